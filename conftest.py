@@ -1,4 +1,6 @@
-"""Test settings that hold everywhere: shapes and types in signatures are checked, and Hypothesis draws the same cases every time."""
+"""Test settings that hold everywhere: shapes and types in signatures are checked, and Hypothesis
+draws the same cases every time.
+"""
 
 import os
 from functools import wraps
@@ -22,8 +24,9 @@ def states_a_shape(annotation):
 
 
 def checked(*, typechecker):
-    """jaxtyping's decorator, where shapes of one call are to be compared. Types alone need the checker alone, which is faster; functions
-    within functions nothing, for every call makes them anew, and so it would their checks."""
+    """jaxtyping's decorator, where shapes of one call are to be compared. Types alone need the
+    checker alone, which is faster; functions within functions nothing, for every call makes them
+    anew, and so it would their checks."""
 
     def decorated(function):
         if "<locals>" in getattr(function, "__qualname__", ""):
@@ -31,27 +34,38 @@ def checked(*, typechecker):
         if not isinstance(function, FunctionType) or any(map(states_a_shape, function.__annotations__.values())):
             return jaxtyped(typechecker=typechecker)(function)
         typed = typechecker(function)
-        return wraps(function)(lambda *given, **named: (function if config.jaxtyping_disable else typed)(*given, **named))
+        return wraps(function)(
+            lambda *given, **named: (function if config.jaxtyping_disable else typed)(*given, **named)
+        )
 
     return decorated
 
 
 jaxtyping.jaxtyped = checked  # what the hook writes above every function
 
-# The modules themselves and not their tests, whose assertions pytest rewrites so that a failure shows both sides; not `properties`, for
-# beartype samples containers with `random`, which Hypothesis forbids in strategies; and not what finds the scalar and keeps the signature
-# of each call, which checks types itself.
+# The modules themselves and not their tests, whose assertions pytest rewrites so that a failure
+# shows both sides; not `properties`, for beartype samples containers with `random`, which
+# Hypothesis forbids in strategies; and not what finds the scalar and keeps the signature of each
+# call, which checks types itself.
 root = Path(__file__).parent
-modules = [path for package in ("spec", "spec/extended", "oracles") for path in sorted((root / package).glob("[!_]*.py"))]
-names = {".".join(path.relative_to(root).with_suffix("").parts) for path in modules} - {"spec.lean", "spec.scope", "spec.signature"}
+modules = [
+    path for package in ("spec", "spec/extended", "oracles") for path in sorted((root / package).glob("[!_]*.py"))
+]
+names = {".".join(path.relative_to(root).with_suffix("").parts) for path in modules} - {
+    "spec.lean",
+    "spec.scope",
+    "spec.signature",
+}
 install_import_hook(sorted(names), "beartype.beartype")
 
-# Derandomised: the same cases on every machine. No database: nothing is carried from one run into the next. No deadline: machines differ.
+# Derandomised: the same cases on every machine. No database: nothing is carried from one run into
+# the next. No deadline: machines differ.
 settings.register_profile("attnspec", database=None, derandomize=True, deadline=None, max_examples=50)
 settings.register_profile("thorough", settings.get_profile("attnspec"), max_examples=100)  # of `make test-all`
 settings.load_profile("attnspec")
 
-# Hypothesis also draws the constants of all modules imported so far: without them, cases do not depend on which tests ran before.
+# Hypothesis also draws the constants of all modules imported so far: without them, cases do not
+# depend on which tests ran before.
 providers._get_local_constants = Constants
 
 

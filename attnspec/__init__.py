@@ -1,11 +1,12 @@
-"""The name that is ours: `attnspec.verify(...)`, and the packages `spec`, `oracles` and `properties` under it.
+"""The name that is ours: `attnspec.verify(...)`, and the packages `spec`, `oracles` and
+`properties` under it.
 
     import attnspec
     report = attnspec.verify({"rope": my_rope}, arithmetic="float32")
     budget = attnspec.oracles.rope(x, arithmetic="float32")
 
-`attnspec.oracles` is the package that `import oracles` finds. Where a project has a module of that name, `attnspec.oracles` is ours all the
-same; `own_names` says how.
+`attnspec.oracles` is the package that `import oracles` finds. Where a project has a module of that
+name, `attnspec.oracles` is ours all the same; `own_names` says how.
 """
 
 from importlib import import_module

@@ -16,8 +16,8 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command, and return its exit status; `attnspec --help` lists what it understands.
 
-    A folder with a module of the name of ours, which the files to verify may import, comes first on the path before anything of ours is
-    imported, so that both are found.
+    A folder with a module of the name of ours, which the files to verify may import, comes first on
+    the path before anything of ours is imported, so that both are found.
     """
     given = sys.argv[1:] if arguments is None else arguments
     files = [Path(text.partition(":")[0]) for text in given if text.partition(":")[0].endswith(".py")]

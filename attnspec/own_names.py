@@ -1,8 +1,10 @@
-"""Imports `attnspec.oracles`, `attnspec.properties` and `attnspec.spec`, also in a project that has modules of these names.
+"""Imports `attnspec.oracles`, `attnspec.properties` and `attnspec.spec`, also in a project that has
+modules of these names.
 
-The three names are generic. Where `import oracles` finds ours, `attnspec.oracles` is the same module. Where it finds a module of the
-project, the project keeps its module, and ours is loaded under the name `attnspec.oracles` alone: in its source, and in the source of what
-imports it, `oracles` is read as `attnspec.oracles`.
+The three names are generic. Where `import oracles` finds ours, `attnspec.oracles` is the same
+module. Where it finds a module of the project, the project keeps its module, and ours is loaded
+under the name `attnspec.oracles` alone: in its source, and in the source of what imports it,
+`oracles` is read as `attnspec.oracles`.
 """
 
 import sys
@@ -43,16 +45,19 @@ def shadowing(path: Sequence[str] | None = None) -> dict[str, str]:
 class _Finder(MetaPathFinder):
     """Finds the three packages, and what is in them, under the name `attnspec`.
 
-    `renamed` are the packages that are loaded under that name alone. `properties` imports the other two, so it is one where any of them is.
-    `import properties` finds it too, unless it is shadowed itself. All is settled when the first package is imported: two copies of a class
-    would not be equal.
+    `renamed` are the packages that are loaded under that name alone. `properties` imports the other
+    two, so it is one where any of them is. `import properties` finds it too, unless it is shadowed
+    itself. All is settled when the first package is imported: two copies of a class would not be
+    equal.
     """
 
     def __init__(self) -> None:
         self.shadowed: frozenset[str] | None = None
         self.renamed: frozenset[str] = frozenset()
 
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         """The spec of a module of ours; None for any other, and for one that Python finds itself."""
         name = fullname.removeprefix("attnspec.")
         package = name.partition(".")[0]
@@ -70,7 +75,11 @@ class _Finder(MetaPathFinder):
 
         place = _HOME.joinpath(*name.split("."))
         file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
-        return spec_from_file_location(fullname, file, loader=Renamed(fullname, str(file), self.renamed)) if file.exists() else None
+        return (
+            spec_from_file_location(fullname, file, loader=Renamed(fullname, str(file), self.renamed))
+            if file.exists()
+            else None
+        )
 
 
 class _Same(Loader):

@@ -1,7 +1,7 @@
 """The plugin of pytest: `pytest --attnspec TARGET`, and a summary of the laws that were checked.
 
-pytest loads this module in every project of everyone who has attnspec installed. It imports nothing of `spec`, `oracles` and `properties`
-before `--attnspec` is given or a check has run.
+pytest loads this module in every project of everyone who has attnspec installed. It imports nothing
+of `spec`, `oracles` and `properties` before `--attnspec` is given or a check has run.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,9 @@ class _Target(pytest.Collector):
     """The items of one `--attnspec TARGET`."""
 
     def collect(self) -> Iterator["_Item"]:
-        targets, conformance = (import_module(f"attnspec.properties.{name}") for name in ("command.targets", "conformance"))
+        targets, conformance = (
+            import_module(f"attnspec.properties.{name}") for name in ("command.targets", "conformance")
+        )
         try:
             found = [
                 conformance.Check(check.law, check.implementation, target=one.target, pick=one.pick, beside=one.beside)
@@ -49,7 +51,9 @@ class _Item(pytest.Item):
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--attnspec`."""
     group = parser.getgroup("attnspec", "conformance to the laws of attention and positional encodings")
-    sentence = "check the laws on the implementations there, as `attnspec verify` does, without a test file; may be repeated"
+    sentence = (
+        "check the laws on the implementations there, as `attnspec verify` does, without a test file; may be repeated"
+    )
     group.addoption("--attnspec", action="append", default=[], metavar="TARGET", help=sentence)
 
 
@@ -64,7 +68,9 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Iterator[None]:
     """What became of a law travels with the item's report, from a process of pytest-xdist too."""
-    check = item.check if isinstance(item, _Item) else getattr(getattr(item, "callspec", None), "params", {}).get("check")
+    check = (
+        item.check if isinstance(item, _Item) else getattr(getattr(item, "callspec", None), "params", {}).get("check")
+    )
     outcome = getattr(check, "attnspec_outcome", None)
     if call.when == "call" and isinstance(outcome, tuple):
         item.user_properties.append((_PROPERTY, list(outcome)))
@@ -89,5 +95,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         counted = import_module("attnspec.properties.verifier.report").counted
         terminalreporter.section("attnspec")
         for implementation, counts in sorted(found.items()):
-            told = ", ".join(f"{counts.get(status, 0)} {status}" for status in ("held", *sorted(set(counts) - {"held"})))
+            told = ", ".join(
+                f"{counts.get(status, 0)} {status}" for status in ("held", *sorted(set(counts) - {"held"}))
+            )
             terminalreporter.write_line(f"{implementation}: {told}, on {counted(examples[implementation], 'example')}")

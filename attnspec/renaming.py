@@ -34,7 +34,9 @@ class _Renaming(ast.NodeTransformer):
         return node
 
     def visit_Import(self, node: ast.Import) -> list[ast.stmt]:
-        """`import oracles` becomes `import attnspec.oracles as oracles`; `import oracles.ball` loads the module and binds the package."""
+        """`import oracles` becomes `import attnspec.oracles as oracles`; `import oracles.ball`
+        loads the module and binds the package.
+        """
         found: list[ast.stmt] = []
         for alias in node.names:
             package, dot, _ = alias.name.partition(".")

@@ -19,10 +19,13 @@ Edges = dict[str, set[str]]
 
 
 def modules() -> dict[str, list[Path]]:
-    """The modules and subpackages right below each package, "spec.attention", and the packages that are shown whole, with their files.
+    """The modules and subpackages right below each package, "spec.attention", and the packages that
+    are shown whole, with their files.
 
     Tests are left out, and so is the `__init__` of a package that is not shown whole."""
-    found = {whole: [path for path in sorted((ROOT / whole).rglob("*.py")) if "tests" not in path.parts] for whole in WHOLE}
+    found = {
+        whole: [path for path in sorted((ROOT / whole).rglob("*.py")) if "tests" not in path.parts] for whole in WHOLE
+    }
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             first = path.relative_to(ROOT / package).parts[0]
@@ -72,7 +75,9 @@ def offers(known: set[str]) -> dict[str, dict[str, str]]:
 
 
 def edges(grouped: dict[str, list[str]]) -> Edges:
-    """For each group the other groups that it imports. Raises ValueError for a module that is in no group, or in several, or gone."""
+    """For each group the other groups that it imports. Raises ValueError for a module that is in no
+    group, or in several, or gone.
+    """
     files = modules()
     members = [module for group in grouped.values() for module in group]
     if sorted(members) != sorted(files):
@@ -81,17 +86,25 @@ def edges(grouped: dict[str, list[str]]) -> Edges:
     home = {module: group for group, modules in grouped.items() for module in modules}
     offered = offers(set(files))
     return {
-        group: {home[to] for m in own for path in files[m] for to in imports(path.read_text("utf-8"), set(files), offered)} - {group}
+        group: {
+            home[to] for m in own for path in files[m] for to in imports(path.read_text("utf-8"), set(files), offered)
+        }
+        - {group}
         for group, own in grouped.items()
     }
 
 
 def reduced(graph: Edges) -> Edges:
-    """The arrows from which all others follow. Raises graphlib.CycleError where groups import each other in a circle."""
+    """The arrows from which all others follow. Raises graphlib.CycleError where groups import each
+    other in a circle.
+    """
     below: Edges = {}
     for group in TopologicalSorter(graph).static_order():
         below[group] = graph[group].union(*(below[to] for to in graph[group]))
-    return {group: {to for to in direct if not any(to in below[other] for other in direct)} for group, direct in graph.items()}
+    return {
+        group: {to for to in direct if not any(to in below[other] for other in direct)}
+        for group, direct in graph.items()
+    }
 
 
 def picture(grouped: dict[str, list[str]]) -> str:
@@ -100,14 +113,18 @@ def picture(grouped: dict[str, list[str]]) -> str:
     ids = {group: name.replace(" ", "_") for group, name in names.items()}
     lines = ["```mermaid", "flowchart TB"]
     for package in dict.fromkeys(group.partition(": ")[0] for group in reversed(grouped)):
-        nodes = [ids[g] + (f"[{names[g]}]" if ids[g] != names[g] else "") for g in grouped if g.startswith(f"{package}:")]
+        nodes = [
+            ids[g] + (f"[{names[g]}]" if ids[g] != names[g] else "") for g in grouped if g.startswith(f"{package}:")
+        ]
         lines += [
             f"  subgraph {package.replace(' ', '_')}[{package}]" if " " in package else f"  subgraph {package}",
             f"    {'; '.join(nodes)}",
             "  end",
         ]
     arrows = reduced(edges(grouped))
-    lines += [f"  {ids[g]} --> {' & '.join(ids[to] for to in grouped if to in arrows[g])}" for g in grouped if arrows[g]]
+    lines += [
+        f"  {ids[g]} --> {' & '.join(ids[to] for to in grouped if to in arrows[g])}" for g in grouped if arrows[g]
+    ]
     return "\n".join([*lines, "```"])
 
 

@@ -1,6 +1,7 @@
 """ALiBi: the slopes of heads and the biases by distance, each value with a rigorous enclosure.
 
-Source: Press, Smith & Lewis, Train short, test long: attention with linear biases enables input length extrapolation, 2022.
+Source: Press, Smith & Lewis, Train short, test long: attention with linear biases enables input
+length extrapolation, 2022.
 """
 
 from dataclasses import replace
@@ -36,8 +37,8 @@ def alibi_slopes(
 ) -> Enclosure:
     """The slope of each head, enclosed.
 
-    With m the largest power of two up to n: 2^(−8h/m) for h = 1 … m, then 2^(−8h/(2m)) for h = 1, 3, 5, …, n − m of them; 2^(−8h/n)
-    under `conventions.alibi_slopes` = geometric.
+    With m the largest power of two up to n: 2^(−8h/m) for h = 1 … m, then 2^(−8h/(2m)) for h = 1,
+    3, 5, …, n − m of them; 2^(−8h/n) under `conventions.alibi_slopes` = geometric.
 
     Shapes: (num_heads,).
     Raises TypeError and ValueError for what is not a natural number from 1 to 2¹⁶.
@@ -45,7 +46,9 @@ def alibi_slopes(
     require_method(method)
     a, c = formats.resolve(arithmetic), resolve_conventions(conventions)
     exponents = _exponents(arrays.natural(num_heads, "num_heads", 1, _MOST_HEADS), c)
-    return _labelled(Evaluation(a, method, lambda: (_slopes(exponents, a),), lambda: _exactly(exponents), len(exponents)))
+    return _labelled(
+        Evaluation(a, method, lambda: (_slopes(exponents, a),), lambda: _exactly(exponents), len(exponents))
+    )
 
 
 def alibi_bias(
@@ -58,23 +61,26 @@ def alibi_bias(
     conventions: Conventions | None = None,
     method: Method = "auto",
 ) -> Enclosure:
-    """The bias −slope·|p − j| of each head, query and key, enclosed; slope·j under `conventions.alibi_reference` = key.
+    """The bias −slope·|p − j| of each head, query and key, enclosed; slope·j under
+    `conventions.alibi_reference` = key.
 
-    p = i + offset is the position of query i among the keys; the offset is 0 by default, or n_k − n_q under `conventions.causal` =
-    bottom_right.
+    p = i + offset is the position of query i among the keys; the offset is 0 by default, or n_k −
+    n_q under `conventions.causal` = bottom_right.
 
     Shapes: (num_heads, n_q, n_k).
-    Edge cases: 0 queries or keys are legal; on the diagonal it is exactly 0.  Nothing is promised where a distance is beyond the
-    arithmetic's largest number.
-    Raises TypeError and ValueError for sizes that are no natural numbers, or more than 2²⁸ entries together, and for an offset beyond
-    ±2⁵².
+    Edge cases: 0 queries or keys are legal; on the diagonal it is exactly 0.  Nothing is promised
+    where a distance is beyond the arithmetic's largest number.
+    Raises TypeError and ValueError for sizes that are no natural numbers, or more than 2²⁸ entries
+    together, and for an offset beyond ±2⁵².
     """
     require_method(method)
     a, c = formats.resolve(arithmetic), resolve_conventions(conventions)
     exponents = _exponents(arrays.natural(num_heads, "num_heads", 1, _MOST_HEADS), c)
     rows, keys = arrays.natural(n_q, "n_q", most=LARGEST_BIAS), arrays.natural(n_k, "n_k", most=LARGEST_BIAS)
     if len(exponents) * rows * keys > LARGEST_BIAS:
-        raise ValueError(f"num_heads × n_q × n_k = {len(exponents)} × {rows} × {keys}, but should be at most {LARGEST_BIAS} entries.")
+        raise ValueError(
+            f"num_heads × n_q × n_k = {len(exponents)} × {rows} × {keys}, but should be at most {LARGEST_BIAS} entries."
+        )
     if offset is not None and (isinstance(offset, bool) or not isinstance(offset, int | np.integer)):
         raise TypeError(f"offset has type {type(offset).__name__}, but should be an int or None.")
     if offset is not None and abs(int(offset)) > FARTHEST_OFFSET:
@@ -92,7 +98,13 @@ def alibi_bias(
         return (Ball(found.mid, np.where(np.abs(far) <= a.elementwise.largest, found.rad, np.inf)),)
 
     return _labelled(
-        Evaluation(a, method, lambda: product((_slopes(exponents, a),)), lambda: product(_exactly(exponents)), len(exponents) * rows * keys)
+        Evaluation(
+            a,
+            method,
+            lambda: product((_slopes(exponents, a),)),
+            lambda: product(_exactly(exponents)),
+            len(exponents) * rows * keys,
+        )
     )
 
 
@@ -110,10 +122,11 @@ def _exponents(n: int, c: Conventions) -> list[Fraction]:
 
 
 def _slopes(exponents: list[Fraction], a: Arithmetic | None) -> Ball:
-    """The slopes in float64; an arithmetic takes them as powers 2^x, or multiplies the first by itself as often as needed.
+    """The slopes in float64; an arithmetic takes them as powers 2^x, or multiplies the first by
+    itself as often as needed.
 
-    The first slope is 2^(−8/m), a power off by ε: exp's error, and two roundings of an exponent of at most 8; its h-th power is off by
-    γ_h(ε), as a product or as a power.
+    The first slope is 2^(−8/m), a power off by ε: exp's error, and two roundings of an exponent of
+    at most 8; its h-th power is off by γ_h(ε), as a product or as a power.
     """
     mid = np.array([2.0 ** float(x) for x in exponents])
     whole = np.array([x.denominator == 1 for x in exponents])
@@ -129,6 +142,8 @@ def _exactly(exponents: list[Fraction]) -> Balls:
     """The slopes by ball arithmetic."""
 
     def evaluate() -> list[tuple[list[arb], Bools]]:
-        return [([arb(2) ** (arb(x.numerator) / x.denominator) for x in exponents], np.zeros(len(exponents), dtype=bool))]
+        return [
+            ([arb(2) ** (arb(x.numerator) / x.denominator) for x in exponents], np.zeros(len(exponents), dtype=bool))
+        ]
 
     return enclosed(evaluate, PRECISION)

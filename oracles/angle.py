@@ -1,29 +1,34 @@
-"""Sine and cosine of position × frequency, to a little more than an ulp at every position, and what others may get.
+"""Sine and cosine of position × frequency, to a little more than an ulp at every position, and what
+others may get.
 
-Angles are counted in quarter turns, so that they are reduced without a multiple of π: with φ = (2/π)·scale·base^(−e)
-from ball arithmetic, less a multiple of 4 where it is above 2 (positions are integers, and p·4 whole turns), split as
-φ = high + low + rest,
+Angles are counted in quarter turns, so that they are reduced without a multiple of π: with φ =
+(2/π)·scale·base^(−e) from ball arithmetic, less a multiple of 4 where it is above 2 (positions are
+integers, and p·4 whole turns), split as φ = high + low + rest,
 
     t = p·high                exact: p < 2ᵇ is an integer, and `high` has 53 − b bits
     f = t − n                 exact: n is the integer nearest to t
     g = f + p·low, reduced    likewise by the nearest integer, so |g| ≤ 1/2
 
-and sin and cos of (π/2)·p·φ are ±sin(πg/2) and ±cos(πg/2), in an order and with signs that follow from the quadrant, the
-sum of both integers mod 4.  They are added as 64-bit integers: n may be as large as 2p, up to 2⁵⁴, where n + 1 is no
-float64 number, while n itself is one (it is rounded from one).
-The error of g is at most p·rest + u·|p·low| + u·(1/2 + |p·low|), from the rest, the product and the sum.
+and sin and cos of (π/2)·p·φ are ±sin(πg/2) and ±cos(πg/2), in an order and with signs that follow
+from the quadrant, the sum of both integers mod 4.  They are added as 64-bit integers: n may be as
+large as 2p, up to 2⁵⁴, where n + 1 is no float64 number, while n itself is one (it is rounded from
+one).
+The error of g is at most p·rest + u·|p·low| + u·(1/2 + |p·low|), from the rest, the product and the
+sum.
 
-The series sin(πg/2) = g·Σ aₖzᵏ and cos(πg/2) = Σ cₖzᵏ, z = g² ≤ 1/4, end with z⁸: their remainders, (π/4)¹⁹/19! and
-(π/4)¹⁸/18!, are below u/50.  In Horner's rule (Higham, Accuracy and Stability, 2nd ed., section 5.1) the term of zᵏ
-takes part in k products and k sums before the last sum, z is rounded k times and the coefficient once: 3k + 1
-roundings.  The last sum is at most 1 for the cosine (½ ulp is u/2), and below 2, times g, for the sine, whose last
-product is below 1.  In units of u:
+The series sin(πg/2) = g·Σ aₖzᵏ and cos(πg/2) = Σ cₖzᵏ, z = g² ≤ 1/4, end with z⁸: their remainders,
+(π/4)¹⁹/19! and (π/4)¹⁸/18!, are below u/50.  In Horner's rule (Higham, Accuracy and Stability, 2nd
+ed., section 5.1) the term of zᵏ takes part in k products and k sums before the last sum, z is
+rounded k times and the coefficient once: 3k + 1 roundings.  The last sum is at most 1 for the
+cosine (½ ulp is u/2), and below 2, times g, for the sine, whose last product is below 1.  In units
+of u:
 
     cosine   4·(π/4)²/2! + 7·(π/4)⁴/4! + 10·(π/4)⁶/6! + … + 1/2             < 1.86
     sine     0.28 + 4·(π/4)³/3! + 7·(π/4)⁵/5! + … + 1/2 + 1/2               < 1.63
 
-where 0.28u is g times the error of the float64 number next to π/2.  The u/2 of g's own error adds (1/2)(π/2)/√2 < 0.56.
-So `SERIES` = 2.5u bounds both, and (π/2)(p·rest + 2u·|p·low|) adds what grows with the position.
+where 0.28u is g times the error of the float64 number next to π/2.  The u/2 of g's own error adds
+(1/2)(π/2)/√2 < 0.56. So `SERIES` = 2.5u bounds both, and (π/2)(p·rest + 2u·|p·low|) adds what grows
+with the position.
 """
 
 from collections.abc import Iterator
@@ -58,9 +63,10 @@ COS_SIGN, SIN_SIGN = np.array([1.0, -1.0, -1.0, 1.0]), np.array([1.0, 1.0, -1.0,
 
 @dataclass(frozen=True)
 class Frequencies:
-    """Frequencies in quarter turns, |φ − high − low| ≤ rest but for whole turns; bounds of them in radians, from above; the coefficients
-    of the series.  Of computed ones, scale·base^(−e), the e; of given ones how far a kernel moves them when it takes
-    them over, relatively, and which are 0 or powers of two."""
+    """Frequencies in quarter turns, |φ − high − low| ≤ rest but for whole turns; bounds of them in
+    radians, from above; the coefficients of the series.  Of computed ones, scale·base^(−e), the e;
+    of given ones how far a kernel moves them when it takes them over, relatively, and which are 0
+    or powers of two."""
 
     high: Array
     low: Array
@@ -85,7 +91,9 @@ def frequencies(exponents: list[Fraction], base: float, positions: int, scale: f
 
 
 def given_frequencies(given: Ball, positions: int, taken: Array) -> Frequencies:
-    """The frequencies that are given, exact or with a radius; a kernel moves them by `taken`, relatively, when it takes them over."""
+    """The frequencies that are given, exact or with a radius; a kernel moves them by `taken`,
+    relatively, when it takes them over.
+    """
     binary = (given.rad == 0) & ((given.mid == 0) | (np.abs(np.frexp(given.mid)[0]) == 0.5))
     most = max(0, int(np.frexp(np.abs(given.mid).max(initial=0.0))[1]))
     with working_precision(FREQUENCY_BITS + most):
@@ -150,10 +158,11 @@ def blocks(length: int, dim: int) -> Iterator[slice]:
 
 
 def cos_sin(positions: Array, chosen: Frequencies, arithmetic: Arithmetic | None) -> tuple[Ball, Ball]:
-    """cos and sin of position × frequency, both (positions, frequencies): exact values, or those of a modelled kernel.
+    """cos and sin of position × frequency, both (positions, frequencies): exact values, or those of
+    a modelled kernel.
 
-    Positions are natural numbers: one for each row, or one for each row and frequency.  The kernel's part is described in `_kernel`.  At
-    position 0 the certificate is exact.
+    Positions are natural numbers: one for each row, or one for each row and frequency.  The
+    kernel's part is described in `_kernel`.  At position 0 the certificate is exact.
     """
     p = positions if positions.ndim == 2 else positions[:, None]
     turns, tail = p * chosen.high, p * chosen.low
@@ -180,8 +189,9 @@ def cos_sin(positions: Array, chosen: Frequencies, arithmetic: Arithmetic | None
 def _radius(p: Array, chosen: Frequencies) -> Array:
     """The bound of the module's derivation; 0 at position 0.
 
-    It is that of the largest position for all of them, which are as far out as their neighbours, but where frequencies were given with a
-    radius, more than `low` is rounded by: there positions matter.
+    It is that of the largest position for all of them, which are as far out as their neighbours,
+    but where frequencies were given with a radius, more than `low` is rounded by: there positions
+    matter.
     """
     rounding = 2 * ROUNDOFF * np.abs(chosen.low)
     by = p if (chosen.rest > rounding + TINY).any() else p.max()
@@ -207,8 +217,9 @@ def _series(g: Array, chosen: Frequencies) -> tuple[Array, Array]:
 def _kernel(rad: Array, p: Array, chosen: Frequencies, arithmetic: Arithmetic) -> Array:
     """How far a sine or cosine of a kernel of that arithmetic may be off, before it is stored.
 
-    The angle moves by the bound of `moved_angle`.  The derivatives of sine and cosine are at most 1, and so are they,
-    so no more than 2 matters, unless the angle may come out as ∞; then come `trig_absolute` and the format of the table.
+    The angle moves by the bound of `moved_angle`.  The derivatives of sine and cosine are at most
+    1, and so are they, so no more than 2 matters, unless the angle may come out as ∞; then come
+    `trig_absolute` and the format of the table.
     """
     moved = moved_angle(p, chosen, arithmetic)
     if not moved.max(initial=0.0) <= 2.0:
@@ -222,21 +233,26 @@ def _kernel(rad: Array, p: Array, chosen: Frequencies, arithmetic: Arithmetic) -
 def moved_angle(p: Array, chosen: Frequencies, arithmetic: Arithmetic) -> Array:
     """How far position × frequency may be from its exact value in a kernel of that arithmetic.
 
-    It computes θ = p·f with f as in `moved_frequency`, or (p·scale)·f.  Then θ takes one rounding of `angle.product`,
-    unless f is a power of two, and f another where it is of a finer precision; p takes one where it may be no number of that
-    of the product.  The scale's roundings are those of `frequency` or of `product`, whichever are worse.  Radius ∞ where
-    p·scale or θ may overflow, and at position 0 too where the scale or f may: 0·∞ is NaN.  Where θ may underflow, the
+    It computes θ = p·f with f as in `moved_frequency`, or (p·scale)·f.  Then θ takes one rounding
+    of `angle.product`, unless f is a power of two, and f another where it is of a finer precision;
+    p takes one where it may be no number of that of the product.  The scale's roundings are those
+    of `frequency` or of `product`, whichever are worse.  Radius ∞ where p·scale or θ may overflow,
+    and at position 0 too where the scale or f may: 0·∞ is NaN.  Where θ may underflow, the
     frequency is as small, positions being at least 1, and p times its absolute part is more than θ.
     """
     angle, far = arithmetic.angle, p * arithmetic.angle.product > 1
     relative, absolute = moved_frequency(chosen, arithmetic)
     twice = 1.0 * far if far.any() else 0.0  # one row does for all, where no position is rounded
-    relative = relative + gamma(1, angle.product) * (~chosen.binary * (2.0 if angle.frequency < angle.product else 1.0) + twice)
+    relative = relative + gamma(1, angle.product) * (
+        ~chosen.binary * (2.0 if angle.frequency < angle.product else 1.0) + twice
+    )
     with np.errstate(over="ignore", invalid="ignore"):
         moved = p * (chosen.size * np.expm1(relative) + absolute)
         moved *= 1 + 2.0**-48
         farthest, largest = np.maximum(chosen.size, chosen.scale) * np.exp(relative), held_range(arithmetic)[1]
-        held = bool((p.max(initial=1.0) * farthest < largest).all())  # no position overflows: rounded products keep the order
+        held = bool(
+            (p.max(initial=1.0) * farthest < largest).all()
+        )  # no position overflows: rounded products keep the order
         if not held:
             moved = np.where(p * farthest < largest, moved, np.inf)
     if p.min(initial=np.inf) == 0:
@@ -245,20 +261,22 @@ def moved_angle(p: Array, chosen: Frequencies, arithmetic: Arithmetic) -> Array:
 
 
 def moved_frequency(chosen: Frequencies, arithmetic: Arithmetic) -> tuple[Array, Array]:
-    """How far scale·base^(−e) may be from its exact value in a kernel of that arithmetic: as an exponent, and absolute.
+    """How far scale·base^(−e) may be from its exact value in a kernel of that arithmetic: as an
+    exponent, and absolute.
 
-    A given frequency moves by what it takes over.  Else it computes an exponential or power and perhaps its reciprocal, in
-    roundoff u = `angle.frequency`: x = e·ln(base)
-    moves by `EXPONENT`·u·x, which is relative in exp(−x), and that by `EXPONENTIAL`·u more; for e = 0 all is exact.  A
-    base that is rounded on the way in moves ln(base) by u, and x by e·u.  A scale that is no power of two takes `SCALING`
-    roundings.  All these are exponents: (1 ± u)^±1 lies within exp(±u/(1 − u)) = exp(±γ₁).
+    A given frequency moves by what it takes over.  Else it computes an exponential or power and
+    perhaps its reciprocal, in roundoff u = `angle.frequency`: x = e·ln(base)
+    moves by `EXPONENT`·u·x, which is relative in exp(−x), and that by `EXPONENTIAL`·u more; for e =
+    0 all is exact.  A base that is rounded on the way in moves ln(base) by u, and x by e·u.  A
+    scale that is no power of two takes `SCALING` roundings.  All these are exponents: (1 ± u)^±1
+    lies within exp(±u/(1 − u)) = exp(±γ₁).
 
-    Nothing is known where the scale or the frequency may overflow, nor where the base may: its powers are 0 then, and
-    0·ln ∞ is NaN.
+    Nothing is known where the scale or the frequency may overflow, nor where the base may: its
+    powers are 0 then, and 0·ln ∞ is NaN.
 
-    Near the smallest normal number the power, the reciprocal's operand and the scaled frequency may under- or overflow.
-    What is below 4·least may come out as 0, or lose its last bits, which are less than `least`: for the power that
-    counts times the scale.
+    Near the smallest normal number the power, the reciprocal's operand and the scaled frequency may
+    under- or overflow. What is below 4·least may come out as 0, or lose its last bits, which are
+    less than `least`: for the power that counts times the scale.
     """
     angle, (least, largest) = arithmetic.angle, held_range(arithmetic)
     exponent = chosen.shares * np.log(chosen.base) * (1 + 8 * ROUNDOFF)
@@ -283,7 +301,8 @@ def moved_power(exponent: Array, roundoff: float) -> Array:
 def held_range(arithmetic: Arithmetic) -> tuple[float, float]:
     """The smallest number that angles can be held to, and the largest.
 
-    A roundoff does not tell its format's range: it is taken to be binary64's where both are as fine, else binary32's.
+    A roundoff does not tell its format's range: it is taken to be binary64's where both are as
+    fine, else binary32's.
     """
     fine = max(arithmetic.angle.frequency, arithmetic.angle.product) <= BINARY64.unit_roundoff
     target = BINARY64 if fine else BINARY32

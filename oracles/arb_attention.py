@@ -1,12 +1,14 @@
 """The exact value of every operation on softmax and attention, by ball arithmetic: `method="arb"`.
 
-arb (Johansson, Arb: efficient arbitrary-precision midpoint-radius interval arithmetic, IEEE Trans. Comput. 66, 2017)
-proves an enclosure of the value over ℝ; the formulas below are the definitions, row by row and head by head.  Arguments
-are validated float64 arrays with equal leading axes, `allowed` a bool array of the shape of the scores (true where a
-query may attend) or None; the scale is 1/√d unless given.  Each function returns a tuple with one `Ball` per result.
+arb (Johansson, Arb: efficient arbitrary-precision midpoint-radius interval arithmetic, IEEE Trans.
+Comput. 66, 2017) proves an enclosure of the value over ℝ; the formulas below are the definitions,
+row by row and head by head.  Arguments are validated float64 arrays with equal leading axes,
+`allowed` a bool array of the shape of the scores (true where a query may attend) or None; the scale
+is 1/√d unless given.  Each function returns a tuple with one `Ball` per result.
 
-Masked entries are outside the support of the weights, so nothing in them matters.  A number that is not finite
-loses exactly the entries whose products read it, be the other factor 0: midpoint NaN, radius ∞.
+Masked entries are outside the support of the weights, so nothing in them matters.  A number that is
+not finite loses exactly the entries whose products read it, be the other factor 0: midpoint NaN,
+radius ∞.
 """
 
 from collections.abc import Callable
@@ -36,7 +38,9 @@ from oracles.conventions import Conventions
 from oracles.logits import Features
 
 
-def hard_masked_softmax(scores: Array, allowed: Bools | None, *, conventions: Conventions, precision: int = PRECISION) -> tuple[Ball, ...]:
+def hard_masked_softmax(
+    scores: Array, allowed: Bools | None, *, conventions: Conventions, precision: int = PRECISION
+) -> tuple[Ball, ...]:
     """weights[i, j] = exp(scores[i, j]) / Σ_allowed exp(scores[i, ·]), and 0 where masked; dead rows by convention."""
     live = _allowed(scores.shape, allowed)
 
@@ -138,18 +142,24 @@ def generalised_attention(
     conventions: Conventions,
     precision: int = PRECISION,
 ) -> tuple[Ball, ...]:
-    """(out, lse) of `oracles.attention`, its heads folded; lse (…, n, 1) is −∞ in a row that may read no key and has no sink."""
+    """(out, lse) of `oracles.attention`, its heads folded; lse (…, n, 1) is −∞ in a row that may
+    read no key and has no sink.
+    """
 
     def evaluate(q: Array, k: Array, v: Array, a: Bools, *parts: Array) -> list[Matrix]:
         f = features._replace(**cast(Any, dict(zip(given, parts, strict=True))))
-        return generalised((from_array(q), from_array(k), from_array(v)), a, f, _scale(scale, q.shape[-1], conventions), conventions)
+        return generalised(
+            (from_array(q), from_array(k), from_array(v)), a, f, _scale(scale, q.shape[-1], conventions), conventions
+        )
 
     given = _given(features)
     out, lse = _batched(evaluate, [q, k, v, allowed, *given.values()], precision)
     live = _live(allowed, features)
     none = ~(_live(allowed, features._replace(sink=None)) if conventions.lse_sink == "excluded" else live)
     unchecked = np.inf if conventions.dead_rows == "uniform" else 0.0
-    return *_expecting_nan((out,), live, conventions), Ball(np.where(none, -np.inf, lse.mid), np.where(none, unchecked, lse.rad))
+    return *_expecting_nan((out,), live, conventions), Ball(
+        np.where(none, -np.inf, lse.mid), np.where(none, unchecked, lse.rad)
+    )
 
 
 def generalised_attention_vjp(
@@ -198,7 +208,16 @@ def generalised_attention_jvp(
     moves = [np.zeros((*q.shape[:-1], n)) if x is None else x for x, n in ((dbias, k.shape[-2]), (dsink, 1))]
 
     def evaluate(
-        q: Array, k: Array, v: Array, a: Bools, dq: Array, dk: Array, dv: Array, dbias: Array, dsink: Array, *parts: Array
+        q: Array,
+        k: Array,
+        v: Array,
+        a: Bools,
+        dq: Array,
+        dk: Array,
+        dv: Array,
+        dbias: Array,
+        dsink: Array,
+        *parts: Array,
     ) -> list[Matrix]:
         f = features._replace(**cast(Any, dict(zip(given, parts, strict=True))))
         point, tangent = (from_array(q), from_array(k), from_array(v)), (from_array(dq), from_array(dk), from_array(dv))
@@ -262,8 +281,8 @@ def multi_head_attention_vjp(
 ) -> tuple[Ball, ...]:
     """(dx, dwq, dwk, dwv, dwo), the weights' gradients summed over the batch.
 
-    With dc = g·woᵀ, split into heads, and (dq, dk, dv) each head's VJP put side by side again: dwo = concatᵀ·g,
-    dwq = xᵀ·dq and so on, dx = dq·wqᵀ + dk·wkᵀ + dv·wvᵀ.
+    With dc = g·woᵀ, split into heads, and (dq, dk, dv) each head's VJP put side by side again: dwo
+    = concatᵀ·g, dwq = xᵀ·dq and so on, dx = dq·wqᵀ + dk·wkᵀ + dv·wvᵀ.
     """
     live = _allowed((*x.shape[:-1], x.shape[-2]), allowed)
     width = wq.shape[1] // num_heads
@@ -311,7 +330,10 @@ def multi_head_attention_jvp(
         moves = (split_heads(from_array(dx) @ w + from_array(x) @ dw, num_heads) for w, dw in pairs)
         tangents = list(zip(*moves, strict=True))
         outs = [attention(point, a, factor, conventions) for point in points]
-        douts = [attention_jvp(point, tangent, a, factor, conventions) for point, tangent in zip(points, tangents, strict=True)]
+        douts = [
+            attention_jvp(point, tangent, a, factor, conventions)
+            for point, tangent in zip(points, tangents, strict=True)
+        ]
         return [side_by_side(douts) @ from_array(wo) + side_by_side(outs) @ from_array(dwo)]
 
     found = _batched(evaluate, [x, live, dx], precision)
@@ -337,10 +359,14 @@ def _scale(scale: float | None, width: int, conventions: Conventions | None = No
     return arb(scale) if scale is not None else arb(max(width, 1)).rsqrt()
 
 
-def _batched(evaluate: Callable[..., list[Matrix]], arguments: list[Array | Bools], precision: int, *, summed: int = 0) -> tuple[Ball, ...]:
+def _batched(
+    evaluate: Callable[..., list[Matrix]], arguments: list[Array | Bools], precision: int, *, summed: int = 0
+) -> tuple[Ball, ...]:
     """`evaluate` for every element of the batch; its last `summed` results are added up, the others stacked."""
     if arguments[0].ndim == 1:  # a row by itself
-        return tuple(Ball(one.mid[0], one.rad[0]) for one in _batched(evaluate, [x[np.newaxis] for x in arguments], precision))
+        return tuple(
+            Ball(one.mid[0], one.rad[0]) for one in _batched(evaluate, [x[np.newaxis] for x in arguments], precision)
+        )
     batch = arguments[0].shape[:-2]
     if 0 in batch:
         shapes = [one.support.shape for one in evaluate(*(np.zeros(x.shape[-2:], dtype=x.dtype) for x in arguments))]
@@ -352,7 +378,9 @@ def _batched(evaluate: Callable[..., list[Matrix]], arguments: list[Array | Bool
         results = list(zip(*(evaluate(*(x[index] for x in arguments)) for index in np.ndindex(batch)), strict=True))
         stacked = len(results) - summed
         added = [(reduce(Matrix.__add__, parts),) for parts in results[stacked:]]
-        entries = [list(chain.from_iterable(part.balls.entries() for part in parts)) for parts in results[:stacked] + added]
+        entries = [
+            list(chain.from_iterable(part.balls.entries() for part in parts)) for parts in results[:stacked] + added
+        ]
         losses = [np.stack([part.lost for part in parts]) for parts in results[:stacked]]
         shaped = [lost.reshape(*batch, *lost.shape[1:]) for lost in losses] + [total.lost for (total,) in added]
         return list(zip(entries, shaped, strict=True))

@@ -45,7 +45,9 @@ def attention_jvp(point: Head, tangent: Head, allowed: Bools, scale: arb, conven
 
 
 def generalised(head: Head, allowed: Bools, f: Features, scale: arb, conventions: Conventions) -> list[Matrix]:
-    """[out, lse]: the output, a sink being a key of value 0, and the log-sum-exp of each row as a column, 0 in a dead row."""
+    """[out, lse]: the output, a sink being a key of value 0, and the log-sum-exp of each row as a
+    column, 0 in a dead row.
+    """
     q, k, v = head
     u, may = with_sink(logits((q @ k.transposed) * scale, f), allowed, f)
     weights = _of_keys(softmax(u, may, replace(conventions, dead_rows="zero")), may, allowed.shape[1], conventions)
@@ -56,7 +58,9 @@ def generalised(head: Head, allowed: Bools, f: Features, scale: arb, conventions
 def generalised_vjp(
     head: Head, allowed: Bools, grad: Matrix, of_lse: Matrix, f: Features, scale: arb, conventions: Conventions
 ) -> list[Matrix]:
-    """[dq, dk, dv, dbias, dsink], the last two where there are such: dU = softmax'(g·vᵀ) + w ⊙ g_lse, dS = dU ⊙ (1 − tanh²)."""
+    """[dq, dk, dv, dbias, dsink], the last two where there are such: dU = softmax'(g·vᵀ) + w ⊙
+    g_lse, dS = dU ⊙ (1 − tanh²).
+    """
     q, k, v = head
     scores, n = (q @ k.transposed) * scale, allowed.shape[1]
     u, may = levelled(*with_sink(logits(scores, f), allowed, f), conventions, n)
@@ -80,9 +84,18 @@ def generalised_vjp(
 
 
 def generalised_jvp(
-    point: Head, tangent: Head, dbias: Matrix, dsink: Matrix, allowed: Bools, f: Features, scale: arb, conventions: Conventions
+    point: Head,
+    tangent: Head,
+    dbias: Matrix,
+    dsink: Matrix,
+    allowed: Bools,
+    f: Features,
+    scale: arb,
+    conventions: Conventions,
 ) -> list[Matrix]:
-    """[dout, dlse]: dU = (scale·(dq·kᵀ + q·dkᵀ)) ⊙ (1 − tanh²) + dbias, dlse = Σ w dU, dout = Σ w (dU − dlse) v + Σ w dv."""
+    """[dout, dlse]: dU = (scale·(dq·kᵀ + q·dkᵀ)) ⊙ (1 − tanh²) + dbias, dlse = Σ w dU, dout = Σ w
+    (dU − dlse) v + Σ w dv.
+    """
     (q, k, v), (dq, dk, dv) = point, tangent
     scores, n = (q @ k.transposed) * scale, allowed.shape[1]
     u, may = levelled(*with_sink(logits(scores, f), allowed, f), conventions, n)
@@ -126,14 +139,19 @@ def cap_slope(scores: Matrix, f: Features) -> Matrix | None:
     c = arb(f.cap)
     rows = [[1 - (s / c).tanh() ** 2 for s in row] for row in given.balls.tolist()]
     if f.blocked is not None:
-        rows = [[ZERO if b else x for x, b in zip(row, blocks, strict=True)] for row, blocks in zip(rows, f.blocked.tolist(), strict=True)]
+        rows = [
+            [ZERO if b else x for x, b in zip(row, blocks, strict=True)]
+            for row, blocks in zip(rows, f.blocked.tolist(), strict=True)
+        ]
         return from_rows(rows, ~f.blocked, given.lost & ~f.blocked)
     return from_rows(rows, given.support, given.lost)
 
 
 def times(a: Matrix, b: Matrix) -> Matrix:
     """The product entry by entry, with the support of the first; what the second does not read is lost on neither."""
-    rows = [[x * y for x, y in zip(*pair, strict=True)] for pair in zip(a.balls.tolist(), b.balls.tolist(), strict=True)]
+    rows = [
+        [x * y for x, y in zip(*pair, strict=True)] for pair in zip(a.balls.tolist(), b.balls.tolist(), strict=True)
+    ]
     return from_rows(rows, a.support, (a.lost & b.support) | b.lost)
 
 
@@ -146,7 +164,9 @@ def scaled_rows(a: Matrix, factors: Matrix) -> Matrix:
 def row_sums(a: Matrix, b: Matrix, where: Bools) -> Matrix:
     """Σ a·b over some entries of each row, (rows, 1)."""
     rows = [[sum(map(mul, *pair), ZERO)] for pair in zip(_read(a, where), _read(b, where), strict=True)]
-    return from_rows(rows, np.ones((len(rows), 1), dtype=bool), np.asarray(((a.lost | b.lost) & where).any(axis=1, keepdims=True)))
+    return from_rows(
+        rows, np.ones((len(rows), 1), dtype=bool), np.asarray(((a.lost | b.lost) & where).any(axis=1, keepdims=True))
+    )
 
 
 def logits(scores: Matrix, f: Features) -> Matrix:
@@ -160,7 +180,8 @@ def logits(scores: Matrix, f: Features) -> Matrix:
             scores = from_rows(rows, scores.support, scores.lost)
             if f.blocked is not None and f.blocked.any():
                 rows = [
-                    [-c if blocked else s for s, blocked in zip(*row, strict=True)] for row in zip(rows, f.blocked.tolist(), strict=True)
+                    [-c if blocked else s for s, blocked in zip(*row, strict=True)]
+                    for row in zip(rows, f.blocked.tolist(), strict=True)
                 ]
                 scores = from_rows(rows, scores.support, scores.lost & ~f.blocked)
     return scores
@@ -175,7 +196,9 @@ def with_sink(u: Matrix, allowed: Bools, f: Features) -> tuple[Matrix, Bools]:
 
 
 def levelled(u: Matrix, allowed: Bools, conventions: Conventions, n: int | None = None) -> tuple[Matrix, Bools]:
-    """The logits of which derivatives are, and what may be read: where gradients flow in dead rows, all of the n keys there, by zeros."""
+    """The logits of which derivatives are, and what may be read: where gradients flow in dead rows,
+    all of the n keys there, by zeros.
+    """
     dead = np.asarray(~allowed.any(axis=1, keepdims=True))
     if not (conventions.dead_rows_flow and dead.any()):
         return u, allowed
@@ -187,7 +210,9 @@ def levelled(u: Matrix, allowed: Bools, conventions: Conventions, n: int | None 
 def log_sum_exp(u: Matrix, allowed: Bools) -> Matrix:
     """log Σ exp(u) over the allowed entries of each row, (rows, 1); 0 where there is none."""
     rows = [[_log_sum_exp(row)] for row in _read(u, allowed)]
-    return from_rows(rows, np.ones((len(rows), 1), dtype=bool), np.asarray((u.lost & allowed).any(axis=1, keepdims=True)))
+    return from_rows(
+        rows, np.ones((len(rows), 1), dtype=bool), np.asarray((u.lost & allowed).any(axis=1, keepdims=True))
+    )
 
 
 def _log_sum_exp(row: list[arb]) -> arb:
@@ -198,7 +223,9 @@ def _log_sum_exp(row: list[arb]) -> arb:
 
 
 def softmax(scores: Matrix, allowed: Bools, conventions: Conventions) -> Matrix:
-    """exp(s_j − s_m) / Σ exp(s_l − s_m) over the allowed keys of each row, m the largest; 1/n where all are, dead, alike."""
+    """exp(s_j − s_m) / Σ exp(s_l − s_m) over the allowed keys of each row, m the largest; 1/n where
+    all are, dead, alike.
+    """
     uniform = ~allowed.any(axis=1, keepdims=True) & np.full(allowed.shape, conventions.dead_rows == "uniform")
     shares = list(chain.from_iterable(map(_shares, _read(scores, allowed))))
     lost = allowed & (scores.lost & allowed).any(axis=1, keepdims=True)
@@ -217,8 +244,8 @@ def softmax_derivative(weights: Matrix, allowed: Bools, direction: Matrix) -> Ma
 def _shares(scores: list[arb]) -> list[arb]:
     """The softmax of some scores; exactly 1 for a single one.
 
-    A shift by any one number cancels, and is only needed where exponentials leave arb's range: from scores of about
-    2¹¹³ on, where the largest score is subtracted.
+    A shift by any one number cancels, and is only needed where exponentials leave arb's range: from
+    scores of about 2¹¹³ on, where the largest score is subtracted.
     """
     if len(scores) < 2:
         return [ONE] * len(scores)

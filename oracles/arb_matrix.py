@@ -1,9 +1,10 @@
 """Matrices of arb balls with a pattern, and their way back to float64.
 
-A `Matrix` knows which of its entries are read at all (`support`: all but masked ones) and which entries a number that
-is not finite has reached (`lost`).  So a product never lets a masked NaN through: entry (i, j) of A·B is lost only if
-some term A[i, k]·B[k, j] has both factors in their supports and one of them lost.  A factor that is read and happens to
-be 0 lets it through, as in every IEEE kernel, where 0·NaN is NaN.  The balls themselves hold 0 where an entry is lost.
+A `Matrix` knows which of its entries are read at all (`support`: all but masked ones) and which
+entries a number that is not finite has reached (`lost`).  So a product never lets a masked NaN
+through: entry (i, j) of A·B is lost only if some term A[i, k]·B[k, j] has both factors in their
+supports and one of them lost.  A factor that is read and happens to be 0 lets it through, as in
+every IEEE kernel, where 0·NaN is NaN.  The balls themselves hold 0 where an entry is lost.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,7 +33,8 @@ _lock = RLock()
 def working_precision(bits: int) -> Iterator[None]:
     """Ball arithmetic with so many bits.
 
-    arb's precision is one number for the whole process: one evaluation at a time sets it, and gives it back.
+    arb's precision is one number for the whole process: one evaluation at a time sets it, and gives
+    it back.
     """
     with _lock, ctx.workprec(bits):
         yield
@@ -100,13 +102,16 @@ def side_by_side(parts: list[Matrix]) -> Matrix:
     return from_rows(rows, np.concatenate(supports, axis=1), np.concatenate(losses, axis=1))
 
 
-def enclosed(evaluate: Callable[[], list[tuple[list[arb], Bools]]], precision: int, most: int = MOST_PRECISION) -> tuple[Ball, ...]:
-    """The float64 balls of what `evaluate` returns, at the first precision that settles every entry.
+def enclosed(
+    evaluate: Callable[[], list[tuple[list[arb], Bools]]], precision: int, most: int = MOST_PRECISION
+) -> tuple[Ball, ...]:
+    """The float64 balls of what `evaluate` returns, at the first precision that settles every
+    entry.
 
-    `evaluate` gives, for each result, its entries in row-major order and which of them are lost; it is called with
-    twice the bits until the radius of each is at most one spacing of float64 at its midpoint (half of it is the
-    rounding of the midpoint), or the `most` bits are reached.  Lost entries, and those beyond float64's range, have
-    midpoint NaN and radius ∞.
+    `evaluate` gives, for each result, its entries in row-major order and which of them are lost; it
+    is called with twice the bits until the radius of each is at most one spacing of float64 at its
+    midpoint (half of it is the rounding of the midpoint), or the `most` bits are reached.  Lost
+    entries, and those beyond float64's range, have midpoint NaN and radius ∞.
     """
     while True:
         with working_precision(precision):
@@ -119,8 +124,9 @@ def enclosed(evaluate: Callable[[], list[tuple[list[arb], Bools]]], precision: i
 def _outward(entries: list[arb], lost: Bools) -> Ball:
     """Nearest float64 midpoints, and radii upwards.
 
-    A ball that is inexact and known to 64 bits is within half a spacing of its midpoint, and 2⁻⁸ of one for its own
-    radius; |entry − mid| of all others is taken, one number up, as float() rounds to nearest.
+    A ball that is inexact and known to 64 bits is within half a spacing of its midpoint, and 2⁻⁸ of
+    one for its own radius; |entry − mid| of all others is taken, one number up, as float() rounds
+    to nearest.
     """
     mids = np.array([float(entry) for entry in entries], dtype=np.float64)
     bits = np.array([entry.rel_accuracy_bits() for entry in entries], dtype=np.float64)

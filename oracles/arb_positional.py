@@ -1,7 +1,8 @@
 """The exact value of every positional operation, by ball arithmetic: `method="arb"`.
 
-Arguments are validated float64 arrays, positions count from 0, and each function returns a tuple with one `Ball`.  A
-number that is not finite loses exactly the entries it reaches: midpoint NaN, radius ∞.
+Arguments are validated float64 arrays, positions count from 0, and each function returns a tuple
+with one `Ball`.  A number that is not finite loses exactly the entries it reaches: midpoint NaN,
+radius ∞.
 """
 
 from collections.abc import Callable, Iterable
@@ -34,7 +35,9 @@ def sinusoidal_positional_encoding(
     return cos, sin
 
 
-def frequencies(exponents: list[Fraction], base: float, scale: float, *, precision: int = PRECISION) -> tuple[Ball, ...]:
+def frequencies(
+    exponents: list[Fraction], base: float, scale: float, *, precision: int = PRECISION
+) -> tuple[Ball, ...]:
     """scale·base^(−e) for each exponent."""
     return _settled(lambda: powers(exponents, base, scale), (len(exponents),), precision)
 
@@ -57,7 +60,14 @@ def add(x: Array, y: Array, *, precision: int = PRECISION) -> tuple[Ball, ...]:
 
 
 def rope(
-    x: Array, cos_sin: CosSin, back: bool, channels: int, most: int, *, conventions: Conventions, precision: int = PRECISION
+    x: Array,
+    cos_sin: CosSin,
+    back: bool,
+    channels: int,
+    most: int,
+    *,
+    conventions: Conventions,
+    precision: int = PRECISION,
 ) -> tuple[Ball, ...]:
     """Every pair of the first channels rotated by its angle, or back; x is (…, rows, head_dim)."""
     pair = [lane % (channels // 2) if conventions.rope_pairing == "half" else lane // 2 for lane in range(channels)]
@@ -82,7 +92,9 @@ def tables(cos_sin: CosSin, length: int, pairs: int, most: int, *, precision: in
     return enclosed(both, precision, most)
 
 
-def apply_rotary(x: Array, cos: Array, sin: Array, back: bool, *, conventions: Conventions, precision: int = PRECISION) -> tuple[Ball, ...]:
+def apply_rotary(
+    x: Array, cos: Array, sin: Array, back: bool, *, conventions: Conventions, precision: int = PRECISION
+) -> tuple[Ball, ...]:
     """x ⊙ cos + rotated(x) ⊙ sin, or its transpose applied to x."""
 
     def entries() -> Row:
@@ -120,7 +132,9 @@ def _turned_row(x: Row, cos: Row, sin: Row, back: bool, conventions: Conventions
     return result
 
 
-def _angles(length: int, exponents: list[Fraction], start: int, base: float, scale: float) -> list[list[tuple[arb, arb]]]:
+def _angles(
+    length: int, exponents: list[Fraction], start: int, base: float, scale: float
+) -> list[list[tuple[arb, arb]]]:
     """(cos, sin) of position·scale·base^(−e) for each position and exponent."""
     turning = powers(exponents, base, scale)
     table = []
@@ -135,7 +149,9 @@ def _floats(x: Array) -> Iterable[float]:
     return values
 
 
-def _settled(entries: Callable[[], Row], shape: tuple[int, ...], precision: int, most: int = MOST_PRECISION) -> tuple[Ball, ...]:
+def _settled(
+    entries: Callable[[], Row], shape: tuple[int, ...], precision: int, most: int = MOST_PRECISION
+) -> tuple[Ball, ...]:
     """Entries made of finite numbers are finite balls at any precision: the others are lost."""
 
     def evaluate() -> list[tuple[Row, Bools]]:

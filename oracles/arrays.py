@@ -1,9 +1,11 @@
-"""Any array, as NumPy: values to float64 exactly, masks to bool, without importing anything the caller did not bring.
+"""Any array, as NumPy: values to float64 exactly, masks to bool, without importing anything the
+caller did not bring.
 
-NumPy, torch (bfloat16, requires_grad and other devices included), JAX, CuPy, MLX and whatever else speaks `__array__`
-or DLPack.  Element types: binary16, binary32, binary64, longdouble where the numbers fit binary64, and bfloat16.
-Complex, integer, object, FP8 and other packed types are refused, and so are Python lists, which have no element type:
-what a caller did not say should not be guessed.
+NumPy, torch (bfloat16, requires_grad and other devices included), JAX, CuPy, MLX and whatever else
+speaks `__array__` or DLPack.  Element types: binary16, binary32, binary64, longdouble where the
+numbers fit binary64, and bfloat16. Complex, integer, object, FP8 and other packed types are
+refused, and so are Python lists, which have no element type: what a caller did not say should not
+be guessed.
 """
 
 import sys
@@ -25,19 +27,25 @@ _CHUNK = 1 << 18
 LARGEST = 2**28  # entries: 2 GiB of float64, of which some more are made
 
 
-def float_array(x: Any, name: str, *, arithmetic: Arithmetic | None = None, number: bool = False) -> NDArray[np.float64]:
+def float_array(
+    x: Any, name: str, *, arithmetic: Arithmetic | None = None, number: bool = False
+) -> NDArray[np.float64]:
     """The values of an array as float64, exactly, and read-only.
 
-    The result shares memory with x where x already is float64 in native byte order; it is never written, and no
-    operation returns it.  With an arithmetic, every finite entry must be a number of its input format: budgets don't
-    charge the rounding of inputs.  Where a number may be given, a float is an array of shape ().
+    The result shares memory with x where x already is float64 in native byte order; it is never
+    written, and no operation returns it.  With an arithmetic, every finite entry must be a number
+    of its input format: budgets don't charge the rounding of inputs.  Where a number may be given,
+    a float is an array of shape ().
 
-    Raises TypeError for what is not an array of one of the element types above, ValueError for an array without axes
-    where no number may be given, and for an entry that the target format cannot hold, which it names.
+    Raises TypeError for what is not an array of one of the element types above, ValueError for an
+    array without axes where no number may be given, and for an entry that the target format cannot
+    hold, which it names.
     """
     array = as_numpy(np.asarray(x) if number and isinstance(x, float | np.floating) else x, name)
     element = array.dtype.type
-    if (array.size or prod(n for n in array.shape if n)) > LARGEST:  # what is made for a batch of 0 has entries all the same
+    if (
+        array.size or prod(n for n in array.shape if n)
+    ) > LARGEST:  # what is made for a batch of 0 has entries all the same
         besides = " besides its axes of size 0" if 0 in array.shape else ""
         raise ValueError(f"{name} has shape {array.shape}, but should have at most {LARGEST} entries{besides}.")
     if element not in _ELEMENTS:
@@ -62,11 +70,14 @@ def table_array(x: Any, name: str, *, arithmetic: Arithmetic | None = None) -> N
     return float_array(x, name, arithmetic=arithmetic and replace(arithmetic, inputs=arithmetic.angle.table))
 
 
-def bool_mask(mask: Any, name: str, shape: tuple[int, ...], polarity: Literal["true_allows", "true_blocks"]) -> NDArray[np.bool_] | None:
-    """A mask as a read-only bool array of exactly `shape`, true where attention is allowed; None stays None.
+def bool_mask(
+    mask: Any, name: str, shape: tuple[int, ...], polarity: Literal["true_allows", "true_blocks"]
+) -> NDArray[np.bool_] | None:
+    """A mask as a read-only bool array of exactly `shape`, true where attention is allowed; None
+    stays None.
 
-    Axes are broadcast as NumPy does.  Raises TypeError for anything but booleans, ValueError for a shape that doesn't
-    broadcast to `shape`.
+    Axes are broadcast as NumPy does.  Raises TypeError for anything but booleans, ValueError for a
+    shape that doesn't broadcast to `shape`.
     """
     if mask is None:
         return None
@@ -137,7 +148,9 @@ def as_numpy(x: Any, name: str) -> NDArray[Any]:
         else:
             array = None
     except Exception as error:
-        raise TypeError(f"{name} of type {type(x).__name__} could not be read as an array: {str(error).rstrip('.')}.") from error
+        raise TypeError(
+            f"{name} of type {type(x).__name__} could not be read as an array: {str(error).rstrip('.')}."
+        ) from error
     if array is None:
         raise TypeError(f"{name} has type {type(x).__name__}, but should be an array.")
     if isinstance(array, np.ma.MaskedArray):
@@ -160,7 +173,9 @@ def _widened(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _from_dlpack(x: Any) -> NDArray[Any]:
-    """By DLPack; where that is older than the choice of a device, or the device is another, by Python's buffers, as MLX has them."""
+    """By DLPack; where that is older than the choice of a device, or the device is another, by
+    Python's buffers, as MLX has them.
+    """
     try:
         found: NDArray[Any] = np.from_dlpack(x, device="cpu")
         return found
@@ -177,10 +192,12 @@ def _from_bfloat16(bits: NDArray[np.int16]) -> NDArray[np.float32]:
 
 
 def _require_representable(values: NDArray[np.float64], name: str, target: Format) -> None:
-    """Refuse what rounding to `target` would change, which NumPy's own formats show by a conversion there and back.
+    """Refuse what rounding to `target` would change, which NumPy's own formats show by a conversion
+    there and back.
 
-    Of others, p-bit numbers are multiples of 2^(e−p), 2^(e−1) ≤ |x| < 2^e.  With unit roundoff 2⁻ᵖ that unit is 2ᵉ·unit_roundoff, and at
-    least the smallest subnormal.  The quotient is exact, as the unit is a power of two and no quotient that matters underflows.
+    Of others, p-bit numbers are multiples of 2^(e−p), 2^(e−1) ≤ |x| < 2^e.  With unit roundoff 2⁻ᵖ
+    that unit is 2ᵉ·unit_roundoff, and at least the smallest subnormal.  The quotient is exact, as
+    the unit is a power of two and no quotient that matters underflows.
     """
     element = next((element for element, own in _FORMATS.items() if own is target), None)
     flat = values.reshape(-1)

@@ -1,4 +1,5 @@
-"""The arguments of attention, validated, and its heads laid out as problems of their own: one chain for all operations.
+"""The arguments of attention, validated, and its heads laid out as problems of their own: one chain
+for all operations.
 
 Those without an axis of heads have one put in, of size 1.
 """
@@ -30,16 +31,28 @@ def plain(
     q: Any, k: Any, v: Any, mask: Any, scale: Any, is_causal: Any, rows: Any, arithmetic: Given, conventions: Conventions | None,
     method: Method, *, grouped: bool = False,
 ) -> AttentionCall:  # fmt: skip
-    """The arguments of attention without features, validated: with an axis of heads where they are `grouped`, and else without.
+    """The arguments of attention without features, validated: with an axis of heads where they are
+    `grouped`, and else without.
 
-    A mask and causality compose, and the default scale is 1/√d, whatever is declared of `oracles.attention`.
+    A mask and causality compose, and the default scale is 1/√d, whatever is declared of
+    `oracles.attention`.
     """
     c = resolve_conventions(conventions)
     if (c.causal_with_mask, c.scale_default) != ("compose", "rsqrt"):
         c = replace(c, causal_with_mask="compose", scale_default="rsqrt")
     causal = checked_flag(is_causal, "is_causal")
     return checked(
-        q, k, v, mask=mask, causal=causal, scale=scale, rows=rows, arithmetic=arithmetic, conventions=c, method=method, grouped=grouped
+        q,
+        k,
+        v,
+        mask=mask,
+        causal=causal,
+        scale=scale,
+        rows=rows,
+        arithmetic=arithmetic,
+        conventions=c,
+        method=method,
+        grouped=grouped,
     )
 
 
@@ -99,7 +112,9 @@ def checked(
         lead=lead,
         chosen=chosen,
         heads=heads,
-        setting=Setting(visible, default if factor is None else factor, a, c, features=None if none else features, group=heads.group),
+        setting=Setting(
+            visible, default if factor is None else factor, a, c, features=None if none else features, group=heads.group
+        ),
         method=method,
         options={"scale": factor, "conventions": c},
         bias=None if given is None else given.shape,
@@ -113,10 +128,14 @@ def _narrowed(mask: Mask | None) -> Mask | None:
 
 
 def _require_shapes(q: Array, k: Array, v: Array, grouped: bool) -> None:
-    """Raise ValueError unless heads, rows, columns and leading axes fit together; without heads there is at least one row of each."""
+    """Raise ValueError unless heads, rows, columns and leading axes fit together; without heads
+    there is at least one row of each.
+    """
     for x, name, axes in ((q, "q", "H, n_q, d"), (k, "k", "H_kv, n_k, d"), (v, "v", "H_kv, n_k, d_v")):
         if x.ndim < 2 + grouped:
-            raise ValueError(f"{name} has shape {x.shape}, but should be (…, {axes if grouped else axes.split(', ', 1)[1]}).")
+            raise ValueError(
+                f"{name} has shape {x.shape}, but should be (…, {axes if grouped else axes.split(', ', 1)[1]})."
+            )
         if not grouped and x.shape[-2] == 0:
             raise ValueError(f"{name} has shape {x.shape}, but should have at least one row.")
     if grouped:
@@ -142,7 +161,9 @@ def _together(mask: Mask | None, causal: bool, c: Conventions) -> tuple[Mask | N
     if mask is None or not causal or c.causal_with_mask == "compose":
         return mask, causal
     if c.causal_with_mask == "refuse":
-        raise ValueError("A mask is given with causal=True, but should not be: Conventions.causal_with_mask is 'refuse'.")
+        raise ValueError(
+            "A mask is given with causal=True, but should not be: Conventions.causal_with_mask is 'refuse'."
+        )
     return (mask, False) if c.causal_with_mask == "mask_wins" else (None, True)
 
 
@@ -193,7 +214,9 @@ def _band(window: Any, causal: bool, c: Conventions) -> tuple[int | None, int | 
 
 
 def _places(chosen: NDArray[np.int64], offset: NDArray[np.int64], heads: Heads) -> NDArray[np.int64]:
-    """The positions of the folded rows among the keys: (rows,), or (…, H_kv, rows) where offsets are over the batch axes."""
+    """The positions of the folded rows among the keys: (rows,), or (…, H_kv, rows) where offsets
+    are over the batch axes.
+    """
     places = chosen + offset[..., None]
     if heads.group > 1:
         places = np.tile(places, heads.group)
@@ -210,7 +233,9 @@ def _offset(offset: Any, n_q: int, n_k: int, batch: tuple[int, ...], c: Conventi
     if given.dtype == object and all(isinstance(x, int) for x in given.flat):
         raise ValueError(f"offset={offset}, but should be within ±2**53.")
     if given.dtype.kind not in "iu":
-        raise TypeError(f"offset has element type {given.dtype}, but should be an integer, or integers over the batch axes.")
+        raise TypeError(
+            f"offset has element type {given.dtype}, but should be an integer, or integers over the batch axes."
+        )
     if given.ndim and given.shape != batch:
         raise ValueError(f"offset has shape {given.shape}, but should be () or {batch}, the batch axes of q.")
     if ((given > FARTHEST) | (given < -FARTHEST)).any():

@@ -1,4 +1,6 @@
-"""Validated arguments of attention: a problem with folded heads, how it is evaluated, and its results with the axes that are given."""
+"""Validated arguments of attention: a problem with folded heads, how it is evaluated, and its
+results with the axes that are given.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,8 +24,9 @@ from oracles.visible import Mask
 class AttentionCall:
     """Validated arguments of attention, folded.
 
-    `q` has its `chosen` rows only, of `lead` = (…, H, n_q), H left out where there is no axis of heads; `bias` and `sink` are the shapes
-    in which these are given, a sink's with axes of rows and columns, or None.  `options` are those of ball arithmetic.
+    `q` has its `chosen` rows only, of `lead` = (…, H, n_q), H left out where there is no axis of
+    heads; `bias` and `sink` are the shapes in which these are given, a sink's with axes of rows and
+    columns, or None.  `options` are those of ball arithmetic.
     """
 
     q: Array
@@ -75,7 +78,9 @@ class AttentionCall:
         return array
 
     def of_rows(self, x: Any, name: str, *columns: int) -> Array:
-        """What belongs to query rows, of shape `lead` and columns, if any: its chosen rows, folded, with an axis of columns."""
+        """What belongs to query rows, of shape `lead` and columns, if any: its chosen rows, folded,
+        with an axis of columns.
+        """
         array = self.like(x, name, (*self.lead, *columns)).reshape(*self.full[:-1], *(columns or (1,)))
         return self.heads.fold(array[..., self.chosen, :])
 
@@ -84,7 +89,9 @@ class AttentionCall:
         return self.like(x, name, self._given(keys.shape)).reshape(keys.shape)
 
     def tangents(self, dbias: Any, dsink: Any) -> tuple[Shared | None, Array | None]:
-        """The tangents of the bias and of the sinks, laid out as these are.  Raises ValueError for one of what is not given."""
+        """The tangents of the bias and of the sinks, laid out as these are.  Raises ValueError for
+        one of what is not given.
+        """
         for x, name, of in ((dbias, "dbias", self.bias), (dsink, "dsink", self.sink)):
             if x is not None and of is None:
                 raise ValueError(f"{name} is given, but should not be: there is no {name[1:]}.")
@@ -105,10 +112,11 @@ class AttentionCall:
         times: int = 1,
         averages: bool = False,
     ) -> tuple[Enclosure, ...]:
-        """The enclosures of results that take so many `times` the work of a forward pass, sharp ones where that is needed.
+        """The enclosures of results that take so many `times` the work of a forward pass, sharp
+        ones where that is needed.
 
-        So many as are `of_rows`, of query rows, come first: they get the axes that are given.  If there are `averages`, the first is the
-        output of attention.
+        So many as are `of_rows`, of query rows, come first: they get the axes that are given.  If
+        there are `averages`, the first is the output of attention.
         """
 
         def sharp() -> Balls:
@@ -119,7 +127,9 @@ class AttentionCall:
 
         a, work = self.setting.arithmetic, times * self.work
         vacuous = attention_is_vacuous(self.v, self.allowed_row) if averages else zero_is_accepted
-        return settle(Evaluation(a, self.method, lambda: fast(self.setting), arb, work, vacuous, sharp, shaped, by_rows=averages))
+        return settle(
+            Evaluation(a, self.method, lambda: fast(self.setting), arb, work, vacuous, sharp, shaped, by_rows=averages)
+        )
 
     def _unfolded(self, x: Ball) -> Ball:
         """A result of query rows, with the axes that are given."""
@@ -130,7 +140,9 @@ class AttentionCall:
     def of_lse(self, x: Enclosure) -> Enclosure:
         """A log-sum-exp, or its derivative, without its axis of columns, in the format in which it is saved."""
         a = self.setting.arithmetic
-        return replace(x, mid=x.mid[..., 0], rad=x.rad[..., 0], format=None if a is None else a.saved_lse or a.elementwise)
+        return replace(
+            x, mid=x.mid[..., 0], rad=x.rad[..., 0], format=None if a is None else a.saved_lse or a.elementwise
+        )
 
     def gathered(self) -> list[Gathered]:
         """Zeros, to which the gradients of the bias and of the sinks are added, where there are such."""
@@ -157,7 +169,9 @@ class AttentionCall:
         return shape if len(self.lead) == len(self.full) - 1 else (*shape[:-3], *shape[-2:])
 
 
-def chosen_rows(x: NDArray[Any], rows: NDArray[np.int64], full: tuple[int, ...]) -> tuple[NDArray[Any], tuple[int, ...]]:
+def chosen_rows(
+    x: NDArray[Any], rows: NDArray[np.int64], full: tuple[int, ...]
+) -> tuple[NDArray[Any], tuple[int, ...]]:
     """The chosen rows of what broadcasts to the shape of all scores, and the shape to which they do."""
     if x.ndim > 1 and x.shape[-2] > 1 and not np.array_equal(rows, np.arange(full[-2])):
         x = x[..., rows, :]

@@ -1,19 +1,22 @@
 """Midpoint-radius arithmetic over float64 arrays: every result contains the exact one.
 
-`Ball(mid, rad)` stands for all real arrays x with |x − mid| ≤ rad, entry by entry.  Each primitive takes the image of
-the midpoints, computed by NumPy, and a radius that holds for every order of summation (Rump, Fast and parallel interval
-arithmetic, BIT 39, 1999; Higham, Accuracy and Stability, 2nd ed., chapters 2-3).  With u = 2⁻⁵³:
+`Ball(mid, rad)` stands for all real arrays x with |x − mid| ≤ rad, entry by entry.  Each primitive
+takes the image of the midpoints, computed by NumPy, and a radius that holds for every order of
+summation (Rump, Fast and parallel interval arithmetic, BIT 39, 1999; Higham, Accuracy and
+Stability, 2nd ed., chapters 2-3).  With u = 2⁻⁵³:
 
     NumPy's result of + − × ÷ √ is y(1 + ε) + η,  |ε| ≤ u, |η| ≤ 2⁻¹⁰⁷⁴   (η for × ÷ only; sums do not underflow)
     NumPy's exp, log, tanh, sin, cos are within 4 ulp, that is 8u relative, plus 2⁻¹⁰²² where they underflow (trusted, tested
     against arb)
 
-Radii are non-negative sums and products of fewer than 2⁴ roundings each, so `_upwards`, which multiplies by 1 + 2⁻⁴⁸ =
-1 + 32u, makes them upper bounds; products of radii that underflow are covered by adding 2⁻¹⁰²².  An entry that is not a
-finite number has midpoint NaN and radius ∞; so has one that overflows.
+Radii are non-negative sums and products of fewer than 2⁴ roundings each, so `_upwards`, which
+multiplies by 1 + 2⁻⁴⁸ = 1 + 32u, makes them upper bounds; products of radii that underflow are
+covered by adding 2⁻¹⁰²².  An entry that is not a finite number has midpoint NaN and radius ∞; so
+has one that overflows.
 
-A model of someone else's arithmetic is made of the same primitives: an operation on the balls of its operands encloses
-what the exact operation would give, and `rounded` widens it by the rounding of the result.
+A model of someone else's arithmetic is made of the same primitives: an operation on the balls of
+its operands encloses what the exact operation would give, and `rounded` widens it by the rounding
+of the result.
 """
 
 from dataclasses import dataclass
@@ -60,7 +63,9 @@ def exact(x: Any) -> Ball:
     mid = np.asarray(x, dtype=np.float64)
     finite = np.isfinite(mid)
     if finite.all():
-        return Ball(mid, np.ndarray(mid.shape, np.float64, bytes(8), strides=(0,) * mid.ndim))  # one 0, as np.broadcast_to would
+        return Ball(
+            mid, np.ndarray(mid.shape, np.float64, bytes(8), strides=(0,) * mid.ndim)
+        )  # one 0, as np.broadcast_to would
     return Ball(np.where(finite, mid, np.nan), np.where(finite, 0.0, np.inf))
 
 
@@ -133,10 +138,11 @@ def matmul(
 ) -> Ball:
     """A·B in any order of summation, by NumPy and by any code that accumulates with `roundoff`.
 
-    The radius is rad A·(|B| + rad B) + |A|·rad B + ε·(|A| + rad A)(|B| + rad B) + n·η, where ε = γ_n(u) + γ_n(roundoff)
-    and operands that are first perturbed by `product` each add 2·product + product² (Higham, (3.13)); `underflow` is η
-    per term of the modelled code, and `operand` what each operand may be off by near zero, which the other's size
-    multiplies.  Radius ∞ where its partial sums, or operands that are perturbed, may exceed `largest`.
+    The radius is rad A·(|B| + rad B) + |A|·rad B + ε·(|A| + rad A)(|B| + rad B) + n·η, where ε =
+    γ_n(u) + γ_n(roundoff) and operands that are first perturbed by `product` each add 2·product +
+    product² (Higham, (3.13)); `underflow` is η per term of the modelled code, and `operand` what
+    each operand may be off by near zero, which the other's size multiplies.  Radius ∞ where its
+    partial sums, or operands that are perturbed, may exceed `largest`.
     """
     n = a.mid.shape[-1]
     a_rad, b_rad = bool(a.rad.any()), bool(b.rad.any())
@@ -204,9 +210,9 @@ def max_shift(a: Ball) -> Ball:
 def rounded(a: Ball, target: Format, *, times: int = 1, flush: bool = False) -> Ball:
     """What `a` becomes when an implementation rounds it to a format, `times` times in succession.
 
-    The radius grows by γ_times(u)·(|a| + rad a) + times·η, with η the smallest subnormal number, or the smallest normal
-    one where results may be flushed to 0.  It doesn't move the midpoint: the ball contains the rounded and the
-    unrounded numbers.  Radius ∞ where the rounding may overflow.
+    The radius grows by γ_times(u)·(|a| + rad a) + times·η, with η the smallest subnormal number, or
+    the smallest normal one where results may be flushed to 0.  It doesn't move the midpoint: the
+    ball contains the rounded and the unrounded numbers.  Radius ∞ where the rounding may overflow.
     """
     with np.errstate(all="ignore"):
         reach = np.asarray(np.abs(a.mid))

@@ -1,9 +1,9 @@
-"""Attention and its derivatives on balls: batches taken apart, dead rows by their convention, results rounded to the
-output.
+"""Attention and its derivatives on balls: batches taken apart, dead rows by their convention,
+results rounded to the output.
 
-These are what the public operations and multi-head attention are made of.  Inputs may have radii, as what was computed
-before attention has; outputs are balls that contain the exact value and, under an arithmetic,
-whatever a covered kernel returns for any inputs within the balls.
+These are what the public operations and multi-head attention are made of.  Inputs may have radii,
+as what was computed before attention has; outputs are balls that contain the exact value and, under
+an arithmetic, whatever a covered kernel returns for any inputs within the balls.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,8 +41,9 @@ TOGETHER = 1 << 16
 class Setting:
     """Everything about an attention problem but its numbers.
 
-    `visible` says which keys a row may read, its mask a view that may be broadcast (`groups.Shared`).
-    A certificate is bounded by one number per row unless it is to be `sharp`.  `group` query heads are folded into one problem.
+    `visible` says which keys a row may read, its mask a view that may be broadcast
+    (`groups.Shared`). A certificate is bounded by one number per row unless it is to be `sharp`.
+    `group` query heads are folded into one problem.
     """
 
     visible: Visible
@@ -55,13 +56,16 @@ class Setting:
 
 
 def forward(q: Operand, k: Operand, v: Operand, setting: Setting) -> tuple[Ball, Ball]:
-    """The output and the log-sum-exp (…, n_q, 1) of each row's logits, which is in the base of the convention, and −∞ in a dead row."""
+    """The output and the log-sum-exp (…, n_q, 1) of each row's logits, which is in the base of the
+    convention, and −∞ in a dead row.
+    """
     lse = _room_for_rows(q, 1)
     return output(q, k, v, setting, lse), lse
 
 
 def output(q: Operand, k: Operand, v: Operand, setting: Setting, lse: Ball | None = None) -> Ball:
-    """softmax(scale·q·kᵀ)·v over the allowed keys, with features if there are such; the log-sum-exp is written to `lse`, if it is given.
+    """softmax(scale·q·kᵀ)·v over the allowed keys, with features if there are such; the log-sum-exp
+    is written to `lse`, if it is given.
 
     The statistical line is one of the output.
     """
@@ -98,7 +102,9 @@ def jvp(
     with np.errstate(all="ignore"):
         for at, p, (tq, tk, tv) in _pieces(q, k, v, setting, dq, dk, dv):
             p = _levelled(p, setting.conventions)
-            tangents = Tangents(tq, tk, tv, None if of_bias is None else of_bias.at(at), None if of_sink is None else of_sink[at])
+            tangents = Tangents(
+                tq, tk, tv, None if of_bias is None else of_bias.at(at), None if of_sink is None else of_sink[at]
+            )
             uniform = uniform_rows(p._replace(v=tv)) if _averages(setting) and p.n_k else None
             for rows in p.row_tiles():
                 found = rows_jvp(p, tangents, rows)
@@ -141,12 +147,19 @@ def _of_lse(setting: Setting, sums: Ball) -> tuple[Array, Array]:
 
 
 def vjp(
-    q: Operand, k: Operand, v: Operand, g: Operand, setting: Setting, of_lse: Array | None = None, finer: Sequence[Gathered] = ()
+    q: Operand,
+    k: Operand,
+    v: Operand,
+    g: Operand,
+    setting: Setting,
+    of_lse: Array | None = None,
+    finer: Sequence[Gathered] = (),
 ) -> tuple[Ball, ...]:
     """The gradients of Σ g ⊙ forward(q, k, v) with respect to q, k and v.
 
-    Those of a bias and of sinks are added to `finer`, where there are such.  `of_lse` (…, n_q, 1) is the cotangent of the log-sum-exp, of
-    which the statistical line knows nothing: with it, and with features, the budget stands.
+    Those of a bias and of sinks are added to `finer`, where there are such.  `of_lse` (…, n_q, 1)
+    is the cotangent of the log-sum-exp, of which the statistical line knows nothing: with it, and
+    with features, the budget stands.
     """
     if of_lse is None and setting.features is None and (points := _points(q, k, v, setting, g)) is not None:
         certificates, budgets = vjp(q, k, v, g, replace(setting, arithmetic=None)), vjp(q, k, v, g, _proved(setting))
@@ -168,7 +181,9 @@ def vjp(
                 reach = np.where(dead, cotangent.reach, 0.0).sum(axis=-2, keepdims=True)
                 size = reach / p.n_k  # which may underflow
                 uniform = uniform_rows(p)
-                relative = uniform.entry + uniform.common + p.terms.queries_sum.positive + p.terms.weights + p.terms.product
+                relative = (
+                    uniform.entry + uniform.common + p.terms.queries_sum.positive + p.terms.weights + p.terms.product
+                )
                 apart = p.group if p.group > 1 else 0  # heads whose own gradients are rounded
                 relative = relative + (apart > 0) * p.terms.output
                 dv, dv_error = dv + share, dv_error + np.expm1(relative) * size * (1 + 2.0**-40)
@@ -185,14 +200,19 @@ def vjp(
 
 def _proved(setting: Setting) -> Setting:
     """The same with a proof in place of a statistical line."""
-    return setting if setting.arithmetic is None else replace(setting, arithmetic=replace(setting.arithmetic, likely=None))
+    return (
+        setting if setting.arithmetic is None else replace(setting, arithmetic=replace(setting.arithmetic, likely=None))
+    )
 
 
-def _points(q: Operand, k: Operand, v: Operand, setting: Setting, *others: Operand) -> list[tuple[likely.Point, list[Array]]] | None:
+def _points(
+    q: Operand, k: Operand, v: Operand, setting: Setting, *others: Operand
+) -> list[tuple[likely.Point, list[Array]]] | None:
     """The problem's batches in plain numbers, for a statistical line.
 
-    None where none is asked for, where sums are so short that it would not be below the budget, where inputs have radii of their own, or
-    are not finite, or where a row may read no key: there the budget stands.
+    None where none is asked for, where sums are so short that it would not be below the budget,
+    where inputs have radii of their own, or are not finite, or where a row may read no key: there
+    the budget stands.
     """
     a = setting.arithmetic
     if a is None or a.likely is None or not q.value.size:
@@ -210,7 +230,14 @@ def _points(q: Operand, k: Operand, v: Operand, setting: Setting, *others: Opera
     return [
         (
             likely.Point(
-                q.value[at], k.value[at], v.value[at], None if allowed is None else allowed[at], setting.scale, a, f.at(at), setting.group
+                q.value[at],
+                k.value[at],
+                v.value[at],
+                None if allowed is None else allowed[at],
+                setting.scale,
+                a,
+                f.at(at),
+                setting.group,
             ),
             [x.value[at] for x in others],
         )
@@ -219,7 +246,9 @@ def _points(q: Operand, k: Operand, v: Operand, setting: Setting, *others: Opera
 
 
 def _below(budget: Ball, certificate: Ball, line: Array) -> Ball:
-    """A statistical line, with what the oracle itself is off by, where that is below the budget and not beyond its range."""
+    """A statistical line, with what the oracle itself is off by, where that is below the budget and
+    not beyond its range.
+    """
     with np.errstate(all="ignore"):
         rad = np.fmin(budget.rad, line + certificate.rad)
     return Ball(budget.mid, np.where(np.isinf(budget.rad), np.inf, rad))
@@ -228,7 +257,9 @@ def _below(budget: Ball, certificate: Ball, line: Array) -> Ball:
 def _pieces(
     q: Operand, k: Operand, v: Operand, setting: Setting, *others: Operand
 ) -> Iterator[tuple[Index, AttentionProblem, list[Operand]]]:
-    """The problem's batches, one index of the batch axes at a time or all together, and the operands of other inputs."""
+    """The problem's batches, one index of the batch axes at a time or all together, and the
+    operands of other inputs.
+    """
     head, (n_q, d), (n_k, d_v), a = q.shape[:-2], q.shape[-2:], v.shape[-2:], setting.arithmetic
     sizes = (n_q, n_k, d, d_v, setting.scale)
     sinks = setting.features is not None and setting.features.sink is not None
@@ -239,7 +270,9 @@ def _pieces(
     for at in [...] if small else np.ndindex(head):
         operands = [x[at] for x in (q, k, v, *others)]
         elementwise = setting.sharp or a is not None or any(x.rad is not None for x in operands)
-        all_read = setting.visible.everything and n_k > 0 and not sinks  # else a centre would depend on what is not read, or miss a sink
+        all_read = (
+            setting.visible.everything and n_k > 0 and not sinks
+        )  # else a centre would depend on what is not read, or miss a sink
         yield (
             at,
             AttentionProblem(
@@ -289,7 +322,9 @@ def _averages(setting: Setting) -> bool:
 
 
 def _levelled(p: AttentionProblem, conventions: Conventions) -> AttentionProblem:
-    """The problem of derivatives, in which dead rows read all keys by equal logits where gradients flow through them."""
+    """The problem of derivatives, in which dead rows read all keys by equal logits where gradients
+    flow through them.
+    """
     dead = _dead_rows(p, slice(0, p.n_q)) if conventions.dead_rows_flow else None
     return p if dead is None or not dead.any() else p._replace(level=dead)
 

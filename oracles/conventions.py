@@ -12,9 +12,11 @@ class Conventions:
     """Which of the readings in use an implementation follows, and an oracle answers in.
 
     dead_rows         a query that may attend to no key: `zero` output and gradients; `nan` output, its dq unchecked and
-                      nothing added to dk and dv; `uniform`: the mean over all n_k values, dq 0, and g/n_k added to dv
+                      nothing added to dk and dv; `uniform`: the mean over all n_k values, dq 0, and
+                      g/n_k added to dv
     dead_gradients    under `uniform`, equal weights are constants (`stop`), as where a fill takes the place of masked scores; or
-                      derivatives are those of equal logits (`flow`), as where a finite fill is added that absorbs the scores
+                      derivatives are those of equal logits (`flow`), as where a finite fill is
+                      added that absorbs the scores
     causal            query i sees the keys j ≤ i (`top_left`) or j ≤ i + n_k − n_q (`bottom_right`)
     blocked_values    whether entries behind a mask are `finite` numbers or stay `unread`, NaN and ±∞ included; the
                       oracles themselves never read them
@@ -25,7 +27,8 @@ class Conventions:
     rope_base         rotary frequencies are rope_scale·rope_base^(−2i/d); a number of at least 1
     rope_scale        the factor of these frequencies, 1/4 for positions stretched fourfold; a number above 0
     sinusoid_layout   sine and cosine columns alternate (`interleaved`), or all sines come first: with the same
-                      exponents 2i/d (`concatenated`) or with i/(d/2 − 1) (`tensor2tensor`, for even d but 2)
+                      exponents 2i/d (`concatenated`) or with i/(d/2 − 1) (`tensor2tensor`, for even
+                      d but 2)
     kv_heads          query head h reads key head h // group (`repeat`) or h mod H_kv (`tile`)
     window            the left side of a window is a `bound` on j ≥ p − L, which allows L + 1 keys, or a `count` of keys, the
                       query's own included, of at least 1; the right side is a bound
@@ -34,7 +37,8 @@ class Conventions:
     lse_base          log-sum-exps are natural (`e`) or of base `2`; so are their cotangents
     lse_sink          whether the log-sum-exp has the sink in it: `included` or `excluded`
     scale_default     the scale where none is given: 1/√d (`rsqrt`) or 1 (`one`)
-    causal_with_mask  given both, they `compose`, the other is left out (`mask_wins`, `causal_wins`), or the call is refused
+    causal_with_mask  given both, they `compose`, the other is left out (`mask_wins`,
+    `causal_wins`), or the call is refused
                       (`refuse`)
     alibi_slopes      slopes of n heads: 2^(−8h/m) for the largest power of two m ≤ n, then every second of those of 2m
                       (`press`), or 2^(−8h/n) (`geometric`)
@@ -76,7 +80,8 @@ class Conventions:
 
     @classmethod
     def onnx(cls, version: str) -> "Conventions":
-        """What ONNX's Attention of opset 23 means in a version of ONNX, from "1.18" to "1.23": the text was mended in place.
+        """What ONNX's Attention of opset 23 means in a version of ONNX, from "1.18" to "1.23": the
+        text was mended in place.
 
         1.18   heads that share keys are tiled; a cap comes after the mask; a row without keys is NaN
         1.20   heads are repeated; causality counts a cache, which is the adapter's to say by an offset
@@ -86,15 +91,20 @@ class Conventions:
         "1.19" is as 1.18, "1.19.1" as 1.20 is, and "1.21" as well.
 
         Raises ValueError for another version.
-        Source: onnx/onnx, onnx/defs/nn/defs.cc and onnx/reference/ops/op_attention.py at these versions; #7867, #7913.
+        Source: onnx/onnx, onnx/defs/nn/defs.cc and onnx/reference/ops/op_attention.py at these
+        versions; #7867, #7913.
         """
         if (mended := _UNCHANGED.get(version, version)) not in ONNX:
-            raise ValueError(f"version={version!r}, but should be one of {', '.join(map(repr, sorted((*ONNX, *_UNCHANGED))))}.")
+            raise ValueError(
+                f"version={version!r}, but should be one of {', '.join(map(repr, sorted((*ONNX, *_UNCHANGED))))}."
+            )
         return cls(**ONNX[mended])
 
     @property
     def dead_rows_flow(self) -> bool:
-        """Whether a query that may attend to no key has the derivatives of one that attends to all of them by equal logits."""
+        """Whether a query that may attend to no key has the derivatives of one that attends to all
+        of them by equal logits.
+        """
         return (self.dead_rows, self.dead_gradients) == ("uniform", "flow")
 
     def __post_init__(self) -> None:
@@ -148,7 +158,9 @@ def resolve(conventions: Conventions | None) -> Conventions:
     if conventions is None:
         return DEFAULT
     if not isinstance(conventions, Conventions):
-        raise TypeError(f"conventions has type {type(conventions).__name__}, but should be an oracles.Conventions or None.")
+        raise TypeError(
+            f"conventions has type {type(conventions).__name__}, but should be an oracles.Conventions or None."
+        )
     return conventions
 
 

@@ -1,16 +1,19 @@
-"""δ = rowsum(g·o) = rowsum(p·dP) of the backward pass, and how far a kernel's may be from the oracle's.
+"""δ = rowsum(g·o) = rowsum(p·dP) of the backward pass, and how far a kernel's may be from the
+oracle's.
 
-**δ** is one number for each row, off by Δ_i.  As rowsum(g·o) it inherits the error of o (`oracles.forward`), in which what
-both sums share is Σ_j p_j(exp t_j − 1)(v_j − o), times g: Σ_j p_j(exp t_j − 1)T_j.  What a weight has of its own in the
-numerator is common to the columns of o, Σ_j p_j(A_j − 1)v_j, times g: Σ_j p_j(A_j − 1)dP_j; and the error of the
-denominator, times o, times g, is one of δ.  So with Θ = Σ_j p_j(exp τ_j − 1)|T_j|
+**δ** is one number for each row, off by Δ_i.  As rowsum(g·o) it inherits the error of o
+(`oracles.forward`), in which what both sums share is Σ_j p_j(exp t_j − 1)(v_j − o), times g: Σ_j
+p_j(exp t_j − 1)T_j.  What a weight has of its own in the numerator is common to the columns of o,
+Σ_j p_j(A_j − 1)v_j, times g: Σ_j p_j(A_j − 1)dP_j; and the error of the denominator, times o, times
+g, is one of δ.  So with Θ = Σ_j p_j(exp τ_j − 1)|T_j|
 
     Δ ≤ (Θ + Σ_j p_j exp(τ_j)(exp(ω_j + a) − 1)|dP_j|)/(1 − λ) + |δ|·(the denominator's error)
         + Σ_c |g_c|·(what is left of o_c's error, and its storage) + the error of the sum over c.
 
 As rowsum(p·dP) it is Σ_j p_j exp(t_j + r)(dP_j + E_j), and as Σ p_j T_j = 0,
 
-    Δ ≤ exp(ρ)·Σ_j p_j(exp(τ_j + κ) − 1)|T_j| + |δ|·|Σ p̃_j − 1| + Σ_j p̃_j E_j + the error of the sum over j.
+    Δ ≤ exp(ρ)·Σ_j p_j(exp(τ_j + κ) − 1)|T_j| + |δ|·|Σ p̃_j − 1| + Σ_j p̃_j E_j + the error of the
+    sum over j.
 
 The oracle takes δ from o; so a kernel of the second form is as far from it as both bounds together.
 """
@@ -30,14 +33,17 @@ from oracles.visible import Mask
 def delta_spread(p: AttentionProblem, rows: slice, forward: Rows, g: Operand) -> Array:
     """Δ: how far a kernel's δ may be from the oracle's, ∞ where its row may overflow.
 
-    Both forms of δ are at most max_j (|g||v|ᵀ)_ij + Δ, the output being a mean of values, and |T| is at most twice that.  A dP − δ that
-    overflows where it is masked spoils the row as well, for a weight of 0 times ∞ is NaN: there dP, with its own error, may be .55 of the
-    range, and δ a quarter.
+    Both forms of δ are at most max_j (|g||v|ᵀ)_ij + Δ, the output being a mean of values, and |T|
+    is at most twice that.  A dP − δ that overflows where it is masked spoils the row as well, for a
+    weight of 0 times ∞ is NaN: there dP, with its own error, may be .55 of the range, and δ a
+    quarter.
     """
     turns = None if forward.unshared is None else _turns(p, forward, g)
     spread = _delta_of_output(p, forward, g, p.terms, forward.unshared, turns)
     if turns is not None and forward.own_unshared is not None:
-        of_weights = _delta_of_weights(p, forward, g, turns) + _delta_of_output(p, forward, g, p.own, forward.own_unshared, turns)
+        of_weights = _delta_of_weights(p, forward, g, turns) + _delta_of_output(
+            p, forward, g, p.own, forward.own_unshared, turns
+        )
         spread = of_weights if p.delta == "weights" else np.maximum(spread, of_weights)
     if g.rad is not None:
         spread = spread + (g.rad * np.abs(forward.out)).sum(axis=-1, keepdims=True)
@@ -86,8 +92,12 @@ def _turns(p: AttentionProblem, forward: Rows, g: Operand) -> _Turns:
     return _Turns(forward.sums.turned + of_offset, forward.sums.moved + of_offset * forward.sums.x, mean)
 
 
-def _delta_of_output(p: AttentionProblem, forward: Rows, g: Operand, t: Terms, unshared: Unshared | None, turns: _Turns | None) -> Array:
-    """Δ for δ = rowsum(g·o) under the terms t, `unshared` being the part of o's error that its sums do not share, if that is known."""
+def _delta_of_output(
+    p: AttentionProblem, forward: Rows, g: Operand, t: Terms, unshared: Unshared | None, turns: _Turns | None
+) -> Array:
+    """Δ for δ = rowsum(g·o) under the terms t, `unshared` being the part of o's error that its sums
+    do not share, if that is known.
+    """
     rest = forward.error
     found = np.zeros(forward.lse.shape)
     if unshared is not None and turns is not None:
@@ -106,7 +116,9 @@ def _delta_of_output(p: AttentionProblem, forward: Rows, g: Operand, t: Terms, u
 
 
 def _sizes(p: AttentionProblem, forward: Rows, g: Operand) -> tuple[Array, Array]:
-    """Bounds of Σ p·exp(τ)|dP| and of Σ p·exp(τ)(exp ω − 1)|dP|, from dP = g·(v − c) + g·c; ω is nothing in the oracle itself."""
+    """Bounds of Σ p·exp(τ)|dP| and of Σ p·exp(τ)(exp ω − 1)|dP|, from dP = g·(v − c) + g·c; ω is
+    nothing in the oracle itself.
+    """
     a = forward.sums
     of_centre = (g.reach * np.abs(p.centre)).sum(axis=-1, keepdims=True)
     return a.turned + a.moved + of_centre * (1 + a.x), a.swayed + of_centre * a.wander

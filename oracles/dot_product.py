@@ -2,8 +2,8 @@
 
     out = softmax(scale·q·kᵀ over the allowed keys)·v
 
-Shapes: q (…, n_q, d), k (…, n_k, d), v (…, n_k, d_v) with equal leading axes; `mask` is bool and broadcasts to
-(…, n_q, n_k).  Every function takes by keyword
+Shapes: q (…, n_q, d), k (…, n_k, d), v (…, n_k, d_v) with equal leading axes; `mask` is bool and
+broadcasts to (…, n_q, n_k).  Every function takes by keyword
 
     scale         a finite float64 number; 1/√d by default (1 for d = 0)
     is_causal     allow key j to query i where j ≤ i, aligned by `conventions.causal`, on top of the mask
@@ -48,10 +48,10 @@ def scaled_dot_product_attention(
 
     out[i] = Σ_j p_ij v[j],  p_ij = exp(s_ij) / Σ_allowed exp(s_il),  s = scale·q·kᵀ.
 
-    Shapes: (…, n_q, d), (…, n_k, d), (…, n_k, d_v), (…, n_q, n_k) -> (…, n_q, d_v), or (…, len(rows), d_v).
-    Edge cases: a row with no allowed key follows `conventions.dead_rows`; masked keys and values are never read; a NaN
-    or ±∞ that a row may read makes that row, or that column of it, NaN with an infinite radius; d = 0 gives the mean of
-    the allowed values.
+    Shapes: (…, n_q, d), (…, n_k, d), (…, n_k, d_v), (…, n_q, n_k) -> (…, n_q, d_v), or (…,
+    len(rows), d_v). Edge cases: a row with no allowed key follows `conventions.dead_rows`; masked
+    keys and values are never read; a NaN or ±∞ that a row may read makes that row, or that column
+    of it, NaN with an infinite radius; d = 0 gives the mean of the allowed values.
     """
     return _output(plain(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method))
 
@@ -72,13 +72,13 @@ def scaled_dot_product_attention_vjp(
 ) -> tuple[Enclosure, ...]:
     """The gradients (dq, dk, dv) of Σ grad_out ⊙ out, enclosed.
 
-    With P the weights, T = grad_out·vᵀ − rowsum(grad_out ⊙ out) and dS = P ⊙ T: dq = scale·dS·k, dk = scale·dSᵀ·q, dv =
-    Pᵀ·grad_out.
+    With P the weights, T = grad_out·vᵀ − rowsum(grad_out ⊙ out) and dS = P ⊙ T: dq = scale·dS·k, dk
+    = scale·dSᵀ·q, dv = Pᵀ·grad_out.
 
-    Shapes: those of q, k and v; grad_out is (…, n_q, d_v).  With `rows` only dq is returned, as the tuple (dq,), for
-    those rows: dk and dv need them all. Edge cases: a row with no allowed key gets and gives no gradient (`dead_rows` =
-    nan leaves its dq unchecked, uniform adds grad_out/n_k to dv, or is a row of equal scores, by `dead_gradients`); masked
-    positions get and give none.
+    Shapes: those of q, k and v; grad_out is (…, n_q, d_v).  With `rows` only dq is returned, as the
+    tuple (dq,), for those rows: dk and dv need them all. Edge cases: a row with no allowed key gets
+    and gives no gradient (`dead_rows` = nan leaves its dq unchecked, uniform adds grad_out/n_k to
+    dv, or is a row of equal scores, by `dead_gradients`); masked positions get and give none.
     """
     p = plain(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method)
     g = p.of_rows(grad_out, "grad_out", p.v.shape[-1])
@@ -114,15 +114,17 @@ def scaled_dot_product_attention_jvp(
     With t = scale·(dq·kᵀ + q·dkᵀ): dout = (P ⊙ (t − rowsum(P ⊙ t)))·v + P·dv.
 
     Shapes: tangents like q, k and v; the result like the output.
-    Edge cases: a row with no allowed key is 0 (NaN, or the mean of dv, by `dead_rows`, or that of a row of equal scores, by
-    `dead_gradients`); tangents of masked entries are never read.
+    Edge cases: a row with no allowed key is 0 (NaN, or the mean of dv, by `dead_rows`, or that of a
+    row of equal scores, by `dead_gradients`); tangents of masked entries are never read.
     """
     p = plain(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method)
     tq = p.of_rows(dq, "dq", p.q.shape[-1])
     tk, tv = p.of_keys(dk, "dk", p.k), p.of_keys(dv, "dv", p.v)
 
     def fast(setting: Setting) -> Balls:
-        return ball_attention.jvp(operand(p.q), operand(p.k), operand(p.v), operand(tq), operand(tk), operand(tv), setting)[:1]
+        return ball_attention.jvp(
+            operand(p.q), operand(p.k), operand(p.v), operand(tq), operand(tk), operand(tv), setting
+        )[:1]
 
     def arb() -> Balls:
         return arb_attention.scaled_dot_product_attention_jvp(p.q, p.k, p.v, p.allowed(), tq, tk, tv, **p.options)
@@ -143,10 +145,12 @@ def causal_attention(
 ) -> Enclosure:
     """Attention under the causal mask, for code that takes no mask but a flag, enclosed.
 
-    Query i attends to the keys j ≤ i, or j ≤ i + n_k − n_q where `conventions.causal` is `bottom_right`.
+    Query i attends to the keys j ≤ i, or j ≤ i + n_k − n_q where `conventions.causal` is
+    `bottom_right`.
 
-    Shapes: (…, n_q, d), (…, n_k, d), (…, n_k, d_v) -> (…, n_q, d_v), or (…, len(rows), d_v).
-    Edge cases: with `bottom_right` and n_q > n_k the first n_q − n_k rows follow `conventions.dead_rows`.
+    Shapes: (…, n_q, d), (…, n_k, d), (…, n_k, d_v) -> (…, n_q, d_v), or (…, len(rows), d_v). Edge
+    cases: with `bottom_right` and n_q > n_k the first n_q − n_k rows follow
+    `conventions.dead_rows`.
     """
     return scaled_dot_product_attention(
         q, k, v, scale=scale, is_causal=True, rows=rows, arithmetic=arithmetic, conventions=conventions, method=method
@@ -170,9 +174,10 @@ def grouped_query_attention(
 
     Query head h uses key head h // (H / H_kv), or h mod H_kv under `kv_heads` = tile.
 
-    Shapes: q (…, H, n_q, d), k (…, H_kv, n_k, d), v (…, H_kv, n_k, d_v), mask broadcast to (…, H, n_q, n_k); the
-    result is (…, H, n_q, d_v).
-    Edge cases: H_kv = H is ordinary attention; H_kv = 1 shares one key head by all; n_q = 0 is legal, and without keys every row is dead.
+    Shapes: q (…, H, n_q, d), k (…, H_kv, n_k, d), v (…, H_kv, n_k, d_v), mask broadcast to (…, H,
+    n_q, n_k); the result is (…, H, n_q, d_v).
+    Edge cases: H_kv = H is ordinary attention; H_kv = 1 shares one key head by all; n_q = 0 is
+    legal, and without keys every row is dead.
     """
     return _output(plain(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method, grouped=True))
 

@@ -1,9 +1,11 @@
-"""What an oracle returns: a value and a radius for every element, and the judgement of an output by them.
+"""What an oracle returns: a value and a radius for every element, and the judgement of an output by
+them.
 
-The judgement is rigorous: `contains` decides |out − mid| ≤ rad over the reals, although it computes in float64.
-Fast2Sum (Dekker; Higham, Accuracy and Stability, 2nd ed., section 4.3) gives out − mid = D + E exactly, with D the
-rounded difference.  Rounding is monotone and rad is a float64 number: were D + E > rad, then D ≥ rad; were D + E ≤ rad,
-then D ≤ rad.  So D < rad is inside, D > rad is outside, and where D = rad the sign of E decides.
+The judgement is rigorous: `contains` decides |out − mid| ≤ rad over the reals, although it computes
+in float64. Fast2Sum (Dekker; Higham, Accuracy and Stability, 2nd ed., section 4.3) gives out − mid
+= D + E exactly, with D the rounded difference.  Rounding is monotone and rad is a float64 number:
+were D + E > rad, then D ≥ rad; were D + E ≤ rad, then D ≤ rad.  So D < rad is inside, D > rad is
+outside, and where D = rad the sign of E decides.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -19,7 +21,9 @@ Array = NDArray[np.float64]
 
 
 _TIES = 2.0**-50
-"""Where a finite quotient is farther than this from 1, three of whose roundings are at most 3·2⁻⁵³, it tells on which side of 1 it is."""
+"""Where a finite quotient is farther than this from 1, three of whose roundings are at most 3·2⁻⁵³,
+it tells on which side of 1 it is.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,13 +34,14 @@ class Enclosure:
                expected value; an infinite radius promises nothing, and any element is within it
     format     the output format that is judged: an interval that reaches beyond its largest number contains ±∞ there
     vacuous    whether it says nothing: in at least half of the rows it is as wide as what it judges, or outputs without
-               information are within it everywhere: all zero; for attention's output the mean of the allowed values, where
-               the radius is also at least half their spread, as a tight budget accepts the mean too where attention is
-               uniform.  Entries that should be NaN don't count
+               information are within it everywhere: all zero; for attention's output the mean of
+               the allowed values, where the radius is also at least half their spread, as a tight
+               budget accepts the mean too where attention is uniform.  Entries that should be NaN
+               don't count
     judged     whether the radius is narrow enough to judge by: false where even the exact evaluation was not affordable
 
-    An enclosure of a certificate contains the exact value; one of a budget contains whatever correct code may return.
-    Raises TypeError and ValueError for what is not such a pair of arrays.
+    An enclosure of a certificate contains the exact value; one of a budget contains whatever
+    correct code may return. Raises TypeError and ValueError for what is not such a pair of arrays.
     """
 
     mid: Array
@@ -64,13 +69,16 @@ class Enclosure:
         return np.asarray(self.excess(out) <= 1)
 
     def excess(self, out: Any) -> Array:
-        """|out − mid| / rad for each element of an output of the same shape: more than 1 is a violation.
+        """|out − mid| / rad for each element of an output of the same shape: more than 1 is a
+        violation.
 
-        Edge cases: 0 where out equals mid (NaN where NaN is expected included), and where the radius is infinite; ∞
-        where anything else meets a radius of 0, where a number is expected and NaN is got, and the other way round.  ±∞
-        counts as `format`'s largest number, or mid if that is larger still, where the interval reaches beyond it.
+        Edge cases: 0 where out equals mid (NaN where NaN is expected included), and where the
+        radius is infinite; ∞ where anything else meets a radius of 0, where a number is expected
+        and NaN is got, and the other way round.  ±∞ counts as `format`'s largest number, or mid if
+        that is larger still, where the interval reaches beyond it.
 
-        Raises TypeError for what is not a floating-point array, ValueError for a shape other than the enclosure's.
+        Raises TypeError for what is not a floating-point array, ValueError for a shape other than
+        the enclosure's.
         """
         got = self._output(out)
         with np.errstate(all="ignore"):
@@ -90,10 +98,12 @@ class Enclosure:
         return excess
 
     def ulps(self, out: Any) -> Array:
-        """|out − mid| in units of the spacing of the numbers of `format` at mid (float64's without a format).
+        """|out − mid| in units of the spacing of the numbers of `format` at mid (float64's without
+        a format).
 
-        The spacing is 2·unit_roundoff·2ᵉ for 2ᵉ ≤ |mid| < 2ᵉ⁺¹, and at least the smallest subnormal number.  Correct to
-        two roundings.  Edge cases: 0 where both are NaN, ∞ where one is NaN or out is infinite.  Raises as `excess`.
+        The spacing is 2·unit_roundoff·2ᵉ for 2ᵉ ≤ |mid| < 2ᵉ⁺¹, and at least the smallest subnormal
+        number.  Correct to two roundings.  Edge cases: 0 where both are NaN, ∞ where one is NaN or
+        out is infinite.  Raises as `excess`.
         """
         got = self._output(out)
         target = self.format or BINARY64
@@ -122,10 +132,12 @@ class Enclosure:
 def assert_within(out: Any, enclosure: Enclosure, *, name: str = "out") -> None:
     """Assert that every element of an output is within an enclosure that means something.
 
-    An element of infinite radius is within it whatever it is, for nothing is promised of it: `np.isinf(enclosure.rad)` shows which.
+    An element of infinite radius is within it whatever it is, for nothing is promised of it:
+    `np.isinf(enclosure.rad)` shows which.
 
-    Raises AssertionError for a wrong shape, for elements outside (naming the worst and counting all), and for an
-    enclosure that is vacuous or was not judged; TypeError for what is not a floating-point array.
+    Raises AssertionError for a wrong shape, for elements outside (naming the worst and counting
+    all), and for an enclosure that is vacuous or was not judged; TypeError for what is not a
+    floating-point array.
     """
     if not isinstance(enclosure, Enclosure):
         raise TypeError(f"enclosure has type {type(enclosure).__name__}, but should be an oracles.Enclosure.")
@@ -142,7 +154,9 @@ def assert_within(out: Any, enclosure: Enclosure, *, name: str = "out") -> None:
             f"(error / budget = {excess[index]:.4g}); {outside} of {excess.size} elements are outside."
         )
     if enclosure.vacuous:
-        raise AssertionError(f"{name} is within a vacuous budget, which outputs that carry no information are within as well.")
+        raise AssertionError(
+            f"{name} is within a vacuous budget, which outputs that carry no information are within as well."
+        )
     if not enclosure.judged:
         raise AssertionError(f"{name} is within a radius too wide to judge by; use method='arb', or a smaller case.")
 

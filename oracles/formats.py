@@ -1,12 +1,12 @@
 """Number formats and the arithmetic of an implementation, as data.
 
-A `Format` says what rounding to it costs: fl(x) = x(1 + ε) + η with |ε| ≤ unit_roundoff, |η| ≤ smallest_subnormal / 2
-and ε·η = 0 (Higham, Accuracy and Stability, 2nd ed., (2.8)).  An `Arithmetic` says where an implementation rounds, and
-to what; the budgets of `oracles` follow from it alone.  Compose your own with `dataclasses.replace(FLOAT32,
-accumulate=2.0**-22)`.
+A `Format` says what rounding to it costs: fl(x) = x(1 + ε) + η with |ε| ≤ unit_roundoff, |η| ≤
+smallest_subnormal / 2 and ε·η = 0 (Higham, Accuracy and Stability, 2nd ed., (2.8)).  An
+`Arithmetic` says where an implementation rounds, and to what; the budgets of `oracles` follow from
+it alone.  Compose your own with `dataclasses.replace(FLOAT32, accumulate=2.0**-22)`.
 
-Constructing one raises TypeError for a field of another type, ValueError for a relative error outside [0, 1), a
-negative or infinite absolute one, and a count below 1.
+Constructing one raises TypeError for a field of another type, ValueError for a relative error
+outside [0, 1), a negative or infinite absolute one, and a count below 1.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,9 @@ from typing import Any
 
 
 def _validate(record: Any) -> None:
-    """Raise TypeError and ValueError unless every field is of its kind and in its range; numbers become float and int."""
+    """Raise TypeError and ValueError unless every field is of its kind and in its range; numbers
+    become float and int.
+    """
     for field in fields(record):
         value, name = getattr(record, field.name), f"{type(record).__name__}.{field.name}"
         accepted, wanted = KINDS[field.type]
@@ -47,8 +49,8 @@ def _number(value: Any, name: str, relative: bool) -> float:
 class Format:
     """A binary floating-point format: how far rounding to it moves a number.
 
-    `unit_roundoff` is relative (2⁻²⁴ in binary32), the other three are absolute and ascend.  Beyond `largest` rounding
-    gives ±∞.
+    `unit_roundoff` is relative (2⁻²⁴ in binary32), the other three are absolute and ascend.  Beyond
+    `largest` rounding gives ±∞.
     """
 
     name: str
@@ -91,8 +93,8 @@ class Elementary:
 class Angle:
     """Where a rotary or sinusoidal angle position × frequency is rounded.
 
-    `frequency` is the unit roundoff in which frequencies are computed, `product` that of position × frequency, and
-    `table` the format in which sines and cosines are stored.
+    `frequency` is the unit roundoff in which frequencies are computed, `product` that of position ×
+    frequency, and `table` the format in which sines and cosines are stored.
     """
 
     frequency: float
@@ -129,14 +131,15 @@ class Arithmetic:
     delta             "output" where the backward takes delta = rowsum(g·O), "weights" where rowsum(P·dP), None for either
     grad_accumulate   unit roundoff of the accumulators of the backward products
     grad_block        fewest queries (for dk and dv) or keys (for dq) after which a partial gradient is rounded to the
-                      output's format, where gradients are accumulated in memory; None where they are rounded once
+                      output's format, where gradients are accumulated in memory; None where they
+                      are rounded once
     saved_output      format of the output from which the backward takes delta = rowsum(g·O), if it does
     saved_lse         format of the saved log-sum-exp, if narrower than `elementwise`
     scale_on_inputs   format in which scaled q, scaled k, or both scaled by the root are stored, if the scale is folded
                       into them
     rescale_block     fewest keys between two rescalings of an online softmax, or in one part of a split-K merge; None
-                      where nothing is rescaled or merged.  Merges are of sums and maxima, or of all parts at once: one
-                      after the other by log-sum-exps would round these each time
+                      where nothing is rescaled or merged.  Merges are of sums and maxima, or of all
+                      parts at once: one after the other by log-sum-exps would round these each time
     rescale_slack     how much too low, in base 2, the reference of an online softmax may be, where it is only moved when
                       weights have grown to 2 to that power; 0 where every larger score moves it
     sum_depth         longest chain of additions in a sum, where it is known to be shorter than the sum itself
@@ -184,7 +187,9 @@ class Arithmetic:
             raise ValueError(f"Arithmetic.delta={self.delta!r}, but should be 'output', 'weights' or None.")
 
     def __hash__(self) -> int:
-        """Equal arithmetics have equal names; to hash all fields each time would take as long as the terms of a budget."""
+        """Equal arithmetics have equal names; to hash all fields each time would take as long as
+        the terms of a budget.
+        """
         return hash(self.name)
 
 
@@ -227,7 +232,9 @@ FLOAT64 = Arithmetic(
     log=2.0**-50,
 )
 _FLUSH = 2.0**-125
-"""Vector exponentials form 2ⁿ as 2·2ⁿ⁻¹, and so flush what is below 2^−125.5 (measured in PyTorch's flash kernel on the CPU), not 2⁻¹²⁶."""
+"""Vector exponentials form 2ⁿ as 2·2ⁿ⁻¹, and so flush what is below 2^−125.5 (measured in PyTorch's
+flash kernel on the CPU), not 2⁻¹²⁶.
+"""
 FLOAT32 = Arithmetic(
     name="float32",
     inputs=BINARY32,
@@ -246,12 +253,13 @@ _FAMILIES: dict[str, dict[str, Any]] = {
     "materialized": {"rescale_block": None, "shared_weights": True, "delta": "weights"},
     "flash": {"rescale_block": 512, "rescale_slack": 0.0, "shared_weights": True, "delta": "output", "sum_block": 512},
 }
-"""What a family of kernels says of its structure, by the name that follows the format's: `float32-flash`.
+"""What a family of kernels says of its structure, by the name that follows the format's:
+`float32-flash`.
 
 materialized  All scores of a row at once, one exponential of each, softmax's own derivative; as NumPy, and PyTorch's math.
 flash         PyTorch's flash attention on CPUs: keys in blocks of 512, queries of 32 to 256 (aten/native/cpu, split sizes by
-              the number of queries), one pass, delta from the output.  Its blocks of b queries are covered by blocks of
-              512 while b + n/b ≤ 512 + n/512: for n to 131072.
+              the number of queries), one pass, delta from the output.  Its blocks of b queries are
+              covered by blocks of 512 while b + n/b ≤ 512 + n/512: for n to 131072.
 """
 FLOAT32_FAMILIES = tuple(replace(FLOAT32, name=f"float32-{name}", **stated) for name, stated in _FAMILIES.items())
 TF32 = replace(FLOAT32, name="tf32", product=2.0**-10, accumulate=2.0**-22, grad_accumulate=2.0**-22)
@@ -290,7 +298,12 @@ _VARIANTS: dict[str, Callable[[Format], dict[str, Any]]] = {
         "grad_weights": narrow,
         "rescale_slack": 8.0 if narrow.largest > 2.0**100 else 0.0,
     },
-    "eager": lambda narrow: {"scores": narrow, "scale_on_inputs": narrow, "saved_weights": narrow, "grad_weights": narrow},
+    "eager": lambda narrow: {
+        "scores": narrow,
+        "scale_on_inputs": narrow,
+        "saved_weights": narrow,
+        "grad_weights": narrow,
+    },
 }
 """What kernels of 16 bits do besides, by the name that follows the format's: `bfloat16-eager`.
 
@@ -307,15 +320,21 @@ elementwise       The same, and no operator is any finer inside but the sums of 
 
 def _variants(base: Arithmetic) -> tuple[Arithmetic, ...]:
     """A preset of 16 bits and its variants."""
-    return (base, *(replace(base, name=f"{base.name}-{name}", **changes(base.output)) for name, changes in _VARIANTS.items()))
+    return (
+        base,
+        *(replace(base, name=f"{base.name}-{name}", **changes(base.output)) for name, changes in _VARIANTS.items()),
+    )
 
 
 def _tanh_by_exponentials(a: Arithmetic) -> Elementary:
-    """tanh as 2σ(2x) − 1, 1 − 2/(E + 1), (E − 1)/(E + 1), or (1 − E)/(1 + E) with the sign of x, where E is exp of ±2x.
+    """tanh as 2σ(2x) − 1, 1 − 2/(E + 1), (E − 1)/(E + 1), or (1 − E)/(1 + E) with the sign of x,
+    where E is exp of ±2x.
 
-    The derivative by log E is 2E/(1 + E)² = sech²(x)/2 ≤ 1/2, so an error ε of E moves it by ε/2, and one of so much for each unit of its
-    argument by |x|·sech²(x) ≤ 1/2 times that; two roundings of an argument in base 2 are less than u.  Two roundings of a quotient of at
-    most 2, and that of the difference, are 5u.  An exponential that is flushed is off by itself.  Near 0 nothing of this is relative.
+    The derivative by log E is 2E/(1 + E)² = sech²(x)/2 ≤ 1/2, so an error ε of E moves it by ε/2,
+    and one of so much for each unit of its argument by |x|·sech²(x) ≤ 1/2 times that; two roundings
+    of an argument in base 2 are less than u.  Two roundings of a quotient of at most 2, and that of
+    the difference, are 5u.  An exponential that is flushed is off by itself.  Near 0 nothing of
+    this is relative.
     """
     u = a.elementwise.unit_roundoff
     return Elementary(0.0, 0.0, (a.exp.relative + a.exp.per_unit) / 2 + 6 * u + 2 * a.exp.flush)
@@ -326,7 +345,8 @@ _TANHS: dict[str, Callable[[Arithmetic], Elementary]] = {
     "tanh-by-exponentials": _tanh_by_exponentials,
     "approximate-tanh": lambda a: Elementary(max(2.0**-11, a.elementwise.unit_roundoff), 0.0, 0.0),
 }
-"""How a kernel computes the hyperbolic tangent of its cap, by the name that follows any preset's: `float32-approximate-tanh`.
+"""How a kernel computes the hyperbolic tangent of its cap, by the name that follows any preset's:
+`float32-approximate-tanh`.
 
 torch-tanh            PyTorch on CPUs: SLEEF's vector function, stated to be within 1.0 unit in the last place, or MKL's, which is closer;
                       twice that is granted.
@@ -339,13 +359,16 @@ PRESETS = (FLOAT64, FLOAT32, *FLOAT32_FAMILIES, TF32, *_variants(FLOAT16), *_var
 
 
 def preset(name: str) -> Arithmetic:
-    """The arithmetic of a name, to be used as it is or as a base for `dataclasses.replace`; -torch-tanh, -tanh-by-exponentials and
-    -approximate-tanh may follow the name of any, and say how a cap is computed.
+    """The arithmetic of a name, to be used as it is or as a base for `dataclasses.replace`;
+    -torch-tanh, -tanh-by-exponentials and -approximate-tanh may follow the name of any, and say how
+    a cap is computed.
 
     Raises TypeError for what is not a str, ValueError for a name that no preset has.
     """
     if not isinstance(name, str):
-        raise TypeError(f"arithmetic has type {type(name).__name__}, but should be an oracles.Arithmetic, a preset's name, or None.")
+        raise TypeError(
+            f"arithmetic has type {type(name).__name__}, but should be an oracles.Arithmetic, a preset's name, or None."
+        )
     for known in PRESETS:
         if known.name == name:
             return known
@@ -362,7 +385,8 @@ BFLOAT16_STORED_GRADIENTS = preset("bfloat16-stored-gradients")
 
 
 def resolve(arithmetic: Arithmetic | str | None) -> Arithmetic | None:
-    """The arithmetic meant by a preset's name, by an `Arithmetic`, or by None (the certificate alone).
+    """The arithmetic meant by a preset's name, by an `Arithmetic`, or by None (the certificate
+    alone).
 
     Raises ValueError for a name that no preset has, TypeError for anything else.
     """

@@ -1,18 +1,21 @@
-"""The forward pass of attention: one blocked online softmax in float64, and what its error is made of.
+"""The forward pass of attention: one blocked online softmax in float64, and what its error is made
+of.
 
 `oracles.quotient` says what is added up over keys, and what follows for the output.
 
-**Underflow.** A weight that comes out as 0 is less than the smallest normal number η, but the kernel's, or the exact one,
-may be exp(τ_j) times as large: so e_j + η takes the place of e_j in every bound, and exp(m_old − m_new) + η that of a
-rescaling.
+**Underflow.** A weight that comes out as 0 is less than the smallest normal number η, but the
+kernel's, or the exact one, may be exp(τ_j) times as large: so e_j + η takes the place of e_j in
+every bound, and exp(m_old − m_new) + η that of a rescaling.
 
-**A sink** is a key of value 0 whose logit is an input.  A kernel may take the maximum over keys alone, and add exp(sink − m)
-at the end: the bound takes the larger of both |m|, and promises nothing where that exponential overflows.
+**A sink** is a key of value 0 whose logit is an input.  A kernel may take the maximum over keys
+alone, and add exp(sink − m) at the end: the bound takes the larger of both |m|, and promises
+nothing where that exponential overflows.
 
-Where the log-sum-exp is without the sink, a kernel may still take M = max(m, sink) for both of its sums, and add to M the logarithm of
-Σ exp(s_j − M) = exp(m − M)·D.  So the slopes are those of |M|, and what underflows is exp(M − m) times as much of that sum: in λ alone, for
-no output is made of it.  (Weights that belong to it are larger by 1/(1 − w_sink) ≥ exp(M − m)/D, and so is what is counted of those that
-underflow.)  The oracle itself takes m.
+Where the log-sum-exp is without the sink, a kernel may still take M = max(m, sink) for both of its
+sums, and add to M the logarithm of Σ exp(s_j − M) = exp(m − M)·D.  So the slopes are those of |M|,
+and what underflows is exp(M − m) times as much of that sum: in λ alone, for no output is made of
+it.  (Weights that belong to it are larger by 1/(1 − w_sink) ≥ exp(M − m)/D, and so is what is
+counted of those that underflow.)  The oracle itself takes m.
 """
 
 from typing import Any
@@ -33,8 +36,8 @@ FALL = 256.0
 
 
 def rows_forward(p: AttentionProblem, rows: slice, g: Operand | None = None, reference: Array | None = None) -> Rows:
-    """The forward pass of a tile of rows, keys in tiles; `g` is the cotangent of these rows, if there is one; `reference` are sinks that
-    are in no sum, but may be a kernel's maxima."""
+    """The forward pass of a tile of rows, keys in tiles; `g` is the cotangent of these rows, if
+    there is one; `reference` are sinks that are in no sum, but may be a kernel's maxima."""
     q, t = part(p.q, rows), p.terms
     head, d_v = q.shape[:-1], p.v.shape[-1]
     a: Sums | None = None
@@ -117,8 +120,9 @@ def keys_alone(p: AttentionProblem, rows: slice) -> Rows | None:
 
 
 def without_sink(p: AttentionProblem, rows: slice, forward: Rows) -> tuple[Array, Array, Mask | None] | None:
-    """Where the log-sum-exp is without the sink: 1/(1 − w_sink), by which the weights that belong to it are larger, how far a kernel's such
-    weights may be from them, relative to them, and which rows have no key; else None."""
+    """Where the log-sum-exp is without the sink: 1/(1 − w_sink), by which the weights that belong
+    to it are larger, how far a kernel's such weights may be from them, relative to them, and which
+    rows have no key; else None."""
     if (alone := keys_alone(p, rows)) is None:
         return None
     relative = expm1_upwards(alone.entry + alone.common + forward.entry + forward.common)
@@ -126,7 +130,9 @@ def without_sink(p: AttentionProblem, rows: slice, forward: Rows) -> tuple[Array
 
 
 def _add_sink(t: Terms, a: Sums, m: Array, sink: Array, tau: Array) -> tuple[Array, Array]:
-    """Add a sink to the sums of each row, as a key of value 0 whose logit is an input; returns m and the largest exponent with it."""
+    """Add a sink to the sums of each row, as a key of value 0 whose logit is an input; returns m
+    and the largest exponent with it.
+    """
     highest = np.maximum(m, sink)
     shrink = np.exp(m - highest)
     a.total *= shrink
@@ -152,7 +158,9 @@ def _add_errors(
     turned: Array | None,
     allowed: Mask | None,
 ) -> None:
-    """Add to a tile's sums what the errors of its weights e come to, entry by entry; it overwrites the exponents of both."""
+    """Add to a tile's sums what the errors of its weights e come to, entry by entry; it overwrites
+    the exponents of both.
+    """
     t = p.terms
     possible = e + t.weight_underflow if allowed is None else np.where(allowed, e + t.weight_underflow, 0.0)
     excess = expm1(growths)
@@ -183,7 +191,9 @@ def _turned(p: AttentionProblem, g: Operand, v: Operand, far: Array, allowed: Ma
     """Upper bounds of |g·(v − c)|, 0 where a row may not read a key; the product is off by γ·|g||v − c|ᵀ."""
     turned = np.abs(g.value @ (v.value - p.centre).swapaxes(-1, -2))
     relative = gamma(far.shape[-1] + 4, ROUNDOFF)
-    longest = far.max(axis=-1, initial=0.0) * far.shape[-1] ** 0.5  # of each row of v − c: its norm, without squares that may overflow
+    longest = (
+        far.max(axis=-1, initial=0.0) * far.shape[-1] ** 0.5
+    )  # of each row of v − c: its norm, without squares that may overflow
     turned += (relative * g.length)[..., :, None] * longest[..., None, :]
     if g.rad is not None:
         turned += g.rad @ far.swapaxes(-1, -2)

@@ -1,6 +1,8 @@
-"""Rotary frequencies as models use them, and the attention factor that goes with them, each value with a rigorous enclosure.
+"""Rotary frequencies as models use them, and the attention factor that goes with them, each value
+with a rigorous enclosure.
 
-With r channels that rotate, fᵢ = base^(−2i/r), s a factor, M the original length and L that of the sequence, the kinds are
+With r channels that rotate, fᵢ = base^(−2i/r), s a factor, M the original length and L that of the
+sequence, the kinds are
 
     default         f
     linear          f / s
@@ -10,12 +12,14 @@ With r channels that rotate, fᵢ = base^(−2i/r), s a factor, M the original l
     longrope        f / shortᵢ where L ≤ M, f / longᵢ where L > M
     proportional    base^(−2i/headDim) / s for the first pairs, 0 for the others
 
-Floors, ceilings and orders on which a value depends are decided by integers or proved by balls; the others are of values that meet.
+Floors, ceilings and orders on which a value depends are decided by integers or proved by balls; the
+others are of values that meet.
 
-A budget is that of a kernel which takes pairs' powers by pow, or by exp of a product, and perhaps a reciprocal, and divides by s, or
-multiplies by 1/s, in roundoff `angle.frequency` (where positions may be divided instead, `angle.product`); what comes of it is a number
-of binary64 or binary32, whichever is as fine, and not of the output's 16 bits: frequencies held in those are another model's.
-Sources: `spec.extended.rotary_frequencies`
+A budget is that of a kernel which takes pairs' powers by pow, or by exp of a product, and perhaps a
+reciprocal, and divides by s, or multiplies by 1/s, in roundoff `angle.frequency` (where positions
+may be divided instead, `angle.product`); what comes of it is a number of binary64 or binary32,
+whichever is as fine, and not of the output's 16 bits: frequencies held in those are another
+model's. Sources: `spec.extended.rotary_frequencies`
 """
 
 from dataclasses import MISSING, fields, replace
@@ -39,7 +43,9 @@ from oracles.judging import Balls, Evaluation, Method, require_method, settle
 from oracles.positional import ARB_WORK, WIDEST
 
 MARGIN = 2.0**64
-"""How far from both ends of the range parameters are, so that no product with a length of 2⁵³ and 2π leaves it on the way."""
+"""How far from both ends of the range parameters are, so that no product with a length of 2⁵³ and
+2π leaves it on the way.
+"""
 KINDS: dict[str, type[Default]] = {
     "default": Default,
     "linear": Linear,
@@ -63,17 +69,21 @@ def rotary_frequencies(
     method: Method = "auto",
     **parameters: Any,
 ) -> tuple[Enclosure, Enclosure]:
-    """(inv_freq, attention_factor) of a kind: radians per position of each pair, and what multiplies cosines and sines, enclosed.
+    """(inv_freq, attention_factor) of a kind: radians per position of each pair, and what
+    multiplies cosines and sines, enclosed.
 
-    rotary_dim is r, head_dim where it is left out; seq_len is L, which `dynamic` and `longrope` depend on.  The other parameters have the
-    names that transformers' configurations give them: factor, original_max_position_embeddings (max_position_embeddings for `dynamic`),
-    beta_fast, beta_slow, truncate, mscale, mscale_all_dim, attention_factor, low_freq_factor, high_freq_factor, short_factor,
-    long_factor, partial_rotary_factor.  The base is a parameter: `conventions.rope_base` and `rope_scale` are not read.
+    rotary_dim is r, head_dim where it is left out; seq_len is L, which `dynamic` and `longrope`
+    depend on.  The other parameters have the names that transformers' configurations give them:
+    factor, original_max_position_embeddings (max_position_embeddings for `dynamic`), beta_fast,
+    beta_slow, truncate, mscale, mscale_all_dim, attention_factor, low_freq_factor,
+    high_freq_factor, short_factor, long_factor, partial_rotary_factor.  The base is a parameter:
+    `conventions.rope_base` and `rope_scale` are not read.
 
     Shapes: (r/2,) and (): the factor is a number.
     Edge cases: r = 0 has no pair; without seq_len `dynamic` is `default`, and `longrope` short.
-    Raises ValueError and TypeError for an unknown kind, for a parameter that the kind does not have or misses, and for values that make
-    no sense: an odd r, a ramp that does not rise, a list of other than r/2 factors.
+    Raises ValueError and TypeError for an unknown kind, for a parameter that the kind does not have
+    or misses, and for values that make no sense: an odd r, a ramp that does not rise, a list of
+    other than r/2 factors.
     """
     require_method(method)
     model, named = formats.resolve(arithmetic), resolve_conventions(conventions)
@@ -94,7 +104,13 @@ def rotary_frequencies(
 
 
 def _checked(
-    kind: Any, head_dim: Any, base: Any, rotary_dim: Any, seq_len: Any, conventions: Conventions, parameters: dict[str, Any]
+    kind: Any,
+    head_dim: Any,
+    base: Any,
+    rotary_dim: Any,
+    seq_len: Any,
+    conventions: Conventions,
+    parameters: dict[str, Any],
 ) -> Default:
     """The kind with its parameters.  Raises ValueError and TypeError for what does not fit."""
     if not isinstance(kind, str):
@@ -114,7 +130,9 @@ def _checked(
     if channels % 2:
         raise ValueError(f"{name}={channels}, but should be even: channels rotate in pairs.")
     if kind == "proportional" and channels != width:
-        raise ValueError(f"rotary_dim={channels}, but should be head_dim={width}: the pairs of 'proportional' are those of the head.")
+        raise ValueError(
+            f"rotary_dim={channels}, but should be head_dim={width}: the pairs of 'proportional' are those of the head."
+        )
     length = None if seq_len is None else arrays.natural(seq_len, "seq_len")
     return KINDS[kind](Shape(channels, positive(base, "base"), length, conventions), **parameters)
 
@@ -128,12 +146,15 @@ def _evaluated(bent: Default) -> list[tuple[list[arb], Bools]]:
 
 
 def _budgets(bent: Default, powers: Ball, inv_freq: Ball, factor: Ball, model: Arithmetic) -> Balls:
-    """What a kernel may get for the frequencies and the attention factor: the errors of the kind put together.
+    """What a kernel may get for the frequencies and the attention factor: the errors of the kind
+    put together.
 
-    A power is off by its exponential and by e·Δ ln base', as exponents; then |f'g' − fg| ≤ fg·(exp(all) − 1) + f·exp(all)·shift.  What is
-    below four times the smallest normal number η may come out as 0 or lose its last bits: a power with the gain g/f that follows, by
-    (f + η)·g/f, and a frequency by g + η; what may overflow is unknown, and so is everything where the base may, or what multiplies a base
-    below 1, as 0·ln ∞ is NaN, and where a parameter is as near to an end of the range as a length of 2⁵³ and 2π reach.
+    A power is off by its exponential and by e·Δ ln base', as exponents; then |f'g' − fg| ≤
+    fg·(exp(all) − 1) + f·exp(all)·shift.  What is below four times the smallest normal number η may
+    come out as 0 or lose its last bits: a power with the gain g/f that follows, by (f + η)·g/f, and
+    a frequency by g + η; what may overflow is unknown, and so is everything where the base may, or
+    what multiplies a base below 1, as 0·ln ∞ is NaN, and where a parameter is as near to an end of
+    the range as a length of 2⁵³ and 2π reach.
     """
     u, (least, largest) = model.angle.frequency, held_range(model)
     e = np.array([float(x) for x in bent.exponents])
@@ -143,9 +164,13 @@ def _budgets(bent: Default, powers: Ball, inv_freq: Ball, factor: Ball, model: A
         moved = moved_power(e * _upper(bent.log_base()), u) + of_base
         every = moved + bent.gain_moves(max(u, model.angle.product))
         spread = np.exp(every) * (1 + 2.0**-40)
-        lost = np.where(f < 4 * least * spread, (f + least) * g / f, 0.0) + np.where((g > 0) & (g < 4 * least * spread), g + least, 0.0)
+        lost = np.where(f < 4 * least * spread, (f + least) * g / f, 0.0) + np.where(
+            (g > 0) & (g < 4 * least * spread), g + least, 0.0
+        )
         rad = inv_freq.rad + g * np.expm1(every) + f * spread * bent.gain_shifts(f, g / f, moved, u) + lost
-        base = np.exp(np.nextafter(float(bent.log_base().upper()), np.inf) + bent.base_moves(u)) / min(bent.of.base, 1.0)
+        base = np.exp(np.nextafter(float(bent.log_base().upper()), np.inf) + bent.base_moves(u)) / min(
+            bent.of.base, 1.0
+        )
         rad = np.where((f * spread < largest) & (base < largest), rad, np.inf)
         rad = np.where(g == 0, 0.0, rad * (1 + 2.0**-40))
     scale = factor.rad + bent.multiplier_moves(u) * (1 + 64 * ROUNDOFF)

@@ -1,16 +1,20 @@
-"""The kinds of rotary frequencies that keep fast pairs and interpolate slow ones: YaRN by turns, llama3 by wavelength.
+"""The kinds of rotary frequencies that keep fast pairs and interpolate slow ones: YaRN by turns,
+llama3 by wavelength.
 
-Both have the gain g = keep + (1 − keep)/s, where keep is a line cut to [0, 1].  So g is continuous, and nothing is decided at the ends of
-the band: a kernel that compares wavelengths a little off takes a branch whose value is as little off.
+Both have the gain g = keep + (1 − keep)/s, where keep is a line cut to [0, 1].  So g is continuous,
+and nothing is decided at the ends of the band: a kernel that compares wavelengths a little off
+takes a branch whose value is as little off.
 
-Within the band a kernel's line is in an interval, found from intervals of what it is made of.  The gain's slope is 1 − 1/s.  One minus the
-line, its complement, and a factor 1 − 1/s where a kernel has one, take `COMPLEMENTS` = 4 roundings of at most 1 + 1/s.  `BLEND` = 5 more
-are relative, within the band and beyond: of s, a reciprocal, two products and a sum of two numbers above 0.
+Within the band a kernel's line is in an interval, found from intervals of what it is made of.  The
+gain's slope is 1 − 1/s.  One minus the line, its complement, and a factor 1 − 1/s where a kernel
+has one, take `COMPLEMENTS` = 4 roundings of at most 1 + 1/s.  `BLEND` = 5 more are relative, within
+the band and beyond: of s, a reciprocal, two products and a sum of two numbers above 0.
 
-Where s < 1, the two terms of 1/s + keep·(1 − 1/s), or of f/s + keep·(f − f/s), cancel.  Roundings of s and of the sum are relative, as
-(1 − keep)/s ≤ g.  The first term takes two more, of a reciprocal and a product; the second one of the reciprocal, keep/s, and three of its
-own size c = keep·(1/s − 1), of the difference and two products.  As 1/s = g + c, these are 3/s + 3c = 3g + 6c at most, where `BLEND` has
-3g: `CANCELLED` = 6 roundings of c remain, within the band and beyond.
+Where s < 1, the two terms of 1/s + keep·(1 − 1/s), or of f/s + keep·(f − f/s), cancel.  Roundings
+of s and of the sum are relative, as (1 − keep)/s ≤ g.  The first term takes two more, of a
+reciprocal and a product; the second one of the reciprocal, keep/s, and three of its own size c =
+keep·(1/s − 1), of the difference and two products.  As 1/s = g + c, these are 3/s + 3c = 3g + 6c at
+most, where `BLEND` has 3g: `CANCELLED` = 6 roundings of c remain, within the band and beyond.
 """
 
 from dataclasses import dataclass
@@ -50,7 +54,9 @@ class Band(Factored):
         raise NotImplementedError
 
     def lines(self, powers: Array, moved: Array, u: float) -> tuple[Array, Array]:
-        """Bounds of what a kernel gets for them before it cuts them to [0, 1], powers being off by `moved` as exponents."""
+        """Bounds of what a kernel gets for them before it cuts them to [0, 1], powers being off by
+        `moved` as exponents.
+        """
         raise NotImplementedError
 
     def gains(self, powers: list[arb]) -> list[arb]:
@@ -62,11 +68,12 @@ class Band(Factored):
         return np.full(self.of.channels // 2, gamma(BLEND, u))
 
     def gain_shifts(self, powers: Array, gains: Array, moved: Array, u: float) -> Array:
-        """Within the band: to the farther end of the interval, and by the roundings of what are no small numbers.  Everywhere: by those of
-        terms that cancel.
+        """Within the band: to the farther end of the interval, and by the roundings of what are no
+        small numbers.  Everywhere: by those of terms that cancel.
 
-        Where a kernel's line may leave [0, 1] these are as much larger, and those of the blend cancel no more, though the slope be 0; where
-        the line may be anything, as 0/0 is, nothing is known.
+        Where a kernel's line may leave [0, 1] these are as much larger, and those of the blend
+        cancel no more, though the slope be 0; where the line may be anything, as 0/0 is, nothing is
+        known.
         """
         least, most = self.lines(powers, moved, u)
         slope, ends = 1 - 1 / self.factor, 1 + 1 / self.factor
@@ -83,10 +90,12 @@ class Band(Factored):
 
 @dataclass(frozen=True)
 class Yarn(Band):
-    """keep = 1 − ramp, which rises from 0 at the pair of β_fast turns in M positions to 1 at that of β_slow.
+    """keep = 1 − ramp, which rises from 0 at the pair of β_fast turns in M positions to 1 at that
+    of β_slow.
 
-    The pairs are rounded, down and up, with `truncate`, which `yarn_truncate` says where it is not given, and cut to 0 and `upper`: r − 1,
-    or r/2 − 1 under `yarn_upper` = last_pair.  Where they meet they are 0.001 apart.
+    The pairs are rounded, down and up, with `truncate`, which `yarn_truncate` says where it is not
+    given, and cut to 0 and `upper`: r − 1, or r/2 − 1 under `yarn_upper` = last_pair.  Where they
+    meet they are 0.001 apart.
     """
 
     beta_fast: Any = 32
@@ -104,7 +113,9 @@ class Yarn(Band):
         for name in ("mscale", "mscale_all_dim", "attention_factor"):
             self._store(**{name: checked_scale(getattr(self, name), name)})
         if self.of.base <= 1:
-            raise ValueError(f"base={self.of.base}, but should be above 1: a pair's wavelength should grow with its number.")
+            raise ValueError(
+                f"base={self.of.base}, but should be above 1: a pair's wavelength should grow with its number."
+            )
         self.decided()
 
     @property
@@ -116,7 +127,8 @@ class Yarn(Band):
     def decided(self) -> int:
         """A precision at which the ends of the ramp are known.
 
-        There is one: were a correction an integer k, or a half of it, π = M/(2ρ) · base^(−2k/r) would be algebraic, for rational numbers.
+        There is one: were a correction an integer k, or a half of it, π = M/(2ρ) · base^(−2k/r)
+        would be algebraic, for rational numbers.
         """
         precision = PRECISION
         while True:
@@ -138,7 +150,9 @@ class Yarn(Band):
         return found
 
     def ends(self) -> tuple[arb, arb]:
-        """Where the ramp begins and ends.  Raises UndecidedError where the precision does not tell, ValueError where it does not rise."""
+        """Where the ramp begins and ends.  Raises UndecidedError where the precision does not tell,
+        ValueError where it does not rise.
+        """
         low, high = self.corr(self.beta_fast), self.corr(self.beta_slow)
         if self.truncate:
             low, high = _integer(low.floor()), _integer(high.ceil())
@@ -169,24 +183,31 @@ class Yarn(Band):
         return arb(weight) * arb(self.factor).log() / 10 + 1 if self.factor > 1 else arb(1)
 
     def lines(self, powers: Array, moved: Array, u: float) -> tuple[Array, Array]:
-        """A kernel's own ends of the ramp are off as `_off` says, and its floor and ceiling with them.
+        """A kernel's own ends of the ramp are off as `_off` says, and its floor and ceiling with
+        them.
 
-        The ramp, cut, falls as either end grows.  Its differences and their quotient take three roundings.  A low end that is no integer
-        may be rounded before it is taken from i, and not before it is taken from the other: so these differences are off by `apart`
-        besides, as much as a number of `lowest`'s size may be rounded.  Where the ends may meet, the ramp may be anything between them, and
-        as much beyond as a ramp without a width has: 0.001, which 2⁻⁹ is more than, and two roundings of the high end.  Where u·low is as
-        much as that 0.001, less two roundings, it may be lost in the sum, and the pair of the low end be 0/0.
+        The ramp, cut, falls as either end grows.  Its differences and their quotient take three
+        roundings.  A low end that is no integer may be rounded before it is taken from i, and not
+        before it is taken from the other: so these differences are off by `apart` besides, as much
+        as a number of `lowest`'s size may be rounded.  Where the ends may meet, the ramp may be
+        anything between them, and as much beyond as a ramp without a width has: 0.001, which 2⁻⁹ is
+        more than, and two roundings of the high end.  Where u·low is as much as that 0.001, less
+        two roundings, it may be lost in the sum, and the pair of the low end be 0/0.
 
-        The low end is kept at or above 0 and the high one at or below `upper`, and that is all: where roundings make them cross, a ramp
-        runs backwards, and is 1 before its ends and 0 beyond.  So its pairs may be anything.  Ends of as many turns are of one number, and
-        do not cross unless it leaves [0, upper], where one of them is cut and the other is not.
+        The low end is kept at or above 0 and the high one at or below `upper`, and that is all:
+        where roundings make them cross, a ramp runs backwards, and is 1 before its ends and 0
+        beyond.  So its pairs may be anything.  Ends of as many turns are of one number, and do not
+        cross unless it leaves [0, upper], where one of them is cut and the other is not.
         """
         low, lowest = np.maximum(self._span(self.beta_fast, u, np.floor), 0.0)
         highest, high = np.minimum(self._span(self.beta_slow, u, np.ceil), float(self.upper))
         i, three = np.arange(len(powers), dtype=np.float64), 1 + gamma(3, u) + OUTWARD
         apart = 0.0 if self.truncate else gamma(2, u) * lowest * (1 + OUTWARD)
         if lowest + apart < highest:
-            most, least = (i - low + apart) / (highest - low - apart) * three, (i - lowest - apart) / (high - lowest + apart)
+            most, least = (
+                (i - low + apart) / (highest - low - apart) * three,
+                (i - lowest - apart) / (high - lowest + apart),
+            )
             least = np.where(least >= 1, 1.0, least / three)  # rounding keeps the order of i and the ramp's end
             return 1 - np.clip(most, 0, 1), 1 - np.clip(least, 0, 1)
         uncut = self.beta_fast == self.beta_slow and lowest <= self.upper and highest >= 0
@@ -209,8 +230,9 @@ class Yarn(Band):
     def _off(self, corr: float, u: float) -> float:
         """How far r·ln(M/(2πρ)) / (2 ln base) may be off.
 
-        The logarithms are off relatively, and by their arguments' roundings absolutely: six of M, π, ρ, products and the quotient above,
-        one of the base below.  Three more are of the product, the quotient and the storing.
+        The logarithms are off relatively, and by their arguments' roundings absolutely: six of M,
+        π, ρ, products and the quotient above, one of the base below.  Three more are of the
+        product, the quotient and the storing.
         """
         below = log(self.of.base)
         bottom = gamma(LOGARITHM, u) + gamma(1, u) / below
@@ -232,10 +254,14 @@ class Yarn(Band):
         if below * (1 + OUTWARD) >= bottom:
             return np.inf
         quotient = (top + above) / (bottom - below)
-        return float(above / (bottom - below) + top / bottom * below / (bottom - below) + gamma(1, u) * quotient) * (1 + OUTWARD)
+        return float(above / (bottom - below) + top / bottom * below / (bottom - below) + gamma(1, u) * quotient) * (
+            1 + OUTWARD
+        )
 
     def _sharpened_moves(self, weight: float, u: float) -> float:
-        """ln s is off by s's rounding, absolutely, and relatively by its own; three more are of 1/10, the weight and two products."""
+        """ln s is off by s's rounding, absolutely, and relatively by its own; three more are of
+        1/10, the weight and two products.
+        """
         size = abs(0.1 * weight * log(self.factor)) * (1 + OUTWARD)
         off = gamma(LOGARITHM + 5, u) * size + gamma(2, u) * abs(0.1 * weight)
         return (off + gamma(1, u) * (1 + size + off) + 8 * ROUNDOFF * (1 + size)) * (1 + OUTWARD)
@@ -250,9 +276,14 @@ class Llama3(Band):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        low, high = positive(self.low_freq_factor, "low_freq_factor"), positive(self.high_freq_factor, "high_freq_factor")
+        low, high = (
+            positive(self.low_freq_factor, "low_freq_factor"),
+            positive(self.high_freq_factor, "high_freq_factor"),
+        )
         if high <= low:
-            raise ValueError(f"high_freq_factor={self.high_freq_factor}, but should be above low_freq_factor={self.low_freq_factor}.")
+            raise ValueError(
+                f"high_freq_factor={self.high_freq_factor}, but should be above low_freq_factor={self.low_freq_factor}."
+            )
         self._store(low_freq_factor=low, high_freq_factor=high)
 
     def keeps(self, powers: list[arb]) -> list[arb]:
@@ -262,9 +293,11 @@ class Llama3(Band):
         return [_cut((n - low) / (high - low)) for n in turns]
 
     def lines(self, powers: Array, moved: Array, u: float) -> tuple[Array, Array]:
-        """M/λ is off as f is, and by `TURNS` = 8 roundings: of M, 2π, their quotients, and of M/low and M/high, compared.
+        """M/λ is off as f is, and by `TURNS` = 8 roundings: of M, 2π, their quotients, and of M/low
+        and M/high, compared.
 
-        Then it is less low, which is rounded, over high − low: two roundings of parameters and one of a difference, three of the line.
+        Then it is less low, which is rounded, over high − low: two roundings of parameters and one
+        of a difference, three of the line.
         """
         turns = self.original_max_position_embeddings * powers / (2 * pi) * (1 + 8 * ROUNDOFF)
         low, high = self.low_freq_factor, self.high_freq_factor

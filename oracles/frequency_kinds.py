@@ -1,14 +1,16 @@
-"""The kinds of rotary frequencies that treat all pairs alike, or pair by pair as a list or a share says: their values and their errors.
+"""The kinds of rotary frequencies that treat all pairs alike, or pair by pair as a list or a share
+says: their values and their errors.
 
-A kind bends the powers fᵢ = base'^(−eᵢ) to fᵢ·gᵢ.  Values are balls at the working precision.  Errors are those of a kernel in roundoff
-u, whose operations are off by u, and whose logarithms and powers by 4 ulp (8u), relatively; parameters are rounded on the way in:
+A kind bends the powers fᵢ = base'^(−eᵢ) to fᵢ·gᵢ.  Values are balls at the working precision.
+Errors are those of a kernel in roundoff u, whose operations are off by u, and whose logarithms and
+powers by 4 ulp (8u), relatively; parameters are rounded on the way in:
 
     `base_moves`    how far ln base' may be off
     `gain_moves`    how far gᵢ may be off, relative to it; `gain_shifts`: how far besides, absolutely
     `multiplier_moves`  how far the attention factor, what multiplies cosines and sines, may be off
 
-A gain that divides by s takes three roundings, of s, of a reciprocal and of a product, and none where s is a power of two.  Code that
-divides positions by s instead takes as many.
+A gain that divides by s takes three roundings, of s, of a reciprocal and of a product, and none
+where s is a power of two.  Code that divides positions by s instead takes as many.
 """
 
 from dataclasses import dataclass
@@ -77,7 +79,9 @@ class Default:
         return arb(1)
 
     def base_moves(self, u: float) -> float:
-        """How far ln base' may be off, but for what its own exponentials take: as far as the base is rounded on the way in."""
+        """How far ln base' may be off, but for what its own exponentials take: as far as the base
+        is rounded on the way in.
+        """
         return gamma(1, u) if is_rounded(self.of.base, u) else 0.0
 
     def gain_moves(self, u: float) -> Array:
@@ -85,8 +89,8 @@ class Default:
         return np.zeros(self.of.channels // 2)
 
     def gain_shifts(self, powers: Array, gains: Array, moved: Array, u: float) -> Array:
-        """How far a gain may be off besides, given powers and gains to a few roundings, which 16u of both ends
-        of a gain cover, and how far a kernel's powers are off, as exponents."""
+        """How far a gain may be off besides, given powers and gains to a few roundings, which 16u
+        of both ends of a gain cover, and how far a kernel's powers are off, as exponents."""
         return np.zeros(len(powers))
 
     def multiplier_moves(self, u: float) -> float:
@@ -119,7 +123,9 @@ class Linear(Factored):
 
 @dataclass(frozen=True)
 class Dynamic(Factored):
-    """base' = base · G^q with G = s·L'/M − (s − 1), L' = max(L, M) and q = r/(r − 2); L' = M under `dynamic_length` = configured."""
+    """base' = base · G^q with G = s·L'/M − (s − 1), L' = max(L, M) and q = r/(r − 2); L' = M under
+    `dynamic_length` = configured.
+    """
 
     max_position_embeddings: Any
 
@@ -127,7 +133,9 @@ class Dynamic(Factored):
         super().__post_init__()
         self._store(max_position_embeddings=length_of(self.max_position_embeddings, "max_position_embeddings"))
         if self.of.channels == 2:
-            raise ValueError("rotary_dim=2, but should not be 2: the exponent r/(r − 2) of the base has no value there.")
+            raise ValueError(
+                "rotary_dim=2, but should not be 2: the exponent r/(r − 2) of the base has no value there."
+            )
 
     @property
     def stretch(self) -> Fraction:
@@ -151,24 +159,28 @@ class Dynamic(Factored):
         return super().log_base() + exactly(self.grown).log() * exactly(self.power)
 
     def base_moves(self, u: float) -> float:
-        """G = s·L'/M − (s − 1), or s·(L'/M − 1) + 1, sums terms of at most s·L'/M + s + 1 with five roundings each.
+        """G = s·L'/M − (s − 1), or s·(L'/M − 1) + 1, sums terms of at most s·L'/M + s + 1 with five
+        roundings each.
 
-        Its power takes those of an exponential of q·ln G, and the product with the base two, one of the base itself.  G and base' are
-        computed: where a kernel takes their logarithms, these are off by `LOGARITHM`, and not by the one rounding of a constant's that
-        an exponential counts.
+        Its power takes those of an exponential of q·ln G, and the product with the base two, one of
+        the base itself.  G and base' are computed: where a kernel takes their logarithms, these are
+        off by `LOGARITHM`, and not by the one rounding of a constant's that an exponential counts.
         """
         grown, size = float(self.grown), float(Fraction(self.factor) * (self.stretch + 1) + 1)
         off = gamma(5, u) * size / grown * (1 + 8 * ROUNDOFF)
         if off >= 1:
             return np.inf
         q, logarithm = float(self.power), gamma(LOGARITHM - 1, u)
-        moved = -q * log1p(-off) + gamma(1, u) * (EXPONENT * q * log(grown) + EXPONENTIAL + 2) + logarithm * q * log(grown)
+        moved = (
+            -q * log1p(-off) + gamma(1, u) * (EXPONENT * q * log(grown) + EXPONENTIAL + 2) + logarithm * q * log(grown)
+        )
         return (moved + logarithm * (float(self.log_base().abs_upper()) + moved)) * (1 + 16 * ROUNDOFF)
 
 
 @dataclass(frozen=True)
 class Longrope(Default):
-    """base^(−2i/r) / shortᵢ, or / longᵢ where L is above M; and √(1 + ln s / ln M) for s > 1, where no attention factor is given.
+    """base^(−2i/r) / shortᵢ, or / longᵢ where L is above M; and √(1 + ln s / ln M) for s > 1, where
+    no attention factor is given.
 
     At L = M it is short under `longrope_switch` = at_most, long under `below`.
     """
@@ -183,7 +195,9 @@ class Longrope(Default):
         original = length_of(self.original_max_position_embeddings, "original_max_position_embeddings")
         if original == 1:
             raise ValueError("original_max_position_embeddings=1, but should be above 1: ln 1 = 0 divides.")
-        lists = {name: _list_of(getattr(self, name), name, self.of.channels) for name in ("short_factor", "long_factor")}
+        lists = {
+            name: _list_of(getattr(self, name), name, self.of.channels) for name in ("short_factor", "long_factor")
+        }
         given = checked_scale(self.attention_factor, "attention_factor")
         self._store(original_max_position_embeddings=original, attention_factor=given, **lists)
         if self.factor is None and self.attention_factor is None:
@@ -210,12 +224,18 @@ class Longrope(Default):
         """The attention factor."""
         if self.attention_factor is not None:
             return arb(self.attention_factor)
-        return (1 + arb(self.factor).log() / arb(self.original_max_position_embeddings).log()).sqrt() if self.factor > 1 else arb(1)
+        return (
+            (1 + arb(self.factor).log() / arb(self.original_max_position_embeddings).log()).sqrt()
+            if self.factor > 1
+            else arb(1)
+        )
 
     def multiplier_moves(self, u: float) -> float:
-        """√x halves what x is off by, which here is at least 1: so x's own errors are those of x, and the root takes one rounding.
+        """√x halves what x is off by, which here is at least 1: so x's own errors are those of x,
+        and the root takes one rounding.
 
-        ln s is off by s's rounding, absolutely, and ln M likewise; both by their own; their quotient and the sum take one each.
+        ln s is off by s's rounding, absolutely, and ln M likewise; both by their own; their
+        quotient and the sum take one each.
         """
         if self.attention_factor is not None:
             return float(abs(self.attention_factor) * u)
@@ -232,8 +252,9 @@ class Longrope(Default):
 
 @dataclass(frozen=True)
 class Proportional(Linear):
-    """base^(−2i/r) / s for the first ⌊share·r/2⌋ pairs, 0 for the others, and 1; the product is exact for a `Fraction`, and binary64's
-    for a float, as every configuration has it: 0.3 of 10 pairs are 3."""
+    """base^(−2i/r) / s for the first ⌊share·r/2⌋ pairs, 0 for the others, and 1; the product is
+    exact for a `Fraction`, and binary64's for a float, as every configuration has it: 0.3 of 10
+    pairs are 3."""
 
     factor: Any = 1.0
     partial_rotary_factor: Any = 1.0
@@ -280,5 +301,7 @@ def _list_of(given: Any, name: str, channels: int) -> list[float]:
     if not isinstance(given, list | tuple | np.ndarray):
         raise TypeError(f"{name} has type {type(given).__name__}, but should be a list of numbers.")
     if len(given) != channels // 2:
-        raise ValueError(f"{name} has {len(given)} numbers, but should have {channels // 2}, one for each pair of rotary_dim={channels}.")
+        raise ValueError(
+            f"{name} has {len(given)} numbers, but should have {channels // 2}, one for each pair of rotary_dim={channels}."
+        )
     return [positive(s, f"{name}[{i}]") for i, s in enumerate(given)]

@@ -1,8 +1,11 @@
-"""Attention as it is used today, each value with a rigorous enclosure: grouped heads, windows, offsets, biases, caps and sinks.
+"""Attention as it is used today, each value with a rigorous enclosure: grouped heads, windows,
+offsets, biases, caps and sinks.
 
-    s = scale·q·k,  t = c·tanh(s/c),  u = t + bias,  D = Σ_allowed exp(u) + exp(sink),  out = Σ exp(u)·v / D,  lse = log D
+    s = scale·q·k,  t = c·tanh(s/c),  u = t + bias,  D = Σ_allowed exp(u) + exp(sink),  out = Σ
+    exp(u)·v / D,  lse = log D
 
-Shapes: q (…, H, n_q, d), k (…, H_kv, n_k, d), v (…, H_kv, n_k, d_v), H a multiple of H_kv.  Every function takes by keyword
+Shapes: q (…, H, n_q, d), k (…, H_kv, n_k, d), v (…, H_kv, n_k, d_v), H a multiple of H_kv.  Every
+function takes by keyword
 
     mask          bool, broadcast to (…, H, n_q, n_k)
     bias          float, broadcast to it; −∞ masks
@@ -16,8 +19,9 @@ Shapes: q (…, H, n_q, d), k (…, H_kv, n_k, d), v (…, H_kv, n_k, d_v), H a 
     rows          the query rows to evaluate, all by default
     arithmetic, conventions, method   as in `oracles.scaled_dot_product_attention`
 
-Raises ValueError or TypeError, in a sentence, for shapes, types and values that do not fit.
-Source: ONNX Attention-25 (onnx/defs/nn/defs.cc); Dao et al., FlashAttention; gpt-oss (sinks); Gemma 2 (caps).
+Raises ValueError or TypeError, in a sentence, for shapes, types and values that do not fit. Source:
+ONNX Attention-25 (onnx/defs/nn/defs.cc); Dao et al., FlashAttention; gpt-oss (sinks); Gemma 2
+(caps).
 """
 
 from collections.abc import Sequence
@@ -56,8 +60,9 @@ def attention(
     """The output Σ w v and the log-sum-exp of attention with all its features, enclosed.
 
     Shapes: out (…, H, n_q, d_v), lse (…, H, n_q).
-    Edge cases: a row with no allowed key and no sink follows `conventions.dead_rows`, its lse is −∞ (unchecked under uniform); with a sink
-    it is 0, and its lse the sink; n_k = 0 is legal.  Masked keys, values and biases are never read.
+    Edge cases: a row with no allowed key and no sink follows `conventions.dead_rows`, its lse is −∞
+    (unchecked under uniform); with a sink it is 0, and its lse the sink; n_k = 0 is legal.  Masked
+    keys, values and biases are never read.
     """
     p = checked(
         q, k, v, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink, rows=rows,
@@ -93,16 +98,20 @@ def attention_vjp(
     conventions: Conventions | None = None,
     method: Method = "auto",
 ) -> tuple[Enclosure, Enclosure, Enclosure, Enclosure | None, Enclosure | None]:
-    """The gradients (dq, dk, dv, dbias, dsink) of Σ grad_out ⊙ out + Σ grad_lse ⊙ lse, enclosed; None for a bias or sink that is not given.
+    """The gradients (dq, dk, dv, dbias, dsink) of Σ grad_out ⊙ out + Σ grad_lse ⊙ lse, enclosed;
+    None for a bias or sink that is not given.
 
-    With T = grad_out·vᵀ and δ = rowsum(grad_out ⊙ out): dU = w ⊙ (T − δ + grad_lse), dS = dU ⊙ (1 − tanh²(s/c)), dq = scale·dS·k,
-    dk = scale·dSᵀ·q and dv = wᵀ·grad_out, summed over the heads that share a key head; dbias is dU summed over the axes along which the
-    bias is broadcast, dsink = Σ w_sink·(grad_lse − δ).  Under `lse_sink` = excluded grad_lse belongs to the weights without the sink: a
-    budget covers a kernel that takes them from the log-sum-exp without it, and not one that divides w by 1 − w_sink, which cancels.
+    With T = grad_out·vᵀ and δ = rowsum(grad_out ⊙ out): dU = w ⊙ (T − δ + grad_lse), dS = dU ⊙ (1 −
+    tanh²(s/c)), dq = scale·dS·k, dk = scale·dSᵀ·q and dv = wᵀ·grad_out, summed over the heads that
+    share a key head; dbias is dU summed over the axes along which the bias is broadcast, dsink = Σ
+    w_sink·(grad_lse − δ).  Under `lse_sink` = excluded grad_lse belongs to the weights without the
+    sink: a budget covers a kernel that takes them from the log-sum-exp without it, and not one that
+    divides w by 1 − w_sink, which cancels.
 
     Shapes: grad_out like out, grad_lse like lse; the results like their inputs.
-    Edge cases: masked entries get no gradient, an entry of −∞ of the bias neither; a dead row's grad_lse is ignored, and its dq is 0
-    (unchecked under `dead_rows` = nan; grad_out/n_k is added to dv under uniform), or it is a row of equal logits, by `dead_gradients`.
+    Edge cases: masked entries get no gradient, an entry of −∞ of the bias neither; a dead row's
+    grad_lse is ignored, and its dq is 0 (unchecked under `dead_rows` = nan; grad_out/n_k is added
+    to dv under uniform), or it is a row of equal logits, by `dead_gradients`.
     """
     p = checked(
         q, k, v, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink, rows=None,
@@ -118,7 +127,9 @@ def attention_vjp(
         return *found, *p.finished(finer)
 
     def arb() -> Balls:
-        found = arb_attention.generalised_attention_vjp(p.q, p.k, p.v, p.allowed(), g, of_lse, features=p.features, **p.options)
+        found = arb_attention.generalised_attention_vjp(
+            p.q, p.k, p.v, p.allowed(), g, of_lse, features=p.features, **p.options
+        )
         return *found[:3], *p.summed(found[3:])
 
     dq, dk, dv, *finer = p.evaluated(fast, arb, of_rows=1, times=3)
@@ -148,14 +159,16 @@ def attention_jvp(
     conventions: Conventions | None = None,
     method: Method = "auto",
 ) -> tuple[Enclosure, Enclosure]:
-    """The derivatives (dout, dlse) of attention in the direction (dq, dk, dv, dbias, dsink), enclosed.
+    """The derivatives (dout, dlse) of attention in the direction (dq, dk, dv, dbias, dsink),
+    enclosed.
 
-    dU = (scale·(dq·kᵀ + q·dkᵀ)) ⊙ (1 − tanh²(s/c)) + dbias on allowed entries; dlse = Σ w dU + w_sink·dsink;
-    dout = Σ w (dU − dlse)·v + Σ w dv.
+    dU = (scale·(dq·kᵀ + q·dkᵀ)) ⊙ (1 − tanh²(s/c)) + dbias on allowed entries; dlse = Σ w dU +
+    w_sink·dsink; dout = Σ w (dU − dlse)·v + Σ w dv.
 
     Shapes: tangents like their inputs; the results like out and lse.
-    Edge cases: tangents of masked entries are never read, those of a bias or sink that is not given are refused; a dead row's dout is 0
-    (NaN, or the mean of dv, by `dead_rows`), its dlse 0, or both are those of equal logits, by `dead_gradients`.
+    Edge cases: tangents of masked entries are never read, those of a bias or sink that is not given
+    are refused; a dead row's dout is 0 (NaN, or the mean of dv, by `dead_rows`), its dlse 0, or
+    both are those of equal logits, by `dead_gradients`.
     """
     p = checked(
         q, k, v, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink, rows=rows,

@@ -1,11 +1,14 @@
-"""A tile of dS, and of what the gradients are made of besides, each with its error; `oracles.vjp` derives the terms.
+"""A tile of dS, and of what the gradients are made of besides, each with its error; `oracles.vjp`
+derives the terms.
 
-A certificate is bounded by one number for each row, as in `oracles.scores`.  With z = |T| + E + Δ, of which E and Δ are then the row's,
+A certificate is bounded by one number for each row, as in `oracles.scores`.  With z = |T| + E + Δ,
+of which E and Δ are then the row's,
 
-    error = p·[exp(ρ)·(lift·(E + Δ) + E·exp(κ) + Δ) + (exp(ρ)·lift + exp(ρ) − 1)·|T|] + η·exp(ρ)·[(lift + exp(κ))·z + E·exp(κ)],
+    error = p·[exp(ρ)·(lift·(E + Δ) + E·exp(κ) + Δ) + (exp(ρ)·lift + exp(ρ) − 1)·|T|] +
+    η·exp(ρ)·[(lift + exp(κ))·z + E·exp(κ)],
 
-lift = exp(τ + κ) − 1: the same terms as entry by entry, ordered by p and |T|, where the last, which underflow alone causes, takes the
-row's largest |T| ≤ ‖g‖·max‖v‖ + |δ|.
+lift = exp(τ + κ) − 1: the same terms as entry by entry, ordered by p and |T|, where the last, which
+underflow alone causes, takes the row's largest |T| ≤ ‖g‖·max‖v‖ + |δ|.
 """
 
 from typing import NamedTuple
@@ -60,7 +63,9 @@ class Shift(NamedTuple):
 
 
 class _Errors(NamedTuple):
-    """What the errors of a tile are made of: growth and p + η as in `Tile`, and the errors of dU, each entry's own and all."""
+    """What the errors of a tile are made of: growth and p + η as in `Tile`, and the errors of dU,
+    each entry's own and all.
+    """
 
     growth: Array
     possible: Array
@@ -72,8 +77,8 @@ def grad_scores(
     p: AttentionProblem, rows: slice, keys: slice, forward: Rows, of: Shift, q: Operand, g: Operand, allowed: Mask | None,
     of_bias: Gathered | None,
 ) -> Tile:  # fmt: skip
-    """A tile of weights and of dS, with their errors; all 0 where a row may not read a key.  dU, or dS where the cap acts after the bias,
-    is added to the gradient of the bias."""
+    """A tile of weights and of dS, with their errors; all 0 where a row may not read a key.  dU, or
+    dS where the cap acts after the bias, is added to the gradient of the bias."""
     t, k, v, shift, delta = p.terms, part(p.k, keys), part(p.v, keys), of.shift, of.error
     u = scores(p, rows, keys, q, k, allowed)
     excess = growth(p, q, k, u, allowed, t.anew.slope)
@@ -129,9 +134,11 @@ def grad_scores(
     return Tile(weights, possible, ds, own, error, growths, float(largest), None if slope is None else h)
 
 
-def _of_bias(p: AttentionProblem, u: Logits, ds: Array, error: Array, aside: Array | float, of_row: float, allowed: Mask | None) -> Array:
-    """The error of the gradient of a bias: with what underflows, and infinite where it, or one of two products, may leave the range of what
-    is stored."""
+def _of_bias(
+    p: AttentionProblem, u: Logits, ds: Array, error: Array, aside: Array | float, of_row: float, allowed: Mask | None
+) -> Array:
+    """The error of the gradient of a bias: with what underflows, and infinite where it, or one of
+    two products, may leave the range of what is stored."""
     lost = p.terms.grad_underflow
     error = error + (lost if u.blocked is None else np.where(u.blocked, 0.0, lost))
     if allowed is not None:
@@ -146,7 +153,9 @@ def _kappa(t: Terms) -> float:
     return t.grad_scores + t.product + t.scale_on_inputs + max(t.keys_sum.terms, t.queries_sum.terms)
 
 
-def _by_entry(t: Terms, forward: Rows, weights: Array, grown: Array, reach: Array, spread: Array, of: Shift, room: Array) -> _Errors:
+def _by_entry(
+    t: Terms, forward: Rows, weights: Array, grown: Array, reach: Array, spread: Array, of: Shift, room: Array
+) -> _Errors:
     """The errors entry by entry, given exp(τ) − 1, and |T| and E, which are overwritten; `room` is for p + η."""
     exponent, of_row = forward.entry + _kappa(t), forward.entry + forward.common
     common = weights * (np.exp(forward.common) * of.error + expm1_upwards(forward.common) * reach)
@@ -166,8 +175,12 @@ def _by_entry(t: Terms, forward: Rows, weights: Array, grown: Array, reach: Arra
     return _Errors(grown * np.exp(of_row) + expm1_upwards(of_row), possible, error, error + common)
 
 
-def _by_row(t: Terms, forward: Rows, weights: Array, grown: Array, reach: Array, products: Array, delta: Array, shift: Array) -> _Errors:
-    """The errors by one number for each row, given |T|, which is overwritten by them, row maxima of |g||v|ᵀ, Δ and |δ|."""
+def _by_row(
+    t: Terms, forward: Rows, weights: Array, grown: Array, reach: Array, products: Array, delta: Array, shift: Array
+) -> _Errors:
+    """The errors by one number for each row, given |T|, which is overwritten by them, row maxima of
+    |g||v|ᵀ, Δ and |δ|.
+    """
     spread, most = products * (t.grad_dot.positive + t.product) + 2 * t.sum_underflow, products + shift
     kappa, of_row, common = _kappa(t), forward.entry + forward.common, np.exp(forward.common)
     lifted = np.exp(forward.entry + kappa)

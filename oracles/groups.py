@@ -1,8 +1,10 @@
-"""Query heads that share key heads, and what is shared among rows, keys and heads: laid out as problems of their own, tile by tile.
+"""Query heads that share key heads, and what is shared among rows, keys and heads: laid out as
+problems of their own, tile by tile.
 
-Query heads of one key head are one problem with the rows of all: (…, H, n, ·) becomes (…, H_kv, G·n, ·), G = H / H_kv.  So keys are not
-repeated, and what flows back into them is summed where sums over rows are.  A mask or a bias is mostly broadcast: it is never copied to
-the size of the scores, nor is its gradient made of that size.
+Query heads of one key head are one problem with the rows of all: (…, H, n, ·) becomes (…, H_kv,
+G·n, ·), G = H / H_kv.  So keys are not repeated, and what flows back into them is summed where sums
+over rows are.  A mask or a bias is mostly broadcast: it is never copied to the size of the scores,
+nor is its gradient made of that size.
 """
 
 from collections.abc import Iterator
@@ -73,7 +75,9 @@ class Heads:
 
 @dataclass(frozen=True)
 class Shared:
-    """An array (…, H_kv, G, n, columns), a view that may be broadcast along any axis, which is read as (…, H_kv, G·n, columns)."""
+    """An array (…, H_kv, G, n, columns), a view that may be broadcast along any axis, which is read
+    as (…, H_kv, G·n, columns).
+    """
 
     parts: NDArray[Any]
 
@@ -94,7 +98,8 @@ class Shared:
 
 @dataclass(frozen=True)
 class Gathered:
-    """The gradient of what is `Shared`: of each of its entries the sum over all that read it, added up tile by tile.
+    """The gradient of what is `Shared`: of each of its entries the sum over all that read it, added
+    up tile by tile.
 
     sums     midpoints, radii, and, where an entry is read more than once, sizes |mid| + rad: in the shape in which it is given
     views    the same with all axes of a tile, (…, H_kv, G, n, columns), of size 1 where it is broadcast
@@ -129,9 +134,13 @@ class Gathered:
         for g, of_rows, here in by_group(rows, self.rows) if group > 1 or n > 1 else [(0, slice(None), slice(None))]:
             places = (..., g if group > 1 else 0, of_rows if n > 1 else slice(None), keys)
             parts = [x[..., here, :] for x in (mid, rad)]
-            for x, part in zip(self.views, (*parts, np.abs(parts[0]) + parts[1]) if len(self.views) > 2 else parts, strict=True):
+            for x, part in zip(
+                self.views, (*parts, np.abs(parts[0]) + parts[1]) if len(self.views) > 2 else parts, strict=True
+            ):
                 target = x[places]
-                axes = tuple(i for i, (have, want) in enumerate(zip(target.shape, part.shape, strict=True)) if have != want)
+                axes = tuple(
+                    i for i, (have, want) in enumerate(zip(target.shape, part.shape, strict=True)) if have != want
+                )
                 target += part.sum(axis=axes, keepdims=True) if axes else part
 
     def finished(self, arithmetic: Arithmetic | None) -> Ball:
@@ -151,8 +160,8 @@ class Gathered:
 
 @dataclass(frozen=True)
 class HeadSums:
-    """What rows of each query head alone add to a gradient of the key head that they share: (…, G, n_k, columns); None where the heads'
-    own sums are not rounded."""
+    """What rows of each query head alone add to a gradient of the key head that they share: (…, G,
+    n_k, columns); None where the heads' own sums are not rounded."""
 
     sums: Array | None
     rows: int
@@ -170,8 +179,8 @@ class HeadSums:
             self.sums[..., head, keys, :] += left[..., here] @ right[..., here, :]
 
     def rounded(self, t: Terms, error: Array, factor: float, largest: float) -> Array | float:
-        """What it adds to an error that each head's sum, times a factor, is rounded to the output's format before they are added up; ∞
-        where one may be beyond the largest number of that."""
+        """What it adds to an error that each head's sum, times a factor, is rounded to the output's
+        format before they are added up; ∞ where one may be beyond the largest number of that."""
         if self.sums is None:
             return 0.0
         each = factor * np.abs(self.sums)

@@ -1,5 +1,5 @@
-"""From balls to enclosures: which evaluation to take, whether it is narrow enough to judge by, and whether a budget is
-vacuous."""
+"""From balls to enclosures: which evaluation to take, whether it is narrow enough to judge by, and
+whether a budget is vacuous."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -32,11 +32,11 @@ AFFORDABLE = 1 << 20
 
 
 def require_method(method: object) -> None:
-    """Raise ValueError or TypeError unless the method is one of "auto", "fast" and "arb", and RuntimeError unless its
-    arithmetic can be trusted.
+    """Raise ValueError or TypeError unless the method is one of "auto", "fast" and "arb", and
+    RuntimeError unless its arithmetic can be trusted.
 
-    The thread that calls must not flush subnormal numbers: neither a result (half of the smallest normal number) nor an
-    operand (when that is doubled again).  Every operation comes by here.
+    The thread that calls must not flush subnormal numbers: neither a result (half of the smallest
+    normal number) nor an operand (when that is doubled again).  Every operation comes by here.
     """
     if _SMALLEST_NORMAL * 0.5 * 2.0 != _SMALLEST_NORMAL:
         raise RuntimeError(
@@ -50,9 +50,11 @@ def require_method(method: object) -> None:
 
 
 def zero_is_accepted(balls: Balls) -> tuple[bool, ...]:
-    """For each result whether its budget is vacuous: it is wide (`is_wide`), or zeros are within it everywhere.
+    """For each result whether its budget is vacuous: it is wide (`is_wide`), or zeros are within it
+    everywhere.
 
-    Entries that should be NaN by convention are left out: they say nothing about how wide the budget is.
+    Entries that should be NaN by convention are left out: they say nothing about how wide the
+    budget is.
     """
     return tuple(is_wide(x) or (_holds_zeros(x) and bool((x.rad > 0).any())) for x in balls)
 
@@ -77,17 +79,20 @@ def zeros_are_accepted(balls: Balls) -> tuple[bool, ...]:
 
 
 def attention_is_vacuous(v: Array, allowed: Callable[[int], Mask | None]) -> Callable[[Balls], tuple[bool, ...]]:
-    """For an output of attention and, where there is one, its log-sum-exp: `mean_is_accepted`, and `zero_is_accepted`."""
+    """For an output of attention and, where there is one, its log-sum-exp: `mean_is_accepted`, and
+    `zero_is_accepted`.
+    """
     return lambda balls: (mean_is_accepted(balls[0], v, allowed), *zero_is_accepted(balls[1:]))
 
 
 def is_wide(x: Ball) -> bool:
-    """Whether a budget is as wide as what it judges: in at least half of the rows, half of the radii reach the row's mean |mid|.
+    """Whether a budget is as wide as what it judges: in at least half of the rows, half of the
+    radii reach the row's mean |mid|.
 
-    The mean, so that a row is known by its large entries.  Rows count that have an entry above the last bit of binary32 next
-    to the largest of the matrix: others are 0 but for rounding (the first of dq under a causal mask), or for what underflows
-    (dv of keys whose weights do).  Entries with an infinite radius, which promise nothing, do not count, unless there are no
-    others.
+    The mean, so that a row is known by its large entries.  Rows count that have an entry above the
+    last bit of binary32 next to the largest of the matrix: others are 0 but for rounding (the first
+    of dq under a causal mask), or for what underflows (dv of keys whose weights do).  Entries with
+    an infinite radius, which promise nothing, do not count, unless there are no others.
     """
     if x.mid.size == 0:
         return False
@@ -95,7 +100,9 @@ def is_wide(x: Ball) -> bool:
     found = []
     for some, mid, rad in _blocks(x):
         with np.errstate(over="ignore", invalid="ignore"):
-            likely = ~(rad.max(axis=-1) * mid.shape[-1] < np.abs(mid).sum(axis=-1))  # else no radius reaches the mean, and nothing is NaN
+            likely = ~(
+                rad.max(axis=-1) * mid.shape[-1] < np.abs(mid).sum(axis=-1)
+            )  # else no radius reaches the mean, and nothing is NaN
         if likely.any():
             rest = np.flatnonzero(likely)
             found.append(some.start + rest[_wide_rows(mid[rest], rad[rest])])
@@ -122,7 +129,8 @@ def _wide_rows(mid: Array, rad: Array) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """An operation on given arguments: the ways to enclose its results, and when a budget of them says nothing.
+    """An operation on given arguments: the ways to enclose its results, and when a budget of them
+    says nothing.
 
     arithmetic, method  as they were given
     fast                the certificate, or the budget, in float64
@@ -152,11 +160,12 @@ class Evaluation:
 def settle(of: Evaluation) -> tuple[Enclosure, ...]:
     """The enclosures of an operation's results by a method.
 
-    "auto" takes `fast`; a certificate that is too wide to judge by is taken from `sharp`, then from `arb` where that is
-    affordable, and is marked as not judged where it is too wide still.  A budget's own part, that of float64 arithmetic, is
-    no wider than the part of the given arithmetic where that rounds as much as float64; so a budget is too wide to judge by
-    only if that of the given arithmetic is, which makes it vacuous, whichever method evaluates the midpoint.  The budget of
-    an arithmetic that is finer than float64 is marked as not judged.
+    "auto" takes `fast`; a certificate that is too wide to judge by is taken from `sharp`, then from
+    `arb` where that is affordable, and is marked as not judged where it is too wide still.  A
+    budget's own part, that of float64 arithmetic, is no wider than the part of the given arithmetic
+    where that rounds as much as float64; so a budget is too wide to judge by only if that of the
+    given arithmetic is, which makes it vacuous, whichever method evaluates the midpoint.  The
+    budget of an arithmetic that is finer than float64 is marked as not judged.
     """
     judged = not _is_finer(of.arithmetic)
     if of.method == "arb":
@@ -182,16 +191,17 @@ def settle(of: Evaluation) -> tuple[Enclosure, ...]:
 
 
 def mean_is_accepted(out: Ball, v: Array, allowed: Callable[[int], Mask | None]) -> bool:
-    """Whether the budget is vacuous: it is as wide as the outputs (`is_wide`), or everywhere accepts the mean of the
-    allowed values and is as wide as they spread, rad ≥ spread / 2.
+    """Whether the budget is vacuous: it is as wide as the outputs (`is_wide`), or everywhere
+    accepts the mean of the allowed values and is as wide as they spread, rad ≥ spread / 2.
 
-    Both are needed.  Attention that is uniform, as with q = 0, *is* the mean, and the tightest correct budget accepts it;
-    what makes a budget say nothing is that it is as wide as the range in which every convex combination lies.  Only
-    entries with two different allowed values count; dead rows and single keys know their result without a budget.
+    Both are needed.  Attention that is uniform, as with q = 0, *is* the mean, and the tightest
+    correct budget accepts it; what makes a budget say nothing is that it is as wide as the range in
+    which every convex combination lies.  Only entries with two different allowed values count; dead
+    rows and single keys know their result without a budget.
 
-    `allowed(i)` says which keys query row i may read, for all batches: (…, 1, n_k), or None for all.  One row of values
-    whose spread the budget resolves, or whose mean it refuses, settles the matter; so this rarely looks at more than
-    one row.
+    `allowed(i)` says which keys query row i may read, for all batches: (…, 1, n_k), or None for
+    all.  One row of values whose spread the budget resolves, or whose mean it refuses, settles the
+    matter; so this rarely looks at more than one row.
     """
     if is_wide(out) or v.shape[-2] == 0:
         return is_wide(out)
@@ -217,12 +227,15 @@ def _is_finer(a: Arithmetic | None) -> bool:
 
 
 def _is_narrow(x: Ball) -> bool:
-    """Whether a certificate can tell binary32 results apart: every rad ≤ u/4 of a typical element of its column, u = 2⁻²⁴.
+    """Whether a certificate can tell binary32 results apart: every rad ≤ u/4 of a typical element
+    of its column, u = 2⁻²⁴.
 
-    Typical of a column is the median of its elements other than 0, of `SAMPLE` of them at most, or of all where these are all 0,
-    as the last columns of a causal matrix are: the largest would let one huge element excuse a wide radius elsewhere, and so
-    would another column's; a row alone may be 0 but for rounding, as the first row of dq is under a causal mask (`_has_wide_row` is for
-    others).  Entries without a midpoint are left out: nothing is known of them because of an input, which no method can change.
+    Typical of a column is the median of its elements other than 0, of `SAMPLE` of them at most, or
+    of all where these are all 0, as the last columns of a causal matrix are: the largest would let
+    one huge element excuse a wide radius elsewhere, and so would another column's; a row alone may
+    be 0 but for rounding, as the first row of dq is under a causal mask (`_has_wide_row` is for
+    others).  Entries without a midpoint are left out: nothing is known of them because of an input,
+    which no method can change.
     """
     if x.mid.size == 0:
         return True
@@ -242,7 +255,9 @@ def _is_narrow(x: Ball) -> bool:
 
 
 def _has_wide_row(x: Ball) -> bool:
-    """Whether in some row a radius is more than u/4 of the largest midpoint: nothing is known of the row, if nothing else is looked at."""
+    """Whether in some row a radius is more than u/4 of the largest midpoint: nothing is known of
+    the row, if nothing else is looked at.
+    """
     if x.mid.size == 0:
         return False
     size, most = np.abs(x.mid).max(axis=-1), x.rad.max(axis=-1)
@@ -264,8 +279,8 @@ def _fits(size: Array, most: Array) -> NDArray[np.bool_]:
 
 
 def _typically_fits(size: Array, most: Array) -> NDArray[np.bool_]:
-    """The same beside the lower median of each column's elements other than 0 and NaN, which is to say, beside more than half of them; and
-    beside 0 where there are none."""
+    """The same beside the lower median of each column's elements other than 0 and NaN, which is to
+    say, beside more than half of them; and beside 0 where there are none."""
     counts = size > 0
     wide = counts & ~_fits(size, most[:, None])
     found: NDArray[np.bool_] = _fits(np.zeros(()), most) | (2 * wide.sum(axis=1) < counts.sum(axis=1))

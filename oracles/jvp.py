@@ -1,12 +1,13 @@
 """The directional derivative of attention with its error.
 
-With t = scale·(dq·kᵀ + q·dkᵀ), t̄_i = Σ_j p_ij t_ij and U = (p + η)(exp(ρ + κ) − 1) the error of a weight that may have underflowed:
+With t = scale·(dq·kᵀ + q·dkᵀ), t̄_i = Σ_j p_ij t_ij and U = (p + η)(exp(ρ + κ) − 1) the error of a
+weight that may have underflowed:
 
     dout = Σ_j p_j (t_j − t̄) v_j + Σ_j p_j dv_j = Σ_j p_j t_j v_j − t̄·o + Σ_j p_j dv_j.
 
-A kernel's t̃ is within r of t, its p̃·t̃ within w = U(|t| + r) + p·r, its t̄ within Σ w; so by the product rule,
-whichever of the two forms it takes, its error is at most Σ w|v| + |t̄|·Σ U|v| + (Σ w)·Σ (p + U)|v| + Σ U|dv|, plus what
-underflows.
+A kernel's t̃ is within r of t, its p̃·t̃ within w = U(|t| + r) + p·r, its t̄ within Σ w; so by the
+product rule, whichever of the two forms it takes, its error is at most Σ w|v| + |t̄|·Σ U|v| + (Σ
+w)·Σ (p + U)|v| + Σ U|dv|, plus what underflows.
 """
 
 from functools import reduce
@@ -139,10 +140,12 @@ def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> Moved:
 
 
 def _overflows_somewhere(p: AttentionProblem, tangents: Tangents, rows: slice, q: Operand, dq: Operand) -> Mask:
-    """In which rows (…, rows, 1) the tangent of a logit may overflow, masked or in a tile that no row reads: a weight of 0 times ∞ is NaN.
+    """In which rows (…, rows, 1) the tangent of a logit may overflow, masked or in a tile that no
+    row reads: a weight of 0 times ∞ is NaN.
 
-    It may in a product, before or after the scale, where a query, any key or the tangent of either is scaled, where that of a bias is
-    added, or where either is divided by a cap; before the scale in the accumulators alone, as a score.
+    It may in a product, before or after the scale, where a query, any key or the tangent of either
+    is scaled, where that of a bias is added, or where either is divided by a cap; before the scale
+    in the accumulators alone, as a score.
     """
     cap = None if p.features is None else p.features.cap
     work = p.ranges.work / 2 * min(1.0, cap or 1.0)
@@ -177,8 +180,8 @@ def _logit_tangents(
     exponents: Array,
     allowed: Mask | None,
 ) -> tuple[Array, Array]:
-    """The tangents of logits, given those of scores: times the slope of the cap, plus those of the bias, in the features' order; and how
-    far a kernel's may be from them."""
+    """The tangents of logits, given those of scores: times the slope of the cap, plus those of the
+    bias, in the features' order; and how far a kernel's may be from them."""
     f, t = p.features, p.terms
     assert f is not None
     for capping in (False, True) if f.after_bias else (True, False):
@@ -198,8 +201,11 @@ def _logit_tangents(
     return tangent, spread
 
 
-def _score_tangents(p: AttentionProblem, q: Operand, k: Operand, dq: Operand, dk: Operand, allowed: Mask | None) -> tuple[Array, Array]:
-    """t = scale·(dq·kᵀ + q·dkᵀ), 0 where masked, and how far a kernel's may be from it (or the row maxima of that).
+def _score_tangents(
+    p: AttentionProblem, q: Operand, k: Operand, dq: Operand, dk: Operand, allowed: Mask | None
+) -> tuple[Array, Array]:
+    """t = scale·(dq·kᵀ + q·dkᵀ), 0 where masked, and how far a kernel's may be from it (or the row
+    maxima of that).
 
     Each product underflows as a score does, and is stored as one; so is their sum.
     """
@@ -207,7 +213,9 @@ def _score_tangents(p: AttentionProblem, q: Operand, k: Operand, dq: Operand, dk
     tangent = np.matmul(dq.raw, k.raw.swapaxes(-1, -2), out=p.tile(1, q, k))
     tangent += np.matmul(q.raw, dk.raw.swapaxes(-1, -2), out=p.tile(2, q, k))
     tangent *= p.scale
-    relative = t.tangent_dot + t.product + t.scale_on_inputs + 2 * t.stored_scores  # times c it may underflow: the products come between
+    relative = (
+        t.tangent_dot + t.product + t.scale_on_inputs + 2 * t.stored_scores
+    )  # times c it may underflow: the products come between
     if not p.elementwise:
         spread = c * (row_products(dq, k, allowed) + row_products(q, dk, allowed)) * relative + 2 * t.score_underflow
     else:

@@ -1,18 +1,22 @@
-"""A statistical line below the budget of attention: how far roundings are likely to lead, if they are independent.
+"""A statistical line below the budget of attention: how far roundings are likely to lead, if they
+are independent.
 
-This is no proof.  A rounding δ_i with |δ_i| ≤ u that moves the result by c_i·δ_i contributes (c_i·u)² to a variance, and by
-Hoeffding's inequality Σ c_i δ_i is beyond λ·√Σ(c_i·u)² with probability at most 2·exp(−λ²/2), if the δ_i are independent
-and of mean 0 (Higham & Mary, A new approach to probabilistic rounding error analysis, SIAM J. Sci. Comput. 41, 2019).
-λ = 8.4 gives 10⁻¹⁵ for each element, 10⁻⁶ for 10⁹ of them.  All bounds here are of first order.
+This is no proof.  A rounding δ_i with |δ_i| ≤ u that moves the result by c_i·δ_i contributes
+(c_i·u)² to a variance, and by Hoeffding's inequality Σ c_i δ_i is beyond λ·√Σ(c_i·u)² with
+probability at most 2·exp(−λ²/2), if the δ_i are independent and of mean 0 (Higham & Mary, A new
+approach to probabilistic rounding error analysis, SIAM J. Sci. Comput. 41, 2019). λ = 8.4 gives
+10⁻¹⁵ for each element, 10⁻⁶ for 10⁹ of them.  All bounds here are of first order.
 
-What is common to a row counts linearly, and so does what is known not to be independent: equal scores make equal errors,
-so that κ of them in a row count √κ times (Σ over groups of (Σ within)² ≤ κ·Σ of squares, by Cauchy and Schwarz); and a
-term below 2u of its sum may be lost whole, every time.  So may what underflows or is flushed, which is never of mean 0: a number
-below the step of what it is stored in (a weight, dP, dS, the output that δ is taken from), an operand below the smallest normal
-number, as in x86's products of bfloat16 (VDPBF16PS), and a product in a sum, each by the step of what it is computed in.  All these
-count linearly, as `lost`.  The line is never above the budget (`ball_attention`), which is a proof.
-With p, o, T, dS as in `oracles.forward` and `oracles.vjp`, and M = (Σ|x| + |Σx|)/2 for a sum of n terms, whose additions
-have the variance n·(u·M)²:
+What is common to a row counts linearly, and so does what is known not to be independent: equal
+scores make equal errors, so that κ of them in a row count √κ times (Σ over groups of (Σ within)² ≤
+κ·Σ of squares, by Cauchy and Schwarz); and a term below 2u of its sum may be lost whole, every
+time.  So may what underflows or is flushed, which is never of mean 0: a number below the step of
+what it is stored in (a weight, dP, dS, the output that δ is taken from), an operand below the
+smallest normal number, as in x86's products of bfloat16 (VDPBF16PS), and a product in a sum, each
+by the step of what it is computed in.  All these count linearly, as `lost`.  The line is never
+above the budget (`ball_attention`), which is a proof. With p, o, T, dS as in `oracles.forward` and
+`oracles.vjp`, and M = (Σ|x| + |Σx|)/2 for a sum of n terms, whose additions have the variance
+n·(u·M)²:
 
     score           σ² = (u√d·M)² + ((6u + stored)·|s|)² + 2·(product² + scaled²)·Σ(q·k)²
     … capped        σ² = (h·σ)² + ((6u + tanh + 3·stored)·|t|)² + (c·tanh's absolute error)², t = c·tanh(s/c), h = 1 − tanh²
@@ -49,8 +53,9 @@ AT_ONCE = 1 << 20
 
 @dataclass(frozen=True)
 class Point:
-    """An attention problem in plain numbers: q, k, v, which keys a row may read (None for all), scale and arithmetic, and what logits are
-    made of besides scores, of which only the output has a line; and how many query heads the rows are of."""
+    """An attention problem in plain numbers: q, k, v, which keys a row may read (None for all),
+    scale and arithmetic, and what logits are made of besides scores, of which only the output has a
+    line; and how many query heads the rows are of."""
 
     q: Array
     k: Array
@@ -126,7 +131,11 @@ def vjp(x: Point, g: Array) -> tuple[Array, Array, Array]:
         s, q, gi = _softmax(x, rows), x.q[rows], g[rows]
         size, dp = np.abs(gi) @ np.abs(x.v).T, gi @ x.v.T
         squares = (gi * gi) @ (x.v * x.v).T
-        dot = (u * sqrt(d_v + 4) * (size + np.abs(dp)) / 2) ** 2 + (_unit(a.grad_weights) * dp) ** 2 + 2 * a.product**2 * squares
+        dot = (
+            (u * sqrt(d_v + 4) * (size + np.abs(dp)) / 2) ** 2
+            + (_unit(a.grad_weights) * dp) ** 2
+            + 2 * a.product**2 * squares
+        )
         dp_lost = _thin(a, gi) @ np.abs(x.v).T + np.abs(gi) @ thin_v.T + d_v * eta + _lost(dp, step(a.grad_weights, a))
         delta = (gi * s.out).sum(axis=1, keepdims=True)
         turn = np.where(s.p > 0, dp - delta, 0.0)
@@ -137,10 +146,17 @@ def vjp(x: Point, g: Array) -> tuple[Array, Array, Array]:
         common = s.row + s.linear / lam
         dq[rows] = ds @ x.k
         total = np.abs(ds) @ np.abs(x.k)
-        dq_sd = np.sqrt(var @ (x.k**2)) + spread * np.abs(s.p @ x.k) + common * np.abs(dq[rows]) + of_keys * (total + np.abs(dq[rows])) / 2
+        dq_sd = (
+            np.sqrt(var @ (x.k**2))
+            + spread * np.abs(s.p @ x.k)
+            + common * np.abs(dq[rows])
+            + of_keys * (total + np.abs(dq[rows])) / 2
+        )
         of_entry, gone = s.p * dp_lost, (s.p < saved) | (np.abs(ds) < least_ds)
         dq_rad[rows] = (
-            lam * s.equal * dq_sd + (np.abs(ds) * np.maximum(s.tail | gone, s.thin) + of_entry) @ np.abs(x.k) + np.abs(ds) @ thin_k
+            lam * s.equal * dq_sd
+            + (np.abs(ds) * np.maximum(s.tail | gone, s.thin) + of_entry) @ np.abs(x.k)
+            + np.abs(ds) @ thin_k
         )
         dk += ds.T @ q
         heads_dk.add(rows, slice(None), ds.T, q)
@@ -185,7 +201,9 @@ def _softmax(x: Point, rows: slice) -> Softmax:
     squares = c * c * ((x.q[rows] ** 2) @ (x.k**2).T)
     operands = 2 * (a.product**2 + _unit(a.scale_on_inputs) ** 2)
     known = np.where(np.isfinite(s), np.abs(s), 0.0)
-    logits, var = _logits(x, rows, s, (u * sqrt(d + 4) * (reach + known) / 2) ** 2 + (_unit(a.scores) * known) ** 2 + operands * squares)
+    logits, var = _logits(
+        x, rows, s, (u * sqrt(d + 4) * (reach + known) / 2) ** 2 + (_unit(a.scores) * known) ** 2 + operands * squares
+    )
     sinks = np.full((len(s), 1), -np.inf) if x.features.sink is None else x.features.sink[rows]
     m = np.maximum(logits.max(axis=1, keepdims=True), sinks)
     e, of_sink = np.exp(logits - m), np.exp(sinks - m)
@@ -216,7 +234,11 @@ def _logits(x: Point, rows: slice, s: Array, var: Array) -> tuple[Array, Array]:
     for capping in (False, True) if f.after_bias else (True, False):
         if capping and f.cap is not None:
             turned = np.where(np.isfinite(s), np.tanh(s / f.cap), 0.0)
-            var = (1 - turned**2) ** 2 * var + ((6 * work + tanh.relative + 3 * stored) * f.cap * turned) ** 2 + (f.cap * tanh.flush) ** 2
+            var = (
+                (1 - turned**2) ** 2 * var
+                + ((6 * work + tanh.relative + 3 * stored) * f.cap * turned) ** 2
+                + (f.cap * tanh.flush) ** 2
+            )
             s = np.where(np.isfinite(s), f.cap * turned, s)
             if f.blocked is not None:
                 s, var = np.where(f.blocked, -f.cap, s), np.where(f.blocked, ((2 * work + stored) * f.cap) ** 2, var)
@@ -233,22 +255,32 @@ def _output(x: Point, s: Softmax) -> Array:
     sums = n_k * a.accumulate**2 + rescalings(a, n_k) * (a.exp.relative + 3 * work) ** 2
     stored = s.entry**2 + _unit(a.weights) ** 2 + 2 * a.product**2
     of_scores, of_weights = s.p**2 * s.score**2, s.p**2 * stored
-    spread = (of_scores @ x.v**2 - 2 * s.out * (of_scores @ x.v) + s.out**2 * of_scores.sum(axis=1, keepdims=True)).clip(min=0)
+    spread = (
+        of_scores @ x.v**2 - 2 * s.out * (of_scores @ x.v) + s.out**2 * of_scores.sum(axis=1, keepdims=True)
+    ).clip(min=0)
     entries = of_weights @ x.v**2 + s.out**2 * of_weights.sum(axis=1, keepdims=True)
     middle = (s.size + np.abs(s.out)) / 2
-    products = np.minimum((n_k + rescalings(a, n_k) + 4) * step(a.elementwise, a), s.size)  # thin v are among them, as Σ p ≤ 1
+    products = np.minimum(
+        (n_k + rescalings(a, n_k) + 4) * step(a.elementwise, a), s.size
+    )  # thin v are among them, as Σ p ≤ 1
     sd = np.sqrt(spread + entries + (s.sink * s.out) ** 2 + sums * (middle**2 + s.out**2))
     return np.asarray(lam * s.equal * sd + s.linear * np.abs(s.out) + s.lost_size + s.lost * np.abs(s.out) + products)
 
 
-def _delta(x: Point, s: Softmax, g: Array, dp: Array, delta: Array, turn: Array, dot: Array, weight: Array, dp_lost: Array) -> Array:
+def _delta(
+    x: Point, s: Softmax, g: Array, dp: Array, delta: Array, turn: Array, dot: Array, weight: Array, dp_lost: Array
+) -> Array:
     """Δ ÷ λ, in the form of δ that is worse of those allowed."""
     a, lam = x.arithmetic, float(x.arithmetic.likely or 0.0)
     u = a.grad_accumulate
-    of_output = np.sqrt((g**2 * ((_output(x, s) / lam) ** 2 + (_unit(a.saved_output) * s.out) ** 2)).sum(axis=1, keepdims=True))
+    of_output = np.sqrt(
+        (g**2 * ((_output(x, s) / lam) ** 2 + (_unit(a.saved_output) * s.out) ** 2)).sum(axis=1, keepdims=True)
+    )
     of_output = of_output + u * sqrt(g.shape[1]) * ((np.abs(g * s.out)).sum(axis=1, keepdims=True) + np.abs(delta)) / 2
     operands = np.abs(g) * _lost(s.out, step(a.saved_output, a)) + _thin(a, g) * np.abs(s.out)
-    of_output = of_output + operands.sum(axis=1, keepdims=True) / lam  # what its products lose is at most what those of dP do
+    of_output = (
+        of_output + operands.sum(axis=1, keepdims=True) / lam
+    )  # what its products lose is at most what those of dP do
     if a.delta == "output":
         return np.asarray(of_output)
     var = (s.p**2 * (weight * turn**2 + dot)).sum(axis=1, keepdims=True) + (s.row * delta) ** 2
@@ -259,7 +291,9 @@ def _delta(x: Point, s: Softmax, g: Array, dp: Array, delta: Array, turn: Array,
         + _lost(s.p * dp, step(a.grad_weights, a))
     )
     lost = (products.sum(axis=1, keepdims=True) + dp.shape[1] * step(a.elementwise, a)) / lam
-    of_weights = np.sqrt(var) + u * sqrt(dp.shape[1]) * (size + np.abs(delta)) / 2 + s.linear * np.abs(delta) / lam + lost
+    of_weights = (
+        np.sqrt(var) + u * sqrt(dp.shape[1]) * (size + np.abs(delta)) / 2 + s.linear * np.abs(delta) / lam + lost
+    )
     return np.asarray(of_weights if a.delta == "weights" else np.maximum(of_output, of_weights))
 
 
@@ -282,7 +316,9 @@ def _lost(x: Array, least: float) -> Array:
 
 
 def _thin(a: Arithmetic, x: Array) -> Array:
-    """|x| of operands of a product that may be taken for 0, or keep fewer bits there: those below the smallest normal number."""
+    """|x| of operands of a product that may be taken for 0, or keep fewer bits there: those below
+    the smallest normal number.
+    """
     return _lost(x, a.elementwise.smallest_normal if a.flush_to_zero or a.product else 0.0)
 
 

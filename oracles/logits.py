@@ -1,24 +1,29 @@
-"""Logits of attention: what stands between a score and its exponential, and what computing it costs.
+"""Logits of attention: what stands between a score and its exponential, and what computing it
+costs.
 
     t = c·tanh(s/c)     u = t + bias          `before_bias`: the cap acts on the score alone
     t = s + bias        u = c·tanh(t/c)       `after_bias`, and `after_mask`, where blocked entries come to −c and take part
 
-**The cap is a contraction.** With an error E of s, |c·tanh(s̃/c) − c·tanh(s/c)| ≤ E.  The quotient s/c is off by δ, which moves t by
-δ·|x·sech²x|·c, x = s/c, and |x·sech²x| ≤ |tanh x|; so each rounding of the quotient, of c, of tanh and of the product is one of |t| at
-most.  `Terms.cap` is all of these, and tanh's own relative error; its absolute one, where tanh is written with exponentials, counts c
-times, as `Terms.cap_absolute`, and so does what the quotient and tanh are off by where they underflow, as the slope of tanh is at most 1:
-`Terms.quotient_underflow`.  The product may underflow as well (`Terms.logit_underflow`).  They act on t̃, |t̃| ≤ |t| + E: so E becomes
-E + cap·(|t| + E) + c·(cap_absolute + quotient_underflow) + logit_underflow.  That a blocked entry comes to −c is exact, as tanh(−∞) is −1,
-but for the same roundings: there E is 0 before the cap.  A kernel may multiply by 1/c: where the arithmetic does not hold c or 1/c as
-normal numbers (`Ranges.cap`), 0·∞ may be NaN, and nothing is promised.
+**The cap is a contraction.** With an error E of s, |c·tanh(s̃/c) − c·tanh(s/c)| ≤ E.  The quotient
+s/c is off by δ, which moves t by δ·|x·sech²x|·c, x = s/c, and |x·sech²x| ≤ |tanh x|; so each
+rounding of the quotient, of c, of tanh and of the product is one of |t| at most.  `Terms.cap` is
+all of these, and tanh's own relative error; its absolute one, where tanh is written with
+exponentials, counts c times, as `Terms.cap_absolute`, and so does what the quotient and tanh are
+off by where they underflow, as the slope of tanh is at most 1: `Terms.quotient_underflow`.  The
+product may underflow as well (`Terms.logit_underflow`).  They act on t̃, |t̃| ≤ |t| + E: so E
+becomes E + cap·(|t| + E) + c·(cap_absolute + quotient_underflow) + logit_underflow.  That a blocked
+entry comes to −c is exact, as tanh(−∞) is −1, but for the same roundings: there E is 0 before the
+cap.  A kernel may multiply by 1/c: where the arithmetic does not hold c or 1/c as normal numbers
+(`Ranges.cap`), 0·∞ may be NaN, and nothing is promised.
 
-**A bias** is an input, and exact.  The sum is off by its rounding, and by that of both summands where they are converted to base 2 each by
-itself: E becomes E + biased·(|t| + |bias| + E) + logit_underflow, where that is stored, converted or flushed.
-For the same reason the exponential's argument costs its slope of |t| + |bias|.
+**A bias** is an input, and exact.  The sum is off by its rounding, and by that of both summands
+where they are converted to base 2 each by itself: E becomes E + biased·(|t| + |bias| + E) +
+logit_underflow, where that is stored, converted or flushed. For the same reason the exponential's
+argument costs its slope of |t| + |bias|.
 
-**The slope of the cap** is h = 1 − tanh²(s/c), by which gradients of scores are multiplied.  With tanh off by a, h is off by
-2|tanh|·a + a²: a is E/c, where E is that of t, and cap·|tanh| for the rounding of the square; that of the difference is within cap·h, as
-cap has six.
+**The slope of the cap** is h = 1 − tanh²(s/c), by which gradients of scores are multiplied.  With
+tanh off by a, h is off by 2|tanh|·a + a²: a is E/c, where E is that of t, and cap·|tanh| for the
+rounding of the square; that of the difference is within cap·h, as cap has six.
 """
 
 from types import EllipsisType
@@ -66,7 +71,10 @@ class Tiled(NamedTuple):
         """Those of one element of the batch, or of all."""
         if batch is ...:
             return self
-        bias, blocked = None if self.bias is None else self.bias.at(batch), None if self.blocked is None else self.blocked.at(batch)
+        bias, blocked = (
+            None if self.bias is None else self.bias.at(batch),
+            None if self.blocked is None else self.blocked.at(batch),
+        )
         return self._replace(bias=bias, blocked=blocked, sink=None if self.sink is None else self.sink[batch])
 
     def tile(self, rows: slice, keys: slice) -> Features:
@@ -82,8 +90,8 @@ class Tiled(NamedTuple):
 
 
 class Logits(NamedTuple):
-    """A tile of logits, the arguments of exponentials, and the sizes that their error bound needs: of each entry, or the largest of each
-    row (rows, 1) where that is bounded by row.
+    """A tile of logits, the arguments of exponentials, and the sizes that their error bound needs:
+    of each entry, or the largest of each row (rows, 1) where that is bounded by row.
 
     u        −∞ where a row may not read a key
     score    |s|, or None where it is not needed
@@ -110,7 +118,9 @@ class Logits(NamedTuple):
 
 
 def logits(f: Features, s: Array, allowed: Mask | None, room: tuple[Array, Array] | None = None) -> Logits:
-    """The logits of a tile of scores, which they overwrite; with `room` for two tiles, sizes are the largest of each row."""
+    """The logits of a tile of scores, which they overwrite; with `room` for two tiles, sizes are
+    the largest of each row.
+    """
     score = biased = capped = turned = None
 
     def size(x: Array, other: Array | None = None) -> Array:
@@ -146,8 +156,9 @@ def _largest(x: Array, allowed: Mask | None) -> Array:
 
 
 def passed(x: Logits, f: Tiled, t: Terms, tau: Array, slope: float, ranges: Ranges, scale: float) -> Array:
-    """The exponent of a logit's error, given its score's: each step in turn, and the slope; ∞ where a sum may leave the range, or
-    the cap does, or the scale divided by it: a kernel may fold them into one number."""
+    """The exponent of a logit's error, given its score's: each step in turn, and the slope; ∞ where
+    a sum may leave the range, or the cap does, or the scale divided by it: a kernel may fold them
+    into one number."""
     smallest, largest = ranges.cap
     for capping in (False, True) if x.after else (True, False):
         if capping and f.cap is not None and x.capped is not None:
@@ -164,17 +175,21 @@ def passed(x: Logits, f: Tiled, t: Terms, tau: Array, slope: float, ranges: Rang
 
 
 def lost_by_slope(t: Terms, amplified: float) -> float:
-    """What three products by a slope lose by underflow, where the steps before the last are amplified: by 1/c in a gradient, in which c
-    is divided out at last, and by c in a tangent, in which it is multiplied in."""
+    """What three products by a slope lose by underflow, where the steps before the last are
+    amplified: by 1/c in a gradient, in which c is divided out at last, and by c in a tangent, in
+    which it is multiplied in."""
     return (t.logit_underflow + t.quotient_underflow) * (1 + amplified)
 
 
 def slope_of(x: Logits, cap: float, exponents: Array, t: Terms) -> tuple[Array, Array]:
-    """h = 1 − tanh²(s/c), 0 where the logit does not depend on the score, and how far a kernel's is from it; E is at most the logit's.
+    """h = 1 − tanh²(s/c), 0 where the logit does not depend on the score, and how far a kernel's is
+    from it; E is at most the logit's.
 
-    Where sizes are those of rows, one number bounds the error of each, as h ≤ 1; h overwrites `turned`.  Of a gradient that is stored
-    operator by operator, dU, c·dU, c·dU·h and that ÷ c, the roundings are among those of `cap`: t², h and two products, 1 + 2h of what
-    is stored, the last being that of dS, where 2t² of the tanh's three and 3 are charged.  `lost_by_slope` is what underflows there.
+    Where sizes are those of rows, one number bounds the error of each, as h ≤ 1; h overwrites
+    `turned`.  Of a gradient that is stored operator by operator, dU, c·dU, c·dU·h and that ÷ c, the
+    roundings are among those of `cap`: t², h and two products, 1 + 2h of what is stored, the last
+    being that of dS, where 2t² of the tanh's three and 3 are charged.  `lost_by_slope` is what
+    underflows there.
     """
     size = np.asarray(x.capped) / cap
     apart = exponents / cap + t.cap * size

@@ -1,7 +1,8 @@
 """Numbers that are copied and not computed: rows of tables, and halves that change places.
 
-Every value is exact, and so is its budget, unless the output's format does not hold the inputs' numbers, or results
-below the smallest normal number may be replaced by 0.  `method` doesn't matter; every oracle takes it.
+Every value is exact, and so is its budget, unless the output's format does not hold the inputs'
+numbers, or results below the smallest normal number may be replaced by 0.  `method` doesn't matter;
+every oracle takes it.
 """
 
 from typing import Any
@@ -29,15 +30,18 @@ def learned_positional_encoding(
     conventions: Conventions | None = None,
     method: Method = "auto",
 ) -> Enclosure:
-    """seq_len rows of a table from the row of position start_pos on, rounded if the output format is narrower.
+    """seq_len rows of a table from the row of position start_pos on, rounded if the output format
+    is narrower.
 
-    Position p reads row p + offset: the rows before that belong to something else, as row 0 of a table whose row 0 is
-    for padding (offset 1).  `max_len` is the number of positions, by default as many as the table has rows for.
+    Position p reads row p + offset: the rows before that belong to something else, as row 0 of a
+    table whose row 0 is for padding (offset 1).  `max_len` is the number of positions, by default
+    as many as the table has rows for.
 
-    Shapes: table is (offset + positions, embed_dim), the result (seq_len, embed_dim).  Positions count from 0.
-    Edge cases: no row is wrapped around or clipped: a range that leaves the table, or ends after max_len, is refused; a
-    NaN or ±∞ stays in its entry; sizes may be 0.
-    Raises TypeError and ValueError for what is not such a table, and for sizes and positions that it doesn't have.
+    Shapes: table is (offset + positions, embed_dim), the result (seq_len, embed_dim).  Positions
+    count from 0. Edge cases: no row is wrapped around or clipped: a range that leaves the table, or
+    ends after max_len, is refused; a NaN or ±∞ stays in its entry; sizes may be 0.
+    Raises TypeError and ValueError for what is not such a table, and for sizes and positions that
+    it doesn't have.
     """
     model = _resolved(arithmetic, conventions, method)
     table = _table(table, model)
@@ -62,14 +66,15 @@ def table_lookup(
 ) -> Enclosure:
     """table[indices]; with zeros wherever the index is `padding_row`, if one is given.
 
-    Padded sequences: position p of a sequence reads row p + padding_row + 1, and padding reads row `padding_row`, which
-    is 0 by definition, whatever the table holds there.
+    Padded sequences: position p of a sequence reads row p + padding_row + 1, and padding reads row
+    `padding_row`, which is 0 by definition, whatever the table holds there.
 
-    Shapes: table is (rows, embed_dim), the result (*indices.shape, embed_dim).  Indices count from 0; they are an array
-    of integers, or a sequence of them.
-    Edge cases: no index is wrapped around or clipped: those that the table doesn't have are refused, negative ones too;
-    a NaN or ±∞ stays in its entry; sizes may be 0.
-    Raises TypeError and ValueError for what is not such a table or such indices, and for more than 2²⁸ entries.
+    Shapes: table is (rows, embed_dim), the result (*indices.shape, embed_dim).  Indices count from
+    0; they are an array of integers, or a sequence of them.
+    Edge cases: no index is wrapped around or clipped: those that the table doesn't have are
+    refused, negative ones too; a NaN or ±∞ stays in its entry; sizes may be 0.
+    Raises TypeError and ValueError for what is not such a table or such indices, and for more than
+    2²⁸ entries.
     """
     model = _resolved(arithmetic, conventions, method)
     table = _table(table, model)
@@ -78,7 +83,9 @@ def table_lookup(
     chosen = arrays.naturals(indices, "indices", most=table.shape[0] - 1)
     padding = None if padding_row is None else arrays.natural(padding_row, "padding_row", most=table.shape[0] - 1)
     if chosen.size * table.shape[1] > LARGEST_TABLE:
-        raise ValueError(f"indices × embed_dim = {chosen.size} × {table.shape[1]}, but should be at most {LARGEST_TABLE} entries.")
+        raise ValueError(
+            f"indices × embed_dim = {chosen.size} × {table.shape[1]}, but should be at most {LARGEST_TABLE} entries."
+        )
     rows = table[chosen]
     return _copied(rows if padding is None else np.where((chosen == padding)[..., None], 0.0, rows), model, method)
 
@@ -91,13 +98,14 @@ def rotate_half(
     conventions: Conventions | None = None,
     method: Method = "auto",
 ) -> Enclosure:
-    """(−second half, first half) of x along an axis: a rotation by a right angle of every pair of channels (i, i + d/2).
+    """(−second half, first half) of x along an axis: a rotation by a right angle of every pair of
+    channels (i, i + d/2).
 
     With tables of the `half` pairing, x ⊙ cos + rotate_half(x) ⊙ sin is `apply_rotary`.
 
     Shapes: the result is like x; d is its even size along the axis.
-    Edge cases: an odd size is refused; 0 is legal; a NaN or ±∞ stays a single entry, where it is moved to.
-    Raises TypeError and ValueError for what is not such an array or axis.
+    Edge cases: an odd size is refused; 0 is legal; a NaN or ±∞ stays a single entry, where it is
+    moved to. Raises TypeError and ValueError for what is not such an array or axis.
     """
     model = _resolved(arithmetic, conventions, method)
     x = arrays.float_array(x, "x", arithmetic=model)

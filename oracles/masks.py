@@ -26,14 +26,16 @@ def causal_mask(
     conventions: Conventions | None = None,
     method: Method = "auto",
 ) -> NDArray[np.bool_]:
-    """The mask under which query i attends to the keys up to its own position; `n_k` is `n_q` unless given.
+    """The mask under which query i attends to the keys up to its own position; `n_k` is `n_q`
+    unless given.
 
-    mask[i, j] = (j ≤ i), or (j ≤ i + n_k − n_q) where `conventions.causal` is `bottom_right`; inverted where
-    `conventions.mask_polarity` is `true_blocks`.
+    mask[i, j] = (j ≤ i), or (j ≤ i + n_k − n_q) where `conventions.causal` is `bottom_right`;
+    inverted where `conventions.mask_polarity` is `true_blocks`.
 
     Shapes: (n_q, n_k).
-    Edge cases: 0 rows or columns are legal; with `bottom_right` and n_q > n_k the first n_q − n_k rows are dead.
-    Raises TypeError and ValueError for sizes that are no natural numbers, or more than 2²⁸ entries together.
+    Edge cases: 0 rows or columns are legal; with `bottom_right` and n_q > n_k the first n_q − n_k
+    rows are dead. Raises TypeError and ValueError for sizes that are no natural numbers, or more
+    than 2²⁸ entries together.
     """
     named = _resolved(arithmetic, conventions, method)
     rows = arrays.natural(n_q, "n_q", most=LARGEST_MASK)
@@ -55,14 +57,16 @@ def padding_mask(
 ) -> NDArray[np.bool_]:
     """The mask of sequences padded at their end: which positions of each are its own.
 
-    mask[b, j] = (j < lengths[b]); inverted, so that padding is true, where `conventions.mask_polarity` is `true_blocks`.
+    mask[b, j] = (j < lengths[b]); inverted, so that padding is true, where
+    `conventions.mask_polarity` is `true_blocks`.
 
-    Shapes: lengths is (batch,), an array of integers or a sequence of them; the mask is (batch, max_len).  As a mask of
-    keys for attention it takes axes of heads and queries: mask[:, None, None, :].  Without them it would broadcast along
-    the queries where batch and n_q happen to be equal.
-    Edge cases: a sequence of length 0 is all padding, and every row over its keys is dead; sizes may be 0.
-    Raises TypeError and ValueError for lengths that are no natural numbers up to max_len, or more than 2²⁸ entries
-    together.
+    Shapes: lengths is (batch,), an array of integers or a sequence of them; the mask is (batch,
+    max_len).  As a mask of keys for attention it takes axes of heads and queries: mask[:, None,
+    None, :].  Without them it would broadcast along the queries where batch and n_q happen to be
+    equal.
+    Edge cases: a sequence of length 0 is all padding, and every row over its keys is dead; sizes
+    may be 0. Raises TypeError and ValueError for lengths that are no natural numbers up to max_len,
+    or more than 2²⁸ entries together.
     """
     named = _resolved(arithmetic, conventions, method)
     columns = arrays.natural(max_len, "max_len", most=LARGEST_MASK)
@@ -83,13 +87,14 @@ def combine_masks(
 ) -> NDArray[np.bool_]:
     """The mask that allows what all the given ones allow, in their polarity.
 
-    Masks whose true entries allow are combined by `and`; where `conventions.mask_polarity` is `true_blocks`, by `or`.
-    All are read in that one polarity: invert a mask of the other with ~ before.
+    Masks whose true entries allow are combined by `and`; where `conventions.mask_polarity` is
+    `true_blocks`, by `or`. All are read in that one polarity: invert a mask of the other with ~
+    before.
 
     Shapes: the masks broadcast to one shape, as NumPy does; the result has it.
     Edge cases: None allows everything, as in every operation; axes of size 0 and 1 are legal.
-    Raises TypeError for anything but booleans, ValueError where nothing but None is given, for shapes that don't
-    broadcast, and for more than 2²⁸ entries.
+    Raises TypeError for anything but booleans, ValueError where nothing but None is given, for
+    shapes that don't broadcast, and for more than 2²⁸ entries.
     """
     named = _resolved(arithmetic, conventions, method)
     given = [arrays.booleans(mask, f"masks[{i}]") for i, mask in enumerate(masks) if mask is not None]

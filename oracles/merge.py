@@ -1,16 +1,19 @@
 """Attention over parts of the keys, merged: each value with a rigorous enclosure.
 
-**Error.** A weight a/(a + b) is computed as such, or as exp(lse_a − lse): its arguments are off by at most 6u, and what the exponential is
-off by for each unit, of each of |lse_a|, |lse_b| and |lse|, its exponentials and quotient by a few roundings more.  So but for the
-logarithm it is w·exp(±2τ), τ = slope·(|lse_a| + |lse_b| + |lse|) + 2·exp + γ₈, and log(a + b) is off by τ.  The logarithm is one of a
-number from 1 to 2: in lse_a − lse its own error is `log` times log(a + b) + τ more, ℓ.  The output is off by Σ w(exp(2τ + ℓ) − 1)|out_x|,
-lse by τ, the logarithm's error and the sum's; and where the smaller of a and b is flushed, by as much, for the larger is 1: so is a weight
-1/(1 + exp(lse_b − lse_a)) where that overflows.  The oracle's
-own τ adds to that of an arithmetic, as in `oracles.terms`.  (A kernel that takes out_a − w_b·(out_a − out_b) is off by more where out_a is
-large and has no weight: it is not covered.)
+**Error.** A weight a/(a + b) is computed as such, or as exp(lse_a − lse): its arguments are off by
+at most 6u, and what the exponential is off by for each unit, of each of |lse_a|, |lse_b| and |lse|,
+its exponentials and quotient by a few roundings more.  So but for the logarithm it is w·exp(±2τ), τ
+= slope·(|lse_a| + |lse_b| + |lse|) + 2·exp + γ₈, and log(a + b) is off by τ.  The logarithm is one
+of a number from 1 to 2: in lse_a − lse its own error is `log` times log(a + b) + τ more, ℓ.  The
+output is off by Σ w(exp(2τ + ℓ) − 1)|out_x|, lse by τ, the logarithm's error and the sum's; and
+where the smaller of a and b is flushed, by as much, for the larger is 1: so is a weight 1/(1 +
+exp(lse_b − lse_a)) where that overflows.  The oracle's
+own τ adds to that of an arithmetic, as in `oracles.terms`.  (A kernel that takes out_a − w_b·(out_a
+− out_b) is off by more where out_a is large and has no weight: it is not covered.)
 
-**Overflow.** A kernel may take log-sum-exps in base e to base 2, where they are 1.44 times as large: where m or lse may overflow so,
-nothing is promised.  (The smaller lse of two may: its weight is 0 then, as it should be.)
+**Overflow.** A kernel may take log-sum-exps in base e to base 2, where they are 1.44 times as
+large: where m or lse may overflow so, nothing is promised.  (The smaller lse of two may: its weight
+is 0 then, as it should be.)
 """
 
 from dataclasses import replace
@@ -42,22 +45,28 @@ def merge_attention(
     conventions: Conventions | None = None,
     method: Method = "auto",
 ) -> tuple[Enclosure, Enclosure]:
-    """The output and the log-sum-exp of attention over two parts of the keys, from those of each part, enclosed.
+    """The output and the log-sum-exp of attention over two parts of the keys, from those of each
+    part, enclosed.
 
-    m = max(lse_a, lse_b), a = exp(lse_a − m), b = exp(lse_b − m): lse = m + log(a + b), out = (a·out_a + b·out_b)/(a + b); exponentials
-    and logarithms are in `conventions.lse_base`.
+    m = max(lse_a, lse_b), a = exp(lse_a − m), b = exp(lse_b − m): lse = m + log(a + b), out =
+    (a·out_a + b·out_b)/(a + b); exponentials and logarithms are in `conventions.lse_base`.
 
-    Shapes: out_a and out_b (…, d_v), lse_a and lse_b (…), with at least one axis of rows; d_v may be 0.  Under an arithmetic outputs are
-    of its inputs' format, log-sum-exps of the one in which they are saved.
-    Edge cases: a part whose lse is −∞ has no key, and its output is not read; where both are, the row is dead: 0 (NaN, or unchecked, by
-    `dead_rows`), with lse −∞.  A sink belongs to one of the parts.
-    Raises ValueError and TypeError for shapes, types and values that do not fit, for an lse of NaN or +∞, and where the log-sum-exp is
-    without the sink (`lse_sink` = excluded): there is nothing to merge by.
+    Shapes: out_a and out_b (…, d_v), lse_a and lse_b (…), with at least one axis of rows; d_v may
+    be 0.  Under an arithmetic outputs are of its inputs' format, log-sum-exps of the one in which
+    they are saved.
+    Edge cases: a part whose lse is −∞ has no key, and its output is not read; where both are, the
+    row is dead: 0 (NaN, or unchecked, by `dead_rows`), with lse −∞.  A sink belongs to one of the
+    parts.
+    Raises ValueError and TypeError for shapes, types and values that do not fit, for an lse of NaN
+    or +∞, and where the log-sum-exp is without the sink (`lse_sink` = excluded): there is nothing
+    to merge by.
     """
     require_method(method)
     a, c = formats.resolve(arithmetic), resolve_conventions(conventions)
     if c.lse_sink == "excluded":
-        raise ValueError("Parts cannot be merged under Conventions(lse_sink='excluded'): their log-sum-exps are without the sink.")
+        raise ValueError(
+            "Parts cannot be merged under Conventions(lse_sink='excluded'): their log-sum-exps are without the sink."
+        )
     outs = [arrays.float_array(x, name, arithmetic=a) for x, name in ((out_a, "out_a"), (out_b, "out_b"))]
     stored = a if a is None else _of_lse(a)
     sums = [arrays.float_array(x, name, arithmetic=stored) for x, name in ((lse_a, "lse_a"), (lse_b, "lse_b"))]
@@ -65,7 +74,9 @@ def merge_attention(
         raise ValueError(f"out_b has shape {outs[1].shape}, but should be {outs[0].shape} like out_a.")
     for x, name in zip(sums, ("lse_a", "lse_b"), strict=True):
         if x.shape != outs[0].shape[:-1]:
-            raise ValueError(f"{name} has shape {x.shape}, but should be {outs[0].shape[:-1]}, that of out_a without its last axis.")
+            raise ValueError(
+                f"{name} has shape {x.shape}, but should be {outs[0].shape[:-1]}, that of out_a without its last axis."
+            )
         if not (x < np.inf).all():
             raise ValueError(f"{name} has a NaN or +∞, but should be finite, or −∞ where a part has no key.")
 
@@ -84,7 +95,11 @@ def merge_attention(
     )
     out, lse = found
     return out, Enclosure(
-        lse.mid[..., 0], lse.rad[..., 0], format=None if stored is None else stored.inputs, vacuous=lse.vacuous, judged=lse.judged
+        lse.mid[..., 0],
+        lse.rad[..., 0],
+        format=None if stored is None else stored.inputs,
+        vacuous=lse.vacuous,
+        judged=lse.judged,
     )
 
 
@@ -118,7 +133,10 @@ def _fast(outs: list[Array], sums: list[Array], a: Arithmetic | None, base: str)
         merged = ball(lse, ((tau + 2 * flush) / unit + (OWN.log + log) * (np.abs(m) + np.abs(lse))) * (1 + 2.0**-40))
         if a is not None:
             out = rounded(out, a.output, flush=a.flush_to_zero)
-            out = Ball(out.mid, np.where(2 * reach.max(axis=-1, keepdims=True, initial=0.0) <= a.elementwise.largest, out.rad, np.inf))
+            out = Ball(
+                out.mid,
+                np.where(2 * reach.max(axis=-1, keepdims=True, initial=0.0) <= a.elementwise.largest, out.rad, np.inf),
+            )
             merged = rounded(merged, a.saved_lse or a.elementwise, flush=a.flush_to_zero)
             most = a.elementwise.largest / (2 if base == "e" else 1)
             overflow = np.maximum(np.abs(m), np.abs(lse)) > most
@@ -134,7 +152,9 @@ def _exponent(a: Arithmetic, size: Array) -> Array:
 
 def _exactly(outs: list[Array], sums: list[Array], base: str) -> Balls:
     """Both results by ball arithmetic, those of dead rows aside."""
-    given = [np.where(x > -np.inf, out, 0.0).reshape(prod(x.shape), out.shape[-1]) for out, x in zip(outs, sums, strict=True)]
+    given = [
+        np.where(x > -np.inf, out, 0.0).reshape(prod(x.shape), out.shape[-1]) for out, x in zip(outs, sums, strict=True)
+    ]
     logs = [x.ravel().tolist() for x in sums]
     lost = ~(np.isfinite(given[0]) & np.isfinite(given[1]))
     finite = [np.where(np.isfinite(x), x, 0.0).tolist() for x in given]

@@ -2,9 +2,9 @@
 
     out = [head_0 | head_1 | …]·wo,   head_h = attention(x·wq_h, x·wk_h, x·wv_h)
 
-where wq_h is the h-th block of columns of wq, as in PyTorch.  Everything is composed of balls: a projection is a ball
-matrix product (`ball.matmul`) widened by the roundings of the modelled arithmetic (`ball.rounded`), attention maps balls to
-balls (`oracles.ball_attention`).
+where wq_h is the h-th block of columns of wq, as in PyTorch.  Everything is composed of balls: a
+projection is a ball matrix product (`ball.matmul`) widened by the roundings of the modelled
+arithmetic (`ball.rounded`), attention maps balls to balls (`oracles.ball_attention`).
 """
 
 from math import prod
@@ -36,10 +36,11 @@ def multi_head_attention(
 ) -> Enclosure:
     """Multi-head self-attention of x, enclosed.
 
-    Shapes: x (…, n, d_model); wq, wk, wv (d_model, num_heads·head_dim); wo (num_heads·head_dim, d_model); mask
-    broadcasts to (…, n, n) and is shared by the heads; the result is like x. Edge cases: a token that may read no token
-    is 0 (NaN, or the mean of all values times wo, by `conventions.dead_rows`). Raises ValueError and TypeError for
-    shapes, types and values that do not fit.
+    Shapes: x (…, n, d_model); wq, wk, wv (d_model, num_heads·head_dim); wo (num_heads·head_dim,
+    d_model); mask broadcasts to (…, n, n) and is shared by the heads; the result is like x. Edge
+    cases: a token that may read no token is 0 (NaN, or the mean of all values times wo, by
+    `conventions.dead_rows`). Raises ValueError and TypeError for shapes, types and values that do
+    not fit.
     """
     p = checked(x, wq, wk, wv, wo, num_heads, mask, scale, is_causal, arithmetic, conventions, method)
 
@@ -70,15 +71,15 @@ def multi_head_attention_vjp(
     conventions: Conventions | None = None,
     method: Method = "auto",
 ) -> tuple[Enclosure, ...]:
-    """The gradients (dx, dwq, dwk, dwv, dwo) of Σ grad_out ⊙ out, enclosed; those of the weights are summed over the
-    batch.
+    """The gradients (dx, dwq, dwk, dwv, dwo) of Σ grad_out ⊙ out, enclosed; those of the weights
+    are summed over the batch.
 
-    With dc = grad_out·woᵀ split into heads and (dq, dk, dv) the heads' VJPs side by side: dwo = concatᵀ·grad_out,
-    dwq = xᵀ·dq and so on, dx = dq·wqᵀ + dk·wkᵀ + dv·wvᵀ.
+    With dc = grad_out·woᵀ split into heads and (dq, dk, dv) the heads' VJPs side by side: dwo =
+    concatᵀ·grad_out, dwq = xᵀ·dq and so on, dx = dq·wqᵀ + dk·wkᵀ + dv·wvᵀ.
 
     Shapes: grad_out is like x; the gradients are like x, wq, wk, wv and wo.
-    Edge cases: as for attention; a dead row that is NaN leaves every entry unchecked that its dq reaches.
-    Raises ValueError and TypeError for shapes, types and values that do not fit.
+    Edge cases: as for attention; a dead row that is NaN leaves every entry unchecked that its dq
+    reaches. Raises ValueError and TypeError for shapes, types and values that do not fit.
     """
     p = checked(x, wq, wk, wv, wo, num_heads, mask, scale, is_causal, arithmetic, conventions, method)
     g = p.like(grad_out, "grad_out", p.x)
@@ -124,11 +125,13 @@ def multi_head_attention_jvp(
 ) -> Enclosure:
     """The derivative of multi-head attention in the direction (dx, dwq, dwk, dwv, dwo), enclosed.
 
-    dout = [dhead_0 | …]·wo + [head_0 | …]·dwo, the heads' tangents being blocks of dx·wq + x·dwq and so on.
+    dout = [dhead_0 | …]·wo + [head_0 | …]·dwo, the heads' tangents being blocks of dx·wq + x·dwq
+    and so on.
 
     Shapes: tangents like their arguments; the result is like x.
-    Edge cases: a token that may read no token is 0 (NaN, or the derivative of the mean, by `conventions.dead_rows`).
-    Raises ValueError and TypeError for shapes, types and values that do not fit.
+    Edge cases: a token that may read no token is 0 (NaN, or the derivative of the mean, by
+    `conventions.dead_rows`). Raises ValueError and TypeError for shapes, types and values that do
+    not fit.
     """
     p = checked(x, wq, wk, wv, wo, num_heads, mask, scale, is_causal, arithmetic, conventions, method)
     named = ((dx, "dx", p.x), (dwq, "dwq", p.wq), (dwk, "dwk", p.wk), (dwv, "dwv", p.wv), (dwo, "dwo", p.wo))
@@ -136,10 +139,15 @@ def multi_head_attention_jvp(
 
     def fast() -> Balls:
         q, k, v = p.projections(backward=True)
-        pairs = (([exact(tangents[0]), exact(p.x)], [exact(w), exact(dw)]) for w, dw in zip((p.wq, p.wk, p.wv), tangents[1:4], strict=True))
+        pairs = (
+            ([exact(tangents[0]), exact(p.x)], [exact(w), exact(dw)])
+            for w, dw in zip((p.wq, p.wk, p.wv), tangents[1:4], strict=True)
+        )
         tq, tk, tv = (p.heads(p.added(*pair, p.stored), p.x, tangents[0]) for pair in pairs)
         heads = _side_by_side(p.kept(ball_attention.output(q, k, v, p.setting), v))
-        drift = _side_by_side(p.kept(p.kept(ball_attention.jvp(q, k, v, tq, tk, tv, p.setting)[0], v, q, k, tq, tk), tv))
+        drift = _side_by_side(
+            p.kept(p.kept(ball_attention.jvp(q, k, v, tq, tk, tv, p.setting)[0], v, q, k, tq, tk), tv)
+        )
         return (p.expecting_nan(p.added([drift, heads], [exact(p.wo), exact(tangents[4])], p.last)),)
 
     def arb() -> Balls:

@@ -1,8 +1,9 @@
-"""Sinusoidal positional encodings, and sums with any encoding, each value with a rigorous enclosure.
+"""Sinusoidal positional encodings, and sums with any encoding, each value with a rigorous
+enclosure.
 
-Every function takes by keyword `arithmetic` (None for the certificate, an `Arithmetic` or a preset's name for the
-budget), `conventions`, and `method` ("fast" for float64, "arb" for ball arithmetic, "auto" for arb where float64 is too
-wide to judge by and arb affordable).
+Every function takes by keyword `arithmetic` (None for the certificate, an `Arithmetic` or a
+preset's name for the budget), `conventions`, and `method` ("fast" for float64, "arb" for ball
+arithmetic, "auto" for arb where float64 is too wide to judge by and arb affordable).
 """
 
 from dataclasses import replace
@@ -40,13 +41,13 @@ def sinusoidal_positional_encoding(
     """Sines and cosines of the angles (start_pos + p)·10000^(−2i/embed_dim), enclosed.
 
     Column 2i of the row p is the sine and column 2i + 1 the cosine of the angle of pair i;
-    `conventions.sinusoid_layout` moves all sines before the cosines, and for `tensor2tensor` the exponents are
-    −i/(embed_dim/2 − 1), as in `tensor2tensor_sinusoidal`.
+    `conventions.sinusoid_layout` moves all sines before the cosines, and for `tensor2tensor` the
+    exponents are −i/(embed_dim/2 − 1), as in `tensor2tensor_sinusoidal`.
 
     Shapes: (seq_len, embed_dim).  Positions count from 0.
-    Edge cases: an odd embed_dim ends with a sine; `tensor2tensor` refuses it, and embed_dim 2; sizes may be 0.
-    Raises TypeError and ValueError for sizes and positions that are no natural numbers, positions beyond 2⁵³, an embed_dim beyond 2²⁰,
-    and more than 2²⁸ entries.
+    Edge cases: an odd embed_dim ends with a sine; `tensor2tensor` refuses it, and embed_dim 2;
+    sizes may be 0. Raises TypeError and ValueError for sizes and positions that are no natural
+    numbers, positions beyond 2⁵³, an embed_dim beyond 2²⁰, and more than 2²⁸ entries.
     """
     model, named = formats.resolve(arithmetic), resolve_conventions(conventions)
     require_method(method)
@@ -91,17 +92,21 @@ def tensor2tensor_sinusoidal(
     conventions: Conventions | None = None,
     method: Method = "auto",
 ) -> Enclosure:
-    """All sines, then all cosines, of the angles (start_pos + p)·exp(−i·ln 10000 / (embed_dim/2 − 1)), enclosed.
+    """All sines, then all cosines, of the angles (start_pos + p)·exp(−i·ln 10000 / (embed_dim/2 −
+    1)), enclosed.
 
-    It is `sinusoidal_positional_encoding` with `sinusoid_layout` `tensor2tensor`, whatever the given conventions say:
-    the frequencies run from 1 to 1/10000, both ends included, as in tensor2tensor, fairseq and fairseq2.
+    It is `sinusoidal_positional_encoding` with `sinusoid_layout` `tensor2tensor`, whatever the
+    given conventions say: the frequencies run from 1 to 1/10000, both ends included, as in
+    tensor2tensor, fairseq and fairseq2.
 
     Shapes: (seq_len, embed_dim).  Positions count from 0.
-    Edge cases: an odd embed_dim is refused, and so is 2, where the exponents are divided by 0; sizes may be 0.
-    Raises TypeError and ValueError as `sinusoidal_positional_encoding`.
+    Edge cases: an odd embed_dim is refused, and so is 2, where the exponents are divided by 0;
+    sizes may be 0. Raises TypeError and ValueError as `sinusoidal_positional_encoding`.
     """
     named = replace(resolve_conventions(conventions), sinusoid_layout="tensor2tensor")
-    return sinusoidal_positional_encoding(seq_len, embed_dim, start_pos, arithmetic=arithmetic, conventions=named, method=method)
+    return sinusoidal_positional_encoding(
+        seq_len, embed_dim, start_pos, arithmetic=arithmetic, conventions=named, method=method
+    )
 
 
 def add_positional_encoding(
@@ -114,8 +119,8 @@ def add_positional_encoding(
 ) -> Enclosure:
     """x + pos, enclosed.
 
-    Shapes: x is (…, seq_len, embed_dim); pos is like x, or (seq_len, embed_dim) for the whole batch.
-    Edge cases: a NaN or ±∞ stays in its entry; axes of size 0 are legal.
+    Shapes: x is (…, seq_len, embed_dim); pos is like x, or (seq_len, embed_dim) for the whole
+    batch. Edge cases: a NaN or ±∞ stays in its entry; axes of size 0 are legal.
     Raises TypeError and ValueError for what are not such arrays.
     """
     model = formats.resolve(arithmetic)
@@ -147,7 +152,9 @@ def stored(value: Ball, source: Format, arithmetic: Arithmetic) -> Ball:
 
 
 def copied(value: Ball, arithmetic: Arithmetic) -> Ball:
-    """Numbers of the inputs' format as they come out where nothing is computed: those below the smallest normal one as 0, if any may."""
+    """Numbers of the inputs' format as they come out where nothing is computed: those below the
+    smallest normal one as 0, if any may.
+    """
     small = np.abs(value.mid) - value.rad < arithmetic.output.smallest_normal
     if arithmetic.flush_to_zero and small.any():
         value = Ball(value.mid, np.where(small, np.maximum(value.rad, np.abs(value.mid)), value.rad))
@@ -162,11 +169,15 @@ def _exponents(dim: int, conventions: Conventions) -> list[Fraction]:
 
 
 def _require_ends(dim: int) -> None:
-    """Raise ValueError unless the exponents of tensor2tensor, from 0 to 1, have as many sines as cosines and two ends."""
+    """Raise ValueError unless the exponents of tensor2tensor, from 0 to 1, have as many sines as
+    cosines and two ends.
+    """
     if dim % 2:
         raise ValueError(f"embed_dim={dim}, but should be even: sinusoid_layout='tensor2tensor'.")
     if dim == 2:
-        raise ValueError("embed_dim=2, but should be 0 or at least 4: sinusoid_layout='tensor2tensor' divides by embed_dim/2 − 1.")
+        raise ValueError(
+            "embed_dim=2, but should be 0 or at least 4: sinusoid_layout='tensor2tensor' divides by embed_dim/2 − 1."
+        )
 
 
 def _lay_out(out: Array, sin: Array, cos: Array, conventions: Conventions) -> None:

@@ -1,4 +1,6 @@
-"""The arguments of multi-head attention, validated, and its projections in the modelled arithmetic, as products of balls."""
+"""The arguments of multi-head attention, validated, and its projections in the modelled arithmetic,
+as products of balls.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -85,10 +87,12 @@ class Projections:
         return a if model is None else self._rounded(a, {model.elementwise, model.output, model.inputs})
 
     def kept(self, a: Ball, of: Operand, *others: Operand) -> Ball:
-        """A result of attention, which is rounded already: radius ∞ where it overflows the format it is stored in.
+        """A result of attention, which is rounded already: radius ∞ where it overflows the format
+        it is stored in.
 
-        Where what is blocked is read, so it is in the columns that are lost `of` what it is a sum of, and for a head of which a column of
-        others is, which its weights are made of: in rows that may read nothing too, a weight of 0 times ∞ is NaN.
+        Where what is blocked is read, so it is in the columns that are lost `of` what it is a sum
+        of, and for a head of which a column of others is, which its weights are made of: in rows
+        that may read nothing too, a weight of 0 times ∞ is NaN.
         """
         model = self.setting.arithmetic
         if model is None:
@@ -112,25 +116,33 @@ class Projections:
         return a if model is None else self._rounded(a, {model.elementwise, model.output})
 
     def plus(self, a: Ball, b: Ball) -> Ball:
-        """a + b. A budget counts its rounding where it is exact too, which depends on the order in which BLAS added up a and b."""
+        """a + b. A budget counts its rounding where it is exact too, which depends on the order in
+        which BLAS added up a and b.
+        """
         if self.setting.arithmetic is None:
             return a + b
         with np.errstate(all="ignore"):
             mid = a.mid + b.mid
             return ball.ball(mid, (a.rad + b.rad + ROUNDOFF * np.abs(mid)) * (1 + 2.0**-50))
 
-    def added(self, parts: Sequence[Ball], others: Sequence[Ball], keep: Callable[[Ball], Ball], backward: bool = False) -> Ball:
-        """Products of parts with others, added up: each kept by itself, whichever come first, which in reverse, as automatic
-        differentiation does, may overflow; or all in one product, as where projections are packed.
+    def added(
+        self, parts: Sequence[Ball], others: Sequence[Ball], keep: Callable[[Ball], Ball], backward: bool = False
+    ) -> Ball:
+        """Products of parts with others, added up: each kept by itself, whichever come first, which
+        in reverse, as automatic differentiation does, may overflow; or all in one product, as where
+        projections are packed.
 
-        The radius is the largest of theirs about one midpoint, that of the given order. The others differ from the exact sum of the
-        products' midpoints by what is in their own radii, this one by u·Σ|partial sums|, which is added. The packed product's radius
-        holds for every order of summation, and so about this one's midpoint.
+        The radius is the largest of theirs about one midpoint, that of the given order. The others
+        differ from the exact sum of the products' midpoints by what is in their own radii, this one
+        by u·Σ|partial sums|, which is added. The packed product's radius holds for every order of
+        summation, and so about this one's midpoint.
         """
         products = [keep(self.product(x, y, backward)) for x, y in zip(parts, others, strict=True)]
         if self.setting.arithmetic is None:
             return reduce(add, products)
-        found, *rest = (reduce(lambda x, y: keep(self.plus(x, y)), products[i:] + products[:i]) for i in range(len(products)))
+        found, *rest = (
+            reduce(lambda x, y: keep(self.plus(x, y)), products[i:] + products[:i]) for i in range(len(products))
+        )
         own = (len(products) - 1) * ROUNDOFF * sum(np.abs(x.mid) for x in products)
         packed = keep(self.product(joined(parts, -1), joined(others, -2), backward))
         every = (found.rad, packed.rad, *(x.rad + own for x in rest))
@@ -138,24 +150,30 @@ class Projections:
 
     def _rounded(self, a: Ball, targets: set[Format]) -> Ball:
         for target in sorted(targets, key=lambda f: f.unit_roundoff):
-            a = ball.rounded(a, target, flush=self.setting.arithmetic is not None and self.setting.arithmetic.flush_to_zero)
+            a = ball.rounded(
+                a, target, flush=self.setting.arithmetic is not None and self.setting.arithmetic.flush_to_zero
+            )
         return a
 
     def heads(self, a: Ball, *given: Array) -> Operand:
         """(…, n, num_heads·head_dim) -> (…, num_heads, n, head_dim), as attention takes it.
 
-        Where a projection of a token overflows, of which all that is given is finite, nothing is known of its column: behind a mask too,
-        where it is read, a weight of 0 times ∞ is NaN.
+        Where a projection of a token overflows, of which all that is given is finite, nothing is
+        known of its column: behind a mask too, where it is read, a weight of 0 times ∞ is NaN.
         """
         if given and self._reads_what_is_blocked:
             finite = np.logical_and.reduce([np.isfinite(x).all(axis=-1, keepdims=True) for x in given])
             lost = (np.isinf(a.rad) & finite).any(axis=-2, keepdims=True)
             a = Ball(a.mid, np.where(lost, np.inf, a.rad))
-        split = mapped(a, lambda m: m.reshape(*m.shape[:-1], self.num_heads, m.shape[-1] // self.num_heads).swapaxes(-3, -2))
+        split = mapped(
+            a, lambda m: m.reshape(*m.shape[:-1], self.num_heads, m.shape[-1] // self.num_heads).swapaxes(-3, -2)
+        )
         return operand(split.mid, split.rad)
 
     def projections(self, backward: bool = False) -> tuple[Operand, Operand, Operand]:
-        """The heads of x·wq, x·wk and x·wv. Behind a mask derivatives are products with all three, the output with the last alone."""
+        """The heads of x·wq, x·wk and x·wv. Behind a mask derivatives are products with all three,
+        the output with the last alone.
+        """
         q, k, v = (self.stored(self.product(exact(self.x), exact(w))) for w in (self.wq, self.wk, self.wv))
         given = (self.x,) if backward else ()
         return self.heads(q, *given), self.heads(k, *given), self.heads(v, self.x)
@@ -193,7 +211,9 @@ def checked(
         raise ValueError(f"x has shape {x.shape}, but should be (…, n, d_model) with n at least 1.")
     n, d_model = x.shape[-2:]
     if wq.ndim != 2 or wq.shape[0] != d_model:
-        raise ValueError(f"wq has shape {wq.shape}, but should be ({d_model}, num_heads·head_dim) as x has shape {x.shape}.")
+        raise ValueError(
+            f"wq has shape {wq.shape}, but should be ({d_model}, num_heads·head_dim) as x has shape {x.shape}."
+        )
     width = wq.shape[1]
     if width % heads:
         raise ValueError(f"num_heads={heads}, but should divide the {width} columns of wq.")
@@ -207,7 +227,9 @@ def checked(
     factor = checked_scale(scale)
     setting = Setting(
         visible=Visible(
-            None if shared is None else Shared(shared[..., None, :, :]), np.arange(n), high=0 if checked_flag(is_causal) else None
+            None if shared is None else Shared(shared[..., None, :, :]),
+            np.arange(n),
+            high=0 if checked_flag(is_causal) else None,
         ),
         scale=factor if factor is not None else 1.0 / sqrt(max(width // heads, 1)),
         arithmetic=a,

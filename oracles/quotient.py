@@ -1,38 +1,44 @@
 """The error of the output of attention, a quotient of two sums over keys.
 
-With e_j = exp(s_j − m), D = Σ e_j and p_j = e_j/D, a kernel computes, for each column of v, the quotient
+With e_j = exp(s_j − m), D = Σ e_j and p_j = e_j/D, a kernel computes, for each column of v, the
+quotient
 
     õ = Σ e_j exp(t_j) A_j v_j / Σ e_j exp(t_j) B_j,    |t_j| ≤ τ_j + h,  |log A_j| ≤ ω_j + a,  |log B_j| ≤ ω_j + b,
 
-of sums that are themselves off by the additions.  What the two sums share is in t: τ_j belongs to the score
-(`scores.growth`), h to the row.  What each has of its own is in A and B: ω_j = slope·|s_j|, and a and b of the row.  As
-Σ p_j (v_j − o) = 0,
+of sums that are themselves off by the additions.  What the two sums share is in t: τ_j belongs to
+the score (`scores.growth`), h to the row.  What each has of its own is in A and B: ω_j =
+slope·|s_j|, and a and b of the row.  As Σ p_j (v_j − o) = 0,
 
-    õ − o = [Σ p_j (exp t_j − 1)(v_j − o) + Σ p_j exp(t_j) ((A_j − 1)·v_j − (B_j − 1)·o)] / Σ p_j exp(t_j) B_j.
+    õ − o = [Σ p_j (exp t_j − 1)(v_j − o) + Σ p_j exp(t_j) ((A_j − 1)·v_j − (B_j − 1)·o)] / Σ p_j
+    exp(t_j) B_j.
 
-So an error that both sums share counts by the distance |v_j − o| ≤ |v_j − c| + |o − c| only, for any c (`AttentionProblem.centre`):
-values with a common offset are as exact as those without.  The denominator is at least 1 − λ,
-λ = Σ p_j (exp(τ_j + h + ω_j + b) − 1) + the error of its sum.  (Compare Blanchard, Higham & Higham, Accurately computing
-the log-sum-exp and softmax functions, IMA J. Numer. Anal. 41, 2021.)
+So an error that both sums share counts by the distance |v_j − o| ≤ |v_j − c| + |o − c| only, for
+any c (`AttentionProblem.centre`): values with a common offset are as exact as those without.  The
+denominator is at least 1 − λ,
+λ = Σ p_j (exp(τ_j + h + ω_j + b) − 1) + the error of its sum.  (Compare Blanchard, Higham & Higham,
+Accurately computing the log-sum-exp and softmax functions, IMA J. Numer. Anal. 41, 2021.)
 
-**Few keys.** Under round-to-nearest an addition is off by no more than either operand, |fl(a + b) − (a + b)| ≤
-min(|a|, |b|), as a and b are themselves numbers of the format (Rump, Error estimation of floating-point summation and dot
-product, BIT 52, 2012).  Call a key large if a kernel has exp(s̃_j − m) > u, and let K be the number of those that may be.
-In the tree of additions of any order at most K − 1 nodes have large keys on both sides.  Any other node either adds up
-small keys alone, or adds such a sum to another: all these together are off by Σ|x_j| over small keys, each term counted
-once, and by γ_n of it.  Large keys are rescaled by other exponentials than exp(0) = 1 at most K times, as a kernel's
-maximum moves from one large key to another; small ones may be by all there are.  (The products with these factors count
-in full: a kernel that keeps its output normalised rounds it each time.)  So with n replaced by K + 1, five times what
-small keys contribute, with all their exponents, and 8 times their sum of everything make up for the rest.  This is used
-in rows where it is less.
+**Few keys.** Under round-to-nearest an addition is off by no more than either operand, |fl(a + b) −
+(a + b)| ≤ min(|a|, |b|), as a and b are themselves numbers of the format (Rump, Error estimation of
+floating-point summation and dot product, BIT 52, 2012).  Call a key large if a kernel has exp(s̃_j
+− m) > u, and let K be the number of those that may be. In the tree of additions of any order at
+most K − 1 nodes have large keys on both sides.  Any other node either adds up small keys alone, or
+adds such a sum to another: all these together are off by Σ|x_j| over small keys, each term counted
+once, and by γ_n of it.  Large keys are rescaled by other exponentials than exp(0) = 1 at most K
+times, as a kernel's maximum moves from one large key to another; small ones may be by all there
+are.  (The products with these factors count in full: a kernel that keeps its output normalised
+rounds it each time.)  So with n replaced by K + 1, five times what small keys contribute, with all
+their exponents, and 8 times their sum of everything make up for the rest.  This is used in rows
+where it is less.
 
-The oracle sees a row's maximum only at its end, so it counts as large what may be so in its tile, and as small what may be
-so after a fall by `FALL`; where the maximum rises by more, all earlier keys are added to the small ones.  A key may be both.
+The oracle sees a row's maximum only at its end, so it counts as large what may be so in its tile,
+and as small what may be so after a fall by `FALL`; where the maximum rises by more, all earlier
+keys are added to the small ones.  A key may be both.
 
-Here p, o, s and lse are those that float64 computes, not the exact ones, which nobody has.  That is rigorous because the
-bound compares the kernel with the computed values at once: both have e_j up to an exponent, so the kernel's e_j is the
-computed one up to the sum of the two, which is what `terms` gives; in a certificate the exact value takes the kernel's
-place.
+Here p, o, s and lse are those that float64 computes, not the exact ones, which nobody has.  That is
+rigorous because the bound compares the kernel with the computed values at once: both have e_j up to
+an exponent, so the kernel's e_j is the computed one up to the sum of the two, which is what `terms`
+gives; in a certificate the exact value takes the kernel's place.
 """
 
 from dataclasses import dataclass
@@ -53,7 +59,8 @@ Bound = Array | float
 
 @dataclass
 class Sums:
-    """Sums over keys, in units of e while they are added up and of p when they are complete; 0 where nothing was added.
+    """Sums over keys, in units of e while they are added up and of p when they are complete; 0
+    where nothing was added.
 
     With W = e(exp τ − 1), V = e·exp(τ)·(exp ω − 1), U = e·exp(τ) of small keys, and distances |v − c|:
     total, out                 D and Σ e·v, so that `out` ends as o
@@ -93,7 +100,8 @@ class Sums:
 
 
 class Unshared(NamedTuple):
-    """The part of the error of the output that the two sums over keys do not share, by what it is common to.
+    """The part of the error of the output that the two sums over keys do not share, by what it is
+    common to.
 
     key          exponent of A_j, which all columns of the output share, on top of ω_j
     row          error of the denominator, for each unit of |o|
@@ -149,7 +157,9 @@ class Rows:
 
     @cached_property
     def lse_error(self) -> Any:
-        """How far a kernel's lse may be from the oracle's, where it is a result: its sum, and its logarithm and sum with m."""
+        """How far a kernel's lse may be from the oracle's, where it is a result: its sum, and its
+        logarithm and sum with m.
+        """
         m, lse = self.sizes
         found = self.common + live(self.terms.anew.lse * (m + lse), self.dead)
         return np.where(self.lost, np.inf, found)
@@ -161,8 +171,9 @@ class Rows:
 
 
 class _Row(NamedTuple):
-    """What the sums of each row cost: h, what each weight has of its own in one of them, the error of a sum as a `Sum`, and
-    what small keys add where few are large: to a relative error, and to each entry."""
+    """What the sums of each row cost: h, what each weight has of its own in one of them, the error
+    of a sum as a `Sum`, and what small keys add where few are large: to a relative error, and to
+    each entry."""
 
     shared: Bound
     separate: Bound
@@ -178,8 +189,8 @@ def _row(t: Terms, m: Array, lse: Array) -> _Row:
 
 
 def _row_of_few(t: Terms, m: Array, lse: Array, a: Sums, centre: Bound, large: NDArray[np.int64]) -> _Row:
-    """The costs where K keys are large: K + 1 in place of n, and at most so many exponentials of rescalings; in rows where
-    that is less."""
+    """The costs where K keys are large: K + 1 in place of n, and at most so many exponentials of
+    rescalings; in rows where that is less."""
     usual = _row(t, m, lse)
     once = (large + 1) * t.addition
     many = np.where(once < 1, once / (1 - once), np.inf) * (1 + 4 * t.addition) / 2
@@ -210,9 +221,10 @@ def bounded(
     lost: Mask | None = None,
     above: Bound = 1.0,
 ) -> Rows:
-    """The module's bound; `m` is |m|, `tau` the largest τ of each row, by which a kernel's m and lse may differ; `delta` says whether
-    δ is to be bounded as well; of rows that are `lost` nothing is promised; `above` is by what factor e may be larger than the
-    weights of a kernel whose reference is above m, where D alone matters.
+    """The module's bound; `m` is |m|, `tau` the largest τ of each row, by which a kernel's m and
+    lse may differ; `delta` says whether δ is to be bounded as well; of rows that are `lost` nothing
+    is promised; `above` is by what factor e may be larger than the weights of a kernel whose
+    reference is above m, where D alone matters.
 
     Its own sums over keys are known to γ_{n_k}(2⁻⁵³), which `inflation` covers.
     """
@@ -233,7 +245,9 @@ def bounded(
     h, b = row.shared, row.separate + t.rescaled + t.summed_weights
     both = b + h
     lift, of_row = np.exp(h), np.exp(both)
-    lam = of_row * (a.x + a.wander) + expm1_upwards(both + row.terms + row.result) + 4 * n_k * t.weight_underflow * above
+    lam = (
+        of_row * (a.x + a.wander) + expm1_upwards(both + row.terms + row.result) + 4 * n_k * t.weight_underflow * above
+    )
     if a.large is not None:
         lam = lam + row.small
     lam = lam * inflation
@@ -243,7 +257,11 @@ def bounded(
 
     def unshared(of: Terms, row: _Row, wander: Bound, drift: Bound) -> tuple[Bound, Array, Array, Array]:
         """The three parts of the error that are not shared, times 1 − λ, and what comes from the first."""
-        key, rest, b = row.separate + of.weights, of.normalise + of.product + of.rescaled, row.separate + of.rescaled + of.summed_weights
+        key, rest, b = (
+            row.separate + of.weights,
+            of.normalise + of.product + of.rescaled,
+            row.separate + of.rescaled + of.summed_weights,
+        )
         of_key, of_rest = lift * np.exp(key), np.exp(rest)
         of_keys = of_key * drift + lift * expm1_upwards(key) * size
         reach = of_key * (size + drift)

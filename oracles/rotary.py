@@ -5,8 +5,9 @@ A pair of channels (first, second) becomes
     first·cos₁ − second·sin₁,  second·cos₂ + first·sin₂         and back by the transpose
     first·cos₁ + second·sin₂,  second·cos₂ − first·sin₁
 
-with one angle for both channels in `rope`, and a table entry for each in `apply_rotary`.  `conventions.rope_pairing` says
-which channels are pairs, `conventions.odd_lane` what becomes of the last channel of an odd dim.
+with one angle for both channels in `rope`, and a table entry for each in `apply_rotary`.
+`conventions.rope_pairing` says which channels are pairs, `conventions.odd_lane` what becomes of the
+last channel of an odd dim.
 """
 
 from dataclasses import replace
@@ -48,23 +49,28 @@ def rope(
     conventions: Conventions | None = None,
     method: Method = "auto",
 ) -> Enclosure:
-    """x with the pair i of each row rotated by the angle position × frequency, times the attention factor, enclosed.
+    """x with the pair i of each row rotated by the angle position × frequency, times the attention
+    factor, enclosed.
 
-    Row p of the last axis but one is at start_pos + p, or at `positions`: an array of integers, negative ones too, that broadcast to x's
-    axes but the last.  Pair i has the frequency scale·base^(−2i/r), by `conventions.rope_base` and `rope_scale`, or inv_freq[i]: an
-    array's numbers are exact, and an enclosure's radius counts.  A budget for a kernel that computes its frequencies takes those of
-    `rotary_frequencies` for the same arithmetic.  The attention factor is a number or an enclosure likewise.
+    Row p of the last axis but one is at start_pos + p, or at `positions`: an array of integers,
+    negative ones too, that broadcast to x's axes but the last.  Pair i has the frequency
+    scale·base^(−2i/r), by `conventions.rope_base` and `rope_scale`, or inv_freq[i]: an array's
+    numbers are exact, and an enclosure's radius counts.  A budget for a kernel that computes its
+    frequencies takes those of `rotary_frequencies` for the same arithmetic.  The attention factor
+    is a number or an enclosure likewise.
 
-    rotary_dim is r, head_dim where it is left out: the first r channels rotate, pairs lie inside them, the others pass.  With
-    sections = (t, h, w) positions have an axis of three in front, time, height and width, and so many pairs rotate by each, by
-    `conventions.mrope`.
+    rotary_dim is r, head_dim where it is left out: the first r channels rotate, pairs lie inside
+    them, the others pass.  With sections = (t, h, w) positions have an axis of three in front,
+    time, height and width, and so many pairs rotate by each, by `conventions.mrope`.
 
-    Shapes: x is (…, seq, head_dim), and so is the result; inv_freq (r/2,).  Positions count from 0, and are within ±2⁵³; certificates
-    are narrow to 2³¹ in float64, and beyond by ball arithmetic.
-    Edge cases: position 0 multiplies by the attention factor, to rounding; the last channel of an odd head_dim is multiplied by
-    cos θ + sin θ (`conventions.odd_lane`), with the angle of the pair that it would begin, and an odd one is refused with inv_freq,
-    rotary_dim, sections or an attention factor; a NaN or ±∞ reaches its own pair; axes of size 0 are legal.
-    Raises TypeError and ValueError for what is not such an array, for positions out of bounds, and for both start_pos and positions.
+    Shapes: x is (…, seq, head_dim), and so is the result; inv_freq (r/2,).  Positions count from 0,
+    and are within ±2⁵³; certificates are narrow to 2³¹ in float64, and beyond by ball arithmetic.
+    Edge cases: position 0 multiplies by the attention factor, to rounding; the last channel of an
+    odd head_dim is multiplied by cos θ + sin θ (`conventions.odd_lane`), with the angle of the pair
+    that it would begin, and an odd one is refused with inv_freq, rotary_dim, sections or an
+    attention factor; a NaN or ±∞ reaches its own pair; axes of size 0 are legal. Raises TypeError
+    and ValueError for what is not such an array, for positions out of bounds, and for both
+    start_pos and positions.
     """
     by = _Choice(positions, inv_freq, attention_factor, rotary_dim, sections)
     return _rope(x, x, False, start_pos, by, arithmetic, conventions, method)
@@ -84,7 +90,8 @@ def rope_vjp(
     conventions: Conventions | None = None,
     method: Method = "auto",
 ) -> Enclosure:
-    """The gradient of Σ grad_out ⊙ rope(x): each pair of grad_out rotated back, times the attention factor; the values of x don't matter.
+    """The gradient of Σ grad_out ⊙ rope(x): each pair of grad_out rotated back, times the attention
+    factor; the values of x don't matter.
 
     Shapes, edge cases and errors: as `rope`; grad_out has the shape of x.
     """
@@ -101,12 +108,14 @@ def apply_rotary(
     conventions: Conventions | None = None,
     method: Method = "auto",
 ) -> Enclosure:
-    """x ⊙ cos + rotated(x) ⊙ sin, where rotated(x) is (−second, first) on each pair: tables need not be rotations.
+    """x ⊙ cos + rotated(x) ⊙ sin, where rotated(x) is (−second, first) on each pair: tables need
+    not be rotations.
 
     Shapes: x is (…, seq, head_dim), the tables are (seq, head_dim), the result is like x.
-    Edge cases: the last channel of an odd head_dim is multiplied by cos + sin (`literal`) or left as it is
-    (`passthrough`); a NaN or ±∞ of x reaches its own pair, one of a table its own channel; axes of size 0 are legal.
-    Under an arithmetic the entries of the tables are numbers of `arithmetic.angle.table`.
+    Edge cases: the last channel of an odd head_dim is multiplied by cos + sin (`literal`) or left
+    as it is (`passthrough`); a NaN or ±∞ of x reaches its own pair, one of a table its own channel;
+    axes of size 0 are legal. Under an arithmetic the entries of the tables are numbers of
+    `arithmetic.angle.table`.
     Raises TypeError and ValueError for what are not such arrays.
     """
     return _apply(x, cos, sin, x, False, arithmetic, conventions, method)
@@ -122,7 +131,8 @@ def apply_rotary_vjp(
     conventions: Conventions | None = None,
     method: Method = "auto",
 ) -> Enclosure:
-    """The gradient of Σ grad_out ⊙ apply_rotary(x, cos, sin) with respect to x, whose values don't matter.
+    """The gradient of Σ grad_out ⊙ apply_rotary(x, cos, sin) with respect to x, whose values don't
+    matter.
 
     Shapes, edge cases and errors: as `apply_rotary`; grad_out has the shape of x.
     """
@@ -130,7 +140,14 @@ def apply_rotary_vjp(
 
 
 def _rope(
-    x: Any, turned: Any, back: bool, start: Any, by: _Choice, given: Given, conventions: Conventions | None, method: Method
+    x: Any,
+    turned: Any,
+    back: bool,
+    start: Any,
+    by: _Choice,
+    given: Given,
+    conventions: Conventions | None,
+    method: Method,
 ) -> Enclosure:
     rotation = checked(x, turned, back, given, conventions, method, lambda dim: _channels(dim, by))
     rows = rotation.x.shape[:-1]
@@ -139,19 +156,25 @@ def _rope(
         place, farthest = counted(start, rows[-1], 1 if sections is None else 3)
     else:
         if arrays.natural(start, "start_pos"):
-            raise ValueError(f"positions and start_pos={start} are given, but should not both be: add start_pos to the positions.")
+            raise ValueError(
+                f"positions and start_pos={start} are given, but should not both be: add start_pos to the positions."
+            )
         at, alike = placed(integers(positions), rows, sections)
         rotation = replace(rotation, alike=alike)
         place, farthest = (lambda rows: at[:, rows]), int(np.abs(at).max(initial=0))
     options = {"inv_freq": by.inv_freq, "attention_factor": by.attention_factor, "sections": sections}
     pairs = -(-channels // 2) if rotation.x.size else 0
-    found = angles(place, farthest, pairs, channels, arithmetic=rotation.arithmetic, conventions=rotation.conventions, **options)
+    found = angles(
+        place, farthest, pairs, channels, arithmetic=rotation.arithmetic, conventions=rotation.conventions, **options
+    )
     of_table = Lanes(slice(0, channels // 2), slice(0, channels // 2), slice(channels // 2, None))
     rotation = replace(rotation, gain=_largest(by.attention_factor))
     return rotation.enclosed(
         lambda rows: found.tables(rows, rotation.arithmetic),
         of_table,
-        lambda: arb_positional.rope(rotation.rows, found.exactly, back, channels, found.most, conventions=rotation.conventions),
+        lambda: arb_positional.rope(
+            rotation.rows, found.exactly, back, channels, found.most, conventions=rotation.conventions
+        ),
         found.inexact,
     )
 
@@ -159,7 +182,11 @@ def _rope(
 def _largest(factor: Any) -> float:
     """How large an attention factor may be, and what comes of it once it has been rounded."""
     known = not isinstance(factor, Enclosure) or not factor.rad.any()
-    size = float(np.max(np.abs(factor.mid) + factor.rad, initial=0.0)) if isinstance(factor, Enclosure) else abs(float(factor))
+    size = (
+        float(np.max(np.abs(factor.mid) + factor.rad, initial=0.0))
+        if isinstance(factor, Enclosure)
+        else abs(float(factor))
+    )
     return size if size == 1 and known else size * (1 + 2.0**-6)
 
 

@@ -1,11 +1,14 @@
-"""The angles of a rotary encoding: position × frequency for each row and pair, their cosines and sines, and the attention factor.
+"""The angles of a rotary encoding: position × frequency for each row and pair, their cosines and
+sines, and the attention factor.
 
-Frequencies are those of the conventions, or given: numbers of an array are exact, an enclosure's radius moves an angle by |p| times as
-much.  A kernel takes the midpoint of neither: given an array, or a certificate, it rounds what is no number of `angle.frequency`'s
-roundoff; given a budget, it has numbers of its own within it.
+Frequencies are those of the conventions, or given: numbers of an array are exact, an enclosure's
+radius moves an angle by |p| times as much.  A kernel takes the midpoint of neither: given an array,
+or a certificate, it rounds what is no number of `angle.frequency`'s roundoff; given a budget, it
+has numbers of its own within it.
 
-The attention factor multiplies cosines and sines, or what they rotate.  That is two roundings, of the factor and of the product, in the
-coarser of the formats of tables and of what is elementwise; none where it is exactly 1.
+The attention factor multiplies cosines and sines, or what they rotate.  That is two roundings, of
+the factor and of the product, in the coarser of the formats of tables and of what is elementwise;
+none where it is exactly 1.
 """
 
 from collections.abc import Callable
@@ -64,7 +67,9 @@ class Angles:
         return 2 * PRECISION if self.inexact else MOST_PRECISION
 
     def tables(self, rows: slice, arithmetic: Arithmetic | None) -> tuple[Ball, Ball]:
-        """Cosines and sines of some rows, (rows, pairs), times the attention factor: exact values, or those of a modelled kernel."""
+        """Cosines and sines of some rows, (rows, pairs), times the attention factor: exact values,
+        or those of a modelled kernel.
+        """
         at = self.place(rows)
         at = at[:1].T if self.axes is None or not self.axes.size else at[self.axes].T
         cos, sin = cos_sin(np.abs(at).astype(np.float64), self.chosen, arithmetic)
@@ -81,7 +86,9 @@ class Angles:
             return product
         coarser = max(arithmetic.angle.table, arithmetic.elementwise, key=lambda target: target.unit_roundoff)
         found = rounded(product, coarser, times=2, flush=arithmetic.flush_to_zero)
-        held = abs(self.factor.mid[0]) + self.factor.rad[0] <= min(arithmetic.angle.table.largest, arithmetic.elementwise.largest)
+        held = abs(self.factor.mid[0]) + self.factor.rad[0] <= min(
+            arithmetic.angle.table.largest, arithmetic.elementwise.largest
+        )
         return found if held else Ball(found.mid, np.full(found.rad.shape, np.inf))
 
     def exactly(self, length: int) -> list[tuple[list[arb], list[arb]]]:
@@ -111,7 +118,11 @@ def angles(
 
     Raises ValueError and TypeError for frequencies, a factor and sections that do not fit.
     """
-    axes = None if sections is None else np.array(_axes(channels // 2, sections, conventions.mrope)[:pairs], dtype=np.int64)
+    axes = (
+        None
+        if sections is None
+        else np.array(_axes(channels // 2, sections, conventions.mrope)[:pairs], dtype=np.int64)
+    )
     factor = _factor(attention_factor)
     if inv_freq is None:
         exponents = pair_exponents(channels)[:pairs]
@@ -150,13 +161,16 @@ def integers(positions: Any) -> NDArray[np.int64]:
 
 
 def placed(given: NDArray[np.int64], rows: tuple[int, ...], sections: Any) -> tuple[NDArray[np.int64], bool]:
-    """Positions over the rows of an array, (axes, rows), and whether these are rows of the last axis alone, the same in each batch.
+    """Positions over the rows of an array, (axes, rows), and whether these are rows of the last
+    axis alone, the same in each batch.
 
     Raises ValueError for a shape that does not broadcast to the rows.
     """
     along = given[np.newaxis] if sections is None else given
     if sections is not None and given.shape[:1] != (3,):
-        raise ValueError(f"positions have shape {given.shape}, but should have an axis of 3 in front: time, height and width.")
+        raise ValueError(
+            f"positions have shape {given.shape}, but should have an axis of 3 in front: time, height and width."
+        )
     shape = (1,) * (len(rows) - along.ndim + 1) + along.shape[1:]
     if len(shape) != len(rows) or any(have not in (1, want) for have, want in zip(shape, rows, strict=True)):
         raise ValueError(f"positions have shape {along.shape[1:]}, but should broadcast to {rows}.")
@@ -167,7 +181,9 @@ def placed(given: NDArray[np.int64], rows: tuple[int, ...], sections: Any) -> tu
 
 
 def pairs_of(inv_freq: Any) -> int:
-    """How many frequencies are given.  Raises TypeError and ValueError for what is no array with one axis, nor an enclosure of one."""
+    """How many frequencies are given.  Raises TypeError and ValueError for what is no array with
+    one axis, nor an enclosure of one.
+    """
     found = inv_freq.mid if isinstance(inv_freq, Enclosure) else arrays.float_array(inv_freq, "inv_freq")
     if found.ndim != 1:
         raise ValueError(f"inv_freq has shape {found.shape}, but should be (pairs,).")
@@ -177,12 +193,17 @@ def pairs_of(inv_freq: Any) -> int:
 def _axes(pairs: int, sections: Any, layout: str) -> list[int]:
     """The axis that each pair rotates by: 0 for time, 1 for height, 2 for width.
 
-    Interleaved, pair i is height where i mod 3 = 1 and i < 3h, width where i mod 3 = 2 and i < 3w, and time elsewhere.
+    Interleaved, pair i is height where i mod 3 = 1 and i < 3h, width where i mod 3 = 2 and i < 3w,
+    and time elsewhere.
     """
     if not isinstance(sections, list | tuple):
-        raise TypeError(f"sections have type {type(sections).__name__}, but should be a tuple of pairs of time, height and width.")
+        raise TypeError(
+            f"sections have type {type(sections).__name__}, but should be a tuple of pairs of time, height and width."
+        )
     if len(sections) != 3:
-        raise ValueError(f"sections have {len(sections)} numbers, but should have three: pairs of time, height and width.")
+        raise ValueError(
+            f"sections have {len(sections)} numbers, but should have three: pairs of time, height and width."
+        )
     t, h, w = (arrays.natural(n, f"sections[{axis}]") for axis, n in enumerate(sections))
     if t + h + w != pairs:
         raise ValueError(f"sections={sections} have {t + h + w} pairs, but should have {pairs}.")
@@ -190,12 +211,16 @@ def _axes(pairs: int, sections: Any, layout: str) -> list[int]:
         return [0] * t + [1] * h + [2] * w
     axes = [i % 3 if i < 3 * (0, h, w)[i % 3] else 0 for i in range(pairs)]
     if (found := tuple(map(axes.count, range(3)))) != (t, h, w):
-        raise ValueError(f"sections={sections}, but interleaving {pairs} pairs by them gives {found}: there is no such layout.")
+        raise ValueError(
+            f"sections={sections}, but interleaving {pairs} pairs by them gives {found}: there is no such layout."
+        )
     return axes
 
 
 def _given(inv_freq: Any, channels: int) -> Ball:
-    """Frequencies that are given, as balls.  Raises ValueError where there are not as many as pairs, or one is not finite."""
+    """Frequencies that are given, as balls.  Raises ValueError where there are not as many as
+    pairs, or one is not finite.
+    """
     enclosed = isinstance(inv_freq, Enclosure)
     found = Ball(inv_freq.mid, inv_freq.rad) if enclosed else exact(arrays.float_array(inv_freq, "inv_freq"))
     if found.mid.shape != (channels // 2,):
@@ -208,7 +233,9 @@ def _given(inv_freq: Any, channels: int) -> Ball:
 
 
 def _factor(attention_factor: Any) -> Ball:
-    """The attention factor as a ball.  Raises TypeError and ValueError for what is no finite number, or enclosure of one."""
+    """The attention factor as a ball.  Raises TypeError and ValueError for what is no finite
+    number, or enclosure of one.
+    """
     if not isinstance(attention_factor, Enclosure):
         number = checked_scale(attention_factor, "attention_factor")
         if number is None:
@@ -216,5 +243,7 @@ def _factor(attention_factor: Any) -> Ball:
         return exact(np.array([number]))
     mid, rad = attention_factor.mid, attention_factor.rad
     if mid.shape != () or not (isfinite(mid) and isfinite(rad)):
-        raise ValueError(f"attention_factor is an enclosure of shape {mid.shape}, but should be of one finite number, shape ().")
+        raise ValueError(
+            f"attention_factor is an enclosure of shape {mid.shape}, but should be of one finite number, shape ()."
+        )
     return Ball(mid.reshape(1), rad.reshape(1))

@@ -1,10 +1,12 @@
-"""What rotary embeddings are computed from: frequencies, angles, and tables of cosines and sines, each value enclosed.
+"""What rotary embeddings are computed from: frequencies, angles, and tables of cosines and sines,
+each value enclosed.
 
-The frequency of pair i is scale·base^(−2i/head_dim), in radians per position, with `conventions.rope_base` and
-`conventions.rope_scale`; there are ⌈head_dim/2⌉ of them, the last without a second channel where head_dim is odd.
+The frequency of pair i is scale·base^(−2i/head_dim), in radians per position, with
+`conventions.rope_base` and `conventions.rope_scale`; there are ⌈head_dim/2⌉ of them, the last
+without a second channel where head_dim is odd.
 
-Complex code takes adjacent channels as real and imaginary part, and multiplies by z = exp(iθ), one for each pair.  For
-such code, with conventions of the `adjacent` pairing,
+Complex code takes adjacent channels as real and imaginary part, and multiplies by z = exp(iθ), one
+for each pair.  For such code, with conventions of the `adjacent` pairing,
 
     np.repeat(z.real, 2, axis=-1) and np.repeat(z.imag, 2, axis=-1)    should be within `rope_tables`
     the real view of the product, (…, seq, head_dim)                   should be within `rope`
@@ -36,14 +38,17 @@ def inv_freq(
     conventions: Conventions | None = None,
     method: Method = "auto",
 ) -> Enclosure:
-    """scale·base^(−2i/head_dim) for every pair i: the angle between two neighbouring positions, enclosed.
+    """scale·base^(−2i/head_dim) for every pair i: the angle between two neighbouring positions,
+    enclosed.
 
-    A modelled kernel computes them in the precision of `angle.frequency` and returns them in the output's format.
+    A modelled kernel computes them in the precision of `angle.frequency` and returns them in the
+    output's format.
 
     Shapes: (⌈head_dim/2⌉,).
-    Edge cases: pair 0 has the scale itself; base 1 gives every pair the scale; head_dim may be 0, and odd where
-    `conventions.odd_lane` and `rope_pairing` allow it; nothing is known where the base or the scale is beyond the range.
-    Raises TypeError and ValueError for a head_dim that is no natural number up to 2²⁰, or odd and refused.
+    Edge cases: pair 0 has the scale itself; base 1 gives every pair the scale; head_dim may be 0,
+    and odd where `conventions.odd_lane` and `rope_pairing` allow it; nothing is known where the
+    base or the scale is beyond the range. Raises TypeError and ValueError for a head_dim that is no
+    natural number up to 2²⁰, or odd and refused.
     """
     model, named = formats.resolve(arithmetic), resolve_conventions(conventions)
     require_method(method)
@@ -74,15 +79,17 @@ def rope_angles(
     conventions: Conventions | None = None,
     method: Method = "auto",
 ) -> Enclosure:
-    """(start_pos + p)·scale·base^(−2i/head_dim) for every position p and pair i, in radians, enclosed.
+    """(start_pos + p)·scale·base^(−2i/head_dim) for every position p and pair i, in radians,
+    enclosed.
 
-    A modelled kernel computes the frequencies in the precision of `angle.frequency`, the product in that of
-    `angle.product`, and returns them in the output's format.
+    A modelled kernel computes the frequencies in the precision of `angle.frequency`, the product in
+    that of `angle.product`, and returns them in the output's format.
 
     Shapes: (seq_len, ⌈head_dim/2⌉).  Positions count from 0.
-    Edge cases: as `inv_freq`; the angles of position 0 are 0; an angle beyond float64's range is unknown, with midpoint
-    NaN and radius ∞; seq_len may be 0.
-    Raises TypeError and ValueError as `inv_freq`, for positions beyond 2⁵³, and for more than 2²⁸ entries.
+    Edge cases: as `inv_freq`; the angles of position 0 are 0; an angle beyond float64's range is
+    unknown, with midpoint NaN and radius ∞; seq_len may be 0.
+    Raises TypeError and ValueError as `inv_freq`, for positions beyond 2⁵³, and for more than 2²⁸
+    entries.
     """
     model, named = formats.resolve(arithmetic), resolve_conventions(conventions)
     require_method(method)
@@ -116,16 +123,17 @@ def rope_tables(
     conventions: Conventions | None = None,
     method: Method = "auto",
 ) -> tuple[Enclosure, Enclosure]:
-    """(cos, sin) of the angle of every channel's pair at positions start_pos + p: tables for `apply_rotary`, enclosed.
+    """(cos, sin) of the angle of every channel's pair at positions start_pos + p: tables for
+    `apply_rotary`, enclosed.
 
-    Channels 2i and 2i + 1 have the angle of pair i, or channels i and i + head_dim/2 where `conventions.rope_pairing` is
-    `half`: the tables of each pair twice in a row, or all of them twice.  A modelled kernel returns them in the format
-    of `angle.table`, and not in the output's.
+    Channels 2i and 2i + 1 have the angle of pair i, or channels i and i + head_dim/2 where
+    `conventions.rope_pairing` is `half`: the tables of each pair twice in a row, or all of them
+    twice.  A modelled kernel returns them in the format of `angle.table`, and not in the output's.
 
     Shapes: both are (seq_len, head_dim).  Positions count from 0.
-    Edge cases: position 0 has cosines 1 and sines 0; the last channel of an odd head_dim has the angle of the pair that it
-    would begin, or cosine 1 and sine 0 where `conventions.odd_lane` is `passthrough`; sizes may be 0.
-    Raises TypeError and ValueError as `rope_angles`.
+    Edge cases: position 0 has cosines 1 and sines 0; the last channel of an odd head_dim has the
+    angle of the pair that it would begin, or cosine 1 and sine 0 where `conventions.odd_lane` is
+    `passthrough`; sizes may be 0. Raises TypeError and ValueError as `rope_angles`.
     """
     model, named = formats.resolve(arithmetic), resolve_conventions(conventions)
     require_method(method)
@@ -146,7 +154,9 @@ def rope_tables(
     def arb() -> Balls:
         if length * dim == 0:
             return fast()
-        return laid_out(*arb_positional.sinusoidal_positional_encoding(length, exponents, first, named.rope_base, named.rope_scale))
+        return laid_out(
+            *arb_positional.sinusoidal_positional_encoding(length, exponents, first, named.rope_base, named.rope_scale)
+        )
 
     cos, sin = settle(Evaluation(model, method, fast, arb, ARB_WORK * length * dim, zeros_are_accepted))
     return cos, sin
@@ -162,12 +172,14 @@ def rotary_tables(
     conventions: Conventions | None = None,
     method: Method = "auto",
 ) -> tuple[Enclosure, Enclosure]:
-    """(cos, sin) of position × frequency for both channels of each pair, times the attention factor: what models keep, enclosed.
+    """(cos, sin) of position × frequency for both channels of each pair, times the attention
+    factor: what models keep, enclosed.
 
-    Positions, frequencies, the attention factor and sections are as `rope` takes them; channels are laid out as in `rope_tables`.
+    Positions, frequencies, the attention factor and sections are as `rope` takes them; channels are
+    laid out as in `rope_tables`.
 
-    Shapes: inv_freq is (pairs,), positions (…), or (3, …) with sections; both results are (…, 2·pairs).
-    Edge cases: position 0 has the attention factor and 0; sizes may be 0.
+    Shapes: inv_freq is (pairs,), positions (…), or (3, …) with sections; both results are (…,
+    2·pairs). Edge cases: position 0 has the attention factor and 0; sizes may be 0.
     Raises TypeError and ValueError as `rope`, and for more than 2²⁸ entries.
     """
     model, named = formats.resolve(arithmetic), resolve_conventions(conventions)
@@ -182,14 +194,19 @@ def rotary_tables(
     options: dict[str, Any] = {"inv_freq": inv_freq, "attention_factor": attention_factor, "sections": sections}
     farthest = int(np.abs(at).max(initial=0))
     found = angles(lambda chosen: at[:, chosen], farthest, pairs, dim, arithmetic=model, conventions=named, **options)
-    layout = (slice(0, pairs), slice(pairs, dim)) if named.rope_pairing == "half" else (slice(0, dim, 2), slice(1, dim, 2))
+    layout = (
+        (slice(0, pairs), slice(pairs, dim)) if named.rope_pairing == "half" else (slice(0, dim, 2), slice(1, dim, 2))
+    )
 
     def shaped(tables: Iterable[Ball]) -> Balls:
         return tuple(Ball(table.mid.reshape(*rows, dim), table.rad.reshape(*rows, dim)) for table in tables)
 
     def fast() -> Balls:
-        # A certificate has one radius for each column: it takes longer to store them all than to find them.
-        tables = [Ball(np.empty((length, dim)), np.empty((length, dim)) if model else np.zeros((1, dim))) for _ in range(2)]
+        # A certificate has one radius for each column: it takes longer to store them all than to
+        # find them.
+        tables = [
+            Ball(np.empty((length, dim)), np.empty((length, dim)) if model else np.zeros((1, dim))) for _ in range(2)
+        ]
         for chosen in blocks(length, dim):
             for table, part in zip(tables, found.tables(chosen, model), strict=True):
                 for lanes in layout:
@@ -201,7 +218,9 @@ def rotary_tables(
         return shaped(Ball(table.mid, np.broadcast_to(table.rad, (length, dim))) for table in tables)
 
     def arb() -> Balls:
-        return shaped(_lanes(table, 0.0, dim, named) for table in arb_positional.tables(found.exactly, length, pairs, found.most))
+        return shaped(
+            _lanes(table, 0.0, dim, named) for table in arb_positional.tables(found.exactly, length, pairs, found.most)
+        )
 
     work = AFFORDABLE + 1 if found.inexact else ARB_WORK * length * dim
     cos, sin = settle(Evaluation(model, method, fast, arb, work, zeros_are_accepted))
@@ -225,7 +244,9 @@ def _width(head_dim: Any, conventions: Conventions) -> int:
 
 def _returned(value: Ball, moved: Array, arithmetic: Arithmetic) -> Ball:
     """What may come out of a kernel that moves the value so far."""
-    return rounded(Ball(value.mid, (value.rad + moved) * (1 + 2.0**-48)), arithmetic.output, flush=arithmetic.flush_to_zero)
+    return rounded(
+        Ball(value.mid, (value.rad + moved) * (1 + 2.0**-48)), arithmetic.output, flush=arithmetic.flush_to_zero
+    )
 
 
 def _lanes(of_pairs: Ball, passed: float, dim: int, conventions: Conventions) -> Ball:

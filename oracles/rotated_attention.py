@@ -1,6 +1,8 @@
-"""Causal attention of queries and keys that are rotated by their positions first: of a cache that rotates what it is given.
+"""Causal attention of queries and keys that are rotated by their positions first: of a cache that
+rotates what it is given.
 
-The rotation's enclosure, or its budget, is an operand with a radius: what attention makes of any numbers within it is enclosed.
+The rotation's enclosure, or its budget, is an operand with a radius: what attention makes of any
+numbers within it is enclosed.
 """
 
 from typing import Any
@@ -27,9 +29,11 @@ def rotated_attention(
     arithmetic: Given = None,
     conventions: Conventions | None = None,
 ) -> tuple[Enclosure, Enclosure]:
-    """The output and the log-sum-exp of causal attention with key j rotated by position j and query i by position offset + i, enclosed.
+    """The output and the log-sum-exp of causal attention with key j rotated by position j and query
+    i by position offset + i, enclosed.
 
-    Shapes, edge cases and errors: as `oracles.attention`; the offset is an int from 0, and the rotation as `oracles.rope` has it.
+    Shapes, edge cases and errors: as `oracles.attention`; the offset is an int from 0, and the
+    rotation as `oracles.rope` has it.
     """
     p = checked(
         q, k, v, mask=mask, causal=True, scale=None, rows=None, offset=offset, window=window, arithmetic=arithmetic,
@@ -37,7 +41,9 @@ def rotated_attention(
     )  # fmt: skip
 
     def fast(setting: Setting) -> Balls:
-        query, key = (rope(x, start, arithmetic=arithmetic, conventions=conventions) for x, start in ((q, offset), (k, 0)))
+        query, key = (
+            rope(x, start, arithmetic=arithmetic, conventions=conventions) for x, start in ((q, offset), (k, 0))
+        )
         queries = operand(p.heads.fold(query.mid), p.heads.fold(query.rad))
         return ball_attention.forward(queries, operand(key.mid, key.rad), operand(p.v), setting)
 

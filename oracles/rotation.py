@@ -1,4 +1,6 @@
-"""Pairs of channels rotated by tables of cosines and sines, forward or back, and what it may be off by in float64 and in a kernel."""
+"""Pairs of channels rotated by tables of cosines and sines, forward or back, and what it may be off
+by in float64 and in a kernel.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -46,8 +48,9 @@ class Factor:
 class Rotation:
     """Validated arguments: the array that is rotated, forward or back.
 
-    `gain` is the largest number by which a kernel may multiply x before it rotates it, or after, instead of the tables; 1 where none does.
-    It stores what it multiplies, and what comes of it, in the coarser of the formats of tables and of what is elementwise.
+    `gain` is the largest number by which a kernel may multiply x before it rotates it, or after,
+    instead of the tables; 1 where none does. It stores what it multiplies, and what comes of it, in
+    the coarser of the formats of tables and of what is elementwise.
     """
 
     x: Array
@@ -74,7 +77,8 @@ class Rotation:
         return Lanes(slice(0, 2 * half, 2), slice(1, 2 * half, 2), slice(2 * half, self.channels))
 
     def enclosed(self, tables: Tables, of_table: Lanes, arb: Callable[[], Balls], inexact: bool = False) -> Enclosure:
-        """The enclosure by the method asked for; `of_table` says where the tables keep what belongs to x's channels.
+        """The enclosure by the method asked for; `of_table` says where the tables keep what belongs
+        to x's channels.
 
         Where inexact angles were given, ball arithmetic knows no more: it is not worth its while.
         """
@@ -83,7 +87,9 @@ class Rotation:
         def exactly() -> Balls:
             return tuple(Ball(x.mid.reshape(self.x.shape), x.rad.reshape(self.x.shape)) for x in arb())
 
-        return settle(Evaluation(self.arithmetic, self.method, lambda: (self._fast(tables, of_table),), exactly, work))[0]
+        return settle(Evaluation(self.arithmetic, self.method, lambda: (self._fast(tables, of_table),), exactly, work))[
+            0
+        ]
 
     def _fast(self, tables: Tables, of_table: Lanes) -> Ball:
         batch = self.rows
@@ -99,7 +105,9 @@ class Rotation:
         return ball(mid.reshape(self.x.shape), rad.reshape(self.x.shape))
 
     def _lose(self, x: Array, rad: Array, model: Arithmetic) -> None:
-        """Nothing is known of a pair that may overflow where it is multiplied and not yet rotated, or rotated and not yet multiplied."""
+        """Nothing is known of a pair that may overflow where it is multiplied and not yet rotated,
+        or rotated and not yet multiplied.
+        """
         lanes, largest = self.lanes, min(model.elementwise.largest, model.angle.table.largest)
         a, b = np.abs(x[:, lanes.first]), np.abs(x[:, lanes.second])
         lost = np.maximum(self.gain * np.maximum(a, b), _largest_cosine(model) * (a + b)) > largest
@@ -139,10 +147,11 @@ def _largest_cosine(arithmetic: Arithmetic) -> float:
 
 
 def _factor(table: Ball, arithmetic: Arithmetic | None) -> Factor:
-    """The roundings of a·c ± b·s, two of them each side, move it by γ₂·(|a||c| + |b||s|) (Higham, (3.4)).
+    """The roundings of a·c ± b·s, two of them each side, move it by γ₂·(|a||c| + |b||s|) (Higham,
+    (3.4)).
 
-    They are counted for float64 and once more for the modelled kernel, which multiplies and adds in `elementwise`.  The
-    smallest subnormal number is for tables so small that γ₂·|c| underflows.
+    They are counted for float64 and once more for the modelled kernel, which multiplies and adds in
+    `elementwise`.  The smallest subnormal number is for tables so small that γ₂·|c| underflows.
     """
     reach = np.abs(table.mid) + table.rad
     roundings = gamma(2, ROUNDOFF) + (gamma(2, arithmetic.elementwise.unit_roundoff) if arithmetic else 0.0)
@@ -152,14 +161,17 @@ def _factor(table: Ball, arithmetic: Arithmetic | None) -> Factor:
 def _sum_of_products(
     a: Array, c: Factor, b: Array, s: Factor, combine: Callable[..., Array], arithmetic: Arithmetic | None, gain: float
 ) -> Ball:
-    """a·c ± b·s, with three numbers that may underflow in the kernel, and ∞ where one of them may overflow.
+    """a·c ± b·s, with three numbers that may underflow in the kernel, and ∞ where one of them may
+    overflow.
 
-    A kernel that flushes to zero may take each of a, b, c and s for 0 where it is below the smallest normal number.
-    `UNDERFLOW` covers the underflows of the products here and of the radius itself; only zeros have none.
+    A kernel that flushes to zero may take each of a, b, c and s for 0 where it is below the
+    smallest normal number. `UNDERFLOW` covers the underflows of the products here and of the radius
+    itself; only zeros have none.
 
-    Where a kernel multiplies by a gain after it has rotated, it multiplies what has underflowed until then.  Besides, the sum may
-    underflow where it is stored, and its product with the gain; or a and b where they are multiplied before, which counts cos and sin
-    times.  So these are two numbers more, of the format whose steps are larger, times the gain or the largest cosine.
+    Where a kernel multiplies by a gain after it has rotated, it multiplies what has underflowed
+    until then.  Besides, the sum may underflow where it is stored, and its product with the gain;
+    or a and b where they are multiplied before, which counts cos and sin times.  So these are two
+    numbers more, of the format whose steps are larger, times the gain or the largest cosine.
     """
     size_a, size_b = np.abs(a), np.abs(b)
     mid = combine(a * c.mid, b * s.mid)
@@ -168,7 +180,8 @@ def _sum_of_products(
         return Ball(mid, (rad + UNDERFLOW * live) * (1 + 2.0**-48))
     target, table = arithmetic.elementwise, arithmetic.angle.table
     step, coarsest = (
-        max(f.smallest_normal if arithmetic.flush_to_zero else f.smallest_subnormal for f in held) for held in ([target], [target, table])
+        max(f.smallest_normal if arithmetic.flush_to_zero else f.smallest_subnormal for f in held)
+        for held in ([target], [target, table])
     )
     if arithmetic.flush_to_zero:
         rad = rad + 2 * step * np.where(live, c.reach + s.reach + (size_a + size_b) * max(gain, 1.0), 0.0)

@@ -1,9 +1,9 @@
-"""Scores of attention, tile by tile: each with the exponent that bounds its weight's relative error, and the entries a
-row may read.
+"""Scores of attention, tile by tile: each with the exponent that bounds its weight's relative
+error, and the entries a row may read.
 
-Masked entries are never read: their scores are −∞ and their exponents 0, whatever the key holds; keys, values and
-queries enter products with their non-finite entries replaced by 0, so that 0·NaN does not arise, and NaN reaches the
-allowed rows by their scores.
+Masked entries are never read: their scores are −∞ and their exponents 0, whatever the key holds;
+keys, values and queries enter products with their non-finite entries replaced by 0, so that 0·NaN
+does not arise, and NaN reaches the allowed rows by their scores.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,9 @@ ROW_TILE = 256
 """Query rows the oracle handles at a time."""
 
 KEY_STEP = 128
-"""Tiles of keys begin and end at multiples of it: few keys are summed in one order, whether it is a mask or a band that hides some."""
+"""Tiles of keys begin and end at multiples of it: few keys are summed in one order, whether it is a
+mask or a band that hides some.
+"""
 
 MEDIAN_OF = 64
 """Rows from which a median is taken, at most."""
@@ -32,8 +34,8 @@ MEDIAN_OF = 64
 class Operand:
     """An input ball, made safe to multiply.
 
-    `raw` is NaN where the input is not finite, `value` is 0 there and `unknown` is 1 there (None where all is finite);
-    `rad` is None where it is 0 throughout.
+    `raw` is NaN where the input is not finite, `value` is 0 there and `unknown` is 1 there (None
+    where all is finite); `rad` is None where it is 0 throughout.
     """
 
     raw: Array
@@ -78,7 +80,8 @@ def operand(x: Array, rad: Array | None = None) -> Operand:
 
 
 def offset(v: Operand) -> Array | float:
-    """An offset (…, 1, d_v) that all values of a column share: their median, if none is less than half of it, else 0; or 0 for all.
+    """An offset (…, 1, d_v) that all values of a column share: their median, if none is less than
+    half of it, else 0; or 0 for all.
 
     So no distance |v − c| is more than 3|v|, and values with a large offset are near it.
     """
@@ -106,17 +109,20 @@ def part(x: Operand, rows: slice) -> Operand:
 
 
 class AttentionProblem(NamedTuple):
-    """One attention problem with all its batch axes: what is asked, and the terms to answer it with.
+    """One attention problem with all its batch axes: what is asked, and the terms to answer it
+    with.
 
     `visible` says which keys a row may read, `features` what logits are made of besides scores.
     `terms` are those of the modelled arithmetic and the oracle's together, `own`
-    the oracle's alone; `delta` says how a kernel forms δ, `ranges` where the modelled arithmetic overflows.  With
-    `elementwise`, errors of scores and of dP are bounded entry by entry; without, by one number per row, which is faster
-    and a few times wider.  `centre` (…, 1, d_v), or 0, is any point: errors are counted by distances of values from it.  `room`
-    holds five arrays of the size of a tile, to be overwritten by the next: fresh memory would cost as much as the
-    arithmetic.  `group` is the number of query heads whose rows these are, where a kernel may round the gradients of each.
-    `level` (…, n_q, 1), if there is one, are rows that read all keys by logits of exactly 0, whatever is visible: a constant that is
-    added to all of them, as a fill is, changes nothing.
+    the oracle's alone; `delta` says how a kernel forms δ, `ranges` where the modelled arithmetic
+    overflows.  With `elementwise`, errors of scores and of dP are bounded entry by entry; without,
+    by one number per row, which is faster and a few times wider.  `centre` (…, 1, d_v), or 0, is
+    any point: errors are counted by distances of values from it.  `room` holds five arrays of the
+    size of a tile, to be overwritten by the next: fresh memory would cost as much as the
+    arithmetic.  `group` is the number of query heads whose rows these are, where a kernel may round
+    the gradients of each. `level` (…, n_q, 1), if there is one, are rows that read all keys by
+    logits of exactly 0, whatever is visible: a constant that is added to all of them, as a fill is,
+    changes nothing.
     """
 
     q: Operand
@@ -160,7 +166,9 @@ class AttentionProblem(NamedTuple):
 
     @property
     def bias_first(self) -> bool:
-        """Whether a kernel, but not the oracle itself, may begin the sum of a score, or of its tangent, with the bias, or that of it."""
+        """Whether a kernel, but not the oracle itself, may begin the sum of a score, or of its
+        tangent, with the bias, or that of it.
+        """
         return self.features is not None and self.features.bias_first and self.terms != self.own
 
     def rounded_beyond(self, x: Operand) -> bool:
@@ -173,9 +181,11 @@ class AttentionProblem(NamedTuple):
         return (slice(i, min(i + ROW_TILE, self.n_q)) for i in range(0, self.n_q, ROW_TILE))
 
     def key_tiles(self, rows: slice) -> Iterator[tuple[slice, Mask | None]]:
-        """The keys from the first to the last that any of the rows may read, `KEY_TILE` at a time, and which of them each row may read.
+        """The keys from the first to the last that any of the rows may read, `KEY_TILE` at a time,
+        and which of them each row may read.
 
-        Both ends are multiples of `KEY_STEP`.  None stands for all; tiles that no row may read are left out.
+        Both ends are multiples of `KEY_STEP`.  None stands for all; tiles that no row may read are
+        left out.
         """
         level = None if self.level is None else self.level[..., rows, :]
         near = self.visible.keys(rows, self.n_k) if level is None else slice(0, self.n_k)
@@ -194,7 +204,9 @@ def scores(p: AttentionProblem, rows: slice, keys: slice, q: Operand, k: Operand
     s = np.matmul(q.raw, k.raw.swapaxes(-1, -2), out=p.tile(0, q, k))
     s *= p.scale
     if p.features is not None:
-        found = logits(p.features.tile(rows, keys), s, allowed, None if p.elementwise else (p.tile(4, q, k), p.tile(3, q, k)))
+        found = logits(
+            p.features.tile(rows, keys), s, allowed, None if p.elementwise else (p.tile(4, q, k), p.tile(3, q, k))
+        )
     else:
         found = Logits(s)
         if allowed is not None:
@@ -205,14 +217,15 @@ def scores(p: AttentionProblem, rows: slice, keys: slice, q: Operand, k: Operand
 
 
 def growth(p: AttentionProblem, q: Operand, k: Operand, x: Logits, allowed: Mask | None, slope: float) -> Array:
-    """The exponent τ of each weight's error that comes with its logit: (rows, keys), or its row maxima (rows, 1).
+    """The exponent τ of each weight's error that comes with its logit: (rows, keys), or its row
+    maxima (rows, 1).
 
-    τ = (dot.terms + product + scale_on_inputs)·R + (dot.result + stored_scores + slope)·|s| + underflow + what the inputs'
-    radii add, with R = |scale|·|q||k|ᵀ, and |bias| where that may come first in the sum; then what `features` add, and the slope of the
-    logit instead of the score's.
+    τ = (dot.terms + product + scale_on_inputs)·R + (dot.result + stored_scores + slope)·|s| +
+    underflow + what the inputs' radii add, with R = |scale|·|q||k|ᵀ, and |bias| where that may come
+    first in the sum; then what `features` add, and the slope of the logit instead of the score's.
     A scaled q that underflows by η moves a score by at most η‖k‖₁, a scaled k by
-    η‖q‖₁.  0 where a row may not read a key: masked scores that overflow should do no harm.  `levelled` says what is
-    left of it in level rows.
+    η‖q‖₁.  0 where a row may not read a key: masked scores that overflow should do no harm.
+    `levelled` says what is left of it in level rows.
     """
     if not p.elementwise:
         tau = _row_growth(p, q, k, allowed, 0.0 if p.features is not None else slope)
@@ -246,8 +259,9 @@ def growth(p: AttentionProblem, q: Operand, k: Operand, x: Logits, allowed: Mask
 
 
 def levelled(p: AttentionProblem, rows: slice, tau: Array) -> Array:
-    """The exponents of weights, given those of their logits: 0 in level rows, but where a kernel's score may overflow, as a fill that is
-    added to ∞ levels nothing.  The slope of a cap is that of the score itself, whose error stays."""
+    """The exponents of weights, given those of their logits: 0 in level rows, but where a kernel's
+    score may overflow, as a fill that is added to ∞ levels nothing.  The slope of a cap is that of
+    the score itself, whose error stays."""
     if p.level is None:
         return tau
     level = p.level[..., rows, :]
@@ -261,10 +275,11 @@ def row_products(a: Operand, b: Operand, allowed: Mask | None) -> Array:
 
 
 def sizes(p: AttentionProblem, weights: Array, sums: Array, reach: Array, allowed: Mask | None) -> tuple[Array, Array]:
-    """Upper bounds of Σ_j w_ij x_j for x ≥ 0, given the sums of the weights of each row, and of the Σ_j x_j that it may read.
+    """Upper bounds of Σ_j w_ij x_j for x ≥ 0, given the sums of the weights of each row, and of the
+    Σ_j x_j that it may read.
 
-    Where one number per row is enough, and every row may read all keys, the largest x_j of each column stands for all of
-    them: that saves a matrix product.
+    Where one number per row is enough, and every row may read all keys, the largest x_j of each
+    column stands for all of them: that saves a matrix product.
     """
     if p.elementwise or allowed is not None:
         return weights @ reach, readable(p, reach, allowed)
@@ -285,13 +300,17 @@ def expm1(tau: Array) -> Array:
 
 
 def readable(p: AttentionProblem, x: Array, allowed: Mask | None) -> Array:
-    """Upper bounds of Σ_j x[j] for x ≥ 0 over the keys that each row may read, 0 in columns of zeros; underflow alone is counted by them.
+    """Upper bounds of Σ_j x[j] for x ≥ 0 over the keys that each row may read, 0 in columns of
+    zeros; underflow alone is counted by them.
 
-    Where one number per row is enough, it is the largest entry that the row may read, as often as there are keys.
+    Where one number per row is enough, it is the largest entry that the row may read, as often as
+    there are keys.
     """
     if p.elementwise or allowed is None:
         return over_keys(allowed, x)
-    return np.asarray(np.where(x.any(axis=-2, keepdims=True), x.shape[-2] * _largest(x.max(axis=-1, initial=0.0), allowed), 0.0))
+    return np.asarray(
+        np.where(x.any(axis=-2, keepdims=True), x.shape[-2] * _largest(x.max(axis=-1, initial=0.0), allowed), 0.0)
+    )
 
 
 def _largest(x: Array, allowed: Mask | None) -> Array:
@@ -321,16 +340,23 @@ def _unless_zero(x: Array) -> Array | None:
 
 
 def _overflows(p: AttentionProblem, q: Operand, k: Operand, products: Array) -> Mask | None:
-    """Which scores could leave the modelled range, given |q||k|ᵀ, or are of what is unknown; None where none could.
+    """Which scores could leave the modelled range, given |q||k|ᵀ, or are of what is unknown; None
+    where none could.
 
-    They could scaled, in units of ln 2 (1.44 times larger), as their factors, or as they are, in the accumulators alone: a narrow format in
-    which scores are stored excuses no product that would fit if it were scaled first.
+    They could scaled, in units of ln 2 (1.44 times larger), as their factors, or as they are, in
+    the accumulators alone: a narrow format in which scores are stored excuses no product that would
+    fit if it were scaled first.
     """
     known = q.unknown is None and k.unknown is None
-    most, fits = (p.ranges.work / 1.5 / max(unscaled, abs(p.scale)) for unscaled in (1.0, p.ranges.work / p.ranges.products))
+    most, fits = (
+        p.ranges.work / 1.5 / max(unscaled, abs(p.scale)) for unscaled in (1.0, p.ranges.work / p.ranges.products)
+    )
     largest = [float(x.reach.max(initial=0.0)) for x in (q, k)]
     if known and max(largest) <= most and 2 * q.shape[-1] * largest[0] * largest[1] <= fits:
         return None
-    of_q, of_k = ((x.reach.max(axis=-1, initial=0.0) > most) | (False if x.unknown is None else x.unknown.any(axis=-1)) for x in (q, k))
+    of_q, of_k = (
+        (x.reach.max(axis=-1, initial=0.0) > most) | (False if x.unknown is None else x.unknown.any(axis=-1))
+        for x in (q, k)
+    )
     found: Mask = (products > fits) | of_q[..., :, None] | of_k[..., None, :]
     return found

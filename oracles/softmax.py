@@ -1,9 +1,9 @@
 """Hard-masked softmax and its VJP, each value with a rigorous enclosure.
 
-Weights are exp(s_j)/Σ_allowed exp(s_l) on allowed entries and exactly 0 on masked ones.  A kernel's weight is
-p_j·exp(±ρ_j) with ρ_j = slope·(|s_j| + |m| + |lse|) + exp + rescale + sum + normalise − log(1 − λ) in the terms of
-`oracles.terms`: the score is an input, so it has no error of its own, and λ bounds the relative error of the sum, as in
-`oracles.quotient`.
+Weights are exp(s_j)/Σ_allowed exp(s_l) on allowed entries and exactly 0 on masked ones.  A kernel's
+weight is p_j·exp(±ρ_j) with ρ_j = slope·(|s_j| + |m| + |lse|) + exp + rescale + sum + normalise −
+log(1 − λ) in the terms of `oracles.terms`: the score is an input, so it has no error of its own,
+and λ bounds the relative error of the sum, as in `oracles.quotient`.
 """
 
 from typing import Any, NamedTuple
@@ -34,9 +34,10 @@ def hard_masked_softmax(
     weights[j] = exp(scores[j]) / Σ_allowed exp(scores[l]).
 
     Shapes: scores (…, n) with n ≥ 1, mask broadcasts to it; the result is like scores.
-    Edge cases: a row with no allowed entry is 0 (NaN, or 1/n throughout, by `conventions.dead_rows`); masked scores
-    are never read; a NaN or ±∞ on an allowed entry makes its row NaN with an infinite radius. Raises ValueError and
-    TypeError for shapes, types and values that do not fit.
+    Edge cases: a row with no allowed entry is 0 (NaN, or 1/n throughout, by
+    `conventions.dead_rows`); masked scores are never read; a NaN or ±∞ on an allowed entry makes
+    its row NaN with an infinite radius. Raises ValueError and TypeError for shapes, types and
+    values that do not fit.
     """
     s, allowed, t, a, c = _checked(scores, mask, arithmetic, conventions, method)
     evaluation = Evaluation(
@@ -64,8 +65,8 @@ def hard_masked_softmax_vjp(
     dscores = w ⊙ (g − Σ_l w_l g_l), and 0 on masked entries.
 
     Shapes: mask broadcasts to scores, grad_weights and the result are like scores.
-    Edge cases: a row with no allowed entry gets 0 (unchecked under `dead_rows` = nan, or what equal scores get, by `dead_gradients`);
-    masked entries of g are never read.
+    Edge cases: a row with no allowed entry gets 0 (unchecked under `dead_rows` = nan, or what equal
+    scores get, by `dead_gradients`); masked entries of g are never read.
     Raises ValueError and TypeError for shapes, types and values that do not fit.
     """
     s, allowed, t, a, c = _checked(scores, mask, arithmetic, conventions, method)
@@ -107,8 +108,8 @@ def _checked(
 def _weights(s: Array, allowed: Mask | None, t: Terms, most: Ranges, uniform: bool) -> _Weights:
     """The weights of every row; a dead row's are 0, or 1/n throughout where it is `uniform`.
 
-    A row's errors are NaN, which makes radii of ∞, where a score may overflow in units of ln 2, 1.44 times as large, or
-    the sum: at masked entries too, as exp(−∞ − NaN) is NaN.
+    A row's errors are NaN, which makes radii of ∞, where a score may overflow in units of ln 2,
+    1.44 times as large, or the sum: at masked entries too, as exp(−∞ − NaN) is NaN.
     """
     may = np.ones(s.shape, dtype=bool) if allowed is None else allowed
     dead = np.asarray(~may.any(axis=-1, keepdims=True))
@@ -125,7 +126,9 @@ def _weights(s: Array, allowed: Mask | None, t: Terms, most: Ranges, uniform: bo
     row = np.where((2 * size.max(axis=-1, keepdims=True) <= most.work) & (n * (1 + 2.0**-6) <= most.sums), row, np.nan)
     tau = t.anew.slope * size
     inflation = 1 + 8 * gamma(n + 8, ROUNDOFF)
-    lam = (np.sum((p + t.weight_underflow) * np.expm1(tau + row), axis=-1, keepdims=True) + n * t.weight_underflow) * inflation
+    lam = (
+        np.sum((p + t.weight_underflow) * np.expm1(tau + row), axis=-1, keepdims=True) + n * t.weight_underflow
+    ) * inflation
     rho = tau + row + t.normalise - np.log1p(-np.where(lam < 1, lam, np.nan))
     error = np.where(may, ((p + t.weight_underflow) * np.expm1(rho) + t.weight_underflow) * inflation, 0.0 * row)
     return _Weights(p, error, may, dead)
@@ -144,22 +147,24 @@ def _forward(s: Array, allowed: Mask | None, t: Terms, most: Ranges, c: Conventi
 
 
 def _vjp(s: Array, allowed: Mask | None, g: Array, t: Terms, most: Ranges, c: Conventions) -> Ball:
-    """dS = p ⊙ T with T = g − Σ p g, by the product rule; Σ p g is off by what p is, stored and summed, against |g|.
+    """dS = p ⊙ T with T = g − Σ p g, by the product rule; Σ p g is off by what p is, stored and
+    summed, against |g|.
 
-    A kernel that takes p g − p Σ p g rounds p g, which no p·T has: by less than is counted, as |g| ≤ |T| + Σ p|g|, unless p g is stored in
-    fewer bits.  So it is operator by operator, where weights and dP are stored (PyTorch on a GPU): there it is off by that rounding of p|g|
-    and, twice, of p Σ p|g|, whose sum and product are stored, and by what underflows.
+    A kernel that takes p g − p Σ p g rounds p g, which no p·T has: by less than is counted, as |g|
+    ≤ |T| + Σ p|g|, unless p g is stored in fewer bits.  So it is operator by operator, where
+    weights and dP are stored (PyTorch on a GPU): there it is off by that rounding of p|g| and,
+    twice, of p Σ p|g|, whose sum and product are stored, and by what underflows.
 
-    Radius ∞ where T, or dS as it is stored, may overflow, and throughout a row where Σ p g may, at masked entries too: 0·∞ is NaN.
-    So of a masked entry of g its size matters, and nothing else.
+    Radius ∞ where T, or dS as it is stored, may overflow, and throughout a row where Σ p g may, at
+    masked entries too: 0·∞ is NaN. So of a masked entry of g its size matters, and nothing else.
     """
     with np.errstate(all="ignore"):
         w = _weights(s, allowed, t, most, c.dead_rows_flow)
         size = np.where(np.isfinite(g), np.abs(g), 0.0)
         g = np.where(w.allowed, np.where(np.isfinite(g), g, np.nan), 0.0)
-        stored = w.error + float(np.expm1(t.weights + t.saved_weights + t.sum.positive + t.normalise + t.delta_sum.positive)) * (
-            w.p + w.error
-        )
+        stored = w.error + float(
+            np.expm1(t.weights + t.saved_weights + t.sum.positive + t.normalise + t.delta_sum.positive)
+        ) * (w.p + w.error)
         mean = (w.p * g).sum(axis=-1, keepdims=True)
         spread = (stored * np.abs(g)).sum(axis=-1, keepdims=True) + t.sum_underflow
         centred = g - mean
@@ -169,8 +174,16 @@ def _vjp(s: Array, allowed: Mask | None, g: Array, t: Terms, most: Ranges, c: Co
         error = error + float(np.expm1(t.grad_scores + t.saved_weights)) * ((w.p + w.error) * reach) + t.grad_underflow
         if product := min(t.saved_weights, t.grad_weights):
             sizes = (w.p + stored) * np.abs(g)
-            error = error + product * (sizes + 2 * (w.p + w.error) * mean_size) + t.grad_underflow * (1 + s.shape[-1] * (w.p + w.error))
-        fits = (2 * mean_size <= most.work) & (2 * reach <= most.work) & (2 * (np.abs(w.p * centred) + error) <= most.grad_scores)
+            error = (
+                error
+                + product * (sizes + 2 * (w.p + w.error) * mean_size)
+                + t.grad_underflow * (1 + s.shape[-1] * (w.p + w.error))
+            )
+        fits = (
+            (2 * mean_size <= most.work)
+            & (2 * reach <= most.work)
+            & (2 * (np.abs(w.p * centred) + error) <= most.grad_scores)
+        )
         error = np.where(fits, error + t.output * (np.abs(w.p * centred) + error) + t.output_underflow, np.inf)
         inflation = 1 + 8 * gamma(s.shape[-1] + 8, ROUNDOFF)
         blocked = np.where(2 * (size + mean_size) <= most.work, 0.0, np.inf)

@@ -1,14 +1,16 @@
 """The terms of an attention budget: one number per kind of rounding error, for given sizes.
 
-Exact attention has e_j = exp(s_j), D = Σ e_j, o = Σ e_j v_j / D, and any of the covered kernels computes perturbed
-weights e_j·exp(±τ_j).  Relative errors are kept as exponents: a product of factors (1 + δ)^±1 with |δ| ≤ u lies in
-exp(±γ_n(u)) for n factors, in every order (Higham, Accuracy and Stability, Lemma 3.1), exponents of successive
-roundings add, and the exponent between two computed values is the sum of their exponents to the exact one.  Absolute
-errors (underflow, flushing) stay apart.
+Exact attention has e_j = exp(s_j), D = Σ e_j, o = Σ e_j v_j / D, and any of the covered kernels
+computes perturbed weights e_j·exp(±τ_j).  Relative errors are kept as exponents: a product of
+factors (1 + δ)^±1 with |δ| ≤ u lies in exp(±γ_n(u)) for n factors, in every order (Higham, Accuracy
+and Stability, Lemma 3.1), exponents of successive roundings add, and the exponent between two
+computed values is the sum of their exponents to the exact one.  Absolute errors (underflow,
+flushing) stay apart.
 
-The oracle is itself such a kernel: blocked, online, in float64.  So a certificate takes `terms_of(OWN, …)`, and a budget
-`terms_of(arithmetic, …) + terms_of(OWN, …)`.  Adding the terms rather than the bounds is allowed because each bound is a
-power series in the terms with non-negative coefficients and none of degree 0: f(x + y) ≥ f(x) + f(y).
+The oracle is itself such a kernel: blocked, online, in float64.  So a certificate takes
+`terms_of(OWN, …)`, and a budget `terms_of(arithmetic, …) + terms_of(OWN, …)`.  Adding the terms
+rather than the bounds is allowed because each bound is a power series in the terms with
+non-negative coefficients and none of degree 0: f(x + y) ≥ f(x) + f(y).
 """
 
 from dataclasses import dataclass, replace
@@ -50,11 +52,15 @@ class Sum:
         return Sum(self.terms + other.terms, self.result + other.result)
 
     def of_rounded(self, operands: float) -> "Sum":
-        """The same where each term is off by so much before: Σ|x̃| ≤ (1 + operands)·Σ|x|, and |Σx̃| ≤ |Σx| + operands·Σ|x|."""
+        """The same where each term is off by so much before: Σ|x̃| ≤ (1 + operands)·Σ|x|, and |Σx̃|
+        ≤ |Σx| + operands·Σ|x|.
+        """
         return Sum(self.terms * (1 + operands) + self.result * operands, self.result)
 
     def scaled(self, off: float, operands: float = 0.0) -> "Sum":
-        """The same where the sum, of such terms, is multiplied by a number that is itself off by so much, relatively."""
+        """The same where the sum, of such terms, is multiplied by a number that is itself off by so
+        much, relatively.
+        """
         return Sum(self.terms * (1 + off) + off * (1 + operands), self.result * (1 + off))
 
     @property
@@ -66,13 +72,14 @@ class Sum:
 def summed(a: Arithmetic, n: int, roundoff: float) -> Sum:
     """The error of a sum of n products in the orders that an arithmetic permits.
 
-    Products are off by π = γ₁ each.  An addition is off by u of its result, which is the sum of a subset of the terms
-    and of errors made before.  Subset sums are at most M = (Σ|x| + |Σx|)/2, the sum of the positive or of the negative
-    terms; so the errors E of all n − 1 additions, in any order, obey E ≤ (n − 1)·u·(M + E), which is E ≤ γ_{n−1}·M.
-    (An adder of many operands, which cuts them off at the largest one's last bit, is off by as much for each: every
-    operand is a subset sum.)  Where no term passes through more than D additions, E ≤ γ_D·Σ|x|.  In blocks of B terms
-    both are combined: B − 1 additions on the way of a term through its block, then ⌈n/B⌉ − 1 of blocks.  Of what is
-    proved the least is taken, where |Σx| is half of Σ|x|.
+    Products are off by π = γ₁ each.  An addition is off by u of its result, which is the sum of a
+    subset of the terms and of errors made before.  Subset sums are at most M = (Σ|x| + |Σx|)/2, the
+    sum of the positive or of the negative terms; so the errors E of all n − 1 additions, in any
+    order, obey E ≤ (n − 1)·u·(M + E), which is E ≤ γ_{n−1}·M. (An adder of many operands, which
+    cuts them off at the largest one's last bit, is off by as much for each: every operand is a
+    subset sum.)  Where no term passes through more than D additions, E ≤ γ_D·Σ|x|.  In blocks of B
+    terms both are combined: B − 1 additions on the way of a term through its block, then ⌈n/B⌉ − 1
+    of blocks.  Of what is proved the least is taken, where |Σx| is half of Σ|x|.
     """
     product, any_order = gamma(1, roundoff), gamma(max(n - 1, 0), roundoff)
     bounds = [Sum(any_order / 2, any_order / 2)]
@@ -119,8 +126,8 @@ NOTHING = Exponents(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True)
 class Terms:
-    """What each rounding contributes.  R = |scale|·|q||k|ᵀ, s scores, m row maximum, lse = m + log D, p weights, o
-    output; a `Sum` says how much of Σ|x| and how much of |Σx|.
+    """What each rounding contributes.  R = |scale|·|q||k|ᵀ, s scores, m row maximum, lse = m + log
+    D, p weights, o output; a `Sum` says how much of Σ|x| and how much of |Σx|.
 
     Exponents of a weight:
     dot              × (R, |s|)       products, additions and scaling of a score; R has |bias|, where that may be the first summand
@@ -152,8 +159,9 @@ class Terms:
     tangent_sum      × p|t||v| + p|dv|  the sums over keys in dout, which may be one
     queries_sum      × (|dS||q|, |dk|), (p|g|, |dv|)  the sums over queries in dk and dv
     Absolute errors:
-    score_underflow, input_underflow, weight_underflow, sum_underflow, grad_underflow, output_underflow, saved_underflow,
-    logit_underflow of a capped score, and of its sum with a bias, and scaled_underflow of the gradient of a scaled q or k
+    score_underflow, input_underflow, weight_underflow, sum_underflow, grad_underflow,
+    output_underflow, saved_underflow, logit_underflow of a capped score, and of its sum with a
+    bias, and scaled_underflow of the gradient of a scaled q or k
     """
 
     dot: Sum
@@ -236,7 +244,20 @@ class Ranges:
 def ranges(a: Arithmetic | None) -> Ranges:
     """The ranges of an arithmetic; those of float64 for the oracle's own."""
     if a is None:
-        return Ranges(LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, inf, LARGEST, (0.0, LARGEST), by_parts=False)
+        return Ranges(
+            LARGEST,
+            LARGEST,
+            LARGEST,
+            LARGEST,
+            LARGEST,
+            LARGEST,
+            LARGEST,
+            LARGEST,
+            inf,
+            LARGEST,
+            (0.0, LARGEST),
+            by_parts=False,
+        )
 
     def most(*stored: Format | None) -> float:
         return min(x.largest for x in (a.elementwise, *stored) if x is not None)
@@ -259,51 +280,64 @@ def ranges(a: Arithmetic | None) -> Ranges:
 
 
 @lru_cache(maxsize=256)  # numbers from numbers: a suite asks for the same sizes again and again
-def terms(a: Arithmetic | None, n_q: int, n_k: int, d: int, d_v: int, scale: float, sink: bool = False, bias: bool = False) -> Terms:
-    """The terms of a budget under an arithmetic, those of the oracle itself included, which alone are those of a certificate (None)."""
+def terms(
+    a: Arithmetic | None, n_q: int, n_k: int, d: int, d_v: int, scale: float, sink: bool = False, bias: bool = False
+) -> Terms:
+    """The terms of a budget under an arithmetic, those of the oracle itself included, which alone
+    are those of a certificate (None).
+    """
     sizes = (n_q, n_k, d, d_v, scale, sink)
     return terms_of(OWN, *sizes) if a is None else terms(None, *sizes) + terms_of(a, *sizes, bias)
 
 
-def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, sink: bool = False, bias: bool = False) -> Terms:
+def terms_of(
+    a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, sink: bool = False, bias: bool = False
+) -> Terms:
     """The terms of attention computed in an arithmetic.
 
     operands   Coarser operands of products are off before these are added up: each sum is one of such terms.
     dot        d products and additions in the accumulator; then 5 roundings of the score: scale·s, the scale's own two,
-               and two to spare.  The kernel's score is off by all that, on which these roundings, its storage and its
-               slope act once more (`again`); R and |s| are known to (1 + γ_d(2⁻⁵³)) only.  A subnormal scale is off by more,
-               `off`, which multiplies what was off before, and is multiplied by what comes after, here and in gradients.
+               and two to spare.  The kernel's score is off by all that, on which these roundings,
+               its storage and its slope act once more (`again`); R and |s| are known to (1 +
+               γ_d(2⁻⁵³)) only.  A subnormal scale is off by more, `off`, which multiplies what was
+               off before, and is multiplied by what comes after, here and in gradients.
     bias       One summand more, where nothing comes between a product and it: it may be the first, and is one of R then.
     slope      At most 6u of each of |s|, |m| and |lse|, in every listed form.  An argument passes through the product
-               with log₂e (one rounding for s, one for m or lse, one for the constant), the subtraction (1), and the
-               logarithm, sum and change of base in lse (3, as |log D| ≤ |m| + |lse|), the logarithm itself being off by
-               `log` more; rescalings have arguments m_old − m_new of one sign, which telescope to m − s_j (2).  Where
-               both sums take one exponential and nothing is rescaled, there is no lse, and the rounding of m is common
-               to the row and cancels: 4u of |s| (product, constant, subtraction) and 2u of |m| are left.
+               with log₂e (one rounding for s, one for m or lse, one for the constant), the
+               subtraction (1), and the logarithm, sum and change of base in lse (3, as |log D| ≤
+               |m| + |lse|), the logarithm itself being off by `log` more; rescalings have arguments
+               m_old − m_new of one sign, which telescope to m − s_j (2).  Where both sums take one
+               exponential and nothing is rescaled, there is no lse, and the rounding of m is common
+               to the row and cancels: 4u of |s| (product, constant, subtraction) and 2u of |m| are
+               left.
     exp        A reference r that is rescaled lazily is at most `slack` below m, so |r| ≤ |m| + slack, and the logarithm of
                Σexp(s − r) is larger by as much: the slopes of |m| apply to the slack as well.
     rescale    N = ⌈n_k / rescale_block⌉ − 1 factors exp(m_old − m_new), each with one exponential and 3 roundings: the
-               keys of a block are rescaled at most once per other block, whether online or in a merge.
+               keys of a block are rescaled at most once per other block, whether online or in a
+               merge.
     sink       One summand more than keys, and in a block of its own: it may come first or last, and all keys are rescaled
                once more where sums are.
     shared     A kernel of one pass takes one exponential for both sums, and the exponential of a rescaling for both; the
-               products with it stay separate (`rescaled`).  A kernel of two passes may compute all of them twice.
+               products with it stay separate (`rescaled`).  A kernel of two passes may compute all
+               of them twice.
     normalise  A reciprocal, a product, a conversion and a merge.
     summed     Where what is elementwise is coarser than sums, exponentials are rounded to it before they are added up, and the sum after.
     addition   Accumulators of the format in between, or as fine as that and binary32, round to nearest; others may truncate.
     grad_weights  dP as it is stored; and P·dP, where both are: operator by operator a kernel takes P·dP − P·Σ P·dP.
     cap        c, its reciprocal, the product of a score with it and that of tanh with c are rounded, and two are to spare: 6u, and what
-               tanh is off by.  Where scores are stored operator by operator, so are the quotient, tanh and the product: three times.
-               The quotient and tanh underflow where they are made, by η each, which `cap_absolute` has, and again where they are stored.
+               tanh is off by.  Where scores are stored operator by operator, so are the quotient,
+               tanh and the product: three times. The quotient and tanh underflow where they are
+               made, by η each, which `cap_absolute` has, and again where they are stored.
     tangents   Sums of p·t·v, of p·dv and −t̄·o may be one, of 2·n_k + 1 terms; the oracle's own are two.
     scores     A score that is stored is stored before it is scaled too, unless what is scaled is stored instead: it is rounded twice, for
                the scale may be one in base 2, and what underflows at first is multiplied by it.
     biased     Conversions of both summands, and their sum, which is stored; each may underflow, or be flushed, as the product with c may.
     underflow  A product is off by at most η when it underflows, a sum never is (Higham, Problem 2.19); with flushing
-               everything is, operands included, by the smallest normal number.  An operand of a product that keeps
-               fewer bits (TF32) is, where it is subnormal, off by `product` of the smallest normal number; doubled,
-               that covers both operands at once.  Unnormalised weights reach 1 at the maximum, so D ≥ 1 and
-               absolute errors do not grow by the division.  While a reference is too low, weights are up to 2 to the `slack`, and what
+               everything is, operands included, by the smallest normal number.  An operand of a
+               product that keeps fewer bits (TF32) is, where it is subnormal, off by `product` of
+               the smallest normal number; doubled, that covers both operands at once.  Unnormalised
+               weights reach 1 at the maximum, so D ≥ 1 and absolute errors do not grow by the
+               division.  While a reference is too low, weights are up to 2 to the `slack`, and what
                they are rescaled by may be flushed.
     """
     work = a.elementwise
@@ -314,7 +348,11 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
     operand = a.product * (2 + a.product) * work.smallest_normal
     flushed = operand + (work.smallest_normal if a.flush_to_zero else 0.0)
     operands = product + inputs + product * inputs
-    slope, chain, off = 6 * u + a.exp.per_unit, summed(a, d + bias, a.accumulate).of_rounded(operands), _of_scale(scale, a)
+    slope, chain, off = (
+        6 * u + a.exp.per_unit,
+        summed(a, d + bias, a.accumulate).of_rounded(operands),
+        _of_scale(scale, a),
+    )
     stored, known, scaled = _roundoff(a.scores), gamma(d, ROUNDOFF), gamma(5, u)
     stored += max(stored - inputs, 0.0)
     after = slope + known + scaled + stored
@@ -322,7 +360,9 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
     exp = a.exp.relative / (1 - a.exp.relative)
     lazily = (slope + a.log) * log(2) * slack(a)
     exponential = Exponents(slope, slope + a.log, slope + a.log, exp + lazily, rescaled * exp, exp)
-    one_pass = exponential if a.rescale_block else replace(exponential, slope=slope - 2 * u, maximum=slope - 4 * u, lse=0.0)
+    one_pass = (
+        exponential if a.rescale_block else replace(exponential, slope=slope - 2 * u, maximum=slope - 4 * u, lse=0.0)
+    )
     tangents = (summed(a, 2 * d + 1 + bias, a.accumulate) + Sum(0.0, gamma(6, u))).of_rounded(operands)
     weights, tanh = _roundoff(a.weights), a.exp if a.tanh is None else a.tanh
     return Terms(
@@ -358,8 +398,14 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
         score_underflow=(d * abs(scale) + 2) * eta + step(a.scores, a) * (1 + abs(scale)),
         logit_underflow=3 * eta + step(a.scores, a),
         input_underflow=(step(a.scale_on_inputs, a) + flushed) * max(1.0, abs(scale)),
-        weight_underflow=max(a.exp.flush, eta) * 2.0 ** slack(a) + 2 * eta + step(a.weights, a) + step(a.saved_weights, a) + operand,
-        sum_underflow=(n_k + n_q + d_v + rescaled + 4) * eta + partial_roundings(a, max(n_q, n_k)) * step(a.output, a) + n_q * operand,
+        weight_underflow=max(a.exp.flush, eta) * 2.0 ** slack(a)
+        + 2 * eta
+        + step(a.weights, a)
+        + step(a.saved_weights, a)
+        + operand,
+        sum_underflow=(n_k + n_q + d_v + rescaled + 4) * eta
+        + partial_roundings(a, max(n_q, n_k)) * step(a.output, a)
+        + n_q * operand,
         grad_underflow=2 * eta + step(a.grad_scores, a) + step(a.grad_weights, a) + operand,
         output_underflow=step(a.output, a),
         saved_underflow=step(a.saved_output, a),
@@ -368,15 +414,21 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
 
 
 def _is_narrow(a: Arithmetic) -> bool:
-    """Whether scaled q and k are stored in fewer bits than they are computed in; and so are their gradients, before they are scaled."""
+    """Whether scaled q and k are stored in fewer bits than they are computed in; and so are their
+    gradients, before they are scaled.
+    """
     stored, work = a.scale_on_inputs, a.elementwise
-    return stored is not None and (stored.unit_roundoff > work.unit_roundoff or stored.smallest_subnormal > work.smallest_subnormal)
+    return stored is not None and (
+        stored.unit_roundoff > work.unit_roundoff or stored.smallest_subnormal > work.smallest_subnormal
+    )
 
 
 def _gradient(a: Arithmetic, n: int) -> Sum:
-    """The sum over n rows in a gradient, its scaling, and the roundings of partial sums to the output's format.
+    """The sum over n rows in a gradient, its scaling, and the roundings of partial sums to the
+    output's format.
 
-    A partial sum that is stored is a subset sum: all of them together are off by γ_N of M (see `summed`).
+    A partial sum that is stored is a subset sum: all of them together are off by γ_N of M (see
+    `summed`).
     """
     stored = gamma(partial_roundings(a, n), a.output.unit_roundoff)
     found = summed(a, n + 1, a.grad_accumulate)
@@ -385,7 +437,8 @@ def _gradient(a: Arithmetic, n: int) -> Sum:
 
 
 def _of_scale(scale: float, a: Arithmetic) -> float:
-    """The relative error of a scale that is rounded to a subnormal number, or flushed to 0; ∞ where it, or it times log₂e, overflows.
+    """The relative error of a scale that is rounded to a subnormal number, or flushed to 0; ∞ where
+    it, or it times log₂e, overflows.
 
     It is given in float64, so in a format as fine as that it is exact, unless it is flushed.
     """

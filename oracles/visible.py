@@ -13,10 +13,12 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Visible:
-    """Row i may read key j where `mask` (…, n_q, n_k), if there is one, is true, and low ≤ j − positions[i] ≤ high.
+    """Row i may read key j where `mask` (…, n_q, n_k), if there is one, is true, and low ≤ j −
+    positions[i] ≤ high.
 
-    A side of the band that is None is open; `positions` are (n_q,), or (…, n_q) where batches stand at different places.  No array of all
-    rows and keys is made: a window over a long sequence is looked at tile by tile, and tiles outside are never seen.
+    A side of the band that is None is open; `positions` are (n_q,), or (…, n_q) where batches stand
+    at different places.  No array of all rows and keys is made: a window over a long sequence is
+    looked at tile by tile, and tiles outside are never seen.
     """
 
     mask: Shared | None
@@ -51,7 +53,10 @@ class Visible:
         if self.low is None and self.high is None:
             return found
         apart = np.arange(keys.start, keys.stop) - self.positions[..., rows, None]
-        for within in (None if self.high is None else apart <= self.high, None if self.low is None else apart >= self.low):
+        for within in (
+            None if self.high is None else apart <= self.high,
+            None if self.low is None else apart >= self.low,
+        ):
             if within is not None:
                 found = within if found is None else found & within
         return found

@@ -1,39 +1,49 @@
 """The backward pass of attention with its error.
 
-With p_ij = exp(s_ij − lse_i), dP = g·vᵀ, δ_i = Σ_c g_ic o_ic = Σ_j p_ij dP_ij, T = dP − δ and dS = p ⊙ T:
+With p_ij = exp(s_ij − lse_i), dP = g·vᵀ, δ_i = Σ_c g_ic o_ic = Σ_j p_ij dP_ij, T = dP − δ and dS =
+p ⊙ T:
 
     dq = scale·dS·k,   dk = scale·dSᵀ·q,   dv = pᵀ·g.
 
-**Weights.** A kernel's p̃_ij = p_ij·exp(t_ij + r_i), |t_ij| ≤ τ_ij + κ_i (`Rows.entry`), and |r_i| ≤ ρ_i (`Rows.common`) is
-the error of the row's sum, which all its weights share; where p̃ underflows there is an absolute error as well.
+**Weights.** A kernel's p̃_ij = p_ij·exp(t_ij + r_i), |t_ij| ≤ τ_ij + κ_i (`Rows.entry`), and |r_i|
+≤ ρ_i (`Rows.common`) is the error of the row's sum, which all its weights share; where p̃
+underflows there is an absolute error as well.
 
 **dP.** It is off by at most E_ij = grad_dot·(|g||v|ᵀ, |dP|)_ij and what is stored.
 
 **δ** is one number for each row, off by Δ_i (`oracles.delta`).
 
-**dS.** p̃(T + E − Δ) − p·T is, but for roundings, what is common to a row, −p·exp(r)·Δ and (exp(r) − 1)·p·T, and the rest,
+**dS.** p̃(T + E − Δ) − p·T is, but for roundings, what is common to a row, −p·exp(r)·Δ and (exp(r)
+− 1)·p·T, and the rest,
 
     w_ij = exp(ρ)·[p(exp(τ + κ) − 1)·z + p·E] + underflow,   z = |T| + E + Δ.
 
-In dq what is common to a row goes with |Σ_j p_j k_j|·Δ and |dq|, where signs cancel; in dk with Σ_i p_ij|q_i|Δ_i.  Roundings of
-dS, and of the terms of a sum, are exponents K of each entry; those of the sum itself are `Sum`s of (Σ|dS||k|, |dq|).
+In dq what is common to a row goes with |Σ_j p_j k_j|·Δ and |dq|, where signs cancel; in dk with Σ_i
+p_ij|q_i|Δ_i.  Roundings of dS, and of the terms of a sum, are exponents K of each entry; those of
+the sum itself are `Sum`s of (Σ|dS||k|, |dq|).
 
-**The cotangent of the log-sum-exp.** With it T is dP − δ + g. A kernel adds g to dP − δ, or takes it from δ; or it forms
-p̃·(dP − δ) + p̃'·g, as autograd does of two results, where p̃' is exp(u − lse) made by itself: then the errors of the weights are two, and
-do not share the factor T, which may cancel. So z has |dP − δ| + |g| ≤ |T| + 2|g| in place of |T|; and of what is common to a row,
-p·T has the share of p̃, to which p̃' adds 2·(exp(ρ) − 1)·p·|g| at most, as each entry's own.  Both products may be stored, and their sum:
-what that rounds is counted twice, and what underflows three times; and each product should be in range, where their sum may cancel.
-So should T be with g: beside a dP and a δ as `oracles.delta` allows them, |g| may be a sixth of the range.
+**The cotangent of the log-sum-exp.** With it T is dP − δ + g. A kernel adds g to dP − δ, or takes
+it from δ; or it forms p̃·(dP − δ) + p̃'·g, as autograd does of two results, where p̃' is exp(u −
+lse) made by itself: then the errors of the weights are two, and do not share the factor T, which
+may cancel. So z has |dP − δ| + |g| ≤ |T| + 2|g| in place of |T|; and of what is common to a row,
+p·T has the share of p̃, to which p̃' adds 2·(exp(ρ) − 1)·p·|g| at most, as each entry's own.  Both
+products may be stored, and their sum: what that rounds is counted twice, and what underflows three
+times; and each product should be in range, where their sum may cancel. So should T be with g:
+beside a dP and a δ as `oracles.delta` allows them, |g| may be a sixth of the range.
 
-**Heads that share a key head.** A kernel may add up all rows of dk and dv at once, or those of each query head, round these to the
-output's format, and add up the heads' own: then |dk_h + e_h|·u, u the output's, comes to it for each head h, Σ|e_h| ≤ E where E is the
-bound of the whole sum's error; on that E acts once more: E becomes (1 + u)·E + u·(1 + queries_sum.result)·Σ_h|dk_h|, and what underflows.
+**Heads that share a key head.** A kernel may add up all rows of dk and dv at once, or those of each
+query head, round these to the output's format, and add up the heads' own: then |dk_h + e_h|·u, u
+the output's, comes to it for each head h, Σ|e_h| ≤ E where E is the bound of the whole sum's error;
+on that E acts once more: E becomes (1 + u)·E + u·(1 + queries_sum.result)·Σ_h|dk_h|, and what
+underflows.
 
-All this holds as long as nothing overflows.  Where |g||v|ᵀ, masked or not, δ or T may, the row's errors are infinite; so
-is that of a dP or dS, scaled or not, that may leave the format it is stored in, and that of a gradient where a sum of
+All this holds as long as nothing overflows.  Where |g||v|ᵀ, masked or not, δ or T may, the row's
+errors are infinite; so is that of a dP or dS, scaled or not, that may leave the format it is stored
+in, and that of a gradient where a sum of
 |dS||k|, |dS||q| or p|g| may leave the range of its accumulator, before or after it is scaled.
-A row whose scores, or whose Σe, may overflow may be NaN throughout, at masked keys too, as exp(−∞ − NaN) is and 0·NaN: then nothing is
-known of dk and dv of any key, and of no bias of the row, and nothing of dk and the row's biases where δ may overflow.
+A row whose scores, or whose Σe, may overflow may be NaN throughout, at masked keys too, as exp(−∞ −
+NaN) is and 0·NaN: then nothing is known of dk and dv of any key, and of no bias of the row, and
+nothing of dk and the row's biases where δ may overflow.
 """
 
 from collections.abc import Sequence
@@ -64,15 +74,22 @@ class Gradients(NamedTuple):
 
 
 def gradients(
-    p: AttentionProblem, g: Operand, dead_rows_are_unchecked: bool, of_lse: Array | None = None, finer: Sequence[Gathered] = ()
+    p: AttentionProblem,
+    g: Operand,
+    dead_rows_are_unchecked: bool,
+    of_lse: Array | None = None,
+    finer: Sequence[Gathered] = (),
 ) -> Gradients:
-    """The gradients of the live rows; a dead row's dq is 0, or NaN with an infinite error where it is unchecked.
+    """The gradients of the live rows; a dead row's dq is 0, or NaN with an infinite error where it
+    is unchecked.
 
-    `of_lse` (…, n_q, 1) is the cotangent of the log-sum-exp, if there is one.  The gradients of the bias and of the sinks, if there are
-    such, are added to `finer` in this order.
+    `of_lse` (…, n_q, 1) is the cotangent of the log-sum-exp, if there is one.  The gradients of the
+    bias and of the sinks, if there are such, are added to `finer` in this order.
     """
     if of_lse is not None and p.elementwise:
-        p = p._replace(terms=replace(p.terms, grad_scores=2 * p.terms.grad_scores, grad_underflow=3 * p.terms.grad_underflow))
+        p = p._replace(
+            terms=replace(p.terms, grad_scores=2 * p.terms.grad_scores, grad_underflow=3 * p.terms.grad_underflow)
+        )
     head, d, d_v = p.q.shape[:-2], p.q.shape[-1], p.v.shape[-1]
     t, c = p.terms, abs(p.scale)
     dq, dq_error, dq_size = (np.zeros((*head, p.n_q, d)) for _ in range(3))
@@ -138,14 +155,20 @@ def gradients(
     dk *= p.scale
     for x, error, of in ((dq, dq_error, t.keys_sum), (dk, dk_error, t.queries_sum), (dv, dv_error, t.queries_sum)):
         error += of.result * (np.where(np.isnan(x), 0.0, np.abs(x)) + error)
-    for heads, error, factor, most in ((heads_dk, dk_error, c, p.ranges.scaled * min(1.0, c)), (heads_dv, dv_error, 1.0, np.inf)):
+    for heads, error, factor, most in (
+        (heads_dk, dk_error, c, p.ranges.scaled * min(1.0, c)),
+        (heads_dv, dv_error, 1.0, np.inf),
+    ):
         error += heads.rounded(p.terms, error, factor, min(p.ranges.output, most))
     if p.ranges.scaled < np.inf:
         _store_before_the_scale(p, dq, dq_error, 1)
         _store_before_the_scale(p, dk, dk_error, p.group)
     if p.elementwise:
         most = max(1.0, c)
-        for side, error in ((p.k, dq_error), (p.q, dk_error)):  # which may overflow where it is scaled, masked or not: 0 times ∞ is NaN
+        for side, error in (
+            (p.k, dq_error),
+            (p.q, dk_error),
+        ):  # which may overflow where it is scaled, masked or not: 0 times ∞ is NaN
             np.copyto(error, np.inf, where=(side.reach * (1.5 * most) > p.ranges.work).any(axis=-2, keepdims=True))
         if any(p.rounded_beyond(x) for x in (p.q, p.k, p.v, g)):
             for error in (dq_error, dk_error, dv_error):
@@ -156,10 +179,12 @@ def gradients(
 
 
 def _store_before_the_scale(p: AttentionProblem, x: Array, error: Array, heads: int) -> None:
-    """Add what a gradient of q or k loses where that of a scaled q or k is stored in fewer bits, for each head, and multiplied by the scale
-    then: what underflows, and all where it may overflow.  `scale_on_inputs` counts its rounding.
+    """Add what a gradient of q or k loses where that of a scaled q or k is stored in fewer bits,
+    for each head, and multiplied by the scale then: what underflows, and all where it may overflow.
+    `scale_on_inputs` counts its rounding.
 
-    What is stored is the gradient over what q, or k, was multiplied by: the scale, its root or 1.  Nothing is stored of what is 0 exactly.
+    What is stored is the gradient over what q, or k, was multiplied by: the scale, its root or 1.
+    Nothing is stored of what is 0 exactly.
     """
     error += np.where(error > 0, heads * p.terms.scaled_underflow, 0.0)
     fits = (error == 0) | ((np.abs(x) + error) * (1 + 2.0**-6) <= p.ranges.scaled * min(1.0, abs(p.scale)))
@@ -169,10 +194,11 @@ def _store_before_the_scale(p: AttentionProblem, x: Array, error: Array, heads: 
 def _shift(p: AttentionProblem, rows: slice, forward: Rows, g: Operand, delta: Array, of_lse: Array | None) -> Shift:
     """By what T is dP less.
 
-    The difference is rounded, and a cotangent of another base converted.  Where the log-sum-exp is without the sink, its cotangent belongs
-    to weights that are larger by 1/(1 − w_sink), and not to the sink: those of a softmax without it, as whose they are bounded.  What these
-    are off by is common to the row but for each one's own: it is counted as both.  (A kernel that forms 1 − w_sink is off by more where
-    that is small: it is not covered.)
+    The difference is rounded, and a cotangent of another base converted.  Where the log-sum-exp is
+    without the sink, its cotangent belongs to weights that are larger by 1/(1 − w_sink), and not to
+    the sink: those of a softmax without it, as whose they are bounded.  What these are off by is
+    common to the row but for each one's own: it is counted as both.  (A kernel that forms 1 −
+    w_sink is off by more where that is small: it is not covered.)
     """
     shift = (g.raw * forward.out).sum(axis=-1, keepdims=True)
     if of_lse is None:
@@ -186,11 +212,19 @@ def _shift(p: AttentionProblem, rows: slice, forward: Rows, g: Operand, delta: A
     error = delta + p.terms.biased * (np.abs(shift) + delta + size) + relative * size
     error = np.where((6 * size <= p.ranges.work) & (relative < np.inf), error, np.inf)
     apart = size if p.elementwise else None
-    return Shift(shift - of, error, apart, relative * size, *((shift, delta) if alone is not None else (shift - of, error, apart)))
+    return Shift(
+        shift - of,
+        error,
+        apart,
+        relative * size,
+        *((shift, delta) if alone is not None else (shift - of, error, apart)),
+    )
 
 
 def _sinks(p: AttentionProblem, rows: slice, forward: Rows, of: Shift) -> tuple[Array, Array]:
-    """The gradient of each row's sink, −w_sink·shift, and its error, ∞ where it may leave the format in which dS is stored."""
+    """The gradient of each row's sink, −w_sink·shift, and its error, ∞ where it may leave the
+    format in which dS is stored.
+    """
     weight, spread = sink_weights(p, rows, forward)
     size = np.abs(of.sink) if of.sink_apart is None else np.abs(of.sink) + 2 * of.sink_apart
     error = spread * (size + of.sink_error) + weight * of.sink_error + p.terms.grad_underflow * (weight + spread > 0)
@@ -199,7 +233,9 @@ def _sinks(p: AttentionProblem, rows: slice, forward: Rows, of: Shift) -> tuple[
 
 
 def sink_weights(p: AttentionProblem, rows: slice, forward: Rows) -> tuple[Array, Array]:
-    """w_sink = exp(sink − lse) and how far a kernel's is from it; 0 where there is no sink, and where no row is alive."""
+    """w_sink = exp(sink − lse) and how far a kernel's is from it; 0 where there is no sink, and
+    where no row is alive.
+    """
     assert p.features is not None
     assert p.features.sink is not None
     t, sink = p.terms, p.features.sink[..., rows, :]
@@ -218,7 +254,8 @@ def _fits(p: AttentionProblem, tile: Tile, q: Operand, k: Operand, g: Operand) -
 
 
 def _product_error(p: AttentionProblem, ds: Array, own: Array, error: Array, x: Operand, allowed: Array) -> Array:
-    """The error of scale·dS·x: its own error against |x|, dS with all its error against the radius of x, and underflow.
+    """The error of scale·dS·x: its own error against |x|, dS with all its error against the radius
+    of x, and underflow.
 
     `allowed` is the sum of |x| over what may be read: where it is 0 the gradient is exactly 0.
     """

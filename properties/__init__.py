@@ -1,4 +1,5 @@
-"""Laws of attention and positional encodings, the implementations under test, the known bugs, and the verifier that brings them together.
+"""Laws of attention and positional encodings, the implementations under test, the known bugs, and
+the verifier that brings them together.
 
 report = properties.verify({"rope": my_rope}, arithmetic="float32")
 
@@ -56,7 +57,9 @@ __all__ = [
     "verify",
 ]
 
-if __name__ == "properties" and shadowing():  # then `oracles` or `spec` is not ours: the package under our own name finds both
+if (
+    __name__ == "properties" and shadowing()
+):  # then `oracles` or `spec` is not ours: the package under our own name finds both
     sys.modules[__name__] = import_module("attnspec.properties")
 
 

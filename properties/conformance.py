@@ -23,9 +23,11 @@ _Test = TypeVar("_Test", bound=Callable[..., Any])
 
 
 class Check:
-    """A law on an implementation: calling it fails the test, with what `attnspec verify` would print, where the law does not hold.
+    """A law on an implementation: calling it fails the test, with what `attnspec verify` would
+    print, where the law does not hold.
 
-    A law that is declared to be broken, and is, is an expected failure; one whose examples said nothing fails.
+    A law that is declared to be broken, and is, is an expected failure; one whose examples said
+    nothing fails.
     """
 
     def __init__(
@@ -38,12 +40,18 @@ class Check:
         beside: tuple[str, ...] = ("...",),
     ) -> None:
         self.law, self.implementation, self.max_examples = law, implementation, max_examples
-        self.target, self.pick, self.beside = target, pick, beside  # where it is, for the script that shows a violation again
+        self.target, self.pick, self.beside = (
+            target,
+            pick,
+            beside,
+        )  # where it is, for the script that shows a violation again
         self.outcome: Outcome | None = None
 
     @property
     def attnspec_outcome(self) -> tuple[str, str, int, float] | None:
-        """What the plugin counts: the implementation, the status, the number of test inputs and the worst error ÷ budget."""
+        """What the plugin counts: the implementation, the status, the number of test inputs and the
+        worst error ÷ budget.
+        """
         o = self.outcome
         return None if o is None else (o.implementation, o.status, o.examples, o.worst_excess)
 
@@ -60,7 +68,9 @@ class Check:
         __tracebackhide__ = True
         outcome = self.outcome = check(self.law, self.implementation, self.max_examples, random_seed=None)
         if outcome.status == "violated" and outcome.violation is not None:
-            code = script(outcome.violation, self.target, self.pick, beside=self.beside if self.implementation.beside else ())
+            code = script(
+                outcome.violation, self.target, self.pick, beside=self.beside if self.implementation.beside else ()
+            )
             pytest.fail(violation_text(replace(outcome.violation, script=code)), pytrace=False)
         if outcome.status == "declared":
             pytest.xfail(outcome.reason)
@@ -71,18 +81,27 @@ class Check:
 
 
 def checks(
-    implementations: Sequence[Any], laws: Sequence[str] | None = None, max_examples: int | None = None, exclude: Sequence[str] = ()
+    implementations: Sequence[Any],
+    laws: Sequence[str] | None = None,
+    max_examples: int | None = None,
+    exclude: Sequence[str] = (),
 ) -> list[Check]:
     """The checks of all laws, or some, on implementations: those that apply, implementation by implementation."""
     if isinstance(implementations, Mapping | str) or not isinstance(implementations, Sequence):
-        raise TypeError(f"implementations has type {type(implementations).__name__}, but should be a list of implementations.")
-    if max_examples is not None and (isinstance(max_examples, bool) or not isinstance(max_examples, int) or max_examples < 1):
+        raise TypeError(
+            f"implementations has type {type(implementations).__name__}, but should be a list of implementations."
+        )
+    if max_examples is not None and (
+        isinstance(max_examples, bool) or not isinstance(max_examples, int) or max_examples < 1
+    ):
         raise ValueError(f"max_examples={max_examples!r}, but should be a whole number from 1.")
     resolved = interleaved(distinct([implementation_of(target) for target in implementations]))
     plans = [plan(i, laws) for i in resolved]
     require_planned(laws, [law for planned in plans for law in planned])
     left = [without(planned, exclude) for planned in plans]
-    return [Check(law, i, max_examples) for i, some in zip(resolved, left, strict=True) for law in some if _applies(law, i)]
+    return [
+        Check(law, i, max_examples) for i, some in zip(resolved, left, strict=True) for law in some if _applies(law, i)
+    ]
 
 
 def _applies(law: Law, implementation: Implementation) -> bool:
@@ -92,17 +111,23 @@ def _applies(law: Law, implementation: Implementation) -> bool:
 
 
 def parametrize_with_laws(
-    implementations: Sequence[Any], laws: Sequence[str] | None = None, max_examples: int | None = None, *, exclude: Sequence[str] = ()
+    implementations: Sequence[Any],
+    laws: Sequence[str] | None = None,
+    max_examples: int | None = None,
+    *,
+    exclude: Sequence[str] = (),
 ) -> Callable[[_Test], _Test]:
-    """A decorator for a test that takes `check` and calls it: one item for each law that applies to each implementation.
+    """A decorator for a test that takes `check` and calls it: one item for each law that applies to
+    each implementation.
 
         @properties.parametrize_with_laws([my_implementation])
         def test_conformance(check): check()
 
-    Implementations are what `properties.verify` takes: mappings, modules, objects, or `properties.Implementation`. `laws` names some laws,
-    "law" or "law[operation]", and `exclude` some to leave out. Cases are drawn by the caller's Hypothesis profile, `max_examples` of them
-    if it is given. Raises TypeError and ValueError, in a sentence, for arguments that are none of these, and for laws that are not about
-    any of the implementations.
+    Implementations are what `properties.verify` takes: mappings, modules, objects, or
+    `properties.Implementation`. `laws` names some laws, "law" or "law[operation]", and `exclude`
+    some to leave out. Cases are drawn by the caller's Hypothesis profile, `max_examples` of them if
+    it is given. Raises TypeError and ValueError, in a sentence, for arguments that are none of
+    these, and for laws that are not about any of the implementations.
     """
     found = checks(implementations, laws, max_examples, exclude)
     if not found:

@@ -1,4 +1,6 @@
-"""What a change touches: the lines that git says are others, and the definitions and rows of tables that stand there or use these."""
+"""What a change touches: the lines that git says are others, and the definitions and rows of tables
+that stand there or use these.
+"""
 
 import ast
 import re
@@ -19,12 +21,16 @@ def _git(*words: str) -> str:
 
 
 def base(since: str = "") -> str:
-    """The revision to compare with: the one that is named, else HEAD, or its parent where nothing has changed since HEAD."""
+    """The revision to compare with: the one that is named, else HEAD, or its parent where nothing
+    has changed since HEAD.
+    """
     return since or ("HEAD" if _git("status", "--porcelain") else "HEAD^")
 
 
 def changed_lines(since: str) -> dict[str, Spans]:
-    """The lines of each file, by its path, that are others than in a revision; a new file is one span, and of a lost file there is none."""
+    """The lines of each file, by its path, that are others than in a revision; a new file is one
+    span, and of a lost file there is none.
+    """
     found: dict[str, Spans] = {}
     for line in _git("diff", "--unified=0", "--no-renames", "--no-color", "--no-ext-diff", since, "--").splitlines():
         if line.startswith(("--- a/", "+++ b/")):
@@ -40,10 +46,11 @@ def changed_lines(since: str) -> dict[str, Spans]:
 
 @dataclass(frozen=True)
 class Part:
-    """A definition of a module, or a row of a table: its lines, the names that it defines and uses, and its labels.
+    """A definition of a module, or a row of a table: its lines, the names that it defines and uses,
+    and its labels.
 
-    A name of another module is "module:name". `labels` are the name of a definition and the strings of its decorators; of a row
-    they are all its strings.
+    A name of another module is "module:name". `labels` are the name of a definition and the strings
+    of its decorators; of a row they are all its strings.
     """
 
     lines: tuple[int, int]
@@ -67,7 +74,9 @@ def parts(module: str, source: str) -> list[Part]:
 
 
 def _parts(module: str, node: ast.stmt, imported: Mapping[str, str]) -> Iterator[Part]:
-    if isinstance(node, ast.Import | ast.ImportFrom) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+    if isinstance(node, ast.Import | ast.ImportFrom) or (
+        isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    ):
         return  # what is imported is looked at where it is used
     if isinstance(node, ast.For) and isinstance(node.iter, ast.Tuple | ast.List):
         for row in node.iter.elts:
@@ -103,8 +112,11 @@ def _strings(nodes: Sequence[ast.AST]) -> set[str]:
     return {x.value for x in nodes if isinstance(x, ast.Constant) and isinstance(x.value, str)}
 
 
-def touched_parts(modules: Mapping[str, list[Part]], spans: Mapping[str, Spans], ends: Collection[str] = ()) -> dict[str, list[Part]]:
-    """The parts of some modules, by their names, of which lines were changed, or which use what such a part defines, by way of others too.
+def touched_parts(
+    modules: Mapping[str, list[Part]], spans: Mapping[str, Spans], ends: Collection[str] = ()
+) -> dict[str, list[Part]]:
+    """The parts of some modules, by their names, of which lines were changed, or which use what
+    such a part defines, by way of others too.
 
     A part that defines a name of `ends` is touched by its own lines alone.
     """
@@ -112,7 +124,11 @@ def touched_parts(modules: Mapping[str, list[Part]], spans: Mapping[str, Spans],
     while True:
         names = {name for its in found.values() for part in its for name in part.defines}
         more = {
-            name: [part for part in its if part not in found[name] and not names.isdisjoint(part.uses) and part.defines.isdisjoint(ends)]
+            name: [
+                part
+                for part in its
+                if part not in found[name] and not names.isdisjoint(part.uses) and part.defines.isdisjoint(ends)
+            ]
             for name, its in modules.items()
         }
         if not any(more.values()):

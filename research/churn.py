@@ -1,10 +1,12 @@
-"""Counts how much of the changed text is generated: `python -m research.churn`, of the last 400 commits.
+"""Counts how much of the changed text is generated: `python -m research.churn`, of the last 400
+commits.
 
     python -m research.churn cbecffb..HEAD
     python -m research.churn -400 cbecffb
 
-Two lists of generated files are applied to the same commits: all files that were generated and compared with the code at revision cbecffb,
-and those of them that a push still makes again. The first share says what commits carried along, the second what they still carry.
+Two lists of generated files are applied to the same commits: all files that were generated and
+compared with the code at revision cbecffb, and those of them that a push still makes again. The
+first share says what commits carried along, the second what they still carry.
 """
 
 import argparse
@@ -22,7 +24,9 @@ AT_CBECFFB = re.compile(
 )
 """The generated files, each compared with the code on every push."""
 STILL = re.compile(r"vectors/(data|onnx)/.*|(properties|research)/vectors/chosen\.json|properties/laws/quick\.\w+")
-"""The generated files that a push makes again: the data that the product reads, and the vectors of the operations that changed."""
+"""The generated files that a push makes again: the data that the product reads, and the vectors of
+the operations that changed.
+"""
 
 
 def changed(commits: list[str]) -> Iterator[tuple[str, int]]:
@@ -48,11 +52,17 @@ def share(changes: list[tuple[str, int]], generated: re.Pattern[str]) -> tuple[i
 def main(arguments: list[str] | None = None) -> int:
     """Print both shares."""
     parser = argparse.ArgumentParser(prog="python -m research.churn", description=__doc__.partition("\n")[0])
-    parser.add_argument("commits", nargs="*", default=["-400"], help="as git log names them: cbecffb..HEAD, or -400 cbecffb (-400)")
+    parser.add_argument(
+        "commits", nargs="*", default=["-400"], help="as git log names them: cbecffb..HEAD, or -400 cbecffb (-400)"
+    )
     changes = list(changed(parser.parse_args(arguments).commits))
     for what, generated in (("generated at cbecffb", AT_CBECFFB), ("still made on a push", STILL)):
         lines, total = share(changes, generated)
-        print(f"{what}: {lines:,} of {total:,} changed text lines, {lines / total:.1%}" if total else f"{what}: no text line is changed")
+        print(
+            f"{what}: {lines:,} of {total:,} changed text lines, {lines / total:.1%}"
+            if total
+            else f"{what}: no text line is changed"
+        )
     return 0
 
 

@@ -1,8 +1,9 @@
-"""Every public function given nonsense: `python -m research.fuzz` writes docs/fuzz.txt, and `make test` has a share.
+"""Every public function given nonsense: `python -m research.fuzz` writes docs/fuzz.txt, and
+`make test` has a share.
 
-Hypothesis draws the arguments: what a caller could mean, and among it what nobody means, of bounded size. A function may return, or raise
-ValueError or TypeError with a whole sentence, or what its docstring says besides; it may not take long. What is found is shown with the
-smallest arguments.
+Hypothesis draws the arguments: what a caller could mean, and among it what nobody means, of bounded
+size. A function may return, or raise ValueError or TypeError with a whole sentence, or what its
+docstring says besides; it may not take long. What is found is shown with the smallest arguments.
 """
 
 import argparse
@@ -54,7 +55,9 @@ class Unspeakable:
     def _raise(self, *_: Any) -> Any:
         raise self.kind("unspeakable")
 
-    __repr__ = __len__ = __bool__ = __eq__ = __iter__ = __float__ = __index__ = __array__ = __dlpack__ = __dlpack_device__ = _raise
+    __repr__ = __len__ = __bool__ = __eq__ = __iter__ = __float__ = __index__ = __array__ = __dlpack__ = (
+        __dlpack_device__
+    ) = _raise
     __hash__ = object.__hash__
 
 
@@ -86,7 +89,23 @@ _DTYPES = st.sampled_from(
     ["f8", "f4", "f2", "g", ">f8", "c16", "i8", "u1", "?", "O", "U3", "S2", "M8[s]", "V4", [("a", "f8"), ("b", "i4")]]
 )
 _NUMBERS = st.sampled_from(
-    [*range(-3, 5), 2**31, 2**53 + 1, 2**63, 10**40, -(10**40), 0.5, -0.0, 1e308, 5e-324, math.nan, math.inf, -math.inf, 1j, Fraction(1, 3)]
+    [
+        *range(-3, 5),
+        2**31,
+        2**53 + 1,
+        2**63,
+        10**40,
+        -(10**40),
+        0.5,
+        -0.0,
+        1e308,
+        5e-324,
+        math.nan,
+        math.inf,
+        -math.inf,
+        1j,
+        Fraction(1, 3),
+    ]
 )
 _ODD = st.one_of(
     st.none(),
@@ -95,7 +114,9 @@ _ODD = st.one_of(
     _NUMBERS.filter(lambda x: isinstance(x, float)).map(np.float64),
     st.text(max_size=5),
     st.binary(max_size=3),
-    st.sampled_from([int, object(), len, Ellipsis, np.nan, np.float32, slice(1), range(3), "auto", "half", "float32", "\x1b[2J"]),
+    st.sampled_from(
+        [int, object(), len, Ellipsis, np.nan, np.float32, slice(1), range(3), "auto", "half", "float32", "\x1b[2J"]
+    ),
     st.lists(_NUMBERS, max_size=3),
     st.dictionaries(st.text(max_size=3), _NUMBERS, max_size=2),
     st.frozensets(st.integers(0, 3), max_size=2),
@@ -109,14 +130,21 @@ _ODD = st.one_of(
 )
 _FLOATS = st.one_of(
     st.sampled_from([(2, 2), (3, 2), (1, 2), (2, 3, 2), (1, 2, 2, 2), (0, 2, 2), (2, 0), (2, 1)]).flatmap(
-        lambda shape: arrays.arrays(np.float64, shape, elements=st.sampled_from([0.0, -1.0, 0.5, 3.0, 1e300, math.nan, math.inf]))
+        lambda shape: arrays.arrays(
+            np.float64, shape, elements=st.sampled_from([0.0, -1.0, 0.5, 3.0, 1e300, math.nan, math.inf])
+        )
     ),
     st.sampled_from([(2, 2), (4, 4)]).map(np.ones),
 )
-_MASKS = st.one_of(st.none(), st.sampled_from([(2, 2), (1, 2), (2,), (2, 2, 2), (3, 2)]).flatmap(lambda shape: arrays.arrays(bool, shape)))
+_MASKS = st.one_of(
+    st.none(),
+    st.sampled_from([(2, 2), (1, 2), (2,), (2, 2, 2), (3, 2)]).flatmap(lambda shape: arrays.arrays(bool, shape)),
+)
 _COUNTS = st.integers(0, 4)
 _READINGS = {f.name: st.sampled_from(get_args(f.type) or (2.0, f.default)) for f in fields(oracles.Conventions)}
-_CONVENTIONS = st.one_of(st.none(), st.fixed_dictionaries({}, optional=_READINGS).map(lambda found: oracles.Conventions(**found)))
+_CONVENTIONS = st.one_of(
+    st.none(), st.fixed_dictionaries({}, optional=_READINGS).map(lambda found: oracles.Conventions(**found))
+)
 
 
 def _help(*words: str) -> str:
@@ -139,7 +167,9 @@ _MEANT: dict[str, st.SearchStrategy[Any]] = {
     "second": _MASKS,
     "lengths": st.lists(st.integers(-1, 4), max_size=3).map(lambda x: np.array(x, int)),
     "indices": st.lists(st.integers(-1, 4), max_size=3).map(lambda x: np.array(x, int)),
-    **dict.fromkeys(("n_q", "n_k", "seq_len", "max_len", "embed_dim", "head_dim", "start_pos", "num_heads", "rows"), _COUNTS),
+    **dict.fromkeys(
+        ("n_q", "n_k", "seq_len", "max_len", "embed_dim", "head_dim", "start_pos", "num_heads", "rows"), _COUNTS
+    ),
     "arithmetic": st.one_of(st.none(), st.sampled_from([preset.name for preset in formats.PRESETS])),
     "conventions": _CONVENTIONS,
     "method": st.sampled_from(["auto", "fast", "arb"]),
@@ -171,7 +201,25 @@ _MEANT: dict[str, st.SearchStrategy[Any]] = {
     "command": st.sampled_from([*_COMMANDS, "verify", "nothing", ""]),
     "words": st.sampled_from(
         [
-            *("nowhere", "json:loads", "os:", ":", "", "-", "--", ".", "x", "rope", "[rope]", "1", "0", "1e9", "nan", "float32", "bash"),
+            *(
+                "nowhere",
+                "json:loads",
+                "os:",
+                ":",
+                "",
+                "-",
+                "--",
+                ".",
+                "x",
+                "rope",
+                "[rope]",
+                "1",
+                "0",
+                "1e9",
+                "nan",
+                "float32",
+                "bash",
+            ),
             *_OPTIONS,
             *("/dev/full", "/dev/null", "/proc/self", "\x1b[2J", "\udc80", "a\nb", "x" * 300),
         ]
@@ -192,7 +240,11 @@ def attnspec(command: str, *words: str) -> None:
         raise RuntimeError(f"exit status {status}")
 
 
-_ALWAYS_MEANT = ("max_examples", "command", "words")  # a million examples are no nonsense, and words are what a shell gives
+_ALWAYS_MEANT = (
+    "max_examples",
+    "command",
+    "words",
+)  # a million examples are no nonsense, and words are what a shell gives
 
 
 @dataclass(frozen=True)
@@ -204,7 +256,9 @@ class Target:
     raises: tuple[type[BaseException], ...] = ()
 
     def arguments(self) -> st.SearchStrategy[tuple[list[Any], dict[str, Any]]]:
-        """Arguments by position and by name: most of them meant, some nonsense, those with defaults left out as often as not."""
+        """Arguments by position and by name: most of them meant, some nonsense, those with defaults
+        left out as often as not.
+        """
 
         @st.composite
         def drawn(draw: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -216,7 +270,11 @@ class Target:
                 if parameter.kind is parameter.VAR_POSITIONAL:
                     places += draw(st.lists(values, max_size=5))
                 elif parameter.kind is parameter.VAR_KEYWORD:
-                    names |= draw(st.fixed_dictionaries({}, optional={"x": st.one_of(_FLOATS, _ODD), "start_pos": _ODD, "y": _ODD}))
+                    names |= draw(
+                        st.fixed_dictionaries(
+                            {}, optional={"x": st.one_of(_FLOATS, _ODD), "start_pos": _ODD, "y": _ODD}
+                        )
+                    )
                 elif parameter.kind is parameter.KEYWORD_ONLY or parameter.default is not parameter.empty:
                     if parameter.name not in ("long", "progress") and draw(st.booleans()):
                         names[parameter.name] = draw(values)
@@ -234,9 +292,18 @@ def _targets() -> Iterator[Target]:
     for package in (oracles, spec, properties):
         for name in package.__all__:
             function = getattr(package, name)
-            if not callable(function) or name in ("Report", "Verdict", "Violation", "Context"):  # records, which nothing is asked of
+            if not callable(function) or name in (
+                "Report",
+                "Verdict",
+                "Violation",
+                "Context",
+            ):  # records, which nothing is asked of
                 continue
-            besides = {"assert_within": (AssertionError,), "replay": (BrokenError, KeyError), "call": (BrokenError, KeyError)}
+            besides = {
+                "assert_within": (AssertionError,),
+                "replay": (BrokenError, KeyError),
+                "call": (BrokenError, KeyError),
+            }
             yield Target(f"{package.__name__}.{name}", function, besides.get(name, ()))
 
 
@@ -254,7 +321,9 @@ def _limited(seconds: float) -> Iterator[None]:
         raise _SlowError(f"took more than {seconds:g} s")
 
     before = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, seconds, 5.0)  # of the processor, which others may keep busy; again, should a finaliser swallow it
+    signal.setitimer(
+        signal.ITIMER_PROF, seconds, 5.0
+    )  # of the processor, which others may keep busy; again, should a finaliser swallow it
     try:
         yield
     finally:
@@ -263,7 +332,9 @@ def _limited(seconds: float) -> Iterator[None]:
 
 
 def fuzz(target: Target, examples: int, seed: int | None = None) -> None:
-    """Give a function nonsense so many times. Raises AssertionError, with the smallest arguments, where it does what it may not."""
+    """Give a function nonsense so many times. Raises AssertionError, with the smallest arguments,
+    where it does what it may not.
+    """
 
     def hold(drawn: tuple[list[Any], dict[str, Any]]) -> None:
         places = [x() if isinstance(x, Made) else x for x in drawn[0]]
@@ -275,7 +346,9 @@ def fuzz(target: Target, examples: int, seed: int | None = None) -> None:
             return
         except (ValueError, TypeError) as error:
             if len(str(error)) < _SHORTEST or not str(error).endswith("."):
-                raise AssertionError(f"{target.name}: {type(error).__name__}: {str(error)!r} is no sentence.") from error
+                raise AssertionError(
+                    f"{target.name}: {type(error).__name__}: {str(error)!r} is no sentence."
+                ) from error
         except BaseException as error:
             raise AssertionError(f"{target.name} raised {type(error).__name__}: {error}") from error
 

@@ -1,9 +1,10 @@
 """The command ended at random moments: `python -m research.interrupts` writes docs/interrupts.txt.
 
-`attnspec verify` is run on the reference and a kernel with a known bug, and is sent SIGHUP, SIGINT, SIGTERM or SIGKILL at a moment drawn
-between its start and the time that it takes undisturbed. Whatever the moment: it ends soon, with the signal's exit status unless it was
-through; no process that it started lives on; the report and the page are there whole or not at all; and nothing is left in the folder of
-temporary files, but after SIGKILL, of which a process is not told.
+`attnspec verify` is run on the reference and a kernel with a known bug, and is sent SIGHUP, SIGINT,
+SIGTERM or SIGKILL at a moment drawn between its start and the time that it takes undisturbed.
+Whatever the moment: it ends soon, with the signal's exit status unless it was through; no process
+that it started lives on; the report and the page are there whole or not at all; and nothing is left
+in the folder of temporary files, but after SIGKILL, of which a process is not told.
 """
 
 import argparse
@@ -102,7 +103,9 @@ def _read(path: Path) -> bytes:
 
 
 def _halves(folder: Path, number: int | None) -> list[str]:
-    """Sentences on files that are neither whole nor absent; after SIGKILL what was written beside its place may be there."""
+    """Sentences on files that are neither whole nor absent; after SIGKILL what was written beside
+    its place may be there.
+    """
     wrong = []
     for path in (path for path in folder.rglob("*") if path.is_file()):
         text = path.read_text("utf-8")
@@ -133,7 +136,8 @@ def _page(ended: list[Ended], seconds: dict[bool, float]) -> str:
         lines.append(f"{signal.Signals(number).name:8}  {len(these):5}  {statuses:24}  {remains:22}  {wrong:5}")
     told = [f"{signal.Signals(e.number).name}: {sentence}" for e in ended for sentence in e.wrong]
     fine = (
-        "No process lived on, no file was half written, and each exit status was the signal's, or 1, the verdict's, where it was through."
+        "No process lived on, no file was half written, and each exit status was the signal's, "
+        "or 1, the verdict's, where it was through."
     )
     return "\n".join([*lines, "", *(told or [fine])]) + "\n"
 
@@ -156,7 +160,9 @@ def main(arguments: list[str] | None = None) -> int:
         number, page = random.choice(_SIGNALS), random.random() < _PAGES
         moment = random.uniform(0, seconds[page])
         ended.append(run(number, moment, page))
-        print(f"[{place + 1}/{options.runs}] {signal.Signals(number).name} after {moment:.2f} s: {ended[-1]}", flush=True)
+        print(
+            f"[{place + 1}/{options.runs}] {signal.Signals(number).name} after {moment:.2f} s: {ended[-1]}", flush=True
+        )
         options.output.write_text(_page(ended, seconds))
     print(options.output.read_text(), end="")
     return 1 if any(e.wrong for e in ended) else 0

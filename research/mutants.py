@@ -1,11 +1,14 @@
 """The kill matrix: every law against every known bug.
 
-`python -m research.mutants` writes docs/kill-matrix.md, docs/kill-matrix.json, and the laws of the quick plan.
+`python -m research.mutants` writes docs/kill-matrix.md, docs/kill-matrix.json, and the laws of the
+quick plan.
 
-A bug has a row for each operation in which it is: "bug" for the one where it was seen, "bug[operation]" for each of the others.
+A bug has a row for each operation in which it is: "bug" for the one where it was seen,
+"bug[operation]" for each of the others.
 
-Which laws kill which bugs is the same on every processor: a violation is by more than the rounding of the mutant's own values. After how
-many cases may differ by a few, where a mutant is wrong by little.
+Which laws kill which bugs is the same on every processor: a violation is by more than the rounding
+of the mutant's own values. After how many cases may differ by a few, where a mutant is wrong by
+little.
 """
 
 import argparse
@@ -34,7 +37,18 @@ from properties.verifier.plan import QUICK
 from properties.verifier.verify import examine
 
 __all__ = ["HOW", "REPORTED", "SEEDS", "Matrix", "Survivors"]
-__all__ += ["as_json", "complaints", "leans", "lives", "main", "markdown", "needless", "quick_plan", "sole_victims", "write_quick"]
+__all__ += [
+    "as_json",
+    "complaints",
+    "leans",
+    "lives",
+    "main",
+    "markdown",
+    "needless",
+    "quick_plan",
+    "sole_victims",
+    "write_quick",
+]
 
 SEEDS = range(10)
 Matrix = dict[str, dict[str, int]]
@@ -42,7 +56,9 @@ Matrix = dict[str, dict[str, int]]
 REPORTED = [bug.id for bug in CATALOGUE.values() if bug.public or not bug.citation.startswith("none")]
 """The bugs that were reported in public, and the thirty that the suite was tuned on."""
 MOST_BY_AGREEMENT, SOON = 0.05, 3
-"""At most this share of bugs lives without agreement with the oracle, and the median bug is killed after so many examples."""
+"""At most this share of bugs lives without agreement with the oracle, and the median bug is killed
+after so many examples.
+"""
 HOW = ("with agreement", "without agreement")
 Survivors = dict[str, list[str]]
 """{how: bug@seed}, for the reported bugs that live with a seed: with agreement with the oracle, or without it."""
@@ -60,9 +76,12 @@ def matrix(jobs: int) -> Matrix:
 
 
 def lives(mutant: str, seed: int, kills: dict[str, int]) -> tuple[str, ...]:
-    """How a mutant lives with a seed: with agreement with the oracle no law kills it, without agreement no other law does. Laws that killed
-    it before are tried first."""
-    laws = sorted((law for law in LAWS if MUTANTS[mutant].operation in law.operations), key=lambda law: kills.get(law.id, EXAMPLES + 1))
+    """How a mutant lives with a seed: with agreement with the oracle no law kills it, without
+    agreement no other law does. Laws that killed it before are tried first."""
+    laws = sorted(
+        (law for law in LAWS if MUTANTS[mutant].operation in law.operations),
+        key=lambda law: kills.get(law.id, EXAMPLES + 1),
+    )
     if any(kills_of(law.id, [mutant], seed) for law in laws if not law.agreement):
         return ()
     return HOW[1:] if any(kills_of(law.id, [mutant], seed) for law in laws if law.agreement) else HOW
@@ -80,8 +99,8 @@ def sole_victims(found: Matrix) -> dict[str, list[str]]:
 
 
 def quick_plan(found: Matrix) -> list[str]:
-    """The laws of the quick plan: agreement, what looks at the case's own call alone, and of the others those that kill most of what is
-    left, until nothing is left that some law kills."""
+    """The laws of the quick plan: agreement, what looks at the case's own call alone, and of the
+    others those that kill most of what is left, until nothing is left that some law kills."""
     plan = [law.id for law in LAWS if law.agreement or law.watches]
     left = {mutant: set(kills) for mutant, kills in found.items() if kills and set(plan).isdisjoint(kills)}
     while left:
@@ -156,12 +175,20 @@ def _laws(found: Matrix) -> Iterator[str]:
 
 def as_json(found: Matrix, survivors: Survivors) -> str:
     """The matrix, what it was made of, and the reported bugs that live with some seed."""
-    content: dict[str, Any] = {"examples": EXAMPLES, "seed": SEED, "laws": [law.id for law in LAWS], "survivors": survivors, "kills": found}
+    content: dict[str, Any] = {
+        "examples": EXAMPLES,
+        "seed": SEED,
+        "laws": [law.id for law in LAWS],
+        "survivors": survivors,
+        "kills": found,
+    }
     return json.dumps(content, indent=1) + "\n"
 
 
 def needless(found: Matrix) -> list[Law]:
-    """The laws, of each name the first, that kill no mutant which no law before them kills; agreement is none of them."""
+    """The laws, of each name the first, that kill no mutant which no law before them kills;
+    agreement is none of them.
+    """
     killed: set[str] = set()
     laws: list[Law] = []
     for name in dict.fromkeys(law.name for law in LAWS):
@@ -174,13 +201,15 @@ def needless(found: Matrix) -> list[Law]:
 
 
 def leans(law: Law) -> bool:
-    """Whether a law fails on the reference where all that the oracle says is wrong, but for how far results may be apart, and which are
-    infinite. One that does not is a witness of its own."""
+    """Whether a law fails on the reference where all that the oracle says is wrong, but for how far
+    results may be apart, and which are infinite. One that does not is a witness of its own."""
     true = Caller.expected
 
     def lie(self: Caller, o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         told = true(self, o, arguments)
-        return tuple(~x if isinstance(x, np.ndarray) else replace(x, mid=np.where(np.isinf(x.mid), x.mid, 1e300)) for x in told)
+        return tuple(
+            ~x if isinstance(x, np.ndarray) else replace(x, mid=np.where(np.isinf(x.mid), x.mid, 1e300)) for x in told
+        )
 
     with patch.object(Caller, "expected", lie):
         outcome, *_ = examine([law], Implementation("NumPy", REFERENCE, features=FEATURES), 2, 0)
@@ -200,7 +229,9 @@ def complaints(found: Matrix, survivors: Survivors) -> Iterator[str]:
     if statistics.median(min(kills.values(), default=EXAMPLES + 1) for kills in found.values()) > SOON:
         yield f"The median bug is killed after more than {SOON} examples."
     killing = {laws[law].name for kills in found.values() for law in kills}
-    yield from (f"{name!r} kills no known bug." for name in dict.fromkeys(law.name for law in LAWS) if name not in killing)
+    yield from (
+        f"{name!r} kills no known bug." for name in dict.fromkeys(law.name for law in LAWS) if name not in killing
+    )
     for bug in CATALOGUE.values():
         if bug.law not in {laws[law].name for law in found[bug.id]}:
             yield f"{bug.id} names the law {bug.law!r}, which does not kill it."
@@ -222,7 +253,10 @@ def main(arguments: list[str] | None = None) -> int:
     (options.output / "kill-matrix.json").write_text(as_json(found, survivors))
     (options.output / "kill-matrix.md").write_text(markdown(found, survivors))
     write_quick(quick_plan(found))
-    wrong = [*complaints(found, survivors), *(f"{trap} is equivalent, but {', '.join(kills)} kills it." for trap, kills in wrongly.items())]
+    wrong = [
+        *complaints(found, survivors),
+        *(f"{trap} is equivalent, but {', '.join(kills)} kills it." for trap, kills in wrongly.items()),
+    ]
     print(*wrong, f"{len(found)} mutants, {len(wrong)} complaints.", sep="\n")
     return bool(wrong)
 

@@ -1,9 +1,11 @@
 """What diagnosis names from outputs alone: `make named` writes docs/named.md.
 
-Of every convention each other reading, in each operation that it concerns, and every reported bug of attention with its features, caches
-and rotary frequencies: what follows it is declared to follow the defaults, or what the reading stands beside, and is verified by the laws
-of the quick plan, up to the first case that breaks one, as `verify` does it with `quick` and `fail_fast`. It is named if it is the first or
-the second diagnosis of the first cause: nothing tells two names of one function apart.
+Of every convention each other reading, in each operation that it concerns, and every reported bug
+of attention with its features, caches and rotary frequencies: what follows it is declared to follow
+the defaults, or what the reading stands beside, and is verified by the laws of the quick plan, up
+to the first case that breaks one, as `verify` does it with `quick` and `fail_fast`. It is named if
+it is the first or the second diagnosis of the first cause: nothing tells two names of one function
+apart.
 """
 
 import argparse
@@ -35,17 +37,35 @@ CASES = 100
 LEAST = 0.9
 """The share that is to be named, of conventions and of bugs."""
 SAME = {
-    **{("dead_rows", value, "causal_attention"): "from the top left every query sees a key" for value in ("nan", "uniform")},
+    **{
+        ("dead_rows", value, "causal_attention"): "from the top left every query sees a key"
+        for value in ("nan", "uniform")
+    },
     ("dead_rows", "uniform", "hard_masked_softmax_vjp"): "equal weights of what is masked have no gradient either",
-    **{("odd_lane", "passthrough", o): "a channel without a partner has a frequency all the same" for o in ("inv_freq", "rope_angles")},
-    **{("odd_lane", value, "decode"): "no case of a cache that rotates has an odd width" for value in ("passthrough", "reject")},
+    **{
+        ("odd_lane", "passthrough", o): "a channel without a partner has a frequency all the same"
+        for o in ("inv_freq", "rope_angles")
+    },
+    **{
+        ("odd_lane", value, "decode"): "no case of a cache that rotates has an odd width"
+        for value in ("passthrough", "reject")
+    },
 }
 """Readings that no case tells from the default one in an operation, and why."""
 
 BESIDE = {"dead_gradients": Conventions(dead_rows="uniform")}
 """Readings that differ only beside another one, which is declared."""
 
-_TODAY = ("attention", "attention_vjp", "attention_jvp", "merge_attention", "alibi_slopes", "alibi_bias", "decode", "rotary_frequencies")
+_TODAY = (
+    "attention",
+    "attention_vjp",
+    "attention_jvp",
+    "merge_attention",
+    "alibi_slopes",
+    "alibi_bias",
+    "decode",
+    "rotary_frequencies",
+)
 
 
 @dataclass(frozen=True)
@@ -59,9 +79,19 @@ class Planted:
 
     @property
     def implementation(self) -> Implementation:
-        """Float32 implementations by float64 arithmetic, so that no result is the reference's to the last bit; caches are of float64."""
-        function, arithmetic = (self.function, "float64") if self.operation == "decode" else (_in_float32(self.function), "float32")
-        return Implementation(self.name, {self.operation: function}, arithmetic=arithmetic, features=FEATURES, conventions=self.conventions)
+        """Float32 implementations by float64 arithmetic, so that no result is the reference's to
+        the last bit; caches are of float64.
+        """
+        function, arithmetic = (
+            (self.function, "float64") if self.operation == "decode" else (_in_float32(self.function), "float32")
+        )
+        return Implementation(
+            self.name,
+            {self.operation: function},
+            arithmetic=arithmetic,
+            features=FEATURES,
+            conventions=self.conventions,
+        )
 
 
 def _in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -79,17 +109,23 @@ def _in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def readings() -> Iterator[Planted]:
-    """Each other value of every convention but the numbers, in each operation that it concerns, but where it is the same there."""
+    """Each other value of every convention but the numbers, in each operation that it concerns, but
+    where it is the same there.
+    """
     for field in fields(Conventions):
         declared, usual = BESIDE.get(field.name, DEFAULT), getattr(DEFAULT, field.name)
         for value in get_args(field.type):
             for o in OPERATIONS.values():
                 if value != usual and field.name in o.conventions and (field.name, value, o.name) not in SAME:
-                    yield Planted(f"{field.name}={value}", o.name, meaning(o, replace(declared, **{field.name: value})), declared)
+                    yield Planted(
+                        f"{field.name}={value}", o.name, meaning(o, replace(declared, **{field.name: value})), declared
+                    )
 
 
 def bugs() -> Iterator[Planted]:
-    """Known bugs of attention with its features, caches and rotary frequencies that somebody reported, each where it was seen."""
+    """Known bugs of attention with its features, caches and rotary frequencies that somebody
+    reported, each where it was seen.
+    """
     for bug in CATALOGUE.values():
         if "#" in bug.citation and (bug.operation in (*_TODAY, "rotary_tables") or bug in rotations.bug.bugs):
             yield Planted(bug.id, bug.operation, bug.fresh(), bug.promises.get("conventions", DEFAULT))

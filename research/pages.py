@@ -1,9 +1,11 @@
-"""Makes the pages of measurements: `python -m research.pages NAME` makes one, `--all` all pages of older revisions.
+"""Makes the pages of measurements: `python -m research.pages NAME` makes one, `--all` all pages of
+older revisions.
 
     python -m research.pages worst --minutes 10 --only flash
 
-What follows a name goes to the command of that page. docs/pages.toml has the commands, and the question and the answer of each page. A page
-that its command has written gets the head of `research.stamp`. Then docs/results.md is written, from that table and the heads;
+What follows a name goes to the command of that page. docs/pages.toml has the commands, and the
+question and the answer of each page. A page that its command has written gets the head of
+`research.stamp`. Then docs/results.md is written, from that table and the heads;
 `python -m research.pages --table` writes it alone.
 """
 
@@ -27,8 +29,9 @@ RESULTS = ROOT / "docs/results.md"
 
 @dataclass(frozen=True)
 class Page:
-    """A row of docs/pages.toml: the name of the make target, the file or a pattern of files, the command that writes it, the title of the
-    page, the question that it answers, and the answer in a sentence."""
+    """A row of docs/pages.toml: the name of the make target, the file or a pattern of files, the
+    command that writes it, the title of the page, the question that it answers, and the answer in a
+    sentence."""
 
     name: str
     file: str
@@ -53,7 +56,9 @@ PAGES = tuple(Page(**row) for row in tomllib.loads((ROOT / "docs/pages.toml").re
 
 
 def make(page: Page, options: Sequence[str] = ()) -> bool:
-    """Run the command of a page and write the head of what it has written; returns whether it has succeeded and written the page."""
+    """Run the command of a page and write the head of what it has written; returns whether it has
+    succeeded and written the page.
+    """
     command = [sys.executable if word == "python" else word for word in shlex.split(page.command)]
     now, began, start = revision(), time.time(), time.monotonic()
     status = subprocess.run([*command, *options], cwd=ROOT, check=False).returncode
@@ -91,12 +96,16 @@ def _rows(page: Page, link: Callable[[Path], str]) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make a page, or all pages of older revisions; returns 1 where a command failed, and 2 where files are not committed."""
+    """Make a page, or all pages of older revisions; returns 1 where a command failed, and 2 where
+    files are not committed.
+    """
     parser = argparse.ArgumentParser(prog="python -m research.pages", description=__doc__.partition("\n")[0])
     parser.add_argument("name", nargs="?", choices=[page.name for page in PAGES], help="the page")
     parser.add_argument("options", nargs=argparse.REMAINDER, help="options of the command of that page")
     parser.add_argument("--all", action="store_true", help="make all pages of older revisions")
-    parser.add_argument("--table", action="store_true", help="write docs/results.md alone, after a change to docs/pages.toml")
+    parser.add_argument(
+        "--table", action="store_true", help="write docs/results.md alone, after a change to docs/pages.toml"
+    )
     chosen = parser.parse_args(arguments)
     if chosen.table:
         RESULTS.write_text(results(), "utf-8")
@@ -105,7 +114,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("Name a page, or say --all.")
     now = revision()
     if chosen.all and now.endswith("-dirty"):
-        print(f"Files differ from revision {now.removesuffix('-dirty')}: commit them, so that the pages can state it.", file=sys.stderr)
+        print(
+            f"Files differ from revision {now.removesuffix('-dirty')}: commit them, so that the pages can state it.",
+            file=sys.stderr,
+        )
         return 2
     pages = [page for page in PAGES if (not page.made(now) if chosen.all else page.name == chosen.name)]
     failed = [page.name for page in pages if not make(page, chosen.options)]

@@ -1,10 +1,12 @@
-"""docs/peers.md: what released libraries do, on inputs to paste: `make peers` writes it, of reports by `attnspec verify --json`.
+"""docs/peers.md: what released libraries do, on inputs to paste: `make peers` writes it, of reports
+by `attnspec verify --json`.
 
     python -m research.peers build/peers/*.json
 
-A matrix of libraries and kinds of operations; the laws that are declared not to hold; and every finding, each script run in a process of
-its own. Reports may be of parts: of what several have run, the newest counts. The exit status is 1 where a law is broken that is not
-declared, and where a finding no longer happens.
+A matrix of libraries and kinds of operations; the laws that are declared not to hold; and every
+finding, each script run in a process of its own. Reports may be of parts: of what several have run,
+the newest counts. The exit status is 1 where a law is broken that is not declared, and where a
+finding no longer happens.
 """
 
 import argparse
@@ -41,11 +43,15 @@ Cells = dict[tuple[str, str], list[LibraryFinding]]
 
 def families() -> dict[str, str]:
     """{operation: the column of the matrix that it is in}."""
-    return {o: next(family for family, names in FAMILIES.items() if any(o.startswith(n) for n in names)) for o in OPERATIONS}
+    return {
+        o: next(family for family, names in FAMILIES.items() if any(o.startswith(n) for n in names)) for o in OPERATIONS
+    }
 
 
 def _rows(reports: Sequence[dict[str, Any]]) -> list[Row]:
-    """The outcomes of all reports, in the order of the registry, with the library of each: those of the last report that could run it."""
+    """The outcomes of all reports, in the order of the registry, with the library of each: those of
+    the last report that could run it.
+    """
     groups = {entry["name"]: entry["group"] for report in reports for entry in report["settings"]["implementations"]}
     found: dict[tuple[str, str, str], Row] = {}
     for row in (row for report in reports for row in report["outcomes"]):
@@ -69,7 +75,9 @@ def _cells() -> Cells:
 
 
 def _laws(rows: Sequence[Row]) -> str:
-    """How many laws held, are declared not to hold, had budgets too wide to say, and are broken besides; that nothing was run."""
+    """How many laws held, are declared not to hold, had budgets too wide to say, and are broken
+    besides; that nothing was run.
+    """
     count = Counter(row["status"] for row in rows)
     told = [
         (count["held"] + count["suspicious"], "held"),
@@ -91,7 +99,9 @@ def _link(library: str, family: str, findings: Sequence[LibraryFinding]) -> str:
     """How many findings there are of each cause, as a link to their heading; "" of none."""
     count = Counter(found.cause for found in findings)
     one, more = ("defect", "convention", "of arithmetic"), ("defects", "conventions", "of arithmetic")
-    text = ", ".join(f"{count[cause]} {(one if count[cause] == 1 else more)[i]}" for i, cause in enumerate(CAUSES) if count[cause])
+    text = ", ".join(
+        f"{count[cause]} {(one if count[cause] == 1 else more)[i]}" for i, cause in enumerate(CAUSES) if count[cause]
+    )
     return f"[{text}]({_anchor(library, family)})" if text else ""
 
 
@@ -130,8 +140,8 @@ def _declared(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _findings(cells: Cells, before: str, wrong: list[str]) -> Iterator[str]:
-    """Every finding, under a heading for each cell, two scripts at a time; what no longer happens, or happens otherwise than on the page
-    before, is noted."""
+    """Every finding, under a heading for each cell, two scripts at a time; what no longer happens,
+    or happens otherwise than on the page before, is noted."""
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda found: find_spec(found.module.split(".")[0]) and found.actual, FINDINGS))
     for (library, family), own in cells.items():
@@ -140,7 +150,9 @@ def _findings(cells: Cells, before: str, wrong: list[str]) -> Iterator[str]:
             try:
                 yield from list(found.markdown(confirmed(found)))
                 if (seen := _seen(before, found)) not in ("", found.actual):
-                    wrong.append(f"{found.name} prints {found.actual} now, and printed {seen} before: look at it again.")
+                    wrong.append(
+                        f"{found.name} prints {found.actual} now, and printed {seen} before: look at it again."
+                    )
             except ImportError as missing:
                 yield f"\n#### {found.name}\n\nNot run here: {missing}."
             except ValueError as changed:
@@ -154,7 +166,9 @@ def _seen(page: str, found: LibraryFinding) -> str:
 
 
 def _models(wrong: list[str]) -> Iterator[str]:
-    """Whole decoders: the error ÷ bound of each path against the eager one on whole sequences; what is not as declared is noted."""
+    """Whole decoders: the error ÷ bound of each path against the eager one on whole sequences; what
+    is not as declared is noted.
+    """
     if not find_spec("transformers"):
         yield "Not run here: transformers is not installed."
         return

@@ -1,6 +1,8 @@
-"""Writes what the command prints today into README.md and docs/guide/verdicts.md: `make printed-runs`.
+"""Writes what the command prints today into README.md and docs/guide/verdicts.md:
+`make printed-runs`.
 
-A page holds an adapter, the command that verifies it, and what the command printed, the first `text` block.
+A page holds an adapter, the command that verifies it, and what the command printed, the first
+`text` block.
 """
 
 import os
@@ -46,7 +48,9 @@ def shown(page: str) -> str:
 
 
 def run(page: str, options: Sequence[str] = (), **environment: str) -> str:
-    """What the command of a page prints today. Raises RuntimeError unless it prints a violation, and ends with a verdict and status 1."""
+    """What the command of a page prints today. Raises RuntimeError unless it prints a violation,
+    and ends with a verdict and status 1.
+    """
     name, text = adapter(page)
     with TemporaryDirectory() as folder:
         Path(folder, name).write_text(text)

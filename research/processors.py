@@ -1,4 +1,6 @@
-"""The time of processors that a command takes, in all processes that it starts, also those that outlive their parents. For Linux."""
+"""The time of processors that a command takes, in all processes that it starts, also those that
+outlive their parents. For Linux.
+"""
 
 import ctypes
 import os
@@ -16,8 +18,9 @@ _T = TypeVar("_T")
 
 
 def measured(run: Callable[[], _T]) -> tuple[_T, float, float]:
-    """What a function returns, its seconds by the clock, and those of processors in all processes that it starts, of which it is waited
-    for the last; this process should have no other children. Raises TimeoutError where one does not end."""
+    """What a function returns, its seconds by the clock, and those of processors in all processes
+    that it starts, of which it is waited for the last; this process should have no other children.
+    Raises TimeoutError where one does not end."""
     ctypes.CDLL(None).prctl(_ORPHANS_ARE_MINE, 1, 0, 0, 0)
     before, start = _processors(), time.monotonic()
     found = run()

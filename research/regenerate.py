@@ -1,8 +1,10 @@
-"""Make again what the product reads and a change touches: the laws of the quick plan, and the vectors. `make regenerate` runs it.
+"""Make again what the product reads and a change touches: the laws of the quick plan, and the
+vectors. `make regenerate` runs it.
 
-git says which lines have changed since HEAD, or since its parent where nothing has, or since the revision that SINCE names. A known bug is
-touched where its function or its row of a table has changed, or something that these use. Each of its mutants is put to the laws until one
-kills it, and to the vectors of its operation. A change of what all laws and bugs rest on touches all of them.
+git says which lines have changed since HEAD, or since its parent where nothing has, or since the
+revision that SINCE names. A known bug is touched where its function or its row of a table has
+changed, or something that these use. Each of its mutants is put to the laws until one kills it, and
+to the vectors of its operation. A change of what all laws and bugs rest on touches all of them.
 """
 
 import argparse
@@ -36,7 +38,9 @@ _LAWS = {law.id: law for law in LAWS}
 
 @dataclass(frozen=True)
 class Touched:
-    """What a change touches: known bugs and laws, by name, operations all of whose mutants are, and whether all vectors are."""
+    """What a change touches: known bugs and laws, by name, operations all of whose mutants are, and
+    whether all vectors are.
+    """
 
     bugs: frozenset[str]
     laws: frozenset[str]
@@ -45,8 +49,8 @@ class Touched:
 
     @property
     def mutants(self) -> list[str]:
-        """The mutants that are to be put to the laws: of touched bugs and operations, and those that a touched law of the quick plan may
-        have killed, or one that the bug names."""
+        """The mutants that are to be put to the laws: of touched bugs and operations, and those
+        that a touched law of the quick plan may have killed, or one that the bug names."""
         relied = {o for law in LAWS if law.name in self.laws and is_quick(law) for o in law.operations}
         return [
             m.id
@@ -75,7 +79,9 @@ def _parts_of(folder: str, lines: dict[str, Spans], ends: Collection[str] = ()) 
 def _bugs(lines: dict[str, Spans]) -> tuple[frozenset[str], frozenset[str]]:
     """The touched bugs, and the operations that take a touched step of the reference."""
     reference = "properties.bugs.reference"
-    tables = [f"{reference}:{name}" for name in ("OPERATIONS", "_SCOPE", "_FUNCTIONS", "_NAMES")]  # all steps stand in them
+    tables = [
+        f"{reference}:{name}" for name in ("OPERATIONS", "_SCOPE", "_FUNCTIONS", "_NAMES")
+    ]  # all steps stand in them
     bugs, steps = set[str](), set[str]()
     for module, its in _parts_of("properties/bugs", lines, tables).items():
         group = {bug.id for bug in GROUPS.get(module.rpartition(".")[2], ())}
@@ -84,7 +90,11 @@ def _bugs(lines: dict[str, Spans]) -> tuple[frozenset[str], frozenset[str]]:
                 named = group.intersection(label.replace("_", "-") for label in part.labels)
                 bugs |= named if named or part.defines else group
             elif module.startswith(reference):
-                steps |= {name.partition(":")[2] for name in part.defines} if part.defines.isdisjoint(tables) else {*OPERATIONS}
+                steps |= (
+                    {name.partition(":")[2] for name in part.defines}
+                    if part.defines.isdisjoint(tables)
+                    else {*OPERATIONS}
+                )
             elif module.endswith(".mutants"):
                 bugs |= {*CATALOGUE}
     return frozenset(bugs), frozenset(users_of(*steps) if steps else ())
@@ -128,7 +138,9 @@ def _by_operation(mutants: Sequence[str]) -> list[list[str]]:
 
 
 def _laws_made(pool: ProcessPoolExecutor, what: Touched) -> Iterator[str]:
-    """Put touched mutants to the laws, and touched laws to mutants; mend the quick plan's file. Sentences about what is wrong."""
+    """Put touched mutants to the laws, and touched laws to mutants; mend the quick plan's file.
+    Sentences about what is wrong.
+    """
     found: dict[str, str] = {}
     quickly: dict[str, str] = {}
     names = sorted(what.laws)
@@ -156,39 +168,63 @@ def _written(operation: str) -> list[Path]:
 
 
 def _vectors_made(pool: ProcessPoolExecutor, what: Touched) -> Iterator[str]:
-    """Choose cases again for touched operations, and write the vectors whose cases are others. Sentences about what is wrong."""
+    """Choose cases again for touched operations, and write the vectors whose cases are others.
+    Sentences about what is wrong.
+    """
     known = {operation: [one for one in chosen() if one.choice.operation == operation] for operation in SHOWN}
     mutants = {m.id for m in MUTANTS.values() if m.bug.id in what.bugs or m.operation in what.operations}
     asked: dict[str, set[str] | None] = {}
     for operation, its in known.items():
         gone = any(kill not in MUTANTS for one in its for kills in one.kills.values() for kill in kills)
-        by_law = any(one.choice.law and (_LAWS.get(one.choice.law) is None or _LAWS[one.choice.law].name in what.laws) for one in its)
+        by_law = any(
+            one.choice.law and (_LAWS.get(one.choice.law) is None or _LAWS[one.choice.law].name in what.laws)
+            for one in its
+        )
         own = {mutant for mutant in mutants if MUTANTS[mutant].operation == operation}
         if own or gone or by_law or what.vectors:
             asked[operation] = None if what.vectors or by_law or not its else own
-    found = dict(zip(asked, pool.map(choose, asked, [known[operation] for operation in asked], asked.values()), strict=True))
+    found = dict(
+        zip(asked, pool.map(choose, asked, [known[operation] for operation in asked], asked.values()), strict=True)
+    )
     others = [operation for operation in asked if what.vectors or found[operation] != known[operation]]
     if found:
         CHOSEN.write_text(written(list(chain.from_iterable((known | found).values()))), "utf-8")
     for places in pool.map(_written, others):
         print("Written:", *(place.relative_to(ROOT) for place in places))
-    print(f"Vectors: {counted(len(asked), 'operation')} checked, {counted(len(others), 'operation')} with other vectors than before.")
+    print(
+        f"Vectors: {counted(len(asked), 'operation')} checked, {counted(len(others), 'operation')} with other vectors than before."
+    )
     yield from (f"{mutant} is shown by no vector." for mutant in survivors(chosen()))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make what is touched; returns 1 where a known bug, a law or a vector is not as it should be."""
     parser = argparse.ArgumentParser(prog="python -m research.regenerate", description=__doc__)
-    parser.add_argument("--since", default="", metavar="REVISION", help="compare with it (HEAD, or its parent where nothing has changed)")
+    parser.add_argument(
+        "--since",
+        default="",
+        metavar="REVISION",
+        help="compare with it (HEAD, or its parent where nothing has changed)",
+    )
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args(arguments)
     began, since = time.monotonic(), base(options.since)
     what = touched(changed_lines(since))
-    touches = ", ".join([counted(len(what.bugs), "bug"), counted(len(what.laws), "law"), counted(len(what.operations), "whole operation")])
+    touches = ", ".join(
+        [
+            counted(len(what.bugs), "bug"),
+            counted(len(what.laws), "law"),
+            counted(len(what.operations), "whole operation"),
+        ]
+    )
     print(f"The change since {since} touches {touches}.")
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
         wrong = [*_laws_made(pool, what), *_vectors_made(pool, what)]
-    print(*wrong, f"{time.monotonic() - began:.0f} s. Pages are left as they are: `make release-pages` makes them.", sep="\n")
+    print(
+        *wrong,
+        f"{time.monotonic() - began:.0f} s. Pages are left as they are: `make release-pages` makes them.",
+        sep="\n",
+    )
     return bool(wrong)
 
 

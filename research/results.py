@@ -1,10 +1,11 @@
-"""docs/results/DEVICE.md and .json: what the entries for CUDA do on the device that is there. `make results` writes them.
+"""docs/results/DEVICE.md and .json: what the entries for CUDA do on the device that is there.
+`make results` writes them.
 
     python -m research.results --examples 100
 
-The JSON is the report of `attnspec verify` on them under all laws, with the device and its libraries among what it says of where it was
-run; the page has a matrix of entries and operations, and every cause of a violation with its smallest input. Without a device nothing is
-written.
+The JSON is the report of `attnspec verify` on them under all laws, with the device and its
+libraries among what it says of where it was run; the page has a matrix of entries and operations,
+and every cause of a violation with its smallest input. Without a device nothing is written.
 """
 
 import argparse
@@ -64,7 +65,9 @@ def _matrix(rows: Sequence[Row]) -> Iterator[str]:
     yield f"| entry | {' | '.join(columns)} |"
     yield "|---" * (len(columns) + 1) + "|"
     for name in dict.fromkeys(row["implementation"] for row in rows):
-        cells = [_cell([row for row in rows if (row["implementation"], row["operation"]) == (name, o)]) for o in columns]
+        cells = [
+            _cell([row for row in rows if (row["implementation"], row["operation"]) == (name, o)]) for o in columns
+        ]
         yield f"| {name} | {' | '.join(cells)} |"
 
 
@@ -84,7 +87,9 @@ def markdown(report: Row) -> str:
     """The page of a report."""
     settings = report["settings"]
     where = {name: settings["environment"].get(name, "") for name in ("device", *settings["environment"])}
-    reasons = {f"{r['implementation']}: {r['reason']}": 0 for r in report["outcomes"] if r["status"] in ("not run", "vacuous")}
+    reasons = {
+        f"{r['implementation']}: {r['reason']}": 0 for r in report["outcomes"] if r["status"] in ("not run", "vacuous")
+    }
     lines = [
         f"# {where.pop('device')}",
         "",
@@ -117,7 +122,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     found = device()
     if not found:
-        print("There is no CUDA device: nothing was run, and nothing written. Run `make results` on a machine with one.", file=sys.stderr)
+        print(
+            "There is no CUDA device: nothing was run, and nothing written. Run `make results` on a machine with one.",
+            file=sys.stderr,
+        )
         return 1
     with TemporaryDirectory() as folder:
         file = Path(folder, "report.json")

@@ -1,8 +1,9 @@
 """Rotary frequencies of released libraries against the oracles: `make peers` writes docs/rotary.md.
 
-The frequencies and the rotations of released models, by transformers' own modules, and the rotary layers of other libraries. Everything is
-judged by the budget of float32. The exit status is 1 where something is outside that is not declared, or where what is declared no longer
-happens. What was found about them is on the page of `research.peers`.
+The frequencies and the rotations of released models, by transformers' own modules, and the rotary
+layers of other libraries. Everything is judged by the budget of float32. The exit status is 1 where
+something is outside that is not declared, or where what is declared no longer happens. What was
+found about them is on the page of `research.peers`.
 """
 
 import argparse
@@ -25,7 +26,16 @@ from systems.peers.rotary_layers import LAYERS, Layer
 
 __all__ = ["markdown"]
 
-LIBRARIES = ("torch", "transformers", "torchtune", "x-transformers", "rotary-embedding-torch", "keras-hub", "litgpt", "ibm-fms")
+LIBRARIES = (
+    "torch",
+    "transformers",
+    "torchtune",
+    "x-transformers",
+    "rotary-embedding-torch",
+    "keras-hub",
+    "litgpt",
+    "ibm-fms",
+)
 STARTS = (0, 1000, 4088)
 Row = tuple[str, ...]
 
@@ -33,12 +43,19 @@ Row = tuple[str, ...]
 def rotation(x: NDArray[np.float32], positions: Any, kind: dict[str, Any], **options: Any) -> oracles.Enclosure:
     """What a kernel in float32 may get for the rotation of rows by frequencies that it computes itself."""
     inv_freq, factor = oracles.rotary_frequencies(**kind, arithmetic="float32")
-    given = {"positions": positions, "inv_freq": inv_freq, "attention_factor": factor, "rotary_dim": kind.get("rotary_dim")}
+    given = {
+        "positions": positions,
+        "inv_freq": inv_freq,
+        "attention_factor": factor,
+        "rotary_dim": kind.get("rotary_dim"),
+    }
     return oracles.rope(x, **given, arithmetic="float32", **options)
 
 
 def model_row(model: Released, length: int) -> tuple[Row, float]:
-    """The largest errors ÷ budget of a model's frequencies, its attention factor and its rotation, near positions 0 and the last one."""
+    """The largest errors ÷ budget of a model's frequencies, its attention factor and its rotation,
+    near positions 0 and the last one.
+    """
     kind = model.arguments | {"seq_len": length}
     inv_freq, factor = oracles.rotary_frequencies(**kind, arithmetic="float32")
     frequencies, scaling = transformers_rotary.frequencies(model, length)
@@ -46,7 +63,9 @@ def model_row(model: Released, length: int) -> tuple[Row, float]:
     if model.sections is not None:
         positions = np.stack([positions, positions[::-1], positions * 3 % length])
     x = np.random.default_rng(0).standard_normal((positions.shape[-1], model.head_dim)).astype(np.float32)
-    conventions = oracles.Conventions(rope_pairing="adjacent" if model.module == "deepseek_v3" else "half", mrope=model.mrope)
+    conventions = oracles.Conventions(
+        rope_pairing="adjacent" if model.module == "deepseek_v3" else "half", mrope=model.mrope
+    )
     budget = rotation(x, positions, kind, sections=model.sections, conventions=conventions)
     rotated = transformers_rotary.rotated(model, x, positions)
     worst = [float(b.excess(v).max()) for b, v in ((inv_freq, frequencies), (factor, scaling), (budget, rotated))]
@@ -65,13 +84,17 @@ def layer_row(layer: Layer) -> tuple[Row, float]:
 
 
 def rows(name: str, judge: Callable[[], tuple[Row, float]], declared: bool, wrong: list[str]) -> Row:
-    """A row of a table: what is outside and not declared, or declared and inside, is noted; what is not installed is not run."""
+    """A row of a table: what is outside and not declared, or declared and inside, is noted; what is
+    not installed is not run.
+    """
     try:
         found, worst = judge()
     except ImportError as missing:
         return (name, f"not run here: {missing}")
     if (worst > 1) != declared:
-        wrong.append(f"{name} is {worst:.3g} times its budget away" + (", but is declared to be outside" if declared else ""))
+        wrong.append(
+            f"{name} is {worst:.3g} times its budget away" + (", but is declared to be outside" if declared else "")
+        )
     return found
 
 
@@ -82,7 +105,9 @@ def markdown(wrong: list[str]) -> str:
     lines = [
         "# Rotary frequencies of released libraries",
         "",
-        "Written by `make peers`, with " + ", ".join(f"{name} {_version(name)}" for name in LIBRARIES) + f", on {platform.machine()} CPUs.",
+        "Written by `make peers`, with "
+        + ", ".join(f"{name} {_version(name)}" for name in LIBRARIES)
+        + f", on {platform.machine()} CPUs.",
         "Errors are in units of the budget of float32 arithmetic: at most 1 is rounding.",
         "",
         "## Released models, by transformers' modules",
@@ -103,7 +128,10 @@ def markdown(wrong: list[str]) -> str:
 
 
 def _table(head: Row, body: list[Row]) -> list[str]:
-    return [f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *(row + ("",) * (len(head) - len(row)) for row in body))]
+    return [
+        f"| {' | '.join(row)} |"
+        for row in (head, ("---",) * len(head), *(row + ("",) * (len(head) - len(row)) for row in body))
+    ]
 
 
 def _version(name: str) -> str:

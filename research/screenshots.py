@@ -1,4 +1,6 @@
-"""Draws the pictures of README's example, by `make screenshots`: the report wide, in the dark and on a phone, and the terminal."""
+"""Draws the pictures of README's example, by `make screenshots`: the report wide, in the dark and
+on a phone, and the terminal.
+"""
 
 import io
 import re
@@ -41,12 +43,16 @@ def main() -> None:
         narrow.click("#statuses button:has-text('violated')")
         narrow.locator("#grid .cell.violated").first.click()
         narrow.screenshot(path=DOCS / "report-narrow.png")
-        _opened(browser, terminal, *_size(terminal), "light").screenshot(path=DOCS / "terminal.png", omit_background=True)
+        _opened(browser, terminal, *_size(terminal), "light").screenshot(
+            path=DOCS / "terminal.png", omit_background=True
+        )
         browser.close()
 
 
 def _opened(browser: Browser, file: Path, width: int, height: int, scheme: Literal["light", "dark"]) -> Page:
-    page = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, offline=True).new_page()
+    page = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme=scheme, offline=True
+    ).new_page()
     page.goto(file.as_uri())
     return page
 

@@ -1,12 +1,15 @@
-"""False alarms: `python -m research.seeds` runs a campaign of 50 seeds, or what is left of it, and writes docs/seeds.txt.
+"""False alarms: `python -m research.seeds` runs a campaign of 50 seeds, or what is left of it, and
+writes docs/seeds.txt.
 
-With a DATABASE, the page is of the campaign that is there. With `--later DATABASE`, implementations that another campaign has, run later
-by the same number of cases, are taken from that: of one whose declarations were mended, nothing else has to be run again. The page says
-which.
+With a DATABASE, the page is of the campaign that is there. With `--later DATABASE`, implementations
+that another campaign has, run later by the same number of cases, are taken from that: of one whose
+declarations were mended, nothing else has to be run again. The page says which.
 
-The page is of the implementations that come with attnspec, with their declared conventions and deviations. A law that is violated, or that
-says too little, is a false alarm, and so is a declared deviation that does not happen. A law is suspicious with a seed where some error was
-beyond the statistical line and within the budget: of correct code that is a false alarm of the line, and counted by itself.
+The page is of the implementations that come with attnspec, with their declared conventions and
+deviations. A law that is violated, or that says too little, is a false alarm, and so is a declared
+deviation that does not happen. A law is suspicious with a seed where some error was beyond the
+statistical line and within the budget: of correct code that is a false alarm of the line, and
+counted by itself.
 """
 
 import argparse
@@ -46,8 +49,8 @@ CREATE TEMP VIEW violation AS
 
 
 def page(database: sqlite3.Connection, number: int) -> tuple[str, bool]:
-    """What the campaign says of the seeds that are done, in which so many operations of implementations are, as text; and whether there
-    are such seeds, without a false alarm."""
+    """What the campaign says of the seeds that are done, in which so many operations of
+    implementations are, as text; and whether there are such seeds, without a false alarm."""
 
     def rows(query: str) -> list[Any]:
         return database.execute(query, {"rows": number}).fetchall()
@@ -55,7 +58,9 @@ def page(database: sqlite3.Connection, number: int) -> tuple[str, bool]:
     seeds, every = [seed for (seed,) in rows(_SEEDS)], rows(_IMPLEMENTATIONS)
     ((most,),) = rows("SELECT ifnull(max(cases), 0) FROM chunk")
     width = max((len(row[0]) for row in every), default=0)
-    alarms = [f"{name}, seed {seed}: {law}[{operation}]: {summary}" for name, seed, law, operation, summary in rows(_ALARMS)]
+    alarms = [
+        f"{name}, seed {seed}: {law}[{operation}]: {summary}" for name, seed, law, operation, summary in rows(_ALARMS)
+    ]
     lines = [
         f"False alarms on what comes with attnspec: {counted(len(seeds), 'seed')}, {min(seeds, default=0)} to {max(seeds, default=0)}, "
         f"{most} cases of each operation for each seed, {sum(row[3] for row in every):,} in all, "
@@ -74,15 +79,20 @@ def page(database: sqlite3.Connection, number: int) -> tuple[str, bool]:
 
 
 def together(database: sqlite3.Connection, later: Path) -> list[str]:
-    """Take the implementations that a later campaign has from that, by views of the tables' names; returns which these are.
+    """Take the implementations that a later campaign has from that, by views of the tables' names;
+    returns which these are.
 
     Raises ValueError where it is of another number of cases.
     """
     with reading(later) as other:
-        cases, before = (of.execute("SELECT value FROM campaign WHERE name = 'max_examples'").fetchall() for of in (other, database))
+        cases, before = (
+            of.execute("SELECT value FROM campaign WHERE name = 'max_examples'").fetchall() for of in (other, database)
+        )
         names = [name for (name,) in other.execute("SELECT DISTINCT implementation FROM chunk ORDER BY 1")]
     if cases != before:
-        raise ValueError(f"{later} has max_examples={cases[0][0]}, but should have {before[0][0]} like the campaign before.")
+        raise ValueError(
+            f"{later} has max_examples={cases[0][0]}, but should have {before[0][0]} like the campaign before."
+        )
     database.execute("ATTACH ? AS later", (f"{later.resolve().as_uri()}?mode=ro",))
     database.executescript(_TOGETHER)
     return names
@@ -101,9 +111,8 @@ def campaign(jobs: int) -> Path:
     database.parent.mkdir(exist_ok=True)
     if state.endswith("-dirty"):
         database.unlink(missing_ok=True)
-    options = (
-        f"systems:GROUPS --seeds 0:50 --climb 0 --max-examples 100 --jobs {jobs} --database {database} --examples build/seeds-examples"
-    )
+    drawn = "--seeds 0:50 --climb 0 --max-examples 100"
+    options = f"systems:GROUPS {drawn} --jobs {jobs} --database {database} --examples build/seeds-examples"
     done = subprocess.run([sys.executable, "-m", "attnspec", "campaign", *options.split()], cwd=ROOT, check=False)
     if done.returncode not in (0, 1):  # 1 is a violation, which the page shows
         raise SystemExit(done.returncode)
@@ -111,12 +120,19 @@ def campaign(jobs: int) -> Path:
 
 
 def main(arguments: list[str] | None = None, rows: int | None = None) -> int:
-    """Write the page; returns 1 if there was a false alarm, or no seed is done. The campaign has so many `rows`, or those `planned`."""
+    """Write the page; returns 1 if there was a false alarm, or no seed is done. The campaign has so
+    many `rows`, or those `planned`.
+    """
     parser = argparse.ArgumentParser(prog="python -m research.seeds", description=__doc__)
-    parser.add_argument("database", type=Path, nargs="?", metavar="DATABASE", help="of a campaign that was run (run one)")
+    parser.add_argument(
+        "database", type=Path, nargs="?", metavar="DATABASE", help="of a campaign that was run (run one)"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="processes of the campaign (2)")
     parser.add_argument(
-        "--later", type=Path, metavar="DATABASE", help="of a campaign of some of the implementations, which counts for these"
+        "--later",
+        type=Path,
+        metavar="DATABASE",
+        help="of a campaign of some of the implementations, which counts for these",
     )
     parser.add_argument("--output", type=Path, default=_PAGE, help="the page (docs/seeds.txt)")
     options = parser.parse_args(arguments)

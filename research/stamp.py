@@ -1,6 +1,8 @@
-"""The head of a page of measurements: its command, the revision and the machine that were measured, and the minutes that it took.
+"""The head of a page of measurements: its command, the revision and the machine that were measured,
+and the minutes that it took.
 
-    Command: `make gates`; revision: a42e1c8; machine: 2 cores of Intel(R) Xeon(R) Processor; minutes: 14.
+    Command: `make gates`; revision: a42e1c8; machine: 2 cores of Intel(R) Xeon(R) Processor;
+    minutes: 14.
 
 A page in Markdown has this line below its title, a page of plain text has it as its first line.
 """
@@ -18,12 +20,16 @@ __all__ = ["MEASURED", "Stamp", "machine", "read", "revision", "stamped"]
 ROOT = Path(__file__).resolve().parents[1]
 MEASURED = ("spec", "oracles", "properties", "systems", "research", "Makefile", "pyproject.toml", "constraints.txt")
 """The files that a measurement depends on. Pages are not among them: a commit of pages leaves the revision as it is."""
-_HEAD = re.compile(r"^Command: `(.+?)`; revision: (.+?); machine: (.+?); minutes: (.+?)(?:; exit status: (\d+))?\.\n\n", re.MULTILINE)
+_HEAD = re.compile(
+    r"^Command: `(.+?)`; revision: (.+?); machine: (.+?); minutes: (.+?)(?:; exit status: (\d+))?\.\n\n", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
 class Stamp:
-    """By which command a page was made, on which revision and machine, in how many minutes, and the exit status of the command."""
+    """By which command a page was made, on which revision and machine, in how many minutes, and the
+    exit status of the command.
+    """
 
     command: str
     revision: str

@@ -10,7 +10,9 @@ __all__ = ["lines", "main"]
 
 
 def lines(root: Path = ROOT) -> Iterator[tuple[str, int]]:
-    """Each package of the wheel, as pyproject.toml names them, and the lines of its modules; tests are not in the wheel."""
+    """Each package of the wheel, as pyproject.toml names them, and the lines of its modules; tests
+    are not in the wheel.
+    """
     wheel = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]
     for package in wheel["packages"]:
         modules = (file for file in (root / package).rglob("*.py") if "tests" not in file.parts)

@@ -1,8 +1,11 @@
-"""The worst inputs of PyTorch's kernels: `python -m research.worst` climbs on error ÷ budget, and writes docs/worst.md.
+"""The worst inputs of PyTorch's kernels: `python -m research.worst` climbs on error ÷ budget, and
+writes docs/worst.md.
 
-A kernel is an operation of an implementation in float32 or bfloat16, and each of its results is climbed on by itself, in all domains of its
-cases by turns, from a case of a fresh seed, or from the worst one so far. All worst cases are kept in build/worst.json, from which the next
-run starts. Those near 1 are cut down as far as they stay there, and written as Python that makes the call again.
+A kernel is an operation of an implementation in float32 or bfloat16, and each of its results is
+climbed on by itself, in all domains of its cases by turns, from a case of a fresh seed, or from the
+worst one so far. All worst cases are kept in build/worst.json, from which the next run starts.
+Those near 1 are cut down as far as they stay there, and written as Python that makes the call
+again.
 """
 
 import argparse
@@ -53,7 +56,9 @@ def _implementations() -> dict[str, Implementation]:
 
 
 def kernels(only: str = "") -> tuple[list[Kernel], list[str]]:
-    """The results to climb on, of PyTorch's entries whose names hold a text, and why others are left out, in sentences."""
+    """The results to climb on, of PyTorch's entries whose names hold a text, and why others are
+    left out, in sentences.
+    """
     found: list[Kernel] = []
     left = []
     for name, i in _implementations().items():
@@ -67,7 +72,9 @@ def kernels(only: str = "") -> tuple[list[Kernel], list[str]]:
             if reason := i.known_deviations.get(law.name) or i.known_deviations.get(law.id):
                 left.append(f"{name}, {operation}: {reason}")
             else:
-                found += [(name, operation, x) for x in o.outputs if not o.returns_booleans and x not in i.support.untold(o)]
+                found += [
+                    (name, operation, x) for x in o.outputs if not o.returns_booleans and x not in i.support.untold(o)
+                ]
     return found, left
 
 
@@ -92,7 +99,9 @@ def _climbed(kernel: Kernel, domain: str, seed: int, known: Worst | None) -> Wor
 
 
 def _search(known: dict[Kernel, _Known], seed: int, jobs: int, seconds: float) -> None:
-    """Climb on all kernels by turns until the time is over; every other turn of a kernel begins where it is worst so far."""
+    """Climb on all kernels by turns until the time is over; every other turn of a kernel begins
+    where it is worst so far.
+    """
     start, turns = time.monotonic(), _turns(known, seed)
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         running: dict[Future[Worst | None], tuple[Kernel, str]] = {}
@@ -108,14 +117,19 @@ def _search(known: dict[Kernel, _Known], seed: int, jobs: int, seconds: float) -
 
 
 def _turns(known: dict[Kernel, _Known], seed: int) -> Iterator[tuple[Kernel, str, int, Worst | None]]:
-    """Kernels by turns, each with a domain, the number of the climb, and what it begins with: every other time the worst case so far, which
-    comes first where there is one."""
+    """Kernels by turns, each with a domain, the number of the climb, and what it begins with: every
+    other time the worst case so far, which comes first where there is one."""
     number = seed * 2**20
     for turn in count():
         for kernel, so_far in known.items():
             number += 1
             domains, again = _LAWS[kernel[1]].domains, turn % 2 == 0 and so_far.worst is not None
-            yield kernel, so_far.domain if again else domains[turn // 2 % len(domains)], number, so_far.worst if again else None
+            yield (
+                kernel,
+                so_far.domain if again else domains[turn // 2 % len(domains)],
+                number,
+                so_far.worst if again else None,
+            )
 
 
 # -- What is written -------------------------------------------------------------------------------------------------------------
@@ -138,7 +152,10 @@ def _cut_down(kernel: Kernel, worst: Worst) -> Worst:
 def _script(kernel: Kernel, worst: Worst) -> str:
     """Python that makes the call again, and prints the error ÷ budget."""
     name, operation, _ = kernel
-    o, group = OPERATIONS[operation], next(title for title, those in GROUPS.items() if any(i.name == name for i in those))
+    o, group = (
+        OPERATIONS[operation],
+        next(title for title, those in GROUPS.items() if any(i.name == name for i in those)),
+    )
     case = unpacked(worst.case)
     pick = f'next(i for i in GROUPS["{group}"] if i.name == "{name}")'
     made = script_of_call(Noted(operation, tuple(case[p] for p in o.parameters), "contiguous"), "systems:GROUPS", pick)
@@ -159,7 +176,9 @@ def _page(known: dict[Kernel, _Known], left: list[str], settings: str) -> str:
         "| kernel | operation | result | worst | domain | seed | numbers | calls |",
         "|---|---|---|---:|---|---:|---:|---:|",
     ]
-    for (name, operation, output), of in sorted(known.items(), key=lambda item: -(item[1].worst.ratio if item[1].worst else -1.0)):
+    for (name, operation, output), of in sorted(
+        known.items(), key=lambda item: -(item[1].worst.ratio if item[1].worst else -1.0)
+    ):
         if of.worst is None:
             lines.append(f"| {name} | {operation} | {output} | – | | | | {of.calls:,} |")
         else:
@@ -175,7 +194,11 @@ def _page(known: dict[Kernel, _Known], left: list[str], settings: str) -> str:
         smaller = _cut_down(kernel, worst)
         text = _script(kernel, smaller)
         lines += [f"### {kernel[0]}, {kernel[1]}, {kernel[2]}: {smaller.ratio:.4g}", ""]
-        lines += ["```python", text, "```", ""] if len(text) <= _LONGEST else ["Too large to be written out: build/worst.json has it.", ""]
+        lines += (
+            ["```python", text, "```", ""]
+            if len(text) <= _LONGEST
+            else ["Too large to be written out: build/worst.json has it.", ""]
+        )
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -200,13 +223,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="what climbs begin from (0)")
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
     parser.add_argument("--only", default="", metavar="TEXT", help="those of PyTorch's entries whose names hold a text")
-    parser.add_argument("--kept", type=Path, default=Path("build/worst.json"), help="where worst cases are kept (build/worst.json)")
+    parser.add_argument(
+        "--kept", type=Path, default=Path("build/worst.json"), help="where worst cases are kept (build/worst.json)"
+    )
     parser.add_argument("--output", type=Path, default=Path("docs/worst.md"), help="the page (docs/worst.md)")
     options = parser.parse_args(arguments)
     os.environ["OMP_NUM_THREADS"] = "1"  # the workers share the processors among them
     those, left = kernels(options.only)
     if not those:
-        print(f"--only {options.only!r} leaves none of PyTorch's entries in float32 and bfloat16. {' '.join(left)}", file=sys.stderr)
+        print(
+            f"--only {options.only!r} leaves none of PyTorch's entries in float32 and bfloat16. {' '.join(left)}",
+            file=sys.stderr,
+        )
         return 2
     every, start = _kept(options.kept), time.monotonic()
     known = {kernel: _again(kernel, every.get(kernel, _Known())) for kernel in those}
@@ -217,8 +245,16 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if worst > 1 else 0
 
 
-def _write(options: argparse.Namespace, every: dict[Kernel, _Known], known: dict[Kernel, _Known], left: list[str], minutes: float) -> float:
-    """Keep the worst cases of every kernel, and write the page of those that were searched; the largest error ÷ budget."""
+def _write(
+    options: argparse.Namespace,
+    every: dict[Kernel, _Known],
+    known: dict[Kernel, _Known],
+    left: list[str],
+    minutes: float,
+) -> float:
+    """Keep the worst cases of every kernel, and write the page of those that were searched; the
+    largest error ÷ budget.
+    """
     settings = (
         f"{minutes:.3g} minutes on {counted(options.jobs, 'core')}, seed {options.seed}, "
         f"{f'entries with {options.only!r} in their names alone, ' if options.only else ''}"
@@ -226,7 +262,9 @@ def _write(options: argparse.Namespace, every: dict[Kernel, _Known], known: dict
         f"NumPy {np.__version__}, {platform.machine()}, {torch.backends.cpu.get_cpu_capability()}."
     )
     options.kept.parent.mkdir(parents=True, exist_ok=True)
-    kept = [{"kernel": kernel, "domain": of.domain, "worst": asdict(of.worst)} for kernel, of in every.items() if of.worst]
+    kept = [
+        {"kernel": kernel, "domain": of.domain, "worst": asdict(of.worst)} for kernel, of in every.items() if of.worst
+    ]
     options.kept.write_text(json.dumps(kept), "utf-8")
     options.output.write_text(_page(known, left, settings), "utf-8")
     worst = max((of.worst.ratio for of in known.values() if of.worst), default=0.0)

@@ -22,13 +22,16 @@ lean = LeanFile("NN/Spec/Layers/Activation.lean")
 
 @lean(line=315)
 def softmax_vec_spec(t: Tensor[Array, "n"], scalar: Context | None = None) -> Tensor[Array, "n"]:
-    """exp(tⱼ − m) / Σₖ exp(tₖ − m) at j, where m is the largest entry: a left fold of max over the entries, from the first.
+    """exp(tⱼ − m) / Σₖ exp(tₖ − m) at j, where m is the largest entry: a left fold of max over the
+    entries, from the first.
 
     Edge cases
     - n = 0: t itself.
     - n = 1: [1].
-    - Over floats no exponential overflows, for none of the exponents is positive, and the sum is at least 1.
-    - Over balls m encloses the maximum; over series it is one of the entries, which is enough (`spec.context`, `ARB_SERIES`).
+    - Over floats no exponential overflows, for none of the exponents is positive, and the sum is at
+      least 1.
+    - Over balls m encloses the maximum; over series it is one of the entries, which is enough
+      (`spec.context`, `ARB_SERIES`).
 
     >>> softmax_vec_spec(np.array([5.0, 5.0])), softmax_vec_spec(np.array([-1000.0]))
     (array([0.5, 0.5]), array([1.]))
@@ -37,7 +40,9 @@ def softmax_vec_spec(t: Tensor[Array, "n"], scalar: Context | None = None) -> Te
     """
     if t.size == 0:
         return t
-    m = reduce(alpha.max, t[1:], t[0])  # Lean's fold takes the maximum of the first entry and itself too, which over balls would widen it
+    m = reduce(
+        alpha.max, t[1:], t[0]
+    )  # Lean's fold takes the maximum of the first entry and itself too, which over balls would widen it
     shifted = sub_spec(t, replicate(m, t.shape))
     ex = exp_spec(shifted)
     denom = reduce(operator.add, ex, alpha.zero)
@@ -64,8 +69,11 @@ def softmax_spec(t: Tensor[Array, "*s"], scalar: Context | None = None) -> Tenso
 
 
 @lean(line=364)
-def softmax_backward_spec(x: Tensor[Array, "*s"], dY: Tensor[Array, "*s"], scalar: Context | None = None) -> Tensor[Array, "*s"]:
-    """The cotangent of x when y = softmax(x) has cotangent dY: y ⊙ (dY − Σ (dY ⊙ y)), row by row along the last axis.
+def softmax_backward_spec(
+    x: Tensor[Array, "*s"], dY: Tensor[Array, "*s"], scalar: Context | None = None
+) -> Tensor[Array, "*s"]:
+    """The cotangent of x when y = softmax(x) has cotangent dY: y ⊙ (dY − Σ (dY ⊙ y)), row by row
+    along the last axis.
 
     The Jacobian of softmax, diag(y) − y yᵀ, is symmetric, so this is its JVP as well.
 

@@ -1,14 +1,16 @@
-"""Scaled dot-product attention, its derivatives, and multi-head attention, at TorchLean's seed revision.
+"""Scaled dot-product attention, its derivatives, and multi-head attention, at TorchLean's seed
+revision.
 
     Attention(Q, K, V) = softmax(Q Kᵀ / √d) V
 
-One sequence at a time: Q is (nQ, d), K and V are (nK, d), and a batch is a loop outside. Scores are laid out (query, key), softmax runs
-along the keys, and a mask is True where a query may attend to a key. Derivatives are written out, not derived: a backward takes the
-cotangent of the output to cotangents of the inputs (VJP), a JVP takes tangents of the inputs to the tangent of the output.
+One sequence at a time: Q is (nQ, d), K and V are (nK, d), and a batch is a loop outside. Scores are
+laid out (query, key), softmax runs along the keys, and a mask is True where a query may attend to a
+key. Derivatives are written out, not derived: a backward takes the cotangent of the output to
+cotangents of the inputs (VJP), a JVP takes tangents of the inputs to the tangent of the output.
 
-The text follows Lean's seed revision to the letter (`spec.lean`, which also says what `alpha` is and how shapes are kept). Where that
-breaks a law its own page states, the docstring names the entry of `spec.errata` that shows it by a smallest example and gives the
-corrected definition.
+The text follows Lean's seed revision to the letter (`spec.lean`, which also says what `alpha` is
+and how shapes are kept). Where that breaks a law its own page states, the docstring names the entry
+of `spec.errata` that shows it by a smallest example and gives the corrected definition.
 
 Source: Vaswani et al., Attention Is All You Need, 2017, section 3.2
 
@@ -64,7 +66,10 @@ __all__ = [
 ]
 
 lean = LeanFile("NN/Spec/Layers/Attention.lean")
-QUERIES, KEYS = "attention needs at least one query", "attention needs at least one key"  # why Lean's hypotheses h1 and h2 are needed
+QUERIES, KEYS = (
+    "attention needs at least one query",
+    "attention needs at least one key",
+)  # why Lean's hypotheses h1 and h2 are needed
 
 
 # -- Masks: True where the query may attend to the key -------------------------------------------------------------------------
@@ -100,7 +105,8 @@ def all_false_mask(nQ: int, nK: int) -> Bool[Array, "nQ nK"]:
 
 @lean(line=101)
 def causal_mask(n: int) -> Bool[Array, "n n"]:
-    """The mask that allows key j to query i where j ≤ i: each position attends to itself and the past.
+    """The mask that allows key j to query i where j ≤ i: each position attends to itself and the
+    past.
 
     Edge cases: n = 0 gives the empty mask; n = 1 allows the one key. Every row allows a key.
 
@@ -135,12 +141,14 @@ def future_mask(n: int) -> Bool[Array, "n n"]:
 @lean(line=116)
 @dataclass(frozen=True, eq=False)
 class AttentionContext:
-    """The inputs of attention: nQ queries, and nK keys and values, all of width dModel, with an optional mask.
+    """The inputs of attention: nQ queries, and nK keys and values, all of width dModel, with an
+    optional mask.
 
-    `bc_sum_to_target` witnesses that (nQ) broadcasts to (nQ, nK); by default it is made here, as Lean's instance search finds it.
+    `bc_sum_to_target` witnesses that (nQ) broadcasts to (nQ, nK); by default it is made here, as
+    Lean's instance search finds it.
 
-    Raises ValueError where shapes disagree or nQ or nK is 0 (Lean's hypotheses h1 and h2), TypeError where the mask is not boolean or
-    the tensors are over different scalars.
+    Raises ValueError where shapes disagree or nQ or nK is 0 (Lean's hypotheses h1 and h2),
+    TypeError where the mask is not boolean or the tensors are over different scalars.
 
     Edge cases: dModel = 0 is allowed.
 
@@ -170,15 +178,19 @@ class AttentionContext:
 
 
 @lean(line=150)
-def hard_masked_softmax_vec_spec(scores: Tensor[Array, "n"], mask: Bool[Array, "n"], scalar: Context | None = None) -> Tensor[Array, "n"]:
-    """exp(scoreⱼ) / Σₖ exp(scoreₖ) where the mask allows j, the sum over allowed k, and exactly 0 elsewhere. No maximum is subtracted.
+def hard_masked_softmax_vec_spec(
+    scores: Tensor[Array, "n"], mask: Bool[Array, "n"], scalar: Context | None = None
+) -> Tensor[Array, "n"]:
+    """exp(scoreⱼ) / Σₖ exp(scoreₖ) where the mask allows j, the sum over allowed k, and exactly 0
+    elsewhere. No maximum is subtracted.
 
         numeratorⱼ = exp(scoreⱼ) if maskⱼ else 0,    result = numerator / Σ numerator
 
     Edge cases
     - No entry allowed: 0 / 0, which is 0 over ℝ and NaN over Float (`spec.errata`, `dead-row`).
-    - Over floats a score above 709.78 overflows, a row below −745.13 underflows to 0 / 0, and the sum can overflow before any term does
-      (`spec.errata`, `masked-overflow`, `masked-underflow`, `masked-sum-overflow`). Over ℝ none of this happens.
+    - Over floats a score above 709.78 overflows, a row below −745.13 underflows to 0 / 0, and the
+      sum can overflow before any term does (`spec.errata`, `masked-overflow`, `masked-underflow`,
+      `masked-sum-overflow`). Over ℝ none of this happens.
     - n = 0: empty. n = 1: [1] where allowed.
 
     >>> hard_masked_softmax_vec_spec(np.array([0.0, 0.0, 9.0]), np.array([True, True, False]))
@@ -216,11 +228,14 @@ def hard_masked_softmax_spec(
 def softmax_backward_from_weights_spec(
     weights: Tensor[Array, "*s"], dWeights: Tensor[Array, "*s"], scalar: Context | None = None
 ) -> Tensor[Array, "*s"]:
-    """w ⊙ (dW − Σⱼ dWⱼ wⱼ), row by row along the last axis: the cotangent of the scores, when their weights w are known.
+    """w ⊙ (dW − Σⱼ dWⱼ wⱼ), row by row along the last axis: the cotangent of the scores, when their
+    weights w are known.
 
-    The Jacobian diag(w) − w wᵀ is symmetric, so the same formula is the tangent of the weights along a tangent of the scores.
+    The Jacobian diag(w) − w wᵀ is symmetric, so the same formula is the tangent of the weights
+    along a tangent of the scores.
 
-    Edge cases: a weight of 0 gives 0, so nothing flows through a blocked key; for a single number it is 0.
+    Edge cases: a weight of 0 gives 0, so nothing flows through a blocked key; for a single number
+    it is 0.
 
     >>> softmax_backward_from_weights_spec(np.array([0.5, 0.5, 0.0]), np.array([1.0, 0.0, 7.0]))
     array([ 0.25, -0.25,  0.  ])
@@ -240,14 +255,17 @@ def softmax_backward_from_weights_spec(
 
 @lean(line=206)
 def scaled_dot_product_attention(ctx: AttentionContext, scalar: Context | None = None) -> Tensor[Array, "nQ dModel"]:
-    """A · V, where the weights A are the softmax of the scores Q Kᵀ × (1/√d), row by row, under the mask if there is one.
+    """A · V, where the weights A are the softmax of the scores Q Kᵀ × (1/√d), row by row, under the
+    mask if there is one.
 
     Edge cases
-    - A row of the mask that allows no key: the output row is 0 over ℝ, NaN over Float (`spec.errata`, `dead-row`).
-    - With a mask no maximum is subtracted, without one it is: over ℝ an all-true mask changes nothing, over floats it overflows above
-      709.78 (`spec.errata`, `masked-overflow`).
+    - A row of the mask that allows no key: the output row is 0 over ℝ, NaN over Float
+      (`spec.errata`, `dead-row`).
+    - With a mask no maximum is subtracted, without one it is: over ℝ an all-true mask changes
+      nothing, over floats it overflows above 709.78 (`spec.errata`, `masked-overflow`).
     - nK = 1: the output is V's one row for every query that may attend to it.
-    - dModel = 0: the output has no columns. The scale 1/√0 is 0 over ℝ and ∞ over Float (`spec.errata`, `zero-width-scale`).
+    - dModel = 0: the output has no columns. The scale 1/√0 is 0 over ℝ and ∞ over Float
+      (`spec.errata`, `zero-width-scale`).
 
     >>> Q, K, V = np.array([[0.0]]), np.array([[1.0], [2.0]]), np.array([[10.0], [20.0]])
     >>> scaled_dot_product_attention(AttentionContext(Q, K, V))
@@ -265,13 +283,18 @@ def scaled_dot_product_attention(ctx: AttentionContext, scalar: Context | None =
     scale = alpha.sqrt(alpha.of_nat(dModel))
     scores = mat_mul_spec(ctx.Q, matrix_transpose_spec(ctx.K))
     scaled_scores = scale_spec(scores, alpha.div(alpha.one, scale))
-    attention_weights = softmax_spec(scaled_scores) if ctx.mask is None else hard_masked_softmax_spec(scaled_scores, ctx.mask)
+    attention_weights = (
+        softmax_spec(scaled_scores) if ctx.mask is None else hard_masked_softmax_spec(scaled_scores, ctx.mask)
+    )
     return mat_mul_spec(attention_weights, ctx.V)
 
 
 @lean(line=220)
-def hard_masked_scaled_dot_product_attention(ctx: AttentionContext, scalar: Context | None = None) -> Tensor[Array, "nQ dModel"]:
-    """`scaled_dot_product_attention` under another name: a mask there means exact zero weights already.
+def hard_masked_scaled_dot_product_attention(
+    ctx: AttentionContext, scalar: Context | None = None
+) -> Tensor[Array, "nQ dModel"]:
+    """`scaled_dot_product_attention` under another name: a mask there means exact zero weights
+    already.
 
     Lean: `hardMaskedScaledDotProductAttention`
     """
@@ -282,15 +305,19 @@ def hard_masked_scaled_dot_product_attention(ctx: AttentionContext, scalar: Cont
 def scaled_dot_product_attention_backward(
     ctx: AttentionContext, dOut: Tensor[Array, "nQ dModel"], scalar: Context | None = None
 ) -> tuple[Tensor[Array, "nQ dModel"], Tensor[Array, "nK dModel"], Tensor[Array, "nK dModel"]]:
-    """(dQ, dK, dV), the cotangents of the inputs when the output has cotangent dOut. With A the weights and w = 1/√d,
+    """(dQ, dK, dV), the cotangents of the inputs when the output has cotangent dOut. With A the
+    weights and w = 1/√d,
 
         dA = dOut Vᵀ,  dV = Aᵀ dOut,  dS = (A ⊙ (dA − rowsum(dA ⊙ A))) × w,  dQ = dS K,  dK = dSᵀ Q.
 
-    The lines for scale, scores and weights are those of the forward, repeated because Lean computes them again.
+    The lines for scale, scores and weights are those of the forward, repeated because Lean computes
+    them again.
 
     Edge cases
-    - A blocked key receives nothing through its weight 0; a row that may attend to no key gives dQ = 0 and adds nothing to dK and dV (ℝ).
-    - nK = 1: the weight is constant, so dQ = dK = 0 and dV is the sum of dOut over the rows that attend.
+    - A blocked key receives nothing through its weight 0; a row that may attend to no key gives dQ
+      = 0 and adds nothing to dK and dV (ℝ).
+    - nK = 1: the weight is constant, so dQ = dK = 0 and dV is the sum of dOut over the rows that
+      attend.
 
     >>> ctx = AttentionContext(np.array([[0.0]]), np.array([[1.0], [3.0]]), np.array([[10.0], [20.0]]))
     >>> scaled_dot_product_attention_backward(ctx, np.array([[1.0]]))  # A = (½, ½), dA = (10, 20), dS = (−2½, 2½)
@@ -304,7 +331,9 @@ def scaled_dot_product_attention_backward(
     scale = alpha.sqrt(alpha.of_nat(dModel))
     scores = mat_mul_spec(ctx.Q, matrix_transpose_spec(ctx.K))
     scaled_scores = scale_spec(scores, alpha.div(alpha.one, scale))
-    attention_weights = softmax_spec(scaled_scores) if ctx.mask is None else hard_masked_softmax_spec(scaled_scores, ctx.mask)
+    attention_weights = (
+        softmax_spec(scaled_scores) if ctx.mask is None else hard_masked_softmax_spec(scaled_scores, ctx.mask)
+    )
 
     d_attention_weights = mat_mul_spec(dOut, matrix_transpose_spec(ctx.V))
     dV = mat_mul_spec(matrix_transpose_spec(attention_weights), dOut)
@@ -323,15 +352,18 @@ def scaled_dot_product_attention_jvp(
     dV: Tensor[Array, "nK dModel"],
     scalar: Context | None = None,
 ) -> Tensor[Array, "nQ dModel"]:
-    """The tangent of the output along the tangents (dQ, dK, dV) of the inputs. With A the weights and w = 1/√d,
+    """The tangent of the output along the tangents (dQ, dK, dV) of the inputs. With A the weights
+    and w = 1/√d,
 
         dS = (dQ Kᵀ + Q dKᵀ) × w,  dA = A ⊙ (dS − rowsum(dS ⊙ A)),  dOut = dA V + A dV.
 
-    The lines for scale, scores and weights are those of the forward, repeated because Lean computes them again.
+    The lines for scale, scores and weights are those of the forward, repeated because Lean computes
+    them again.
 
     Edge cases
     - A row that may attend to no key has tangent 0 over ℝ.
-    - nK = 1: the weight is constant, so the tangent is dV's one row for every query that may attend to it.
+    - nK = 1: the weight is constant, so the tangent is dV's one row for every query that may attend
+      to it.
 
     >>> ctx = AttentionContext(np.array([[0.0]]), np.array([[1.0], [3.0]]), np.array([[10.0], [20.0]]))
     >>> scaled_dot_product_attention_jvp(ctx, np.array([[1.0]]), np.zeros((2, 1)), np.zeros((2, 1)))  # the adjoint of dQ = 5 above
@@ -345,7 +377,9 @@ def scaled_dot_product_attention_jvp(
     d_scores = add_spec(mat_mul_spec(dQ, matrix_transpose_spec(ctx.K)), mat_mul_spec(ctx.Q, matrix_transpose_spec(dK)))
     scaled_scores = scale_spec(scores, alpha.div(alpha.one, scale))
     d_scaled_scores = scale_spec(d_scores, alpha.div(alpha.one, scale))
-    attention_weights = softmax_spec(scaled_scores) if ctx.mask is None else hard_masked_softmax_spec(scaled_scores, ctx.mask)
+    attention_weights = (
+        softmax_spec(scaled_scores) if ctx.mask is None else hard_masked_softmax_spec(scaled_scores, ctx.mask)
+    )
     d_attention_weights = softmax_backward_from_weights_spec(attention_weights, d_scaled_scores)
     return add_spec(mat_mul_spec(d_attention_weights, ctx.V), mat_mul_spec(attention_weights, dV))
 
@@ -356,10 +390,11 @@ def scaled_dot_product_attention_jvp(
 @lean(line=317)
 @dataclass(frozen=True, eq=False)
 class MultiHeadAttention:
-    """The parameters of multi-head attention: three projections into numHeads heads of width headDim, and one back. No biases.
+    """The parameters of multi-head attention: three projections into numHeads heads of width
+    headDim, and one back. No biases.
 
-    Wq, Wk and Wv are (dModel, numHeads·headDim), Wo is (numHeads·headDim, dModel). In this revision the heads are not blocks of columns:
-    see `split_heads_spec`.
+    Wq, Wk and Wv are (dModel, numHeads·headDim), Wo is (numHeads·headDim, dModel). In this revision
+    the heads are not blocks of columns: see `split_heads_spec`.
 
     Raises ValueError where shapes disagree, TypeError where the tensors are over different scalars.
 
@@ -383,12 +418,14 @@ class MultiHeadAttention:
     def forward(
         self, x: Tensor[Array, "n dModel"], mask: Bool[Array, "n n"] | None = None, scalar: Context | None = None
     ) -> Tensor[Array, "n dModel"]:
-        """Project x to Q, K, V; split each into heads; attention in each head under the one mask; combine the heads; project by Wo.
+        """Project x to Q, K, V; split each into heads; attention in each head under the one mask;
+        combine the heads; project by Wo.
 
         Edge cases
         - n = 0: refused, as attention needs a query (Lean's hypothesis h1).
         - numHeads = 0 or headDim = 0: the combined heads have no columns and the output is 0.
-        - numHeads > 1 and n > 1: heads mix tokens, and a causal mask is not causal (`spec.errata`, `head-split-causality`).
+        - numHeads > 1 and n > 1: heads mix tokens, and a causal mask is not causal (`spec.errata`,
+          `head-split-causality`).
 
         >>> one = np.array([[1.0]])
         >>> MultiHeadAttention(one, one, one, one, num_heads=1, head_dim=1).forward(np.array([[2.0]]))
@@ -413,14 +450,17 @@ class MultiHeadAttention:
 def split_heads_spec(
     x: Tensor[Array, "n {num_heads*head_dim}"], num_heads: int, head_dim: int, scalar: Context | None = None
 ) -> Tensor[Array, "numHeads n headDim"]:
-    """x of shape (n, numHeads·headDim), its entries in row-major order, laid out as (numHeads, n, headDim).
+    """x of shape (n, numHeads·headDim), its entries in row-major order, laid out as (numHeads, n,
+    headDim).
 
-    This is the seed revision's text. It is not the inverse of `combine_heads_spec`: with numHeads > 1 and n > 1 the rows of head h come
-    from several tokens (`spec.errata`, `head-split-inverse`). The corrected split is in `spec.corrected`.
+    This is the seed revision's text. It is not the inverse of `combine_heads_spec`: with numHeads >
+    1 and n > 1 the rows of head h come from several tokens (`spec.errata`, `head-split-inverse`).
+    The corrected split is in `spec.corrected`.
 
     Raises ValueError where dModel ≠ numHeads·headDim.
 
-    Edge cases: n, numHeads or headDim = 0 gives the empty tensor of that shape; for numHeads = 1 or n = 1 it is the head split one expects.
+    Edge cases: n, numHeads or headDim = 0 gives the empty tensor of that shape; for numHeads = 1 or
+    n = 1 it is the head split one expects.
 
     >>> split_heads_spec(np.array([[1.0, 2.0], [3.0, 4.0]]), 2, 1).tolist()  # head 0 holds both entries of token 0
     [[[1.0], [2.0]], [[3.0], [4.0]]]
@@ -434,9 +474,11 @@ def split_heads_spec(
 def concat_heads_spec(
     heads: Sequence[Tensor[Array, "n headDim"]], shape: tuple[int, int] | None = None, scalar: Context | None = None
 ) -> Tensor[Array, "n width"]:
-    """The heads side by side: row i of the result is row i of each head in turn, (n, numHeads·headDim).
+    """The heads side by side: row i of the result is row i of each head in turn, (n,
+    numHeads·headDim).
 
-    `shape` = (n, headDim) is needed only for an empty list of heads, whose shape Lean reads from the type.
+    `shape` = (n, headDim) is needed only for an empty list of heads, whose shape Lean reads from
+    the type.
 
     >>> concat_heads_spec([np.array([[1.0], [2.0]]), np.array([[3.0], [4.0]])])
     array([[1., 3.],
@@ -448,7 +490,9 @@ def concat_heads_spec(
 
 
 @lean(line=383)
-def combine_heads_spec(heads: Tensor[Array, "numHeads n headDim"], scalar: Context | None = None) -> Tensor[Array, "n width"]:
+def combine_heads_spec(
+    heads: Tensor[Array, "numHeads n headDim"], scalar: Context | None = None
+) -> Tensor[Array, "n width"]:
     """The heads side by side, from one tensor: entry (i, h·headDim + c) is heads[h, i, c].
 
     Edge cases: numHeads or headDim = 0 gives (n, 0); n = 0 gives (0, numHeads·headDim).
@@ -492,11 +536,14 @@ def multi_head_attention_backward(
     Tensor[Array, "dModel width"],
     Tensor[Array, "width dModel"],
 ]:
-    """(dx, dWq, dWk, dWv, dWo), the cotangents of x and the parameters when the output has cotangent grad_output.
+    """(dx, dWq, dWk, dWv, dWo), the cotangents of x and the parameters when the output has
+    cotangent grad_output.
 
-    The forward is computed again; then backwards through Wo, the combined heads, attention in each head, the split, and the projections.
-    The cotangent of the combined heads is taken apart by `split_heads_spec`, and the heads' cotangents are put together by
-    `combine_heads_spec`. In this revision these are not the adjoints of the forward's steps (`spec.errata`, `multi-head-adjoint`).
+    The forward is computed again; then backwards through Wo, the combined heads, attention in each
+    head, the split, and the projections. The cotangent of the combined heads is taken apart by
+    `split_heads_spec`, and the heads' cotangents are put together by `combine_heads_spec`. In this
+    revision these are not the adjoints of the forward's steps (`spec.errata`,
+    `multi-head-adjoint`).
 
     Edge cases: numHeads = 0 or headDim = 0 gives dx = 0 and empty cotangents of the parameters.
 
@@ -542,7 +589,8 @@ def multi_head_attention_jvp(
     mask: Bool[Array, "n n"] | None = None,
     scalar: Context | None = None,
 ) -> Tensor[Array, "n dModel"]:
-    """The tangent of the output along the tangents dmha of the parameters and dx of the input, through the graph of `forward`.
+    """The tangent of the output along the tangents dmha of the parameters and dx of the input,
+    through the graph of `forward`.
 
     dQ = dx Wq + x dWq, and so on; the attention JVP in each head; dConcat Wo + concat dWo.
 
@@ -571,7 +619,9 @@ def multi_head_attention_jvp(
         return AttentionContext(Q_heads[h], K_heads[h], V_heads[h], mask, bc_sum_to_target=build_bc_proof(len(x)))
 
     attention_heads = stack(Q_heads.shape, lambda h: scaled_dot_product_attention(ctx(h)))
-    d_attention_heads = stack(Q_heads.shape, lambda h: scaled_dot_product_attention_jvp(ctx(h), dQ_heads[h], dK_heads[h], dV_heads[h]))
+    d_attention_heads = stack(
+        Q_heads.shape, lambda h: scaled_dot_product_attention_jvp(ctx(h), dQ_heads[h], dK_heads[h], dV_heads[h])
+    )
     concatenated = combine_heads_spec(attention_heads)
     d_concatenated = combine_heads_spec(d_attention_heads)
     return add_spec(mat_mul_spec(d_concatenated, mha.Wo), mat_mul_spec(concatenated, dmha.Wo))
@@ -615,7 +665,8 @@ def cross_attention(
     Wo: Tensor[Array, "projDim dModel"],
     scalar: Context | None = None,
 ) -> Tensor[Array, "n1 dModel"]:
-    """Attention(query Wq, key Wk, value Wv) · Wo: one head of width projDim, without a mask; the two lengths may differ.
+    """Attention(query Wq, key Wk, value Wv) · Wo: one head of width projDim, without a mask; the
+    two lengths may differ.
 
     Edge cases: n1 = 0 or n2 = 0 is refused; n2 = 1 gives value Wv Wo in every row.
 
@@ -641,7 +692,8 @@ def sparse_attention(
     Wo: Tensor[Array, "projDim dModel"],
     scalar: Context | None = None,
 ) -> Tensor[Array, "n dModel"]:
-    """`self_attention` with the pattern as its mask: query i attends to key j where the pattern is True.
+    """`self_attention` with the pattern as its mask: query i attends to key j where the pattern is
+    True.
 
     Edge cases: those of a mask in `scaled_dot_product_attention`.
 

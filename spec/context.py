@@ -1,9 +1,10 @@
 """The scalars: one text, evaluated over seven kinds of number.
 
-TorchLean's definitions are polymorphic, `{α : Type} [Context α]`: a definition may use 0, 1, +, −, ×, /, max, exp, sqrt, log, sin,
-cos and the coercion ℕ → α, and nothing else. The definitions of `spec.extended` use tanh, powers, π, min, floor and `>` besides, of which
-Lean's `Context` has all but the floor, and ask which numbers are finite. Here α is a `Context`, and every definition of `spec` runs over
-each of these:
+TorchLean's definitions are polymorphic, `{α : Type} [Context α]`: a definition may use 0, 1, +, −,
+×, /, max, exp, sqrt, log, sin, cos and the coercion ℕ → α, and nothing else. The definitions of
+`spec.extended` use tanh, powers, π, min, floor and `>` besides, of which Lean's `Context` has all
+but the floor, and ask which numbers are finite. Here α is a `Context`, and every definition of
+`spec` runs over each of these:
 
 | scalar       | elements           | what it evaluates                                                             |
 |--------------|--------------------|-------------------------------------------------------------------------------|
@@ -15,10 +16,12 @@ each of these:
 | `ARB`        | `flint.arb`        | ℝ, enclosed: each result is a ball that contains the value                    |
 | `ARB_SERIES` | `flint.arb_series` | ℝ, enclosed, with the derivative along a direction: value + derivative · x    |
 
-The precision of `MPF`, `ARB` and `ARB_SERIES` is the caller's (`flint.ctx.workprec(113)`); it belongs to the process, not to a thread.
-`+`, `-`, `*` and unary `-` are Python's own, so that a definition reads as Lean's does; what differs between scalars is a field here.
+The precision of `MPF`, `ARB` and `ARB_SERIES` is the caller's (`flint.ctx.workprec(113)`); it
+belongs to the process, not to a thread. `+`, `-`, `*` and unary `-` are Python's own, so that a
+definition reads as Lean's does; what differs between scalars is a field here.
 
-Lean: `NN/Spec/Core/Context.lean`, `Context`, `MathFunctions`, `Numbers`; only what the two layers use.
+Lean: `NN/Spec/Core/Context.lean`, `Context`, `MathFunctions`, `Numbers`; only what the two layers
+use.
 """
 
 from collections.abc import Callable
@@ -55,8 +58,9 @@ silent = np.errstate(all="ignore")  # IEEE arithmetic raises no warning, as Lean
 class Context:
     """The operations of one scalar type α that a definition may use.
 
-    `lift(value)` is the element of α that equals the number `value`, and a ValueError where α has none: it never rounds. `greater(x, y)`
-    is x > y, and a ValueError where balls overlap, so that neither answer is proved. `pi()` is π at the working precision.
+    `lift(value)` is the element of α that equals the number `value`, and a ValueError where α has
+    none: it never rounds. `greater(x, y)` is x > y, and a ValueError where balls overlap, so that
+    neither answer is proved. `pi()` is π at the working precision.
 
     Lean: `Context`
     """
@@ -121,9 +125,10 @@ class Context:
 def total_division(x: Scalar, y: Scalar) -> Scalar:
     """x / y as Lean divides over ℝ, where x / 0 = 0.
 
-    IEEE 754, and so Lean's `Float`, gives NaN for 0/0 and ±∞ for any other x/0. The two part ways in floating point where y was
-    not zero but underflowed to zero: then the answer here is 0, which is neither ℝ's nor Float's (see `errata`, `masked-underflow`).
-    A ball that contains zero without being zero divides to the indeterminate ball.
+    IEEE 754, and so Lean's `Float`, gives NaN for 0/0 and ±∞ for any other x/0. The two part ways
+    in floating point where y was not zero but underflowed to zero: then the answer here is 0, which
+    is neither ℝ's nor Float's (see `errata`, `masked-underflow`). A ball that contains zero without
+    being zero divides to the indeterminate ball.
 
     >>> total_division(np.float64(1), np.float64(0)), total_division(flint.arb(1), flint.arb(0, 1))
     (np.float64(0.0), nan)
@@ -134,7 +139,9 @@ def total_division(x: Scalar, y: Scalar) -> Scalar:
 
 
 def lean_max(x: Scalar, y: Scalar) -> Scalar:
-    """max x y as Lean's `maxOfLe` decides it: y where x ≤ y, else x. A NaN on the left stays; one on the right is passed over."""
+    """max x y as Lean's `maxOfLe` decides it: y where x ≤ y, else x. A NaN on the left stays; one
+    on the right is passed over.
+    """
     return y if x <= y else x  # noqa: FURB136 - Python's max decides otherwise on NaN
 
 
@@ -162,8 +169,12 @@ def _ieee(name: str, element: type, div: Callable[[Scalar, Scalar], Scalar]) -> 
 
     def lift(value: Any) -> Scalar:
         if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.floating | np.integer):
-            raise TypeError(f"{repr_or_type(value)} has type {type(value).__name__}, but should be a real number that {name} can hold.")
-        value = int(value) if isinstance(value, np.integer) else value  # Python compares an int with a float exactly, NumPy after rounding
+            raise TypeError(
+                f"{repr_or_type(value)} has type {type(value).__name__}, but should be a real number that {name} can hold."
+            )
+        value = (
+            int(value) if isinstance(value, np.integer) else value
+        )  # Python compares an int with a float exactly, NumPy after rounding
         try:
             with np.errstate(all="ignore"):
                 rounded = element(value)
@@ -218,7 +229,9 @@ def _int_or_float(value: Any, name: str) -> int | float:
         return float(value)
     if isinstance(value, np.floating):
         return float(REAL64.lift(value))
-    raise TypeError(f"{repr_or_type(value)} has type {type(value).__name__}, but should be a real number that {name} can hold.")
+    raise TypeError(
+        f"{repr_or_type(value)} has type {type(value).__name__}, but should be a real number that {name} can hold."
+    )
 
 
 def _lift_mpf(value: Any) -> mpmath.mpf:
@@ -262,17 +275,21 @@ def _lift_arb(value: Any) -> flint.arb:
 
 
 def _arb_greater(x: flint.arb, y: flint.arb) -> bool:
-    """x > y where it is proved either way. Raises ValueError where the balls overlap: a definition must not guess a branch.
+    """x > y where it is proved either way. Raises ValueError where the balls overlap: a definition
+    must not guess a branch.
 
     >>> _arb_greater(flint.arb(2), flint.arb(1)), _arb_greater(flint.arb(1), flint.arb(1))
     (True, False)
     >>> _arb_greater(flint.arb(1), flint.arb(1, 0.5))
     Traceback (most recent call last):
-    ValueError: Whether 1.00000000000000 > [1e+0 +/- 0.501] is not decided at 53 bits: the balls overlap. Raise flint.ctx.prec.
+    ValueError: Whether 1.00000000000000 > [1e+0 +/- 0.501] is not decided at 53 bits: the balls
+    overlap. Raise flint.ctx.prec.
     """
     if x > y or x <= y:
         return bool(x > y)
-    raise ValueError(f"Whether {x} > {y} is not decided at {flint.ctx.prec} bits: the balls overlap. Raise flint.ctx.prec.")
+    raise ValueError(
+        f"Whether {x} > {y} is not decided at {flint.ctx.prec} bits: the balls overlap. Raise flint.ctx.prec."
+    )
 
 
 ARB = Context(
@@ -304,13 +321,16 @@ ARB = Context(
 def series(value: Any, derivative: Any = 0) -> flint.arb_series:
     """The function t ↦ value + derivative · t + O(t²), with both numbers exact or balls.
 
-    Raises ValueError where `flint.ctx.cap` is below 2: flint would cut off every first-order term, which then reads as 0.
+    Raises ValueError where `flint.ctx.cap` is below 2: flint would cut off every first-order term,
+    which then reads as 0.
 
     >>> series(2, 1) * series(2, 1)
     4.00000000000000 + 4.00000000000000*x + O(x^2)
     """
     if flint.ctx.cap < 2:
-        raise ValueError(f"flint.ctx.cap={flint.ctx.cap}, but should be at least 2: a derivative is the second term of a series.")
+        raise ValueError(
+            f"flint.ctx.cap={flint.ctx.cap}, but should be at least 2: a derivative is the second term of a series."
+        )
     return flint.arb_series([_lift_arb(value), _lift_arb(derivative)], 2)
 
 
@@ -319,11 +339,14 @@ def _lift_series(value: Any) -> flint.arb_series:
 
 
 def _series_division(x: flint.arb_series, y: flint.arb_series) -> flint.arb_series:
-    """t ↦ x(t) / y(t) with x / 0 = 0: enclosed where y(0) ≠ 0, and indeterminate where y(0) is a ball that contains 0 and more.
+    """t ↦ x(t) / y(t) with x / 0 = 0: enclosed where y(0) ≠ 0, and indeterminate where y(0) is a
+    ball that contains 0 and more.
 
-    Where y(0) = 0 exactly, the value is 0. The derivative is then 0 where y'(0) = 0 exactly too, and indeterminate elsewhere, for the
-    quotient jumps. This sees y to first order: it takes y = t², where the quotient jumps as well, for the function 0. That is sound for
-    the divisors that the definitions have: naturals, their roots, and sums of exponentials, which are 0 only where they are empty.
+    Where y(0) = 0 exactly, the value is 0. The derivative is then 0 where y'(0) = 0 exactly too,
+    and indeterminate elsewhere, for the quotient jumps. This sees y to first order: it takes y =
+    t², where the quotient jumps as well, for the function 0. That is sound for the divisors that
+    the definitions have: naturals, their roots, and sums of exponentials, which are 0 only where
+    they are empty.
     """
     unknown = flint.arb("nan")
     if y[0] == 0:
@@ -334,10 +357,12 @@ def _series_division(x: flint.arb_series, y: flint.arb_series) -> flint.arb_seri
 def _series_max(x: flint.arb_series, y: flint.arb_series) -> flint.arb_series:
     """The argument whose constant term has the larger midpoint.
 
-    This is not an enclosure of max where the balls overlap, nor is max differentiable where they tie. It is sound for the one use
-    the definitions make of it: softmax subtracts m = max t and exp(tⱼ − m) / Σ exp(tₖ − m) is the same function for every m, so any
-    choice of m encloses the same value and the same derivative; the larger one keeps the exponentials small. The log-sum-exp m + log Σ
-    is such a function too. `spec.extended` also clamps with it: there the derivative is that of the branch the midpoint is in.
+    This is not an enclosure of max where the balls overlap, nor is max differentiable where they
+    tie. It is sound for the one use the definitions make of it: softmax subtracts m = max t and
+    exp(tⱼ − m) / Σ exp(tₖ − m) is the same function for every m, so any choice of m encloses the
+    same value and the same derivative; the larger one keeps the exponentials small. The log-sum-exp
+    m + log Σ is such a function too. `spec.extended` also clamps with it: there the derivative is
+    that of the branch the midpoint is in.
     """
     return y if x[0].mid() <= y[0].mid() else x
 
@@ -358,7 +383,9 @@ def _series_tanh(x: flint.arb_series) -> flint.arb_series:
 
 
 def _series_floor(x: flint.arb_series) -> flint.arb_series:
-    """⌊x⌋, whose derivative is 0 between two integers; where x may be one, ⌊x⌋ may jump, and the derivative is indeterminate."""
+    """⌊x⌋, whose derivative is 0 between two integers; where x may be one, ⌊x⌋ may jump, and the
+    derivative is indeterminate.
+    """
     return series(x[0].floor(), flint.arb("nan") if x[0].contains_integer() else 0 * _slope(x))
 
 

@@ -1,15 +1,17 @@
-"""The revised definitions that errata point at: attention and rotary encoding as their pages mean them.
+"""The revised definitions that errata point at: attention and rotary encoding as their pages mean
+them.
 
     weights     the largest allowed score is subtracted, so that nothing overflows; a row with no allowed key is exactly 0
     scale       1/√d, and 1 where d = 0
     heads       contiguous blocks of columns, so that each head's row i is of token i
     odd lane    the unpaired lane of a rotary encoding passes through
 
-Over ℝ attention is the literal definition; over floats it is what the literal one means. What takes a structure (`AttentionContext`,
-`MultiHeadAttention`) runs over the structure's scalar, and what takes tensors has `scalar` last. What is refused is what the literal
-definitions refuse.
+Over ℝ attention is the literal definition; over floats it is what the literal one means. What takes
+a structure (`AttentionContext`, `MultiHeadAttention`) runs over the structure's scalar, and what
+takes tensors has `scalar` last. What is refused is what the literal definitions refuse.
 
-Lean: `NN/Spec/Layers/Attention.lean` at revision `spec.lean.REVISED`, and `NN/Spec/Layers/PositionalEncoding.lean` at a later one
+Lean: `NN/Spec/Layers/Attention.lean` at revision `spec.lean.REVISED`, and
+`NN/Spec/Layers/PositionalEncoding.lean` at a later one
 """
 
 from functools import reduce
@@ -18,7 +20,13 @@ import numpy as np  # noqa: F401 - for the examples
 from jaxtyping import Bool
 
 from spec.activation import softmax_spec
-from spec.attention import QUERIES, AttentionContext, MultiHeadAttention, combine_heads_spec, softmax_backward_from_weights_spec
+from spec.attention import (
+    QUERIES,
+    AttentionContext,
+    MultiHeadAttention,
+    combine_heads_spec,
+    softmax_backward_from_weights_spec,
+)
 from spec.context import Context, Scalar
 from spec.lean import REVISED, LeanFile, definition
 from spec.positional_encoding import rope_apply_spec
@@ -26,7 +34,13 @@ from spec.scope import alpha
 from spec.tensor_core import Array, Tensor, replicate, stack, tabulate
 from spec.tensor_linalg import mat_mul_spec
 from spec.tensor_ops import add_spec, div_spec, map2_spec, scale_spec
-from spec.tensor_reduction_shape import mat_mul_backward_spec, matrix_transpose_spec, reshape_spec, sum_spec, swap_first_two_spec
+from spec.tensor_reduction_shape import (
+    mat_mul_backward_spec,
+    matrix_transpose_spec,
+    reshape_spec,
+    sum_spec,
+    swap_first_two_spec,
+)
 
 __all__ = [
     "attention_scale_denom",
@@ -62,10 +76,14 @@ def attention_scale_denom(d: int, scalar: Context | None = None) -> Scalar:
 
 
 @lean()
-def hard_masked_softmax_vec(scores: Tensor[Array, "n"], mask: Bool[Array, "n"], scalar: Context | None = None) -> Tensor[Array, "n"]:
-    """exp(scoreⱼ − m) / Σₖ exp(scoreₖ − m) over the allowed entries, with m the largest allowed score, and exactly 0 elsewhere.
+def hard_masked_softmax_vec(
+    scores: Tensor[Array, "n"], mask: Bool[Array, "n"], scalar: Context | None = None
+) -> Tensor[Array, "n"]:
+    """exp(scoreⱼ − m) / Σₖ exp(scoreₖ − m) over the allowed entries, with m the largest allowed
+    score, and exactly 0 elsewhere.
 
-    Edge cases: a row with no allowed entry is 0 over every scalar. A row with one is 1 there. Nothing overflows.
+    Edge cases: a row with no allowed entry is 0 over every scalar. A row with one is 1 there.
+    Nothing overflows.
 
     >>> from spec.context import FLOAT64
     >>> hard_masked_softmax_vec(np.array([-760.0, -760.0, 5.0]), np.array([True, True, False]), FLOAT64)
@@ -95,7 +113,9 @@ def hard_masked_softmax(
 
 
 def _scale_and_weights(ctx: AttentionContext) -> tuple[Scalar, Array]:
-    """The number w = 1/√d that scores are multiplied by, and the weights A = softmax(Q Kᵀ × w) along the allowed keys."""
+    """The number w = 1/√d that scores are multiplied by, and the weights A = softmax(Q Kᵀ × w)
+    along the allowed keys.
+    """
     scale = alpha.div(alpha.one, attention_scale_denom(ctx.Q.shape[1]))
     scaled_scores = scale_spec(mat_mul_spec(ctx.Q, matrix_transpose_spec(ctx.K)), scale)
     return scale, softmax_spec(scaled_scores) if ctx.mask is None else hard_masked_softmax(scaled_scores, ctx.mask)
@@ -103,7 +123,8 @@ def _scale_and_weights(ctx: AttentionContext) -> tuple[Scalar, Array]:
 
 @lean()
 def scaled_dot_product_attention(ctx: AttentionContext) -> Tensor[Array, "nQ dModel"]:
-    """A · V with A the softmax of Q Kᵀ / √d along the allowed keys, computed without overflow; a row with no allowed key is 0.
+    """A · V with A the softmax of Q Kᵀ / √d along the allowed keys, computed without overflow; a
+    row with no allowed key is 0.
 
     >>> ctx = AttentionContext(np.array([[710.0]]), np.array([[1.0]]), np.array([[3.0]]), np.array([[True]]))
     >>> scaled_dot_product_attention(ctx)
@@ -121,7 +142,8 @@ def scaled_dot_product_attention_backward(
 ) -> tuple[Tensor[Array, "nQ dModel"], Tensor[Array, "nK dModel"], Tensor[Array, "nK dModel"]]:
     """(dQ, dK, dV) by the literal formulas, with the corrected weights and scale.
 
-    Edge cases: a row with no allowed key gives dQ = 0 and adds nothing to dK and dV, over every scalar.
+    Edge cases: a row with no allowed key gives dQ = 0 and adds nothing to dK and dV, over every
+    scalar.
 
     >>> ctx = AttentionContext(np.array([[710.0]]), np.array([[1.0]]), np.array([[3.0]]), np.array([[True]]))
     >>> scaled_dot_product_attention_backward(ctx, np.array([[1.0]]))
@@ -140,7 +162,10 @@ def scaled_dot_product_attention_backward(
 
 @lean()
 def scaled_dot_product_attention_jvp(
-    ctx: AttentionContext, dQ: Tensor[Array, "nQ dModel"], dK: Tensor[Array, "nK dModel"], dV: Tensor[Array, "nK dModel"]
+    ctx: AttentionContext,
+    dQ: Tensor[Array, "nQ dModel"],
+    dK: Tensor[Array, "nK dModel"],
+    dV: Tensor[Array, "nK dModel"],
 ) -> Tensor[Array, "nQ dModel"]:
     """The tangent of the output by the literal formulas, with the corrected weights and scale.
 
@@ -169,7 +194,8 @@ def split_heads(
 ) -> Tensor[Array, "numHeads n headDim"]:
     """The tensor whose entry (h, i, c) is x[i, h·headDim + c]: head h is the h-th block of columns.
 
-    Its inverse, and its adjoint, is `combine_heads_spec`. Raises ValueError where dModel ≠ numHeads·headDim.
+    Its inverse, and its adjoint, is `combine_heads_spec`. Raises ValueError where dModel ≠
+    numHeads·headDim.
 
     >>> split_heads(np.array([[1.0, 2.0], [3.0, 4.0]]), 2, 1).tolist()
     [[[1.0], [3.0]], [[2.0], [4.0]]]
@@ -197,7 +223,8 @@ def _contexts(mha: MultiHeadAttention, x: Array, mask: Array | None) -> list[Att
 def multi_head_attention_forward(
     mha: MultiHeadAttention, x: Tensor[Array, "n dModel"], mask: Bool[Array, "n n"] | None = None
 ) -> Tensor[Array, "n dModel"]:
-    """The literal text, with the corrected split and attention: Σₕ Attention(x Wq[:, h], x Wk[:, h], x Wv[:, h]) · Wo[h].
+    """The literal text, with the corrected split and attention: Σₕ Attention(x Wq[:, h], x Wk[:,
+    h], x Wv[:, h]) · Wo[h].
 
     Here [:, h] is the h-th block of headDim columns, and Wo[h] the h-th block of rows.
 
@@ -226,7 +253,8 @@ def multi_head_attention_backward(
     Tensor[Array, "dModel width"],
     Tensor[Array, "width dModel"],
 ]:
-    """(dx, dWq, dWk, dWv, dWo): backwards through Wo, the combined heads (by splitting), attention, the split (by combining), and x.
+    """(dx, dWq, dWk, dWv, dWo): backwards through Wo, the combined heads (by splitting), attention,
+    the split (by combining), and x.
 
     >>> one, two = np.array([[1.0, 1.0]]), np.array([[1.0], [1.0]])
     >>> mha = MultiHeadAttention(one, one, one, two, 2, 1)
@@ -238,7 +266,9 @@ def multi_head_attention_backward(
     contexts = _contexts(mha, x, mask)
     concatenated = _combine(mha, [scaled_dot_product_attention(ctx) for ctx in contexts], len(x))
     grad_concat, grad_Wo = mat_mul_backward_spec(concatenated, mha.Wo, grad_output)
-    grads = [scaled_dot_product_attention_backward(ctx, g) for ctx, g in zip(contexts, _split(mha, grad_concat), strict=True)]
+    grads = [
+        scaled_dot_product_attention_backward(ctx, g) for ctx, g in zip(contexts, _split(mha, grad_concat), strict=True)
+    ]
     grad_Q, grad_K, grad_V = (_combine(mha, [grad[part] for grad in grads], len(x)) for part in range(3))
     grad_x_Q, grad_Wq = mat_mul_backward_spec(x, mha.Wq, grad_Q)
     grad_x_K, grad_Wk = mat_mul_backward_spec(x, mha.Wk, grad_K)
@@ -254,7 +284,8 @@ def multi_head_attention_jvp(
     dx: Tensor[Array, "n dModel"],
     mask: Bool[Array, "n n"] | None = None,
 ) -> Tensor[Array, "n dModel"]:
-    """The tangent of the output along the tangents dmha of the parameters and dx of the input, through the graph of the forward.
+    """The tangent of the output along the tangents dmha of the parameters and dx of the input,
+    through the graph of the forward.
 
     >>> one, two = np.array([[1.0, 1.0]]), np.array([[1.0], [1.0]])
     >>> mha = MultiHeadAttention(one, one, one, two, 2, 1)
@@ -277,8 +308,11 @@ def multi_head_attention_jvp(
 
 
 @definition()
-def rope_apply(x: Tensor[Array, "seqLen headDim"], start_pos: int = 0, scalar: Context | None = None) -> Tensor[Array, "seqLen headDim"]:
-    """x with each adjacent pair rotated, and the unpaired lane of an odd headDim passed through: there cos = 1 and sin = 0.
+def rope_apply(
+    x: Tensor[Array, "seqLen headDim"], start_pos: int = 0, scalar: Context | None = None
+) -> Tensor[Array, "seqLen headDim"]:
+    """x with each adjacent pair rotated, and the unpaired lane of an odd headDim passed through:
+    there cos = 1 and sin = 0.
 
     >>> rope_apply(np.array([[7.0]]), start_pos=3)
     array([[7.]])

@@ -1,7 +1,9 @@
-"""Errata: where a literal definition breaks a law that its own page states, shown by a smallest witness, with a corrected definition.
+"""Errata: where a literal definition breaks a law that its own page states, shown by a smallest
+witness, with a corrected definition.
 
-The literal definitions of `spec` stay as the seed revision has them. The corrected ones stand in `spec.corrected`, and can be had here
-too. A law takes a definition and evaluates it on the witness, so the same law judges both:
+The literal definitions of `spec` stay as the seed revision has them. The corrected ones stand in
+`spec.corrected`, and can be had here too. A law takes a definition and evaluates it on the witness,
+so the same law judges both:
 
 >>> erratum = ERRATA["head-split-inverse"]
 >>> erratum.law(erratum.literal).holds, erratum.law(erratum.corrected).holds
@@ -9,7 +11,8 @@ too. A law takes a definition and evaluates it on the witness, so the same law j
 
 `python -m spec.errata` prints all of them, with the numbers computed as it runs.
 
-Sources: TorchLean's revision `spec.lean.REVISED`, which corrects most of them, and a later one (the rotary lane).
+Sources: TorchLean's revision `spec.lean.REVISED`, which corrects most of them, and a later one (the
+rotary lane).
 """
 
 from collections.abc import Callable
@@ -77,10 +80,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Erratum:
-    """A literal definition, the law of its page that it breaks, and the definition that keeps the law.
+    """A literal definition, the law of its page that it breaks, and the definition that keeps the
+    law.
 
-    `law(definition)` evaluates the law on the witness; `literal` breaks it, `corrected` keeps it. `declaration` is the Lean name; `says`
-    is what the page says of it, in our words; `fixed` is where upstream corrected it.
+    `law(definition)` evaluates the law on the witness; `literal` breaks it, `corrected` keeps it.
+    `declaration` is the Lean name; `says` is what the page says of it, in our words; `fixed` is
+    where upstream corrected it.
     """
 
     id: str
@@ -110,12 +115,18 @@ def _a_tokens_heads_hold_its_own_entries(split: Callable[..., Array]) -> Finding
 
 
 _ONES, _ZEROS = np.ones((1, 2)), np.zeros((1, 2))
-_UNIFORM = MultiHeadAttention(_ZEROS, _ZEROS, _ONES, np.ones((2, 1)), num_heads=2, head_dim=1)  # Q = K = 0: uniform weights
+_UNIFORM = MultiHeadAttention(
+    _ZEROS, _ZEROS, _ONES, np.ones((2, 1)), num_heads=2, head_dim=1
+)  # Q = K = 0: uniform weights
 
 
 def _the_past_does_not_see_the_future(forward: Callable[..., Array]) -> Finding:
     outputs = [forward(_UNIFORM, np.array([[0.0], [token]]), literal.causal_mask(2))[0] for token in (1.0, 0.0)]
-    return Finding("2 tokens, 2 heads, Wq = Wk = 0, causal; token 1 is 1, then 0; output 0", _numbers(outputs[0]), _numbers(outputs[1]))
+    return Finding(
+        "2 tokens, 2 heads, Wq = Wk = 0, causal; token 1 is 1, then 0; output 0",
+        _numbers(outputs[0]),
+        _numbers(outputs[1]),
+    )
 
 
 def _backward_is_adjoint_to_jvp(derivatives: tuple[Callable[..., Any], Callable[..., Array]]) -> Finding:
@@ -124,17 +135,23 @@ def _backward_is_adjoint_to_jvp(derivatives: tuple[Callable[..., Any], Callable[
     still = MultiHeadAttention(_ZEROS, _ZEROS, _ZEROS, np.zeros((2, 1)), num_heads=2, head_dim=1)
     x, dx, g = np.zeros((2, 1)), np.array([[1.0], [0.0]]), np.array([[1.0], [0.0]])
     pairing, transposed = (g * jvp(mha, still, x, dx, None)).sum(), (backward(mha, x, None, g)[0] * dx).sum()
-    return Finding("2 tokens, 2 heads, x = 0, dx = g = (1, 0); ⟨Jᵀg, dx⟩ and ⟨g, J dx⟩", _numbers(transposed), _numbers(pairing))
+    return Finding(
+        "2 tokens, 2 heads, x = 0, dx = g = (1, 0); ⟨Jᵀg, dx⟩ and ⟨g, J dx⟩", _numbers(transposed), _numbers(pairing)
+    )
 
 
-def _an_all_true_mask_equals_none(attend: Callable[[AttentionContext], Array], score: float, nK: int, *scalars: Context) -> Finding:
+def _an_all_true_mask_equals_none(
+    attend: Callable[[AttentionContext], Array], score: float, nK: int, *scalars: Context
+) -> Finding:
     """One query, nK equal keys, every value 1: without a mask the output is 1 at any score."""
     q, k, v = np.array([[score]]), np.ones((nK, 1)), np.ones((nK, 1))
     masked = [attend(AttentionContext(q, k, v, literal.all_true_mask(1, nK), scalar=scalar)) for scalar in scalars]
     unmasked = [attend(AttentionContext(q, k, v, scalar=scalar)) for scalar in scalars]
     over_which = " and ".join(map(repr, scalars))
     return Finding(
-        f"{nK} key{'s' if nK > 1 else ''} of score {score:g}, value 1, over {over_which}", _numbers(*masked), _numbers(*unmasked)
+        f"{nK} key{'s' if nK > 1 else ''} of score {score:g}, value 1, over {over_which}",
+        _numbers(*masked),
+        _numbers(*unmasked),
     )
 
 
@@ -144,7 +161,9 @@ def _a_row_with_no_allowed_key_is_zero(softmax: Callable[..., Array]) -> Finding
 
 
 def _rotation_preserves_the_norm(rope: Callable[..., Array]) -> Finding:
-    return Finding("x = (1), headDim 1, position 1; |rope(x)|²", _numbers((rope(np.array([[1.0]]), 1) ** 2).sum()), [1.0])
+    return Finding(
+        "x = (1), headDim 1, position 1; |rope(x)|²", _numbers((rope(np.array([[1.0]]), 1) ** 2).sum()), [1.0]
+    )
 
 
 def _weights_sum_to_one(scale_denom: Callable[..., Scalar]) -> Finding:
@@ -281,7 +300,9 @@ def main() -> None:
         broken, kept = erratum.law(erratum.literal), erratum.law(erratum.corrected)
         heading = f"[bold]{erratum.id}[/bold]: {erratum.declaration}, corrected in {erratum.fixed}"
         what = f"{heading}\nIts page: {erratum.says}.\n{erratum.law_says}\n[dim]{broken.witness}[/dim]"
-        table.add_row(what, *("\n".join(f"{x:.4g}" for x in values) for values in (broken.actual, broken.expected, kept.actual)))
+        table.add_row(
+            what, *("\n".join(f"{x:.4g}" for x in values) for values in (broken.actual, broken.expected, kept.actual))
+        )
     Console().print(table)
 
 

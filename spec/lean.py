@@ -1,4 +1,5 @@
-"""What a definition leaves to Lean: where it stands there, the types of its arguments, and its scalar.
+"""What a definition leaves to Lean: where it stands there, the types of its arguments, and its
+scalar.
 
     lean = LeanFile("NN/Spec/Layers/Attention.lean")
 
@@ -10,12 +11,15 @@
 
 As in Lean, the body holds the mathematics alone, for the signature is kept:
 
-- Types. A letter, such as nK above, is one size throughout a signature; a tensor is over a scalar, a mask holds booleans, an `int` is a
-  natural number. What does not fit is refused with a sentence: ValueError for a size, TypeError for a type (`spec.signature`).
-- `[Context α]`. α is `scalar` where it is given, else the scalar of a structure among the arguments, else that of the definition that
-  calls, else what the elements say. All tensors are converted to it, exactly, and in the body `alpha` is it (`spec.scope`).
+- Types. A letter, such as nK above, is one size throughout a signature; a tensor is over a scalar,
+  a mask holds booleans, an `int` is a natural number. What does not fit is refused with a sentence:
+  ValueError for a size, TypeError for a type (`spec.signature`).
+- `[Context α]`. α is `scalar` where it is given, else the scalar of a structure among the
+  arguments, else that of the definition that calls, else what the elements say. All tensors are
+  converted to it, exactly, and in the body `alpha` is it (`spec.scope`).
 
-The revision of Lean that is transcribed is stated here, once. A definition's docstring ends with the link to its line, in `help` too.
+The revision of Lean that is transcribed is stated here, once. A definition's docstring ends with
+the link to its line, in `help` too.
 """
 
 import inspect
@@ -41,7 +45,8 @@ Definition = TypeVar("Definition", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class LeanFile:
-    """A file of TorchLean at a revision. Calling it gives the decorator of a declaration in it: `definition`, and the link to its line.
+    """A file of TorchLean at a revision. Calling it gives the decorator of a declaration in it:
+    `definition`, and the link to its line.
 
     >>> LeanFile("NN/Spec/Layers/Attention.lean").url(line=101).removeprefix(f"https://github.com/{REPOSITORY}/blob/{LITERAL}/")
     'NN/Spec/Layers/Attention.lean#L101'
@@ -54,8 +59,12 @@ class LeanFile:
         """Where the file can be read, from that line on."""
         return f"https://github.com/{REPOSITORY}/blob/{self.revision}/{self.path}" + (f"#L{line}" if line else "")
 
-    def __call__(self, line: int | None = None, nonzero: Mapping[str, str] | None = None) -> Callable[[Definition], Definition]:
-        """The decorator of the declaration on that line. For `nonzero` see `definition`; a structure keeps its own types (`conform`)."""
+    def __call__(
+        self, line: int | None = None, nonzero: Mapping[str, str] | None = None
+    ) -> Callable[[Definition], Definition]:
+        """The decorator of the declaration on that line. For `nonzero` see `definition`; a
+        structure keeps its own types (`conform`).
+        """
 
         def transcription(declared: Definition) -> Definition:
             linked = declared if isinstance(declared, type) else definition(nonzero)(declared)
@@ -66,9 +75,11 @@ class LeanFile:
 
 
 def definition(nonzero: Mapping[str, str] | None = None) -> Callable[[Definition], Definition]:
-    """The decorator of a definition: its arguments fit its signature, or are refused; they are over one scalar; the body runs over it.
+    """The decorator of a definition: its arguments fit its signature, or are refused; they are over
+    one scalar; the body runs over it.
 
-    `nonzero` holds Lean's hypotheses n ≠ 0: the letter, and the reason why its size should not be 0.
+    `nonzero` holds Lean's hypotheses n ≠ 0: the letter, and the reason why its size should not be
+    0.
 
     >>> import numpy as np
     >>> from spec.context import Context
@@ -82,7 +93,11 @@ def definition(nonzero: Mapping[str, str] | None = None) -> Callable[[Definition
 
     def decorator(body: Definition) -> Definition:
         parameters = inspect.signature(body).parameters
-        defaults = {name: parameter.default for name, parameter in parameters.items() if parameter.default is not parameter.empty}
+        defaults = {
+            name: parameter.default
+            for name, parameter in parameters.items()
+            if parameter.default is not parameter.empty
+        }
 
         @wraps(body)
         def evaluated(*positional: Any, **named: Any) -> Any:

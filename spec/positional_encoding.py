@@ -1,14 +1,16 @@
 """Positional encodings: learned, sinusoidal and rotary.
 
-A position is counted from 0; a chunk that begins at `start_pos` holds the positions start_pos, start_pos + 1, …. Column j of a
-sinusoidal or rotary encoding belongs to pair i = ⌊j/2⌋, and all columns of a pair share one angle,
+A position is counted from 0; a chunk that begins at `start_pos` holds the positions start_pos,
+start_pos + 1, …. Column j of a sinusoidal or rotary encoding belongs to pair i = ⌊j/2⌋, and all
+columns of a pair share one angle,
 
     θ(pos, i; d) = pos / 10000^(2i/d)   radians,
 
-which turns fastest at pair 0 (one radian per position) and ever slower after it. A position that the scalar cannot hold as a finite
-number is refused with a ValueError.
+which turns fastest at pair 0 (one radian per position) and ever slower after it. A position that
+the scalar cannot hold as a finite number is refused with a ValueError.
 
-Sources: Vaswani et al., Attention Is All You Need, 2017, section 3.5 (sinusoidal); Su et al., RoFormer, 2021 (rotary).
+Sources: Vaswani et al., Attention Is All You Need, 2017, section 3.5 (sinusoidal); Su et al.,
+RoFormer, 2021 (rotary).
 
 Lean: `NN/Spec/Layers/PositionalEncoding.lean`, at the seed revision
 """
@@ -82,7 +84,8 @@ def add_positional_encoding_spec(
 def add_positional_encoding_backward_spec(
     pe: PositionalEncodingSpec, grad_output: Tensor[Array, "seqLen embedDim"], scalar: Context | None = None
 ) -> tuple[Tensor[Array, "seqLen embedDim"], Tensor[Array, "seqLen embedDim"]]:
-    """(∂L/∂pos, ∂L/∂x) = (g, g), in this order, when y = x + pos has cotangent g: two tensors that share no memory.
+    """(∂L/∂pos, ∂L/∂x) = (g, g), in this order, when y = x + pos has cotangent g: two tensors that
+    share no memory.
 
     Raises ValueError where g has not the shape of pos.
 
@@ -99,11 +102,13 @@ def add_positional_encoding_backward_spec(
 
 @lean(line=112)
 def posenc_freq_denom_spec(i: int, d: int, scalar: Context | None = None) -> Scalar:
-    """10000^(2i/d), written exp(log 10000 · (2i/d)): the number of positions per radian of pair i in width d.
+    """10000^(2i/d), written exp(log 10000 · (2i/d)): the number of positions per radian of pair i
+    in width d.
 
     Edge cases
     - i = 0: exp(0) = 1 exactly.
-    - d = 0: over ℝ, 2i/0 = 0 and the result is 1; over Float it is NaN for i = 0 and ∞ for i > 0. No entry of an encoding asks for it.
+    - d = 0: over ℝ, 2i/0 = 0 and the result is 1; over Float it is NaN for i = 0 and ∞ for i > 0.
+      No entry of an encoding asks for it.
     - d odd: the same formula; the exponent of the last pair is (d − 1)/d.
 
     >>> from spec import FLOAT64, REAL64
@@ -117,7 +122,8 @@ def posenc_freq_denom_spec(i: int, d: int, scalar: Context | None = None) -> Sca
 
 @lean(line=120)
 def posenc_angle_spec(pos: int, i: int, d: int, scalar: Context | None = None) -> Scalar:
-    """θ(pos, i; d) = pos / 10000^(2i/d): the angle of pair i at position pos in width d, in radians.
+    """θ(pos, i; d) = pos / 10000^(2i/d): the angle of pair i at position pos in width d, in
+    radians.
 
     Edge cases: at position 0 every angle is 0; the angle of pair 0 is pos exactly.
 
@@ -134,7 +140,8 @@ def posenc_angle_spec(pos: int, i: int, d: int, scalar: Context | None = None) -
 def sinusoidal_positional_encoding_spec(
     seq_len: int, embed_dim: int, start_pos: int = 0, scalar: Context | None = None
 ) -> Tensor[Array, "seqLen embedDim"]:
-    """The table whose row p encodes position start_pos + p: with θ = θ(start_pos + p, ⌊j/2⌋; embedDim),
+    """The table whose row p encodes position start_pos + p: with θ = θ(start_pos + p, ⌊j/2⌋;
+    embedDim),
 
         entry (p, j) = sin θ for even j, cos θ for odd j.
 
@@ -161,7 +168,8 @@ def sinusoidal_positional_encoding_spec(
 def add_sinusoidal_positional_encoding_spec(
     x: Tensor[Array, "seqLen embedDim"], start_pos: int = 0, scalar: Context | None = None
 ) -> Tensor[Array, "seqLen embedDim"]:
-    """x + sinusoidal(seqLen, embedDim, start_pos): the encoding of position start_pos + p added to row p.
+    """x + sinusoidal(seqLen, embedDim, start_pos): the encoding of position start_pos + p added to
+    row p.
 
     Edge cases: seqLen = 0 or embedDim = 0 gives the empty tensor of that shape.
 
@@ -178,11 +186,15 @@ def add_sinusoidal_positional_encoding_spec(
 
 
 @lean(line=186)
-def rope_rotate_pairs_lastdim_spec(x: Tensor[Array, "headDim"], scalar: Context | None = None) -> Tensor[Array, "headDim"]:
-    """(−x₁, x₀, −x₃, x₂, …): each adjacent pair turned by a quarter, multiplied by [[0, −1], [1, 0]].
+def rope_rotate_pairs_lastdim_spec(
+    x: Tensor[Array, "headDim"], scalar: Context | None = None
+) -> Tensor[Array, "headDim"]:
+    """(−x₁, x₀, −x₃, x₂, …): each adjacent pair turned by a quarter, multiplied by [[0, −1], [1,
+    0]].
 
     Edge cases
-    - headDim odd: the last entry has no partner and is left unchanged. (So it is not turned: `spec.errata`, `rope-odd-lane`.)
+    - headDim odd: the last entry has no partner and is left unchanged. (So it is not turned:
+      `spec.errata`, `rope-odd-lane`.)
     - headDim = 0: empty.
 
     >>> rope_rotate_pairs_lastdim_spec(np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
@@ -202,7 +214,8 @@ def rope_rotate_pairs_lastdim_spec(x: Tensor[Array, "headDim"], scalar: Context 
 
 @lean(line=203)
 def rope_cos_lastdim_spec(pos: int, head_dim: int, scalar: Context | None = None) -> Tensor[Array, "headDim"]:
-    """(cos θ₀, cos θ₀, cos θ₁, cos θ₁, …) with θᵢ = θ(pos, i; headDim): entry j is the cosine of pair ⌊j/2⌋.
+    """(cos θ₀, cos θ₀, cos θ₁, cos θ₁, …) with θᵢ = θ(pos, i; headDim): entry j is the cosine of
+    pair ⌊j/2⌋.
 
     Edge cases: headDim odd ends with a single cosine; position 0 is all ones.
 
@@ -217,7 +230,8 @@ def rope_cos_lastdim_spec(pos: int, head_dim: int, scalar: Context | None = None
 
 @lean(line=210)
 def rope_sin_lastdim_spec(pos: int, head_dim: int, scalar: Context | None = None) -> Tensor[Array, "headDim"]:
-    """(sin θ₀, sin θ₀, sin θ₁, sin θ₁, …) with θᵢ = θ(pos, i; headDim): entry j is the sine of pair ⌊j/2⌋.
+    """(sin θ₀, sin θ₀, sin θ₁, sin θ₁, …) with θᵢ = θ(pos, i; headDim): entry j is the sine of pair
+    ⌊j/2⌋.
 
     Edge cases: headDim odd ends with a single sine; position 0 is all zeros.
 
@@ -240,7 +254,8 @@ def rope_apply_spec(
 
     Edge cases
     - Position 0 is the identity.
-    - headDim odd: the last lane is multiplied by cos θ + sin θ, with θ the angle of its half pair (`spec.errata`, `rope-odd-lane`).
+    - headDim odd: the last lane is multiplied by cos θ + sin θ, with θ the angle of its half pair
+      (`spec.errata`, `rope-odd-lane`).
     - seqLen = 0 or headDim = 0: the empty tensor of that shape.
 
     >>> rope_apply_spec(np.array([[1.0, 0.0], [1.0, 0.0]])).round(4)  # position 0, then position 1: cos 1 and sin 1

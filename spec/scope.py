@@ -1,7 +1,8 @@
 """α in scope: the scalar that the definition being evaluated runs over.
 
-Lean's definitions stand under `variable {α : Type} [Context α]`: they say `exp`, and the instance in scope says whose. Here a definition
-says `alpha.exp`, and calls others without naming a scalar; `spec.lean` puts the scalar in scope for as long as the definition is evaluated.
+Lean's definitions stand under `variable {α : Type} [Context α]`: they say `exp`, and the instance
+in scope says whose. Here a definition says `alpha.exp`, and calls others without naming a scalar;
+`spec.lean` puts the scalar in scope for as long as the definition is evaluated.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,5 @@
-"""Signatures as types: what annotations state of arguments is kept, and what does not fit is refused with a sentence.
+"""Signatures as types: what annotations state of arguments is kept, and what does not fit is
+refused with a sentence.
 
     x: Tensor[Array, "n dModel"]         a tensor over α; a letter is one size throughout the signature
     mask: Bool[Array, "n n"] | None      an array of booleans, or none
@@ -29,9 +30,11 @@ __all__ = ["Stated", "conform", "conformed", "stated"]
 
 @dataclass(frozen=True)
 class Stated:
-    """What an annotation states of an argument: the letters of its shape, what it is an instance of, and which kinds of value it may be.
+    """What an annotation states of an argument: the letters of its shape, what it is an instance
+    of, and which kinds of value it may be.
 
-    There may be a tensor, a mask, a natural number, a structure with a scalar (`over_scalar`), or None (`optional`).
+    There may be a tensor, a mask, a natural number, a structure with a scalar (`over_scalar`), or
+    None (`optional`).
     """
 
     letters: tuple[str, ...] | None = None
@@ -49,7 +52,9 @@ def stated(annotation: Any) -> Stated:
         return Stated(tuple(get_args(annotation)[0].dim_str.split()), Sequence)
     parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     shaped = [part for part in parts if hasattr(part, "dim_str")]
-    structure = next((part for part in parts if isinstance(part, type) and is_dataclass(part) and part is not Context), None)
+    structure = next(
+        (part for part in parts if isinstance(part, type) and is_dataclass(part) and part is not Context), None
+    )
     return Stated(
         letters=tuple(shaped[0].dim_str.split()) if shaped else None,
         instance=structure,
@@ -70,7 +75,9 @@ def _fields(structure: Any) -> dict[str, Stated]:
 
 
 def conform(structure: Any, nonzero: Mapping[str, str] | None = None) -> None:
-    """Keep what a structure's annotations state of its fields, and put all over one scalar; to be called by its `__post_init__`."""
+    """Keep what a structure's annotations state of its fields, and put all over one scalar; to be
+    called by its `__post_init__`.
+    """
     alpha, values = conformed(_fields(structure.__class__), vars(structure), nonzero or {})
     for name, value in (values | {"scalar": alpha}).items():
         object.__setattr__(structure, name, value)
@@ -79,7 +86,9 @@ def conform(structure: Any, nonzero: Mapping[str, str] | None = None) -> None:
 def conformed(
     statements: Mapping[str, Stated], given: Mapping[str, Any], nonzero: Mapping[str, str]
 ) -> tuple[Context | None, dict[str, Any]]:
-    """The scalar of a call, None where nothing is over one, and the arguments over it. What does not fit raises ValueError or TypeError."""
+    """The scalar of a call, None where nothing is over one, and the arguments over it. What does
+    not fit raises ValueError or TypeError.
+    """
     arguments = dict(given)
     tensors: dict[str, Array] = {}
     scalar = given.get("scalar")
@@ -124,7 +133,9 @@ class _Sizes:
     shapes: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = field(default_factory=dict)
 
     def measure(self, name: str, what: Stated, beside: Mapping[str, Any], within: str = "") -> None:
-        """Take the sizes of the argument of that name, or of a structure's field, with those beside it; refuse what is not as before."""
+        """Take the sizes of the argument of that name, or of a structure's field, with those beside
+        it; refuse what is not as before.
+        """
         value = beside[name]
         if what.over_scalar:
             for part, of_part in _fields(value.__class__).items():
@@ -155,14 +166,20 @@ class _Sizes:
         if sizes != expected:
             misfits = (letter for letter, size, should in zip(letters, sizes, expected, strict=True) if size != should)
             alike = next((other for other, (same, _) in self.shapes.items() if same == letters), None)
-            reason = f", the shape of {alike}" if alike else f": {', '.join(dict.fromkeys(self._source(x, beside) for x in misfits))}"
+            reason = (
+                f", the shape of {alike}"
+                if alike
+                else f": {', '.join(dict.fromkeys(self._source(x, beside) for x in misfits))}"
+            )
             whole = tuple(n for size in expected for n in (size if isinstance(size, tuple) else (size,)))
             nothing = ": nothing broadcasts" if any(isinstance(size, tuple) for size in expected) else ""
             raise ValueError(f"{name} has shape {shape}, but should have shape {whole}{reason}{nothing}.")
         self.shapes[name] = letters, shape
 
     def _expected(self, letter: str, size: Any, name: str, beside: Mapping[str, Any]) -> Any:
-        """The size that a letter should have: the one that it had before, and {a*b} the product of the arguments a and b."""
+        """The size that a letter should have: the one that it had before, and {a*b} the product of
+        the arguments a and b.
+        """
         if letter.startswith("{"):
             return prod(beside[factor] for factor in _factors(letter))
         return self.letters.setdefault(letter, (size, name))[0]

@@ -1,8 +1,11 @@
-"""Tensors: NumPy arrays whose entries are scalars of one `Context`, and the two ways a definition makes them.
+"""Tensors: NumPy arrays whose entries are scalars of one `Context`, and the two ways a definition
+makes them.
 
-A Lean tensor of shape (n₁, n₂, …) is a function of indices with the shape in its type. Here it is a `numpy.ndarray`, of dtype float64 or
-float32, or of dtype object holding `mpf`, `arb` or `arb_series`; the shape stands in the signature, in Lean's letters. Lean's
-`Tensor.dim fun i => …` is `tabulate(shape, entry)`, and Lean's `foldl` is `functools.reduce`, a left fold too. Nothing broadcasts.
+A Lean tensor of shape (n₁, n₂, …) is a function of indices with the shape in its type. Here it is a
+`numpy.ndarray`, of dtype float64 or float32, or of dtype object holding `mpf`, `arb` or
+`arb_series`; the shape stands in the signature, in Lean's letters. Lean's `Tensor.dim fun i => …`
+is `tabulate(shape, entry)`, and Lean's `foldl` is `functools.reduce`, a left fold too. Nothing
+broadcasts.
 
 Lean: `NN/Spec/Core/Shape.lean`, `NN/Spec/Core/Tensor/Core.lean`
 """
@@ -59,9 +62,10 @@ else:
 def tabulate(shape: tuple[int, ...], entry: Callable[..., Any], scalar: Context | type | None = None) -> Array:
     """The tensor whose entry at (i, j, …) is entry(i, j, …), computed in row-major order.
 
-    Shape: any; a size of 0 evaluates nothing. `scalar` is the context of the entries, or `bool` for a mask; without it the entries are over
-    the scalar of the definition that calls. An entry that is of another scalar is lifted, never rounded: one that `scalar` cannot hold
-    raises ValueError or TypeError.
+    Shape: any; a size of 0 evaluates nothing. `scalar` is the context of the entries, or `bool` for
+    a mask; without it the entries are over the scalar of the definition that calls. An entry that
+    is of another scalar is lifted, never rounded: one that `scalar` cannot hold raises ValueError
+    or TypeError.
 
     >>> tabulate((2, 3), lambda i, j: j <= i, bool)
     array([[ True, False, False],
@@ -92,7 +96,8 @@ def _boolean(value: Any) -> bool:
 
 
 def stack(shape: tuple[int, ...], part: Callable[[int], Array], scalar: Context | type | None = None) -> Array:
-    """The tensor of `shape` whose slice at i along the first axis is the tensor part(i). For `scalar` see `tabulate`.
+    """The tensor of `shape` whose slice at i along the first axis is the tensor part(i). For
+    `scalar` see `tabulate`.
 
     >>> stack((2, 3), lambda i: replicate(REAL64.of_nat(i), (3,), REAL64), REAL64)
     array([[0., 0., 0.],
@@ -108,7 +113,9 @@ def stack(shape: tuple[int, ...], part: Callable[[int], Array], scalar: Context 
         t = part(i)
         _expect_array(t, f"part({i})")
         if t.shape != result.shape[1:]:
-            raise ValueError(f"part({i}) has shape {t.shape}, but should have shape {result.shape[1:]}, the tail of shape.")
+            raise ValueError(
+                f"part({i}) has shape {t.shape}, but should have shape {result.shape[1:]}, the tail of shape."
+            )
         result[i] = _lifted(t, scalar) if isinstance(scalar, Context) else t
     return result
 
@@ -125,9 +132,11 @@ def replicate(c: Scalar, shape: tuple[int, ...], scalar: Context | None = None) 
 
 
 def tensor(values: Any, scalar: Context) -> Array:
-    """The tensor over `scalar` that equals `values`: a number, nested lists of numbers, or a tensor over a scalar that it extends.
+    """The tensor over `scalar` that equals `values`: a number, nested lists of numbers, or a tensor
+    over a scalar that it extends.
 
-    It never rounds: a value that `scalar` cannot hold raises ValueError, one that is no real number TypeError.
+    It never rounds: a value that `scalar` cannot hold raises ValueError, one that is no real number
+    TypeError.
 
     >>> tensor([[1, 0.5]], ARB)
     array([[1.00000000000000, 0.500000000000000]], dtype=object)
@@ -175,7 +184,8 @@ def _shape_of_lists(values: Any, depth: int = 0) -> tuple[int, ...]:
 def taylor(values: Array, direction: Array) -> Array:
     """The tensor of functions t ↦ values + t · direction over `ARB_SERIES`.
 
-    A definition applied to it gives the enclosed `value` of the definition and its `derivative` along the direction.
+    A definition applied to it gives the enclosed `value` of the definition and its `derivative`
+    along the direction.
 
     Shapes: `values` and `direction` alike, over floats or `ARB`.
 
@@ -197,7 +207,8 @@ def value(t: Array) -> Array:
 def derivative(t: Array) -> Array:
     """The first-order terms of a tensor over `ARB_SERIES`: a tensor over `ARB`.
 
-    A series that was cut below its first-order term, as under `flint.ctx.cap = 1`, is refused with a ValueError: its term is unknown.
+    A series that was cut below its first-order term, as under `flint.ctx.cap = 1`, is refused with
+    a ValueError: its term is unknown.
     """
     return _coefficients(t, 1)
 
@@ -208,9 +219,13 @@ def _coefficients(t: Array, order: int) -> Array:
     def entry(*index: int) -> Scalar:
         x = t[index]
         if type(x) is not flint.arb_series:
-            raise TypeError(f"t{list(index)} is of type {type(x).__name__}, but should be an arb_series: build t with spec.taylor.")
+            raise TypeError(
+                f"t{list(index)} is of type {type(x).__name__}, but should be an arb_series: build t with spec.taylor."
+            )
         if x.prec < 2:
-            raise ValueError(f"t{list(index)}={x} is known to order {x.prec}, but should be known to order 2: was flint.ctx.cap below 2?")
+            raise ValueError(
+                f"t{list(index)}={x} is known to order {x.prec}, but should be known to order 2: was flint.ctx.cap below 2?"
+            )
         return x[order]
 
     return tabulate(t.shape, entry, ARB)
@@ -224,10 +239,12 @@ _INFERRED = {np.float64: REAL64, np.float32: REAL32, mpmath.mpf: MPF, flint.arb:
 def over(scalar: Context | None, **tensors: Array) -> tuple[Any, ...]:
     """The context that a definition runs over, followed by its tensors, each over that context.
 
-    `scalar=None` infers it from the elements: float64 → `REAL64`, float32 → `REAL32`, `mpf` → `MPF`, `arb` → `ARB`, `arb_series` →
-    `ARB_SERIES`. A given scalar is used, and tensors over a scalar that it extends are converted exactly.
+    `scalar=None` infers it from the elements: float64 → `REAL64`, float32 → `REAL32`, `mpf` →
+    `MPF`, `arb` → `ARB`, `arb_series` → `ARB_SERIES`. A given scalar is used, and tensors over a
+    scalar that it extends are converted exactly.
 
-    Raises TypeError where the elements are of no scalar or of different ones, or there are none to infer it from.
+    Raises TypeError where the elements are of no scalar or of different ones, or there are none to
+    infer it from.
     """
     for name, t in tensors.items():
         _expect_array(t, name)
@@ -239,7 +256,9 @@ def over(scalar: Context | None, **tensors: Array) -> tuple[Any, ...]:
 
 def _expect_array(t: Array, name: str) -> None:
     if type(t) is not np.ndarray:  # nor of a subclass: a numpy.matrix keeps two axes, and a masked array hides entries
-        raise TypeError(f"{name} is a {type(t).__name__}, but should be a numpy.ndarray: build one with spec.tensor(values, scalar).")
+        raise TypeError(
+            f"{name} is a {type(t).__name__}, but should be a numpy.ndarray: build one with spec.tensor(values, scalar)."
+        )
     if (t.size or prod(n for n in t.shape if n)) > _MOST:
         raise ValueError(f"{name} has shape {t.shape}, but should have at most {_MOST} entries.")
 
@@ -287,7 +306,9 @@ def expect_type(value: Any, name: str, structure: type) -> None:
 
 
 def nats(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
-    """The shape itself, refused unless it is a tuple of natural numbers: TypeError for another type, ValueError below 0."""
+    """The shape itself, refused unless it is a tuple of natural numbers: TypeError for another
+    type, ValueError below 0.
+    """
     expect_type(shape, name, tuple)
     return tuple(nat(n, f"{name}[{axis}]") for axis, n in enumerate(shape))
 
@@ -303,10 +324,12 @@ def nat(n: int, name: str) -> int:
 
 @dataclass(frozen=True)
 class BroadcastTo:
-    """A witness that a tensor of shape `source` broadcasts to shape `target`: it cannot be made for shapes that do not.
+    """A witness that a tensor of shape `source` broadcasts to shape `target`: it cannot be made for
+    shapes that do not.
 
-    In the seed revision a shape broadcasts by four rules: () → anything; (n, s…) → (n, t…) and (1, s…) → (n, t…) where (s…) → (t…); and
-    (s…) → (n, t…) where (s…) → (t…). Ranks may differ at either end, so that (nQ) → (nQ, nK) holds for every nK, unlike in NumPy.
+    In the seed revision a shape broadcasts by four rules: () → anything; (n, s…) → (n, t…) and (1,
+    s…) → (n, t…) where (s…) → (t…); and (s…) → (n, t…) where (s…) → (t…). Ranks may differ at
+    either end, so that (nQ) → (nQ, nK) holds for every nK, unlike in NumPy.
 
     >>> BroadcastTo((2,), (2, 3))
     BroadcastTo(source=(2,), target=(2, 3))
@@ -328,6 +351,8 @@ class BroadcastTo:
 
 
 def _broadcasts(source: tuple[int, ...], target: tuple[int, ...]) -> bool:
-    """The rules in one: each axis of source, in order, finds an axis of target further on, of its own size unless its own is 1."""
+    """The rules in one: each axis of source, in order, finds an axis of target further on, of its
+    own size unless its own is 1.
+    """
     axes = iter(target)
     return all(any(n in (1, m) for m in axes) for n in source)

@@ -1,4 +1,5 @@
-"""Elementwise operations on tensors of one shape. Nothing broadcasts: two tensors of different shapes are refused.
+"""Elementwise operations on tensors of one shape. Nothing broadcasts: two tensors of different
+shapes are refused.
 
 Lean: `NN/Spec/Core/TensorOps.lean`
 """
@@ -20,7 +21,9 @@ lean = LeanFile("NN/Spec/Core/TensorOps.lean")
 
 
 @lean(line=52)
-def map_spec(f: Callable[[Scalar], Scalar], t: Tensor[Array, "*s"], scalar: Context | None = None) -> Tensor[Array, "*s"]:
+def map_spec(
+    f: Callable[[Scalar], Scalar], t: Tensor[Array, "*s"], scalar: Context | None = None
+) -> Tensor[Array, "*s"]:
     """f of each entry: map f t at i is f(tᵢ).
 
     Edge cases: an empty tensor is itself, and f is not called.
@@ -41,9 +44,11 @@ def map2_spec(
     b: Tensor[Array, "*s"] | Bool[Array, "*s"],
     scalar: Context | None = None,
 ) -> Tensor[Array, "*s"]:
-    """f of the entries of a and b at each index: map2 f a b at i is f(aᵢ, bᵢ), a tensor over a's scalar.
+    """f of the entries of a and b at each index: map2 f a b at i is f(aᵢ, bᵢ), a tensor over a's
+    scalar.
 
-    Here b is over the same scalar, or a tensor of booleans, which stays one. Shapes: alike, else ValueError.
+    Here b is over the same scalar, or a tensor of booleans, which stays one. Shapes: alike, else
+    ValueError.
 
     >>> import numpy as np
     >>> map2_spec(lambda x, keep: x if keep else 0.0, np.array([1.0, 2.0]), np.array([True, False]))
@@ -74,7 +79,8 @@ def sub_spec(a: Tensor[Array, "*s"], b: Tensor[Array, "*s"], scalar: Context | N
 
 @lean(line=94)
 def div_spec(a: Tensor[Array, "*s"], b: Tensor[Array, "*s"], scalar: Context | None = None) -> Tensor[Array, "*s"]:
-    """a / b, entry by entry, with the scalar's own division: x / 0 is 0 over ℝ, and NaN or ±∞ over Float.
+    """a / b, entry by entry, with the scalar's own division: x / 0 is 0 over ℝ, and NaN or ±∞ over
+    Float.
 
     >>> import numpy as np
     >>> from spec import FLOAT64, REAL64
@@ -89,12 +95,16 @@ def div_spec(a: Tensor[Array, "*s"], b: Tensor[Array, "*s"], scalar: Context | N
 
 @lean(line=106)
 def scale_spec(t: Tensor[Array, "*s"], c: Scalar, scalar: Context | None = None) -> Tensor[Array, "*s"]:
-    """t × c, entry by entry, with the number c on the right: a number of t's scalar, or one that it can hold. Lean: `scaleSpec`"""
+    """t × c, entry by entry, with the number c on the right: a number of t's scalar, or one that it
+    can hold. Lean: `scaleSpec`
+    """
     c = alpha.lift(c)
     return map_spec(lambda x: x * c, t)
 
 
 @lean(line=126)
 def exp_spec(t: Tensor[Array, "*s"], scalar: Context | None = None) -> Tensor[Array, "*s"]:
-    """exp(t), entry by entry. Edge cases: above 709.78 a float64 overflows to ∞, below −745.13 it underflows to 0. Lean: `expSpec`"""
+    """exp(t), entry by entry. Edge cases: above 709.78 a float64 overflows to ∞, below −745.13 it
+    underflows to 0. Lean: `expSpec`
+    """
     return map_spec(alpha.exp, t)

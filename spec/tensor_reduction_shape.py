@@ -14,7 +14,14 @@ from spec.scope import alpha
 from spec.tensor_core import Array, Tensor, nats, tabulate
 from spec.tensor_linalg import mat_mul_spec
 
-__all__ = ["concat_spec", "mat_mul_backward_spec", "matrix_transpose_spec", "reshape_spec", "sum_spec", "swap_first_two_spec"]
+__all__ = [
+    "concat_spec",
+    "mat_mul_backward_spec",
+    "matrix_transpose_spec",
+    "reshape_spec",
+    "sum_spec",
+    "swap_first_two_spec",
+]
 
 lean = LeanFile("NN/Spec/Core/TensorReductionShape.lean")
 
@@ -61,7 +68,9 @@ def matrix_transpose_spec(A: Tensor[Array, "m n"], scalar: Context | None = None
 
 @lean()
 def swap_first_two_spec(t: Tensor[Array, "m n *s"], scalar: Context | None = None) -> Tensor[Array, "n m *s"]:
-    """The tensor whose entry (j, i, …) is t[i, j, …]. Raises ValueError for a tensor of rank below 2. Lean: `swapFirstTwoSpec`"""
+    """The tensor whose entry (j, i, …) is t[i, j, …]. Raises ValueError for a tensor of rank below
+    2. Lean: `swapFirstTwoSpec`
+    """
     m, n, *s = t.shape
     return tabulate((n, m, *s), lambda j, i, *rest: t[i, j, *rest])
 
@@ -70,7 +79,8 @@ def swap_first_two_spec(t: Tensor[Array, "m n *s"], scalar: Context | None = Non
 def mat_mul_backward_spec(
     A: Tensor[Array, "m n"], B: Tensor[Array, "n p"], dC: Tensor[Array, "m p"], scalar: Context | None = None
 ) -> tuple[Tensor[Array, "m n"], Tensor[Array, "n p"]]:
-    """(dA, dB), the cotangents of A and B when C = A · B has cotangent dC: dA = dC · Bᵀ and dB = Aᵀ · dC.
+    """(dA, dB), the cotangents of A and B when C = A · B has cotangent dC: dA = dC · Bᵀ and dB = Aᵀ
+    · dC.
 
     >>> import numpy as np
     >>> mat_mul_backward_spec(np.array([[2.0]]), np.array([[3.0]]), np.array([[1.0]]))
@@ -84,10 +94,13 @@ def mat_mul_backward_spec(
 
 
 @lean()
-def concat_spec(tensors: Sequence[Tensor[Array, "n d"]], shape: tuple[int, int] | None = None, scalar: Context | None = None) -> Array:
+def concat_spec(
+    tensors: Sequence[Tensor[Array, "n d"]], shape: tuple[int, int] | None = None, scalar: Context | None = None
+) -> Array:
     """The tensor of shape (n, len(tensors)·d) whose row i is row i of each tensor in turn.
 
-    `shape` = (n, d) states the shape of each tensor, as Lean's type does; it is needed only where the list is empty.
+    `shape` = (n, d) states the shape of each tensor, as Lean's type does; it is needed only where
+    the list is empty.
 
     >>> import numpy as np
     >>> concat_spec([np.array([[1.0], [2.0]]), np.array([[3.0], [4.0]])])
@@ -100,7 +113,9 @@ def concat_spec(tensors: Sequence[Tensor[Array, "n d"]], shape: tuple[int, int] 
     Lean: `concatSpec`
     """
     if not tensors and shape is None:
-        raise ValueError("tensors is empty and shape=None, but shape=(n, d) should be given where there is no tensor to read it from.")
+        raise ValueError(
+            "tensors is empty and shape=None, but shape=(n, d) should be given where there is no tensor to read it from."
+        )
     stated = nats(tensors[0].shape if shape is None else shape, "shape")
     if len(stated) != 2:
         raise ValueError(f"shape={shape}, but should be (n, d).")

@@ -1,4 +1,6 @@
-"""Caches: written out in NumPy, and over PyTorch's scaled_dot_product_attention, with concatenated keys and as a ring of slots."""
+"""Caches: written out in NumPy, and over PyTorch's scaled_dot_product_attention, with concatenated
+keys and as a ring of slots.
+"""
 
 from typing import Any
 
@@ -59,7 +61,9 @@ class WrittenOut:
 
 
 class Rotating(WrittenOut):
-    """The same, of keys and queries that it rotates itself, by the position at which each is, with angles in its own precision."""
+    """The same, of keys and queries that it rotates itself, by the position at which each is, with
+    angles in its own precision.
+    """
 
     rotates = True
 
@@ -94,7 +98,9 @@ class TorchRing:
 
     ring = True
 
-    def __init__(self, d: int, d_v: int, window: int | None = None, capacity: int | None = None, dtype: Any = torch.float32) -> None:
+    def __init__(
+        self, d: int, d_v: int, window: int | None = None, capacity: int | None = None, dtype: Any = torch.float32
+    ) -> None:
         self.window, self.gives_way = window, window is not None and capacity is not None
         self.limit = capacity
         self.held = torch.full((capacity or 0,), -1)
@@ -123,7 +129,9 @@ class TorchRing:
             raise ValueError("A window looks back to a position that is gone.")
         behind = torch.arange(start, self.end)[:, None] - self.held
         may = (behind >= 0) & (self.held >= self.first)
-        return scaled_dot_product_attention(q, self.k, self.v, attn_mask=may if self.window is None else may & (behind <= self.window))
+        return scaled_dot_product_attention(
+            q, self.k, self.v, attn_mask=may if self.window is None else may & (behind <= self.window)
+        )
 
     def rollback(self, n: int) -> None:
         """The newest positions go, and their slots are free."""

@@ -1,10 +1,12 @@
-"""fairseq2's position encoders as its pages and its code define them, written afresh: sinusoidal, learned, and two rotary ones.
+"""fairseq2's position encoders as its pages and its code define them, written afresh: sinusoidal,
+learned, and two rotary ones.
 
-All of them add or turn in float32 and keep tables whose row 0 is for padding, so that position p reads row p + 1. Incremental decoding
-shifts every row by its step, that of padding too: from step 1 on padding reads the row of position step − 1.
+All of them add or turn in float32 and keep tables whose row 0 is for padding, so that position p
+reads row p + 1. Incremental decoding shifts every row by its step, that of padding too: from step 1
+on padding reads the row of position step − 1.
 
-Source: facebookresearch/fairseq2, `fairseq2.nn.position_encoder` at 027bdeb. There sequences are ([N], S, *, E), with positions along the
-second axis; here they are (…, S, E), as on the page.
+Source: facebookresearch/fairseq2, `fairseq2.nn.position_encoder` at 027bdeb. There sequences are
+([N], S, *, E), with positions along the second axis; here they are (…, S, E), as on the page.
 """
 
 import math
@@ -20,7 +22,13 @@ from torch.nn.functional import embedding
 from oracles import BFLOAT16, BINARY32, FLOAT16, FLOAT32, Angle, Conventions
 from properties.contract.implementation import Implementation
 
-__all__ = ["IMPLEMENTATIONS", "LearnedPositionEncoder", "ReferenceRotaryEncoder", "RotaryEncoder", "SinusoidalPositionEncoder"]
+__all__ = [
+    "IMPLEMENTATIONS",
+    "LearnedPositionEncoder",
+    "ReferenceRotaryEncoder",
+    "RotaryEncoder",
+    "SinusoidalPositionEncoder",
+]
 
 
 class PositionEncoder(nn.Module):
@@ -31,16 +39,19 @@ class PositionEncoder(nn.Module):
         self.encoding_dim, self.max_seq_len = encoding_dim, max_seq_len
 
     def rows(self, seqs: Tensor, positions: Tensor | None, step: int) -> Tensor:
-        """The rows that sequences (…, S, E) read: positions (…, S) count from 0, by default along S, and −1 is padding.
+        """The rows that sequences (…, S, E) read: positions (…, S) count from 0, by default along
+        S, and −1 is padding.
 
-        `step` is the position of the first row in incremental decoding; training ignores it. Raises ValueError where a sequence ends
-        after `max_seq_len`.
+        `step` is the position of the first row in incremental decoding; training ignores it. Raises
+        ValueError where a sequence ends after `max_seq_len`.
         """
         start = 0 if self.training else step
         along = torch.arange(seqs.shape[-2], device=seqs.device) if positions is None else positions
         longest = start + int(along.max()) + 1 if along.numel() else start
         if longest > self.max_seq_len:
-            raise ValueError(f"The longest sequence ends after {longest} positions, but should end after at most {self.max_seq_len}.")
+            raise ValueError(
+                f"The longest sequence ends after {longest} positions, but should end after at most {self.max_seq_len}."
+            )
         return along + 1 + start
 
 
@@ -50,10 +61,12 @@ def _require_even(encoding_dim: int) -> None:
 
 
 class SinusoidalPositionEncoder(PositionEncoder):
-    """Adds sin(p·f) in the first half of the columns and cos(p·f) in the second, where column i has f = 10000^(−i/(E/2 − 1)).
+    """Adds sin(p·f) in the first half of the columns and cos(p·f) in the second, where column i has
+    f = 10000^(−i/(E/2 − 1)).
 
-    The table is float32, and so is the sum, which is then cast to the type of the sequences. With `legacy_pad_idx` position p has the
-    angles of position p + 1 + legacy_pad_idx, as in fairseq. Width 2 divides by zero: its table is NaN. Raises ValueError for an odd width.
+    The table is float32, and so is the sum, which is then cast to the type of the sequences. With
+    `legacy_pad_idx` position p has the angles of position p + 1 + legacy_pad_idx, as in fairseq.
+    Width 2 divides by zero: its table is NaN. Raises ValueError for an odd width.
     """
 
     freqs: Tensor
@@ -66,7 +79,9 @@ class SinusoidalPositionEncoder(PositionEncoder):
         frequencies = torch.exp(torch.arange(pairs, dtype=torch.float32) * -math.log(10000.0) / (pairs - 1))
         angles = torch.outer(torch.arange(offset, offset + max_seq_len, dtype=torch.float32), frequencies)
         padding = torch.zeros(1, encoding_dim)
-        self.register_buffer("freqs", torch.cat([padding, torch.cat([angles.sin(), angles.cos()], dim=-1)]), persistent=False)
+        self.register_buffer(
+            "freqs", torch.cat([padding, torch.cat([angles.sin(), angles.cos()], dim=-1)]), persistent=False
+        )
 
     def forward(self, seqs: Tensor, positions: Tensor | None = None, step: int = 0) -> Tensor:
         """The sequences with the rows of their positions added; arguments and errors as for `rows`."""
@@ -74,7 +89,9 @@ class SinusoidalPositionEncoder(PositionEncoder):
 
 
 class LearnedPositionEncoder(PositionEncoder):
-    """Adds a row of weights (max_seq_len + 1, E) for each position: row p + 1 for position p, and row 0, which is zero, for padding."""
+    """Adds a row of weights (max_seq_len + 1, E) for each position: row p + 1 for position p, and
+    row 0, which is zero, for padding.
+    """
 
     def __init__(self, encoding_dim: int, max_seq_len: int, dtype: torch.dtype = torch.float32) -> None:
         super().__init__(encoding_dim, max_seq_len)
@@ -83,12 +100,15 @@ class LearnedPositionEncoder(PositionEncoder):
             self.weight[0] = 0.0
 
     def forward(self, seqs: Tensor, positions: Tensor | None = None, step: int = 0) -> Tensor:
-        """The sequences with the weights of their positions added, in their own type; padding has no gradient. Errors as for `rows`."""
+        """The sequences with the weights of their positions added, in their own type; padding has
+        no gradient. Errors as for `rows`.
+        """
         return seqs + embedding(self.rows(seqs, positions, step), self.weight, padding_idx=0)
 
 
 class RotaryEncoder(PositionEncoder):
-    """Multiplies channels (2i, 2i + 1), as real and imaginary part, by exp(j·p·θ^(−2i/E)), in float32; padding is multiplied by 0.
+    """Multiplies channels (2i, 2i + 1), as real and imaginary part, by exp(j·p·θ^(−2i/E)), in
+    float32; padding is multiplied by 0.
 
     Raises ValueError for an odd width.
     """
@@ -101,7 +121,9 @@ class RotaryEncoder(PositionEncoder):
         self.theta = theta
         angles = torch.outer(torch.arange(max_seq_len, dtype=torch.float32), self.frequencies())
         padding = torch.zeros(1, encoding_dim // 2, dtype=torch.complex64)
-        self.register_buffer("freqs", torch.cat([padding, torch.polar(torch.ones_like(angles), angles)]), persistent=False)
+        self.register_buffer(
+            "freqs", torch.cat([padding, torch.polar(torch.ones_like(angles), angles)]), persistent=False
+        )
 
     def frequencies(self) -> Tensor:
         """θ^(−2i/E) for every pair i."""
@@ -116,7 +138,8 @@ class RotaryEncoder(PositionEncoder):
 
 
 class ReferenceRotaryEncoder(PositionEncoder):
-    """Rotates channels (i, i + E/2) by p·θ^(−2i/E): x ⊙ cos + (−second half, first half) ⊙ sin, in float32; padding becomes 0.
+    """Rotates channels (i, i + E/2) by p·θ^(−2i/E): x ⊙ cos + (−second half, first half) ⊙ sin, in
+    float32; padding becomes 0.
 
     Raises ValueError for an odd width.
     """
@@ -223,8 +246,14 @@ def _frequencies(head_dim: int) -> Tensor:
     return RotaryEncoder(head_dim, 0).frequencies()
 
 
-_NARROW = Angle(frequency=2.0**-24, product=2.0**-24, table=BINARY32)  # in 16 bits too, tables are float32, and so is what is computed
-_ARITHMETIC = {"float32": FLOAT32, "float16": replace(FLOAT16, angle=_NARROW), "bfloat16": replace(BFLOAT16, angle=_NARROW)}
+_NARROW = Angle(
+    frequency=2.0**-24, product=2.0**-24, table=BINARY32
+)  # in 16 bits too, tables are float32, and so is what is computed
+_ARITHMETIC = {
+    "float32": FLOAT32,
+    "float16": replace(FLOAT16, angle=_NARROW),
+    "bfloat16": replace(BFLOAT16, angle=_NARROW),
+}
 
 
 def _even(n: int) -> bool:
@@ -234,7 +263,9 @@ def _even(n: int) -> bool:
 _SHORT = dict.fromkeys(("start_pos", "seq_len"), lambda n: n <= _LONGEST // 2)
 
 
-def _implementation(name: str, dtype: str, operations: dict[str, Callable[..., Any]], **promises: Any) -> Implementation:
+def _implementation(
+    name: str, dtype: str, operations: dict[str, Callable[..., Any]], **promises: Any
+) -> Implementation:
     return Implementation(
         name=f"fairseq2 {name} {dtype}",
         operations=operations,
@@ -247,7 +278,9 @@ def _implementation(name: str, dtype: str, operations: dict[str, Callable[..., A
 
 def _of(dtype: str) -> list[Implementation]:
     """The encoders for sequences of a type. Frequencies are float32 whatever the sequences are."""
-    sinusoid: dict[str, Callable[..., Any]] = {"sinusoidal_positional_encoding": partial(_sinusoid, getattr(torch, dtype))}
+    sinusoid: dict[str, Callable[..., Any]] = {
+        "sinusoidal_positional_encoding": partial(_sinusoid, getattr(torch, dtype))
+    }
     learned: dict[str, Callable[..., Any]] = {
         "learned_positional_encoding": _learned,
         "table_lookup": _lookup,
@@ -265,7 +298,9 @@ def _of(dtype: str) -> list[Implementation]:
             supports=_SHORT | {"embed_dim": lambda d: _even(d) and d != 2},
         ),
         _implementation("learned", dtype, learned),
-        _implementation("rotary", dtype, adjacent, conventions=Conventions(odd_lane="reject"), supports=_SHORT | {"head_dim": _even}),
+        _implementation(
+            "rotary", dtype, adjacent, conventions=Conventions(odd_lane="reject"), supports=_SHORT | {"head_dim": _even}
+        ),
         _implementation(
             "reference rotary",
             dtype,

@@ -1,7 +1,8 @@
-"""LexiMind's positional encodings in torch: a sinusoidal table in a buffer, and a learned one, each added to its input before dropout.
+"""LexiMind's positional encodings in torch: a sinusoidal table in a buffer, and a learned one, each
+added to its input before dropout.
 
-Both take tokens (batch, seq_len, d_model) and count positions from 0. Positions come from the second axis, so that an input without a
-batch axis is misread, not refused.
+Both take tokens (batch, seq_len, d_model) and count positions from 0. Positions come from the
+second axis, so that an input without a batch axis is misread, not refused.
 
 Source: github.com/OliverPerrin/LexiMind, src/models/positional_encoding.py.
 """
@@ -23,9 +24,10 @@ __all__ = ["IMPLEMENTATIONS", "LearnedPositionalEncoding", "PositionalEncoding"]
 class PositionalEncoding(nn.Module):
     """x plus sin(p·10000^(−2i/d_model)) in column 2i and the cosine in column 2i + 1, then dropout.
 
-    The table, angles included, is computed in single precision and kept in the buffer `pe`, (1, max_len, d_model); the sum has the wider
-    type of x and table. Edge cases: an odd d_model has a column of cosines too many, which torch refuses with RuntimeError, but for 1:
-    one column is broadcast into none; d_model 0 is divided by, ZeroDivisionError.
+    The table, angles included, is computed in single precision and kept in the buffer `pe`, (1,
+    max_len, d_model); the sum has the wider type of x and table. Edge cases: an odd d_model has a
+    column of cosines too many, which torch refuses with RuntimeError, but for 1: one column is
+    broadcast into none; d_model 0 is divided by, ZeroDivisionError.
     """
 
     pe: Tensor
@@ -41,16 +43,20 @@ class PositionalEncoding(nn.Module):
         self.register_buffer("pe", table[None])
 
     def forward(self, x: Tensor) -> Tensor:
-        """The sum with the first positions of the table; the result is like x, (batch, seq_len, d_model).
+        """The sum with the first positions of the table; the result is like x, (batch, seq_len,
+        d_model).
 
-        Edge cases: more than max_len positions are refused by torch with RuntimeError, but a table of one position is broadcast to all.
+        Edge cases: more than max_len positions are refused by torch with RuntimeError, but a table
+        of one position is broadcast to all.
         """
         out: Tensor = self.dropout(x + self.pe[:, : x.size(1)])
         return out
 
 
 class LearnedPositionalEncoding(nn.Module):
-    """x plus row p of a trained table (max_len, d_model) at position p, then dropout; `padding_idx` is accepted, and not used."""
+    """x plus row p of a trained table (max_len, d_model) at position p, then dropout; `padding_idx`
+    is accepted, and not used.
+    """
 
     def __init__(self, d_model: int, max_len: int = 1024, dropout: float = 0.1, padding_idx: int = 1) -> None:
         super().__init__()
@@ -58,7 +64,8 @@ class LearnedPositionalEncoding(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The sum with the first rows of the table; the result is like x, (batch, seq_len, d_model).
+        """The sum with the first rows of the table; the result is like x, (batch, seq_len,
+        d_model).
 
         Edge cases: more than max_len positions are refused by torch with IndexError.
         """
@@ -125,7 +132,10 @@ def _trained(arithmetic: str, train: bool) -> Implementation:
     """The learned module with a given table."""
     return Implementation(
         name=f"LexiMind learned {arithmetic} {_MODE[train]}",
-        operations={"learned_positional_encoding": partial(_learned, train), "add_positional_encoding": partial(_add, train)},
+        operations={
+            "learned_positional_encoding": partial(_learned, train),
+            "add_positional_encoding": partial(_add, train),
+        },
         arithmetic=arithmetic,
         arrays="torch",
         supports={"start_pos": [0]},

@@ -1,4 +1,6 @@
-"""The same functions in mpmath at 50 digits, rounded once, written from the papers' formulas: a witness that the spec is right."""
+"""The same functions in mpmath at 50 digits, rounded once, written from the papers' formulas: a
+witness that the spec is right.
+"""
 
 from typing import Any
 
@@ -31,7 +33,9 @@ def _attention(q: Array, k: Array, v: Array, mask: Array | None = None) -> Array
         out = np.empty((nQ, v.shape[1]))
         for i in range(nQ):
             keys = np.flatnonzero(allowed[i]).tolist()
-            scores = [mpmath.fdot(map(float, q[i]), map(float, k[j])) / mpmath.sqrt(d) if d else mpmath.mpf(0) for j in keys]
+            scores = [
+                mpmath.fdot(map(float, q[i]), map(float, k[j])) / mpmath.sqrt(d) if d else mpmath.mpf(0) for j in keys
+            ]
             weights = [mpmath.exp(s - max(scores)) for s in scores]
             for c in range(v.shape[1]):
                 total = mpmath.fdot(weights, [float(v[j, c]) for j in keys])
@@ -54,7 +58,9 @@ def _sinusoid(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
 
 
 def _rope(x: Array, start_pos: int = 0) -> Array:
-    """Each pair as a complex number times exp(iθ); the unpaired channel of an odd width times cos θ + sin θ, as the literal spec has it."""
+    """Each pair as a complex number times exp(iθ); the unpaired channel of an odd width times cos θ
+    + sin θ, as the literal spec has it.
+    """
     seq_len, d = x.shape
     _require_few(seq_len, d)
     with mpmath.workdps(_DIGITS):

@@ -1,6 +1,7 @@
 """Rotary frequencies of every kind, and rope as models use it, written out in NumPy.
 
-Adjacent pairs are complex numbers, axes interleave, powers are exponentials of products, and gains are multiplied by.
+Adjacent pairs are complex numbers, axes interleave, powers are exponentials of products, and gains
+are multiplied by.
 """
 
 from functools import partial
@@ -58,7 +59,14 @@ def _factor(kind: str, p: dict[str, Any], dtype: type[Any]) -> Any:
 
 
 def _frequencies(
-    dtype: type[Any], kind: str, head_dim: int, *, base: float = 1e4, rotary_dim: int | None = None, seq_len: int | None = None, **p: Any
+    dtype: type[Any],
+    kind: str,
+    head_dim: int,
+    *,
+    base: float = 1e4,
+    rotary_dim: int | None = None,
+    seq_len: int | None = None,
+    **p: Any,
 ) -> tuple[Floats, Any]:
     r, s = _even(head_dim if rotary_dim is None else rotary_dim), dtype(p.get("factor", 1.0))
     if kind == "dynamic":
@@ -97,7 +105,13 @@ def _tables(positions: Any, inv_freq: Floats, **options: Any) -> tuple[Floats, F
 
 
 def _turned(
-    x: Floats, back: bool, start_pos: int, positions: Any = None, inv_freq: Any = None, rotary_dim: Any = None, **options: Any
+    x: Floats,
+    back: bool,
+    start_pos: int,
+    positions: Any = None,
+    inv_freq: Any = None,
+    rotary_dim: Any = None,
+    **options: Any,
 ) -> Floats:
     r, n = _even(x.shape[-1] if rotary_dim is None else rotary_dim), x.shape[-2]
     at = np.arange(start_pos, start_pos + n) if positions is None else positions

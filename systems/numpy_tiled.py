@@ -1,8 +1,10 @@
-"""Attention with its features in NumPy, as kernels have it: by tiles of keys, under a running maximum; its gradients from what is saved.
+"""Attention with its features in NumPy, as kernels have it: by tiles of keys, under a running
+maximum; its gradients from what is saved.
 
-Softmax is online: what a row has so far is a maximum, a sum and an output, which are rescaled where a tile has a larger logit. A sink is
-where a row begins. Tiles that no query may read are skipped. The backward pass forms the weights again, from the log-sum-exp (Dao,
-FlashAttention-2), and adds up what the queries of a group say of the key head that they share.
+Softmax is online: what a row has so far is a maximum, a sum and an output, which are rescaled where
+a tile has a larger logit. A sink is where a row begins. Tiles that no query may read are skipped.
+The backward pass forms the weights again, from the log-sum-exp (Dao, FlashAttention-2), and adds up
+what the queries of a group say of the key head that they share.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +29,9 @@ class _Logits:
         self.kind, self.options = q.dtype.type, options
         self.shape = (*q.shape[:-3], k.shape[-3], q.shape[-3] // max(k.shape[-3], 1), q.shape[-2], k.shape[-2])
         self.q, self.k = q.reshape(*self.shape[:-1], q.shape[-1]), k[..., None, :, :]
-        self.scale = self.kind(options.get("scale") if options.get("scale") is not None else max(q.shape[-1], 1) ** -0.5)
+        self.scale = self.kind(
+            options.get("scale") if options.get("scale") is not None else max(q.shape[-1], 1) ** -0.5
+        )
         self.full = (*q.shape[:-1], k.shape[-2])
 
     def tiles(self) -> Iterator[slice]:
@@ -56,7 +60,11 @@ class _Logits:
 
     def of(self, tile: slice) -> tuple[Array, Any]:
         """The logits of a tile, −∞ where they are not read, and the slope of the cap."""
-        s, cap, bias = self.scale * (self.q @ self.k[..., tile, :].swapaxes(-1, -2)), self.options.get("softcap"), self.options.get("bias")
+        s, cap, bias = (
+            self.scale * (self.q @ self.k[..., tile, :].swapaxes(-1, -2)),
+            self.options.get("softcap"),
+            self.options.get("bias"),
+        )
         bent = None if cap is None else np.tanh(s / self.kind(cap))
         t = s if bent is None else self.kind(cap) * bent
         u = t if bias is None else t + np.maximum(self.grouped(bias, tile), np.finfo(s.dtype).min)
@@ -91,7 +99,9 @@ def attention(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Arra
     return out.reshape(*q.shape[:-1], v.shape[-1]), lse.reshape(q.shape[:-1])
 
 
-def attention_vjp(q: Array, k: Array, v: Array, grad_out: Array, *, grad_lse: Any = None, **options: Any) -> Sequence[Any]:
+def attention_vjp(
+    q: Array, k: Array, v: Array, grad_out: Array, *, grad_lse: Any = None, **options: Any
+) -> Sequence[Any]:
     """The gradients with respect to q, k, v, the bias and the sinks."""
     u = _Logits(q, k, **options)
     out, lse = _forward(u, v)
@@ -109,7 +119,9 @@ def attention_vjp(q: Array, k: Array, v: Array, grad_out: Array, *, grad_lse: An
         dk[..., tile, :], dv[..., tile, :] = ((x.swapaxes(-1, -2) @ y).sum(-3) for x, y in ((ds, u.q), (w, g)))
     bias, sink = options.get("bias"), options.get("sink")
     of_sink = (
-        None if sink is None else _summed((np.exp(u.sinks() - there) * rest).reshape(*q.shape[:-1], 1), (*sink.shape, 1, 1)).reshape(-1)
+        None
+        if sink is None
+        else _summed((np.exp(u.sinks() - there) * rest).reshape(*q.shape[:-1], 1), (*sink.shape, 1, 1)).reshape(-1)
     )
     return dq.reshape(q.shape), dk, dv, None if bias is None else _summed(du.reshape(u.full), bias.shape), of_sink
 
@@ -124,7 +136,10 @@ def merge_attention(out_a: Array, lse_a: Array, out_b: Array, lse_b: Array) -> t
     """Two parts of the keys: each weighs e to its log-sum-exp, less that of both."""
     lse = np.logaddexp(lse_a, lse_b)
     there = np.where(np.isneginf(lse), lse.dtype.type(0), lse)[..., None]
-    a, b = (np.where(np.isneginf(y)[..., None], 0, np.exp(y[..., None] - there) * x) for x, y in ((out_a, lse_a), (out_b, lse_b)))
+    a, b = (
+        np.where(np.isneginf(y)[..., None], 0, np.exp(y[..., None] - there) * x)
+        for x, y in ((out_a, lse_a), (out_b, lse_b))
+    )
     return a + b, lse
 
 

@@ -1,14 +1,17 @@
-"""ONNX's Attention, opset 23 to 25, in terms of `attention`: what its inputs and attributes mean, in each version of the text.
+"""ONNX's Attention, opset 23 to 25, in terms of `attention`: what its inputs and attributes mean,
+in each version of the text.
 
-    y, present_key, present_value, qk = onnx_attention(attend, q, k, v, attn_mask, past_key, past_value, nonpad_kv_seqlen, is_causal=1, …)
+    y, present_key, present_value, qk = onnx_attention(attend, q, k, v, attn_mask, past_key,
+    past_value, nonpad_kv_seqlen, is_causal=1, …)
 
-`attend` is any `attention` that follows `Conventions.onnx(version)`. The other way, `attention` by an Attention that runs, is
-`systems.onnx_engines`.
+`attend` is any `attention` that follows `Conventions.onnx(version)`. The other way, `attention` by
+an Attention that runs, is `systems.onnx_engines`.
 
-Keys and values are those of a cache, then the new ones; query 0 stands behind the cache, or n_q places before what is padding. Inputs may
-have three axes, (batch, length, heads·width). A mask that ends before the keys do blocks the rest; one with three axes has heads.
-`qk_matmul_output_mode` shows a stage of the weights: scores (0), capped (1), with the bias, and −∞ where masked (2), weights (3); before
-1.22 the cap came last, and so 1 and 2 are exchanged.
+Keys and values are those of a cache, then the new ones; query 0 stands behind the cache, or n_q
+places before what is padding. Inputs may have three axes, (batch, length, heads·width). A mask that
+ends before the keys do blocks the rest; one with three axes has heads. `qk_matmul_output_mode`
+shows a stage of the weights: scores (0), capped (1), with the bias, and −∞ where masked (2),
+weights (3); before 1.22 the cap came last, and so 1 and 2 are exchanged.
 
 Source: onnx/onnx, onnx/defs/nn/defs.cc, Attention-23 to -25, as it is in 1.18, 1.20, 1.22 and 1.23.
 """
@@ -33,7 +36,8 @@ def onnx_attention(
     """Y, present_key, present_value and qk_matmul_output.
 
     `softmax_precision` says what is rounded, and nothing of what is meant.
-    Raises ValueError for one half of a cache, for a cache beside `nonpad_kv_seqlen`, and for three axes without numbers of heads.
+    Raises ValueError for one half of a cache, for a cache beside `nonpad_kv_seqlen`, and for three
+    axes without numbers of heads.
     """
     if (past_key is None) != (past_value is None):
         raise ValueError("past_key or past_value is given alone, but should come with the other.")
@@ -55,7 +59,14 @@ def onnx_attention(
         there = np.arange(k.shape[2]) < nonpad_kv_seqlen.reshape(-1, 1, 1, 1)
         mask = there if mask is None else mask & there
     left, right = (None if side < 0 else side for side in (left_window_size, right_window_size))
-    options = {"mask": mask, "bias": bias, "scale": scale, "causal": bool(is_causal), "offset": offset, "window": (left, right)}
+    options = {
+        "mask": mask,
+        "bias": bias,
+        "scale": scale,
+        "causal": bool(is_causal),
+        "offset": offset,
+        "window": (left, right),
+    }
     out, _ = attend(q, k, v, **options, softcap=softcap or None)
     y = out.swapaxes(1, 2).reshape(*q.shape[:1], q.shape[2], -1) if flat else out
     return y, k, v, _stage(attend, q, k, options, softcap, qk_matmul_output_mode, text)
@@ -72,15 +83,25 @@ def _masks(attn_mask: Any, n_k: int) -> tuple[Any, Any]:
 
 
 def _stage(
-    attend: Callable[..., Any], q: Array, k: Array, options: dict[str, Any], softcap: float, mode: int, text: tuple[int, ...]
+    attend: Callable[..., Any],
+    q: Array,
+    k: Array,
+    options: dict[str, Any],
+    softcap: float,
+    mode: int,
+    text: tuple[int, ...],
 ) -> Array:
-    """A stage of the weights. These are read out by values of which each has a single 1; what is masked, by scores of 0."""
+    """A stage of the weights. These are read out by values of which each has a single 1; what is
+    masked, by scores of 0.
+    """
     ones = np.broadcast_to(np.eye(k.shape[2], dtype=q.dtype), (*k.shape[:3], k.shape[2]))
     if mode == 3:
         return np.asarray(attend(q, k, ones, **options, softcap=softcap or None)[0])
     group = q.shape[1] // k.shape[1]
     keys = np.tile(k, (1, group, 1, 1)) if text < (1, 20) else np.repeat(k, group, 1)
-    stage: Array = (q @ keys.swapaxes(2, 3)) * (max(q.shape[3], 1) ** -0.5 if options["scale"] is None else options["scale"])
+    stage: Array = (q @ keys.swapaxes(2, 3)) * (
+        max(q.shape[3], 1) ** -0.5 if options["scale"] is None else options["scale"]
+    )
     bias = 0.0 if options["bias"] is None else options["bias"]
     level = None if options["bias"] is None else np.where(np.isneginf(bias), bias, 0.0)
     may = np.asarray(attend(np.zeros_like(q), k, ones, **options | {"bias": level})[0]) > 0

@@ -1,12 +1,15 @@
-"""`attention` by ONNX's Attention, as two engines run it: the reference evaluator of onnx, and onnxruntime on the CPU.
+"""`attention` by ONNX's Attention, as two engines run it: the reference evaluator of onnx, and
+onnxruntime on the CPU.
 
-An offset P of a causal case, or of a window, is a cache of the first P keys where there are as many others as queries, and an offset for
-each sequence the number of its keys without padding, where that says the same; other offsets are written into the mask. A mask and a bias
-are one input, written out for each query and each key: a mask may end before the keys do, so that one key is none for all, and the engines
-do not agree about fewer axes. Windows came with opset 25, of which onnxruntime has none yet. No keys at all, and an empty batch, are
-refused, or raise.
+An offset P of a causal case, or of a window, is a cache of the first P keys where there are as many
+others as queries, and an offset for each sequence the number of its keys without padding, where
+that says the same; other offsets are written into the mask. A mask and a bias are one input,
+written out for each query and each key: a mask may end before the keys do, so that one key is none
+for all, and the engines do not agree about fewer axes. Windows came with opset 25, of which
+onnxruntime has none yet. No keys at all, and an empty batch, are refused, or raise.
 
-What stands in `qk_matmul_output` is put to no law, for `attention` does not return it: see `systems.onnx_attention`.
+What stands in `qk_matmul_output` is put to no law, for `attention` does not return it: see
+`systems.onnx_attention`.
 """
 
 from collections.abc import Callable
@@ -36,8 +39,12 @@ Run = Callable[..., list[Array]]
 
 
 @cache
-def _model(opset: int, types: tuple[tuple[str, str, int], ...], attributes: tuple[tuple[str, Any], ...], stage: bool) -> Any:
-    """A model of one Attention, whose inputs have these names, types and numbers of axes; it shows a stage of the weights, if asked for."""
+def _model(
+    opset: int, types: tuple[tuple[str, str, int], ...], attributes: tuple[tuple[str, Any], ...], stage: bool
+) -> Any:
+    """A model of one Attention, whose inputs have these names, types and numbers of axes; it shows
+    a stage of the weights, if asked for.
+    """
     from onnx import TensorProto, helper
 
     numbers = {"float16": TensorProto.FLOAT16, "float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
@@ -46,7 +53,9 @@ def _model(opset: int, types: tuple[tuple[str, str, int], ...], attributes: tupl
     names = [name if name in given else "" for name in _INPUTS]
     results = ["Y", *(["present_key", "present_value"] if "past_key" in given else ["", ""] if stage else [])]
     results += ["qk_matmul_output"] if stage else []
-    node = helper.make_node("Attention", names[: 1 + max(i for i, name in enumerate(names) if name)], results, **dict(attributes))
+    node = helper.make_node(
+        "Attention", names[: 1 + max(i for i, name in enumerate(names) if name)], results, **dict(attributes)
+    )
     outputs = [helper.make_tensor_value_info(name, kinds[types[0][1]], None) for name in results if name]
     graph = helper.make_graph([node], "attention", list(given.values()), outputs)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=11)
@@ -68,7 +77,9 @@ def _session(*key: Any) -> Any:
     return InferenceSession(_model(*key).SerializeToString(), quiet, providers=["CPUExecutionProvider"])
 
 
-def _run(engine: Callable[..., Any], opset: int, feeds: dict[str, Array], stage: bool = False, **attributes: Any) -> list[Array]:
+def _run(
+    engine: Callable[..., Any], opset: int, feeds: dict[str, Array], stage: bool = False, **attributes: Any
+) -> list[Array]:
     types = tuple((name, str(x.dtype), x.ndim) for name, x in feeds.items())
     return list(engine(opset, types, tuple(attributes.items()), stage).run(None, feeds))
 
@@ -77,24 +88,37 @@ reference_attention: Run = partial(_run, _evaluator, 25)
 runtime_attention: Run = partial(_run, _session, 24)
 first_reference_attention: Run = partial(_run, _evaluator, 23)
 first_runtime_attention: Run = partial(_run, _session, 23)
-"""Y, with a cache present_key and present_value, and if asked for a stage of the weights, of inputs and attributes by ONNX's names."""
+"""Y, with a cache present_key and present_value, and if asked for a stage of the weights, of inputs
+and attributes by ONNX's names.
+"""
 
 
 def _attend(
     run: Run, q: Array, k: Array, v: Array, *, mask: Any = None, bias: Any = None, scale: float | None = None,
     causal: bool = False, offset: Any = None, window: Any = (None, None), softcap: float | None = None,
 ) -> Array:  # fmt: skip
-    """One Attention, with its offset as ONNX has it: by a cache, or by keys without padding. ONNX takes the root of a scale: raises
-    ValueError for those of 0 and below."""
+    """One Attention, with its offset as ONNX has it: by a cache, or by keys without padding. ONNX
+    takes the root of a scale: raises ValueError for those of 0 and below."""
     if scale is not None and scale <= 0:
         raise ValueError(f"scale={scale}, but should be above 0.")
-    n_q, n_k, attributes = q.shape[2], k.shape[2], {"scale": scale, "softcap": softcap, "is_causal": int(causal) or None}
+    n_q, n_k, attributes = (
+        q.shape[2],
+        k.shape[2],
+        {"scale": scale, "softcap": softcap, "is_causal": int(causal) or None},
+    )
     attributes |= {f"{side}_window_size": n for side, n in zip(("left", "right"), window, strict=True)}
     feeds = {"Q": q, "K": k, "V": v}
     placed = causal or window != (None, None)
     if placed and isinstance(offset, int) and 0 < offset == n_k - n_q:
-        feeds |= {"past_key": k[:, :, :offset], "past_value": v[:, :, :offset], "K": k[:, :, offset:], "V": v[:, :, offset:]}
-    elif placed and causal and isinstance(offset, np.ndarray) and (offset >= -n_q).all() and (offset <= n_k - n_q).all():
+        feeds |= {
+            "past_key": k[:, :, :offset],
+            "past_value": v[:, :, :offset],
+            "K": k[:, :, offset:],
+            "V": v[:, :, offset:],
+        }
+    elif (
+        placed and causal and isinstance(offset, np.ndarray) and (offset >= -n_q).all() and (offset <= n_k - n_q).all()
+    ):
         feeds |= {"nonpad_kv_seqlen": offset + n_q}
     elif placed and offset is not None and np.any(offset != 0):
         band = _band(n_q, n_k, offset, causal, *window)
@@ -114,14 +138,19 @@ def _band(n_q: int, n_k: int, offset: Any, causal: bool, left: int | None, right
 
 
 def implementation(name: str, run: Run, arithmetic: str, why: str, *features: str) -> Implementation:
-    """`attention` by an engine, in an arithmetic, with some features of ONNX' Attention; why it cannot be run here, or ""."""
+    """`attention` by an engine, in an arithmetic, with some features of ONNX' Attention; why it
+    cannot be run here, or "".
+    """
     return Implementation(
         name=f"{name} {arithmetic}",
         operations={"attention": partial(_attend, run)},
         arithmetic=arithmetic,
         conventions=Conventions.onnx("1.23"),
         batch_ranks=(2,),
-        supports=["no log-sum-exp", {"n_k": lambda n: n > 0, "batch": lambda n: n > 0, "scale": lambda scale: scale > 0}],
+        supports=[
+            "no log-sum-exp",
+            {"n_k": lambda n: n > 0, "batch": lambda n: n > 0, "scale": lambda scale: scale > 0},
+        ],
         features=features,
         refuses=(Exception,),
         unavailable=why,
@@ -131,7 +160,9 @@ def implementation(name: str, run: Run, arithmetic: str, why: str, *features: st
 _FEATURES = ("mask", "bias", "causal", "offset", "offsets", "softcap")
 
 IMPLEMENTATIONS = [
-    implementation("ONNX reference", reference_attention, "float64", NO_ONNX, *_FEATURES, "window"),  # a scale is a number of float32
+    implementation(
+        "ONNX reference", reference_attention, "float64", NO_ONNX, *_FEATURES, "window"
+    ),  # a scale is a number of float32
     implementation("ONNX reference", reference_attention, "float32", NO_ONNX, *_FEATURES, "window", "scale"),
     implementation("onnxruntime", runtime_attention, "float32", NO_RUNTIME, *_FEATURES, "scale"),
 ]

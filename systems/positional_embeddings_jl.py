@@ -1,9 +1,12 @@
-"""PositionalEmbeddings.jl 0.6.3 in NumPy, as its code computes and not always as its documentation says, and the attention of its example.
+"""PositionalEmbeddings.jl 0.6.3 in NumPy, as its code computes and not always as its documentation
+says, and the attention of its example.
 
-Arrays keep Julia's shapes: features first, then positions, then heads and batch in one axis, and reshapes run through the first axis first.
-Our arrays (batch, seq, features) in C's order are Julia's read backwards, so that adapters only transpose.
+Arrays keep Julia's shapes: features first, then positions, then heads and batch in one axis, and
+reshapes run through the first axis first. Our arrays (batch, seq, features) in C's order are
+Julia's read backwards, so that adapters only transpose.
 
-Source: github.com/mashu/PositionalEmbeddings.jl, src/PositionalEmbeddings.jl, and docs/src/index.md for the attention.
+Source: github.com/mashu/PositionalEmbeddings.jl, src/PositionalEmbeddings.jl, and docs/src/index.md
+for the attention.
 """
 
 import math
@@ -49,10 +52,11 @@ class AbsolutePE:
 
     @classmethod
     def sinusoidal(cls, embedding_size: int, max_length: int, base: float = 10000.0) -> "AbsolutePE":
-        """Sines in the rows 0, 2, … and cosines in the others, of double precision, stored in single.
+        """Sines in the rows 0, 2, … and cosines in the others, of double precision, stored in
+        single.
 
-        Edge cases: an odd size has a row of cosines too many, which NumPy refuses with ValueError, as Julia does; but one row is broadcast
-        into none, so that the size 1 passes.
+        Edge cases: an odd size has a row of cosines too many, which NumPy refuses with ValueError,
+        as Julia does; but one row is broadcast into none, so that the size 1 passes.
         """
         angles = compute_frequencies(embedding_size, max_length, base)
         embeddings = np.zeros((embedding_size, max_length), dtype=np.float32)
@@ -63,7 +67,8 @@ class AbsolutePE:
     def __call__(self, x: Array) -> Array:
         """x plus the first positions of the table, in the wider type of the two.
 
-        Shapes: x is (seq, features, batch). Raises ValueError for other features than the table's, and for a longer sequence.
+        Shapes: x is (seq, features, batch). Raises ValueError for other features than the table's,
+        and for a longer sequence.
         """
         seq_len, features, _ = x.shape
         if features != self.embedding_size:
@@ -74,7 +79,8 @@ class AbsolutePE:
 
 
 def neg_half(x: Array, dim: int = 0) -> Array:
-    """[−second half; first half] along an axis: halves change places, besides the negation that the docstring has.
+    """[−second half; first half] along an axis: halves change places, besides the negation that the
+    docstring has.
 
     Edge cases: of an odd size the second half is the longer one.
     """
@@ -84,18 +90,24 @@ def neg_half(x: Array, dim: int = 0) -> Array:
 
 @dataclass(frozen=True)
 class RoPE:
-    """Tables of cosines and sines, (head_size, seq_len), by which sequences (head_size, seq, heads·batch) are turned."""
+    """Tables of cosines and sines, (head_size, seq_len), by which sequences (head_size, seq,
+    heads·batch) are turned.
+    """
 
     head_size: int
     cos_cached: Array
     sin_cached: Array
 
     @classmethod
-    def rotations(cls, head_size: int, seq_len: int, *, base: float = 10000.0, scale: float = 1.0, dtype: Any = np.float32) -> "RoPE":
-        """Tables of scale·position·base^(−2i/head_size), rounded to the type before cosine and sine, stacked twice: pairs are halves apart.
+    def rotations(
+        cls, head_size: int, seq_len: int, *, base: float = 10000.0, scale: float = 1.0, dtype: Any = np.float32
+    ) -> "RoPE":
+        """Tables of scale·position·base^(−2i/head_size), rounded to the type before cosine and
+        sine, stacked twice: pairs are halves apart.
 
-        Positions count from 0. The documentation calls the scale the influence of positions; it is that of their angles: with 0 all are
-        turned by nothing. Raises ValueError for an odd head_size.
+        Positions count from 0. The documentation calls the scale the influence of positions; it is
+        that of their angles: with 0 all are turned by nothing. Raises ValueError for an odd
+        head_size.
         """
         if head_size % 2:
             raise ValueError(f"head_size={head_size}, but should be even.")
@@ -106,7 +118,8 @@ class RoPE:
     def __call__(self, x: Array) -> Array:
         """x·cos + neg_half(x)·sin, each position with its column of the tables.
 
-        Shapes: x is (head_size, seq, heads·batch). Raises ValueError for another head_size, and for more positions than the tables have.
+        Shapes: x is (head_size, seq, heads·batch). Raises ValueError for another head_size, and for
+        more positions than the tables have.
         """
         head_size, seq_len, _ = x.shape
         if head_size != self.head_size:
@@ -120,8 +133,9 @@ class RoPE:
 def create_causal_mask(seq_len: int) -> Array:
     """True on and above the diagonal.
 
-    Shapes: (seq_len, seq_len, 1). Laid out (key, query), where true keeps, it is causal; laid out (query, key), where true blocks, as its
-    docstring says, query i sees the keys before i, and the first query none.
+    Shapes: (seq_len, seq_len, 1). Laid out (key, query), where true keeps, it is causal; laid out
+    (query, key), where true blocks, as its docstring says, query i sees the keys before i, and the
+    first query none.
     """
     return np.triu(np.ones((seq_len, seq_len), dtype=bool))[..., None]
 
@@ -136,7 +150,9 @@ def create_padding_mask(lengths: Array, max_len: int) -> Array:
 
 @dataclass(frozen=True)
 class RoPEMultiHeadAttention:
-    """Self-attention of sequences (d_model, seq, batch) with turned queries and keys; weights are (d_model, d_model), from the left."""
+    """Self-attention of sequences (d_model, seq, batch) with turned queries and keys; weights are
+    (d_model, d_model), from the left.
+    """
 
     Wq: Array
     Wk: Array
@@ -151,9 +167,11 @@ class RoPEMultiHeadAttention:
     def of_weights(
         cls, Wq: Array, Wk: Array, Wv: Array, Wo: Array, num_heads: int, *, maxlen: int = 1000, **rope: Any
     ) -> "RoPEMultiHeadAttention":
-        """The weights, with √head_dim and tables of rotations in their type; options as for `RoPE.rotations`.
+        """The weights, with √head_dim and tables of rotations in their type; options as for
+        `RoPE.rotations`.
 
-        Raises ValueError for weights that are not all of one square shape, and for one that heads do not divide.
+        Raises ValueError for weights that are not all of one square shape, and for one that heads
+        do not divide.
         """
         d_model, dtype = len(Wq), Wq.dtype
         for weight in (Wq, Wk, Wv, Wo):
@@ -168,8 +186,8 @@ class RoPEMultiHeadAttention:
     def __call__(self, x: Array, mask: Array | None = None) -> Array:
         """Wo times the heads' averages of values, of softmax weights over the kept keys.
 
-        Shapes: x is (d_model, seq, batch); the mask broadcasts to (key, query, num_heads·batch), the head first in memory, and true keeps.
-        Edge cases: a query that keeps no key is NaN.
+        Shapes: x is (d_model, seq, batch); the mask broadcasts to (key, query, num_heads·batch),
+        the head first in memory, and true keeps. Edge cases: a query that keeps no key is NaN.
         """
         q, k, v = (self.split_heads(_times(weight, x)) for weight in (self.Wq, self.Wk, self.Wv))
         q, k = self.rope(q), self.rope(k)
@@ -293,7 +311,8 @@ def _tables(options: dict[str, Any], seq_len: int, head_dim: int, start_pos: int
     return layer.cos_cached[:, start_pos:].T, layer.sin_cached[:, start_pos:].T
 
 
-# Tables are computed in double precision; RoPE's angles are rounded to the type of its tables, AbsolutePE's sines and cosines to single.
+# Tables are computed in double precision; RoPE's angles are rounded to the type of its tables,
+# AbsolutePE's sines and cosines to single.
 _STORED = replace(FLOAT64.angle, table=BINARY32)
 _ROUNDED = replace(FLOAT32.angle, frequency=FLOAT64.angle.frequency)
 _SINGLE = replace(FLOAT32, angle=_ROUNDED)
@@ -336,7 +355,9 @@ def _added(arithmetic: str) -> Implementation:
     )
 
 
-def _turning(name: str, tables: Any, arithmetic: Arithmetic, base: float = 10000.0, scale: float = 1.0) -> Implementation:
+def _turning(
+    name: str, tables: Any, arithmetic: Arithmetic, base: float = 10000.0, scale: float = 1.0
+) -> Implementation:
     """RoPE with tables of a type, on sequences of the arithmetic's."""
     options = {"base": base, "scale": scale, "dtype": tables}
     return Implementation(

@@ -1,9 +1,10 @@
 """`torch.nn.functional.scaled_dot_product_attention`, each backend by itself, with its derivatives.
 
-On the CPU there are two backends, math and flash; those on CUDA are in `torch_cuda`. A flag `is_causal` is aligned top left in both CPU
-backends when lengths differ (pytorch/pytorch#108108), and a row with no allowed key is 0. The flash kernel has no forward-mode derivative
-(pytorch/pytorch#128971), so that operation is not offered there. Reverse mode is put under the laws twice: by `torch.autograd.grad`, and
-in the entries named "func" by `torch.func.vjp`.
+On the CPU there are two backends, math and flash; those on CUDA are in `torch_cuda`. A flag
+`is_causal` is aligned top left in both CPU backends when lengths differ (pytorch/pytorch#108108),
+and a row with no allowed key is 0. The flash kernel has no forward-mode derivative
+(pytorch/pytorch#128971), so that operation is not offered there. Reverse mode is put under the laws
+twice: by `torch.autograd.grad`, and in the entries named "func" by `torch.func.vjp`.
 """
 
 from collections.abc import Callable, Sequence
@@ -93,12 +94,17 @@ def _math(dtype: str, names: Sequence[str]) -> Implementation:
     """The composite of matrix products and a softmax, which takes any shape."""
     arithmetic: Arithmetic | str = replace(BFLOAT16, flush_to_zero=True) if dtype == "bfloat16" else dtype
     return Implementation(
-        f"torch math {dtype}", operations(SDPBackend.MATH, names), arithmetic=arithmetic, arrays="torch", refuses=(RuntimeError,)
+        f"torch math {dtype}",
+        operations(SDPBackend.MATH, names),
+        arithmetic=arithmetic,
+        arrays="torch",
+        refuses=(RuntimeError,),
     )
 
 
-# The flash kernel's masks have two or four axes; the documentation has any that broadcast to the weights. Without a choice of a backend
-# three axes lead to the math backend, and one axis to the same IndexError.
+# The flash kernel's masks have two or four axes; the documentation has any that broadcast to the
+# weights. Without a choice of a backend three axes lead to the math backend, and one axis to the
+# same IndexError.
 _BROADCAST = dict.fromkeys(
     ("a mask can be written out", "attention is within its budget"),
     "The kernel takes masks of two or four axes only: three are refused, and one raises IndexError, also where no backend is chosen. "
@@ -107,12 +113,16 @@ _BROADCAST = dict.fromkeys(
 # In 16 bits the flash backward adds dk and dv up in the narrow type.
 _FLASH: dict[str, Arithmetic | str] = {
     "float16": "float16-stored-gradients",
-    "bfloat16": replace(BFLOAT16_STORED_GRADIENTS, flush_to_zero=True),  # as x86's bfloat16 dot products do with subnormal numbers
+    "bfloat16": replace(
+        BFLOAT16_STORED_GRADIENTS, flush_to_zero=True
+    ),  # as x86's bfloat16 dot products do with subnormal numbers
 }
 
 
 def _flash(dtype: str, names: Sequence[str]) -> Implementation:
-    """The flash kernel takes 4-D inputs only, of one width, with unit last strides, and has no forward-mode derivative."""
+    """The flash kernel takes 4-D inputs only, of one width, with unit last strides, and has no
+    forward-mode derivative.
+    """
     return Implementation(
         name=f"torch flash {dtype}",
         operations=operations(SDPBackend.FLASH_ATTENTION, names),
@@ -137,7 +147,8 @@ def _functional(name: str, backend: SDPBackend, like: Implementation) -> Impleme
     )
 
 
-# One kernel serves all types, and one composite: each operation is put under the laws in a wide type and in a narrow one.
+# One kernel serves all types, and one composite: each operation is put under the laws in a wide
+# type and in a narrow one.
 _MATH = [_math("float64", _ALL), _math("float32", _FORWARD), _math("float16", _FEW), _math("bfloat16", _FORWARD)]
 _FLASHES = [_flash("float64", _FORWARD), _flash("float32", _PLAIN), _flash("float16", _FEW), _flash("bfloat16", _PLAIN)]
 

@@ -1,10 +1,13 @@
-"""Attention on CUDA: each backend of `scaled_dot_product_attention` in each type that it has, and `flex_attention` compiled by Triton.
+"""Attention on CUDA: each backend of `scaled_dot_product_attention` in each type that it has, and
+`flex_attention` compiled by Triton.
 
-What a backend rounds there is stated as follows. Products of float32 are those of float32 ("highest"), unless the row says TF32, which
-`torch.set_float32_matmul_precision("high")` asks for: math and flex heed it. The memory-efficient kernel does not: on tensor cores it makes
-each product of float32 of three of TF32, of what is rounded off once. Tensor cores truncate what they add up. Kernels in tiles may be
-compiled with fast mathematics, as PyTorch's own are, which flushes numbers below 2⁻¹²⁶; those of binary16 stay. Flash and cuDNN are given
-no mask; where causal they are given square problems only, and so these are rows by themselves. Math in 16 bits works in float32.
+What a backend rounds there is stated as follows. Products of float32 are those of float32
+("highest"), unless the row says TF32, which `torch.set_float32_matmul_precision("high")` asks for:
+math and flex heed it. The memory-efficient kernel does not: on tensor cores it makes each product
+of float32 of three of TF32, of what is rounded off once. Tensor cores truncate what they add up.
+Kernels in tiles may be compiled with fast mathematics, as PyTorch's own are, which flushes numbers
+below 2⁻¹²⁶; those of binary16 stay. Flash and cuDNN are given no mask; where causal they are given
+square problems only, and so these are rows by themselves. Math in 16 bits works in float32.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,10 +26,16 @@ from systems.torch_flex import attend, causal
 __all__ = ["IMPLEMENTATIONS", "flushing"]
 
 THREE_PRODUCTS = replace(
-    FLOAT32, name="float32-by-three-tf32", product=2.0**-19, accumulate=2.0**-22, grad_accumulate=2.0**-22, flush_to_zero=True
+    FLOAT32,
+    name="float32-by-three-tf32",
+    product=2.0**-19,
+    accumulate=2.0**-22,
+    grad_accumulate=2.0**-22,
+    flush_to_zero=True,
 )
-"""x = b + s with b of TF32, off by 2⁻¹⁰·|x| at most if truncated, and s likewise by 2⁻²⁰·|x|; of x·y the kernel leaves out s·s'. All three
-together are at most 3·2⁻²⁰·|x·y|, and a bit: less than two operands that are each off by 2⁻¹⁹."""
+"""x = b + s with b of TF32, off by 2⁻¹⁰·|x| at most if truncated, and s likewise by 2⁻²⁰·|x|; of
+x·y the kernel leaves out s·s'. All three together are at most 3·2⁻²⁰·|x·y|, and a bit: less than
+two operands that are each off by 2⁻¹⁹."""
 
 Operations = dict[str, Callable[..., Any]]
 Arithmetics = dict[str, Arithmetic | str]
@@ -61,7 +70,9 @@ def _compiled() -> Callable[..., Any]:
 
 
 def _kernel(*inputs: Any, **options: Any) -> Any:
-    """Each operation has some programs, for some shapes each, in one process: more than are kept of a function by default."""
+    """Each operation has some programs, for some shapes each, in one process: more than are kept of
+    a function by default.
+    """
     with torch._dynamo.config.patch(recompile_limit=64):
         return _compiled()(*inputs, **options)
 
@@ -83,7 +94,9 @@ _FLEX: Operations = {
 
 @dataclass(frozen=True)
 class _Kernel:
-    """A kernel: its operations, its arithmetic for each type that it has, the widths that it takes, and whatever else."""
+    """A kernel: its operations, its arithmetic for each type that it has, the widths that it takes,
+    and whatever else.
+    """
 
     name: str
     operations: Operations
@@ -108,12 +121,23 @@ _EFFICIENT, _FLASH, _CUDNN = SDPBackend.EFFICIENT_ATTENTION, SDPBackend.FLASH_AT
 
 _KERNELS = (
     _Kernel("math", operations(SDPBackend.MATH, _ALL), _SIMPLE, lambda d: 0 < d <= 128),
-    _Kernel("memory-efficient", operations(_EFFICIENT, _UNGROUPED), {"float32": THREE_PRODUCTS, **_TENSOR_CORES}, _multiple_of(8)),
+    _Kernel(
+        "memory-efficient",
+        operations(_EFFICIENT, _UNGROUPED),
+        {"float32": THREE_PRODUCTS, **_TENSOR_CORES},
+        _multiple_of(8),
+    ),
     _Kernel("flash", operations(_FLASH, _UNMASKED), _TENSOR_CORES, _multiple_of(8), ("no masks",)),
     _Kernel("flash causal", operations(_FLASH, _CAUSAL), _TENSOR_CORES, _multiple_of(8), (_SQUARE,)),
     _Kernel("cuDNN", operations(_CUDNN, _UNMASKED), _TENSOR_CORES, _multiple_of(8), ("no masks",)),
     _Kernel("cuDNN causal", operations(_CUDNN, _CAUSAL), _TENSOR_CORES, _multiple_of(8), (_SQUARE,)),
-    _Kernel("flex compiled", _FLEX, _IN_TILES, lambda d: d in (16, 32, 64, 128), ("at most 4 shapes", {"batch": lambda n: n > 0})),
+    _Kernel(
+        "flex compiled",
+        _FLEX,
+        _IN_TILES,
+        lambda d: d in (16, 32, 64, 128),
+        ("at most 4 shapes", {"batch": lambda n: n > 0}),
+    ),
 )
 
 
@@ -127,11 +151,18 @@ def _implementation(kernel: _Kernel, dtype: str, arithmetic: Arithmetic | str) -
         arrays="torch",
         device="cuda",
         batch_ranks=(2,),
-        supports=[*kernel.supports, {"head_dim": kernel.width, "value_dim": kernel.width, "value_dim_minus_head_dim": equal}],
+        supports=[
+            *kernel.supports,
+            {"head_dim": kernel.width, "value_dim": kernel.width, "value_dim_minus_head_dim": equal},
+        ],
         refuses=(RuntimeError,),
         deterministic=False,
         unavailable=NO_CUDA,
     )
 
 
-IMPLEMENTATIONS = [_implementation(kernel, dtype, arithmetic) for kernel in _KERNELS for dtype, arithmetic in kernel.arithmetics.items()]
+IMPLEMENTATIONS = [
+    _implementation(kernel, dtype, arithmetic)
+    for kernel in _KERNELS
+    for dtype, arithmetic in kernel.arithmetics.items()
+]

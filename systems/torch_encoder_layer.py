@@ -1,9 +1,12 @@
-"""The self-attention block of `torch.nn.TransformerEncoderLayer`, with zero biases and without dropout.
+"""The self-attention block of `torch.nn.TransformerEncoderLayer`, with zero biases and without
+dropout.
 
-A layer adds to its attention a residual, two normalisations and a feed-forward network. No weights make a normalisation the identity for
-every input, so the whole layer is no path to the output of attention alone, and neither is its native kernel, which computes the layer at
-once. What can be put under the laws is the block `_sa_block` that the layer's forward calls, with the mask as that hands it on: additive.
-In evaluation, without a mask, on a batch, with an even number of heads, the block takes the fast path of `torch.nn.MultiheadAttention`.
+A layer adds to its attention a residual, two normalisations and a feed-forward network. No weights
+make a normalisation the identity for every input, so the whole layer is no path to the output of
+attention alone, and neither is its native kernel, which computes the layer at once. What can be put
+under the laws is the block `_sa_block` that the layer's forward calls, with the mask as that hands
+it on: additive. In evaluation, without a mask, on a batch, with an even number of heads, the block
+takes the fast path of `torch.nn.MultiheadAttention`.
 """
 
 from dataclasses import dataclass
@@ -24,7 +27,9 @@ class _Block(torch.nn.Module):
     def __init__(self, embed_dim: int, num_heads: int, dtype: torch.dtype) -> None:
         super().__init__()
         options: dict[str, Any] = {"device": "meta", "dtype": dtype}
-        self.layer = torch.nn.TransformerEncoderLayer(embed_dim, num_heads, dim_feedforward=1, dropout=0.0, batch_first=True, **options)
+        self.layer = torch.nn.TransformerEncoderLayer(
+            embed_dim, num_heads, dim_feedforward=1, dropout=0.0, batch_first=True, **options
+        )
 
     def forward(self, x: Any, mask: Any) -> torch.Tensor:
         """The attention of the layer."""

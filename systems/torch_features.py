@@ -1,8 +1,10 @@
-"""Attention with its features in PyTorch: `flex_attention`, and written out over `torch.softmax` with the derivatives that torch forms.
+"""Attention with its features in PyTorch: `flex_attention`, and written out over `torch.softmax`
+with the derivatives that torch forms.
 
-flex_attention takes the cap and the bias as its `score_mod`, the mask, causality, the offset and the window as its `mask_mod`, and returns
-the log-sum-exp; a sink is put in afterwards, by the identity out·σ(lse − sink), as torchtitan does. It is not compiled: see
-`systems.torch_flex`. On the CPU it has no derivatives. Written out, a sink is one more column of logits.
+flex_attention takes the cap and the bias as its `score_mod`, the mask, causality, the offset and
+the window as its `mask_mod`, and returns the log-sum-exp; a sink is put in afterwards, by the
+identity out·σ(lse − sink), as torchtitan does. It is not compiled: see `systems.torch_flex`. On the
+CPU it has no derivatives. Written out, a sink is one more column of logits.
 """
 
 from typing import Any
@@ -21,12 +23,19 @@ Tensor = torch.Tensor
 
 
 def _allowed(shape: torch.Size | tuple[int, ...], mask: Any, causal: bool, offset: Any, window: Any) -> Tensor:
-    """The keys that a query may read, of the shape of the scores: by a mask, causality, and a window, at the positions of the offset."""
+    """The keys that a query may read, of the shape of the scores: by a mask, causality, and a
+    window, at the positions of the offset.
+    """
     n_q, n_k = shape[-2:]
     first = torch.as_tensor(0 if offset is None else offset)
-    ahead = torch.arange(n_k) - torch.arange(n_q)[:, None] - first.reshape(*first.shape, 1, 1, 1)  # of the query's own place
+    ahead = (
+        torch.arange(n_k) - torch.arange(n_q)[:, None] - first.reshape(*first.shape, 1, 1, 1)
+    )  # of the query's own place
     may = torch.ones((), dtype=torch.bool) if mask is None else mask
-    for holds, given in ((ahead <= 0, causal), *zip((ahead >= -(window[0] or 0), ahead <= (window[1] or 0)), window, strict=True)):
+    for holds, given in (
+        (ahead <= 0, causal),
+        *zip((ahead >= -(window[0] or 0), ahead <= (window[1] or 0)), window, strict=True),
+    ):
         may = may if given is None or given is False else may & holds
     return may.reshape(may.shape[-len(shape) :]).expand(shape)
 
@@ -36,7 +45,10 @@ def _flex(
     window: Any = (None, None), softcap: Any = None, sink: Any = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     shape = *q.shape[:-1], k.shape[-2]
-    allowed, added = looked_up(_allowed(shape, mask, causal, offset, window)), None if bias is None else looked_up(bias.expand(shape))
+    allowed, added = (
+        looked_up(_allowed(shape, mask, causal, offset, window)),
+        None if bias is None else looked_up(bias.expand(shape)),
+    )
 
     def score(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
         t = s if softcap is None else softcap * torch.tanh(s / softcap)
@@ -46,7 +58,14 @@ def _flex(
     blocks = flex.create_block_mask(allowed, batch, heads, n_q, n_k, device="cpu")
     with patch.object(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True):
         both: Any = flex.flex_attention(
-            q, k, v, score_mod=score, block_mask=blocks, scale=scale, enable_gqa=True, return_aux=flex.AuxRequest(lse=True)
+            q,
+            k,
+            v,
+            score_mod=score,
+            block_mask=blocks,
+            scale=scale,
+            enable_gqa=True,
+            return_aux=flex.AuxRequest(lse=True),
         )
     out, lse = both[0], both[1].lse
     if sink is None:
@@ -90,11 +109,22 @@ def _vjp(q: Tensor, k: Tensor, v: Tensor, grad_out: Tensor, *, grad_lse: Any = N
 
 
 def _jvp(
-    q: Tensor, k: Tensor, v: Tensor, dq: Tensor, dk: Tensor, dv: Tensor, *, dbias: Any = None, dsink: Any = None, **options: Any
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    dq: Tensor,
+    dk: Tensor,
+    dv: Tensor,
+    *,
+    dbias: Any = None,
+    dsink: Any = None,
+    **options: Any,
 ) -> tuple[Tensor, Tensor]:
     given, moved = _named(q, k, v, options), {"q": dq, "k": dk, "v": dv, "bias": dbias, "sink": dsink}
     tangents = tuple(torch.zeros_like(x) if moved[p] is None else moved[p] for p, x in given.items())
-    found = torch.func.jvp(lambda *x: _written(**dict(zip(given, x, strict=True)), **options), tuple(given.values()), tangents)
+    found = torch.func.jvp(
+        lambda *x: _written(**dict(zip(given, x, strict=True)), **options), tuple(given.values()), tangents
+    )
     out, lse = found[1]
     return out, lse
 
@@ -104,7 +134,9 @@ def _merge(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) -> tuple[
     return shares[0] * out_a + shares[1] * out_b, torch.logaddexp(lse_a, lse_b)
 
 
-def _implementation(name: str, arithmetic: str, supports: Any, ranks: tuple[int, ...], **operations: Any) -> Implementation:
+def _implementation(
+    name: str, arithmetic: str, supports: Any, ranks: tuple[int, ...], **operations: Any
+) -> Implementation:
     return Implementation(
         name=f"torch {name}",
         operations=operations,
@@ -122,7 +154,14 @@ IMPLEMENTATIONS = [
     *(_implementation(f"flex features {name}", name, _SIZES, (2,), attention=_flex) for name in ("float64", "float32")),
     *(
         _implementation(
-            f"features {name}", name, {}, (1, 2), attention=_written, attention_vjp=_vjp, attention_jvp=_jvp, merge_attention=_merge
+            f"features {name}",
+            name,
+            {},
+            (1, 2),
+            attention=_written,
+            attention_vjp=_vjp,
+            attention_jvp=_jvp,
+            merge_attention=_merge,
         )
         for name in ("float64", "float32")
     ),

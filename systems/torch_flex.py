@@ -1,8 +1,11 @@
-"""`torch.nn.attention.flex_attention`, not compiled: the path that its documentation gives for debugging, which forms all scores.
+"""`torch.nn.attention.flex_attention`, not compiled: the path that its documentation gives for
+debugging, which forms all scores.
 
-A mask goes in as a block mask, by `create_block_mask` from a `mask_mod` that looks it up, and in one implementation as a `score_mod` that
-makes masked scores −∞. Inputs are 4-D, and keys are at least one channel wide: the scale divides by √d, and raises ZeroDivisionError. A row
-with no allowed key is 0. On the CPU there is neither a reverse mode (pytorch/pytorch#169224, #148752) nor a forward one.
+A mask goes in as a block mask, by `create_block_mask` from a `mask_mod` that looks it up, and in
+one implementation as a `score_mod` that makes masked scores −∞. Inputs are 4-D, and keys are at
+least one channel wide: the scale divides by √d, and raises ZeroDivisionError. A row with no allowed
+key is 0. On the CPU there is neither a reverse mode (pytorch/pytorch#169224, #148752) nor a forward
+one.
 """
 
 from collections.abc import Callable
@@ -19,13 +22,17 @@ __all__ = ["IMPLEMENTATIONS", "attend", "causal", "looked_up"]
 
 
 def _traced(*inputs: Any, **options: Any) -> Any:
-    """Not compiled. By default each shape is traced once more, and a warning asks to compile; the flag is the documented way not to."""
+    """Not compiled. By default each shape is traced once more, and a warning asks to compile; the
+    flag is the documented way not to.
+    """
     with patch.object(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True):
         return flex.flex_attention(*inputs, **options)
 
 
 def looked_up(table: torch.Tensor) -> Callable[..., torch.Tensor]:
-    """table[b, h, i, j], by the operator that this is: mapping the brackets themselves over four axes takes most of a call."""
+    """table[b, h, i, j], by the operator that this is: mapping the brackets themselves over four
+    axes takes most of a call.
+    """
     return lambda b, h, i, j: torch.ops.aten.index(table, [b, h, i, j])
 
 
@@ -77,5 +84,7 @@ IMPLEMENTATIONS = [
         causal_attention=causal,
         grouped_query_attention=partial(attend, enable_gqa=True),
     ),
-    _implementation("score_mod float64", "float64", grouped_query_attention=partial(attend, by_score=True, enable_gqa=True)),
+    _implementation(
+        "score_mod float64", "float64", grouped_query_attention=partial(attend, by_score=True, enable_gqa=True)
+    ),
 ]

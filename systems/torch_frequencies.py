@@ -1,4 +1,5 @@
-"""Rotary frequencies of every kind, and rope as models use it, written out in PyTorch: halves, blocks of axes, powers, and autograd.
+"""Rotary frequencies of every kind, and rope as models use it, written out in PyTorch: halves,
+blocks of axes, powers, and autograd.
 
 Parameters have the names of transformers' configurations.
 """
@@ -33,7 +34,8 @@ def _yarn(f: Tensor, base: float, p: dict[str, Any]) -> tuple[Tensor, float]:
     """Interpolated below a ramp over pairs, extrapolated above it; and the attention factor."""
     r, s, most = 2 * len(f), p["factor"], p["original_max_position_embeddings"]
     low, high = (
-        r / 2 * math.log(most / (turns * 2 * math.pi)) / math.log(base) for turns in (p.get("beta_fast", 32), p.get("beta_slow", 1))
+        r / 2 * math.log(most / (turns * 2 * math.pi)) / math.log(base)
+        for turns in (p.get("beta_fast", 32), p.get("beta_slow", 1))
     )
     if p.get("truncate", True):
         low, high = math.floor(low), math.ceil(high)
@@ -49,7 +51,9 @@ def _yarn(f: Tensor, base: float, p: dict[str, Any]) -> tuple[Tensor, float]:
 
 
 def _llama3(f: Tensor, p: dict[str, Any]) -> Tensor:
-    s, most, low, high = (p[name] for name in ("factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor"))
+    s, most, low, high = (
+        p[name] for name in ("factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor")
+    )
     wavelength = 2 * math.pi / f
     smooth = (most / wavelength - low) / (high - low)
     middle = (1 - smooth) * f / s + smooth * f
@@ -86,7 +90,9 @@ def _frequencies(
     return f, factor
 
 
-def _tables(positions: Tensor, inv_freq: Tensor, *, attention_factor: float = 1.0, sections: Any = None) -> tuple[Tensor, Tensor]:
+def _tables(
+    positions: Tensor, inv_freq: Tensor, *, attention_factor: float = 1.0, sections: Any = None
+) -> tuple[Tensor, Tensor]:
     theta = positions.to(inv_freq.dtype)[..., None] * inv_freq
     if sections is not None:
         theta = torch.cat([part[axis] for axis, part in enumerate(torch.split(theta, list(sections), dim=-1))], -1)
@@ -95,7 +101,13 @@ def _tables(positions: Tensor, inv_freq: Tensor, *, attention_factor: float = 1.
 
 
 def _rope(
-    x: Tensor, start_pos: int = 0, *, positions: Any = None, inv_freq: Any = None, rotary_dim: int | None = None, **options: Any
+    x: Tensor,
+    start_pos: int = 0,
+    *,
+    positions: Any = None,
+    inv_freq: Any = None,
+    rotary_dim: int | None = None,
+    **options: Any,
 ) -> Tensor:
     d, n = x.shape[-1], x.shape[-2]
     r = _even(d if rotary_dim is None else rotary_dim)

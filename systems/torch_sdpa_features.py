@@ -1,12 +1,16 @@
-"""`scaled_dot_product_attention` with what it takes: masks of booleans and of numbers, a scale, causality, and grouped heads.
+"""`scaled_dot_product_attention` with what it takes: masks of booleans and of numbers, a scale,
+causality, and grouped heads.
 
-A mask of numbers is a bias, and its gradient is that of the bias; a mask of booleans beside it is written into it as −∞. The log-sum-exp is
-not returned. Given a mask and `is_causal` both, the math backend refuses, and the flash kernel of the CPU lets both hold. The flash kernel
-takes masks of two or four axes, and none that needs a gradient; it is causal before it scales, which makes NaN of scales of 0 and below:
-where it is causal, it is given no scale. Tangents go by `torch.func.jvp`, through the math backend alone.
+A mask of numbers is a bias, and its gradient is that of the bias; a mask of booleans beside it is
+written into it as −∞. The log-sum-exp is not returned. Given a mask and `is_causal` both, the math
+backend refuses, and the flash kernel of the CPU lets both hold. The flash kernel takes masks of two
+or four axes, and none that needs a gradient; it is causal before it scales, which makes NaN of
+scales of 0 and below: where it is causal, it is given no scale. Tangents go by `torch.func.jvp`,
+through the math backend alone.
 
-`varlen_attn`, for packed sequences, has kernels for CUDA alone: one sequence of the batch after the other lies in a buffer, and where it
-begins is told. Its window and its causality are aligned at the last key.
+`varlen_attn`, for packed sequences, has kernels for CUDA alone: one sequence of the batch after the
+other lies in a buffer, and where it begins is told. Its window and its causality are aligned at the
+last key.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,7 +38,15 @@ def _written(backend: SDPBackend, mask: Any, bias: Any) -> Any:
 
 
 def _attend(
-    backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor, *, mask: Any = None, bias: Any = None, scale: Any = None, causal: bool = False
+    backend: SDPBackend,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    mask: Any = None,
+    bias: Any = None,
+    scale: Any = None,
+    causal: bool = False,
 ) -> Tensor:
     with sdpa_kernel(backend):
         return scaled_dot_product_attention(
@@ -45,13 +57,26 @@ def _attend(
 def _vjp(q: Tensor, k: Tensor, v: Tensor, grad_out: Tensor, *, bias: Any = None, **options: Any) -> tuple[Any, ...]:
     given = {p: x.requires_grad_() for p, x in {"q": q, "k": k, "v": v, "bias": bias}.items() if x is not None}
     found = torch.autograd.grad(
-        _attend(SDPBackend.MATH, **given, **options), list(given.values()), grad_out, allow_unused=True, materialize_grads=True
+        _attend(SDPBackend.MATH, **given, **options),
+        list(given.values()),
+        grad_out,
+        allow_unused=True,
+        materialize_grads=True,
     )
     return *found, *[None] * (5 - len(found))
 
 
 def _jvp(
-    q: Tensor, k: Tensor, v: Tensor, dq: Tensor, dk: Tensor, dv: Tensor, *, bias: Any = None, dbias: Any = None, **options: Any
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    dq: Tensor,
+    dk: Tensor,
+    dv: Tensor,
+    *,
+    bias: Any = None,
+    dbias: Any = None,
+    **options: Any,
 ) -> Tensor:
     def attend(q: Tensor, k: Tensor, v: Tensor, *bias: Tensor) -> Tensor:
         return _attend(SDPBackend.MATH, q, k, v, bias=bias[0] if bias else None, **options)
@@ -71,12 +96,24 @@ def _varlen(
     of_q, of_k = (torch.arange(batch + 1, dtype=torch.int32, device=q.device) * n for n in (n_q, n_k))
     sides, aux = (left, 0 if causal else right), AuxRequest(lse=True)
     out, lse = varlen_attn(
-        tokens[0], tokens[1], tokens[2], of_q, of_k, n_q, n_k, scale=scale, window_size=sides, enable_gqa=True, return_aux=aux
+        tokens[0],
+        tokens[1],
+        tokens[2],
+        of_q,
+        of_k,
+        n_q,
+        n_k,
+        scale=scale,
+        window_size=sides,
+        enable_gqa=True,
+        return_aux=aux,
     )
     return out.unflatten(0, (batch, n_q)).transpose(1, 2), lse.mT.reshape(batch, n_q, -1).mT
 
 
-def _sdpa(name: str, arithmetic: str, operations: Mapping[str, Callable[..., Any]], features: tuple[str, ...], **promises: Any) -> Any:
+def _sdpa(
+    name: str, arithmetic: str, operations: Mapping[str, Callable[..., Any]], features: tuple[str, ...], **promises: Any
+) -> Any:
     return Implementation(
         name=f"torch SDPA {name} {arithmetic}",
         operations=operations,

@@ -1,10 +1,13 @@
-"""TorchLean: the literal definitions of `spec` put under test, over ℝ and over Lean's Float, and as a revision corrects them.
+"""TorchLean: the literal definitions of `spec` put under test, over ℝ and over Lean's Float, and as
+a revision corrects them.
 
-One sequence at a time and small sizes only, as definitions are slow. What the seed revision breaks is declared, law by law, with the Lean
-name of the definition at fault; `spec.errata` has a smallest witness of each.
+One sequence at a time and small sizes only, as definitions are slow. What the seed revision breaks
+is declared, law by law, with the Lean name of the definition at fault; `spec.errata` has a smallest
+witness of each.
 
-Source: lean-dojo/TorchLean, `NN/Spec/Layers/Attention.lean` and `NN/Spec/Layers/PositionalEncoding.lean` at revision `spec.lean.LITERAL`
-(seed) and as `spec.corrected` has them (revised)
+Source: lean-dojo/TorchLean, `NN/Spec/Layers/Attention.lean` and
+`NN/Spec/Layers/PositionalEncoding.lean` at revision `spec.lean.LITERAL` (seed) and as
+`spec.corrected` has them (revised)
 """
 
 from collections.abc import Callable
@@ -52,7 +55,9 @@ def _require(most: int, *sizes: int) -> None:
 
 @dataclass(frozen=True)
 class _Text:
-    """A revision of the definitions of attention and the scalar that they run over, for so many columns, heads and (at least) tokens."""
+    """A revision of the definitions of attention and the scalar that they run over, for so many
+    columns, heads and (at least) tokens.
+    """
 
     definitions: ModuleType
     softmax: Callable[..., Array]
@@ -75,7 +80,9 @@ class _Text:
 
     def sdpa_vjp(self, q: Array, k: Array, v: Array, mask: Array | None, grad_out: Array) -> tuple[Array, Array, Array]:
         """(dQ, dK, dV) by the definition of the backward."""
-        found: tuple[Array, Array, Array] = self.definitions.scaled_dot_product_attention_backward(self._context(q, k, v, mask), grad_out)
+        found: tuple[Array, Array, Array] = self.definitions.scaled_dot_product_attention_backward(
+            self._context(q, k, v, mask), grad_out
+        )
         return found
 
     def sdpa_jvp(self, q: Array, k: Array, v: Array, mask: Array | None, dq: Array, dk: Array, dv: Array) -> Array:
@@ -112,7 +119,9 @@ class _Text:
             raise ValueError(f"x has {len(x)} tokens, but should have at least {self.tokens}.")
         return None if mask is None else np.broadcast_to(mask, (len(x), len(x)))
 
-    def mha(self, x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Array | None = None) -> Array:
+    def mha(
+        self, x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Array | None = None
+    ) -> Array:
         """Multi-head self-attention of one sequence."""
         return self.forward(self._heads(wq, wk, wv, wo, num_heads), x, self._shared(x, mask))
 
@@ -225,8 +234,15 @@ def _declared(reason: str, *operations: str, names: tuple[str, ...]) -> dict[str
 
 
 _OVERFLOWING = {
-    **_declared(_EXP, _SOFTMAX, names=("softmax is within its budget", "one key has all the weight however low its score")),
-    **_declared(_EXP, _SOFTMAX, f"{_SOFTMAX}_vjp", names=("rows do not affect each other", "a constant added to a row changes nothing")),
+    **_declared(
+        _EXP, _SOFTMAX, names=("softmax is within its budget", "one key has all the weight however low its score")
+    ),
+    **_declared(
+        _EXP,
+        _SOFTMAX,
+        f"{_SOFTMAX}_vjp",
+        names=("rows do not affect each other", "a constant added to a row changes nothing"),
+    ),
     **_declared(_EXP, _SOFTMAX, f"{_SOFTMAX}_vjp", names=("masked scores can be appended",)),
     **_declared(
         *(_EXP, f"{_SDPA}_vjp", f"{_SDPA}_jvp"),
@@ -235,12 +251,18 @@ _OVERFLOWING = {
     **_declared(_EXP, f"{_SOFTMAX}_vjp", f"{_SDPA}_vjp", names=("the vjp is within its budget",)),
     **_declared(_EXP, f"{_SDPA}_jvp", names=("the jvp is within its budget",)),
     **_declared(
-        _EXP, f"{_SDPA}_vjp", f"{_SDPA}_jvp", names=("queries do not affect each other", "a vector added to all keys changes nothing")
+        _EXP,
+        f"{_SDPA}_vjp",
+        f"{_SDPA}_jvp",
+        names=("queries do not affect each other", "a vector added to all keys changes nothing"),
     ),
     **_declared(
         _DEAD,
         f"{_SDPA}_vjp",
-        names=("a query with no allowed key follows its convention", "sequences side by side are computed independently"),
+        names=(
+            "a query with no allowed key follows its convention",
+            "sequences side by side are computed independently",
+        ),
     ),
 }
 _ROWS = (
@@ -268,7 +290,9 @@ _OF_SEVERAL_HEADS = {
 }
 
 
-def _implementation(name: str, operations: dict[str, Callable[..., Any]], sizes: str, **promises: Any) -> Implementation:
+def _implementation(
+    name: str, operations: dict[str, Callable[..., Any]], sizes: str, **promises: Any
+) -> Implementation:
     """An implementation that takes few of what is named in `sizes`."""
     supports = dict.fromkeys(sizes.split(), _few) | promises.pop("supports", {})
     return Implementation(
@@ -343,5 +367,10 @@ IMPLEMENTATIONS = [
         "seq_len head_dim batch",
         batch_ranks=(0, 1),
     ),
-    _implementation("rotary, revised", {"rope": _rope_corrected}, "seq_len head_dim", conventions=Conventions(odd_lane="passthrough")),
+    _implementation(
+        "rotary, revised",
+        {"rope": _rope_corrected},
+        "seq_len head_dim",
+        conventions=Conventions(odd_lane="passthrough"),
+    ),
 ]

@@ -1,12 +1,16 @@
-"""A flash-attention forward in Triton, of our own: one pass over blocks of keys, with a running maximum and a running sum.
+"""A flash-attention forward in Triton, of our own: one pass over blocks of keys, with a running
+maximum and a running sum.
 
-Each program has a block of the queries of one head. Of each block of keys it forms the scores in base 2, s = (q·kᵀ)·scale·log₂ e, moves its
-maximum m, and rescales what it has: with α = 2^(m − m') the sum becomes l·α + Σ 2^(s − m'), and the output o·α + 2^(s − m')·v, where the
-weights enter the product in the inputs' type. At last out = o / l, and the log-sum-exp is (m + log₂ l)·ln 2. Sums are in float32. A query
-without keys has out 0 and −∞. Query heads share heads of keys by groups. Causality is aligned top left; a mask is booleans, written out.
+Each program has a block of the queries of one head. Of each block of keys it forms the scores in
+base 2, s = (q·kᵀ)·scale·log₂ e, moves its maximum m, and rescales what it has: with α = 2^(m − m')
+the sum becomes l·α + Σ 2^(s − m'), and the output o·α + 2^(s − m')·v, where the weights enter the
+product in the inputs' type. At last out = o / l, and the log-sum-exp is (m + log₂ l)·ln 2. Sums are
+in float32. A query without keys has out 0 and −∞. Query heads share heads of keys by groups.
+Causality is aligned top left; a mask is booleans, written out.
 
-Triton is imported when the kernel is first called: it comes with PyTorch's builds for CUDA. Its interpreter runs the kernel without a
-device, where TRITON_INTERPRET=1 is set before: in float32 and float16, for its products of bfloat16 are wrong.
+Triton is imported when the kernel is first called: it comes with PyTorch's builds for CUDA. Its
+interpreter runs the kernel without a device, where TRITON_INTERPRET=1 is set before: in float32 and
+float16, for its products of bfloat16 are wrong.
 """
 
 from collections.abc import Callable
@@ -32,7 +36,9 @@ _BLOCK = 32
 
 @cache
 def _kernel() -> Any:
-    """The kernel, compiled when it is called. Offsets are in elements: arrays are contiguous, of shapes (heads, rows, columns)."""
+    """The kernel, compiled when it is called. Offsets are in elements: arrays are contiguous, of
+    shapes (heads, rows, columns).
+    """
     import triton
     import triton.language as tl
 
@@ -60,8 +66,12 @@ def _kernel() -> Any:
             if causal:
                 allowed = allowed & (those <= rows[:, None])
             if masked:
-                allowed = allowed & (tl.load(mask + (head * n_q + rows[:, None]) * n_k + those, mask=allowed, other=0) != 0)
-            scores = tl.where(allowed, tl.dot(queries, tl.trans(keys), input_precision=precision) * scale, float("-inf"))
+                allowed = allowed & (
+                    tl.load(mask + (head * n_q + rows[:, None]) * n_k + those, mask=allowed, other=0) != 0
+                )
+            scores = tl.where(
+                allowed, tl.dot(queries, tl.trans(keys), input_precision=precision) * scale, float("-inf")
+            )
             higher = tl.maximum(highest, tl.max(scores, 1))
             reference = tl.where(higher == float("-inf"), 0.0, higher)
             weights, kept = tl.exp2(scores - reference[:, None]), tl.exp2(highest - reference)
@@ -69,7 +79,11 @@ def _kernel() -> Any:
             found = found * kept[:, None] + tl.dot(weights.to(values.dtype), values, input_precision=precision)
             highest = higher
         found = found / tl.where(total == 0, 1.0, total)[:, None]
-        tl.store(out + (head * n_q + rows[:, None]) * d_v + columns_v, found.to(out.dtype.element_ty), mask=there & (columns_v < d_v))
+        tl.store(
+            out + (head * n_q + rows[:, None]) * d_v + columns_v,
+            found.to(out.dtype.element_ty),
+            mask=there & (columns_v < d_v),
+        )
         tl.store(lse + head * n_q + rows, (highest + tl.log2(total)) * 0.6931471805599453, mask=rows < n_q)
 
     return attend

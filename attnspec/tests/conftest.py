@@ -14,7 +14,18 @@ ROOT = Path(__file__).resolve().parents[2]
 def wheel(tmp_path_factory):
     """The wheel, built from the checkout."""
     folder = tmp_path_factory.mktemp("wheel")
-    line = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT)]
+    line = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--wheel-dir",
+        str(folder),
+        str(ROOT),
+    ]
     subprocess.run(line, check=True)
     (file,) = folder.glob("attnspec-*.whl")
     return file
@@ -22,7 +33,9 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def installed(wheel, tmp_path_factory):
-    """The `bin` folder of an environment with the wheel. It takes other packages from the environment of these tests."""
+    """The `bin` folder of an environment with the wheel. It takes other packages from the
+    environment of these tests.
+    """
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     python = folder / "bin" / "python"
@@ -40,6 +53,7 @@ def installed(wheel, tmp_path_factory):
     ]
     subprocess.run(line, check=True)
     (packages,) = folder.glob("lib/python*/site-packages")
-    # Python searches a folder that a .pth file names, but reads no .pth file in it: the checkout stays invisible.
+    # Python searches a folder that a .pth file names, but reads no .pth file in it: the checkout
+    # stays invisible.
     (packages / "others.pth").write_text(sysconfig.get_path("purelib"))
     return folder / "bin"

@@ -1,4 +1,6 @@
-"""Installing attnspec changes nothing for a project with its own `properties.py`, `oracles.py` or `spec/`, and works beside them."""
+"""Installing attnspec changes nothing for a project with its own `properties.py`, `oracles.py` or
+`spec/`, and works beside them.
+"""
 
 import re
 import subprocess
@@ -39,9 +41,13 @@ def run(folder, *line):
     return ran.returncode, ran.stdout + ran.stderr
 
 
-@pytest.mark.parametrize("flags", [["-P"], []], ids=["pytest", "python -m pytest"])  # the second puts the folder on the path first
+@pytest.mark.parametrize(
+    "flags", [["-P"], []], ids=["pytest", "python -m pytest"]
+)  # the second puts the folder on the path first
 def test_a_project_s_tests_run_as_if_attnspec_were_not_installed(flags, installed, tmp_path):
-    status, printed = run(project(tmp_path, OWN), installed / "python", *flags, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    status, printed = run(
+        project(tmp_path, OWN), installed / "python", *flags, "-m", "pytest", "-q", "-p", "no:cacheprovider"
+    )
     assert status == 0, printed
     assert f"{len(OWN)} passed" in printed
 
@@ -61,7 +67,9 @@ def test_checks_run_beside_modules_of_the_project_s_own(installed, tmp_path):
 
 def test_a_verdict_beside_modules_of_the_project_s_own_and_its_script_show_the_same(installed, tmp_path):
     folder = project(tmp_path, OWN)
-    status, printed = run(folder, installed / "attnspec", "verify", "kernels.py:wrong", "--max-examples", "5", "--jobs", "1")
+    status, printed = run(
+        folder, installed / "attnspec", "verify", "kernels.py:wrong", "--max-examples", "5", "--jobs", "1"
+    )
     assert status == 1, printed
     script = printed.partition("To reproduce it:\n")[2].partition("\n\n✗")[0]
     body = script[: script.index(")\n", script.index("properties.replay")) + 1]

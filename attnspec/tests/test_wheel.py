@@ -18,9 +18,18 @@ def scaled_dot_product_attention(q, k, v, mask=None):
 
 def test_the_wheel_holds_four_packages_without_tests_and_without_tools_of_maintainers(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"attnspec", "oracles", "properties", "spec"}
+    assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {
+        "attnspec",
+        "oracles",
+        "properties",
+        "spec",
+    }
     assert not [name for name in names if "tests" in name.split("/")]
-    assert not [name for name in names if name.endswith(("choosing.py", "kills.py", "matrix.py", "chosen.json")) and "vectors" in name]
+    assert not [
+        name
+        for name in names
+        if name.endswith(("choosing.py", "kills.py", "matrix.py", "chosen.json")) and "vectors" in name
+    ]
     kept = {name.rpartition(".")[2] for name in names if ".dist-info/" not in name}
     assert kept == {"py", "typed", "json", "html", "css", "js"}
 

@@ -1,4 +1,6 @@
-"""Reports about rotary frequencies, of which some contradict each other, answered with numbers that are computed when the site is made."""
+"""Reports about rotary frequencies, of which some contradict each other, answered with numbers that
+are computed when the site is made.
+"""
 
 from collections.abc import Callable
 from math import cos
@@ -74,9 +76,8 @@ def _corrections() -> str:
 
 def _weights() -> str:
     named, other = _mscale(40.0, 1.0) ** 2, _mscale(40.0, 0.707) ** 2
-    return (
-        f"With mscale 0.707, mscale_all_dim 1 and a factor of 40 the softmax scale grows by {named:.3f}; by mscale it would be {other:.3f}."
-    )
+    grows = f"With mscale 0.707, mscale_all_dim 1 and a factor of 40 the softmax scale grows by {named:.3f}"
+    return f"{grows}; by mscale it would be {other:.3f}."
 
 
 def _unscaled() -> str:
@@ -136,9 +137,15 @@ ANSWERS: dict[str, tuple[Answer, ...]] = {
         ),
         Answer("ml-explore/mlx-lm#1507", "A given attention factor is ignored.", _given),
         Answer("keras-team/keras-hub#2981", "The ramp is not rounded, and its upper limit is r/2 − 1.", _corrections),
-        Answer("NVIDIA/Megatron-LM#1429", "The softmax scale takes mscale where it should take mscale_all_dim.", _weights),
+        Answer(
+            "NVIDIA/Megatron-LM#1429", "The softmax scale takes mscale where it should take mscale_all_dim.", _weights
+        ),
     ),
-    "llama3": (Answer("lablup/mlxcel#1355, unslothai/unsloth#6197", "The scaling is read, and dropped on one path.", _unscaled),),
+    "llama3": (
+        Answer(
+            "lablup/mlxcel#1355, unslothai/unsloth#6197", "The scaling is read, and dropped on one path.", _unscaled
+        ),
+    ),
     "longrope": (
         Answer("unslothai/unsloth#10681", "At exactly M positions the long list is used.", _switch),
         Answer(

@@ -1,8 +1,8 @@
 """Docstrings as Markdown: plain text with indented equations, lists, columns and worked examples.
 
-They are written to be read in a terminal, not in a markup language, so every character stands for itself. What is recognised is what they
-use: paragraphs, lines that begin with "- ", indented blocks, `code`, examples that begin with ">>>", and columns of names and what they
-mean.
+They are written to be read in a terminal, not in a markup language, so every character stands for
+itself. What is recognised is what they use: paragraphs, lines that begin with "- ", indented
+blocks, `code`, examples that begin with ">>>", and columns of names and what they mean.
 """
 
 import re
@@ -95,7 +95,9 @@ def _markdown(part: Block, links: Mapping[str, str]) -> str:
 
 
 def inline(text: str, links: Mapping[str, str]) -> str:
-    """A paragraph with every character standing for itself, but for `code`, which is linked where it is a name in `links`."""
+    """A paragraph with every character standing for itself, but for `code`, which is linked where
+    it is a name in `links`.
+    """
     pieces = re.split(r"(`[^`]+`)", " ".join(text.split()))
     return "".join(_code(p[1:-1], links) if p.startswith("`") and len(p) > 2 else escaped(p) for p in pieces)
 

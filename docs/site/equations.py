@@ -1,6 +1,7 @@
 r"""The equation of each definition, typeset, and the operations that it defines.
 
-By Lean name, in the Lean files' order. The letters are those of the definition: \alpha is the scalar, \top and \bot are true and false.
+By Lean name, in the Lean files' order. The letters are those of the definition: \alpha is the
+scalar, \top and \bot are true and false.
 """
 
 from typing import NamedTuple
@@ -171,7 +172,9 @@ EQUATIONS: dict[str, Equation] = {
         ("multi_head_attention_jvp",),
     ),
     "selfAttention": Equation(r"\operatorname{Attention}(x W_Q, x W_K, x W_V)\, W_O"),
-    "crossAttention": Equation(r"\operatorname{Attention}(\mathrm{query}\, W_Q, \mathrm{key}\, W_K, \mathrm{value}\, W_V)\, W_O"),
+    "crossAttention": Equation(
+        r"\operatorname{Attention}(\mathrm{query}\, W_Q, \mathrm{key}\, W_K, \mathrm{value}\, W_V)\, W_O"
+    ),
     "sparseAttention": Equation(r"\operatorname{Attention}(x W_Q, x W_K, x W_V; M)\, W_O"),
 }
 
@@ -211,7 +214,9 @@ EXTENDED: dict[str, Equation] = {
         )
     ),
     # attention
-    "attention_weights": Equation(r"w_{h i j} = e^{u_{h i j} - \mathrm{lse}_{h i}}, \qquad u = c \tanh(s / c) + \mathrm{bias}"),
+    "attention_weights": Equation(
+        r"w_{h i j} = e^{u_{h i j} - \mathrm{lse}_{h i}}, \qquad u = c \tanh(s / c) + \mathrm{bias}"
+    ),
     "attention": Equation(
         _lines(
             r"\mathrm{out}_{h i} &= \sum_{j\ \text{visible}} w_{h i j}\, v_{g j}",

@@ -1,4 +1,6 @@
-"""A page for each kind of rotary frequencies: its equation, a released model in pictures, and how far out arithmetics keep their digits."""
+"""A page for each kind of rotary frequencies: its equation, a released model in pictures, and how
+far out arithmetics keep their digits.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,10 +22,14 @@ __all__ = ["FAMILIES", "Family"]
 FARTHEST = 2**31
 LOST = 1e-3
 _EXACT_ANGLES = replace(
-    oracles.FLOAT32, name="float32, angles in float64", angle=oracles.Angle(frequency=2.0**-53, product=2.0**-53, table=oracles.BINARY32)
+    oracles.FLOAT32,
+    name="float32, angles in float64",
+    angle=oracles.Angle(frequency=2.0**-53, product=2.0**-53, table=oracles.BINARY32),
 )
 ARITHMETICS: tuple[oracles.Arithmetic, ...] = (oracles.FLOAT64, _EXACT_ANGLES, oracles.FLOAT32, oracles.BFLOAT16)
-"""Those of the tables: everything in float64; angles in float64 and tables in float32; everything in float32; tables in bfloat16."""
+"""Those of the tables: everything in float64; angles in float64 and tables in float32; everything
+in float32; tables in bfloat16.
+"""
 Array = NDArray[np.float64]
 
 
@@ -69,7 +75,9 @@ class Family:
     def plain(self) -> Array:
         """The same pairs of the default kind."""
         given = self.model
-        return oracles.rotary_frequencies("default", given.head_dim, base=given.base, rotary_dim=given.rotary_dim)[0].mid[: len(self.own)]
+        return oracles.rotary_frequencies("default", given.head_dim, base=given.base, rotary_dim=given.rotary_dim)[
+            0
+        ].mid[: len(self.own)]
 
     @property
     def turning(self) -> tuple[int, int]:
@@ -79,13 +87,20 @@ class Family:
     @property
     def pictures(self) -> tuple[str, str]:
         """Frequencies and wavelengths by pair, and the error by position."""
-        return drawn(f"{self.kind}-pairs", self._pairs, height=2.6), drawn(f"{self.kind}-errors", self._errors, height=2.8)
+        return drawn(f"{self.kind}-pairs", self._pairs, height=2.6), drawn(
+            f"{self.kind}-errors", self._errors, height=2.8
+        )
 
     @cached_property
     def lost(self) -> dict[str, tuple[int | None, int | None]]:
-        """For each arithmetic the first position at which its budget is above 10⁻³, and the first found at which NumPy is 10⁻³ off."""
+        """For each arithmetic the first position at which its budget is above 10⁻³, and the first
+        found at which NumPy is 10⁻³ off.
+        """
         return {
-            a.name: (_first(lambda p, a=a: self._budget(a, p)), None if a.angle.table != oracles.BINARY32 else self._measured(a))
+            a.name: (
+                _first(lambda p, a=a: self._budget(a, p)),
+                None if a.angle.table != oracles.BINARY32 else self._measured(a),
+            )
             for a in ARITHMETICS
         }  # type: ignore[misc]
 
@@ -96,7 +111,9 @@ class Family:
         return np.maximum(*(table.rad.max(axis=-1) for table in tables))
 
     def _measured(self, arithmetic: oracles.Arithmetic) -> int | None:
-        """The first of 64 positions in each octave at which tables in NumPy's float32 are off, angles in float64 or in float32."""
+        """The first of 64 positions in each octave at which tables in NumPy's float32 are off,
+        angles in float64 or in float32.
+        """
         positions = np.unique((2.0 ** np.arange(0, 31, 1 / 64)).astype(np.int64))
         errors = self._numpy(positions, np.float32 if arithmetic.angle.product > 2.0**-50 else np.float64)
         return int(positions[errors > LOST][0]) if (errors > LOST).any() else None
@@ -125,7 +142,9 @@ class Family:
         axes = figure.subplots()
         positions = 2 ** np.arange(0, 32)
         for arithmetic, colour, marker in zip(ARITHMETICS, SERIES, MARKERS, strict=True):
-            axes.plot(positions, self._budget(arithmetic, positions), color=colour, marker=marker, label=arithmetic.name)
+            axes.plot(
+                positions, self._budget(arithmetic, positions), color=colour, marker=marker, label=arithmetic.name
+            )
         axes.axhline(LOST, color=QUIET, linestyle="--")
         decades(axes, "x", range(0, 32, 4), 2)
         decades(axes, "y", range(-16, 2, 4))
@@ -134,7 +153,9 @@ class Family:
 
 
 def _first(bound: Callable[[NDArray[np.int64]], Array]) -> int | None:
-    """The first position up to 2³¹ whose bound, which grows with the position, is above 10⁻³; None where there is none."""
+    """The first position up to 2³¹ whose bound, which grows with the position, is above 10⁻³; None
+    where there is none.
+    """
     low, high = 0, FARTHEST
     if not bound(np.array([high]))[0] > LOST:
         return None
@@ -159,5 +180,7 @@ _SHOWN = {
     "longrope": "Phi-3-vision 128k",
     "proportional": "Gemma 4, full attention",
 }
-FAMILIES = [Family(kind, model, model.lengths[-1]) for kind, name in _SHOWN.items() for model in RELEASED if model.name == name]
+FAMILIES = [
+    Family(kind, model, model.lengths[-1]) for kind, name in _SHOWN.items() for model in RELEASED if model.name == name
+]
 """The kinds of frequencies, each with a released model."""

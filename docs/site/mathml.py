@@ -16,7 +16,9 @@ def setup(app: Any) -> dict[str, bool]:
 
 
 def mathml(latex: str, display: str) -> str:
-    """An equation as MathML. A function's name is an identifier, not an operator, which would stand apart from its argument."""
+    """An equation as MathML. A function's name is an identifier, not an operator, which would stand
+    apart from its argument.
+    """
     return re.sub(r"<mo>([A-Za-z]{2,})</mo>", r"<mi>\1</mi>", str(convert(latex, display=display)))
 
 

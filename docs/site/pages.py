@@ -1,4 +1,6 @@
-"""The pages that are made from the modules: definitions, errata, operations with their bugs, laws, measurements, and the API."""
+"""The pages that are made from the modules: definitions, errata, operations with their bugs, laws,
+measurements, and the API.
+"""
 
 import inspect
 import json
@@ -65,7 +67,9 @@ class Stated:
 
     @property
     def prose(self) -> list[Block]:
-        """Its docstring without examples, equation and Lean name: what is said in words before the equation, and after it."""
+        """Its docstring without examples, equation and Lean name: what is said in words before the
+        equation, and after it.
+        """
         return [b for b in blocks(self.text.docstring) if b.kind != "example" and not b.lines[0].startswith("Lean: ")]
 
     @property
@@ -149,13 +153,18 @@ class Site:
         yield "index.md", self._index()
         for path in sorted((ROOT / "docs/guide").glob("*.md")):
             yield f"guide/{path.name}", path.read_text("utf-8")
-        yield "spec/index.md", self._page("spec", modules={m: parsed(f"spec.{m}") for m in MODULES}, definitions=self.definitions)
+        yield (
+            "spec/index.md",
+            self._page("spec", modules={m: parsed(f"spec.{m}") for m in MODULES}, definitions=self.definitions),
+        )
         for stated in self.definitions.values():
             yield f"spec/{slug(stated.text.name)}.md", self._definition(stated)
         modules = {m: parsed(f"spec.extended.{m}") for m in EXTENDED_MODULES}
         yield (
             "extended/index.md",
-            self._page("extended", docstring=parsed("spec.extended").docstring, modules=modules, definitions=self.extended),
+            self._page(
+                "extended", docstring=parsed("spec.extended").docstring, modules=modules, definitions=self.extended
+            ),
         )
         for stated in self.extended.values():
             yield f"extended/{slug(stated.text.name)}.md", self._definition(stated)
@@ -163,20 +172,28 @@ class Site:
         for family in FAMILIES:
             yield f"rotary/{family.kind}.md", self._page("family", f=family)
         yield "errata.md", self._page("errata", errata=[self._erratum(e) for e in ERRATA.values()])
-        yield "operations/index.md", self._page("operations", operations=OPERATIONS.values(), bugs=self.bugs, laws=self.laws_by_operation)
+        yield (
+            "operations/index.md",
+            self._page("operations", operations=OPERATIONS.values(), bugs=self.bugs, laws=self.laws_by_operation),
+        )
         for operation in OPERATIONS.values():
             yield f"operations/{slug(operation.name)}.md", self._operation(operation)
         families: dict[str, list[Named]] = {}
         for named in self.laws.values():
             families.setdefault(named.laws[0].body.__module__, []).append(named)
-        yield "laws/index.md", self._page("laws", families={parsed(m): laws for m, laws in families.items()}, count=len(self.laws))
+        yield (
+            "laws/index.md",
+            self._page("laws", families={parsed(m): laws for m, laws in families.items()}, count=len(self.laws)),
+        )
         for named in self.laws.values():
             yield f"laws/{slug(named.name)}.md", self._law(named)
         yield "bugs.md", self._page("bugs", operations=OPERATIONS.values(), bugs=self.bugs, kills=self.kills)
         measured = {file: page.title for page in PAGES for file in page.written}
         yield (
             "measured/index.md",
-            self._page("measured", results=results(lambda file: f"{file.stem}.md"), names=[file.stem for file in measured]),
+            self._page(
+                "measured", results=results(lambda file: f"{file.stem}.md"), names=[file.stem for file in measured]
+            ),
         )
         for picture in sorted((ROOT / "docs").glob("*.svg")):
             yield f"measured/{picture.name}", picture.read_text("utf-8")
@@ -202,8 +219,16 @@ class Site:
     @cached_property
     def extended(self) -> dict[str, Stated]:
         """The extended definitions by their names, in the order of the text."""
-        texts = [(m, t) for m in (parsed(f"spec.extended.{name}") for name in EXTENDED_MODULES) for t in m.definitions.values()]
-        return {text.name: Stated("", text) for module, text in texts if text.name in module.exported and text.name in EXTENDED}
+        texts = [
+            (m, t)
+            for m in (parsed(f"spec.extended.{name}") for name in EXTENDED_MODULES)
+            for t in m.definitions.values()
+        ]
+        return {
+            text.name: Stated("", text)
+            for module, text in texts
+            if text.name in module.exported and text.name in EXTENDED
+        }
 
     @cached_property
     def laws(self) -> dict[str, Named]:
@@ -239,7 +264,11 @@ class Site:
     def _mutants(self) -> dict[str, Definition]:
         """The text of each bug."""
         modules = [parsed(f"properties.bugs.{p.stem}") for p in sorted((ROOT / "properties/bugs").glob("[!_]*.py"))]
-        return {name.replace("_", "-"): text for module in modules for name, text in (module.definitions | module.rows).items()}
+        return {
+            name.replace("_", "-"): text
+            for module in modules
+            for name, text in (module.definitions | module.rows).items()
+        }
 
     def law_link(self, law: str) -> str:
         """A link to the law of a name, or of "name[operation]"."""
@@ -255,12 +284,20 @@ class Site:
         readme = (ROOT / "README.md").read_text("utf-8")
         file, code = adapter(readme)
         return self._page(
-            "index", file=f"`{file}`", code=code.rstrip(), command=" ".join(command(readme)), verdict=fenced(shown(readme).strip(), "text")
+            "index",
+            file=f"`{file}`",
+            code=code.rstrip(),
+            command=" ".join(command(readme)),
+            verdict=fenced(shown(readme).strip(), "text"),
         )
 
     def _definition(self, stated: Stated) -> str:
         module = stated.text.module
-        stating = [n for n in self.laws.values() if any(law.lean.removeprefix("Spec.") == (stated.lean or None) for law in n.laws)]
+        stating = [
+            n
+            for n in self.laws.values()
+            if any(law.lean.removeprefix("Spec.") == (stated.lean or None) for law in n.laws)
+        ]
         return self._page(
             "definition",
             d=stated,
@@ -275,8 +312,14 @@ class Site:
 
     def _erratum(self, erratum: Erratum) -> dict[str, Any]:
         corrected = parsed("spec.corrected").definitions
-        functions: Iterable[Callable[..., Any]] = erratum.corrected if isinstance(erratum.corrected, tuple) else (erratum.corrected,)
-        mentioned = [d for d in self.definitions.values() if f"`{erratum.id}`" in d.text.docstring or d.lean == erratum.declaration]
+        functions: Iterable[Callable[..., Any]] = (
+            erratum.corrected if isinstance(erratum.corrected, tuple) else (erratum.corrected,)
+        )
+        mentioned = [
+            d
+            for d in self.definitions.values()
+            if f"`{erratum.id}`" in d.text.docstring or d.lean == erratum.declaration
+        ]
         return {
             "e": erratum,
             "broken": erratum.law(erratum.literal),
@@ -311,7 +354,9 @@ class Site:
             bug, first = mutant.partition("[")[0], min((n for law, n in by.items() if law in ids), default=0)
             if first:
                 killed[bug] = min(first, killed.get(bug, first))
-        definitions = [d for d in self.definitions.values() if any(law.operation in d.equation.operations for law in named.laws)]
+        definitions = [
+            d for d in self.definitions.values() if any(law.operation in d.equation.operations for law in named.laws)
+        ]
         statements = [
             {
                 "statement": statement,

@@ -1,4 +1,6 @@
-"""Pictures of definitions: which keys a query sees, and what a cap and a sink make of a row. Their colours are the page's."""
+"""Pictures of definitions: which keys a query sees, and what a cap and a sink make of a row. Their
+colours are the page's.
+"""
 
 from collections.abc import Callable
 
@@ -66,7 +68,10 @@ def bent() -> Picture:
         "Two charts over scores from −4 to 4. Left the logits: a line, one that bends towards ±4, and one that levels off at ±1. Right the "
         f"weights, whose sums are {', '.join(f'{x:.3g} ({name})' for name, x in sums.items())}.",
         drawn("a-row-capped", draw),
-        Table(("score", *weights), tuple((f"{s:g}", *rounded([float(w[i]) for w in weights.values()])) for i, s in enumerate(scores))),
+        Table(
+            ("score", *weights),
+            tuple((f"{s:g}", *rounded([float(w[i]) for w in weights.values()])) for i, s in enumerate(scores)),
+        ),
     )
 
 

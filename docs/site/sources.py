@@ -1,4 +1,6 @@
-"""What a module says in its text: definitions with their signatures, docstrings and bodies, read without importing anything."""
+"""What a module says in its text: definitions with their signatures, docstrings and bodies, read
+without importing anything.
+"""
 
 import ast
 from dataclasses import dataclass
@@ -14,7 +16,9 @@ Node = ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign | ast.Tuple
 
 @dataclass(frozen=True)
 class Definition:
-    """A function, class, method or constant of a module, or a row of a table: `name` is "f", "C" or "C.f", or the row's first entry."""
+    """A function, class, method or constant of a module, or a row of a table: `name` is "f", "C" or
+    "C.f", or the row's first entry.
+    """
 
     module: "Module"
     name: str
@@ -26,7 +30,11 @@ class Definition:
         """Its docstring; of a constant the string that follows it; "" without one."""
         if isinstance(self.node, ast.FunctionDef | ast.ClassDef):
             return ast.get_docstring(self.node) or ""
-        if isinstance(self.after, ast.Expr) and isinstance(self.after.value, ast.Constant) and isinstance(self.after.value.value, str):
+        if (
+            isinstance(self.after, ast.Expr)
+            and isinstance(self.after.value, ast.Constant)
+            and isinstance(self.after.value.value, str)
+        ):
             return self.after.value.value
         return ""
 
@@ -43,7 +51,9 @@ class Definition:
 
     @property
     def source(self) -> str:
-        """The whole text without its docstring, and of a class without its public methods, which are definitions themselves."""
+        """The whole text without its docstring, and of a class without its public methods, which
+        are definitions themselves.
+        """
         node = self.node
         left_out: set[int] = set()
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -84,7 +94,9 @@ class Module:
 
     @cached_property
     def definitions(self) -> dict[str, Definition]:
-        """Everything defined at the top level, and the public methods and properties of its classes, in the order of the text."""
+        """Everything defined at the top level, and the public methods and properties of its
+        classes, in the order of the text.
+        """
         found: dict[str, Definition] = {}
         body = self._tree.body
         for node, after in zip(body, [*body[1:], None], strict=True):
@@ -96,15 +108,23 @@ class Module:
                 found[node.name] = Definition(self, node.name, node, after)
                 for method in node.body if isinstance(node, ast.ClassDef) else ():
                     if isinstance(method, ast.FunctionDef) and not method.name.startswith("_"):
-                        found[f"{node.name}.{method.name}"] = Definition(self, f"{node.name}.{method.name}", method, None)
+                        found[f"{node.name}.{method.name}"] = Definition(
+                            self, f"{node.name}.{method.name}", method, None
+                        )
         return found
 
     @property
     def rows(self) -> dict[str, Definition]:
         """The rows that loops at the top level go through, by their first entries, which are names."""
         loops = [node.iter for node in self._tree.body if isinstance(node, ast.For)]
-        rows = [row for table in loops if isinstance(table, ast.Tuple) for row in table.elts if isinstance(row, ast.Tuple)]
-        return {name.value: Definition(self, name.value, row, None) for row in rows if isinstance(name := row.elts[0], ast.Constant)}
+        rows = [
+            row for table in loops if isinstance(table, ast.Tuple) for row in table.elts if isinstance(row, ast.Tuple)
+        ]
+        return {
+            name.value: Definition(self, name.value, row, None)
+            for row in rows
+            if isinstance(name := row.elts[0], ast.Constant)
+        }
 
     @property
     def exported(self) -> list[str]:
@@ -117,12 +137,18 @@ class Module:
         return {alias.asname or alias.name: str(n.module) for n in imports for alias in n.names}
 
     def with_helpers(self, name: str) -> str:
-        """The source of a definition, and of the module's private functions that it calls, directly or through each other."""
+        """The source of a definition, and of the module's private functions that it calls, directly
+        or through each other.
+        """
         found, waiting = [name], [name]
         while waiting:
             node = self.definitions[waiting.pop()].node
             called = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-            new = [n for n in self.definitions if n in called and n.startswith("_") and not n.startswith("__") and n not in found]
+            new = [
+                n
+                for n in self.definitions
+                if n in called and n.startswith("_") and not n.startswith("__") and n not in found
+            ]
             found += new
             waiting += new
         return "\n\n\n".join(self.definitions[n].source for n in found)

@@ -165,7 +165,9 @@ def test_weight_gradients_are_summed_over_the_batch() -> None:
     x, g = normal(2, 3, 4), normal(2, 3, 4)
     weights = [normal(4, 4) for _ in range(4)]
     whole = arb_attention.multi_head_attention_vjp(x, *weights, 2, None, g, conventions=DEFAULT)
-    parts = [arb_attention.multi_head_attention_vjp(x[b], *weights, 2, None, g[b], conventions=DEFAULT) for b in range(2)]
+    parts = [
+        arb_attention.multi_head_attention_vjp(x[b], *weights, 2, None, g[b], conventions=DEFAULT) for b in range(2)
+    ]
     assert np.array_equal(whole[0].mid, np.stack([part[0].mid for part in parts]))
     for i in range(1, 5):
         distance = np.abs(whole[i].mid - (parts[0][i].mid + parts[1][i].mid))
@@ -182,7 +184,9 @@ def test_logits_beyond_the_range_of_float64_are_no_problem() -> None:
 def test_a_cancelled_gradient_is_resolved() -> None:
     """dq is 2⁻¹²¹ of the cotangents of the weights; 113 bits see nothing of it."""
     q, k, v = np.array([[0.0]]), np.array([[1.0], [-1.0]]), np.array([[1.0, 0.0], [1.0, 2.0**-60]])
-    grads = arb_attention.scaled_dot_product_attention_vjp(q, k, v, None, np.array([[2.0**60, 1.0]]), conventions=DEFAULT)
+    grads = arb_attention.scaled_dot_product_attention_vjp(
+        q, k, v, None, np.array([[2.0**60, 1.0]]), conventions=DEFAULT
+    )
     assert grads[0].mid.tolist() == [[-(2.0**-61)]]
     assert grads[0].rad[0, 0] <= np.spacing(2.0**-61)
 
@@ -190,7 +194,9 @@ def test_a_cancelled_gradient_is_resolved() -> None:
 def test_what_cannot_be_settled_ends_in_bounded_precision() -> None:
     """Equal values give a gradient of exactly 0, which ball arithmetic can only narrow down."""
     q, k = normal(1, 2), normal(3, 2)
-    dq, _, _ = arb_attention.scaled_dot_product_attention_vjp(q, k, np.ones((3, 2)), None, np.ones((1, 2)), conventions=DEFAULT)
+    dq, _, _ = arb_attention.scaled_dot_product_attention_vjp(
+        q, k, np.ones((3, 2)), None, np.ones((1, 2)), conventions=DEFAULT
+    )
     assert (np.abs(dq.mid) <= 5e-324).all()
     assert (dq.rad <= 5e-324).all()
 
@@ -216,7 +222,9 @@ def test_blocked_entries_are_never_read(poison: float, conventions: Conventions)
         ),
         (
             arb_attention.scaled_dot_product_attention_jvp(q, k, v, allowed, q, k, v, conventions=conventions),
-            arb_attention.scaled_dot_product_attention_jvp(q, bad_k, bad_v, allowed, q, bad_k, bad_v, conventions=conventions),
+            arb_attention.scaled_dot_product_attention_jvp(
+                q, bad_k, bad_v, allowed, q, bad_k, bad_v, conventions=conventions
+            ),
         ),
     ]:
         for one, other in zip(clean, dirty, strict=True):
@@ -283,12 +291,16 @@ def test_dead_rows_follow_their_convention() -> None:
     assert (np.abs(flat_dv.mid - dv.mid - g[0] / 4) <= 1e-15).all()
 
 
-@pytest.mark.parametrize(("batch", "n_q", "n_k", "d", "d_v"), [((0,), 2, 3, 1, 2), ((2, 0), 1, 1, 1, 1), ((2,), 3, 2, 0, 0)])
+@pytest.mark.parametrize(
+    ("batch", "n_q", "n_k", "d", "d_v"), [((0,), 2, 3, 1, 2), ((2, 0), 1, 1, 1, 1), ((2,), 3, 2, 0, 0)]
+)
 def test_empty_axes_are_legal(batch: tuple[int, ...], n_q: int, n_k: int, d: int, d_v: int) -> None:
     q, k, v = np.ones((*batch, n_q, d)), np.ones((*batch, n_k, d)), np.ones((*batch, n_k, d_v))
     (out,) = arb_attention.scaled_dot_product_attention(q, k, v, None, conventions=DEFAULT)
     assert out.mid.shape == (*batch, n_q, d_v)
-    grads = arb_attention.scaled_dot_product_attention_vjp(q, k, v, None, np.ones((*batch, n_q, d_v)), conventions=DEFAULT)
+    grads = arb_attention.scaled_dot_product_attention_vjp(
+        q, k, v, None, np.ones((*batch, n_q, d_v)), conventions=DEFAULT
+    )
     assert [grad.mid.shape for grad in grads] == [q.shape, k.shape, v.shape]
 
 
@@ -359,7 +371,10 @@ def test_threads_do_not_disturb_each_other_nor_the_process_wide_precision() -> N
 @pytest.mark.parametrize("method", ["fast", "arb"])
 def test_a_row_of_scores_by_itself_is_that_of_a_matrix(method):
     scores, mask, g = np.array([0.5, -1.0, 2.0]), np.array([True, False, True]), np.array([1.0, 2.0, -1.0])
-    for operation, row in ((oracles.hard_masked_softmax, (scores, mask)), (oracles.hard_masked_softmax_vjp, (scores, mask, g))):
+    for operation, row in (
+        (oracles.hard_masked_softmax, (scores, mask)),
+        (oracles.hard_masked_softmax_vjp, (scores, mask, g)),
+    ):
         alone, whole = operation(*row, method=method), operation(*(x[np.newaxis] for x in row), method=method)
         assert np.array_equal(alone.mid, whole.mid[0])
         assert np.array_equal(alone.rad, whole.rad[0])

@@ -114,7 +114,9 @@ def test_what_is_not_an_array_is_refused(x: Any) -> None:
 )
 def test_other_element_types_are_refused(dtype: Any) -> None:
     x = np.zeros((2,), dtype=dtype)
-    assert refusal(x) == (f"TypeError: x has element type {x.dtype}, but should be float16, bfloat16, float32, float64 or longdouble.")
+    assert refusal(x) == (
+        f"TypeError: x has element type {x.dtype}, but should be float16, bfloat16, float32, float64 or longdouble."
+    )
 
 
 def test_torch_tensors_of_other_element_types_are_refused() -> None:
@@ -151,7 +153,9 @@ def test_a_longdouble_that_float64_cannot_hold_is_refused() -> None:
         )
 
 
-@pytest.mark.parametrize(("arithmetic", "dtype"), [(FLOAT16, np.float16), (BFLOAT16, ml_dtypes.bfloat16), (FLOAT32, np.float32)])
+@pytest.mark.parametrize(
+    ("arithmetic", "dtype"), [(FLOAT16, np.float16), (BFLOAT16, ml_dtypes.bfloat16), (FLOAT32, np.float32)]
+)
 def test_exactly_the_numbers_of_the_input_format_are_accepted(arithmetic: Any, dtype: Any) -> None:
     """Every 16-bit pattern, and for binary32 those with a zero or one in the places below."""
     bits = np.arange(2**16, dtype=np.uint32)
@@ -178,7 +182,9 @@ def test_numbers_beyond_the_input_format_are_refused() -> None:
 def test_one_format_holds_another_if_it_has_its_numbers() -> None:
     assert all(target.holds(target) and BINARY64.holds(target) for target in (BINARY16, BRAIN16, BINARY32, BINARY64))
     assert all(BINARY32.holds(narrow) for narrow in (BINARY16, BRAIN16))
-    assert not any(target.holds(other) for target, other in ((BINARY16, BRAIN16), (BRAIN16, BINARY16), (BINARY32, BINARY64)))
+    assert not any(
+        target.holds(other) for target, other in ((BINARY16, BRAIN16), (BRAIN16, BINARY16), (BINARY32, BINARY64))
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.longdouble])
@@ -193,7 +199,9 @@ def test_numbers_beyond_a_format_as_fine_as_their_own_are_refused(dtype: Any) ->
 def test_a_wrong_entry_is_named_far_into_a_large_array() -> None:
     x = np.ones((600, 1000))
     x[599, 998] = 0.1
-    assert refusal(x, arithmetic=FLOAT32) == ("ValueError: x[599, 998]=0.1, but should be a binary32 number: inputs are not rounded.")
+    assert refusal(x, arithmetic=FLOAT32) == (
+        "ValueError: x[599, 998]=0.1, but should be a binary32 number: inputs are not rounded."
+    )
 
 
 def test_a_table_has_the_format_of_tables() -> None:
@@ -268,5 +276,7 @@ class Buffered(array.array):
 
 def test_what_dlpack_does_not_hand_over_a_buffer_may():
     assert arrays.float_array(Buffered("f", [1.5, -2.0]), "x").tolist() == [1.5, -2.0]
-    without = type("Foreign", (), {"__dlpack__": Buffered.__dlpack__, "__dlpack_device__": Buffered.__dlpack_device__})()
+    without = type(
+        "Foreign", (), {"__dlpack__": Buffered.__dlpack__, "__dlpack_device__": Buffered.__dlpack_device__}
+    )()
     assert refusal(without) == "TypeError: x of type Foreign could not be read as an array: not on this device."

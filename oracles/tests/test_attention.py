@@ -102,7 +102,9 @@ def test_the_exact_softmax_and_its_gradient_are_enclosed(seed: int, kinds: tuple
 
 
 @settings(SETTINGS, max_examples=30)
-@given(seed=st.integers(0, 2**32 - 1), kinds=st.lists(st.sampled_from(["plain", "grid", "offset"]), min_size=5, max_size=5))
+@given(
+    seed=st.integers(0, 2**32 - 1), kinds=st.lists(st.sampled_from(["plain", "grid", "offset"]), min_size=5, max_size=5)
+)
 def test_exact_multi_head_attention_and_its_derivatives_are_enclosed(seed: int, kinds: list[str]) -> None:
     rng = np.random.default_rng(seed)
     n, heads, d_model, head = (int(i) for i in rng.integers(1, 4, 4))
@@ -129,7 +131,9 @@ def require_same(ours: Enclosure, theirs: Enclosure, where: Any = ...) -> None:
 
 
 def require_close(ours: Enclosure, theirs: Enclosure) -> None:
-    """Assert that two enclosures may hold the same values: products of other shapes are rounded otherwise by some BLAS kernels."""
+    """Assert that two enclosures may hold the same values: products of other shapes are rounded
+    otherwise by some BLAS kernels.
+    """
     assert ours.mid.shape == theirs.mid.shape
     assert (np.abs(ours.mid - theirs.mid) <= ours.rad + theirs.rad).all()
 
@@ -282,7 +286,9 @@ def test_grouped_heads_read_the_head_of_their_convention() -> None:
     q, k, v = drawn((4, 3, 2), (2, 5, 2), (2, 5, 2))
     for kv_heads, reads in (("repeat", [0, 0, 1, 1]), ("tile", [0, 1, 0, 1])):
         c = Conventions(kv_heads=kv_heads)  # type: ignore[arg-type]
-        require_close(grouped_query_attention(q, k, v, conventions=c), scaled_dot_product_attention(q, k[reads], v[reads]))
+        require_close(
+            grouped_query_attention(q, k, v, conventions=c), scaled_dot_product_attention(q, k[reads], v[reads])
+        )
         exact = scaled_dot_product_attention(q, k[reads], v[reads], method="arb")
         require_same(grouped_query_attention(q, k, v, conventions=c, method="arb"), exact)
 
@@ -363,7 +369,9 @@ def test_a_row_that_is_nan_by_convention_does_not_hide_that_a_budget_is_vacuous(
         c = Conventions(dead_rows=dead_rows)  # type: ignore[arg-type]
         assert multi_head_attention(x, w, w, w, w, 1, mask, arithmetic=narrow, conventions=c).vacuous
         assert not multi_head_attention(x, w, w, w, w, 1, mask, arithmetic=FLOAT32, conventions=c).vacuous
-    all_dead = multi_head_attention(x, w, w, w, w, 1, mask & False, arithmetic=narrow, conventions=Conventions(dead_rows="nan"))
+    all_dead = multi_head_attention(
+        x, w, w, w, w, 1, mask & False, arithmetic=narrow, conventions=Conventions(dead_rows="nan")
+    )
     assert not all_dead.vacuous
 
 
@@ -402,7 +410,11 @@ def test_auto_takes_ball_arithmetic_where_float64_cannot_tell() -> None:
         ({"scale": "1"}, TypeError, "scale has type str, but should be a real number or None."),
         ({"scale": np.inf}, ValueError, "scale is not a finite float64 number, but should be."),
         *[
-            ({"scale": x}, ValueError, f"scale is only close to {float(x)}, but should be a float64 number: it is not rounded.")
+            (
+                {"scale": x},
+                ValueError,
+                f"scale is only close to {float(x)}, but should be a float64 number: it is not rounded.",
+            )
             for x in (2**53 + 1, Fraction(1, 3))
         ],
         ({"rows": np.array(0)}, ValueError, "rows has shape (), but should have one axis."),
@@ -413,7 +425,9 @@ def test_auto_takes_ball_arithmetic_where_float64_cannot_tell() -> None:
         ({"method": 1}, TypeError, "method has type int, but should be one of 'auto', 'fast', 'arb'."),
     ],
 )
-def test_bad_arguments_of_attention_are_refused_in_a_sentence(change: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_bad_arguments_of_attention_are_refused_in_a_sentence(
+    change: dict[str, Any], error: type[Exception], message: str
+) -> None:
     good: dict[str, Any] = {"q": np.zeros((2, 4)), "k": np.zeros((3, 4)), "v": np.zeros((3, 5))}
     with pytest.raises(error) as refusal:
         scaled_dot_product_attention(**(good | change))
@@ -443,7 +457,14 @@ def test_bad_arguments_of_other_operations_are_refused_in_a_sentence() -> None:
     mha = multi_head_attention
     assert refusal(mha, x, w, w, w, wo, 4) == "num_heads=4, but should divide the 6 columns of wq."
     assert refusal(mha, x[0], w, w, w, wo, 2) == "x has shape (4,), but should be (…, n, d_model) with n at least 1."
-    assert refusal(mha, x, wo, w, w, wo, 2) == ("wq has shape (6, 4), but should be (4, num_heads·head_dim) as x has shape (3, 4).")
+    assert refusal(mha, x, wo, w, w, wo, 2) == (
+        "wq has shape (6, 4), but should be (4, num_heads·head_dim) as x has shape (3, 4)."
+    )
     assert refusal(mha, x, w, wo, w, wo, 2) == "wk has shape (6, 4), but should be (4, 6) as wq has shape (4, 6)."
-    assert refusal(hard_masked_softmax, np.zeros((2, 0))) == ("scores has shape (2, 0), but should have at least one entry in a row.")
-    assert refusal(hard_masked_softmax_vjp, x, None, x[0]) == "grad_weights has shape (4,), but should be (3, 4) like scores."
+    assert refusal(hard_masked_softmax, np.zeros((2, 0))) == (
+        "scores has shape (2, 0), but should have at least one entry in a row."
+    )
+    assert (
+        refusal(hard_masked_softmax_vjp, x, None, x[0])
+        == "grad_weights has shape (4,), but should be (3, 4) like scores."
+    )

@@ -45,7 +45,10 @@ SENTENCES: list[tuple[Callable[[], Any], str]] = [
         lambda: oracles.causal_mask(2**20, 2**20),
         "ValueError: n_q × n_k = 1048576 × 1048576, but should be at most 268435456 entries.",
     ),
-    (lambda: oracles.causal_mask(2, method="slow"), "ValueError: method='slow', but should be one of 'auto', 'fast', 'arb'."),
+    (
+        lambda: oracles.causal_mask(2, method="slow"),
+        "ValueError: method='slow', but should be one of 'auto', 'fast', 'arb'.",
+    ),
     (
         lambda: oracles.causal_mask(2, conventions="half"),
         "TypeError: conventions has type str, but should be an oracles.Conventions or None.",
@@ -54,9 +57,15 @@ SENTENCES: list[tuple[Callable[[], Any], str]] = [
         lambda: oracles.causal_mask(2, arithmetic="float8"),
         f"ValueError: arithmetic='float8', but should be one of {PRESET_NAMES}, or an oracles.Arithmetic.",
     ),
-    (lambda: oracles.sinusoidal_positional_encoding("3", 4), "TypeError: seq_len has type str, but should be an integer."),
+    (
+        lambda: oracles.sinusoidal_positional_encoding("3", 4),
+        "TypeError: seq_len has type str, but should be an integer.",
+    ),
     (lambda: oracles.sinusoidal_positional_encoding(3, -4), "ValueError: embed_dim=-4, but should be at least 0."),
-    (lambda: oracles.sinusoidal_positional_encoding(0, 2**21), "ValueError: embed_dim=2097152, but should be at most 1048576."),
+    (
+        lambda: oracles.sinusoidal_positional_encoding(0, 2**21),
+        "ValueError: embed_dim=2097152, but should be at most 1048576.",
+    ),
     (lambda: oracles.sinusoidal_positional_encoding(3, 4, -1), "ValueError: start_pos=-1, but should be at least 0."),
     (
         lambda: oracles.sinusoidal_positional_encoding(3, 4, 2**53),
@@ -78,20 +87,29 @@ SENTENCES: list[tuple[Callable[[], Any], str]] = [
         lambda: oracles.tensor2tensor_sinusoidal(0, 2),
         "ValueError: embed_dim=2, but should be 0 or at least 4: sinusoid_layout='tensor2tensor' divides by embed_dim/2 − 1.",
     ),
-    (lambda: oracles.tensor2tensor_sinusoidal(3, 7), "ValueError: embed_dim=7, but should be even: sinusoid_layout='tensor2tensor'."),
+    (
+        lambda: oracles.tensor2tensor_sinusoidal(3, 7),
+        "ValueError: embed_dim=7, but should be even: sinusoid_layout='tensor2tensor'.",
+    ),
     (
         lambda: oracles.tensor2tensor_sinusoidal(3, 4, conventions="tensor2tensor"),
         "TypeError: conventions has type str, but should be an oracles.Conventions or None.",
     ),
     (lambda: oracles.padding_mask(3, 4), "TypeError: lengths has type int, but should be an array."),
     (lambda: oracles.padding_mask("33", 4), "TypeError: lengths has type str, but should be an array."),
-    (lambda: oracles.padding_mask(np.ones(2), 4), "TypeError: lengths has element type float64, but should be an integer one."),
+    (
+        lambda: oracles.padding_mask(np.ones(2), 4),
+        "TypeError: lengths has element type float64, but should be an integer one.",
+    ),
     (lambda: oracles.padding_mask([1, 2.0], 4), "TypeError: lengths[1] has type float, but should be an integer."),
     (lambda: oracles.padding_mask([1, 5], 4), "ValueError: lengths[1]=5, but should be at most 4."),
     (lambda: oracles.padding_mask(np.array([-1, 2]), 4), "ValueError: lengths[0]=-1, but should be at least 0."),
     (lambda: oracles.padding_mask(np.array([[1, 5]]), 4), "ValueError: lengths[0, 1]=5, but should be at most 4."),
     (lambda: oracles.padding_mask(np.array(9), 4), "ValueError: lengths=9, but should be at most 4."),
-    (lambda: oracles.padding_mask(np.array([[1, 2]]), 4), "ValueError: lengths has shape (1, 2), but should have one axis."),
+    (
+        lambda: oracles.padding_mask(np.array([[1, 2]]), 4),
+        "ValueError: lengths has shape (1, 2), but should have one axis.",
+    ),
     (lambda: oracles.padding_mask([1], None), "TypeError: max_len has type NoneType, but should be an integer."),
     (
         lambda: oracles.padding_mask([1, 1], 2**28),
@@ -143,20 +161,38 @@ SENTENCES: list[tuple[Callable[[], Any], str]] = [
         "ValueError: start_pos + seq_len = 0 + 4, but should be at most 3, the rows of the table.",
     ),
     (lambda: oracles.learned_positional_encoding(TABLE, 0, offset=4), "ValueError: offset=4, but should be at most 3."),
-    (lambda: oracles.learned_positional_encoding(TABLE, 0, offset=-1), "ValueError: offset=-1, but should be at least 0."),
-    (lambda: oracles.learned_positional_encoding(TABLE, 1, max_len=1.0), "TypeError: max_len has type float, but should be an integer."),
+    (
+        lambda: oracles.learned_positional_encoding(TABLE, 0, offset=-1),
+        "ValueError: offset=-1, but should be at least 0.",
+    ),
+    (
+        lambda: oracles.learned_positional_encoding(TABLE, 1, max_len=1.0),
+        "TypeError: max_len has type float, but should be an integer.",
+    ),
     (lambda: oracles.table_lookup(TABLE, [0, 3]), "ValueError: indices[1]=3, but should be at most 2."),
     (lambda: oracles.table_lookup(TABLE, np.array([[-1]])), "ValueError: indices[0, 0]=-1, but should be at least 0."),
-    (lambda: oracles.table_lookup(TABLE, np.array([True])), "TypeError: indices has element type bool, but should be an integer one."),
+    (
+        lambda: oracles.table_lookup(TABLE, np.array([True])),
+        "TypeError: indices has element type bool, but should be an integer one.",
+    ),
     (lambda: oracles.table_lookup(TABLE, 1), "TypeError: indices has type int, but should be an array."),
     (lambda: oracles.table_lookup(TABLE, [1], padding_row=3), "ValueError: padding_row=3, but should be at most 2."),
-    (lambda: oracles.table_lookup(TABLE[:0], []), "ValueError: table has shape (0, 4), but should have at least one row."),
-    (lambda: oracles.table_lookup(TABLE[0], [0]), "ValueError: table has shape (4,), but should have two axes: (positions, embed_dim)."),
+    (
+        lambda: oracles.table_lookup(TABLE[:0], []),
+        "ValueError: table has shape (0, 4), but should have at least one row.",
+    ),
+    (
+        lambda: oracles.table_lookup(TABLE[0], [0]),
+        "ValueError: table has shape (4,), but should have two axes: (positions, embed_dim).",
+    ),
     (
         lambda: oracles.table_lookup(np.ones((1, 2**20)), np.zeros(2**9, int)),
         "ValueError: indices × embed_dim = 512 × 1048576, but should be at most 268435456 entries.",
     ),
-    (lambda: oracles.rotate_half(np.ones((2, 3))), "ValueError: x has size 3 along axis -1, but should have an even one."),
+    (
+        lambda: oracles.rotate_half(np.ones((2, 3))),
+        "ValueError: x has size 3 along axis -1, but should have an even one.",
+    ),
     (lambda: oracles.rotate_half(TABLE, axis=0), "ValueError: x has size 3 along axis 0, but should have an even one."),
     (lambda: oracles.rotate_half(TABLE, axis=2), "ValueError: axis=2, but should be at most 1."),
     (lambda: oracles.rotate_half(TABLE, axis=-3), "ValueError: axis=-3, but should be at least -2."),
@@ -164,9 +200,18 @@ SENTENCES: list[tuple[Callable[[], Any], str]] = [
     (lambda: oracles.rotate_half(TABLE * 1j), f"TypeError: x has element type complex128, but should be {FLOATS}."),
     (lambda: oracles.inv_freq(4.0), "TypeError: head_dim has type float, but should be an integer."),
     (lambda: oracles.inv_freq(2**21), "ValueError: head_dim=2097152, but should be at most 1048576."),
-    (lambda: oracles.inv_freq(3, conventions=EVEN[0]), "ValueError: head_dim=3, but should be even: rope_pairing='half'."),
-    (lambda: oracles.rope_angles(2, 3, conventions=EVEN[1]), "ValueError: head_dim=3, but should be even: odd_lane='reject'."),
-    (lambda: oracles.rope_tables(2, 1, conventions=EVEN[0]), "ValueError: head_dim=1, but should be even: rope_pairing='half'."),
+    (
+        lambda: oracles.inv_freq(3, conventions=EVEN[0]),
+        "ValueError: head_dim=3, but should be even: rope_pairing='half'.",
+    ),
+    (
+        lambda: oracles.rope_angles(2, 3, conventions=EVEN[1]),
+        "ValueError: head_dim=3, but should be even: odd_lane='reject'.",
+    ),
+    (
+        lambda: oracles.rope_tables(2, 1, conventions=EVEN[0]),
+        "ValueError: head_dim=1, but should be even: rope_pairing='half'.",
+    ),
     (lambda: oracles.rope_tables(2, 4, -1), "ValueError: start_pos=-1, but should be at least 0."),
     (
         lambda: oracles.rope_angles(2, 4, 2**53 - 1),
@@ -223,15 +268,47 @@ SENTENCES: list[tuple[Callable[[], Any], str]] = [
 RELATIVE = "should be a finite float64 number of at least 0 and below 1."
 FIELDS: list[tuple[Any, dict[str, Any], str]] = [
     (oracles.FLOAT32, {"name": None}, "TypeError: Arithmetic.name has type NoneType, but should be a str."),
-    (oracles.FLOAT32, {"inputs": None}, "TypeError: Arithmetic.inputs has type NoneType, but should be an oracles.Format."),
-    (oracles.FLOAT32, {"output": "float32"}, "TypeError: Arithmetic.output has type str, but should be an oracles.Format."),
-    (oracles.FLOAT32, {"elementwise": None}, "TypeError: Arithmetic.elementwise has type NoneType, but should be an oracles.Format."),
-    (oracles.FLOAT32, {"scores": 1}, "TypeError: Arithmetic.scores has type int, but should be an oracles.Format or None."),
-    (oracles.FLOAT32, {"exp": 2.0**-21}, "TypeError: Arithmetic.exp has type float, but should be an oracles.Elementary."),
-    (oracles.FLOAT32, {"angle": None}, "TypeError: Arithmetic.angle has type NoneType, but should be an oracles.Angle."),
+    (
+        oracles.FLOAT32,
+        {"inputs": None},
+        "TypeError: Arithmetic.inputs has type NoneType, but should be an oracles.Format.",
+    ),
+    (
+        oracles.FLOAT32,
+        {"output": "float32"},
+        "TypeError: Arithmetic.output has type str, but should be an oracles.Format.",
+    ),
+    (
+        oracles.FLOAT32,
+        {"elementwise": None},
+        "TypeError: Arithmetic.elementwise has type NoneType, but should be an oracles.Format.",
+    ),
+    (
+        oracles.FLOAT32,
+        {"scores": 1},
+        "TypeError: Arithmetic.scores has type int, but should be an oracles.Format or None.",
+    ),
+    (
+        oracles.FLOAT32,
+        {"exp": 2.0**-21},
+        "TypeError: Arithmetic.exp has type float, but should be an oracles.Elementary.",
+    ),
+    (
+        oracles.FLOAT32,
+        {"angle": None},
+        "TypeError: Arithmetic.angle has type NoneType, but should be an oracles.Angle.",
+    ),
     (oracles.FLOAT32, {"flush_to_zero": 1}, "TypeError: Arithmetic.flush_to_zero has type int, but should be a bool."),
-    (oracles.FLOAT32, {"accumulate": None}, "TypeError: Arithmetic.accumulate has type NoneType, but should be a real number."),
-    (oracles.FLOAT32, {"accumulate": True}, "TypeError: Arithmetic.accumulate has type bool, but should be a real number."),
+    (
+        oracles.FLOAT32,
+        {"accumulate": None},
+        "TypeError: Arithmetic.accumulate has type NoneType, but should be a real number.",
+    ),
+    (
+        oracles.FLOAT32,
+        {"accumulate": True},
+        "TypeError: Arithmetic.accumulate has type bool, but should be a real number.",
+    ),
     (oracles.FLOAT32, {"accumulate": 1.0}, f"ValueError: Arithmetic.accumulate=1.0, but {RELATIVE}"),
     (oracles.FLOAT32, {"grad_accumulate": -1.0}, f"ValueError: Arithmetic.grad_accumulate=-1.0, but {RELATIVE}"),
     (oracles.FLOAT32, {"product": Fraction(1, 3)}, f"ValueError: Arithmetic.product=1/3, but {RELATIVE}"),
@@ -242,7 +319,11 @@ FIELDS: list[tuple[Any, dict[str, Any], str]] = [
     ),
     (oracles.FLOAT32, {"rescale_block": 0}, "ValueError: Arithmetic.rescale_block=0, but should be at least 1."),
     (oracles.FLOAT32, {"rescale_block": -3}, "ValueError: Arithmetic.rescale_block=-3, but should be at least 1."),
-    (oracles.FLOAT32, {"rescale_block": 1.5}, "TypeError: Arithmetic.rescale_block has type float, but should be an integer or None."),
+    (
+        oracles.FLOAT32,
+        {"rescale_block": 1.5},
+        "TypeError: Arithmetic.rescale_block has type float, but should be an integer or None.",
+    ),
     (
         oracles.FLOAT32,
         {"rescale_slack": -1.0},
@@ -250,12 +331,24 @@ FIELDS: list[tuple[Any, dict[str, Any], str]] = [
     ),
     (oracles.FLOAT32, {"grad_block": 0}, "ValueError: Arithmetic.grad_block=0, but should be at least 1."),
     (oracles.FLOAT32, {"sum_depth": -5}, "ValueError: Arithmetic.sum_depth=-5, but should be at least 1."),
-    (oracles.FLOAT32, {"sum_depth": "8"}, "TypeError: Arithmetic.sum_depth has type str, but should be an integer or None."),
+    (
+        oracles.FLOAT32,
+        {"sum_depth": "8"},
+        "TypeError: Arithmetic.sum_depth has type str, but should be an integer or None.",
+    ),
     (oracles.FLOAT32.exp, {"relative": 1.0}, f"ValueError: Elementary.relative=1.0, but {RELATIVE}"),
     (oracles.FLOAT32.angle, {"frequency": np.nan}, f"ValueError: Angle.frequency=nan, but {RELATIVE}"),
-    (oracles.FLOAT32.angle, {"table": None}, "TypeError: Angle.table has type NoneType, but should be an oracles.Format."),
+    (
+        oracles.FLOAT32.angle,
+        {"table": None},
+        "TypeError: Angle.table has type NoneType, but should be an oracles.Format.",
+    ),
     (oracles.BINARY16, {"unit_roundoff": 1}, f"ValueError: Format.unit_roundoff=1, but {RELATIVE}"),
-    (oracles.BINARY16, {"largest": 10**309}, f"ValueError: Format.largest={10**309}, but should be a finite float64 number of at least 0."),
+    (
+        oracles.BINARY16,
+        {"largest": 10**309},
+        f"ValueError: Format.largest={10**309}, but should be a finite float64 number of at least 0.",
+    ),
     (
         oracles.BINARY16,
         {"smallest_normal": 0.0},
@@ -298,20 +391,64 @@ TENSORS = st.builds(
 )
 SPECIAL = st.builds(lambda value: np.full((2, 2), value), st.sampled_from([np.nan, np.inf, -np.inf, 1e308, 5e-324]))
 PLAIN: st.SearchStrategy[Any] = st.sampled_from(
-    [None, True, False, 0, 1, 2, 3, -1, 2**53, 10**30, -(10**400), 0.5, float("nan"), float("inf"), 1j, "", "arb", "float32", b"x"]
+    [
+        None,
+        True,
+        False,
+        0,
+        1,
+        2,
+        3,
+        -1,
+        2**53,
+        10**30,
+        -(10**400),
+        0.5,
+        float("nan"),
+        float("inf"),
+        1j,
+        "",
+        "arb",
+        "float32",
+        b"x",
+    ]
 )
 ODD: st.SearchStrategy[Any] = st.sampled_from(
     [
-        *[[], [1.0], [[1.0]], (), {}, {1}, range(3), slice(0), object(), type, np.ndarray, lambda: 0, Ellipsis, memoryview(b"ab")],
+        *[
+            [],
+            [1.0],
+            [[1.0]],
+            (),
+            {},
+            {1},
+            range(3),
+            slice(0),
+            object(),
+            type,
+            np.ndarray,
+            lambda: 0,
+            Ellipsis,
+            memoryview(b"ab"),
+        ],
         *[np.float64(1), np.int64(2), np.bool_(True), np.ma.ones((2, 2)), oracles.FLOAT32, EVEN[0], TENSOR2TENSOR],
-        *[oracles.Enclosure(np.ones((2, 2)), np.ones((2, 2))), ValueError("x"), np.dtype("f8"), torch.ones(1, device="meta")],
+        *[
+            oracles.Enclosure(np.ones((2, 2)), np.ones((2, 2))),
+            ValueError("x"),
+            np.dtype("f8"),
+            torch.ones(1, device="meta"),
+        ],
     ]
 )
-MATRICES: st.SearchStrategy[Any] = st.builds(lambda rows, columns: np.ones((rows, columns)), st.integers(0, 4), st.integers(0, 4))
+MATRICES: st.SearchStrategy[Any] = st.builds(
+    lambda rows, columns: np.ones((rows, columns)), st.integers(0, 4), st.integers(0, 4)
+)
 NONSENSE = st.one_of(MATRICES, ARRAYS, TENSORS, SPECIAL, PLAIN, ODD)
 KEYWORDS = {
     "arithmetic": st.sampled_from([*("float64", "float32", "bfloat16"), oracles.TF32]) | NONSENSE,
-    "conventions": st.sampled_from([Conventions(), *EVEN, Conventions(dead_rows="nan"), Conventions(mask_polarity="true_blocks")])
+    "conventions": st.sampled_from(
+        [Conventions(), *EVEN, Conventions(dead_rows="nan"), Conventions(mask_polarity="true_blocks")]
+    )
     | NONSENSE,
     "method": st.sampled_from(["auto", "fast", "arb"]) | NONSENSE,
     "scale": NONSENSE,
@@ -358,7 +495,11 @@ def test_nonsense_in_what_is_constructed_is_refused_as_well(arguments: list[Any]
         lambda: oracles.Enclosure(np.ones((2, 2)), np.ones((2, 2))).excess(out),
         lambda: oracles.Enclosure(np.ones((2, 2)), np.ones((2, 2))).contains(out),
         lambda: oracles.Enclosure(np.ones((2, 2)), np.ones((2, 2))).ulps(out),
-        *[lambda name=name: Conventions(**{name: keywords[name]}) for name in ("rope_base", "rope_scale") if name in keywords],
+        *[
+            lambda name=name: Conventions(**{name: keywords[name]})
+            for name in ("rope_base", "rope_scale")
+            if name in keywords
+        ],
         lambda: Conventions(dead_rows=mid),
     ]
     for call in calls:

@@ -1,4 +1,5 @@
-"""Scores that cancel: what underflows in float64 need not underflow exactly, and a quadrant needs its last bits.
+"""Scores that cancel: what underflows in float64 need not underflow exactly, and a quadrant needs
+its last bits.
 
 Counterexamples are searched for, as the order in which a library sums decides which inputs are.
 """
@@ -10,7 +11,11 @@ import numpy as np
 import pytest
 
 from oracles.conventions import Conventions
-from oracles.dot_product import scaled_dot_product_attention, scaled_dot_product_attention_jvp, scaled_dot_product_attention_vjp
+from oracles.dot_product import (
+    scaled_dot_product_attention,
+    scaled_dot_product_attention_jvp,
+    scaled_dot_product_attention_vjp,
+)
 from oracles.enclosure import Enclosure
 from oracles.rotary import rope
 from oracles.softmax import hard_masked_softmax
@@ -20,7 +25,9 @@ TRIALS = 10000
 
 
 def cancelling(rng: np.random.Generator, keys: int, size: float, target: float) -> tuple[Array, Array]:
-    """A query and keys with R of about `size`: four products cancel, and a fifth makes the exact score of the last key `target`."""
+    """A query and keys with R of about `size`: four products cancel, and a fifth makes the exact
+    score of the last key `target`.
+    """
     q = np.append(rng.uniform(0.3, 1, 4) * np.sqrt(size) / 1.3, 1.0)
     k = np.zeros((keys, 5))
     k[-1, :2], k[-1, 2] = rng.uniform(0.3, 1, 2) * np.sqrt(size) / 1.3, -rng.uniform(0.3, 1) * np.sqrt(size) / 1.3
@@ -35,7 +42,9 @@ def contains(found: Enclosure, exact: Enclosure) -> bool:
 
 
 def problems() -> list[tuple[Array, Array, Array]]:
-    """Problems whose weight is lost in float64, as this machine's library sums, and is not negligible: about e⁻⁶⁹⁰ of 10²⁹⁹."""
+    """Problems whose weight is lost in float64, as this machine's library sums, and is not
+    negligible: about e⁻⁶⁹⁰ of 10²⁹⁹.
+    """
     rng = np.random.default_rng(0)
     found = []
     for _ in range(TRIALS):
@@ -63,7 +72,9 @@ def test_a_weight_that_underflows_because_its_score_is_off_is_within_the_radius(
         assert contains(scaled_dot_product_attention_jvp(q, k, dv, None, *none, v, scale=1.0, method=method), tangent)
         g = np.array([[1.0, 0.0]])
         gradients = scaled_dot_product_attention_vjp(q, k, v, None, g, scale=1.0, method="arb")
-        for found, wanted in zip(scaled_dot_product_attention_vjp(q, k, v, None, g, scale=1.0, method=method), gradients, strict=True):
+        for found, wanted in zip(
+            scaled_dot_product_attention_vjp(q, k, v, None, g, scale=1.0, method=method), gradients, strict=True
+        ):
             assert contains(found, wanted)
 
 
@@ -76,7 +87,9 @@ def test_a_budget_accepts_an_exactly_computed_score() -> None:
 
 
 def test_maxima_that_rise_by_more_than_a_rescaling_can_hold_keep_their_errors() -> None:
-    """Tiles of 512 keys, each a row maximum of 800 higher, so that exp(m_old − m_new) underflows, with scores that may be off by 700."""
+    """Tiles of 512 keys, each a row maximum of 800 higher, so that exp(m_old − m_new) underflows,
+    with scores that may be off by 700.
+    """
     rng = np.random.default_rng(1)
     for _ in range(20):
         q, k = cancelling(rng, 2, 10.0 ** rng.uniform(16, 18), -rng.uniform(600, 700))

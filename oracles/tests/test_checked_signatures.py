@@ -1,4 +1,6 @@
-"""That tests check signatures: what they call with what is no array is refused by the checker, before the function is begun."""
+"""That tests check signatures: what they call with what is no array is refused by the checker,
+before the function is begun.
+"""
 
 import pytest
 from beartype.roar import BeartypeCallHintParamViolation

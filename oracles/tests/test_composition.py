@@ -1,4 +1,6 @@
-"""Attention composed of the primitives of `oracles.ball`, one by one, against the fused evaluation: two derivations, one value."""
+"""Attention composed of the primitives of `oracles.ball`, one by one, against the fused evaluation:
+two derivations, one value.
+"""
 
 import numpy as np
 import pytest

@@ -32,7 +32,9 @@ def test_the_defaults_are_the_first_named_values() -> None:
 
 
 def test_an_unknown_value_is_refused_with_the_known_ones() -> None:
-    assert refusal("dead_rows", "none") == ("ValueError: Conventions.dead_rows='none', but should be one of 'zero', 'nan', 'uniform'.")
+    assert refusal("dead_rows", "none") == (
+        "ValueError: Conventions.dead_rows='none', but should be one of 'zero', 'nan', 'uniform'."
+    )
 
 
 def test_what_onnx_means_is_what_it_means_by_version() -> None:
@@ -59,12 +61,16 @@ def test_a_value_that_is_not_a_name_is_refused() -> None:
 
 @pytest.mark.parametrize("base", [0.5, -1, float("nan"), float("inf"), 10**400, Fraction(4, 3), 2**53 + 1])
 def test_a_base_that_is_no_float64_number_of_at_least_1_is_refused(base: Any) -> None:
-    assert refusal("rope_base", base) == (f"ValueError: Conventions.rope_base={base}, but should be a finite float64 number of at least 1.")
+    assert refusal("rope_base", base) == (
+        f"ValueError: Conventions.rope_base={base}, but should be a finite float64 number of at least 1."
+    )
 
 
 @pytest.mark.parametrize("base", [True, "10000", 1j, None])
 def test_a_base_that_is_no_real_number_is_refused(base: Any) -> None:
-    assert refusal("rope_base", base) == (f"TypeError: Conventions.rope_base has type {type(base).__name__}, but should be a real number.")
+    assert refusal("rope_base", base) == (
+        f"TypeError: Conventions.rope_base has type {type(base).__name__}, but should be a real number."
+    )
 
 
 @pytest.mark.parametrize("base", [1, 500000, np.float32(1e4), Fraction(5, 2), 1e6])

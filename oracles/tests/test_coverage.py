@@ -17,7 +17,16 @@ from oracles.dot_product import (
     scaled_dot_product_attention_vjp,
 )
 from oracles.enclosure import Enclosure
-from oracles.formats import BFLOAT16, BFLOAT16_STORED_GRADIENTS, BFLOAT16_TENSOR_CORE, BRAIN16, FLOAT16, FLOAT32, FLOAT64, Arithmetic
+from oracles.formats import (
+    BFLOAT16,
+    BFLOAT16_STORED_GRADIENTS,
+    BFLOAT16_TENSOR_CORE,
+    BRAIN16,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    Arithmetic,
+)
 from oracles.multi_head import multi_head_attention, multi_head_attention_vjp
 from oracles.scores import Mask
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
@@ -28,10 +37,19 @@ from oracles.tests.simulated.rounding import rounding
 ARITHMETICS = [FLOAT64, FLOAT32, FLOAT16, BFLOAT16]
 FORMS = [
     *(Form(order=order) for order in ("library", "sequential", "reversed", "fused", "pairwise", "tree")),
-    *(Form(scale=scale, base=base, folded=folded) for scale, base, folded in product(("s", "q", "k", "both"), "e2", (True, False))),
-    *(Form(tile=16, lazy=lazy, base=base, normalise=how) for lazy, base, how in product((False, True), "e2", ("before", "after", "each"))),
+    *(
+        Form(scale=scale, base=base, folded=folded)
+        for scale, base, folded in product(("s", "q", "k", "both"), "e2", (True, False))
+    ),
+    *(
+        Form(tile=16, lazy=lazy, base=base, normalise=how)
+        for lazy, base, how in product((False, True), "e2", ("before", "after", "each"))
+    ),
     *(Form(split=split, base=base, tile=16) for split, base in product((2, 3), "e2")),
-    *(Form(delta=delta, recompute=recompute, reciprocal=True) for delta, recompute in product(("weights", "output"), (False, True))),
+    *(
+        Form(delta=delta, recompute=recompute, reciprocal=True)
+        for delta, recompute in product(("weights", "output"), (False, True))
+    ),
 ]
 
 
@@ -73,7 +91,9 @@ def test_truncating_accumulators_stay_inside(seed: int, kind: str) -> None:
 
 
 @settings(max_examples=40)
-@given(seed=st.integers(0, 2**32 - 1), kind=st.sampled_from(["plain", "grid"]), scale=st.sampled_from(["q", "k", "both"]))
+@given(
+    seed=st.integers(0, 2**32 - 1), kind=st.sampled_from(["plain", "grid"]), scale=st.sampled_from(["q", "k", "both"])
+)
 def test_a_scale_folded_into_stored_inputs_stays_inside(seed: int, kind: str, scale: str) -> None:
     require_inside(Form(scale=scale), seed, kind, replace(BFLOAT16, scale_on_inputs=BRAIN16))
 
@@ -94,7 +114,9 @@ def test_gradients_stored_in_sixteen_bits_between_blocks_are_inside_only_where_t
 
 
 def test_weights_that_a_vector_exponential_flushes_are_inside() -> None:
-    """A weight between 2⁻¹²⁶ and 2^−125.5 comes out as 0, where exponentials are those of vectors, and may; one above may not."""
+    """A weight between 2⁻¹²⁶ and 2^−125.5 comes out as 0, where exponentials are those of vectors,
+    and may; one above may not.
+    """
     vectors = torch.backends.cpu.get_cpu_capability() != "DEFAULT"
     q, v = torch.ones(1, 1, 1, 1), torch.zeros(1, 1, 64, 1)
     v[0, 0, 1] = 1.0
@@ -125,7 +147,9 @@ TORCH = [(torch.float64, FLOAT64), (torch.float32, FLOAT32), (torch.float16, FLO
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 @pytest.mark.parametrize(("dtype", "arithmetic"), TORCH, ids=[a.name for _, a in TORCH])
 @pytest.mark.parametrize("n", [1, 2, 16, 31])
-def test_torch_softmax_multi_head_attention_and_forward_derivatives_stay_inside(n: int, dtype: torch.dtype, arithmetic: Arithmetic) -> None:
+def test_torch_softmax_multi_head_attention_and_forward_derivatives_stay_inside(
+    n: int, dtype: torch.dtype, arithmetic: Arithmetic
+) -> None:
     generator = torch.Generator().manual_seed(n)
 
     def drawn(*shape: int, size: float = 1.0) -> torch.Tensor:

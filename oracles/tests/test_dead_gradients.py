@@ -1,4 +1,6 @@
-"""Derivatives in fully masked rows under a finite fill: none where it replaces scores, those of equal logits where it is added."""
+"""Derivatives in fully masked rows under a finite fill: none where it replaces scores, those of
+equal logits where it is added.
+"""
 
 import numpy as np
 import pytest
@@ -29,7 +31,9 @@ def _gradients(added: bool, q, k, v, mask, g):
     return [x.numpy() for x in torch.autograd.grad(filled.softmax(-1) @ v, given, g)]
 
 
-@pytest.mark.parametrize(("added", "meant", "other"), [(True, FLOW, STOP), (False, STOP, FLOW)], ids=["added", "in place of scores"])
+@pytest.mark.parametrize(
+    ("added", "meant", "other"), [(True, FLOW, STOP), (False, STOP, FLOW)], ids=["added", "in place of scores"]
+)
 def test_gradients_are_those_of_how_the_fill_comes_in(added, meant, other):
     found = _gradients(added, *_case())
     for x, budget in zip(found, ATTENTION(*_case(), arithmetic="float32", conventions=meant), strict=True):
@@ -78,7 +82,9 @@ def test_what_a_dead_row_has_of_its_own_does_not_depend_on_its_scores():
     np.testing.assert_array_equal(dv.mid, others.mid)
 
 
-@pytest.mark.parametrize("conventions", [Conventions(dead_gradients="flow"), Conventions(dead_rows="nan", dead_gradients="flow")])
+@pytest.mark.parametrize(
+    "conventions", [Conventions(dead_gradients="flow"), Conventions(dead_rows="nan", dead_gradients="flow")]
+)
 def test_gradients_flow_only_where_weights_are_equal(conventions):
     plain = Conventions(dead_rows=conventions.dead_rows)
     for a, b in zip(*(ATTENTION(*_case(), conventions=c) for c in (conventions, plain)), strict=True):

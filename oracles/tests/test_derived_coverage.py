@@ -9,7 +9,11 @@ import pytest
 from hypothesis import given, settings
 
 from oracles.ball import Array
-from oracles.dot_product import scaled_dot_product_attention, scaled_dot_product_attention_jvp, scaled_dot_product_attention_vjp
+from oracles.dot_product import (
+    scaled_dot_product_attention,
+    scaled_dot_product_attention_jvp,
+    scaled_dot_product_attention_vjp,
+)
 from oracles.enclosure import Enclosure
 from oracles.formats import BFLOAT16, BINARY32, FLOAT32, Arithmetic
 from oracles.multi_head import multi_head_attention, multi_head_attention_jvp, multi_head_attention_vjp
@@ -55,7 +59,9 @@ def test_forward_derivatives_stay_inside(form: Form, seed: int, kind: str, arith
 
 
 class Heads:
-    """Multi-head attention by a kernel, everything that passes between two products stored in the kernel's output format."""
+    """Multi-head attention by a kernel, everything that passes between two products stored in the
+    kernel's output format.
+    """
 
     def __init__(self, one: Kernel, heads: int, x: Array, projections: tuple[Array, Array, Array], wo: Array) -> None:
         self.one, self.heads, self.x, self.projections, self.wo = one, heads, x, projections, wo
@@ -118,7 +124,9 @@ def test_several_heads_and_their_derivatives_stay_inside(form: Form, seed: int, 
 @pytest.mark.parametrize("form", FORMS, ids=str)
 @SETTINGS
 @given(seed=SEEDS, small=st.tuples(*[st.sampled_from([0, -40, -63, -120, -130])] * 4))
-def test_flushed_results_stay_inside_where_flushing_is_said(form: Form, seed: int, small: tuple[int, int, int, int]) -> None:
+def test_flushed_results_stay_inside_where_flushing_is_said(
+    form: Form, seed: int, small: tuple[int, int, int, int]
+) -> None:
     q, k, v, allowed, g = inputs(seed, "plain", FLOAT32)
     q, k, v, g = (rounding(BINARY32)(np.ldexp(x, e)) for x, e in zip((q, k, v, g), small, strict=True))
     budgets = (

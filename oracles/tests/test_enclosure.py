@@ -114,9 +114,13 @@ def test_infinity_in_float64_is_accepted_beyond_float64() -> None:
     assert excess(INF, largest / 2, 0.0) == INF
 
 
-@pytest.mark.parametrize(("form", "dtype"), [(BINARY64, np.float64), (None, np.float64), (BINARY32, np.float32), (BINARY16, np.float16)])
+@pytest.mark.parametrize(
+    ("form", "dtype"), [(BINARY64, np.float64), (None, np.float64), (BINARY32, np.float32), (BINARY16, np.float16)]
+)
 def test_an_ulp_is_the_spacing_of_the_format(form: Any, dtype: Any) -> None:
-    mid = np.array([0.0, 1.0, 1.5, -2.0, 60000.0, np.finfo(dtype).tiny, np.finfo(dtype).smallest_subnormal], dtype=dtype)
+    mid = np.array(
+        [0.0, 1.0, 1.5, -2.0, 60000.0, np.finfo(dtype).tiny, np.finfo(dtype).smallest_subnormal], dtype=dtype
+    )
     wide = mid.astype(np.float64)
     enclosure = Enclosure(wide, np.zeros(mid.shape), format=form)
     away = np.nextafter(mid, np.copysign(dtype(np.inf), mid))
@@ -155,7 +159,9 @@ def test_an_output_within_its_enclosure_passes() -> None:
 
 
 def test_a_wrong_shape_fails() -> None:
-    assert message(np.ones(3), Enclosure(np.ones((3, 1)), np.ones((3, 1)))) == ("AssertionError: out.shape=(3,), but should be (3, 1).")
+    assert message(np.ones(3), Enclosure(np.ones((3, 1)), np.ones((3, 1)))) == (
+        "AssertionError: out.shape=(3,), but should be (3, 1)."
+    )
     enclosure = Enclosure(one(1.0), one(1.0))
     for judge in (enclosure.excess, enclosure.contains, enclosure.ulps):
         with pytest.raises(ValueError, match=r"^out has shape \(2,\), but should be \(1,\)\.$"):
@@ -185,7 +191,12 @@ def test_what_is_not_an_enclosure_or_an_output_is_refused() -> None:
         (np.ones(2), np.ones(3), {}, "rad has shape (3,), but should be (2,) like mid."),
         (np.ones(2), -np.ones(2), {}, "rad has a negative or NaN element, but should be at least 0."),
         (np.ones(1), one(NAN), {}, "rad has a negative or NaN element, but should be at least 0."),
-        (one(INF), np.ones(1), {}, "mid has an infinite element with a radius, but should be finite there, or have radius 0."),
+        (
+            one(INF),
+            np.ones(1),
+            {},
+            "mid has an infinite element with a radius, but should be finite there, or have radius 0.",
+        ),
         (1.0, np.ones(1), {}, "mid has type float, but should be an array."),
         (one(1.0), one(1.0), {"format": "half"}, "format has type str, but should be an oracles.Format or None."),
     ],

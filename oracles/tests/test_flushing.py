@@ -18,7 +18,9 @@ def test_a_thread_that_flushes_subnormal_numbers_is_refused() -> None:
             lambda: oracles.rope(tiny),
             lambda: oracles.causal_mask(2),
         ):
-            with pytest.raises(RuntimeError, match=r"^This thread flushes subnormal numbers to zero, but should keep them: "):
+            with pytest.raises(
+                RuntimeError, match=r"^This thread flushes subnormal numbers to zero, but should keep them: "
+            ):
                 ask()
     finally:
         torch.set_flush_denormal(False)

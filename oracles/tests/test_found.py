@@ -1,4 +1,6 @@
-"""What a review of the error analysis found: kernels that left a budget, and radii that said nothing, each with its input."""
+"""What a review of the error analysis found: kernels that left a budget, and radii that said
+nothing, each with its input.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -9,7 +11,11 @@ import torch
 
 from oracles.alibi import alibi_bias, alibi_slopes
 from oracles.conventions import Conventions
-from oracles.dot_product import scaled_dot_product_attention, scaled_dot_product_attention_jvp, scaled_dot_product_attention_vjp
+from oracles.dot_product import (
+    scaled_dot_product_attention,
+    scaled_dot_product_attention_jvp,
+    scaled_dot_product_attention_vjp,
+)
 from oracles.formats import BINARY16, BRAIN16, FLOAT32, Format, preset
 from oracles.frequencies import rotary_frequencies
 from oracles.generalised_attention import attention, attention_jvp, attention_vjp
@@ -25,7 +31,9 @@ f32 = np.float32
 
 
 def capped(q: float, k: list[float], cap: float, allowed: list[bool], target: Format) -> tuple[Array, Array]:
-    """The output, each value 0 but for the last of 1, and the log-sum-exp: scores capped operator by operator, blocked ones −∞."""
+    """The output, each value 0 but for the last of 1, and the log-sum-exp: scores capped operator
+    by operator, blocked ones −∞.
+    """
     stored = rounding(target)
     s = np.where(allowed, stored(q * np.array(k)), -np.inf)
     t = stored(stored(np.tanh(stored(s / f32(cap)))) * f32(cap))
@@ -36,15 +44,42 @@ def capped(q: float, k: list[float], cap: float, allowed: list[bool], target: Fo
 @pytest.mark.parametrize(
     ("arithmetic", "q", "k", "cap", "allowed"),
     [
-        pytest.param("bfloat16-eager", 0.0, [0.0, 0.0], 20.06, [True, False], id="a blocked entry that comes to −c has the roundings of c"),
-        pytest.param(replace(preset("bfloat16"), scores=BRAIN16), 7.25, [0.0, -4.5], 257.0, [True, True], id="the quotient is stored too"),
-        pytest.param("float16-eager", 2.0**-11, [1.0], 16384.0, [True], id="a quotient that underflows is off by the cap times as much"),
+        pytest.param(
+            "bfloat16-eager",
+            0.0,
+            [0.0, 0.0],
+            20.06,
+            [True, False],
+            id="a blocked entry that comes to −c has the roundings of c",
+        ),
+        pytest.param(
+            replace(preset("bfloat16"), scores=BRAIN16),
+            7.25,
+            [0.0, -4.5],
+            257.0,
+            [True, True],
+            id="the quotient is stored too",
+        ),
+        pytest.param(
+            "float16-eager",
+            2.0**-11,
+            [1.0],
+            16384.0,
+            [True],
+            id="a quotient that underflows is off by the cap times as much",
+        ),
     ],
 )
-def test_a_score_that_is_capped_operator_by_operator(arithmetic: Any, q: float, k: list[float], cap: float, allowed: list[bool]) -> None:
+def test_a_score_that_is_capped_operator_by_operator(
+    arithmetic: Any, q: float, k: list[float], cap: float, allowed: list[bool]
+) -> None:
     a = preset(arithmetic) if isinstance(arithmetic, str) else arithmetic
     found = capped(q, k, cap, allowed, a.output)
-    arrays = (np.full((1, 1, 1), q, f32), np.array(k, f32).reshape(1, -1, 1), np.eye(1, len(k), len(k) - 1, dtype=f32).reshape(1, -1, 1))
+    arrays = (
+        np.full((1, 1, 1), q, f32),
+        np.array(k, f32).reshape(1, -1, 1),
+        np.eye(1, len(k), len(k) - 1, dtype=f32).reshape(1, -1, 1),
+    )
     after = Conventions(softcap_order="after_mask")
     budgets = attention(*arrays, mask=np.array([allowed]), softcap=cap, scale=1.0, conventions=after, arithmetic=a)
     assert all(budget.excess(x).max() <= 1 for budget, x in zip(budgets, found, strict=True))
@@ -52,7 +87,9 @@ def test_a_score_that_is_capped_operator_by_operator(arithmetic: Any, q: float, 
 
 
 def merged(s: Array, v: Array, block: int) -> Array:
-    """An online softmax in float32 that keeps its output normalised: every block multiplies it by a·(1/(a + b)), which rounds."""
+    """An online softmax in float32 that keeps its output normalised: every block multiplies it by
+    a·(1/(a + b)), which rounds.
+    """
     m, total, out = f32(-np.inf), f32(0), f32(0)
     for start in range(0, len(s), block):
         part, values = s[start : start + block], v[start : start + block]
@@ -75,10 +112,14 @@ def test_an_output_that_is_kept_normalised_rounds_at_every_merge_though_few_keys
 
 @pytest.mark.parametrize("delta", [None, "output", "weights"])
 @pytest.mark.parametrize(("g", "change"), [(2.0**-137, {"product": 2.0**-10}), (2.0**-127, {"flush_to_zero": True})])
-def test_a_cotangent_that_is_lost_before_a_product_is_lost_in_delta_too(g: float, change: dict[str, Any], delta: str | None) -> None:
+def test_a_cotangent_that_is_lost_before_a_product_is_lost_in_delta_too(
+    g: float, change: dict[str, Any], delta: str | None
+) -> None:
     k, v = np.array([[0.0], [1.0]], f32), np.array([[1e10], [0.0]], f32)
     arithmetic = replace(FLOAT32, delta=delta, **change)
-    dq, _, _ = scaled_dot_product_attention_vjp(np.zeros((1, 1), f32), k, v, None, np.array([[g]], f32), scale=1.0, arithmetic=arithmetic)
+    dq, _, _ = scaled_dot_product_attention_vjp(
+        np.zeros((1, 1), f32), k, v, None, np.array([[g]], f32), scale=1.0, arithmetic=arithmetic
+    )
     assert dq.contains(np.zeros((1, 1))).all()
 
 
@@ -86,7 +127,9 @@ def test_a_sum_of_weights_that_are_off_may_overflow() -> None:
     k = np.array([[0, 0, 0], [2.0**21, -0.06, -(2.0**21)]], f32)
     v = np.full((2, 1), 1.71e38, f32)
     budget = scaled_dot_product_attention(np.ones((1, 3), f32), k, v, scale=1.0, arithmetic="float32")
-    assert np.isinf(budget.rad).all()  # the scores are 0 and 0 in that order of summation, and 2·1.71e38 is beyond float32
+    assert np.isinf(
+        budget.rad
+    ).all()  # the scores are 0 and 0 in that order of summation, and 2·1.71e38 is beyond float32
 
 
 def test_values_whose_squares_overflow_have_budgets() -> None:
@@ -110,7 +153,12 @@ def test_weights_saved_in_16_bits_count_in_the_derivative_of_softmax() -> None:
 
 def test_a_huge_column_excuses_no_radius_in_another() -> None:
     q = np.array([[292598302.1125003, 530751212.1544336, 448818386.20727897, 743746845.2518846, 1.0]])
-    k = np.array([[0.0] * 5, [502423809.6445777, 276162733.15357417, -325840243.91829437, -197949134.71076122, -114922117775053.83]])
+    k = np.array(
+        [
+            [0.0] * 5,
+            [502423809.6445777, 276162733.15357417, -325840243.91829437, -197949134.71076122, -114922117775053.83],
+        ]
+    )
     v = np.array([[0.0, 1e307], [1e299, 1e307]])
     found = scaled_dot_product_attention(q, k, v, scale=1.0, method="fast")
     assert not found.judged or found.rad[0, 0] < 1e-8
@@ -141,9 +189,13 @@ def test_sums_that_are_rescaled_lazily_may_overflow_before_they_are() -> None:
     """A kernel that keeps the first maximum adds up e⁵·v, and overflows where one that follows the maximum does not."""
     k, v = np.array([[0.0]] * 16 + [[5.0]] * 16, f32), np.full((32, 1), 1e37, f32)
     arithmetic = replace(FLOAT32, rescale_block=16)
-    assert np.isinf(scaled_dot_product_attention(np.ones((1, 1), f32), k, v, scale=1.0, arithmetic=arithmetic).rad).all()
+    assert np.isinf(
+        scaled_dot_product_attention(np.ones((1, 1), f32), k, v, scale=1.0, arithmetic=arithmetic).rad
+    ).all()
     never = replace(FLOAT32, rescale_block=None)
-    assert np.isfinite(scaled_dot_product_attention(np.ones((1, 1), f32), k, v / 2, scale=1.0, arithmetic=never).rad).all()
+    assert np.isfinite(
+        scaled_dot_product_attention(np.ones((1, 1), f32), k, v / 2, scale=1.0, arithmetic=never).rad
+    ).all()
 
 
 def test_sums_of_a_tile_may_overflow_though_a_later_key_outweighs_it() -> None:
@@ -156,7 +208,9 @@ def test_sums_of_a_tile_may_overflow_though_a_later_key_outweighs_it() -> None:
 
 
 @pytest.mark.parametrize("block", [None, 16])
-def test_weights_of_which_there_are_too_many_for_their_format_overflow_though_values_are_small(block: int | None) -> None:
+def test_weights_of_which_there_are_too_many_for_their_format_overflow_though_values_are_small(
+    block: int | None,
+) -> None:
     q, k, v = np.ones((1, 1), np.float16), np.zeros((70000, 1), np.float16), np.full((70000, 1), 1e-3, np.float16)
     narrow = replace(preset("float16-elementwise"), rescale_block=block)
     assert np.isinf(scaled_dot_product_attention(q, k, v, arithmetic=narrow).rad).all()
@@ -193,7 +247,9 @@ def test_the_gradient_of_a_bias_that_underflows_is_no_exact_zero() -> None:
     found = attention_vjp(zero, np.zeros((1, 2, 1)), np.zeros((1, 2, 1)), zero, lse, bias=bias, method="fast")[3]
     assert found is not None
     assert 0 < found.rad[0, 0] < 1e-300
-    blocked = attention_vjp(zero, np.zeros((1, 2, 1)), np.zeros((1, 2, 1)), zero, lse, bias=np.array([[-np.inf, 0.0]]), method="fast")[3]
+    blocked = attention_vjp(
+        zero, np.zeros((1, 2, 1)), np.zeros((1, 2, 1)), zero, lse, bias=np.array([[-np.inf, 0.0]]), method="fast"
+    )[3]
     assert blocked is not None
     assert blocked.rad[0, 0] == 0
 
@@ -205,9 +261,13 @@ def test_a_distance_that_its_format_does_not_hold_has_no_bias_there() -> None:
 
 
 def test_query_heads_may_round_their_gradients_before_these_are_added_up() -> None:
-    """PyTorch repeats keys and sums the repeated gradients, FlashAttention-2 has dk_expanded: of two heads, the sum all but cancels."""
+    """PyTorch repeats keys and sums the repeated gradients, FlashAttention-2 has dk_expanded: of
+    two heads, the sum all but cancels.
+    """
     stored, rng = rounding(BRAIN16), np.random.default_rng(584)
-    k, v, q = (stored(rng.standard_normal(shape) * size) for shape, size in (((1, 2, 1), 1), ((1, 2, 1), 1), ((2, 1, 1), 0.1)))
+    k, v, q = (
+        stored(rng.standard_normal(shape) * size) for shape, size in (((1, 2, 1), 1), ((1, 2, 1), 1), ((2, 1, 1), 0.1))
+    )
     g = stored(rng.standard_normal((1, 1, 1)) * np.array([1, -1])[:, None, None])
     e = np.exp(q @ k[0].T)
     weights = stored(e / e.sum(axis=-1, keepdims=True))
@@ -225,7 +285,9 @@ def test_biases_by_distance_are_of_the_format_in_which_they_are_computed() -> No
     assert budget.format is alibi_slopes(12, arithmetic="float16").format is FLOAT32.elementwise
 
 
-@pytest.mark.parametrize("parameters", [{"attention_factor": 1.5e-242}, {"factor": 1.3e149, "mscale": 1.0, "mscale_all_dim": 0.8}])
+@pytest.mark.parametrize(
+    "parameters", [{"attention_factor": 1.5e-242}, {"factor": 1.3e149, "mscale": 1.0, "mscale_all_dim": 0.8}]
+)
 def test_a_parameter_that_binary32_does_not_hold_leaves_nothing_known(parameters: dict[str, float]) -> None:
     """A kernel has 0 or ∞ for it."""
     given = {"factor": 2.0, "original_max_position_embeddings": 105} | parameters
@@ -250,7 +312,10 @@ def test_an_attention_factor_that_overflows_makes_a_sine_of_0_unknown_too() -> N
 def test_a_cap_that_its_format_does_not_hold_leaves_nothing_known(cap: float, known: bool) -> None:
     """A score of 0 times the reciprocal of 1e-40 is 0·∞ in binary32."""
     one, k = np.ones((1, 1, 1), f32), np.array([[[0.0], [2.0]]], f32)
-    budgets = (*attention(one, k, k, softcap=cap, arithmetic="float32"), *attention_vjp(one, k, k, one, softcap=cap, arithmetic="float32"))
+    budgets = (
+        *attention(one, k, k, softcap=cap, arithmetic="float32"),
+        *attention_vjp(one, k, k, one, softcap=cap, arithmetic="float32"),
+    )
     assert all((np.isfinite(budget.rad) == known).all() for budget in budgets if budget is not None)
 
 
@@ -273,7 +338,9 @@ def test_a_row_whose_scores_overflow_spoils_the_gradient_of_its_blocked_biases_t
     assert np.isinf(found.rad).tolist() == [[True, True], [False, False]]
 
 
-@pytest.mark.parametrize(("cap", "size"), [(1024.0, 64.0), (2.0**-12, 0.01953125)], ids=["c·dU overflows", "c·dU underflows"])
+@pytest.mark.parametrize(
+    ("cap", "size"), [(1024.0, 64.0), (2.0**-12, 0.01953125)], ids=["c·dU overflows", "c·dU underflows"]
+)
 def test_a_gradient_that_is_stored_operator_by_operator_passes_through_a_cap(cap: float, size: float) -> None:
     stored = rounding(BINARY16)
     k, v, g = np.array([0.0, cap / 1024]), np.array([0.0, size]), size
@@ -290,7 +357,9 @@ def test_a_gradient_that_is_stored_operator_by_operator_passes_through_a_cap(cap
 
 
 @pytest.mark.parametrize(("g", "known"), [(1000.0, False), (10.0, True)])
-def test_two_gradients_that_are_stored_by_themselves_may_overflow_where_their_sum_does_not(g: float, known: bool) -> None:
+def test_two_gradients_that_are_stored_by_themselves_may_overflow_where_their_sum_does_not(
+    g: float, known: bool
+) -> None:
     """p·(dP − δ) and p·g_lse in binary16: .6 times ±65504, and a sum of at most 31000."""
     stored = rounding(BINARY16)
     q, k, of_lse = np.ones((1, 1, 1)), stored(np.array([[[0.4055], [0.0]]])), float(stored(np.array(-65.504 * g)))
@@ -300,21 +369,33 @@ def test_two_gradients_that_are_stored_by_themselves_may_overflow_where_their_su
     with np.errstate(over="ignore", invalid="ignore"):
         ds = stored(stored(p * (dp - (p * dp).sum())) + stored(p * of_lse))
         dk = stored(ds.swapaxes(-1, -2) @ q)
-    _, budget, *_ = attention_vjp(q, k, v, np.full((1, 1, 1), g), np.full((1, 1), of_lse), scale=1.0, arithmetic="float16")
+    _, budget, *_ = attention_vjp(
+        q, k, v, np.full((1, 1, 1), g), np.full((1, 1), of_lse), scale=1.0, arithmetic="float16"
+    )
     assert np.isfinite(budget.rad).all() == known
     assert (budget.excess(dk) <= 1).all()
 
 
 def test_a_band_without_a_width_in_its_format_is_no_line_even_where_nothing_is_divided() -> None:
     """high − low is 0 in float32, and 0/0 NaN, whatever the factor."""
-    told = {"kind": "llama3", "base": 1e4, "factor": 1.0, "original_max_position_embeddings": 1029, "low_freq_factor": 163.77043644156032}
+    told = {
+        "kind": "llama3",
+        "base": 1e4,
+        "factor": 1.0,
+        "original_max_position_embeddings": 1029,
+        "low_freq_factor": 163.77043644156032,
+    }
     for high, known in ((163.77043659408344, False), (200.0, True)):
-        frequencies, _ = rotary_frequencies(head_dim=6, rotary_dim=4, **told, high_freq_factor=high, arithmetic="float32")
+        frequencies, _ = rotary_frequencies(
+            head_dim=6, rotary_dim=4, **told, high_freq_factor=high, arithmetic="float32"
+        )
         assert np.isfinite(frequencies.rad).all() == known
 
 
 def test_a_ramp_may_have_its_low_end_rounded_in_one_of_two_differences() -> None:
-    """As transformers has it: i − low of tensors in binary32, over high − low of Python's floats. At the last pair it is 1, or not."""
+    """As transformers has it: i − low of tensors in binary32, over high − low of Python's floats.
+    At the last pair it is 1, or not.
+    """
     rng, c, i = np.random.default_rng(0), Conventions(yarn_upper="last_pair"), np.arange(4)
     for _ in range(60):
         base, s, m = float(rng.uniform(20, 100)), float(rng.uniform(8, 64)), int(rng.integers(2000, 9000))
@@ -340,7 +421,9 @@ def test_a_ramp_may_have_its_low_end_rounded_in_one_of_two_differences() -> None
 
 @pytest.mark.parametrize("after", [0.0, 3.0])
 def test_a_subnormal_scale_may_be_flushed(after: float) -> None:
-    """A kernel that flushes takes a scale below the smallest normal number for 0: scores are 0, and so are the gradients through them."""
+    """A kernel that flushes takes a scale below the smallest normal number for 0: scores are 0, and
+    so are the gradients through them.
+    """
     arithmetic = replace(preset("float32"), flush_to_zero=True)
     q, k = np.array([[2.0**64, 0.0]]), np.array([[2.0**63, 0.0], [-(2.0**63), 1.0]])
     v, g = np.array([[1.0], [3.0]]), np.array([[1.0]])
@@ -357,7 +440,9 @@ def test_a_subnormal_scale_may_be_flushed(after: float) -> None:
 
 
 def test_an_attention_factor_may_overflow_where_it_multiplies_what_is_rotated() -> None:
-    """x·m is beyond the largest number, though x·(m·cos) would not be: nothing is known of that pair, and all of the others."""
+    """x·m is beyond the largest number, though x·(m·cos) would not be: nothing is known of that
+    pair, and all of the others.
+    """
     x = np.array([[2.0**127, 0.0, 1.0, 2.0]])
     told = {"positions": np.array([1]), "inv_freq": np.array([1.5, 0.5]), "attention_factor": 2.5}
     budget = rope(x, **told, arithmetic="float32")
@@ -369,13 +454,24 @@ def test_an_attention_factor_may_overflow_where_it_multiplies_what_is_rotated() 
 @pytest.mark.parametrize(("size", "known"), [(48000.0, False), (30000.0, True)])
 @pytest.mark.parametrize("back", [False, True])
 def test_an_attention_factor_may_come_too_late_for_what_is_rotated(size: float, known: bool, back: bool) -> None:
-    """A kernel that rotates, and then multiplies by 1/2, forms √2·x before: the gradient of one that multiplies first does so."""
-    x, told = np.full((1, 2), size), {"positions": np.array([1]), "inv_freq": np.array([0.785]), "attention_factor": 0.5}
-    budget = rope_vjp(x, x, **told, arithmetic="float16-elementwise") if back else rope(x, **told, arithmetic="float16-elementwise")
+    """A kernel that rotates, and then multiplies by 1/2, forms √2·x before: the gradient of one
+    that multiplies first does so.
+    """
+    x, told = (
+        np.full((1, 2), size),
+        {"positions": np.array([1]), "inv_freq": np.array([0.785]), "attention_factor": 0.5},
+    )
+    budget = (
+        rope_vjp(x, x, **told, arithmetic="float16-elementwise")
+        if back
+        else rope(x, **told, arithmetic="float16-elementwise")
+    )
     assert np.isfinite(budget.rad).all() == known
 
 
-@pytest.mark.parametrize(("cap", "conventions"), [(None, None), (20.0, None), (20.0, Conventions(softcap_order="after_mask"))])
+@pytest.mark.parametrize(
+    ("cap", "conventions"), [(None, None), (20.0, None), (20.0, Conventions(softcap_order="after_mask"))]
+)
 def test_a_masked_tangent_that_overflows_spoils_its_row(cap: float | None, conventions: Conventions | None) -> None:
     """A weight of 0 times ∞ is NaN, where a kernel stores tangents of all scores in float16."""
     q, k, v = np.ones((1, 1, 1)), np.array([[[1.0], [1024.0]]]), np.ones((1, 2, 1))
@@ -387,12 +483,16 @@ def test_a_masked_tangent_that_overflows_spoils_its_row(cap: float | None, conve
         assert np.isfinite(dlse.rad).all() == known
 
 
-@pytest.mark.parametrize(("arithmetic", "v", "g"), [("float16-eager", 1024.0, 256.0), ("float32-materialized", 2.0**127, 4.0)])
+@pytest.mark.parametrize(
+    ("arithmetic", "v", "g"), [("float16-eager", 1024.0, 256.0), ("float32-materialized", 2.0**127, 4.0)]
+)
 def test_a_masked_product_that_overflows_spoils_the_gradients_of_its_row(arithmetic: str, v: float, g: float) -> None:
     """dP of a key that is masked is ∞, and P·(dP − ΣP·dP) NaN throughout the row."""
     q, k, mask = np.ones((1, 1)), np.ones((2, 1)), np.array([[True, False]])
     for size, known in ((v, False), (1.0, True)):
-        dq, dk, dv = scaled_dot_product_attention_vjp(q, k, np.array([[1.0], [size]]), mask, np.array([[g]]), arithmetic=arithmetic)
+        dq, dk, dv = scaled_dot_product_attention_vjp(
+            q, k, np.array([[1.0], [size]]), mask, np.array([[g]]), arithmetic=arithmetic
+        )
         assert [np.isfinite(x.rad).all() for x in (dq, dk, dv)] == [known, known, True]
 
 

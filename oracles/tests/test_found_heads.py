@@ -1,4 +1,6 @@
-"""What a second review found in attention and its heads: kernels that left a budget, and a value outside a certificate, with inputs."""
+"""What a second review found in attention and its heads: kernels that left a budget, and a value
+outside a certificate, with inputs.
+"""
 
 from itertools import permutations
 from typing import Any
@@ -26,20 +28,28 @@ def _infinities():
 
 
 @pytest.mark.parametrize("arithmetic", [None, "float32"])
-@pytest.mark.parametrize("mask", [[[False, False], [False, False]], [[True, False], [False, False]]], ids=["all dead", "one dead"])
+@pytest.mark.parametrize(
+    "mask", [[[False, False], [False, False]], [[True, False], [False, False]]], ids=["all dead", "one dead"]
+)
 @pytest.mark.parametrize(("q", "k"), [([1.0, 2.0], [1.0, np.inf]), ([1.0, np.nan], [1.0, 2.0])], ids=["k", "q"])
-def test_rows_of_level_scores_know_nothing_of_what_is_not_finite(q: Array, k: Array, mask: Array, arithmetic: Any) -> None:
+def test_rows_of_level_scores_know_nothing_of_what_is_not_finite(
+    q: Array, k: Array, mask: Array, arithmetic: Any
+) -> None:
     """Their weights are equal whatever q and k are, but dq is a sum of k, and dk of q."""
     arrays = [np.array(x).reshape(-1, 1) for x in (q, k, [1.0, 3.0])]
     case = (*arrays, np.array(mask), np.array([[1.0], [2.0]]))
     exactly = scaled_dot_product_attention_vjp(*case, conventions=FLOW, method="arb")
-    for found, exact in zip(scaled_dot_product_attention_vjp(*case, conventions=FLOW, arithmetic=arithmetic), exactly, strict=True):
+    for found, exact in zip(
+        scaled_dot_product_attention_vjp(*case, conventions=FLOW, arithmetic=arithmetic), exactly, strict=True
+    ):
         assert np.isinf(found.rad[np.isinf(exact.rad)]).all()
         assert found.excess(np.where(np.isinf(exact.rad), 0.0, exact.mid)).max() <= 1
 
 
 def heads(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, mask: Array, g: Array) -> dict[str, Array]:
-    """Multi-head attention of one head in float16, with weights of 0 in dead rows, its derivative along ones in x, and gradients."""
+    """Multi-head attention of one head in float16, with weights of 0 in dead rows, its derivative
+    along ones in x, and gradients.
+    """
     q, k, v = (f16(x @ w) for w in (wq, wk, wv))
     s = np.where(mask, q @ k.T, -np.inf)
     e = np.exp(s - np.maximum(s.max(1, keepdims=True), -1e300))
@@ -119,7 +129,9 @@ def test_what_underflows_before_it_is_scaled_is_off_by_as_much_more(scale: float
 
 
 def test_gradients_of_packed_projections_are_one_sum() -> None:
-    """dx in float32, as one product of width 3·2048: the first term is 1, and each of the others is lost half a unit of the last place."""
+    """dx in float32, as one product of width 3·2048: the first term is 1, and each of the others is
+    lost half a unit of the last place.
+    """
     width, f32 = 2048, np.float32
     x, g = np.array([[1.0], [-1.0]]), np.array([[0.510], [1.4925]]).astype(f32).astype(float)
     wq = wk = np.full((1, width), float(f32(np.sqrt(2.01 * 2.0**-24))))
@@ -138,7 +150,9 @@ def test_gradients_of_packed_projections_are_one_sum() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_budgets_do_not_depend_on_the_order_in_which_a_processor_adds_up(seed: int) -> None:
-    """Permuted columns of the projections are other orders: midpoints differ; radii come of sizes alone, by less than 2¹² roundings."""
+    """Permuted columns of the projections are other orders: midpoints differ; radii come of sizes
+    alone, by less than 2¹² roundings.
+    """
     rng = np.random.default_rng(seed)
     x, wq, wk, wv, wo = arrays = [rng.standard_normal(shape) for shape in ((5, 6), (6, 8), (6, 8), (6, 8), (8, 6))]
     dx, dwq, dwk, dwv, dwo = (rng.standard_normal(a.shape) for a in arrays)
@@ -146,5 +160,7 @@ def test_budgets_do_not_depend_on_the_order_in_which_a_processor_adds_up(seed: i
     for c in (np.arange(8), np.concatenate([rng.permutation(4), 4 + rng.permutation(4)])):
         weights, moved = (wq[:, c], wk[:, c], wv[:, c], wo[c]), (dwq[:, c], dwk[:, c], dwv[:, c], dwo[c])
         pulled = multi_head_attention_vjp(x, *weights, 2, None, dx, arithmetic="float64")[0]
-        radii.append(np.stack([pulled.rad, multi_head_attention_jvp(x, *weights, 2, None, dx, *moved, arithmetic="float64").rad]))
+        radii.append(
+            np.stack([pulled.rad, multi_head_attention_jvp(x, *weights, 2, None, dx, *moved, arithmetic="float64").rad])
+        )
     np.testing.assert_allclose(radii[0], radii[1], rtol=2.0**12 * 2.0**-53)

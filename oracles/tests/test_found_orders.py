@@ -1,4 +1,6 @@
-"""What a third review found: sums that begin with what is added to them, or are one of two, and operands that overflow, with inputs."""
+"""What a third review found: sums that begin with what is added to them, or are one of two, and
+operands that overflow, with inputs.
+"""
 
 from functools import reduce
 from typing import Any
@@ -6,7 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oracles.dot_product import scaled_dot_product_attention, scaled_dot_product_attention_jvp, scaled_dot_product_attention_vjp
+from oracles.dot_product import (
+    scaled_dot_product_attention,
+    scaled_dot_product_attention_jvp,
+    scaled_dot_product_attention_vjp,
+)
 from oracles.formats import BINARY16
 from oracles.generalised_attention import attention, attention_jvp
 from oracles.multi_head import multi_head_attention_jvp
@@ -31,7 +37,9 @@ def chain(first: Any, terms: Any, rounded: Any = f32) -> Any:
 
 @pytest.mark.parametrize(("arithmetic", "n"), [("float32-materialized", 512), ("float32", 4096)])
 def test_two_sums_of_a_derivative_over_keys_may_be_one(arithmetic: str, n: int) -> None:
-    """Σ p·dv, and on top of it Σ p·(t − t̄)·v: the first key has all the weight, and what the others add is lost beside its 1."""
+    """Σ p·dv, and on top of it Σ p·(t − t̄)·v: the first key has all the weight, and what the
+    others add is lost beside its 1.
+    """
     k = np.full((n, 1), -40.0, f32)
     k[0] = 0
     p = np.exp(k[:, 0]).astype(f32)
@@ -46,7 +54,11 @@ def test_two_sums_of_a_derivative_over_keys_may_be_one(arithmetic: str, n: int) 
 
 @pytest.mark.parametrize("arithmetic", ["float32", "bfloat16-tensor-core"])
 def test_a_bias_may_be_the_first_summand_of_a_score(arithmetic: str) -> None:
-    rounded, step = (f32, 0.98 * 2.0**-15) if arithmetic == "float32" else (lambda x: float(chopped(np.array(x))), 0.984375 * 2.0**-13)
+    rounded, step = (
+        (f32, 0.98 * 2.0**-15)
+        if arithmetic == "float32"
+        else (lambda x: float(chopped(np.array(x))), 0.984375 * 2.0**-13)
+    )
     d, bias = 128, np.full((1, 1, 2), 1000.0)
     k = np.full((1, 2, d), float(f32(step)))
     lse = chain(1000.0, k[0, 0], rounded) + np.log(2)
@@ -55,7 +67,9 @@ def test_a_bias_may_be_the_first_summand_of_a_score(arithmetic: str) -> None:
 
 
 def test_the_tangent_of_a_bias_may_be_the_first_summand_of_that_of_a_score() -> None:
-    """Of one key with half of the weight: its tangent begins with 1, beside which the products with the tangent of q are lost."""
+    """Of one key with half of the weight: its tangent begins with 1, beside which the products with
+    the tangent of q are lost.
+    """
     d = 1024
     k = np.stack([np.full((d,), TINY), np.zeros(d)])[None].astype(float)
     tangent = chain(1.0, k[0, 0])
@@ -77,7 +91,9 @@ def test_a_projection_and_its_tangent_may_be_one_sum(arithmetic: str) -> None:
     wo[0, 0] = 1
     found = np.zeros((1, d))
     found[0, 0] = chain(chain(0, dw[:, 0].astype(f32)), w[:, 0].astype(f32))
-    budget = multi_head_attention_jvp(x, none, none, w, wo, 1, None, x, none, none, dw, 0 * wo, scale=1.0, arithmetic=arithmetic)
+    budget = multi_head_attention_jvp(
+        x, none, none, w, wo, 1, None, x, none, none, dw, 0 * wo, scale=1.0, arithmetic=arithmetic
+    )
     assert budget.excess(found).max() <= 1
 
 
@@ -132,14 +148,18 @@ def test_a_scale_that_overflows_in_base_two_promises_nothing() -> None:
     assert np.isinf(c)
     s = f32(1e-19) * k[:, 0] * c
     found = np.exp2(s - s.max()) @ np.array([1.0, 2.0])
-    budget = scaled_dot_product_attention(np.full((1, 1), f32(1e-19)), k, np.array([[1.0], [2.0]]), scale=3e38, arithmetic="float32")
+    budget = scaled_dot_product_attention(
+        np.full((1, 1), f32(1e-19)), k, np.array([[1.0], [2.0]]), scale=3e38, arithmetic="float32"
+    )
     assert budget.excess(np.array([[found]])).max() <= 1
 
 
 def test_an_operand_that_is_rounded_beyond_the_range_behind_a_mask_promises_nothing() -> None:
     """TF32's rounding to nearest takes the largest numbers of binary32 to ∞, and 0 times that is NaN."""
     v = np.array([[1.0], [float(np.finfo(f32).max)]])
-    budget = scaled_dot_product_attention(ONE, np.array([[1.0], [0.0]]), v, np.array([[True, False]]), arithmetic="tf32")
+    budget = scaled_dot_product_attention(
+        ONE, np.array([[1.0], [0.0]]), v, np.array([[True, False]]), arithmetic="tf32"
+    )
     assert budget.excess(np.array([[np.nan]])).max() <= 1
 
 

@@ -1,4 +1,6 @@
-"""What a review of the error analysis found of rotations and their frequencies: honest kernels that left a budget, with their inputs."""
+"""What a review of the error analysis found of rotations and their frequencies: honest kernels that
+left a budget, with their inputs.
+"""
 
 import math
 from dataclasses import replace
@@ -17,13 +19,19 @@ from oracles.rotary_parts import inv_freq, rope_angles, rope_tables, rotary_tabl
 Array = Any
 f32 = np.float32
 PAIR = Conventions(yarn_upper="last_pair")
-HALF_ANGLES = replace(FLOAT32, name="angles in binary16", angle=Angle(frequency=2.0**-11, product=2.0**-11, table=BINARY16))
+HALF_ANGLES = replace(
+    FLOAT32, name="angles in binary16", angle=Angle(frequency=2.0**-11, product=2.0**-11, table=BINARY16)
+)
 
 # -- Frequencies by kinds ----------------------------------------------------------------------------------------------------------------
 
 
-def yarn(r: int, most: int, fast: float, slow: float, truncate: bool = True, upper: int | None = None, of: Any = f32) -> Array:
-    """Frequencies of base 10000 and factor 4 as transformers has them, every operation rounded, in another order in 16 bits."""
+def yarn(
+    r: int, most: int, fast: float, slow: float, truncate: bool = True, upper: int | None = None, of: Any = f32
+) -> Array:
+    """Frequencies of base 10000 and factor 4 as transformers has them, every operation rounded, in
+    another order in 16 bits.
+    """
 
     def corr(turns: float) -> Any:
         return of(r) * np.log(of(most) / (of(turns) * of(2) * of(math.pi))) / (of(2) * np.log(of(10000)))
@@ -49,10 +57,18 @@ def yarn(r: int, most: int, fast: float, slow: float, truncate: bool = True, upp
         pytest.param(10**6, 10**6 / (2 * math.pi) / 1e4 * (1 + 1e-9), 0.5, True, 3, id="a floor comes to r/2"),
     ],
 )
-def test_ends_of_a_ramp_that_roundings_make_cross(most: int, fast: float, slow: float, truncate: bool, upper: int | None) -> None:
+def test_ends_of_a_ramp_that_roundings_make_cross(
+    most: int, fast: float, slow: float, truncate: bool, upper: int | None
+) -> None:
     """Each end is cut on its own side alone: the ramp runs backwards, and 1 before it is 0 after it."""
     fast, slow = (fast * slow, slow) if slow > 1 else (fast, fast * slow)
-    told = {"factor": 4.0, "original_max_position_embeddings": most, "beta_fast": fast, "beta_slow": slow, "truncate": truncate}
+    told = {
+        "factor": 4.0,
+        "original_max_position_embeddings": most,
+        "beta_fast": fast,
+        "beta_slow": slow,
+        "truncate": truncate,
+    }
     budget, _ = rotary_frequencies("yarn", 8, **told, arithmetic="float32", conventions=PAIR if upper else None)
     out = yarn(8, most, fast, slow, truncate, upper)
     assert (budget.excess(out) <= 1).all()
@@ -62,8 +78,15 @@ def test_ends_of_a_ramp_that_roundings_make_cross(most: int, fast: float, slow: 
 
 
 def test_ends_that_meet_at_one_clamp_make_a_step() -> None:
-    """Where no rounding makes them cross, as the ceiling of −1/2 and 0, frequencies are as well known as without a ramp."""
-    told = {"factor": 4.0, "original_max_position_embeddings": 4096, "beta_fast": 4096.0, "beta_slow": 4096 / (2 * math.pi) * 3.0}
+    """Where no rounding makes them cross, as the ceiling of −1/2 and 0, frequencies are as well
+    known as without a ramp.
+    """
+    told = {
+        "factor": 4.0,
+        "original_max_position_embeddings": 4096,
+        "beta_fast": 4096.0,
+        "beta_slow": 4096 / (2 * math.pi) * 3.0,
+    }
     budget, _ = rotary_frequencies("yarn", 8, **told, arithmetic="float32")
     assert (budget.rad < 1e-5 * budget.mid).all()
     assert (budget.excess(yarn(8, 4096, told["beta_fast"], told["beta_slow"])) <= 1).all()
@@ -72,7 +95,13 @@ def test_ends_that_meet_at_one_clamp_make_a_step() -> None:
 def test_a_width_of_a_thousandth_that_is_lost_in_the_end_of_the_ramp() -> None:
     """31 + 0.001 is 31 in binary16: pair 31 is 0/0, and the others are known; so are all in binary32."""
     fast = 2048 / (2 * math.pi) / 10000 ** (63 / 64)
-    told = {"factor": 4.0, "original_max_position_embeddings": 2048, "beta_fast": fast, "beta_slow": fast / 2, "conventions": PAIR}
+    told = {
+        "factor": 4.0,
+        "original_max_position_embeddings": 2048,
+        "beta_fast": fast,
+        "beta_slow": fast / 2,
+        "conventions": PAIR,
+    }
     budget, _ = rotary_frequencies("yarn", 64, **told, arithmetic=HALF_ANGLES)
     out = yarn(64, 2048, fast, fast / 2, upper=31, of=np.float16)
     assert np.isnan(out[31])
@@ -105,7 +134,9 @@ def test_a_blend_that_cancels_where_the_factor_is_below_1(kind: str, of: str, s:
 
 
 def test_a_power_that_overflows_before_a_small_base_multiplies_it() -> None:
-    """10²¹ squared is beyond binary32, and 10³² is not: the base is ∞, and frequencies 0, but that of e = 0, which may be NaN."""
+    """10²¹ squared is beyond binary32, and 10³² is not: the base is ∞, and frequencies 0, but that
+    of e = 0, which may be NaN.
+    """
     told = {"base": 1e-10, "factor": 1e15, "max_position_embeddings": 1, "seq_len": 10**6}
     budget, _ = rotary_frequencies("dynamic", 4, **told, arithmetic="float32")
     with np.errstate(over="ignore"):
@@ -138,7 +169,9 @@ def test_the_logarithm_of_a_base_that_is_computed(base: float, upwards: bool) ->
 @pytest.mark.parametrize(("base", "scale"), [(1e39, 1.0), (1e30, 1e39)], ids=["base", "scale"])
 @pytest.mark.parametrize("by", ["power", "exponential"])
 def test_a_base_or_a_scale_beyond_the_range(base: float, scale: float, by: str) -> None:
-    """binary32 holds 10³⁹ as ∞: its powers are 0, but that of e = 0 is NaN by an exponential of 0·ln ∞; what it scales is ∞."""
+    """binary32 holds 10³⁹ as ∞: its powers are 0, but that of e = 0 is NaN by an exponential of
+    0·ln ∞; what it scales is ∞.
+    """
     told = {"arithmetic": "float32", "conventions": Conventions(rope_base=base, rope_scale=scale, rope_pairing="half")}
     with np.errstate(over="ignore", invalid="ignore"):
         e = np.arange(0, 8, 2, dtype=f32) / f32(8)
@@ -147,7 +180,13 @@ def test_a_base_or_a_scale_beyond_the_range(base: float, scale: float, by: str) 
         cos, sin = (np.concatenate([part, part], axis=1) for part in (np.cos(theta), np.sin(theta)))
         found = [f, theta, cos, sin, cos - sin * np.repeat([1, -1], 4), cos + sin * np.repeat([1, -1], 4)]
     x = np.ones((3, 8))
-    budgets = [inv_freq(8, **told), rope_angles(3, 8, **told), *rope_tables(3, 8, **told), rope(x, **told), rope_vjp(x, x, **told)]
+    budgets = [
+        inv_freq(8, **told),
+        rope_angles(3, 8, **told),
+        *rope_tables(3, 8, **told),
+        rope(x, **told),
+        rope_vjp(x, x, **told),
+    ]
     for out, budget in zip(found, budgets, strict=True):
         assert (budget.excess(out) <= 1).all()
     held = told | {"conventions": Conventions(rope_base=min(base, 3e38), rope_scale=min(scale, 3e38))}
@@ -158,7 +197,10 @@ def test_a_base_or_a_scale_beyond_the_range(base: float, scale: float, by: str) 
 def test_a_frequency_of_a_finer_precision_is_rounded_before_it_is_multiplied() -> None:
     """Frequencies in binary64, and all the rest in binary32."""
     model = replace(
-        FLOAT32, name="finer frequencies", output=BINARY64, angle=Angle(frequency=2.0**-53, product=2.0**-24, table=FLOAT32.output)
+        FLOAT32,
+        name="finer frequencies",
+        output=BINARY64,
+        angle=Angle(frequency=2.0**-53, product=2.0**-24, table=FLOAT32.output),
     )
     f, p, told = 10000.0 ** (-np.arange(0, 128, 2) / 128), np.arange(2**20 - 64, 2**20), {"arithmetic": model}
     theta = (p[:, None].astype(f32) * f.astype(f32)).astype(float)
@@ -171,7 +213,9 @@ def test_a_frequency_of_a_finer_precision_is_rounded_before_it_is_multiplied() -
 
 
 def power_of_a_rounded_base() -> tuple[float, Array]:
-    """A base nearly halfway between numbers of binary32, and a power 4 ulp below that of the lower one, for pair 127 of 128."""
+    """A base nearly halfway between numbers of binary32, and a power 4 ulp below that of the lower
+    one, for pair 127 of 128.
+    """
     lower = 1.0003051757812500
     power = f32(math.exp(254 / 256 * math.log(lower)) - 3.999 * 2.0**-23)
     return lower + 0.49999 * 2.0**-23, f32(1) / power
@@ -184,7 +228,10 @@ def test_a_base_that_is_no_number_of_the_format_is_rounded_on_the_way_in() -> No
         inv_freq(256, arithmetic="float32", conventions=Conventions(rope_base=base)),
     ):
         assert budget.excess(np.where(np.arange(128) == 127, f, budget.mid))[127] <= 1
-    given, held = (inv_freq(256, arithmetic="float32", conventions=Conventions(rope_base=float(b))).rad[127] for b in (base, f32(base)))
+    given, held = (
+        inv_freq(256, arithmetic="float32", conventions=Conventions(rope_base=float(b))).rad[127]
+        for b in (base, f32(base))
+    )
     assert 1.05 < given / held < 1.2
 
 
@@ -207,7 +254,12 @@ def turned(x: Array, theta: float, factor: float, first: bool, of: Any, stored: 
 def test_an_attention_factor_multiplies_what_has_underflowed(factor: float, back: bool) -> None:
     """Products of subnormal numbers are rounded to multiples of 2⁻¹⁴⁹, and then multiplied."""
     x = np.array([[3.0, 1.0, 5.0, 7.0]]) * 2.0**-149
-    told = {"positions": np.array([1]), "inv_freq": np.array([1.0, 1.0]), "attention_factor": factor, "arithmetic": "float32"}
+    told = {
+        "positions": np.array([1]),
+        "inv_freq": np.array([1.0, 1.0]),
+        "attention_factor": factor,
+        "arithmetic": "float32",
+    }
     out = turned(x, -1.0 if back else 1.0, factor, False, f32, f32)
     budget = rope_vjp(x, x, **told) if back else rope(x, **told)
     assert (budget.excess(out) <= 1).all()
@@ -231,12 +283,19 @@ def test_an_attention_factor_that_may_be_1_may_be_another() -> None:
     """Half of the smallest number of binary16 is stored as 0, before it is rotated by nothing."""
     model = replace(FLOAT32, name="tables in binary16", angle=replace(FLOAT32.angle, table=BINARY16))
     factor = Enclosure(np.array(0.75), np.array(0.25))
-    assert (rope(np.array([[2.0**-24, 0.0]]), 0, attention_factor=factor, arithmetic=model).excess(np.zeros((1, 2))) <= 1).all()
+    assert (
+        rope(np.array([[2.0**-24, 0.0]]), 0, attention_factor=factor, arithmetic=model).excess(np.zeros((1, 2))) <= 1
+    ).all()
 
 
 def test_what_an_attention_factor_multiplies_overflows_in_16_bits() -> None:
     """60000 · 1.125 is beyond binary16, and the cosine of π/4 times as much is not."""
-    told = {"positions": np.array([1]), "inv_freq": np.array([0.75]), "attention_factor": 1.125, "arithmetic": "float16"}
+    told = {
+        "positions": np.array([1]),
+        "inv_freq": np.array([0.75]),
+        "attention_factor": 1.125,
+        "arithmetic": "float16",
+    }
     x = np.full((1, 2), 60000.0)
     with np.errstate(over="ignore", invalid="ignore"):
         assert (rope(x, **told).excess(turned(x, 0.75, 1.125, True, f32, np.float16)) <= 1).all()
@@ -247,7 +306,9 @@ def test_a_cosine_above_1_may_overflow_before_an_attention_factor_below_1() -> N
     """1 + 2⁻²³ is within `trig_absolute` of a cosine of nearly 1."""
     x, cos = np.array([[np.finfo(f32).max, 0.0]]), f32(1 + 2.0**-23)
     told = {"positions": np.array([1]), "inv_freq": np.array([2.0**-20]), "arithmetic": "float32"}
-    assert (rotary_tables(np.array([1]), told["inv_freq"], arithmetic="float32")[0].excess(np.full((1, 2), cos)) <= 1).all()
+    assert (
+        rotary_tables(np.array([1]), told["inv_freq"], arithmetic="float32")[0].excess(np.full((1, 2), cos)) <= 1
+    ).all()
     with np.errstate(over="ignore"):
         out = np.array([[f32(x[0, 0]) * cos * f32(0.5), f32(x[0, 0]) * f32(2.0**-20) * f32(0.5)]])
     assert (rope(x, **told, attention_factor=0.5).excess(out) <= 1).all()
@@ -260,7 +321,9 @@ def test_channels_that_pass_are_copied_as_elsewhere(way: str, back: bool) -> Non
     """They may be flushed, and are rounded to a narrower output."""
     x = np.array([[1.0, 2.0, 2.0**-130, float(f32(0.1)), 1e5]])
     x = x if way == "partial" else x[:, :3]
-    told: dict[str, Any] = {"rotary_dim": 2} if way == "partial" else {"conventions": Conventions(odd_lane="passthrough")}
+    told: dict[str, Any] = (
+        {"rotary_dim": 2} if way == "partial" else {"conventions": Conventions(odd_lane="passthrough")}
+    )
 
     def budget(model: Any) -> Any:
         return rope_vjp(x, x, 0, **told, arithmetic=model) if back else rope(x, 0, **told, arithmetic=model)

@@ -1,4 +1,6 @@
-"""What a review of scores and their tangents found: kernels that left a budget, or overflowed within it, each with its input."""
+"""What a review of scores and their tangents found: kernels that left a budget, or overflowed
+within it, each with its input.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -47,7 +49,9 @@ def test_a_rescaling_that_is_flushed_takes_weights_with_it_that_a_low_reference_
 
 @pytest.mark.parametrize("arithmetic", ["float16", "float16-eager"])
 def test_products_of_weights_and_tangents_may_underflow(arithmetic: str) -> None:
-    """64 keys, and p·t of about 2⁻²⁵: stored in float16 it is 0, and so is their sum, the derivative of the log-sum-exp."""
+    """64 keys, and p·t of about 2⁻²⁵: stored in float16 it is 0, and so is their sum, the
+    derivative of the log-sum-exp.
+    """
     q, k, v = one_query(0.0, np.ones(64), np.ones(64))
     tangent = np.full(q.shape, f16(64 * 2.0**-25 * 0.98))
     _, dlse = attention_jvp(q, k, v, tangent, np.zeros(k.shape), np.zeros(v.shape), scale=1.0, arithmetic=arithmetic)
@@ -61,20 +65,31 @@ CAPPED = [("float16-eager", 2.0**-4, 8192.0), ("float16-elementwise", 0.25, 2000
 def test_a_tangent_that_is_divided_by_a_cap_may_overflow(arithmetic: str, cap: float, size: float) -> None:
     q, k, v = one_query(0.0, [1.0, -1.0], [2.0**-10, 0.0])
     tangents = np.full(q.shape, size), np.zeros(k.shape), np.zeros(v.shape)
-    assert all(inside(x, np.nan) for x in attention_jvp(q, k, v, *tangents, scale=1.0, softcap=cap, arithmetic=arithmetic))
+    assert all(
+        inside(x, np.nan) for x in attention_jvp(q, k, v, *tangents, scale=1.0, softcap=cap, arithmetic=arithmetic)
+    )
 
 
-@pytest.mark.parametrize(("arithmetic", "size", "moved"), [("float16-eager", 2e4, 6e4), ("float32", 2.0**126, 1.875 * 2.0**127)])
-def test_a_tangent_of_a_masked_logit_may_overflow_where_that_of_a_bias_is_added(arithmetic: str, size: float, moved: float) -> None:
+@pytest.mark.parametrize(
+    ("arithmetic", "size", "moved"), [("float16-eager", 2e4, 6e4), ("float32", 2.0**126, 1.875 * 2.0**127)]
+)
+def test_a_tangent_of_a_masked_logit_may_overflow_where_that_of_a_bias_is_added(
+    arithmetic: str, size: float, moved: float
+) -> None:
     q, k, v = one_query(0.0, [0.0, 1.0], [1.0, 0.5])
     dq, dbias = np.full(q.shape, size), rounding(BINARY16 if size < 1e5 else BINARY32)([[0.0, moved]])
     tangents = dq, np.zeros(k.shape), np.zeros(v.shape), dbias
     bias, mask = np.zeros((1, 2)), np.array([[True, False]])
-    assert all(inside(x, np.nan) for x in attention_jvp(q, k, v, *tangents, scale=1.0, bias=bias, mask=mask, arithmetic=arithmetic))
+    assert all(
+        inside(x, np.nan)
+        for x in attention_jvp(q, k, v, *tangents, scale=1.0, bias=bias, mask=mask, arithmetic=arithmetic)
+    )
 
 
 def test_a_log_sum_exp_of_16_bits_is_that_of_a_sum_that_is_stored() -> None:
-    """Two keys: exponentials and their sum in float16, as `torch.logsumexp` has them, where |m| and the log-sum-exp are near 0."""
+    """Two keys: exponentials and their sum in float16, as `torch.logsumexp` has them, where |m| and
+    the log-sum-exp are near 0.
+    """
     other = f16(np.linspace(-9, -1, 500)).reshape(-1, 1, 1, 1)
     k = np.concatenate([np.zeros(other.shape), other], axis=-2)
     arrays = np.ones(other.shape), k, np.ones(k.shape)
@@ -114,7 +129,12 @@ def test_a_scale_and_a_cap_may_be_one_number_that_is_subnormal(cap: float, scale
 def test_accumulators_that_are_no_format_may_truncate_though_they_are_finer_than_what_is_between() -> None:
     """100,000 small weights of values −1, each of which costs a whole unit of the last place of what is left of 1."""
     between = Format("binary19", 2.0**-11, 2.0**-136, 2.0**-126, BINARY32.largest)
-    named = {"name": "19 bits between products", "elementwise": between, "accumulate": 2.0**-22, "grad_accumulate": 2.0**-22}
+    named = {
+        "name": "19 bits between products",
+        "elementwise": between,
+        "accumulate": 2.0**-22,
+        "grad_accumulate": 2.0**-22,
+    }
     a: Any = replace(FLOAT32, **named, rescale_block=None, rescale_slack=0.0, shared_weights=True)
     k, v = np.full(100_000, -30.0), np.full(100_000, -1.0)
     k[0], v[0], left = 0.0, 1.0, 1.0

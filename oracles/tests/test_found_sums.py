@@ -1,4 +1,6 @@
-"""What a review of sums of weights found: kernels that left a budget of a log-sum-exp, a merge or a softmax, each with its input."""
+"""What a review of sums of weights found: kernels that left a budget of a log-sum-exp, a merge or a
+softmax, each with its input.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -24,7 +26,9 @@ def logits(*k: float, columns: int) -> tuple[Array, Array, Array]:
 
 @pytest.mark.parametrize("columns", [0, 1])
 @pytest.mark.parametrize(("sink", "known"), [(100.0, False), (10.0, True)])
-def test_a_sink_that_overflows_loses_its_row_though_values_have_no_columns(sink: float, known: bool, columns: int) -> None:
+def test_a_sink_that_overflows_loses_its_row_though_values_have_no_columns(
+    sink: float, known: bool, columns: int
+) -> None:
     """A kernel that takes the maximum over keys alone adds up ∞: its log-sum-exp is ∞, and all its weights 0."""
     q, k, v = logits(0.0, -0.5, columns=columns)
     told: Any = {"sink": np.array([sink]), "scale": 1.0, "arithmetic": "float32"}
@@ -39,8 +43,12 @@ def test_a_sink_that_overflows_loses_its_row_though_values_have_no_columns(sink:
 
 @pytest.mark.parametrize("block", [None, 16])
 @pytest.mark.parametrize("columns", [0, 1])
-def test_weights_whose_sum_overflows_have_no_log_sum_exp_though_values_have_no_columns(columns: int, block: int | None) -> None:
-    """70000 weights of 1 in binary16: the log-sum-exp is ∞, a weight that is taken from it 0 and one of two sums NaN."""
+def test_weights_whose_sum_overflows_have_no_log_sum_exp_though_values_have_no_columns(
+    columns: int, block: int | None
+) -> None:
+    """70000 weights of 1 in binary16: the log-sum-exp is ∞, a weight that is taken from it 0 and
+    one of two sums NaN.
+    """
     q, k, v = logits(*[0.0] * 70000, columns=columns)
     arithmetic = replace(preset("float16-elementwise"), rescale_block=block)
     _, lse = attention(q, k, v, scale=1.0, arithmetic=arithmetic)
@@ -50,7 +58,9 @@ def test_weights_whose_sum_overflows_have_no_log_sum_exp_though_values_have_no_c
 
 
 @pytest.mark.parametrize("columns", [0, 1])
-def test_a_tangent_that_overflows_loses_the_tangent_of_the_log_sum_exp_though_values_have_no_columns(columns: int) -> None:
+def test_a_tangent_that_overflows_loses_the_tangent_of_the_log_sum_exp_though_values_have_no_columns(
+    columns: int,
+) -> None:
     """2⁶⁴·2⁶⁴ is ∞ in binary32, and ∞ − ∞ NaN."""
     q, k, v = logits(2.0**64, -(2.0**64), columns=columns)
     _, dlse = attention_jvp(0 * q, k, v, np.full((1, 1, 1), 2.0**64), 0 * k, v, scale=2.0**-20, arithmetic="float32")
@@ -79,7 +89,9 @@ def test_merged_log_sum_exps_may_overflow_in_base_2(arithmetic: str, size: float
     assert (lse.excess(found) <= 1).all()
     assert np.isfinite(lse.rad).tolist() == [False, True, True]
     assert np.isinf(out.rad[0]).all()
-    assert np.isfinite(merge_attention(*parts, arithmetic=arithmetic, conventions=Conventions(lse_base="2"))[1].rad).all()
+    assert np.isfinite(
+        merge_attention(*parts, arithmetic=arithmetic, conventions=Conventions(lse_base="2"))[1].rad
+    ).all()
 
 
 @pytest.mark.parametrize(
@@ -101,7 +113,12 @@ def test_a_log_sum_exp_without_its_sink_may_have_it_as_its_reference(name: str, 
         e = stored(np.exp(stored(np.where(allowed, k[0, :, 0], -np.inf) - sink)))
         total = stored(e.sum())
         p = stored(e / total)
-        found = [stored(sink + stored(np.log(total))), stored(p / 16), stored((p * moves).sum()), stored((p / 16 * k[0, :, 0]).sum())]
+        found = [
+            stored(sink + stored(np.log(total))),
+            stored(p / 16),
+            stored((p * moves).sum()),
+            stored((p / 16 * k[0, :, 0]).sum()),
+        ]
     told: Any = {"mask": allowed[None], "sink": np.array([sink]), "scale": 1.0, "arithmetic": name}
     told["conventions"] = Conventions(lse_sink="excluded")
     _, lse = attention(q, k, v, **told)
@@ -136,7 +153,8 @@ def test_the_logarithm_of_a_merge_counts_in_weights_that_are_taken_from_it(lower
 
 @pytest.mark.parametrize(("last", "step"), [(3, 170), (5, 102)])
 def test_a_derivative_of_softmax_may_store_products_of_weights_and_cotangents(last: int, step: int) -> None:
-    """PyTorch on a GPU: grad·output in binary16, and the rest in binary32.  All cotangents but one are equal, so that most cancels.
+    """PyTorch on a GPU: grad·output in binary16, and the rest in binary32.  All cotangents but one
+    are equal, so that most cancels.
 
     In attention they are dP = v·(1, 1), rounded by as much as may be.
     """

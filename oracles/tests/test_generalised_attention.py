@@ -1,4 +1,6 @@
-"""Generalised attention: enclosed as the definitions say, by convention, within budget of kernels, and refusing what makes no sense."""
+"""Generalised attention: enclosed as the definitions say, by convention, within budget of kernels,
+and refusing what makes no sense.
+"""
 
 import tracemalloc
 from dataclasses import replace
@@ -123,7 +125,12 @@ def test_every_convention_has_sound_enclosures(named: dict[str, Any], problem: d
     if named.get("window") == "count" and features["window"][0] is not None:
         features["window"] = (features["window"][0] + 1, features["window"][1])
     require_sound(oracles.attention, *inputs, **features)
-    require_sound(lambda *x, **o: tuple(e for e in oracles.attention_vjp(*x, **o) if e), *inputs, *problem["cotangents"], **features)
+    require_sound(
+        lambda *x, **o: tuple(e for e in oracles.attention_vjp(*x, **o) if e),
+        *inputs,
+        *problem["cotangents"],
+        **features,
+    )
     require_sound(oracles.attention_jvp, *inputs, *problem["tangents"], problem["dbias"], problem["dsink"], **features)
 
 
@@ -188,8 +195,12 @@ FORMS = [(600,), (300, 1), (4, 1, 1), (2, 1, 1, 600), (2, 4, 300, 1), (4, 1, 600
 
 @pytest.mark.parametrize("kv_heads", ["repeat", "tile"])
 @pytest.mark.parametrize("shape", FORMS, ids=str)
-def test_the_gradient_of_a_broadcast_bias_is_the_sum_over_all_that_share_it(shape: tuple[int, ...], kv_heads: Any) -> None:
-    """Over several tiles of rows, of keys, and of grouped heads in one tile, against each head by itself; the sink's beside it."""
+def test_the_gradient_of_a_broadcast_bias_is_the_sum_over_all_that_share_it(
+    shape: tuple[int, ...], kv_heads: Any
+) -> None:
+    """Over several tiles of rows, of keys, and of grouped heads in one tile, against each head by
+    itself; the sink's beside it.
+    """
     rng = np.random.default_rng(0)
     q, k, v, g = (rng.standard_normal((2, heads, n, 2)) for heads, n in ((4, 300), (2, 600), (2, 600), (4, 300)))
     bias, sink = rng.standard_normal(shape), rng.standard_normal(4)
@@ -199,7 +210,11 @@ def test_the_gradient_of_a_broadcast_bias_is_the_sum_over_all_that_share_it(shap
     assert dbias is not None
     assert dsink is not None
     assert dbias.mid.shape == shape
-    full, (mid, rad), of_sinks = np.broadcast_to(bias, (2, 4, 300, 600)), np.empty((2, 2, 4, 300, 600)), np.zeros((2, 4))
+    full, (mid, rad), of_sinks = (
+        np.broadcast_to(bias, (2, 4, 300, 600)),
+        np.empty((2, 2, 4, 300, 600)),
+        np.zeros((2, 4)),
+    )
     for b, h in np.ndindex(2, 4):
         of = h // 2 if kv_heads == "repeat" else h % 2
         head = (x[b, i : i + 1] for x, i in ((q, h), (k, of), (v, of), (g, h)))
@@ -250,7 +265,9 @@ def test_a_window_far_along_a_long_sequence_looks_at_its_own_keys_only() -> None
 @pytest.mark.parametrize("base", ["e", "2"])
 @pytest.mark.parametrize("arithmetic", [None, "float32"])
 def test_parts_of_the_keys_merge_to_the_whole(base: Any, arithmetic: str | None) -> None:
-    """At every cut, an empty part included; the merge of float32 results is as far off as these and its own budget allow."""
+    """At every cut, an empty part included; the merge of float32 results is as far off as these and
+    its own budget allow.
+    """
     rng = np.random.default_rng(1)
     q, k, v = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 3, 4), (2, 6, 4), (2, 6, 3)))
     c = Conventions(lse_base=base)
@@ -267,7 +284,12 @@ def test_parts_of_the_keys_merge_to_the_whole(base: Any, arithmetic: str | None)
 
 
 def test_a_merge_follows_its_definition_and_its_conventions() -> None:
-    out_a, out_b, lse_a, lse_b = np.array([[2.0], [9.0], [9.0]]), np.array([[6.0], [1.0], [9.0]]), np.zeros(3), np.zeros(3)
+    out_a, out_b, lse_a, lse_b = (
+        np.array([[2.0], [9.0], [9.0]]),
+        np.array([[6.0], [1.0], [9.0]]),
+        np.zeros(3),
+        np.zeros(3),
+    )
     lse_a[1:], lse_b[2] = -np.inf, -np.inf
     for method in ("fast", "arb"):
         out, lse = oracles.merge_attention(out_a, lse_a, out_b, lse_b, method=method)  # type: ignore[arg-type]
@@ -275,7 +297,9 @@ def test_a_merge_follows_its_definition_and_its_conventions() -> None:
         assert lse.mid[1] == 0.0
         assert lse.mid[2] == -np.inf
         assert lse.rad[2] == 0.0
-    assert np.isnan(oracles.merge_attention(out_a, lse_a, out_b, lse_b, conventions=Conventions(dead_rows="nan"))[0].mid[2, 0])
+    assert np.isnan(
+        oracles.merge_attention(out_a, lse_a, out_b, lse_b, conventions=Conventions(dead_rows="nan"))[0].mid[2, 0]
+    )
     with pytest.raises(ValueError, match="without the sink"):
         oracles.merge_attention(out_a, lse_a, out_b, lse_b, conventions=Conventions(lse_sink="excluded"))
 
@@ -312,7 +336,11 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"causal": 1}, TypeError, "causal has type int, but should be a bool"),
     ({"offset": 1.5}, TypeError, "offset has element type float64"),
     ({"offset": np.zeros(2, int)}, ValueError, r"offset has shape \(2,\), but should be \(\) or \(\)"),
-    ({"mask": np.ones((3, 6), bool), "causal": True, "conventions": Conventions(causal_with_mask="refuse")}, ValueError, "A mask is given"),
+    (
+        {"mask": np.ones((3, 6), bool), "causal": True, "conventions": Conventions(causal_with_mask="refuse")},
+        ValueError,
+        "A mask is given",
+    ),
 ]
 
 
@@ -342,7 +370,9 @@ def test_tangents_of_what_is_blocked_are_not_read_where_it_takes_part(method: An
     given = {"mask": mask, "softcap": 2.0, "conventions": Conventions(softcap_order="after_mask"), "method": method}
     poisoned = np.where(mask[:, None], dk, np.nan)
     for one, other in zip(
-        oracles.attention_jvp(q, k, v, dq, dk, dv, **given), oracles.attention_jvp(q, k, v, dq, poisoned, dv, **given), strict=True
+        oracles.attention_jvp(q, k, v, dq, dk, dv, **given),
+        oracles.attention_jvp(q, k, v, dq, poisoned, dv, **given),
+        strict=True,
     ):
         assert (np.abs(one.mid - other.mid) <= one.rad + other.rad).all()
         assert np.isfinite(other.rad).all()
@@ -376,23 +406,34 @@ def test_a_statistical_line_follows_the_cotangent_of_the_log_sum_exp() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_output_with_features_has_a_statistical_line_below_its_budget(seed: int) -> None:
-    """PyTorch's operators in float32 are within it, with a cap, a bias and a sink, and the same without each of these are not."""
+    """PyTorch's operators in float32 are within it, with a cap, a bias and a sink, and the same
+    without each of these are not.
+    """
     rng = np.random.default_rng(seed)
     shapes = ((4, 100, 16), (2, 600, 16), (2, 600, 5), (4, 1, 600), (4,))
     *inputs, bias, sink = (rng.standard_normal(shape).astype(np.float32) * 2 for shape in shapes)
     given: dict[str, Any] = {"softcap": float(rng.choice([2.0, 30.0])), "bias": bias, "sink": sink + 4}
-    line, budget = (oracles.attention(*inputs, **given, arithmetic=replace(oracles.FLOAT32, likely=x))[0] for x in (8.4, None))
+    line, budget = (
+        oracles.attention(*inputs, **given, arithmetic=replace(oracles.FLOAT32, likely=x))[0] for x in (8.4, None)
+    )
     assert np.median(line.rad / budget.rad) < 0.4
     found, *others = (
         written_out(inputs, cap, b, s, torch.float32)[0].detach().double().numpy()
-        for cap, b, s in (tuple(given.values()), (None, bias, sink + 4), (given["softcap"], None, sink + 4), (given["softcap"], bias, None))
+        for cap, b, s in (
+            tuple(given.values()),
+            (None, bias, sink + 4),
+            (given["softcap"], None, sink + 4),
+            (given["softcap"], bias, None),
+        )
     )
     assert 0.001 < line.excess(found).max() <= 1
     assert all(line.excess(other).max() > 1 for other in others)
 
 
 def test_the_gradient_of_a_bias_of_each_head_has_its_shape_beside_a_sink() -> None:
-    """A bias of shape (H, 1, 1) is shaped as sinks are while they are broadcast: its gradient keeps its axes, theirs has one."""
+    """A bias of shape (H, 1, 1) is shaped as sinks are while they are broadcast: its gradient keeps
+    its axes, theirs has one.
+    """
     rng = np.random.default_rng(3)
     q, k, v, g = (rng.standard_normal((3, 4, 2)) for _ in range(4))
     *_, dbias, dsink = oracles.attention_vjp(q, k, v, g, bias=np.ones((3, 1, 1)), sink=np.zeros(3))

@@ -34,6 +34,8 @@ def test_the_design_s_operations_are_all_there() -> None:
 
 
 def test_importing_it_imports_no_array_library_but_numpy() -> None:
-    code = "import sys, oracles; print(sorted({'torch', 'jax', 'cupy', 'mlx', 'ml_dtypes', 'mpmath'} & set(sys.modules)))"
+    code = (
+        "import sys, oracles; print(sorted({'torch', 'jax', 'cupy', 'mlx', 'ml_dtypes', 'mpmath'} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=HOME)
     assert done.stdout == "[]\n"

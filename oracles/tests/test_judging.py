@@ -14,7 +14,9 @@ RNG = np.random.default_rng(0)
 
 
 def drawn(special: float, threshold: float) -> Ball:
-    """Elements some of which are 0, NaN or of an infinite radius, and radii around a multiple of their column's size."""
+    """Elements some of which are 0, NaN or of an infinite radius, and radii around a multiple of
+    their column's size.
+    """
     shape = tuple(RNG.integers(1, 6, size=2))
     mid, rad = RNG.normal(size=shape), threshold * 10.0 ** RNG.uniform(-3, 1) * RNG.uniform(0.5, 1.0, size=shape)
     mid = np.where(RNG.random(shape) < special, 0.0, mid)
@@ -84,7 +86,9 @@ def test_a_budget_that_accepts_the_mean_is_found_whichever_row_says_so() -> None
     for _ in range(300):
         v, allowed = RNG.integers(0, 3, size=(4, 2)) / 4 + 100, RNG.random((3, 4)) < 0.5
         mean = np.array([v[row].mean(axis=0) if row.any() else v[0] for row in allowed])
-        out = Ball(mean + RNG.uniform(-0.1, 0.1, size=mean.shape), RNG.choice([0.05, 0.3], p=[0.1, 0.9], size=mean.shape))
+        out = Ball(
+            mean + RNG.uniform(-0.1, 0.1, size=mean.shape), RNG.choice([0.05, 0.3], p=[0.1, 0.9], size=mean.shape)
+        )
         found.append(mean_is_accepted(out, v, lambda i, allowed=allowed: allowed[i : i + 1]))
         assert found[-1] == accepted(out, v, allowed)
     assert 30 < sum(found) < 270

@@ -1,4 +1,6 @@
-"""The statistical line of honest code that flushes one step to zero: a loss is no rounding of mean 0, and counts whole."""
+"""The statistical line of honest code that flushes one step to zero: a loss is no rounding of mean
+0, and counts whole.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -18,8 +20,12 @@ assert max(KEYS, QUERIES) > likely.SHORT
 NAMES = ("out", "dq", "dk", "dv")
 
 
-def attention(a: Arithmetic, step: str, least: float, scale: float, q: Array, k: Array, v: Array, g: Array) -> dict[str, Array]:
-    """Attention and its gradients in float64, where one step makes 0 of what is below `least`; delta is taken as the arithmetic says."""
+def attention(
+    a: Arithmetic, step: str, least: float, scale: float, q: Array, k: Array, v: Array, g: Array
+) -> dict[str, Array]:
+    """Attention and its gradients in float64, where one step makes 0 of what is below `least`;
+    delta is taken as the arithmetic says.
+    """
 
     def through(name: str, x: Array) -> Array:
         return np.where((name == step) & (np.abs(x) < least), 0.0, x)

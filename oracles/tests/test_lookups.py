@@ -23,14 +23,23 @@ def exactly(found: oracles.Enclosure, expected: Any) -> bool:
 @METHODS
 def test_positions_begin_after_the_rows_that_are_not_theirs(method: Any) -> None:
     assert exactly(oracles.learned_positional_encoding(TABLE, 3, offset=1, method=method), TABLE[1:])
-    assert exactly(oracles.learned_positional_encoding(TABLE, 1, 1, offset=2, arithmetic="bfloat16", method=method), TABLE[3:])
+    assert exactly(
+        oracles.learned_positional_encoding(TABLE, 1, 1, offset=2, arithmetic="bfloat16", method=method), TABLE[3:]
+    )
     assert exactly(oracles.learned_positional_encoding(TABLE, 0, 0, offset=4, method=method), TABLE[4:])
     assert exactly(oracles.learned_positional_encoding(TABLE, 2, 1, max_len=3, method=method), TABLE[1:3])
 
 
 @METHODS
 def test_a_lookup_reads_the_row_of_every_index(method: Any) -> None:
-    for indices in ([3, 0, 3], (3, 0, 3), range(3), np.array([[1, 2], [0, 0]]), np.array(2, dtype=np.uint8), torch.tensor([[1]])):
+    for indices in (
+        [3, 0, 3],
+        (3, 0, 3),
+        range(3),
+        np.array([[1, 2], [0, 0]]),
+        np.array(2, dtype=np.uint8),
+        torch.tensor([[1]]),
+    ):
         expected = TABLE[np.asarray(indices)]
         assert exactly(oracles.table_lookup(TABLE, indices, method=method), expected)
         assert exactly(oracles.table_lookup(TABLE, indices, arithmetic="float16", method=method), expected)
@@ -46,7 +55,10 @@ def test_padding_reads_zeros_whatever_its_row_holds() -> None:
     with torch.no_grad():
         layer.weight[[0, 2, 3]] = torch.from_numpy(TABLE[[0, 2, 3]]).float()
     assert exactly(padded, layer(torch.from_numpy(indices)).detach().numpy())
-    assert np.isnan(oracles.table_lookup(table, indices).mid).tolist() == (indices == 1)[..., None].repeat(3, axis=-1).tolist()
+    assert (
+        np.isnan(oracles.table_lookup(table, indices).mid).tolist()
+        == (indices == 1)[..., None].repeat(3, axis=-1).tolist()
+    )
 
 
 def test_a_padded_batch_is_looked_up_by_its_lengths() -> None:

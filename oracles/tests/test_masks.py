@@ -71,7 +71,10 @@ def test_masks_together_allow_what_each_of_them_allows() -> None:
     causal, padding = oracles.causal_mask(3), oracles.padding_mask([2, 3], 3)[:, None, :]
     together = oracles.combine_masks(causal, padding)
     assert [picture(mask) for mask in together] == [["x..", "xx.", "xx."], ["x..", "xx.", "xxx"]]
-    causal, padding = oracles.causal_mask(3, conventions=BLOCKS), oracles.padding_mask([2, 3], 3, conventions=BLOCKS)[:, None, :]
+    causal, padding = (
+        oracles.causal_mask(3, conventions=BLOCKS),
+        oracles.padding_mask([2, 3], 3, conventions=BLOCKS)[:, None, :],
+    )
     assert np.array_equal(oracles.combine_masks(causal, padding, conventions=BLOCKS), ~together)
 
 
@@ -95,7 +98,8 @@ def test_none_allows_everything_and_one_mask_is_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shapes", "shape"), [([()], ()), ([(0, 3), (1, 1)], (0, 3)), ([(2, 1), (3,)], (2, 3)), ([(1, 1), (2, 4, 4)], (2, 4, 4))]
+    ("shapes", "shape"),
+    [([()], ()), ([(0, 3), (1, 1)], (0, 3)), ([(2, 1), (3,)], (2, 3)), ([(1, 1), (2, 4, 4)], (2, 4, 4))],
 )
 def test_masks_broadcast(shapes: list[tuple[int, ...]], shape: tuple[int, ...]) -> None:
     found = oracles.combine_masks(*(np.ones(one, dtype=bool) for one in shapes))

@@ -20,7 +20,9 @@ SETTINGS = settings(max_examples=60)
 ULP = 2.0**-52
 HALF, PASS = Conventions(rope_pairing="half"), Conventions(odd_lane="passthrough")
 LAYOUTS = [Conventions(sinusoid_layout=layout) for layout in ("interleaved", "concatenated", "tensor2tensor")]
-POSITIONS = st.one_of(st.integers(0, 2**20 - 4), st.sampled_from([0, 1, 2**16 - 1, 2**20 - 4]), st.integers(2**20, 2**40))
+POSITIONS = st.one_of(
+    st.integers(0, 2**20 - 4), st.sampled_from([0, 1, 2**16 - 1, 2**20 - 4]), st.integers(2**20, 2**40)
+)
 DIMS = st.one_of(st.integers(0, 9), st.sampled_from([64, 127, 128]))
 
 
@@ -53,7 +55,9 @@ def assert_encloses(enclosure: oracles.Enclosure, witness: Any) -> None:
 
 @SETTINGS
 @given(st.integers(0, 3), DIMS, POSITIONS, st.sampled_from(LAYOUTS), st.sampled_from(["fast", "arb"]))
-def test_the_sinusoid_contains_the_exact_value(length: int, dim: int, start: int, layout: Conventions, method: Any) -> None:
+def test_the_sinusoid_contains_the_exact_value(
+    length: int, dim: int, start: int, layout: Conventions, method: Any
+) -> None:
     if layout.sinusoid_layout == "tensor2tensor":
         dim = 4 if dim in (2, 3) else dim - dim % 2
     found = oracles.sinusoidal_positional_encoding(length, dim, start, conventions=layout, method=method)
@@ -103,7 +107,9 @@ def test_kernels_as_fairseq_writes_them_stay_within_their_budget(dtype: Any) -> 
             out = np.concatenate([np.sin(theta), np.cos(theta)], axis=1)
             budget = oracles.tensor2tensor_sinusoidal(64, dim, start, arithmetic=np.dtype(dtype).name)
             oracles.assert_within(out, budget)
-            plain = oracles.sinusoidal_positional_encoding(64, dim, start, conventions=LAYOUTS[1], arithmetic=np.dtype(dtype).name)
+            plain = oracles.sinusoidal_positional_encoding(
+                64, dim, start, conventions=LAYOUTS[1], arithmetic=np.dtype(dtype).name
+            )
             assert not plain.contains(out).all()
 
 
@@ -179,7 +185,10 @@ def test_products_are_enclosed_whether_they_cancel_underflow_or_overflow(numbers
     if cancel and b:
         s = float(np.clip(Fraction(a) * Fraction(c) / Fraction(b), -1e300, 1e300))
     found = oracles.apply_rotary(np.array([[a, b]]), np.array([[c, d]]), np.array([[s, t]]), method="fast")
-    exact = [Fraction(a) * Fraction(c) - Fraction(b) * Fraction(s), Fraction(b) * Fraction(d) + Fraction(a) * Fraction(t)]
+    exact = [
+        Fraction(a) * Fraction(c) - Fraction(b) * Fraction(s),
+        Fraction(b) * Fraction(d) + Fraction(a) * Fraction(t),
+    ]
     for mid, rad, value in zip(found.mid[0], found.rad[0], exact, strict=True):
         assert np.isinf(rad) or abs(Fraction(float(mid)) - value) <= Fraction(float(rad))
 
@@ -348,7 +357,9 @@ MODELS: list[tuple[Arithmetic, Any, Any]] = [
 @pytest.mark.parametrize(("arithmetic", "angles", "table"), MODELS, ids=[model[0].name for model in MODELS])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("start", [0, 1000, 2**20 - 128])
-def test_kernels_stay_within_their_budget(arithmetic: Arithmetic, angles: Any, table: Any, kind: str, start: int) -> None:
+def test_kernels_stay_within_their_budget(
+    arithmetic: Arithmetic, angles: Any, table: Any, kind: str, start: int
+) -> None:
     out = kernel_sinusoid(128, 128, start, kind, angles, table)
     oracles.assert_within(out, oracles.sinusoidal_positional_encoding(128, 128, start, arithmetic=arithmetic))
     x = np.random.default_rng(start).normal(size=(128, 128)).astype(table)

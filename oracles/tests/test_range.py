@@ -1,5 +1,5 @@
-"""At the ends of the range: errors that underflow do not vanish, what may overflow is not judged, NaN stays where it
-is."""
+"""At the ends of the range: errors that underflow do not vanish, what may overflow is not judged,
+NaN stays where it is."""
 
 from dataclasses import replace
 from typing import Any
@@ -22,7 +22,9 @@ from oracles.rotary import apply_rotary
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
 from oracles.terms import terms_of
 
-HUGE_KEYS = np.array([[8.18480844e152, 6.34893357e152, 2.37105432e153], [5.08263818e152, 9.06635120e152, 2.16193936e153]])
+HUGE_KEYS = np.array(
+    [[8.18480844e152, 6.34893357e152, 2.37105432e153], [5.08263818e152, 9.06635120e152, 2.16193936e153]]
+)
 HUGE_QUERY = np.array([[1.30400005e153, 9.47080963e152, -7.03735236e152]])
 SIGNS = np.array([[1.0], [-1.0]])
 
@@ -39,11 +41,15 @@ def test_a_tiny_scale_does_not_make_errors_of_huge_products_vanish() -> None:
 def test_a_power_of_two_may_move_between_the_scale_and_its_factors() -> None:
     def radius(dq: Any, k: Any, scale: float) -> Any:
         zeros = 0 * dq, 0 * k, 0 * SIGNS
-        return scaled_dot_product_attention_jvp(zeros[0], k, SIGNS, None, dq, *zeros[1:], scale=scale, arithmetic="float64").rad
+        return scaled_dot_product_attention_jvp(
+            zeros[0], k, SIGNS, None, dq, *zeros[1:], scale=scale, arithmetic="float64"
+        ).rad
 
     tiny = radius(HUGE_QUERY, HUGE_KEYS, 1e-320)
     moved = radius(HUGE_QUERY * 2.0**-500, HUGE_KEYS * 2.0**-500, 1e-320 * 2.0**1000)
-    assert (np.abs(tiny - moved) <= 2.0**-30 * moved).all()  # a radius is computed by far fewer than 2²³ roundings of 2⁻⁵³ each
+    assert (
+        np.abs(tiny - moved) <= 2.0**-30 * moved
+    ).all()  # a radius is computed by far fewer than 2²³ roundings of 2⁻⁵³ each
 
 
 def test_a_relative_error_of_a_divisor_that_underflows_is_not_zero() -> None:
@@ -75,8 +81,22 @@ OVERFLOWS = {
         np.ones((2, 64)) * 2.0**65 * np.array([[1.0], [-1.0]]),
         np.eye(1, 64),
     ),
-    "dSᵀ·q": ("float32", np.float32, np.full((2, 64), 2.0**62), np.zeros((2, 64)), [[2.0**66], [-(2.0**66)]], [[1.0], [1.0]]),
-    "pᵀ·g": ("float32", np.float32, np.zeros((4, 1)), np.zeros((1, 1)), [[0.0]], 2.0**127 * np.array([[1.0], [1.0], [-1.0], [-1.0]])),
+    "dSᵀ·q": (
+        "float32",
+        np.float32,
+        np.full((2, 64), 2.0**62),
+        np.zeros((2, 64)),
+        [[2.0**66], [-(2.0**66)]],
+        [[1.0], [1.0]],
+    ),
+    "pᵀ·g": (
+        "float32",
+        np.float32,
+        np.zeros((4, 1)),
+        np.zeros((1, 1)),
+        [[0.0]],
+        2.0**127 * np.array([[1.0], [1.0], [-1.0], [-1.0]]),
+    ),
 }
 
 
@@ -87,7 +107,9 @@ def test_a_gradient_that_overflows_on_its_way_is_not_refused(site: str) -> None:
     with np.errstate(all="ignore"):
         results = kernel(q, k, v, g, stored)
     assert not all(np.isfinite(x).all() for x in results)
-    for budget, result in zip(scaled_dot_product_attention_vjp(q, k, v, None, g, arithmetic=arithmetic), results, strict=True):
+    for budget, result in zip(
+        scaled_dot_product_attention_vjp(q, k, v, None, g, arithmetic=arithmetic), results, strict=True
+    ):
         assert budget.contains(result.astype(np.float64)).all()
 
 
@@ -100,7 +122,12 @@ def test_a_gradient_far_from_overflow_has_a_finite_budget() -> None:
 
 
 def test_blocked_keys_do_not_overflow() -> None:
-    q, k, v, g = np.zeros((1, 1)), np.array([[1.0], [2.0], [2.0**127]]), np.array([[1.0], [2.0], [2.0**127]]), np.ones((1, 1))
+    q, k, v, g = (
+        np.zeros((1, 1)),
+        np.array([[1.0], [2.0], [2.0**127]]),
+        np.array([[1.0], [2.0], [2.0**127]]),
+        np.ones((1, 1)),
+    )
     mask = np.array([[True, True, False]])
     for budget in scaled_dot_product_attention_vjp(q, k, v, mask, g, arithmetic="float32"):
         assert np.isfinite(budget.rad).all()
@@ -109,7 +136,9 @@ def test_blocked_keys_do_not_overflow() -> None:
 def test_a_tangent_that_overflows_on_its_way_is_not_refused() -> None:
     q, k, dq = np.zeros((1, 1)), np.array([[2.0**64], [-(2.0**64)]]), np.array([[2.0**64]])
     zeros = 0 * k, np.zeros((2, 1))
-    assert np.isinf(scaled_dot_product_attention_jvp(q, k, SIGNS, None, dq, *zeros, scale=2.0**-20, arithmetic="float32").rad).all()
+    assert np.isinf(
+        scaled_dot_product_attention_jvp(q, k, SIGNS, None, dq, *zeros, scale=2.0**-20, arithmetic="float32").rad
+    ).all()
     dv = np.array([[2.0**127], [2.0**127], [-(2.0**127)], [-(2.0**127)]])
     q, k, v = np.array([[0.0]]), np.zeros((4, 1)), np.zeros((4, 1))
     assert np.isinf(scaled_dot_product_attention_jvp(q, k, v, None, q, k, dv, arithmetic="float32").rad).all()
@@ -117,11 +146,17 @@ def test_a_tangent_that_overflows_on_its_way_is_not_refused() -> None:
 
 def test_a_scaled_query_that_overflows_is_not_refused() -> None:
     q, k, v = np.array([[2.0**126], [1.0]]), np.array([[2.0**-120], [0.0]]), SIGNS
-    assert np.isinf(scaled_dot_product_attention(q, k, v, scale=10.0, arithmetic="float32").rad).tolist() == [[True], [False]]
+    assert np.isinf(scaled_dot_product_attention(q, k, v, scale=10.0, arithmetic="float32").rad).tolist() == [
+        [True],
+        [False],
+    ]
 
 
 def test_a_softmax_gradient_that_overflows_on_its_way_is_not_refused() -> None:
-    s, g = np.array([[0.0, -25.0], [0.0, 0.0]]), np.array([[-3e38, 3e38], [1.0, 2.0]]).astype(np.float32).astype(np.float64)
+    s, g = (
+        np.array([[0.0, -25.0], [0.0, 0.0]]),
+        np.array([[-3e38, 3e38], [1.0, 2.0]]).astype(np.float32).astype(np.float64),
+    )
     budget = hard_masked_softmax_vjp(s, None, g, arithmetic="float32")
     p = np.exp(s).astype(np.float32) / np.exp(s).astype(np.float32).sum(axis=1, keepdims=True)
     with np.errstate(over="ignore"):
@@ -192,7 +227,9 @@ def test_stored_weights_of_a_query_that_reads_all_keys_equally_may_be_rounded() 
 def test_the_weights_of_a_query_that_reads_all_keys_equally_come_from_a_saved_lse() -> None:
     q, k, v, g = np.zeros((1, 1)), np.zeros((600, 1)), np.zeros((600, 1)), np.ones((1, 1))
     narrow, c = replace(FLOAT64, saved_lse=BRAIN16), Conventions(dead_rows="uniform")
-    dv = scaled_dot_product_attention_vjp(q, k, v, np.zeros((1, 600), dtype=bool), g, arithmetic=narrow, conventions=c)[2]
+    dv = scaled_dot_product_attention_vjp(q, k, v, np.zeros((1, 600), dtype=bool), g, arithmetic=narrow, conventions=c)[
+        2
+    ]
     saved = float(np.log(600).astype(ml_dtypes.bfloat16))
     assert abs(saved - np.log(600)) > 2.0**-7
     assert dv.contains(np.full((600, 1), np.exp(-saved))).all()
@@ -215,8 +252,16 @@ def test_operands_may_be_flushed_to_0() -> None:
     flushing, zero, tiny = replace(FLOAT32, flush_to_zero=True), np.zeros((1, 1)), np.array([[2.0**-127]])
     assert multi_head_attention(tiny, zero, zero, 1000 + zero, 1 + zero, 1, arithmetic=flushing).contains(zero).all()
     tables = np.full((1, 2), 100.0)
-    assert apply_rotary(np.full((1, 2), 2.0**-127), tables, 0 * tables, arithmetic=flushing).contains(np.zeros((1, 2))).all()
-    assert apply_rotary(tables, np.full((1, 2), 2.0**-127), 0 * tables, arithmetic=flushing).contains(np.zeros((1, 2))).all()
+    assert (
+        apply_rotary(np.full((1, 2), 2.0**-127), tables, 0 * tables, arithmetic=flushing)
+        .contains(np.zeros((1, 2)))
+        .all()
+    )
+    assert (
+        apply_rotary(tables, np.full((1, 2), 2.0**-127), 0 * tables, arithmetic=flushing)
+        .contains(np.zeros((1, 2)))
+        .all()
+    )
 
 
 def test_a_coarse_logarithm_may_move_all_weights() -> None:
@@ -230,7 +275,10 @@ def test_a_coarse_logarithm_may_move_all_weights() -> None:
 @pytest.mark.parametrize("change", [{"accumulate": 0.1}, {"product": 0.4}])
 def test_the_slope_of_the_exponential_acts_on_the_error_of_its_score(change: dict[str, float]) -> None:
     sloping = Elementary(2.0**-50, 0.25, 0.0)
-    steep, flat = (terms_of(replace(FLOAT64, exp=exp, **change), 1, 4, 4, 1, 1.0) for exp in (sloping, replace(sloping, per_unit=0.0)))
+    steep, flat = (
+        terms_of(replace(FLOAT64, exp=exp, **change), 1, 4, 4, 1, 1.0)
+        for exp in (sloping, replace(sloping, per_unit=0.0))
+    )
     wrong = flat.dot.positive + flat.product
     assert steep.dot.positive + steep.product + steep.anew.slope >= wrong + 0.25 * (1 + 0.99 * wrong)
 
@@ -249,7 +297,10 @@ def test_a_statistical_line_that_overflows_leaves_the_budget() -> None:
     x = np.random.default_rng(0).normal(size=(4, 70, 2)) * 1e160
     q, k, v, g = 1e-160 * x[0], 1e-160 * x[1], x[2], x[3]
     likely = replace(FLOAT64, likely=8.4)
-    for operation, arguments in ((scaled_dot_product_attention, (q, k, v)), (scaled_dot_product_attention_vjp, (q, k, v, None, g))):
+    for operation, arguments in (
+        (scaled_dot_product_attention, (q, k, v)),
+        (scaled_dot_product_attention_vjp, (q, k, v, None, g)),
+    ):
         line, budget = (np.ravel(operation(*arguments, arithmetic=a)) for a in (likely, FLOAT64))
         for likely_one, proved in zip(line, budget, strict=True):
             assert (likely_one.rad <= proved.rad).all()

@@ -1,4 +1,6 @@
-"""Rotary frequencies: enclosed as the definitions say, by convention, within budget of libraries' code, and refusing nonsense."""
+"""Rotary frequencies: enclosed as the definitions say, by convention, within budget of libraries'
+code, and refusing nonsense.
+"""
 
 import math
 from collections.abc import Callable
@@ -22,18 +24,40 @@ from spec.extended.frequency_bands import yarn_ramp
 SETTINGS = settings(max_examples=60)
 Case = tuple[str, int, dict[str, Any]]
 
-PHI = {"short_factor": np.linspace(1.05, 3.2, 48), "long_factor": np.linspace(1.03, 60.3, 48), "original_max_position_embeddings": 4096}
+PHI = {
+    "short_factor": np.linspace(1.05, 3.2, 48),
+    "long_factor": np.linspace(1.03, 60.3, 48),
+    "original_max_position_embeddings": 4096,
+}
 MODELS: dict[str, Case] = {
     "Llama 2": ("default", 128, {}),
     "Vicuna 16k": ("linear", 128, {"factor": 4.0}),
     "InternLM2": ("dynamic", 128, {"factor": 2.0, "max_position_embeddings": 32768, "base": 1e6, "seq_len": 65536}),
-    "DeepSeek-V3": ("yarn", 64, {"factor": 40.0, "original_max_position_embeddings": 4096, "mscale": 1.0, "mscale_all_dim": 1.0}),
-    "unequal weights": ("yarn", 64, {"factor": 40.0, "original_max_position_embeddings": 4096, "mscale": 0.707, "mscale_all_dim": 0.5}),
-    "gpt-oss": ("yarn", 64, {"factor": 32.0, "original_max_position_embeddings": 4096, "base": 150000.0, "truncate": False}),
+    "DeepSeek-V3": (
+        "yarn",
+        64,
+        {"factor": 40.0, "original_max_position_embeddings": 4096, "mscale": 1.0, "mscale_all_dim": 1.0},
+    ),
+    "unequal weights": (
+        "yarn",
+        64,
+        {"factor": 40.0, "original_max_position_embeddings": 4096, "mscale": 0.707, "mscale_all_dim": 0.5},
+    ),
+    "gpt-oss": (
+        "yarn",
+        64,
+        {"factor": 32.0, "original_max_position_embeddings": 4096, "base": 150000.0, "truncate": False},
+    ),
     "Llama 3.1": (
         "llama3",
         128,
-        {"factor": 8.0, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192, "base": 500000.0},
+        {
+            "factor": 8.0,
+            "low_freq_factor": 1,
+            "high_freq_factor": 4,
+            "original_max_position_embeddings": 8192,
+            "base": 500000.0,
+        },
     ),
     "Phi-3 short": ("longrope", 96, PHI | {"factor": 32.0, "seq_len": 4096}),
     "Phi-3 long": ("longrope", 96, PHI | {"factor": 32.0, "seq_len": 4097}),
@@ -63,16 +87,25 @@ def cases(draw: st.DrawFn) -> Case:
         given["truncate"] = draw(st.booleans())
         given["beta_slow"] = draw(st.sampled_from([1, 0.5, 2.0]))
         given["beta_fast"] = given["beta_slow"] * draw(st.sampled_from([2.0, 32] + [1] * given["truncate"]))
-        given["original_max_position_embeddings"] = 2 + int(2 * math.pi * given["beta_fast"]) + draw(st.integers(0, 10**5))
+        given["original_max_position_embeddings"] = (
+            2 + int(2 * math.pi * given["beta_fast"]) + draw(st.integers(0, 10**5))
+        )
         for name in draw(st.sampled_from([(), ("mscale",), ("mscale", "mscale_all_dim"), ("attention_factor",)])):
             given[name] = draw(st.sampled_from([0.0, 0.707, 1.0, 1.3]))
     if kind == "longrope":
         given |= {name: [draw(s) for _ in range(dim // 2)] for name in ("short_factor", "long_factor")}
-        given |= {"original_max_position_embeddings": draw(lengths) + 1, "seq_len": draw(st.none() | lengths), "factor": draw(s)}
+        given |= {
+            "original_max_position_embeddings": draw(lengths) + 1,
+            "seq_len": draw(st.none() | lengths),
+            "factor": draw(s),
+        }
         if draw(st.booleans()):
             given["attention_factor"] = draw(st.sampled_from([1.5, 0.0, -1.0]))
     if kind == "proportional":
-        given |= {"factor": draw(s), "partial_rotary_factor": draw(st.sampled_from([0.0, 0.3, Fraction(3, 10), 0.5, 1.0]))}
+        given |= {
+            "factor": draw(s),
+            "partial_rotary_factor": draw(st.sampled_from([0.0, 0.3, Fraction(3, 10), 0.5, 1.0])),
+        }
     return kind, dim, given
 
 
@@ -112,7 +145,9 @@ def test_the_definitions_are_enclosed(case: Case) -> None:
     for certificate in found:
         assert (certificate.rad <= 2 * np.spacing(np.abs(certificate.mid))).all()
     for name in ("float64", "float32", "bfloat16"):
-        for certificate, budget in zip(found, oracles.rotary_frequencies(kind, dim, arithmetic=name, **given), strict=True):
+        for certificate, budget in zip(
+            found, oracles.rotary_frequencies(kind, dim, arithmetic=name, **given), strict=True
+        ):
             assert budget.contains(certificate.mid).all()
 
 
@@ -161,12 +196,16 @@ POWERS: dict[str, Power] = {
     "reciprocal of a power": lambda base, r, of: of(1) / of(base) ** (np.arange(0, r, 2).astype(of) / of(r)),
     "power": lambda base, r, of: of(base) ** (-np.arange(0, r, 2).astype(of) / of(r)),
     "exponential of a product": lambda base, r, of: np.exp(np.arange(0, r, 2).astype(of) * -(np.log(of(base)) / of(r))),
-    "power of two of a product": lambda base, r, of: np.exp2(-(np.arange(0, r, 2).astype(of) / of(r)) * np.log2(of(base))),
+    "power of two of a product": lambda base, r, of: np.exp2(
+        -(np.arange(0, r, 2).astype(of) / of(r)) * np.log2(of(base))
+    ),
 }
 
 
 def written(power: Power, kind: str, dim: int, given: dict[str, Any], of: Any, multiply: bool) -> tuple[Any, Any]:
-    """Frequencies and the attention factor, every operation in one format; division by s is that, or a product with 1/s."""
+    """Frequencies and the attention factor, every operation in one format; division by s is that,
+    or a product with 1/s.
+    """
     r, base, one = given.get("rotary_dim", dim), given.get("base", 10000.0), of(1)
     s = of(given.get("factor", 1.0))
 
@@ -192,7 +231,9 @@ def written(power: Power, kind: str, dim: int, given: dict[str, Any], of: Any, m
         between = ~(wavelength < of(most) / high) & ~(wavelength > of(most) / low)
         return np.where(between, (one - z) * over(f, s) + z * f if multiply else ((one - z) / s + z) * f, found), one
     if kind == "yarn":
-        corr = [of(r) * np.log(of(most) / (of(turns) * of(2 * math.pi))) / (of(2) * np.log(of(base))) for turns in (32, 1)]
+        corr = [
+            of(r) * np.log(of(most) / (of(turns) * of(2 * math.pi))) / (of(2) * np.log(of(base))) for turns in (32, 1)
+        ]
         low, high = (np.floor(corr[0]), np.ceil(corr[1])) if given.get("truncate", True) else corr
         low, high = max(low, of(0)), min(high, of(r - 1))
         ramp = np.clip((np.arange(r // 2).astype(of) - low) / (high - low), of(0), one)
@@ -250,7 +291,9 @@ TERMS: list[tuple[str, int, dict[str, Any], Any, str, int]] = [
 
 
 @pytest.mark.parametrize(
-    ("kind", "dim", "given", "module", "term", "roundings"), TERMS, ids=[f"{kind}: {term}" for kind, *_, term, _ in TERMS]
+    ("kind", "dim", "given", "module", "term", "roundings"),
+    TERMS,
+    ids=[f"{kind}: {term}" for kind, *_, term, _ in TERMS],
 )
 def test_the_worst_gains_leave_the_budget_without_a_term(
     kind: str, dim: int, given: dict[str, Any], module: Any, term: str, roundings: int, monkeypatch: pytest.MonkeyPatch
@@ -304,7 +347,13 @@ def test_the_worst_base_band_and_factors_leave_the_budget_without_their_terms(mo
 def worst_of_a_narrow_band() -> tuple[Case, Array]:
     """llama3: powers, turns, the line, its complement and the gain, all too large."""
     s, low, high, most, base = 8.0, 1.0, 1.0625, 7, 1.05
-    parameters = {"factor": s, "low_freq_factor": low, "high_freq_factor": high, "original_max_position_embeddings": most, "base": base}
+    parameters = {
+        "factor": s,
+        "low_freq_factor": low,
+        "high_freq_factor": high,
+        "original_max_position_embeddings": most,
+        "base": base,
+    }
     x = math.log(base) * np.arange(0, 128, 2) / 128
     powers, up = np.exp(-x), 0.999 * U * np.where(x > 0, 3 * x + 9, 0)
     turns = most * powers * np.exp(up + 7.9 * U) / (2 * math.pi)
@@ -331,7 +380,9 @@ def worst_of_a_wide_band() -> tuple[Case, Array]:
         (worst_of_a_wide_band, "BLEND"),
     ],
 )
-def test_the_worst_lines_leave_the_budget_without_their_terms(worst: Any, term: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_worst_lines_leave_the_budget_without_their_terms(
+    worst: Any, term: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (kind, dim, parameters), out = worst()
 
     def inside() -> bool:
@@ -343,7 +394,9 @@ def test_the_worst_lines_leave_the_budget_without_their_terms(worst: Any, term: 
 
 
 def test_frequencies_that_underflow_leave_the_budget_without_their_term(monkeypatch: pytest.MonkeyPatch) -> None:
-    """3·10³⁸ to the last exponent is nearly as large as binary32's numbers, and its reciprocal is flushed; the factor makes it matter."""
+    """3·10³⁸ to the last exponent is nearly as large as binary32's numbers, and its reciprocal is
+    flushed; the factor makes it matter.
+    """
     given: dict[str, Any] = {"base": 3e38, "factor": 2.0**-100}
     power = (3e38 ** -(np.arange(0, 256, 2) / 256)).astype(np.float32)
     out = np.where(power < 2.0**-126, np.float32(0), power) * np.float32(2.0**100)
@@ -354,7 +407,9 @@ def test_frequencies_that_underflow_leave_the_budget_without_their_term(monkeypa
 
 
 def test_a_ceiling_that_binary32_cannot_decide_may_be_either() -> None:
-    """corr(1) is 19.9999985, whose ceiling is 20; binary32 may take it for a little more than 20, and binary64 may not."""
+    """corr(1) is 19.9999985, whose ceiling is 20; binary32 may take it for a little more than 20,
+    and binary64 may not.
+    """
     given = {"factor": 8.0, "original_max_position_embeddings": 628318}
     low, high = (32 * math.log(628318 / (2 * math.pi * turns)) / (2 * math.log(10000.0)) for turns in (32, 1))
     assert 20 - 2e-6 < high < 20
@@ -363,7 +418,10 @@ def test_a_ceiling_that_binary32_cannot_decide_may_be_either() -> None:
         ramp = np.clip((np.arange(16) - math.floor(low)) / (end - math.floor(low)), 0, 1)
         out = f * ((1 - ramp) + ramp / 8)
         for arithmetic, expected in zip(("float32", "float64"), inside, strict=True):
-            assert oracles.rotary_frequencies("yarn", 32, arithmetic=arithmetic, **given)[0].contains(out).all() == expected
+            assert (
+                oracles.rotary_frequencies("yarn", 32, arithmetic=arithmetic, **given)[0].contains(out).all()
+                == expected
+            )
 
 
 REFUSED: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
@@ -439,8 +497,12 @@ REFUSED: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("arguments", "given", "error", "sentence"), REFUSED, ids=[sentence[:40] for *_, sentence in REFUSED])
-def test_what_makes_no_sense_is_refused(arguments: tuple[Any, ...], given: dict[str, Any], error: type[Exception], sentence: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "given", "error", "sentence"), REFUSED, ids=[sentence[:40] for *_, sentence in REFUSED]
+)
+def test_what_makes_no_sense_is_refused(
+    arguments: tuple[Any, ...], given: dict[str, Any], error: type[Exception], sentence: str
+) -> None:
     with pytest.raises(error) as refusal:
         oracles.rotary_frequencies(*arguments, **given)
     assert str(refusal.value) == sentence

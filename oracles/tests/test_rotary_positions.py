@@ -1,4 +1,6 @@
-"""RoPE at given positions and frequencies: enclosed as the definition says, within budget of kernels, narrow at far positions."""
+"""RoPE at given positions and frequencies: enclosed as the definition says, within budget of
+kernels, narrow at far positions.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -30,7 +32,10 @@ def problems(draw: st.DrawFn) -> tuple[Array, dict[str, Any], dict[str, Any]]:
     pairs = draw(st.integers(0, 4))
     rotary_dim, dim = 2 * pairs, 2 * pairs + draw(st.sampled_from([0, 1, 2]))
     by: dict[str, Any] = {"rotary_dim": rotary_dim, "attention_factor": draw(st.sampled_from([1.0, 1.19, -0.5, 0.0]))}
-    named = {"rope_pairing": draw(st.sampled_from(["adjacent", "half"])), "mrope": draw(st.sampled_from(["sectioned", "interleaved"]))}
+    named = {
+        "rope_pairing": draw(st.sampled_from(["adjacent", "half"])),
+        "mrope": draw(st.sampled_from(["sectioned", "interleaved"])),
+    }
     if draw(st.booleans()):
         by["inv_freq"] = rng.choice([0.0, 1.0, 0.25, -0.3, 7.1, 1e-5, 3e4], pairs)
     shape = draw(st.sampled_from([rows, rows[-1:], (*rows[:-1], 1), (1,)]))
@@ -100,7 +105,9 @@ def test_the_radius_of_given_frequencies_is_that_of_angles() -> None:
     for p in (1, 1000, -(10**6)):
         exact = oracles.rope(x, positions=np.array([p]), inv_freq=f)
         wide = oracles.rope(x, positions=np.array([p]), inv_freq=Enclosure(f, np.array([1e-9])))
-        ends = [oracles.rope(x, positions=np.array([p]), inv_freq=np.array([g])) for g in (1e-3 + 9.99e-10, 1e-3 - 9.99e-10)]
+        ends = [
+            oracles.rope(x, positions=np.array([p]), inv_freq=np.array([g])) for g in (1e-3 + 9.99e-10, 1e-3 - 9.99e-10)
+        ]
         assert all((np.abs(end.mid - wide.mid) <= wide.rad).all() for end in ends)
         assert (wide.rad <= (1 + 1e-6) * 2 * abs(p) * 1e-9 + 1e-12).all()
         assert (exact.rad < 1e-14).all()
@@ -120,10 +127,16 @@ def rotated(x: Any, cos: Any, sin: Any, half: int) -> Any:
     return torch.cat([turning * cos + quarter * sin, passing], -1)
 
 
-@pytest.mark.parametrize(("name", "dtype"), [("float32", torch.float32), ("bfloat16", torch.bfloat16), ("float64", torch.float64)])
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("float32", torch.float32), ("bfloat16", torch.bfloat16), ("float64", torch.float64)]
+)
 @pytest.mark.parametrize("where", ["tables", "rounded tables", "operands"])
-def test_kernels_with_yarn_s_frequencies_and_factor_are_within_their_budget(name: str, dtype: torch.dtype, where: str) -> None:
-    """The attention factor multiplies the tables, before or after these are rounded to x's format, or what they rotate."""
+def test_kernels_with_yarn_s_frequencies_and_factor_are_within_their_budget(
+    name: str, dtype: torch.dtype, where: str
+) -> None:
+    """The attention factor multiplies the tables, before or after these are rounded to x's format,
+    or what they rotate.
+    """
     real = torch.float64 if dtype is torch.float64 else torch.float32
     model: dict[str, Any] = {"factor": 40.0, "original_max_position_embeddings": 4096}
     f, factor = oracles.rotary_frequencies("yarn", 48, arithmetic=name, **model)
@@ -141,7 +154,12 @@ def test_kernels_with_yarn_s_frequencies_and_factor_are_within_their_budget(name
         else:
             out = rotated(x, cos.to(dtype), sin.to(dtype), 24)
             out[..., :48] *= scale
-        by = {"inv_freq": f, "attention_factor": factor, "rotary_dim": 48, "conventions": Conventions(rope_pairing="half")}
+        by = {
+            "inv_freq": f,
+            "attention_factor": factor,
+            "rotary_dim": 48,
+            "conventions": Conventions(rope_pairing="half"),
+        }
         eager = "bfloat16-elementwise" if dtype is torch.bfloat16 else name  # each operation rounds to x's format
         budget = oracles.rope(x, positions=positions.numpy(), arithmetic=eager, **by)
         assert budget.contains(out).all(), float(budget.excess(out).max())
@@ -188,7 +206,10 @@ def test_binary32_loses_a_thousandth_where_its_angles_do() -> None:
     """The angle of pair 0 is exact to 2²⁴; that of the next is off by u·p·f at most some roundings."""
     x = np.ones((1, 128))
     f, _ = oracles.rotary_frequencies("default", 128, arithmetic="float32")
-    widths = [float(oracles.rope(x, positions=np.array([p]), inv_freq=f, arithmetic="float32").rad.max()) for p in (100, 10**4, 10**6)]
+    widths = [
+        float(oracles.rope(x, positions=np.array([p]), inv_freq=f, arithmetic="float32").rad.max())
+        for p in (100, 10**4, 10**6)
+    ]
     assert widths[0] < 1e-3 < widths[1] < widths[2]
 
 
@@ -201,7 +222,9 @@ def test_tables_contain_cosines_and_sines(problem: tuple[Array, dict[str, Any], 
     _, by, named = problem
     if "positions" not in by or "inv_freq" not in by:
         return
-    positions, f, factor, sections = (by.get(name) for name in ("positions", "inv_freq", "attention_factor", "sections"))
+    positions, f, factor, sections = (
+        by.get(name) for name in ("positions", "inv_freq", "attention_factor", "sections")
+    )
     reading = Conventions(**named)
     rows, pairs = positions.shape if sections is None else positions.shape[1:], len(f)
     tables = oracles.rotary_tables(positions, f, factor, sections, conventions=reading, method=method)
@@ -220,7 +243,9 @@ def test_tables_contain_cosines_and_sines(problem: tuple[Array, dict[str, Any], 
 def test_a_radius_of_frequencies_counts_by_the_position_and_not_by_the_farthest_of_its_neighbours() -> None:
     inv_freq, _ = oracles.rotary_frequencies("default", 8, arithmetic="float32")
     near, far = np.array([1, 2]), np.array([1, 2, 2**30])
-    for alone, beside in zip(*(oracles.rotary_tables(p, inv_freq, arithmetic="float32") for p in (near, far)), strict=True):
+    for alone, beside in zip(
+        *(oracles.rotary_tables(p, inv_freq, arithmetic="float32") for p in (near, far)), strict=True
+    ):
         assert (beside.rad[:2] == alone.rad).all()
         assert (beside.rad[2] > 1000 * alone.rad[0])[2:].all()
 
@@ -244,7 +269,11 @@ def test_tables_are_those_of_every_position_and_fit_rope() -> None:
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"positions": np.arange(3.0)}, TypeError, "positions have element type float64, but should be integers."),
     ({"positions": np.arange(4)}, ValueError, "positions have shape (4,), but should broadcast to (2, 3)."),
-    ({"positions": np.array([0, 1, 2**53 + 1])}, ValueError, "positions[2]=9007199254740993, but should be within ±2**53."),
+    (
+        {"positions": np.array([0, 1, 2**53 + 1])},
+        ValueError,
+        "positions[2]=9007199254740993, but should be within ±2**53.",
+    ),
     (
         {"positions": np.arange(3), "start_pos": 2},
         ValueError,
@@ -257,7 +286,11 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ),
     ({"sections": (2, 1, 0)}, ValueError, "sections=(2, 1, 0) have 3 pairs, but should have 4."),
     ({"sections": 4}, TypeError, "sections have type int, but should be a tuple of pairs of time, height and width."),
-    ({"sections": (2, 2)}, ValueError, "sections have 2 numbers, but should have three: pairs of time, height and width."),
+    (
+        {"sections": (2, 2)},
+        ValueError,
+        "sections have 2 numbers, but should have three: pairs of time, height and width.",
+    ),
     (
         {"sections": (0, 2, 2), "conventions": Conventions(mrope="interleaved")},
         ValueError,
@@ -265,7 +298,11 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ),
     ({"rotary_dim": 3}, ValueError, "rotary_dim=3, but should be even: channels rotate in pairs."),
     ({"rotary_dim": 10}, ValueError, "rotary_dim=10, but should be at most 8."),
-    ({"inv_freq": np.ones(3)}, ValueError, "inv_freq has shape (3,), but should be (4,): one for each pair of 8 channels."),
+    (
+        {"inv_freq": np.ones(3)},
+        ValueError,
+        "inv_freq has shape (3,), but should be (4,): one for each pair of 8 channels.",
+    ),
     ({"inv_freq": np.array([1, np.nan, 1, 1])}, ValueError, "inv_freq is not finite everywhere, but should be."),
     ({"attention_factor": np.inf}, ValueError, "attention_factor is not a finite float64 number, but should be."),
     (
@@ -291,4 +328,7 @@ def test_an_odd_width_is_refused_where_pairs_are_given() -> None:
     for by in ({"inv_freq": np.ones(1)}, {"sections": (1, 0, 0)}, {"attention_factor": 2.0}):
         with pytest.raises(ValueError, match=r"^head_dim=3, but should be even: channels rotate in pairs\.$"):
             oracles.rope(np.ones((1, 3)), **by)
-    assert oracles.rope(np.ones((1, 3)), positions=np.array([5])).mid.tolist() == oracles.rope(np.ones((1, 3)), 5).mid.tolist()
+    assert (
+        oracles.rope(np.ones((1, 3)), positions=np.array([5])).mid.tolist()
+        == oracles.rope(np.ones((1, 3)), 5).mid.tolist()
+    )

@@ -1,7 +1,8 @@
-"""Frequencies, angles and tables of rotary embeddings: radii contain the exact value, budgets contain correct kernels.
+"""Frequencies, angles and tables of rotary embeddings: radii contain the exact value, budgets
+contain correct kernels.
 
-The judge is ball arithmetic by powers and radians, where the oracle takes exponentials of logarithms and quarter turns; mpmath is the
-second witness.
+The judge is ball arithmetic by powers and radians, where the oracle takes exponentials of
+logarithms and quarter turns; mpmath is the second witness.
 """
 
 from dataclasses import replace
@@ -24,7 +25,9 @@ ULP = 2.0**-52
 BITS = 4500  # enough for 2⁵³·10³⁰⁸ quarter turns and for the smallest subnormal number
 SCALES = [1.0, 0.25, 1 / 3, 7.3, 1e-3, 2.0**40, 1e300, 1e-300, 5e-324]
 BASES = [10000.0, 500000.0, 1.0, 1 + 2.0**-52, 1.7e308]
-POSITIONS = st.one_of(st.integers(0, 2**20 - 3), st.sampled_from([0, 1, 2**16 - 1, 2**20 - 3]), st.integers(2**20, 2**40))
+POSITIONS = st.one_of(
+    st.integers(0, 2**20 - 3), st.sampled_from([0, 1, 2**16 - 1, 2**20 - 3]), st.integers(2**20, 2**40)
+)
 DIMS = st.one_of(st.integers(0, 9), st.sampled_from([2, 64, 127, 128]))
 LANES = [{"rope_pairing": "half"}, {"odd_lane": "literal"}, {"odd_lane": "passthrough"}]
 READINGS = st.sampled_from(
@@ -44,7 +47,10 @@ def frequency(i: int, dim: int, reading: Conventions) -> arb:
 def encloses(enclosure: oracles.Enclosure, exact: Any) -> bool:
     """Whether every exact value, `exact(*index)` in so many bits, is within the radius."""
     with ctx.workprec(BITS):
-        return all((exact(*i) - arb(float(m))).abs_upper() <= arb(float(enclosure.rad[i])) for i, m in np.ndenumerate(enclosure.mid))
+        return all(
+            (exact(*i) - arb(float(m))).abs_upper() <= arb(float(enclosure.rad[i]))
+            for i, m in np.ndenumerate(enclosure.mid)
+        )
 
 
 @SETTINGS
@@ -117,7 +123,10 @@ def test_mpmath_agrees_at_its_own_digits() -> None:
     reading = Conventions(rope_base=500000.0, rope_scale=1 / 3)
     start, dim = 2**20 - 2, 6
     cos, sin = oracles.rope_tables(2, dim, start, conventions=reading)
-    angles, frequencies = oracles.rope_angles(2, dim, start, conventions=reading), oracles.inv_freq(dim, conventions=reading)
+    angles, frequencies = (
+        oracles.rope_angles(2, dim, start, conventions=reading),
+        oracles.inv_freq(dim, conventions=reading),
+    )
     with mpmath.workdps(60):
         for p, i in np.ndindex(2, 3):
             f = mpmath.mpf(reading.rope_scale) / mpmath.mpf(500000) ** (mpmath.mpf(i) / 3)
@@ -135,7 +144,10 @@ def test_worked_frequencies_and_tables() -> None:
     assert oracles.inv_freq(8).mid.tolist() == [1.0, 0.1, 0.01, 0.001]
     assert oracles.inv_freq(3, conventions=Conventions(rope_base=8.0)).mid.tolist() == [1.0, 0.25]
     assert oracles.inv_freq(4, conventions=Conventions(rope_base=16.0, rope_scale=0.5)).mid.tolist() == [0.5, 0.125]
-    assert oracles.rope_angles(2, 4, 3, conventions=Conventions(rope_base=16.0)).mid.tolist() == [[3.0, 0.75], [4.0, 1.0]]
+    assert oracles.rope_angles(2, 4, 3, conventions=Conventions(rope_base=16.0)).mid.tolist() == [
+        [3.0, 0.75],
+        [4.0, 1.0],
+    ]
     c, s = np.cos([1.0, 0.01]), np.sin([1.0, 0.01])
     for pairing, lanes in (("adjacent", [0, 0, 1, 1]), ("half", [0, 1, 0, 1])):
         cos, sin = oracles.rope_tables(2, 4, conventions=Conventions(rope_pairing=pairing))
@@ -162,18 +174,25 @@ def test_a_scale_of_the_positions_is_a_scale_of_the_frequencies() -> None:
     assert np.array_equal(moved.mid, oracles.rope(x, 100).mid)
 
 
-@pytest.mark.parametrize("reading", [Conventions(), Conventions(rope_pairing="half", rope_scale=7.3, rope_base=500000.0)])
+@pytest.mark.parametrize(
+    "reading", [Conventions(), Conventions(rope_pairing="half", rope_scale=7.3, rope_base=500000.0)]
+)
 def test_rope_is_its_own_tables_applied(reading: Conventions) -> None:
     x = np.random.default_rng(0).normal(size=(2, 5, 8))
     cos, sin = oracles.rope_tables(5, 8, 1000, conventions=reading)
-    applied, direct = oracles.apply_rotary(x, cos.mid, sin.mid, conventions=reading), oracles.rope(x, 1000, conventions=reading)
+    applied, direct = (
+        oracles.apply_rotary(x, cos.mid, sin.mid, conventions=reading),
+        oracles.rope(x, 1000, conventions=reading),
+    )
     assert (np.abs(applied.mid - direct.mid) <= applied.rad + direct.rad + 2 * np.abs(x).max() * cos.rad.max()).all()
 
 
 @pytest.mark.parametrize(("length", "dim"), [(0, 2**20), (2**53, 0), (0, 0)])
 @pytest.mark.parametrize("method", ["auto", "fast", "arb"])
 @pytest.mark.parametrize("arithmetic", [None, "float32"])
-def test_empty_tables_take_no_work(length: int, dim: int, method: Any, arithmetic: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_tables_take_no_work(
+    length: int, dim: int, method: Any, arithmetic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if dim:
         monkeypatch.setattr("oracles.rotary_parts.pair_exponents", None)
     options = {"arithmetic": arithmetic, "method": method}
@@ -205,7 +224,10 @@ def kernel_frequencies(dim: int, dtype: Any, base: float, kind: str) -> Any:
 
 def kernel_angles(length: int, dim: int, start: int, dtype: Any, reading: Conventions, kind: str, scaled: str) -> Any:
     """Scaled where people scale: frequencies, frequencies by division, positions, or angles."""
-    p, f = np.arange(start, start + length).astype(dtype)[:, None], kernel_frequencies(dim, dtype, reading.rope_base, kind)
+    p, f = (
+        np.arange(start, start + length).astype(dtype)[:, None],
+        kernel_frequencies(dim, dtype, reading.rope_base, kind),
+    )
     scale, factor = dtype(reading.rope_scale), dtype(1 / reading.rope_scale)
     return {
         "frequencies": p * (scale * f),
@@ -219,11 +241,15 @@ def kernel_angles(length: int, dim: int, start: int, dtype: Any, reading: Conven
 SCALED = ["frequencies", "divided", "positions", "positions divided", "angles"]
 
 
-@pytest.mark.parametrize(("arithmetic", "dtype"), [(FLOAT64, np.float64), (FLOAT32, np.float32)], ids=["float64", "float32"])
+@pytest.mark.parametrize(
+    ("arithmetic", "dtype"), [(FLOAT64, np.float64), (FLOAT32, np.float32)], ids=["float64", "float32"]
+)
 @pytest.mark.parametrize("kind", ["exp", "power"])
 @pytest.mark.parametrize("scaled", SCALED)
 @pytest.mark.parametrize("scale", [1 / 3, 0.25, 7.3])
-def test_scaled_kernels_stay_within_their_budget(arithmetic: Arithmetic, dtype: Any, kind: str, scaled: str, scale: float) -> None:
+def test_scaled_kernels_stay_within_their_budget(
+    arithmetic: Arithmetic, dtype: Any, kind: str, scaled: str, scale: float
+) -> None:
     reading = Conventions(rope_base=500000.0, rope_scale=scale, rope_pairing="half")
     options: dict[str, Any] = {"arithmetic": arithmetic, "conventions": reading}
     for start in (0, 1000, 2**20 - 64):
@@ -240,11 +266,15 @@ def test_scaled_kernels_stay_within_their_budget(arithmetic: Arithmetic, dtype: 
     oracles.assert_within(dtype(scale) * f, oracles.inv_freq(64, **options))
 
 
-@pytest.mark.parametrize(("real", "arithmetic"), [(torch.float64, FLOAT64), (torch.float32, FLOAT32)], ids=["float64", "float32"])
+@pytest.mark.parametrize(
+    ("real", "arithmetic"), [(torch.float64, FLOAT64), (torch.float32, FLOAT32)], ids=["float64", "float32"]
+)
 def test_complex_kernels_stay_within_their_budget(real: torch.dtype, arithmetic: Arithmetic) -> None:
     """Adjacent lanes viewed as complex, times exp(iθ)."""
     start, x = 1000, torch.randn(3, 64, 32, dtype=real, generator=torch.Generator().manual_seed(0))
-    theta = torch.outer(torch.arange(start, start + 64, dtype=real), 1.0 / 10000.0 ** (torch.arange(0, 32, 2, dtype=real) / 32))
+    theta = torch.outer(
+        torch.arange(start, start + 64, dtype=real), 1.0 / 10000.0 ** (torch.arange(0, 32, 2, dtype=real) / 32)
+    )
     z = torch.polar(torch.ones_like(theta), theta)
     out = torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * z).flatten(-2)
     oracles.assert_within(out, oracles.rope(x, start, arithmetic=arithmetic))
@@ -258,14 +288,20 @@ def test_another_base_scale_or_pairing_is_outside(corrupted: dict[str, Any]) -> 
     for wrong, budget in zip(other, oracles.rope_tables(8, 64, 100, arithmetic=FLOAT32), strict=True):
         assert not budget.contains(wrong.mid).all()
     if "rope_pairing" not in corrupted:
-        assert not oracles.inv_freq(64, arithmetic=FLOAT32).contains(oracles.inv_freq(64, conventions=Conventions(**corrupted)).mid).all()
+        assert (
+            not oracles.inv_freq(64, arithmetic=FLOAT32)
+            .contains(oracles.inv_freq(64, conventions=Conventions(**corrupted)).mid)
+            .all()
+        )
 
 
 KEPT = replace(FLOAT32, trig_absolute=0.0, output=BINARY64, angle=replace(FLOAT32.angle, table=BINARY64))
 
 
 @pytest.mark.parametrize(("term", "count"), [("EXPONENT", 0), ("EXPONENTIAL", 0), ("SCALING", 0), ("SCALING", 1)])
-def test_the_worst_frequencies_leave_the_budget_without_a_term(term: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_worst_frequencies_leave_the_budget_without_a_term(
+    term: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A kernel that takes every rounding of its frequencies, scale and angles, and all upwards."""
     reading, u = Conventions(rope_scale=1 / 3), 2.0**-24
     x = np.log(10000.0) * np.arange(0, 128, 2) / 128
@@ -298,7 +334,9 @@ def flushed(x: Any) -> Any:
 
 
 def test_frequencies_that_underflow_leave_the_budget_without_their_term(monkeypatch: pytest.MonkeyPatch) -> None:
-    """3·10³⁸ to the last exponent is nearly as large as binary32's numbers, and its reciprocal is flushed; the scale makes it matter."""
+    """3·10³⁸ to the last exponent is nearly as large as binary32's numbers, and its reciprocal is
+    flushed; the scale makes it matter.
+    """
     reading = Conventions(rope_base=3e38, rope_scale=2.0**100)
     e = np.arange(0, 256, 2) / 256
     out = flushed(np.float32(2.0**100) * flushed(np.exp(-e * np.log(3e38))))
@@ -324,7 +362,10 @@ def test_frequencies_that_underflow_leave_the_budget_without_their_term(monkeypa
 
 def test_scaled_frequencies_that_underflow_leave_the_budget_without_their_term(monkeypatch: pytest.MonkeyPatch) -> None:
     """A factor of 2¹³⁰ is ∞ in binary32, and what is divided by it 0."""
-    reading, out = Conventions(rope_scale=2.0**-130), kernel_frequencies(8, np.float32, 10000.0, "exp") / np.float32(np.inf)
+    reading, out = (
+        Conventions(rope_scale=2.0**-130),
+        kernel_frequencies(8, np.float32, 10000.0, "exp") / np.float32(np.inf),
+    )
     assert not out.any()
     assert oracles.inv_freq(8, arithmetic=FLOAT32, conventions=reading).contains(out).all()
     assert oracles.rope_angles(1, 8, 2**20, arithmetic=FLOAT32, conventions=reading).contains(out[None]).all()
@@ -336,14 +377,18 @@ def test_scaled_frequencies_that_underflow_leave_the_budget_without_their_term(m
 def test_a_scale_is_rounded_as_coarsely_as_the_angles_where_these_are_coarser_than_frequencies() -> None:
     """Frequencies in float64; positions are scaled in binary32, and all roundings go upwards."""
     reading, u = Conventions(rope_scale=1 / 3), 2.0**-24
-    theta = np.arange(2**10, 2**10 + 64)[:, None] * oracles.inv_freq(64, conventions=reading).mid * np.exp(0.999 * 3 * u)
+    theta = (
+        np.arange(2**10, 2**10 + 64)[:, None] * oracles.inv_freq(64, conventions=reading).mid * np.exp(0.999 * 3 * u)
+    )
     for frequency, angles, inside in ((2.0**-53, u, True), (u, u, True), (2.0**-53, u / 4, False)):
         model = replace(KEPT, angle=replace(KEPT.angle, frequency=frequency, product=angles))
         assert oracles.rope_angles(64, 64, 2**10, arithmetic=model, conventions=reading).contains(theta).all() == inside
 
 
 def test_angles_that_overflow_leave_the_budget_without_their_term(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Positions are scaled first: 2²⁰·2¹²⁰ is more than binary32 holds, though its product with the frequency is not."""
+    """Positions are scaled first: 2²⁰·2¹²⁰ is more than binary32 holds, though its product with the
+    frequency is not.
+    """
     reading = Conventions(rope_base=2.0**120, rope_scale=2.0**120)
     lost, kept = np.full((1, 4), np.nan), oracles.rope_tables(1, 4, 1, conventions=reading)[0].mid
     assert oracles.rope_tables(1, 4, 2**20, arithmetic=FLOAT32, conventions=reading)[0].contains(lost).all()

@@ -12,7 +12,9 @@ from oracles.tests.simulated.rounding import Sums, accumulator, rounding
 @pytest.mark.parametrize("target", [BINARY16, BRAIN16, BINARY32], ids=lambda f: f.name)
 def test_rounding_takes_the_nearest_number_of_a_format(target):
     rng = np.random.default_rng(0)
-    x = rng.standard_normal(500) * 2.0 ** rng.uniform(np.log2(target.smallest_subnormal) - 2, np.log2(target.largest) + 1, 500)
+    x = rng.standard_normal(500) * 2.0 ** rng.uniform(
+        np.log2(target.smallest_subnormal) - 2, np.log2(target.largest) + 1, 500
+    )
     bits = -round(np.log2(target.unit_roundoff))
     for value, got in zip(x.tolist(), rounding(target)(x).tolist(), strict=True):
         step = max(Fraction(2) ** (int(np.frexp(value)[1]) - bits), Fraction(target.smallest_subnormal))

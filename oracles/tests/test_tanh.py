@@ -33,7 +33,11 @@ def test_torchs_tanh_is_within_what_is_stated_of_it(step: int, sign: int) -> Non
     relative, absolute = stated("torch-tanh")
     assert absolute == 0
     x = (sign * samples(0))[::step]
-    found = torch.tanh(torch.from_numpy(x.copy()) if step < 0 else torch.from_numpy(samples(0) * sign)[::step]).double().numpy()
+    found = (
+        torch.tanh(torch.from_numpy(x.copy()) if step < 0 else torch.from_numpy(samples(0) * sign)[::step])
+        .double()
+        .numpy()
+    )
     exact = np.tanh(x.astype(np.float64))
     assert (np.abs(found - exact) <= relative * np.abs(exact) + 2.0**-149).all()
 
@@ -56,7 +60,9 @@ FORMS: dict[str, Callable[[Any, Any], Any]] = {
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("form", FORMS)
 def test_tanh_by_exponentials_is_within_an_absolute_error_only(form: str, sign: int, exp: Any) -> None:
-    """In every form, with an exponential as wrong as float32 may have; no relative error would do, and a tenth of the absolute neither."""
+    """In every form, with an exponential as wrong as float32 may have; no relative error would do,
+    and a tenth of the absolute neither.
+    """
     relative, absolute = stated("tanh-by-exponentials")
     assert relative == 0
     x = sign * samples(1)
@@ -70,7 +76,9 @@ def test_tanh_by_exponentials_is_within_an_absolute_error_only(form: str, sign: 
 
 
 def capped(tanh: Callable[[Any], Any], q: Array, k: Array, v: Array, cap: float) -> list[Array]:
-    """The output and the gradients for cotangents of 1, of attention with a cap in float32 but for its tanh's own error."""
+    """The output and the gradients for cotangents of 1, of attention with a cap in float32 but for
+    its tanh's own error.
+    """
     q, k, v = (torch.tensor(x, dtype=torch.float32) for x in (q, k, v))
     s = q @ k.mT * q.shape[-1] ** -0.5
     turned = torch.from_numpy(tanh((s / np.float32(cap)).numpy()).astype(np.float32))
@@ -87,13 +95,19 @@ def capped(tanh: Callable[[Any], Any], q: Array, k: Array, v: Array, cap: float)
 KERNELS: dict[str, Callable[[Any], Any]] = {
     "torch-tanh": lambda x: torch.tanh(torch.from_numpy(x)).numpy(),
     "tanh-by-exponentials": lambda x: FORMS["2σ(2x) − 1"](x, np.exp),
-    "approximate-tanh": lambda x: np.tanh(x) * np.where(np.arange(x.size).reshape(x.shape) % 2, 1 + 2.0**-11.01, 1 - 2.0**-11.01),
+    "approximate-tanh": lambda x: (
+        np.tanh(x) * np.where(np.arange(x.size).reshape(x.shape) % 2, 1 + 2.0**-11.01, 1 - 2.0**-11.01)
+    ),
 }
 
 
-@pytest.mark.parametrize(("name", "cap"), [("torch-tanh", 2.0), ("tanh-by-exponentials", 500.0), ("approximate-tanh", 2.0)])
+@pytest.mark.parametrize(
+    ("name", "cap"), [("torch-tanh", 2.0), ("tanh-by-exponentials", 500.0), ("approximate-tanh", 2.0)]
+)
 def test_a_cap_is_within_the_budget_that_states_its_tanh_and_not_within_another(name: str, cap: float) -> None:
-    """PyTorch's is within the one that states nothing.  (CUDA's own is not at hand: one as wrong as NVIDIA says stands in for it.)"""
+    """PyTorch's is within the one that states nothing.  (CUDA's own is not at hand: one as wrong as
+    NVIDIA says stands in for it.)
+    """
     rng = np.random.default_rng(3)
     q, k, v = (rng.standard_normal((1, n, 4)).astype(np.float32).astype(np.float64) for n in (12, 16, 16))
     found = capped(KERNELS[name], q, k, v, cap)
@@ -108,7 +122,9 @@ def test_a_cap_is_within_the_budget_that_states_its_tanh_and_not_within_another(
 
 
 def test_a_tanh_may_follow_the_name_of_any_preset() -> None:
-    assert oracles.preset("bfloat16-tensor-core-approximate-tanh").tanh == oracles.formats.Elementary(2.0**-11, 0.0, 0.0)
+    assert oracles.preset("bfloat16-tensor-core-approximate-tanh").tanh == oracles.formats.Elementary(
+        2.0**-11, 0.0, 0.0
+    )
     assert oracles.preset("float64-tanh-by-exponentials").tanh is not None
     with pytest.raises(ValueError, match="arithmetic='float32-fast-tanh', but should be one of"):
         oracles.preset("float32-fast-tanh")

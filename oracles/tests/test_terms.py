@@ -1,7 +1,8 @@
-"""No term of the budget can be left out: a covered kernel and an input leave the budget once that term is deleted.
+"""No term of the budget can be left out: a covered kernel and an input leave the budget once that
+term is deleted.
 
-Each case is float64 attention with one kind of rounding put in, coarse enough to see, and the arithmetic that allows
-exactly that.
+Each case is float64 attention with one kind of rounding put in, coarse enough to see, and the
+arithmetic that allows exactly that.
 """
 
 from collections.abc import Callable
@@ -297,7 +298,9 @@ EAGER = replace(FLOAT64, rescale_slack=0.0)
 
 
 def divided_by_its_weight(x: Array) -> Array:
-    """(e·v)·(1/e) for one key of weight e = 2 − 2⁻⁷, which bfloat16 has; 1/e is half way between two of its numbers, nearly."""
+    """(e·v)·(1/e) for one key of weight e = 2 − 2⁻⁷, which bfloat16 has; 1/e is half way between
+    two of its numbers, nearly.
+    """
     e = 2 - 2.0**-7
     return brain16(brain16(e * x) * brain16(np.array(1 / e)))
 
@@ -316,12 +319,24 @@ CASES = [
     Case("cap", replace(FLOAT64, tanh=COARSE), Kernel(cap=4.0, tanh=coarse_tanh), (4, 8, 8, 2), q=4),
     Case("cap_absolute", replace(FLOAT64, tanh=ABSOLUTE), Kernel(cap=4.0, tanh=tanh_by_exponentials), (4, 8, 8, 2)),
     Case("quotient_underflow", replace(FLOAT64, scores=STEPS), Kernel(cap=32.0, quotient=steps), (4, 8, 8, 2)),
-    Case("logit_underflow", replace(FLOAT64, scores=STEPS), Kernel(score=apart_by_steps, biased=apart_by_steps), (4, 2, 8, 1), bias=True),
+    Case(
+        "logit_underflow",
+        replace(FLOAT64, scores=STEPS),
+        Kernel(score=apart_by_steps, biased=apart_by_steps),
+        (4, 2, 8, 1),
+        bias=True,
+    ),
     Case("biased", replace(FLOAT64, scores=BRAIN16), Kernel(biased=brain16), (4, 8, 8, 2), q=0, bias=True),
     Case("product", replace(FLOAT64, product=2.0**-9), Kernel(operands=chopped(10)), (4, 8, 8, 2), q=4),
     Case("scale_on_inputs", replace(FLOAT64, scale_on_inputs=BRAIN16), Kernel(scaled_q=brain16), (4, 8, 8, 2), q=4),
     Case("stored_scores", replace(FLOAT64, scores=BRAIN16), Kernel(score=brain16), (4, 8, 8, 2), q=4),
-    Case("separate.slope", replace(EAGER, exp=Elementary(2.0**-50, 2.0**-8, 0.0)), Kernel(exp=sloping_exp), (4, 8, 8, 2), q=4),
+    Case(
+        "separate.slope",
+        replace(EAGER, exp=Elementary(2.0**-50, 2.0**-8, 0.0)),
+        Kernel(exp=sloping_exp),
+        (4, 8, 8, 2),
+        q=4,
+    ),
     Case(
         "shared.slope",
         replace(EAGER, exp=Elementary(2.0**-50, 2.0**-8, 0.0), shared_weights=True),
@@ -389,7 +404,14 @@ CASES = [
     ),
     Case(
         "addition",
-        replace(FLOAT64, accumulate=2.0**-9, elementwise=NINE_BITS, scale_on_inputs=None, saved_output=None, rescale_block=None),
+        replace(
+            FLOAT64,
+            accumulate=2.0**-9,
+            elementwise=NINE_BITS,
+            scale_on_inputs=None,
+            saved_output=None,
+            rescale_block=None,
+        ),
         Kernel(accumulate=nearest(9)),
         (1, 128, 1, 1),
         values="one",
@@ -423,7 +445,9 @@ CASES = [
     Case("grad_weights", replace(FLOAT64, grad_weights=BRAIN16), Kernel(grad_weight=brain16), (4, 8, 8, 2), "dq"),
     Case("output", replace(FLOAT64, output=BRAIN16), Kernel(output=brain16), (4, 8, 8, 2)),
     Case("saved_output", replace(FLOAT64, saved_output=BRAIN16), Kernel(saved=brain16), (4, 8, 8, 2), "dq", offset=10),
-    Case("grad_dot", replace(FLOAT64, grad_accumulate=2.0**-9), Kernel(grad_accumulate=chopped(10)), (2, 2, 2, 256), "dq"),
+    Case(
+        "grad_dot", replace(FLOAT64, grad_accumulate=2.0**-9), Kernel(grad_accumulate=chopped(10)), (2, 2, 2, 256), "dq"
+    ),
     Case(
         "tangent_dot",
         replace(FLOAT64, accumulate=2.0**-9),
@@ -443,7 +467,13 @@ CASES = [
         "dq",
         prepare=keys_along_the_gradient,
     ),
-    Case("tangent_sum", replace(FLOAT64, grad_accumulate=2.0**-9), Kernel(grad_accumulate=chopped(10)), (4, 64, 8, 2), "dout"),
+    Case(
+        "tangent_sum",
+        replace(FLOAT64, grad_accumulate=2.0**-9),
+        Kernel(grad_accumulate=chopped(10)),
+        (4, 64, 8, 2),
+        "dout",
+    ),
     Case(
         "delta_sum",
         replace(FLOAT64, grad_accumulate=2.0**-9),
@@ -489,7 +519,9 @@ CASES = [
 
 
 def test_a_base_two_softmax_of_large_scores_needs_the_slope(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The roundings of s·log₂e and m·log₂e alone: the exponential's own slope is 0 in float32, and scores are given, not computed."""
+    """The roundings of s·log₂e and m·log₂e alone: the exponential's own slope is 0 in float32, and
+    scores are given, not computed.
+    """
     s = (1000 + np.random.default_rng(0).random((4, 8))).astype(np.float32)
     t = s * np.float32(np.log2(np.e))
     e = np.exp2(t - t.max(axis=1, keepdims=True))
@@ -522,7 +554,12 @@ GROUPS = {"slope": ("slope", "maximum", "lse"), "exp": ("exp",), "rescale": ("re
 
 def names() -> list[str]:
     """The terms, those of `Exponents` one by one; no weight that is computed anew counts its rescalings."""
-    sets = [f"{name}.{part}" for name in ("shared", "separate", "anew") for part in GROUPS if (name, part) != ("anew", "rescaling")]
+    sets = [
+        f"{name}.{part}"
+        for name in ("shared", "separate", "anew")
+        for part in GROUPS
+        if (name, part) != ("anew", "rescaling")
+    ]
     return sorted([f.name for f in fields(Terms) if f.type is not Exponents] + sets)
 
 
@@ -530,7 +567,13 @@ def without(term: str, t: Terms) -> Terms:
     """The terms with one of them deleted."""
     name, _, inside = term.partition(".")
     given = getattr(t, name)
-    gone = replace(given, **dict.fromkeys(GROUPS[inside], 0.0)) if inside else Sum(0.0, 0.0) if isinstance(given, Sum) else 0.0
+    gone = (
+        replace(given, **dict.fromkeys(GROUPS[inside], 0.0))
+        if inside
+        else Sum(0.0, 0.0)
+        if isinstance(given, Sum)
+        else 0.0
+    )
     return replace(t, **{name: gone})
 
 

@@ -1,7 +1,9 @@
-"""The part of the trust base that can be put to the test: NumPy's elementary functions are within 4 units in the last place.
+"""The part of the trust base that can be put to the test: NumPy's elementary functions are within 4
+units in the last place.
 
-On dense samples of the domains that the oracles use, contiguous and strided (NumPy has a kernel for each), against 113-bit balls.
-4 units in the last place are at most 8u of the value, u = 2⁻⁵³; where it is subnormal, an underflow of 2⁻¹⁰²² is granted besides.
+On dense samples of the domains that the oracles use, contiguous and strided (NumPy has a kernel for
+each), against 113-bit balls. 4 units in the last place are at most 8u of the value, u = 2⁻⁵³; where
+it is subnormal, an underflow of 2⁻¹⁰²² is granted besides.
 """
 
 import flint
@@ -28,7 +30,11 @@ DOMAINS = {
     "log": (np.log, flint.arb.log, [_between(1, 2), _between(1, 1e6), 2.0 ** _between(0, 1000)]),
     "log1p": (np.log1p, flint.arb.log1p, [-(2.0 ** _between(-60, -1e-3)), _between(-0.9, 0)]),
     "2 ** x": (_power_of_2, lambda x: flint.arb(2) ** x, [_between(-8, 0), -(2.0 ** _between(-16, 0))]),
-    "tanh": (np.tanh, flint.arb.tanh, [_between(-25, 25), _between(-1, 1), 2.0 ** _between(-1000, 0), -(2.0 ** _between(-60, 8))]),
+    "tanh": (
+        np.tanh,
+        flint.arb.tanh,
+        [_between(-25, 25), _between(-1, 1), 2.0 ** _between(-1000, 0), -(2.0 ** _between(-60, 8))],
+    ),
     "sin": (np.sin, flint.arb.sin, [_between(-4, 4), _between(-(2.0**21), 2.0**21)]),
     "cos": (np.cos, flint.arb.cos, [_between(-4, 4), _between(-(2.0**21), 2.0**21)]),
 }

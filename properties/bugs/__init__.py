@@ -1,4 +1,6 @@
-"""The catalogue of known bugs: executable, cited, and explained. It scores the laws, and it diagnoses who fails them."""
+"""The catalogue of known bugs: executable, cited, and explained. It scores the laws, and it
+diagnoses who fails them.
+"""
 
 from properties.bugs import (  # isort: skip
     scores, softmax, masks, tiles, multi_head, features, wrappers, caches, gradients, tangents, positions, angles, frequencies, rotary,

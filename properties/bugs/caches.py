@@ -1,4 +1,6 @@
-"""Slips in caches: in how they count, keep, find and read positions, and in what they share. Each is a right cache with a wrong step."""
+"""Slips in caches: in how they count, keep, find and read positions, and in what they share. Each
+is a right cache with a wrong step.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -38,8 +40,8 @@ def slip(cache: type[Buffered], *steps: str, law: str) -> Callable[[Callable[...
 @slip(Buffered, "visible", law=PREFILL)
 def cache_window_one_key_short_at_decode(self: Buffered, p: Any, j: Any) -> Any:
     """Decoding keeps the last L keys, where a left bound of L allows L + 1.
-    Effect: Decoding and prefilling disagree by the oldest key. Repair: Keep L + 1 keys, or count the query's own. Seen:
-    lightseekorg/tokenspeed#578"""
+    Effect: Decoding and prefilling disagree by the oldest key. Repair: Keep L + 1 keys, or count
+    the query's own. Seen: lightseekorg/tokenspeed#578"""
     own = j == p
     return Buffered.visible(self, p, j) & (True if len(p) > 1 or self.left is None else own | (j > p - self.left))
 
@@ -47,21 +49,25 @@ def cache_window_one_key_short_at_decode(self: Buffered, p: Any, j: Any) -> Any:
 @slip(Buffered, "visible", law=PREFILL)
 def cache_window_one_key_too_many_at_prefill(self: Buffered, p: Any, j: Any) -> Any:
     """The mask of a prompt lets one key more through than the cache keeps.
-    Effect: The same token has other logits when it is decoded. Repair: Take one definition of the window for both. Seen:
-    ml-explore/mlx-lm#390"""
+    Effect: The same token has other logits when it is decoded. Repair: Take one definition of the
+    window for both. Seen: ml-explore/mlx-lm#390"""
     wider = self.left is not None and len(p) > 1
     return (j <= p) & (j >= p - (self.left or 0) - 1) if wider else Buffered.visible(self, p, j)
 
 
 @slip(Buffered, "visible", law=PREFILL)
 def cache_window_of_the_queries(self: Buffered, p: Any, j: Any) -> Any:
-    """The window is at most as wide as there are queries, and its rows are counted from 0, without what is cached.
-    Effect: Decoding looks at the wrong keys as soon as there is a cache. Repair: Add the cache's length to the rows. Seen:
-    keras-team/keras-hub#1738"""
+    """The window is at most as wide as there are queries, and its rows are counted from 0, without
+    what is cached. Effect: Decoding looks at the wrong keys as soon as there is a cache. Repair:
+    Add the cache's length to the rows. Seen: keras-team/keras-hub#1738"""
     if self.left is None:
         return Buffered.visible(self, p, j)
     n = len(p)
-    return (j <= p) & (j >= np.arange(n)[:, None] - min(n, self.left)) & (j <= np.arange(n)[:, None] + max(p[-1, 0] - n, 0) + 1 - (n == 1))
+    return (
+        (j <= p)
+        & (j >= np.arange(n)[:, None] - min(n, self.left))
+        & (j <= np.arange(n)[:, None] + max(p[-1, 0] - n, 0) + 1 - (n == 1))
+    )
 
 
 # -- Rings -------------------------------------------------------------------------------------------------------------------------
@@ -69,9 +75,9 @@ def cache_window_of_the_queries(self: Buffered, p: Any, j: Any) -> Any:
 
 @slip(Buffered, "require", law=REFUSED)
 def cache_ring_shorter_than_the_prompt(self: Buffered, n: int) -> None:
-    """A prompt that does not fit overwrites slots before its early rows have been computed.
-    Effect: Early rows lose keys of their window. Repair: Keep as many slots as the window and the chunk need, or refuse. Seen:
-    Lightning-AI/litgpt#2182"""
+    """A prompt that does not fit overwrites slots before its early rows have been computed. Effect:
+    Early rows lose keys of their window. Repair: Keep as many slots as the window and the chunk
+    need, or refuse. Seen: Lightning-AI/litgpt#2182"""
     if n > self.end - self.first:
         raise ValueError(f"{n} queries are more than the positions.")
 
@@ -79,7 +85,8 @@ def cache_ring_shorter_than_the_prompt(self: Buffered, n: int) -> None:
 @slip(Buffered, "slots", law=PREFILL)
 def cache_ring_read_by_its_length(self: Buffered, positions: Any) -> Any:
     """A ring that has wrapped is read as if the order of slots were that of time.
-    Effect: Stale or missing keys after the first wrap. Repair: Find each position's slot around the ring. Seen: Blaizzy/mlx-vlm#1715"""
+    Effect: Stale or missing keys after the first wrap. Repair: Find each position's slot around the
+    ring. Seen: Blaizzy/mlx-vlm#1715"""
     reads = len(positions) and positions[-1] < self.end and self.wraps
     return positions - positions[0] if reads else Buffered.slots(self, positions)
 
@@ -87,7 +94,8 @@ def cache_ring_read_by_its_length(self: Buffered, positions: Any) -> Any:
 @slip(Buffered, "attend", law=UNUSED)
 def cache_mask_as_wide_as_the_buffer(self: Buffered, q: Array) -> tuple[Array, Array]:
     """The mask is as wide as the buffer: slots that are not in use are visible.
-    Effect: Unused slots get weight, until the buffer is full. Repair: Mask what is not in use. Seen: lablup/mlxcel#1776"""
+    Effect: Unused slots get weight, until the buffer is full. Repair: Mask what is not in use.
+    Seen: lablup/mlxcel#1776"""
     self.require(len(q))
     at, j = self.read()
     unused = np.setdiff1d(self.own(), at)
@@ -100,8 +108,9 @@ def cache_mask_as_wide_as_the_buffer(self: Buffered, q: Array) -> tuple[Array, A
 @slip(Buffered, "rollback", law=GONE)
 def cache_ring_rolls_back_to_what_is_overwritten(self: Buffered, n: int) -> None:
     """Rolling back gives positions back that had given way: their slots hold newer keys.
-    Effect: After a rejected draft the window has keys of the draft. Repair: Remember which positions are gone. Seen: none: a ring that is
-    counted by its end alone has all positions below it"""
+    Effect: After a rejected draft the window has keys of the draft. Repair: Remember which
+    positions are gone. Seen: none: a ring that is counted by its end alone has all positions below
+    it"""
     Buffered.rollback(self, n)
     self.dropped = max(0, self.end - (self.capacity or 0)) if self.wraps else 0
 
@@ -112,8 +121,8 @@ def cache_ring_rolls_back_to_what_is_overwritten(self: Buffered, n: int) -> None
 @slip(Buffered, "evict", law=EVICTED)
 def cache_offset_of_the_rows_kept(self: Buffered, n: int) -> None:
     """After an eviction the offset is the number of rows that are kept.
-    Effect: Positions run backwards, and queries miss the newest keys. Repair: Count positions apart from rows. Seen:
-    rajveer43/VeloxQuant-MLX#389"""
+    Effect: Positions run backwards, and queries miss the newest keys. Repair: Count positions apart
+    from rows. Seen: rajveer43/VeloxQuant-MLX#389"""
     Buffered.evict(self, n)
     self.offset = self.end - self.first
 
@@ -121,26 +130,29 @@ def cache_offset_of_the_rows_kept(self: Buffered, n: int) -> None:
 @slip(Buffered, "advance", law=PREFILL)
 def cache_prompt_counted_twice(self: Buffered, n: int) -> None:
     """The prompt's length is added to the offset a second time.
-    Effect: Positions jump after the prompt. Repair: Advance in one place. Seen: skyzh/tiny-llm#46"""
+    Effect: Positions jump after the prompt. Repair: Advance in one place. Seen:
+    skyzh/tiny-llm#46"""
     self.offset += n if self.end == 0 else 0
     Buffered.advance(self, n)
 
 
 @slip(Buffered, "positions", law=PREFILL)
 def cache_chunk_aligned_top_left(self: Buffered, n: int) -> Any:
-    """A chunk's rows are counted from the first key, as a causal mask of n rows does by default; one query sees all.
-    Effect: Chunks after the first see the oldest keys only. Repair: Add the cache's length to the rows. Seen: none: a causal flag is passed
-    on, whatever is cached"""
+    """A chunk's rows are counted from the first key, as a causal mask of n rows does by default;
+    one query sees all. Effect: Chunks after the first see the oldest keys only. Repair: Add the
+    cache's length to the rows. Seen: none: a causal flag is passed on, whatever is cached"""
     return Buffered.positions(self, n) if n == 1 else np.arange(self.first, self.first + n)[:, None]
 
 
 @slip(Buffered, "visible", law=PREFILL)
 def cache_chunk_sees_its_future(self: Buffered, p: Any, j: Any) -> Any:
     """No mask is made where there is a cache, as for one query none is needed.
-    Effect: Rows of a chunk see later ones. Repair: Mask the rows of a chunk causally. Seen: none: chunks after the first came later than
-    decoding by one"""
+    Effect: Rows of a chunk see later ones. Repair: Mask the rows of a chunk causally. Seen: none:
+    chunks after the first came later than decoding by one"""
     past = len(j) > len(p)
-    return Buffered.visible(self, np.full_like(p, p[-1, 0]) if past and len(p) else p, j) & (Buffered.visible(self, p, j) | (j > p))
+    return Buffered.visible(self, np.full_like(p, p[-1, 0]) if past and len(p) else p, j) & (
+        Buffered.visible(self, p, j) | (j > p)
+    )
 
 
 # -- What goes, and what is refused ------------------------------------------------------------------------------------------------
@@ -149,8 +161,8 @@ def cache_chunk_sees_its_future(self: Buffered, p: Any, j: Any) -> Any:
 @slip(Buffered, "rollback", law=ROLLBACK)
 def cache_rollback_of_the_oldest(self: Buffered, n: int) -> None:
     """The slots are moved as if the oldest positions went.
-    Effect: Rejected drafts stay, and the prompt's beginning goes. Repair: Drop rows from the end. Seen: none: trimming from the front is at
-    hand"""
+    Effect: Rejected drafts stay, and the prompt's beginning goes. Repair: Drop rows from the end.
+    Seen: none: trimming from the front is at hand"""
     Buffered.rollback(self, n)
     self.k, self.v = (np.concatenate([x[n:], x[:n]]) for x in (self.k, self.v))
 
@@ -158,8 +170,8 @@ def cache_rollback_of_the_oldest(self: Buffered, n: int) -> None:
 @slip(Buffered, "rollback", law=ROLLBACK)
 def cache_rollback_of_the_count_alone(self: Buffered, n: int) -> None:
     """Positions are counted back, and the keys that are read are not.
-    Effect: Rejected drafts are seen by everything that comes later. Repair: Count keys and positions together. Seen: none: two counters,
-    one of which is forgotten"""
+    Effect: Rejected drafts are seen by everything that comes later. Repair: Count keys and
+    positions together. Seen: none: two counters, one of which is forgotten"""
     self.require_held(n)
     self.offset -= n
 
@@ -167,8 +179,8 @@ def cache_rollback_of_the_count_alone(self: Buffered, n: int) -> None:
 @slip(Buffered, "append", law=REFUSED)
 def cache_refuses_after_it_has_counted(self: Buffered, k: Array, v: Array) -> None:
     """Positions are counted before the capacity is looked at.
-    Effect: After a refusal there are keys that nobody has added. Repair: Look at the capacity first. Seen: none: no test goes on after an
-    exception"""
+    Effect: After a refusal there are keys that nobody has added. Repair: Look at the capacity
+    first. Seen: none: no test goes on after an exception"""
     try:
         self.admit(len(k))
     except ValueError:
@@ -182,7 +194,8 @@ def cache_refuses_after_it_has_counted(self: Buffered, k: Array, v: Array) -> No
 @slip(Buffered, "admit", law=REFUSED)
 def cache_without_a_limit(self: Buffered, n: int) -> None:
     """The capacity is stored, and more is taken.
-    Effect: Memory that was not reserved. Repair: Compare with the capacity. Seen: none: tests stay below the capacity"""
+    Effect: Memory that was not reserved. Repair: Compare with the capacity. Seen: none: tests stay
+    below the capacity"""
 
 
 # -- Pages -------------------------------------------------------------------------------------------------------------------------
@@ -191,19 +204,24 @@ def cache_without_a_limit(self: Buffered, n: int) -> None:
 @slip(Paged, "read", law=PREFILL)
 def cache_one_page_too_many(self: Paged) -> tuple[Any, Any]:
     """One page more is read when the length is a multiple of the page size.
-    Effect: A key that nobody has added gets weight, which near-zero keys hide. Repair: Round the number of pages up, not down and add one.
-    Seen: pegainfer-project/pegainfer#291"""
+    Effect: A key that nobody has added gets weight, which near-zero keys hide. Repair: Round the
+    number of pages up, not down and add one. Seen: pegainfer-project/pegainfer#291"""
     at, j = Buffered.read(self)
     if not len(j) or self.end % PAGE:
         return at, j
-    beyond = self.pool.free[-1] * PAGE if self.pool.free else (self.table[self.end // PAGE - 1] * PAGE + PAGE) % len(self.pool.k)
+    beyond = (
+        self.pool.free[-1] * PAGE
+        if self.pool.free
+        else (self.table[self.end // PAGE - 1] * PAGE + PAGE) % len(self.pool.k)
+    )
     return np.append(at, beyond), np.append(j, j[-1])
 
 
 @slip(Paged, "write", law=PREFILL)
 def cache_padded_tail_in_other_pages(self: Paged, k: Array, v: Array) -> None:
-    """A chunk is padded to a tile of two pages, and its tail written behind it in the pool, whosever page that is.
-    Effect: Another sequence's keys change. Repair: Write the rows of the chunk alone. Seen: tenstorrent/tt-metal#56324"""
+    """A chunk is padded to a tile of two pages, and its tail written behind it in the pool,
+    whosever page that is. Effect: Another sequence's keys change. Repair: Write the rows of the
+    chunk alone. Seen: tenstorrent/tt-metal#56324"""
     last = int(self.slots(np.array([self.end + len(k) - 1]))[0])
     tail = np.arange(last + 1, min(last + 1 + -len(k) % (2 * PAGE), len(self.k)))
     self.k[tail], self.v[tail] = 0.0, 0.0
@@ -213,8 +231,8 @@ def cache_padded_tail_in_other_pages(self: Paged, k: Array, v: Array) -> None:
 @slip(Paged, "give_back", law=PREFILL)
 def cache_pages_given_back_by_the_oldest(self: Paged) -> None:
     """A page is given back when its first position is evicted.
-    Effect: Keys that are still visible are overwritten by other sequences. Repair: Give a page back when its last position is gone. Seen:
-    none: evictions of whole pages are tested"""
+    Effect: Keys that are still visible are overwritten by other sequences. Repair: Give a page back
+    when its last position is gone. Seen: none: evictions of whole pages are tested"""
     for page in [page for page in self.table if page * PAGE < self.first or page * PAGE >= self.end]:
         self.pool.free.append(self.table[page])
         if page * PAGE >= self.end or (page + 1) * PAGE <= self.first:
@@ -233,8 +251,8 @@ def _shared(cache: Buffered) -> dict[Any, Any]:
 @slip(Buffered, "prepare", law=SIDE)
 def cache_buffers_shared(self: Buffered, d: int, d_v: int) -> None:
     """All caches of one size have the same buffers.
-    Effect: A sequence overwrites another's keys. Repair: Make the buffers for each cache. Seen: none: a default argument, or an attribute
-    of the class"""
+    Effect: A sequence overwrites another's keys. Repair: Make the buffers for each cache. Seen:
+    none: a default argument, or an attribute of the class"""
     size = self.capacity or PAGE
     self.k, self.v = _shared(self).setdefault((size, d, d_v), (np.zeros((size, d)), np.zeros((size, d_v))))
 
@@ -251,8 +269,9 @@ def _behind(self: Buffered, q: Array, before: tuple[Array, Array]) -> tuple[Arra
 
 @slip(Buffered, "attend", law=SIDE)
 def cache_boundaries_ignored(self: Buffered, q: Array) -> tuple[Array, Array]:
-    """Sequences are packed side by side, and their boundaries ignored: what another one had when it was asked is visible to all.
-    Effect: Sequences see each other. Repair: Mask by the boundaries. Seen: Tencent-Hunyuan/HunyuanVideo#310"""
+    """Sequences are packed side by side, and their boundaries ignored: what another one had when it
+    was asked is visible to all. Effect: Sequences see each other. Repair: Mask by the boundaries.
+    Seen: Tencent-Hunyuan/HunyuanVideo#310"""
     at, _ = self.read()
     others = [x for owner, x in _shared(self).items() if owner is not self]
     _shared(self)[self] = self.k[at], self.v[at]
@@ -262,8 +281,8 @@ def cache_boundaries_ignored(self: Buffered, q: Array) -> tuple[Array, Array]:
 @slip(Buffered, "prepare", "advance", law=RESTART)
 def cache_positions_go_on_in_the_next_sequence(self: Buffered, *numbers: int) -> None:
     """Positions are not counted from 0 at the start of a sequence.
-    Effect: Masks by positions, and angles, are those of later rows. Repair: Reset the position with the sequence. Seen:
-    allenai/OLMo-core#591"""
+    Effect: Masks by positions, and angles, are those of later rows. Repair: Reset the position with
+    the sequence. Seen: allenai/OLMo-core#591"""
     if len(numbers) == 2:
         Buffered.prepare(self, *numbers)
         self.offset = _shared(self).get("offset", 0)
@@ -274,8 +293,9 @@ def cache_positions_go_on_in_the_next_sequence(self: Buffered, *numbers: int) ->
 
 @slip(Buffered, "advance", "attend", law=RESTART)
 def cache_sequences_of_one_token_merge(self: Buffered, x: Any) -> Any:
-    """A sequence begins where the position falls: behind one of one token it does not, and goes on with that token.
-    Effect: One-token documents merge with the next. Repair: Keep the lengths of sequences. Seen: modelscope/ms-swift#9904"""
+    """A sequence begins where the position falls: behind one of one token it does not, and goes on
+    with that token. Effect: One-token documents merge with the next. Repair: Keep the lengths of
+    sequences. Seen: modelscope/ms-swift#9904"""
     if isinstance(x, int):
         last, _shared(self)["last"] = _shared(self).get("last", self), self
         if self.end == 0 and last is not self and last.end == 1:

@@ -20,14 +20,17 @@ bug = Register()
 
 @bug.slip("scores_of", seen=SDPA, without=(SDPA_JVP, MHA_JVP), law="none", public=True)
 def sdpa_mask_adds_one(q: Array, k: Array) -> Array:
-    """The mask adds 1 to every allowed score instead of 0: a softmax does not see what is added to all. Seen: tinygrad/tinygrad#2425"""
+    """The mask adds 1 to every allowed score instead of 0: a softmax does not see what is added to
+    all. Seen: tinygrad/tinygrad#2425
+    """
     return right.scores_of(q, k) + 1.0
 
 
 @bug.slip("scores_of", seen=SDPA, without=(SDPA_JVP, MHA_JVP), law="none")
 def sdpa_alibi_counted_from_one(q: Array, k: Array) -> Array:
-    """ALiBi's distances of a step are j − n + 1 instead of j − n: a slope more for all keys of a row, which its softmax does not see. The
-    log-sum-exp does, by that constant: of an operation that returns it this would be a bug. Seen: vllm-project/vllm#945"""
+    """ALiBi's distances of a step are j − n + 1 instead of j − n: a slope more for all keys of a
+    row, which its softmax does not see. The log-sum-exp does, by that constant: of an operation
+    that returns it this would be a bug. Seen: vllm-project/vllm#945"""
     return right.scores_of(q, k) + 2.0**-4 * np.arange(1.0, q.shape[-2] + 1)[:, None]
 
 
@@ -47,8 +50,8 @@ def vjp_row_terms_from_outputs(q: Array, k: Array, v: Array, mask: Mask, grad_ou
 
 @bug.slip("normalized", seen=SOFTMAX, law="none")
 def softmax_sum_is_at_least_one(e: Array) -> Array:
-    """The sum of exponentials is raised to 1 against division by 0: after the maximum is subtracted it is at least 1 anyhow.
-    Seen: iree-org/iree#24178"""
+    """The sum of exponentials is raised to 1 against division by 0: after the maximum is subtracted
+    it is at least 1 anyhow. Seen: iree-org/iree#24178"""
     return np.asarray(e / np.maximum(e.sum(-1, keepdims=True), 1.0))
 
 
@@ -83,15 +86,18 @@ def sdpa_blocked_padding(q: Array, k: Array, v: Array, mask: Mask = None) -> Arr
 
 @bug.slip("apply_rotary_vjp", seen="rope_vjp", without=("apply_rotary_vjp",), law="none")
 def rope_vjp_sin_after_rotate_of_rotations(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
-    """The gradient is g ⊙ cos − rotated(g) ⊙ sin: both channels of a pair of a rotation have the same sine.
-    Seen: PaddlePaddle/Paddle#74716"""
+    """The gradient is g ⊙ cos − rotated(g) ⊙ sin: both channels of a pair of a rotation have the
+    same sine. Seen: PaddlePaddle/Paddle#74716"""
     return np.asarray(rope_vjp_sin_after_rotate(x, cos, sin, grad_out))
 
 
 @bug.slip("yarn_multiplier", seen="rotary_frequencies", law="none")
-def yarn_equal_weights_leave_the_softmax_alone(factor: float, mscale: Any, mscale_all_dim: Any, attention_factor: Any) -> float:
-    """Equal weights give an attention factor of 1, whatever the factor: a quotient of two equal numbers. It is disputed: the report asks
-    for 0.1·ln s + 1, which is what the model's softmax is scaled by besides. Seen: turboderp-org/exllamav3#259"""
+def yarn_equal_weights_leave_the_softmax_alone(
+    factor: float, mscale: Any, mscale_all_dim: Any, attention_factor: Any
+) -> float:
+    """Equal weights give an attention factor of 1, whatever the factor: a quotient of two equal
+    numbers. It is disputed: the report asks for 0.1·ln s + 1, which is what the model's softmax is
+    scaled by besides. Seen: turboderp-org/exllamav3#259"""
     if attention_factor is None and mscale and mscale == mscale_all_dim:
         return 1.0
     return reference_frequencies.yarn_multiplier(factor, mscale, mscale_all_dim, attention_factor)
@@ -99,8 +105,9 @@ def yarn_equal_weights_leave_the_softmax_alone(factor: float, mscale: Any, mscal
 
 @bug.slip("longrope_list", seen="rotary_frequencies", law="none")
 def longrope_list_changes_within_a_sequence(seq_len: int | None, given: Any) -> Any:
-    """The list is that of each call's own length, and changes when a sequence grows past the original one. It is disputed: keys that a
-    cache kept have the short list; the report mends it by the configured length, others report that. Seen: vllm-project/vllm#27431"""
+    """The list is that of each call's own length, and changes when a sequence grows past the
+    original one. It is disputed: keys that a cache kept have the short list; the report mends it by
+    the configured length, others report that. Seen: vllm-project/vllm#27431"""
     beyond = (seq_len or 0) - given["original_max_position_embeddings"]
     return (given["short_factor"], given["long_factor"])[int(beyond > 0)]
 

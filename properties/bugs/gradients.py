@@ -18,53 +18,58 @@ bug = Register()
 
 @bug.slip("softmax_backward", seen=SDPA_VJP, law="key gradients sum to zero", public=True)
 def vjp_softmax_diagonal_only(weights: Array, grad_weights: Array) -> Array:
-    """The softmax's backward has the diagonal of its Jacobian only, dS = P ⊙ (1 − P) ⊙ dP.
-    Effect: dq and dk are wrong as soon as there are two keys; dv is right. Repair: dS = P ⊙ (dP − Σ P·dP). Seen:
-    deeplearning4j/libnd4j#440; Apiquet/DeepLearningFrameworkFromScratchCpp#1"""
+    """The softmax's backward has the diagonal of its Jacobian only, dS = P ⊙ (1 − P) ⊙ dP. Effect:
+    dq and dk are wrong as soon as there are two keys; dv is right. Repair: dS = P ⊙ (dP − Σ P·dP).
+    Seen: deeplearning4j/libnd4j#440; Apiquet/DeepLearningFrameworkFromScratchCpp#1"""
     return weights * (1 - weights) * grad_weights
 
 
 @bug.slip("row_term", seen=SDPA_VJP, without=(SDPA_JVP, MHA_JVP), law="key gradients sum to zero", public=True)
 def vjp_missing_rowdot(weights: Array, grad_weights: Array) -> Array:
     """dS = P ⊙ dP, without the term of the row.
-    Effect: dq and dk are wrong from two keys on, dv not. Repair: Subtract Σ P·dP in each row. Seen: HomericIntelligence/Odyssey#2134"""
+    Effect: dq and dk are wrong from two keys on, dv not. Repair: Subtract Σ P·dP in each row. Seen:
+    HomericIntelligence/Odyssey#2134"""
     return np.zeros(())
 
 
 @bug.slip("row_term", seen=SOFTMAX_VJP, law="batches are computed one by one")
 def softmax_vjp_sums_over_axis_one(weights: Array, grad_weights: Array) -> Array:
     """Σ w·g is taken over axis 1, whatever the number of axes.
-    Effect: Batched gradients are wrong. Repair: Sum over the last axis. Seen: none: it is axis 1 of a matrix; compare torch/nn#548"""
+    Effect: Batched gradients are wrong. Repair: Sum over the last axis. Seen: none: it is axis 1 of
+    a matrix; compare torch/nn#548"""
     return np.asarray((weights * grad_weights).sum(min(1, weights.ndim - 1), keepdims=True))
 
 
 @bug.slip("softmax_backward", seen=SOFTMAX_VJP, law="masked scores do not matter")
 def softmax_vjp_of_the_logarithm(weights: Array, grad_weights: Array) -> Array:
     """g − w·Σ g, the gradient of a log-softmax.
-    Effect: Gradients are those of the logarithm of the weights. Repair: Multiply by the weights. Seen: none: the two backward formulas look
-    alike; compare mlpack/mlpack#2360"""
+    Effect: Gradients are those of the logarithm of the weights. Repair: Multiply by the weights.
+    Seen: none: the two backward formulas look alike; compare mlpack/mlpack#2360"""
     return np.asarray(grad_weights - weights * grad_weights.sum(-1, keepdims=True))
 
 
 @bug.slip("row_term", seen=SOFTMAX_VJP, law="score gradients sum to zero")
 def softmax_vjp_subtracts_a_mean(weights: Array, grad_weights: Array) -> Array:
     """Σ w·g is divided by the number of entries.
-    Effect: Gradients of a row do not sum to 0. Repair: Subtract the sum of w·g. Seen: none: Σ w·g is a mean of g under w"""
+    Effect: Gradients of a row do not sum to 0. Repair: Subtract the sum of w·g. Seen: none: Σ w·g
+    is a mean of g under w"""
     return np.asarray((weights * grad_weights).mean(-1, keepdims=True))
 
 
 @bug.slip("row_term", seen=SDPA_JVP, law="vjp and jvp are adjoint")
 def jvp_centred_by_the_plain_mean(weights: Array, grad_weights: Array) -> Array:
     """dP = P ⊙ (dS − the plain mean of dS).
-    Effect: Tangents of unequal weights do not sum to 0. Repair: Weight the mean by P. Seen: none: it also cancels what keys share"""
+    Effect: Tangents of unequal weights do not sum to 0. Repair: Weight the mean by P. Seen: none:
+    it also cancels what keys share"""
     return np.asarray(grad_weights.mean(-1, keepdims=True))
 
 
 @bug.slip("row_term", seen=SOFTMAX_VJP, law="the order of scores does not matter")
 def softmax_vjp_tail_not_in_the_sum(weights: Array, grad_weights: Array) -> Array:
     """Σ w·g is taken over whole groups of four entries, unless there is none.
-    Effect: Rows that are not whole groups of four have wrong gradients, unless their last entries are masked. Repair: Add the entries of
-    the tail to the sum. Seen: none: an unrolled loop ends with the last whole group; compare sdpa-tail-keys-dropped"""
+    Effect: Rows that are not whole groups of four have wrong gradients, unless their last entries
+    are masked. Repair: Add the entries of the tail to the sum. Seen: none: an unrolled loop ends
+    with the last whole group; compare sdpa-tail-keys-dropped"""
     whole = weights.shape[-1] // 4 * 4 or weights.shape[-1]
     return right.row_term(weights[..., :whole], grad_weights[..., :whole])
 
@@ -72,8 +77,9 @@ def softmax_vjp_tail_not_in_the_sum(weights: Array, grad_weights: Array) -> Arra
 @bug.slip("row_term", seen=SDPA_VJP, law="key gradients sum to zero")
 def vjp_row_terms_subtracted_from_columns(weights: Array, grad_weights: Array) -> Array:
     """With as many queries as keys, Σ P·dP of row i is subtracted from column i.
-    Effect: dq and dk are wrong where there are as many queries as keys. Repair: Keep the axis of the sum, so that it is subtracted from its
-    own row. Seen: none: a sum without keepdims broadcasts along the other axis of a square"""
+    Effect: dq and dk are wrong where there are as many queries as keys. Repair: Keep the axis of
+    the sum, so that it is subtracted from its own row. Seen: none: a sum without keepdims
+    broadcasts along the other axis of a square"""
     term = right.row_term(weights, grad_weights)
     return right.transposed(term) if weights.shape[-2] == weights.shape[-1] else term
 
@@ -81,15 +87,17 @@ def vjp_row_terms_subtracted_from_columns(weights: Array, grad_weights: Array) -
 @bug.slip("row_term", seen=SDPA_VJP, law="queries are computed independently")
 def vjp_row_terms_of_the_first_tile(weights: Array, grad_weights: Array) -> Array:
     """Every tile of 16 queries subtracts the Σ o·g of the first.
-    Effect: dq and dk are wrong after 16 queries. Repair: Advance the pointer to Σ o·g too. Seen: none: one pointer is not advanced"""
+    Effect: dq and dk are wrong after 16 queries. Repair: Advance the pointer to Σ o·g too. Seen:
+    none: one pointer is not advanced"""
     return right.row_term(weights, grad_weights)[..., np.arange(weights.shape[-2]) % 16, :]
 
 
 @bug(SDPA_VJP, law="a view equals its copy", requires=("strided views",), public=True)
 def vjp_noncontiguous_dout(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """Where Σ o·g is computed, g is read in the order in which it lies in memory.
-    Effect: dq and dk are wrong for a cotangent that is a transposed or strided view; dv is right. Repair: Use the cotangent's own strides.
-    Seen: Dao-AILab/flash-attention#355; ROCm/aiter#2808; flagos-ai/FlagAttention#1"""
+    Effect: dq and dk are wrong for a cotangent that is a transposed or strided view; dv is right.
+    Repair: Use the cotangent's own strides. Seen: Dao-AILab/flash-attention#355; ROCm/aiter#2808;
+    flagos-ai/FlagAttention#1"""
     p = right.attention_weights(q, k, mask)
     return gradients_of(q, k, v, grad_out, p, right.row_term(p @ v, grad_out.ravel(order="K").reshape(grad_out.shape)))
 
@@ -97,8 +105,9 @@ def vjp_noncontiguous_dout(q: Array, k: Array, v: Array, mask: Mask, grad_out: A
 @bug(SDPA_VJP, law="the order of queries does not matter", public=True)
 def vjp_tail_rows_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """Of more than 64 queries those beyond the last full block of 64 add nothing to dk and dv.
-    Effect: dk and dv miss the last queries, unless their number is a multiple of 64 or below it. Repair: Round the number of blocks of
-    queries up. Seen: flagos-ai/FlagGems#898; flagos-ai/FlagGems#3607"""
+    Effect: dk and dv miss the last queries, unless their number is a multiple of 64 or below it.
+    Repair: Round the number of blocks of queries up. Seen: flagos-ai/FlagGems#898;
+    flagos-ai/FlagGems#3607"""
     n = q.shape[-2] // 64 * 64 or q.shape[-2]
     p = right.attention_weights(q, k, mask)
     _, dk, dv = gradients_of(q[..., :n, :], k, v, grad_out[..., :n, :], p[..., :n, :])
@@ -108,7 +117,8 @@ def vjp_tail_rows_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Ar
 @bug(SDPA_VJP, law="the order of keys does not matter")
 def vjp_queries_overwritten(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """Each tile of 32 keys overwrites what the tiles before gave to dq.
-    Effect: From 33 keys on dq is the last tile's part. Repair: Add to dq instead of storing. Seen: none: = for += in the loop over tiles"""
+    Effect: From 33 keys on dq is the last tile's part. Repair: Add to dq instead of storing. Seen:
+    none: = for += in the loop over tiles"""
     p = right.attention_weights(q, k, mask)
     ds = right.softmax_backward(p, grad_out @ right.transposed(v)) / math.sqrt(max(q.shape[-1], 1))
     keys = list(tiles(k.shape[-2], 32))[-1]
@@ -118,15 +128,18 @@ def vjp_queries_overwritten(q: Array, k: Array, v: Array, mask: Mask, grad_out: 
 @bug(SDPA_VJP, law="the order of keys does not matter")
 def vjp_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """Of more than 32 keys those beyond the last full tile of 32 get no gradient.
-    Effect: The last keys and values get no gradient, unless their number is a multiple of 32 or below it. Repair: Round the number of tiles
-    of keys up. Seen: none: the counterpart of tile-ai/tilelang#2010 in the backward"""
+    Effect: The last keys and values get no gradient, unless their number is a multiple of 32 or
+    below it. Repair: Round the number of tiles of keys up. Seen: none: the counterpart of
+    tile-ai/tilelang#2010 in the backward"""
     dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
     n = k.shape[-2] // 32 * 32 or k.shape[-2]
     dk[..., n:, :] = dv[..., n:, :] = 0
     return dq, dk, dv
 
 
-def _scaled_by(factors: Callable[[Array, Array, float], Any], q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
+def _scaled_by(
+    factors: Callable[[Array, Array, float], Any], q: Array, k: Array, v: Array, mask: Mask, grad_out: Array
+) -> Gradients:
     """dq and dk times a factor each, of the queries, the values and √d."""
     dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
     of_queries, of_keys = factors(q, v, math.sqrt(max(q.shape[-1], 1)))
@@ -162,8 +175,9 @@ for _name, _factors, _without, _law, _told in (
 @bug.slip(SDPA_VJP, law="key gradients sum to zero")
 def vjp_transpose_missing_when_square(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """With as many queries as keys, dk = dS q.
-    Effect: dk is wrong where there are as many queries as keys; rectangular calls are right. Repair: dk = dSᵀ q. Seen: none: without the
-    transpose a rectangular call would not even run, so a special case is made for it"""
+    Effect: dk is wrong where there are as many queries as keys; rectangular calls are right.
+    Repair: dk = dSᵀ q. Seen: none: without the transpose a rectangular call would not even run, so
+    a special case is made for it"""
     dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
     if q.shape[-2] == k.shape[-2]:
         ds = right.softmax_backward(right.attention_weights(q, k, mask), grad_out @ right.transposed(v))
@@ -174,8 +188,9 @@ def vjp_transpose_missing_when_square(q: Array, k: Array, v: Array, mask: Mask, 
 @bug.slip(SDPA_VJP, law="repeating every key changes nothing")
 def vjp_values_not_normalized(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """dv is computed from exp(s − max) instead of the weights.
-    Effect: dv is too large by the sum of exponentials; dq and dk are right. Repair: Divide the exponentials by their sum before they meet
-    g. Seen: none: the maximum was saved where the log-sum-exp was meant"""
+    Effect: dv is too large by the sum of exponentials; dq and dk are right. Repair: Divide the
+    exponentials by their sum before they meet g. Seen: none: the maximum was saved where the
+    log-sum-exp was meant"""
     dq, dk, _ = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
     p = right.attention_weights(q, k, mask)
     largest = p.max(-1, keepdims=True)
@@ -184,9 +199,10 @@ def vjp_values_not_normalized(q: Array, k: Array, v: Array, mask: Mask, grad_out
 
 @bug.slip(SDPA_VJP, law="keys masked for all queries do not matter")
 def vjp_mask_forgotten(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
-    """Weights are recomputed from all scores and the log-sum-exp of the allowed ones; dead rows are skipped.
-    Effect: Masked keys and values get gradients, and the gradients of others may overflow. Repair: Mask the recomputed scores as the
-    forward did. Seen: hao-ai-lab/FastVideo#925; pytorch/pytorch#27461"""
+    """Weights are recomputed from all scores and the log-sum-exp of the allowed ones; dead rows are
+    skipped. Effect: Masked keys and values get gradients, and the gradients of others may overflow.
+    Repair: Mask the recomputed scores as the forward did. Seen: hao-ai-lab/FastVideo#925;
+    pytorch/pytorch#27461"""
     scores, dead = right.scores_of(q, k), dead_rows(mask, scores_shape(q, k))
     s = np.where(dead, 0.0, masked(scores, mask))
     largest = s.max(-1, keepdims=True)
@@ -198,8 +214,9 @@ def vjp_mask_forgotten(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array
 @bug.slip(SDPA_VJP, law="no derivative passes the mask")
 def vjp_causal_diagonal_off_by_one(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """Under a causal mask the backward allows one key more for each query.
-    Effect: On the causal path each key gets a gradient from the query before it. Repair: Compare positions in the backward as in the
-    forward. Seen: none: the backward's tiles are transposed, and <= becomes <= + 1"""
+    Effect: On the causal path each key gets a gradient from the query before it. Repair: Compare
+    positions in the backward as in the forward. Seen: none: the backward's tiles are transposed,
+    and <= becomes <= + 1"""
     if is_causal(mask, scores_shape(q, k)):
         mask = np.arange(k.shape[-2]) <= np.arange(q.shape[-2])[:, None] + 1
     return right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
@@ -208,8 +225,9 @@ def vjp_causal_diagonal_off_by_one(q: Array, k: Array, v: Array, mask: Mask, gra
 @bug.slip(SDPA_VJP, law="a query with no allowed key follows its convention")
 def vjp_dead_rows_uniform(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """In the backward, a row with no allowed key has equal weights.
-    Effect: A query with no allowed key gives gradients to all values, and to queries and keys. Repair: Set its weights to 0 there
-    too. Seen: none: the forward was mended, the backward recomputes from the lowest finite number; compare NVIDIA/apex#1390"""
+    Effect: A query with no allowed key gives gradients to all values, and to queries and keys.
+    Repair: Set its weights to 0 there too. Seen: none: the forward was mended, the backward
+    recomputes from the lowest finite number; compare NVIDIA/apex#1390"""
     dead = dead_rows(mask, scores_shape(q, k))
     return gradients_of(q, k, v, grad_out, np.where(dead, 1 / k.shape[-2], right.attention_weights(q, k, mask)))
 
@@ -217,15 +235,17 @@ def vjp_dead_rows_uniform(q: Array, k: Array, v: Array, mask: Mask, grad_out: Ar
 @bug.slip(SDPA_VJP, law="batches are computed one by one")
 def vjp_divided_by_the_batch(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """All gradients are divided by the length of the first batch axis.
-    Effect: Gradients shrink with the size of the batch. Repair: Leave the mean to the loss. Seen: none: the loss takes the mean already"""
+    Effect: Gradients shrink with the size of the batch. Repair: Leave the mean to the loss. Seen:
+    none: the loss takes the mean already"""
     batch = max(q.shape[0], 1) if q.ndim > 2 else 1
     return tuple(g / batch for g in right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out))
 
 
 @bug.slip(SDPA_VJP, law="vjp and jvp are adjoint")
 def vjp_odd_lane_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
-    """dq is stored in pairs of channels, and the last channel of an odd width above 1 is not stored.
-    Effect: For an odd width the last channel of dq is 0. Repair: Store it. Seen: none: two channels are stored at once"""
+    """dq is stored in pairs of channels, and the last channel of an odd width above 1 is not
+    stored. Effect: For an odd width the last channel of dq is 0. Repair: Store it. Seen: none: two
+    channels are stored at once"""
     dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
     if q.shape[-1] > 1 and q.shape[-1] % 2:
         dq[..., -1] = 0
@@ -235,7 +255,8 @@ def vjp_odd_lane_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Arr
 @bug.slip(SDPA_VJP, law="key gradients sum to zero")
 def vjp_row_terms_in_single_precision(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """Σ o·g is computed from an output that was saved in float32.
-    Effect: dq and dk have seven digits instead of sixteen, fewer for values with a common offset. Repair: Save the output in the precision
-    of the gradient, or sum P·dP. Seen: none: the saved output is the one that was rounded for the caller"""
+    Effect: dq and dk have seven digits instead of sixteen, fewer for values with a common offset.
+    Repair: Save the output in the precision of the gradient, or sum P·dP. Seen: none: the saved
+    output is the one that was rounded for the caller"""
     p = right.attention_weights(q, k, mask)
     return gradients_of(q, k, v, grad_out, p, right.row_term((p @ v).astype(np.float32).astype(float), grad_out))

@@ -1,4 +1,6 @@
-"""What kernels do that the reference does not: masked scores, tiles, online softmax, rounding. Where they slip is a parameter."""
+"""What kernels do that the reference does not: masked scores, tiles, online softmax, rounding.
+Where they slip is a parameter.
+"""
 
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -8,7 +10,17 @@ import numpy as np
 from oracles.ball import Array
 from properties.bugs.reference import Mask, allowed, causal_mask, row_term, scaled, scores_of, transposed
 
-__all__ = ["dead_rows", "gradients_of", "is_causal", "joined", "masked", "online_attention", "rounded_to", "scores_shape", "tiles"]
+__all__ = [
+    "dead_rows",
+    "gradients_of",
+    "is_causal",
+    "joined",
+    "masked",
+    "online_attention",
+    "rounded_to",
+    "scores_shape",
+    "tiles",
+]
 
 
 def scores_shape(q: Array, k: Array) -> tuple[int, ...]:
@@ -42,7 +54,8 @@ def online_attention(
 ) -> Array:  # fmt: skip
     """Attention by tiles of keys under a running maximum; right as it stands.
 
-    `start` is the maximum before the first tile, `dead` what becomes of a maximum that is still −∞ after a tile.
+    `start` is the maximum before the first tile, `dead` what becomes of a maximum that is still −∞
+    after a tile.
     """
     scores = masked(scores_of(q, k), mask)
     largest, total = np.full((*q.shape[:-1], 1), start), np.zeros((*q.shape[:-1], 1))
@@ -58,7 +71,9 @@ def online_attention(
     return np.asarray(out / np.where(total == 0, 1.0, total))
 
 
-def gradients_of(q: Array, k: Array, v: Array, grad_out: Array, p: Array, term: Array | None = None) -> tuple[Array, ...]:
+def gradients_of(
+    q: Array, k: Array, v: Array, grad_out: Array, p: Array, term: Array | None = None
+) -> tuple[Array, ...]:
     """dq, dk and dv of weights p, and of the term of each row, Σ P·dP unless it is given."""
     grad_weights = grad_out @ transposed(v)
     ds = scaled(p * (grad_weights - (row_term(p, grad_weights) if term is None else term)), q.shape[-1])

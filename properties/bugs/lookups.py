@@ -1,4 +1,6 @@
-"""Slips in what is built and looked up by integers, and in adding encodings: masks of padding, masks combined, rows of tables."""
+"""Slips in what is built and looked up by integers, and in adding encodings: masks of padding,
+masks combined, rows of tables.
+"""
 
 from typing import Any
 
@@ -37,8 +39,9 @@ for _name, _allows, _told in (
 
 @bug("padding_mask", law="empty arrays give empty results")
 def padding_of_nothing_raises(lengths: Any, max_len: int) -> Any:
-    """Columns are compared up to the longest length, which there is not in a batch without sequences.
-    Effect: A batch without sequences raises ValueError. Repair: Compare up to max_len. Seen: none: NumPy has no maximum of nothing"""
+    """Columns are compared up to the longest length, which there is not in a batch without
+    sequences. Effect: A batch without sequences raises ValueError. Repair: Compare up to max_len.
+    Seen: none: NumPy has no maximum of nothing"""
     longest, out = lengths.max(), np.zeros((len(lengths), max_len), bool)
     out[:, :longest] = np.arange(longest) < lengths[:, None]
     return out
@@ -62,17 +65,19 @@ for _name, _combine, _law, _told in (
 @bug("combine_masks", law="causal and padding masks allow the first keys")
 def combined_keeps_a_dead_row(first: Any, second: Any) -> Any:
     """A row in which nothing is left has what the first mask allows.
-    Effect: Queries that may attend to nothing attend to what the first mask allows. Repair: Leave dead rows dead: attention has a
-    convention for them. Seen: none: a guard against NaN in softmax, one layer too early; compare pytorch/pytorch#103963"""
+    Effect: Queries that may attend to nothing attend to what the first mask allows. Repair: Leave
+    dead rows dead: attention has a convention for them. Seen: none: a guard against NaN in softmax,
+    one layer too early; compare pytorch/pytorch#103963"""
     both = first & second
     return np.where(both.any(-1, keepdims=True), both, first)
 
 
 @bug("combine_masks", law="a mask can be written out")
 def combined_square_batch_along_queries(first: Any, second: Any) -> Any:
-    """A row for all queries of each sequence is squeezed; with as many queries it is read as one row for each query.
-    Effect: Where there are as many sequences as queries, padding is masked along the queries. Repair: Give padding an axis for the queries,
-    and leave axes of size 1 where they are. Seen: none: axes are squeezed and broadcast anew, from the right"""
+    """A row for all queries of each sequence is squeezed; with as many queries it is read as one
+    row for each query. Effect: Where there are as many sequences as queries, padding is masked
+    along the queries. Repair: Give padding an axis for the queries, and leave axes of size 1 where
+    they are. Seen: none: axes are squeezed and broadcast anew, from the right"""
     if second.ndim == 3 and second.shape[1] == 1 and first.ndim > 1 and first.shape[-2] == second.shape[0]:
         return np.broadcast_to(first & second[:, 0], np.broadcast_shapes(first.shape, second.shape)).copy()
     return first & second
@@ -81,7 +86,8 @@ def combined_square_batch_along_queries(first: Any, second: Any) -> Any:
 @bug("combine_masks", law="empty arrays give empty results")
 def combined_without_entries_raises(first: Any, second: Any) -> Any:
     """The first allowed key of each row is looked for, so that the keys before it can be left out.
-    Effect: Masks without columns raise ValueError. Repair: Return those as they are. Seen: none: the maximum of nothing has no position"""
+    Effect: Masks without columns raise ValueError. Repair: Return those as they are. Seen: none:
+    the maximum of nothing has no position"""
     both = first & second
     return both & (np.arange(both.shape[-1]) >= both.argmax(-1)[..., None])
 
@@ -89,38 +95,43 @@ def combined_without_entries_raises(first: Any, second: Any) -> Any:
 @bug.slip("table_lookup", law="tables of row numbers read out the rows")
 def lookup_padding_row(table: Array, indices: Any) -> Array:
     """Row 0 is taken for the padding row and read as zeros.
-    Effect: The entry of index 0 is lost. Repair: A row is for padding only if one is declared. Seen: facebookresearch/fairseq#1187"""
+    Effect: The entry of index 0 is lost. Repair: A row is for padding only if one is declared.
+    Seen: facebookresearch/fairseq#1187"""
     return np.where((indices == 0)[..., None], 0.0, table[indices])
 
 
 @bug.slip("table_lookup", law="tables of row numbers read out the rows")
 def lookup_counts_from_one(table: Array, indices: Any) -> Array:
     """Indices count from 1, so that 0 wraps around to the end.
-    Effect: Index 0 reads the last row, every other the row before its own. Repair: Count rows from 0, or shift the indices where a table of
-    another language is read. Seen: mlverse/torch#220 (indices from 1, where an index of 0 raises instead)"""
+    Effect: Index 0 reads the last row, every other the row before its own. Repair: Count rows from
+    0, or shift the indices where a table of another language is read. Seen: mlverse/torch#220
+    (indices from 1, where an index of 0 raises instead)"""
     return np.asarray(table[indices - 1])
 
 
 @bug.slip("table_lookup", law="tables of row numbers read out the rows", requires=("large sizes",))
 def lookup_in_eight_bits(table: Array, indices: Any) -> Array:
-    """Indices are signed numbers of eight bits: 128 becomes −128, which counts from the table's end.
-    Effect: Indices from 128 on read rows from the end of the table. Repair: Hold indices in a type that is wide enough for the table. Seen:
-    none: indices are kept in the smallest type that passes the tests, and negative ones raise nothing"""
+    """Indices are signed numbers of eight bits: 128 becomes −128, which counts from the table's
+    end. Effect: Indices from 128 on read rows from the end of the table. Repair: Hold indices in a
+    type that is wide enough for the table. Seen: none: indices are kept in the smallest type that
+    passes the tests, and negative ones raise nothing"""
     return np.asarray(table[indices.astype(np.int8)])
 
 
 @bug("table_lookup", law="the order of indices does not matter")
 def lookup_sorted(table: Array, indices: Any) -> Array:
     """Indices are sorted, so that memory is read in order, and the rows are not brought back.
-    Effect: Rows come out in the order of the table. Repair: Bring the rows back to their order. Seen: none: it reads memory in order"""
+    Effect: Rows come out in the order of the table. Repair: Bring the rows back to their order.
+    Seen: none: it reads memory in order"""
     return np.asarray(table[np.sort(indices, axis=None).reshape(indices.shape)])
 
 
 @bug("table_lookup", law="the order of indices does not matter")
 def lookup_each_row_once(table: Array, indices: Any) -> Array:
     """Each row of the table is written to the last place at which its index stands.
-    Effect: A token that comes twice has its embedding at its last place only. Repair: Gather rows at each index, instead of scattering each
-    row to its place. Seen: none: the inverse of an index is one place, where a token comes twice it has two"""
+    Effect: A token that comes twice has its embedding at its last place only. Repair: Gather rows
+    at each index, instead of scattering each row to its place. Seen: none: the inverse of an index
+    is one place, where a token comes twice it has two"""
     flat, out = indices.ravel(), np.zeros((indices.size, table.shape[-1]))
     last = np.zeros(len(table), np.int64)
     last[flat] = np.arange(flat.size)
@@ -131,23 +142,26 @@ def lookup_each_row_once(table: Array, indices: Any) -> Array:
 @bug("table_lookup", law="the order of indices does not matter")
 def lookup_indices_transposed(table: Array, indices: Any) -> Array:
     """Square indices are read along their other axis.
-    Effect: As many sequences as positions have their tokens exchanged. Repair: Keep the order of the axes: the width comes last. Seen:
-    none: batch-first and batch-last shapes can be told apart, but for squares"""
+    Effect: As many sequences as positions have their tokens exchanged. Repair: Keep the order of
+    the axes: the width comes last. Seen: none: batch-first and batch-last shapes can be told apart,
+    but for squares"""
     return np.asarray(table[indices.T if indices.ndim == 2 and indices.shape[0] == indices.shape[1] else indices])
 
 
 @bug.slip("table_lookup", law="rows that are not read do not matter")
 def lookup_subtracts_the_mean(table: Array, indices: Any) -> Array:
     """The mean of the table's rows is subtracted.
-    Effect: A row depends on all the others. Repair: Return the table's rows as they are. Seen: none: embeddings are centred in training"""
+    Effect: A row depends on all the others. Repair: Return the table's rows as they are. Seen:
+    none: embeddings are centred in training"""
     return np.asarray((table - table.mean(0))[indices])
 
 
 @bug.slip("table_lookup", law="empty arrays give empty results")
 def lookup_no_indices_raises(table: Array, indices: Any) -> Array:
     """The largest index is checked first, and there is none.
-    Effect: A lookup of nothing raises ValueError. Repair: Check indices by a maximum that is defined for none. Seen: none: a check of
-    bounds takes the maximum of the indices; compare PriorLabs/TabPFN#570"""
+    Effect: A lookup of nothing raises ValueError. Repair: Check indices by a maximum that is
+    defined for none. Seen: none: a check of bounds takes the maximum of the indices; compare
+    PriorLabs/TabPFN#570"""
     if indices.max() >= len(table):
         raise IndexError(f"There is no row {indices.max()}.")
     return right.table_lookup(table, indices)
@@ -156,32 +170,36 @@ def lookup_no_indices_raises(table: Array, indices: Any) -> Array:
 @bug("learned_positional_encoding", law="rows that are not read do not matter", public=True)
 def learned_pe_start_offset(table: Array, seq_len: int, start_pos: int = 0) -> Array:
     """Position p reads row p + 2; beyond the table's end, its last row.
-    Effect: Every position gets the row of the second one after it; the first two rows are never used. Repair: Index with the position; the
-    offset by padding_idx + 1 belongs to checkpoints whose tables have two rows more. Seen: huggingface/transformers#20761;
+    Effect: Every position gets the row of the second one after it; the first two rows are never
+    used. Repair: Index with the position; the offset by padding_idx + 1 belongs to checkpoints
+    whose tables have two rows more. Seen: huggingface/transformers#20761;
     huggingface/transformers#22359; huggingface/transformers#5285"""
     return np.asarray(table.take(right.positions(start_pos, seq_len) + 2, axis=0, mode="clip"))
 
 
 @bug("learned_positional_encoding", law="a chunk is the slice of the whole")
 def learned_last_chunk_early(table: Array, seq_len: int, start_pos: int = 0) -> Array:
-    """The start position is clamped to the number of rows minus the chunk's length minus 1.
-    Effect: The chunk that ends with the table is one row early. Repair: Clamp to the number of rows minus the chunk's length, or raise an
-    error beyond it. Seen: none: slices with a start that is clamped do not complain, so a bound off by one shows in the last chunk only"""
+    """The start position is clamped to the number of rows minus the chunk's length minus 1. Effect:
+    The chunk that ends with the table is one row early. Repair: Clamp to the number of rows minus
+    the chunk's length, or raise an error beyond it. Seen: none: slices with a start that is clamped
+    do not complain, so a bound off by one shows in the last chunk only"""
     return right.learned_positional_encoding(table, seq_len, max(min(start_pos, len(table) - seq_len - 1), 0))
 
 
 @bug("add_positional_encoding", law="adding zero changes nothing")
 def add_scales_by_root_of_width(x: Array, pos: Array) -> Array:
     """x is multiplied by √dim before the encoding is added.
-    Effect: Tokens outweigh their positions by the root of the width. Repair: Scale embeddings at their lookup. Seen: khirotaka/SAnD#3"""
+    Effect: Tokens outweigh their positions by the root of the width. Repair: Scale embeddings at
+    their lookup. Seen: khirotaka/SAnD#3"""
     return np.asarray(x * np.sqrt(x.shape[-1]) + pos)
 
 
 @bug("add_positional_encoding", law="batches are computed one by one")
 def add_along_batch_axis(x: Array, pos: Array) -> Array:
     """Row b of the encoding is added to the element b of the batch, where there are enough rows.
-    Effect: All tokens of a sequence have the same encoding, and every sequence of the batch another. Repair: Add the encoding along the
-    axis of the sequence. Seen: songyangco/GETNext#2; tanjimin/C.Origami#42; KasperGroesLudvigsen/influenza_transformer#9"""
+    Effect: All tokens of a sequence have the same encoding, and every sequence of the batch
+    another. Repair: Add the encoding along the axis of the sequence. Seen: songyangco/GETNext#2;
+    tanjimin/C.Origami#42; KasperGroesLudvigsen/influenza_transformer#9"""
     if pos.ndim == x.ndim or len(x) > len(pos):
         return right.add_positional_encoding(x, pos)
     return x + pos[: len(x)].reshape(len(x), *(1,) * (x.ndim - 2), pos.shape[-1])
@@ -190,6 +208,7 @@ def add_along_batch_axis(x: Array, pos: Array) -> Array:
 @bug("add_positional_encoding", law="batches are computed one by one")
 def add_first_encoding_to_all(x: Array, pos: Array) -> Array:
     """Of a batch of encodings the first is added to every element.
-    Effect: Sequences with their own encodings, as in packed batches, get those of the first one. Repair: Add each sequence's own encoding.
-    Seen: none: one encoding for the whole batch is the usual case, and the only one that is tested"""
+    Effect: Sequences with their own encodings, as in packed batches, get those of the first one.
+    Repair: Add each sequence's own encoding. Seen: none: one encoding for the whole batch is the
+    usual case, and the only one that is tested"""
     return x + (pos[:1] if pos.ndim > 2 else pos)

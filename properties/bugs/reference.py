@@ -1,8 +1,11 @@
-"""Every operation as one would write it in NumPy: short, batched, in float64, in named steps that operations share.
+"""Every operation as one would write it in NumPy: short, batched, in float64, in named steps that
+operations share.
 
-A known bug is a slip in one step, made in every operation that takes it: `operations(scores_of=…)` are the operations with that slip.
+A known bug is a slip in one step, made in every operation that takes it: `operations(scores_of=…)`
+are the operations with that slip.
 
-It is no oracle: it proves nothing about its errors. It is an implementation like any other, and the verifier judges it.
+It is no oracle: it proves nothing about its errors. It is an implementation like any other, and the
+verifier judges it.
 """
 
 from collections.abc import Callable, Iterator
@@ -124,7 +127,9 @@ def scores_tangent(q: Array, k: Array, dq: Array, dk: Array) -> Array:
     return scores_of(dq, k) + scores_of(q, dk)
 
 
-def scaled_dot_product_attention_jvp(q: Array, k: Array, v: Array, mask: Mask, dq: Array, dk: Array, dv: Array) -> Array:
+def scaled_dot_product_attention_jvp(
+    q: Array, k: Array, v: Array, mask: Mask, dq: Array, dk: Array, dv: Array
+) -> Array:
     """The derivative of the output in the direction (dq, dk, dv)."""
     p = attention_weights(q, k, mask)
     return softmax_backward(p, scores_tangent(q, k, dq, dk)) @ v + p @ dv
@@ -152,7 +157,9 @@ def heads_mask(mask: Mask) -> Mask:
     return None if mask is None else mask[..., None, :, :] if mask.ndim > 1 else mask
 
 
-def multi_head_attention(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
+def multi_head_attention(
+    x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None
+) -> Array:
     """Attention of each head over its block of the projections, merged and projected."""
     q, k, v = (split_heads(x @ w, num_heads) for w in (wq, wk, wv))
     return merge_heads(scaled_dot_product_attention(q, k, v, heads_mask(mask))) @ wo
@@ -176,7 +183,11 @@ def multi_head_attention_vjp(
     heads = merge_heads(scaled_dot_product_attention(q, k, v, heads_mask(mask)))
     grad_heads = split_heads(grad_out @ wo.T, num_heads)
     grads = [merge_heads(g) for g in scaled_dot_product_attention_vjp(q, k, v, heads_mask(mask), grad_heads)]
-    return token_gradient(grads, [wq, wk, wv]), *(summed(transposed(x) @ g, 2) for g in grads), summed(transposed(heads) @ grad_out, 2)
+    return (
+        token_gradient(grads, [wq, wk, wv]),
+        *(summed(transposed(x) @ g, 2) for g in grads),
+        summed(transposed(heads) @ grad_out, 2),
+    )
 
 
 def multi_head_attention_jvp(
@@ -264,7 +275,9 @@ _FUNCTIONS = {name: f for name, f in _SCOPE.items() if isinstance(f, FunctionTyp
 
 
 def operations(**steps: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    """The operations with other functions in the place of these steps: the same text, in which the names mean the others."""
+    """The operations with other functions in the place of these steps: the same text, in which the
+    names mean the others.
+    """
     scope = dict(_SCOPE)
     scope |= {name: FunctionType(f.__code__, scope, name, f.__defaults__) for name, f in _FUNCTIONS.items()}
     for name, f in _FUNCTIONS.items():

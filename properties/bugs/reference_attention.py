@@ -1,4 +1,5 @@
-"""Attention with its features, its derivatives, merging and ALiBi, as one would write them in NumPy: a part of the reference.
+"""Attention with its features, its derivatives, merging and ALiBi, as one would write them in
+NumPy: a part of the reference.
 
 `properties.bugs.reference` has the other operations, and says what steps are for.
 """
@@ -182,7 +183,9 @@ def group_sums(x: Array, heads: Any, groups: int) -> Array:
     return np.stack([x[..., heads == head, :, :].sum(-3) for head in range(groups)], -3)
 
 
-def attention_vjp(q: Array, k: Array, v: Array, grad_out: Array, *, grad_lse: Any = None, **options: Any) -> tuple[Any, ...]:
+def attention_vjp(
+    q: Array, k: Array, v: Array, grad_out: Array, *, grad_lse: Any = None, **options: Any
+) -> tuple[Any, ...]:
     """The gradients of Σ grad_out ⊙ out + Σ grad_lse ⊙ lse with respect to q, k, v, the bias and the sinks."""
     heads, groups, options = key_heads(q.shape[-3], k.shape[-3]), k.shape[-3], options_of(q, k, **options)
     w, of_sink, _, s = weights_of(q, k, **options)
@@ -196,7 +199,16 @@ def attention_vjp(q: Array, k: Array, v: Array, grad_out: Array, *, grad_lse: An
 
 
 def attention_jvp(
-    q: Array, k: Array, v: Array, dq: Array, dk: Array, dv: Array, *, dbias: Any = None, dsink: Any = None, **options: Any
+    q: Array,
+    k: Array,
+    v: Array,
+    dq: Array,
+    dk: Array,
+    dv: Array,
+    *,
+    dbias: Any = None,
+    dsink: Any = None,
+    **options: Any,
 ) -> tuple[Array, Array]:
     """The derivatives of the output and of the log-sum-exp in the direction (dq, dk, dv, dbias, dsink)."""
     heads, options = key_heads(q.shape[-3], k.shape[-3]), options_of(q, k, **options)

@@ -1,4 +1,5 @@
-"""Caches as one would write them in NumPy, in named steps: in a buffer, which may be a ring, and in pages of a pool that caches share.
+"""Caches as one would write them in NumPy, in named steps: in a buffer, which may be a ring, and in
+pages of a pool that caches share.
 
 They are the right ones, in which `properties.bugs.caches` puts slips: a step done in another way.
 """
@@ -31,7 +32,9 @@ def attended(q: Array, k: Array, v: Array, may: Any) -> tuple[Array, Array]:
 
 
 class Buffered:
-    """Keys and values side by side in a buffer, the oldest first, which grows; with a window and a capacity it is a ring."""
+    """Keys and values side by side in a buffer, the oldest first, which grows; with a window and a
+    capacity it is a ring.
+    """
 
     ring, rotates = True, False
 
@@ -58,7 +61,9 @@ class Buffered:
         self.advance(len(k))
 
     def rotated(self, x: Array, start: int) -> Array:
-        """Each pair of channels rotated by its angle at positions from `start` on, if this is what rotates; else as it is."""
+        """Each pair of channels rotated by its angle at positions from `start` on, if this is what
+        rotates; else as it is.
+        """
         if not self.rotates:
             return x
         angle = (start + np.arange(len(x)))[:, None] * 10000.0 ** (-np.arange(0, x.shape[1], 2) / x.shape[1])
@@ -169,7 +174,9 @@ class Pool:
 
 
 class Paged(Buffered):
-    """Pages of a pool, found through a table, a page for each `PAGE` positions: those without positions are given back."""
+    """Pages of a pool, found through a table, a page for each `PAGE` positions: those without
+    positions are given back.
+    """
 
     pools: ClassVar[dict[tuple[int, int], Pool]] = {}
 
@@ -225,19 +232,30 @@ class Paged(Buffered):
 
     def own(self) -> Any:
         """The slots of its pages and of free ones."""
-        return np.array([page * PAGE + row for page in (*self.table.values(), *self.pool.free) for row in range(PAGE)], int)
+        return np.array(
+            [page * PAGE + row for page in (*self.table.values(), *self.pool.free) for row in range(PAGE)], int
+        )
 
 
 @dataclass(frozen=True)
 class Cached(Decoder):
-    """Right caches, with other functions in the place of some steps, which rotate where the program's should. Each program is run on a
-    class of its own, with pools and a memory that its caches share, and no other's."""
+    """Right caches, with other functions in the place of some steps, which rotate where the
+    program's should. Each program is run on a class of its own, with pools and a memory that its
+    caches share, and no other's."""
 
     name: str = "Right"
     steps: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
     def __call__(
-        self, q: Any, k: Any, v: Any, steps: str, *, window: int | None = None, capacity: int | None = None, rotates: bool | None = None
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        steps: str,
+        *,
+        window: int | None = None,
+        capacity: int | None = None,
+        rotates: bool | None = None,
     ) -> Any:
         """What a program gives on them."""
         own: dict[str, Any] = {"pools": {}, "memory": {}, "rotates": bool(rotates), **self.steps}

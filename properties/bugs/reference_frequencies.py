@@ -1,6 +1,7 @@
 """Rotary frequencies of every kind, as one would write them in NumPy: a part of the reference.
 
-`properties.bugs.reference` has the other operations, and says what steps are for. A kind bends the powers f of its base to f·g.
+`properties.bugs.reference` has the other operations, and says what steps are for. A kind bends the
+powers f of its base to f·g.
 """
 
 from collections.abc import Mapping
@@ -64,7 +65,11 @@ def blend(keep: Array, factor: float) -> Array:
 
 def yarn_only(given: Given) -> dict[str, Any]:
     """What the ramp depends on."""
-    return {p: x for p, x in given.items() if p in ("original_max_position_embeddings", "beta_fast", "beta_slow", "truncate")}
+    return {
+        p: x
+        for p, x in given.items()
+        if p in ("original_max_position_embeddings", "beta_fast", "beta_slow", "truncate")
+    }
 
 
 def pair_of_turns(turns: float, r: int, base: float, original: int) -> float:
@@ -94,7 +99,9 @@ def yarn_ramp(
     return np.clip((np.arange(pairs) - low) / (high - low if high > low else 0.001), 0, 1)
 
 
-def llama3_gains(f: Array, factor: float, original_max_position_embeddings: int, low_freq_factor: float, high_freq_factor: float) -> Array:
+def llama3_gains(
+    f: Array, factor: float, original_max_position_embeddings: int, low_freq_factor: float, high_freq_factor: float
+) -> Array:
     """Of short waves 1, of long ones 1/s, and a mean between, by how many waves there are in M positions."""
     waves = original_max_position_embeddings * f / (2 * pi)
     return blend(np.clip(llama3_line(waves, low_freq_factor, high_freq_factor), 0, 1), factor)
@@ -107,7 +114,9 @@ def llama3_line(waves: Array, low: float, high: float) -> Array:
 
 def longrope_list(seq_len: int | None, given: Given) -> Any:
     """The list for a length."""
-    return given["long_factor"] if is_long(seq_len, given["original_max_position_embeddings"]) else given["short_factor"]
+    return (
+        given["long_factor"] if is_long(seq_len, given["original_max_position_embeddings"]) else given["short_factor"]
+    )
 
 
 def is_long(seq_len: int | None, original: int) -> bool:
@@ -126,9 +135,13 @@ def proportional_gains(pairs: int, factor: float, partial_rotary_factor: float) 
 def multiplier(kind: str, given: Given) -> float:
     """What multiplies cosines and sines."""
     if kind == "yarn":
-        return yarn_multiplier(given["factor"], *(given.get(p) for p in ("mscale", "mscale_all_dim", "attention_factor")))
+        return yarn_multiplier(
+            given["factor"], *(given.get(p) for p in ("mscale", "mscale_all_dim", "attention_factor"))
+        )
     if kind == "longrope":
-        return longrope_multiplier(given["factor"], given["original_max_position_embeddings"], given.get("attention_factor"))
+        return longrope_multiplier(
+            given["factor"], given["original_max_position_embeddings"], given.get("attention_factor")
+        )
     return 1.0
 
 
@@ -137,7 +150,9 @@ def sharpened(factor: float, weight: float) -> float:
     return 0.1 * weight * log(factor) + 1 if factor > 1 else 1.0
 
 
-def yarn_multiplier(factor: float, mscale: float | None, mscale_all_dim: float | None, attention_factor: float | None) -> float:
+def yarn_multiplier(
+    factor: float, mscale: float | None, mscale_all_dim: float | None, attention_factor: float | None
+) -> float:
     """The one that is given; or a quotient of two, where both are given and not 0; or m(s, 1)."""
     if attention_factor is not None:
         return attention_factor
@@ -154,7 +169,13 @@ def longrope_multiplier(factor: float, original: int, attention_factor: float | 
 
 
 def rotary_frequencies(
-    kind: str, head_dim: int, *, base: float | None = None, rotary_dim: int | None = None, seq_len: int | None = None, **given: Any
+    kind: str,
+    head_dim: int,
+    *,
+    base: float | None = None,
+    rotary_dim: int | None = None,
+    seq_len: int | None = None,
+    **given: Any,
 ) -> tuple[Array, Array]:
     """Radians per position of each pair, and what multiplies cosines and sines, one number."""
     r = rotating_width(head_dim, rotary_dim)

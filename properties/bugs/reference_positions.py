@@ -183,10 +183,14 @@ def model_tables(
 ) -> tuple[Array, Array]:  # fmt: skip
     """Cosines and sines for the rows of x and the channels that rotate."""
     f = pair_frequencies(rotating_channels(x.shape[-1], rotary_dim), inv_freq)
-    return scaled_tables(pair_angles(row_positions(x.shape, start_pos, positions, sections), f, sections), attention_factor)
+    return scaled_tables(
+        pair_angles(row_positions(x.shape, start_pos, positions, sections), f, sections), attention_factor
+    )
 
 
-def rotary_tables(positions: Any, inv_freq: Array, *, attention_factor: float | None = None, sections: Any = None) -> tuple[Array, Array]:
+def rotary_tables(
+    positions: Any, inv_freq: Array, *, attention_factor: float | None = None, sections: Any = None
+) -> tuple[Array, Array]:
     """Cosines and sines of positions, for each channel."""
     return scaled_tables(pair_angles(positions, inv_freq, sections), attention_factor)
 

@@ -12,8 +12,9 @@ bug = Register()
 @bug(SINUSOID, law="position zero is the identity", public=True)
 def sin_concatenated_layout(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """All sines come first, then all cosines.
-    Effect: Weights trained with interleaved columns read the wrong frequencies. Repair: Put the sine of pair i into column 2i and its
-    cosine into column 2i + 1. Seen: facebookresearch/fairseq#4648; tensorflow/tensor2tensor#1925; allenai/allennlp#2993"""
+    Effect: Weights trained with interleaved columns read the wrong frequencies. Repair: Put the
+    sine of pair i into column 2i and its cosine into column 2i + 1. Seen:
+    facebookresearch/fairseq#4648; tensorflow/tensor2tensor#1925; allenai/allennlp#2993"""
     table = right.sinusoidal_positional_encoding(seq_len, embed_dim, start_pos)
     return np.concatenate([table[:, 0::2], table[:, 1::2]], axis=1)
 
@@ -21,8 +22,9 @@ def sin_concatenated_layout(seq_len: int, embed_dim: int, start_pos: int = 0) ->
 @bug(SINUSOID, law="the first pair rotates by its position", public=True)
 def sin_doubled_exponent(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """The exponent is 2j/dim with j the column instead of the pair.
-    Effect: The two columns of a pair have different frequencies, and frequencies fall twice as fast. Repair: Divide the column's index by
-    2, rounding down, before doubling it. Seen: jadore801120/attention-is-all-you-need-pytorch#32; shenweichen/DeepCTR#379;
+    Effect: The two columns of a pair have different frequencies, and frequencies fall twice as
+    fast. Repair: Divide the column's index by 2, rounding down, before doubling it. Seen:
+    jadore801120/attention-is-all-you-need-pytorch#32; shenweichen/DeepCTR#379;
     SamLynnEvans/Transformer#25; DongjunLee/transformer-tensorflow#6"""
     columns = np.arange(embed_dim)
     theta = right.positions(start_pos, seq_len)[:, None] * 10000.0 ** (-2.0 * columns / max(embed_dim, 1))
@@ -32,8 +34,9 @@ def sin_doubled_exponent(seq_len: int, embed_dim: int, start_pos: int = 0) -> Ar
 @bug(SINUSOID, law="the first pair rotates by its position", public=True)
 def sin_cos_next_exponent(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """The cosine in column j has the exponent j/dim instead of (j − 1)/dim.
-    Effect: A cosine has a lower frequency than the sine beside it: the two are no point on a circle. Repair: Use the exponent of the sine,
-    (j − 1)/dim, in the cosine's column j. Seen: maxjcohen/transformer#62"""
+    Effect: A cosine has a lower frequency than the sine beside it: the two are no point on a
+    circle. Repair: Use the exponent of the sine, (j − 1)/dim, in the cosine's column j. Seen:
+    maxjcohen/transformer#62"""
     columns = np.arange(embed_dim)
     theta = right.positions(start_pos, seq_len)[:, None] * 10000.0 ** (-columns / max(embed_dim, 1))
     return np.asarray(np.where(columns % 2, np.cos(theta), np.sin(theta)))
@@ -42,16 +45,17 @@ def sin_cos_next_exponent(seq_len: int, embed_dim: int, start_pos: int = 0) -> A
 @bug(SINUSOID, law="the first pair rotates by its position")
 def sin_cast_to_integers(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """The encoding is cast to the integer type of the positions.
-    Effect: Nearly all entries are 0. Repair: Give the encoding a floating-point type of its own, not that of the positions. Seen:
-    huggingface/transformers#47674; huggingface/transformers#47985"""
+    Effect: Nearly all entries are 0. Repair: Give the encoding a floating-point type of its own,
+    not that of the positions. Seen: huggingface/transformers#47674;
+    huggingface/transformers#47985"""
     return np.trunc(right.sinusoidal_positional_encoding(seq_len, embed_dim, start_pos))
 
 
 @bug(SINUSOID, law="twice the width has the same angles in every second pair")
 def sin_odd_width_raises(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """As many cosines as sines are computed, and do not fit into the columns of an odd width.
-    Effect: An odd width cannot be used. Repair: Leave the last cosine out: cos(theta[:, : dim // 2]). Seen: codertimo/BERT-pytorch#78;
-    gc-os-ai/pyaptamer#526; gc-os-ai/pyaptamer#607"""
+    Effect: An odd width cannot be used. Repair: Leave the last cosine out: cos(theta[:, : dim //
+    2]). Seen: codertimo/BERT-pytorch#78; gc-os-ai/pyaptamer#526; gc-os-ai/pyaptamer#607"""
     theta, out = right.angles(start_pos, seq_len, embed_dim), np.empty((seq_len, embed_dim))
     out[:, 0::2], out[:, 1::2] = np.sin(theta), np.cos(theta)
     return out
@@ -59,8 +63,9 @@ def sin_odd_width_raises(seq_len: int, embed_dim: int, start_pos: int = 0) -> Ar
 
 @bug(SINUSOID, law="twice the width has the same angles in every second pair")
 def sin_odd_width_padded(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
-    """Only whole pairs are computed, and an odd width's last column is filled with zeros.
-    Effect: Its last column tells nothing. Repair: An odd width has (dim + 1) // 2 sines. Seen: none: it silences an error"""
+    """Only whole pairs are computed, and an odd width's last column is filled with zeros. Effect:
+    Its last column tells nothing. Repair: An odd width has (dim + 1) // 2 sines. Seen: none: it
+    silences an error"""
     table = right.sinusoidal_positional_encoding(seq_len, embed_dim, start_pos)
     table[:, embed_dim // 2 * 2 :] = 0.0
     return table
@@ -69,15 +74,17 @@ def sin_odd_width_padded(seq_len: int, embed_dim: int, start_pos: int = 0) -> Ar
 @bug(SINUSOID, law="what it returns is as promised")
 def sin_returns_float32(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """The encoding is float32.
-    Effect: Positions have 7 digits in a model that has 16. Repair: Compute and return the type of the model. Seen: none: float32 is the
-    default of most libraries, and tables are built before the model's type is known"""
+    Effect: Positions have 7 digits in a model that has 16. Repair: Compute and return the type of
+    the model. Seen: none: float32 is the default of most libraries, and tables are built before the
+    model's type is known"""
     return right.sinusoidal_positional_encoding(seq_len, embed_dim, start_pos).astype(np.float32)
 
 
 @bug(SINUSOID, law="a chunk is the slice of the whole")
 def sin_rows_by_recurrence(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """Each row is the row before it rotated by one step, whose cosine and sine are held in float32.
-    Effect: Rows leave the circle, farther with every row. Repair: Compute each row from its own angle. Seen: none: cheaper than a sine"""
+    Effect: Rows leave the circle, farther with every row. Repair: Compute each row from its own
+    angle. Seen: none: cheaper than a sine"""
     step = np.exp(1j * right.inv_freq(embed_dim)).astype(np.complex64).astype(np.complex128)
     turned = np.exp(1j * right.angles(start_pos, 1, embed_dim)) * step ** np.arange(seq_len)[:, None]
     return np.stack([turned.imag, turned.real], axis=-1).reshape(seq_len, 2 * turned.shape[1])[:, :embed_dim]
@@ -86,6 +93,7 @@ def sin_rows_by_recurrence(seq_len: int, embed_dim: int, start_pos: int = 0) -> 
 @bug(SINUSOID, law="position zero is the identity")
 def sin_cosine_first(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """Cosines are in the even columns, sines in the odd ones.
-    Effect: At position 0 there are ones in the even columns. Repair: Sine first. Seen: none: exp(iθ) is cos θ + i sin θ"""
+    Effect: At position 0 there are ones in the even columns. Repair: Sine first. Seen: none:
+    exp(iθ) is cos θ + i sin θ"""
     theta = right.channels(right.angles(start_pos, seq_len, embed_dim), embed_dim)
     return np.where(np.arange(embed_dim) % 2, np.sin(theta), np.cos(theta))

@@ -1,4 +1,6 @@
-"""Slips in one path of several: the implementation itself is right, and another path of it, which is to be its twin, is not."""
+"""Slips in one path of several: the implementation itself is right, and another path of it, which
+is to be its twin, is not.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,8 +26,9 @@ def _of_any_key(q: Array, k: Array, v: Array) -> Array:
 @bug(CAUSAL, law=_LAW, promises={"twins": {"with weights": {CAUSAL: _of_any_key}}})
 def causal_path_with_weights_sees_the_future(q: Array, k: Array, v: Array) -> Array:
     """Asked for the weights, it takes another path, for which no causal mask was made.
-    Effect: A model that is asked for its attention weights returns other outputs, which depend on later tokens. Repair: Make the mask for
-    the path that is taken. Seen: huggingface/transformers#30652; pytorch/pytorch#99282"""
+    Effect: A model that is asked for its attention weights returns other outputs, which depend on
+    later tokens. Repair: Make the mask for the path that is taken. Seen:
+    huggingface/transformers#30652; pytorch/pytorch#99282"""
     return right.causal_attention(q, k, v)
 
 
@@ -35,8 +38,9 @@ def _without_broadcasting(q: Array, k: Array, v: Array, mask: Mask = None) -> Ar
 
 @bug(SDPA, law=_LAW, promises={"twins": {"compiled": {SDPA: _without_broadcasting}}})
 def sdpa_compiled_does_not_broadcast_masks(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """Compiled, a mask with one row for all queries, or one column for all keys, is not broadcast, and blocks nothing.
-    Effect: Padding is read as soon as the model is compiled. Repair: Broadcast the mask before it is used. Seen: pytorch/pytorch#93823"""
+    """Compiled, a mask with one row for all queries, or one column for all keys, is not broadcast,
+    and blocks nothing. Effect: Padding is read as soon as the model is compiled. Repair: Broadcast
+    the mask before it is used. Seen: pytorch/pytorch#93823"""
     return right.scaled_dot_product_attention(q, k, v, mask)
 
 
@@ -50,9 +54,9 @@ def _blank(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int,
 def mha_evaluation_path_is_nan_without_keys(
     x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None
 ) -> Array:
-    """In evaluation a kernel of its own takes a softmax of nothing but −∞ for tokens that may read nothing.
-    Effect: Padded tokens are zeros in training and NaN in evaluation. Repair: Let both paths follow one convention. Seen:
-    pytorch/pytorch#190486"""
+    """In evaluation a kernel of its own takes a softmax of nothing but −∞ for tokens that may read
+    nothing. Effect: Padded tokens are zeros in training and NaN in evaluation. Repair: Let both
+    paths follow one convention. Seen: pytorch/pytorch#190486"""
     return right.multi_head_attention(x, wq, wk, wv, wo, num_heads, mask)
 
 
@@ -75,8 +79,9 @@ def _by_kept_tables(x: Array, start_pos: int = 0, **options: Any) -> Array:
 )
 def rope_cached_path_keeps_the_first_positions() -> Callable[..., Array]:
     """With a cache, tables are kept by the length of the chunk alone, and not by where it begins.
-    Effect: All chunks of a length are rotated as the first of them, so that decoding differs from a pass over the whole. Repair: Make the
-    first position a part of the key. Seen: lucidrains/rotary-embedding-torch#11; pytorch/executorch#2010"""
+    Effect: All chunks of a length are rotated as the first of them, so that decoding differs from a
+    pass over the whole. Repair: Make the first position a part of the key. Seen:
+    lucidrains/rotary-embedding-torch#11; pytorch/executorch#2010"""
     _KEPT.clear()
     return placed.rope
 
@@ -93,9 +98,10 @@ def _converted(x: Array, start_pos: int = 0, **options: Any) -> Array:
 
 @bug("rope", law=_LAW, promises={"twins": {"converted": {"rope": _converted}}})
 def rope_converted_module_has_coarse_frequencies(x: Array, start_pos: int = 0) -> Array:
-    """A module that is converted to 16 bits after it was made has converted its frequencies too, and has 8 digits of them.
-    Effect: A model that is loaded and then converted rotates otherwise than one that is made in that type. Repair: Keep frequencies out of
-    what is converted, or compute them anew. Seen: NVIDIA-NeMo/Automodel#2549; huggingface/transformers#25681"""
+    """A module that is converted to 16 bits after it was made has converted its frequencies too,
+    and has 8 digits of them. Effect: A model that is loaded and then converted rotates otherwise
+    than one that is made in that type. Repair: Keep frequencies out of what is converted, or
+    compute them anew. Seen: NVIDIA-NeMo/Automodel#2549; huggingface/transformers#25681"""
     return placed.rope(x, start_pos)
 
 
@@ -113,7 +119,8 @@ def _by_reciprocals(q: Any, k: Any, v: Any, mask: Mask = None) -> Any:
     promises={"arithmetic": "float32", "twins": {"in evaluation": Twin({SDPA: _by_reciprocals}, exactly=True)}},
 )
 def sdpa_evaluation_path_rounds_otherwise(q: Any, k: Any, v: Any, mask: Mask = None) -> Any:
-    """In evaluation, where dropout is to do nothing, results are still multiplied by the reciprocal of the share that is kept, rounded.
-    Effect: Training without dropout and evaluation differ in the last digit, although they are said to be one computation. Repair: Skip
-    the product where nothing is dropped. Seen: none: within any tolerance, and by that unseen"""
+    """In evaluation, where dropout is to do nothing, results are still multiplied by the reciprocal
+    of the share that is kept, rounded. Effect: Training without dropout and evaluation differ in
+    the last digit, although they are said to be one computation. Repair: Skip the product where
+    nothing is dropped. Seen: none: within any tolerance, and by that unseen"""
     return _in_float64(q, k, v, mask).astype(np.float32)

@@ -1,4 +1,6 @@
-"""Slips around the kernel of attention with its features: what wrappers make of a mask, a scale and a cap, and of blocks of 128."""
+"""Slips around the kernel of attention with its features: what wrappers make of a mask, a scale and
+a cap, and of blocks of 128.
+"""
 
 from math import prod
 from typing import Any
@@ -15,31 +17,39 @@ _BLOCK = 128
 
 
 @bug(ATTENTION, law="masked keys can be appended")
-def attention_cap_after_the_mask(q: Array, k: Array, v: Array, *, softcap: float | None = None, **options: Any) -> tuple[Array, Array]:
+def attention_cap_after_the_mask(
+    q: Array, k: Array, v: Array, *, softcap: float | None = None, **options: Any
+) -> tuple[Array, Array]:
     """The cap acts on scores that the mask has made −∞ already, and makes −c of them.
-    Effect: Masked keys keep a weight of about e^(−2c), which a cap of 50 hides. Repair: Cap the scores, then add the bias and the mask.
-    Seen: onnx/onnx#7867"""
+    Effect: Masked keys keep a weight of about e^(−2c), which a cap of 50 hides. Repair: Cap the
+    scores, then add the bias and the mask. Seen: onnx/onnx#7867"""
     if softcap is None:
         return right.attention(q, k, v, **options)
     named = ("mask", "bias", "causal", "offset", "window")
     mask, bias, causal, offset, window = (options.pop(p, None) for p in named)
-    s = right.scale_of(q.shape[-1], options.get("scale")) * (q @ right.transposed(k.take(right.key_heads(q.shape[-3], k.shape[-3]), -3)))
+    s = right.scale_of(q.shape[-1], options.get("scale")) * (
+        q @ right.transposed(k.take(right.key_heads(q.shape[-3], k.shape[-3]), -3))
+    )
     may = right.may_read(s.shape, mask, bias, bool(causal), offset, window or (None, None))
     u = softcap * np.tanh(np.where(may, right.biased(s, bias), -np.inf) / softcap)
     return right.attention(q, k, v, bias=u - s, **options)
 
 
 @bug.slip("may_read", seen=ATTENTION, law="a window is the mask of its band")
-def attention_mask_taken_for_causality(shape: tuple[int, ...], mask: Any, bias: Any, causal: bool, offset: Any, window: Any) -> Any:
+def attention_mask_taken_for_causality(
+    shape: tuple[int, ...], mask: Any, bias: Any, causal: bool, offset: Any, window: Any
+) -> Any:
     """A mask is not read: where there is one, attention is causal.
-    Effect: Tokens of a tree of guesses see their siblings. Repair: Pass the mask to the kernel. Seen: sgl-project/sglang#20278"""
+    Effect: Tokens of a tree of guesses see their siblings. Repair: Pass the mask to the kernel.
+    Seen: sgl-project/sglang#20278"""
     return right.may_read(shape, None, bias, causal or mask is not None, offset, window)
 
 
 @bug(ATTENTION, law="keys masked for all queries do not matter")
 def attention_mask_taken_for_a_bias(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
     """A mask of booleans goes where the kernel takes a bias, and is added to the scores as 0 and 1.
-    Effect: Masked keys weigh 1/e of what allowed ones do. Repair: Make a bias of 0 and −∞ of it. Seen: huggingface/diffusers#14342"""
+    Effect: Masked keys weigh 1/e of what allowed ones do. Repair: Make a bias of 0 and −∞ of it.
+    Seen: huggingface/diffusers#14342"""
     mask, bias = options.get("mask"), options.get("bias")
     added = bias if mask is None else mask + (0.0 if bias is None else bias)
     return right.attention(q, k, v, **{**options, "mask": None, "bias": added})
@@ -47,17 +57,20 @@ def attention_mask_taken_for_a_bias(q: Array, k: Array, v: Array, **options: Any
 
 @bug(ATTENTION, law="columns of values are computed independently")
 def attention_scale_of_the_values(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
-    """The scale that is not given is 1/√ of the width of the values, or of the model by the number of heads, not of the queries.
-    Effect: Training is unstable where widths differ, as in multi-head latent attention. Repair: Take the width of the queries. Seen:
-    NVIDIA/Megatron-LM#1501"""
+    """The scale that is not given is 1/√ of the width of the values, or of the model by the number
+    of heads, not of the queries. Effect: Training is unstable where widths differ, as in multi-head
+    latent attention. Repair: Take the width of the queries. Seen: NVIDIA/Megatron-LM#1501"""
     return right.attention(q, k, v, **{"scale": right.scale_of(v.shape[-1], None), **options})
 
 
 @bug.slip("may_read", seen=ATTENTION, law="batch elements are computed independently")
-def attention_blocks_of_more_keys(shape: tuple[int, ...], mask: Any, bias: Any, causal: bool, offset: Any, window: Any) -> Any:
-    """What may be read was laid out for a multiple of 128 keys, more than there are, and the batch is passed through with that stride.
-    Effect: All problems of a batch but the first are zeros, or see what others may. Repair: Build the block mask for the keys that there
-    are. Seen: pytorch/pytorch#139462"""
+def attention_blocks_of_more_keys(
+    shape: tuple[int, ...], mask: Any, bias: Any, causal: bool, offset: Any, window: Any
+) -> Any:
+    """What may be read was laid out for a multiple of 128 keys, more than there are, and the batch
+    is passed through with that stride. Effect: All problems of a batch but the first are zeros, or
+    see what others may. Repair: Build the block mask for the keys that there are. Seen:
+    pytorch/pytorch#139462"""
     may = right.may_read(shape, mask, bias, causal, offset, window)
     problems, size = prod(shape[:-3]), prod(shape[-3:])
     if mask is None or problems < 2 or not size:
@@ -69,9 +82,12 @@ def attention_blocks_of_more_keys(shape: tuple[int, ...], mask: Any, bias: Any, 
 
 
 @bug(VJP, law="a chunk of queries is part of the whole")
-def attention_gradients_of_a_partial_block(q: Array, k: Array, v: Array, grad_out: Array, **options: Any) -> tuple[Any, ...]:
-    """Beyond 128 keys, those that fill the last block of 128 are padding with scores of −∞, of which a cap or a bias makes NaN.
-    Effect: Gradients are NaN unless the number of keys is a multiple of 128. Repair: Mask the padding after the scores are changed. Seen:
+def attention_gradients_of_a_partial_block(
+    q: Array, k: Array, v: Array, grad_out: Array, **options: Any
+) -> tuple[Any, ...]:
+    """Beyond 128 keys, those that fill the last block of 128 are padding with scores of −∞, of
+    which a cap or a bias makes NaN. Effect: Gradients are NaN unless the number of keys is a
+    multiple of 128. Repair: Mask the padding after the scores are changed. Seen:
     pytorch/pytorch#153799"""
     found = right.attention_vjp(q, k, v, grad_out, **options)
     n_k, changed = k.shape[-2], options.get("softcap") is not None or options.get("bias") is not None

@@ -26,8 +26,9 @@ __all__ = ["Bench", "Broken", "Lost", "Result", "agreement_of"]
 
 @dataclass(frozen=True)
 class Broken:
-    """A law that a chunk has found not to hold: its status, by how many budgets, and a sentence; what the cause is known as, and, for one
-    law of each cause, the case, as JSON, and the Python that shows it again."""
+    """A law that a chunk has found not to hold: its status, by how many budgets, and a sentence;
+    what the cause is known as, and, for one law of each cause, the case, as JSON, and the Python
+    that shows it again."""
 
     law: str
     status: str
@@ -40,8 +41,9 @@ class Broken:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a chunk: how many laws have which status, on how many examples, of what was drawn; the largest error of laws that were
-    not broken, in budgets and in statistical lines; seconds, how often it was given out again, what does not hold, and the worst input of a
+    """What came of a chunk: how many laws have which status, on how many examples, of what was
+    drawn; the largest error of laws that were not broken, in budgets and in statistical lines;
+    seconds, how often it was given out again, what does not hold, and the worst input of a
     climb."""
 
     statuses: dict[str, int]
@@ -57,8 +59,9 @@ class Result:
 
 @dataclass(frozen=True)
 class Lost:
-    """A chunk that could not be run to its end, and why: it is to be given out again. `starts` is False where no process could import what
-    is verified; `partly` is what came of the chunk before that, as where a process died under a law and no other could take its place."""
+    """A chunk that could not be run to its end, and why: it is to be given out again. `starts` is
+    False where no process could import what is verified; `partly` is what came of the chunk before
+    that, as where a process died under a law and no other could take its place."""
 
     why: str
     starts: bool = True
@@ -67,7 +70,9 @@ class Lost:
 
 @dataclass
 class Bench:
-    """Runs chunks by an order, one after another. `stop` may be called from another thread: what is run then raises StoppedError."""
+    """Runs chunks by an order, one after another. `stop` may be called from another thread: what is
+    run then raises StoppedError.
+    """
 
     order: Order
     folder: str = field(default_factory=os.getcwd)
@@ -75,7 +80,9 @@ class Bench:
     _runner: Runner | None = None
 
     def entries(self, signals: Signals | None = None) -> list[Entry]:
-        """What there is to verify. Raises TargetError where there is nothing, and StoppedError where one of `signals` comes before that."""
+        """What there is to verify. Raises TargetError where there is nothing, and StoppedError
+        where one of `signals` comes before that.
+        """
         return self._open(signals).entries
 
     def _open(self, signals: Signals | None = None) -> Runner:
@@ -120,7 +127,13 @@ class Bench:
             return Lost(str(error), starts=False, partly=partly)
         told, causes = with_causes(outcomes, causes, lambda violation: violation.script)
         cases = 0 if not any(o.examples for o in told) else chunk.cases if worst is None else worst.calls
-        return replace(_result(told, causes), cases=cases, seconds=time.monotonic() - started, lost=runner.lost - before, worst=worst)
+        return replace(
+            _result(told, causes),
+            cases=cases,
+            seconds=time.monotonic() - started,
+            lost=runner.lost - before,
+            worst=worst,
+        )
 
     def stop(self) -> None:
         """End what is being run."""
@@ -141,11 +154,15 @@ class Bench:
 
 
 def _entry(entries: list[Entry], chunk: Chunk) -> tuple[int, Entry]:
-    """The place of a chunk's implementation, and its entry. Raises TargetError where this machine has not found it, as another has."""
+    """The place of a chunk's implementation, and its entry. Raises TargetError where this machine
+    has not found it, as another has.
+    """
     for place, entry in enumerate(entries):
         if entry.name == chunk.implementation and chunk.operation in entry.groups and not entry.unavailable:
             return place, entry
-    raise TargetError(f"{chunk.implementation} with {chunk.operation} is not found, or cannot be run, where a worker is.")
+    raise TargetError(
+        f"{chunk.implementation} with {chunk.operation} is not found, or cannot be run, where a worker is."
+    )
 
 
 def _missing(entry: Entry, operation: str, outcomes: list[Outcome], why: str) -> Iterator[Outcome]:

@@ -1,4 +1,6 @@
-"""The loop of a campaign: chunks that are not done go to an engine, what comes of them to the store, until the time is over."""
+"""The loop of a campaign: chunks that are not done go to an engine, what comes of them to the
+store, until the time is over.
+"""
 
 import time
 from collections import deque
@@ -25,8 +27,9 @@ _STARTS = 5  # times that each worker may fail to start, one after another, whil
 class Campaign:
     """A campaign that runs: `chunks` are all there are, of which those in the store are left out.
 
-    `said` is told sentences on what holds it up, and `done` each chunk that was finished, with what came of it. Until `end`, of
-    time.monotonic, chunks are given out; those under way are waited for, and one that is lost then is run another time.
+    `said` is told sentences on what holds it up, and `done` each chunk that was finished, with what
+    came of it. Until `end`, of time.monotonic, chunks are given out; those under way are waited
+    for, and one that is lost then is run another time.
     """
 
     engine: Engine
@@ -44,8 +47,8 @@ class Campaign:
     _failures: int = 0  # to start, since a chunk was finished
 
     def run(self) -> None:
-        """Run it to its end. Raises StoppedError where a signal has come: what is under way then is run another time; and TargetError where
-        workers do not start any more."""
+        """Run it to its end. Raises StoppedError where a signal has come: what is under way then is
+        run another time; and TargetError where workers do not start any more."""
         fresh = self._fresh()
         while True:
             while self.engine.running < self.engine.workers and (chunk := self._next(fresh)) is not None:
@@ -81,7 +84,9 @@ class Campaign:
                 yield chunk
 
     def _lose(self, chunk: Chunk, lost: Lost) -> None:
-        """Give a chunk out again; or end, where that was tried often enough, with what is known of chunks that were run in part."""
+        """Give a chunk out again; or end, where that was tried often enough, with what is known of
+        chunks that were run in part.
+        """
         self._failures += not lost.starts
         if lost.partly is not None:
             self._partly[chunk] = lost.partly
@@ -99,7 +104,9 @@ class Campaign:
             try:
                 added = self.store.add(chunk, result)
             except FullError as error:
-                self.said(f"What came of {chunk.id} waits to be written: {error}; it is tried again in {self.wait:g} s.")
+                self.said(
+                    f"What came of {chunk.id} waits to be written: {error}; it is tried again in {self.wait:g} s."
+                )
                 self._pause()
             else:
                 break
@@ -108,7 +115,9 @@ class Campaign:
             self.done(chunk, result)
 
     def _note(self, chunk: Chunk, result: Result) -> None:
-        """Keep what a later campaign begins with; where that cannot be done now it is said, once until it can be again."""
+        """Keep what a later campaign begins with; where that cannot be done now it is said, once
+        until it can be again.
+        """
         try:
             self.examples.note(chunk, result)
         except AwayError as error:

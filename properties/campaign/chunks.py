@@ -1,4 +1,6 @@
-"""What a campaign consists of: chunks of work, each with a name of its own, and the order in which they are given out."""
+"""What a campaign consists of: chunks of work, each with a name of its own, and the order in which
+they are given out.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,8 +19,8 @@ Row = tuple[str, str]  # an implementation and one of its operations, by their n
 
 @dataclass(frozen=True)
 class Chunk:
-    """An operation of an implementation on so many `cases` of a seed; or a climb of so many steps in a domain, from a case of the seed, or
-    from one that is known, `start`, as JSON."""
+    """An operation of an implementation on so many `cases` of a seed; or a climb of so many steps
+    in a domain, from a case of the seed, or from one that is known, `start`, as JSON."""
 
     implementation: str
     operation: str
@@ -36,8 +38,12 @@ class Chunk:
         return f"{self.kind} {self.implementation}[{self.operation}]{within} seed={self.seed} cases={self.cases}"
 
 
-def plan(rows: Sequence[Row], seeds: Iterable[int], cases: int, climbs: Sequence[Row] = (), steps: int = 0) -> Iterator[Chunk]:
-    """All chunks, seed after seed: every row on so many cases, and then a climb of some rows, in a domain whose turn it is."""
+def plan(
+    rows: Sequence[Row], seeds: Iterable[int], cases: int, climbs: Sequence[Row] = (), steps: int = 0
+) -> Iterator[Chunk]:
+    """All chunks, seed after seed: every row on so many cases, and then a climb of some rows, in a
+    domain whose turn it is.
+    """
     for seed in seeds:
         for row in rows:
             yield Chunk(*row, seed, cases)
@@ -48,10 +54,14 @@ def plan(rows: Sequence[Row], seeds: Iterable[int], cases: int, climbs: Sequence
 
 
 def parsed_seeds(text: str) -> Iterable[int]:
-    """The seeds that "0:100", "7:" or "7" mean: a range without its end, one without an end, or one seed. Raises ValueError, a sentence."""
+    """The seeds that "0:100", "7:" or "7" mean: a range without its end, one without an end, or one
+    seed. Raises ValueError, a sentence.
+    """
     found = re.fullmatch(r"(\d{1,18})(?:(:)(\d{1,18})?)?", text)
     if found is None or (found[3] and int(found[3]) <= int(found[1])):
-        raise ValueError(f"--seeds {text!r}, but should be as 0:100, of which the last is 99, or as 0:, which has no end.")
+        raise ValueError(
+            f"--seeds {text!r}, but should be as 0:100, of which the last is 99, or as 0:, which has no end."
+        )
     first = int(found[1])
     if found[3]:
         return range(first, int(found[3]))

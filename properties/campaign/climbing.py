@@ -1,4 +1,6 @@
-"""The worst input that is found for an operation: a hill climb on error ÷ budget, from a case of a domain or from one that is known."""
+"""The worst input that is found for an operation: a hill climb on error ÷ budget, from a case of a
+domain or from one that is known.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,7 +26,9 @@ from properties.strategies.domains import DOMAINS
 __all__ = ["Worst", "climb", "ratios"]
 
 _DRAWN = 3
-"""A climb draws one in so many of its cases: a tenth, a third and two thirds were tried on four kernels, and a third got highest."""
+"""A climb draws one in so many of its cases: a tenth, a third and two thirds were tried on four
+kernels, and a third got highest.
+"""
 
 _NOTHING = -1.0
 """How high a case is of which no budget says anything: lower than all others."""
@@ -58,18 +62,23 @@ def climb(
     output: str | None = None,
     observe: Callable[[str, tuple[Any, ...], str], None] | None = None,
 ) -> Worst | None:
-    """The worst of so many cases of an operation: a climb from `start`, the `case` of another `Worst`; or else a third of them are drawn in
-    the domain, that of the seed first, and the climb begins at the worst of these. Each change stays that does not make the error smaller.
+    """The worst of so many cases of an operation: a climb from `start`, the `case` of another
+    `Worst`; or else a third of them are drawn in the domain, that of the seed first, and the climb
+    begins at the worst of these. Each change stays that does not make the error smaller.
 
-    The largest error ÷ budget of all results counts, or of one `output`; budgets that say nothing do not count. The same arguments give the
-    same answer. `observe` is told of every call before it is made: operation, arguments, and layout.
+    The largest error ÷ budget of all results counts, or of one `output`; budgets that say nothing
+    do not count. The same arguments give the same answer. `observe` is told of every call before it
+    is made: operation, arguments, and layout.
 
-    None where the implementation supports no case of the domain, and where no call had a budget that says something, as masks have none.
-    Raises ValueError for a domain that there is not, no steps, and a start that is no case of the operation.
+    None where the implementation supports no case of the domain, and where no call had a budget
+    that says something, as masks have none. Raises ValueError for a domain that there is not, no
+    steps, and a start that is no case of the operation.
     """
     o = OPERATIONS[operation]
     if domain not in DOMAINS[operation]:
-        raise ValueError(f"domain={domain!r}, but should be one of those of {operation}: {', '.join(DOMAINS[operation])}.")
+        raise ValueError(
+            f"domain={domain!r}, but should be one of those of {operation}: {', '.join(DOMAINS[operation])}."
+        )
     if steps < 1:
         raise ValueError(f"steps={steps}, but should be at least 1.")
     caller = Caller(implementation, operation, observe)
@@ -97,21 +106,29 @@ def climb(
         of = {name: x for name, x in ratios(caller, found.top).items() if not name or output in (None, name)}
     finally:
         interpreter.restore(caller.original)
-    return Worst(found.highest.value, max(of, key=lambda name: of[name]), packed(found.top), seed, found.evaluations) if of else None
+    return (
+        Worst(found.highest.value, max(of, key=lambda name: of[name]), packed(found.top), seed, found.evaluations)
+        if of
+        else None
+    )
 
 
 def _begun(o: Operation, start: Mapping[str, Any]) -> Case:
     """The case to start from, its arguments in their order."""
     if set(start) != set(o.parameters):
-        raise ValueError(f"start has {', '.join(start)}, but should have the arguments of {o.name}: {', '.join(o.parameters)}.")
+        raise ValueError(
+            f"start has {', '.join(start)}, but should have the arguments of {o.name}: {', '.join(o.parameters)}."
+        )
     case = unpacked(start)
     return {p: case[p] for p in o.parameters}
 
 
 def ratios(caller: Caller, case: Case) -> dict[str, float]:
-    """The largest error ÷ budget of each result of the caller's operation on a case, of those whose budget says something.
+    """The largest error ÷ budget of each result of the caller's operation on a case, of those whose
+    budget says something.
 
-    {"": ∞} where the call raised, or returned something else; none where the oracle refuses the case, or it cannot be handed over.
+    {"": ∞} where the call raised, or returned something else; none where the oracle refuses the
+    case, or it cannot be handed over.
     """
     o, i = OPERATIONS[caller.operation], caller.implementation
     arguments = tuple(case[p] for p in o.parameters)

@@ -38,7 +38,9 @@ class Engine(Protocol):
         """How many chunks are under way."""
 
     def entries(self, signals: Signals) -> list[Entry]:
-        """What there is to verify, as a worker finds it. Raises ValueError, a sentence, and StoppedError where a signal comes first."""
+        """What there is to verify, as a worker finds it. Raises ValueError, a sentence, and
+        StoppedError where a signal comes first.
+        """
 
     def submit(self, chunk: Chunk) -> None:
         """Give out a chunk; one of the workers should be free."""
@@ -51,13 +53,18 @@ class Engine(Protocol):
 
 
 class Local:
-    """Benches in this process, a thread for each, which waits for its child process. `gpus` are each worker's, or a share of one."""
+    """Benches in this process, a thread for each, which waits for its child process. `gpus` are
+    each worker's, or a share of one.
+    """
 
     def __init__(self, order: Order, workers: int, gpus: float = 0.0, address: str = "") -> None:
         if address:
             raise ValueError(f"--address {address} is where Ray is, and needs --engine ray.")
         self.workers = workers
-        self._benches = [Bench(replace(order, environment={**order.environment, **_devices(n, gpus, workers)})) for n in range(workers)]
+        self._benches = [
+            Bench(replace(order, environment={**order.environment, **_devices(n, gpus, workers)}))
+            for n in range(workers)
+        ]
         self._free: SimpleQueue[Bench] = SimpleQueue()
         for bench in self._benches:
             self._free.put(bench)
@@ -99,9 +106,10 @@ class Local:
 
 
 class OnRay:
-    """Benches in actors of Ray's, which gives each its processor and its devices, starts those again that died, and gives out their chunk
-    again. The `workers` are those that Ray has started by now. At an `address` of a cluster, "auto" for the one that this machine is part
-    of; without one Ray is started here."""
+    """Benches in actors of Ray's, which gives each its processor and its devices, starts those
+    again that died, and gives out their chunk again. The `workers` are those that Ray has started
+    by now. At an `address` of a cluster, "auto" for the one that this machine is part of; without
+    one Ray is started here."""
 
     def __init__(self, order: Order, workers: int, gpus: float = 0.0, address: str = "") -> None:
         try:
@@ -109,7 +117,9 @@ class OnRay:
         except ImportError:
             raise ValueError("--engine ray needs Ray, which `pip install 'attnspec[ray]'` installs.") from None
         self._ray = ray
-        here = {"num_cpus": workers, "num_gpus": _whole(gpus * workers), "include_dashboard": False} if not address else {}
+        here = (
+            {"num_cpus": workers, "num_gpus": _whole(gpus * workers), "include_dashboard": False} if not address else {}
+        )
         try:
             with _handlers_kept():
                 ray.init(address=address or "local", log_to_driver=False, logging_level="error", **here)
@@ -149,7 +159,9 @@ class OnRay:
         except self._ray.exceptions.RayTaskError as error:
             raise error.cause if isinstance(error.cause, ValueError) else error from None
         except self._ray.exceptions.RayError as error:
-            raise ValueError(f"The first worker was lost by Ray, {_AGAIN + 1} times: {type(error).__name__}.") from error
+            raise ValueError(
+                f"The first worker was lost by Ray, {_AGAIN + 1} times: {type(error).__name__}."
+            ) from error
         return self._entries
 
     def _welcome(self, ready: Sequence[Any]) -> None:
@@ -190,8 +202,15 @@ class OnRay:
         entry = next(entry for entry in self._entries if entry.name == chunk.implementation)
         law = entry.laws[entry.groups[chunk.operation][0]]
         summary = f"ended each worker of Ray's that it was given to, {_AGAIN + 1} of them: {type(error).__name__}."
-        outcome = broken(Violation(*parts_of(law), entry.name, summary, {}, inf), reason_for(entry.deviations, law), chunk.cases)
-        return Result({outcome.status: 1}, cases=chunk.cases, lost=_AGAIN, broken=(Broken(outcome.law, outcome.status, inf, summary),))
+        outcome = broken(
+            Violation(*parts_of(law), entry.name, summary, {}, inf), reason_for(entry.deviations, law), chunk.cases
+        )
+        return Result(
+            {outcome.status: 1},
+            cases=chunk.cases,
+            lost=_AGAIN,
+            broken=(Broken(outcome.law, outcome.status, inf, summary),),
+        )
 
     def close(self) -> None:
         """End all actors, and this process' part of Ray."""
@@ -218,12 +237,16 @@ def _handlers_kept() -> Iterator[None]:
 
 
 def _devices(worker: int, gpus: float, workers: int) -> dict[str, str]:
-    """The variable that gives a worker its NVIDIA devices, of those that this process has. Raises ValueError where they are too few."""
+    """The variable that gives a worker its NVIDIA devices, of those that this process has. Raises
+    ValueError where they are too few.
+    """
     if not gpus:
         return {}
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     drivers = Path("/proc/driver/nvidia/gpus").glob("*")
-    there = [str(n) for n, _ in enumerate(drivers)] if named is None else [device for device in named.split(",") if device]
+    there = (
+        [str(n) for n, _ in enumerate(drivers)] if named is None else [device for device in named.split(",") if device]
+    )
     shared = max(1, int(1 / gpus))  # workers of one device
     each = max(1, _whole(gpus))
     first = worker // shared if gpus < 1 else worker * each

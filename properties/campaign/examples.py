@@ -1,4 +1,6 @@
-"""Chunks that found a law broken, and the worst inputs, in Hypothesis' own database of examples, which campaigns share and begin with."""
+"""Chunks that found a law broken, and the worst inputs, in Hypothesis' own database of examples,
+which campaigns share and begin with.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -31,9 +33,11 @@ def at(place: str) -> "Examples":
 
 
 class Examples:
-    """The seeds on which a row was found to break a law, with their numbers of cases, and the worst input that is known for it.
+    """The seeds on which a row was found to break a law, with their numbers of cases, and the worst
+    input that is known for it.
 
-    They are kept in a database at a place, which raises errors of a type of its own where it is away, or else OSError.
+    They are kept in a database at a place, which raises errors of a type of its own where it is
+    away, or else OSError.
     """
 
     def __init__(self, database: ExampleDatabase, place: str, error: type[Exception] = OSError) -> None:
@@ -47,7 +51,9 @@ class Examples:
             raise AwayError(f"The examples at {self._place} cannot be used: {str(error).rstrip('.')}.") from error
 
     def of(self, rows: Sequence[Row], climbs: Sequence[Row], steps: int) -> list[Chunk]:
-        """What is known of some rows, as chunks, in a fixed order; climbs go on from the worst input, so many steps. Raises AwayError."""
+        """What is known of some rows, as chunks, in a fixed order; climbs go on from the worst
+        input, so many steps. Raises AwayError.
+        """
         with self._asked():
             return list(self._of(rows, climbs, steps))
 
@@ -64,8 +70,9 @@ class Examples:
         return sorted((tuple(json.loads(value)) for value in self._database.fetch(_key(row, "worst"))), reverse=True)
 
     def note(self, chunk: Chunk, result: Result) -> None:
-        """Keep what is broken on a chunk's cases, and forget what no longer is; keep what is worse than all that is known, of which the
-        input that the chunk began with is what it has become, or nothing where it is no case any more. Raises AwayError."""
+        """Keep what is broken on a chunk's cases, and forget what no longer is; keep what is worse
+        than all that is known, of which the input that the chunk began with is what it has become,
+        or nothing where it is no case any more. Raises AwayError."""
         with self._asked():
             self._note(chunk, result)
 

@@ -12,7 +12,10 @@ __all__ = ["packed", "unpacked"]
 
 def packed(case: Mapping[str, Any]) -> dict[str, Any]:
     """A case with its arrays as type, shape and bytes; tuples become lists."""
-    return {name: _packed(x) if isinstance(x, np.ndarray) else list(x) if isinstance(x, tuple) else x for name, x in case.items()}
+    return {
+        name: _packed(x) if isinstance(x, np.ndarray) else list(x) if isinstance(x, tuple) else x
+        for name, x in case.items()
+    }
 
 
 def _packed(x: Any) -> dict[str, Any]:
@@ -23,7 +26,10 @@ def _packed(x: Any) -> dict[str, Any]:
 
 def unpacked(written: Mapping[str, Any]) -> dict[str, Any]:
     """The case that `packed` wrote. Raises ValueError, a sentence, for what is none."""
-    return {name: _unpacked(name, x) if isinstance(x, Mapping) else tuple(x) if isinstance(x, list) else x for name, x in written.items()}
+    return {
+        name: _unpacked(name, x) if isinstance(x, Mapping) else tuple(x) if isinstance(x, list) else x
+        for name, x in written.items()
+    }
 
 
 def _unpacked(name: str, x: Mapping[str, Any]) -> Any:
@@ -32,4 +38,6 @@ def _unpacked(name: str, x: Mapping[str, Any]) -> Any:
         found = np.frombuffer(zlib.decompress(base64.b85decode(x["bytes"])), dtype.newbyteorder("<"))
         return found.reshape(x["shape"]).astype(dtype)
     except (KeyError, TypeError, ValueError, zlib.error) as error:
-        raise ValueError(f"{name} is no array of a case, but should have the dtype, shape and bytes of one: {error}.") from error
+        raise ValueError(
+            f"{name} is no array of a case, but should have the dtype, shape and bytes of one: {error}."
+        ) from error

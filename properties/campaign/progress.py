@@ -19,7 +19,9 @@ _YEAR = 365 * 86400.0  # seconds beyond which no end is shown
 
 
 class Shown:
-    """Shows the rate of cases, violations, and when it will end: after so many seconds or cases, whichever comes first, if ever."""
+    """Shows the rate of cases, violations, and when it will end: after so many seconds or cases,
+    whichever comes first, if ever.
+    """
 
     def __init__(self, log: Console, seconds: float, cases: float, before: tuple[int, int, int]) -> None:
         self._log, self._seconds, self._cases = log, seconds, cases
@@ -34,7 +36,9 @@ class Shown:
         self._progress.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._progress.stop()
 
     def say(self, sentence: str) -> None:

@@ -1,4 +1,6 @@
-"""What a campaign has found so far, read from its database while it runs or afterwards: in the terminal, or as a page."""
+"""What a campaign has found so far, read from its database while it runs or afterwards: in the
+terminal, or as a page.
+"""
 
 import json
 import sqlite3
@@ -48,8 +50,9 @@ SELECT run.*, count(chunk) AS chunks, ifnull(sum(cases), 0) AS cases FROM run LE
 
 @dataclass(frozen=True)
 class Found:
-    """What a database says, in rows: one for each implementation, for each operation and law that it breaks, for the worst input
-    of each operation, and for each run. `rate` is of cases in a second of the run that is under way or was the last."""
+    """What a database says, in rows: one for each implementation, for each operation and law that
+    it breaks, for the worst input of each operation, and for each run. `rate` is of cases in a
+    second of the run that is under way or was the last."""
 
     settings: dict[str, Any]
     chunks: int
@@ -90,7 +93,9 @@ def _found(database: sqlite3.Connection) -> Found:
     def rows(query: str) -> list[dict[str, Any]]:
         return [dict(row) for row in database.execute(query)]
 
-    (total,) = rows("SELECT count(*) AS chunks, ifnull(sum(cases), 0) AS cases, ifnull(sum(lost), 0) AS lost FROM chunk")
+    (total,) = rows(
+        "SELECT count(*) AS chunks, ifnull(sum(cases), 0) AS cases, ifnull(sum(lost), 0) AS lost FROM chunk"
+    )
     runs = rows(_RUNS)
     for run in runs:
         run["environment"] = json.loads(run["environment"])
@@ -113,7 +118,8 @@ def print_status(console: Console, found: Found) -> None:
     now = f", {found.rate:,.0f} cases a second now" if found.running else ""
     lost = f", {found.lost} given out again" if found.lost else ""
     console.print(
-        f"{counted(found.chunks, 'chunk')}, {found.cases:,} cases in {counted(len(found.runs), 'run')}{lost}{now}.", highlight=False
+        f"{counted(found.chunks, 'chunk')}, {found.cases:,} cases in {counted(len(found.runs), 'run')}{lost}{now}.",
+        highlight=False,
     )
     table = Table(box=None, pad_edge=False)
     for name in ("", "chunks", "cases", "held", "violated", "declared", "max error\n÷ budget", "seconds"):
@@ -121,17 +127,26 @@ def print_status(console: Console, found: Found) -> None:
     for row in found.implementations:
         numbers = [f"{row[name]:,}" for name in ("chunks", "cases", "held", "violated", "declared")]
         sign, style = SIGNS["violated" if row["violated"] else "held"]
-        table.add_row(Text(f"{sign} {row['implementation']}", style=style), *numbers, f"{row['excess']:.2g}", f"{row['seconds']:,.0f}")
+        table.add_row(
+            Text(f"{sign} {row['implementation']}", style=style),
+            *numbers,
+            f"{row['excess']:.2g}",
+            f"{row['seconds']:,.0f}",
+        )
     if found.implementations:
         console.print(table)
     for row in found.violations:
         likely = f" ({row['diagnosis']})" if row["diagnosis"] else ""
         of = f"{counted(row['chunks'], 'chunk')}, the first by seed {row['seed']}"
         console.print(
-            Text(f"{row['status']}: {row['law']}[{row['operation']}] on {row['implementation']}{likely}, in {of}: {row['summary']}")
+            Text(
+                f"{row['status']}: {row['law']}[{row['operation']}] on {row['implementation']}{likely}, in {of}: {row['summary']}"
+            )
         )
     for row in found.worst:
-        console.print(Text(f"worst: {row['implementation']}[{row['operation']}] {row['output']}: {row['ratio']:.3g} × its budget"))
+        console.print(
+            Text(f"worst: {row['implementation']}[{row['operation']}] {row['output']}: {row['ratio']:.3g} × its budget")
+        )
     console.print(found.verdict, style="bold red" if found.violations else "bold green", highlight=False)
 
 
@@ -139,7 +154,11 @@ def write_page(found: Found, directory: Path) -> Path:
     """Write what is found as a page, index.html in a directory, all of it or nothing; returns the file."""
     folder = Path(__file__).parents[1] / "views/html/templates"
     templates = Environment(
-        loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(folder),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     templates.filters |= {"counted": counted, "thousands": "{:,}".format, "brief": "{:.2g}".format, "moment": _moment}
     page = templates.get_template("campaign.html").render(

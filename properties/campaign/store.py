@@ -1,7 +1,9 @@
-"""Where a campaign is kept: a file of SQLite's, with a row for each chunk that is done, and one for each law that it found broken.
+"""Where a campaign is kept: a file of SQLite's, with a row for each chunk that is done, and one for
+each law that it found broken.
 
-SQLite and not DuckDB: while one process writes, others read (its write-ahead log), which DuckDB refuses them; a chunk is a transaction
-of a few rows, which is what SQLite is for; and Python comes with it. DuckDB reads the file, where questions are larger: `ATTACH`.
+SQLite and not DuckDB: while one process writes, others read (its write-ahead log), which DuckDB
+refuses them; a chunk is a transaction of a few rows, which is what SQLite is for; and Python comes
+with it. DuckDB reads the file, where questions are larger: `ATTACH`.
 """
 
 import json
@@ -55,13 +57,17 @@ _FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY}  # prim
 
 
 class FullError(ValueError):
-    """What is known could not be written for now, as where the disk is full: the message says why. Nothing of it was."""
+    """What is known could not be written for now, as where the disk is full: the message says why.
+    Nothing of it was.
+    """
 
 
 class Store:
-    """The database of a campaign, as its driver writes it. It is made, or else should be of the same campaign.
+    """The database of a campaign, as its driver writes it. It is made, or else should be of the
+    same campaign.
 
-    `campaign` says what is verified and how, by name: only an equal one goes on with what is in the file. Raises ValueError, a sentence.
+    `campaign` says what is verified and how, by name: only an equal one goes on with what is in the
+    file. Raises ValueError, a sentence.
     """
 
     def __init__(self, file: Path, campaign: Mapping[str, Any]) -> None:
@@ -96,7 +102,9 @@ class Store:
     def __enter__(self) -> "Store":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._database.close()
 
     def begin(self, engine: str, workers: int, environment: Mapping[str, str]) -> None:
@@ -107,7 +115,8 @@ class Store:
         self._run = self._written(
             lambda: (
                 self._database.execute(
-                    "INSERT INTO run (engine, workers, environment, device, started, seen) VALUES (?, ?, ?, ?, ?, ?)", row
+                    "INSERT INTO run (engine, workers, environment, device, started, seen) VALUES (?, ?, ?, ?, ?, ?)",
+                    row,
                 ).lastrowid
                 or 0
             )
@@ -117,7 +126,9 @@ class Store:
         """The run has ended, and how; where that cannot be written, the run is one that ended without a word."""
         ended = how, time.time(), self._run
         with suppress(FullError):
-            self._written(lambda: self._database.execute("UPDATE run SET ended = ?, seen = ? WHERE run = ?", ended).rowcount)
+            self._written(
+                lambda: self._database.execute("UPDATE run SET ended = ?, seen = ? WHERE run = ?", ended).rowcount
+            )
 
     def begins_with(self, known: Iterable[Chunk]) -> list[Chunk]:
         """What is put first: what was known when the campaign's first run began, however often it is gone on with."""
@@ -125,25 +136,48 @@ class Store:
         def write() -> int:
             if not self._database.execute("SELECT 1 FROM run").fetchone():
                 self._database.execute("DELETE FROM known")
-                self._database.executemany("INSERT INTO known (chunk) VALUES (?)", [(json.dumps(vars(chunk)),) for chunk in known])
+                self._database.executemany(
+                    "INSERT INTO known (chunk) VALUES (?)", [(json.dumps(vars(chunk)),) for chunk in known]
+                )
             return 0
 
         self._written(write)
-        return [Chunk(**json.loads(chunk)) for (chunk,) in self._database.execute("SELECT chunk FROM known ORDER BY place")]
+        return [
+            Chunk(**json.loads(chunk)) for (chunk,) in self._database.execute("SELECT chunk FROM known ORDER BY place")
+        ]
 
     def has(self, chunk: Chunk) -> bool:
         """Whether a chunk is done."""
         return self._database.execute("SELECT 1 FROM chunk WHERE chunk = ?", (chunk.id,)).fetchone() is not None
 
     def add(self, chunk: Chunk, result: Result) -> bool:
-        """A chunk is done; False where it was already, and nothing is counted twice. Raises FullError where it cannot be written now."""
+        """A chunk is done; False where it was already, and nothing is counted twice. Raises
+        FullError where it cannot be written now.
+        """
         counts = [result.statuses.get(status, 0) for status in _STATUSES]
         who = (chunk.id, chunk.kind, chunk.implementation, chunk.operation, chunk.domain, chunk.seed)
         worst_of = _number(result.excess), _number(result.line)
-        row = (*who, result.cases, result.examples, *counts, *worst_of, result.seconds, result.lost, self._run, time.time())
-        broken = [(chunk.id, b.law, b.status, _number(b.excess), b.summary, b.diagnosis, b.case, b.script) for b in result.broken]
+        row = (
+            *who,
+            result.cases,
+            result.examples,
+            *counts,
+            *worst_of,
+            result.seconds,
+            result.lost,
+            self._run,
+            time.time(),
+        )
+        broken = [
+            (chunk.id, b.law, b.status, _number(b.excess), b.summary, b.diagnosis, b.case, b.script)
+            for b in result.broken
+        ]
         at = (chunk.id, chunk.implementation, chunk.operation, chunk.domain)
-        worst = [] if result.worst is None else [(*at, result.worst.output, _number(result.worst.ratio), json.dumps(result.worst.case))]
+        worst = (
+            []
+            if result.worst is None
+            else [(*at, result.worst.output, _number(result.worst.ratio), json.dumps(result.worst.case))]
+        )
 
         def write() -> int:
             insert = f"INSERT INTO chunk VALUES ({', '.join('?' * len(row))}) ON CONFLICT(chunk) DO NOTHING"
@@ -174,13 +208,17 @@ class Store:
 
 
 def _number(excess: float) -> float:
-    """An error ÷ budget as it is written: SQLite knows no NaN, and what is none of a number of budgets is beyond all of them."""
+    """An error ÷ budget as it is written: SQLite knows no NaN, and what is none of a number of
+    budgets is beyond all of them.
+    """
     return inf if isnan(excess) else excess
 
 
 def counts(database: sqlite3.Connection) -> tuple[int, int, int]:
     """How many chunks are done, with how many cases, and how many violations were found."""
-    chunks, cases, violated = database.execute("SELECT count(*), ifnull(sum(cases), 0), ifnull(sum(violated), 0) FROM chunk").fetchone()
+    chunks, cases, violated = database.execute(
+        "SELECT count(*), ifnull(sum(cases), 0), ifnull(sum(violated), 0) FROM chunk"
+    ).fetchone()
     return chunks, cases, violated
 
 
@@ -207,4 +245,6 @@ def _tables(database: sqlite3.Connection) -> Sequence[Any]:
 def _require_version(database: sqlite3.Connection, file: Path) -> None:
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if version != VERSION:
-        raise ValueError(f"{file} has tables of version {version}, but should have those of a campaign of version {VERSION}.")
+        raise ValueError(
+            f"{file} has tables of version {version}, but should have those of a campaign of version {VERSION}."
+        )

@@ -40,9 +40,18 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"default": ".hypothesis/examples", "metavar": "PLACE"},
     ),
     "--engine": ("what runs the workers (local)", {"choices": ("local", "ray"), "default": "local"}),
-    "--address": ("address of a Ray cluster, such as auto; without one, Ray is started here", {"default": "", "metavar": "ADDRESS"}),
-    "--jobs": ("number of workers (%(default)s)", {"type": workers, "default": min(4, os.cpu_count() or 1), "metavar": "N"}),
-    "--gpus": ("NVIDIA devices for each worker, or a fraction of one (0)", {"type": positive, "default": 0.0, "metavar": "N"}),
+    "--address": (
+        "address of a Ray cluster, such as auto; without one, Ray is started here",
+        {"default": "", "metavar": "ADDRESS"},
+    ),
+    "--jobs": (
+        "number of workers (%(default)s)",
+        {"type": workers, "default": min(4, os.cpu_count() or 1), "metavar": "N"},
+    ),
+    "--gpus": (
+        "NVIDIA devices for each worker, or a fraction of one (0)",
+        {"type": positive, "default": 0.0, "metavar": "N"},
+    ),
     "--memory": (
         "limit for a worker, libraries included: exceeding it is a violation",
         {"type": memory, "default": inf, "metavar": "SIZE"},
@@ -144,13 +153,15 @@ def _order(options: argparse.Namespace) -> Any:
     from properties.command.verifying import order_of
     from properties.verifier.comparison import Known
 
-    threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}  # whatever the number of workers: sums depend on it
+    threads = {
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")
+    }  # whatever the number of workers: sums depend on it
     return replace(order_of(options, Known.of(None)), memory=options.memory, again=_AGAIN, environment=threads)
 
 
 def _follow(options: argparse.Namespace, entries: Any, campaign: Any) -> None:
-    """Run a campaign, show how far it is, and write down how it ended. Raises StoppedError where a signal has come, and TargetError where
-    workers do not start any more."""
+    """Run a campaign, show how far it is, and write down how it ended. Raises StoppedError where a
+    signal has come, and TargetError where workers do not start any more."""
     from rich.console import Console
 
     from properties.campaign.progress import Shown
@@ -173,7 +184,9 @@ def _follow(options: argparse.Namespace, entries: Any, campaign: Any) -> None:
 
 
 def _rows(options: argparse.Namespace, entries: Any) -> list[tuple[str, str]]:
-    """The implementations that can be run here, each with each of its operations. Raises ValueError where there is none."""
+    """The implementations that can be run here, each with each of its operations. Raises ValueError
+    where there is none.
+    """
     rows = [(entry.name, operation) for entry in entries if not entry.unavailable for operation in entry.groups]
     if not rows:
         raise ValueError(f"Nothing of {' and '.join(options.targets)} can be run here.")
@@ -188,7 +201,11 @@ def _planned(options: argparse.Namespace, entries: Any, rows: Any, examples: Any
     from properties.contract.operations import OPERATIONS
 
     by_name = {entry.name: entry for entry in entries}
-    climbs = [row for row in rows if options.climb and agreement_of(by_name[row[0]], row[1]) and not OPERATIONS[row[1]].returns_booleans]
+    climbs = [
+        row
+        for row in rows
+        if options.climb and agreement_of(by_name[row[0]], row[1]) and not OPERATIONS[row[1]].returns_booleans
+    ]
     planned = plan(rows, parsed_seeds(options.seeds), options.max_examples, climbs, options.climb)
     planned = planned if options.cases is None else until_cases(planned, options.cases)
     return examples.of(rows, climbs, options.climb), planned

@@ -1,4 +1,6 @@
-"""A child process of `attnspec verify`, as the parent sees it: it is told what to do, answers, and ends, by itself or not."""
+"""A child process of `attnspec verify`, as the parent sees it: it is told what to do, answers, and
+ends, by itself or not.
+"""
 
 import json
 import os
@@ -24,9 +26,11 @@ _IMPORTS = 10  # timeouts that an import may take: compilers run there
 
 
 class Child:
-    """A process that checks laws, in a session of its own: what it starts ends with it, and an interrupt reaches the parent alone.
+    """A process that checks laws, in a session of its own: what it starts ends with it, and an
+    interrupt reaches the parent alone.
 
-    `task` is what it is at, since `since`; None until it has said what there is to verify, and between tasks. `calls` says what it calls.
+    `task` is what it is at, since `since`; None until it has said what there is to verify, and
+    between tasks. `calls` says what it calls.
     """
 
     def __init__(self, order: Order, folder: Path, number: int) -> None:
@@ -83,7 +87,9 @@ class Child:
         return self._timeout * (1 if self.task else _IMPORTS)
 
     def abort_if_overdue(self) -> None:
-        """End it, if its call takes too long, where it is, and have it say where that is; or if it takes too much memory."""
+        """End it, if its call takes too long, where it is, and have it say where that is; or if it
+        takes too much memory.
+        """
         if self._end_if_bloated():
             return
         if self.calls.seconds > self._limit:
@@ -110,7 +116,9 @@ class Child:
 
     @property
     def innocent(self) -> bool:
-        """Whether it was ended, being dead, by no doing of its last task: by a signal from outside, or by memory that others took."""
+        """Whether it was ended, being dead, by no doing of its last task: by a signal from outside,
+        or by memory that others took.
+        """
         status = self._process.wait()
         return self._begun > 1 if self._bloated else not self._overdue and -status in _FROM_OUTSIDE
 
@@ -121,10 +129,16 @@ class Child:
         if self._bloated:
             return f"took more than {self._memory / 2**30:g} GiB of memory"
         status = self._process.wait()
-        return f"killed the process: {_signal_name(-status)}" if status < 0 else f"ended the process with exit status {status}"
+        return (
+            f"killed the process: {_signal_name(-status)}"
+            if status < 0
+            else f"ended the process with exit status {status}"
+        )
 
     def last_words(self) -> list[str]:
-        """Sentences on what a dead process wrote last, and in which lines of Python it was, innermost first, without ours."""
+        """Sentences on what a dead process wrote last, and in which lines of Python it was,
+        innermost first, without ours.
+        """
         printed, _, trace = self._log.read_text(errors="replace")[-100_000:].partition("Fatal Python error")
         theirs = []
         for name, line, function in re.findall(r'File "(.+)", line (\d+) in (\S+)', trace):

@@ -15,8 +15,9 @@ __all__ = ["main", "parser_of_command"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command. Returns 0 when every law held or the page was printed, 1 when some law failed, 2 when it cannot be done, and 129,
-    130 or 143 when SIGHUP, SIGINT or SIGTERM ended it."""
+    """Run the command. Returns 0 when every law held or the page was printed, 1 when some law
+    failed, 2 when it cannot be done, and 129, 130 or 143 when SIGHUP, SIGINT or SIGTERM ended
+    it."""
     parser = parser_of_command()
     if "_ARGCOMPLETE" in os.environ:  # a shell asks, at a press of Tab
         from properties.command.completion import answer
@@ -45,7 +46,10 @@ _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
         "an object, a properties.Implementation, a list of them, or a mapping from groups to lists; by default those of pyproject.toml",
         {"nargs": "*", "metavar": "TARGET"},
     ),
-    "--arithmetic": ("the arithmetic to judge by, such as float32 or bfloat16, instead of the declared one", {"metavar": "NAME"}),
+    "--arithmetic": (
+        "the arithmetic to judge by, such as float32 or bfloat16, instead of the declared one",
+        {"metavar": "NAME"},
+    ),
     "--convention": (
         "a convention that it follows, such as rope_pairing=half, instead of the declared one; may be repeated",
         {"action": "append", "default": [], "metavar": "NAME=VALUE"},
@@ -68,7 +72,10 @@ _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
     "--baseline": ("fail only on what is new since an earlier report in JSON", {"type": Path, "metavar": "FILE"}),
     "--junit": ("also write the report as JUnit XML: a failed test for each cause", {"metavar": "FILE"}),
     "--sarif": ("also write the report as SARIF, for code scanning: a result for each cause", {"metavar": "FILE"}),
-    "--write-tests": ("write the counterexample of each cause as a pytest test, which passes once it is fixed", {"metavar": "DIR"}),
+    "--write-tests": (
+        "write the counterexample of each cause as a pytest test, which passes once it is fixed",
+        {"metavar": "DIR"},
+    ),
     "--strict": ("exit with status 1 also where something is suspicious", _FLAG),
     "--fail-fast": ("stop at the first violation, or with --baseline at the first new one", _FLAG),
     "--all": ("show a row for every law, and every violation in a few lines", _FLAG),
@@ -79,7 +86,8 @@ _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
 def parser_of_command() -> argparse.ArgumentParser:
     """What `attnspec` understands."""
     parser = argparse.ArgumentParser(
-        prog="attnspec", description="Check attention and positional encodings against their laws, and diagnose what breaks them."
+        prog="attnspec",
+        description="Check attention and positional encodings against their laws, and diagnose what breaks them.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -98,7 +106,9 @@ def parser_of_command() -> argparse.ArgumentParser:
     verify.set_defaults(run=_verify)
 
     report = commands.add_parser("report", help="make one page of reports that `attnspec verify --json` wrote")
-    report.add_argument("reports", nargs="+", metavar="FILE", type=Path, help="a report that `attnspec verify --json FILE` wrote")
+    report.add_argument(
+        "reports", nargs="+", metavar="FILE", type=Path, help="a report that `attnspec verify --json FILE` wrote"
+    )
     report.add_argument("--html", metavar="DIR", required=True, help="folder of the page: DIR/index.html")
     report.set_defaults(run=_report)
 
@@ -117,7 +127,9 @@ def parser_of_command() -> argparse.ArgumentParser:
     campaign.add_to(commands)
     vectors.add_to(commands)
     listings.add_to(commands)
-    completion = commands.add_parser("completion", help='print a completion script for a shell: eval "$(attnspec completion bash)"')
+    completion = commands.add_parser(
+        "completion", help='print a completion script for a shell: eval "$(attnspec completion bash)"'
+    )
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
     completion.set_defaults(run=_completion)
     return parser

@@ -18,7 +18,9 @@ def script(shell: str) -> str:
 
 
 def answer(parser: argparse.ArgumentParser) -> None:
-    """Answer the shell, which asks by environment variables, and end the process. Only what was asked for is imported."""
+    """Answer the shell, which asks by environment variables, and end the process. Only what was
+    asked for is imported.
+    """
     autocomplete(parser, default_completer=_Values())
 
 
@@ -45,7 +47,9 @@ class _Values(BaseCompleter):
 
 
 def _laws(prefix: str) -> Iterable[str]:
-    """The laws' names with hyphens, which need no quotes, unless there is a space already; once there is a bracket, of each operation."""
+    """The laws' names with hyphens, which need no quotes, unless there is a space already; once
+    there is a bracket, of each operation.
+    """
     from properties.laws import LAWS
 
     names = dict.fromkeys(law.id if "[" in prefix else law.name for law in LAWS)

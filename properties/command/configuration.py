@@ -1,4 +1,6 @@
-"""What a project says once: the table [tool.attnspec] of the pyproject.toml in the working directory. The command line wins."""
+"""What a project says once: the table [tool.attnspec] of the pyproject.toml in the working
+directory. The command line wins.
+"""
 
 import argparse
 import tomllib
@@ -26,7 +28,9 @@ def _texts(x: Any) -> bool:
 
 
 def _reasons(x: Any) -> bool:
-    return isinstance(x, dict) and all((isinstance(v, str) and v) or (isinstance(v, dict) and v and _flat(v)) for v in x.values())
+    return isinstance(x, dict) and all(
+        (isinstance(v, str) and v) or (isinstance(v, dict) and v and _flat(v)) for v in x.values()
+    )
 
 
 def _flat(x: dict[str, Any]) -> bool:
@@ -46,9 +50,11 @@ _KEYS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def configure(options: argparse.Namespace, file: Path = _FILE) -> None:
-    """Complete the options of `attnspec verify`: what the command line does not say is as the project says, or else as usual.
+    """Complete the options of `attnspec verify`: what the command line does not say is as the
+    project says, or else as usual.
 
-    `options.conventions` and `options.known_deviations` are added. Raises ValueError, a sentence, for a table that says something else.
+    `options.conventions` and `options.known_deviations` are added. Raises ValueError, a sentence,
+    for a table that says something else.
     """
     found = _read(file)
     for key, default in _DEFAULTS.items():
@@ -58,7 +64,9 @@ def configure(options: argparse.Namespace, file: Path = _FILE) -> None:
     options.conventions = found.get("conventions", {}) | parsed(options.convention)
     options.known_deviations = found.get("known-deviations", {})
     if not options.targets:
-        raise ValueError(f"There is no target: name one, as `attnspec verify my_kernels.py`, or list `targets` in {file}, [tool.attnspec].")
+        raise ValueError(
+            f"There is no target: name one, as `attnspec verify my_kernels.py`, or list `targets` in {file}, [tool.attnspec]."
+        )
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -84,7 +92,9 @@ def _checked(key: str, value: Any) -> Any:
     """An entry, with laws by their names and conventions by their fields. Raises ValueError, a sentence."""
     if key not in _KEYS:
         near = get_close_matches(key, _KEYS, n=1)
-        raise ValueError(f"There is no key {key!r}, but there are {', '.join(_KEYS)}{f'; {near[0]} is the nearest' if near else ''}.")
+        raise ValueError(
+            f"There is no key {key!r}, but there are {', '.join(_KEYS)}{f'; {near[0]} is the nearest' if near else ''}."
+        )
     fine, should = _KEYS[key]
     if not fine(value):
         raise ValueError(f"{key} is {value!r}, but should be {should}.")
@@ -111,8 +121,14 @@ def _law(text: str) -> str:
 
 
 def deviating(found: list[Found], deviations: Mapping[str, Any]) -> list[Found]:
-    """The implementations with what a project declares of them besides: of all those to which a law applies, or of one by its name."""
-    return [replace(one, implementation=_deviating(one.implementation, deviations)) for one in found] if deviations else found
+    """The implementations with what a project declares of them besides: of all those to which a law
+    applies, or of one by its name.
+    """
+    return (
+        [replace(one, implementation=_deviating(one.implementation, deviations)) for one in found]
+        if deviations
+        else found
+    )
 
 
 def _deviating(i: Implementation, deviations: Mapping[str, Any]) -> Implementation:

@@ -9,9 +9,11 @@ __all__ = ["parsed"]
 
 
 def parsed(texts: Iterable[str]) -> dict[str, Any]:
-    """The fields of `Conventions` that texts such as "rope_pairing=half" name, with their values; of one that is named twice the last.
+    """The fields of `Conventions` that texts such as "rope_pairing=half" name, with their values;
+    of one that is named twice the last.
 
-    Raises ValueError, a sentence that lists what there is, for a field or a value that there is not.
+    Raises ValueError, a sentence that lists what there is, for a field or a value that there is
+    not.
     """
     default = vars(Conventions())
     found: dict[str, Any] = {}
@@ -29,4 +31,6 @@ def _number(field: str, value: str) -> float:
     try:
         return float(value)
     except ValueError:
-        raise ValueError(f"{field}={value!r}, but should be a number, as {field}={vars(Conventions())[field]:g}.") from None
+        raise ValueError(
+            f"{field}={value!r}, but should be a number, as {field}={vars(Conventions())[field]:g}."
+        ) from None

@@ -12,7 +12,9 @@ from properties.verifier.script import script, script_of_call
 __all__ = ["death"]
 
 
-def death(entry: Entry, law: str, operation: str, summary: str, calls: Note, *notes: str, seconds: float = 0.0) -> Outcome:
+def death(
+    entry: Entry, law: str, operation: str, summary: str, calls: Note, *notes: str, seconds: float = 0.0
+) -> Outcome:
     """The outcome of a law under which an implementation did what ends a process, by the call that was noted last."""
     if calls.state == "calling another":
         why = f"Another implementation of its list, which was called by turns with it, {summary}; its own laws tell of that."

@@ -1,4 +1,6 @@
-"""A report written down in the forms that are asked for: files, each whole or not at all, a page, and annotations in a workflow."""
+"""A report written down in the forms that are asked for: files, each whole or not at all, a page,
+and annotations in a workflow.
+"""
 
 import argparse
 import json
@@ -31,8 +33,8 @@ _FORMS: dict[str, Callable[[Report], str]] = {"json": as_json, "junit": junit, "
 
 @dataclass(frozen=True)
 class Places:
-    """Where a report is to be written, found out to be possible before the work is done: files by their forms, and the folders of the page
-    and of the tests, if they are asked for."""
+    """Where a report is to be written, found out to be possible before the work is done: files by
+    their forms, and the folders of the page and of the tests, if they are asked for."""
 
     files: dict[str, Path]
     page: Path | None
@@ -40,19 +42,31 @@ class Places:
 
 
 def places(options: argparse.Namespace) -> Places:
-    """The places that options name; - for JSON is none. Raises ValueError, a sentence, for one that cannot be written to."""
+    """The places that options name; - for JSON is none. Raises ValueError, a sentence, for one that
+    cannot be written to.
+    """
     named = {form: getattr(options, form) for form in _FORMS}
     return Places(
-        {form: file_to_write(name, f"--{form}") for form, name in named.items() if name is not None and (form, name) != ("json", "-")},
+        {
+            form: file_to_write(name, f"--{form}")
+            for form, name in named.items()
+            if name is not None and (form, name) != ("json", "-")
+        },
         None if options.html is None else folder_of_page(options.html, "--html"),
         None if options.write_tests is None else folder_to_write(options.write_tests, "--write-tests"),
     )
 
 
 def lost(to: Places, report: Report) -> Iterator[str]:
-    """Write a report to its places; the sentences on those that cannot be written after all. A page is of some implementation."""
+    """Write a report to its places; the sentences on those that cannot be written after all. A page
+    is of some implementation.
+    """
     texts = [(file, _FORMS[form](report)) for form, file in to.files.items()]
-    texts += [(to.tests / name, text) for name, text in reproductions(report, to.tests).items()] if to.tests is not None else []
+    texts += (
+        [(to.tests / name, text) for name, text in reproductions(report, to.tests).items()]
+        if to.tests is not None
+        else []
+    )
     for file, text in texts:
         try:
             write_whole(file, text)
@@ -68,7 +82,9 @@ def lost(to: Places, report: Report) -> Iterator[str]:
 
 
 def annotate(report: Report) -> None:
-    """Annotate code where a workflow of GitHub's runs: it reads standard error too, and standard output may be the report's."""
+    """Annotate code where a workflow of GitHub's runs: it reads standard error too, and standard
+    output may be the report's.
+    """
     if os.environ.get("GITHUB_ACTIONS") == "true":
         with suppress(OSError):  # of a full disk: the verdict is what matters
             print(annotations(report), end="", file=sys.stderr, flush=True)

@@ -15,7 +15,10 @@ __all__ = ["add_to"]
 _MANY: dict[str, Any] = {"action": "append", "default": []}
 
 _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "candidate": ("kernel.py, with functions under the operations' names; or a solution for flashinfer-bench, in JSON", {"type": Path}),
+    "candidate": (
+        "kernel.py, with functions under the operations' names; or a solution for flashinfer-bench, in JSON",
+        {"type": Path},
+    ),
     "--operation": ("these operations only; may be repeated", _MANY | {"metavar": "NAME"}),
     "--function": (
         "a function and the operation that it implements, where it has another name; may be repeated",
@@ -26,10 +29,19 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
         "'flash(v, k, q, attn_mask=mask)=scaled_dot_product_attention'",
         _MANY | {"metavar": "CALL=OPERATION", "dest": "function"},
     ),
-    "--kernelbench": ("the KernelBench problem that the candidate solves, by its class ModelNew", {"type": Path, "metavar": "PROBLEM"}),
+    "--kernelbench": (
+        "the KernelBench problem that the candidate solves, by its class ModelNew",
+        {"type": Path, "metavar": "PROBLEM"},
+    ),
     "--arithmetic": ("the arithmetic to judge by (float64), such as float32 or bfloat16", {"metavar": "NAME"}),
-    "--convention": ("a convention that it follows, such as causal=bottom_right; may be repeated", _MANY | {"metavar": "NAME=VALUE"}),
-    "--feature": ("a feature of attention, or an option of rope, that it takes; may be repeated", _MANY | {"metavar": "NAME"}),
+    "--convention": (
+        "a convention that it follows, such as causal=bottom_right; may be repeated",
+        _MANY | {"metavar": "NAME=VALUE"},
+    ),
+    "--feature": (
+        "a feature of attention, or an option of rope, that it takes; may be repeated",
+        _MANY | {"metavar": "NAME"},
+    ),
     "--supports": (
         "which inputs it takes, if not all: head_dim=64,128, or words such as 'positive sizes'; may be repeated",
         _MANY | {"metavar": "TEXT"},
@@ -40,10 +52,16 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "--nondeterministic": ("the same call may give another result, within the budget", {"action": "store_true"}),
     "--arrays": ("whose arrays it takes and returns (numpy)", {"choices": ("numpy", "torch")}),
-    "--library": ("a distribution that it may import, besides the one of its arrays; may be repeated", _MANY | {"metavar": "NAME"}),
+    "--library": (
+        "a distribution that it may import, besides the one of its arrays; may be repeated",
+        _MANY | {"metavar": "NAME"},
+    ),
     "--quick": ("few laws on few cases: a verdict in a few seconds", {"action": "store_true"}),
     "--seed": ("seed of the cases; by default one that cannot be known beforehand", {"type": int, "metavar": "N"}),
-    "--timeout": ("limit for one call (2, or 1 with --quick); an import may take 60", {"type": float, "metavar": "SECONDS"}),
+    "--timeout": (
+        "limit for one call (2, or 1 with --quick); an import may take 60",
+        {"type": float, "metavar": "SECONDS"},
+    ),
     "--budget": ("limit for all its calls together (6, or 3 with --quick)", {"type": float, "metavar": "SECONDS"}),
     "--memory": ("limit of its address space, in GiB (4)", {"type": float, "metavar": "GIB"}),
     "--json": ("also write the verdict as JSON; - writes it to standard output, and nothing else", {"metavar": "FILE"}),
@@ -106,7 +124,9 @@ def _print(verdict: "Verdict", said: str) -> None:
             print_indented(console, f"{o.law} [{o.operation}]: {o.violation.summary if o.violation else o.reason}")
     held = " and ".join(verdict.held) or "nothing"
     console.print(f"Seed {verdict.report.settings['seed']}; the system confined {held}; {verdict.seconds:.1f} s.")
-    console.print(f"Score {verdict.score:.3f}: {said}", style="bold green" if verdict.accepted else "bold red", markup=False)
+    console.print(
+        f"Score {verdict.score:.3f}: {said}", style="bold green" if verdict.accepted else "bold red", markup=False
+    )
 
 
 def _submission(options: argparse.Namespace) -> Any:
@@ -126,10 +146,14 @@ def _submission(options: argparse.Namespace) -> Any:
     for text in options.function:
         function, mark, operation = text.rpartition("=")
         if not mark or ")" in operation:
-            raise ValueError(f"--function {text!r}, but should be NAME=OPERATION, as flash=scaled_dot_product_attention.")
+            raise ValueError(
+                f"--function {text!r}, but should be NAME=OPERATION, as flash=scaled_dot_product_attention."
+            )
         functions[function.strip()] = operation.strip()
     functions |= {name: name for name in options.operation}
-    return of_file(options.candidate, functions or None, arrays=options.arrays or "numpy", libraries=tuple(options.library))
+    return of_file(
+        options.candidate, functions or None, arrays=options.arrays or "numpy", libraries=tuple(options.library)
+    )
 
 
 def _promises(options: argparse.Namespace, submission: Any) -> dict[str, Any]:
@@ -143,7 +167,9 @@ def _promises(options: argparse.Namespace, submission: Any) -> dict[str, Any]:
     if options.arithmetic is not None:
         found["arithmetic"] = options.arithmetic
     if options.convention:
-        found["conventions"] = replace(submission.promises.get("conventions", Conventions()), **parsed(options.convention))
+        found["conventions"] = replace(
+            submission.promises.get("conventions", Conventions()), **parsed(options.convention)
+        )
     if options.feature:
         found["features"] = tuple(options.feature)
     if options.batch_ranks:
@@ -163,7 +189,9 @@ def _supported(text: str) -> Any:
     try:
         return {size.strip(): [(float if size.strip() == "scale" else int)(number) for number in numbers.split(",")]}
     except ValueError:
-        raise ValueError(f"--supports {text!r}, but should list whole numbers, as head_dim=64,128, or scales of scores.") from None
+        raise ValueError(
+            f"--supports {text!r}, but should list whole numbers, as head_dim=64,128, or scales of scores."
+        ) from None
 
 
 def _limits(options: argparse.Namespace) -> Any:
@@ -177,5 +205,9 @@ def _limits(options: argparse.Namespace) -> Any:
     for name, number in given.items():
         if number is not None and not 0 < number < float("inf"):
             raise ValueError(f"The limit of {name} is {number}, but should be a positive number.")
-    changes = {name: number if name != "memory" else int(number * 2**30) for name, number in given.items() if number is not None}
+    changes = {
+        name: number if name != "memory" else int(number * 2**30)
+        for name, number in given.items()
+        if number is not None
+    }
     return replace(QUICK if options.quick else Limits(), **changes)

@@ -15,7 +15,9 @@ def add_to(commands: Any) -> None:
     bugs = commands.add_parser("bugs", help="list the known bugs, or show one")
     bugs.add_argument("bug", nargs="?", metavar="BUG", help=part)
     bugs.set_defaults(run=_bugs)
-    operations = commands.add_parser("operations", help="list the operations, their shapes and conventions, or show one")
+    operations = commands.add_parser(
+        "operations", help="list the operations, their shapes and conventions, or show one"
+    )
     operations.add_argument("operation", nargs="?", metavar="OPERATION", help=part)
     operations.add_argument("--markdown", action="store_true", help="as the page docs/guide/operations.md")
     operations.set_defaults(run=_operations)
@@ -79,7 +81,9 @@ def _explain(options: argparse.Namespace) -> int:
 
     text, operation = parts_of(options.name)
     laws = dict.fromkeys(law.name for law in (*LAWS, *LONG))
-    name = named(text, laws if operation else [*laws, *CATALOGUE, *OPERATIONS], "law", *() if operation else ("bug", "operation"))
+    name = named(
+        text, laws if operation else [*laws, *CATALOGUE, *OPERATIONS], "law", *() if operation else ("bug", "operation")
+    )
     if name in laws:
         print_law(Console(), find(f"{name}[{operation}]" if operation else name))
     elif name in CATALOGUE:

@@ -15,10 +15,12 @@ __all__ = ["Climb", "Entry", "Explain", "Failed", "Order", "Task"]
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What is verified, and how: the same for all children. With `fail_fast` to the first violation that is not `known`.
+    """What is verified, and how: the same for all children. With `fail_fast` to the first violation
+    that is not `known`.
 
-    A process that takes more than `memory` bytes is ended. A task is given out again, `again` times at most, whose process was ended by
-    something outside of it. `environment` are variables that the processes get besides.
+    A process that takes more than `memory` bytes is ended. A task is given out again, `again` times
+    at most, whose process was ended by something outside of it. `environment` are variables that
+    the processes get besides.
     """
 
     targets: tuple[str, ...]
@@ -43,8 +45,8 @@ class Order:
 
 @dataclass(frozen=True)
 class Entry:
-    """An implementation as the parent knows it, without its functions: who, where from, and which laws are to be checked; and why it is
-    `unavailable` here, if it is."""
+    """An implementation as the parent knows it, without its functions: who, where from, and which
+    laws are to be checked; and why it is `unavailable` here, if it is."""
 
     target: str
     group: str
@@ -70,13 +72,20 @@ class Entry:
     def to_dict(self) -> dict[str, Any]:
         """What the report's settings say of it."""
         sources = {name: {"file": file, "line": line} for name, (file, line) in self.sources.items()}
-        return {"name": self.name, "group": self.group, "target": self.target, "arithmetic": self.arithmetic, "sources": sources}
+        return {
+            "name": self.name,
+            "group": self.group,
+            "target": self.target,
+            "arithmetic": self.arithmetic,
+            "sources": sources,
+        }
 
 
 @dataclass(frozen=True)
 class Task:
-    """Some laws about one operation of an implementation, by its place among the entries, and the laws' places in its plan, on so many
-    cases of a seed. After `until`, of time.monotonic, no case is drawn. It was given out before and `lost` so many times."""
+    """Some laws about one operation of an implementation, by its place among the entries, and the
+    laws' places in its plan, on so many cases of a seed. After `until`, of time.monotonic, no case
+    is drawn. It was given out before and `lost` so many times."""
 
     entry: int
     laws: tuple[int, ...]
@@ -88,8 +97,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Climb:
-    """A climb towards the worst input of an operation of an implementation, by its place among the entries: so many steps in a domain, from
-    a seed's case or from `start`."""
+    """A climb towards the worst input of an operation of an implementation, by its place among the
+    entries: so many steps in a domain, from a seed's case or from `start`."""
 
     entry: int
     operation: str
@@ -102,8 +111,8 @@ class Climb:
 
 @dataclass(frozen=True)
 class Explain:
-    """The violations of one implementation, by its place among the entries, whose causes are asked for, and whether smaller inputs are,
-    which none is looked for after `until`."""
+    """The violations of one implementation, by its place among the entries, whose causes are asked
+    for, and whether smaller inputs are, which none is looked for after `until`."""
 
     entry: int
     violations: tuple[Violation, ...]
@@ -114,6 +123,8 @@ class Explain:
 
 @dataclass(frozen=True)
 class Failed:
-    """attnspec itself failed in a task, which the implementation has nothing to do with: what to say of it, in sentences."""
+    """attnspec itself failed in a task, which the implementation has nothing to do with: what to
+    say of it, in sentences.
+    """
 
     why: str

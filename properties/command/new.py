@@ -19,8 +19,9 @@ _WIDTH = 88
 
 @dataclass(frozen=True)
 class _Library:
-    """What an adapter for a library has: imports of the standard library and of others, what arrays are, code before the functions, what
-    the `Implementation` says besides, the bodies of derivatives by their suffix where it differentiates by itself, and else a hint."""
+    """What an adapter for a library has: imports of the standard library and of others, what arrays
+    are, code before the functions, what the `Implementation` says besides, the bodies of
+    derivatives by their suffix where it differentiates by itself, and else a hint."""
 
     standard: tuple[str, ...]
     others: tuple[str, ...]
@@ -122,7 +123,9 @@ _OPTIONS = {
     "softcap": "float | None = None",
     "sections": "tuple[int, int, int] | None = None",
     **dict.fromkeys(("short_factor", "long_factor"), "tuple[float, ...] | None = None"),
-    **dict.fromkeys(("rotary_dim", "seq_len", "max_position_embeddings", "original_max_position_embeddings"), "int | None = None"),
+    **dict.fromkeys(
+        ("rotary_dim", "seq_len", "max_position_embeddings", "original_max_position_embeddings"), "int | None = None"
+    ),
     "truncate": "bool | None = None",
     **dict.fromkeys(_NUMBERS, "float | None = None"),
 }
@@ -139,7 +142,9 @@ _LIBRARIES = {
         says='    arrays="torch",\n    device="cuda" if torch.cuda.is_available() else "cpu",\n',
         derivatives=_TORCH,
     ),
-    "jax": _Library((), ("import jax", "import jax.numpy as jnp"), "jax.Array", says="    arrays=jnp.asarray,\n", derivatives=_JAX),
+    "jax": _Library(
+        (), ("import jax", "import jax.numpy as jnp"), "jax.Array", says="    arrays=jnp.asarray,\n", derivatives=_JAX
+    ),
     "ctypes": _Library(
         ("import ctypes", "from functools import cache", "from pathlib import Path", "from typing import Any"),
         _NUMPY,
@@ -196,9 +201,13 @@ def adapter(name: str, operations: Iterable[str], library: str, dtype: str) -> s
     from properties.contract.operations import OPERATIONS
 
     kind = _LIBRARIES[library]
-    wanted = {each: None for o in operations for each in ((OPERATIONS[o].forward, o) if _body(OPERATIONS[o], kind) else (o,))}
+    wanted = {
+        each: None for o in operations for each in ((OPERATIONS[o].forward, o) if _body(OPERATIONS[o], kind) else (o,))
+    }
     chosen = [OPERATIONS[o] for o in wanted]
-    others = sorted((*kind.others, "from attnspec import oracles, properties"), key=lambda line: (line.startswith("from"), line))
+    others = sorted(
+        (*kind.others, "from attnspec import oracles, properties"), key=lambda line: (line.startswith("from"), line)
+    )
     settings = _JAX_SETTINGS.get(dtype, "") if library == "jax" else ""
     return "".join(
         [
@@ -213,7 +222,9 @@ def adapter(name: str, operations: Iterable[str], library: str, dtype: str) -> s
 
 
 def _body(o: "Operation", kind: _Library) -> str:
-    """The body of a derivative that the library forms; "" for other operations, and for those whose options have derivatives too."""
+    """The body of a derivative that the library forms; "" for other operations, and for those whose
+    options have derivatives too.
+    """
     return "" if {"bias", "dbias"} & {*o.parameters, *o.outputs} else kind.derivatives.get(o.name[-4:], "")
 
 
@@ -228,7 +239,11 @@ def _function(o: "Operation", kind: _Library) -> str:
     typed += [*(["*"] if o.options else []), *(f"{p}: {_OPTIONS.get(p, 'Array | None = None')}" for p in o.options)]
     head = _wrapped(f"def {o.name}(", typed, f") -> {returns}:")
     arrays = "".join(f"    {names}  {shape}\n" for shape, names in shapes(o).items())
-    masks = "\n    mask allows where it is true; it may be None, and have axes of size 1, or fewer.\n" if "mask" in o.parameters else ""
+    masks = (
+        "\n    mask allows where it is true; it may be None, and have axes of size 1, or fewer.\n"
+        if "mask" in o.parameters
+        else ""
+    )
     told = f'    """{summary(o)}.\n\n{arrays}{masks}    """\n'
     derivative = _body(o, kind)
     body = _differentiated(o, derivative) if derivative else kind.hint.format(operation=o.name) + _fill_in(o)
@@ -284,7 +299,9 @@ def _type(o: "Operation", parameter: str) -> str:
 
 
 def _implementation(name: str, chosen: "list[Operation]", kind: _Library, dtype: str) -> str:
-    """The `Implementation`: its conventions with the other values that there are, and what it may promise besides as comments."""
+    """The `Implementation`: its conventions with the other values that there are, and what it may
+    promise besides as comments.
+    """
     from properties.contract.features import ATTENTION, FEATURES, KINDS
     from properties.views.operations import readings
 
@@ -292,9 +309,13 @@ def _implementation(name: str, chosen: "list[Operation]", kind: _Library, dtype:
     stated = []
     for name_ in fields:
         first, *others = readings(name_)
-        stated.append(f"        {name_}={first!r},{'  # or ' if others else ''}{', '.join(map(repr, others))}\n".replace("'", '"'))
+        stated.append(
+            f"        {name_}={first!r},{'  # or ' if others else ''}{', '.join(map(repr, others))}\n".replace("'", '"')
+        )
     conventions = (
-        f"    conventions=oracles.Conventions(\n{''.join(stated)}    ),\n" if stated else "    conventions=oracles.Conventions(),\n"
+        f"    conventions=oracles.Conventions(\n{''.join(stated)}    ),\n"
+        if stated
+        else "    conventions=oracles.Conventions(),\n"
     )
     called = [o for o in chosen if not o.is_played]
     options = [p for p in FEATURES if any(p in o.options or (p in KINDS and "kind" in o.parameters) for o in called)]

@@ -1,4 +1,6 @@
-"""Where the command writes: found out to be possible before the work is done, and what to say where it is not afterwards."""
+"""Where the command writes: found out to be possible before the work is done, and what to say where
+it is not afterwards.
+"""
 
 import os
 import sys
@@ -29,14 +31,18 @@ def file_to_write(name: str, option: str) -> Path:
     folder = file.resolve().parent
     if not folder.is_dir():
         raise ValueError(f"{name} cannot be written: there is no folder {folder}.")
-    needed = ([file] if file.exists() else []) + ([folder] if ordinary else [])  # it is written beside its place, and put there whole
+    needed = ([file] if file.exists() else []) + (
+        [folder] if ordinary else []
+    )  # it is written beside its place, and put there whole
     if missing := [place for place in needed if not os.access(place, os.W_OK)]:
         raise ValueError(f"{name} cannot be written: {missing[0]} is read-only.")
     return file
 
 
 def folder_of_page(name: str, option: str) -> Path:
-    """The folder for a page, made, and found out to be writable, as the page's makers are to be there. Raises ValueError, a sentence."""
+    """The folder for a page, made, and found out to be writable, as the page's makers are to be
+    there. Raises ValueError, a sentence.
+    """
     if missing := [module for module in ("jinja2", "matplotlib") if find_spec(module) is None]:
         raise ValueError(f"A page needs {' and '.join(missing)}, which `pip install 'attnspec[report]'` installs.")
     return folder_to_write(name, option)
@@ -56,7 +62,9 @@ def folder_to_write(name: str, option: str) -> Path:
 
 
 def open_streams() -> None:
-    """Standard error is there, if only to swallow what is written. Raises ValueError where there is no standard output."""
+    """Standard error is there, if only to swallow what is written. Raises ValueError where there is
+    no standard output.
+    """
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lives
     if sys.stdout is None:
@@ -76,9 +84,11 @@ def complain(sentence: str) -> None:
 
 @contextmanager
 def printing(verdict: str = "") -> Iterator[None]:
-    """What is printed within it reaches standard output. Raises ValueError where it does not, with the verdict, which is lost there.
+    """What is printed within it reaches standard output. Raises ValueError where it does not, with
+    the verdict, which is lost there.
 
-    A list that a reader leaves off, as `attnspec laws | head`, ends as other programs do there: without a word, by SIGPIPE's status.
+    A list that a reader leaves off, as `attnspec laws | head`, ends as other programs do there:
+    without a word, by SIGPIPE's status.
     """
     why = ""
     try:
@@ -92,4 +102,6 @@ def printing(verdict: str = "") -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # where the interpreter's last flush goes
         if why == os.strerror(EPIPE) and not verdict:
             raise SystemExit(_SIGPIPE)
-        raise ValueError(f"Standard output cannot be written: {why}.{f' The verdict was: {verdict}' if verdict else ''}")
+        raise ValueError(
+            f"Standard output cannot be written: {why}.{f' The verdict was: {verdict}' if verdict else ''}"
+        )

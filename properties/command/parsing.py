@@ -47,7 +47,9 @@ def positive(text: str) -> float:
     except ValueError:
         number = 0.0
     if not 1 / _SHARES <= number <= _LARGE:
-        raise argparse.ArgumentTypeError(f"{text!r}, but should be a positive number, from {1 / _SHARES:g} to {_LARGE}.")
+        raise argparse.ArgumentTypeError(
+            f"{text!r}, but should be a positive number, from {1 / _SHARES:g} to {_LARGE}."
+        )
     return number
 
 

@@ -20,7 +20,8 @@ __all__ = ["Run", "run"]
 
 @dataclass
 class Run:
-    """What is known of a run: its entries, the outcomes by entry and law, and what stopped it before its end, if something did.
+    """What is known of a run: its entries, the outcomes by entry and law, and what stopped it
+    before its end, if something did.
 
     An entry is meant by its place, for two may have one name; a law is "law[operation]".
     """
@@ -38,7 +39,9 @@ class Run:
 
 def run(order: Order, jobs: int) -> Run:
     """Run an order in so many processes; what is known at the end."""
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // jobs)))  # the processes share the processors
+    os.environ.setdefault(
+        "OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // jobs))
+    )  # the processes share the processors
     known = Run()
     try:
         with Signals() as signals:
@@ -53,7 +56,9 @@ def run(order: Order, jobs: int) -> Run:
 
 
 def _follow(known: Run, order: Order, jobs: int, signals: Signals) -> None:
-    """Add to what is known as it comes, and show it: a bar in a terminal, elsewhere a line for each entry that is done."""
+    """Add to what is known as it comes, and show it: a bar in a terminal, elsewhere a line for each
+    entry that is done.
+    """
     log = Console(stderr=True)
     columns = (
         SpinnerColumn(),
@@ -85,4 +90,8 @@ def _print_line(log: Console, outcomes: list[Outcome]) -> None:
     statuses = [o.status for o in outcomes]
     counts = ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
     with suppress(OSError):  # of a full disk: the verdict is what matters
-        print(f"{outcomes[0].implementation}: {counts} ({sum(o.seconds for o in outcomes):.1f} s)", file=log.file, flush=True)
+        print(
+            f"{outcomes[0].implementation}: {counts} ({sum(o.seconds for o in outcomes):.1f} s)",
+            file=log.file,
+            flush=True,
+        )

@@ -1,4 +1,6 @@
-"""The parent's side of `attnspec verify`: which child process checks which laws, and what became of those that did not come back."""
+"""The parent's side of `attnspec verify`: which child process checks which laws, and what became of
+those that did not come back.
+"""
 
 import tempfile
 import time
@@ -29,14 +31,17 @@ _DEATHS = 3  # of the process in one operation of one implementation, after whic
 
 
 class Runner:
-    """What is verified by an order, in `jobs` processes, of which none waits longer than the order's timeout for one call.
+    """What is verified by an order, in `jobs` processes, of which none waits longer than the
+    order's timeout for one call.
 
         with Runner(order, jobs, signals) as runner:
             for entry, found in runner.outcomes(): ...
 
-    `entries` says what there is to verify. An order to fail fast ends it at the first violation of a law that is not known to be violated,
-    or else with the causes of the first implementation of which one is new. Raises TargetError where a process cannot find out what there
-    is to verify, UnwritableError and OSError where none can go on, and StoppedError where one of `signals` has come.
+    `entries` says what there is to verify. An order to fail fast ends it at the first violation of
+    a law that is not known to be violated, or else with the causes of the first implementation of
+    which one is new. Raises TargetError where a process cannot find out what there is to verify,
+    UnwritableError and OSError where none can go on, and StoppedError where one of `signals` has
+    come.
     """
 
     def __init__(self, order: Order, jobs: int, signals: Signals) -> None:
@@ -68,17 +73,20 @@ class Runner:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for child in self._children:
             child.stop(self._gently and child in self._idle)  # one that still imports would not notice
         self._children.clear()
         self._folder.cleanup()
 
     def outcomes(self, tasks: Iterable[Task | Climb] | None = None) -> Iterator[tuple[int, Found]]:
-        """(the entry's place, an outcome) as they are known, and after its last one the causes of its violations, if there are some.
+        """(the entry's place, an outcome) as they are known, and after its last one the causes of
+        its violations, if there are some.
 
-        Of all laws, or of some tasks: when they are done others may be asked for, of processes that are kept. A climb has a worst input, or
-        none, and no causes.
+        Of all laws, or of some tasks: when they are done others may be asked for, of processes that
+        are kept. A climb has a worst input, or none, and no causes.
         """
         self._tasks.extend(self._all() if tasks is None else tasks)
         self._left = [0 for _ in self.entries]
@@ -137,7 +145,9 @@ class Runner:
                 if child.innocent and task.lost < self.order.again:
                     self._again(child, replace(task, lost=task.lost + 1))
                 else:
-                    yield from self._unexplained(child, task) if isinstance(task, Explain) else self._failed(child, task)
+                    yield from (
+                        self._unexplained(child, task) if isinstance(task, Explain) else self._failed(child, task)
+                    )
                 if self._tasks:
                     self._start()
                 return
@@ -157,7 +167,9 @@ class Runner:
         self._idle.append(child)
 
     def _known(self, place: int, found: Iterable[Outcome]) -> Iterator[tuple[int, Outcome]]:
-        """Outcomes of one task, without what only their causes need, which are asked for when the entry's last outcome is known."""
+        """Outcomes of one task, without what only their causes need, which are asked for when the
+        entry's last outcome is known.
+        """
         told = []
         for outcome in found:
             self._left[place] -= 1
@@ -167,19 +179,25 @@ class Runner:
             told.append(outcome if v is None else replace(outcome, violation=v.without_calls()))
         if not self._left[place]:
             self._explain(place)
-        if self.order.fail_fast and any(o.status == "violated" and not self.order.known.has(o.implementation, o.law_id) for o in told):
+        if self.order.fail_fast and any(
+            o.status == "violated" and not self.order.known.has(o.implementation, o.law_id) for o in told
+        ):
             self._give_up()
         for outcome in told:
             yield place, outcome
 
     def _explain(self, place: int) -> None:
-        """Ask for the causes of an entry's violations, if there are some, in the order of its plan, and not as they came."""
+        """Ask for the causes of an entry's violations, if there are some, in the order of its plan,
+        and not as they came.
+        """
         planned = self.entries[place].laws.index
         if in_order := sorted(self._violations[place], key=lambda v: planned(v.law_id)):
             self._tasks.appendleft(Explain(place, tuple(in_order), until=self._time.end))
 
     def _give_up(self) -> None:
-        """Check no further law, and end those that are being checked; of what is known the causes are still looked for."""
+        """Check no further law, and end those that are being checked; of what is known the causes
+        are still looked for.
+        """
         explaining = [task for task in self._tasks if isinstance(task, Explain)]
         self._tasks.clear()
         self._tasks.extend(explaining)
@@ -190,7 +208,9 @@ class Runner:
             self._explain(place)
 
     def _failed(self, child: Child, task: Task | Climb) -> Iterator[tuple[int, Outcome]]:
-        """The outcome of the law under which a child died, by climbs the first of the operation; a task's other laws are gone on with."""
+        """The outcome of the law under which a child died, by climbs the first of the operation; a
+        task's other laws are gone on with.
+        """
         entry = self.entries[task.entry]
         laws = task.laws if isinstance(task, Task) else entry.groups[task.operation]
         noted, ids = child.calls.noted, [entry.laws[law] for law in laws]
@@ -213,7 +233,9 @@ class Runner:
         self.lost += 1
 
     def _unexplained(self, child: Child, task: Explain) -> Iterator[tuple[int, tuple[Cause, ...]]]:
-        """What is told where a child died when causes were looked for: the same without smaller inputs, or else the violations alone."""
+        """What is told where a child died when causes were looked for: the same without smaller
+        inputs, or else the violations alone.
+        """
         how = child.end()
         self._bury(child)
         if task.shrinks:
@@ -227,7 +249,9 @@ class Runner:
             yield task.entry, _unknown_cause(task, why)
             return
         entry = self.entries[task.entry]
-        laws = [entry.laws[place] for place in (task.laws if isinstance(task, Task) else entry.groups[task.operation][:1])]
+        laws = [
+            entry.laws[place] for place in (task.laws if isinstance(task, Task) else entry.groups[task.operation][:1])
+        ]
         found = [Outcome(*parts_of(law), entry.name, "not run", reason=why, defect=True) for law in laws]
         yield from self._known(task.entry, found) if isinstance(task, Task) else [(task.entry, found[0])]
 
@@ -255,7 +279,9 @@ class Runner:
         self.entries = self.entries or found
 
     def _ready(self, children: list[Child]) -> list[Child]:
-        """The children that have answered, or are dead, after a while at most. Raises StoppedError where a signal has come."""
+        """The children that have answered, or are dead, after a while at most. Raises StoppedError
+        where a signal has come.
+        """
         watched: list[Child | Signals] = [self.signals, *children]
         ready, _, _ = select(watched, (), (), min(0.5, self.order.timeout / 4))
         self.signals.obey()

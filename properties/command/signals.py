@@ -8,7 +8,9 @@ from typing import Any
 
 __all__ = ["Signals", "StoppedError"]
 
-_ASKING = [getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIGTERM") if hasattr(signal, name)]  # Windows has no SIGHUP
+_ASKING = [
+    getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIGTERM") if hasattr(signal, name)
+]  # Windows has no SIGHUP
 
 
 class StoppedError(Exception):
@@ -25,10 +27,12 @@ class StoppedError(Exception):
 
 
 class Signals:
-    """Within it SIGHUP, SIGINT and SIGTERM are noted, those apart that the process was started to ignore, as by nohup.
+    """Within it SIGHUP, SIGINT and SIGTERM are noted, those apart that the process was started to
+    ignore, as by nohup.
 
-    `select` on it returns as soon as one has come, and `obey` raises StoppedError then. Only a program's first thread can note signals, if
-    it `listens`; in another none comes but what another thread asks for.
+    `select` on it returns as soon as one has come, and `obey` raises StoppedError then. Only a
+    program's first thread can note signals, if it `listens`; in another none comes but what another
+    thread asks for.
     """
 
     def __init__(self, listens: bool = True) -> None:
@@ -43,7 +47,9 @@ class Signals:
             self._before = {number: signal.signal(number, self._note) for number in asking}
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         os.close(self._read)

@@ -12,9 +12,11 @@ __all__ = ["sources"]
 
 
 def sources(operations: Mapping[str, Any], target: str) -> dict[str, tuple[str, int]]:
-    """The file and the line of each operation's function, relative to the repository where it is in it.
+    """The file and the line of each operation's function, relative to the repository where it is in
+    it.
 
-    A function that is compiled, or that others have written, is called by the target: its module is named then.
+    A function that is compiled, or that others have written, is called by the target: its module is
+    named then.
     """
     module = target.partition(":")[0]
     home = module if module.endswith(".py") else getattr(sys.modules.get(module), "__file__", None)

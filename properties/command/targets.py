@@ -1,4 +1,6 @@
-"""What a command line names, a module or a file, with or without an attribute, and the implementations that are found there."""
+"""What a command line names, a module or a file, with or without an attribute, and the
+implementations that are found there.
+"""
 
 import os
 import sys
@@ -25,7 +27,8 @@ class TargetError(ValueError):
 
 @dataclass(frozen=True)
 class Found:
-    """An implementation, the group that it shares a table with, and the Python that picks it out of the target; "" for all of it.
+    """An implementation, the group that it shares a table with, and the Python that picks it out of
+    the target; "" for all of it.
 
     `beside` picks its neighbours.
     """
@@ -38,38 +41,54 @@ class Found:
 
 
 def load(
-    targets: Sequence[str], arithmetic: str | None = None, only: Sequence[str] = (), conventions: Mapping[str, Any] | None = None
+    targets: Sequence[str],
+    arithmetic: str | None = None,
+    only: Sequence[str] = (),
+    conventions: Mapping[str, Any] | None = None,
 ) -> list[Found]:
-    """The implementations at "module:attribute" or "file.py:attribute": one, a list of them, or a mapping from groups to lists.
+    """The implementations at "module:attribute" or "file.py:attribute": one, a list of them, or a
+    mapping from groups to lists.
 
-    Without an attribute it is the only adapter that the module has: an `Implementation`, else a mapping, a list or groups, else the
-    module's own functions. The working directory, or the file's, is put first on the path. An arithmetic, and some conventions, replace
-    what they declare. Equal names are told apart by numbers. With `only`, those are left whose name or group contains one of its texts, in
-    any case. Raises TargetError.
+    Without an attribute it is the only adapter that the module has: an `Implementation`, else a
+    mapping, a list or groups, else the module's own functions. The working directory, or the
+    file's, is put first on the path. An arithmetic, and some conventions, replace what they
+    declare. Equal names are told apart by numbers. With `only`, those are left whose name or group
+    contains one of its texts, in any case. Raises TargetError.
     """
     if (directory := os.getcwd()) not in sys.path:
         sys.path.insert(0, directory)
     found = [one for target in targets for one in _read(target, arithmetic)]
-    read = [replace(i, conventions=replace(i.resolved_conventions, **conventions or {})) for i in (one.implementation for one in found)]
+    read = [
+        replace(i, conventions=replace(i.resolved_conventions, **conventions or {}))
+        for i in (one.implementation for one in found)
+    ]
     named = distinct(read)
     found = [replace(one, implementation=implementation) for one, implementation in zip(found, named, strict=True)]
-    chosen = [f for f in found if not only or any(o.lower() in f"{f.group}\n{f.implementation.name}".lower() for o in only)]
+    chosen = [
+        f for f in found if not only or any(o.lower() in f"{f.group}\n{f.implementation.name}".lower() for o in only)
+    ]
     if not chosen:
         groups = ", ".join(dict.fromkeys(one.group for one in found))
-        raise TargetError(f"No implementation is called {' or '.join(map(repr, only))}, nor a group of them: there are {groups}.")
+        raise TargetError(
+            f"No implementation is called {' or '.join(map(repr, only))}, nor a group of them: there are {groups}."
+        )
     lists: dict[tuple[str, str], list[Found]] = {}
     for one in chosen:
         lists.setdefault((one.target, one.group), []).append(one)
     return [
         replace(one, implementation=implementation, beside=tuple(other.pick for other in neighbours(place, several)))
         for several in lists.values()
-        for place, (one, implementation) in enumerate(zip(several, interleaved([one.implementation for one in several]), strict=True))
+        for place, (one, implementation) in enumerate(
+            zip(several, interleaved([one.implementation for one in several]), strict=True)
+        )
     ]
 
 
 def interleaved(implementations: list[Implementation]) -> list[Implementation]:
     """The implementations of a list, each of which knows its neighbours; one that is alone is as it was."""
-    return [replace(i, beside=neighbours(place, implementations) or i.beside) for place, i in enumerate(implementations)]
+    return [
+        replace(i, beside=neighbours(place, implementations) or i.beside) for place, i in enumerate(implementations)
+    ]
 
 
 def neighbours(place: int, several: list[T]) -> tuple[T, ...]:
@@ -85,7 +104,9 @@ def distinct(implementations: list[Implementation]) -> list[Implementation]:
     for implementation in implementations:
         seen[implementation.name] += 1
         number = seen[implementation.name]
-        named.append(implementation if number == 1 else replace(implementation, name=f"{implementation.name} #{number}"))
+        named.append(
+            implementation if number == 1 else replace(implementation, name=f"{implementation.name} #{number}")
+        )
     return named
 
 
@@ -149,7 +170,9 @@ def _imported(at: Place) -> Any:
 
 
 def _only_adapter(module: Any, name: str) -> str:
-    """The name of the only adapter of a module; "" for the module itself, whose functions have the operations' names."""
+    """The name of the only adapter of a module; "" for the module itself, whose functions have the
+    operations' names.
+    """
     found = _adapters(module)
     if len(found) > 1:
         raise TargetError(f"{name} has {len(found)} adapters: {', '.join(found)}; name one, as in {name}:{found[0]}.")
@@ -162,19 +185,29 @@ def _only_adapter(module: Any, name: str) -> str:
 
 
 def _adapters(module: Any) -> list[str]:
-    """The names under which a module has an `Implementation`, each once; where there is none, a mapping, a list or groups of adapters."""
+    """The names under which a module has an `Implementation`, each once; where there is none, a
+    mapping, a list or groups of adapters.
+    """
     public = {name: thing for name, thing in vars(module).items() if not name.startswith("_")}
     declared = {id(thing): name for name, thing in reversed(public.items()) if isinstance(thing, Implementation)}
     return list(reversed(declared.values())) or [name for name, thing in public.items() if _is_adapter(thing)]
 
 
 def _is_adapter(thing: Any) -> bool:
-    """Whether something is a mapping from operations to functions, a list of adapters, or a mapping from groups to lists of them."""
+    """Whether something is a mapping from operations to functions, a list of adapters, or a mapping
+    from groups to lists of them.
+    """
     if isinstance(thing, Mapping):
         members = list(thing.values())
         offers = all(name in OPERATIONS for name in thing) and all(map(callable, members))
-        return bool(thing) and (offers or all(isinstance(member, list | tuple) and _is_adapter(member) for member in members))
-    return isinstance(thing, list | tuple) and bool(thing) and all(isinstance(m, Implementation) or _is_adapter(m) for m in thing)
+        return bool(thing) and (
+            offers or all(isinstance(member, list | tuple) and _is_adapter(member) for member in members)
+        )
+    return (
+        isinstance(thing, list | tuple)
+        and bool(thing)
+        and all(isinstance(m, Implementation) or _is_adapter(m) for m in thing)
+    )
 
 
 def _implementation(thing: Any, target: str, name: str, arithmetic: str | None) -> Implementation:

@@ -1,4 +1,6 @@
-"""What `attnspec verify` does: options become an order, the order is run, and a report on what came of it is written and printed."""
+"""What `attnspec verify` does: options become an order, the order is run, and a report on what came
+of it is written and printed.
+"""
 
 import argparse
 from collections.abc import Iterator
@@ -27,12 +29,25 @@ from properties.views.terminal import print_report, verdict_of
 
 __all__ = ["order_of", "verify"]
 
-_AS_GIVEN = ("targets", "arithmetic", "conventions", "known_deviations", "laws", "exclude", "only", "long", "quick", "budget")
+_AS_GIVEN = (
+    "targets",
+    "arithmetic",
+    "conventions",
+    "known_deviations",
+    "laws",
+    "exclude",
+    "only",
+    "long",
+    "quick",
+    "budget",
+)
 """The options that a report's settings have as they were given."""
 
 
 def verify(options: argparse.Namespace) -> int:
-    """Verify what options name, and print and write down what came of it; the exit status. Raises ValueError where it cannot be done."""
+    """Verify what options name, and print and write down what came of it; the exit status. Raises
+    ValueError where it cannot be done.
+    """
     configure(options)
     baseline = None if options.baseline is None else read(options.baseline)
     order = order_of(options, Known.of(baseline))
@@ -49,7 +64,9 @@ def verify(options: argparse.Namespace) -> int:
 
 
 def order_of(options: argparse.Namespace, known: Known) -> Order:
-    """What is to be run, with laws by their whole names. Raises ValueError for a law or an arithmetic that there is not."""
+    """What is to be run, with laws by their whole names. Raises ValueError for a law or an
+    arithmetic that there is not.
+    """
     resolve(options.arithmetic)
     return Order(
         targets=tuple(options.targets),
@@ -76,7 +93,9 @@ def _ids(texts: list[str]) -> tuple[str, ...]:
 
 
 def _require_laws_on_offer(options: argparse.Namespace, order: Order, known: Run) -> None:
-    """Raise ValueError for a law that was asked for and is of no operation on offer: it would not be looked at, without a word."""
+    """Raise ValueError for a law that was asked for and is of no operation on offer: it would not
+    be looked at, without a word.
+    """
     planned = {*order.exclude, *(law for entry in known.entries for law in entry.laws)}
     for text in options.laws or () if known.entries else ():
         if planned.isdisjoint(_ids([text])):
@@ -123,8 +142,8 @@ def _print(options: argparse.Namespace, report: Report, changes: Comparison | No
 
 
 def _status(report: Report, stopped: Exception | None, lost: list[str]) -> int:
-    """The exit status. Raises ValueError, with the sentences, where something could not be written, or the run was ended by no signal, or
-    attnspec itself failed and no law did."""
+    """The exit status. Raises ValueError, with the sentences, where something could not be written,
+    or the run was ended by no signal, or attnspec itself failed and no law did."""
     if isinstance(stopped, StoppedError) and not lost:
         return stopped.status
     if lost or stopped is not None:

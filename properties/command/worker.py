@@ -1,7 +1,8 @@
-"""The child's side of `attnspec verify`: import what is under test, check law after law as told on standard input, and find the causes of
-what was violated.
+"""The child's side of `attnspec verify`: import what is under test, check law after law as told on
+standard input, and find the causes of what was violated.
 
-What it prints, and what code below Python prints, goes to a file: the pipe to the parent is its own.
+What it prints, and what code below Python prints, goes to a file: the pipe to the parent is its
+own.
 """
 
 import contextlib
@@ -42,7 +43,9 @@ _MOST_NUMBERS = 2**16  # of the arguments and results of a call that is kept as 
 
 
 def main() -> None:
-    """Answer the parent until it hangs up: first with the entries, or a sentence that says why there are none, then task by task."""
+    """Answer the parent until it hangs up: first with the entries, or a sentence that says why
+    there are none, then task by task.
+    """
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     order, note, log = pickle.load(requests)
     _isolate(log)
@@ -145,7 +148,9 @@ def _causes(one: Found, task: Explain, order: Order, calls: Note) -> tuple[Cause
 
 
 def _worst(one: Found, task: Climb, calls: Note) -> Worst | None:
-    """The worst input of a climb; None where there is none, or where its start is a case of another version of what is verified."""
+    """The worst input of a climb; None where there is none, or where its start is a case of another
+    version of what is verified.
+    """
     noting = _noting(one.implementation, calls)
     try:
         return climb(noting, task.operation, task.domain, task.seed, task.steps, task.start, observe=calls.begin)
@@ -156,12 +161,20 @@ def _worst(one: Found, task: Climb, calls: Note) -> Worst | None:
 def _told(violation: Violation, one: Found, order: Order) -> Violation:
     """A violation with its script, and without the calls that are too large to travel."""
     reading = one.implementation.resolved_conventions if order.conventions else None
-    shown = script(violation, one.target, one.pick, order.arithmetic, reading, one.beside) if violation.counterexample else ""
+    shown = (
+        script(violation, one.target, one.pick, order.arithmetic, reading, one.beside)
+        if violation.counterexample
+        else ""
+    )
     return replace(violation, script=shown, right=_light(violation.right), wrong=_light(violation.wrong))
 
 
 def _light(calls: tuple[Call, ...]) -> tuple[Call, ...]:
-    return tuple(c for c in calls if sum(x.size for x in (*c.arguments, *c.outputs) if isinstance(x, np.ndarray)) <= _MOST_NUMBERS)
+    return tuple(
+        c
+        for c in calls
+        if sum(x.size for x in (*c.arguments, *c.outputs) if isinstance(x, np.ndarray)) <= _MOST_NUMBERS
+    )
 
 
 def _noting(implementation: Implementation, calls: Note) -> Implementation:
@@ -192,7 +205,10 @@ def _noting(implementation: Implementation, calls: Note) -> Implementation:
         return call
 
     beside = tuple(_each(other, noting_another) for other in implementation.beside)
-    twins = {name: replace(twin, operations=_changed(implementation.paths[name], noting)) for name, twin in implementation.twins.items()}
+    twins = {
+        name: replace(twin, operations=_changed(implementation.paths[name], noting))
+        for name, twin in implementation.twins.items()
+    }
     return replace(_each(implementation, noting), beside=beside, twins=twins)
 
 
@@ -201,7 +217,9 @@ def _each(implementation: Implementation, change: Callable[[Callable[..., Any]],
     return replace(implementation, operations=_changed(implementation, change))
 
 
-def _changed(implementation: Implementation, change: Callable[[Callable[..., Any]], Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+def _changed(
+    implementation: Implementation, change: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> dict[str, Callable[..., Any]]:
     """The operations of an implementation, all of them changed."""
     return {name: change(function) for name, function in implementation.operations.items()}
 

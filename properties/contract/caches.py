@@ -1,15 +1,18 @@
-"""Caches of keys and values: what they offer, how a program of steps is run on two of them, and what each of its attends should give.
+"""Caches of keys and values: what they offer, how a program of steps is run on two of them, and
+what each of its attends should give.
 
     Cache(d, d_v, window=None, capacity=None)   window by `Conventions.window`; keys and queries come rotated
     append(k, v)                                n more positions: k (n, d), v (n, d_v)
     attend(q)                                   out (n, d_v), or (out, lse), of q (n, d) at the last n positions
     rollback(n), evict(n), poison(value)        where it offers them: see `properties.contract.programs`
     ring = True                                 says that with a window and a capacity the newest positions take the places of the oldest,
-                                                which are gone; without it more positions than the capacity are refused
+                                                which are gone; without it more positions than the
+                                                capacity are refused
     rotates = True                              says that it rotates keys and queries itself, by their positions, as `oracles.rope` does
 
-A query sees the positions up to its own, within the window, that are not evicted. Positions are absolute: neither evict nor rollback
-numbers others anew. ValueError, and nothing changed, for more queries than positions, more than the capacity, and positions that are gone.
+A query sees the positions up to its own, within the window, that are not evicted. Positions are
+absolute: neither evict nor rollback numbers others anew. ValueError, and nothing changed, for more
+queries than positions, more than the capacity, and positions that are gone.
 """
 
 import inspect
@@ -35,18 +38,23 @@ CACHES = (*_PARAMETERS, "ring", "rotates", "rollback", "evict", "poison")
 
 
 def offered(make: Any) -> frozenset[str]:
-    """What the caches offer that something makes: a window and a capacity are parameters, all else is an attribute of a class."""
+    """What the caches offer that something makes: a window and a capacity are parameters, all else
+    is an attribute of a class.
+    """
     inner = make.func if isinstance(make, partial) else make
     try:
         named: Collection[str] = inspect.signature(make).parameters
     except (TypeError, ValueError):
         named = ()
-    return frozenset(x for x in CACHES if (x in named if x in _PARAMETERS else isinstance(inner, type) and getattr(inner, x, None)))
+    return frozenset(
+        x for x in CACHES if (x in named if x in _PARAMETERS else isinstance(inner, type) and getattr(inner, x, None))
+    )
 
 
 def admitted(given: Any) -> tuple[Callable[..., Any], frozenset[str]]:
-    """The operation `decode` of a class of caches, of a `Decoder`, or of what runs programs, and what the caches offer by themselves.
-    Raises TypeError for what else makes caches: it does not say what they are."""
+    """The operation `decode` of a class of caches, of a `Decoder`, or of what runs programs, and
+    what the caches offer by themselves. Raises TypeError for what else makes caches: it does not
+    say what they are."""
     if isinstance(given.func if isinstance(given, partial) else given, type):
         given = Decoder(given)
     elif not isinstance(given, Decoder) and not _runs_programs(given):
@@ -57,7 +65,9 @@ def admitted(given: Any) -> tuple[Callable[..., Any], frozenset[str]]:
 
 
 def _runs_programs(function: Callable[..., Any]) -> bool:
-    """Whether a function names steps, and can be called as `decode` is written, with a program: what makes caches does not."""
+    """Whether a function names steps, and can be called as `decode` is written, with a program:
+    what makes caches does not.
+    """
     try:
         signature = inspect.signature(function)
         signature.bind("q", "k", "v", "steps", window=None, capacity=None, rotates=None)
@@ -78,15 +88,25 @@ def left_bound(window: int | None, conventions: Conventions) -> int | None:
 
 @dataclass(frozen=True)
 class Decoder:
-    """The operation `decode` of what makes caches: a program is run on two of them side by side, and each step is as it should be."""
+    """The operation `decode` of what makes caches: a program is run on two of them side by side,
+    and each step is as it should be.
+    """
 
     make: Callable[..., Any]
 
     def __call__(
-        self, q: Any, k: Any, v: Any, steps: str, *, window: int | None = None, capacity: int | None = None, rotates: bool | None = None
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        steps: str,
+        *,
+        window: int | None = None,
+        capacity: int | None = None,
+        rotates: bool | None = None,
     ) -> tuple[Any, Any]:
-        """What the attends gave, one after the other, and their log-sum-exps, or None; a cache knows itself whether it rotates. Raises
-        BrokenError for a step that went wrong."""
+        """What the attends gave, one after the other, and their log-sum-exps, or None; a cache
+        knows itself whether it rotates. Raises BrokenError for a step that went wrong."""
         given = {name: x for name, x in (("window", window), ("capacity", capacity)) if x is not None}
         make = partial(self.make, q.shape[-1], v.shape[-1], **given)
         caches = {False: make(), True: make()}
@@ -139,8 +159,8 @@ def _made(method: Callable[..., Any], handed: tuple[Any, ...], place: int, step:
 
 
 def require_refused(steps: Sequence[Step], empty: Held) -> None:
-    """Put steps to right caches that are empty as one is: raises BrokenError, as a `Decoder` of them does, where these refuse a step that
-    is not said to be refused, or take one that is."""
+    """Put steps to right caches that are empty as one is: raises BrokenError, as a `Decoder` of
+    them does, where these refuse a step that is not said to be refused, or take one that is."""
 
     def answer(step: Step, own: Held) -> None:
         if own.refuses(step):
@@ -184,11 +204,13 @@ def decode(
     arithmetic: Arithmetic | str | None = None,
     conventions: Conventions | None = None,
 ) -> tuple[Enclosure, Enclosure]:
-    """Attention through caches, where each query sees the keys and values that earlier steps have left.
+    """Attention through caches, where each query sees the keys and values that earlier steps have
+    left.
 
-    Each attend is `oracles.attention` on the whole history of its cache, causal, with the offset and the window, and a mask of what is
-    evicted: both hold, whatever is declared of `attention` given both. Where the cache `rotates`, queries and keys are rotated by their
-    positions. Raises ValueError for a program that is none.
+    Each attend is `oracles.attention` on the whole history of its cache, causal, with the offset
+    and the window, and a mask of what is evicted: both hold, whatever is declared of `attention`
+    given both. Where the cache `rotates`, queries and keys are rotated by their positions. Raises
+    ValueError for a program that is none.
     """
     found, conventions = [], replace(conventions or Conventions(), causal_with_mask="compose")
     attention = rotated_attention if rotates else partial(oracles.attention, causal=True)

@@ -1,4 +1,6 @@
-"""Calling an implementation: float64 arrays in and out, every call guarded and recorded, every result beside the oracle's answer."""
+"""Calling an implementation: float64 arrays in and out, every call guarded and recorded, every
+result beside the oracle's answer.
+"""
 
 import contextlib
 import inspect
@@ -38,10 +40,11 @@ _RETURNED = mmap.mmap(-1, 1)
 class Caller:
     """An implementation as it is called.
 
-    `caller(q, k, v, mask)` calls one operation, its own, and `caller.rope(x, 3)` another, always in the spec's conventions (masks: true
-    allows); what comes back is a `Result`, or a tuple of them. `calls` are those made since `begin`, `answers` the results of each, and
-    `vacuous` counts the budgets asked for that say nothing. `arithmetic` and `conventions` are the implementation's, but that masks are the
-    spec's; `original` is what the program had one of before the first call.
+    `caller(q, k, v, mask)` calls one operation, its own, and `caller.rope(x, 3)` another, always in
+    the spec's conventions (masks: true allows); what comes back is a `Result`, or a tuple of them.
+    `calls` are those made since `begin`, `answers` the results of each, and `vacuous` counts the
+    budgets asked for that say nothing. `arithmetic` and `conventions` are the implementation's, but
+    that masks are the spec's; `original` is what the program had one of before the first call.
     """
 
     def __init__(
@@ -54,7 +57,9 @@ class Caller:
         self.implementation, self.operation, self.seconds_per_call = implementation, operation, seconds_per_call
         self._observe = observe
         self.arithmetic = implementation.resolved_arithmetic
-        self.conventions = replace(implementation.resolved_conventions, mask_polarity="true_allows")  # a law's masks are the spec's
+        self.conventions = replace(
+            implementation.resolved_conventions, mask_polarity="true_allows"
+        )  # a law's masks are the spec's
         self.original = interpreter.states()
         _RETURNED[0] = 0
         self.begin()
@@ -92,7 +97,9 @@ class Caller:
 
     @property
     def largest_harmless(self) -> float:
-        """The largest power of two whose products with inputs of common size stay finite in the narrowest format that is worked in."""
+        """The largest power of two whose products with inputs of common size stay finite in the
+        narrowest format that is worked in.
+        """
         a = self.arithmetic
         largest = min(a.inputs.largest, a.output.largest, a.elementwise.largest)
         return float(2.0 ** (np.floor(np.log2(largest)) // 2))
@@ -115,18 +122,24 @@ class Caller:
         return (self.seen(arguments) if layout == "contiguous" else self.watch(self.operation, arguments, layout)).found
 
     def call(self, operation: str, arguments: tuple[Any, ...], layout: str = "contiguous") -> Any:
-        """The result of an operation, or a tuple of them; raises BrokenError where it raises or returns something else."""
+        """The result of an operation, or a tuple of them; raises BrokenError where it raises or
+        returns something else.
+        """
         return self.watch(operation, arguments, layout).found
 
     def watch(self, operation: str, arguments: tuple[Any, ...], layout: str = "contiguous") -> Watched:
-        """A call, its results, and what can be seen of it besides; raises BrokenError as `call` does.
+        """A call, its results, and what can be seen of it besides; raises BrokenError as `call`
+        does.
 
-        A result of another call may be an argument, and is refused where it is no number: what follows from a NaN is not this call's.
+        A result of another call may be an argument, and is refused where it is no number: what
+        follows from a NaN is not this call's.
         """
         o, i = OPERATIONS[operation], self.implementation
         arguments = tuple(x.handed_on if isinstance(x, Result) else x for x in arguments)
         if i.restricted and not i.takes(o, arguments):
-            raise OutsideError(f"It would take a call of {operation} with sizes, or a position, that it does not support.")
+            raise OutsideError(
+                f"It would take a call of {operation} with sizes, or a position, that it does not support."
+            )
         arguments = i.support.promised(o, arguments)
         try:
             values, given, returned, besides = self.run(o, arguments, layout)
@@ -134,7 +147,10 @@ class Caller:
             self.calls.append(Call(operation, arguments, layout, (), str(broken)))
             self.answers.append(())
             raise
-        blocks = self.implementation.resolved_conventions.mask_polarity == "true_blocks" and not self.implementation.support.entries
+        blocks = (
+            self.implementation.resolved_conventions.mask_polarity == "true_blocks"
+            and not self.implementation.support.entries
+        )
         if o.returns_booleans and blocks:
             values = (np.logical_not(values[0]),)
         self.calls.append(Call(operation, arguments, layout, values))
@@ -143,7 +159,9 @@ class Caller:
         return Watched(tuple(given), tuple(returned), results, besides)
 
     def _results(self, o: Operation, arguments: tuple[Any, ...], values: tuple[Array, ...]) -> tuple[Result, ...]:
-        """Numbers, each beside the oracle's answers, which are asked for at most once, and only where they are needed."""
+        """Numbers, each beside the oracle's answers, which are asked for at most once, and only
+        where they are needed.
+        """
         enclosures, lines = cache(lambda: self.expected(o, arguments)), cache(lambda: self.likely(o, arguments))
 
         def result(place: int) -> Result:
@@ -173,11 +191,17 @@ class Caller:
                 Caller(other, o.name).run(o, arguments)
 
     def expected(self, o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The oracle's enclosures of an operation's results, or the mask it builds, in the implementation's arithmetic and conventions."""
-        return self.implementation.support.promises(o, arguments, o.expected(arguments, self.arithmetic, self.conventions))
+        """The oracle's enclosures of an operation's results, or the mask it builds, in the
+        implementation's arithmetic and conventions.
+        """
+        return self.implementation.support.promises(
+            o, arguments, o.expected(arguments, self.arithmetic, self.conventions)
+        )
 
     def likely(self, o: Operation, arguments: tuple[Any, ...]) -> tuple[Enclosure, ...] | None:
-        """The same by the statistical line; None where no axis is longer than 64, where the line is the proof, or it is declared itself."""
+        """The same by the statistical line; None where no axis is longer than 64, where the line is
+        the proof, or it is declared itself.
+        """
         a = self.arithmetic
         longest = max((n for x in arguments if isinstance(x, np.ndarray) for n in x.shape), default=0)
         if longest <= _SHORTEST or a.likely is not None:
@@ -188,7 +212,8 @@ class Caller:
     def run(
         self, o: Operation, arguments: tuple[Any, ...], layout: str = "contiguous"
     ) -> tuple[tuple[Array, ...], list[Any], list[Any], str]:
-        """One guarded call: the results in float64, what was given, what came back, and what it did besides, as a sentence or "".
+        """One guarded call: the results in float64, what was given, what came back, and what it did
+        besides, as a sentence or "".
 
         Arguments are fresh copies, so that no call can spoil another.
         """
@@ -218,21 +243,25 @@ class Caller:
         return values, given, returned, besides
 
     def _guarded(self, o: Operation, given: list[Any]) -> tuple[Any, str]:
-        """What an operation returns, and what it did besides. Printing is swallowed, and warnings and the interpreter's and NumPy's error
-        states are put back."""
+        """What an operation returns, and what it did besides. Printing is swallowed, and warnings
+        and the interpreter's and NumPy's error states are put back."""
         printed, process = io.StringIO(), os.getpid()
         errors = np.geterr()
         start = time.perf_counter()
         try:
             with warnings.catch_warnings(), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-                warnings.filterwarnings("ignore", message=".*")  # an entry that nobody else adds: adding one that is there would not show
+                warnings.filterwarnings(
+                    "ignore", message=".*"
+                )  # an entry that nobody else adds: adding one that is there would not show
                 filters = list(warnings.filters)
                 raw = o.call(self.implementation.operations[o.name], given)
                 changed = warnings.filters != filters
         except (KeyboardInterrupt, BrokenError):  # what runs a program says itself which step was broken
             raise
         except BaseException as error:
-            raise RaisedError(raised(error) + (self._misfit(o, given) if isinstance(error, TypeError) else "")) from error
+            raise RaisedError(
+                raised(error) + (self._misfit(o, given) if isinstance(error, TypeError) else "")
+            ) from error
         finally:
             if os.getpid() != process:  # a fork that came back: two would go on as one
                 _RETURNED[0] = 1
@@ -240,7 +269,9 @@ class Caller:
             seconds, errors_after = time.perf_counter() - start, np.geterr()
             np.seterr(**errors)
         if seconds > self.seconds_per_call:
-            raise BrokenError(f"took {seconds:.3g} s for a call, but should take at most {self.seconds_per_call:.3g} s.")
+            raise BrokenError(
+                f"took {seconds:.3g} s for a call, but should take at most {self.seconds_per_call:.3g} s."
+            )
         besides = (
             "returned in a process that it had forked, too, but should return once." if _RETURNED[0]
             else f"printed {printed.getvalue()[:60]!r}, but should print nothing." if printed.getvalue()
@@ -277,7 +308,9 @@ class Caller:
         return exchange.given(x, self.implementation, o.stored(parameter, self.arithmetic), layout)
 
     def _given_mask(self, o: Operation, parameter: str, mask: Array, layout: str) -> Any:
-        """A mask of the kind that is taken: booleans in the polarity of the conventions, whole numbers, or numbers that are added."""
+        """A mask of the kind that is taken: booleans in the polarity of the conventions, whole
+        numbers, or numbers that are added.
+        """
         i = self.implementation
         handed = i.support.handed(o, parameter, mask)
         if i.support.entries and handed.dtype == bool:
@@ -288,7 +321,13 @@ class Caller:
 
     def _received(self, o: Operation, name: str, raw: Any, shape: tuple[int, ...]) -> Array:
         entries = self.implementation.support.entries if o.returns_booleans else ""
-        target = self.arithmetic.inputs if entries else None if o.returns_booleans else o.stored(name, self.arithmetic, result=True)
+        target = (
+            self.arithmetic.inputs
+            if entries
+            else None
+            if o.returns_booleans
+            else o.stored(name, self.arithmetic, result=True)
+        )
         try:
             if o.is_number(name):
                 return exchange.number(raw)
@@ -299,6 +338,8 @@ class Caller:
         except ValueError as wrong:  # an entry that is none of a mask
             raise BrokenError(f"{name}{wrong}") from None
         except BaseException as error:
-            if type(raw) is np.ndarray or isinstance(error, KeyboardInterrupt):  # what else raises is an array of the implementation's kind
+            if type(raw) is np.ndarray or isinstance(
+                error, KeyboardInterrupt
+            ):  # what else raises is an array of the implementation's kind
                 raise
             raise BrokenError(f"{name} cannot be read: it {raised(error).rstrip('.')}.") from error

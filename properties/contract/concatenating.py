@@ -12,11 +12,19 @@ __all__ = ["concatenating"]
 
 
 class Concatenating:
-    """A cache of a function with past keys: `attention(q, k, v, causal=True, offset=…, window=(left, None))`, with one head, which gives
-    out, or (out, lse), is called on all keys that are held. `concatenate` joins arrays of its kind along their first axis."""
+    """A cache of a function with past keys:
+    `attention(q, k, v, causal=True, offset=…, window=(left, None))`, with one head, which gives
+    out, or (out, lse), is called on all keys that are held. `concatenate` joins arrays of its kind
+    along their first axis."""
 
     def __init__(
-        self, d: int, d_v: int, window: int | None = None, *, attention: Callable[..., Any], concatenate: Callable[..., Any]
+        self,
+        d: int,
+        d_v: int,
+        window: int | None = None,
+        *,
+        attention: Callable[..., Any],
+        concatenate: Callable[..., Any],
     ) -> None:
         self._attention, self._concatenate = attention, concatenate
         self._options = {} if window is None else {"window": (window, None)}

@@ -1,4 +1,6 @@
-"""An implementation's arrays: float64 numbers to what it takes, in any layout in memory, and what it returns back to float64."""
+"""An implementation's arrays: float64 numbers to what it takes, in any layout in memory, and what
+it returns back to float64.
+"""
 
 from collections.abc import Callable
 from numbers import Real
@@ -24,18 +26,23 @@ class UngivenError(ValueError):
 
 
 def given(x: Array, implementation: Implementation, target: Format | None, layout: str = "contiguous") -> Any:
-    """A fresh array of the implementation's kind with the numbers x, which are of the target format.
+    """A fresh array of the implementation's kind with the numbers x, which are of the target
+    format.
 
     None as target means booleans or integers, whose type stays as it is.
 
-    The layout is "contiguous" or one of `LAYOUTS`; arrays with fewer than two axes, and torch's with no such layout, are contiguous. Raises
-    UngivenError where there are no such arrays: the converter refuses the layout or the type, the device is not there.
+    The layout is "contiguous" or one of `LAYOUTS`; arrays with fewer than two axes, and torch's
+    with no such layout, are contiguous. Raises UngivenError where there are no such arrays: the
+    converter refuses the layout or the type, the device is not there.
     """
     dtype = str(x.dtype) if target is None else implementation.dtype_of(target)
     try:
         return _given(x, implementation, dtype, layout)
     except Exception as error:
-        what, why = f"{layout.capitalize()} arrays of {dtype} and shape {x.shape}", f"{type(error).__name__}: {said(error).rstrip('.')}"
+        what, why = (
+            f"{layout.capitalize()} arrays of {dtype} and shape {x.shape}",
+            f"{type(error).__name__}: {said(error).rstrip('.')}",
+        )
         raise UngivenError(f"{what} cannot be handed over: {why}.") from error
 
 
@@ -89,8 +96,8 @@ _TORCH_LAYOUTS: dict[str, Callable[[Any], Any]] = {
 
 
 def layouts(implementation: Implementation, x: Any = None) -> tuple[str, ...]:
-    """The layouts in which the implementation may be given arrays, or one of as many axes: those that it declares, or all, that its kind of
-    arrays can have."""
+    """The layouts in which the implementation may be given arrays, or one of as many axes: those
+    that it declares, or all, that its kind of arrays can have."""
     declared = LAYOUTS if implementation.layouts is None else implementation.layouts
     flat = x is not None and (x.ndim < 3 or x.shape[-3] == 1)
     possible = (name for name in declared if implementation.arrays != "torch" or name in _TORCH_LAYOUTS)
@@ -98,7 +105,9 @@ def layouts(implementation: Implementation, x: Any = None) -> tuple[str, ...]:
 
 
 def received(raw: Any, implementation: Implementation, target: Format | None, shape: tuple[int, ...]) -> Any:
-    """The numbers of a result as fresh float64 (booleans for a mask); raises ReturnedError unless it is an array of the type and shape."""
+    """The numbers of a result as fresh float64 (booleans for a mask); raises ReturnedError unless
+    it is an array of the type and shape.
+    """
     wanted = "bool" if target is None else implementation.dtype_of(target)
     try:
         values = (arrays.booleans if target is None else arrays.float_array)(raw, "it").copy()
@@ -131,13 +140,17 @@ def number(raw: Any) -> Array:
 
 
 def type_of(array: Any) -> str:
-    """The name of the type of an array's numbers, "float32", whose array ever it is: torch's and MLX's are called by their modules too."""
+    """The name of the type of an array's numbers, "float32", whose array ever it is: torch's and
+    MLX's are called by their modules too.
+    """
     name = getattr(array.dtype, "name", None)
     return (name if isinstance(name, str) else str(array.dtype).rpartition(".")[2]).rstrip("_")
 
 
 def values(x: Any) -> Any:
-    """A fresh copy of what an array of an implementation holds, as float64, booleans or integers; anything else as it is."""
+    """A fresh copy of what an array of an implementation holds, as float64, booleans or integers;
+    anything else as it is.
+    """
     if not hasattr(x, "dtype"):
         return x
     if x.shape == ():
@@ -147,9 +160,15 @@ def values(x: Any) -> Any:
 
 
 def overlaps(raw: Any, argument: Any) -> bool:
-    """Whether a result shares memory with an argument; false for arrays other than NumPy's and torch's, which cannot be asked."""
+    """Whether a result shares memory with an argument; false for arrays other than NumPy's and
+    torch's, which cannot be asked.
+    """
     if isinstance(raw, np.ndarray) and isinstance(argument, np.ndarray):
         return bool(np.shares_memory(raw, argument))
     if hasattr(raw, "untyped_storage") and hasattr(argument, "untyped_storage"):
-        return bool(raw.numel() and argument.numel() and raw.untyped_storage().data_ptr() == argument.untyped_storage().data_ptr())
+        return bool(
+            raw.numel()
+            and argument.numel()
+            and raw.untyped_storage().data_ptr() == argument.untyped_storage().data_ptr()
+        )
     return False

@@ -23,9 +23,10 @@ _DIFFERENCES = [(name, *name.split("_minus_")) for name in SIZES if "_minus_" in
 _NO_SIZES = (*(name for name in SIZES if "_minus_" in name), "start_pos", "scale")
 
 LAYOUTS = ("transposed", "heads-inside", "strided", "offset", "reversed", "read-only")
-"""The layouts in memory of an argument, besides contiguous and writable ones: its last two axes exchanged in memory; its rows and the axis
-before them, as where channels are split into heads; every second row of a buffer; a buffer that begins one element late; its rows from last
-to first, by a negative stride; and memory that may not be written."""
+"""The layouts in memory of an argument, besides contiguous and writable ones: its last two axes
+exchanged in memory; its rows and the axis before them, as where channels are split into heads;
+every second row of a buffer; a buffer that begins one element late; its rows from last to first, by
+a negative stride; and memory that may not be written."""
 
 _DTYPES = {"binary64": "float64", "binary32": "float32", "binary16": "float16", "bfloat16": "bfloat16"}
 
@@ -51,11 +52,21 @@ _PROMISES: dict[str, tuple[type[Exception], Callable[[Any], bool], str]] = {
     ),
     "refuses": (
         TypeError,
-        lambda x: isinstance(x, tuple) and all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in x),
+        lambda x: (
+            isinstance(x, tuple) and all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in x)
+        ),
         "a tuple of exceptions' types",
     ),
-    "features": (TypeError, lambda x: isinstance(x, Collection) and not isinstance(x, str), f"some of {', '.join(FEATURES)}"),
-    "caches": (TypeError, lambda x: x is None or (isinstance(x, Collection) and not isinstance(x, str)), f"some of {', '.join(CACHES)}"),
+    "features": (
+        TypeError,
+        lambda x: isinstance(x, Collection) and not isinstance(x, str),
+        f"some of {', '.join(FEATURES)}",
+    ),
+    "caches": (
+        TypeError,
+        lambda x: x is None or (isinstance(x, Collection) and not isinstance(x, str)),
+        f"some of {', '.join(CACHES)}",
+    ),
     "deterministic": (TypeError, lambda x: isinstance(x, bool), "a bool"),
     "layouts": (TypeError, lambda x: x is None or isinstance(x, tuple), "None, or a tuple of layouts' names"),
     "known_deviations": (TypeError, lambda x: isinstance(x, Mapping), "a mapping from laws to reasons"),
@@ -84,8 +95,9 @@ class Implementation:
     device            where torch's arrays are
     batch_ranks       how many leading axes it takes
     supports          what it takes. Sizes, as predicates or lists: {"head_dim": lambda d: d % 2 == 0, "n_q": (128, 256)}; the names are
-                      those of `SIZES`, "scale" among them, and "every size" is about all sizes. Or words, one or a list of them with
-                      mappings: "positive sizes", "no batch axes", "full masks", "key masks", "no log-sum-exp", "at most 8 shapes"
+                      those of `SIZES`, "scale" among them, and "every size" is about all sizes. Or
+                      words, one or a list of them with mappings: "positive sizes", "no batch axes",
+                      "full masks", "key masks", "no log-sum-exp", "at most 8 shapes"
     refuses           the exceptions that it raises on sizes that it does not support
     features          what its attention takes besides q, k and v, its rope besides x, and which kinds of frequencies it has with which
                       parameters, names of `FEATURES`: others are never passed
@@ -99,7 +111,8 @@ class Implementation:
     beside            others between whose calls it is called too; where several are verified together, these are its neighbours
     paths             its twins, each as an implementation by itself; it is not given
 
-    Raises TypeError and ValueError, in a sentence, for names that there are not and values of another type.
+    Raises TypeError and ValueError, in a sentence, for names that there are not and values of
+    another type.
     """
 
     name: str
@@ -132,14 +145,18 @@ class Implementation:
         for name, function in self.operations.items():
             _require_member(name, tuple(OPERATIONS), "An operation is")
             if not callable(function):
-                raise TypeError(f"operations[{shown(name)}] has type {type(function).__name__}, but should be a function.")
+                raise TypeError(
+                    f"operations[{shown(name)}] has type {type(function).__name__}, but should be a function."
+                )
         object.__setattr__(self, "supports", read(self.supports))
         for name in self.features:
             _require_member(name, FEATURES, "A feature is")
         object.__setattr__(self, "features", frozenset(self.features))
         for name, needed in NEEDS.items():
             if name in self.features and needed not in self.features:
-                raise ValueError(f"features has {name!r} alone, but should have {needed!r} too: without it no call would show the feature.")
+                raise ValueError(
+                    f"features has {name!r} alone, but should have {needed!r} too: without it no call would show the feature."
+                )
         self._admit_caches()
         for name in self.layouts or ():
             _require_member(name, LAYOUTS, "A layout is")
@@ -148,15 +165,21 @@ class Implementation:
                 raise TypeError(f"known_deviations[{shown(name)}]={shown(reason)}, but should be a reason, a str.")
         arithmetic = resolve_arithmetic(self.arithmetic)
         if arithmetic is None:
-            raise TypeError("Implementation.arithmetic is None, but should be an oracles.Arithmetic or a preset's name.")
+            raise TypeError(
+                "Implementation.arithmetic is None, but should be an oracles.Arithmetic or a preset's name."
+            )
         object.__setattr__(self, "arithmetic", arithmetic)
         object.__setattr__(self, "conventions", resolve_conventions(self.conventions))
         object.__setattr__(self, "twins", admitted_twins(self.twins, self.operations))
         object.__setattr__(self, "paths", {name: path(self, name) for name in self.twins})
 
     def _admit_caches(self) -> None:
-        """A class of caches becomes the operation that runs programs on them; what it offers is what is declared, or what it shows."""
-        decode, offers = admitted(self.operations["decode"]) if "decode" in self.operations else (None, frozenset[str]())
+        """A class of caches becomes the operation that runs programs on them; what it offers is
+        what is declared, or what it shows.
+        """
+        decode, offers = (
+            admitted(self.operations["decode"]) if "decode" in self.operations else (None, frozenset[str]())
+        )
         if decode is not None:
             object.__setattr__(self, "operations", {**self.operations, "decode": decode})
         object.__setattr__(self, "caches", offers if self.caches is None else frozenset(self.caches))
@@ -235,7 +258,12 @@ class Implementation:
             sizes["head_dim"] = sizes["heads_width"] // max(sizes["num_heads"], 1)
         sizes.pop("batch", None)
         ranked = len(lead) in self.ranks(operation) or not any(BATCH in operation.axes[p] for p in operation.arrays)
-        return ranked and self.allows(**sizes) and all(self.allows(batch=n) for n in lead) and not self.lacks(*operation.given(arguments))
+        return (
+            ranked
+            and self.allows(**sizes)
+            and all(self.allows(batch=n) for n in lead)
+            and not self.lacks(*operation.given(arguments))
+        )
 
 
 def implementation_of(
@@ -245,14 +273,20 @@ def implementation_of(
     known_deviations: Mapping[str, str] | None = None,
     name: str | None = None,
 ) -> Implementation:
-    """The implementation that a mapping, a module or an object with functions of the operations' names is, or a class of caches; or the
-    `Implementation` itself.
+    """The implementation that a mapping, a module or an object with functions of the operations'
+    names is, or a class of caches; or the `Implementation` itself.
 
-    Arguments that are not None replace what an `Implementation` declares. A mapping, module or object promises: NumPy arrays of the
-    arithmetic's format in and out, unbatched and batched, any legal size, nothing about strides, masked values finite.
-    Raises TypeError and ValueError for what offers no operation, and TypeError for another class.
+    Arguments that are not None replace what an `Implementation` declares. A mapping, module or
+    object promises: NumPy arrays of the arithmetic's format in and out, unbatched and batched, any
+    legal size, nothing about strides, masked values finite. Raises TypeError and ValueError for
+    what offers no operation, and TypeError for another class.
     """
-    changes: dict[str, Any] = {"arithmetic": arithmetic, "conventions": conventions, "known_deviations": known_deviations, "name": name}
+    changes: dict[str, Any] = {
+        "arithmetic": arithmetic,
+        "conventions": conventions,
+        "known_deviations": known_deviations,
+        "name": name,
+    }
     changes = {key: value for key, value in changes.items() if value is not None}
     if isinstance(target, Implementation):
         return replace(target, **changes)

@@ -29,7 +29,10 @@ def _torch_states() -> dict[str, State]:
         "torch's default type": (torch.get_default_dtype, torch.set_default_dtype),
         "torch's gradient mode": (torch.is_grad_enabled, torch.set_grad_enabled),
         "torch's number of threads": (torch.get_num_threads, torch.set_num_threads),
-        "torch's global random numbers": (lambda: bytes(torch.get_rng_state().numpy()), lambda s: torch.set_rng_state(_from_bytes(s))),
+        "torch's global random numbers": (
+            lambda: bytes(torch.get_rng_state().numpy()),
+            lambda s: torch.set_rng_state(_from_bytes(s)),
+        ),
     }
 
 

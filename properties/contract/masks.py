@@ -1,4 +1,6 @@
-"""Kinds of masks that implementations take: of which extent, and of which entries. Those of laws are booleans that broadcast."""
+"""Kinds of masks that implementations take: of which extent, and of which entries. Those of laws
+are booleans that broadcast.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,7 +56,9 @@ class Extent:
         return np.broadcast_to(found, shape).copy()
 
     def handed(self, mask: Any, axes: tuple[str, ...]) -> Any:
-        """A mask as it is handed over: of sequences without axes for heads and queries, as booleans, or as whole numbers."""
+        """A mask as it is handed over: of sequences without axes for heads and queries, as
+        booleans, or as whole numbers.
+        """
         kept = np.squeeze(mask, tuple(self._once(axes))) if self.of_sequences else mask
         return kept.sum(-1).astype(np.int64) if self.is_length else kept
 
@@ -63,7 +67,9 @@ EXTENTS: dict[str, Extent] = {
     "full masks": Extent("It takes masks of the full shape only, none with axes of size 1 or with fewer axes."),
     "key masks": Extent("It takes masks of keys only, of shape (…, 1, n_k).", of_keys=True),
     "padding masks": Extent(
-        "It takes masks of keys only, of shape (…, n_k), without axes for heads and queries.", of_keys=True, of_sequences=True
+        "It takes masks of keys only, of shape (…, n_k), without axes for heads and queries.",
+        of_keys=True,
+        of_sequences=True,
     ),
     "key lengths": Extent(
         "It takes no masks, but how many of its first keys each sequence may read, of shape (…).",
@@ -78,7 +84,9 @@ EXTENTS: dict[str, Extent] = {
 
 @dataclass(frozen=True)
 class Entries:
-    """What masks are made of that are no booleans: 0 where a key may be read, and a `fill`, by the format of inputs, where not."""
+    """What masks are made of that are no booleans: 0 where a key may be read, and a `fill`, by the
+    format of inputs, where not.
+    """
 
     says: str
     fill: Callable[[Format], float]

@@ -1,7 +1,9 @@
-"""The operations: what they take, what they return, which conventions they follow, and the oracle that answers for them.
+"""The operations: what they take, what they return, which conventions they follow, and the oracle
+that answers for them.
 
-An operation is a row: its parameters and results with the names of their axes. What else is to be known of shapes follows from that: which
-sizes a call has, which of them `supports` may restrict, which arrays share an axis, what an axis can be cut along.
+An operation is a row: its parameters and results with the names of their axes. What else is to be
+known of shapes follows from that: which sizes a call has, which of them `supports` may restrict,
+which arrays share an axis, what an axis can be cut along.
 """
 
 import math
@@ -22,7 +24,9 @@ from properties.contract.features import FEATURES, KINDS
 __all__ = ["BATCH", "FEATURES", "OPERATIONS", "Operation"]
 
 BATCH = "*"
-"""Any number of leading axes, the same for all arrays that have them; masks and biases may have fewer, and size 1 along any axis."""
+"""Any number of leading axes, the same for all arrays that have them; masks and biases may have
+fewer, and size 1 along any axis.
+"""
 
 _NUMBERS = {"num_heads", "n_q", "n_k", "seq_len", "max_len", "embed_dim", "head_dim", "start_pos"}
 _MASKS = {"mask", "first", "second"}
@@ -43,8 +47,9 @@ Axes = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation: its parameters in order and its results, the axes of those that are arrays, and the fields of `Conventions` that
-    change it. `options` are the parameters that are passed by keyword, or, where they are None, left out."""
+    """An operation: its parameters in order and its results, the axes of those that are arrays, and
+    the fields of `Conventions` that change it. `options` are the parameters that are passed by
+    keyword, or, where they are None, left out."""
 
     name: str
     parameters: tuple[str, ...]
@@ -88,7 +93,9 @@ class Operation:
         return parameter in _INTEGERS
 
     def is_table(self, name: str) -> bool:
-        """Whether a parameter or a result is a table of cosines or sines, whose format is that of the arithmetic's angles."""
+        """Whether a parameter or a result is a table of cosines or sines, whose format is that of
+        the arithmetic's angles.
+        """
         return name in _TABLES
 
     def is_log_sum_exp(self, name: str) -> bool:
@@ -96,7 +103,9 @@ class Operation:
         return name in _SUMS
 
     def broadcasts(self, parameter: str) -> bool:
-        """Whether axes of a parameter may have size 1, or not be there: those of masks and biases, and of positions for an array's rows."""
+        """Whether axes of a parameter may have size 1, or not be there: those of masks and biases,
+        and of positions for an array's rows.
+        """
         return parameter in _LOOSE and (parameter != "positions" or parameter in self.options)
 
     def named(self, arguments: Sequence[Any]) -> dict[str, Any]:
@@ -104,11 +113,15 @@ class Operation:
         return dict(zip(self.parameters, arguments, strict=False))
 
     def ahead(self, parameter: str, arguments: Sequence[Any]) -> int:
-        """How many axes an array has in front of those that are named: of positions that of time, height and width, with sections."""
+        """How many axes an array has in front of those that are named: of positions that of time,
+        height and width, with sections.
+        """
         return int(parameter == "positions" and self.named(arguments).get("sections") is not None)
 
     def is_setting(self, parameter: str) -> bool:
-        """Whether a parameter is no array and no size, but says what is computed: a window, a cap, a kind of frequencies."""
+        """Whether a parameter is no array and no size, but says what is computed: a window, a cap,
+        a kind of frequencies.
+        """
         return parameter in _SETTINGS or (parameter in _NUMBERS and parameter in self.options)
 
     def is_number(self, result: str) -> bool:
@@ -116,8 +129,9 @@ class Operation:
         return result in self.outputs and result not in self.axes and not self.returns_booleans
 
     def stored(self, name: str, arithmetic: Arithmetic, *, result: bool = False) -> Format:
-        """The format of a parameter's numbers, or of a result's: tables have that of angles, frequencies binary64 or binary32, whichever is
-        as fine as they are computed, log-sum-exps that in which they are saved; ALiBi's biases are no inputs yet."""
+        """The format of a parameter's numbers, or of a result's: tables have that of angles,
+        frequencies binary64 or binary32, whichever is as fine as they are computed, log-sum-exps
+        that in which they are saved; ALiBi's biases are no inputs yet."""
         if self.is_table(name):
             return arithmetic.angle.table
         if name in _HELD:
@@ -153,7 +167,9 @@ class Operation:
         return tuple(name for name in self.outputs if name not in absent)
 
     def expected(self, arguments: tuple[Any, ...], arithmetic: Any, conventions: Conventions) -> tuple[Enclosure, ...]:
-        """The oracle's enclosures of the results, masks in its own polarity; for a mask builder, the mask with radius 0."""
+        """The oracle's enclosures of the results, masks in its own polarity; for a mask builder,
+        the mask with radius 0.
+        """
         found = self.call(self.oracle, arguments, arithmetic=arithmetic, conventions=conventions)
         return tuple(x for x in found if x is not None) if isinstance(found, tuple) else (found,)
 
@@ -175,7 +191,9 @@ class Operation:
 
     @cached_property
     def _measured(self) -> list[tuple[str, Axes | None]]:
-        """Each parameter with its axes, where they are sizes of a call: none of a number, and None where nothing is a size."""
+        """Each parameter with its axes, where they are sizes of a call: none of a number, and None
+        where nothing is a size.
+        """
         return [(p, self._axes_of(p)) for p in self.parameters]
 
     def _axes_of(self, p: str) -> Axes | None:
@@ -211,8 +229,12 @@ class Operation:
         )
 
 
-def _operation(name: str, parameters: str, outputs: str, *conventions: str, oracle: Callable[..., Any] | None = None) -> Operation:
-    """An operation by its parameters and results, "name[axes]" for arrays, "name?" for options; its oracle has its name, by default."""
+def _operation(
+    name: str, parameters: str, outputs: str, *conventions: str, oracle: Callable[..., Any] | None = None
+) -> Operation:
+    """An operation by its parameters and results, "name[axes]" for arrays, "name?" for options; its
+    oracle has its name, by default.
+    """
     given, returned = (re.findall(r"(\w+)(?:\[(.*?)\])?(\??)", text) for text in (parameters, outputs))
     axes = {name: tuple(axes.split()) for name, axes, _ in (*given, *returned) if axes}
     names, results = (tuple(name for name, *_ in found) for found in (given, returned))
@@ -223,7 +245,9 @@ def _operation(name: str, parameters: str, outputs: str, *conventions: str, orac
 _QKV = "q[* n_q head_dim] k[* n_k head_dim] v[* n_k value_dim]"
 _MASKED = f"{_QKV} mask[* n_q n_k]"
 _OUT = "out[* n_q value_dim]"
-_GROUPED = "q[* num_heads n_q head_dim] k[* kv_heads n_k head_dim] v[* kv_heads n_k value_dim] mask[* num_heads n_q n_k]"
+_GROUPED = (
+    "q[* num_heads n_q head_dim] k[* kv_heads n_k head_dim] v[* kv_heads n_k value_dim] mask[* num_heads n_q n_k]"
+)
 _SCORES = "scores[* n_q n_k] mask[* n_q n_k]"
 _WEIGHTS = "wq[model_dim heads_width] wk[model_dim heads_width] wv[model_dim heads_width] wo[heads_width model_dim]"
 _HEADS = f"x[* seq_len model_dim] {_WEIGHTS} num_heads mask[* seq_len seq_len]"
@@ -232,7 +256,16 @@ _HEADED = "q[* num_heads n_q head_dim] k[* kv_heads n_k head_dim] v[* kv_heads n
 _BIAS, _SINK = "bias[* num_heads n_q n_k]", "sink[num_heads]"
 _FEATURED = f"{_HEADED} mask[* num_heads n_q n_k]? {_BIAS}? scale? causal? offset[*]? window? softcap? {_SINK}?"
 _OUTPUT, _SUM = "out[* num_heads n_q value_dim]", "lse[* num_heads n_q]"
-_FEATURES = ("causal", "kv_heads", "window", "softcap_order", "lse_base", "lse_sink", "scale_default", "causal_with_mask")
+_FEATURES = (
+    "causal",
+    "kv_heads",
+    "window",
+    "softcap_order",
+    "lse_base",
+    "lse_sink",
+    "scale_default",
+    "causal_with_mask",
+)
 _MERGED = ("out_a[* n_q value_dim] lse_a[* n_q] out_b[* n_q value_dim] lse_b[* n_q]", "out[* n_q value_dim] lse[* n_q]")
 _STEPS = "q[n_q head_dim] k[n_k head_dim] v[n_k value_dim] steps window? capacity? rotates?"
 _TABLE = "cos[seq_len head_dim] sin[seq_len head_dim]"
@@ -255,13 +288,39 @@ OPERATIONS: dict[str, Operation] = {
         _operation("grouped_query_attention", _GROUPED, "out[* num_heads n_q value_dim]", "kv_heads", *_ATTENTION),
         _operation("attention", _FEATURED, f"{_OUTPUT} {_SUM}", *_ATTENTION, *_FEATURES),
         _operation(
-            "attention_vjp", f"{_FEATURED} grad_{_OUTPUT} grad_{_SUM}?", _tangents(f"{_HEADED} {_BIAS} {_SINK}"), *_DERIVED, *_FEATURES
+            "attention_vjp",
+            f"{_FEATURED} grad_{_OUTPUT} grad_{_SUM}?",
+            _tangents(f"{_HEADED} {_BIAS} {_SINK}"),
+            *_DERIVED,
+            *_FEATURES,
         ),
-        _operation("attention_jvp", f"{_FEATURED} {_tangents(_HEADED)} d{_BIAS}? d{_SINK}?", f"d{_OUTPUT} d{_SUM}", *_DERIVED, *_FEATURES),
+        _operation(
+            "attention_jvp",
+            f"{_FEATURED} {_tangents(_HEADED)} d{_BIAS}? d{_SINK}?",
+            f"d{_OUTPUT} d{_SUM}",
+            *_DERIVED,
+            *_FEATURES,
+        ),
         _operation("merge_attention", *_MERGED, "dead_rows", "lse_base"),
         _operation("alibi_slopes", "num_heads", "slopes[num_heads]", "alibi_slopes"),
-        _operation("alibi_bias", "num_heads n_q n_k offset?", "biases[num_heads n_q n_k]", "alibi_slopes", "alibi_reference", "causal"),
-        _operation("decode", _STEPS, "out[n_q value_dim] lse[n_q]", "window", "lse_base", "scale_default", *_FREQUENCIES, oracle=decode),
+        _operation(
+            "alibi_bias",
+            "num_heads n_q n_k offset?",
+            "biases[num_heads n_q n_k]",
+            "alibi_slopes",
+            "alibi_reference",
+            "causal",
+        ),
+        _operation(
+            "decode",
+            _STEPS,
+            "out[n_q value_dim] lse[n_q]",
+            "window",
+            "lse_base",
+            "scale_default",
+            *_FREQUENCIES,
+            oracle=decode,
+        ),
         _operation("multi_head_attention", _HEADS, "out[* seq_len model_dim]", *_ATTENTION),
         _operation("multi_head_attention_vjp", f"{_HEADS} grad_out[* seq_len model_dim]", _tangents(_HEADS), *_DERIVED),
         _operation("multi_head_attention_jvp", f"{_HEADS} {_tangents(_HEADS)}", "dout[* seq_len model_dim]", *_DERIVED),
@@ -270,9 +329,18 @@ OPERATIONS: dict[str, Operation] = {
         _operation("causal_mask", "n_q n_k", "mask[n_q n_k]", "causal", "mask_polarity"),
         _operation("padding_mask", "lengths[batch] max_len", "mask[batch max_len]", "mask_polarity"),
         _operation("combine_masks", "first[* n_q n_k] second[* n_q n_k]", "mask[* n_q n_k]", "mask_polarity"),
-        _operation("sinusoidal_positional_encoding", "seq_len embed_dim start_pos", "encoding[seq_len embed_dim]", "sinusoid_layout"),
-        _operation("add_positional_encoding", "x[* seq_len embed_dim] pos[* seq_len embed_dim]", "out[* seq_len embed_dim]"),
-        _operation("learned_positional_encoding", "table[rows embed_dim] seq_len start_pos", "encoding[seq_len embed_dim]"),
+        _operation(
+            "sinusoidal_positional_encoding",
+            "seq_len embed_dim start_pos",
+            "encoding[seq_len embed_dim]",
+            "sinusoid_layout",
+        ),
+        _operation(
+            "add_positional_encoding", "x[* seq_len embed_dim] pos[* seq_len embed_dim]", "out[* seq_len embed_dim]"
+        ),
+        _operation(
+            "learned_positional_encoding", "table[rows embed_dim] seq_len start_pos", "encoding[seq_len embed_dim]"
+        ),
         _operation("table_lookup", "table[rows embed_dim] indices[*]", "rows[* embed_dim]"),
         _operation("rope", f"x{_ROWS} start_pos {_ROTATED}", f"out{_ROWS}", *_FREQUENCIES, "mrope"),
         _operation("rope_vjp", f"x{_ROWS} grad_out{_ROWS} start_pos {_ROTATED}", f"dx{_ROWS}", *_FREQUENCIES, "mrope"),

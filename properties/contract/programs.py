@@ -1,4 +1,5 @@
-"""Programs of steps on two caches that run side by side, as text: "append 3; attend 2; other append 1; rollback 2; attend 9 refused".
+"""Programs of steps on two caches that run side by side, as text: "append 3; attend 2; other append
+1; rollback 2; attend 9 refused".
 
     append n     the next n keys and values are added
     attend n     the next n queries are asked: they stand at the last n positions
@@ -7,8 +8,9 @@
     poison x     unused slots are filled with x
     restart      the cache is dropped, and another one made
 
-"other" in front says that a step is of the second cache. "refused" behind it says that the cache should raise a ValueError, and be as it
-was before: such a step is handed rows from the first one on, and uses none up.
+"other" in front says that a step is of the second cache. "refused" behind it says that the cache
+should raise a ValueError, and be as it was before: such a step is handed rows from the first one
+on, and uses none up.
 """
 
 import re
@@ -30,7 +32,9 @@ _STEP = re.compile(
 
 @dataclass(frozen=True)
 class Step:
-    """One step: what is done, to how many positions or with which number, to which cache, and whether it should be refused."""
+    """One step: what is done, to how many positions or with which number, to which cache, and
+    whether it should be refused.
+    """
 
     name: str
     number: float = 0
@@ -52,7 +56,9 @@ def parse(text: str) -> tuple[Step, ...]:
     found = []
     for part in filter(None, (each.strip() for each in text.split(";"))):
         if (match := _STEP.fullmatch(part)) is None:
-            raise ValueError(f"A step is {shown(part)}, but should be one as 'append 3', 'other attend 1' or 'evict 9 refused'.")
+            raise ValueError(
+                f"A step is {shown(part)}, but should be one as 'append 3', 'other attend 1' or 'evict 9 refused'."
+            )
         other, name, n, refused, restart, poison, value = match.groups()
         found.append(Step(name or restart or poison, float(n or value or 0), bool(other), bool(refused)))
     return tuple(found)
@@ -64,25 +70,29 @@ def written(steps: Sequence[Step]) -> str:
 
 
 def _rows_of(steps: Sequence[Step], name: str) -> dict[int, range]:
-    """The rows of the steps of a name that use rows up, "append" of keys or "attend" of queries, by the places of these steps."""
+    """The rows of the steps of a name that use rows up, "append" of keys or "attend" of queries, by
+    the places of these steps.
+    """
     taken = {place: step.n for place, step in enumerate(steps) if step.name == name and not step.refused}
     return dict(zip(taken, (range(*each) for each in pairwise(accumulate(taken.values(), initial=0))), strict=True))
 
 
 def rows_of_part(steps: Sequence[Step], kept: Iterable[tuple[int, Step]]) -> dict[str, NDArray[np.int_]]:
-    """The rows of the keys that are appended in a part of a program, and those of the queries that are asked: of each step with the place
-    that it had the first ones."""
+    """The rows of the keys that are appended in a part of a program, and those of the queries that
+    are asked: of each step with the place that it had the first ones."""
     there = dict(kept)
     return {
-        name: np.array([r for place, rows in _rows_of(steps, name).items() if place in there for r in rows[: there[place].n]], int)
+        name: np.array(
+            [r for place, rows in _rows_of(steps, name).items() if place in there for r in rows[: there[place].n]], int
+        )
         for name in ("append", "attend")
     }
 
 
 @dataclass(frozen=True)
 class Attend:
-    """What an attend is of: rows of the queries, the rows of the keys that were not rolled back, from position 0 on, and how many of those
-    are evicted."""
+    """What an attend is of: rows of the queries, the rows of the keys that were not rolled back,
+    from position 0 on, and how many of those are evicted."""
 
     queries: range
     keys: tuple[int, ...]
@@ -90,7 +100,9 @@ class Attend:
 
 
 def attends(steps: Sequence[Step]) -> Iterator[Attend]:
-    """The attends of a program, as the interface defines them. Raises ValueError where there are fewer positions than a step needs."""
+    """The attends of a program, as the interface defines them. Raises ValueError where there are
+    fewer positions than a step needs.
+    """
     rows = _rows_of(steps, "append") | _rows_of(steps, "attend")
     keys: dict[bool, list[int]] = {False: [], True: []}
     evicted = {False: 0, True: 0}
@@ -115,7 +127,8 @@ def attends(steps: Sequence[Step]) -> Iterator[Attend]:
 
 @dataclass
 class Held:
-    """Which positions a cache holds, by its left bound and its capacity: from `first` to `end`, but those before `dropped`.
+    """Which positions a cache holds, by its left bound and its capacity: from `first` to `end`, but
+    those before `dropped`.
 
     With both it may be a ring: the newest positions take the places of the oldest, which are gone.
     """
@@ -143,11 +156,15 @@ class Held:
         if step.name == "append":
             return self.capacity is not None and n + (0 if self.is_ring else self.end - self.first) > self.capacity
         if step.name == "attend":
-            return n > self.end - self.first or (self.is_ring and max(self.first, self.end - n - (self.left or 0)) < self.dropped)
+            return n > self.end - self.first or (
+                self.is_ring and max(self.first, self.end - n - (self.left or 0)) < self.dropped
+            )
         return step.name in ("rollback", "evict") and n > self.most
 
     def is_plain(self, step: Step) -> bool:
-        """Whether the interface says what a step is: of a ring that has let positions go it does not say which are the oldest."""
+        """Whether the interface says what a step is: of a ring that has let positions go it does
+        not say which are the oldest.
+        """
         return step.name != "evict" or self.first >= self.dropped
 
     def take(self, step: Step) -> None:
@@ -164,7 +181,9 @@ class Held:
 
 
 def played(steps: Sequence[Step], empty: Held) -> Iterator[tuple[Step, Held]]:
-    """Each step, and what right caches that are empty as one is hold before it: they do nothing where they refuse it."""
+    """Each step, and what right caches that are empty as one is hold before it: they do nothing
+    where they refuse it.
+    """
     held = {other: replace(empty) for other in (False, True)}
     for step in steps:
         own = held[step.other]
@@ -174,7 +193,11 @@ def played(steps: Sequence[Step], empty: Held) -> Iterator[tuple[Step, Held]]:
 
 
 def is_legal(steps: Sequence[Step], empty: Held) -> bool:
-    """Whether exactly those steps are said to be refused that should be, by caches that are empty as one is; and something is asked."""
+    """Whether exactly those steps are said to be refused that should be, by caches that are empty
+    as one is; and something is asked.
+    """
     if not all(step.refused == own.refuses(step) and own.is_plain(step) for step, own in played(steps, empty)):
         return False
-    return any(step.name == "attend" and not step.refused for step in steps) and any(step.name == "append" for step in steps)
+    return any(step.name == "attend" and not step.refused for step in steps) and any(
+        step.name == "append" for step in steps
+    )

@@ -27,7 +27,8 @@ class RaisedError(BrokenError):
 
 @dataclass(frozen=True)
 class Call:
-    """One call: the operation, its arguments in float64, the layout of the arrays, and what came back in float64, or what was wrong.
+    """One call: the operation, its arguments in float64, the layout of the arrays, and what came
+    back in float64, or what was wrong.
 
     The layout is that of all arrays, or "transposed k": that of k alone, the others are contiguous.
     """
@@ -42,17 +43,22 @@ class Call:
 def is_right(call: Call, expected: Sequence[Any]) -> bool:
     """Whether a call returned what was expected: masks as they should be, numbers within their budgets."""
     pairs = zip(call.outputs, expected, strict=False)
-    return not call.error and all(not (e.excess(x) > 1).any() if isinstance(e, Enclosure) else np.array_equal(x, e) for x, e in pairs)
+    return not call.error and all(
+        not (e.excess(x) > 1).any() if isinstance(e, Enclosure) else np.array_equal(x, e) for x, e in pairs
+    )
 
 
 class Result:
-    """One result of a call: its numbers in float64, its oracle, and itself as a ball that contains the exact value.
+    """One result of a call: its numbers in float64, its oracle, and itself as a ball that contains
+    the exact value.
 
-    `line()` is the oracle's enclosure by the statistical line, narrower than the budget and no proof; None where no sum is long enough for
-    the two to differ.
+    `line()` is the oracle's enclosure by the statistical line, narrower than the budget and no
+    proof; None where no sum is long enough for the two to differ.
     """
 
-    def __init__(self, name: str, value: Array, budget: Callable[[], Enclosure], line: Callable[[], Enclosure | None]) -> None:
+    def __init__(
+        self, name: str, value: Array, budget: Callable[[], Enclosure], line: Callable[[], Enclosure | None]
+    ) -> None:
         self.name, self.value, self._budget, self.line = name, value, budget, line
 
     @cached_property
@@ -67,11 +73,13 @@ class Result:
 
     @cached_property
     def ball(self) -> Ball:
-        """The numbers with the budget's radii: the exact value is within, if they are within their budget of it.
+        """The numbers with the budget's radii: the exact value is within, if they are within their
+        budget of it.
 
-        Entries that may be anything, or that overflow where they may, have radius ∞. Raises BrokenError for a NaN or ±∞ elsewhere.
-        Where some number is outside its budget, the radii also cover the rounding of numbers such as these: what is wrong is shown by more
-        than its own rounding, which differs between processors.
+        Entries that may be anything, or that overflow where they may, have radius ∞. Raises
+        BrokenError for a NaN or ±∞ elsewhere. Where some number is outside its budget, the radii
+        also cover the rounding of numbers such as these: what is wrong is shown by more than its
+        own rounding, which differs between processors.
         """
         value, budget = self.value, self.budget
         self.require_numbers()
@@ -81,7 +89,9 @@ class Result:
 
     @property
     def handed_on(self) -> Array:
-        """The numbers, as the argument of another call. Raises BrokenError for a NaN or ±∞ where a finite number should be."""
+        """The numbers, as the argument of another call. Raises BrokenError for a NaN or ±∞ where a
+        finite number should be.
+        """
         self.require_numbers()
         return self.value
 
@@ -97,8 +107,8 @@ class Result:
 class Watched:
     """One call with all that can be seen of it.
 
-    `given` and `returned` are the implementation's own arrays, as they were left, `results` what laws see of them, and `besides` says in a
-    sentence what else it did, or "".
+    `given` and `returned` are the implementation's own arrays, as they were left, `results` what
+    laws see of them, and `besides` says in a sentence what else it did, or "".
     """
 
     given: tuple[Any, ...]
@@ -118,12 +128,16 @@ def results_of(found: Any) -> tuple[Any, ...]:
 
 
 def _rounding_of_others(value: Array, budget: Enclosure) -> float:
-    """How far numbers that are not the budget's may be rounded: its largest radius, by as much more as they are larger.
+    """How far numbers that are not the budget's may be rounded: its largest radius, by as much more
+    as they are larger.
 
-    A radius is for the sum from which its own number comes: that of a number that should be 0 because nothing is summed is 0, and says
-    nothing about the rounding of what is there instead. ∞ where all numbers should be 0.
+    A radius is for the sum from which its own number comes: that of a number that should be 0
+    because nothing is summed is 0, and says nothing about the rounding of what is there instead. ∞
+    where all numbers should be 0.
     """
-    radius, right, found = (np.max(np.abs(x), where=np.isfinite(x), initial=0.0) for x in (budget.rad, budget.mid, value))
+    radius, right, found = (
+        np.max(np.abs(x), where=np.isfinite(x), initial=0.0) for x in (budget.rad, budget.mid, value)
+    )
     return float(radius * max(1.0, found / right)) if right else np.inf
 
 

@@ -15,10 +15,11 @@ _LOOKED_AT = 1e-3  # budgets: smaller errors are not put to the line
 
 
 class Subject(Caller):
-    """An implementation under one law, which calls its operations, and states what should be by `within`, `close`, `same` and `require`.
+    """An implementation under one law, which calls its operations, and states what should be by
+    `within`, `close`, `same` and `require`.
 
-    A law says by `informative_if` when a case could not have shown a mistake. `worst` is the largest error so far, in budgets, and
-    `worst_line` in units of the statistical line.
+    A law says by `informative_if` when a case could not have shown a mistake. `worst` is the
+    largest error so far, in budgets, and `worst_line` in units of the statistical line.
     """
 
     def begin(self) -> None:
@@ -33,7 +34,9 @@ class Subject(Caller):
         self._told, self._compared, self._matters = False, False, True
 
     def judge(self, place: int, line: bool = False) -> None:
-        """A call that was made is as the oracle says: masks exactly, numbers within their budgets, and, if asked for, the line."""
+        """A call that was made is as the oracle says: masks exactly, numbers within their budgets,
+        and, if asked for, the line.
+        """
         call, answers = self.calls[place], self.answers[place]
         if call.error:
             raise BrokenError(call.error)
@@ -45,12 +48,16 @@ class Subject(Caller):
 
     @property
     def informative(self) -> bool:
-        """Whether the case could have shown a mistake: something larger than its tolerance was compared, and `informative_if` held."""
+        """Whether the case could have shown a mistake: something larger than its tolerance was
+        compared, and `informative_if` held.
+        """
         return self._matters and self._told
 
     @property
     def coarse(self) -> bool:
-        """Whether it could have with narrower budgets: something was compared, and nothing was larger than its tolerance."""
+        """Whether it could have with narrower budgets: something was compared, and nothing was
+        larger than its tolerance.
+        """
         return self._matters and self._compared and not self._told
 
     def informative_if(self, condition: Any) -> None:
@@ -58,8 +65,9 @@ class Subject(Caller):
         self._matters = self._matters and bool(condition)
 
     def within(self, result: Result, line: bool = True) -> None:
-        """A result is within its budget of the exact value; how far it is in units of the statistical line is noted, if it is asked for and
-        the error is above a thousandth of the budget."""
+        """A result is within its budget of the exact value; how far it is in units of the
+        statistical line is noted, if it is asked for and the error is above a thousandth of the
+        budget."""
         budget = result.budget
         excess = result.excess
         self._measure(result.name, result.value, budget.mid, budget.rad, excess)
@@ -68,7 +76,9 @@ class Subject(Caller):
         self._tell(excess.size and budget.judged and not budget.vacuous)
 
     def close(self, a: Any, b: Any, name: str = "") -> None:
-        """Two expressions of results, balls and exact arrays have one exact value: they differ by no more than their radii together."""
+        """Two expressions of results, balls and exact arrays have one exact value: they differ by
+        no more than their radii together.
+        """
         name = name or next((x.name for x in (a, b) if isinstance(x, Result)), "out")
         x, y = _ball(a), _ball(b)
         if x.mid.shape != y.mid.shape:
@@ -81,9 +91,11 @@ class Subject(Caller):
         self._tell((difference.rad < np.fmax(np.abs(x.mid), np.abs(y.mid))).any())
 
     def agree(self, a: Result, b: Result) -> None:
-        """A result of another path is no farther from one that is within its budget than both budgets together allow.
+        """A result of another path is no farther from one that is within its budget than both
+        budgets together allow.
 
-        Where the budgets allow anything it may be anything; where not both are finite numbers, or the same, its own budget decides.
+        Where the budgets allow anything it may be anything; where not both are finite numbers, or
+        the same, its own budget decides.
         """
         x, y, rad = a.value, b.value, a.budget.rad + b.budget.rad
         both = np.isfinite(x) & np.isfinite(y)
@@ -107,7 +119,9 @@ class Subject(Caller):
         self._tell(True)
 
     def alike(self, a: Any, b: Any, name: str = "") -> None:
-        """Two results of one exact value: masks are the same, numbers too, or as `close`; neither is NaN where a number should be."""
+        """Two results of one exact value: masks are the same, numbers too, or as `close`; neither
+        is NaN where a number should be.
+        """
         for result in (a, b):
             self.finite(result)
         x, y = (r if isinstance(r, np.ndarray) else r.value for r in (a, b))

@@ -1,4 +1,6 @@
-"""What an implementation takes: sizes and scales, by predicates or lists; masks of some kind; so many shapes. In a mapping, or in words."""
+"""What an implementation takes: sizes and scales, by predicates or lists; masks of some kind; so
+many shapes. In a mapping, or in words.
+"""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -55,9 +57,11 @@ class Listed:
 
 @dataclass(frozen=True)
 class Shapes:
-    """At most so many shapes of the arguments of each operation: those that come first, as long as this object is there.
+    """At most so many shapes of the arguments of each operation: those that come first, as long as
+    this object is there.
 
-    A shape is that of all arrays, with which masks are None, and with the sizes that are arguments; positions and numbers do not count.
+    A shape is that of all arrays, with which masks are None, and with the sizes that are arguments;
+    positions and numbers do not count.
     """
 
     most: int
@@ -77,8 +81,8 @@ class Shapes:
 
 @dataclass(frozen=True)
 class Support:
-    """What is taken: sizes by predicates, masks by words of `EXTENTS` and `ENTRIES`, or "" for all, how many shapes, and whether leading
-    axes; and whether attention returns its log-sum-exp."""
+    """What is taken: sizes by predicates, masks by words of `EXTENTS` and `ENTRIES`, or "" for all,
+    how many shapes, and whether leading axes; and whether attention returns its log-sum-exp."""
 
     sizes: Mapping[str, Predicate] = field(default_factory=dict)
     masks: str = ""
@@ -99,13 +103,16 @@ class Support:
         return predicate.sizes if isinstance(predicate, Listed) else ()
 
     def without(self, o: Operation, kind: str, flows: bool = False) -> str:
-        """Why cases with masks of a kind, "loose", "keys", "dead" or "any", are left out; "" where they are not. `flows` says whether
-        gradients are meant to flow through the equal weights of a query without keys."""
+        """Why cases with masks of a kind, "loose", "keys", "dead" or "any", are left out; "" where
+        they are not. `flows` says whether gradients are meant to flow through the equal weights of
+        a query without keys."""
         if not kind or not any(map(o.is_mask, o.parameters)):
             return ""
         if kind == "dead" and self.entries == "finite masks" and o.name != o.forward and not flows:
             return _FLOWS
-        taken = not self.masks or (self._extent(o).of_keys if kind == "keys" else kind != "loose" and self.masks != "no masks")
+        taken = not self.masks or (
+            self._extent(o).of_keys if kind == "keys" else kind != "loose" and self.masks != "no masks"
+        )
         return "" if taken else WORDS[self.masks]
 
     def untold(self, o: Operation) -> tuple[str, ...]:
@@ -119,7 +126,9 @@ class Support:
             return found
         anything = {"rad": np.inf, "mid": np.nan}
         return tuple(
-            replace(e, **{part: np.full(e.mid.shape, x) for part, x in anything.items()}, judged=False) if name in untold else e
+            replace(e, **{part: np.full(e.mid.shape, x) for part, x in anything.items()}, judged=False)
+            if name in untold
+            else e
             for name, e in zip(o.returned(arguments), found, strict=True)
         )
 
@@ -140,14 +149,20 @@ class Support:
         return self._extent(o).handed(mask, o.axes[parameter])
 
     def promised(self, o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments of a call as they are handed over. Raises OutsideError where its masks or its shapes are not taken."""
+        """The arguments of a call as they are handed over. Raises OutsideError where its masks or
+        its shapes are not taken.
+        """
         found = self.written(o, arguments)
         if self.shapes is not None and not self.shapes.admit(o, found):
-            raise OutsideError(f"It takes {self.shapes.most} different shapes of {o.name}'s arguments, and this would be another one.")
+            raise OutsideError(
+                f"It takes {self.shapes.most} different shapes of {o.name}'s arguments, and this would be another one."
+            )
         return found
 
     def written(self, o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments of a call with its masks written out as is promised. Raises OutsideError for masks that cannot be."""
+        """The arguments of a call with its masks written out as is promised. Raises OutsideError
+        for masks that cannot be.
+        """
         return tuple(self._masks(o, arguments)) if self.masks else arguments
 
     def _masks(self, o: Operation, arguments: tuple[Any, ...]) -> Iterator[Any]:
@@ -174,7 +189,8 @@ _ANY = Extent("It takes masks that broadcast.")
 
 
 def read(supports: Any) -> Support:
-    """What is taken, as a mapping of predicates or lists of sizes says it, a word of `WORDS`, or a list of words and mappings.
+    """What is taken, as a mapping of predicates or lists of sizes says it, a word of `WORDS`, or a
+    list of words and mappings.
 
     Raises TypeError and ValueError, in a sentence, for anything else.
     """
@@ -198,18 +214,28 @@ def read(supports: Any) -> Support:
             rest["shapes"] = Shapes(int(most[1]))
         else:
             words = ", ".join(map(repr, WORDS))
-            raise TypeError(f"supports={shown(part)}, but should be a mapping from sizes to predicates or lists, or a word: {words}.")
+            raise TypeError(
+                f"supports={shown(part)}, but should be a mapping from sizes to predicates or lists, or a word: {words}."
+            )
     return Support(sizes, **rest)
 
 
 def _predicate(name: str, given: Any) -> Predicate:
     if not isinstance(name, str) or name not in (*SIZES, EVERY_SIZE):
-        raise ValueError(f"A size in supports is {shown(name)}, but should be one of {', '.join((*SIZES, EVERY_SIZE))}.")
+        raise ValueError(
+            f"A size in supports is {shown(name)}, but should be one of {', '.join((*SIZES, EVERY_SIZE))}."
+        )
     if callable(given):
         return given  # type: ignore[no-any-return]
     listed = isinstance(given, Collection) and not isinstance(given, str | bytes | Mapping)
-    if not (listed and given and all(type(n) is int or (name == "scale" and type(n) is float and isfinite(n)) for n in given)):
-        raise TypeError(f"supports[{shown(name)}]={shown(given)}, but should be a predicate, a function of a size, or a list of sizes.")
+    if not (
+        listed
+        and given
+        and all(type(n) is int or (name == "scale" and type(n) is float and isfinite(n)) for n in given)
+    ):
+        raise TypeError(
+            f"supports[{shown(name)}]={shown(given)}, but should be a predicate, a function of a size, or a list of sizes."
+        )
     return Listed(tuple(given))
 
 

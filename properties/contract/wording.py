@@ -11,8 +11,12 @@ _HOME = Path(__file__).parents[1]
 
 
 def printable(text: str) -> str:
-    """A text on one line in which characters that a terminal obeys, or does not show, are written as escapes: "\\x1b" for ESC."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode("ascii") for c in text)
+    """A text on one line in which characters that a terminal obeys, or does not show, are written
+    as escapes: "\\x1b" for ESC.
+    """
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode("ascii") for c in text
+    )
 
 
 def shown(x: Any) -> str:
@@ -25,7 +29,9 @@ def shown(x: Any) -> str:
 
 
 def said(error: BaseException) -> str:
-    """An exception's message in short: its last line, for those above quote sources more often than they tell the reason."""
+    """An exception's message in short: its last line, for those above quote sources more often than
+    they tell the reason.
+    """
     try:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     except Exception:
@@ -43,6 +49,8 @@ def raised(error: BaseException) -> str:
 def told(error: BaseException) -> str:
     """An exception and where it was raised, outside of this package: "OSError: no disk, at kernels.py:3"."""
     at = [frame for frame in traceback.extract_tb(error.__traceback__) if _HOME not in Path(frame.filename).parents]
-    outside = [frame for frame in at if not frame.filename.startswith("<") and "importlib" not in Path(frame.filename).parts]
+    outside = [
+        frame for frame in at if not frame.filename.startswith("<") and "importlib" not in Path(frame.filename).parts
+    ]
     place = f", at {outside[-1].filename}:{outside[-1].lineno}" if outside else ""
     return ": ".join(filter(None, [type(error).__name__, said(error).rstrip(".")])) + printable(place)

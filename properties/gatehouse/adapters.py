@@ -1,7 +1,9 @@
-"""Other projects' formats of problems and solutions, as submissions. Only the candidate's own process runs what they hold.
+"""Other projects' formats of problems and solutions, as submissions. Only the candidate's own
+process runs what they hold.
 
-KernelBench: a problem is a file with Model, get_inputs and get_init_inputs, and a solution defines ModelNew, which is made of the same
-get_init_inputs and called on tensors. flashinfer-bench: a solution is a JSON with definition, spec and sources.
+KernelBench: a problem is a file with Model, get_inputs and get_init_inputs, and a solution defines
+ModelNew, which is made of the same get_init_inputs and called on tensors. flashinfer-bench: a
+solution is a JSON with definition, spec and sources.
 """
 
 import ast
@@ -57,8 +59,9 @@ def entry(q, k, v):
 
 
 def kernelbench(problem: Path, solution: Path, libraries: tuple[str, ...] = ()) -> Submission:
-    """A solution of one of KernelBench's problems whose Model calls scaled_dot_product_attention(Q, K, V) on tensors (B, H, S, D), and at
-    most says is_causal. The problem is read and not run. Raises ValueError for another problem, and for files that cannot be read."""
+    """A solution of one of KernelBench's problems whose Model calls scaled_dot_product_attention(Q,
+    K, V) on tensors (B, H, S, D), and at most says is_causal. The problem is read and not run.
+    Raises ValueError for another problem, and for files that cannot be read."""
     candidate = of_file(solution, {"ModelNew": "attention"}, arrays="torch", libraries=libraries)
     tree = parsed(text_of(problem)) or ast.Module([], [])
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(_CALLED)]
@@ -81,9 +84,10 @@ def kernelbench(problem: Path, solution: Path, libraries: tuple[str, ...] = ()) 
 
 
 def flashinfer_bench(solution: Path, libraries: tuple[str, ...] = ()) -> Submission:
-    """A solution of flashinfer-bench's definitions gqa_ragged_prefill_causal_h…_kv…_d…, in Python, as causal attention: sequences of equal
-    lengths, of each group of query heads one at a time, and the output without its log-sum-exp. Raises ValueError for another definition
-    or language, and for what is no solution."""
+    """A solution of flashinfer-bench's definitions gqa_ragged_prefill_causal_h…_kv…_d…, in Python,
+    as causal attention: sequences of equal lengths, of each group of query heads one at a time, and
+    the output without its log-sum-exp. Raises ValueError for another definition or language, and
+    for what is no solution."""
     text = text_of(solution)
     try:
         told = json.loads(text)
@@ -94,7 +98,9 @@ def flashinfer_bench(solution: Path, libraries: tuple[str, ...] = ()) -> Submiss
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         texts = [None]
     if not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"{solution} should be a solution of flashinfer-bench's: a JSON with definition, spec and sources.")
+        raise ValueError(
+            f"{solution} should be a solution of flashinfer-bench's: a JSON with definition, spec and sources."
+        )
     sizes = re.fullmatch(r"gqa_ragged_prefill_causal_h([1-9]\d*)_kv([1-9]\d*)_d([1-9]\d*)", definition)
     module = file.removesuffix(".py").replace("/", ".")
     if sizes is None or spec["language"] != "python" or not all(map(str.isidentifier, (*module.split("."), function))):
@@ -112,7 +118,10 @@ def flashinfer_bench(solution: Path, libraries: tuple[str, ...] = ()) -> Submiss
         {
             "arithmetic": "bfloat16",
             "conventions": Conventions(causal="bottom_right"),
-            "supports": ["positive sizes", {"head_dim": [width], "value_dim": [width], "n_k_minus_n_q": lambda n: n >= 0}],
+            "supports": [
+                "positive sizes",
+                {"head_dim": [width], "value_dim": [width], "n_k_minus_n_q": lambda n: n >= 0},
+            ],
         },
         libraries,
     )
@@ -121,7 +130,11 @@ def flashinfer_bench(solution: Path, libraries: tuple[str, ...] = ()) -> Submiss
 def _made_of(tree: ast.Module, problem: Path) -> list[Any]:
     """What get_init_inputs returns, where it is written out."""
     for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and node.name == "get_init_inputs" and isinstance(node.body[-1], ast.Return):
+        if (
+            isinstance(node, ast.FunctionDef)
+            and node.name == "get_init_inputs"
+            and isinstance(node.body[-1], ast.Return)
+        ):
             try:
                 return list(ast.literal_eval(node.body[-1].value or ast.List([], ast.Load())))
             except (ValueError, TypeError):

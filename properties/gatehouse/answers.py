@@ -10,14 +10,23 @@ from properties.gatehouse import wire
 __all__ = ["FINISHED", "IMPORTED", "RAISED", "answers", "has"]
 
 _OTHER = {"other": str}
-_RETURNED = {"results": [object], "kinds": [str], "several": bool, "shares": [(int, int)], "written": [int], "after": [object]}
+_RETURNED = {
+    "results": [object],
+    "kinds": [str],
+    "several": bool,
+    "shares": [(int, int)],
+    "written": [int],
+    "after": [object],
+}
 
 IMPORTED, RAISED, FINISHED = {"imported": bool}, {"raised": (str, str)}, {"kept": [object], "forked": bool}
 """The forms of the answers to an import, to an import or a call that raised something, and to the last question."""
 
 
 def has(told: Any, form: Any) -> bool:
-    """Whether JSON has a form: a dict of forms by keys, a list of one form, a tuple of forms, a type, or `object` for anything."""
+    """Whether JSON has a form: a dict of forms by keys, a list of one form, a tuple of forms, a
+    type, or `object` for anything.
+    """
     if isinstance(form, dict):
         return type(told) is dict and told.keys() == form.keys() and all(has(told[key], form[key]) for key in form)
     if isinstance(form, tuple):

@@ -1,4 +1,6 @@
-"""A candidate: the functions of a module in a process of its own, as an implementation has them. What they return is copied here."""
+"""A candidate: the functions of a module in a process of its own, as an implementation has them.
+What they return is copied here.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,7 +29,9 @@ _LONGEST = 300  # characters of what it says
 
 @dataclass(frozen=True)
 class Limits:
-    """What a candidate may take: seconds for a call, for all calls of a process, and for its import; and bytes of address space."""
+    """What a candidate may take: seconds for a call, for all calls of a process, and for its
+    import; and bytes of address space.
+    """
 
     call: float = 2.0
     calls: float = 6.0
@@ -38,13 +42,19 @@ class Limits:
 class Candidate:
     """The functions of a candidate, in one process.
 
-    `functions` are those by the operations' names, to be an implementation's: each asks the process, and raises BrokenError where what
-    comes is no result. While `in_two_threads`, the call before is made again at the same time as each call. `enclosed` says whether the
-    process has given up files, as it tells before it runs the candidate's code.
+    `functions` are those by the operations' names, to be an implementation's: each asks the
+    process, and raises BrokenError where what comes is no result. While `in_two_threads`, the call
+    before is made again at the same time as each call. `enclosed` says whether the process has
+    given up files, as it tells before it runs the candidate's code.
     """
 
     def __init__(
-        self, process: Process, entry: Mapping[str, tuple[str, str]], arrays: str, promised: Implementation, limits: Limits
+        self,
+        process: Process,
+        entry: Mapping[str, tuple[str, str]],
+        arrays: str,
+        promised: Implementation,
+        limits: Limits,
     ) -> None:
         self.process, self.limits, self.arrays, self.deterministic = process, limits, arrays, promised.deterministic
         self.functions: dict[str, Callable[..., Any]] = {name: partial(self._call, OPERATIONS[name]) for name in entry}
@@ -84,7 +94,11 @@ class Candidate:
         changed = len(kept) != len(self._kept) or not all(map(_same, kept, self._kept))
         return [
             *(["What it returned was changed afterwards, but should stay as it was."] if changed else []),
-            *(["It returned in a process that it had forked, too, but should return once."] if answer["forked"] else []),
+            *(
+                ["It returned in a process that it had forked, too, but should return once."]
+                if answer["forked"]
+                else []
+            ),
         ]
 
     def _call(self, o: Operation, *positional: Any, **options: Any) -> Any:
@@ -100,17 +114,25 @@ class Candidate:
             raise BrokenError(f"It {ended}.") from None
         before, self._last_told = self._last_told, told
         if self.deterministic and any(not _alike(other, before) for other in beside):
-            raise BrokenError("While this call was made in another thread, the call before it returned something else than alone.")
+            raise BrokenError(
+                "While this call was made in another thread, the call before it returned something else than alone."
+            )
         if "raised" in told:
             raise self._raised(told)
         if "other" in told:
             raise BrokenError(f"returned {printable(told['other'][:_LONGEST])}, but should return arrays.")
         if keep:
             self._kept += [_copy(x) for x in told["results"] if isinstance(x, np.ndarray)]
-        return self._returned(told, (*positional, *options.values()), (*(p for p in o.parameters if p not in o.options), *options))
+        return self._returned(
+            told, (*positional, *options.values()), (*(p for p in o.parameters if p not in o.options), *options)
+        )
 
-    def _answers(self, calls: list[tuple[Operation, tuple[Any, ...], dict[str, Any]]], keep: bool) -> list[dict[str, Any]]:
-        """What is told of some calls that are made at the same time. Raises EndedError, also where it is told of none."""
+    def _answers(
+        self, calls: list[tuple[Operation, tuple[Any, ...], dict[str, Any]]], keep: bool
+    ) -> list[dict[str, Any]]:
+        """What is told of some calls that are made at the same time. Raises EndedError, also where
+        it is told of none.
+        """
         left = self.limits.calls - self.process.seconds
         if left <= 0:
             raise self.process.end(f"took more than {self.limits.calls:.3g} s for all calls together")
@@ -137,7 +159,9 @@ class Candidate:
                 raise BrokenError(f"returned a value of type {type(x).__name__}, but should return arrays.")
             if isinstance(x, np.ndarray) and kind != self.arrays:
                 wanted = "torch.Tensor" if self.arrays == "torch" else "numpy.ndarray"
-                raise BrokenError(f"returned an array of another type than {wanted}, but should return one of exactly that.")
+                raise BrokenError(
+                    f"returned an array of another type than {wanted}, but should return one of exactly that."
+                )
         for _, j in told["shares"]:
             raise BrokenError(f"returned memory of {names[j]}, but should return an array of its own.")
         for j, x in zip(told["written"], told["after"], strict=True):
@@ -150,7 +174,11 @@ class Candidate:
         """The exception of which the process tells: one of those by which it may refuse, or one of the same name."""
         name, text = (printable(part[:_LONGEST]) for part in told["raised"])
         kind = self._refuses.get(name)
-        return kind(text) if kind is not None else type(name if name.isidentifier() else "Exception", (Exception,), {})(text)
+        return (
+            kind(text)
+            if kind is not None
+            else type(name if name.isidentifier() else "Exception", (Exception,), {})(text)
+        )
 
 
 def _copy(x: Any) -> Any:

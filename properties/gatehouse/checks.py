@@ -1,4 +1,6 @@
-"""The gate's own checks, besides the laws: that a candidate is right after all other calls, in another process, and from two threads."""
+"""The gate's own checks, besides the laws: that a candidate is right after all other calls, in
+another process, and from two threads.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -32,11 +34,19 @@ STATEMENTS = {
     "two threads give the same": "While another call is made in another thread, it returns the same, to the last bit.",
     AFTERWARDS: "Results that were kept are at the end what they were, and no fork of the process comes back.",
 }
-"""The checks by their names. Where a candidate does not promise to be deterministic, "the same" is within the budget."""
+"""The checks by their names. Where a candidate does not promise to be deterministic, "the same" is
+within the budget.
+"""
 
 _CALLING = tuple(name for name in STATEMENTS if name != AFTERWARDS)
 _SEEDS = 2**24
-_LARGE = {"n_q": (512, 1100), "n_k": (512, 1100), "seq_len": (512, 1100), "head_dim": (257, 1024), "value_dim": (257, 1024)}
+_LARGE = {
+    "n_q": (512, 1100),
+    "n_k": (512, 1100),
+    "seq_len": (512, 1100),
+    "head_dim": (257, 1024),
+    "value_dim": (257, 1024),
+}
 """Between which sizes an axis is large."""
 
 
@@ -51,14 +61,17 @@ class _Made:
     def differs(self, other: "_Made") -> str:
         """How its results differ from another's, in a sentence, or ""."""
         same = len(self.outputs) == len(other.outputs) and all(
-            np.array_equal(x, y, equal_nan=x.dtype.kind == "f") for x, y in zip(self.outputs, other.outputs, strict=True)
+            np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
+            for x, y in zip(self.outputs, other.outputs, strict=True)
         )
         return "" if same else "The same case gave something else before."
 
 
-def checked(implementation: Implementation, first: Candidate, second: Candidate, number: int, seed: int) -> Iterator[Outcome]:
-    """The outcomes of the checks that call it, on so many further cases of each operation, and at large sizes. Both processes have the same
-    functions."""
+def checked(
+    implementation: Implementation, first: Candidate, second: Candidate, number: int, seed: int
+) -> Iterator[Outcome]:
+    """The outcomes of the checks that call it, on so many further cases of each operation, and at
+    large sizes. Both processes have the same functions."""
     random = Random(f"{seed} afterwards")
     for operation in implementation.operations:
         outcome = partial(_outcome, implementation.name, operation)
@@ -81,12 +94,15 @@ def checked(implementation: Implementation, first: Candidate, second: Candidate,
         first.in_two_threads = False
         for name, found in zip(_CALLING, (alone, again, beside), strict=True):
             exactly = found is not alone and implementation.deterministic
-            yield outcome(name, [(x.case, x.differs(y) if exactly else x.wrong) for x, y in zip(found, alone, strict=True)])
+            yield outcome(
+                name, [(x.case, x.differs(y) if exactly else x.wrong) for x, y in zip(found, alone, strict=True)]
+            )
 
 
 def _in_threes(o: Operation, i: Implementation, number: int, random: Random) -> Iterator[tuple[Any, ...]]:
-    """Cases, each followed by two of the same shapes: of other numbers throughout, and of others in half of a single array, by turns. What
-    was kept of a call, by shapes or by some of the numbers, is wrong for the next ones."""
+    """Cases, each followed by two of the same shapes: of other numbers throughout, and of others in
+    half of a single array, by turns. What was kept of a call, by shapes or by some of the numbers,
+    is wrong for the next ones."""
     drawn, turn = Cases(o, DOMAINS[o.name]["everyday"], i), random.randrange(_SEEDS)
     for place in range(number):
         case = drawn.draw(random.randint(1, _SEEDS))
@@ -103,7 +119,9 @@ def _in_threes(o: Operation, i: Implementation, number: int, random: Random) -> 
 
 
 def _large(o: Operation, i: Implementation, random: Random) -> Iterator[tuple[Any, ...]]:
-    """A case for each axis that may be longer than in any law's domain, along which it is; none where that is not supported."""
+    """A case for each axis that may be longer than in any law's domain, along which it is; none
+    where that is not supported.
+    """
     everyday = DOMAINS[o.name]["everyday"]
     for axis in sorted(_LARGE.keys() & {axis for axes in o.axes.values() for axis in axes}):
         far = replace(everyday, sizes={**everyday.sizes, axis: (random.randint(*_LARGE[axis]),)})
@@ -112,12 +130,16 @@ def _large(o: Operation, i: Implementation, random: Random) -> Iterator[tuple[An
 
 
 def finished(implementation: Implementation, candidates: Sequence[Candidate]) -> Outcome:
-    """The outcome of the check at the end. It is as good as the candidate's process is honest, which could say that all is well."""
+    """The outcome of the check at the end. It is as good as the candidate's process is honest,
+    which could say that all is well.
+    """
     wrong = [((), sentence) for candidate in candidates for sentence in candidate.finish()]
     return _outcome(implementation.name, next(iter(implementation.operations)), AFTERWARDS, wrong or [((), "")])
 
 
-def _made(implementation: Implementation, candidate: Candidate, operation: str, cases: Sequence[tuple[Any, ...]]) -> list[_Made]:
+def _made(
+    implementation: Implementation, candidate: Candidate, operation: str, cases: Sequence[tuple[Any, ...]]
+) -> list[_Made]:
     """What comes of some cases in a candidate's process, each judged by the oracle."""
     subject = Subject(replace(implementation, operations=candidate.functions), operation)
     found = []

@@ -1,4 +1,5 @@
-"""What a process gives up for itself and all that it starts, before it runs foreign code: memory, files, other processes, the network.
+"""What a process gives up for itself and all that it starts, before it runs foreign code: memory,
+files, other processes, the network.
 
 It stands by itself, and is run in the process by its text.
 """
@@ -36,9 +37,10 @@ def limit(memory: int) -> None:
 
 
 def enclose(readable: Iterable[str], writable: Iterable[str]) -> int:
-    """Let this process open what is at some paths to read, and what is at others to write, and nothing else; trace no other process, and,
-    where the system knows how, signal none, and neither connect by TCP nor to a socket without a path. The version of Landlock that holds
-    it; 0 where nothing is held, for want of it."""
+    """Let this process open what is at some paths to read, and what is at others to write, and
+    nothing else; trace no other process, and, where the system knows how, signal none, and neither
+    connect by TCP nor to a socket without a path. The version of Landlock that holds it; 0 where
+    nothing is held, for want of it."""
     libc = ctypes.CDLL(None, use_errno=True)
     call: Any = getattr(libc, "syscall", None)
     version = int(call(_CREATE, None, ctypes.c_size_t(0), 1)) if call and hasattr(os, "O_PATH") else 0
@@ -46,7 +48,9 @@ def enclose(readable: Iterable[str], writable: Iterable[str]) -> int:
         return 0
     every = _EVERYTHING | (_MOVE if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0)
     rules = _Rules(every, 0b11 if version >= 4 else 0, 0b11 if version >= 6 else 0)
-    ruleset = int(call(_CREATE, ctypes.byref(rules), ctypes.c_size_t(24 if version >= 6 else 16 if version >= 4 else 8), 0))
+    ruleset = int(
+        call(_CREATE, ctypes.byref(rules), ctypes.c_size_t(24 if version >= 6 else 16 if version >= 4 else 8), 0)
+    )
     for paths, rights in ((readable, _READ), (writable, every)):
         for path in filter(os.path.exists, paths):
             place = os.open(path, os.O_PATH | os.O_CLOEXEC)

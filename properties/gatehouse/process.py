@@ -1,6 +1,8 @@
-"""A process that runs foreign code, as the parent sees it: a question, and within a time an answer, or the end of it.
+"""A process that runs foreign code, as the parent sees it: a question, and within a time an answer,
+or the end of it.
 
-Nothing that comes from it is trusted: each byte is a part of an answer to the question that was asked, or the process is over.
+Nothing that comes from it is trusted: each byte is a part of an answer to the question that was
+asked, or the process is over.
 """
 
 import json
@@ -34,7 +36,9 @@ sys.path.append(settings["libraries"])
 wire = load("wire")
 load("server").main(settings, stream, wire, enclosed)
 """
-"""What runs first, as the command line shows it: no word says who asks. Its modules cannot be imported: others may have their names."""
+"""What runs first, as the command line shows it: no word says who asks. Its modules cannot be
+imported: others may have their names.
+"""
 _PIECE = 2**16
 _DYING = 5.0  # seconds for what is killed to be gone
 
@@ -44,8 +48,8 @@ class EndedError(Exception):
 
 
 class Process:
-    """One process, in a session of its own; `ended` says why it is over, "" while it runs; `seconds` is how long its answers took; `apart`
-    that it has a namespace of its own."""
+    """One process, in a session of its own; `ended` says why it is over, "" while it runs;
+    `seconds` is how long its answers took; `apart` that it has a namespace of its own."""
 
     def __init__(self, around: Surroundings, arrays: str, memory: int) -> None:
         self.ended, self.seconds, self.apart = "", 0.0, around.apart
@@ -71,11 +75,17 @@ class Process:
             "readable": around.readable,
             "writable": around.writable,
         }
-        texts = {name: Path(__file__).with_name(f"{name}.py").read_text("utf-8") for name in ("fence", "wire", "server")}
+        texts = {
+            name: Path(__file__).with_name(f"{name}.py").read_text("utf-8") for name in ("fence", "wire", "server")
+        }
         self._first = json.dumps([settings, texts]).encode() + b"\n"
 
-    def ask(self, header: dict[str, Any], chunks: list[bytes], seconds: float, doing: str) -> tuple[dict[str, Any], memoryview]:
-        """The header and the arrays of the answer. Raises EndedError where there is none within so many seconds, or something else."""
+    def ask(
+        self, header: dict[str, Any], chunks: list[bytes], seconds: float, doing: str
+    ) -> tuple[dict[str, Any], memoryview]:
+        """The header and the arrays of the answer. Raises EndedError where there is none within so
+        many seconds, or something else.
+        """
         if self.ended:
             raise EndedError(self.ended)
         token, start = secrets.token_bytes(16), time.monotonic()
@@ -95,7 +105,9 @@ class Process:
             self.seconds += time.monotonic() - start
 
     def _answer(self, question: memoryview, token: bytes, until: float) -> bytes:
-        """The bytes of one message. Raises TimeoutError, EOFError, and NonsenseError for what is none, or more than one."""
+        """The bytes of one message. Raises TimeoutError, EOFError, and NonsenseError for what is
+        none, or more than one.
+        """
         if select([self._from], (), (), 0)[0]:  # it speaks before it is asked, or is dead
             if os.read(self._from, 1):
                 raise wire.NonsenseError
@@ -136,17 +148,25 @@ class Process:
         return f"ended the process with status {status}"
 
     def _children(self) -> list[int]:
-        """What it has started itself, where it has a namespace: another session of theirs would not be ended with its own."""
+        """What it has started itself, where it has a namespace: another session of theirs would not
+        be ended with its own.
+        """
         listed = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         try:
-            return [int(child) for child in listed.read_text().split()] if self.apart and self._process.poll() is None else []
+            return (
+                [int(child) for child in listed.read_text().split()]
+                if self.apart and self._process.poll() is None
+                else []
+            )
         except OSError:
             return []
 
     def end(self, why: str) -> EndedError:
         """End it and all that it started; the error that says why."""
         self.ended = self.ended or why
-        for child in self._children():  # the first of its namespace, without which nothing in it lives, and which ends as the last of it
+        for child in (
+            self._children()
+        ):  # the first of its namespace, without which nothing in it lives, and which ends as the last of it
             with suppress(ProcessLookupError, PermissionError, subprocess.TimeoutExpired):
                 os.kill(child, signal.SIGKILL)
                 self._process.wait(_DYING)

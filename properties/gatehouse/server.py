@@ -1,6 +1,8 @@
-"""Call the functions of a module as a pipe says, message by message. It stands by itself, and is run in a process by its text.
+"""Call the functions of a module as a pipe says, message by message. It stands by itself, and is
+run in a process by its text.
 
-What this process says of itself is as honest as the code that it runs, which can make it say anything.
+What this process says of itself is as honest as the code that it runs, which can make it say
+anything.
 """
 
 import importlib
@@ -18,7 +20,9 @@ _LONGEST = 300  # characters of what an exception says
 
 
 def main(settings: dict[str, Any], requests: BinaryIO, wire: Any, enclosed: int) -> None:
-    """Answer until the pipe is closed. All other streams lead nowhere; `enclosed` is told first, before any module is imported."""
+    """Answer until the pipe is closed. All other streams lead nowhere; `enclosed` is told first,
+    before any module is imported.
+    """
     answers = os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
@@ -35,10 +39,14 @@ class Server:
         self.settings, self.requests, self.answers, self.wire = settings, requests, answers, wire
         self.home, self.forked = os.getpid(), mmap.mmap(-1, 1)  # memory that forks share
         self.kept: list[Any] = []
-        self.memory: dict[int, Any] = {}  # of the arrays of one call, which the next one has again: no array is known by where it lies
+        self.memory: dict[
+            int, Any
+        ] = {}  # of the arrays of one call, which the next one has again: no array is known by where it lies
 
     def run(self, enclosed: int) -> None:
-        """Answer each request: what this process has given up, an import, calls, and at last what became of results that were kept."""
+        """Answer each request: what this process has given up, an import, calls, and at last what
+        became of results that were kept.
+        """
         while start := self.requests.read(self.wire.START.size):
             header, arrays = self.wire.sizes(start)
             asked = self.wire.header_of(self.requests.read(header))
@@ -67,7 +75,10 @@ class Server:
     def imported(self, functions: dict[str, list[str]]) -> dict[str, Any]:
         """Import modules, and find the functions in them that do what is asked for by a name."""
         try:
-            self.functions = {name: getattr(importlib.import_module(module), function) for name, (module, function) in functions.items()}
+            self.functions = {
+                name: getattr(importlib.import_module(module), function)
+                for name, (module, function) in functions.items()
+            }
         except BaseException as error:
             return {"raised": _said(error)}
         return {"imported": True}
@@ -91,10 +102,13 @@ class Server:
         return found
 
     def call(self, memory: dict[int, Any], asked: dict[str, Any], values: Any) -> dict[str, Any]:
-        """One call, whose arrays take what memory there is: what it returned or raised, the arrays that it was given, and what they held
-        before."""
+        """One call, whose arrays take what memory there is: what it returned or raised, the arrays
+        that it was given, and what they held before."""
         places = [*asked["arguments"], *asked["options"]]
-        laid = [_laid(x, told, memory, place) for place, (x, told) in enumerate(zip((*values[0], *values[1]), places, strict=True))]
+        laid = [
+            _laid(x, told, memory, place)
+            for place, (x, told) in enumerate(zip((*values[0], *values[1]), places, strict=True))
+        ]
         before = [x.copy() if isinstance(x, np.ndarray) else x for x in laid]
         number = len(asked["arguments"])
         try:
@@ -123,7 +137,9 @@ class Server:
             [i, j] for i, (x, _) in enumerate(items) for j, y in enumerate(found["given"])
             if isinstance(x, np.ndarray) and isinstance(y, np.ndarray) and np.may_share_memory(x, y)
         ]  # fmt: skip
-        written = [j for j, (x, y) in enumerate(zip(found["before"], found["given"], strict=True)) if _bytes(x) != _bytes(y)]
+        written = [
+            j for j, (x, y) in enumerate(zip(found["before"], found["given"], strict=True)) if _bytes(x) != _bytes(y)
+        ]
         after = self.wire.listed([found["given"][j] for j in written], chunks)
         for x, _ in items:
             if isinstance(x, np.ndarray):
@@ -147,7 +163,11 @@ class Server:
             return x
         import torch
 
-        return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16) if x.dtype.name == "bfloat16" else torch.from_numpy(x)
+        return (
+            torch.from_numpy(x.view(np.int16)).view(torch.bfloat16)
+            if x.dtype.name == "bfloat16"
+            else torch.from_numpy(x)
+        )
 
     def taken(self, x: Any) -> tuple[Any, str]:
         """A result as an array of NumPy's, with the same memory, and which kind of array it was."""
@@ -171,7 +191,9 @@ def _end_with(pipe: int) -> None:
 
 
 def _laid(x: Any, told: Any, kept: dict[int, Any], place: int) -> Any:
-    """An array in the layout that is told, in the memory that is kept for its place if that is as large; anything else as it is."""
+    """An array in the layout that is told, in the memory that is kept for its place if that is as
+    large; anything else as it is.
+    """
     if not isinstance(x, np.ndarray):
         return x
     spans = [stride * (n - 1) for stride, n in zip(told["strides"], x.shape, strict=True)]
@@ -180,7 +202,9 @@ def _laid(x: Any, told: Any, kept: dict[int, Any], place: int) -> Any:
         size = sum(map(abs, spans)) + 1 + late
         if place not in kept or (kept[place].dtype, kept[place].size) != (x.dtype, size):
             kept[place] = np.empty(size, x.dtype)
-        laid = np.lib.stride_tricks.as_strided(kept[place][first + late :], x.shape, [stride * x.itemsize for stride in told["strides"]])
+        laid = np.lib.stride_tricks.as_strided(
+            kept[place][first + late :], x.shape, [stride * x.itemsize for stride in told["strides"]]
+        )
         laid[...] = x
         x = laid
     if not told["writeable"]:

@@ -1,4 +1,6 @@
-"""What is put to the gate: sources, the functions in them that do operations, and what is promised of them. No source is run here."""
+"""What is put to the gate: sources, the functions in them that do operations, and what is promised
+of them. No source is run here.
+"""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -29,8 +31,9 @@ def entry({takes}, **options):
 class Submission:
     """A candidate as text.
 
-    `sources` maps paths in a folder of its own to texts, `entry` operations to modules and functions in them; `arrays` is "numpy" or
-    "torch", what the functions take and return; `promises` are other fields of `Implementation`; `libraries` are distributions that may be
+    `sources` maps paths in a folder of its own to texts, `entry` operations to modules and
+    functions in them; `arrays` is "numpy" or "torch", what the functions take and return;
+    `promises` are other fields of `Implementation`; `libraries` are distributions that may be
     imported besides.
     """
 
@@ -52,18 +55,23 @@ class Submission:
             if name == "decode":
                 raise ValueError("The gate takes functions, and a cache is a class: attnspec verify takes it.")
         if not self.entry:
-            raise ValueError(f"{self.name} offers no operation, but should offer some: a function of an operation's name.")
+            raise ValueError(
+                f"{self.name} offers no operation, but should offer some: a function of an operation's name."
+            )
 
 
 def of_file(file: str | PathLike[str], functions: Mapping[str, str] | None = None, **rest: Any) -> Submission:
-    """The candidate that a file of Python is. `functions` maps its functions to the operations that they do; without it each function with
-    an operation's name does that. A function that takes its arguments in another order, or by other names, is given as its call with the
-    operation's arguments: "flash(v, k, q, attn_mask=mask)". Raises ValueError for a file that cannot be read, for a function that it does
-    not define, and for a call that does not pass each argument once."""
+    """The candidate that a file of Python is. `functions` maps its functions to the operations that
+    they do; without it each function with an operation's name does that. A function that takes its
+    arguments in another order, or by other names, is given as its call with the operation's
+    arguments: "flash(v, k, q, attn_mask=mask)". Raises ValueError for a file that cannot be read,
+    for a function that it does not define, and for a call that does not pass each argument once."""
     place = Path(file)
     text = text_of(place)
     if place.suffix != ".py" or not place.stem.isidentifier():
-        raise ValueError(f"{printable(str(place))} should be a file of Python, with a name that can be imported: kernel.py.")
+        raise ValueError(
+            f"{printable(str(place))} should be a file of Python, with a name that can be imported: kernel.py."
+        )
     there = set(defined(text))
     chosen = functions if functions is not None else {name: name for name in OPERATIONS if name in there}
     entry, sources = dict[str, tuple[str, str]](), {place.name: text}
@@ -88,12 +96,21 @@ def _called(given: str) -> tuple[str, ast.Call | None]:
 
 
 def _calling(module: str, function: str, call: ast.Call, o: Operation) -> str:
-    """The source of a function with an operation's arguments, which calls a candidate's with them. Raises ValueError for another call."""
-    by_name = {option.arg: option.value.id for option in call.keywords if option.arg and isinstance(option.value, ast.Name)}
+    """The source of a function with an operation's arguments, which calls a candidate's with them.
+    Raises ValueError for another call.
+    """
+    by_name = {
+        option.arg: option.value.id for option in call.keywords if option.arg and isinstance(option.value, ast.Name)
+    }
     in_order = [x.id for x in call.args if isinstance(x, ast.Name)]
     taken, whole = [*in_order, *by_name.values()], len(in_order) + len(by_name) == len(call.args) + len(call.keywords)
     required = [p for p in o.parameters if p not in o.options]
-    if not whole or len({*taken}) < len(taken) or not {*required} <= {*taken} <= {*o.parameters} or {*in_order} & {*o.options}:
+    if (
+        not whole
+        or len({*taken}) < len(taken)
+        or not {*required} <= {*taken} <= {*o.parameters}
+        or {*in_order} & {*o.options}
+    ):
         left_out = f", and of {', '.join(o.options)} some by name" if o.options else ""
         raise ValueError(f"{ast.unparse(call)} should pass each of {', '.join(required)} of {o.name} once{left_out}.")
     return _CALLER.format(
@@ -110,7 +127,9 @@ def text_of(file: Path) -> str:
     try:
         return file.read_text("utf-8")
     except (OSError, ValueError) as error:
-        raise ValueError(f"{printable(str(file))} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+        raise ValueError(
+            f"{printable(str(file))} cannot be read: {getattr(error, 'strerror', None) or error}."
+        ) from error
 
 
 def parsed(text: str) -> ast.Module | None:

@@ -1,4 +1,6 @@
-"""What a child process has around it: an interpreter, a folder of its own, and the libraries that it may import; nothing of ours."""
+"""What a child process has around it: an interpreter, a folder of its own, and the libraries that
+it may import; nothing of ours.
+"""
 
 import csv
 import os
@@ -38,9 +40,11 @@ class Surroundings:
 
 
 def surroundings(folder: Path, libraries: Iterable[str], sources: dict[str, str]) -> Surroundings:
-    """The surroundings in a fresh folder, with sources by their names and the libraries of some distributions.
+    """The surroundings in a fresh folder, with sources by their names and the libraries of some
+    distributions.
 
-    Raises ValueError for a distribution that is not installed, and for a source outside of the folder.
+    Raises ValueError for a distribution that is not installed, and for a source outside of the
+    folder.
     """
     work, links = folder / "work", folder / "lib"
     work.mkdir()
@@ -57,7 +61,13 @@ def surroundings(folder: Path, libraries: Iterable[str], sources: dict[str, str]
             (links / target.name).symlink_to(target)
     python = os.path.realpath(sys.executable)
     threads = os.environ.get("OMP_NUM_THREADS", str(min(2, os.cpu_count() or 1)))
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(work), "TMPDIR": str(work), "LANG": "C.UTF-8", "OMP_NUM_THREADS": threads}
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(work),
+        "TMPDIR": str(work),
+        "LANG": "C.UTF-8",
+        "OMP_NUM_THREADS": threads,
+    }
     command = (*(("unshare", *_APART, "--") if _can_be_apart() else ()), python, "-I", "-S", "-B")
     readable = (*_of_the_interpreter(), str(links), *map(str, targets))
     return Surroundings(command, environment, work, links, readable, (str(work), *_WRITABLE), _can_be_apart())
@@ -65,7 +75,9 @@ def surroundings(folder: Path, libraries: Iterable[str], sources: dict[str, str]
 
 @cache
 def _can_be_apart() -> bool:
-    """Whether a process can have a namespace of processes and one of networks of its own here: all that it starts ends with it."""
+    """Whether a process can have a namespace of processes and one of networks of its own here: all
+    that it starts ends with it.
+    """
     if shutil.which("unshare") is None:
         return False
     return subprocess.run(["unshare", *_APART, "--", "true"], capture_output=True, check=False).returncode == 0
@@ -105,7 +117,9 @@ def _tops(there: Distribution) -> Iterator[Path]:
 
 @cache
 def _of_the_interpreter() -> tuple[str, ...]:
-    """The paths of the system and the standard library, without what is installed besides, and without ours, wherever they are."""
+    """The paths of the system and the standard library, without what is installed besides, and
+    without ours, wherever they are.
+    """
     installed = [sysconfig.get_path(kind) for kind in ("purelib", "platlib")]
     standard = [sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib")]
     there = [Path(folder, name) for folder in standard for name in ("site-packages", "dist-packages")]

@@ -15,9 +15,11 @@ VERSION = 1
 class Verdict:
     """What the gate says of a candidate.
 
-    `score` is from 0 to 1, and 1 where it is accepted; `cause` says in a sentence what is wrong first, "" where nothing is. `held` names
-    what the system held the candidate's process to: "files", that it reads and writes nothing but its own folder and the libraries;
-    "processes", that it sees no process but its own, and all of them end with it. `report` has the laws, and the gate's own checks as laws.
+    `score` is from 0 to 1, and 1 where it is accepted; `cause` says in a sentence what is wrong
+    first, "" where nothing is. `held` names what the system held the candidate's process to:
+    "files", that it reads and writes nothing but its own folder and the libraries; "processes",
+    that it sees no process but its own, and all of them end with it. `report` has the laws, and the
+    gate's own checks as laws.
     """
 
     accepted: bool
@@ -29,13 +31,19 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers, strings, lists and mappings only, for JSON, as gate.schema.json says."""
-        told = {"accepted": self.accepted, "score": self.score, "cause": self.cause, "held": [*self.held], "seconds": self.seconds}
+        told = {
+            "accepted": self.accepted,
+            "score": self.score,
+            "cause": self.cause,
+            "held": [*self.held],
+            "seconds": self.seconds,
+        }
         return {"version": VERSION, **told, "report": self.report.to_dict()}
 
 
 def score(outcomes: list[Outcome], calls: tuple[int, int]) -> float:
-    """Half is the share of calls that were right, of all by which laws were examined; half the share of the laws and checks that apply and
-    held, each of one weight."""
+    """Half is the share of calls that were right, of all by which laws were examined; half the
+    share of the laws and checks that apply and held, each of one weight."""
     applied = [o for o in outcomes if o.status != "not applicable"]
     right, all_of_them = calls
     share = sum(o.status in ("held", "suspicious") for o in applied) / len(applied) if applied else 0.0
@@ -43,7 +51,9 @@ def score(outcomes: list[Outcome], calls: tuple[int, int]) -> float:
 
 
 def cause(ended: list[str], report: Report) -> str:
-    """What is wrong first: the end of a process, or a known mistake that explains most, or the first violation; "" where nothing is."""
+    """What is wrong first: the end of a process, or a known mistake that explains most, or the
+    first violation; "" where nothing is.
+    """
     if ended:
         return ended[0]
     for found in report.causes:

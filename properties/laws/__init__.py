@@ -16,14 +16,19 @@ _MODULES = (
     symmetries, masks, softmax, attention, edges, features, merging, alibi, caches, gradients, tangents, multi_head, positional,
     frequencies, frequency_kinds, frequency_bands, rotary, rotations, tables, odd_widths, conduct, interleaving, twins,
 )  # fmt: skip
-FAMILIES = {"agreement": AGREEMENT} | {module.__name__.rpartition(".")[2].replace("_", " "): module.law.laws for module in _MODULES}
+FAMILIES = {"agreement": AGREEMENT} | {
+    module.__name__.rpartition(".")[2].replace("_", " "): module.law.laws for module in _MODULES
+}
 """The laws by the families in which they stand."""
 _ORDER = [*OPERATIONS]
-LAWS: tuple[Law, ...] = tuple(sorted((law for laws in FAMILIES.values() for law in laws), key=lambda law: _ORDER.index(law.operation)))
+LAWS: tuple[Law, ...] = tuple(
+    sorted((law for laws in FAMILIES.values() for law in laws), key=lambda law: _ORDER.index(law.operation))
+)
 
 
 def find(text: str) -> list[Law]:
-    """The laws that a name means, of every operation; or of one, "law[operation]". Part of a name is enough, if no other law has it.
+    """The laws that a name means, of every operation; or of one, "law[operation]". Part of a name
+    is enough, if no other law has it.
 
     Raises ValueError where there is none, or more than one, and TypeError for no name.
     """
@@ -37,5 +42,7 @@ def find(text: str) -> list[Law]:
         known = [law for law in every if law.name == meant]
     chosen = [law for law in known if not operation or law.operation == operation]
     if not chosen:
-        raise ValueError(f"{known[0].name!r} is no law of {operation!r}, but of {', '.join(law.operation for law in known)}.")
+        raise ValueError(
+            f"{known[0].name!r} is no law of {operation!r}, but of {', '.join(law.operation for law in known)}."
+        )
     return chosen

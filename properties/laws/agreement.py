@@ -45,9 +45,11 @@ _LONG = ("131072 keys",)
 
 
 def _agrees(subject: Subject, *arguments: Any) -> None:
-    """For every case: each result differs from the exact value by no more than its budget, and a mask is exact.
+    """For every case: each result differs from the exact value by no more than its budget, and a
+    mask is exact.
 
-    Within budget; masks exact. So are the results of all calls that other laws make on inputs without quirks.
+    Within budget; masks exact. So are the results of all calls that other laws make on inputs
+    without quirks.
     """
     subject(*arguments)
     subject.judge(len(subject.calls) - 1)

@@ -20,6 +20,8 @@ def kept(x: Ball, where: Any) -> Ball:
 
 
 def inner(a: Ball, b: Ball, rank: int = 0) -> Ball:
-    """Σ a·b over all axes but the last `rank`, 0 or 1, of either, which the result has: of shape (1, 1), or their product aᵀ·b."""
+    """Σ a·b over all axes but the last `rank`, 0 or 1, of either, which the result has: of shape
+    (1, 1), or their product aᵀ·b.
+    """
     x, y = (Ball(*(part.reshape(-1, part.shape[-1] if rank else 1) for part in (z.mid, z.rad))) for z in (a, b))
     return matmul(transposed(x), y)

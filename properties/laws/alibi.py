@@ -14,7 +14,9 @@ law = Laws()
 
 @law("alibi_slopes")
 def slopes_are_every_second_of_twice_as_many(subject: Subject, num_heads: int) -> bool:
-    """For every power of two, or any number of heads of a geometric series: its slopes are every second one of twice as many heads."""
+    """For every power of two, or any number of heads of a geometric series: its slopes are every
+    second one of twice as many heads.
+    """
     regular = subject.conventions.alibi_slopes == "geometric" or num_heads & (num_heads - 1) == 0
     if not regular or not subject.takes(2 * num_heads):
         return False
@@ -30,5 +32,7 @@ def biases_are_slopes_times_distances(subject: Subject, num_heads: int, n_q: int
     by_key = subject.conventions.alibi_reference == "key"
     steps = np.broadcast_to(np.arange(n_k), (n_q, n_k)) if by_key else -np.abs(p - np.arange(n_k))
     slopes = subject.alibi_slopes(num_heads).ball
-    subject.close(subject(num_heads, n_q, n_k, offset), Ball(slopes.mid[:, None, None], slopes.rad[:, None, None]) * exact(steps))
+    subject.close(
+        subject(num_heads, n_q, n_k, offset), Ball(slopes.mid[:, None, None], slopes.rad[:, None, None]) * exact(steps)
+    )
     return bool(steps.any())

@@ -1,4 +1,6 @@
-"""What laws of attention compare with: which keys a query may read, and averages of their values, in ball arithmetic."""
+"""What laws of attention compare with: which keys a query may read, and averages of their values,
+in ball arithmetic.
+"""
 
 from typing import Any
 
@@ -24,7 +26,9 @@ def mean(v: Any, may: Any) -> Ball:
 
 
 def exponentials(q: Any, k: Any, may: Any) -> Ball:
-    """exp(s − m) with the scores s = q·kᵀ/√d, and m near the largest that a query may read; exactly 0 where it may not."""
+    """exp(s − m) with the scores s = q·kᵀ/√d, and m near the largest that a query may read; exactly
+    0 where it may not.
+    """
     s = divide(matmul(exact(q), exact(k.swapaxes(-1, -2))), sqrt(exact(np.array([float(max(q.shape[-1], 1))]))))
     lowest = s.mid.min(axis=-1, keepdims=True)
     return kept(exp(max_shift(Ball(np.where(may, s.mid, lowest), np.where(may, s.rad, 0.0)))), may)

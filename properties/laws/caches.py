@@ -33,9 +33,12 @@ def _equal(subject: Subject, whole: Any, again: Any, rows: Any) -> None:
 
 
 @law(DECODE, domains=_RINGS)
-def decoding_equals_prefill(subject: Subject, q: Any, k: Any, v: Any, steps: str, window: Any, capacity: Any, rotates: Any) -> None:
-    """For every program: each attend gives what the last rows of all positions give, asked at once of a new cache that has been given at
-    once what is visible of them: at every cut, after every way to get there. Within budget.
+def decoding_equals_prefill(
+    subject: Subject, q: Any, k: Any, v: Any, steps: str, window: Any, capacity: Any, rotates: Any
+) -> None:
+    """For every program: each attend gives what the last rows of all positions give, asked at once
+    of a new cache that has been given at once what is visible of them: at every cut, after every
+    way to get there. Within budget.
     """
     out = subject(q, k, v, steps, window, capacity, rotates)
     subject.informative_if(len(k) > 1)
@@ -52,8 +55,8 @@ def decoding_equals_prefill(subject: Subject, q: Any, k: Any, v: Any, steps: str
 def a_rollback_is_as_if_nothing_had_been_appended(
     subject: Subject, q: Any, k: Any, v: Any, steps: str, window: Any, capacity: Any, rotates: Any, choose: Choices
 ) -> bool:
-    """For every program, and place in it: positions that are appended there, asked about, and rolled back, change nothing that comes later.
-    Within budget.
+    """For every program, and place in it: positions that are appended there, asked about, and
+    rolled back, change nothing that comes later. Within budget.
     """
     known, n = parse(steps), choose.integer(1, 3)
     asks = choose.happens()
@@ -79,8 +82,9 @@ def a_rollback_is_as_if_nothing_had_been_appended(
 def a_ring_refuses_what_is_gone(
     subject: Subject, q: Any, k: Any, v: Any, steps: str, window: Any, capacity: Any, rotates: Any, choose: Choices
 ) -> bool:
-    """For every ring that has let positions go, rolled back until its window looks back to them: it refuses to be asked, and gives what a
-    new cache gives as soon as it has been given as many again. Within budget.
+    """For every ring that has let positions go, rolled back until its window looks back to them: it
+    refuses to be asked, and gives what a new cache gives as soon as it has been given as many
+    again. Within budget.
     """
     left = left_bound(window, subject.conventions)
     if left is None or capacity is None or capacity <= left:
@@ -101,8 +105,9 @@ def a_ring_refuses_what_is_gone(
 def evicted_positions_leave_no_trace(
     subject: Subject, q: Any, k: Any, v: Any, steps: str, window: Any, capacity: Any, rotates: Any, choose: Choices
 ) -> bool:
-    """For every cut of the positions, and number of the oldest ones: evicted at the cut, they change nothing of what comes later against a
-    cache to which they had never been given. Within budget.
+    """For every cut of the positions, and number of the oldest ones: evicted at the cut, they
+    change nothing of what comes later against a cache to which they had never been given. Within
+    budget.
     """
     n = len(k)
     if n < 2:
@@ -119,7 +124,9 @@ def evicted_positions_leave_no_trace(
 
 @law(DECODE)
 def caches_side_by_side_share_nothing(subject: Subject, *case: Any) -> bool:
-    """For every program: without the steps of the second cache the first one gives what it gives with them. Within budget."""
+    """For every program: without the steps of the second cache the first one gives what it gives
+    with them. Within budget.
+    """
     return _without(subject, case, lambda step: step.other)
 
 
@@ -131,27 +138,37 @@ def unused_slots_do_not_matter(subject: Subject, *case: Any) -> bool:
 
 @law(DECODE, domains=_RINGS)
 def what_is_refused_changes_nothing(subject: Subject, *case: Any) -> bool:
-    """For every program: without the steps that are refused by a ValueError all others give what they give with them. Within budget."""
+    """For every program: without the steps that are refused by a ValueError all others give what
+    they give with them. Within budget.
+    """
     return _without(subject, case, lambda step: step.refused)
 
 
 @law(DECODE, domains=_RINGS)
 def attending_does_not_change_a_cache(subject: Subject, *case: Any) -> bool:
-    """For every program: the last attend, and others alike, give what they give where nothing else is asked. Within budget."""
+    """For every program: the last attend, and others alike, give what they give where nothing else
+    is asked. Within budget.
+    """
     last = [step for step in parse(case[3]) if step.name == "attend" and not step.refused][-1]
     return _without(subject, case, lambda step: step.name == "attend" and step != last)
 
 
 @law(DECODE)
-def a_restart_forgets_everything(subject: Subject, q: Any, k: Any, v: Any, steps: str, window: Any, capacity: Any, rotates: Any) -> None:
-    """For every program, run twice with a restart between: the second time gives what the first one gives. Within budget."""
+def a_restart_forgets_everything(
+    subject: Subject, q: Any, k: Any, v: Any, steps: str, window: Any, capacity: Any, rotates: Any
+) -> None:
+    """For every program, run twice with a restart between: the second time gives what the first one
+    gives. Within budget.
+    """
     twice = f"{steps}; restart; other restart; {steps}"
     both = subject(*(np.concatenate([x, x]) for x in (q, k, v)), twice, window, capacity, rotates)
     _equal(subject, both, subject(q, k, v, steps, window, capacity, rotates), slice(len(q), None))
 
 
 def _without(subject: Subject, case: tuple[Any, ...], goes: Callable[[Step], bool]) -> bool:
-    """Without some of its steps a program gives what it gives with them; false where there are none of these, or nothing else is asked."""
+    """Without some of its steps a program gives what it gives with them; false where there are none
+    of these, or nothing else is asked.
+    """
     q, k, v, steps, window, capacity, rotates = case
     known = parse(steps)
     kept = [(place, step) for place, step in enumerate(known) if not goes(step)]
@@ -160,5 +177,10 @@ def _without(subject: Subject, case: tuple[Any, ...], goes: Callable[[Step], boo
         return False
     rows = rows_of_part(known, kept)
     appended, asked = rows["append"], rows["attend"]
-    _equal(subject, subject(*case), subject(q[asked], k[appended], v[appended], written(fewer), window, capacity, rotates), asked)
+    _equal(
+        subject,
+        subject(*case),
+        subject(q[asked], k[appended], v[appended], written(fewer), window, capacity, rotates),
+        asked,
+    )
     return True

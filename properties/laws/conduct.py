@@ -1,4 +1,6 @@
-"""Laws of side effects and of the contract of a call: what it returns, what it leaves alone, and what it does not depend on."""
+"""Laws of side effects and of the contract of a call: what it returns, what it leaves alone, and
+what it does not depend on.
+"""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -41,7 +43,8 @@ def _equal(a: Any, b: Any) -> bool:
 
 @law(*OPERATIONS, watches=True)
 def what_it_returns_is_as_promised(subject: Subject, *arguments: Any) -> None:
-    """For every case: as many arrays come back as the operation has results, of the promised kind, type and shape, and finite.
+    """For every case: as many arrays come back as the operation has results, of the promised kind,
+    type and shape, and finite.
 
     Exact.
     """
@@ -58,7 +61,11 @@ def inputs_are_not_written(subject: Subject, *arguments: Any) -> None:
         subject.require(_equal(before, after), f"{name} was written to, but should be left as it is.")
 
 
-@law(*_OF_ARRAYS, exempts=lambda i: "Its arrays cannot be asked whether they share memory." if callable(i.arrays) else "", watches=True)
+@law(
+    *_OF_ARRAYS,
+    exempts=lambda i: "Its arrays cannot be asked whether they share memory." if callable(i.arrays) else "",
+    watches=True,
+)
 def the_result_is_no_view_of_an_input(subject: Subject, *arguments: Any) -> None:
     """For every case: no result shares memory with an argument, so that neither changes with the other. Exact."""
     o = OPERATIONS[subject.operation]
@@ -79,13 +86,20 @@ def a_second_call_gives_the_same(subject: Subject, *arguments: Any) -> None:
 
 
 def another(o: Operation, i: Implementation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Other arguments of the same shapes: arrays and masks from back to front, a position later, half as many heads of all columns, a kind
-    of frequencies with another factor, base and length."""
+    """Other arguments of the same shapes: arrays and masks from back to front, a position later,
+    half as many heads of all columns, a kind of frequencies with another factor, base and
+    length."""
     given = o.named(arguments)
     if "kind" in given:
         return tuple(kinds.another(given, i).values())
     counts = "table" not in given and given.get("positions") is None  # beside positions there is no first one
-    more = dict.fromkeys(given, 2) if not o.takes_arrays and "start_pos" not in given else {"start_pos": 1} if counts else {}
+    more = (
+        dict.fromkeys(given, 2)
+        if not o.takes_arrays and "start_pos" not in given
+        else {"start_pos": 1}
+        if counts
+        else {}
+    )
     found = tuple(
         x if x is None
         else x + more[p] if p in more
@@ -98,10 +112,12 @@ def another(o: Operation, i: Implementation, arguments: tuple[Any, ...]) -> tupl
 
 @law(*OPERATIONS, effort=0.4)
 def a_call_does_not_depend_on_earlier_calls(subject: Subject, *arguments: Any) -> bool:
-    """For every case, and another of the same shapes: called after the case, the other is as it should be; meanwhile what the case returned
-    stays as it is; and the case, called again, gives the same.
+    """For every case, and another of the same shapes: called after the case, the other is as it
+    should be; meanwhile what the case returned stays as it is; and the case, called again, gives
+    the same.
 
-    Within budget for the other; exact for the case of an implementation that declares to be deterministic, else within budget.
+    Within budget for the other; exact for the case of an implementation that declares to be
+    deterministic, else within budget.
     """
     o = OPERATIONS[subject.operation]
     try:
@@ -114,15 +130,18 @@ def a_call_does_not_depend_on_earlier_calls(subject: Subject, *arguments: Any) -
     subject.watch(o.name, another(o, subject.implementation, arguments))
     subject.judge(2)
     for name, copy, returned in zip(o.returned(arguments), copies, first.returned, strict=False):
-        subject.require(_equal(copy, returned), f"{name} was changed by a later call, but should be an array of its own.")
+        subject.require(
+            _equal(copy, returned), f"{name} was changed by a later call, but should be an array of its own."
+        )
     repeats(subject, first.results, subject.watch(o.name, arguments).results)
     return True
 
 
 @law(*OPERATIONS, effort=0.2)
 def it_prints_nothing_and_leaves_the_interpreter_alone(subject: Subject, *arguments: Any) -> None:
-    """For every case: nothing is printed, and what the program has one of is as before: warning filters, NumPy's and torch's settings,
-    global random numbers, the environment, the working directory and the import path. Exact.
+    """For every case: nothing is printed, and what the program has one of is as before: warning
+    filters, NumPy's and torch's settings, global random numbers, the environment, the working
+    directory and the import path. Exact.
     """
     interpreter.restore(subject.original)
     interpreter.stir()
@@ -133,7 +152,10 @@ def it_prints_nothing_and_leaves_the_interpreter_alone(subject: Subject, *argume
     finally:
         interpreter.restore(subject.original)
     subject.require(not besides, besides)
-    subject.require(not changed, f"changed {' and '.join(changed)}, but should leave {'it' if len(changed) == 1 else 'them'} as before.")
+    subject.require(
+        not changed,
+        f"changed {' and '.join(changed)}, but should leave {'it' if len(changed) == 1 else 'them'} as before.",
+    )
 
 
 def _no_layouts(i: Implementation) -> str:
@@ -142,14 +164,17 @@ def _no_layouts(i: Implementation) -> str:
 
 @law(*_OF_ROWS, domains=lambda operation: usual(operation, "masks of sequences"), exempts=_no_layouts)
 def a_view_equals_its_copy(subject: Subject, *arguments: Any, choose: Choices) -> bool:
-    """For every case, each layout in memory, and an array or all: with the last two axes exchanged in memory, or rows and heads, with gaps
-    between rows, late in a buffer, with rows in reverse order, or read-only, it gives what the contiguous copy gives.
+    """For every case, each layout in memory, and an array or all: with the last two axes exchanged
+    in memory, or rows and heads, with gaps between rows, late in a buffer, with rows in reverse
+    order, or read-only, it gives what the contiguous copy gives.
 
-    Within budget. An implementation that declares no layouts may raise instead; one that declares some is given no others, and none that
-    its kind of arrays cannot have.
+    Within budget. An implementation that declares no layouts may raise instead; one that declares
+    some is given no others, and none that its kind of arrays cannot have.
     """
     o, i = OPERATIONS[subject.operation], subject.implementation
-    several = [p for p, x in o.named(arguments).items() if isinstance(x, np.ndarray) and x.ndim > 1 and min(x.shape[-2:]) > 1]
+    several = [
+        p for p, x in o.named(arguments).items() if isinstance(x, np.ndarray) and x.ndim > 1 and min(x.shape[-2:]) > 1
+    ]
     if not several:
         return False
     copies, name = results_of(subject(*arguments)), choose.among(several)
@@ -159,7 +184,9 @@ def a_view_equals_its_copy(subject: Subject, *arguments: Any, choose: Choices) -
         subject.given(o, arguments, f"{possible[0]} {name}")
     for layout in taken:
         one = f"{layout} {name}"
-        which = choose.among([one, layout if _is_handed_over(subject, arguments, layout) else one])  # of all arrays that can have it
+        which = choose.among(
+            [one, layout if _is_handed_over(subject, arguments, layout) else one]
+        )  # of all arrays that can have it
         try:
             views = subject.call(o.name, arguments, which)
         except RaisedError as raised:
@@ -205,15 +232,17 @@ def _placed(x: Ball, shape: tuple[int, ...], index: tuple[Any, ...]) -> Ball:
     if x.mid.shape == shape:
         return x
     mid, rad = np.zeros(shape), np.zeros(shape)
-    place = tuple(k if n > 1 else slice(None) if isinstance(k, slice) else 0 for k, n in zip(index, shape, strict=False))
+    place = tuple(
+        k if n > 1 else slice(None) if isinstance(k, slice) else 0 for k, n in zip(index, shape, strict=False)
+    )
     mid[place], rad[place] = x.mid, x.rad
     return Ball(mid, rad)
 
 
 @law(*_BATCHED, exempts=_unbatched, effort=0.5)
 def batches_are_computed_one_by_one(subject: Subject, *arguments: Any) -> bool:
-    """For every batch: each of its elements gives what it gives alone, or, where none is taken alone, as a batch of one. What the
-    batch shares gets the sum of its gradients. Within budget.
+    """For every batch: each of its elements gives what it gives alone, or, where none is taken
+    alone, as a batch of one. What the batch shares gets the sum of its gradients. Within budget.
     """
     o = OPERATIONS[subject.operation]
     lead = o.lead(arguments)
@@ -228,7 +257,9 @@ def batches_are_computed_one_by_one(subject: Subject, *arguments: Any) -> bool:
     for index, single in zip(indices, singles, strict=True):
         for name, batch, one in zip(o.returned(arguments), whole, results_of(subject(*single)), strict=True):
             if BATCH not in o.axes[name] or o.broadcasts(name):
-                own = batch.value.ndim - len(o.axes[name]) + 1  # its leading axes, which may be fewer than those of the batch
+                own = (
+                    batch.value.ndim - len(o.axes[name]) + 1
+                )  # its leading axes, which may be fewer than those of the batch
                 part = _placed(one.ball, batch.value.shape, index[max(len(index) - own, 0) :])
                 sums[name] = sums[name] + part if name in sums else part
                 continue
@@ -279,8 +310,9 @@ def _takes_all(i: Implementation) -> str:
 
 @law(*OPERATIONS, exempts=_takes_all, effort=0.4)
 def what_is_not_supported_is_refused(subject: Subject, *arguments: Any, choose: Choices) -> bool:
-    """For every size that the implementation declares not to support, the others being supported: the call raises one of the exceptions
-    that it declares to refuse with, or returns what is right all the same, within budget. Exact but for that.
+    """For every size that the implementation declares not to support, the others being supported:
+    the call raises one of the exceptions that it declares to refuse with, or returns what is right
+    all the same, within budget. Exact but for that.
     """
     o, i = OPERATIONS[subject.operation], subject.implementation
     supports = _restricted(o, i)

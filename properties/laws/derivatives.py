@@ -29,7 +29,10 @@ def _enclosed(derivative: Any) -> Ball:
 def _along(arrays: Tensors, directions: Tensors, forward: Callable[..., Array]) -> Ball:
     """The derivative of `forward` at some matrices along their directions."""
     with flint.ctx.workprec(_BITS):
-        lines = [spec.taylor(spec.tensor(x, spec.ARB), spec.tensor(t, spec.ARB)) for x, t in zip(arrays, directions, strict=True)]
+        lines = [
+            spec.taylor(spec.tensor(x, spec.ARB), spec.tensor(t, spec.ARB))
+            for x, t in zip(arrays, directions, strict=True)
+        ]
         return _enclosed(spec.derivative(forward(*lines)))
 
 
@@ -43,12 +46,15 @@ def _softmax(case: tuple[Any, ...], directions: Tensors) -> Ball:
     scores, mask = case
     may = np.broadcast_to(True if mask is None else mask, scores.shape)
     return _over_batch(
-        scores.shape[:-2], lambda p: _along([scores[p]], [directions[0][p]], lambda s: hard_masked_softmax(s, may[p], spec.ARB_SERIES))
+        scores.shape[:-2],
+        lambda p: _along([scores[p]], [directions[0][p]], lambda s: hard_masked_softmax(s, may[p], spec.ARB_SERIES)),
     )
 
 
 def _attention(case: tuple[Any, ...], directions: Tensors) -> Ball:
-    """The spec's values are as wide as its keys: others are cut into pieces as wide, the last one filled up with zeros."""
+    """The spec's values are as wide as its keys: others are cut into pieces as wide, the last one
+    filled up with zeros.
+    """
     q, k, v, mask = case
     may = np.broadcast_to(True if mask is None else mask, (*q.shape[:-1], k.shape[-2]))
     d, d_v = q.shape[-1], v.shape[-1]
@@ -57,7 +63,9 @@ def _attention(case: tuple[Any, ...], directions: Tensors) -> Ball:
     def piece(p: tuple[int, ...], channels: slice) -> Ball:
         arrays, along = [q[p], k[p], v[p][:, channels]], [directions[0][p], directions[1][p], dv[p][:, channels]]
         return _along(
-            arrays, along, lambda q, k, v: scaled_dot_product_attention(AttentionContext(q, k, v, may[p], scalar=spec.ARB_SERIES))
+            arrays,
+            along,
+            lambda q, k, v: scaled_dot_product_attention(AttentionContext(q, k, v, may[p], scalar=spec.ARB_SERIES)),
         )
 
     def each(p: tuple[int, ...]) -> Ball:

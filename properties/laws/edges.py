@@ -17,12 +17,18 @@ __all__ = ["law"]
 
 law = Laws()
 CAUSAL = "causal_attention"
-_PLAIN = ("scaled_dot_product_attention", "scaled_dot_product_attention_vjp", "scaled_dot_product_attention_jvp", CAUSAL)
+_PLAIN = (
+    "scaled_dot_product_attention",
+    "scaled_dot_product_attention_vjp",
+    "scaled_dot_product_attention_jvp",
+    CAUSAL,
+)
 _EVERY = (*_PLAIN, "grouped_query_attention")
 
 
 def _unless_refused(subject: Subject, arguments: tuple[Any, ...]) -> list[tuple[str, Array]]:
-    """The results of a call by their names, none where it is refused by an exception that is declared.
+    """The results of a call by their names, none where it is refused by an exception that is
+    declared.
 
     The call is not kept: oracles that refuse it too answer for nothing.
     """
@@ -38,7 +44,8 @@ def _unless_refused(subject: Subject, arguments: tuple[Any, ...]) -> list[tuple[
 
 @law(*_EVERY, "attention", "attention_vjp", "attention_jvp", domains=("no queries",))
 def without_queries_there_is_nothing_to_return(subject: Subject, *arguments: Any) -> bool:
-    """For every case without queries: the output has no rows, and gradients of keys, values and all that is shared are 0.
+    """For every case without queries: the output has no rows, and gradients of keys, values and all
+    that is shared are 0.
 
     Exact. It may be refused, by an exception that is declared, as the definitions refuse it.
     """
@@ -54,10 +61,12 @@ def _of_nothing(i: Implementation) -> str:
 
 @law(*_EVERY, domains=("without keys",), exempts=_of_nothing)
 def without_keys_every_row_is_fully_masked(subject: Subject, *arguments: Any) -> bool:
-    """For every case without keys: rows of the output, or of its derivative, are 0, or NaN, by the convention for fully masked rows.
-    Gradients of keys and values have no entries; that of the queries is 0, and may be anything for `nan`.
+    """For every case without keys: rows of the output, or of its derivative, are 0, or NaN, by the
+    convention for fully masked rows. Gradients of keys and values have no entries; that of the
+    queries is 0, and may be anything for `nan`.
 
-    Exact. It may be refused, by an exception that is declared, as the definitions refuse it; it exempts the convention `uniform`.
+    Exact. It may be refused, by an exception that is declared, as the definitions refuse it; it
+    exempts the convention `uniform`.
     """
     o, blank = OPERATIONS[subject.operation], subject.conventions.dead_rows == "nan"
     found = _unless_refused(subject, arguments)
@@ -77,8 +86,8 @@ def _last(i: Implementation) -> str:
 
 @law(CAUSAL, domains=("more queries than keys",), exempts=_first)
 def queries_before_the_first_key_are_fully_masked(subject: Subject, q: Any, k: Any, v: Any) -> bool:
-    """For more queries than keys, aligned at the last: as many of the first queries as there are more follow the convention for fully
-    masked rows. The others have what they have by themselves.
+    """For more queries than keys, aligned at the last: as many of the first queries as there are
+    more follow the convention for fully masked rows. The others have what they have by themselves.
 
     Exact for 0 and NaN, else within budget.
     """
@@ -93,7 +102,9 @@ def queries_before_the_first_key_are_fully_masked(subject: Subject, q: Any, k: A
 
 @law(CAUSAL, domains=("more queries than keys",), exempts=_last)
 def queries_past_the_last_key_see_all_keys(subject: Subject, q: Any, k: Any, v: Any, choose: Choices) -> bool:
-    """For more queries than keys, aligned at the first: a query past the last key has what it has in the place of that key."""
+    """For more queries than keys, aligned at the first: a query past the last key has what it has
+    in the place of that key.
+    """
     n, n_q = k.shape[-2], q.shape[-2]
     if n_q <= n:
         return False

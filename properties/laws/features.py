@@ -47,12 +47,18 @@ def a_window_is_the_mask_of_its_band(c: Case) -> Sequence[Term] | None:
 def causality_is_a_window_without_a_right_side(c: Case) -> Sequence[Term] | None:
     """For every causal case: a window of 0 to the right, or of as much to the left as before, gives the same."""
     left = (c.window or (None,))[0]
-    return [Term(instead={"causal": None, "window": (left, 0)})] if c.causal and rules_compose(c.arguments, c.implementation) else None
+    return (
+        [Term(instead={"causal": None, "window": (left, 0)})]
+        if c.causal and rules_compose(c.arguments, c.implementation)
+        else None
+    )
 
 
 @row(ATTENTION, ALIBI, domains=("everyday", "windows at edges", "decoding"))
 def a_chunk_of_queries_is_part_of_the_whole(c: Case) -> Sequence[Term] | None:
-    """For every cut of the queries: each part, from its own offset on, gives what it gives in the whole. So decoding is as prefilling."""
+    """For every cut of the queries: each part, from its own offset on, gives what it gives in the
+    whole. So decoding is as prefilling.
+    """
     n, i = c.size("n_q"), c.implementation
     if n < 2 or (c.forward.name == ATTENTION and i.lacks("offset")):
         return None
@@ -83,7 +89,9 @@ def a_bias_of_minus_infinity_masks_its_key(c: Case) -> Sequence[Term] | None:
 
 @row(ATTENTION, domains=("everyday", "broadcast biases"), features=("bias",))
 def a_bias_that_is_the_same_for_all_keys_adds_to_the_log_sum_exp_alone(c: Case) -> Sequence[Term] | None:
-    """For every number added to all entries of the bias, and to the sinks: the log-sum-exp is larger by it, the output the same."""
+    """For every number added to all entries of the bias, and to the sinks: the log-sum-exp is
+    larger by it, the output the same.
+    """
     given = [p for p in ("bias", "sink") if c.arguments[p] is not None]
     finite = all(np.isfinite(c.arguments[p]).all() for p in given)
     if c.bias is None or not finite or not logits_are_sums(c.arguments, c.implementation):
@@ -104,7 +112,11 @@ def _far_caps_round(i: Implementation) -> str:
 @row(ATTENTION, features=("softcap",), exempts=_far_caps_round)
 def a_cap_far_above_all_scores_is_none(c: Case) -> Sequence[Term] | None:
     """For every case without a cap: one of 2⁶⁰ gives the same."""
-    return [Term(instead={"softcap": _LARGE})] if c.softcap is None and logits_are_sums({"softcap": _LARGE}, c.implementation) else None
+    return (
+        [Term(instead={"softcap": _LARGE})]
+        if c.softcap is None and logits_are_sums({"softcap": _LARGE}, c.implementation)
+        else None
+    )
 
 
 @row(ATTENTION, features=("sink",), name="a sink of −∞ is none")
@@ -137,9 +149,11 @@ def masked_keys_can_be_appended(c: Case) -> Sequence[Term] | None:
 
 @law(ATTENTION, domains=("everyday", "sinks"), exempts=lambda i: i.lacks("sink", "bias") or unmergeable(i))
 def a_sink_is_one_more_key_of_value_zero(subject: Subject, *case: Any) -> bool:
-    """For every sink: a key of zeros with a value of zeros and the sink as its bias, instead of the sink, gives the same.
+    """For every sink: a key of zeros with a value of zeros and the sink as its bias, instead of the
+    sink, gives the same.
 
-    Within budget. It says nothing of causal cases and windows, nor of rows that may be fully masked.
+    Within budget. It says nothing of causal cases and windows, nor of rows that may be fully
+    masked.
     """
     x = by_name(subject, case)
     if x["sink"] is None or causal_or_windowed(x) or not logits_are_sums(x, subject.implementation):
@@ -151,7 +165,11 @@ def a_sink_is_one_more_key_of_value_zero(subject: Subject, *case: Any) -> bool:
 
     bias = np.broadcast_to(0.0 if x["bias"] is None else x["bias"], shape)
     column = np.broadcast_to(x["sink"][:, None, None], (*shape[:-1], 1))
-    mask = None if x["mask"] is None else np.concatenate([np.broadcast_to(x["mask"], shape), np.ones((*shape[:-1], 1), bool)], -1)
+    mask = (
+        None
+        if x["mask"] is None
+        else np.concatenate([np.broadcast_to(x["mask"], shape), np.ones((*shape[:-1], 1), bool)], -1)
+    )
     other = dict(x, k=longer(x["k"]), v=longer(x["v"]), bias=np.concatenate([bias, column], -1), mask=mask, sink=None)
     if not subject.takes(*other.values()):
         return False
@@ -164,8 +182,9 @@ def a_sink_is_one_more_key_of_value_zero(subject: Subject, *case: Any) -> bool:
 
 @law(ATTENTION, domains=("rows without keys", "sinks", "no keys", "windows at edges"))
 def a_row_without_keys_follows_its_convention(subject: Subject, *case: Any) -> bool:
-    """For every query that may read no key: with a sink its output is 0 and its log-sum-exp the sink; without one the output follows the
-    convention for fully masked rows, and the log-sum-exp is −∞.
+    """For every query that may read no key: with a sink its output is 0 and its log-sum-exp the
+    sink; without one the output follows the convention for fully masked rows, and the log-sum-exp
+    is −∞.
 
     Exact, but for a sink in base 2, which is within budget. Of dead_rows=uniform agreement tells.
     """
@@ -185,9 +204,16 @@ def a_row_without_keys_follows_its_convention(subject: Subject, *case: Any) -> b
     return True
 
 
-@law(ATTENTION, domains=("near the cap", "everyday"), exempts=lambda i: i.lacks("softcap") or without_sums(i), watches=True)
+@law(
+    ATTENTION,
+    domains=("near the cap", "everyday"),
+    exempts=lambda i: i.lacks("softcap") or without_sums(i),
+    watches=True,
+)
 def a_cap_bounds_the_log_sum_exp(subject: Subject, *case: Any) -> bool:
-    """For every cap c, without bias and sink: the log-sum-exp of a row that reads m keys is at most c away from log m."""
+    """For every cap c, without bias and sink: the log-sum-exp of a row that reads m keys is at most
+    c away from log m.
+    """
     x, i = by_name(subject, case), subject.implementation
     if x["softcap"] is None or x["bias"] is not None or x["sink"] is not None or not logits_are_sums(x, i):
         return False
@@ -208,8 +234,8 @@ def _whole_gradients(i: Implementation) -> str:
 
 @law(f"{ATTENTION}_vjp", domains=("everyday", "broadcast biases", "sinks"), exempts=_whole_gradients, watches=True)
 def gradients_of_bias_and_sink_sum_to_those_of_the_log_sum_exp(subject: Subject, *case: Any) -> bool:
-    """For every bias and sink: their gradients sum to grad_lse, over all queries that are alive, since a constant added to all of them is
-    added to the log-sum-exp, and changes no output."""
+    """For every bias and sink: their gradients sum to grad_lse, over all queries that are alive,
+    since a constant added to all of them is added to the log-sum-exp, and changes no output."""
     x, i = by_name(subject, case), subject.implementation
     if x["bias"] is None or not logits_are_sums(x, i):
         return False
@@ -220,7 +246,10 @@ def gradients_of_bias_and_sink_sum_to_those_of_the_log_sum_exp(subject: Subject,
     g = kept(exact(np.zeros(alive.shape) if x["grad_lse"] is None else x["grad_lse"]), alive)
     g = g if subject.conventions.lse_base == "e" else divide(g, LN2)
     rest = _sum(g) - _sum(found["dsink"].ball) if "dsink" in found else _sum(g)
-    dbias, up = found["dbias"].ball, found["dbias"].value > 0  # the positive ones make up for the negative ones, whose size is seen so
+    dbias, up = (
+        found["dbias"].ball,
+        found["dbias"].value > 0,
+    )  # the positive ones make up for the negative ones, whose size is seen so
     subject.close(_sum(kept(dbias, up)), rest - _sum(kept(dbias, ~up)), "sum of positive dbias")
     return True
 

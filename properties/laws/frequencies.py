@@ -1,4 +1,6 @@
-"""Laws of the angles position · base^(−2i/d), which sinusoids, rotary embeddings, their frequencies, angles and tables have in common."""
+"""Laws of the angles position · base^(−2i/d), which sinusoids, rotary embeddings, their
+frequencies, angles and tables have in common.
+"""
 
 from typing import Any
 
@@ -21,11 +23,17 @@ _OF_ALL_WIDTHS = ("everyday", "odd widths")
 def _size(subject: Subject, arguments: tuple[Any, ...]) -> tuple[int, int, int]:
     """The number of rows, the width and the first position of a case."""
     sizes = OPERATIONS[subject.operation].sizes(arguments)
-    return sizes.get("seq_len", 1), sizes["embed_dim" if subject.operation == SINUSOID else "head_dim"], sizes.get("start_pos", 0)
+    return (
+        sizes.get("seq_len", 1),
+        sizes["embed_dim" if subject.operation == SINUSOID else "head_dim"],
+        sizes.get("start_pos", 0),
+    )
 
 
 def _angles(subject: Subject, n: int, d: int, start_pos: int, operation: str = "") -> tuple[Ball, ...]:
-    """Of each row and pair the cosine and the sine; or the angle; or, of each pair, the frequency. Those of rope are what ones become."""
+    """Of each row and pair the cosine and the sine; or the angle; or, of each pair, the frequency.
+    Those of rope are what ones become.
+    """
     o, i = operation or subject.operation, subject.implementation
     call = subject if o == subject.operation else getattr(subject, o)
     if o in (INV_FREQ, ANGLES):
@@ -45,12 +53,18 @@ def _angles(subject: Subject, n: int, d: int, start_pos: int, operation: str = "
 
 
 def _compare(subject: Subject, actual: tuple[Ball, ...], expected: tuple[Any, ...]) -> None:
-    close(subject, actual, expected, *(("cosines", "sines") if len(actual) == 2 else OPERATIONS[subject.operation].outputs))
+    close(
+        subject,
+        actual,
+        expected,
+        *(("cosines", "sines") if len(actual) == 2 else OPERATIONS[subject.operation].outputs),
+    )
 
 
 @law(SINUSOID, ANGLES, TABLES)
 def position_zero_is_the_identity(subject: Subject, *arguments: Any) -> None:
-    """For every length and width: all angles of position 0 are 0, cosines are 1 and sines 0, each where it belongs.
+    """For every length and width: all angles of position 0 are 0, cosines are 1 and sines 0, each
+    where it belongs.
 
     Within budget; exact for angles.
     """
@@ -64,9 +78,11 @@ def position_zero_is_the_identity(subject: Subject, *arguments: Any) -> None:
 
 @law(SINUSOID, *_ROPE, ANGLES, TABLES)
 def the_first_pair_rotates_by_its_position(subject: Subject, *arguments: Any) -> None:
-    """For every width and position p to 2²⁰: the angle of the first pair is p, in radians, from the first channel towards the second.
+    """For every width and position p to 2²⁰: the angle of the first pair is p, in radians, from the
+    first channel towards the second.
 
-    For the base's power 0 is 1. Positions of rotary embeddings are multiplied by the scale of the conventions. Within budget.
+    For the base's power 0 is 1. Positions of rotary embeddings are multiplied by the scale of the
+    conventions. Within budget.
     """
     n, d, start_pos = _size(subject, arguments)
     theta, scale = exact(np.arange(start_pos, start_pos + n, dtype=np.float64)), subject.conventions.rope_scale
@@ -77,21 +93,28 @@ def the_first_pair_rotates_by_its_position(subject: Subject, *arguments: Any) ->
 
 
 def _other_exponents(i: Implementation) -> str:
-    return "Its exponents are those of tensor2tensor." if i.resolved_conventions.sinusoid_layout == "tensor2tensor" else ""
+    return (
+        "Its exponents are those of tensor2tensor." if i.resolved_conventions.sinusoid_layout == "tensor2tensor" else ""
+    )
 
 
 @law(SINUSOID, domains=_OF_ALL_WIDTHS, exempts=_other_exponents)
 @law(INV_FREQ, ANGLES, TABLES, domains=_OF_ALL_WIDTHS)
 @law(*_ROPE)
 def twice_the_width_has_the_same_angles_in_every_second_pair(subject: Subject, *arguments: Any) -> bool:
-    """For every width d and position: the pairs 0, 2, 4, … of width 2·d have the angles of the pairs 0, 1, 2, … of width d.
+    """For every width d and position: the pairs 0, 2, 4, … of width 2·d have the angles of the
+    pairs 0, 1, 2, … of width d.
 
-    For 2·2i/2d is 2i/d. The last channel of an odd width begins a pair, unless it passes through. Within budget. The exponents of
-    tensor2tensor are exempt, and odd widths where they are refused.
+    For 2·2i/2d is 2i/d. The last channel of an odd width begins a pair, unless it passes through.
+    Within budget. The exponents of tensor2tensor are exempt, and odd widths where they are refused.
     """
     n, d, start_pos = _size(subject, arguments)
     i, sinusoid = subject.implementation, subject.operation == SINUSOID
-    refused = d % 2 and not sinusoid and (i.resolved_conventions.odd_lane == "reject" or i.resolved_conventions.rope_pairing == "half")
+    refused = (
+        d % 2
+        and not sinusoid
+        and (i.resolved_conventions.odd_lane == "reject" or i.resolved_conventions.rope_pairing == "half")
+    )
     if refused or not i.allows(**{"embed_dim" if sinusoid else "head_dim": 2 * d}):
         return False
     found = _angles(subject, n, d, start_pos)
@@ -108,9 +131,11 @@ def _other_base(i: Implementation) -> str:
 @law(SINUSOID)
 @law(*_ROPE, ANGLES, TABLES, exempts=_other_base)
 def a_tenth_of_the_frequency_takes_ten_times_the_position(subject: Subject, *arguments: Any) -> bool:
-    """For every width divisible by 8 and position p > 0: the pairs from number d/8 on have at 10·p the angles of the first ones at p.
+    """For every width divisible by 8 and position p > 0: the pairs from number d/8 on have at 10·p
+    the angles of the first ones at p.
 
-    For 10000^(−1/4) is 1/10. In the exponents of tensor2tensor the step is (d/2 − 1)/4. Within budget; other bases are exempt.
+    For 10000^(−1/4) is 1/10. In the exponents of tensor2tensor the step is (d/2 − 1)/4. Within
+    budget; other bases are exempt.
     """
     n, d, start_pos = _size(subject, arguments)
     i, near, step = subject.implementation, start_pos // 10, d // 8
@@ -124,9 +149,11 @@ def a_tenth_of_the_frequency_takes_ten_times_the_position(subject: Subject, *arg
 
 @law(SINUSOID, ANGLES, TABLES)
 def angles_add_up_as_positions_do(subject: Subject, *arguments: Any, choose: Choices) -> None:
-    """For every shift to 2²⁰: the angles of position p + shift are those of p plus those of the shift.
+    """For every shift to 2²⁰: the angles of position p + shift are those of p plus those of the
+    shift.
 
-    Cosines and sines are multiplied as complex numbers: cos(a + b) = cos a cos b − sin a sin b. Within budget.
+    Cosines and sines are multiplied as complex numbers: cos(a + b) = cos a cos b − sin a sin b.
+    Within budget.
     """
     n, d, start_pos = _size(subject, arguments)
     shift = position(subject.implementation, choose, start_pos)
@@ -164,13 +191,18 @@ def tables_are_what_rope_rotates_by(subject: Subject, *arguments: Any) -> None:
 
 
 def _other_angles(i: Implementation) -> str:
-    scaled = "" if i.resolved_conventions.rope_scale == 1 else f"Its positions are scaled by {i.resolved_conventions.rope_scale:g}."
+    scaled = (
+        ""
+        if i.resolved_conventions.rope_scale == 1
+        else f"Its positions are scaled by {i.resolved_conventions.rope_scale:g}."
+    )
     return _other_exponents(i) or _other_base(i) or scaled
 
 
 @law("rope", needs=(SINUSOID,), exempts=_other_angles)
 def rope_rotates_by_the_angles_of_the_sinusoidal_encoding(subject: Subject, x: Any, start_pos: int, *_: Any) -> bool:
-    """For every width and position: ones in the first channels become the cosines and the sines of the encoding.
+    """For every width and position: ones in the first channels become the cosines and the sines of
+    the encoding.
 
     Within budget. Other bases, scaled positions, and the exponents of tensor2tensor, are exempt.
     """

@@ -1,4 +1,6 @@
-"""Laws of rotary frequencies that keep fast pairs and interpolate slow ones, and of the attention factors that go with them."""
+"""Laws of rotary frequencies that keep fast pairs and interpolate slow ones, and of the attention
+factors that go with them.
+"""
 
 from math import ceil, exp, floor, pi
 from typing import Any
@@ -15,12 +17,16 @@ from properties.strategies.kinds import ends, width_of
 
 law = Laws()
 _CLEAR = 2.0**-30
-"""How far from a whole number a pair should be to be rounded by float64, and how far a ramp's ends are off in it, at most."""
+"""How far from a whole number a pair should be to be rounded by float64, and how far a ramp's ends
+are off in it, at most.
+"""
 
 
 @law(FREQUENCIES, domains=("yarn", "llama3"))
 def frequencies_are_between_those_of_default_and_linear(subject: Subject, *arguments: Any) -> None:
-    """For every factor s of at least 1: no pair rotates faster than by the default kind, or slower than by an s-th of it."""
+    """For every factor s of at least 1: no pair rotates faster than by the default kind, or slower
+    than by an s-th of it.
+    """
     x = by_name(subject, arguments)
     f, found = plain(subject, x), frequencies_of(subject, x)[0]
     between(subject, found, divide(f, exact(np.full(len(f.mid), x["factor"]))), f, "inv_freq")
@@ -28,11 +34,12 @@ def frequencies_are_between_those_of_default_and_linear(subject: Subject, *argum
 
 @law(FREQUENCIES, domains=("yarn",), effort=3.0)
 def a_ramp_is_a_straight_line_between_its_ends(subject: Subject, *arguments: Any, choose: Choices) -> bool:
-    """For every ramp of YaRN: pairs before it are those of the default kind, pairs after it those of linear, and between it is as much of
-    each as the pair is far.
+    """For every ramp of YaRN: pairs before it are those of the default kind, pairs after it those
+    of linear, and between it is as much of each as the pair is far.
 
-    It ends at the pairs of β_fast and β_slow turns, rounded outwards with `truncate`, and within the pairs that the convention allows.
-    Within budget; ends that nearly are whole numbers are left out.
+    It ends at the pairs of β_fast and β_slow turns, rounded outwards with `truncate`, and within
+    the pairs that the convention allows. Within budget; ends that nearly are whole numbers are left
+    out.
     """
     x, c = by_name(subject, arguments), subject.conventions
     x["factor"] = max(x["factor"], 2.0)
@@ -51,8 +58,8 @@ def a_ramp_is_a_straight_line_between_its_ends(subject: Subject, *arguments: Any
 
 
 def ramp(pairs: int, low: float, high: float) -> Ball:
-    """How far each pair is on the way from one end to the other: exactly 0 and 1 clearly before and after them, where they are off by
-    `_CLEAR` at most; ends that are whole numbers are exact."""
+    """How far each pair is on the way from one end to the other: exactly 0 and 1 clearly before and
+    after them, where they are off by `_CLEAR` at most; ends that are whole numbers are exact."""
     i, off = np.arange(pairs), [0.0 if end == round(end) else _CLEAR for end in (low, high)]
     mid = np.clip((i - low) / (high - low), 0, 1) if high > low else np.where(i > low, 1.0, 0.0)
     near = (i > low - off[0]) & (i < high + off[1])
@@ -66,8 +73,8 @@ def _turns(f: Ball, original: int) -> Any:
 
 @law(FREQUENCIES, domains=("llama3",))
 def fast_pairs_are_kept_and_slow_ones_divided(subject: Subject, *arguments: Any) -> None:
-    """For every pair of more than high_freq_factor turns in the original length: its frequency is that of the default; for every pair of
-    less than low_freq_factor turns an s-th of it.
+    """For every pair of more than high_freq_factor turns in the original length: its frequency is
+    that of the default; for every pair of less than low_freq_factor turns an s-th of it.
 
     Within budget; turns within 2⁻²⁰ of either are left out.
     """
@@ -81,10 +88,11 @@ def fast_pairs_are_kept_and_slow_ones_divided(subject: Subject, *arguments: Any)
 
 @law(FREQUENCIES, domains=("llama3",))
 def wavelengths_at_the_ends_of_a_band_are_continuous(subject: Subject, *arguments: Any, choose: Choices) -> bool:
-    """For every pair, and an original length at which it turns as often as an end of the band says: with one position more, frequencies
-    move by no more than the slope of the band allows.
+    """For every pair, and an original length at which it turns as often as an end of the band says:
+    with one position more, frequencies move by no more than the slope of the band allows.
 
-    Turns grow by f/2π, what is kept by as much over high − low, and frequencies by that times f·(1 − 1/s). Within budget.
+    Turns grow by f/2π, what is kept by as much over high − low, and frequencies by that times f·(1
+    − 1/s). Within budget.
     """
     x = by_name(subject, arguments)
     f = plain(subject, x)
@@ -123,13 +131,16 @@ def _without(subject: Subject, x: Given, **others: Any) -> Ball:
 
 @law(FREQUENCIES, domains=("yarn",), exempts=lambda i: i.lacks("mscale", "mscale_all_dim"))
 def an_attention_factor_is_a_quotient_of_two_weights(subject: Subject, *arguments: Any, choose: Choices) -> None:
-    """For every two weights w and v that are not 0: the attention factor, times 1 + v·(a − 1), is 1 + w·(a − 1), where a is the one without
-    weights; equal weights make it 1. With one of them alone, or a weight of 0, it is a."""
+    """For every two weights w and v that are not 0: the attention factor, times 1 + v·(a − 1), is 1
+    + w·(a − 1), where a is the one without weights; equal weights make it 1. With one of them
+    alone, or a weight of 0, it is a."""
     x, one = by_name(subject, arguments), exact(1.0)
     w, v = choose.among([(0.707, 1.0), (1.0, 0.707), (2.0, 0.5), (1.0, 1.0)])
     a = _without(subject, x)
     above, below = (one + exact(weight) * (a - one) for weight in (w, v))
-    subject.close(_without(subject, x, mscale=w, mscale_all_dim=v) * below, above, "attention_factor · m(s, mscale_all_dim)")
+    subject.close(
+        _without(subject, x, mscale=w, mscale_all_dim=v) * below, above, "attention_factor · m(s, mscale_all_dim)"
+    )
     for alone in ({"mscale": w}, {"mscale_all_dim": v}, {"mscale": w, "mscale_all_dim": 0.0}):
         subject.close(_without(subject, x, **alone), a, "attention_factor")
     subject.informative_if(x["factor"] > 1)
@@ -137,8 +148,9 @@ def an_attention_factor_is_a_quotient_of_two_weights(subject: Subject, *argument
 
 @law(FREQUENCIES, domains=("yarn", "longrope"))
 def an_attention_factor_grows_as_the_logarithm_of_the_factor(subject: Subject, *arguments: Any) -> None:
-    """For every factor s above 1 and the attention factor a where none is given: a − 1 for YaRN, and a² − 1 for longrope, is twice as large
-    for s²; and it is 1 where s is e¹⁰, for YaRN, or the original length, for longrope."""
+    """For every factor s above 1 and the attention factor a where none is given: a − 1 for YaRN,
+    and a² − 1 for longrope, is twice as large for s²; and it is 1 where s is e¹⁰, for YaRN, or the
+    original length, for longrope."""
     x, one = by_name(subject, arguments), exact(1.0)
 
     def grown(s: float) -> Ball:

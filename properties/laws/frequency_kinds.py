@@ -55,8 +55,8 @@ def _same(subject: Subject, actual: tuple[Ball, Ball], expected: tuple[Ball, Bal
 
 @law(FREQUENCIES, domains=("linear", "dynamic", "yarn", "llama3", "longrope", "proportional"))
 def a_kind_with_a_factor_of_one_is_the_default(subject: Subject, *arguments: Any, choose: Choices) -> None:
-    """For every kind: with a factor of 1, and lists of ones, all pairs, or a length to the original one, frequencies are those of the
-    default, and the attention factor is 1."""
+    """For every kind: with a factor of 1, and lists of ones, all pairs, or a length to the original
+    one, frequencies are those of the default, and the attention factor is 1."""
     x = by_name(subject, arguments)
     nothing = dict(_NOTHING[x["kind"]])
     if x["kind"] == "longrope":
@@ -68,8 +68,9 @@ def a_kind_with_a_factor_of_one_is_the_default(subject: Subject, *arguments: Any
 
 @law(FREQUENCIES, domains=("linear", "longrope", "proportional"))
 def frequencies_are_those_of_the_default_divided(subject: Subject, *arguments: Any) -> None:
-    """For every linear or proportional kind, and every list: frequencies times the factor, or the entries of the list, are those of the
-    default; those of proportional pairs that do not rotate are 0.
+    """For every linear or proportional kind, and every list: frequencies times the factor, or the
+    entries of the list, are those of the default; those of proportional pairs that do not rotate
+    are 0.
 
     Within budget; zeros exact.
     """
@@ -90,13 +91,17 @@ def _of_powers(x: Given) -> bool:
 
 @law(FREQUENCIES, domains=("everyday", "linear", "dynamic"), watches=True)
 def frequencies_fall_by_one_ratio(subject: Subject, *arguments: Any) -> bool:
-    """For every default, linear or dynamic kind: the square of a frequency is the product of its neighbours; undivided, the first is 1."""
+    """For every default, linear or dynamic kind: the square of a frequency is the product of its
+    neighbours; undivided, the first is 1.
+    """
     x = by_name(subject, arguments)
     f = frequencies_of(subject, x)[0]
     if not _of_powers(x) or len(f.mid) < 2:
         return False
     subject.close(f[1:-1] * f[1:-1], f[:-2] * f[2:], "inv_freq²")
-    subject.close(f[:1] * exact(x["factor"]) if x["kind"] == "linear" else f[:1], np.ones(1), "inv_freq of the first pair")
+    subject.close(
+        f[:1] * exact(x["factor"]) if x["kind"] == "linear" else f[:1], np.ones(1), "inv_freq of the first pair"
+    )
     return True
 
 
@@ -113,8 +118,9 @@ def frequencies_never_rise(subject: Subject, *arguments: Any) -> bool:
 
 @law(FREQUENCIES, domains=("everyday", "linear"))
 def frequencies_are_every_second_of_twice_the_width(subject: Subject, *arguments: Any) -> bool:
-    """For every default or linear kind, and every list of factors: the pairs 0, 2, 4, … of twice the width have the same frequencies, with
-    each factor there twice; so have the first pairs of the square of the base every second one of the base."""
+    """For every default or linear kind, and every list of factors: the pairs 0, 2, 4, … of twice
+    the width have the same frequencies, with each factor there twice; so have the first pairs of
+    the square of the base every second one of the base."""
     x = by_name(subject, arguments)
     if x["kind"] not in ("default", "linear", "longrope"):
         return False
@@ -142,8 +148,11 @@ def channels_that_do_not_rotate_do_not_count(subject: Subject, *arguments: Any) 
 
 
 @law(FREQUENCIES, domains=("dynamic",))
-def the_slowest_pair_of_a_dynamic_kind_is_divided_by_its_growth(subject: Subject, *arguments: Any, choose: Choices) -> bool:
-    """For every length L beyond the original M: the first pair is that of the default, the last one divided by s·L/M − (s − 1).
+def the_slowest_pair_of_a_dynamic_kind_is_divided_by_its_growth(
+    subject: Subject, *arguments: Any, choose: Choices
+) -> bool:
+    """For every length L beyond the original M: the first pair is that of the default, the last one
+    divided by s·L/M − (s − 1).
 
     For base'^(−(r − 2)/r) is base^(−(r − 2)/r) over the growth. Within budget.
     """
@@ -162,12 +171,17 @@ def the_slowest_pair_of_a_dynamic_kind_is_divided_by_its_growth(subject: Subject
 
 @law(FREQUENCIES, domains=("longrope",))
 def the_length_decides_between_the_short_and_the_long_list(subject: Subject, *arguments: Any) -> None:
-    """For every length, and none, at the original one and beyond it: to it frequencies are those of the short list, beyond it those of the
-    long one, whatever the other list is. At the original length itself the convention decides."""
+    """For every length, and none, at the original one and beyond it: to it frequencies are those of
+    the short list, beyond it those of the long one, whatever the other list is. At the original
+    length itself the convention decides."""
     x = by_name(subject, arguments)
     most, told = original_of(x) or 0, not subject.implementation.lacks("seq_len")
     at_most = subject.conventions.longrope_switch == "at_most"
     for length in dict.fromkeys((x["seq_len"], most, most + 1) if told else (None,)):
         short = length is None or length < most or (length == most and at_most)
         own, other = ("short_factor", "long_factor")[:: 1 if short else -1]
-        _same(subject, frequencies_of(subject, x, seq_len=length), frequencies_of(subject, x, **{"seq_len": length, other: x[own]}))
+        _same(
+            subject,
+            frequencies_of(subject, x, seq_len=length),
+            frequencies_of(subject, x, **{"seq_len": length, other: x[own]}),
+        )

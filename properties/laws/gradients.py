@@ -1,6 +1,7 @@
 """Laws of the vector–Jacobian products of attention, of softmax and of multi-head attention.
 
-What symmetries say of gradients is in `properties.laws.symmetries`; here are their infinitesimal forms, and what gradients are.
+What symmetries say of gradients is in `properties.laws.symmetries`; here are their infinitesimal
+forms, and what gradients are.
 """
 
 from typing import Any
@@ -29,7 +30,9 @@ def _columns(w: Any, num_heads: int) -> list[slice]:
 
 
 def _balanced(subject: Subject, x: Result, axis: int) -> None:
-    """Entries sum to 0 along an axis: the positive ones make up for the negative ones, so that the size of what cancels is seen."""
+    """Entries sum to 0 along an axis: the positive ones make up for the negative ones, so that the
+    size of what cancels is seen.
+    """
     up = x.value > 0
     subject.close(total(kept(x.ball, up), axis), -total(kept(x.ball, ~up), axis), f"sum of positive {x.name}")
 
@@ -42,19 +45,24 @@ def key_gradients_sum_to_zero(subject: Subject, *case: Any) -> None:
 
 @law(SOFTMAX, domains=("everyday", "long rows"), watches=True)
 def score_gradients_sum_to_zero(subject: Subject, *case: Any) -> None:
-    """For every case: each row of the gradient of the scores sums to 0, for a number added to every score of a row changes no weight."""
+    """For every case: each row of the gradient of the scores sums to 0, for a number added to every
+    score of a row changes no weight.
+    """
     _balanced(subject, subject(*case), -1)
 
 
 @law(VJP, watches=True)
 def value_gradients_sum_to_the_cotangents(subject: Subject, q: Any, k: Any, v: Any, mask: Any, grad_out: Any) -> None:
-    """For every case: dv summed over the keys is grad_out summed over the queries, for the weights of a query sum to 1."""
+    """For every case: dv summed over the keys is grad_out summed over the queries, for the weights
+    of a query sum to 1.
+    """
     subject.close(total(subject(q, k, v, mask, grad_out)[2].ball, -2), total(exact(grad_out), -2), "sum of dv")
 
 
 @law(VJP, HEADS, watches=True)
 def query_and_key_gradients_balance(subject: Subject, *case: Any) -> None:
-    """For every case: qᵀ·dq is dkᵀ·k, for q·A with k·A⁻ᵀ has the scores of q with k, whatever the matrix A.
+    """For every case: qᵀ·dq is dkᵀ·k, for q·A with k·A⁻ᵀ has the scores of q with k, whatever the
+    matrix A.
 
     In multi-head attention wqᵀ·dwq is dwkᵀ·wk, for each head. Within budget.
     """
@@ -73,13 +81,15 @@ def query_and_key_gradients_balance(subject: Subject, *case: Any) -> None:
 def value_and_output_gradients_balance(subject: Subject, *case: Any) -> None:
     """For every case: vᵀ·dv is outᵀ·grad_out, for the output is linear in the values.
 
-    In multi-head attention woᵀ·dwo is outᵀ·grad_out, summed over the batch, and wvᵀ·dwv is dwo·woᵀ, for each head. Within budget. It needs
-    the forward.
+    In multi-head attention woᵀ·dwo is outᵀ·grad_out, summed over the batch, and wvᵀ·dwv is dwo·woᵀ,
+    for each head. Within budget. It needs the forward.
     """
     *inputs, g = case
     gradients, out = subject(*case), getattr(subject, subject.operation.removesuffix("_vjp"))(*inputs)
     if subject.operation == VJP:
-        subject.close(matmul(transposed(exact(case[2])), gradients[2].ball), matmul(transposed(out.ball), exact(g)), "vᵀ·dv")
+        subject.close(
+            matmul(transposed(exact(case[2])), gradients[2].ball), matmul(transposed(out.ball), exact(g)), "vᵀ·dv"
+        )
         return
     *_, wv, wo, num_heads, _, _ = case
     dwv, dwo = (x.ball for x in gradients[3:])
@@ -92,8 +102,11 @@ def value_and_output_gradients_balance(subject: Subject, *case: Any) -> None:
 
 
 @law(SOFTMAX, needs=("hard_masked_softmax",))
-def one_hot_cotangents_give_columns_of_the_jacobian(subject: Subject, scores: Any, mask: Any, grad_weights: Any) -> None:
-    """For every case and a cotangent that is 1 at one entry c of each row: the gradient is p_c·(δ_jc − p_j), with p the forward's weights.
+def one_hot_cotangents_give_columns_of_the_jacobian(
+    subject: Subject, scores: Any, mask: Any, grad_weights: Any
+) -> None:
+    """For every case and a cotangent that is 1 at one entry c of each row: the gradient is
+    p_c·(δ_jc − p_j), with p the forward's weights.
 
     Within budget. It needs the forward.
     """
@@ -121,8 +134,9 @@ def _may(inputs: Any, mask: Any, g: Array) -> Any:
 
 @law(VJP, SOFTMAX, HEADS, domains=("everyday", "padded masks"))
 def no_derivative_passes_the_mask(subject: Subject, *case: Any, choose: Choices) -> bool:
-    """For every mask, a causal one among them, and cotangents that are 0 in some rows, the last ones for instance: queries and rows without
-    a cotangent have gradients 0, and so have keys, values and scores that no others may read.
+    """For every mask, a causal one among them, and cotangents that are 0 in some rows, the last
+    ones for instance: queries and rows without a cotangent have gradients 0, and so have keys,
+    values and scores that no others may read.
 
     Exact.
     """
@@ -150,19 +164,27 @@ def all_within(subject: Subject, *case: Any) -> bool:
 
 
 def _no_reading_of_dead_tokens(i: Implementation) -> str:
-    return "Its gradients of weights are not defined where tokens may read nothing." if i.resolved_conventions.dead_rows == "nan" else ""
+    return (
+        "Its gradients of weights are not defined where tokens may read nothing."
+        if i.resolved_conventions.dead_rows == "nan"
+        else ""
+    )
 
 
 @law(VJP, SOFTMAX, domains=("dead rows",))
 @law(HEADS, domains=("dead rows",), exempts=_no_reading_of_dead_tokens)
 def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, *case: Any) -> bool:
-    """For every query, row of scores or token that may read nothing, by the convention dead_rows: all gradients are as if its row of the
-    cotangent were 0. Its own is 0, and may be anything for `nan`; for `uniform` dv of every key gets 1/n_k of its row of grad_out besides,
-    or all are those of equal scores, by `dead_gradients`.
+    """For every query, row of scores or token that may read nothing, by the convention dead_rows:
+    all gradients are as if its row of the cotangent were 0. Its own is 0, and may be anything for
+    `nan`; for `uniform` dv of every key gets 1/n_k of its row of grad_out besides, or all are those
+    of equal scores, by `dead_gradients`.
 
-    Exact for its own, else within budget; so are all of multi-head attention for `uniform`, which it exempts for `nan`.
+    Exact for its own, else within budget; so are all of multi-head attention for `uniform`, which
+    it exempts for `nan`.
     """
-    if subject.conventions.dead_rows_flow or (subject.operation == HEADS and subject.conventions.dead_rows == "uniform"):
+    if subject.conventions.dead_rows_flow or (
+        subject.operation == HEADS and subject.conventions.dead_rows == "uniform"
+    ):
         return all_within(subject, *case)
     *inputs, mask, g = case
     may, convention = _may(inputs, mask, g), subject.conventions.dead_rows

@@ -24,10 +24,12 @@ _LENGTHS = ("n_q", "n_k", "seq_len", "max_len", "rows")
 
 @law(*OPERATIONS, effort=0.2, interleaves=True)
 def instances_and_sizes_share_no_state(subject: Subject, *arguments: Any, choose: Choices) -> bool:
-    """For every case, and another of any sizes, or of twice the length: after it the case gives the same again. Where there are others in
-    the same list, or twins, one of them is called on both before; then it does not return either what is right for that other alone.
+    """For every case, and another of any sizes, or of twice the length: after it the case gives the
+    same again. Where there are others in the same list, or twins, one of them is called on both
+    before; then it does not return either what is right for that other alone.
 
-    Within budget; exact for the case of an implementation that declares to be deterministic, else within budget.
+    Within budget; exact for the case of an implementation that declares to be deterministic, else
+    within budget.
     """
     o, i = OPERATIONS[subject.operation], subject.implementation
     try:
@@ -69,13 +71,16 @@ def for_both(o: Operation, several: tuple[Implementation, ...], arguments: tuple
     for i in sorted(several, key=lambda i: i.resolved_arithmetic.inputs.unit_roundoff):
         formats = {p: o.stored(p, i.resolved_arithmetic) for p in o.arrays}
         arguments = tuple(
-            rounded(x, formats[p]) if p in formats and x is not None else x for p, x in zip(o.parameters, arguments, strict=True)
+            rounded(x, formats[p]) if p in formats and x is not None else x
+            for p, x in zip(o.parameters, arguments, strict=True)
         )
     return arguments
 
 
 def _by_turns(subject: Subject, other: Implementation, arguments: tuple[Any, ...]) -> None:
-    """The implementation, called after another on the same, does not return what is right for that one and wrong for itself."""
+    """The implementation, called after another on the same, does not return what is right for that
+    one and wrong for itself.
+    """
     o, alone = OPERATIONS[subject.operation], other is subject.implementation
     if not alone:
         subject.call_another(other, arguments)
@@ -85,9 +90,14 @@ def _by_turns(subject: Subject, other: Implementation, arguments: tuple[Any, ...
             subject.judge(len(subject.calls) - 1)
     except BrokenError as broken:
         call = subject.calls[-1]
-        theirs = () if alone or call.error or not other.takes(o, arguments) else Caller(other, o.name).expected(o, arguments)
+        theirs = (
+            () if alone or call.error or not other.takes(o, arguments) else Caller(other, o.name).expected(o, arguments)
+        )
         taken = theirs and all(map(_accepts, theirs, call.outputs))
-        subject.require(not taken, f"{broken} That would be right for {other.name}, which had been called on the same numbers before.")
+        subject.require(
+            not taken,
+            f"{broken} That would be right for {other.name}, which had been called on the same numbers before.",
+        )
 
 
 def _accepts(right: Any, found: Any) -> bool:

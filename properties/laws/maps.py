@@ -1,8 +1,10 @@
-"""Linear changes of an array along one of its axes, with their derivatives and transposes: what symmetries are made of.
+"""Linear changes of an array along one of its axes, with their derivatives and transposes: what
+symmetries are made of.
 
-Each map has three faces. `apply` changes an array; `push` changes a tangent of it, by the derivative; `pull` takes a cotangent of the
-changed array back, by the transpose of the derivative. They work on balls, which arrays are made into: numbers are moved, or multiplied by
-powers of two; sums are enclosed, with radius 0 where they are exact.
+Each map has three faces. `apply` changes an array; `push` changes a tangent of it, by the
+derivative; `pull` takes a cotangent of the changed array back, by the transpose of the derivative.
+They work on balls, which arrays are made into: numbers are moved, or multiplied by powers of two;
+sums are enclosed, with radius 0 where they are exact.
 """
 
 # What the three faces of a map are is said once, in `Map`.
@@ -19,8 +21,12 @@ from oracles.ball import Array, Ball, exact
 __all__ = ["Back", "Butterfly", "Map", "Pad", "Plus", "Put", "Take", "Times"]
 
 
-def _moved(x: Ball, change: Any) -> Ball:  # by a linear change, which leaves a radius that is one 0, broadcast, as it is
-    return Ball(mid := change(x.mid), change(x.rad) if any(x.rad.strides) or x.rad.any() else np.broadcast_to(0.0, mid.shape))
+def _moved(
+    x: Ball, change: Any
+) -> Ball:  # by a linear change, which leaves a radius that is one 0, broadcast, as it is
+    return Ball(
+        mid := change(x.mid), change(x.rad) if any(x.rad.strides) or x.rad.any() else np.broadcast_to(0.0, mid.shape)
+    )
 
 
 class Map:
@@ -56,8 +62,13 @@ class Take(Map):
         """Each entry's cotangents added up where it is taken more than once; 0 where it is not taken."""
         index = np.asarray(self.index, int)
         order, turns = np.argsort(index, kind="stable"), np.empty(len(index), int)
-        turns[order] = np.arange(len(index)) - np.searchsorted(index[order], index[order])  # how often it was taken before
-        parts = [_moved(g, partial(self._spread, places=np.flatnonzero(turns == turn))) for turn in range(turns.max(initial=0) + 1)]
+        turns[order] = np.arange(len(index)) - np.searchsorted(
+            index[order], index[order]
+        )  # how often it was taken before
+        parts = [
+            _moved(g, partial(self._spread, places=np.flatnonzero(turns == turn)))
+            for turn in range(turns.max(initial=0) + 1)
+        ]
         return sum(parts[1:], start=parts[0])
 
     def _spread(self, part: Array, places: Any) -> Array:
@@ -71,7 +82,9 @@ class Take(Map):
 
 @dataclass(frozen=True)
 class Back(Map):
-    """The transpose of a linear map: of a `Take`, entries put back where they were taken; of a `Pad`, what was added taken away."""
+    """The transpose of a linear map: of a `Take`, entries put back where they were taken; of a
+    `Pad`, what was added taken away.
+    """
 
     forth: Map
 
@@ -91,7 +104,9 @@ class Times(Map):
     def push(self, x: Ball) -> Ball:
         counts = np.asarray(self.factor) != 0  # what is multiplied by 0 is 0, even where it may be anything
         with np.errstate(invalid="ignore"):
-            return _moved(Ball(x.mid * self.factor, x.rad * np.abs(self.factor)), lambda part: np.where(counts, part, 0.0))
+            return _moved(
+                Ball(x.mid * self.factor, x.rad * np.abs(self.factor)), lambda part: np.where(counts, part, 0.0)
+            )
 
     def pull(self, g: Ball) -> Ball:
         return self.push(g)
@@ -125,7 +140,8 @@ class Pad(Map):
 
 @dataclass(frozen=True)
 class Butterfly(Map):
-    """Pairs of neighbours (a, b) of the last axis as (a + b, a − b), times a power of two; the last of an odd number as it is.
+    """Pairs of neighbours (a, b) of the last axis as (a + b, a − b), times a power of two; the last
+    of an odd number as it is.
 
     Twice with the factors c and 1/(2c) it is the identity, and its matrix is symmetric.
     """

@@ -1,4 +1,6 @@
-"""Laws of causal masks, of masks of padded sequences, of combined masks, and of attention that is causal by a flag. True allows."""
+"""Laws of causal masks, of masks of padded sequences, of combined masks, and of attention that is
+causal by a flag. True allows.
+"""
 
 from typing import Any
 
@@ -23,9 +25,11 @@ def _allows(subject: Subject, n_q: int, n_k: int) -> bool:
 
 @law(MASK, domains=("everyday", "long masks"))
 def row_i_of_a_causal_mask_allows_the_first_keys(subject: Subject, n_q: int, n_k: Any) -> None:
-    """For all numbers of queries and keys: each row allows the first keys, so many and no others, and one more than the row before it.
+    """For all numbers of queries and keys: each row allows the first keys, so many and no others,
+    and one more than the row before it.
 
-    Until it allows all. The first row allows one key, or, where `causal` is `bottom_right`, the last one all. Exact.
+    Until it allows all. The first row allows one key, or, where `causal` is `bottom_right`, the
+    last one all. Exact.
     """
     mask = subject(n_q, n_k)
     columns, counts = mask.shape[1], mask.sum(-1)
@@ -48,7 +52,8 @@ def each_row_allows_as_many_positions_as_its_sequence_has(subject: Subject, leng
 
 @law(COMBINED)
 def masks_that_allow_all_or_nothing_decide(subject: Subject, first: Any, second: Any, choose: Choices) -> None:
-    """For every mask, combined with one that allows everything, or nothing, on either side: it is what it was, or allows nothing.
+    """For every mask, combined with one that allows everything, or nothing, on either side: it is
+    what it was, or allows nothing.
 
     Exact.
     """
@@ -61,7 +66,9 @@ def masks_that_allow_all_or_nothing_decide(subject: Subject, first: Any, second:
 
 @law(COMBINED, domains=("everyday", "square batches"))
 def a_mask_can_be_written_out(subject: Subject, first: Any, second: Any) -> bool:
-    """For all masks that broadcast: combined as they are, they are as when each is written out in the common shape. Exact."""
+    """For all masks that broadcast: combined as they are, they are as when each is written out in
+    the common shape. Exact.
+    """
     full = (np.broadcast_to(mask, np.broadcast_shapes(first.shape, second.shape)).copy() for mask in (first, second))
     subject.same(subject(first, second), subject(*full), "mask")
     return bool(first.shape != second.shape)
@@ -69,8 +76,8 @@ def a_mask_can_be_written_out(subject: Subject, first: Any, second: Any) -> bool
 
 @law(COMBINED, needs=(PADDING, MASK))
 def causal_and_padding_masks_allow_the_first_keys(subject: Subject, first: Any, second: Any, choose: Choices) -> bool:
-    """For all lengths to n: the causal mask of n keys and the padding mask, with an axis for the queries, combine to one whose row i of
-    sequence b allows the first min(i + 1, lengths[b]) keys.
+    """For all lengths to n: the causal mask of n keys and the padding mask, with an axis for the
+    queries, combine to one whose row i of sequence b allows the first min(i + 1, lengths[b]) keys.
 
     Exact.
     """
@@ -86,7 +93,8 @@ def causal_and_padding_masks_allow_the_first_keys(subject: Subject, first: Any, 
 
 @law(CAUSAL, domains=("everyday", "tiles"), needs=("scaled_dot_product_attention",))
 def causal_attention_is_attention_under_the_causal_mask(subject: Subject, q: Any, k: Any, v: Any) -> None:
-    """For every q, k and v: the output is that of attention with the causal mask, aligned by the convention `causal`, as an argument.
+    """For every q, k and v: the output is that of attention with the causal mask, aligned by the
+    convention `causal`, as an argument.
 
     Within budget. Informative where there are two keys.
     """
@@ -97,12 +105,17 @@ def causal_attention_is_attention_under_the_causal_mask(subject: Subject, q: Any
 
 
 def _only_squares(i: Implementation) -> str:
-    return "" if any(i.allows(n_k_minus_n_q=n) for n in range(-300, 301) if n) else "It takes as many queries as keys only."
+    return (
+        ""
+        if any(i.allows(n_k_minus_n_q=n) for n in range(-300, 301) if n)
+        else "It takes as many queries as keys only."
+    )
 
 
 @law(CAUSAL, domains=("everyday", "tiles"), exempts=_only_squares)
 def a_chunk_of_queries_is_part_of_the_whole(subject: Subject, q: Any, k: Any, v: Any, choose: Choices) -> bool:
-    """For every number of rows: the first queries by themselves, or the last ones, have the outputs that they have among all.
+    """For every number of rows: the first queries by themselves, or the last ones, have the outputs
+    that they have among all.
 
     The first where `causal` is `top_left`, the last where it is `bottom_right`. Within budget.
     """

@@ -27,10 +27,15 @@ def _weight(part: Ball, whole: Ball, subject: Subject) -> Ball:
     return kept(found, np.isfinite(part.mid) & np.isfinite(whole.mid))
 
 
-@law(ATTENTION, domains=("everyday", "sinks", "decoding", "near the cap"), exempts=lambda i: without_sums(i) or unmergeable(i))
+@law(
+    ATTENTION,
+    domains=("everyday", "sinks", "decoding", "near the cap"),
+    exempts=lambda i: without_sums(i) or unmergeable(i),
+)
 def parts_of_the_keys_merge_to_the_whole(subject: Subject, *case: Any, choose: Choices) -> bool:
-    """For every cut of the keys: the outputs of both parts, weighted by e to their log-sum-exps less that of the whole, add up to the
-    output of the whole, and their weights to 1. A sink belongs to the first part; what stands in the second part stands so much later."""
+    """For every cut of the keys: the outputs of both parts, weighted by e to their log-sum-exps
+    less that of the whole, add up to the output of the whole, and their weights to 1. A sink
+    belongs to the first part; what stands in the second part stands so much later."""
     x, i = by_name(subject, case), subject.implementation
     n_k = x["k"].shape[-2]
     cut = choose.cut(n_k) if n_k > 1 else 0
@@ -39,7 +44,10 @@ def parts_of_the_keys_merge_to_the_whole(subject: Subject, *case: Any, choose: C
     parts: list[tuple[Any, ...]] = []
     for keys, sink in ((slice(0, cut), x["sink"]), (slice(cut, None), None)):
         of_keys = dict(x, k=x["k"][..., keys, :], v=x["v"][..., keys, :], sink=sink)
-        of_keys |= {p: y[..., keys] if y is not None and y.shape[-1] == n_k else y for p, y in ((p, x[p]) for p in ("mask", "bias"))}
+        of_keys |= {
+            p: y[..., keys] if y is not None and y.shape[-1] == n_k else y
+            for p, y in ((p, x[p]) for p in ("mask", "bias"))
+        }
         if causal_or_windowed(x):
             of_keys["offset"] = start(x, i) - (keys.start or 0)
         parts.append(tuple(of_keys.values()))
@@ -90,11 +98,11 @@ def _narrower_in(i: Implementation) -> str:
 
 @law(MERGE, exempts=_narrower_in)
 def merging_is_associative(subject: Subject, out_a: Any, lse_a: Any, out_b: Any, lse_b: Any) -> bool:
-    """For three parts, the first and the second of a case and the first with the second's log-sum-exp: whichever two are merged first, the
-    result is the same.
+    """For three parts, the first and the second of a case and the first with the second's
+    log-sum-exp: whichever two are merged first, the result is the same.
 
-    Within budget. A log-sum-exp that is off by ρ moves a share of the weight by at most ρ/4, which moves an output by at most as much
-    times twice the largest one.
+    Within budget. A log-sum-exp that is off by ρ moves a share of the weight by at most ρ/4, which
+    moves an output by at most as much times twice the largest one.
     """
     alive = np.isfinite(lse_a) & np.isfinite(lse_b)
     third = out_a, lse_b

@@ -8,9 +8,11 @@ __all__ = ["named", "parts_of"]
 
 
 def named(text: str, names: Iterable[str], *kinds: str) -> str:
-    """The one name that a text means: the name itself, or else the only one that contains it; case, hyphens and underscores are alike.
+    """The one name that a text means: the name itself, or else the only one that contains it; case,
+    hyphens and underscores are alike.
 
-    Raises ValueError, a sentence with the names that are near, where there is none or more than one; `kinds` says of what they are names.
+    Raises ValueError, a sentence with the names that are near, where there is none or more than
+    one; `kinds` says of what they are names.
     """
     known = {_plain(name): name for name in names}
     wanted = _plain(text)
@@ -29,7 +31,9 @@ def named(text: str, names: Iterable[str], *kinds: str) -> str:
 
 
 def parts_of(law: str) -> tuple[str, str]:
-    """The name of a law and its operation, which "law[operation]" says; without brackets, and by the operation "", a name alone."""
+    """The name of a law and its operation, which "law[operation]" says; without brackets, and by
+    the operation "", a name alone.
+    """
     name, _, operation = law.partition("[")
     return name, operation.removesuffix("]")
 

@@ -15,11 +15,12 @@ ROTARY = ("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp")
 
 @law(*ROTARY, domains=("odd widths",))
 def the_odd_channel_follows_its_convention(subject: Subject, *arguments: Any) -> bool:
-    """For every odd width: whole pairs are rotated as in an even width that has these pairs, and the channel that is left over becomes
-    x·(cos + sin) (`literal`) or stays x (`passthrough`); with `reject`, and where pairs are halves, an odd width is refused.
+    """For every odd width: whole pairs are rotated as in an even width that has these pairs, and
+    the channel that is left over becomes x·(cos + sin) (`literal`) or stays x (`passthrough`); with
+    `reject`, and where pairs are halves, an odd width is refused.
 
-    Of twice the width, every second pair has these angles; tables are lengthened. A channel x·(cos + sin) is one of the pair (x, x).
-    Within budget.
+    Of twice the width, every second pair has these angles; tables are lengthened. A channel x·(cos
+    + sin) is one of the pair (x, x). Within budget.
     """
     i, x = subject.implementation, what_rotates(subject, arguments)
     back, tables, dim = subject.operation.endswith("vjp"), subject.operation.startswith("apply"), x.shape[-1]
@@ -44,6 +45,8 @@ def the_odd_channel_follows_its_convention(subject: Subject, *arguments: Any) ->
 
     found = subject(*map(widened, arguments)).ball
     subject.close(out.ball[..., :-1], found[..., place[:-1]])
-    last = x[..., -1] if i.resolved_conventions.odd_lane == "passthrough" else found[..., place[-1] + (0 if back else 1)]
+    last = (
+        x[..., -1] if i.resolved_conventions.odd_lane == "passthrough" else found[..., place[-1] + (0 if back else 1)]
+    )
     subject.close(out.ball[..., -1], last, "the last channel")
     return True

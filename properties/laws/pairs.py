@@ -1,4 +1,6 @@
-"""Pairs of channels, and of a cosine and a sine, as complex numbers made of balls: where an implementation keeps them, and products."""
+"""Pairs of channels, and of a cosine and a sine, as complex numbers made of balls: where an
+implementation keeps them, and products.
+"""
 
 from typing import Any
 
@@ -74,7 +76,9 @@ def distance(value: Array, x: Ball) -> Ball:
 
 def what_rotates(subject: Subject, arguments: tuple[Any, ...]) -> Any:
     """The array that the law's operation rotates: x, or, where it is a gradient, the cotangent."""
-    return arguments[OPERATIONS[subject.operation].parameters.index("grad_out") if subject.operation.endswith("_vjp") else 0]
+    return arguments[
+        OPERATIONS[subject.operation].parameters.index("grad_out") if subject.operation.endswith("_vjp") else 0
+    ]
 
 
 def first_position(subject: Subject, arguments: tuple[Any, ...]) -> int:
@@ -83,7 +87,9 @@ def first_position(subject: Subject, arguments: tuple[Any, ...]) -> int:
 
 
 def rotated(subject: Subject, x: Any, *by: Any) -> Result:
-    """x rotated by the law's operation, by a position or tables; where that is a gradient, as a cotangent, for other values of x."""
+    """x rotated by the law's operation, by a position or tables; where that is a gradient, as a
+    cotangent, for other values of x.
+    """
     other = x[..., ::-1]
     of_gradients = {"rope_vjp": (other, x, *by), "apply_rotary_vjp": (other, *by, x)}
     found: Result = subject(*of_gradients.get(subject.operation, (x, *by)))

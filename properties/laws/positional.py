@@ -1,4 +1,6 @@
-"""Laws of adding positional encodings, of learned ones, and of looking rows up; and of all of them where there is nothing to encode."""
+"""Laws of adding positional encodings, of learned ones, and of looking rows up; and of all of them
+where there is nothing to encode.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +19,13 @@ from properties.strategies.rotations import pairs_of
 
 law = Laws()
 row = Rows(law)
-LEARNED, LOOKUP, ROPE, TABLES, HALF = "learned_positional_encoding", "table_lookup", "rope", "apply_rotary", "rotate_half"
+LEARNED, LOOKUP, ROPE, TABLES, HALF = (
+    "learned_positional_encoding",
+    "table_lookup",
+    "rope",
+    "apply_rotary",
+    "rotate_half",
+)
 
 
 @law("add_positional_encoding")
@@ -29,14 +37,16 @@ def adding_zero_changes_nothing(subject: Subject, x: Any, pos: Any) -> None:
 
 @law(LEARNED, LOOKUP)
 def tables_of_row_numbers_read_out_the_rows(subject: Subject, table: Any, *which: Any) -> None:
-    """For a table whose entries are its rows' numbers, one octal digit at a time, and 1 more: so are the results those of the rows that are
-    asked for, start + t or the index.
+    """For a table whose entries are its rows' numbers, one octal digit at a time, and 1 more: so
+    are the results those of the rows that are asked for, start + t or the index.
 
     Exact: 1 to 8 are numbers of every format.
     """
     rows = np.arange(which[1], which[1] + which[0]) if subject.operation == LEARNED else which[0]
     for place in range(4):
-        numbers, expected = (np.repeat((x >> 3 * place & 7)[..., None] + 1.0, table.shape[1], -1) for x in (np.arange(len(table)), rows))
+        numbers, expected = (
+            np.repeat((x >> 3 * place & 7)[..., None] + 1.0, table.shape[1], -1) for x in (np.arange(len(table)), rows)
+        )
         subject.same(subject(numbers, *which), expected)
 
 
@@ -58,7 +68,14 @@ def empty_arrays_give_empty_results(subject: Subject, *arguments: Any) -> bool:
 # -- Symmetries ----------------------------------------------------------------------------------------------------------------------
 
 
-@row(ROPE, LEARNED, "sinusoidal_positional_encoding", "rope_angles", "rope_tables", domains=("everyday", "long sequences", ROTATIONS))
+@row(
+    ROPE,
+    LEARNED,
+    "sinusoidal_positional_encoding",
+    "rope_angles",
+    "rope_tables",
+    domains=("everyday", "long sequences", ROTATIONS),
+)
 def a_chunk_is_the_slice_of_the_whole(c: Case) -> Sequence[Term] | None:
     """For every sequence cut in two, anywhere: each part, from its own position on, is as in the whole."""
     n = c.size("seq_len")

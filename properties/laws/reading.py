@@ -1,4 +1,6 @@
-"""What a case of attention with features says: which keys a query may read, by the definition, and in which base sums are."""
+"""What a case of attention with features says: which keys a query may read, by the definition, and
+in which base sums are.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -93,4 +95,8 @@ def without_sums(i: Implementation) -> str:
 
 def unmergeable(i: Implementation) -> str:
     """Why parts of the keys could not be merged by their log-sum-exps, as a sentence; "" where they can."""
-    return "" if i.resolved_conventions.lse_sink == "included" else "Its log-sum-exps are without the sink: parts cannot be merged by them."
+    return (
+        ""
+        if i.resolved_conventions.lse_sink == "included"
+        else "Its log-sum-exps are without the sink: parts cannot be merged by them."
+    )

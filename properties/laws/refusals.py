@@ -13,10 +13,11 @@ __all__ = ["refused"]
 
 
 def refused(subject: Subject, arguments: tuple[Any, ...], what: str) -> None:
-    """A call raises one of the exceptions that the implementation declares to refuse with, or returns what is right, where there is such.
+    """A call raises one of the exceptions that the implementation declares to refuse with, or
+    returns what is right, where there is such.
 
-    Where no oracle answers, as for a sequence of length 0, a result without entries is right, and no other. The call is not kept: no known
-    bug explains what may be refused.
+    Where no oracle answers, as for a sequence of length 0, a result without entries is right, and
+    no other. The call is not kept: no known bug explains what may be refused.
     """
     o, refuses = OPERATIONS[subject.operation], subject.implementation.refuses
     wanted = " or ".join(kind.__name__ for kind in refuses)
@@ -31,7 +32,10 @@ def refused(subject: Subject, arguments: tuple[Any, ...], what: str) -> None:
         right = subject.expected(o, arguments)
     except ValueError:  # in its conventions there is no right answer
         right = ()
-    subject.require(right or not any(np.size(x) for x in values), f"returned something for {what}, but should refuse it by {wanted}.")
+    subject.require(
+        right or not any(np.size(x) for x in values),
+        f"returned something for {what}, but should refuse it by {wanted}.",
+    )
     wrong = f"returned something wrong for {what}, but should refuse it by {wanted}"
     for name, value, answer in zip(o.outputs, values, right, strict=False):
         if isinstance(answer, Enclosure):

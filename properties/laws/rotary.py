@@ -29,15 +29,19 @@ def pairs_keep_their_norm(subject: Subject, *arguments: Any) -> None:
     """For every x: the sum of a pair's squares is what it was before it was rotated."""
     x = what_rotates(subject, arguments)
     half = x.shape[-1] // 2
-    where = (slice(0, half), slice(half, None)) if subject.operation == _HALF else channels(subject.implementation, 2 * half)
+    where = (
+        (slice(0, half), slice(half, None))
+        if subject.operation == _HALF
+        else channels(subject.implementation, 2 * half)
+    )
     (a, b), (c, d) = (of(part, where) for part in (x, subject(*arguments)))
     subject.close(c * c + d * d, a * a + b * b, "norm²")
 
 
 @law(*_ROPE)
 def scores_depend_on_relative_positions_only(subject: Subject, *arguments: Any, choose: Choices) -> bool:
-    """For every query and key, the same in every row, and every distance between two positions: what a pair of channels adds to the score
-    is the same at all positions, as at the first ones."""
+    """For every query and key, the same in every row, and every distance between two positions:
+    what a pair of channels adds to the score is the same at all positions, as at the first ones."""
     x, start_pos = what_rotates(subject, arguments), first_position(subject, arguments)
     n = x.shape[-2]
     if n < 2:
@@ -45,7 +49,9 @@ def scores_depend_on_relative_positions_only(subject: Subject, *arguments: Any, 
     apart, where = choose.among([1, n - 1, choose.integer(1, n - 1)]), channels(subject.implementation, x.shape[-1])
 
     def scores(start: int) -> Ball:
-        (a, b), (c, d) = (of(rotated(subject, np.repeat(x[..., [row], :], n, axis=-2), start), where) for row in (0, -1))
+        (a, b), (c, d) = (
+            of(rotated(subject, np.repeat(x[..., [row], :], n, axis=-2), start), where) for row in (0, -1)
+        )
         return a[..., apart:, :] * c[..., :-apart, :] + b[..., apart:, :] * d[..., :-apart, :]
 
     subject.close(scores(start_pos), scores(0)[..., np.zeros(n - apart, int), :], "scores")
@@ -54,7 +60,8 @@ def scores_depend_on_relative_positions_only(subject: Subject, *arguments: Any, 
 
 @law(*_ROPE)
 def rotations_compose(subject: Subject, *arguments: Any, choose: Choices) -> None:
-    """For every two positions: the first row, rotated by the one and then by the other, is rotated by their sum.
+    """For every two positions: the first row, rotated by the one and then by the other, is rotated
+    by their sum.
 
     Within budget; the error of what is rotated a second time is rotated with it.
     """
@@ -82,7 +89,9 @@ def it_is_the_adjoint_of_its_forward(subject: Subject, *arguments: Any) -> None:
 
 @law(*_TABLES)
 def with_cosines_of_zero_channels_are_exchanged(subject: Subject, *arguments: Any) -> None:
-    """For every x and sines: with cosines of 0 a pair (a, b) becomes (−b·sin₁, a·sin₂), and its gradient (b·sin₂, −a·sin₁)."""
+    """For every x and sines: with cosines of 0 a pair (a, b) becomes (−b·sin₁, a·sin₂), and its
+    gradient (b·sin₂, −a·sin₁).
+    """
     x, s = what_rotates(subject, arguments), arguments[2]
     (a, b), (sin_a, sin_b) = (of(part, channels(subject.implementation, x.shape[-1])) for part in (x, s))
     out = of(rotated(subject, x, np.zeros(s.shape), s), channels(subject.implementation, x.shape[-1]))
@@ -91,7 +100,8 @@ def with_cosines_of_zero_channels_are_exchanged(subject: Subject, *arguments: An
 
 @law(_HALF)
 def one_hot_rows_are_rotated_by_a_right_angle(subject: Subject, x: Any, choose: Choices) -> None:
-    """For every even width d and row that is 1 in one channel: 1 in channel i becomes 1 in channel i + d/2, and from there −1 in channel i.
+    """For every even width d and row that is 1 in one channel: 1 in channel i becomes 1 in channel
+    i + d/2, and from there −1 in channel i.
 
     Exact: 0, 1 and −1 are numbers of every format.
     """

@@ -1,4 +1,6 @@
-"""Laws of rope as models use it: positions and frequencies that are given, parts of the channels, axes, and attention factors."""
+"""Laws of rope as models use it: positions and frequencies that are given, parts of the channels,
+axes, and attention factors.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -38,7 +40,9 @@ def _at(x: Mapping[str, Any]) -> Any:
 
 
 def axes_of(pairs: int, sections: tuple[int, int, int], layout: str) -> Any:
-    """The axis that each pair rotates by: 0 for time, 1 for height, 2 for width; in blocks, or in turn as long as there are some left."""
+    """The axis that each pair rotates by: 0 for time, 1 for height, 2 for width; in blocks, or in
+    turn as long as there are some left.
+    """
     if layout == "sectioned":
         return np.repeat(np.arange(3), sections)
     i = np.arange(pairs)
@@ -57,7 +61,11 @@ def positions_that_are_given_are_counted_from_the_first(c: Case) -> Sequence[Ter
 @row("rope", domains=_DOMAINS, features=("positions",))
 def the_order_of_rows_does_not_matter(c: Case) -> Sequence[Term] | None:
     """For every order of the rows, with their positions: the result is the same, in this order."""
-    return [c.along("seq_len", c.choose.order(c.size("seq_len")))] if c.positions is not None and c.size("seq_len") > 1 else None
+    return (
+        [c.along("seq_len", c.choose.order(c.size("seq_len")))]
+        if c.positions is not None and c.size("seq_len") > 1
+        else None
+    )
 
 
 @row("rope", domains=_DOMAINS, features=("sections",))
@@ -67,7 +75,9 @@ def each_pair_rotates_by_its_own_axis(c: Case) -> Sequence[Term] | None:
         return None
     r, d = _width(c.arguments), c.size("head_dim")
     axis = np.zeros(d, int)
-    axis[pairs_of(c.implementation, r)] = axes_of(r // 2, c.sections, c.implementation.resolved_conventions.mrope)[:, None]
+    axis[pairs_of(c.implementation, r)] = axes_of(r // 2, c.sections, c.implementation.resolved_conventions.mrope)[
+        :, None
+    ]
     if c.positions is None:
         return [Term(instead={"sections": None})]
     return [
@@ -111,7 +121,11 @@ def the_order_of_pairs_does_not_matter(c: Case) -> Sequence[Term] | None:
     """For every order of the pairs of channels, and of their frequencies: the result is in this order."""
     if c.inv_freq is None or c.sections is not None or len(c.inv_freq) < 2:
         return None
-    pairs, order, moved = pairs_of(c.implementation, _width(c.arguments)), c.choose.order(len(c.inv_freq)), np.arange(c.size("head_dim"))
+    pairs, order, moved = (
+        pairs_of(c.implementation, _width(c.arguments)),
+        c.choose.order(len(c.inv_freq)),
+        np.arange(c.size("head_dim")),
+    )
     moved[pairs] = pairs[order]
     return [c.along("head_dim", moved, inv_freq=c.inv_freq[order])]
 
@@ -138,10 +152,15 @@ def channels_that_do_not_rotate_pass(subject: Subject, *arguments: Any) -> bool:
 
 @law(*ROPE, watches=True)
 def pairs_are_stretched_by_the_attention_factor_alone(subject: Subject, *arguments: Any) -> None:
-    """For every case: the sum of a pair's squares is what it was before it was rotated, times the square of the attention factor."""
+    """For every case: the sum of a pair's squares is what it was before it was rotated, times the
+    square of the attention factor.
+    """
     x = by_name(subject, arguments)
     where = channels(subject.implementation, r := _width(x))
-    (a, b), (c, d) = (of(part, where) for part in (exact(what_rotates(subject, arguments)[..., :r]), subject(*arguments).ball[..., :r]))
+    (a, b), (c, d) = (
+        of(part, where)
+        for part in (exact(what_rotates(subject, arguments)[..., :r]), subject(*arguments).ball[..., :r])
+    )
     factor = exact(np.array(1.0 if x["attention_factor"] is None else x["attention_factor"]))
     subject.close(c * c + d * d, (a * a + b * b) * factor * factor, "norm²")
 
@@ -154,7 +173,9 @@ def position_zero_multiplies_by_the_attention_factor(subject: Subject, *argument
     given = exact(what_rotates(subject, arguments)[..., : _width(x)])
     factor = exact(np.array(1.0 if x["attention_factor"] is None else x["attention_factor"]))
     found = _by(subject, x, positions=zeros, start_pos=0)
-    subject.close(found[..., :1, :] if zeros is None else found, (given[..., :1, :] if zeros is None else given) * factor)
+    subject.close(
+        found[..., :1, :] if zeros is None else found, (given[..., :1, :] if zeros is None else given) * factor
+    )
 
 
 @law(*ROPE, exempts=lambda i: i.lacks("attention_factor"))
@@ -169,8 +190,8 @@ def an_attention_factor_multiplies_what_rotates(subject: Subject, *arguments: An
 
 @law(*ROPE, exempts=lambda i: i.lacks("inv_freq"))
 def frequencies_are_radians_per_position(subject: Subject, *arguments: Any) -> bool:
-    """For all frequencies that are given, and positions: ones in the first channel of each pair become the cosines and the sines of
-    position times frequency."""
+    """For all frequencies that are given, and positions: ones in the first channel of each pair
+    become the cosines and the sines of position times frequency."""
     x, i, back = by_name(subject, arguments), subject.implementation, subject.operation.endswith("_vjp")
     if x["inv_freq"] is None or x["sections"] is not None:
         return False
@@ -187,13 +208,15 @@ def frequencies_are_radians_per_position(subject: Subject, *arguments: Any) -> b
 
 @law(*ROPE, exempts=lambda i: i.lacks("positions"))
 def scores_depend_on_differences_of_positions(subject: Subject, *arguments: Any, choose: Choices) -> bool:
-    """For every case with positions that are given, and a number added to all of each axis: what a pair adds to the score of two
-    neighbouring rows is the same."""
+    """For every case with positions that are given, and a number added to all of each axis: what a
+    pair adds to the score of two neighbouring rows is the same."""
     x = by_name(subject, arguments)
     if x["positions"] is None or x["x"].shape[-2] < 2:
         return False
     where, shift = channels(subject.implementation, _width(x)), [choose.integer(1, 2**10) for _ in range(3)]
-    moved = x["positions"] + (shift[0] if x["sections"] is None else np.reshape(shift, (3, *[1] * (x["positions"].ndim - 1))))
+    moved = x["positions"] + (
+        shift[0] if x["sections"] is None else np.reshape(shift, (3, *[1] * (x["positions"].ndim - 1)))
+    )
 
     def scores(at: Any) -> Ball:
         a, b = of(_by(subject, x, positions=at), where)
@@ -203,10 +226,17 @@ def scores_depend_on_differences_of_positions(subject: Subject, *arguments: Any,
     return True
 
 
-@law("rope", needs=("rotary_frequencies",), exempts=lambda i: i.lacks("yarn", "mscale", "mscale_all_dim", "attention_factor"))
-def a_scale_of_the_softmax_makes_up_for_the_attention_factor(subject: Subject, *arguments: Any, choose: Choices) -> None:
-    """For every factor s and weights w and v of YaRN, whose attention factor is m(s, w)/m(s, v): scores of what it multiplies, times
-    m(s, v)² as DeepSeek scales its softmax, are scores without it, times m(s, w)².
+@law(
+    "rope",
+    needs=("rotary_frequencies",),
+    exempts=lambda i: i.lacks("yarn", "mscale", "mscale_all_dim", "attention_factor"),
+)
+def a_scale_of_the_softmax_makes_up_for_the_attention_factor(
+    subject: Subject, *arguments: Any, choose: Choices
+) -> None:
+    """For every factor s and weights w and v of YaRN, whose attention factor is m(s, w)/m(s, v):
+    scores of what it multiplies, times m(s, v)² as DeepSeek scales its softmax, are scores without
+    it, times m(s, w)².
 
     m is 1 + 0.1·x·ln s, and 1 + 0.1·ln s is the attention factor without weights. Within budget.
     """

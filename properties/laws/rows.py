@@ -1,7 +1,8 @@
 """Rows of the table of symmetries: how one is entered, and the terms that several of them share.
 
-One row is a law of every operation that has its axes or parameters, of its JVP and of its VJP: see `properties.laws.squares`. A row stands
-with its family: those of all families in `properties.laws.symmetries`.
+One row is a law of every operation that has its axes or parameters, of its JVP and of its VJP: see
+`properties.laws.squares`. A row stands with its family: those of all families in
+`properties.laws.symmetries`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,8 +24,9 @@ __all__ = ["Rows", "added", "apart", "beside", "causal_or_windowed", "lengthened
 class Rows:
     """A decorator that enters terms as a symmetry of some forwards among the laws of a family.
 
-    As with a law, the function's name is the symmetry's, and its docstring the statement, unless others are given. Its laws are put to
-    implementations that declare all of its features, and that nothing else exempts, on cases of some domains, or of the usual ones.
+    As with a law, the function's name is the symmetry's, and its docstring the statement, unless
+    others are given. Its laws are put to implementations that declare all of its features, and that
+    nothing else exempts, on cases of some domains, or of the usual ones.
     """
 
     def __init__(self, law: Laws) -> None:
@@ -42,11 +44,15 @@ class Rows:
         """The decorator."""
 
         def enter(terms: Terms) -> Terms:
-            symmetry = Symmetry(name or terms.__name__.replace("_", " "), statement or " ".join((terms.__doc__ or "").split()), terms)
+            symmetry = Symmetry(
+                name or terms.__name__.replace("_", " "), statement or " ".join((terms.__doc__ or "").split()), terms
+            )
             for o in OPERATIONS.values():
                 if o.forward in forwards:
                     offered = tuple(d for d in domains or usual(o.name) if d in DOMAINS[o.name])
-                    self.law(o.name, domains=offered, exempts=lambda i: i.lacks(*features) or exempts(i))(Square(symmetry, o))
+                    self.law(o.name, domains=offered, exempts=lambda i: i.lacks(*features) or exempts(i))(
+                        Square(symmetry, o)
+                    )
             return terms
 
         return enter
@@ -83,12 +89,17 @@ def apart(axis: str) -> Terms:
 
 
 def beside(axis: str, factor: float, *parameters: str) -> Terms:
-    """Every second entry of an axis, beside others that are larger, by less than the factor where scores of such a size are coarse."""
+    """Every second entry of an axis, beside others that are larger, by less than the factor where
+    scores of such a size are coarse.
+    """
 
     def terms(c: Case) -> Sequence[Term]:
         even = np.arange(c.size(axis)) % 2 == 0
         large = min(factor, 2.0 ** np.floor(np.log2(largest_scores(c.implementation.resolved_arithmetic, 2.0**-4))))
-        return [Term({p: c.scaled(p, axis, np.where(kept, 1.0, large)) for p in parameters}, c.kept(axis, kept)) for kept in (even, ~even)]
+        return [
+            Term({p: c.scaled(p, axis, np.where(kept, 1.0, large)) for p in parameters}, c.kept(axis, kept))
+            for kept in (even, ~even)
+        ]
 
     return several(axis, terms)
 
@@ -101,7 +112,10 @@ def added(*parameters: str) -> Terms:
         return [
             Term(
                 {p: [Times(np.where(part, -4.0, 0.0))] for p, part in parts.items()},
-                {name: [Times(-0.25)] if name == c.forward.outputs[0] else c.once(parts is first) for name in c.forward.outputs},
+                {
+                    name: [Times(-0.25)] if name == c.forward.outputs[0] else c.once(parts is first)
+                    for name in c.forward.outputs
+                },
             )
             for parts in (first, {p: ~part for p, part in first.items()})
         ]

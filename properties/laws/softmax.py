@@ -1,4 +1,6 @@
-"""Laws of the softmax over the allowed entries of each row that are no symmetries: weights are a distribution, of base e."""
+"""Laws of the softmax over the allowed entries of each row that are no symmetries: weights are a
+distribution, of base e.
+"""
 
 from typing import Any
 
@@ -49,9 +51,11 @@ def one_allowed_entry_has_weight_one(subject: Subject, scores: Any, mask: Any, c
 
 @law(SOFTMAX, domains=("dead rows",))
 def a_row_with_no_allowed_entry_follows_its_convention(subject: Subject, scores: Any, mask: Any) -> None:
-    """For every mask that leaves a row no entry: its weights are 0, NaN, or all equal, by the convention for fully masked rows.
+    """For every mask that leaves a row no entry: its weights are 0, NaN, or all equal, by the
+    convention for fully masked rows.
 
-    The other rows are those under a mask that allows these rows everything. Exact for 0 and NaN, else within budget.
+    The other rows are those under a mask that allows these rows everything. Exact for 0 and NaN,
+    else within budget.
     """
     may, weights, equal = _allowed(scores, mask), subject(scores, mask), np.full(scores.shape, 1.0 / scores.shape[-1])
     dead = ~may.any(-1)
@@ -61,7 +65,8 @@ def a_row_with_no_allowed_entry_follows_its_convention(subject: Subject, scores:
 
 @law(SOFTMAX)
 def quotients_of_weights_are_exponentials_of_differences(subject: Subject, scores: Any, mask: Any) -> None:
-    """For all scores and every mask: each weight is that of the largest allowed score times the exponential of their difference.
+    """For all scores and every mask: each weight is that of the largest allowed score times the
+    exponential of their difference.
 
     Within budget. Informative where two entries of a row are allowed.
     """

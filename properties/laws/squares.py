@@ -1,10 +1,12 @@
-"""Laws as commuting squares: changes T of the inputs and R of the output with f(x) = Σ R f(T x), of which the derivatives' laws follow.
+"""Laws as commuting squares: changes T of the inputs and R of the output with f(x) = Σ R f(T x), of
+which the derivatives' laws follow.
 
     f(x)        = Σ R f(T x)
     f'(x)·dx    = Σ R' f'(T x)·(T' dx)
     f'(x)ᵀ·g    = Σ T'ᵀ f'(T x)ᵀ·(R'ᵀ g)
 
-A symmetry is written once, for the forward, as a list of `Term`s; the chain rule makes it a law of the JVP and of the VJP too.
+A symmetry is written once, for the forward, as a list of `Term`s; the chain rule makes it a law of
+the JVP and of the VJP too.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,8 +28,9 @@ __all__ = ["Case", "Square", "Symmetry", "Term"]
 
 @dataclass(frozen=True)
 class Term:
-    """One call of a square: maps of the inputs, by parameter, in the order in which they are applied; other values of parameters that are
-    no arrays of numbers; and maps of the output, or of each output by name."""
+    """One call of a square: maps of the inputs, by parameter, in the order in which they are
+    applied; other values of parameters that are no arrays of numbers; and maps of the output, or of
+    each output by name."""
 
     inputs: Mapping[str, Sequence[Map]] = field(default_factory=dict)
     output: Sequence[Map] | Mapping[str, Sequence[Map]] = ()
@@ -39,10 +42,17 @@ class Term:
 
 
 class Case:
-    """A case of an operation as symmetries see it: the arguments of its forward by name, the sizes of named axes, and choices."""
+    """A case of an operation as symmetries see it: the arguments of its forward by name, the sizes
+    of named axes, and choices.
+    """
 
     def __init__(self, subject: Subject, operation: Operation, arguments: tuple[Any, ...], choose: Choices) -> None:
-        self.subject, self.implementation, self.operation, self.choose = subject, subject.implementation, operation, choose
+        self.subject, self.implementation, self.operation, self.choose = (
+            subject,
+            subject.implementation,
+            operation,
+            choose,
+        )
         self.forward = OPERATIONS[operation.forward]
         self.given, self.conventions = operation.named(arguments), subject.conventions
         self.arguments = {p: self.given[p] for p in self.forward.parameters}
@@ -79,7 +89,8 @@ class Case:
         return int(lead[-1 - int(axis[6:])]) if axis.startswith("batch ") else self.sizes[axis]
 
     def along(self, axis: str, index: Any, **instead: Any) -> Term:
-        """Some entries of an axis, in every array that has it; in the outputs they are put back where they were taken.
+        """Some entries of an axis, in every array that has it; in the outputs they are put back
+        where they were taken.
 
         Of outputs without the axis the first entry's call tells all, so that they do not add up.
         """
@@ -88,7 +99,9 @@ class Case:
         def takes(p: str) -> list[Map]:
             axes, x = self._axes(p), self.arguments.get(p)
             places = [place - len(axes) for place, a in enumerate(axes) if a == axis]
-            return [Take(place, index, n) for place in places if x is None or (x.ndim >= -place and x.shape[place] == n)]
+            return [
+                Take(place, index, n) for place in places if x is None or (x.ndim >= -place and x.shape[place] == n)
+            ]
 
         inputs = {p: takes(p) for p, x in self.arguments.items() if isinstance(x, np.ndarray) and axis in self._axes(p)}
         outputs: dict[str, list[Map]] = {name: [Back(m) for m in takes(name)] for name in self.forward.outputs}
@@ -100,7 +113,9 @@ class Case:
         """Some entries of several axes; outputs are put back along the first."""
         terms = [self.along(axis, index) for axis, index in indices.items()]
         inputs = dict.fromkeys(p for term in terms for p in term.inputs)
-        return Term({p: [m for term in terms for m in term.inputs.get(p, ())] for p in inputs}, terms[0].output, instead)
+        return Term(
+            {p: [m for term in terms for m in term.inputs.get(p, ())] for p in inputs}, terms[0].output, instead
+        )
 
     @staticmethod
     def once(counts: bool) -> list[Map]:
@@ -122,7 +137,9 @@ Terms = Callable[[Case], Sequence[Term] | None]
 
 @dataclass(frozen=True)
 class Symmetry:
-    """A row of the table of symmetries: a sentence, what it says in full, and its terms; None for a case of which it says nothing."""
+    """A row of the table of symmetries: a sentence, what it says in full, and its terms; None for a
+    case of which it says nothing.
+    """
 
     name: str
     statement: str
@@ -141,10 +158,15 @@ class Square:
     def __init__(self, symmetry: Symmetry, operation: Operation) -> None:
         self.symmetry, self.operation = symmetry, operation
         self.__module__ = symmetry.terms.__module__
-        self.__name__, self.__doc__ = symmetry.name, f"{symmetry.statement}\n\nWithin budget.{_FOLLOWS.get(operation.name[-4:], '')}"
+        self.__name__, self.__doc__ = (
+            symmetry.name,
+            f"{symmetry.statement}\n\nWithin budget.{_FOLLOWS.get(operation.name[-4:], '')}",
+        )
 
     def __call__(self, subject: Subject, *arguments: Any, choose: Choices) -> bool:
-        """Hold the base call against the sum of the others; False where it says nothing of the case, or its calls are not legal."""
+        """Hold the base call against the sum of the others; False where it says nothing of the
+        case, or its calls are not legal.
+        """
         case = Case(subject, self.operation, arguments, choose)
         terms = self.symmetry.terms(case)
         calls = [call for term in terms or () if (call := self._arguments(case, term)) is not None]

@@ -1,4 +1,6 @@
-"""Symmetries along axes, and of attention and softmax: what may be done to the inputs, and what that does to the output."""
+"""Symmetries along axes, and of attention and softmax: what may be done to the inputs, and what
+that does to the output.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +18,12 @@ row = Rows(law)
 
 _SDPA, _CAUSAL, _GROUPED = "scaled_dot_product_attention", "causal_attention", "grouped_query_attention"
 _SOFTMAX, _HEADS, _ROPE, _TABLES = "hard_masked_softmax", "multi_head_attention", "rope", "apply_rotary"
-_HALF, _LOOKUP, _LEARNED, _ADDED = "rotate_half", "table_lookup", "learned_positional_encoding", "add_positional_encoding"
+_HALF, _LOOKUP, _LEARNED, _ADDED = (
+    "rotate_half",
+    "table_lookup",
+    "learned_positional_encoding",
+    "add_positional_encoding",
+)
 _FEATURED, _MERGE = "attention", "merge_attention"
 _MASKED, _QKV = (_SDPA, _GROUPED), (_SDPA, _CAUSAL, _GROUPED)
 _BY_PLACE, _EVERY = (*_MASKED, _FEATURED), (*_QKV, _FEATURED)
@@ -93,7 +100,9 @@ for _forwards, _parameters in (
 def channels_of_zeros_change_the_scale_alone(c: Case) -> Sequence[Term]:
     """For every case: with 3·d channels of zeros more, queries are doubled, for the scale is 1/√d."""
     pad = Pad(-1, 3 * c.size("head_dim"))
-    by_width = c.arguments.get("scale") is None and ("scale" not in c.arguments or c.conventions.scale_default == "rsqrt")
+    by_width = c.arguments.get("scale") is None and (
+        "scale" not in c.arguments or c.conventions.scale_default == "rsqrt"
+    )
     return [Term({"q": [pad, Times(2.0 if by_width else 1.0)], "k": [pad]})]
 
 
@@ -114,13 +123,17 @@ def a_vector_added_to_all_values_is_added_to_all_outputs(c: Case) -> Sequence[Te
 
 @row(*_EVERY)
 def an_orthogonal_change_of_basis_changes_nothing(c: Case) -> Sequence[Term] | None:
-    """For all pairs of channels (a, b), as (a + b, a − b) in keys and as half of that in queries, exactly: the result is the same."""
+    """For all pairs of channels (a, b), as (a + b, a − b) in keys and as half of that in queries,
+    exactly: the result is the same.
+    """
     return [Term({"q": [Butterfly(0.5)], "k": [Butterfly(1.0)]})] if c.size("head_dim") > 1 else None
 
 
 @row(*_BY_PLACE, domains=("padded masks", "rows without keys", "sinks"))
 def keys_masked_for_all_queries_do_not_matter(c: Case) -> Sequence[Term] | None:
-    """For every mask, and keys that no query may read: whatever finite numbers they and their values hold, the result is the same."""
+    """For every mask, and keys that no query may read: whatever finite numbers they and their
+    values hold, the result is the same.
+    """
     if c.mask is None or not (rules_compose(c.arguments, c.implementation) and blocked_are_gone(c.implementation)):
         return None
     others = causal_or_windowed(c.arguments) or c.arguments.get("bias") is not None
@@ -136,8 +149,9 @@ def keys_masked_for_all_queries_do_not_matter(c: Case) -> Sequence[Term] | None:
 
 @row(*_BY_PLACE, domains=("everyday", "padded masks", "dead rows", "rows without keys"))
 def sequences_side_by_side_are_computed_independently(c: Case) -> Sequence[Term] | None:
-    """For every mask, and every cut of the queries: each part gives the same without the keys that none of it may read, but for one where
-    it may read none. So sequences that are packed give what they give alone."""
+    """For every mask, and every cut of the queries: each part gives the same without the keys that
+    none of it may read, but for one where it may read none. So sequences that are packed give what
+    they give alone."""
     i, featured = c.implementation, c.forward.name == _FEATURED
     may = c.mask if not featured else None if i.lacks("mask") else reads(c.arguments, i)
     if may is None or not blocked_are_gone(i):
@@ -146,9 +160,17 @@ def sequences_side_by_side_are_computed_independently(c: Case) -> Sequence[Term]
     first = np.arange(n) < c.choose.cut(n) if c.choose.happens() else c.choose.bits(n)
     may = np.broadcast_to(may, (*may.shape[:-2], n, c.size("n_k")))
     read = [may[..., part, :].any(tuple(range(may.ndim - 1))) for part in (first, ~first)]
-    if first.all() or not first.any() or (read[0] & read[1]).all() or (c.conventions.dead_rows == "uniform" and not may.any(-1).all()):
+    if (
+        first.all()
+        or not first.any()
+        or (read[0] & read[1]).all()
+        or (c.conventions.dead_rows == "uniform" and not may.any(-1).all())
+    ):
         return None  # a row without keys reads all values
-    parts = [(np.flatnonzero(part), np.flatnonzero(keys) if keys.any() else [0]) for part, keys in zip((first, ~first), read, strict=True)]
+    parts = [
+        (np.flatnonzero(part), np.flatnonzero(keys) if keys.any() else [0])
+        for part, keys in zip((first, ~first), read, strict=True)
+    ]
     return [c.across({"n_q": part, "n_k": keys}, mask=may[..., part, :][..., keys], **instead) for part, keys in parts]
 
 
@@ -156,7 +178,11 @@ def sequences_side_by_side_are_computed_independently(c: Case) -> Sequence[Term]
 def masked_scores_do_not_matter(c: Case) -> Sequence[Term] | None:
     """For every mask: whatever finite numbers the masked scores are, the weights are the same."""
     blocked = np.zeros((), bool) if c.mask is None else ~c.mask
-    return [Term({"scores": [Put(blocked, c.choose.among([1.0, -1.0]) * max(c.largest, 8192.0))]})] if blocked.any() else None
+    return (
+        [Term({"scores": [Put(blocked, c.choose.among([1.0, -1.0]) * max(c.largest, 8192.0))]})]
+        if blocked.any()
+        else None
+    )
 
 
 @row(*_MASKED, domains=("everyday", "extreme scores"))
@@ -176,7 +202,9 @@ def masked_scores_can_be_appended(c: Case) -> Sequence[Term]:
 
 @row(*_BY_PLACE, _SOFTMAX, domains=("everyday", "broadcast masks", "masks of sequences"))
 def a_mask_can_be_written_out(c: Case) -> Sequence[Term] | None:
-    """For every mask with fewer axes, or axes of size 1, and for none: repeated along them, or allowing all, it gives the same."""
+    """For every mask with fewer axes, or axes of size 1, and for none: repeated along them, or
+    allowing all, it gives the same.
+    """
     full = c.scores.shape if c.has("scores") else (*c.q.shape[:-1], c.size("n_k"))
     written = np.broadcast_to(True if c.mask is None else c.mask, full)
     if c.mask is None and not rules_compose({**c.arguments, "mask": written}, c.implementation):
@@ -186,7 +214,9 @@ def a_mask_can_be_written_out(c: Case) -> Sequence[Term] | None:
 
 @row(_SOFTMAX)
 def a_constant_added_to_a_row_changes_nothing(c: Case) -> Sequence[Term]:
-    """For every number that can be added to all scores of a row exactly, as far from 0 as the format allows: the weights are the same."""
+    """For every number that can be added to all scores of a row exactly, as far from 0 as the
+    format allows: the weights are the same.
+    """
     reach = 2.0**-7 / c.implementation.resolved_arithmetic.inputs.unit_roundoff
     far = c.choose.among([16.0, reach, reach / 8, reach / 64])
     return [Term({"scores": [Plus(far * c.choose.signs(c.size("n_q"))[:, None])]})]
@@ -194,5 +224,7 @@ def a_constant_added_to_a_row_changes_nothing(c: Case) -> Sequence[Term]:
 
 @row(*_MASKED, _HEADS, domains=("one key each",))
 def where_one_key_is_visible_its_score_does_not_matter(c: Case) -> Sequence[Term]:
-    """For every mask that allows each query one key, and scores of any size: with scores of 0 the result is the same."""
+    """For every mask that allows each query one key, and scores of any size: with scores of 0 the
+    result is the same.
+    """
     return [Term({"wq" if c.forward.name == _HEADS else "q": [Times(0.0)]})]

@@ -25,20 +25,29 @@ def _of_pairs(subject: Subject, *arguments: Any) -> tuple[Ball, ...]:
 
 
 @law(TABLES)
-def frequencies_are_radians_per_position(subject: Subject, positions: Any, inv_freq: Any, attention_factor: Any, sections: Any) -> bool:
-    """For all positions and frequencies: entries of a pair are the cosine and the sine of position times frequency, times the attention
-    factor."""
+def frequencies_are_radians_per_position(
+    subject: Subject, positions: Any, inv_freq: Any, attention_factor: Any, sections: Any
+) -> bool:
+    """For all positions and frequencies: entries of a pair are the cosine and the sine of position
+    times frequency, times the attention factor."""
     if sections is not None:
         return False
-    theta, factor = exact(positions.astype(np.float64)[..., None]) * exact(inv_freq), exact(np.array(attention_factor or 1.0))
+    theta, factor = (
+        exact(positions.astype(np.float64)[..., None]) * exact(inv_freq),
+        exact(np.array(attention_factor or 1.0)),
+    )
     found = _of_pairs(subject, positions, inv_freq, attention_factor, sections)
     close(subject, found, (cos(theta) * factor, sin(theta) * factor), *_NAMES)
     return True
 
 
 @law(TABLES)
-def each_pair_rotates_by_its_own_axis(subject: Subject, positions: Any, inv_freq: Any, attention_factor: Any, sections: Any) -> bool:
-    """For every position in time, height and width: entries of each pair are those by the position along its own axis alone."""
+def each_pair_rotates_by_its_own_axis(
+    subject: Subject, positions: Any, inv_freq: Any, attention_factor: Any, sections: Any
+) -> bool:
+    """For every position in time, height and width: entries of each pair are those by the position
+    along its own axis alone.
+    """
     if sections is None:
         return False
     axis = axes_of(len(inv_freq), sections, subject.conventions.mrope)

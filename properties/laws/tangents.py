@@ -35,7 +35,9 @@ def _split(operation: str, case: tuple[Any, ...]) -> tuple[tuple[Any, ...], tupl
 def _along(operation: str, inputs: tuple[Any, ...], **tangents: Array) -> tuple[Any, ...]:
     """The case of a JVP in which the named inputs have tangents, and all others none."""
     o = _forward(operation)
-    return *inputs, *(tangents.get(p, np.zeros(x.shape)) for p, x in zip(o.parameters, inputs, strict=True) if p in o.arrays)
+    return *inputs, *(
+        tangents.get(p, np.zeros(x.shape)) for p, x in zip(o.parameters, inputs, strict=True) if p in o.arrays
+    )
 
 
 def _part(choose: Choices, shape: tuple[int, ...]) -> Any:
@@ -47,21 +49,28 @@ def _part(choose: Choices, shape: tuple[int, ...]) -> Any:
 @law(*VJPS, *JVPS)
 @law(*FEATURED, domains=("everyday", "broadcast biases", "sinks"))
 def the_derivative_is_linear(subject: Subject, *case: Any, choose: Choices) -> None:
-    """For every cotangent, and all tangents together, cut in two by their entries, rows or columns: what is computed for −2 times them is
-    −2 times what is computed for the two parts. No product of tangents is part of it, and nothing is limited."""
+    """For every cotangent, and all tangents together, cut in two by their entries, rows or columns:
+    what is computed for −2 times them is −2 times what is computed for the two parts. No product of
+    tangents is part of it, and nothing is limited."""
     x, given = by_name(subject, case), _forward(subject.operation).parameters
     moving = {p: t for p, t in x.items() if p not in given and t is not None}
     parts = {p: _part(choose, t.shape) for p, t in moving.items()}
-    cut = ({p: np.where(part, moving[p], 0.0) for p, part in some.items()} for some in (parts, {p: ~part for p, part in parts.items()}))
-    both, one, other = (results_of(subject(*{**x, **t}.values())) for t in ({p: -2.0 * t for p, t in moving.items()}, *cut))
+    cut = (
+        {p: np.where(part, moving[p], 0.0) for p, part in some.items()}
+        for some in (parts, {p: ~part for p, part in parts.items()})
+    )
+    both, one, other = (
+        results_of(subject(*{**x, **t}.values())) for t in ({p: -2.0 * t for p, t in moving.items()}, *cut)
+    )
     for whole, a, b in zip(both, one, other, strict=True):
         subject.close(whole, exact(-2.0) * (a.ball + b.ball))
 
 
 @law(*VJPS, *JVPS, domains=("small",))
 def it_is_the_derivative_of_the_forward(subject: Subject, *case: Any, choose: Choices) -> None:
-    """For every small case: the derivative along the tangents is that of the forward's definition, which is enclosed by running it over
-    Taylor series of balls; of gradients, ⟨gradient, t⟩ is ⟨grad_out, derivative along t⟩ for a direction t of each input."""
+    """For every small case: the derivative along the tangents is that of the forward's definition,
+    which is enclosed by running it over Taylor series of balls; of gradients, ⟨gradient, t⟩ is
+    ⟨grad_out, derivative along t⟩ for a direction t of each input."""
     inputs, along = _split(subject.operation, case)
     from properties.laws.derivatives import DERIVATIVES  # loads the spec, which takes a while
 
@@ -77,18 +86,27 @@ def it_is_the_derivative_of_the_forward(subject: Subject, *case: Any, choose: Ch
 
 
 def _undefined(i: Implementation) -> str:
-    return "Where a query may read no key its output is NaN, which has no derivative." if i.resolved_conventions.dead_rows == "nan" else ""
+    return (
+        "Where a query may read no key its output is NaN, which has no derivative."
+        if i.resolved_conventions.dead_rows == "nan"
+        else ""
+    )
 
 
 @law(f"{SDPA}_vjp", needs=(f"{SDPA}_jvp",))
 @law(f"{HEADS}_vjp", needs=(f"{HEADS}_jvp",))
-@law(FEATURED[0], needs=FEATURED[1:], domains=("everyday", "broadcast biases", "sinks", "near the cap"), exempts=_undefined)
+@law(
+    FEATURED[0],
+    needs=FEATURED[1:],
+    domains=("everyday", "broadcast biases", "sinks", "near the cap"),
+    exempts=_undefined,
+)
 def vjp_and_jvp_are_adjoint(subject: Subject, *case: Any, choose: Choices) -> None:
-    """For every cotangent g of each result, and each input, a bias in every broadcast form and a sink included: ⟨gradient, t⟩ is the sum
-    of ⟨g, derivative of the result along t⟩.
+    """For every cotangent g of each result, and each input, a bias in every broadcast form and a
+    sink included: ⟨gradient, t⟩ is the sum of ⟨g, derivative of the result along t⟩.
 
-    The direction t is the gradient itself, and small integers where that is nearly 0, so that the sum is larger than its budget.
-    Within budget. It needs both derivatives.
+    The direction t is the gradient itself, and small integers where that is nearly 0, so that the
+    sum is larger than its budget. Within budget. It needs both derivatives.
     """
     x, o = by_name(subject, case), OPERATIONS[subject.operation.replace("_vjp", "_jvp")]
     forward = OPERATIONS[o.forward]
@@ -113,7 +131,8 @@ def _representative(subject: Subject, gradient: Array, choose: Choices) -> Array
 @law(f"{SDPA}_jvp", needs=(SDPA,))
 @law(f"{HEADS}_jvp", needs=(HEADS,))
 def where_the_forward_is_linear_it_is_its_own_derivative(subject: Subject, *case: Any) -> None:
-    """For every tangent of the values alone, of wv alone, or of wo alone: the derivative is the forward with the tangent in their place.
+    """For every tangent of the values alone, of wv alone, or of wo alone: the derivative is the
+    forward with the tangent in their place.
 
     Within budget. It needs the forward.
     """
@@ -127,8 +146,9 @@ def where_the_forward_is_linear_it_is_its_own_derivative(subject: Subject, *case
 
 @law(*JVPS, domains=("everyday", "padded masks"))
 def no_derivative_passes_the_mask(subject: Subject, *case: Any, choose: Choices) -> bool:
-    """For every mask, a causal one among them, and tangents that are 0 in some rows, the first ones for instance: outputs of queries
-    without a tangent have none, if no key that they may read has one.
+    """For every mask, a causal one among them, and tangents that are 0 in some rows, the first ones
+    for instance: outputs of queries without a tangent have none, if no key that they may read has
+    one.
 
     Exact.
     """
@@ -152,8 +172,8 @@ def no_derivative_passes_the_mask(subject: Subject, *case: Any, choose: Choices)
 
 @law(*JVPS, domains=("dead rows",), exempts=_undefined, watches=True)
 def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, *case: Any) -> bool:
-    """For every query, or token, that may read nothing: its output has derivative 0; under dead_rows=uniform that of the mean of values,
-    or of equal scores, by dead_gradients.
+    """For every query, or token, that may read nothing: its output has derivative 0; under
+    dead_rows=uniform that of the mean of values, or of equal scores, by dead_gradients.
 
     Exact; under uniform within budget. It exempts dead_rows=nan.
     """

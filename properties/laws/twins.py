@@ -25,16 +25,21 @@ law = Laws(lambda operation: tuple(name for name in DOMAINS[operation] if name !
 
 
 def _no_twins(operation: str, i: Implementation) -> str:
-    return "" if any(operation in twin.operations for twin in i.paths.values()) else f"It names no other path of {operation}."
+    return (
+        ""
+        if any(operation in twin.operations for twin in i.paths.values())
+        else f"It names no other path of {operation}."
+    )
 
 
 def twin_paths_agree(subject: Subject, *arguments: Any) -> bool:
-    """For every case, and each other path that the implementation names: it returns what the implementation returns, after another case
-    of the same shapes.
+    """For every case, and each other path that the implementation names: it returns what the
+    implementation returns, after another case of the same shapes.
 
-    Within budget, the sum of both; exact where the twin is declared to be. It says nothing of a case on which the implementation itself is
-    outside of its budget, which agreement tells, nor of one that the path does not take: one without queries or keys may be refused, by an
-    exception that is declared.
+    Within budget, the sum of both; exact where the twin is declared to be. It says nothing of a
+    case on which the implementation itself is outside of its budget, which agreement tells, nor of
+    one that the path does not take: one without queries or keys may be refused, by an exception
+    that is declared.
     """
     told = [_agrees(subject, name, arguments) for name in subject.implementation.paths]
     return any(told)

@@ -19,14 +19,18 @@ _ROWS = ("n_q", "n_k")
 
 
 def movable(o: Operation, case: Case, fixed: Sequence[str] = ()) -> dict[str, int]:
-    """The axes, and numbers of what is counted, whose size may change while the others stay, and their sizes; but those that are fixed."""
+    """The axes, and numbers of what is counted, whose size may change while the others stay, and
+    their sizes; but those that are fixed.
+    """
     sizes = o.sizes(tuple(case[p] for p in o.parameters))
     kept = (*_FIXED, *fixed, *(_ROWS if o.is_played else ()))
     return {a: sizes[a] for p in o.parameters for a in o.axes.get(p, (p,)) if a in sizes and a not in kept}
 
 
 def along(o: Operation, case: Case, axis: str, places: Sequence[int]) -> Case:
-    """Some places of an axis, in all arrays that have it: a part of it, or places more than once. Lengths stay within what is left."""
+    """Some places of an axis, in all arrays that have it: a part of it, or places more than once.
+    Lengths stay within what is left.
+    """
     found = dict(case)
     for p in o.parameters:
         if p == axis:
@@ -34,7 +38,12 @@ def along(o: Operation, case: Case, axis: str, places: Sequence[int]) -> Case:
         for place, name in enumerate(axes := o.axes.get(p, ())):
             back = place - len(axes)
             x = found[p]
-            if name == axis and isinstance(x, np.ndarray) and x.ndim >= -back and (x.shape[back] > 1 or not o.broadcasts(p)):
+            if (
+                name == axis
+                and isinstance(x, np.ndarray)
+                and x.ndim >= -back
+                and (x.shape[back] > 1 or not o.broadcasts(p))
+            ):
                 found[p] = x.take(places, back)
     if axis == "max_len" and "lengths" in found:
         found["lengths"] = np.minimum(found["lengths"], len(places))

@@ -20,7 +20,9 @@ _LIMITED = {"bias": features.bias, "sink": features.sink}
 """Numbers of which some may be −∞."""
 
 SCALES: dict[str, Sequence[float]] = {"q": (1.0, 0.25, 8.0), "v": (1.0, 0.125, 8.0), "scores": (1.0, 0.25, 8.0)}
-"""Powers of two by which everyday numbers are multiplied: logits to a few hundred, where budgets of gradients still say something."""
+"""Powers of two by which everyday numbers are multiplied: logits to a few hundred, where budgets of
+gradients still say something.
+"""
 
 
 class Cases:
@@ -49,14 +51,22 @@ class Cases:
         absent = {p for p in o.parameters if (p in o.options and p not in options) or (o.is_played and p not in o.axes)}
         found: dict[str, Any] = {}
         for p in o.parameters:
-            found[p] = others[p] if p in others else None if p in absent else self._argument(p, sizes, lead, kind, found, choose)
+            found[p] = (
+                others[p]
+                if p in others
+                else None
+                if p in absent
+                else self._argument(p, sizes, lead, kind, found, choose)
+            )
         if o.is_played:
             programs.fill(i, found, self.domain.features, choose)
         if self.domain.finish is not None:
             self.domain.finish(o, i, found, choose)
         return i.support.written(o, tuple(found.values()))
 
-    def _argument(self, p: str, sizes: dict[str, int], lead: tuple[int, ...], kind: str, found: Mapping[str, Any], choose: Choices) -> Any:
+    def _argument(
+        self, p: str, sizes: dict[str, int], lead: tuple[int, ...], kind: str, found: Mapping[str, Any], choose: Choices
+    ) -> Any:
         """One argument, beside those that have been found."""
         o, i = self.operation, self.implementation
         if o.is_setting(p):
@@ -78,7 +88,10 @@ class Cases:
             return choose.numbers(shape, target, kind)
         scales = self.domain.scales.get(p) or SCALES.get(p, (1.0,))
         if p in ("wq", "wk", "wv", "wo"):  # everyday projections, and scores, of tokens of size 8
-            scales = [scale * 2.0 ** -round(np.log2(8 * np.sqrt(max(shape[0], 1)))) for scale in (1.0, 0.25, 4.0, *[0.0] * (p == "wq"))]
+            scales = [
+                scale * 2.0 ** -round(np.log2(8 * np.sqrt(max(shape[0], 1))))
+                for scale in (1.0, 0.25, 4.0, *[0.0] * (p == "wq"))
+            ]
         return rounded(choose.numbers(shape, target, kind) * choose.among(scales), target)
 
 

@@ -1,4 +1,6 @@
-"""A case with one thing changed: numbers, a size, a mask, or an option. Climbs go from case to case by these changes."""
+"""A case with one thing changed: numbers, a size, a mask, or an option. Climbs go from case to case
+by these changes.
+"""
 
 from collections.abc import Callable
 
@@ -30,7 +32,8 @@ def another(cases: Cases, rng: Generator) -> Case:
 
 
 def changed(cases: Cases, case: Case, rng: Generator) -> Case:
-    """The case with one thing changed, such that the implementation supports it; another case of the domain, where no change is found.
+    """The case with one thing changed, such that the implementation supports it; another case of
+    the domain, where no change is found.
 
     So it is of kinds of rotary frequencies, the parameters of which hang together.
     """
@@ -65,7 +68,9 @@ def _of_numbers(cases: Cases, case: Case, rng: Generator) -> Case:
 
 
 def _of_sizes(cases: Cases, case: Case, rng: Generator) -> Case:
-    """An axis shorter or longer: a half, one place less, one place twice, or all of them twice. Even widths stay even."""
+    """An axis shorter or longer: a half, one place less, one place twice, or all of them twice.
+    Even widths stay even.
+    """
     o = cases.operation
     rotates = any(case.get(p) is not None for p in ROTATION)
     sizes = movable(o, case, ("head_dim", "pairs") if rotates else ("pairs",))
@@ -74,7 +79,13 @@ def _of_sizes(cases: Cases, case: Case, rng: Generator) -> Case:
     axis, n = list(sizes.items())[int(rng.integers(len(sizes)))]
     step = 2 if axis.endswith("_dim") and n % 2 == 0 else 1
     half, at = n // 2 // step * step, int(rng.integers(max(n - step + 1, 1)))
-    places = ([*range(half)], [*range(half, n)], [*range(at), *range(at + step, n)], [*range(n), *range(at, at + step)], [*range(n)] * 2)
+    places = (
+        [*range(half)],
+        [*range(half, n)],
+        [*range(at), *range(at + step, n)],
+        [*range(n), *range(at, at + step)],
+        [*range(n)] * 2,
+    )
     found = places[int(rng.integers(len(places)))]
     return along(o, case, axis, found) if 0 < len(found) <= max(_LONGEST, n) and n else case
 
@@ -116,7 +127,11 @@ def _of_options(cases: Cases, case: Case, rng: Generator) -> Case:
     o = cases.operation
     if o.is_played or any(case.get(p) is not None for p in ROTATION):
         return case
-    names = [p for p in o.parameters if (o.is_setting(p) or p == "start_pos" or (p in o.options and p in o.arrays)) and p not in ROTATION]
+    names = [
+        p
+        for p in o.parameters
+        if (o.is_setting(p) or p == "start_pos" or (p in o.options and p in o.arrays)) and p not in ROTATION
+    ]
     if not names:
         return case
     p = names[int(rng.integers(len(names)))]
@@ -127,4 +142,6 @@ def _of_options(cases: Cases, case: Case, rng: Generator) -> Case:
 
 
 _CHANGES: tuple[Change, ...] = (*[_of_numbers] * 4, *[_of_sizes] * 2, _of_lead, _of_masks, _of_options)
-"""Numbers more often than all else, of which there is less; sizes often enough that a case becomes small, where each number counts."""
+"""Numbers more often than all else, of which there is less; sizes often enough that a case becomes
+small, where each number counts.
+"""

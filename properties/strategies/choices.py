@@ -12,17 +12,24 @@ from oracles.formats import BINARY16, BINARY32, BINARY64, Format
 __all__ = ["Choices", "rounded"]
 
 T = TypeVar("T")
-_KINDS: dict[Format, Any] = {BINARY32: np.float32, BINARY16: np.float16}  # whose conversions round to the nearest, ties to even
+_KINDS: dict[Format, Any] = {
+    BINARY32: np.float32,
+    BINARY16: np.float16,
+}  # whose conversions round to the nearest, ties to even
 
 
 def rounded(x: Array, target: Format) -> Array:
-    """The nearest numbers of a format, ties to even: multiples of 2ᵉ⁻ᵖ for 2ᵉ⁻¹ ≤ |x| < 2ᵉ, p = −log₂ of the unit roundoff."""
+    """The nearest numbers of a format, ties to even: multiples of 2ᵉ⁻ᵖ for 2ᵉ⁻¹ ≤ |x| < 2ᵉ, p =
+    −log₂ of the unit roundoff.
+    """
     if target == BINARY64:
         return x
     if (kind := _KINDS.get(target)) is not None:
         with np.errstate(over="ignore"):
             near = x.astype(kind).astype(np.float64)
-        return np.where(np.isinf(x), x, np.clip(near, -target.largest, target.largest)) if np.isinf(near).any() else near
+        return (
+            np.where(np.isinf(x), x, np.clip(near, -target.largest, target.largest)) if np.isinf(near).any() else near
+        )
     unit = np.maximum(np.ldexp(target.unit_roundoff, np.frexp(x)[1]), target.smallest_subnormal)
     return np.where(np.isinf(x), x, np.clip(np.rint(x / unit) * unit, -target.largest, target.largest))
 
@@ -67,7 +74,9 @@ class Choices:
         return self._random.random(shape) < share
 
     def cut(self, n: int, supported: Callable[[int], bool] = lambda _: True) -> int:
-        """A length below n at which an axis of length n can be cut, by preference next to a tile; n itself where none is supported."""
+        """A length below n at which an axis of length n can be cut, by preference next to a tile; n
+        itself where none is supported.
+        """
         tiles = (m for power in range(10) for m in (2**power - 1, 2**power, 2**power + 1))
         found: list[int] = [m for m in sorted({n // 2, n - 1, *tiles} - {0}) if m < n and supported(m)]
         return self.among(found or [n])
@@ -87,13 +96,16 @@ class Choices:
         return np.asarray(whole * step, np.float64)
 
     def fixed_points(self, shape: Any, target: Format) -> Array:
-        """Numbers up to 8 whose sums and differences of two are numbers of a format too; all of its bits but one are in use."""
+        """Numbers up to 8 whose sums and differences of two are numbers of a format too; all of its
+        bits but one are in use.
+        """
         bits = round(-math.log2(target.unit_roundoff)) - 1
         whole = self._random.integers(-(2**bits), 2**bits, shape, endpoint=True)
         return np.asarray(np.ldexp(whole.astype(np.float64), 3 - bits))
 
     def numbers(self, shape: Any, target: Format, kind: str = "grid") -> Array:
-        """Numbers of a format, of size about 1: on a grid of 1/16, fixed points, or normally distributed ones with all bits.
+        """Numbers of a format, of size about 1: on a grid of 1/16, fixed points, or normally
+        distributed ones with all bits.
 
         A few entries in a hundred are ±4 to ±8, or 0, where they are on a grid.
         """

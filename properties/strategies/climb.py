@@ -1,4 +1,6 @@
-"""Hill climbing on arrays: from a drawn input, accept what makes the measured height no lower, and start again where nothing does."""
+"""Hill climbing on arrays: from a drawn input, accept what makes the measured height no lower, and
+start again where nothing does.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +21,9 @@ PATIENCE, FLAT = 15, 3
 
 @dataclass(frozen=True)
 class Height:
-    """What was measured at an input: how high it is, whether it is a counterexample, and anything else to be counted."""
+    """What was measured at an input: how high it is, whether it is a counterexample, and anything
+    else to be counted.
+    """
 
     value: float
     violated: bool = False
@@ -47,8 +51,8 @@ def climb(
     draws: int = 1,
     patience: int = PATIENCE,
 ) -> Climbed[P]:
-    """Climb until so many inputs were measured, each time from the highest of so many drawn ones; a climb ends at a counterexample, or when
-    it stays where it is."""
+    """Climb until so many inputs were measured, each time from the highest of so many drawn ones; a
+    climb ends at a counterexample, or when it stays where it is."""
     best: tuple[Height, P] | None = None
     violations: list[tuple[float, P]] = []
     remarks: list[str] = []

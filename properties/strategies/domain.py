@@ -1,4 +1,6 @@
-"""What a domain is: a kind of cases, by sizes of named axes, by masks and numbers; and the sizes that domains have in common."""
+"""What a domain is: a kind of cases, by sizes of named axes, by masks and numbers; and the sizes
+that domains have in common.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +11,20 @@ from properties.contract.operations import Operation
 from properties.strategies import masks
 from properties.strategies.choices import Choices
 
-__all__ = ["BROAD", "EDGES", "EVEN", "LENGTHS", "LONG", "ODD", "OF_MODELS", "SHORT", "TILES", "WIDTHS", "Domain", "Finish"]
+__all__ = [
+    "BROAD",
+    "EDGES",
+    "EVEN",
+    "LENGTHS",
+    "LONG",
+    "ODD",
+    "OF_MODELS",
+    "SHORT",
+    "TILES",
+    "WIDTHS",
+    "Domain",
+    "Finish",
+]
 
 SHORT = (1, 2, 3, 4, 5, 6, 8, 9, 16, 17, 33)
 TILES = (7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 96, 100, 127, 128, 129, 130, 191, 192, 193, 255, 256, 257, 300)
@@ -36,10 +51,12 @@ Finish = Callable[[Operation, Implementation, dict[str, Any], Choices], None]
 
 @dataclass(frozen=True)
 class Domain:
-    """A kind of cases: the sizes and scales that are not those of everyday cases, which masks there are, what is done to a case at last.
+    """A kind of cases: the sizes and scales that are not those of everyday cases, which masks there
+    are, what is done to a case at last.
 
-    `features` are given in every case; where it `rotates`, rope has some of its options, and none elsewhere. `masks_are` says whether masks
-    are "loose", with axes of size 1 or fewer axes, or of "keys" alone.
+    `features` are given in every case; where it `rotates`, rope has some of its options, and none
+    elsewhere. `masks_are` says whether masks are "loose", with axes of size 1 or fewer axes, or of
+    "keys" alone.
     Of the cases asked for it gets the share `share`.
     """
 

@@ -23,7 +23,9 @@ QUIRKS = (
     *("dead rows", "odd widths", "no rows", "no columns", "width zero"),
     *("no queries", "without keys", "more queries than keys", "below finite fills"),
 )
-"""Domains of which laws of their own say what should be, by convention, or where budgets say nothing: agreement is not asked for."""
+"""Domains of which laws of their own say what should be, by convention, or where budgets say
+nothing: agreement is not asked for.
+"""
 
 ROTATIONS = "as models rotate"
 """The domain in which rope has some of its options."""
@@ -59,32 +61,66 @@ _domain(
     "everyday", "Numbers of heads, of queries and of keys.", "alibi_slopes", "alibi_bias",
     sizes={"num_heads": (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 33, 64), "n_q": SHORT, "n_k": SHORT},
 )  # fmt: skip
-_domain("everyday", "Masks that broadcast to one shape.", "combine_masks", sizes={"n_q": SHORT, "n_k": SHORT}, mask=masks.loose)
+_domain(
+    "everyday",
+    "Masks that broadcast to one shape.",
+    "combine_masks",
+    sizes={"n_q": SHORT, "n_k": SHORT},
+    mask=masks.loose,
+)
 _domain(
     "square batches", "Masks of queries and of padding, often of batches as large as there are queries.", "combine_masks",
     sizes={"n_q": (3, 2), "n_k": (3, 5), "batch": (3, 3, 2)},
     mask=masks.loose, masks_are="loose", rank=1, share=0.3, finish=finishing.decoders,
 )  # fmt: skip
-_domain("everyday", "Numbers of queries and of keys; as many keys as queries need not be told.", "causal_mask", finish=finishing.untold)
+_domain(
+    "everyday",
+    "Numbers of queries and of keys; as many keys as queries need not be told.",
+    "causal_mask",
+    finish=finishing.untold,
+)
 _domain("everyday", "Sizes and numbers of every kind.", "causal_attention", finish=finishing.alive)
 _domain("everyday", "Sizes and numbers of every kind.", "add_positional_encoding", finish=finishing.shared)
 _domain(
     "everyday", "Sizes and numbers of every kind; some tables are rotations.", "apply_rotary", "apply_rotary_vjp",
     finish=finishing.rotations,
 )  # fmt: skip
-_TILED = {**dict.fromkeys(("n_q", "n_k"), (*TILES, 511, 513, 1025)), **dict.fromkeys(("head_dim", "value_dim"), (1, 2, 8, 16, 64))}
-_domain("tiles", "Lengths around the tiles of kernels, to 1025.", *_CAUSAL, sizes=_TILED, share=0.2, finish=finishing.alive)
-_domain("tiles", "Lengths around the tiles of kernels, to 1025.", *_ATTENTION, *_SOFTMAX, *_GROUPED, sizes=_TILED, share=0.2)
-_domain("tiles", "Lengths around the tiles of kernels, to 1025.", *_FEATURED, sizes=_TILED | {"kv_heads": (1, 2)}, share=0.15)
+_TILED = {
+    **dict.fromkeys(("n_q", "n_k"), (*TILES, 511, 513, 1025)),
+    **dict.fromkeys(("head_dim", "value_dim"), (1, 2, 8, 16, 64)),
+}
+_domain(
+    "tiles", "Lengths around the tiles of kernels, to 1025.", *_CAUSAL, sizes=_TILED, share=0.2, finish=finishing.alive
+)
+_domain(
+    "tiles", "Lengths around the tiles of kernels, to 1025.", *_ATTENTION, *_SOFTMAX, *_GROUPED, sizes=_TILED, share=0.2
+)
+_domain(
+    "tiles",
+    "Lengths around the tiles of kernels, to 1025.",
+    *_FEATURED,
+    sizes=_TILED | {"kv_heads": (1, 2)},
+    share=0.15,
+)
 _FEW_HEADS = {"n_q": SHORT, "n_k": SHORT, "head_dim": WIDTHS, "value_dim": WIDTHS, "kv_heads": (1, 2)}
 for _name, _statement, _needed, _others in (
     ("windows at edges", "Windows beside lengths of tiles.", ("window",), {"sizes": _TILED | {"kv_heads": (1,)}}),
     ("broadcast biases", "Biases with axes of size 1, or with fewer axes.", ("bias",), {"sizes": _FEW_HEADS}),
-    ("near the cap", "Scores from a quarter of the cap to many times it.", ("softcap",), {"sizes": _FEW_HEADS, "finish": finishing.capped}),
+    (
+        "near the cap",
+        "Scores from a quarter of the cap to many times it.",
+        ("softcap",),
+        {"sizes": _FEW_HEADS, "finish": finishing.capped},
+    ),
     ("rows without keys", "Masks that leave some query no key.", ("mask",), {"sizes": _FEW_HEADS, "mask": masks.dead}),
     ("sinks", "Sinks, beside all other features.", ("sink",), {"sizes": _FEW_HEADS, "mask": masks.dead}),
     ("no keys", "No keys at all.", (), {"sizes": _FEW_HEADS | {"n_k": (0,)}, "mask": masks.none}),
-    ("extreme scores", "Scores of every size that the formats have.", (), {"sizes": _FEW_HEADS, "finish": finishing.far}),
+    (
+        "extreme scores",
+        "Scores of every size that the formats have.",
+        (),
+        {"sizes": _FEW_HEADS, "finish": finishing.far},
+    ),
 ):
     _domain(_name, _statement, *_FEATURED, features=_needed, share=0.15, **_others)
 _domain(
@@ -161,7 +197,10 @@ _domain(
     },
     share=0.2,
 )  # fmt: skip
-_MODELS = {**dict.fromkeys(("n_q", "n_k"), (1, 2, 3, 5, 16, 17, 64, 65, 130)), **dict.fromkeys(("head_dim", "value_dim"), OF_MODELS)}
+_MODELS = {
+    **dict.fromkeys(("n_q", "n_k"), (1, 2, 3, 5, 16, 17, 64, 65, 130)),
+    **dict.fromkeys(("head_dim", "value_dim"), OF_MODELS),
+}
 _domain(
     "widths of models", "Widths that models have, their neighbours, and multiples of 8, to 576.", *_ATTENTION, sizes=_MODELS, share=0.2,
 )  # fmt: skip
@@ -181,13 +220,39 @@ _domain(
     share=0.2,
 )
 _domain("masks of rows", "Masks that all queries share.", *_HEADS, mask=masks.row, masks_are="keys", share=0.2)
-_domain("masks of rows", "Masks that all queries share.", *_ATTENTION, *_SOFTMAX, *_GROUPED, mask=masks.row, masks_are="keys", share=0.5)
-_domain("masks of rows", "Masks that all queries share.", *_FEATURED, features=("mask",), mask=masks.row, masks_are="keys", share=0.2)
+_domain(
+    "masks of rows",
+    "Masks that all queries share.",
+    *_ATTENTION,
+    *_SOFTMAX,
+    *_GROUPED,
+    mask=masks.row,
+    masks_are="keys",
+    share=0.5,
+)
+_domain(
+    "masks of rows",
+    "Masks that all queries share.",
+    *_FEATURED,
+    features=("mask",),
+    mask=masks.row,
+    masks_are="keys",
+    share=0.2,
+)
 _domain(
     "width zero", "Queries and keys without columns.", *_ATTENTION[1:], *_GROUPED, *_CAUSAL,
     sizes={"head_dim": (0,), "value_dim": WIDTHS, "n_q": SHORT, "n_k": SHORT}, share=0.1, finish=finishing.unmasked,
 )  # fmt: skip
-_domain("padded masks", "Keys that no query may read.", *_ATTENTION, *_SOFTMAX, *_GROUPED, *_HEADS, mask=masks.padded, share=0.3)
+_domain(
+    "padded masks",
+    "Keys that no query may read.",
+    *_ATTENTION,
+    *_SOFTMAX,
+    *_GROUPED,
+    *_HEADS,
+    mask=masks.padded,
+    share=0.3,
+)
 _domain(
     "dead rows", "Masks that leave some query no key.", *_ATTENTION, *_SOFTMAX, *_GROUPED, *_HEADS,
     sizes=dict.fromkeys(("n_q", "n_k", "seq_len"), (2, 1, 3, 1, 5, 8, 17, 33)), mask=masks.dead, share=0.2,
@@ -209,7 +274,9 @@ _domain(
 )  # fmt: skip
 _domain("one position", "Sequences of one row.", "rope", "rope_vjp", sizes={"seq_len": (1,)}, share=0.4)
 _domain("odd widths", "Odd widths: the last channel has no partner.", *_ROTARY, sizes={"head_dim": ODD}, share=0.2)
-_domain("odd widths", "Widths that end with a sine.", "sinusoidal_positional_encoding", sizes={"embed_dim": ODD}, share=0.2)
+_domain(
+    "odd widths", "Widths that end with a sine.", "sinusoidal_positional_encoding", sizes={"embed_dim": ODD}, share=0.2
+)
 _domain(
     "a sine at the end",
     "Widths of which the last column is a sine.",
@@ -234,11 +301,24 @@ _domain(
     "sections", "Pairs that rotate by time, height and width.", *_ROTARY[:2],
     sizes={"seq_len": SHORT, "head_dim": EVEN}, features=("sections", "positions"), rotates=True, share=0.3,
 )  # fmt: skip
-_domain("everyday", "Every kind that is declared, with every combination of the parameters that are.", "rotary_frequencies")
+_domain(
+    "everyday", "Every kind that is declared, with every combination of the parameters that are.", "rotary_frequencies"
+)
 for _name in KINDS:
     if _name != "default":
-        _widths = (8, 16, 32, 64, 128, 12, 20, 6, 4) if _name == "yarn" else tuple(d for d in EVEN if d > 2 or _name != "dynamic")
-        _domain(_name, f"Frequencies of the kind {_name}.", "rotary_frequencies", sizes={"head_dim": _widths}, features=(_name,), share=0.3)
+        _widths = (
+            (8, 16, 32, 64, 128, 12, 20, 6, 4)
+            if _name == "yarn"
+            else tuple(d for d in EVEN if d > 2 or _name != "dynamic")
+        )
+        _domain(
+            _name,
+            f"Frequencies of the kind {_name}.",
+            "rotary_frequencies",
+            sizes={"head_dim": _widths},
+            features=(_name,),
+            share=0.3,
+        )
 _EMPTY = {
     "no rows": {"seq_len": (0,), "n_q": (0,), "batch": (0,)},
     "no columns": {"head_dim": (0,), "embed_dim": (0,), "n_k": (0,), "max_len": (0,)},

@@ -1,9 +1,12 @@
-"""Cases that expose: a few keys with large scores share all the weight, and values read the weights out.
+"""Cases that expose: a few keys with large scores share all the weight, and values read the weights
+out.
 
-A random row of many keys averages a mistake away, while its budget grows with its length. Here the score of a key is one product, so that a
-relative error of a product, of the scale, or of an input is the same share of a score, and exp makes it as large a share of the weight as
-the score is large: 1/2¹¹ of a score of 1024 is half the weight. A one-hot value reads out that weight alone, so that its error is compared
-with a budget that is a share of the weight itself, of 1/2 and of exp(−30) alike; no sum over the keys hides it, however many there are.
+A random row of many keys averages a mistake away, while its budget grows with its length. Here the
+score of a key is one product, so that a relative error of a product, of the scale, or of an input
+is the same share of a score, and exp makes it as large a share of the weight as the score is large:
+1/2¹¹ of a score of 1024 is half the weight. A one-hot value reads out that weight alone, so that
+its error is compared with a budget that is a share of the weight itself, of 1/2 and of exp(−30)
+alike; no sum over the keys hides it, however many there are.
 """
 
 import numpy as np
@@ -29,10 +32,12 @@ _KEYS = 8  # that matter, at most
 def dominating(
     rng: np.random.Generator, n_q: int, n_k: int, width: int, value_width: int, score: float, target: Format
 ) -> tuple[Array, ...]:
-    """(q, k, v) in a format, in which up to 8 keys, the last and such at the edges of tiles, have scores of about `score`.
+    """(q, k, v) in a format, in which up to 8 keys, the last and such at the edges of tiles, have
+    scores of about `score`.
 
-    Query i is not 0 in channel i mod width alone; there each key has a number of its own, by which its score is what was drawn, but for the
-    rounding of the number. The keys that matter have one-hot values, one more of them than columns a value of 0, as all others have.
+    Query i is not 0 in channel i mod width alone; there each key has a number of its own, by which
+    its score is what was drawn, but for the rounding of the number. The keys that matter have
+    one-hot values, one more of them than columns a value of 0, as all others have.
     """
     edges = {e for power in range(18) for e in (2**power - 1, 2**power)}
     others = np.array([j for j in sorted({0, *edges}) if j < n_k - 1], int)
@@ -48,7 +53,9 @@ def dominating(
 
 
 def scores_of(a: Arithmetic) -> list[float]:
-    """The scores of which an arithmetic still says something: its errors are at most a quarter in an exponent, its inputs' steps 4."""
+    """The scores of which an arithmetic still says something: its errors are at most a quarter in
+    an exponent, its inputs' steps 4.
+    """
     stored = [x.unit_roundoff for x in (a.scores, a.scale_on_inputs) if x is not None]
     share = 2 * a.product + 2 * max([0.0, *stored])
     return [s for s in _SCORES if s * share <= 0.25 and s * a.inputs.unit_roundoff <= 4] or [16.0]

@@ -18,23 +18,32 @@ _SCALES = (1.0, 0.3, 0.0, -0.5)
 
 
 def chosen(o: Operation, i: Implementation, needed: tuple[str, ...], choose: Choices) -> frozenset[str]:
-    """The options of a case: those that its domain needs, and of the others that the implementation declares none, all, one, or each with
-    even odds, so that every combination comes up, and every pair soon. A tangent belongs to what is given."""
+    """The options of a case: those that its domain needs, and of the others that the implementation
+    declares none, all, one, or each with even odds, so that every combination comes up, and every
+    pair soon. A tangent belongs to what is given."""
     if not o.options:
         return frozenset()
     declared = [p for p in FEATURES if p in o.options and p in i.features]
     kind = choose.among(["none", "all", "one", *["some"] * 5])
     one = choose.among(declared) if declared else ""
-    found = {p for p in declared if p in needed or kind == "all" or (kind == "one" and p == one) or (kind == "some" and choose.happens())}
+    found = {
+        p
+        for p in declared
+        if p in needed or kind == "all" or (kind == "one" and p == one) or (kind == "some" and choose.happens())
+    }
     if i.resolved_conventions.causal_with_mask == "refuse" and {"causal", "mask"} <= found:
         found.remove("causal")
-    tangents = {f"d{p}" for p in declared if p in found and f"d{p}" in o.options and choose.happens(0.8)}  # in one order: it is a choice
+    tangents = {
+        f"d{p}" for p in declared if p in found and f"d{p}" in o.options and choose.happens(0.8)
+    }  # in one order: it is a choice
     others = set() if "q" in o.parameters else {p for p in o.options if choose.happens()}
     return frozenset(found | tangents | others)
 
 
 def scales(i: Implementation) -> list[float]:
-    """The scales to choose from: those of a list that is supported, or everyday ones, of which some are below 0, or 0."""
+    """The scales to choose from: those of a list that is supported, or everyday ones, of which some
+    are below 0, or 0.
+    """
     return [x for x in i.support.listed("scale") or _SCALES if i.allows(scale=x)]
 
 
@@ -61,7 +70,9 @@ def setting(
 
 
 def bias(shape: tuple[int, ...], target: Format, kind: str, choose: Choices) -> Array:
-    """A bias for scores of a shape: with all axes, with some of size 1, or with fewer; some have entries of −∞, or a row of them."""
+    """A bias for scores of a shape: with all axes, with some of size 1, or with fewer; some have
+    entries of −∞, or a row of them.
+    """
     axes = [n if choose.happens(0.7) else 1 for n in shape]
     axes = axes[choose.among([0, 0, choose.integer(0, len(axes) - 1)]) :] if choose.happens(0.7) else list(shape)
     found = choose.numbers(tuple(axes), target, kind) * choose.among([1.0, 0.25, 4.0])

@@ -38,11 +38,12 @@ _COARSE = 2.0**12
 
 
 def far(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
-    """Scores of any size that the formats have: they vary within a row, share a sign, or differ by everyday numbers far from 0.
+    """Scores of any size that the formats have: they vary within a row, share a sign, or differ by
+    everyday numbers far from 0.
 
-    Where they vary by thousands one key has all the weight, and gradients are 0; where a channel that all keys share brings them far from
-    0, weights and gradients are those of everyday scores. Where scores are coarse, half of the cases have some of which budgets say
-    something.
+    Where they vary by thousands one key has all the weight, and gradients are 0; where a channel
+    that all keys share brings them far from 0, weights and gradients are those of everyday scores.
+    Where scores are coarse, half of the cases have some of which budgets say something.
     """
     if "mask" not in x:
         alive(o, i, x, choose)
@@ -52,7 +53,9 @@ def far(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> 
     if "scores" in x:
         s, kind = x["scores"], choose.among(["spread", "offset", "offset"])
         size = 2.0 ** min(power + 3, reach - 5)
-        x["scores"] = rounded(s * size / 8 if kind == "spread" else s + size * choose.signs(s.shape[-2])[:, None], a.inputs)
+        x["scores"] = rounded(
+            s * size / 8 if kind == "spread" else s + size * choose.signs(s.shape[-2])[:, None], a.inputs
+        )
         return
     if "wq" in x:
         x["wq"] = rounded(x["wq"] * 2.0 ** min(power, reach - 20, reach // 2), a.inputs)
@@ -74,22 +77,24 @@ def far(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> 
 
 
 def largest_scores(a: Arithmetic, moved: float) -> float:
-    """Up to which size of a score its storage, or that of what it is a product of, moves a weight by no more than a share; ∞ where nothing
-    is stored."""
+    """Up to which size of a score its storage, or that of what it is a product of, moves a weight
+    by no more than a share; ∞ where nothing is stored."""
     coarse = 2 * a.product + 2 * max([0.0, *(f.unit_roundoff for f in (a.scores, a.scale_on_inputs) if f is not None)])
     return moved / coarse if coarse else inf
 
 
 def dominant(a: Arithmetic, d: int) -> float:
-    """The channels of a query, and of a key, whose score of their square times √d is far above others: 16, or a smaller power of two where
-    rounding a larger score would move its weight by more than an eighth."""
+    """The channels of a query, and of a key, whose score of their square times √d is far above
+    others: 16, or a smaller power of two where rounding a larger score would move its weight by
+    more than an eighth."""
     most = min(largest_scores(a, 2.0**-3), 2.0**-7 / a.elementwise.unit_roundoff)
     return float(2.0 ** min(4, np.floor(np.log2(most / np.sqrt(d)) / 2)))
 
 
 def ties(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
-    """Scores that are equal, or nearly so, and large: up to where rounding them moves a weight by a thousandth, beyond which budgets say
-    nothing. What is large is a channel that all keys share, in powers of two, which every format has."""
+    """Scores that are equal, or nearly so, and large: up to where rounding them moves a weight by a
+    thousandth, beyond which budgets say nothing. What is large is a channel that all keys share, in
+    powers of two, which every format has."""
     if "mask" not in x:
         alive(o, i, x, choose)
     a, d = i.resolved_arithmetic, x["q"].shape[-1]
@@ -103,9 +108,11 @@ def ties(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) ->
 
 
 def below_fills(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
-    """Scores near the largest numbers of the formats, negative where a key may be read, positive where not: below and above every finite
-    number that a mask of a narrower format is filled with. Each query reads one key, so that its weight is 1 whatever its score. Of scores
-    that are stored in a narrow format the products before the scale are beyond its largest number in half of the cases."""
+    """Scores near the largest numbers of the formats, negative where a key may be read, positive
+    where not: below and above every finite number that a mask of a narrower format is filled with.
+    Each query reads one key, so that its weight is 1 whatever its score. Of scores that are stored
+    in a narrow format the products before the scale are beyond its largest number in half of the
+    cases."""
     a = i.resolved_arithmetic
     largest = int(np.log2(min(a.elementwise.largest, a.scores.largest if a.scores else np.inf)))
     if "scores" in x:
@@ -122,10 +129,14 @@ def below_fills(o: Operation, i: Implementation, x: dict[str, Any], choose: Choi
 
 
 def few_keys(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
-    """A few keys share the weight of each query; of a tangent, that of the values reads out the weights as values do."""
+    """A few keys share the weight of each query; of a tangent, that of the values reads out the
+    weights as values do.
+    """
     score = choose.among(scores_of(i.resolved_arithmetic))
     rng = np.random.default_rng(choose.integer(0, 2**32))
-    q, k, v = dominating(rng, x["q"].shape[-2], x["k"].shape[-2], x["q"].shape[-1], x["v"].shape[-1], score, i.resolved_arithmetic.inputs)
+    q, k, v = dominating(
+        rng, x["q"].shape[-2], x["k"].shape[-2], x["q"].shape[-1], x["v"].shape[-1], score, i.resolved_arithmetic.inputs
+    )
     for name, found in (("q", q), ("k", k), ("v", v)):
         x[name] = np.broadcast_to(found, x[name].shape).copy()
     if "dv" in x:
@@ -165,7 +176,9 @@ def untold(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) 
 
 
 def decoders(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
-    """One mask for the whole batch, and a row for all queries of each element, half masked, where it has as many as there are queries."""
+    """One mask for the whole batch, and a row for all queries of each element, half masked, where
+    it has as many as there are queries.
+    """
     shape = np.broadcast_shapes(x["first"].shape, x["second"].shape)
     if len(shape) == 3 and shape[0] == shape[1]:
         x["first"], x["second"] = choose.bits(shape[1:], 0.5), choose.bits((shape[0], 1, shape[2]), 0.5)
@@ -178,9 +191,14 @@ def rotations(o: Operation, i: Implementation, x: dict[str, Any], choose: Choice
     (n, d), target = x["cos"].shape, i.resolved_arithmetic.angle.table
     pairs = np.arange(d) % max(d // 2, 1) if i.resolved_conventions.rope_pairing == "half" else np.arange(d) // 2
     start = choose.among([choose.integer(0, 16), choose.among(EDGES), choose.integer(0, 2**20)])
-    with ctx.workprec(128):  # rounded once, so that a seed is the same case on every processor: NumPy's differ with its SIMD level
+    with ctx.workprec(
+        128
+    ):  # rounded once, so that a seed is the same case on every processor: NumPy's differ with its SIMD level
         exponents = [arb(-2.0 * pair / max(d, 1)) for pair in range(pairs.max(initial=0) + 1)]
-        frequencies = [i.resolved_conventions.rope_scale * arb(i.resolved_conventions.rope_base) ** exponent for exponent in exponents]
+        frequencies = [
+            i.resolved_conventions.rope_scale * arb(i.resolved_conventions.rope_base) ** exponent
+            for exponent in exponents
+        ]
         angles = [position * frequency for position in range(start, start + n) for frequency in frequencies]
         table = np.array([[float(value) for value in angle.sin_cos()] for angle in angles])
     sin, cos = table.reshape(n, len(frequencies), 2)[:, pairs].transpose(2, 0, 1)
@@ -188,11 +206,15 @@ def rotations(o: Operation, i: Implementation, x: dict[str, Any], choose: Choice
 
 
 def parts(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
-    """Parts of the keys whose weights differ by everyday factors, or by thousands, near 0 or far from it; some are empty, and not read."""
+    """Parts of the keys whose weights differ by everyday factors, or by thousands, near 0 or far
+    from it; some are empty, and not read.
+    """
     target, far = o.stored("lse_a", i.resolved_arithmetic), choose.among([1.0, 4.0, 64.0])
     common = choose.among([0.0, 0.0, 1024.0, -1024.0])
     for part in "ab":
-        empty = choose.bits(x[f"lse_{part}"].shape, 0.2) if choose.happens(0.4) else np.zeros(x[f"lse_{part}"].shape, bool)
+        empty = (
+            choose.bits(x[f"lse_{part}"].shape, 0.2) if choose.happens(0.4) else np.zeros(x[f"lse_{part}"].shape, bool)
+        )
         x[f"lse_{part}"] = np.where(empty, -np.inf, rounded(x[f"lse_{part}"] * far + common, target))
         x[f"out_{part}"] = np.where(empty[..., None], choose.among([64.0, 0.0]), x[f"out_{part}"])
 

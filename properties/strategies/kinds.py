@@ -41,11 +41,14 @@ def original_of(x: Case) -> int | None:
 
 
 def chosen(o: Operation, i: Implementation, head_dim: int, needed: tuple[str, ...], choose: Choices) -> dict[str, Any]:
-    """A kind that is declared, or the one that is needed, and what it is given: all of its parameters, and of what is declared besides each
-    with even odds. There are no ramps that end before they begin."""
+    """A kind that is declared, or the one that is needed, and what it is given: all of its
+    parameters, and of what is declared besides each with even odds. There are no ramps that end
+    before they begin."""
     x: dict[str, Any] = dict.fromkeys(o.parameters)
     x["head_dim"] = head_dim
-    kinds = [kind for kind in KINDS if kind in needed] or [kind for kind in KINDS if kind == "default" or kind in i.features]
+    kinds = [kind for kind in KINDS if kind in needed] or [
+        kind for kind in KINDS if kind == "default" or kind in i.features
+    ]
     kind = choose.among(kinds)
     x["kind"] = kind if head_dim >= _fewest(kind, i) else "default"
     given, optional = KINDS[x["kind"]]
@@ -55,14 +58,18 @@ def chosen(o: Operation, i: Implementation, head_dim: int, needed: tuple[str, ..
     for p in given:
         x[p] = _parameter(p, x, i, choose)
     if "seq_len" in i.features and (most := original_of(x)):
-        x["seq_len"] = choose.among([most + 1, None, most, most, max(most - 1, 1), 4 * most, choose.integer(1, 2 * most)])
+        x["seq_len"] = choose.among(
+            [most + 1, None, most, most, max(most - 1, 1), 4 * most, choose.integer(1, 2 * most)]
+        )
     if x["kind"] == "yarn" and not rises(x, i):
         x |= {"original_max_position_embeddings": 4096, "base": None, "beta_fast": None, "beta_slow": None}
     return x
 
 
 def _fewest(kind: str, i: Implementation) -> int:
-    """How many channels rotate at least: with one pair a dynamic base is no number, and no ramp rises that ends at the last pair."""
+    """How many channels rotate at least: with one pair a dynamic base is no number, and no ramp
+    rises that ends at the last pair.
+    """
     return 4 if kind == "dynamic" or (kind == "yarn" and i.resolved_conventions.yarn_upper == "last_pair") else 2
 
 
@@ -76,7 +83,9 @@ def _parameter(p: str, x: Case, i: Implementation, choose: Choices) -> Any:
     if p == "seq_len":
         return choose.integer(1, 2**20)
     if p == "rotary_dim":
-        several = [r for r in (x["head_dim"] // 4 * 2, x["head_dim"], x["head_dim"] // 8 * 2) if r >= _fewest(x["kind"], i)]
+        several = [
+            r for r in (x["head_dim"] // 4 * 2, x["head_dim"], x["head_dim"] // 8 * 2) if r >= _fewest(x["kind"], i)
+        ]
         return None if x["kind"] == "proportional" or not several else choose.among(several)
     if p.endswith("position_embeddings"):
         return choose.among(_ORIGINAL)
@@ -86,7 +95,9 @@ def _parameter(p: str, x: Case, i: Implementation, choose: Choices) -> Any:
 
 
 def ends(x: Case) -> tuple[float, float]:
-    """Where YaRN's ramp begins and ends, in float64: not cut to the pairs that there are, and before they are rounded."""
+    """Where YaRN's ramp begins and ends, in float64: not cut to the pairs that there are, and
+    before they are rounded.
+    """
     r, base = width_of(x), x["base"] or 10000.0
     turns = (x["beta_fast"] or 32.0, x["beta_slow"] or 1.0)
     low, high = (r * log(x["original_max_position_embeddings"] / (2 * pi * n)) / (2 * log(base)) for n in turns)
@@ -115,7 +126,9 @@ def another(x: Case, i: Implementation) -> dict[str, Any]:
 
 def smaller(x: Case, i: Implementation) -> Iterator[dict[str, Any]]:
     """Simpler cases: fewer pairs, without what need not be given."""
-    return (y for y in _simpler(x) if (y["kind"] != "dynamic" or width_of(y) > 2) and (y["kind"] != "yarn" or rises(y, i)))
+    return (
+        y for y in _simpler(x) if (y["kind"] != "dynamic" or width_of(y) > 2) and (y["kind"] != "yarn" or rises(y, i))
+    )
 
 
 def _simpler(x: Case) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,21 @@ import numpy as np
 
 from properties.strategies.choices import Choices
 
-__all__ = ["OPTIONAL", "Masks", "any_or_none", "dead", "live", "loose", "narrow", "none", "one", "padded", "row", "sequences", "starting"]
+__all__ = [
+    "OPTIONAL",
+    "Masks",
+    "any_or_none",
+    "dead",
+    "live",
+    "loose",
+    "narrow",
+    "none",
+    "one",
+    "padded",
+    "row",
+    "sequences",
+    "starting",
+]
 
 Masks = Callable[[Choices, tuple[int, ...]], Any]
 """A mask of a shape (…, n_q, n_k), chosen."""
@@ -16,7 +30,8 @@ Masks = Callable[[Choices, tuple[int, ...]], Any]
 def live(choose: Choices, shape: tuple[int, ...]) -> Any:
     """A mask in which every query may attend to a key.
 
-    Bits, causal ones of either alignment, keys from or up to a length, a band, blocks on the diagonal, one row for all.
+    Bits, causal ones of either alignment, keys from or up to a length, a band, blocks on the
+    diagonal, one row for all.
     """
     *lead, n_q, n_k = shape
     i, j = np.arange(n_q)[:, None], np.arange(n_k)
@@ -35,7 +50,9 @@ def live(choose: Choices, shape: tuple[int, ...]) -> Any:
 
 
 def _revived(mask: Any) -> Any:
-    """The mask with a key allowed to each query that may read none, if there are keys: a mask of keys has a row without them too."""
+    """The mask with a key allowed to each query that may read none, if there are keys: a mask of
+    keys has a row without them too.
+    """
     if n_k := mask.shape[-1]:
         dead = ~mask.any(-1)
         mask[dead, np.flatnonzero(dead) % n_k] = True
@@ -76,7 +93,9 @@ def one(choose: Choices, shape: tuple[int, ...]) -> Any:
 def starting(choose: Choices, shape: tuple[int, ...]) -> Any:
     """No mask; a live one; or one of keys from some on, as padding on the left leaves."""
     return (
-        np.arange(shape[-1]) >= choose.integers(0, shape[-1] - 1, (*shape[:-1], 1)) if choose.happens(0.3) else any_or_none(choose, shape)
+        np.arange(shape[-1]) >= choose.integers(0, shape[-1] - 1, (*shape[:-1], 1))
+        if choose.happens(0.3)
+        else any_or_none(choose, shape)
     )
 
 
@@ -86,7 +105,9 @@ def sequences(choose: Choices, shape: tuple[int, ...]) -> Any:
 
 
 def narrow(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """A live mask of which axes have size 1, or are not there; one for each sequence, shared by its heads, for instance."""
+    """A live mask of which axes have size 1, or are not there; one for each sequence, shared by its
+    heads, for instance.
+    """
     axes = [n if choose.happens() else 1 for n in shape[:-1]] + [choose.among([shape[-1], shape[-1], 1])]
     axes = axes[choose.integer(0, len(axes) - 1) :]
     if len(shape) > 3 and choose.happens():
@@ -99,10 +120,13 @@ def narrow(choose: Choices, shape: tuple[int, ...]) -> Any:
 
 
 def dead(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """A mask in which some query may attend to no key: one, all, those of one batch element, some, or the first ones; it may be for the
-    whole batch, and queries may share it."""
+    """A mask in which some query may attend to no key: one, all, those of one batch element, some,
+    or the first ones; it may be for the whole batch, and queries may share it."""
     mask = live(choose, choose.among([shape, shape[-2:]]))
-    row, kind = choose.integer(0, shape[-2] - 1), choose.among(["one", "all", "element", "some", "first", "for all queries"])
+    row, kind = (
+        choose.integer(0, shape[-2] - 1),
+        choose.among(["one", "all", "element", "some", "first", "for all queries"]),
+    )
     if kind == "for all queries":
         shared = mask[..., :1, :].copy()
         shared[(0,) * (shared.ndim - 1)] = False
@@ -118,8 +142,9 @@ def dead(choose: Choices, shape: tuple[int, ...]) -> Any:
 
 
 def loose(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """Any booleans, of which axes have size 1, or are not there, beside at least two; as masks of queries and of padding are, for instance:
-    one for the whole batch, and a row for all queries of each."""
+    """Any booleans, of which axes have size 1, or are not there, beside at least two; as masks of
+    queries and of padding are, for instance: one for the whole batch, and a row for all queries of
+    each."""
     kind = choose.among(["queries", "padding", "any", "any"])
     if kind == "queries":
         return choose.bits(shape[-2:])

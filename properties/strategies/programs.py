@@ -26,13 +26,21 @@ _OF_FIRST, _OF_SECOND = False, True
 
 
 def fill(i: Implementation, x: dict[str, Any], needed: tuple[str, ...], choose: Choices) -> None:
-    """Choose the window, the capacity and the program of a case whose arrays are as long as may be, and cut these to what is used. Where
-    rings are needed, they are short."""
+    """Choose the window, the capacity and the program of a case whose arrays are as long as may be,
+    and cut these to what is used. Where rings are needed, they are short."""
     offers, rings = i.of_caches, "ring" in needed
-    x["window"] = choose.among(_WINDOWS[: 3 if rings else None]) if rings or ("window" in offers and choose.happens(0.6)) else None
+    x["window"] = (
+        choose.among(_WINDOWS[: 3 if rings else None])
+        if rings or ("window" in offers and choose.happens(0.6))
+        else None
+    )
     chunk = choose.among(_CHUNKS)
     least = chunk if x["window"] is None else x["window"] + choose.among((1, 2, 3 if rings else chunk))
-    x["capacity"] = least + choose.integer(0, 0 if rings else 3) if rings or ("capacity" in offers and choose.happens(0.6)) else None
+    x["capacity"] = (
+        least + choose.integer(0, 0 if rings else 3)
+        if rings or ("capacity" in offers and choose.happens(0.6))
+        else None
+    )
     poison = float("nan") if i.resolved_conventions.blocked_values == "unread" else 64.0
     empty = held_of(x["window"], x["capacity"], offers, i.resolved_conventions)
     steps = tuple(_steps(offers, empty, len(x["k"]), len(x["q"]), poison, choose))
@@ -42,7 +50,9 @@ def fill(i: Implementation, x: dict[str, Any], needed: tuple[str, ...], choose: 
     x |= _cut(x, rows_of_part(steps, list(enumerate(steps))))
 
 
-def _steps(offers: frozenset[str], empty: Held, keys: int, queries: int, poison: float, choose: Choices) -> Iterator[Step]:
+def _steps(
+    offers: frozenset[str], empty: Held, keys: int, queries: int, poison: float, choose: Choices
+) -> Iterator[Step]:
     """Steps of both caches, each possible when it comes; at last the first one is asked."""
     held = {other: replace(empty) for other in (_OF_FIRST, _OF_SECOND)}
     for _ in range(choose.among(_LENGTHS)):
@@ -52,7 +62,9 @@ def _steps(offers: frozenset[str], empty: Held, keys: int, queries: int, poison:
             options = [step for step in options if step.name == "append"]
         if not options:
             continue
-        step = choose.among([step for step in options for _ in range(_SHARES["refused" if step.refused else step.name])])
+        step = choose.among(
+            [step for step in options for _ in range(_SHARES["refused" if step.refused else step.name])]
+        )
         yield replace(step, other=other)
         if not step.refused:
             held[other].take(step)
@@ -63,7 +75,9 @@ def _steps(offers: frozenset[str], empty: Held, keys: int, queries: int, poison:
     yield ask
 
 
-def _possible(offers: frozenset[str], held: Held, keys: int, queries: int, poison: float, choose: Choices) -> Iterator[Step]:
+def _possible(
+    offers: frozenset[str], held: Held, keys: int, queries: int, poison: float, choose: Choices
+) -> Iterator[Step]:
     """Of each kind of step one that is possible."""
     live, room = held.end - held.first, held.capacity if held.capacity is not None else keys
     room = room if held.is_ring or held.capacity is None else room - live
@@ -75,14 +89,28 @@ def _possible(offers: frozenset[str], held: Held, keys: int, queries: int, poiso
         "evict": (min(choose.among((1, 2, chunk)), held.most),),
     }
     for name, numbers in sizes.items():
-        steps = [Step(name, n) for n in numbers if n > 0 and _is_offered(name, offers) and (name != "attend" or n <= queries)]
+        steps = [
+            Step(name, n) for n in numbers if n > 0 and _is_offered(name, offers) and (name != "attend" or n <= queries)
+        ]
         yield from [step for step in steps if held.is_plain(step) and not held.refuses(step)][:1]
     least = next(n for n in range(1, live + 2) if held.refuses(Step("attend", n)))
-    beyond = {"append": (room + 1,), "attend": (least, live + 1), "rollback": (held.most + 1,), "evict": (held.most + 1,)}
-    steps = [Step(name, n, refused=True) for name, numbers in beyond.items() for n in numbers if n > 0 and _is_offered(name, offers)]
+    beyond = {
+        "append": (room + 1,),
+        "attend": (least, live + 1),
+        "rollback": (held.most + 1,),
+        "evict": (held.most + 1,),
+    }
+    steps = [
+        Step(name, n, refused=True)
+        for name, numbers in beyond.items()
+        for n in numbers
+        if n > 0 and _is_offered(name, offers)
+    ]
     steps = [step for step in steps if held.is_plain(step) and held.refuses(step)]
     yield from [choose.among(steps)] if steps else []
-    yield from [step for step in steps if step.name == "attend" and step.n <= live]  # of a ring, whose positions are gone
+    yield from [
+        step for step in steps if step.name == "attend" and step.n <= live
+    ]  # of a ring, whose positions are gone
     if "poison" in offers:
         yield Step("poison", poison)
     if held.end:
@@ -94,7 +122,9 @@ def _is_offered(name: str, offers: frozenset[str]) -> bool:
 
 
 def shorter(i: Implementation, case: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Shorter programs, those with most taken away first, and simpler windows and capacities; none in which another step is refused."""
+    """Shorter programs, those with most taken away first, and simpler windows and capacities; none
+    in which another step is refused.
+    """
     steps = parse(case["steps"])
     kept = list(enumerate(steps))
     settings: list[dict[str, Any]] = [{}, *({name: y} for name in ("capacity", "window") for y in _less(case[name]))]
@@ -112,12 +142,14 @@ def _less(x: int | None) -> tuple[int | None, ...]:
 
 
 def _is_legal(i: Implementation, case: Mapping[str, Any]) -> bool:
-    return is_legal(parse(case["steps"]), held_of(case["window"], case["capacity"], i.of_caches, i.resolved_conventions))
+    return is_legal(
+        parse(case["steps"]), held_of(case["window"], case["capacity"], i.of_caches, i.resolved_conventions)
+    )
 
 
 def _fewer(kept: list[tuple[int, Step]]) -> Iterator[list[tuple[int, Step]]]:
-    """Without one of the caches, without a part of the steps, without two of them, and with a step about fewer positions; a step comes
-    with the place that it had."""
+    """Without one of the caches, without a part of the steps, without two of them, and with a step
+    about fewer positions; a step comes with the place that it had."""
     yield [each for each in kept if not each[1].other]
     yield [(place, replace(step, other=False)) for place, step in kept if step.other]
     size = len(kept)

@@ -29,8 +29,12 @@ def some(o: Operation, i: Implementation, domain: Domain) -> str:
     return f"It declares none of the features {', '.join(o.options)}." if wanted else ""
 
 
-def chosen(o: Operation, i: Implementation, sizes: Mapping[str, int], lead: tuple[int, ...], domain: Domain, choose: Choices) -> Case:
-    """The options of a case: of those that are declared one, all, or each with even odds; beside positions the first one is 0."""
+def chosen(
+    o: Operation, i: Implementation, sizes: Mapping[str, int], lead: tuple[int, ...], domain: Domain, choose: Choices
+) -> Case:
+    """The options of a case: of those that are declared one, all, or each with even odds; beside
+    positions the first one is 0.
+    """
     x: Case = dict.fromkeys(o.options)
     pairs, n = sizes.get("head_dim", 0) // 2, sizes["seq_len"]
     if "positions" not in o.options:
@@ -39,7 +43,11 @@ def chosen(o: Operation, i: Implementation, sizes: Mapping[str, int], lead: tupl
         return x
     declared = [p for p in ROTATION if p in o.options and p in i.features]
     kind, one = choose.among(["all", "one", *["some"] * 4]), choose.among(declared or [""])
-    given = {p for p in declared if kind == "all" or p in domain.features or (p == one if kind == "one" else choose.happens())}
+    given = {
+        p
+        for p in declared
+        if kind == "all" or p in domain.features or (p == one if kind == "one" else choose.happens())
+    }
     given |= set() if given or not declared else {one}
     if "rotary_dim" in given:
         pairs = choose.among([size for size in (pairs // 2, pairs, pairs // 4, 1) if size] or [0])
@@ -76,7 +84,9 @@ def _powers(base: float, exponents: Array) -> Array:
 
 
 def _positions(lead: tuple[int, ...], n: int, sections: bool, broadcast: bool, choose: Choices) -> Any:
-    """Positions near and far, in order or not, of sequences side by side, or of images; for the whole batch, or each element's own."""
+    """Positions near and far, in order or not, of sequences side by side, or of images; for the
+    whole batch, or each element's own.
+    """
     axes = tuple(size if choose.happens(0.8) or not broadcast else 1 for size in lead)
     axes = axes if sections or not broadcast else axes[choose.among([0, 0, choose.integer(0, len(axes))]) :]
     shape = (*((3,) if sections else ()), *axes, n)
@@ -96,7 +106,11 @@ def pairs_of(i: Implementation, r: int) -> Any:
 
 def smaller(o: Operation, x: Case, i: Implementation) -> Iterator[Case]:
     """Simpler cases: one option less, or a part of the pairs."""
-    r = 2 * len(x["inv_freq"]) if x["inv_freq"] is not None else x["rotary_dim"] or (x["x"].shape[-1] if "x" in x else 0)
+    r = (
+        2 * len(x["inv_freq"])
+        if x["inv_freq"] is not None
+        else x["rotary_dim"] or (x["x"].shape[-1] if "x" in x else 0)
+    )
     rows = [p for p in ("x", "grad_out") if p in x]
     if x["sections"] is not None:
         yield {**x, "sections": None, "positions": None if x["positions"] is None else x["positions"][0]}
@@ -104,7 +118,9 @@ def smaller(o: Operation, x: Case, i: Implementation) -> Iterator[Case]:
         yield {**x, **{p: x[p][..., :r] for p in rows}, "rotary_dim": None}
     if x["sections"] is None:
         for part in (slice(0, r // 4), slice(r // 4, None), slice(0, -1), slice(1, None)) if r > 2 else ():
-            kept = np.concatenate([np.sort(pairs_of(i, r)[part].ravel()), np.arange(r, x["x"].shape[-1] if rows else r)])
+            kept = np.concatenate(
+                [np.sort(pairs_of(i, r)[part].ravel()), np.arange(r, x["x"].shape[-1] if rows else r)]
+            )
             few: Case = {p: x[p][..., kept] for p in rows}
             few |= {"rotary_dim": 2 * len(pairs_of(i, r)[part])} if x.get("rotary_dim") is not None else {}
             if x["inv_freq"] is not None or not rows:
@@ -115,4 +131,8 @@ def smaller(o: Operation, x: Case, i: Implementation) -> Iterator[Case]:
     if "positions" in o.options and x["positions"] is not None and x["sections"] is None:
         yield {**x, "positions": None}
     if x["positions"] is not None:
-        yield from ({**x, "positions": y} for y in (np.minimum(x["positions"], 1), x["positions"] // 2) if (y != x["positions"]).any())
+        yield from (
+            {**x, "positions": y}
+            for y in (np.minimum(x["positions"], 1), x["positions"] // 2)
+            if (y != x["positions"]).any()
+        )

@@ -66,7 +66,9 @@ class Sizes:
             taken = implementation.batch_ranks if implementation.support.batches else "no"
             raise UnsupportedError(f"{implementation.name} takes {taken} leading axes, but more are needed.")
         lacks = implementation.lacks_of_caches if operation.is_played else implementation.lacks
-        masked = domain.masks_are or ("" if domain.mask in masks.OPTIONAL else "dead" if domain.mask is masks.dead else "any")
+        masked = domain.masks_are or (
+            "" if domain.mask in masks.OPTIONAL else "dead" if domain.mask is masks.dead else "any"
+        )
         flows = implementation.resolved_conventions.dead_rows_flow
         why = implementation.support.without(operation, masked, flows) or lacks(*domain.features)
         if "scale" in operation.options and "scale" in implementation.features and not features.scales(implementation):
@@ -92,7 +94,8 @@ class Sizes:
         return sizes | moved, lead
 
     def _some(self, most: int) -> list[tuple[dict[str, int], tuple[int, ...]]]:
-        """Few sizes and leading axes, the same for every seed: a quarter of the shapes, for masks and laws ask for others.
+        """Few sizes and leading axes, the same for every seed: a quarter of the shapes, for masks
+        and laws ask for others.
 
         They are those of everyday cases where the domain has such, so that domains share them.
         """
@@ -107,7 +110,9 @@ class Sizes:
         own = self.domain.sizes
         batch = all(n in own["batch"] for n in lead) if "batch" in own else True
         return (
-            len(lead) >= self.domain.rank and batch and all(sizes[name] in own[name] for name in own if name in sizes and name != "batch")
+            len(lead) >= self.domain.rank
+            and batch
+            and all(sizes[name] in own[name] for name in own if name in sizes and name != "batch")
         )
 
     def _lead(self, sizes: dict[str, int], choose: Choices) -> tuple[int, ...]:
@@ -131,7 +136,9 @@ class Sizes:
                 found["model_dim"] = self._among("model_dim", found, choose, ("heads_width", found[name]))
             else:
                 relative = next((other for other, partner in _PARTNERS.items() if partner == name), None)
-                found[name] = self._among(name, found, choose, (relative, found[relative]) if relative in found else None)
+                found[name] = self._among(
+                    name, found, choose, (relative, found[relative]) if relative in found else None
+                )
         return found
 
     def _names(self) -> Iterable[str]:
@@ -140,7 +147,10 @@ class Sizes:
         if "wq" in o.axes:
             return ("seq_len", "num_heads", "heads_width")
         named = dict.fromkeys(
-            axis for p in o.parameters for axis in o.axes.get(p, (p,)) if axis not in (BATCH, "pairs") and not o.is_setting(axis)
+            axis
+            for p in o.parameters
+            for axis in o.axes.get(p, (p,))
+            if axis not in (BATCH, "pairs") and not o.is_setting(axis)
         )
         late = {"start_pos": 1, "rows": 2, "num_heads": 1}
         return sorted(named, key=lambda name: late.get(name, 0))
@@ -152,7 +162,11 @@ class Sizes:
             meant = beside[1] in self.domain.sizes.get(name, beside[1:])
             options = (beside[1],) if meant and self._is_supported(name, beside[1], beside) else options
         if beside is not None and self._is_tied(name, beside[0]):
-            options = [n for n in options if self._is_supported(name, n, beside)] or self._partners(name, found, beside) or options
+            options = (
+                [n for n in options if self._is_supported(name, n, beside)]
+                or self._partners(name, found, beside)
+                or options
+            )
         if (partner := _PARTNERS.get(name)) and self._is_tied(partner, name) and partner in self._names():
             options = [n for n in options if self._partners(partner, found, (name, n))] or options
         supported = self._options(name, options, beside)
@@ -163,7 +177,9 @@ class Sizes:
         return f"{name}_minus_{other}" in self.implementation.restricted
 
     def _partners(self, name: str, found: dict[str, int], beside: tuple[str, int]) -> Sequence[int]:
-        """The sizes that are supported beside another: of those on offer, else the nearest, but where laws count on the domain's own."""
+        """The sizes that are supported beside another: of those on offer, else the nearest, but
+        where laws count on the domain's own.
+        """
         key = "partners", name, beside
         if key not in self._supported:
             n, fixed = beside[1], self.domain.name in QUIRKS and name in self.domain.sizes
@@ -174,11 +190,14 @@ class Sizes:
         return self._supported[key]
 
     def _offered(self, name: str, found: dict[str, int]) -> Sequence[int]:
-        """The sizes to choose from, beside those found: the domain's, those of a list that is supported, or everyday ones. A list of widths
-        comes before a domain's, unless that is about them."""
+        """The sizes to choose from, beside those found: the domain's, those of a list that is
+        supported, or everyday ones. A list of widths comes before a domain's, unless that is about
+        them."""
         listed = self._listed(name, found)
         own = self.domain.sizes.get(name, ())
-        if listed and name in ("head_dim", "value_dim") and any(n and n % 2 == 0 for n in own):  # no domain of odd widths, or none
+        if (
+            listed and name in ("head_dim", "value_dim") and any(n and n % 2 == 0 for n in own)
+        ):  # no domain of odd widths, or none
             own = ()
         options = own or listed or self._default(name)
         if self.domain is ODDITIES:
@@ -187,18 +206,28 @@ class Sizes:
             options = [found["kv_heads"] * group for group in self.domain.sizes.get("group", SIZES["group"])]
         if name == "rows":  # of a table, as many as are read, or more
             least = max(1, found.get("start_pos", 0) + found.get("seq_len", 0))
-            options = [least + n for n in (0, 1, 3, 16, 100)] if "seq_len" in found else (*SHORT, 100, 127, 128, 129, 257, 300)
+            options = (
+                [least + n for n in (0, 1, 3, 16, 100)]
+                if "seq_len" in found
+                else (*SHORT, 100, 127, 128, 129, 257, 300)
+            )
         if name == "seq_len" and (width := found.get("head_dim", found.get("embed_dim"))):
             options = [n for n in options if n * width <= _MOST] or options[:1]
         return options
 
     def _listed(self, name: str, found: dict[str, int]) -> Sequence[int]:
-        """Those of a list of supported sizes that everyday cases may have: no odd widths of pairs, and whole groups of heads."""
+        """Those of a list of supported sizes that everyday cases may have: no odd widths of pairs,
+        and whole groups of heads.
+        """
         listed, default = self.implementation.support.listed(name), self._default(name)
         if name == "kv_heads" and (heads := self.implementation.support.listed("num_heads")):
             return [n for n in listed or default if any(m % n == 0 for m in heads)]
         kv_heads = found.get("kv_heads", 1)
-        return [n for n in listed if n > 0 and not (default is EVEN and n % 2) and not (name == "num_heads" and n % kv_heads)]
+        return [
+            n
+            for n in listed
+            if n > 0 and not (default is EVEN and n % 2) and not (name == "num_heads" and n % kv_heads)
+        ]
 
     def _default(self, name: str) -> Sequence[int]:
         o = self.operation
@@ -214,7 +243,9 @@ class Sizes:
         if key not in self._supported:
             self._supported[key] = [n for n in options if self._is_supported(name, n, beside)]
         if not self._supported[key]:
-            raise UnsupportedError(f"{self.implementation.name} supports no {name} among {list(dict.fromkeys(options))}.")
+            raise UnsupportedError(
+                f"{self.implementation.name} supports no {name} among {list(dict.fromkeys(options))}."
+            )
         return self._supported[key]
 
     def _is_supported(self, name: str, n: int, beside: tuple[str, int] | None) -> bool:
@@ -230,8 +261,12 @@ class Sizes:
         return not undefined and not differs and i.allows(**{name: n})
 
     def _start(self, found: dict[str, int], choose: Choices) -> int:
-        """A position that is supported, else 0: small, next to a power of two, or any; small ones for tables, which have so many rows."""
-        options: Sequence[int] | None = self.domain.sizes.get("start_pos") or self.implementation.support.listed("start_pos") or None
+        """A position that is supported, else 0: small, next to a power of two, or any; small ones
+        for tables, which have so many rows.
+        """
+        options: Sequence[int] | None = (
+            self.domain.sizes.get("start_pos") or self.implementation.support.listed("start_pos") or None
+        )
         if options is not None and "embed_dim" in found:
             options = [n for n in options if n * found["embed_dim"] <= _TABLE]
         if options is None and "rows" in {axis for axes in self.operation.axes.values() for axis in axes}:

@@ -1,7 +1,8 @@
-"""Which known bugs a law kills: it is put to a mutant on seeded cases of its domains, and kills the mutant where it is violated.
+"""Which known bugs a law kills: it is put to a mutant on seeded cases of its domains, and kills the
+mutant where it is violated.
 
-The other operations that a law needs are the reference's. Mutants that promise what the reference promises share the cases of a law and
-the oracle's answers to them.
+The other operations that a law needs are the reference's. Mutants that promise what the reference
+promises share the cases of a law and the oracle's answers to them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -81,11 +82,17 @@ def _examples_to_kill(mutant: Mutant, law: Law, draws: Draws, answers: Answers) 
 
 
 def kills_of(law_id: str, mutants: Sequence[str] | None = None, seed: int = SEED) -> dict[str, int]:
-    """The mutants, among some or all, that a law kills, and after how many examples. Raises ValueError for a mutant that does not exist."""
+    """The mutants, among some or all, that a law kills, and after how many examples. Raises
+    ValueError for a mutant that does not exist.
+    """
     if unknown := {*(mutants or ())} - {*MUTANTS, *TRAPS}:
         raise ValueError(f"There are no mutants {', '.join(sorted(unknown))}.")
     (law,) = find(law_id)
-    usual, answers, found = _draws(law, Implementation("NumPy", REFERENCE, features=FEATURES), seed), Answers(), dict[str, int]()
+    usual, answers, found = (
+        _draws(law, Implementation("NumPy", REFERENCE, features=FEATURES), seed),
+        Answers(),
+        dict[str, int](),
+    )
     for mutant in (MUTANTS | TRAPS).values():
         if mutant.operation in law.operations and (mutants is None or mutant.id in mutants):
             usual, same = tee(usual)  # cases are drawn when a mutant first needs them
@@ -96,7 +103,9 @@ def kills_of(law_id: str, mutants: Sequence[str] | None = None, seed: int = SEED
 
 
 def killers(mutants: Sequence[str], laws: Sequence[Law] = LAWS) -> dict[str, str]:
-    """For each mutant a law that kills it, if any of some laws does: the law that its bug names, else agreement, else the quick plan's."""
+    """For each mutant a law that kills it, if any of some laws does: the law that its bug names,
+    else agreement, else the quick plan's.
+    """
     found: dict[str, str] = {}
 
     def put(law: Law, among: Sequence[Mutant]) -> None:

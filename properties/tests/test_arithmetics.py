@@ -1,4 +1,6 @@
-"""Which arithmetic is it? Named before any bug where it is the truth, never where a bug gives what was returned on every call."""
+"""Which arithmetic is it? Named before any bug where it is the truth, never where a bug gives what
+was returned on every call.
+"""
 
 from dataclasses import replace
 
@@ -55,12 +57,17 @@ def test_scores_of_16_bits_are_named_so(law):
     first, *_ = diagnosis_of(SDPA, attention(np.float32, np.float16, np.float32), "float32", law)
     assert first.id == "scores=float16"
     assert first.mechanism == "All is within budget as if its scores were stored in float16."
-    assert first.repair == "Round to more bits there, or declare an arithmetic of which this is so, if it is what is meant."
+    assert (
+        first.repair
+        == "Round to more bits there, or declare an arithmetic of which this is so, if it is what is meant."
+    )
     assert 0 < first.excess <= 1
 
 
 def test_inputs_converted_to_16_bits_are_named_so():
-    first, *_ = diagnosis_of(SDPA, attention(np.float16, np.float32, np.float32), "float32", "attention is within its budget")
+    first, *_ = diagnosis_of(
+        SDPA, attention(np.float16, np.float32, np.float32), "float32", "attention is within its budget"
+    )
     assert first.id == "inputs=float16"
 
 
@@ -90,7 +97,9 @@ REALLY = ("sdpa-weights-in-half-precision",)
 
 @pytest.mark.parametrize("bug", REALLY)
 def test_a_bug_that_is_an_arithmetic_is_named_first_and_the_arithmetic_beside_it(bug):
-    found = cause_of(AGREEMENT[SDPA], CATALOGUE[bug].fresh()) or cause_of(AGREEMENT[SDPA], CATALOGUE[bug].fresh(), "float64")
+    found = cause_of(AGREEMENT[SDPA], CATALOGUE[bug].fresh()) or cause_of(
+        AGREEMENT[SDPA], CATALOGUE[bug].fresh(), "float64"
+    )
     first, second, *_ = found.diagnosis
     assert first.id == bug
     assert second.mechanism.startswith("All is within budget as if")
@@ -143,7 +152,13 @@ def test_candidates_are_arithmetics_that_differ():
 
 @pytest.mark.parametrize(
     ("arithmetic", "finer"),
-    [("float64", ()), ("float32", ()), ("tf32", ("float32",)), ("bfloat16", ()), ("bfloat16-stored-gradients", ("bfloat16",))],
+    [
+        ("float64", ()),
+        ("float32", ()),
+        ("tf32", ("float32",)),
+        ("bfloat16", ()),
+        ("bfloat16-stored-gradients", ("bfloat16",)),
+    ],
 )
 def test_finer_presets_round_nothing_to_fewer_bits(arithmetic, finer):
     assert tuple(p.name for p in finer_presets(preset(arithmetic))) == finer

@@ -28,7 +28,12 @@ LEFT_OUT = ("131072 keys", "dominating keys", "no queries", "without keys")
 """Domains of cases that take long, or that the reference refuses."""
 EMPTY = (
     Domain("no batch", "Batches without elements.", sizes={"batch": (0,)}, mask=masks.loose, rank=1),
-    Domain("no width", "Queries and keys without columns.", sizes={"head_dim": (0,), "n_q": SHORT, "n_k": SHORT}, mask=masks.loose),
+    Domain(
+        "no width",
+        "Queries and keys without columns.",
+        sizes={"head_dim": (0,), "n_q": SHORT, "n_k": SHORT},
+        mask=masks.loose,
+    ),
 )
 """Sizes of 0 that laws ask for by themselves."""
 LAYOUTS = ("", "", "", "transposed", "reversed", "heads inside")
@@ -105,7 +110,9 @@ class Watch:
             if (x != y).any() if y is mid else (y.excess(x) > 1).any():
                 return "numbers"
         arrays = [(x, y) for x, y in zip(given, arguments, strict=True) if isinstance(x, np.ndarray)]
-        written = any(not np.array_equal(x, y) for x, y in arrays) or any(np.shares_memory(x, y) for x, _ in arrays for y in found)
+        written = any(not np.array_equal(x, y) for x, y in arrays) or any(
+            np.shares_memory(x, y) for x, _ in arrays for y in found
+        )
         return "conduct" if changed or overwritten or written or printed.getvalue() else ""
 
 
@@ -134,14 +141,19 @@ def shows(bug, operation):
         seen.add(watch.sees(seed))
         if len(seen) > 1 or (seen != {""} and bug.id in ALWAYS):
             break
-    remembers = "two calls in a row" in bug.requires and Watch(bug, operation).sees(seed) != ""  # a new instance remembers nothing
+    remembers = (
+        "two calls in a row" in bug.requires and Watch(bug, operation).sees(seed) != ""
+    )  # a new instance remembers nothing
     return bool(seen - {""}) and ("" in seen or bug.id in ALWAYS) and not remembers
 
 
-# A test for each operation: the bugs of one are put to the same cases, and these take longer to draw than to be computed.
+# A test for each operation: the bugs of one are put to the same cases, and these take longer to
+# draw than to be computed.
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_bug_shows_on_some_inputs_and_on_some_it_does_not(operation):
-    """In numbers, types or conduct; a promise that the reference does not make is broken in calls that are not drawn here."""
+    """In numbers, types or conduct; a promise that the reference does not make is broken in calls
+    that are not drawn here.
+    """
     assert [bug.id for bug in bugs_in(operation) if not bug.promises and not shows(bug, operation)] == []
 
 
@@ -150,7 +162,9 @@ OTHER_RESULTS = re.compile("raises|squeezes|short|-cache|without-a-limit|float32
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_mutant_is_wrong_in_numbers_and_not_in_shapes(operation):
-    """A law sees the mistake, and no crash: also of empty batches. Those whose mistake is a crash or a shape are named so."""
+    """A law sees the mistake, and no crash: also of empty batches. Those whose mistake is a crash
+    or a shape are named so.
+    """
     found = {}
     for bug in bugs_in(operation):
         if not (bug.promises or OTHER_RESULTS.search(bug.id)):
@@ -178,7 +192,9 @@ def test_steps_and_operations_are_the_reference_s_own():
     }
     for operation in again:
         for seed in SEEDS[:5]:
-            found, right = (OPERATIONS[operation].call(of[operation], case(operation, seed)[0]) for of in (again, REFERENCE))
+            found, right = (
+                OPERATIONS[operation].call(of[operation], case(operation, seed)[0]) for of in (again, REFERENCE)
+            )
             assert all(map(np.array_equal, found, right)) if isinstance(right, tuple) else np.array_equal(found, right)
 
 

@@ -66,7 +66,10 @@ class Telling(Plain):
 def test_a_program_is_read_as_it_is_written_and_else_refused_in_a_sentence():
     text = "append 3; attend 2; other append 1; rollback 2; evict 9 refused; restart; poison 64.0; other attend 1"
     assert written(parse(text)) == text
-    with pytest.raises(ValueError, match=r"A step is 'append', but should be one as 'append 3', 'other attend 1' or 'evict 9 refused'\."):
+    with pytest.raises(
+        ValueError,
+        match=r"A step is 'append', but should be one as 'append 3', 'other attend 1' or 'evict 9 refused'\.",
+    ):
         parse("append; attend 1")
     with pytest.raises(ValueError, match=r"The step evict 4 is of more positions than there are, 3\."):
         list(attends(parse("append 3; evict 4")))
@@ -80,7 +83,9 @@ def test_unused_slots_are_filled_with_a_number_or_the_step_is_refused(value):
 
 
 def test_an_attend_is_of_what_is_left_at_absolute_positions():
-    first, second = attends(parse("append 2; other append 1; append 1; rollback 1; append 1; evict 1; attend 2; other attend 1"))
+    first, second = attends(
+        parse("append 2; other append 1; append 1; rollback 1; append 1; evict 1; attend 2; other attend 1")
+    )
     assert (first.queries, first.keys, first.evicted) == (range(2), (0, 1, 4), 1)
     assert (second.queries, second.keys, second.evicted) == (range(2, 3), (2,), 0)
     once, ask = parse("append 1; attend 1")
@@ -89,13 +94,17 @@ def test_an_attend_is_of_what_is_left_at_absolute_positions():
 
 
 def test_the_oracle_is_attention_on_the_whole_history():
-    """By hand: of rows 0, 1 and 4 the first is evicted: query 0 at position 1 reads row 1, query 1 reads rows 1 and 4."""
+    """By hand: of rows 0, 1 and 4 the first is evicted: query 0 at position 1 reads row 1, query 1
+    reads rows 1 and 4.
+    """
     out, lse = decode(Q[:2], K, V, "append 4; rollback 2; append 1; evict 1; attend 2", arithmetic="float64")
     scores = K[[1, 4]] @ Q[1] / np.sqrt(2)
     weights = np.exp(scores) / np.exp(scores).sum()
     assert (out.excess(np.stack([V[1], weights @ V[[1, 4]]])) <= 1).all()
     assert lse.excess(np.array([K[1] @ Q[0] / np.sqrt(2), np.log(np.exp(scores).sum())])).max() <= 1
-    out, _ = decode(Q[:1], K[:2], V[:2], "append 2; attend 1", window=1, conventions=oracles.Conventions(window="count"))
+    out, _ = decode(
+        Q[:1], K[:2], V[:2], "append 2; attend 1", window=1, conventions=oracles.Conventions(window="count")
+    )
     assert out.contains(V[1:2]).all()
 
 
@@ -104,8 +113,14 @@ def test_a_cache_that_rotates_is_judged_by_rotated_attention():
     q, k, v = Q[:1], K[:2], V[:2]
     with mpmath.workdps(50):
         query, keys = mpmath.mpc(*q[0]), [mpmath.mpc(*key) for key in k]
-        e = [mpmath.exp((query * mpmath.conj(key) * mpmath.expj(1 - j)).real / mpmath.sqrt(2)) for j, key in enumerate(keys)]
-        lse, out = mpmath.log(sum(e)), [sum(w * mpmath.mpf(x) for w, x in zip(e, column, strict=True)) / sum(e) for column in v.T]
+        e = [
+            mpmath.exp((query * mpmath.conj(key) * mpmath.expj(1 - j)).real / mpmath.sqrt(2))
+            for j, key in enumerate(keys)
+        ]
+        lse, out = (
+            mpmath.log(sum(e)),
+            [sum(w * mpmath.mpf(x) for w, x in zip(e, column, strict=True)) / sum(e) for column in v.T],
+        )
         found = decode(q, k, v, "append 2; attend 1", rotates=True)
         for enclosure, exact in zip(found, (out, [lse]), strict=True):
             assert enclosure.rad.max() < 1e-14
@@ -153,7 +168,11 @@ def test_a_ring_of_four_with_a_left_bound_of_two_holds_the_newest(steps, legal):
 
 def test_what_is_drawn_is_legal_reaches_every_step_and_wraps():
     i = Implementation("ring", {"decode": Buffered})
-    drawn = [Cases(OPERATIONS["decode"], DOMAINS["decode"][name], i).draw(seed) for name in ("everyday", "rings") for seed in range(120)]
+    drawn = [
+        Cases(OPERATIONS["decode"], DOMAINS["decode"][name], i).draw(seed)
+        for name in ("everyday", "rings")
+        for seed in range(120)
+    ]
     seen = set()
     for q, k, v, text, window, capacity, _ in drawn:
         empty = held_of(window, capacity, i.of_caches, i.resolved_conventions)
@@ -204,7 +223,9 @@ class Maker:
     ids=["function", "of anything", "partial", "classmethod", "object"],
 )
 def test_what_makes_caches_is_refused_where_it_does_not_say_what_it_is(make):
-    with pytest.raises(TypeError, match=r"operations\['decode'\]=.*, but should be a class of caches, or properties.Decoder"):
+    with pytest.raises(
+        TypeError, match=r"operations\['decode'\]=.*, but should be a class of caches, or properties.Decoder"
+    ):
         Implementation("x", {"decode": make})
 
 
@@ -228,7 +249,9 @@ def test_a_wrong_cache_is_seen_and_named(entry):
 
 @pytest.mark.parametrize("entry", register.bugs[::6], ids=lambda entry: entry.id)
 def test_the_program_that_shows_a_wrong_cache_is_short(entry):
-    (cause, *_) = properties.verify({"decode": entry.fresh()}, laws=["decoding is within its budget", entry.law], max_examples=60).causes
+    (cause, *_) = properties.verify(
+        {"decode": entry.fresh()}, laws=["decoding is within its budget", entry.law], max_examples=60
+    ).causes
     assert len(parse(cause.example.counterexample["steps"])) <= 6
 
 
@@ -280,10 +303,14 @@ def test_programs_that_write_nan_over_what_is_gone_are_cut_too():
         "rotates": None,
     }
     assert {"append 3; attend 1", "append 1; poison nan; attend 1"} <= {each["steps"] for each in shorter(i, case)}
-    assert properties.verify(i, max_examples=25, laws=["attending does not change a cache", "decoding is within its budget"]).ok
+    assert properties.verify(
+        i, max_examples=25, laws=["attending does not change a cache", "decoding is within its budget"]
+    ).ok
 
 
-@pytest.mark.parametrize(("window", "capacity", "says"), [(2, 4, True), (3, 2, False), (3, None, False), (None, 3, False)])
+@pytest.mark.parametrize(
+    ("window", "capacity", "says"), [(2, 4, True), (3, 2, False), (3, None, False), (None, 3, False)]
+)
 def test_a_ring_is_asked_for_what_is_gone_where_there_is_one(window, capacity, says):
     """Cases are made shorter to such as are no ring, of which the law says nothing."""
     i = Implementation("ring", {"decode": Buffered})
@@ -293,20 +320,45 @@ def test_a_ring_is_asked_for_what_is_gone_where_there_is_one(window, capacity, s
 
 
 def test_a_step_that_raises_or_should_have_is_said_with_its_place():
-    with pytest.raises(BrokenError, match=r"^raised ValueError: There are fewer positions\. It was in step 2, attend 2\.$"):
-        properties.call("decode", {"decode": Plain}, q=Q, k=K, v=V, steps="append 1; attend 2", window=None, capacity=None, rotates=None)
+    with pytest.raises(
+        BrokenError, match=r"^raised ValueError: There are fewer positions\. It was in step 2, attend 2\.$"
+    ):
+        properties.call(
+            "decode",
+            {"decode": Plain},
+            q=Q,
+            k=K,
+            v=V,
+            steps="append 1; attend 2",
+            window=None,
+            capacity=None,
+            rotates=None,
+        )
     with pytest.raises(BrokenError, match=r"^nothing was raised in step 2, attend 1, but a ValueError should be\.$"):
         properties.call(
-            "decode", {"decode": Plain}, q=Q, k=K, v=V, steps="append 1; attend 1 refused", window=None, capacity=None, rotates=None
+            "decode",
+            {"decode": Plain},
+            q=Q,
+            k=K,
+            v=V,
+            steps="append 1; attend 1 refused",
+            window=None,
+            capacity=None,
+            rotates=None,
         )
 
 
 def test_a_function_with_past_keys_is_a_cache_that_gives_the_log_sum_exp_if_the_function_does():
     attention = OPERATIONS_OF_NUMPY["attention"]
-    both, alone = (Implementation("x", {"decode": properties.concatenating(f)}) for f in (attention, lambda *x, **y: attention(*x, **y)[0]))
+    both, alone = (
+        Implementation("x", {"decode": properties.concatenating(f)})
+        for f in (attention, lambda *x, **y: attention(*x, **y)[0])
+    )
     assert both.of_caches == alone.of_caches == {"window", "rollback", "evict"}
     for i, results in ((both, 2), (alone, 1)):
-        assert properties.verify(i, max_examples=20, laws=["decoding is within its budget", "decoding equals prefill"]).ok
+        assert properties.verify(
+            i, max_examples=20, laws=["decoding is within its budget", "decoding equals prefill"]
+        ).ok
         given = {"q": Q[:1], "k": K, "v": V, "window": 1, "capacity": None, "rotates": None}
         found = properties.call("decode", i, steps="append 5; evict 1; rollback 1; attend 1", **given)
         assert (len(found) if isinstance(found, tuple) else 1) == results

@@ -87,7 +87,19 @@ def kernels(tmp_path, monkeypatch):
 
 def campaign(attribute, database="c.db", *more):
     """Run a campaign by the command in this process; its status."""
-    return main(["campaign", f"kernels.py:{attribute}", "--database", database, "--max-examples", "20", "--jobs", "1", *map(str, more)])
+    return main(
+        [
+            "campaign",
+            f"kernels.py:{attribute}",
+            "--database",
+            database,
+            "--max-examples",
+            "20",
+            "--jobs",
+            "1",
+            *map(str, more),
+        ]
+    )
 
 
 def order(*words):
@@ -129,7 +141,9 @@ class Instant:
 def run(engine, store, chunks, folder, **more):
     said = []
     with Signals() as signals:
-        Campaign(engine, store, chunks, at(str(folder / "examples")), signals, said=said.append, wait=0.01, **more).run()
+        Campaign(
+            engine, store, chunks, at(str(folder / "examples")), signals, said=said.append, wait=0.01, **more
+        ).run()
     return said
 
 
@@ -152,7 +166,8 @@ def test_the_plan_goes_seed_after_seed_and_has_no_end():
 @pytest.mark.parametrize("text", ["", ":5", "5:5", "5:3", "-1:", "a", "1:2:3"])
 def test_seeds_that_are_none_are_refused(text):
     with pytest.raises(
-        ValueError, match=rf"^--seeds '{text}', but should be as 0:100, of which the last is 99, or as 0:, which has no end\.$"
+        ValueError,
+        match=rf"^--seeds '{text}', but should be as 0:100, of which the last is 99, or as 0:, which has no end\.$",
     ):
         parsed_seeds(text)
     assert list(parsed_seeds("7")) == [7]
@@ -199,11 +214,15 @@ def test_a_chunk_whose_error_is_no_number_is_written_and_one_that_cannot_be_is_n
     with Store(tmp_path / "c.db", {}) as store:
         store.begin("instant", 2, {})
         worst = Worst(nan, "out", {}, 0, 20)
-        assert store.add(chunk, Result({"violated": 1}, excess=nan, broken=(Broken(LAW, "violated", nan, "It is wrong."),), worst=worst))
+        assert store.add(
+            chunk,
+            Result({"violated": 1}, excess=nan, broken=(Broken(LAW, "violated", nan, "It is wrong."),), worst=worst),
+        )
         with pytest.raises(sqlite3.IntegrityError, match=r"NOT NULL constraint failed: chunk\.cases"):
             store.add(other, Result({"held": 1}, cases=None))
     found = rows(
-        "SELECT chunk.excess, violation.excess, ratio FROM chunk JOIN violation USING (chunk) JOIN worst USING (chunk)", tmp_path / "c.db"
+        "SELECT chunk.excess, violation.excess, ratio FROM chunk JOIN violation USING (chunk) JOIN worst USING (chunk)",
+        tmp_path / "c.db",
     )
     assert found == [(float("inf"),) * 3]
 
@@ -289,35 +308,60 @@ def test_a_database_is_of_one_campaign(tmp_path):
     file = tmp_path / "c.db"
     Store(file, {"targets": ["a.py"], "laws": None}).__exit__(None, None, None)
     with pytest.raises(
-        ValueError, match=r"c.db holds a campaign with targets=\[\"a.py\"\], but targets=\[\"b.py\"\] was given: another needs"
+        ValueError,
+        match=r"c.db holds a campaign with targets=\[\"a.py\"\], but targets=\[\"b.py\"\] was given: another needs",
     ):
         Store(file, {"targets": ["b.py"], "laws": None})
     (tmp_path / "text").write_text("no database at all" * 100)
     with pytest.raises(ValueError, match=r"text cannot be used as a database: file is not a database\.$"):
         Store(tmp_path / "text", {})
     sqlite3.connect(tmp_path / "other.db").execute("CREATE TABLE chunk (x)").connection.close()
-    with pytest.raises(ValueError, match=r"other.db has tables of version 0, but should have those of a campaign of version 2\.$"):
+    with pytest.raises(
+        ValueError, match=r"other.db has tables of version 0, but should have those of a campaign of version 2\.$"
+    ):
         Store(tmp_path / "other.db", {})
     with pytest.raises(ValueError, match=r"^There is no file .*none.db\.$"):
         reading(tmp_path / "none.db")
 
 
 def test_a_kernel_that_was_mended_needs_another_database(kernels, capsys):
-    (kernels / "written.py").write_text("from properties.bugs.reference import OPERATIONS\n\ndef rope(x, start_pos=0):\n    return -x\n")
+    (kernels / "written.py").write_text(
+        "from properties.bugs.reference import OPERATIONS\n\ndef rope(x, start_pos=0):\n    return -x\n"
+    )
     (kernels / "adapters").mkdir()
     (kernels / "adapters/__init__.py").write_text("")
     (kernels / "adapters/mine.py").write_text("from written import rope\n\nadapter = {'rope': rope}\n")
-    command = ["campaign", "adapters.mine", "--max-examples", "20", "--cases", "20", "--climb", "0", "--laws", LAW, "--jobs", "1"]
+    command = [
+        "campaign",
+        "adapters.mine",
+        "--max-examples",
+        "20",
+        "--cases",
+        "20",
+        "--climb",
+        "0",
+        "--laws",
+        LAW,
+        "--jobs",
+        "1",
+    ]
     assert main(command) == 1
     assert main(command) == 1  # it goes on
-    (digests,) = [json.loads(value) for name, value in rows("SELECT name, value FROM campaign", "campaign.db") if name == "sources"]
+    (digests,) = [
+        json.loads(value)
+        for name, value in rows("SELECT name, value FROM campaign", "campaign.db")
+        if name == "sources"
+    ]
     assert list(digests) == ["adapters.mine", "written.py"]
     for file in ("written.py", "adapters/mine.py"):
         before = (kernels / file).read_text()
         (kernels / file).write_text(before + "# mended\n")
         capsys.readouterr()
         assert main(command) == 2
-        assert re.search(r"campaign.db holds a campaign with sources=\{.*: another needs another --database\.", capsys.readouterr().err)
+        assert re.search(
+            r"campaign.db holds a campaign with sources=\{.*: another needs another --database\.",
+            capsys.readouterr().err,
+        )
         (kernels / file).write_text(before)
     assert main(command) == 1
 
@@ -328,7 +372,9 @@ def test_what_is_broken_or_worst_is_put_first_in_the_next_campaign(tmp_path):
     for seed in (5, 3):
         examples.note(Chunk(*row, seed, 20), broken)
     for seed, ratio in ((1, 0.5), (2, 0.7), (3, 0.6)):
-        examples.note(Chunk(*row, seed, 9, "climb", "everyday"), Result({}, worst=Worst(ratio, "out", {"x": seed}, seed, 9)))
+        examples.note(
+            Chunk(*row, seed, 9, "climb", "everyday"), Result({}, worst=Worst(ratio, "out", {"x": seed}, seed, 9))
+        )
     known = list(at(str(tmp_path)).of([row], [row], 4))
     assert known == [Chunk(*row, 3, 20), Chunk(*row, 5, 20), Chunk(*row, 2, 4, "climb", "everyday", '{"x": 2}')]
     examples.note(known[0], held)
@@ -369,7 +415,10 @@ def test_what_was_known_of_something_that_is_gone_is_left_out(kernels, capsys):
 
 
 def test_what_is_put_first_is_settled_when_the_first_run_begins(tmp_path):
-    old, new = [Chunk("a", "rope", 7, 20), Chunk("a", "rope", 2, 9, "climb", "everyday", "{}")], [Chunk("a", "rope", 8, 20)]
+    old, new = (
+        [Chunk("a", "rope", 7, 20), Chunk("a", "rope", 2, 9, "climb", "everyday", "{}")],
+        [Chunk("a", "rope", 8, 20)],
+    )
     with Store(tmp_path / "c.db", {}) as store:
         assert store.begins_with(new) == new
         assert store.begins_with(old) == old  # none has begun
@@ -410,7 +459,10 @@ def test_a_database_of_examples_that_is_away_is_said_once_and_no_chunk_is_lost(t
 def test_examples_in_redis_need_redis():
     if importlib.util.find_spec("redis"):
         pytest.skip("redis is installed.")
-    with pytest.raises(ValueError, match=r"^--examples redis://nowhere needs redis, which `pip install 'hypothesis\[redis\]'` installs\.$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^--examples redis://nowhere needs redis, which `pip install 'hypothesis\[redis\]'` installs\.$",
+    ):
         at("redis://nowhere")
 
 
@@ -420,7 +472,9 @@ def test_examples_in_redis_need_redis():
 def test_verdicts_are_those_of_verify_whatever_the_number_of_workers(kernels, capsys):
     more = ("--cases", 120, "--climb", 5)
     assert (
-        campaign("pair", "one.db", *more, "--examples", "one") == campaign("pair", "two.db", *more, "--examples", "two", "--jobs", 2) == 1
+        campaign("pair", "one.db", *more, "--examples", "one")
+        == campaign("pair", "two.db", *more, "--examples", "two", "--jobs", 2)
+        == 1
     )
     assert set(rows(VERDICT, "one.db")) == set(rows(VERDICT, "two.db"))
     assert set(rows(BROKEN, "one.db")) == set(rows(BROKEN, "two.db"))
@@ -467,7 +521,20 @@ def test_workers_that_do_not_start_any_more_end_it_and_what_they_died_of_is_a_ve
     text = "import os\nif os.path.exists('once'): raise ImportError('the device is gone')\n"
     text += "def rope(x, start_pos=0):\n    open('once', 'w').close()\n    os.abort()\n"
     (kernels / "once.py").write_text(text)
-    command = ["campaign", "once.py", "--cases", "200", "--max-examples", "20", "--climb", "0", "--jobs", "1", "--database", "c.db"]
+    command = [
+        "campaign",
+        "once.py",
+        "--cases",
+        "200",
+        "--max-examples",
+        "20",
+        "--climb",
+        "0",
+        "--jobs",
+        "1",
+        "--database",
+        "c.db",
+    ]
     assert main(command) == 2
     said = "No worker starts any more: once could not be imported: ImportError: the device is gone"
     assert said in " ".join(capsys.readouterr().err.split())
@@ -480,7 +547,9 @@ def test_workers_that_do_not_start_any_more_end_it_and_what_they_died_of_is_a_ve
 def test_a_worker_that_does_not_start_ends_nothing_while_others_work(tmp_path):
     engine = Instant()
     finished, failing = engine.finished, iter([True] * 9 + [False] * 3 + [True] * 9 + [False] * 3)
-    engine.finished = lambda seconds: [(engine._running.pop(), Lost("gone.", starts=False))] if next(failing) else finished(seconds)
+    engine.finished = lambda seconds: (
+        [(engine._running.pop(), Lost("gone.", starts=False))] if next(failing) else finished(seconds)
+    )
     with Store(tmp_path / "c.db", {}) as store:
         store.begin("instant", 2, {})
         run(engine, store, chunks(6), tmp_path)
@@ -488,7 +557,18 @@ def test_a_worker_that_does_not_start_ends_nothing_while_others_work(tmp_path):
 
 
 def test_a_driver_that_is_killed_is_gone_on_with_and_nothing_counts_twice(kernels, capsys):
-    command = [sys.executable, "-P", "-m", "attnspec", "campaign", "kernels.py:right", "--database", "c.db", "--max-examples", "20"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "attnspec",
+        "campaign",
+        "kernels.py:right",
+        "--database",
+        "c.db",
+        "--max-examples",
+        "20",
+    ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     driver = subprocess.Popen([*command, "--climb", "0"], env=environment, stderr=subprocess.DEVNULL)
     end = time.monotonic() + 60
@@ -501,7 +581,9 @@ def test_a_driver_that_is_killed_is_gone_on_with_and_nothing_counts_twice(kernel
     before = done("c.db")
     number = before + 6
     assert campaign("right", "c.db", "--cases", number * 20, "--climb", 0) == 0
-    assert rows("SELECT count(*), count(DISTINCT seed), sum(cases) FROM chunk") == [(number, -(-number // 2), number * 20)]
+    assert rows("SELECT count(*), count(DISTINCT seed), sum(cases) FROM chunk") == [
+        (number, -(-number // 2), number * 20)
+    ]
     assert rows("SELECT run, ended FROM run") == [(1, ""), (2, "to its end")]
 
 
@@ -530,7 +612,8 @@ def test_a_signal_ends_the_command_soon_and_says_so(more, kernels):
 
 
 @pytest.mark.parametrize(
-    ("hours", "shown"), [(1e9, r"$"), (9000, r"$"), (8000, r", ends on \d{4}-\d\d-\d\d at \d\d:\d\d$"), (1e-4, r", ends at \d\d:\d\d$")]
+    ("hours", "shown"),
+    [(1e9, r"$"), (9000, r"$"), (8000, r", ends on \d{4}-\d\d-\d\d at \d\d:\d\d$"), (1e-4, r", ends at \d\d:\d\d$")],
 )
 def test_the_end_is_shown_with_its_day_and_none_beyond_a_year(hours, shown):
     log = Console(width=200, file=io.StringIO())
@@ -660,7 +743,10 @@ def test_status_and_page_say_what_the_database_has(kernels, capsys):
     assert main(["campaign", "status", "c.db"]) == 1
     shown = " ".join(capsys.readouterr().out.split())
     assert shown.startswith("3 chunks, 60 cases in 1 run.")
-    assert "violated: rope is within its budget[rope] on wrong (rope-positions-from-one), in 1 chunk, the first by seed 0: out[" in shown
+    assert (
+        "violated: rope is within its budget[rope] on wrong (rope-positions-from-one), in 1 chunk, the first by seed 0: out["
+        in shown
+    )
     assert shown.endswith("1 of 2 implementations breaks a law after 3 chunks.")
     pytest.importorskip("jinja2")
     pytest.importorskip("matplotlib")
@@ -675,7 +761,12 @@ def test_laws_of_two_operations_are_two_findings_each_with_its_example_of_the_lo
     law = "a law of many operations"
     with Store(tmp_path / "c.db", {}) as store:
         store.begin("instant", 1, {})
-        for operation, seed, example in (("rope", 2, "{2}"), ("rope", 7, "{777}"), ("rope", 1, ""), ("unrope", 9, "{9}")):
+        for operation, seed, example in (
+            ("rope", 2, "{2}"),
+            ("rope", 7, "{777}"),
+            ("rope", 1, ""),
+            ("unrope", 9, "{9}"),
+        ):
             broken = Broken(law, "violated", 2.0, f"{operation} of {seed}.", "", example, f"script of {seed}")
             store.add(Chunk("a", operation, seed, 20), Result({"violated": 1}, cases=20, broken=(broken,)))
     found = [
@@ -707,6 +798,9 @@ def test_the_questions_in_the_guide_are_answered_and_every_table_is_there(tmp_pa
         broken = Broken("rope is within its budget", "violated", 2.0, "It is wrong.", "rope_pairing=half")
         store.add(Chunk("a", "rope", 3, 20), Result({"violated": 1}, cases=20, excess=0.25, broken=(broken,)))
     answers = [rows(query, tmp_path / "c.db") for query in re.findall(r"```sql\n(.*?)```", GUIDE, re.DOTALL)]
-    assert answers == [[("a", "rope", "rope is within its budget", "rope_pairing=half", 1, 3)], [("a", "rope", 0.25, None)]]
+    assert answers == [
+        [("a", "rope", "rope is within its budget", "rope_pairing=half", 1, 3)],
+        [("a", "rope", 0.25, None)],
+    ]
     tables = {name for (name,) in rows("SELECT name FROM sqlite_schema WHERE type = 'table'", tmp_path / "c.db")}
     assert tables == set(re.findall(r"^\| `(\w+)` \|", GUIDE, re.MULTILINE))

@@ -52,7 +52,9 @@ def convention(operation, **reading):
 
 
 def cause_of(chosen, function, arithmetic="float32", examples=20):
-    """Of what breaks a law, or agreement, on the reference, in the arithmetic, with another function for the operation."""
+    """Of what breaks a law, or agreement, on the reference, in the arithmetic, with another
+    function for the operation.
+    """
     given = in_float32 if arithmetic == "float32" else lambda f: f
     operations = {name: given(function if name == chosen.operation else f) for name, f in OPERATIONS.items()}
     offered = {name: operations[name] for name in (chosen.operation, *chosen.needs)}
@@ -69,8 +71,14 @@ ALTERNATIVES = [
     (f"attention is within its budget[{SDPA}]", {"mask_polarity": "true_blocks"}),
     ("grouped attention is within its budget[grouped_query_attention]", {"kv_heads": "tile"}),
     ("a causal mask is its definition[causal_mask]", {"causal": "bottom_right"}),
-    ("the sinusoidal encoding is within its budget[sinusoidal_positional_encoding]", {"sinusoid_layout": "concatenated"}),
-    ("the sinusoidal encoding is within its budget[sinusoidal_positional_encoding]", {"sinusoid_layout": "tensor2tensor"}),
+    (
+        "the sinusoidal encoding is within its budget[sinusoidal_positional_encoding]",
+        {"sinusoid_layout": "concatenated"},
+    ),
+    (
+        "the sinusoidal encoding is within its budget[sinusoidal_positional_encoding]",
+        {"sinusoid_layout": "tensor2tensor"},
+    ),
     ("rope is within its budget[rope]", {"rope_pairing": "half"}),
     ("the odd channel follows its convention[rope]", {"odd_lane": "passthrough"}),
     ("rope is within its budget[rope]", {"rope_base": 500_000.0}),
@@ -96,11 +104,15 @@ def test_a_mistake_in_tiles_of_another_size_is_named_with_the_size(bug):
     laws = [law for law in LAWS if law.operation == SDPA and (law.name == bug.law or law.agreement)]
     tried = product((60, 200), laws, ("float32", "float64"))  # few cases show most of them
     found = next(c for number, law, form in tried if (c := cause_of(law, bug.tiles[size](), form, number)))
-    (told,) = [d for d in found.diagnosis[:2] if d.id == bug.id]  # of 9 keys, by tiles of 8, the last one is the tail too
+    (told,) = [
+        d for d in found.diagnosis[:2] if d.id == bug.id
+    ]  # of 9 keys, by tiles of 8, the last one is the tail too
     assert told.mechanism.endswith(f" Tiles are of {size} here.")
 
 
-@pytest.mark.parametrize(("law", "reading"), ALTERNATIVES, ids=lambda x: x if isinstance(x, str) else "-".join(map(str, x)))
+@pytest.mark.parametrize(
+    ("law", "reading"), ALTERNATIVES, ids=lambda x: x if isinstance(x, str) else "-".join(map(str, x))
+)
 def test_a_convention_is_named_first_or_beside_its_synonym(law, reading):
     (chosen,) = find(law)
     found = cause_of(chosen, convention(chosen.operation, **reading))
@@ -117,7 +129,9 @@ def test_what_nothing_explains_is_described():
         out[..., 5:, :] += 0.125
         return out
 
-    (violation,) = verify({"scaled_dot_product_attention": last_rows_off}, laws=["attention is within its budget"]).violations
+    (violation,) = verify(
+        {"scaled_dot_product_attention": last_rows_off}, laws=["attention is within its budget"]
+    ).violations
     assert violation.diagnosis == ()
     rows, size = violation.notes
     assert rows.startswith("out, of shape (6, 1), is wrong in 1 of 6 entries, row 5")
@@ -167,7 +181,10 @@ def test_laws_that_one_mistake_breaks_have_one_cause():
 def test_two_mistakes_are_two_causes():
     operations = {"rope": CATALOGUE["rope-half-split-pairs"].fresh(), SDPA: CATALOGUE["sdpa-scale-missing"].fresh()}
     found = causes_of(operations, (*HALVES, "attention is within its budget", "values add up"))
-    assert [(cause.diagnosis[0].id, len(cause.laws)) for cause in found] == [("rope-half-split-pairs", 2), ("sdpa-scale-missing", 1)]
+    assert [(cause.diagnosis[0].id, len(cause.laws)) for cause in found] == [
+        ("rope-half-split-pairs", 2),
+        ("sdpa-scale-missing", 1),
+    ]
 
 
 def test_one_convention_is_one_cause_in_all_operations_that_follow_it():
@@ -194,7 +211,9 @@ def test_a_report_tells_each_violation_its_cause():
 
 
 def test_what_gives_something_else_on_calls_that_are_right_is_no_cause():
-    """Half-split pairs where there is an even number of rows: the known bug gives the wrong results, and not the right ones."""
+    """Half-split pairs where there is an even number of rows: the known bug gives the wrong
+    results, and not the right ones.
+    """
     half = CATALOGUE["rope-half-split-pairs"].fresh()
 
     def sometimes(x, start_pos=0):
@@ -209,16 +228,27 @@ def test_the_example_of_a_cause_is_not_one_of_another():
     half = CATALOGUE["rope-half-split-pairs"].fresh()
 
     def twice_wrong(x, start_pos=0):
-        return half(x, start_pos) if x.shape[-1] >= 6 else OPERATIONS["rope"](x, start_pos) * (1.25 if x.shape[-1] == 2 else 1)
+        return (
+            half(x, start_pos)
+            if x.shape[-1] >= 6
+            else OPERATIONS["rope"](x, start_pos) * (1.25 if x.shape[-1] == 2 else 1)
+        )
 
-    report = verify({"rope": twice_wrong}, laws=["rope is within its budget[rope]", "pairs keep their norm[rope]"], max_examples=30, seed=2)
+    report = verify(
+        {"rope": twice_wrong},
+        laws=["rope is within its budget[rope]", "pairs keep their norm[rope]"],
+        max_examples=30,
+        seed=2,
+    )
     for cause in report.causes:
         if {d.id for d in cause.diagnosis} & {"rope-half-split-pairs", "rope_pairing=half"}:
             assert next(iter(cause.example.counterexample.values())).shape[-1] >= 6
 
 
 def test_what_reproduces_a_tenth_is_not_told_and_the_smaller_input_is_no_dead_row():
-    """A mask of −10 leaks: where a query may read nothing it gives the mean, which is a law, and a convention, of its own."""
+    """A mask of −10 leaks: where a query may read nothing it gives the mean, which is a law, and a
+    convention, of its own.
+    """
 
     def leaks(q, k, v, mask=None):
         s = q @ k.swapaxes(-1, -2) / np.sqrt(max(1, q.shape[-1]))
@@ -233,7 +263,9 @@ def test_what_reproduces_a_tenth_is_not_told_and_the_smaller_input_is_no_dead_ro
 
 
 def test_what_reproduces_a_third_is_a_hint():
-    """Two mistakes, each on inputs of its own: masks are ignored up to four keys, and more have outputs that are a hundredth too large."""
+    """Two mistakes, each on inputs of its own: masks are ignored up to four keys, and more have
+    outputs that are a hundredth too large.
+    """
 
     def twofold(q, k, v, mask=None):
         few = k.shape[-2] <= 4
@@ -297,7 +329,9 @@ def test_what_reproduces_few_of_the_wrong_calls_is_told_as_a_part_of_what_happen
 
 
 def test_a_mistake_of_the_forward_is_that_of_what_is_made_of_it():
-    """The output is not rescaled from the third block of keys on: causal attention has it, and the gradients, by δ = rowsum(g ⊙ out)."""
+    """The output is not rescaled from the third block of keys on: causal attention has it, and the
+    gradients, by δ = rowsum(g ⊙ out).
+    """
 
     def forward(q, k, v, mask=None):
         s = q @ k.swapaxes(-1, -2) / np.sqrt(max(1, q.shape[-1]))
@@ -305,7 +339,11 @@ def test_a_mistake_of_the_forward_is_that_of_what_is_made_of_it():
         m = total = out = 0.0
         for place, start in enumerate(range(0, k.shape[-2], 4)):
             part = s[..., start : start + 4]
-            new = np.maximum(m, part.max(-1, keepdims=True, initial=-np.inf)) if place else part.max(-1, keepdims=True, initial=-np.inf)
+            new = (
+                np.maximum(m, part.max(-1, keepdims=True, initial=-np.inf))
+                if place
+                else part.max(-1, keepdims=True, initial=-np.inf)
+            )
             safe = np.where(np.isinf(new), 0.0, new)
             shrink = np.exp(m - safe) if place else 0.0
             p = np.exp(part - safe)
@@ -326,7 +364,9 @@ def test_a_mistake_of_the_forward_is_that_of_what_is_made_of_it():
         SDPA: lambda q, k, v, mask=None: forward(q, k, v, mask)[0],
         f"{SDPA}_vjp": vjp,
     }
-    (cause,) = causes(Implementation("mine", kernels, supports="positive sizes"), 25, laws=[AGREEMENT[o].id for o in kernels])
+    (cause,) = causes(
+        Implementation("mine", kernels, supports="positive sizes"), 25, laws=[AGREEMENT[o].id for o in kernels]
+    )
     assert {law.partition("[")[2] for law in cause.laws} == {"causal_attention]", f"{SDPA}]", f"{SDPA}_vjp]"}
     assert cause.example.operation == SDPA
 
@@ -344,7 +384,9 @@ def test_a_note_says_the_size_of_the_smallest_input_and_no_arithmetic_explains_w
         n = k.shape[-2] - (k.shape[-2] > 64)
         return scaled_dot_product_attention(q, k[..., :n, :], v[..., :n, :], None if mask is None else mask[..., :n])
 
-    (violation,) = verify({SDPA: drops_the_last_of_many_keys}, laws=["attention is within its budget"], max_examples=40).violations
+    (violation,) = verify(
+        {SDPA: drops_the_last_of_many_keys}, laws=["attention is within its budget"], max_examples=40
+    ).violations
     assert not [d for d in violation.diagnosis if d.mechanism.startswith("All is within budget as if")]
     sizes = [note for note in violation.notes if note.startswith("Fails from")]
     assert len(sizes) == 1
@@ -360,7 +402,9 @@ def test_an_error_while_a_smaller_input_is_looked_for_is_told(monkeypatch):
 
     monkeypatch.setattr(explaining, "smallest", stumbles)
     (cause,) = explaining.causes_of(wrong, [found.violation])
-    assert cause.example.notes[-1].startswith("attnspec failed while it looked for a smaller input: ZeroDivisionError: planted. This is ")
+    assert cause.example.notes[-1].startswith(
+        "attnspec failed while it looked for a smaller input: ZeroDivisionError: planted. This is "
+    )
     assert not cause.example.shrunk
 
 
@@ -387,6 +431,8 @@ def as_textbooks_have_it(q, k, v, mask=None):
     ids=["rope", "attention"],
 )
 def test_of_two_mistakes_the_rarer_one_is_named_too(operations, expected):
-    """It reproduces few of all wrong calls, but all that the other one does not; and what gets no other call wrong comes first."""
+    """It reproduces few of all wrong calls, but all that the other one does not; and what gets no
+    other call wrong comes first.
+    """
     found = causes(Implementation("twice wrong", operations))
     assert {cause.likely and cause.likely.id for cause in found} == expected

@@ -64,7 +64,9 @@ def test_a_changed_case_is_supported_and_of_numbers_of_the_format(operation):
         assert implementation.takes(o, tuple(case.values()))
         assert o.shapes(*case.values())
         seen |= {p for p in o.parameters if repr(case[p]) != repr(before[p])}
-        assert all(np.array_equal(x, np.float32(x), equal_nan=True) for p, x in case.items() if p in o.arrays and x is not None)
+        assert all(
+            np.array_equal(x, np.float32(x), equal_nan=True) for p, x in case.items() if p in o.arrays and x is not None
+        )
     assert seen
 
 
@@ -79,12 +81,34 @@ def test_numbers_sizes_masks_and_options_change():
         grown = {name for name, n in sizes[1].items() if n > sizes[0].get(name, n)}
         seen |= {f"longer {name}" for name in grown} or {p for p in case if repr(case[p]) != repr(after[p])}
         assert after["mask"] is None or after["mask"].any(-1).all()
-    assert {"q", "k", "v", "mask", "scale", "window", "softcap", "causal", "bias", "longer n_q", "longer n_k", "longer head_dim"} <= seen
+    assert {
+        "q",
+        "k",
+        "v",
+        "mask",
+        "scale",
+        "window",
+        "softcap",
+        "causal",
+        "bias",
+        "longer n_q",
+        "longer n_k",
+        "longer head_dim",
+    } <= seen
 
 
 @pytest.mark.parametrize(
     "x",
-    [np.array([[-0.0, np.nan, -np.inf]]), np.zeros((0, 3)), np.array([True, False]), np.array(3, np.int64), (2, 1), None, 0.1, "append 3"],
+    [
+        np.array([[-0.0, np.nan, -np.inf]]),
+        np.zeros((0, 3)),
+        np.array([True, False]),
+        np.array(3, np.int64),
+        (2, 1),
+        None,
+        0.1,
+        "append 3",
+    ],
     ids=repr,
 )
 def test_a_case_comes_back_from_json_to_the_last_bit(x):
@@ -97,7 +121,9 @@ def test_a_case_comes_back_from_json_to_the_last_bit(x):
 
 
 def test_what_is_no_array_of_a_case_is_refused():
-    with pytest.raises(ValueError, match=r"^q is no array of a case, but should have the dtype, shape and bytes of one: 'bytes'\.$"):
+    with pytest.raises(
+        ValueError, match=r"^q is no array of a case, but should have the dtype, shape and bytes of one: 'bytes'\.$"
+    ):
         unpacked({"q": {"dtype": "float64", "shape": [1]}})
 
 

@@ -99,7 +99,12 @@ def adapters(tmp_path, monkeypatch):
 def command(*arguments, **environment):
     """The command as a shell runs it."""
     return subprocess.run(
-        [*COMMAND, *arguments], capture_output=True, text=True, env={**os.environ, **environment}, timeout=60, check=False
+        [*COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=60,
+        check=False,
     )
 
 
@@ -151,7 +156,17 @@ def test_the_report_in_json_is_the_one_of_verify_and_says_who_was_verified(adapt
     assert main(verify("adapters:GROUPS", options=["--json", "report.json", "--seed", "3"])) == 1
     assert "✗ an unknown cause breaks 1 law of second" in capsys.readouterr().out
     report = json.loads((adapters / "report.json").read_text())
-    assert set(report) == {"version", "ok", "interrupted", "strict", "settings", "counts", "narrowest", "causes", "outcomes"}
+    assert set(report) == {
+        "version",
+        "ok",
+        "interrupted",
+        "strict",
+        "settings",
+        "counts",
+        "narrowest",
+        "causes",
+        "outcomes",
+    }
     assert (report["ok"], report["interrupted"]) == (False, False)
     assert report["settings"]["seed"] == 3
     sources = [i.pop("sources") for i in report["settings"]["implementations"]]
@@ -170,12 +185,21 @@ def test_the_report_in_json_is_the_one_of_verify_and_says_who_was_verified(adapt
     ("target", "sentence"),
     [
         ("nowhere:adapter", "nowhere could not be imported: ModuleNotFoundError: No module named 'nowhere'."),
-        ("no_import", "no_import could not be imported: ModuleNotFoundError: No module named 'nothing_of_this_name', at "),
+        (
+            "no_import",
+            "no_import could not be imported: ModuleNotFoundError: No module named 'nothing_of_this_name', at ",
+        ),
         ("no_return:adapter", "no_return:adapter could not be imported: it killed the process: SIGABRT."),
         ("adapters:nothing", "adapters has no attribute 'nothing': its adapters are declared."),
-        ("json", "json has no adapter: no properties.Implementation, no mapping from operations to functions, and no function of an "),
+        (
+            "json",
+            "json has no adapter: no properties.Implementation, no mapping from operations to functions, and no function of an ",
+        ),
         ("json:decoder", "json:decoder is no implementation: json.decoder offers no operation, but should be "),
-        ("adapters:GROUPS.items", "adapters:GROUPS.items is no implementation: items offers no operation, but should be "),
+        (
+            "adapters:GROUPS.items",
+            "adapters:GROUPS.items is no implementation: items offers no operation, but should be ",
+        ),
     ],
 )
 def test_what_is_no_implementation_is_exit_status_2_and_a_sentence(adapters, capsys, target, sentence):
@@ -190,13 +214,22 @@ def test_what_is_no_implementation_is_exit_status_2_and_a_sentence(adapters, cap
     ("arguments", "sentence"),
     [
         (["verify", "adapters:right", "--laws", "zzz"], "There is no law 'zzz'; `attnspec laws` lists them."),
-        (["verify", "adapters:right", "--laws", "a second call[rape]"], "'a second call gives the same' is no law of 'rape', but of "),
+        (
+            ["verify", "adapters:right", "--laws", "a second call[rape]"],
+            "'a second call gives the same' is no law of 'rape', but of ",
+        ),
         (
             ["verify", "adapters:right", "--laws", "a second call[causal_mask]"],
             "'a second call[causal_mask]' is not about what ",
         ),
-        (["verify", "adapters:right", "--arithmetic", "float65"], "arithmetic='float65', but should be one of float64, "),
-        (["verify", "adapters:right", "--json", "no/such/folder"], "no/such/folder cannot be written: there is no folder "),
+        (
+            ["verify", "adapters:right", "--arithmetic", "float65"],
+            "arithmetic='float65', but should be one of float64, ",
+        ),
+        (
+            ["verify", "adapters:right", "--json", "no/such/folder"],
+            "no/such/folder cannot be written: there is no folder ",
+        ),
         (
             ["explain", "a second coll gives the same"],
             "There is no law or bug or operation 'a second coll gives the same'; the nearest are: a second call ",
@@ -210,7 +243,10 @@ def test_what_is_no_implementation_is_exit_status_2_and_a_sentence(adapters, cap
             ["verify", "adapters:right", "--convention", "rope_pairing=halves"],
             "Conventions.rope_pairing='halves', but should be one of 'adjacent', 'half'.",
         ),
-        (["verify", "adapters:right", "--convention", "rope_base=ten"], "rope_base='ten', but should be a number, as rope_base=10000."),
+        (
+            ["verify", "adapters:right", "--convention", "rope_base=ten"],
+            "rope_base='ten', but should be a number, as rope_base=10000.",
+        ),
         (["verify", "adapters:right", "--exclude", "zzz"], "There is no law 'zzz'; `attnspec laws` lists them."),
     ],
 )
@@ -238,7 +274,9 @@ def test_a_signal_prints_what_is_known_and_leaves_nothing_behind(adapters, numbe
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "TMPDIR": str(folder)},
-        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # a shell ignores SIGINT in what it runs in the background
+        preexec_fn=lambda: signal.signal(
+            number, signal.SIG_DFL
+        ),  # a shell ignores SIGINT in what it runs in the background
     ) as running:
         assert running.stderr.readline().startswith("right: 1 held")
         time.sleep(0.2)
@@ -277,7 +315,9 @@ def test_an_input_that_was_not_shrunk_is_not_called_the_smallest(adapters, capsy
 
 def test_a_list_in_a_pipe_has_a_line_for_each_entry():
     for page, names in (("laws", {law.name for law in LAWS}), ("bugs", set(CATALOGUE))):
-        listed = [line[2:].split("  ") for line in command(page, COLUMNS="30").stdout.splitlines() if line.startswith("  ")]
+        listed = [
+            line[2:].split("  ") for line in command(page, COLUMNS="30").stdout.splitlines() if line.startswith("  ")
+        ]
         assert {name for name, _ in listed} == names
 
 
@@ -292,7 +332,9 @@ def test_a_list_in_a_narrow_terminal_has_its_later_lines_set_in():
 def test_a_dumb_terminal_gets_a_line_for_an_implementation_and_no_bar(adapters):
     ours, theirs = pty.openpty()
     line = [*COMMAND, *verify("adapters:right")]
-    ran = subprocess.run(line, stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, "TERM": "dumb"}, timeout=60, check=True)
+    ran = subprocess.run(
+        line, stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, "TERM": "dumb"}, timeout=60, check=True
+    )
     assert "1 held, 0 violated" in ran.stdout.decode()
     assert re.fullmatch(rb"right: 1 held \(\d+\.\d s\)\r\n", os.read(ours, 4096))
     os.close(ours)
@@ -304,7 +346,9 @@ def test_a_list_of_implementations_and_an_object_with_functions_are_verified(ada
     printed = json.loads(capsys.readouterr().out)
     assert [i["name"] for i in printed["settings"]["implementations"]] == ["first", "several[1]", "kernels"]
     assert {i["arithmetic"] for i in printed["settings"]["implementations"]} == {"float32"}
-    summaries = {o["violation"]["summary"] for o in printed["outcomes"]}  # the reference works in float64 whatever it is given
+    summaries = {
+        o["violation"]["summary"] for o in printed["outcomes"]
+    }  # the reference works in float64 whatever it is given
     assert summaries == {"out has dtype float64, but should have dtype float32."}
 
 
@@ -317,7 +361,9 @@ def test_conventions_replace_what_is_declared_one_by_one_and_the_script_has_them
     (cause,) = report["causes"]
     assert 'conventions=oracles.Conventions(rope_pairing="half", rope_base=500.0)' in cause["example"]["script"]
     path = {**os.environ, "PYTHONPATH": f"{Path(__file__).parents[2]}:{adapters}"}
-    again = subprocess.run([sys.executable, "-P", "-c", cause["example"]["script"]], capture_output=True, text=True, env=path, check=False)
+    again = subprocess.run(
+        [sys.executable, "-P", "-c", cause["example"]["script"]], capture_output=True, text=True, env=path, check=False
+    )
     assert again.returncode == 1
     assert f"BrokenError: {cause['example']['summary']}" in again.stderr
 
@@ -397,7 +443,9 @@ def test_it_fails_at_the_first_case_that_shows_a_violation_and_says_which_laws_i
     cut = [o["reason"] for o in found if o["status"] == "not run"]
     assert len(cut) > 10
     (why,) = set(cut)
-    said = r"The run ended at the first violation after \d case(s|) of rope: it was cut short, and not seen to be broken\."
+    said = (
+        r"The run ended at the first violation after \d case(s|) of rope: it was cut short, and not seen to be broken\."
+    )
     assert re.fullmatch(said, why)
 
 
@@ -412,7 +460,23 @@ def test_other_processes_end_when_one_fails_fast(adapters, capsys):
 
 def test_an_end_of_the_process_while_smaller_inputs_are_tried_leaves_the_causes_as_they_are(adapters, capsys):
     law = "rope is within its budget[rope]"
-    assert main(["verify", "adapters:ends_while_it_is_shrunk", "--laws", law, "--max-examples", "8", "--jobs", "1", "--json", "-"]) == 1
+    assert (
+        main(
+            [
+                "verify",
+                "adapters:ends_while_it_is_shrunk",
+                "--laws",
+                law,
+                "--max-examples",
+                "8",
+                "--jobs",
+                "1",
+                "--json",
+                "-",
+            ]
+        )
+        == 1
+    )
     (cause,) = json.loads(capsys.readouterr().out)["causes"]
     assert cause["laws"] == [law]
     assert not cause["example"]["shrunk"]

@@ -17,7 +17,9 @@ LAW = "keeps what it is[rope]"
 
 def outcome(status, *causes, law="keeps what it is", **more):
     diagnosis = tuple(Diagnosis(cause, 0.5, "", "", "", 1.0) for cause in causes)
-    violation = Violation(law, "rope", "mine", "is wrong.", {}, 2.0, diagnosis=diagnosis) if status == "violated" else None
+    violation = (
+        Violation(law, "rope", "mine", "is wrong.", {}, 2.0, diagnosis=diagnosis) if status == "violated" else None
+    )
     return Outcome(law, "rope", "mine", status, violation=violation, **more)
 
 
@@ -96,7 +98,9 @@ def test_an_operation_is_slower_by_the_time_of_an_example(was, now, slower):
     assert list(changes(was, now).slower) == slower
 
 
-@pytest.mark.parametrize(("was", "now", "further"), [(0.1, 0.2, ["0.1 → 0.2"]), (0.1, 0.19, []), (0.0, 0.0, []), (0.2, 0.1, [])])
+@pytest.mark.parametrize(
+    ("was", "now", "further"), [(0.1, 0.2, ["0.1 → 0.2"]), (0.1, 0.19, []), (0.0, 0.0, []), (0.2, 0.1, [])]
+)
 def test_a_law_that_holds_is_further_from_the_exact_value_by_its_largest_error(was, now, further):
     found = changes(outcome("held", worst_excess=was), outcome("held", worst_excess=now)).further
     assert [f"{change.was} → {change.now}" for change in found] == further
@@ -110,7 +114,9 @@ def printed(comparison):
 
 def test_it_is_told_law_by_law_with_a_verdict_and_with_what_makes_cases_differ():
     was = report_of(outcome("held"), outcome("violated", law="adds up"), seed=1, laws=["x"])
-    found = compared(was.to_dict(), report_of(outcome("violated", "a[red]bug"), outcome("held", law="adds up")).to_dict())
+    found = compared(
+        was.to_dict(), report_of(outcome("violated", "a[red]bug"), outcome("held", law="adds up")).to_dict()
+    )
     assert printed(found) == (
         "Other cases were drawn: the reports differ in laws and seed.\n"
         "✗ broke (1)\n"
@@ -165,9 +171,13 @@ def test_it_fails_fast_at_what_is_new_alone(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
     def verify(name, *options):
-        Path("adapter_of_several.py").write_text(f"import properties\nimport several_compared as s\n{MADE}".replace("NAME", name))
+        Path("adapter_of_several.py").write_text(
+            f"import properties\nimport several_compared as s\n{MADE}".replace("NAME", name)
+        )
         laws = ["--laws", "rope is within its budget", "rotate half is the negated second half and the first"]
-        status = main(["verify", "adapter_of_several:made", *laws, "--max-examples", "10", "--jobs", "1", "--json", "-", *options])
+        status = main(
+            ["verify", "adapter_of_several:made", *laws, "--max-examples", "10", "--jobs", "1", "--json", "-", *options]
+        )
         report = json.loads(capsys.readouterr().out)
         return status, [(o["implementation"], o["operation"], o["status"]) for o in report["outcomes"]], report
 
@@ -178,7 +188,10 @@ def test_it_fails_fast_at_what_is_new_alone(tmp_path, monkeypatch, capsys):
     fast = ["--baseline", "was.json", "--fail-fast"]
     assert verify("known", *fast)[:2] == (0, outcomes)  # what is known ends nothing
     assert verify("new", *fast)[1] == [("first", "rope", "violated"), ("first", "rotate_half", "violated"), *NOT_RUN]
-    assert verify("another", *fast)[1] == [("first", "rope", "violated"), *NOT_RUN]  # by another cause: told when that is known
+    assert verify("another", *fast)[1] == [
+        ("first", "rope", "violated"),
+        *NOT_RUN,
+    ]  # by another cause: told when that is known
 
 
 MADE = "made = [properties.Implementation(name, one) for name, one in zip(('first', 'second'), s.NAME)]"
@@ -208,6 +221,15 @@ def test_the_command_fails_on_what_is_new_alone(tmp_path, monkeypatch, capsys):
     assert main(["compare", "right.json", "half.json"]) == 1
     capsys.readouterr()
     assert main(["compare", "right.json", "kernels_compared.py"]) == 2
-    assert capsys.readouterr().err == "attnspec: kernels_compared.py is no JSON, but should be what `attnspec verify --json` writes.\n"
-    assert [verify(name, "--baseline", "half.json", "--fail-fast")[0] for name in ("half", "right")] == [0, 0]  # nothing ends early
-    assert verify("right", "--baseline", "nowhere.json")[1].err == "attnspec: nowhere.json cannot be read: No such file or directory.\n"
+    assert (
+        capsys.readouterr().err
+        == "attnspec: kernels_compared.py is no JSON, but should be what `attnspec verify --json` writes.\n"
+    )
+    assert [verify(name, "--baseline", "half.json", "--fail-fast")[0] for name in ("half", "right")] == [
+        0,
+        0,
+    ]  # nothing ends early
+    assert (
+        verify("right", "--baseline", "nowhere.json")[1].err
+        == "attnspec: nowhere.json cannot be read: No such file or directory.\n"
+    )

@@ -20,7 +20,13 @@ from properties.laws import LAWS, find
 def ask(line, folder, *flags):
     """What is offered after a line, asked as argcomplete's shell code asks, and what the command said besides."""
     answer = folder / "answer"
-    asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_TYPE": "9"}
+    asked = {
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_IFS": "\n",
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+        "COMP_TYPE": "9",
+    }
     environment = {**os.environ, **asked, "_ARGCOMPLETE_STDOUT_FILENAME": str(answer)}
     command = [sys.executable, *flags, "-P", "-m", "attnspec"]
     ran = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=60, check=True)
@@ -51,8 +57,14 @@ def test_what_is_offered_for_a_law_is_a_name_of_it(capsys):
 
 
 def test_the_operations_of_a_law_are_offered_after_a_bracket(tmp_path):
-    assert offered("attnspec explain 'rotations compose[", tmp_path) == ["rotations compose[rope]", "rotations compose[rope_vjp]"]
-    assert offered("attnspec explain rotations-compose[", tmp_path) == [r"rotations-compose\[rope\]", r"rotations-compose\[rope_vjp\]"]
+    assert offered("attnspec explain 'rotations compose[", tmp_path) == [
+        "rotations compose[rope]",
+        "rotations compose[rope_vjp]",
+    ]
+    assert offered("attnspec explain rotations-compose[", tmp_path) == [
+        r"rotations-compose\[rope\]",
+        r"rotations-compose\[rope_vjp\]",
+    ]
 
 
 def test_a_name_in_quotes_is_completed_with_spaces(tmp_path):
@@ -68,7 +80,9 @@ def test_bugs_arithmetics_and_modules_are_offered(tmp_path):
     assert offered("attnspec verify my", tmp_path) == ["my_kernels"]
 
 
-@pytest.mark.parametrize("shell", ["bash --norc --noprofile -i", "zsh -f -i", "fish --no-config"], ids=lambda shell: shell.split()[0])
+@pytest.mark.parametrize(
+    "shell", ["bash --norc --noprofile -i", "zsh -f -i", "fish --no-config"], ids=lambda shell: shell.split()[0]
+)
 def test_tab_completes_the_line(shell, tmp_path):
     name, *_ = shell.split()
     if shutil.which(name) is None:
@@ -106,7 +120,12 @@ def imported(said):
 
 
 def test_the_command_starts_without_argcomplete_or_anything_heavy():
-    ran = subprocess.run([sys.executable, "-X", "importtime", "-P", "-m", "attnspec", "--help"], capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-X", "importtime", "-P", "-m", "attnspec", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert "argparse" in imported(ran.stderr)
     assert not (HEAVY | {"argcomplete"}) & imported(ran.stderr)
 

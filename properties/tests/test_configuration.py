@@ -62,7 +62,17 @@ def test_what_the_project_says_need_not_be_said(project, capsys):
 
 def test_the_command_line_wins(project, capsys):
     project(TABLE)
-    said = ["configured_kernels:lookup", "--laws", "parts add up", "--max-examples", "5", "--seed", "0", "--arithmetic", "float32"]
+    said = [
+        "configured_kernels:lookup",
+        "--laws",
+        "parts add up",
+        "--max-examples",
+        "5",
+        "--seed",
+        "0",
+        "--arithmetic",
+        "float32",
+    ]
     report = verify(*said, "--convention", "rope_base=10000")
     settings = report["settings"]
     assert {key: settings[key] for key in ("targets", "arithmetic", "max_examples", "seed", "conventions")} == {
@@ -97,10 +107,22 @@ LAWS = 'laws = ["rope is within its budget", "parts add up"]\nmax-examples = 10\
     ("declared", "right", "wrong"),
     [
         ("", "held", "violated"),
-        ('[tool.attnspec.known-deviations."wrong one"]\n"rope is within its budget" = "Its pairs are halves."', "held", "declared"),
-        ('[tool.attnspec.known-deviations."wrong one"]\n"rope-is-within[rope]" = "Its pairs are halves."', "held", "declared"),
+        (
+            '[tool.attnspec.known-deviations."wrong one"]\n"rope is within its budget" = "Its pairs are halves."',
+            "held",
+            "declared",
+        ),
+        (
+            '[tool.attnspec.known-deviations."wrong one"]\n"rope-is-within[rope]" = "Its pairs are halves."',
+            "held",
+            "declared",
+        ),
         ('[tool.attnspec.known-deviations]\n"rope is within its budget" = "Pairs are halves."', "violated", "declared"),
-        ('[tool.attnspec.known-deviations]\n"attention is within its budget" = "Of no concern here."', "held", "violated"),
+        (
+            '[tool.attnspec.known-deviations]\n"attention is within its budget" = "Of no concern here."',
+            "held",
+            "violated",
+        ),
     ],
 )
 def test_deviations_are_declared_of_all_to_which_the_law_applies_or_of_one(project, capsys, declared, right, wrong):

@@ -33,16 +33,26 @@ def architecture():
 
 def test_the_picture_is_what_the_import_statements_say(architecture):
     page = read("ARCHITECTURE.md")
-    assert architecture.drawn(page) == page, "Imports or groups have changed: python docs/architecture.py draws the picture anew."
+    assert architecture.drawn(page) == page, (
+        "Imports or groups have changed: python docs/architecture.py draws the picture anew."
+    )
 
 
 def test_imports_go_one_way_and_the_judge_shares_no_code_with_the_judged(architecture):
     graph = architecture.edges(architecture.groups(read("ARCHITECTURE.md")))
     package = {group: group.partition(":")[0] for group in graph}
-    crossing = {(package[group], package[to]) for group, direct in graph.items() for to in direct if package[group] != package[to]}
+    crossing = {
+        (package[group], package[to])
+        for group, direct in graph.items()
+        for to in direct
+        if package[group] != package[to]
+    }
     beside = "Beside the three packages"
     ours = {(of, to) for of, to in crossing if beside not in (of, to)}
-    assert ours == {("properties", "oracles"), ("properties", "spec")}  # and not ("oracles", "spec"): tests compare the two
+    assert ours == {
+        ("properties", "oracles"),
+        ("properties", "spec"),
+    }  # and not ("oracles", "spec"): tests compare the two
 
 
 def test_a_module_in_no_row_or_in_two_or_gone_is_named(architecture):
@@ -52,7 +62,9 @@ def test_a_module_in_no_row_or_in_two_or_gone_is_named(architecture):
         ({"spec: more": ["spec.errata"]}, "spec.errata"),
         ({"spec: more": ["spec.gone"]}, "spec.gone"),
     ]:
-        with pytest.raises(ValueError, match=rf"^Each module should be in one row of ARCHITECTURE\.md, but these are not: {wrong}\.$"):
+        with pytest.raises(
+            ValueError, match=rf"^Each module should be in one row of ARCHITECTURE\.md, but these are not: {wrong}\.$"
+        ):
             architecture.edges(groups | changed)
 
 
@@ -92,13 +104,17 @@ assert f"{wrong.law}[shift_right]" in cause.laws
 
 
 def test_the_operation_that_contributing_adds_works_when_it_is_added(tmp_path):
-    """The diff applies to what there is; the reference of the new operation keeps all laws, and its bug is found and named."""
+    """The diff applies to what there is; the reference of the new operation keeps all laws, and its
+    bug is found and named.
+    """
     for package in ("attnspec", "spec", "oracles", "properties", "docs/site"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("tests", "__pycache__"))
     (diff,) = re.findall(r"^```diff\n(.*?)^```", read("CONTRIBUTING.md"), flags=re.MULTILINE | re.DOTALL)
     environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(tmp_path.parent)}
     subprocess.run(["git", "apply", "-"], input=diff, text=True, cwd=tmp_path, env=environment, check=True)
-    subprocess.run([sys.executable, "-c", ADDED], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, check=True)
+    subprocess.run(
+        [sys.executable, "-c", ADDED], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, check=True
+    )
 
 
 @pytest.mark.parametrize("name", ["ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"])

@@ -30,12 +30,24 @@ wrong = {{"rope": lambda x, start_pos=0: -x}}
 
 @pytest.fixture
 def ran(tmp_path, monkeypatch, capsys):
-    """The exit status, the report and what is told of an implementation, where a function of the child's side of the command fails."""
+    """The exit status, the report and what is told of an implementation, where a function of the
+    child's side of the command fails.
+    """
 
     def run(name, implementation):
         (tmp_path / "planted.py").write_text(PLANTED.format(name=name))
         monkeypatch.chdir(tmp_path)
-        few = ["--laws", ROPE, "a second call gives the same[rope]", "--max-examples", "4", "--jobs", "1", "--json", "-"]
+        few = [
+            "--laws",
+            ROPE,
+            "a second call gives the same[rope]",
+            "--max-examples",
+            "4",
+            "--jobs",
+            "1",
+            "--json",
+            "-",
+        ]
         status = main(["verify", f"planted.py:{implementation}", *few])
         printed = capsys.readouterr()
         return status, json.loads(printed.out), printed.err
@@ -49,7 +61,9 @@ def test_laws_that_attnspec_fails_to_check_have_no_verdict_and_the_command_says_
     assert told.endswith("attnspec: attnspec itself failed: 2 laws could not be checked. The report says why.\n")
     assert [(o["status"], o["defect"]) for o in report["outcomes"]] == [("not run", True)] * 2
     reason = report["outcomes"][0]["reason"]
-    assert reason.startswith(f"attnspec failed while it did what the command had asked for: ZeroDivisionError: planted. {DEFECT}")
+    assert reason.startswith(
+        f"attnspec failed while it did what the command had asked for: ZeroDivisionError: planted. {DEFECT}"
+    )
     assert "planted.py:7 in fails, called from properties/command/worker.py:" in reason
 
 
@@ -80,7 +94,9 @@ def test_an_oracle_that_fails_leaves_the_other_laws_their_verdicts(monkeypatch):
     monkeypatch.setattr("properties.contract.subject.Subject.judge", fails)
     found = {o.law_id: o for o in verify(i, laws=[ROPE, "a second call gives the same[rope]"], max_examples=4).outcomes}
     assert [o.status for o in found.values()] == ["not run", "held"]
-    assert found[ROPE].reason.startswith(f"attnspec failed while it judged a call of rope: ZeroDivisionError: planted. {DEFECT}")
+    assert found[ROPE].reason.startswith(
+        f"attnspec failed while it judged a call of rope: ZeroDivisionError: planted. {DEFECT}"
+    )
 
 
 def test_where_a_cause_cannot_be_looked_for_each_operation_has_one_and_a_note(monkeypatch):
@@ -90,4 +106,7 @@ def test_where_a_cause_cannot_be_looked_for_each_operation_has_one_and_a_note(mo
     assert {law for cause in report.causes for law in cause.laws} == {v.law_id for v in report.violations}
     for cause in report.causes:
         assert (cause.searched, cause.likely) == (False, None)
-        assert any(note.startswith("attnspec failed while it looked for the cause: ZeroDivisionError: ") for note in cause.example.notes)
+        assert any(
+            note.startswith("attnspec failed while it looked for the cause: ZeroDivisionError: ")
+            for note in cause.example.notes
+        )

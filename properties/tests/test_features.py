@@ -1,4 +1,6 @@
-"""Features are declared: what is not is never passed, of what is every pair comes up, and conventions are told from outputs alone."""
+"""Features are declared: what is not is never passed, of what is every pair comes up, and
+conventions are told from outputs alone.
+"""
 
 import os
 import re
@@ -107,7 +109,10 @@ def test_a_feature_that_no_call_would_show_is_refused_in_a_sentence(name, needed
     alone = f"features has {name!r} alone, but should have {needed!r} too: without it no call would show the feature."
     with pytest.raises(ValueError, match=re.escape(alone)):
         Implementation("x", {"attention": REFERENCE["attention"]}, features=[name])
-    assert Implementation("x", {"attention": REFERENCE["attention"]}, features=[name, needed]).features == {name, needed}
+    assert Implementation("x", {"attention": REFERENCE["attention"]}, features=[name, needed]).features == {
+        name,
+        needed,
+    }
 
 
 CAPS = [
@@ -122,7 +127,12 @@ CAPS = [
 @pytest.mark.parametrize(("arithmetic", "reason"), CAPS, ids=str)
 def test_a_far_cap_is_put_to_who_can_compute_it(arithmetic, reason):
     (law,) = find("a cap far above all scores is none[attention]")
-    assert law.not_applicable(Implementation("x", {"attention": REFERENCE["attention"]}, arithmetic, features=("softcap",))) == reason
+    assert (
+        law.not_applicable(
+            Implementation("x", {"attention": REFERENCE["attention"]}, arithmetic, features=("softcap",))
+        )
+        == reason
+    )
 
 
 def test_scales_above_all_that_are_drawn_are_a_factor_of_the_queries():
@@ -142,7 +152,9 @@ def test_parts_are_not_merged_by_sums_without_the_sink():
     assert left == {"Its log-sum-exps are without the sink: parts cannot be merged by them."}
 
 
-@pytest.mark.parametrize(("low", "high"), [(1.0, 5.0), (2.5, 6.25), (3.0000000001, 7.0), (1.0, 3.9999999999), (2.0, 2.0)])
+@pytest.mark.parametrize(
+    ("low", "high"), [(1.0, 5.0), (2.5, 6.25), (3.0000000001, 7.0), (1.0, 3.9999999999), (2.0, 2.0)]
+)
 def test_a_ramp_contains_that_of_ends_that_float64_rounds(low, high):
     """Ends that are whole numbers are exact: there the ramp is."""
     found, i = ramp(8, low, high), np.arange(8)
@@ -199,7 +211,11 @@ def test_a_set_of_conventions_is_told_as_the_version_of_onnx_that_means_it():
     follows = meaning(OPERATIONS["attention"], Conventions.onnx("1.20"))
     features = ("mask", "bias", "scale", "causal", "softcap")
     other = Implementation("other", {"attention": follows}, features=features)
-    told = verify(other, laws=["attention with its features is within its budget"], max_examples=60, seed=1).causes[0].diagnosis[0]
+    told = (
+        verify(other, laws=["attention with its features is within its budget"], max_examples=60, seed=1)
+        .causes[0]
+        .diagnosis[0]
+    )
     assert told.id == "onnx=1.20"
     assert told.mechanism == "This is what ONNX 1.20 means: dead_rows=nan, softcap_order=after_mask."
     assert told.repair == "Declare Conventions.onnx('1.20'), if that is what is meant."
@@ -211,17 +227,29 @@ def test_without_a_log_sum_exp_the_output_is_judged_and_told_apart():
     for answer in (lambda *x, **o: wrong(*x, **o)[0], lambda *x, **o: (wrong(*x, **o)[0], None), wrong):
         mine = Implementation("mine", {"attention": answer}, features=FEATURES, supports="no log-sum-exp")
         assert first_cause(mine).diagnosis[0].id == "attention-window-one-key-too-many"
-        left = {law.name for law in LAWS if law.operation == "attention" and law.not_applicable(mine) == WORDS["no log-sum-exp"]}
+        left = {
+            law.name
+            for law in LAWS
+            if law.operation == "attention" and law.not_applicable(mine) == WORDS["no log-sum-exp"]
+        }
         assert left == {"parts of the keys merge to the whole", "a cap bounds the log sum exp"}
-    silent = Implementation("mine", {"attention": lambda *x, **o: REFERENCE["attention"](*x, **o)[0]}, features=FEATURES)
+    silent = Implementation(
+        "mine", {"attention": lambda *x, **o: REFERENCE["attention"](*x, **o)[0]}, features=FEATURES
+    )
     assert not verify(silent, laws=["attention with its features is within its budget"], max_examples=2).ok
 
 
-@pytest.mark.parametrize("meant", [{"dead_rows": "uniform"}, {"causal_with_mask": "refuse"}, {"causal_with_mask": "mask_wins"}], ids=str)
+@pytest.mark.parametrize(
+    "meant", [{"dead_rows": "uniform"}, {"causal_with_mask": "refuse"}, {"causal_with_mask": "mask_wins"}], ids=str
+)
 def test_who_declares_a_convention_keeps_every_law(meant):
     conventions = Conventions(**meant)
     follows = meaning(OPERATIONS["attention"], conventions)
-    report = verify(Implementation("other", {"attention": follows}, features=FEATURES, conventions=conventions), max_examples=30, seed=2)
+    report = verify(
+        Implementation("other", {"attention": follows}, features=FEATURES, conventions=conventions),
+        max_examples=30,
+        seed=2,
+    )
     assert report.ok, report
 
 

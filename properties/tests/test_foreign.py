@@ -1,4 +1,5 @@
-"""The guide's adapters for other libraries' attention, run against stand-ins that have their signatures, layouts and conventions.
+"""The guide's adapters for other libraries' attention, run against stand-ins that have their
+signatures, layouts and conventions.
 
 Where a library is installed and runs here, it is itself what is called.
 """
@@ -25,7 +26,12 @@ from properties.verifier.verify import examine
 GUIDE = (Path(__file__).parents[2] / "docs/guide/adapters.md").read_text("utf-8")
 SECTION = GUIDE.partition("## Attention of other libraries")[2].partition("\n## ")[0]
 BLOCKS = dict(re.findall(r"^% needs: (\w+)\n```python\n(.*?)^```$", SECTION, re.MULTILINE | re.DOTALL))
-ADAPTERS = {"flash_attn": "flash_attention", "flashinfer": "flash_infer", "jax": "jax_attention", "onnx": "onnx_reference"}
+ADAPTERS = {
+    "flash_attn": "flash_attention",
+    "flashinfer": "flash_infer",
+    "jax": "jax_attention",
+    "onnx": "onnx_reference",
+}
 
 
 def reference(q, k, v, softcap=None, **options):
@@ -52,7 +58,9 @@ def single_prefill_with_kv_cache(
     q, k, v, custom_mask=None, packed_custom_mask=None, causal=False, kv_layout="NHD", pos_encoding_mode="NONE", sm_scale=None,
     window_left=-1, logits_soft_cap=None, return_lse=False,
 ):  # fmt: skip
-    out, lse = reference(*turned(q, k, v), logits_soft_cap, scale=sm_scale, causal=causal, offset=k.shape[0] - q.shape[0])
+    out, lse = reference(
+        *turned(q, k, v), logits_soft_cap, scale=sm_scale, causal=causal, offset=k.shape[0] - q.shape[0]
+    )
     return torch.tensor(out).to(q.dtype).transpose(0, 1), torch.tensor(lse.T / np.log(2), dtype=torch.float32)
 
 
@@ -63,7 +71,9 @@ def dot_product_attention(
     q, k, v = (x.swapaxes(1, 2) for x in (query, key, value))
     assert all(x is None or x.ndim == 4 for x in (bias, mask))
     assert key.shape == value.shape
-    out, lse = reference(q, k, v, mask=mask, bias=bias, scale=scale, causal=is_causal, window=local_window_size or (None, None))
+    out, lse = reference(
+        q, k, v, mask=mask, bias=bias, scale=scale, causal=is_causal, window=local_window_size or (None, None)
+    )
     mean = np.broadcast_to(v.mean(-2, keepdims=True).repeat(q.shape[1] // k.shape[1], 1), out.shape)
     return np.where(np.isneginf(lse)[..., None], mean, out).astype(query.dtype).swapaxes(1, 2)
 
@@ -83,13 +93,17 @@ def module(name, **members):
     return found
 
 
-NUMPY = module("jax.numpy", inf=np.inf, **{name: getattr(np, name) for name in ("asarray", "swapaxes", "maximum", "finfo")})
+NUMPY = module(
+    "jax.numpy", inf=np.inf, **{name: getattr(np, name) for name in ("asarray", "swapaxes", "maximum", "finfo")}
+)
 HELPER = module("onnx.helper", make_node=lambda kind, inputs, outputs, **attributes: attributes)
 STAND_INS = {
     "flash_attn": {"flash_attn": module("flash_attn", flash_attn_func=flash_attn_func)},
     "flashinfer": {"flashinfer": module("flashinfer", single_prefill_with_kv_cache=single_prefill_with_kv_cache)},
     "jax": {
-        "jax": module("jax", numpy=NUMPY, Array=np.ndarray, nn=SimpleNamespace(dot_product_attention=dot_product_attention)),
+        "jax": module(
+            "jax", numpy=NUMPY, Array=np.ndarray, nn=SimpleNamespace(dot_product_attention=dot_product_attention)
+        ),
         "jax.numpy": NUMPY,
     },
     "onnx": {
@@ -121,7 +135,11 @@ OTHERS = {
 }
 
 
-LAWS = [law for law in plan(Implementation("any", {"attention": OPERATIONS["attention"]}, features=FEATURES)) if law.agreement]
+LAWS = [
+    law
+    for law in plan(Implementation("any", {"attention": OPERATIONS["attention"]}, features=FEATURES))
+    if law.agreement
+]
 
 
 @pytest.mark.parametrize("library", ADAPTERS)

@@ -1,4 +1,6 @@
-"""What reviews found in verdicts: right kernels that were refused, wrong ones that were not, and reports that were wrong."""
+"""What reviews found in verdicts: right kernels that were refused, wrong ones that were not, and
+reports that were wrong.
+"""
 
 import ml_dtypes
 import numpy as np
@@ -31,7 +33,9 @@ def in_format(name, arithmetic):
     return found
 
 
-@pytest.mark.parametrize("arithmetic", ["float16-eager", "bfloat16-eager", "bfloat16-scaled-inputs", "tf32", "float16-elementwise"])
+@pytest.mark.parametrize(
+    "arithmetic", ["float16-eager", "bfloat16-eager", "bfloat16-scaled-inputs", "tf32", "float16-elementwise"]
+)
 def test_a_law_of_large_scores_says_something_of_coarse_ones(arithmetic):
     implementation = Implementation("coarse", {SDPA: in_format(SDPA, arithmetic)}, arithmetic)
     (outcome,) = verify(implementation, laws=["a dominating key wins"], max_examples=20).outcomes
@@ -54,13 +58,20 @@ def shifted_beyond(width):
 def test_what_is_wrong_of_other_widths_than_those_drawn_is_reported():
     """A law that calls with twice the width leaves the last arguments out."""
     conventions = Conventions(odd_lane="reject")
-    wide = Implementation("wide", {"rope": shifted_beyond(128)}, conventions=conventions, supports={"head_dim": lambda d: d % 2 == 0})
+    wide = Implementation(
+        "wide", {"rope": shifted_beyond(128)}, conventions=conventions, supports={"head_dim": lambda d: d % 2 == 0}
+    )
     assert verify(wide, laws=["twice the width has the same angles in every second pair"], max_examples=60).causes
 
 
 def test_a_law_of_odd_widths_says_nothing_of_even_ones():
     """To which a smaller input may be cut."""
-    properties.replay("the odd channel follows its convention[rope]", {"rope": OPERATIONS["rope"]}, x=np.array([[0.0, 1.0]]), start_pos=1)
+    properties.replay(
+        "the odd channel follows its convention[rope]",
+        {"rope": OPERATIONS["rope"]},
+        x=np.array([[0.0, 1.0]]),
+        start_pos=1,
+    )
 
 
 def test_lengths_stay_within_what_is_left_of_a_mask():
@@ -123,15 +134,21 @@ def test_scales_of_0_and_below_are_drawn_and_need_not_be_taken():
 
 
 def test_a_kernel_of_no_scale_that_is_drawn_is_told_so():
-    of_tenths = Implementation("tenths", OPERATIONS, features=("scale",), supports={"scale": lambda scale: scale == 0.1})
+    of_tenths = Implementation(
+        "tenths", OPERATIONS, features=("scale",), supports={"scale": lambda scale: scale == 0.1}
+    )
     (outcome,) = verify(of_tenths, laws=["columns of values are computed independently[attention]"]).outcomes
     assert "supports no scale among those that are drawn" in outcome.reason
 
 
 @pytest.mark.parametrize("difference", [-1, 8, -7, 700], ids=str)
 def test_sizes_that_differ_by_a_number_are_drawn(difference):
-    """Also where no domain has two such sizes; the domain without keys is left out where one key would be its nearest."""
-    tied = Implementation("tied", {SDPA: OPERATIONS[SDPA]}, supports=["positive sizes", {"n_k_minus_n_q": lambda n: n == difference}])
+    """Also where no domain has two such sizes; the domain without keys is left out where one key
+    would be its nearest.
+    """
+    tied = Implementation(
+        "tied", {SDPA: OPERATIONS[SDPA]}, supports=["positive sizes", {"n_k_minus_n_q": lambda n: n == difference}]
+    )
     report = verify(tied, max_examples=5)
     assert report.ok
     states = {outcome.law: outcome.status for outcome in report.outcomes}

@@ -33,7 +33,9 @@ SCHEMA = json.loads((files("properties.gatehouse") / "gate.schema.json").read_te
 
 def said(verdict):
     """All that a verdict says is wrong."""
-    return "\n".join([verdict.cause, *(v.summary for v in verdict.report.violations), *(o.reason for o in verdict.report.outcomes)])
+    return "\n".join(
+        [verdict.cause, *(v.summary for v in verdict.report.violations), *(o.reason for o in verdict.report.outcomes)]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,9 @@ def port():
         yield listening.getsockname()[1]
 
 
-@pytest.mark.parametrize(("structure", "arithmetic"), [("plain", "float16"), ("split keys, merged", "float32"), ("torch", "float64")])
+@pytest.mark.parametrize(
+    ("structure", "arithmetic"), [("plain", "float16"), ("split keys, merged", "float32"), ("torch", "float64")]
+)
 def test_a_right_candidate_is_accepted(structure, arithmetic):
     require_accepted(structure, arithmetic)
 
@@ -63,8 +67,18 @@ def test_a_right_candidate_is_accepted_by_the_default_plan():
 
 
 ONE_OF_EACH_KIND = [
-    *("memorised by where arrays lie", "repeated calls are seen and answered otherwise", "a subclass of ndarray that lies"),
-    *("a view of an input", "inputs are written", "a thread that changes what was returned", "it sleeps", "it exits when it is imported"),
+    *(
+        "memorised by where arrays lie",
+        "repeated calls are seen and answered otherwise",
+        "a subclass of ndarray that lies",
+    ),
+    *(
+        "a view of an input",
+        "inputs are written",
+        "a thread that changes what was returned",
+        "it sleeps",
+        "it exits when it is imported",
+    ),
     *("NumPy's comparisons are patched", "a whole answer is forged ahead", "the oracle is looked for on the disk"),
     *("the parent is killed", "the answer is asked for on the network"),
 ]
@@ -76,8 +90,8 @@ def test_an_adversary_is_not_accepted_and_it_is_told_why(name, port, tmp_path):
 
 
 def require_refused(name, port, folder):
-    """An adversary is not accepted for the reason that its source states. What needs a fence that the system has not is not judged: there
-    it is right."""
+    """An adversary is not accepted for the reason that its source states. What needs a fence that
+    the system has not is not judged: there it is right."""
     _, words = WRONG[name]
     if words.get("needs") == "processes" and not surroundings(folder, (), {}).apart:
         pytest.skip("This system gives a process no namespace of its own.")
@@ -95,7 +109,9 @@ def require_refused(name, port, folder):
 
 def told_by(body):
     """What a candidate's process says of itself, by an exception at its import."""
-    verdict = gate(candidate(f"import importlib.util, os, sys\nraise LookupError(str({body}))"), quick=True, limits=PATIENT)
+    verdict = gate(
+        candidate(f"import importlib.util, os, sys\nraise LookupError(str({body}))"), quick=True, limits=PATIENT
+    )
     assert (verdict.accepted, verdict.score) == (False, 0.0)
     assert verdict.report.causes == ()
     return re.fullmatch(r"It raised LookupError when it was imported: (.*)", verdict.cause)[1]
@@ -155,7 +171,9 @@ def test_a_candidate_may_be_called_as_what_calls_it(name):
 def test_results_that_are_kept_fit_into_one_message():
     number, _ = MOST_KEPT
     chunks = []
-    message = wire.message(bytes(16), {"kept": wire.listed([np.zeros((1,) * 6)] * (number + 8), chunks), "forked": False}, chunks)
+    message = wire.message(
+        bytes(16), {"kept": wire.listed([np.zeros((1,) * 6)] * (number + 8), chunks), "forked": False}, chunks
+    )
     assert wire.sizes(message[: wire.START.size])
 
 
@@ -214,7 +232,9 @@ def test_a_message_of_another_size_or_token_is_nonsense(sizes):
 
 @pytest.mark.parametrize("layout", [(3, 5), (0, 5), (2, 3, 4)])
 def test_arrays_cross_the_pipe_in_every_layout(layout):
-    """The child lays them out as they are told: the same numbers at the same strides, in the memory of the call before if it fits."""
+    """The child lays them out as they are told: the same numbers at the same strides, in the memory
+    of the call before if it fits.
+    """
     x = np.arange(np.prod(layout), dtype=np.float32).reshape(layout)
     for y in (x, x.swapaxes(-1, -2), x[..., ::-1, :], np.repeat(x, 2, axis=-2)[..., ::2, :]):
         kept = {}
@@ -260,7 +280,9 @@ def hard_masked_softmax_vjp(scores, mask, grad_weights):
 
 
 def test_the_cases_follow_from_the_seed_and_nobody_knows_it_before():
-    verdicts = [gate(candidate(WRONG["zeros"][0]), quick=True, seed=seed, limits=PATIENT) for seed in (5, 5, None, None)]
+    verdicts = [
+        gate(candidate(WRONG["zeros"][0]), quick=True, seed=seed, limits=PATIENT) for seed in (5, 5, None, None)
+    ]
     afterwards = "it is right after all other calls"
     same, again, one, other = [next(x.summary for x in v.report.violations if x.law == afterwards) for v in verdicts]
     assert same == again
@@ -277,7 +299,8 @@ def test_all_calls_together_have_a_time_too():
 
 def test_a_score_grows_with_what_is_right():
     scores = [
-        gate(candidate(WRONG[name][0]), quick=True, seed=1, limits=PATIENT).score for name in ("it exits", "zeros", "inputs are written")
+        gate(candidate(WRONG[name][0]), quick=True, seed=1, limits=PATIENT).score
+        for name in ("it exits", "zeros", "inputs are written")
     ]
     assert 0 <= scores[0] < scores[1] < scores[2] < 1
 
@@ -321,12 +344,19 @@ def test_the_command_takes_what_has_batches_of_heads_alone(folder):
     assert [main(command), main([*command, "--batch-ranks", "2", "--nondeterministic"])] == [1, 0]
 
 
-@pytest.mark.parametrize(("call", "accepted"), [("flash(v, k, q, attn_mask=mask)", 0), ("flash(value=v, k=q, q=k, attn_mask=mask)", 1)])
+@pytest.mark.parametrize(
+    ("call", "accepted"), [("flash(v, k, q, attn_mask=mask)", 0), ("flash(value=v, k=q, q=k, attn_mask=mask)", 1)]
+)
 def test_a_candidate_may_have_arguments_of_its_own(folder, call, accepted):
-    theirs = RIGHT["plain"][0].replace(SIGNATURE, "def flash(value, k, q, attn_mask=None):\n    v, mask = value, attn_mask")
+    theirs = RIGHT["plain"][0].replace(
+        SIGNATURE, "def flash(value, k, q, attn_mask=None):\n    v, mask = value, attn_mask"
+    )
     (folder / "flash.py").write_text(theirs)
     signature = ["--reference-signature", f"{call}=scaled_dot_product_attention"]
-    assert main(["gate", "flash.py", *signature, "--quick", "--seed", "0", "--timeout", "20", "--budget", "200"]) == accepted
+    assert (
+        main(["gate", "flash.py", *signature, "--quick", "--seed", "0", "--timeout", "20", "--budget", "200"])
+        == accepted
+    )
 
 
 def test_options_are_passed_by_a_candidate_s_own_names(tmp_path):
@@ -354,22 +384,34 @@ def flash(v, k, q, factor=None):
         (["right.py", "--operation", "rope"], "right.py defines no function 'rope', but"),
         (["right.py", "--function", "wide"], "--function 'wide', but should be NAME=OPERATION"),
         *(
-            (["right.py", "--reference-signature", f"{OPERATION}({given})={OPERATION}"], f"({given}) should pass each of q, k, v, mask of")
+            (
+                ["right.py", "--reference-signature", f"{OPERATION}({given})={OPERATION}"],
+                f"({given}) should pass each of q, k, v, mask of",
+            )
             for given in ("q, k, v", "q, k, v, mask=1", "q, q, k, v, mask", "*q, k, v, mask", "q, k, v, mask, rows")
         ),
         (
             ["right.py", "--reference-signature", f"{OPERATION}(q, k, v, mask)=attention"],
             "(q, k, v, mask) should pass each of q, k, v of attention once, and of mask, bias,",
         ),
-        (["right.py", "--function", "wide=decode"], "The gate takes functions, and a cache is a class: attnspec verify takes it."),
+        (
+            ["right.py", "--function", "wide=decode"],
+            "The gate takes functions, and a cache is a class: attnspec verify takes it.",
+        ),
         (["right.py", "--function", "wide=ropes"], "An operation is 'ropes', but should be one of"),
-        (["right.py", "--library", "nothing-of-this-name"], "There is no library 'nothing-of-this-name', but it should be installed."),
+        (
+            ["right.py", "--library", "nothing-of-this-name"],
+            "There is no library 'nothing-of-this-name', but it should be installed.",
+        ),
         (["right.py", "--memory", "0"], "The limit of memory is 0.0, but should be a positive number."),
         (
             ["right.py", "--supports", "head_dim=wide"],
             "--supports 'head_dim=wide', but should list whole numbers, as head_dim=64,128, or scales of scores.",
         ),
-        (["right.py", "--supports", "some sizes"], "supports='some sizes', but should be a mapping from sizes to predicates or lists"),
+        (
+            ["right.py", "--supports", "some sizes"],
+            "supports='some sizes', but should be a mapping from sizes to predicates or lists",
+        ),
         (["right.py", "--kernelbench", "problem.py"], "right.py defines no function 'ModelNew', but"),
         (["right.py", "--kernelbench", "problem.py", "--arrays", "torch"], "--arrays is for a candidate by itself"),
     ],
@@ -411,7 +453,9 @@ class ModelNew(torch.nn.Module):
 CAUSAL = "scores = scores.masked_fill(~torch.ones(scores.shape[-2:], dtype=torch.bool).tril(), -torch.inf)"
 
 
-@pytest.mark.parametrize(("is_causal", "causal", "accepted"), [(False, "", True), (True, CAUSAL, True), (True, "", False)])
+@pytest.mark.parametrize(
+    ("is_causal", "causal", "accepted"), [(False, "", True), (True, CAUSAL, True), (True, "", False)]
+)
 def test_a_solution_of_kernelbench_s_is_put_to_the_gate(folder, is_causal, causal, accepted):
     (folder / "solution.py").write_text(MODEL.format(causal=causal))
     if is_causal:
@@ -420,7 +464,8 @@ def test_a_solution_of_kernelbench_s_is_put_to_the_gate(folder, is_causal, causa
 
 
 @pytest.mark.parametrize(
-    "other", [("(Q, K, V)\n\ndef", "(Q, K, V, scale=2)\n\ndef"), ("[2]", "[torch.ones(2)]"), ("nn.functional.scaled", "x")]
+    "other",
+    [("(Q, K, V)\n\ndef", "(Q, K, V, scale=2)\n\ndef"), ("[2]", "[torch.ones(2)]"), ("nn.functional.scaled", "x")],
 )
 def test_another_problem_is_refused(folder, other, capsys):
     (folder / "solution.py").write_text(MODEL.format(causal=""))
@@ -470,10 +515,16 @@ def test_a_solution_of_flashinfer_bench_s_is_put_to_the_gate(folder, source, in_
     [
         ("{}", "solution.json should be a solution of flashinfer-bench's"),
         ("[" * 9999, "solution.json should be a solution of flashinfer-bench's"),
-        (solution("", "gemm_n4096_k4096"), "solution.json solves gemm_n4096_k4096 in python, but should solve gqa_ragged_prefill_causal"),
+        (
+            solution("", "gemm_n4096_k4096"),
+            "solution.json solves gemm_n4096_k4096 in python, but should solve gqa_ragged_prefill_causal",
+        ),
         (solution("", language="cuda"), "in cuda, but should solve"),
         (solution("", entry_point="main.py::run(); import os"), "but should solve"),
-        (solution("").replace('"path": "src', '"path": "..'), "A source is called '../main.py', but should be called by a path beneath"),
+        (
+            solution("").replace('"path": "src', '"path": "..'),
+            "A source is called '../main.py', but should be called by a path beneath",
+        ),
     ],
 )
 def test_another_solution_is_refused(folder, capsys, text, sentence):

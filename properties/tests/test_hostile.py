@@ -1,4 +1,6 @@
-"""What a hostile adapter, terminal or disk cannot do: end the command with a traceback, or make it say what is not so."""
+"""What a hostile adapter, terminal or disk cannot do: end the command with a traceback, or make it
+say what is not so.
+"""
 
 import errno
 import json
@@ -139,7 +141,12 @@ def shell(line, **options):
     """A command line as a shell runs it: its exit status, and what it wrote to standard error."""
     python = f"{sys.executable} -P -m attnspec"
     ran = subprocess.run(
-        ["bash", "-c", line.replace("attnspec", python)], capture_output=True, text=True, timeout=60, check=False, **options
+        ["bash", "-c", line.replace("attnspec", python)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        **options,
     )
     return ran.returncode, ran.stderr
 
@@ -164,9 +171,14 @@ def test_a_full_folder_of_temporary_files_is_no_violation(adapters):
     def without_room():
         resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
 
-    status, told = shell(f"attnspec verify hostile:right {' '.join(map(repr, FEW))} </dev/null", preexec_fn=without_room)
+    status, told = shell(
+        f"attnspec verify hostile:right {' '.join(map(repr, FEW))} </dev/null", preexec_fn=without_room
+    )
     assert status == 2
-    assert "attnspec: The processes cannot be run: What is called cannot be noted in the folder of temporary files: " in told
+    assert (
+        "attnspec: The processes cannot be run: What is called cannot be noted in the folder of temporary files: "
+        in told
+    )
 
 
 def test_no_folder_for_temporary_files_is_a_sentence(adapters, capsys, monkeypatch):
@@ -179,7 +191,9 @@ def test_two_gigabytes_of_memory_are_enough_and_what_wants_more_is_a_violation(a
     def within_two_gigabytes():
         resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31))
 
-    ran = shell(f"attnspec verify hostile:right hostile:hungry {' '.join(map(repr, FEW))}", preexec_fn=within_two_gigabytes)
+    ran = shell(
+        f"attnspec verify hostile:right hostile:hungry {' '.join(map(repr, FEW))}", preexec_fn=within_two_gigabytes
+    )
     assert ran[0] == 1
     assert "right: 2 held (" in ran[1]
     assert "hungry: 2 violated (" in ran[1]
@@ -189,7 +203,10 @@ def test_two_gigabytes_of_memory_are_enough_and_what_wants_more_is_a_violation(a
 def test_a_folder_that_is_read_only_is_said_before_the_work_begins(adapters, capsys):
     (adapters / "closed").mkdir(0o500)
     assert main(["verify", "hostile:right", *FEW, "--json", "closed/report.json"]) == 2
-    assert capsys.readouterr().err == f"attnspec: closed/report.json cannot be written: {adapters / 'closed'} is read-only.\n"
+    assert (
+        capsys.readouterr().err
+        == f"attnspec: closed/report.json cannot be written: {adapters / 'closed'} is read-only.\n"
+    )
 
 
 READ_ONLY = """
@@ -201,7 +218,8 @@ mkdir disk && mount -t tmpfs tmpfs disk && cp hostile.py disk && mount -o remoun
 
 
 @pytest.mark.skipif(
-    shutil.which("unshare") is None or subprocess.run(["unshare", "--map-root-user", "--mount", "true"], check=False).returncode != 0,
+    shutil.which("unshare") is None
+    or subprocess.run(["unshare", "--map-root-user", "--mount", "true"], check=False).returncode != 0,
     reason="No file system can be mounted here.",
 )
 @pytest.mark.parametrize(
@@ -231,7 +249,9 @@ def test_after_a_kill_no_process_lives_on(tmp_path):
     (tmp_path / "hostile.py").write_text(ADAPTERS)
     command = [sys.executable, "-P", "-m", "attnspec", "verify", "hostile:hangs", *FEW]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    started = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path, env=environment)
+    started = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path, env=environment
+    )
     wait_for((tmp_path / "hangs").exists)
     assert len(processes_in(tmp_path)) > 1
     started.kill()
@@ -275,14 +295,18 @@ def test_an_operation_that_no_case_is_compared_on_is_not_ok_and_says_why(adapter
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_instances_that_share_their_tables_are_seen_whatever_the_jobs_and_shown_again_by_the_script(adapters, capsys, monkeypatch, jobs):
+def test_instances_that_share_their_tables_are_seen_whatever_the_jobs_and_shown_again_by_the_script(
+    adapters, capsys, monkeypatch, jobs
+):
     law = ["--laws", "instances and sizes share no state", "--max-examples", "8"]
     assert main(["verify", "hostile:two_bases", *law, "--jobs", jobs, "--json", "-"]) == 1
     report = json.loads(capsys.readouterr().out)
     assert {o["status"] for o in report["outcomes"]} == {"violated"}
     example = report["causes"][-1]["example"]
     other = "base 100" if example["implementation"] == "base 10000" else "base 10000"
-    assert example["summary"].endswith(f"That would be right for {other}, which had been called on the same numbers before.")
+    assert example["summary"].endswith(
+        f"That would be right for {other}, which had been called on the same numbers before."
+    )
     monkeypatch.syspath_prepend(adapters)
     monkeypatch.delitem(sys.modules, "hostile", raising=False)
     with pytest.raises(BrokenError, match=f"That would be right for {other}"):
@@ -290,7 +314,15 @@ def test_instances_that_share_their_tables_are_seen_whatever_the_jobs_and_shown_
 
 
 def test_another_of_the_list_that_ends_the_process_says_nothing_about_this_one(adapters, capsys):
-    law = ["--laws", "instances and sizes share no state", "a second call gives the same", "--max-examples", "8", "--jobs", "1"]
+    law = [
+        "--laws",
+        "instances and sizes share no state",
+        "a second call gives the same",
+        "--max-examples",
+        "8",
+        "--jobs",
+        "1",
+    ]
     assert main(["verify", "hostile:one_aborts", *law, "--json", "-"]) == 1
     found = {(o["implementation"], o["law"]): o for o in json.loads(capsys.readouterr().out)["outcomes"]}
     outcome = found["right", "instances and sizes share no state"]
@@ -304,7 +336,9 @@ def test_another_of_the_list_that_ends_the_process_says_nothing_about_this_one(a
 @pytest.mark.parametrize("target", ["attributes", "keys"])
 def test_an_adapter_that_raises_when_it_is_looked_at_is_a_sentence_with_the_place(adapters, capsys, target):
     assert main(["verify", f"hostile:{target}", *FEW]) == 2
-    line = 1 + ADAPTERS[: ADAPTERS.index('raise OSError("no disk")', ADAPTERS.index("class Keys") if target == "keys" else 0)].count("\n")
+    line = 1 + ADAPTERS[
+        : ADAPTERS.index('raise OSError("no disk")', ADAPTERS.index("class Keys") if target == "keys" else 0)
+    ].count("\n")
     sentence = f"attnspec: hostile:{target} could not be read: OSError: no disk, at {adapters / 'hostile.py'}:{line}.\n"
     assert capsys.readouterr().err == sentence
 
@@ -323,7 +357,10 @@ def test_a_name_reaches_the_terminal_and_the_report_with_escapes_written_out(ada
 
 
 def test_of_a_message_the_last_line_is_told_and_not_more_than_300_characters_of_it():
-    assert said(RuntimeError("File kernel.cc, line 3\n\nhead_dim is 3, not a multiple of 8.\n\n")) == "head_dim is 3, not a multiple of 8."
+    assert (
+        said(RuntimeError("File kernel.cc, line 3\n\nhead_dim is 3, not a multiple of 8.\n\n"))
+        == "head_dim is 3, not a multiple of 8."
+    )
     assert said(RuntimeError("x" * 301)) == "x" * 300 + " …"
     assert said(RuntimeError("\x1b[2J")) == "\\x1b[2J"
 

@@ -53,7 +53,9 @@ def report_of(outcomes, **settings):
 def real():
     """What a verification of a wrong RoPE found."""
     laws = ["rope is within its budget[rope]", "parts add up[rope]", "the first pair rotates by its position[rope]"]
-    broken = Implementation("half", {"rope": half_rope}, supports={"head_dim": lambda d: d % 2 == 0}, conventions=Conventions())
+    broken = Implementation(
+        "half", {"rope": half_rope}, supports={"head_dim": lambda d: d % 2 == 0}, conventions=Conventions()
+    )
     return properties.verify(broken, laws=laws, max_examples=20).to_dict()
 
 
@@ -69,7 +71,14 @@ def hostile():
         "counterexample": {"x": [["nan", 1.0], ["inf", 2.0]], "n": 3, "mask": None, "empty": [[]]},
         "excess": "inf",
         "diagnosis": [
-            {"id": HOSTILE, "excess": 0.1, "mechanism": HOSTILE, "citation": f"a/b#1; {HOSTILE}", "repair": HOSTILE, "explains": 0.5}
+            {
+                "id": HOSTILE,
+                "excess": 0.1,
+                "mechanism": HOSTILE,
+                "citation": f"a/b#1; {HOSTILE}",
+                "repair": HOSTILE,
+                "explains": 0.5,
+            }
         ],
         "notes": [HOSTILE],
         "script": HOSTILE,
@@ -80,9 +89,24 @@ def hostile():
             outcome(LAWS[1].name, LAWS[1].operation, HOSTILE, "declared", reason=HOSTILE),
             outcome(LAWS[2].name, LAWS[2].operation, HOSTILE, "vacuous", reason="Only 0 of 10 were informative."),
             outcome(LAWS[4].name, LAWS[4].operation, HOSTILE),
-            outcome(LAWS[3].name, LAWS[3].operation, HOSTILE, "not applicable", examples=0, worst_excess=0.0, reason="It is exempt."),
             outcome(
-                law.name, law.operation, "elsewhere", "not run", examples=0, worst_excess=0.0, reason="No such device.", unavailable=True
+                LAWS[3].name,
+                LAWS[3].operation,
+                HOSTILE,
+                "not applicable",
+                examples=0,
+                worst_excess=0.0,
+                reason="It is exempt.",
+            ),
+            outcome(
+                law.name,
+                law.operation,
+                "elsewhere",
+                "not run",
+                examples=0,
+                worst_excess=0.0,
+                reason="No such device.",
+                unavailable=True,
             ),
         ]
     )
@@ -90,7 +114,9 @@ def hostile():
 
 @pytest.fixture(autouse=True)
 def without_pictures(monkeypatch):
-    """They take seconds; the page of the tests on the whole page, made before, has them, and so have their own tests."""
+    """They take seconds; the page of the tests on the whole page, made before, has them, and so
+    have their own tests.
+    """
     monkeypatch.setattr(pages, "FIGURES", ())
 
 
@@ -120,7 +146,9 @@ def test_ids_are_unique_and_every_reference_has_one(elements):
     assert [name for name, count in ids.items() if count > 1] == []
     made_later = {"dialog-title"}  # by the script, when a cell is opened
     for e in elements:
-        named = [e.get("aria-labelledby", "")] + [x[1:] for x in (e.get("href", ""), e.get("for", "")) if x.startswith("#")]
+        named = [e.get("aria-labelledby", "")] + [
+            x[1:] for x in (e.get("href", ""), e.get("for", "")) if x.startswith("#")
+        ]
         named += re.findall(r"url\(#([^)]*)\)", " ".join(e.attrib.values()))
         assert {name for name in named if name} - made_later <= set(ids)
 
@@ -131,7 +159,11 @@ def test_nothing_is_loaded_from_anywhere(elements, text):
         assert tag not in {"link", "iframe", "object", "embed", "audio", "video", "base"}
         assert e.get("src") is None
         target = next((value for name, value in e.attrib.items() if str(name).endswith("href")), "#")
-        assert target.startswith("#") or (tag == "a" and target.startswith("https://")) or (tag == "image" and target.startswith("data:"))
+        assert (
+            target.startswith("#")
+            or (tag == "a" and target.startswith("https://"))
+            or (tag == "image" and target.startswith("data:"))
+        )
     assert "@import" not in text
     assert set(re.findall(r"url\((.)", text)) <= {"#"}
     assert "default-src 'none'" in text
@@ -212,13 +244,20 @@ def test_a_summary_is_split_into_what_was_got_and_what_should_be():
         f = finding(outcome("a law", "rope", "i", "violated", violation=violation), "finding-0-0")
         return f.where, f.actual, f.expected, f.summary
 
-    assert split("out[0, 2]=0.84, but should be 0.0 ± 0: the error is ∞ times its budget; 2 of 80 entries are outside.") == (
+    assert split(
+        "out[0, 2]=0.84, but should be 0.0 ± 0: the error is ∞ times its budget; 2 of 80 entries are outside."
+    ) == (
         "out[0, 2]",
         "0.84",
         "0.0 ± 0",
         "The error is ∞ times its budget; 2 of 80 entries are outside.",
     )
-    assert split("weights[0, 38]=nan, but should be a finite number.") == ("weights[0, 38]", "nan", "a finite number", "")
+    assert split("weights[0, 38]=nan, but should be a finite number.") == (
+        "weights[0, 38]",
+        "nan",
+        "a finite number",
+        "",
+    )
     assert split("lanes[1]=-5.4, but should be 0.0, exactly; 4 of 6 entries differ.") == (
         "lanes[1]",
         "-5.4",
@@ -262,7 +301,11 @@ def test_a_citation_links_to_its_threads():
     ],
 )
 def test_the_verdict_is_a_sentence(statuses, verdict):
-    outcomes = [outcome(LAWS[i].name, LAWS[i].operation, name, s) for name, found in statuses.items() for i, s in enumerate(found)]
+    outcomes = [
+        outcome(LAWS[i].name, LAWS[i].operation, name, s)
+        for name, found in statuses.items()
+        for i, s in enumerate(found)
+    ]
     assert f"<title>{verdict} · attnspec</title>" in html([report_of(outcomes)])
 
 
@@ -291,7 +334,8 @@ def test_the_page_says_how_to_make_it_again(real):
     }
     text = html([report_of([outcome(LAWS[0].name, LAWS[0].operation, "one")], **settings)])
     assert (
-        "attnspec verify m:a n --max-examples 10 --seed 0 --arithmetic float32 --laws &#39;parts add up&#39; --only one --timeout 5" in text
+        "attnspec verify m:a n --max-examples 10 --seed 0 --arithmetic float32 --laws &#39;parts add up&#39; --only one --timeout 5"
+        in text
     )
     assert "3.11.7" in text
 
@@ -327,10 +371,15 @@ def test_the_command_makes_a_page_of_reports(real, tmp_path, capsys):
 
 
 def test_verifying_writes_the_page_too(tmp_path, monkeypatch, capsys):
-    (tmp_path / "kernels.py").write_text("from properties.bugs.reference import OPERATIONS\nadapter = {'rope': OPERATIONS['rope']}\n")
+    (tmp_path / "kernels.py").write_text(
+        "from properties.bugs.reference import OPERATIONS\nadapter = {'rope': OPERATIONS['rope']}\n"
+    )
     monkeypatch.chdir(tmp_path)
     law = "parts add up[rope]"
-    assert cli.main(["verify", "kernels:adapter", "--laws", law, "--max-examples", "5", "--jobs", "1", "--html", "page"]) == 0
+    assert (
+        cli.main(["verify", "kernels:adapter", "--laws", law, "--max-examples", "5", "--jobs", "1", "--html", "page"])
+        == 0
+    )
     text = (tmp_path / "page" / "index.html").read_text()
     assert "Every law held." in text
     assert np.__version__ in text
@@ -341,7 +390,9 @@ def test_without_what_makes_pages_the_command_says_what_to_install(tmp_path, mon
     for command in (["report", "r.json"], ["verify", "m:a"]):
         assert cli.main([*command, "--html", str(tmp_path / "page")]) == 2
         said = capsys.readouterr().err
-        assert said == "attnspec: A page needs jinja2 and matplotlib, which `pip install 'attnspec[report]'` installs.\n"
+        assert (
+            said == "attnspec: A page needs jinja2 and matplotlib, which `pip install 'attnspec[report]'` installs.\n"
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -374,7 +425,11 @@ def test_pictures_are_the_same_every_time_with_text_as_text_and_the_colours_of_t
 
 def test_correct_code_stays_within_its_budget_in_the_pictures(pictures):
     for name in ("error-against-size", "error-against-position"):
-        excesses = [float(row[dtype]) for row in rows_of(pictures[name]) for dtype in ("float64", "float32", "float16", "bfloat16")]
+        excesses = [
+            float(row[dtype])
+            for row in rows_of(pictures[name])
+            for dtype in ("float64", "float32", "float16", "bfloat16")
+        ]
         assert max(excesses) <= 1
         assert max(excesses) > 0.5  # a budget that nobody comes near would be no picture of one
     assert all(float(row["error"]) <= float(row["budget"]) for row in rows_of(pictures["budget-of-a-row"]))
@@ -395,7 +450,11 @@ def test_sinusoids_are_drawn_by_their_definition(pictures):
     for layout, position, *values in pictures["sinusoid"].table.rows:
         for heading, value in zip(pictures["sinusoid"].table.headings[2:], values, strict=True):
             c, p = int(heading.removeprefix("column ")), int(position)
-            i, wave = (c // 2, math.cos if c % 2 else math.sin) if layout == "interleaved" else (c % 32, math.cos if c >= 32 else math.sin)
+            i, wave = (
+                (c // 2, math.cos if c % 2 else math.sin)
+                if layout == "interleaved"
+                else (c % 32, math.cos if c >= 32 else math.sin)
+            )
             assert float(value) == pytest.approx(wave(p * 10000 ** (-2 * i / 64)), abs=6e-5)
 
 

@@ -29,7 +29,9 @@ LAWS = conduct.law.laws
 
 
 def after(operation, effect):
-    """The operation, and then something besides, with its arguments and its result; what that returns is returned, if anything."""
+    """The operation, and then something besides, with its arguments and its result; what that
+    returns is returned, if anything.
+    """
 
     def call(*arguments):
         out = OPERATIONS[operation](*arguments)
@@ -93,7 +95,11 @@ def unbatched(x, *by):
     return reference.rope(x, *by)
 
 
-PROMISED, WRITTEN, VIEW = "what it returns is as promised", "inputs are not written", "the result is no view of an input"
+PROMISED, WRITTEN, VIEW = (
+    "what it returns is as promised",
+    "inputs are not written",
+    "the result is no view of an input",
+)
 SECOND, EARLIER = "a second call gives the same", "a call does not depend on earlier calls"
 INTERPRETER, LAYOUT = "it prints nothing and leaves the interpreter alone", "a view equals its copy"
 BATCH, EMPTY = "batches are computed one by one", "an empty batch is empty"
@@ -144,7 +150,9 @@ def test_a_bias_of_a_part_of_the_batch_axes_gets_the_sum_of_its_gradients(shape)
     q, k, v, grad_out = (rng.standard_normal((2, 3, 2, n, 3)) for n in (4, 5, 5, 4))
     i = Implementation("NumPy", {"attention_vjp": OPERATIONS["attention_vjp"]}, batch_ranks=(3,), features=("bias",))
     (law,) = find("batches are computed one by one[attention_vjp]")
-    assert law.hold(Subject(i, "attention_vjp"), {"q": q, "k": k, "v": v, "bias": rng.standard_normal(shape), "grad_out": grad_out})
+    assert law.hold(
+        Subject(i, "attention_vjp"), {"q": q, "k": k, "v": v, "bias": rng.standard_normal(shape), "grad_out": grad_out}
+    )
 
 
 def test_a_batch_of_one_says_nothing_of_batches_where_no_single_problem_is_taken():
@@ -169,7 +177,16 @@ def test_a_quirk_breaks_its_law(quirk):
 
 @pytest.mark.parametrize(
     "quirk",
-    ["writes x", "writes the mask", "returns a slice", "one buffer", "prints", "silences NumPy", "seeds NumPy", "k in memory order"],
+    [
+        "writes x",
+        "writes the mask",
+        "returns a slice",
+        "one buffer",
+        "prints",
+        "silences NumPy",
+        "seeds NumPy",
+        "k in memory order",
+    ],
 )
 def test_a_quirk_breaks_no_other_law_of_conduct(quirk):
     name, operation, make = QUIRKS[quirk]
@@ -183,7 +200,10 @@ def test_what_a_call_changes_is_put_back():
     for quirk in ("seeds NumPy", "seeds Python", "sets a variable", "shortens prints"):
         name, operation, make = QUIRKS[quirk]
         outcome(find(f"{name}[{operation}]")[0], Implementation(quirk, {operation: make()}))
-    assert interpreter.changes(known, interpreter.states()) in ([], ["Python's global random numbers"])  # which Hypothesis seeds
+    assert interpreter.changes(known, interpreter.states()) in (
+        [],
+        ["Python's global random numbers"],
+    )  # which Hypothesis seeds
 
 
 def summary(law, **implementation):
@@ -192,8 +212,14 @@ def summary(law, **implementation):
 
 
 def test_a_summary_says_which_argument_and_what_was_done_to_it():
-    assert summary(f"{WRITTEN}[rope]", operations={"rope": QUIRKS["writes x"][2]()}) == "x was written to, but should be left as it is."
-    shared = summary(f"{VIEW}[learned_positional_encoding]", operations={"learned_positional_encoding": QUIRKS["returns a slice"][2]()})
+    assert (
+        summary(f"{WRITTEN}[rope]", operations={"rope": QUIRKS["writes x"][2]()})
+        == "x was written to, but should be left as it is."
+    )
+    shared = summary(
+        f"{VIEW}[learned_positional_encoding]",
+        operations={"learned_positional_encoding": QUIRKS["returns a slice"][2]()},
+    )
     assert shared == "encoding shares memory with table, but should be an array of its own."
     assert (
         summary(f"{EARLIER}[rope]", operations={"rope": kept("rope")})
@@ -224,7 +250,9 @@ def test_a_layout_may_be_refused_unless_it_is_declared():
 def test_the_layouts_that_are_not_declared_are_not_given():
     (law,) = find(f"{LAYOUT}[rope]")
     misreading = Implementation(
-        "misreading", {"rope": QUIRKS["no signs of strides"][2]()}, layouts=("transposed", "strided", "offset", "read-only")
+        "misreading",
+        {"rope": QUIRKS["no signs of strides"][2]()},
+        layouts=("transposed", "strided", "offset", "read-only"),
     )
     assert outcome(law, misreading).status == "held"
 
@@ -255,7 +283,10 @@ def test_what_is_not_supported_is_refused_by_a_declared_exception():
     even = {"head_dim": lambda d: d % 8 == 0}
     assert outcome(law, Implementation("i", {"rope": restricted(ValueError)}, supports=even)).status == "held"
     assert (
-        outcome(law, Implementation("i", {"rope": restricted(ArithmeticError)}, supports=even, refuses=(ArithmeticError,))).status == "held"
+        outcome(
+            law, Implementation("i", {"rope": restricted(ArithmeticError)}, supports=even, refuses=(ArithmeticError,))
+        ).status
+        == "held"
     )
     other = outcome(law, Implementation("i", {"rope": restricted(ArithmeticError)}, supports=even)).violation.summary
     assert other == (
@@ -282,8 +313,13 @@ def test_the_right_answer_for_what_is_not_supported_is_no_violation_and_a_wrong_
     ).violation.summary
     assert "but should have shape" in short
     (law,) = find("what is not supported is refused[causal_mask]")
-    for make, status in ((OPERATIONS["causal_mask"], "held"), (lambda n_q, n_k=None: np.ones((n_q, n_k or n_q), bool), "violated")):
-        assert outcome(law, Implementation("i", {"causal_mask": make}, supports={"n_q": lambda n: n < 8})).status == status
+    for make, status in (
+        (OPERATIONS["causal_mask"], "held"),
+        (lambda n_q, n_k=None: np.ones((n_q, n_k or n_q), bool), "violated"),
+    ):
+        assert (
+            outcome(law, Implementation("i", {"causal_mask": make}, supports={"n_q": lambda n: n < 8})).status == status
+        )
 
 
 def test_a_width_without_a_right_answer_is_refused():
@@ -342,7 +378,9 @@ def test_arrays_of_a_kind_of_their_own_cannot_be_asked_whether_they_share_memory
 
 
 class Foreign:
-    """An array as MLX has them: its types have the module's name, negative strides cannot be handed over, and DLPack reads it."""
+    """An array as MLX has them: its types have the module's name, negative strides cannot be handed
+    over, and DLPack reads it.
+    """
 
     def __init__(self, values):
         if any(stride < 0 for stride in values.strides):
@@ -367,8 +405,13 @@ def of_foreign(operation):
 def test_arrays_of_others_are_handed_over_and_read_masks_too():
     foreign = Implementation("foreign", {name: of_foreign(name) for name in ("combine_masks", "rope")}, arrays=Foreign)
     report = verify(foreign, max_examples=40)
-    assert report.ok, [(o.law, o.reason, o.violation) for o in report.outcomes if o.status not in ("held", "not applicable")]
-    assert {o.operation for o in report.outcomes if o.law == "a view equals its copy" and o.status == "held"} == {"combine_masks", "rope"}
+    assert report.ok, [
+        (o.law, o.reason, o.violation) for o in report.outcomes if o.status not in ("held", "not applicable")
+    ]
+    assert {o.operation for o in report.outcomes if o.law == "a view equals its copy" and o.status == "held"} == {
+        "combine_masks",
+        "rope",
+    }
 
 
 def test_what_cannot_be_handed_over_is_not_applicable_and_says_why():
@@ -382,19 +425,26 @@ def test_what_cannot_be_handed_over_is_not_applicable_and_says_why():
     strict = Implementation("strict", {"rope": reference.rope}, arrays=contiguous)
     (found,) = verify(strict, laws=["a view equals its copy"], max_examples=20).outcomes
     assert found.status == "not applicable"
-    assert re.fullmatch(r"Transposed arrays of float64 and shape .* cannot be handed over: BufferError: no views\.", found.reason)
+    assert re.fullmatch(
+        r"Transposed arrays of float64 and shape .* cannot be handed over: BufferError: no views\.", found.reason
+    )
 
     nowhere = Implementation("nowhere", {"rope": reference.rope}, arrays=lambda values: values.on_the_moon)
     (found,) = verify(nowhere, laws=["rope is within its budget"], max_examples=20).outcomes
     assert found.status == "vacuous"
-    assert "nothing is known of it: Contiguous arrays of float64 and shape (1, 2) cannot be handed over: AttributeError: " in found.reason
+    assert (
+        "nothing is known of it: Contiguous arrays of float64 and shape (1, 2) cannot be handed over: AttributeError: "
+        in found.reason
+    )
 
 
 # -- What is told ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "rope", [lambda x, start_pos=0: reference.rope(x, start_pos) + 1, lambda x, start_pos=0: 1 // 0], ids=["wrong", "raises"]
+    "rope",
+    [lambda x, start_pos=0: reference.rope(x, start_pos) + 1, lambda x, start_pos=0: 1 // 0],
+    ids=["wrong", "raises"],
 )
 def test_what_is_wrong_by_itself_does_not_depend_on_earlier_calls(rope):
     found = causes(Implementation("wrong", {"rope": rope}), 40)
@@ -408,7 +458,9 @@ def test_the_call_that_is_wrong_is_shown_as_it_was_handed_over():
 
     report = verify({SDPA: minds_zeros}, laws=["channels of zeros change the scale alone"], max_examples=60)
     (cause,) = report.causes
-    assert cause.example.counterexample["q"].shape[-1] * 4 == int(re.search(r"q=\[.*?\] float64 \(.*?(\d+)\),", cause.example.notes[0])[1])
+    assert cause.example.counterexample["q"].shape[-1] * 4 == int(
+        re.search(r"q=\[.*?\] float64 \(.*?(\d+)\),", cause.example.notes[0])[1]
+    )
 
     def narrow(x, start_pos=0):
         return reference.rope(x.astype(np.float64), start_pos).astype(np.float32) + np.float32(1)

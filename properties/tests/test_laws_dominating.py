@@ -1,4 +1,6 @@
-"""Inputs that expose: what is planted in a float32 kernel is seen at every length, by the output, the gradients and the tangent."""
+"""Inputs that expose: what is planted in a float32 kernel is seen at every length, by the output,
+the gradients and the tangent.
+"""
 
 from dataclasses import replace
 
@@ -36,7 +38,9 @@ def same(x):
 
 def ten_bits(x):
     """As TF32 holds a number."""
-    return np.float32(rounded(np.float64(x), replace(BINARY16, smallest_subnormal=2.0**-136, smallest_normal=2.0**-126, largest=3e38)))
+    return np.float32(
+        rounded(np.float64(x), replace(BINARY16, smallest_subnormal=2.0**-136, smallest_normal=2.0**-126, largest=3e38))
+    )
 
 
 def of(target):
@@ -44,7 +48,9 @@ def of(target):
 
 
 def operations(factor=1.0, operand=same, given=same, weight=same, keys=None):
-    """Attention in float32 and its derivatives: with another scale, and roundings of operands, of inputs, and of weights; of some keys."""
+    """Attention in float32 and its derivatives: with another scale, and roundings of operands, of
+    inputs, and of weights; of some keys.
+    """
 
     def product(a, b):
         return operand(a) @ operand(b)
@@ -68,7 +74,9 @@ def operations(factor=1.0, operand=same, given=same, weight=same, keys=None):
     def jvp(q, k, v, mask, dq, dk, dv):
         q, k, v, dq, dk, dv = map(given, (q, k, v, dq, dk, dv))
         p = weights(q, k)
-        d_s = (product(dq, k.swapaxes(-1, -2)) + product(q, dk.swapaxes(-1, -2))) * np.float32(factor / np.sqrt(q.shape[-1]))
+        d_s = (product(dq, k.swapaxes(-1, -2)) + product(q, dk.swapaxes(-1, -2))) * np.float32(
+            factor / np.sqrt(q.shape[-1])
+        )
         return product(p * (d_s - (p * d_s).sum(-1, keepdims=True)), v) + product(p, dv)
 
     return {SDPA: forward, VJP: vjp, JVP: jvp}
@@ -108,7 +116,9 @@ def test_a_planted_fault_is_seen_at_every_length(fault, operation, keys):
 @pytest.mark.parametrize("operation", LAWS)
 def test_a_correct_kernel_of_float32_holds(operation):
     law = replace(LAWS[operation], domains=(DOMAIN,))
-    (found,) = examine([law], Implementation("right", {operation: operations()[operation]}, arithmetic="float32"), 100, 3)
+    (found,) = examine(
+        [law], Implementation("right", {operation: operations()[operation]}, arithmetic="float32"), 100, 3
+    )
     assert found.status == "held", found
 
 

@@ -1,4 +1,6 @@
-"""Each law of gradients, of tangents and of heads catches some mistake of one line, and correct implementations keep them all."""
+"""Each law of gradients, of tangents and of heads catches some mistake of one line, and correct
+implementations keep them all.
+"""
 
 from dataclasses import replace
 
@@ -18,7 +20,12 @@ from properties.verifier.verify import examine
 SDPA, HEADS, GQA = "scaled_dot_product_attention", "multi_head_attention", "grouped_query_attention"
 VJP, JVP, SOFTMAX = f"{SDPA}_vjp", f"{SDPA}_jvp", "hard_masked_softmax_vjp"
 HEADS_VJP, HEADS_JVP = f"{HEADS}_vjp", f"{HEADS}_jvp"
-NAMED = {law.id for module in (gradients, tangents, multi_head) for law in module.law.laws if not isinstance(law.body, Square)}
+NAMED = {
+    law.id
+    for module in (gradients, tangents, multi_head)
+    for law in module.law.laws
+    if not isinstance(law.body, Square)
+}
 ROWS = {
     "heads of keys can be repeated",
     "heads are computed independently",
@@ -27,7 +34,11 @@ ROWS = {
     "tokens depend on visible tokens only",
 }
 OURS = {
-    operation: [law for law in LAWS if law.operation == operation and (law.id in NAMED or (law.name in ROWS and operation in (HEADS, GQA)))]
+    operation: [
+        law
+        for law in LAWS
+        if law.operation == operation and (law.id in NAMED or (law.name in ROWS and operation in (HEADS, GQA)))
+    ]
     for operation in (VJP, JVP, SOFTMAX, HEADS, HEADS_VJP, HEADS_JVP, GQA)
 }
 
@@ -79,7 +90,9 @@ def tiled(q, k, v, mask=None):
 
 
 def nan_where_dead(x, mask, n_k):
-    return x if mask is None else np.where(np.broadcast_to(mask, (*x.shape[:-1], n_k)).any(-1, keepdims=True), x, np.nan)
+    return (
+        x if mask is None else np.where(np.broadcast_to(mask, (*x.shape[:-1], n_k)).any(-1, keepdims=True), x, np.nan)
+    )
 
 
 MISTAKES = {
@@ -89,7 +102,9 @@ MISTAKES = {
         without_row_term,
         lambda q, k, v, mask, g: vjp(q, k, v, None, g),
         lambda q, k, v, mask, g: vjp(q, k, v, mask, np.clip(g, -4, 4)),
-        lambda q, k, v, mask, g: tuple(nan_where_dead(x, mask, k.shape[-2]) if x.shape == q.shape else x for x in vjp(q, k, v, mask, g)),
+        lambda q, k, v, mask, g: tuple(
+            nan_where_dead(x, mask, k.shape[-2]) if x.shape == q.shape else x for x in vjp(q, k, v, mask, g)
+        ),
     ],
     SOFTMAX: [
         lambda s, mask, g: hard_masked_softmax(s, mask) * g,
@@ -103,7 +118,9 @@ MISTAKES = {
         lambda *case: heads_vjp(*case, place=4, factor=2.0),
         lambda *case: heads_vjp(*case[:-1], np.clip(case[-1], -4, 4)),
         lambda *case: heads_vjp(*case[:6], None, case[7]),
-        lambda *case: tuple(x + nan_where_dead(0 * case[0], case[6], case[0].shape[-2]).sum() for x in heads_vjp(*case)),
+        lambda *case: tuple(
+            x + nan_where_dead(0 * case[0], case[6], case[0].shape[-2]).sum() for x in heads_vjp(*case)
+        ),
     ],
     JVP: [
         uncentred,
@@ -120,13 +137,17 @@ MISTAKES = {
     HEADS: [
         strided,
         lambda x, wq, *rest: heads(x, 2 * wq, *rest),
-        lambda x, wq, wk, wv, wo, num_heads, mask=None: heads(x, wq, wk, wv, wo * (np.arange(wo.shape[0]) < 4)[:, None], num_heads, mask),
+        lambda x, wq, wk, wv, wo, num_heads, mask=None: heads(
+            x, wq, wk, wv, wo * (np.arange(wo.shape[0]) < 4)[:, None], num_heads, mask
+        ),
         lambda *case: heads(*case[:6]),
         lambda *case: heads(*case) * (1 + 1e-7),
     ],
     GQA: [
         tiled,
-        lambda q, k, v, mask=None: OPERATIONS[GQA](q * (1 + 1e-6 * np.arange(q.shape[-3]) * k.shape[-3])[:, None, None], k, v, mask),
+        lambda q, k, v, mask=None: OPERATIONS[GQA](
+            q * (1 + 1e-6 * np.arange(q.shape[-3]) * k.shape[-3])[:, None, None], k, v, mask
+        ),
     ],
 }
 
@@ -152,7 +173,11 @@ def correct(**reading):
 
         return call
 
-    named = {name: function(o) for name, o in operations.OPERATIONS.items() if name in OURS or name in (SDPA, "hard_masked_softmax")}
+    named = {
+        name: function(o)
+        for name, o in operations.OPERATIONS.items()
+        if name in OURS or name in (SDPA, "hard_masked_softmax")
+    }
     return Implementation(f"correct with {reading}", named, conventions=conventions)
 
 
@@ -160,8 +185,14 @@ PROMISES = [
     Implementation("reference", OPERATIONS),
     correct(dead_rows="uniform", mask_polarity="true_blocks"),
     correct(dead_rows="nan", kv_heads="tile"),
-    replace(Implementation("square", OPERATIONS), batch_ranks=(0, 1), supports={"model_dim_minus_heads_width": lambda n: n == 0}),
-    replace(Implementation("even", OPERATIONS), supports={"head_dim": lambda d: d % 8 == 0, "n_q": lambda n: n % 8 == 0}),
+    replace(
+        Implementation("square", OPERATIONS),
+        batch_ranks=(0, 1),
+        supports={"model_dim_minus_heads_width": lambda n: n == 0},
+    ),
+    replace(
+        Implementation("even", OPERATIONS), supports={"head_dim": lambda d: d % 8 == 0, "n_q": lambda n: n % 8 == 0}
+    ),
 ]
 
 

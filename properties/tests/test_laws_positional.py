@@ -1,4 +1,6 @@
-"""The laws of positional encodings, rotations and masks hold under every convention, and each fails on some simple mistake."""
+"""The laws of positional encodings, rotations and masks hold under every convention, and each fails
+on some simple mistake.
+"""
 
 from dataclasses import replace
 
@@ -25,7 +27,9 @@ def values(operation, conventions):
 
     def call(*arguments):
         found = o.oracle(*arguments, conventions=conventions)
-        results = [found] if o.returns_booleans else [x.mid.copy() for x in (found if isinstance(found, tuple) else (found,))]
+        results = (
+            [found] if o.returns_booleans else [x.mid.copy() for x in (found if isinstance(found, tuple) else (found,))]
+        )
         return results[0] if len(results) == 1 else tuple(results)
 
     return call
@@ -37,7 +41,11 @@ def in_conventions(conventions, **promises):
 
 
 def outcomes(implementation, number, about=ABOUT):
-    return [found for name in about for found in examine([law for law in OWN if law.operation == name], implementation, number, 0)]
+    return [
+        found
+        for name in about
+        for found in examine([law for law in OWN if law.operation == name], implementation, number, 0)
+    ]
 
 
 def wrong(found):
@@ -82,15 +90,23 @@ MISTAKES = {
     "all is true": of_results(lambda x: x | True if x.dtype == bool else x),
     "nothing is true": of_results(lambda x: x & False if x.dtype == bool else x),
     "the first column is 0": of_results(lambda x: np.where(np.arange(x.shape[-1]) == 0, 0, x).astype(x.dtype)),
-    "the last column is 0": of_results(lambda x: np.where(np.arange(x.shape[-1]) == x.shape[-1] - 1, 0, x).astype(x.dtype)),
+    "the last column is 0": of_results(
+        lambda x: np.where(np.arange(x.shape[-1]) == x.shape[-1] - 1, 0, x).astype(x.dtype)
+    ),
     "an empty result has an entry": of_results(lambda x: x if x.size else np.zeros(1)),
     "the first argument is reversed": of_arguments(np.ndarray, lambda x: x[::-1].copy()),
     "the first argument is clipped": of_arguments(np.ndarray, lambda x: np.clip(x, -1, 1) if x.dtype != bool else ~x),
     "rows for all queries are read as one for each": lambda function: (
-        lambda *a: function(*(x[:, 0] if isinstance(x, np.ndarray) and x.ndim == 3 and x.shape[1] == 1 else x for x in a))
+        lambda *a: function(
+            *(x[:, 0] if isinstance(x, np.ndarray) and x.ndim == 3 and x.shape[1] == 1 else x for x in a)
+        )
     ),
-    "the cotangent is reversed": lambda function: lambda *a: function(*(x if k != 1 else x[..., ::-1] for k, x in enumerate(a))),
-    "a size or position is one more": lambda function: lambda *a: function(*a[:-1], a[-1] + 1) if isinstance(a[-1], int) else function(*a),
+    "the cotangent is reversed": lambda function: (
+        lambda *a: function(*(x if k != 1 else x[..., ::-1] for k, x in enumerate(a)))
+    ),
+    "a size or position is one more": lambda function: (
+        lambda *a: function(*a[:-1], a[-1] + 1) if isinstance(a[-1], int) else function(*a)
+    ),
 }
 
 
@@ -101,9 +117,16 @@ def fails(law, implementation, number=10):
 @pytest.mark.parametrize("law", OWN, ids=[law.id for law in OWN])
 def test_a_law_fails_on_some_simple_mistake(law):
     halves = law.not_applicable(NUMPY) and "adjacent" in law.not_applicable(NUMPY)
-    declared = NUMPY if not law.not_applicable(NUMPY) else in_conventions(HALVES if halves else Conventions(odd_lane="passthrough"))
+    declared = (
+        NUMPY
+        if not law.not_applicable(NUMPY)
+        else in_conventions(HALVES if halves else Conventions(odd_lane="passthrough"))
+    )
     right = declared.operations[law.operation]
-    mutants = (replace(declared, operations={**declared.operations, law.operation: mistake(right)}) for mistake in MISTAKES.values())
+    mutants = (
+        replace(declared, operations={**declared.operations, law.operation: mistake(right)})
+        for mistake in MISTAKES.values()
+    )
     assert any(fails(law, each) for each in mutants)
 
 
@@ -133,7 +156,13 @@ def test_laws_follow_the_conventions(conventions):
     "promises",
     [
         {"supports": {"head_dim": lambda d: d % 2 == 0, "start_pos": lambda p: p < 4096}},
-        {"supports": {"embed_dim": lambda d: d == 4, "seq_len": lambda n: 0 < n < 8, "n_k_minus_n_q": lambda n: n == 0}},
+        {
+            "supports": {
+                "embed_dim": lambda d: d == 4,
+                "seq_len": lambda n: 0 < n < 8,
+                "n_k_minus_n_q": lambda n: n == 0,
+            }
+        },
         {"batch_ranks": (1,), "supports": {"batch": lambda n: n < 3, "start_pos": lambda p: p == 0}},
         {"supports": "positive sizes", "batch_ranks": (0,)},
     ],
@@ -142,9 +171,9 @@ def test_laws_ask_for_nothing_that_is_not_supported(promises):
     def guarded(name, function):
         def call(*arguments):
             sizes = OPERATIONS[name].sizes(arguments)
-            assert declared.allows(**{size: n for size, n in sizes.items() if size in ("head_dim", "embed_dim", "seq_len", "start_pos")}), (
-                sizes
-            )
+            assert declared.allows(
+                **{size: n for size, n in sizes.items() if size in ("head_dim", "embed_dim", "seq_len", "start_pos")}
+            ), sizes
             return function(*arguments)
 
         return call
@@ -192,7 +221,11 @@ def refusing(x, start_pos=0):
         (values("rope", HALVES), HALVES, ""),
         (rope, Conventions(odd_lane="reject"), "returned something for a head_dim of "),
         (refusing, Conventions(odd_lane="passthrough"), "raised ValueError: odd"),
-        (lambda x, s=0: np.concatenate([rope(x[..., :-1], s), x[..., -1:]], -1), Conventions(odd_lane="passthrough"), "out["),
+        (
+            lambda x, s=0: np.concatenate([rope(x[..., :-1], s), x[..., -1:]], -1),
+            Conventions(odd_lane="passthrough"),
+            "out[",
+        ),
     ],
 )
 def test_an_odd_width_is_rotated_or_refused_as_declared(rotate, conventions, summary):

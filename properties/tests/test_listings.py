@@ -37,11 +37,16 @@ def test_every_operation_is_listed_with_its_shapes_and_the_values_of_its_convent
         entry = found[signature(o)]
         assert all(f"{name}=" in entry for name in o.conventions)
         assert all(re.search(rf"\b{name}\b.* \(", entry.partition("\n")[2]) for name in o.axes)
-    assert "q (…, n_q, head_dim)  k (…, n_k, head_dim)  v (…, n_k, value_dim)" in found["causal_attention(q, k, v) -> out"]
     assert (
-        "rope_pairing=adjacent|half, odd_lane=literal|passthrough|reject" in found["rope_tables(seq_len, head_dim, start_pos) -> cos, sin"]
+        "q (…, n_q, head_dim)  k (…, n_k, head_dim)  v (…, n_k, value_dim)" in found["causal_attention(q, k, v) -> out"]
     )
-    assert found["rope(x, start_pos, *, positions=None, inv_freq=None, attention_factor=None, rotary_dim=None, sections=None) -> out"]
+    assert (
+        "rope_pairing=adjacent|half, odd_lane=literal|passthrough|reject"
+        in found["rope_tables(seq_len, head_dim, start_pos) -> cos, sin"]
+    )
+    assert found[
+        "rope(x, start_pos, *, positions=None, inv_freq=None, attention_factor=None, rotary_dim=None, sections=None) -> out"
+    ]
 
 
 @pytest.mark.parametrize("command", [("explain", "apply_rotary"), ("operations", "apply-rotary")])
@@ -49,7 +54,9 @@ def test_an_operation_is_explained_with_its_laws_and_bugs(command, capsys):
     page = printed(capsys, *command)
     assert page.startswith("apply_rotary(x, cos, sin) -> out\n")
     assert {law.name for law in LAWS if law.operation == "apply_rotary"} <= {line.strip() for line in page.splitlines()}
-    assert {bug.id for bug in CATALOGUE.values() if "apply_rotary" in bug.mutants} <= {line.strip() for line in page.splitlines()}
+    assert {bug.id for bug in CATALOGUE.values() if "apply_rotary" in bug.mutants} <= {
+        line.strip() for line in page.splitlines()
+    }
 
 
 def test_a_bug_is_explained_as_it_is_listed(capsys):

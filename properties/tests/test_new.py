@@ -37,12 +37,15 @@ def test_every_variant_is_neat_and_compiles(folder):
             compile(text, "kernels.py", "exec")
             (folder / f"{library}_{dtype}.py").write_text(text)
     for command in (["check"], ["format", "--check"]):
-        ran = subprocess.run([*RUFF, *command, "--isolated", "--no-cache", "."], capture_output=True, text=True, check=False)
+        ran = subprocess.run(
+            [*RUFF, *command, "--isolated", "--no-cache", "."], capture_output=True, text=True, check=False
+        )
         assert ran.returncode == 0, ran.stdout
 
 
 @pytest.mark.parametrize(
-    ("library", "dtype"), [("numpy", "float16"), ("torch", "bfloat16"), ("torch", "float32"), ("jax", "bfloat16"), ("ctypes", "float32")]
+    ("library", "dtype"),
+    [("numpy", "float16"), ("torch", "bfloat16"), ("torch", "float32"), ("jax", "bfloat16"), ("ctypes", "float32")],
 )
 def test_as_it_is_written_it_says_what_is_to_be_filled_in(folder, capsys, library, dtype):
     if importlib.util.find_spec(library) is None:
@@ -54,7 +57,10 @@ def test_as_it_is_written_it_says_what_is_to_be_filled_in(folder, capsys, librar
     assert written.endswith("; then `attnspec verify kernels.py`.\n")
     assert main(["verify", "kernels.py", "--max-examples", "4", "--jobs", "1"]) == 1
     said = " ".join(capsys.readouterr().out.split())
-    assert "Every call raised NotImplementedError: Fill in rope: call your kernel, and return its result. all laws about rope" in said
+    assert (
+        "Every call raised NotImplementedError: Fill in rope: call your kernel, and return its result. all laws about rope"
+        in said
+    )
     assert "Fill in scaled_dot_product_attention" in said
     assert "0 held, 0 violated" in said
     assert load(["kernels.py"])[0].implementation.resolved_arithmetic.name == dtype

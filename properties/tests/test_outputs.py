@@ -1,4 +1,6 @@
-"""JUnit's XML, SARIF and annotations: a result for each cause, where the operation is written, whatever names are made of."""
+"""JUnit's XML, SARIF and annotations: a result for each cause, where the operation is written,
+whatever names are made of.
+"""
 
 import json
 import re
@@ -47,7 +49,9 @@ def report_of(*outcomes, causes=(), strict=False, name="mine", **settings):
 
 
 def broken(name="mine", known=False):
-    """A report with one cause that breaks two laws, a law that holds, one that is declared, and one that was not run."""
+    """A report with one cause that breaks two laws, a law that holds, one that is declared, and one
+    that was not run.
+    """
     laws = [law.partition("[")[0] for law in (FIRST, SECOND)]
     violations = [Violation(law, "rope", name, f"is wrong{HOSTILE}", {"n": 3}, 2.0) for law in laws]
     diagnosis = (Diagnosis("a-bug", 0.5, "It is wrong.", "a/b#1", "Mend it.", 1.0),)
@@ -55,14 +59,20 @@ def broken(name="mine", known=False):
     violated = [outcome(v.law_id, "violated", name, violation=v, seconds=1.0, known=known) for v in violations]
     others = [outcome(THIRD, "declared", name, reason="As its page says."), outcome("holds[rope]", name=name)]
     return report_of(
-        *violated, *others, outcome(FOURTH, "not run", name, reason="The process ended.", known=known), causes=(cause,), name=name
+        *violated,
+        *others,
+        outcome(FOURTH, "not run", name, reason="The process ended.", known=known),
+        causes=(cause,),
+        name=name,
     )
 
 
 def test_a_cause_is_one_result_with_all_the_laws_that_it_breaks():
     first, second = results(broken())
     assert (first.law, first.laws, first.status, first.cause) == (FIRST, (FIRST, SECOND), "violated", "a-bug")
-    assert first.summary.endswith(f"Likely cause: a-bug. It is wrong. Mend it. 2 laws are broken by it: {FIRST}; {SECOND}.")
+    assert first.summary.endswith(
+        f"Likely cause: a-bug. It is wrong. Mend it. 2 laws are broken by it: {FIRST}; {SECOND}."
+    )
     assert (first.file, first.line) == ("src/my kernels.py", 7)
     assert (second.law, second.laws, second.status) == (FOURTH, (FOURTH,), "not run")
     assert second.summary == "1 law is not run. The process ended."
@@ -72,7 +82,12 @@ def test_a_cause_is_one_result_with_all_the_laws_that_it_breaks():
     ("report", "ok"),
     [
         (report_of(outcome(FIRST)), True),
-        (report_of(outcome(FIRST), outcome(SECOND, "not applicable"), outcome(THIRD, "declared", reason="So it is.")), True),
+        (
+            report_of(
+                outcome(FIRST), outcome(SECOND, "not applicable"), outcome(THIRD, "declared", reason="So it is.")
+            ),
+            True,
+        ),
         (report_of(outcome(FIRST), outcome(SECOND, "not run", unavailable=True)), True),
         (report_of(outcome(FIRST, "suspicious")), True),
         (report_of(outcome(FIRST, "suspicious"), strict=True), False),
@@ -82,7 +97,14 @@ def test_a_cause_is_one_result_with_all_the_laws_that_it_breaks():
         (report_of(outcome(FIRST, "not run", unavailable=True)), False),
         (broken(), False),
         (broken(known=True), True),
-        (report_of(outcome(FIRST, "violated", violation=Violation("keeps what it is", "rope", "mine", "is wrong.", {}, 2.0))), False),
+        (
+            report_of(
+                outcome(
+                    FIRST, "violated", violation=Violation("keeps what it is", "rope", "mine", "is wrong.", {}, 2.0)
+                )
+            ),
+            False,
+        ),
     ],
 )
 def test_there_is_something_that_fails_if_and_only_if_the_report_is_not_ok(report, ok):
@@ -124,11 +146,20 @@ SARIF = required(  # what SARIF 2.1.0 requires, and code scanning besides, of wh
     runs=listed(
         required(
             tool=required(
-                driver=required(name=TEXT, rules=listed(required(id=TEXT, shortDescription=MESSAGE, fullDescription=MESSAGE, help=MESSAGE)))
+                driver=required(
+                    name=TEXT,
+                    rules=listed(required(id=TEXT, shortDescription=MESSAGE, fullDescription=MESSAGE, help=MESSAGE)),
+                )
             ),
             invocations=listed(required(executionSuccessful={"type": "boolean"})),
             results=listed(
-                required(ruleId=TEXT, ruleIndex=NATURAL, level={"const": "error"}, message=MESSAGE, locations=listed(LOCATION))
+                required(
+                    ruleId=TEXT,
+                    ruleIndex=NATURAL,
+                    level={"const": "error"},
+                    message=MESSAGE,
+                    locations=listed(LOCATION),
+                )
                 | {"partialFingerprints": required(primaryLocationLineHash=TEXT)}
             ),
         )
@@ -223,7 +254,9 @@ def test_a_function_is_where_it_is_written_or_else_where_it_is_offered(function,
     assert sources({"rope": function}, f"{__name__}:adapter") == {"rope": ("properties/tests/test_outputs.py", line)}
     monkeypatch.setenv("GITHUB_WORKSPACE", str(root.parent))
     monkeypatch.chdir(root / "docs")
-    assert sources({"rope": function}, f"{__name__}:adapter") == {"rope": (f"{root.name}/properties/tests/test_outputs.py", line)}
+    assert sources({"rope": function}, f"{__name__}:adapter") == {
+        "rope": (f"{root.name}/properties/tests/test_outputs.py", line)
+    }
 
 
 # -- The command -----------------------------------------------------------------------------------------------------------------

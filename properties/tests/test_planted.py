@@ -109,7 +109,11 @@ def test_a_planted_kernel_is_seen_by_its_law(planted):
     operation, function, promises, law = PLANTED[planted]
     with np.errstate(all="ignore"):
         (found,) = examine(
-            find(f"{law}[{operation}]"), Implementation(planted, {operation: function}, **promises), 60, 1, ends=lambda law: True
+            find(f"{law}[{operation}]"),
+            Implementation(planted, {operation: function}, **promises),
+            60,
+            1,
+            ends=lambda law: True,
         )
     assert found.status == "violated"
 
@@ -125,7 +129,9 @@ def test_a_slip_at_an_edge_is_seen_by_its_law_with_every_seed(bug):
         assert " in masked keys " in found.violation.summary
 
 
-@pytest.mark.parametrize(("operation", "law"), [*dict.fromkeys((o, law) for o, _, _, law in PLANTED.values()), (SDPA, NAN)])
+@pytest.mark.parametrize(
+    ("operation", "law"), [*dict.fromkeys((o, law) for o, _, _, law in PLANTED.values()), (SDPA, NAN)]
+)
 def test_the_reference_holds_where_kernels_are_planted(operation, law):
     promises = {"conventions": Conventions(blocked_values="unread")} if law == NAN else {}
 

@@ -44,7 +44,9 @@ def run(tmp_path):
     def pytest_as_a_user_does(*arguments):
         line = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
-        ran = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=60, check=False)
+        ran = subprocess.run(
+            line, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=60, check=False
+        )
         return ran.stdout + ran.stderr
 
     return pytest_as_a_user_does
@@ -82,7 +84,17 @@ def test_items_are_the_same_in_every_process_of_xdist_and_their_outcomes_are_sum
 
 
 def test_the_option_needs_no_test_file(run):
-    printed = run("--attnspec", "kernels:right", "--attnspec", "kernels:wrong", "-k", "second-call", "--ignore", "test_kernels.py", "-v")
+    printed = run(
+        "--attnspec",
+        "kernels:right",
+        "--attnspec",
+        "kernels:wrong",
+        "-k",
+        "second-call",
+        "--ignore",
+        "test_kernels.py",
+        "-v",
+    )
     assert "1 failed, 1 passed" in printed
     assert re.search(r"attnspec::kernels:right::a-second-call-gives-the-same\[rope\]-right-one PASSED", printed)
     assert "wrong: 0 held, 1 violated" in printed
@@ -90,8 +102,9 @@ def test_the_option_needs_no_test_file(run):
 
 
 def test_a_target_that_is_none_is_an_error_of_usage(run):
-    assert "ERROR: --attnspec kernels:nothing: kernels has no attribute 'nothing': its adapters are right, known, mended." in run(
-        "--attnspec", "kernels:nothing"
+    assert (
+        "ERROR: --attnspec kernels:nothing: kernels has no attribute 'nothing': its adapters are right, known, mended."
+        in run("--attnspec", "kernels:nothing")
     )
 
 
@@ -113,13 +126,41 @@ def test_laws_that_are_excluded_are_left_out():
 @pytest.mark.parametrize(
     ("arguments", "error", "sentence"),
     [
-        ({"implementations": {"rope": OPERATIONS["rope"]}}, TypeError, "implementations has type dict, but should be a list of impl"),
-        ({"implementations": [1]}, TypeError, "an object of type int offers no operation, but should be a mapping or an object with"),
-        ({"implementations": [OPERATIONS], "laws": ["zzz"]}, ValueError, "There is no law 'zzz'; `attnspec laws` lists them."),
-        ({"implementations": [OPERATIONS], "max_examples": 0}, ValueError, "max_examples=0, but should be a whole number from 1."),
-        ({"implementations": [OPERATIONS], "exclude": "zzz"}, TypeError, "exclude='zzz', but should be a collection of names."),
-        ({"implementations": [OPERATIONS], "exclude": None}, TypeError, "exclude=None, but should be a collection of names."),
-        ({"implementations": [OPERATIONS], "exclude": ["zzz"]}, ValueError, "There is no law 'zzz'; `attnspec laws` lists them."),
+        (
+            {"implementations": {"rope": OPERATIONS["rope"]}},
+            TypeError,
+            "implementations has type dict, but should be a list of impl",
+        ),
+        (
+            {"implementations": [1]},
+            TypeError,
+            "an object of type int offers no operation, but should be a mapping or an object with",
+        ),
+        (
+            {"implementations": [OPERATIONS], "laws": ["zzz"]},
+            ValueError,
+            "There is no law 'zzz'; `attnspec laws` lists them.",
+        ),
+        (
+            {"implementations": [OPERATIONS], "max_examples": 0},
+            ValueError,
+            "max_examples=0, but should be a whole number from 1.",
+        ),
+        (
+            {"implementations": [OPERATIONS], "exclude": "zzz"},
+            TypeError,
+            "exclude='zzz', but should be a collection of names.",
+        ),
+        (
+            {"implementations": [OPERATIONS], "exclude": None},
+            TypeError,
+            "exclude=None, but should be a collection of names.",
+        ),
+        (
+            {"implementations": [OPERATIONS], "exclude": ["zzz"]},
+            ValueError,
+            "There is no law 'zzz'; `attnspec laws` lists them.",
+        ),
         ({"implementations": []}, ValueError, "No law applies to any of the implementations."),
     ],
 )

@@ -59,7 +59,9 @@ def test_what_was_written_is_read(report, changed):
 def test_the_schema_describes_all_that_is_written(report, kind, described):
     kept_back = {"calls", "right", "wrong", "seen"}  # what only the search for causes needs
     known = set(SCHEMA["$defs"][described]["properties"])
-    assert known == {f.name for f in fields(kind)} - kept_back | ({"diagnosis"} if kind is data.Cause else set())  # its example's
+    assert known == {f.name for f in fields(kind)} - kept_back | (
+        {"diagnosis"} if kind is data.Cause else set()
+    )  # its example's
     assert set(report) == set(SCHEMA["properties"])
     assert SCHEMA["properties"]["version"]["const"] == data.VERSION
     assert tuple(SCHEMA["$defs"]["status"]["enum"]) == data.get_args(data.Status)
@@ -67,8 +69,13 @@ def test_the_schema_describes_all_that_is_written(report, kind, described):
 
 def test_what_the_command_writes_is_as_the_schema_says(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    Path("kernels.py").write_text("from properties.bugs.reference import OPERATIONS\nadapter = {'rope': OPERATIONS['rope']}\n")
-    assert main(["verify", "kernels:adapter", "--laws", *LAWS, "--max-examples", "5", "--jobs", "1", "--json", "out.json"]) == 0
+    Path("kernels.py").write_text(
+        "from properties.bugs.reference import OPERATIONS\nadapter = {'rope': OPERATIONS['rope']}\n"
+    )
+    assert (
+        main(["verify", "kernels:adapter", "--laws", *LAWS, "--max-examples", "5", "--jobs", "1", "--json", "out.json"])
+        == 0
+    )
     settings = SCHEMA["$defs"]["settings"]["properties"]
     found = read(Path("out.json"))["settings"]
     assert set(found) == set(settings)
@@ -89,9 +96,17 @@ CASE = ("causes", 0, "example", "counterexample", "x")
         (-1, ("counts", "held"), "counts.held is -1, but should be at least 0"),
         ([], ("settings",), "settings is an array, but should be an object"),
         (KeyError, (*OUTCOME, "law"), "outcomes[0] has no 'law'"),
-        ("fine", (*OUTCOME, "status"), 'outcomes[0].status is "fine", but should be one of held, suspicious, violated, '),
+        (
+            "fine",
+            (*OUTCOME, "status"),
+            'outcomes[0].status is "fine", but should be one of held, suspicious, violated, ',
+        ),
         (10**400, (*OUTCOME, "examples"), "outcomes[0].examples is 1000000000000000000000000000"),
-        (float("inf"), (*OUTCOME, "seconds"), "outcomes[0].seconds is Infinity, but should be at most 1.7976931348623157e+308"),
+        (
+            float("inf"),
+            (*OUTCOME, "seconds"),
+            "outcomes[0].seconds is Infinity, but should be at most 1.7976931348623157e+308",
+        ),
         ("far", (*OUTCOME, "worst_excess"), 'outcomes[0].worst_excess is "far", but should be a number, inf or nan'),
         ("x" * 99, (*OUTCOME, "examples"), f'outcomes[0].examples is "{"x" * 55} …, but should be a whole number'),
         ([], ("causes", 0, "laws"), "causes[0].laws is an array, but should be longer: it has fewer than 1"),
@@ -130,5 +145,7 @@ def test_what_is_no_report_is_refused_in_a_sentence(content, sentence, tmp_path,
 
 @pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="There is no /dev/zero here.")
 def test_a_device_without_an_end_is_no_report():
-    with pytest.raises(ValueError, match=r"^/dev/zero has more than 256 MiB, but should be what `attnspec verify --json` writes\.$"):
+    with pytest.raises(
+        ValueError, match=r"^/dev/zero has more than 256 MiB, but should be what `attnspec verify --json` writes\.$"
+    ):
         read(Path("/dev/zero"))

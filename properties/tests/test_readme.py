@@ -51,4 +51,6 @@ def test_every_make_target_that_the_readme_names_exists():
 
 def make_refuses(targets):
     """What make says of targets that it has no rule for; "" where it knows them all. Nothing is run."""
-    return subprocess.run(["make", "--question", "help", *targets], cwd=README.parent, capture_output=True, text=True, check=False).stderr
+    return subprocess.run(
+        ["make", "--question", "help", *targets], cwd=README.parent, capture_output=True, text=True, check=False
+    ).stderr

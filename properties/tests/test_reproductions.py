@@ -43,9 +43,21 @@ BROKEN = {
 
 def pytest_of(folder):
     """What pytest says of a folder's tests, run from elsewhere."""
-    line = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "-q", str(folder / "regressions")]
+    line = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-q",
+        str(folder / "regressions"),
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ran = subprocess.run(line, capture_output=True, text=True, cwd=folder.parent, env=environment, timeout=120, check=False)
+    ran = subprocess.run(
+        line, capture_output=True, text=True, cwd=folder.parent, env=environment, timeout=120, check=False
+    )
     return ran.returncode, ran.stdout
 
 

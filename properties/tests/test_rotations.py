@@ -1,4 +1,6 @@
-"""Rotations as models use them: what is declared, what is passed, what is told from outputs, and what a call leaves behind."""
+"""Rotations as models use them: what is declared, what is passed, what is told from outputs, and
+what a call leaves behind.
+"""
 
 import subprocess
 import sys
@@ -61,7 +63,12 @@ def test_kinds_and_parameters_that_are_not_declared_are_never_passed():
     report = verify(Implementation("some", offered, features=declared), max_examples=40)
     assert report.ok
     assert {kind for (kind, _), _ in seen} == {"default", "linear", "yarn"}
-    assert {p for _, options in seen for p in options} == {"base", "factor", "original_max_position_embeddings", "mscale"}
+    assert {p for _, options in seen for p in options} == {
+        "base",
+        "factor",
+        "original_max_position_embeddings",
+        "mscale",
+    }
     (outcome,) = [o for o in report.outcomes if o.law == "the length decides between the short and the long list"]
     assert (outcome.status, outcome.reason) == ("not applicable", "It does not declare the feature longrope.")
 
@@ -74,11 +81,18 @@ def test_every_pair_of_options_of_rope_comes_up_with_and_without_each():
 
 
 def test_positions_are_packed_and_far_and_differ_between_axes_and_problems():
-    found = [x for x in cases_of("rope", ROTATIONS, seeds=range(1, 300)) if x["positions"] is not None and x["x"].shape[-2] > 2]
+    found = [
+        x
+        for x in cases_of("rope", ROTATIONS, seeds=range(1, 300))
+        if x["positions"] is not None and x["x"].shape[-2] > 2
+    ]
     assert any((np.diff(x["positions"]) < 0).any() and x["positions"].max() < 40 for x in found)
     assert any(x["positions"].max() > 2**16 for x in found)
     assert any(x["sections"] and (x["positions"][0] != x["positions"][1]).any() for x in found)
-    assert any(x["positions"].ndim > 1 and x["sections"] is None and (x["positions"] != x["positions"][:1]).any() for x in found)
+    assert any(
+        x["positions"].ndim > 1 and x["sections"] is None and (x["positions"] != x["positions"][:1]).any()
+        for x in found
+    )
     assert all(x["start_pos"] == 0 for x in found)
 
 
@@ -112,7 +126,10 @@ def test_tables_that_are_drawn_are_cosines_and_sines_rounded_once():
         choose, drawn = Choices(seed), {"cos": np.zeros((2, 6)), "sin": np.zeros((2, 6))}
         finishing.rotations(OPERATIONS["apply_rotary"], reference, drawn, Choices(seed))
         if choose.integer(0, 2) == 2:
-            start, rotated = choose.among([choose.integer(0, 16), choose.among(EDGES), choose.integer(0, 2**20)]), rotated + 1
+            start, rotated = (
+                choose.among([choose.integer(0, 16), choose.among(EDGES), choose.integer(0, 2**20)]),
+                rotated + 1,
+            )
             with mpmath.workprec(200):
                 angles = [(start + p) * mpmath.mpf(10000) ** (-2.0 * (j // 2) / 6) for p in range(2) for j in range(6)]
                 assert drawn["cos"].ravel().tolist() == [float(mpmath.cos(angle)) for angle in angles]
@@ -184,7 +201,9 @@ def test_what_is_relaid_is_the_oracle_of_the_other_layout():
 )
 def test_what_is_remembered_is_seen(bug, operation):
     mutant = MUTANTS[bug if operation == CATALOGUE[bug].operation else f"{bug}[{operation}]"].implementation()
-    (found,) = verify(mutant, laws=[f"a call does not depend on earlier calls[{operation}]"], max_examples=25, fail_fast=True).outcomes
+    (found,) = verify(
+        mutant, laws=[f"a call does not depend on earlier calls[{operation}]"], max_examples=25, fail_fast=True
+    ).outcomes
     assert found.status == "violated"
 
 

@@ -94,8 +94,18 @@ def test_everything_is_shown_where_that_is_asked_for(report):
 
 def test_a_screen_holds_the_cause_of_every_law_of_an_operation():
     laws = [law.id for law in LAWS if law.operation in (SDPA, f"{SDPA}_vjp", "causal_attention")]
-    example = Violation(laws[0].partition("[")[0], SDPA, "implementation", "is wrong.", {"n": 3}, 2.0, script="import numpy as np\n" * 400)
-    outcomes = tuple(Outcome(*law.removesuffix("]").split("["), "implementation", "violated", violation=example) for law in laws)
+    example = Violation(
+        laws[0].partition("[")[0],
+        SDPA,
+        "implementation",
+        "is wrong.",
+        {"n": 3},
+        2.0,
+        script="import numpy as np\n" * 400,
+    )
+    outcomes = tuple(
+        Outcome(*law.removesuffix("]").split("["), "implementation", "violated", violation=example) for law in laws
+    )
     lines = printed(Report(outcomes, causes=(Cause("implementation", tuple(laws), example),)))
     assert len(lines) <= LINES
     assert "    400 lines of Python, which --all prints, and --write-tests DIR writes as a test." in lines
@@ -113,7 +123,9 @@ def test_names_of_laws_that_do_not_fit_are_counted(operation):
 
 @pytest.mark.parametrize("columns", [40, 80, 100])
 def test_no_heading_is_shortened(columns):
-    outcomes = tuple(Outcome("a law", o, "implementation", s, 1000, vacuous=7, worst_excess=0.5) for o in OPERATIONS for s in SIGNS)
+    outcomes = tuple(
+        Outcome("a law", o, "implementation", s, 1000, vacuous=7, worst_excess=0.5) for o in OPERATIONS for s in SIGNS
+    )
     text = "\n".join(printed(Report(outcomes), columns=columns))
     assert not re.search(r"\w…", text)
     for heading in (*SIGNS, "examples", "vacuous budgets", "max error", "÷ budget"):

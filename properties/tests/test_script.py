@@ -57,7 +57,13 @@ def run(folder, code):
     (folder / "shown.py").write_text(code)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.run(
-        [sys.executable, "shown.py"], capture_output=True, text=True, cwd=folder, env=environment, timeout=60, check=False
+        [sys.executable, "shown.py"],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=environment,
+        timeout=60,
+        check=False,
     )
 
 
@@ -69,7 +75,11 @@ def run(folder, code):
         ("planted_adapters:GROUPS", 1, None),
         ("planted_adapters:GROUPS", 2, None),
         ("planted_adapters:rounded", 0, None),
-        ("planted_adapters:twice", 0, replace(preset("float32"), name="mine", sum_depth=64, scores=preset("float16").inputs)),
+        (
+            "planted_adapters:twice",
+            0,
+            replace(preset("float32"), name="mine", sum_depth=64, scores=preset("float16").inputs),
+        ),
         ("planted_adapters:twice", 0, preset("float32-torch-tanh")),
     ],
 )
@@ -96,15 +106,23 @@ def test_without_a_target_there_is_a_line_to_fill_in():
 
 
 def test_a_violation_without_a_case_has_no_script():
-    assert script(Violation("a law", "rope", "mine", "is declared to be broken, but held.", {}, 0.0), "module:adapter") == ""
+    assert (
+        script(Violation("a law", "rope", "mine", "is declared to be broken, but held.", {}, 0.0), "module:adapter")
+        == ""
+    )
 
 
 def test_a_call_that_ends_the_process_ends_the_script_too(adapters):
     noted = Noted("scaled_dot_product_attention", (np.eye(1), np.eye(1), np.eye(1), None), "transposed")
     code = script_of_call(noted, "planted_adapters:q")
-    assert 'properties.call("scaled_dot_product_attention", implementation, q=q, k=k, v=v, mask=None, layout="transposed")' in code
+    assert (
+        'properties.call("scaled_dot_product_attention", implementation, q=q, k=k, v=v, mask=None, layout="transposed")'
+        in code
+    )
     assert run(adapters, code).returncode == 0
-    (adapters / "planted_adapters.py").write_text("import os\nq = {'scaled_dot_product_attention': lambda *a: os.abort()}\n")
+    (adapters / "planted_adapters.py").write_text(
+        "import os\nq = {'scaled_dot_product_attention': lambda *a: os.abort()}\n"
+    )
     assert run(adapters, code).returncode < 0
 
 
@@ -137,7 +155,9 @@ SPARSE[7, 3], SPARSE[299, 0] = -0.0, np.inf
     ids=lambda x: f"{x.dtype}{x.shape}",
 )
 def test_every_array_is_rebuilt_to_the_last_bit(array):
-    code = script(Violation("a law", "rope", "mine", "is wrong.", {"x": array}, 2.0)).replace("properties.replay(", "found.update(")
+    code = script(Violation("a law", "rope", "mine", "is wrong.", {"x": array}, 2.0)).replace(
+        "properties.replay(", "found.update("
+    )
     code = code.replace('"a law[rope]", implementation, ', "")
     found = {}
     exec(code, {"found": found})
@@ -148,4 +168,7 @@ def test_every_array_is_rebuilt_to_the_last_bit(array):
 
 
 def test_entries_that_are_no_arrays_are_written_as_they_are():
-    assert literal(("strided", None, 3, [1.5, float("nan")], np.float64(-np.inf))) == '("strided", None, 3, [1.5, np.nan], -np.inf)'
+    assert (
+        literal(("strided", None, 3, [1.5, float("nan")], np.float64(-np.inf)))
+        == '("strided", None, 3, [1.5, np.nan], -np.inf)'
+    )

@@ -41,9 +41,15 @@ def test_a_map_is_affine_and_knows_its_derivative_and_its_transpose(name):
     assert np.isclose((g * pushed).sum(), (m.pull(exact(g)).mid * dx).sum())
 
 
-@pytest.mark.parametrize(("operation", "name"), [(o, name) for o, domains in DOMAINS.items() for name in domains if "131072" not in name])
+@pytest.mark.parametrize(
+    ("operation", "name"), [(o, name) for o, domains in DOMAINS.items() for name in domains if "131072" not in name]
+)
 def test_a_domain_draws_cases_that_are_supported_the_same_from_the_same_seed(operation, name):
-    odd = {"features": FEATURES, "supports": {"head_dim": lambda d: d != 3, "n_k_minus_n_q": lambda n: n % 3 != 1}, "batch_ranks": (1, 2)}
+    odd = {
+        "features": FEATURES,
+        "supports": {"head_dim": lambda d: d != 3, "n_k_minus_n_q": lambda n: n % 3 != 1},
+        "batch_ranks": (1, 2),
+    }
     for implementation in (NUMPY, Implementation("some", reference.OPERATIONS, **odd)):
         cases = Cases(OPERATIONS[operation], DOMAINS[operation][name], implementation)
         for seed in range(10):
@@ -55,7 +61,9 @@ def test_a_domain_draws_cases_that_are_supported_the_same_from_the_same_seed(ope
 
 
 def test_the_simplest_case_is_the_one_of_seed_0():
-    q, k, v, mask = Cases(OPERATIONS["scaled_dot_product_attention"], DOMAINS["scaled_dot_product_attention"]["everyday"], NUMPY).draw(0)
+    q, k, v, mask = Cases(
+        OPERATIONS["scaled_dot_product_attention"], DOMAINS["scaled_dot_product_attention"]["everyday"], NUMPY
+    ).draw(0)
     assert mask is None
     assert not any(x.any() for x in (q, k, v))
     assert Choices(0).among([1, 2, 3]) == 1
@@ -81,9 +89,18 @@ def test_one_mistake_has_one_cause():
 
 @pytest.mark.parametrize("target", [BINARY32, BINARY16], ids=lambda target: target.name)
 def test_rounding_by_a_type_of_numpy_is_rounding_by_the_definition(target):
-    """Of every size, subnormal ones, ties and numbers beyond the largest; a format of another name is rounded by the definition."""
+    """Of every size, subnormal ones, ties and numbers beyond the largest; a format of another name
+    is rounded by the definition.
+    """
     rng, u = np.random.default_rng(0), target.unit_roundoff
     sizes = 2.0 ** rng.integers(np.log2(target.smallest_subnormal) - 2, np.log2(target.largest) + 2, 4000)
     near = rng.integers(1, 2 / u, 4000) * u * sizes  # of one bit more than the format has: half of them are ties
-    x = np.concatenate([near, -near, near * (1 + u / 8), [0.0, np.inf, -np.inf, target.largest * (1 + u / 2), target.largest * (1 + u)]])
+    x = np.concatenate(
+        [
+            near,
+            -near,
+            near * (1 + u / 8),
+            [0.0, np.inf, -np.inf, target.largest * (1 + u / 2), target.largest * (1 + u)],
+        ]
+    )
     np.testing.assert_array_equal(rounded(x, target), rounded(x, replace(target, name="another")))

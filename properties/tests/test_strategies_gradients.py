@@ -23,7 +23,12 @@ def drawn(operation, domain, implementation=ANY, number=300):
 @pytest.mark.parametrize("operation", [name for name in DOMAINS if "small" in DOMAINS[name]])
 def test_small_cases_have_sizes_of_one_to_three(operation):
     sizes = [OPERATIONS[operation].sizes(tuple(case.values())) for case in drawn(operation, "small")]
-    small = [size for found in sizes for name, size in found.items() if name in ("n_q", "n_k", "seq_len", "head_dim", "value_dim")]
+    small = [
+        size
+        for found in sizes
+        for name, size in found.items()
+        if name in ("n_q", "n_k", "seq_len", "head_dim", "value_dim")
+    ]
     assert set(small) == {1, 2, 3}
 
 

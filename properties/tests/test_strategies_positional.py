@@ -46,11 +46,20 @@ EDGES = {
     "angles across 65536": ("rope_angles", lambda n, d, p: across(p, n, 16)),
     "a chunk of one row at a long position": ("rope", lambda x, p, *_: x.shape[-2] == 1 and p > 2**19),
     "a batch of two axes": ("rope", lambda x, p, *_: x.ndim == 4 and x.shape[0] > 1 and x.shape[1] > 1),
-    "a long sequence with numbers in its last row": ("rope", lambda x, p, *_: x.ndim == 2 and len(x) > 1000 and x[-1].any()),
+    "a long sequence with numbers in its last row": (
+        "rope",
+        lambda x, p, *_: x.ndim == 2 and len(x) > 1000 and x[-1].any(),
+    ),
     "a width that is no power of two": ("rope", lambda x, p, *_: x.shape[-1] == 96),
     "a cotangent that is not x": ("rope_vjp", lambda x, g, p, *_: (x != g).all()),
-    "tables that are rotations": ("apply_rotary", lambda x, c, s: c.size > 4 and np.allclose(c**2 + s**2, 1, atol=1e-12)),
-    "tables whose entries of a pair differ": ("apply_rotary", lambda x, c, s: (s[:, 0] != s[:, 1]).all() and (c[:, 0] != c[:, 1]).all()),
+    "tables that are rotations": (
+        "apply_rotary",
+        lambda x, c, s: c.size > 4 and np.allclose(c**2 + s**2, 1, atol=1e-12),
+    ),
+    "tables whose entries of a pair differ": (
+        "apply_rotary",
+        lambda x, c, s: (s[:, 0] != s[:, 1]).all() and (c[:, 0] != c[:, 1]).all(),
+    ),
     "tables as long as they are wide": ("apply_rotary", lambda x, c, s: len(c) == c.shape[1] > 2),
     "gradients by such tables": ("apply_rotary_vjp", lambda x, c, s, g: g.any() and (s[:, 0] != s[:, 1]).any()),
     "an encoding for each problem": (ADD, lambda x, pos: pos.ndim > 2 and (pos[0] != pos[-1]).any()),
@@ -59,7 +68,10 @@ EDGES = {
     "the middle of a table": (LEARNED, lambda table, n, p: 0 < p < len(table) - n),
     "indices beyond a byte": (LOOKUP, lambda table, indices: indices.max() > 255),
     "a first and a last index": (LOOKUP, lambda table, indices: {0, len(table) - 1} <= set(indices.ravel().tolist())),
-    "as many sequences as positions": (LOOKUP, lambda table, i: i.ndim == 2 and i.shape[0] == i.shape[1] and (i != i.T).any()),
+    "as many sequences as positions": (
+        LOOKUP,
+        lambda table, i: i.ndim == 2 and i.shape[0] == i.shape[1] and (i != i.T).any(),
+    ),
     "an index twice": (LOOKUP, lambda table, indices: 1 < len(set(indices.ravel().tolist())) < indices.size),
     "as many keys as queries, untold": ("causal_mask", lambda n_q, n_k: n_k is None and n_q > 1),
     "an empty sequence and a full one": ("padding_mask", lambda k, n: n > 255 and {0, n} <= set(k.tolist())),
@@ -88,15 +100,21 @@ def test_the_simplest_cases_are_one_row_of_one_pair_at_position_zero():
     assert (simplest[LEARNED][0].tolist(), *simplest[LEARNED][1:]) == ([[0.0]], 1, 0)
 
 
-@pytest.mark.parametrize("operation", ["rope", "rope_vjp", "apply_rotary", "rope_tables", SINUSOID, ADD, LEARNED, LOOKUP])
+@pytest.mark.parametrize(
+    "operation", ["rope", "rope_vjp", "apply_rotary", "rope_tables", SINUSOID, ADD, LEARNED, LOOKUP]
+)
 def test_only_supported_sizes_and_positions_are_drawn(operation):
     for case in drawn(operation, FEW, number=200):
         sizes = ALL[operation].sizes(case)
-        assert FEW.allows(**{name: n for name, n in sizes.items() if name in ("seq_len", "head_dim", "embed_dim", "start_pos")})
+        assert FEW.allows(
+            **{name: n for name, n in sizes.items() if name in ("seq_len", "head_dim", "embed_dim", "start_pos")}
+        )
         assert all(n < 3 for n in ALL[operation].lead(case)[: len(ALL[operation].lead(case)) * (operation != LOOKUP)])
 
 
-@pytest.mark.parametrize(("operation", "domain"), [(o, d) for o in DOMAINS for d in ("no rows", "no columns") if d in DOMAINS[o]])
+@pytest.mark.parametrize(
+    ("operation", "domain"), [(o, d) for o in DOMAINS for d in ("no rows", "no columns") if d in DOMAINS[o]]
+)
 def test_empty_cases_are_empty(operation, domain):
     found = list(drawn(operation, domain=domain, number=20))
     assert any(0 in shape for case in found for shape in ALL[operation].shapes(*case))

@@ -1,4 +1,6 @@
-"""What implementations take, said in words: every call keeps to it, and what it leaves out is not applicable, with the reason."""
+"""What implementations take, said in words: every call keeps to it, and what it leaves out is not
+applicable, with the reason.
+"""
 
 import re
 from pathlib import Path
@@ -42,7 +44,10 @@ def watched(*names, wrong=()):
 def shapes(name, calls):
     """The different shapes of calls."""
     return {
-        tuple(x.shape if isinstance(x, np.ndarray) else None if p == "start_pos" else x for p, x in zip(o.parameters, each, strict=False))
+        tuple(
+            x.shape if isinstance(x, np.ndarray) else None if p == "start_pos" else x
+            for p, x in zip(o.parameters, each, strict=False)
+        )
         for o in [OPERATIONS[name]]
         for each in calls
     }
@@ -54,8 +59,12 @@ def test_so_many_shapes_are_not_exceeded_whatever_the_seed_and_whether_it_is_rig
     promised = Implementation("compiled", functions, supports=f"at most {most} shapes")
     for seed in (0, 1):
         report = verify(promised, max_examples=16, seed=seed)
-        agreement = {o.operation: o for o in report.outcomes if "is within its budget" in o.law or "rows of its table" in o.law}
-        assert {name: o.status for name, o in agreement.items()} == {name: "violated" if name in wrong else "held" for name in functions}
+        agreement = {
+            o.operation: o for o in report.outcomes if "is within its budget" in o.law or "rows of its table" in o.law
+        }
+        assert {name: o.status for name, o in agreement.items()} == {
+            name: "violated" if name in wrong else "held" for name in functions
+        }
         assert min(o.examples for o in agreement.values()) >= 4
         assert report.ok == (not wrong)
     assert {name: len(shapes(name, each)) <= most for name, each in calls.items()} == dict.fromkeys(functions, True)
@@ -102,7 +111,9 @@ def test_masks_have_the_shape_that_is_promised_in_every_call(word, queries):
 
 
 def of_kind(word, mask, lead, n):
-    """A mask that is handed over as a word says, as the reference takes it, for arrays of some leading axes and n keys."""
+    """A mask that is handed over as a word says, as the reference takes it, for arrays of some
+    leading axes and n keys.
+    """
     if word == "key lengths":
         assert (mask.dtype, mask.shape) == (np.int64, lead)
         return (np.arange(n) < mask[..., None])[..., None, :]
@@ -129,7 +140,9 @@ def test_masks_are_handed_over_in_the_kind_that_is_promised(word):
                 if name == GROUPED and word in ("padding masks", "key lengths"):
                     found["mask"] = found["mask"][..., None, :, :]
                 seen[name] += 1
-            out = REFERENCE[name](*(x.astype(np.float64) if getattr(x, "dtype", None) == np.float32 else x for x in found.values()))
+            out = REFERENCE[name](
+                *(x.astype(np.float64) if getattr(x, "dtype", None) == np.float32 else x for x in found.values())
+            )
             return tuple(map(np.float32, out)) if isinstance(out, tuple) else out.astype(np.float32)
 
         return call
@@ -147,7 +160,10 @@ def test_masks_that_are_built_are_read_in_the_kind_that_is_promised(word, fill):
 
     right = {"causal_mask": built, "combine_masks": lambda first, second: np.minimum(first, second)}
     assert verify(Implementation("builder", right, "float32", supports=word), max_examples=20).ok
-    wrong = verify(Implementation("builder", {"causal_mask": lambda *n: built(*n, wrong=-1.0)}, "float32", supports=word), max_examples=5)
+    wrong = verify(
+        Implementation("builder", {"causal_mask": lambda *n: built(*n, wrong=-1.0)}, "float32", supports=word),
+        max_examples=5,
+    )
     assert any(v.summary.endswith(f"]=-1.0, but should be 0 or {float(fill)}.") for v in wrong.violations)
 
 
@@ -156,7 +172,11 @@ def test_what_is_wrong_with_masks_of_a_kind_is_explained_by_the_bug_all_the_same
     def unmasked(q, k, v, mask=None):
         return REFERENCE[SDPA](q, k, v)
 
-    report = verify(Implementation("unmasked", {SDPA: unmasked}, supports=word), max_examples=20, laws=["attention is within its budget"])
+    report = verify(
+        Implementation("unmasked", {SDPA: unmasked}, supports=word),
+        max_examples=20,
+        laws=["attention is within its budget"],
+    )
     assert [cause.diagnosis[0].id for cause in report.causes] == ["softmax-vjp-ignores-the-mask"]
 
 
@@ -173,7 +193,9 @@ def test_gradients_that_flow_through_an_added_finite_fill_are_judged_where_that_
     def judged(function, gradients):
         meant = Conventions(dead_rows="uniform", dead_gradients=gradients)
         supports = ["finite masks" if function is _added_vjp else "additive masks", "positive sizes"]
-        return verify(Implementation("added", {VJP: function}, conventions=meant, supports=supports), laws=laws, max_examples=30)
+        return verify(
+            Implementation("added", {VJP: function}, conventions=meant, supports=supports), laws=laws, max_examples=30
+        )
 
     def of_numbers(q, k, v, mask, g):
         return _added_vjp(q, k, v, None if mask is None else np.maximum(mask, -np.finfo(np.float64).max), g)
@@ -185,7 +207,9 @@ def test_gradients_that_flow_through_an_added_finite_fill_are_judged_where_that_
     assert [o.status for o in judged(_added_vjp, "flow").outcomes] == ["held", "held"]
     assert [cause.diagnosis[0].id for cause in judged(of_numbers, "stop").causes] == ["dead_gradients=flow"]
     wrong = verify(
-        Implementation("constant", {VJP: constant}, conventions=Conventions(dead_rows="uniform", dead_gradients="flow")),
+        Implementation(
+            "constant", {VJP: constant}, conventions=Conventions(dead_rows="uniform", dead_gradients="flow")
+        ),
         laws=laws,
         max_examples=30,
     )
@@ -280,16 +304,32 @@ def test_sizes_of_a_list_are_drawn_and_no_others(sizes, operation):
         (["at most 0 shapes"], TypeError, "supports='at most 0 shapes', but should be"),
         (3, TypeError, "supports=3, but should be"),
         ({"width": (3,)}, ValueError, "A size in supports is 'width', but should be one of batch, n_q, "),
-        ({"head_dim": "64"}, TypeError, "supports['head_dim']='64', but should be a predicate, a function of a size, or a list of sizes."),
-        ({"scale": [float("nan")]}, TypeError, "supports['scale']=[nan], but should be a predicate, a function of a size, or"),
-        ({"head_dim": [1.5]}, TypeError, "supports['head_dim']=[1.5], but should be a predicate, a function of a size, or"),
+        (
+            {"head_dim": "64"},
+            TypeError,
+            "supports['head_dim']='64', but should be a predicate, a function of a size, or a list of sizes.",
+        ),
+        (
+            {"scale": [float("nan")]},
+            TypeError,
+            "supports['scale']=[nan], but should be a predicate, a function of a size, or",
+        ),
+        (
+            {"head_dim": [1.5]},
+            TypeError,
+            "supports['head_dim']=[1.5], but should be a predicate, a function of a size, or",
+        ),
         ({"head_dim": ()}, TypeError, "supports['head_dim']=(), but should be"),
         (
             ["additive masks", "finite masks"],
             ValueError,
             "supports says 'additive masks' and 'finite masks', but should say one of them.",
         ),
-        (["full masks", "key masks"], ValueError, "supports says 'full masks' and 'key masks', but should say one of them."),
+        (
+            ["full masks", "key masks"],
+            ValueError,
+            "supports says 'full masks' and 'key masks', but should say one of them.",
+        ),
     ],
 )
 def test_words_that_there_are_not_are_refused(supports, error, sentence):

@@ -1,4 +1,6 @@
-"""Between the statistical line and the proof an error is suspicious: shown and counted, never held, and no failure unless asked for."""
+"""Between the statistical line and the proof an error is suspicious: shown and counted, never held,
+and no failure unless asked for.
+"""
 
 import io
 from dataclasses import replace
@@ -23,7 +25,9 @@ LAW = f"attention is within its budget[{SDPA}]"
 
 
 def narrow_line(monkeypatch, factor):
-    """The oracle, whose statistical line is its budget times a factor; the arithmetics that it is asked about, with the longest axis."""
+    """The oracle, whose statistical line is its budget times a factor; the arithmetics that it is
+    asked about, with the longest axis.
+    """
     asked, answer = [], Operation.expected
 
     def expected(self, arguments, arithmetic, conventions):
@@ -49,7 +53,12 @@ def in_float32(q, k, v, mask=None):
 def verified(strict=False):
     """The law on a few queries and many keys, all of whose cases are put to the line."""
     (law,) = find(LAW)
-    found = check(replace(law, domains=("decoding",)), Implementation("implementation", {SDPA: in_float32}, arithmetic="float32"), 60, 0)
+    found = check(
+        replace(law, domains=("decoding",)),
+        Implementation("implementation", {SDPA: in_float32}, arithmetic="float32"),
+        60,
+        0,
+    )
     return Report((found,), strict=strict)
 
 
@@ -97,7 +106,9 @@ def test_the_line_is_asked_for_where_an_axis_is_longer_than_64_and_nowhere_else(
 
 
 def test_a_declared_line_is_its_own(monkeypatch):
-    subject = Subject(Implementation("mine", {SDPA: in_float32}, arithmetic=replace(preset("float32"), likely=5.4)), SDPA)
+    subject = Subject(
+        Implementation("mine", {SDPA: in_float32}, arithmetic=replace(preset("float32"), likely=5.4)), SDPA
+    )
     q, k = np.zeros((1, 4)), np.zeros((100, 4))
     assert subject(q, k, k, None).line() is None
 

@@ -15,7 +15,9 @@ DECLARED = "from properties import Implementation\n"
 
 @pytest.fixture
 def written(tmp_path, monkeypatch):
-    """Writes Python files, by paths below a working directory of their own; what is imported from there is forgotten."""
+    """Writes Python files, by paths below a working directory of their own; what is imported from
+    there is forgotten.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     before = set(sys.modules)
@@ -78,12 +80,20 @@ def test_what_was_found_instead_is_said(written, target, sentence):
 
 def test_a_file_whose_name_another_module_has_is_refused(written, tmp_path):
     written(hypothesis=ROPE)
-    with pytest.raises(TargetError, match=r"import hypothesis finds .*, but should find .*hypothesis.py: give the file another name\."):
+    with pytest.raises(
+        TargetError, match=r"import hypothesis finds .*, but should find .*hypothesis.py: give the file another name\."
+    ):
         load(["hypothesis.py"])
 
 
 def test_a_file_elsewhere_and_in_a_package_is_found_again_by_its_script(written, tmp_path, monkeypatch):
-    written(**{"place/kernels": "def rope(x, start_pos=0):\n    return x * 2\n", "package/__init__": "", "package/kernels": ROPE})
+    written(
+        **{
+            "place/kernels": "def rope(x, start_pos=0):\n    return x * 2\n",
+            "package/__init__": "",
+            "package/kernels": ROPE,
+        }
+    )
     (inside,) = load(["package/kernels.py"])
     assert inside.target == "package.kernels"
     (elsewhere,) = load(["place/kernels.py"])

@@ -1,4 +1,6 @@
-"""A budget of time: cases are drawn while there is some, each law gets its share, and what is cut short has not held."""
+"""A budget of time: cases are drawn while there is some, each law gets its share, and what is cut
+short has not held.
+"""
 
 import itertools
 import json
@@ -25,7 +27,9 @@ RIGHT = properties.Implementation("right", {"rope": OPERATIONS["rope"]})
 
 def clock(module, monkeypatch, readings):
     """The module's monotonic clock gives these readings."""
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(readings), perf_counter=time.perf_counter))
+    monkeypatch.setattr(
+        module, "time", SimpleNamespace(monotonic=lambda: next(readings), perf_counter=time.perf_counter)
+    )
 
 
 @pytest.mark.parametrize("cases", [0, 3])
@@ -34,7 +38,9 @@ def test_no_case_is_drawn_when_time_is_up_and_what_is_cut_short_has_not_held(mon
     outcomes = examine(ROPE, RIGHT, 100, 0, until=cases)
     assert {o.status for o in outcomes} == {"not run", "not applicable"}
     said = f"Time was up after {cases} cases of rope: it was cut short, and not seen to be broken."
-    assert {o.reason for o in outcomes if o.status == "not run"} == {f"{said} More time should be given, or fewer cases."}
+    assert {o.reason for o in outcomes if o.status == "not run"} == {
+        f"{said} More time should be given, or fewer cases."
+    }
 
 
 def test_a_run_that_is_cut_short_has_seen_every_domain_and_the_first_cases_of_one_that_is_not(monkeypatch):
@@ -48,7 +54,9 @@ def test_a_run_that_is_cut_short_has_seen_every_domain_and_the_first_cases_of_on
     assert few == many[: len(few)]
     assert len(few) < len(many)
     drawn = []
-    monkeypatch.setattr(Cases, "draw", lambda cases, seed: drawn.append(cases.domain.name) or cases.arguments(Choices(seed)))
+    monkeypatch.setattr(
+        Cases, "draw", lambda cases, seed: drawn.append(cases.domain.name) or cases.arguments(Choices(seed))
+    )
     plain = sorted(set(DOMAINS["rope"]) - {"as models rotate", "sections"})  # of options, which are not declared
     calls(until := len(plain))
     assert sorted(drawn) == plain
@@ -75,7 +83,9 @@ def test_what_was_seen_to_be_broken_in_time_is_violated(monkeypatch):
 
 def test_a_declared_deviation_that_was_not_seen_in_time_is_not_said_to_hold(monkeypatch):
     clock(examination, monkeypatch, itertools.count())
-    declared = properties.Implementation("declared", RIGHT.operations, known_deviations={"parts add up": "As its page says."})
+    declared = properties.Implementation(
+        "declared", RIGHT.operations, known_deviations={"parts add up": "As its page says."}
+    )
     statuses = {o.law: o.status for o in examine(ROPE, declared, 20, 0, until=3)}
     assert statuses["parts add up"] == "not run"
 
@@ -83,7 +93,13 @@ def test_a_declared_deviation_that_was_not_seen_in_time_is_not_said_to_hold(monk
 @pytest.mark.parametrize(
     ("laws", "left", "workers", "elapsed", "until"),
     [
-        (10, 40, 1, 0, 18.75),  # of 100 seconds 75 are for cases, and a fourth of the laws that are left get a fourth of what is left
+        (
+            10,
+            40,
+            1,
+            0,
+            18.75,
+        ),  # of 100 seconds 75 are for cases, and a fourth of the laws that are left get a fourth of what is left
         (10, 40, 2, 0, 37.5),  # twice as long, where two processes are at work
         (30, 40, 2, 0, 75.0),
         (10, 20, 1, 25, 50.0),
@@ -137,7 +153,11 @@ def test_the_command_ends_in_time_and_says_which_laws_were_cut_short(tmp_path, m
     assert time.monotonic() - start < 60  # without a budget it takes minutes; the machine may be busy
     report = json.loads((tmp_path / "out.json").read_text())
     assert report["settings"]["budget"] == 6.0
-    assert {o["operation"] for o in report["outcomes"] if o["status"] == "not run"} == {"rope", "rotate_half", "apply_rotary"}
+    assert {o["operation"] for o in report["outcomes"] if o["status"] == "not run"} == {
+        "rope",
+        "rotate_half",
+        "apply_rotary",
+    }
     printed = " ".join(capsys.readouterr().out.split())
     told = printed.partition("… not run slow")[2]
     for o in (o for o in report["outcomes"] if o["status"] == "not run"):

@@ -39,14 +39,24 @@ def in_float32(operation):
 
     def call(*arguments, **options):
         wide = [x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype == np.float32 else x for x in arguments]
-        wide_options = {p: x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype == np.float32 else x for p, x in options.items()}
+        wide_options = {
+            p: x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype == np.float32 else x
+            for p, x in options.items()
+        }
         found = OPERATIONS[operation](*wide, **wide_options)
         return tuple(map(np.float32, found)) if isinstance(found, tuple) else np.asarray(found, np.float32)
 
     return call
 
 
-FEW = ("scaled_dot_product_attention_vjp", "attention", "merge_attention", "rope", "multi_head_attention", "causal_mask")
+FEW = (
+    "scaled_dot_product_attention_vjp",
+    "attention",
+    "merge_attention",
+    "rope",
+    "multi_head_attention",
+    "causal_mask",
+)
 TWINS = {
     "itself, exactly": Twin(OPERATIONS, exactly=True),
     "rounded otherwise": {name: meaning(OPERATIONS_[name], Conventions()) for name in FEW},
@@ -80,8 +90,13 @@ class Kept:
 
 def test_one_object_called_in_one_type_after_another_is_seen_to_keep_the_coarse_tables():
     rope = Kept()
-    i = Implementation("kept", {"rope": rope}, twins={"float16": Twin({"rope": rope}, promises={"arithmetic": "float16-elementwise"})})
-    found = {o.law: o for o in verify(i, laws=["instances and sizes share no state", "rope is within"], max_examples=40).outcomes}
+    i = Implementation(
+        "kept", {"rope": rope}, twins={"float16": Twin({"rope": rope}, promises={"arithmetic": "float16-elementwise"})}
+    )
+    found = {
+        o.law: o
+        for o in verify(i, laws=["instances and sizes share no state", "rope is within"], max_examples=40).outcomes
+    }
     assert {law: o.status for law, o in found.items()} == {
         "instances and sizes share no state": "violated",
         "rope is within its budget": "held",
@@ -142,7 +157,11 @@ def test_what_is_no_twin_is_refused(twins, error, sentence):
         ({"operations": raises}, TypeError, "should be a mapping of functions."),
         ({"exactly": 1}, TypeError, "Twin.exactly=1, but should be a bool."),
         ({"promises": ["float32"]}, TypeError, "should be a mapping from fields of Implementation to values."),
-        ({"promises": {"name": "x"}}, ValueError, "Twin.promises has 'name', but should have some of arithmetic, conventions, "),
+        (
+            {"promises": {"name": "x"}},
+            ValueError,
+            "Twin.promises has 'name', but should have some of arithmetic, conventions, ",
+        ),
     ],
 )
 def test_what_a_twin_is_made_of_is_refused_in_a_sentence(given, error, sentence):

@@ -1,4 +1,6 @@
-"""What is wrong with a file of vectors is told; what is published is certified again; and the readers tell right from wrong."""
+"""What is wrong with a file of vectors is told; what is published is certified again; and the
+readers tell right from wrong.
+"""
 
 import json
 import re
@@ -37,7 +39,9 @@ def test_tensors_come_back_to_the_bit_and_as_the_library_reads_them(tmp_path):
     assert {name: (x.dtype, x.shape, x.tobytes()) for name, x in found.items()} == {
         name: (x.dtype, x.shape, x.tobytes()) for name, x in given.items()
     }
-    library = pytest.importorskip("safetensors", reason="safetensors is not installed: its library has not read the file.")
+    library = pytest.importorskip(
+        "safetensors", reason="safetensors is not installed: its library has not read the file."
+    )
     for name, entry in library.deserialize(file.read_bytes()):
         assert bytes(entry["data"]) == given[name].tobytes()
         assert tuple(entry["shape"]) == given[name].shape
@@ -63,7 +67,9 @@ def test_the_published_schema_is_the_one_by_which_files_are_checked():
 
 
 def _changed(tmp_path, change, tensor=""):
-    """The softmax's vectors with something changed: the JSON, or the first entry of the named tensor of the first test."""
+    """The softmax's vectors with something changed: the JSON, or the first entry of the named
+    tensor of the first test.
+    """
     told, tensors = read(DATA / "hard_masked_softmax.json")
     test = told["groups"][0]["tests"][0]
     if tensor:
@@ -85,13 +91,21 @@ def _changed(tmp_path, change, tensor=""):
         ("upper", lambda x: np.inf, r"weights: upper\[.*\]=inf, but should be .*; 1 of \d+ entries differ\."),
         ("value", lambda x: np.nan, r"weights: value\[.*\]=nan, but should be .*"),
         ("decided", lambda x: not x, r"weights: decided\[.*\]=.*, but should be .*"),
-        ("", lambda test: test["outputs"]["weights"].update(atol=1e9), r"weights: atol is 1000000000\.0, but should be .*\."),
+        (
+            "",
+            lambda test: test["outputs"]["weights"].update(atol=1e9),
+            r"weights: atol is 1000000000\.0, but should be .*\.",
+        ),
         ("budget", lambda x: 2 * x + 1, r"weights: budget\[.*\]=.*, but should be .*"),
         ("value", lambda x: x + 1, r"weights: value\[.*\]=.*, but should be .*"),
         ("mask", lambda x: not x, r"weights: (lower|value|budget)\[.*"),
         ("", lambda test: test.update(result="invalid") or test.pop("outputs"), r"It should be refused, but is not\."),
         ("", lambda test: test["inputs"].update(mask="no/where"), r"It names tensors that there are not: no/where\."),
-        ("", lambda test: test["outputs"]["weights"].update(vacuous=True), r"weights: vacuous is True, but should be False\."),
+        (
+            "",
+            lambda test: test["outputs"]["weights"].update(vacuous=True),
+            r"weights: vacuous is True, but should be False\.",
+        ),
     ],
 )
 def test_a_wrong_number_is_found(tensor, change, sentence, tmp_path):
@@ -120,7 +134,9 @@ COMMANDS = {
         ["{made}/example", "{data}", "{format}"],
     ],
     "javascript": [["node", "example.mjs", "{data}", "{format}"]],
-    "rust": [["cargo", "run", "--offline", "--quiet", "--target-dir", "{made}", "--example", "example", "{data}", "{format}"]],
+    "rust": [
+        ["cargo", "run", "--offline", "--quiet", "--target-dir", "{made}", "--example", "example", "{data}", "{format}"]
+    ],
 }
 """How the example of each reader is run."""
 
@@ -128,7 +144,9 @@ COMMANDS = {
 @pytest.mark.parametrize("number_format", ["float32", "float64"])
 @pytest.mark.parametrize("language", COMMANDS)
 def test_a_reader_finds_the_right_one(language, number_format, tmp_path):
-    """Of each operation a right and a wrong one of the language itself are judged: the right one fails nothing, the wrong one something."""
+    """Of each operation a right and a wrong one of the language itself are judged: the right one
+    fails nothing, the wrong one something.
+    """
     if not shutil.which(COMMANDS[language][0][0]):
         pytest.skip(f"The reader in {language} was not run: there is no {COMMANDS[language][0][0]} here.")
     for command in COMMANDS[language]:
@@ -136,7 +154,9 @@ def test_a_reader_finds_the_right_one(language, number_format, tmp_path):
         run = subprocess.run(words, cwd=READERS / language, capture_output=True, text=True, check=False)
         assert run.returncode == 0, run.stderr
     told = re.findall(r"^(\w+) (right|wrong) fails (\d+) of (\d+)$", run.stdout, re.MULTILINE)
-    assert {(operation, name) for operation, name, *_ in told} == {(operation, name) for operation in READ for name in ("right", "wrong")}
+    assert {(operation, name) for operation, name, *_ in told} == {
+        (operation, name) for operation in READ for name in ("right", "wrong")
+    }
     for operation, name, failed, number in told:
         assert int(number) == len(_asked(operation, number_format)) > 0
         assert (int(failed) == 0) == (name == "right")
@@ -145,7 +165,12 @@ def test_a_reader_finds_the_right_one(language, number_format, tmp_path):
 def _asked(operation, number_format="float32"):
     """The tests of a format in the file's own conventions."""
     groups = json.loads((DATA / f"{operation}.json").read_text())["groups"]
-    return [test for group in groups if group["format"] == number_format and not group["conventions"] for test in group["tests"]]
+    return [
+        test
+        for group in groups
+        if group["format"] == number_format and not group["conventions"]
+        for test in group["tests"]
+    ]
 
 
 LISTS = """
@@ -164,7 +189,9 @@ def test_the_reader_of_javascript_takes_lists_of_booleans_and_empty_ones(tmp_pat
     causal, nothing = json.loads(run.stdout)
     assert causal == [test["id"] for test in _asked("causal_mask", "float64") if test["result"] != "invalid"] != []
     known = unpacked(DATA / "learned_positional_encoding.safetensors")
-    results = {test["id"]: [*test.get("outputs", {}).values()] for test in _asked("learned_positional_encoding", "float64")}
+    results = {
+        test["id"]: [*test.get("outputs", {}).values()] for test in _asked("learned_positional_encoding", "float64")
+    }
     assert nothing == [name for name, wanted in results.items() if wanted and known[wanted[0]["lower"]].size == 0] != []
 
 
@@ -187,9 +214,20 @@ def test_the_reader_in_c_reads_flags_and_pairs(tmp_path):
     if not shutil.which("cc"):
         pytest.skip("The reader in C was not run: there is no cc here.")
     (tmp_path / "told.c").write_text(TOLD)
-    command = ["cc", "-std=c99", "-I", str(READERS / "c"), str(tmp_path / "told.c"), "-o", str(tmp_path / "told"), "-lm"]
+    command = [
+        "cc",
+        "-std=c99",
+        "-I",
+        str(READERS / "c"),
+        str(tmp_path / "told.c"),
+        "-o",
+        str(tmp_path / "told"),
+        "-lm",
+    ]
     subprocess.run(command, check=True)
-    printed = subprocess.run([tmp_path / "told", DATA / "attention.json"], capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(
+        [tmp_path / "told", DATA / "attention.json"], capture_output=True, text=True, check=True
+    ).stdout
     told = [test["inputs"] for test in _asked("attention", "float64")]
     sides = [x.get("window") or (None, None) for x in told]
     flags = [x.get("causal") for x in told]
@@ -205,7 +243,9 @@ def test_what_is_flagged_as_empty_has_an_array_of_size_0():
         for test in (test for group in told["groups"] for test in group["tests"] if test["result"] != "invalid"):
             names = [*test["inputs"].values(), *(out["lower"] for out in test["outputs"].values())]
             sizes = [tensors[name].size for name in names if isinstance(name, str) and name in tensors]
-            lengths = [test["inputs"].get(name) for name in ("n_q", "n_k", "seq_len", "embed_dim", "head_dim", "num_heads")]
+            lengths = [
+                test["inputs"].get(name) for name in ("n_q", "n_k", "seq_len", "embed_dim", "head_dim", "num_heads")
+            ]
             assert ("Empty" in test["flags"]) == (0 in (*sizes, *lengths)), test["id"]
 
 
@@ -231,7 +271,10 @@ def test_the_python_reader_reads_long_cases_and_takes_neither_too_few_results_no
     command = [sys.executable, "-c", ODD.format(data=DATA)]
     printed = subprocess.run(command, cwd=READERS / "python", capture_output=True, text=True, check=True).stdout
     right, scaled, same, nothing, refused = map(json.loads, printed.lower().splitlines())
-    assert (right, scaled) == ([True, True], [False, True])  # where one key has all the weight, the scale does not matter
+    assert (right, scaled) == (
+        [True, True],
+        [False, True],
+    )  # where one key has all the weight, the scale does not matter
     assert not any(same)
     asked = _asked("scaled_dot_product_attention_vjp")
     assert refused == [test["result"] == "invalid" for test in asked]
@@ -275,14 +318,20 @@ for operation, functions in JUDGED.items():
 
 
 def test_the_reader_in_the_readme_says_the_same():
-    (reader,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "vectors/README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    (reader,) = re.findall(
+        r"^```python\n(.*?)^```$", (ROOT / "vectors/README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
     command = [sys.executable, "-W", "ignore", "-c", IN_THE_README.format(reader=reader, data=DATA)]
     printed = subprocess.run(command, cwd=READERS / "python", capture_output=True, text=True, check=True).stdout.split()
     assert printed[::2] == ["True"] * 4
     for wrong in ("lambda **given: ()", "lambda **given: np.zeros(7)", "lambda **given: 1 / 0"):
         judge = f"import numpy as np\n{reader}\nprint(*failed(r'{DATA}', 'scaled_dot_product_attention_vjp', {wrong}))"
         run = subprocess.run([sys.executable, "-W", "ignore", "-c", judge], capture_output=True, text=True, check=True)
-        refused = [test for test in _asked("scaled_dot_product_attention_vjp") if test["result"] != "invalid" or "/" not in wrong]
+        refused = [
+            test
+            for test in _asked("scaled_dot_product_attention_vjp")
+            if test["result"] != "invalid" or "/" not in wrong
+        ]
         assert run.stdout.split() == [test["id"] for test in refused]
     assert [int(number) > 0 for number in printed[1::2]] == [False, True, False, True]
 

@@ -1,4 +1,6 @@
-"""The verifier counts what it tried, says what is wrong in a sentence, shrinks it, and goes on whatever an implementation does."""
+"""The verifier counts what it tried, says what is wrong in a sentence, shrinks it, and goes on
+whatever an implementation does.
+"""
 
 import importlib
 import itertools
@@ -62,10 +64,16 @@ def asserts(x, start_pos=0):
         (asserts, "raised AssertionError without a message"),
         (lambda x: x, "takes 1 positional argument but 2 were given. It is called as rope(x, start_pos, positions, "),
         (lambda x, start_pos=0: rope(x, start_pos)[..., :1], "out has shape (1, 1), but should have shape (1, 2)."),
-        (lambda x, start_pos=0: rope(x, start_pos).astype(np.float32), "out has dtype float32, but should have dtype float64."),
+        (
+            lambda x, start_pos=0: rope(x, start_pos).astype(np.float32),
+            "out has dtype float32, but should have dtype float64.",
+        ),
         (lambda x, start_pos=0: rope(x, start_pos).tolist(), "out has type list, but should be an array of float64."),
         (lambda x, start_pos=0: None, "out has type NoneType, but should be an array of float64."),
-        (lambda x, start_pos=0: rope(x, start_pos).astype(complex), "out has dtype complex128, but should be an array of float64."),
+        (
+            lambda x, start_pos=0: rope(x, start_pos).astype(complex),
+            "out has dtype complex128, but should be an array of float64.",
+        ),
         (lambda x, start_pos=0: np.full_like(x, np.nan), "out[0, 0]=nan, but should be 0.0 ± "),
     ],
 )
@@ -101,7 +109,9 @@ def test_a_run_counts_what_it_tried():
 
 def test_the_same_seed_gives_the_same_cases_and_another_seed_others():
     (law,) = find(ROPE)
-    first, again, other = (replace(check(law, implementation_of(reference), 30, seed), seconds=0.0) for seed in (0, 0, 1))
+    first, again, other = (
+        replace(check(law, implementation_of(reference), 30, seed), seconds=0.0) for seed in (0, 0, 1)
+    )
     assert first == again
     assert first.worst_excess != other.worst_excess
 
@@ -167,7 +177,9 @@ def test_a_law_that_fails_itself_says_nothing_and_the_others_go_on():
     assert (found.status, other.status) == ("not run", "held")
     assert (found.defect, other.defect) == (True, False)
     told = "attnspec failed while it checked this law: ZeroDivisionError: a mistake in the suite. This is a defect of attnspec, "
-    assert found.reason.startswith(f"{told}not of your kernel: please report it, with this traceback: properties/tests/test_verifier.py:")
+    assert found.reason.startswith(
+        f"{told}not of your kernel: please report it, with this traceback: properties/tests/test_verifier.py:"
+    )
     assert ", called from properties/laws/law.py:" in found.reason
 
 
@@ -213,7 +225,9 @@ def test_a_declared_deviation_must_really_happen(name):
 
 def test_a_declared_deviation_of_a_law_without_cases_should_go():
     name = f"a query with no allowed key follows its convention[{SDPA}]"
-    found = outcome_of(OPERATIONS_[SDPA], name, supports={"n_q": lambda n: n > 2000}, known_deviations={name: "it has no such rows."})
+    found = outcome_of(
+        OPERATIONS_[SDPA], name, supports={"n_q": lambda n: n > 2000}, known_deviations={name: "it has no such rows."}
+    )
     assert found.status == "violated"
     assert found.violation.summary.startswith(
         "is declared to be broken, but does not apply: the declaration should go. planted supports no"
@@ -221,12 +235,16 @@ def test_a_declared_deviation_of_a_law_without_cases_should_go():
 
 
 def test_a_declaration_that_matches_no_law_is_refused():
-    with pytest.raises(ValueError, match=r"^implementation declares to deviate from \['parts add up\[rope_vjp\]'\], but no such law"):
+    with pytest.raises(
+        ValueError, match=r"^implementation declares to deviate from \['parts add up\[rope_vjp\]'\], but no such law"
+    ):
         verify({"rope": rope}, known_deviations={"parts add up[rope_vjp]": "a reason"})
 
 
 def test_a_report_is_plain_data_and_ok_only_if_all_held():
-    good, bad = (verify({"rope": f}, max_examples=5, laws=[ROPE]) for f in (rope, lambda x, start_pos=0: -rope(x, start_pos)))
+    good, bad = (
+        verify({"rope": f}, max_examples=5, laws=[ROPE]) for f in (rope, lambda x, start_pos=0: -rope(x, start_pos))
+    )
     assert good.ok
     assert not bad.ok
     assert not good.violations
@@ -250,7 +268,9 @@ def test_an_interrupted_run_returns_what_it_knows():
     found = verify({"rope": rope, SDPA: interrupts}, max_examples=2, laws=[ROPE, "attention is within its budget"])
     assert found.interrupted
     assert not found.ok
-    assert {o.status for o in found.outcomes} == {"held", "not run"} or {o.status for o in found.outcomes} == {"not run"}
+    assert {o.status for o in found.outcomes} == {"held", "not run"} or {o.status for o in found.outcomes} == {
+        "not run"
+    }
 
 
 def test_what_is_unavailable_is_not_run_and_never_held(capsys):
@@ -265,7 +285,9 @@ def test_what_is_unavailable_is_not_run_and_never_held(capsys):
     assert not report.ok  # nothing was shown
     both = replace(report, outcomes=report.outcomes + verify({"rope": rope}, laws=[ROPE], max_examples=5).outcomes)
     assert both.ok
-    assert not replace(both, outcomes=(*both.outcomes, replace(outcome, unavailable=False))).ok  # as when a run ends before
+    assert not replace(
+        both, outcomes=(*both.outcomes, replace(outcome, unavailable=False))
+    ).ok  # as when a run ends before
     print_report(Console(width=100), both, {"rope": ["absent", "implementation"]})
     printed = capsys.readouterr().out
     assert printed.count("absent") == 1
@@ -275,7 +297,9 @@ def test_what_is_unavailable_is_not_run_and_never_held(capsys):
 
 def test_a_law_whose_cases_are_not_supported_does_not_apply():
     found = outcome_of(
-        OPERATIONS_[SDPA], law=f"a query with no allowed key follows its convention[{SDPA}]", supports={"n_q": lambda n: n > 2000}
+        OPERATIONS_[SDPA],
+        law=f"a query with no allowed key follows its convention[{SDPA}]",
+        supports={"n_q": lambda n: n > 2000},
     )
     assert (found.status, found.reason.startswith("planted supports no n_q among [")) == ("not applicable", True)
 
@@ -307,7 +331,9 @@ def test_modules_and_objects_are_implementations_of_what_they_have():
     assert implementation_of(types.SimpleNamespace(rope=rope)).name == "SimpleNamespace"
     assert implementation_of({"rope": rope}, arithmetic="float32").resolved_arithmetic.name == "float32"
     assert (
-        implementation_of(Implementation("mine", {"rope": rope}), conventions=Conventions(rope_base=500.0)).resolved_conventions.rope_base
+        implementation_of(
+            Implementation("mine", {"rope": rope}), conventions=Conventions(rope_base=500.0)
+        ).resolved_conventions.rope_base
         == 500
     )
 
@@ -315,9 +341,17 @@ def test_modules_and_objects_are_implementations_of_what_they_have():
 @pytest.mark.parametrize(
     ("arguments", "error", "sentence"),
     [
-        ({"target": 3}, TypeError, "an object of type int offers no operation, but should be a mapping or an object with some of"),
+        (
+            {"target": 3},
+            TypeError,
+            "an object of type int offers no operation, but should be a mapping or an object with some of",
+        ),
         ({"target": Implementation}, TypeError, "Implementation is a class, but should be an object of it."),
-        ({"target": {"ropes": rope}}, ValueError, "An operation is 'ropes', but should be one of scaled_dot_product_attention"),
+        (
+            {"target": {"ropes": rope}},
+            ValueError,
+            "An operation is 'ropes', but should be one of scaled_dot_product_attention",
+        ),
         ({"target": {"rope": 3}}, TypeError, "operations['rope'] has type int, but should be a function."),
         ({"target": {}}, ValueError, "implementation offers no operation, but should offer some of"),
         ({"target": {"rope": rope}, "arithmetic": "float8"}, ValueError, "'float8'"),
@@ -325,14 +359,22 @@ def test_modules_and_objects_are_implementations_of_what_they_have():
         ({"target": {"rope": rope}, "laws": ["no such law"]}, ValueError, "There is no law 'no such law'"),
         ({"target": {"rope": rope}, "laws": ["pairs"]}, ValueError, "'pairs' may mean "),
         ({"target": {"rope": rope}, "exclude": ["no such law"]}, ValueError, "There is no law 'no such law'"),
-        ({"target": {"rope": rope}, "exclude": "parts add up"}, TypeError, "exclude='parts add up', but should be a collection of names."),
+        (
+            {"target": {"rope": rope}, "exclude": "parts add up"},
+            TypeError,
+            "exclude='parts add up', but should be a collection of names.",
+        ),
         (
             {"target": {"rope": rope}, "laws": [ROPE, "zero queries take the mean"]},
             ValueError,
             "'zero queries take the mean' is a law",
         ),
         ({"target": {"rope": rope}, "laws": "parts add up"}, TypeError, "should be a collection of names"),
-        ({"target": {"rope": rope}, "max_examples": 0}, ValueError, "max_examples=0, but should be a whole number from 1."),
+        (
+            {"target": {"rope": rope}, "max_examples": 0},
+            ValueError,
+            "max_examples=0, but should be a whole number from 1.",
+        ),
         ({"target": {"rope": rope}, "seed": 1.5}, TypeError, "seed has type float, but should be an int."),
         ({"target": {"rope": rope}, "known_deviations": {"parts add up": ""}}, TypeError, "should be a reason, a str."),
     ],
@@ -344,7 +386,9 @@ def test_nonsense_is_refused_in_a_sentence(arguments, error, sentence, unchecked
 
 
 def test_laws_are_named_alike_in_python_and_by_the_command_and_some_are_left_out():
-    report = verify({"rope": rope}, laws=iter(["rope-is-within", ROPE, "parts add up"]), exclude=iter(["parts-add"]), max_examples=3)
+    report = verify(
+        {"rope": rope}, laws=iter(["rope-is-within", ROPE, "parts add up"]), exclude=iter(["parts-add"]), max_examples=3
+    )
     assert [(o.law, o.operation) for o in report.outcomes] == [("rope is within its budget", "rope")]
     assert report.settings["exclude"] == ["parts-add"]
 
@@ -352,7 +396,10 @@ def test_laws_are_named_alike_in_python_and_by_the_command_and_some_are_left_out
 def test_the_script_of_a_violation_has_the_conventions_that_replaced_what_is_declared():
     report = verify({"rope": rope}, conventions=Conventions(rope_base=500.0), laws=[ROPE], max_examples=10)
     assert "conventions=oracles.Conventions(rope_base=500.0)" in report.violations[0].script
-    assert "conventions" not in verify({"rope": lambda x, start_pos: 2 * x}, laws=[ROPE], max_examples=10).violations[0].script
+    assert (
+        "conventions"
+        not in verify({"rope": lambda x, start_pos: 2 * x}, laws=[ROPE], max_examples=10).violations[0].script
+    )
 
 
 class Unspeakable:
@@ -372,29 +419,81 @@ class Unspeakable:
     [
         ({"name": 3}, TypeError, "Implementation.name=3, but should be a str that is not empty."),
         ({"name": " "}, TypeError, "Implementation.name=' ', but should be a str that is not empty."),
-        ({"name": Unspeakable()}, TypeError, "Implementation.name=an object of type Unspeakable, but should be a str that is not empty."),
+        (
+            {"name": Unspeakable()},
+            TypeError,
+            "Implementation.name=an object of type Unspeakable, but should be a str that is not empty.",
+        ),
         ({"operations": [rope]}, TypeError, ">], but should be a mapping."),
-        ({"operations": {Unspeakable(): rope}}, ValueError, "An operation is an object of type Unspeakable, but should be one of "),
+        (
+            {"operations": {Unspeakable(): rope}},
+            ValueError,
+            "An operation is an object of type Unspeakable, but should be one of ",
+        ),
         ({"supports": {"width": bool}}, ValueError, "A size in supports is 'width', but should be one of batch, n_q, "),
-        ({"supports": "positive"}, TypeError, "supports='positive', but should be a mapping from sizes to predicates or lists, or "),
-        ({"supports": Unspeakable()}, TypeError, "supports=an object of type Unspeakable, but should be a mapping from sizes to "),
+        (
+            {"supports": "positive"},
+            TypeError,
+            "supports='positive', but should be a mapping from sizes to predicates or lists, or ",
+        ),
+        (
+            {"supports": Unspeakable()},
+            TypeError,
+            "supports=an object of type Unspeakable, but should be a mapping from sizes to ",
+        ),
         (
             {"supports": {"head_dim": 3}},
             TypeError,
             "supports['head_dim']=3, but should be a predicate, a function of a size, or ",
         ),
-        ({"layouts": ("sideways",)}, ValueError, "A layout is 'sideways', but should be one of transposed, heads-inside, "),
-        ({"layouts": "strided"}, TypeError, "Implementation.layouts='strided', but should be None, or a tuple of layouts' names."),
+        (
+            {"layouts": ("sideways",)},
+            ValueError,
+            "A layout is 'sideways', but should be one of transposed, heads-inside, ",
+        ),
+        (
+            {"layouts": "strided"},
+            TypeError,
+            "Implementation.layouts='strided', but should be None, or a tuple of layouts' names.",
+        ),
         ({"batch_ranks": ()}, ValueError, "Implementation.batch_ranks=(), but should be a tuple of natural numbers."),
-        ({"arrays": "jax"}, ValueError, "Implementation.arrays='jax', but should be 'numpy', 'torch', or a function of an array."),
-        ({"arrays": Unspeakable()}, ValueError, "Implementation.arrays=an object of type Unspeakable, but should be 'numpy', "),
-        ({"arithmetic": None}, TypeError, "Implementation.arithmetic is None, but should be an oracles.Arithmetic or a preset's name."),
+        (
+            {"arrays": "jax"},
+            ValueError,
+            "Implementation.arrays='jax', but should be 'numpy', 'torch', or a function of an array.",
+        ),
+        (
+            {"arrays": Unspeakable()},
+            ValueError,
+            "Implementation.arrays=an object of type Unspeakable, but should be 'numpy', ",
+        ),
+        (
+            {"arithmetic": None},
+            TypeError,
+            "Implementation.arithmetic is None, but should be an oracles.Arithmetic or a preset's name.",
+        ),
         ({"unavailable": True}, TypeError, "Implementation.unavailable=True, but should be a sentence, a str."),
-        ({"known_deviations": 3}, TypeError, "Implementation.known_deviations=3, but should be a mapping from laws to reasons."),
-        ({"refuses": (int,)}, TypeError, "Implementation.refuses=(<class 'int'>,), but should be a tuple of exceptions' types."),
-        ({"refuses": ValueError}, TypeError, "Implementation.refuses=<class 'ValueError'>, but should be a tuple of exceptions' types."),
+        (
+            {"known_deviations": 3},
+            TypeError,
+            "Implementation.known_deviations=3, but should be a mapping from laws to reasons.",
+        ),
+        (
+            {"refuses": (int,)},
+            TypeError,
+            "Implementation.refuses=(<class 'int'>,), but should be a tuple of exceptions' types.",
+        ),
+        (
+            {"refuses": ValueError},
+            TypeError,
+            "Implementation.refuses=<class 'ValueError'>, but should be a tuple of exceptions' types.",
+        ),
         ({"device": 3}, TypeError, "Implementation.device=3, but should be the name of a device, a str."),
-        ({"dtype": "float99"}, ValueError, "'float99', but should be None or one of float64, float32, float16, bfloat16."),
+        (
+            {"dtype": "float99"},
+            ValueError,
+            "'float99', but should be None or one of float64, float32, float16, bfloat16.",
+        ),
         ({"deterministic": "no"}, TypeError, "Implementation.deterministic='no', but should be a bool."),
     ],
 )
@@ -437,7 +536,11 @@ def test_positive_sizes_in_a_word_mean_that_no_law_draws_a_size_of_0():
     promised = Implementation("mine", small, supports="positive sizes")
     assert promised.allows(n_q=1, n_k_minus_n_q=0, start_pos=0)
     assert not promised.allows(head_dim=0)
-    laws = ["batches are computed one by one", "what is not supported is refused", *(law.id for law in LAWS if law.agreement)]
+    laws = [
+        "batches are computed one by one",
+        "what is not supported is refused",
+        *(law.id for law in LAWS if law.agreement),
+    ]
     report = verify(promised, laws=laws, max_examples=3)
     assert report.ok, [(o.law, o.operation, o.status, o.reason) for o in report.outcomes]
     even = Implementation("mine", small, supports={"every size": lambda n: n > 0, "head_dim": lambda d: d % 2 == 0})
@@ -456,7 +559,9 @@ def test_a_violation_is_shown_on_a_small_input():
     """A key of which there must be a thirtieth: the smallest input has thirty, and numbers that are simple."""
 
     def wrong(q, k, v, mask=None):
-        return reference.scaled_dot_product_attention(q, k[..., :29, :], v[..., :29, :], None if mask is None else mask[..., :29])
+        return reference.scaled_dot_product_attention(
+            q, k[..., :29, :], v[..., :29, :], None if mask is None else mask[..., :29]
+        )
 
     found = outcome_of(wrong, law="attention is within its budget", examples=100).violation
     q, k = found.counterexample["q"], found.counterexample["k"]
@@ -473,7 +578,9 @@ def test_every_module_that_registers_some_is_among_the_families(package, name):
         for each in pkgutil.iter_modules(room.__path__, f"{room.__name__}.")
         if not each.name.endswith(".equivalent")  # no bugs
     ]
-    registers = [getattr(module, name) for module in modules if isinstance(getattr(module, name, None), Laws | Register)]
+    registers = [
+        getattr(module, name) for module in modules if isinstance(getattr(module, name, None), Laws | Register)
+    ]
     found = [each for register in registers for each in (register.laws if package == "laws" else register.bugs)]
     assert len(registers) > 10
     known = [*LAWS, *LONG] if package == "laws" else [*CATALOGUE.values()]
@@ -481,7 +588,9 @@ def test_every_module_that_registers_some_is_among_the_families(package, name):
 
 
 def test_further_cases_of_a_law_are_judged_by_agreement_too():
-    """The one case is a single row: wrong lengths come up among those that are drawn for a law that has said too little."""
+    """The one case is a single row: wrong lengths come up among those that are drawn for a law that
+    has said too little.
+    """
 
     def wrong(x, start_pos=0):
         return OPERATIONS_["rope"](x, start_pos) * (1.5 if x.shape[-2] > 1 else 1.0)
@@ -495,5 +604,7 @@ def test_a_law_s_calls_of_another_operation_are_not_judged_as_its_own():
         return OPERATIONS_["rope"](x, start_pos) * 1.5
 
     offered = {"rope": wrong, "rope_vjp": OPERATIONS_["rope_vjp"]}
-    report = verify(offered, laws=["rope is within its budget[rope_vjp]", "it is the adjoint of its forward"], max_examples=1)
+    report = verify(
+        offered, laws=["rope is within its budget[rope_vjp]", "it is the adjoint of its forward"], max_examples=1
+    )
     assert [o.status for o in report.outcomes] == ["held", "violated"]

@@ -1,4 +1,6 @@
-"""Whatever an implementation returns, `properties.verify` returns a report, which names a violation and no failure of attnspec."""
+"""Whatever an implementation returns, `properties.verify` returns a report, which names a violation
+and no failure of attnspec.
+"""
 
 from functools import partial, update_wrapper
 from itertools import cycle
@@ -50,7 +52,10 @@ THINGS = {
     "no axes": lambda x: np.array([[1.0]] * 2).sum(),
     "a number of entries that nothing has": lambda x: np.broadcast_to(1.0, (2**40,)),
     "binary32": lambda x: x.astype(np.float32),
-    **{str(t): lambda x, t=t: np.zeros(x.shape, t) for t in (int, complex, object, str, "M8[s]", [("a", float)], "longdouble")},
+    **{
+        str(t): lambda x, t=t: np.zeros(x.shape, t)
+        for t in (int, complex, object, str, "M8[s]", [("a", float)], "longdouble")
+    },
     "None": lambda x: None,
     "a list": lambda x: x.tolist(),
     "a type": lambda x: np.ndarray,
@@ -91,10 +96,14 @@ EVERY = {
 def returning(operation, changes, right):
     """The reference's function, whose results are changed in each call in another way, and are right in some calls."""
     turns = cycle([*changes, *[lambda found: found] * right])
-    return update_wrapper(lambda *arguments, **options: next(turns)(REFERENCE[operation](*arguments, **options)), REFERENCE[operation])
+    return update_wrapper(
+        lambda *arguments, **options: next(turns)(REFERENCE[operation](*arguments, **options)), REFERENCE[operation]
+    )
 
 
-MANY_LAWS = {o for o in OPERATIONS if "attention" in o or o.startswith("rope") or o in ("hard_masked_softmax_vjp", "rotate_half")}
+MANY_LAWS = {
+    o for o in OPERATIONS if "attention" in o or o.startswith("rope") or o in ("hard_masked_softmax_vjp", "rotate_half")
+}
 MANY_LAWS -= {"merge_attention", "rope_angles", "rope_tables"}
 
 
@@ -102,7 +111,9 @@ MANY_LAWS -= {"merge_attention", "rope_angles", "rope_tables"}
 @pytest.mark.parametrize("kind", EVERY)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_report_comes_of_whatever_is_returned(operation, kind, unchecked):
-    """Each call returns something else, and some are right. Of operations with many laws only few are checked, to save time."""
+    """Each call returns something else, and some are right. Of operations with many laws only few
+    are checked, to save time.
+    """
     wrong = Implementation("mine", {operation: returning(operation, EVERY[kind], right=3)})
     report = verify(wrong, max_examples=1, quick=operation in MANY_LAWS)
     assert report.violations
@@ -113,7 +124,9 @@ def test_a_report_comes_of_whatever_is_returned(operation, kind, unchecked):
 @pytest.mark.parametrize("number", [np.nan, np.inf])
 @pytest.mark.parametrize("right", [0, 1])
 def test_what_merging_returns_is_merged_again_only_where_it_is_numbers(number, right):
-    wrong = Implementation("mine", {"merge_attention": returning("merge_attention", [partial(each, full(number))], right)})
+    wrong = Implementation(
+        "mine", {"merge_attention": returning("merge_attention", [partial(each, full(number))], right)}
+    )
     report = verify(wrong, laws=["merging is associative"], max_examples=4)
     (cause,) = report.causes
     assert cause.searched

@@ -1,4 +1,6 @@
-"""Whether a file of vectors is one: its form by the schema, its tensors, and every bound certified again in ball arithmetic."""
+"""Whether a file of vectors is one: its form by the schema, its tensors, and every bound certified
+again in ball arithmetic.
+"""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -38,7 +40,9 @@ def read(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def check(file: Path) -> Iterator[tuple[str, str]]:
-    """For each test of a file its id, and what is wrong with it in a sentence, or ""; last the file's name, for what is wrong besides."""
+    """For each test of a file its id, and what is wrong with it in a sentence, or ""; last the
+    file's name, for what is wrong besides.
+    """
     told, tensors = read(file)
     o, used = OPERATIONS[told["operation"]], set[str]()
     for group in told["groups"]:
@@ -58,7 +62,9 @@ def _names(test: Json) -> Iterator[str]:
     yield from (x for x in test["inputs"].values() if isinstance(x, str) and "/" in x)
     for outputs in (test.get("outputs", {}), *(reading.get("outputs", {}) for reading in test.get("readings", ()))):
         for told in outputs.values():
-            yield from (x for key in ("value", "lower", "upper", "budget", "decided") if isinstance(x := told[key], str))
+            yield from (
+                x for key in ("value", "lower", "upper", "budget", "decided") if isinstance(x := told[key], str)
+            )
 
 
 def arguments_of(o: Operation, test: Json, tensors: Json) -> tuple[Any, ...]:
@@ -89,9 +95,16 @@ def _wrong(o: Operation, group: Json, test: Json, tensors: Json) -> Iterator[str
         if not _is_refused(o, arguments):
             yield "It should be refused, but is not."
         return
-    for conventions, found in [({}, test), *((reading["conventions"], reading) for reading in test.get("readings", ()))]:
+    for conventions, found in [
+        ({}, test),
+        *((reading["conventions"], reading) for reading in test.get("readings", ())),
+    ]:
         by = Conventions(**{**group["conventions"], **conventions})
-        where = "" if by == DEFAULT else f" by {', '.join(f'{key}={x}' for key, x in {**group['conventions'], **conventions}.items())}"
+        where = (
+            ""
+            if by == DEFAULT
+            else f" by {', '.join(f'{key}={x}' for key, x in {**group['conventions'], **conventions}.items())}"
+        )
         try:
             wanted = expected(o, arguments, arithmetic, by)
         except ValueError as error:
@@ -104,7 +117,9 @@ def _wrong(o: Operation, group: Json, test: Json, tensors: Json) -> Iterator[str
             yield f"It has the results {', '.join(found['outputs'])}, but should have {', '.join(of.name for of in wanted)}{where}."
         else:
             for of in wanted:
-                yield from (f"{of.name}{where}: {sentence}" for sentence in _differs(of, found["outputs"][of.name], tensors))
+                yield from (
+                    f"{of.name}{where}: {sentence}" for sentence in _differs(of, found["outputs"][of.name], tensors)
+                )
 
 
 def _is_refused(o: Operation, arguments: tuple[Any, ...]) -> bool:

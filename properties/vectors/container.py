@@ -1,7 +1,9 @@
-"""safetensors, written and read by its documented format: the length of a header in 8 bytes, the header as JSON, then the raw numbers.
+"""safetensors, written and read by its documented format: the length of a header in 8 bytes, the
+header as JSON, then the raw numbers.
 
-Not by the library of that name: two writers of one version of it agree byte for byte, two versions need not, and NumPy has no bfloat16 for
-it to return. Tests read what is written here by the library.
+Not by the library of that name: two writers of one version of it agree byte for byte, two versions
+need not, and NumPy has no bfloat16 for it to return. Tests read what is written here by the
+library.
 """
 
 import json
@@ -58,5 +60,7 @@ def _tensor(data: bytes, entry: Mapping[str, Any]) -> Any:
     begin, end = entry["data_offsets"]
     dtype, shape = _DTYPES[entry["dtype"]], tuple(entry["shape"])
     if not 0 <= begin <= end <= len(data) or end - begin != prod(shape) * dtype.itemsize:
-        raise ValueError(f"data_offsets={[begin, end]}, but should be {prod(shape) * dtype.itemsize} bytes of {len(data)}.")
+        raise ValueError(
+            f"data_offsets={[begin, end]}, but should be {prod(shape) * dtype.itemsize} bytes of {len(data)}."
+        )
     return np.frombuffer(data[begin:end], dtype).reshape(shape)

@@ -1,4 +1,6 @@
-"""What must come of a call: certified bounds of the exact value, the correctly rounded value, and how far code may be from it."""
+"""What must come of a call: certified bounds of the exact value, the correctly rounded value, and
+how far code may be from it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +17,9 @@ from properties.strategies.choices import rounded
 __all__ = ["Expected", "certificate", "expected", "is_right", "judges", "tolerances", "upwards"]
 
 _SLACK = 2.0**-4
-"""The share of a budget of float64 that is added to it for the oracle's own midpoint, which is not the same on every processor."""
+"""The share of a budget of float64 that is added to it for the oracle's own midpoint, which is not
+the same on every processor.
+"""
 
 
 @dataclass(frozen=True)
@@ -54,22 +58,37 @@ class Expected:
 
 
 def judges(results: Sequence[Expected]) -> bool:
-    """Whether a test of some results says something: of every number, and of some result more than output without information does."""
+    """Whether a test of some results says something: of every number, and of some result more than
+    output without information does.
+    """
     return all(of.is_bounded for of in results) and any(of.tells for of in results)
 
 
 def expected(
-    o: Operation, arguments: tuple[Any, ...], arithmetic: str, reading: Conventions, exact: tuple[Enclosure, ...] | None = None
+    o: Operation,
+    arguments: tuple[Any, ...],
+    arithmetic: str,
+    reading: Conventions,
+    exact: tuple[Enclosure, ...] | None = None,
 ) -> tuple[Expected, ...]:
-    """What must come of a call, result by result; `exact` is its certificate, where it is known. Raises ValueError for what is refused."""
+    """What must come of a call, result by result; `exact` is its certificate, where it is known.
+    Raises ValueError for what is refused.
+    """
     if o.returns_booleans:
         mask = np.asarray(o.call(o.oracle, arguments, conventions=reading))
         bounds, every = mask.astype(np.float64), np.ones(mask.shape, bool)
         return (Expected("mask", None, bounds, bounds, mask, every, np.zeros(mask.shape), False),)
     exact = exact or certificate(o, arguments, reading)
-    a, names, budgets = preset(arithmetic), o.returned(arguments), _enclosures(o, arguments, arithmetic, reading, "auto")
+    a, names, budgets = (
+        preset(arithmetic),
+        o.returned(arguments),
+        _enclosures(o, arguments, arithmetic, reading, "auto"),
+    )
     slack = _SLACK if a.elementwise == BINARY64 else 2.0**-20
-    return tuple(_expected(name, o.stored(name, a, result=True), slack, *each) for name, *each in zip(names, exact, budgets, strict=True))
+    return tuple(
+        _expected(name, o.stored(name, a, result=True), slack, *each)
+        for name, *each in zip(names, exact, budgets, strict=True)
+    )
 
 
 def certificate(o: Operation, arguments: tuple[Any, ...], reading: Conventions) -> tuple[Enclosure, ...]:
@@ -83,7 +102,9 @@ def _enclosures(
     with np.errstate(all="ignore"):
         found = o.call(o.oracle, arguments, arithmetic=arithmetic, conventions=reading, method=method)
     each = tuple(x for x in found if x is not None) if isinstance(found, tuple) else (found,)
-    return tuple(replace(x, mid=np.atleast_1d(x.mid), rad=np.atleast_1d(x.rad)) for x in each)  # files hold a number as one entry
+    return tuple(
+        replace(x, mid=np.atleast_1d(x.mid), rad=np.atleast_1d(x.rad)) for x in each
+    )  # files hold a number as one entry
 
 
 def _expected(name: str, target: Format, slack: float, exact: Enclosure, budget: Enclosure) -> Expected:
@@ -104,7 +125,9 @@ def _expected(name: str, target: Format, slack: float, exact: Enclosure, budget:
 
 
 def upwards(x: Array, bits: int = 8) -> Array:
-    """Numbers of few bits that are no smaller, and by more than the rounding of float64: so they are the same on every processor."""
+    """Numbers of few bits that are no smaller, and by more than the rounding of float64: so they
+    are the same on every processor.
+    """
     with np.errstate(all="ignore"):
         fraction, exponent = np.frexp(x * (1 + 2.0**-20))
         found = np.ldexp(np.ceil(np.ldexp(fraction, bits)), exponent - bits)
@@ -112,7 +135,9 @@ def upwards(x: Array, bits: int = 8) -> Array:
 
 
 def is_right(out: Any, of: Expected) -> Any:
-    """For each entry of an output whether it is right: within the budget of the bounds, NaN where NaN is expected, or the budget is ∞."""
+    """For each entry of an output whether it is right: within the budget of the bounds, NaN where
+    NaN is expected, or the budget is ∞.
+    """
     out = np.asarray(out, np.float64)
     with np.errstate(all="ignore"):
         within = (of.lower - of.budget <= out) & (out <= of.upper + of.budget)
@@ -120,10 +145,12 @@ def is_right(out: Any, of: Expected) -> Any:
 
 
 def tolerances(of: Expected) -> tuple[float, float]:
-    """(rtol, atol) so that |out − value| ≤ atol + rtol·|value| holds of whatever is within the budget, by arithmetic of float64.
+    """(rtol, atol) so that |out − value| ≤ atol + rtol·|value| holds of whatever is within the
+    budget, by arithmetic of float64.
 
-    rtol is the least relative reach of an entry, atol what the others need beside it: both are accepted by `allclose`, which accepts more
-    than the budget does. The bound plus the budget, and its distance from the value, are each rounded by less than half of its spacing.
+    rtol is the least relative reach of an entry, atol what the others need beside it: both are
+    accepted by `allclose`, which accepts more than the budget does. The bound plus the budget, and
+    its distance from the value, are each rounded by less than half of its spacing.
     """
     finite = np.isfinite(of.lower) & np.isfinite(of.budget)
     value, size = of.value[finite].astype(np.float64), np.abs(of.value[finite].astype(np.float64))

@@ -13,7 +13,8 @@ __all__ = ["Formula"]
 
 @dataclass(frozen=True)
 class Formula:
-    """Entry c of row j, all leading axes taken together, is (((a·j + b·c + s) mod 127) − 63) / 16, for factors (a, b, s).
+    """Entry c of row j, all leading axes taken together, is (((a·j + b·c + s) mod 127) − 63) / 16,
+    for factors (a, b, s).
 
     `first` is what stands in column 0 instead, and `rows` has the rows that are otherwise.
     """
@@ -39,7 +40,11 @@ class Formula:
         """It as JSON."""
         told: dict[str, Any] = {"shape": list(self.shape), "factors": list(self.factors)}
         first = {} if self.first is None else {"first": self.first}
-        return told | first | ({"rows": {str(row): list(numbers) for row, numbers in self.rows.items()}} if self.rows else {})
+        return (
+            told
+            | first
+            | ({"rows": {str(row): list(numbers) for row, numbers in self.rows.items()}} if self.rows else {})
+        )
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> "Formula":

@@ -1,16 +1,21 @@
-"""Which arithmetic is it? What an implementation returned, put to the budgets of arithmetics other than the one it declares.
+"""Which arithmetic is it? What an implementation returned, put to the budgets of arithmetics other
+than the one it declares.
 
 An arithmetic explains violations if
 
-- some output is outside its budget in the arithmetic that is declared: where only something exact is broken no rounding is the cause;
-- the laws hold on what was returned, judged by the other arithmetic; and every call that is known, right or wrong, is within its budget;
+- some output is outside its budget in the arithmetic that is declared: where only something exact
+  is broken no rounding is the cause;
+- the laws hold on what was returned, judged by the other arithmetic; and every call that is known,
+  right or wrong, is within its budget;
 - outputs are wrong on at least two calls, and on an eighth of all: rounding shows on cases of every
   kind, a bug's trigger is rarer, and a counterexample that was made small hides what it is about;
-- that budget says something: on at least half of the wrong calls it refuses zeros in a row that is wrong, by a factor of two.
+- that budget says something: on at least half of the wrong calls it refuses zeros in a row that is
+  wrong, by a factor of two.
 
-Of those that explain it the one with the narrowest budgets is named. A budget that is merely wide accepts a bug's results too. So a bug, or
-a convention, that gives what the implementation gave on every call that is known, within the budget that is *declared*, is named first; one
-that does so on some of the calls only is named after an arithmetic, which must explain all of them.
+Of those that explain it the one with the narrowest budgets is named. A budget that is merely wide
+accepts a bug's results too. So a bug, or a convention, that gives what the implementation gave on
+every call that is known, within the budget that is *declared*, is named first; one that does so on
+some of the calls only is named after an arithmetic, which must explain all of them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,7 +61,9 @@ _STORED = {
 
 @dataclass(frozen=True)
 class Candidate:
-    """Another arithmetic: its name, the end of the sentence "within budget as if …", what it is, and to what inputs are converted first."""
+    """Another arithmetic: its name, the end of the sentence "within budget as if …", what it is,
+    and to what inputs are converted first.
+    """
 
     id: str
     sentence: str
@@ -65,10 +72,11 @@ class Candidate:
     preset: bool = False
 
     def expected(self, call: Call, implementation: Implementation) -> tuple[Enclosure, ...]:
-        """The budgets of a call's results; tables and log-sum-exps that are given are converted to the formats of these, where they are
-        narrower.
+        """The budgets of a call's results; tables and log-sum-exps that are given are converted to
+        the formats of these, where they are narrower.
 
-        Of inputs that are beyond the largest number of the format to which they are converted nothing is promised.
+        Of inputs that are beyond the largest number of the format to which they are converted
+        nothing is promised.
         """
         o, given, beyond = OPERATIONS[call.operation], [], False
         for name, x in zip(o.parameters, call.arguments, strict=False):
@@ -103,9 +111,18 @@ _ROUNDED: dict[str, Callable[[Arithmetic], float]] = {
 
 _CHANGES: dict[str, tuple[str, Callable[[Arithmetic, Format], Arithmetic]]] = {
     "angle.table": ("its cosines and sines were stored in", lambda a, to: replace(a, angle=replace(a.angle, table=to))),
-    "angle.product": ("its angles were multiplied in", lambda a, to: replace(a, angle=replace(a.angle, product=to.unit_roundoff))),
-    "angle.frequency": ("its frequencies were of", lambda a, to: replace(a, angle=replace(a.angle, frequency=to.unit_roundoff))),
-    "elementwise": ("all between its products was rounded to", lambda a, to: replace(a, elementwise=to, exp=_coarser(a.exp, to))),
+    "angle.product": (
+        "its angles were multiplied in",
+        lambda a, to: replace(a, angle=replace(a.angle, product=to.unit_roundoff)),
+    ),
+    "angle.frequency": (
+        "its frequencies were of",
+        lambda a, to: replace(a, angle=replace(a.angle, frequency=to.unit_roundoff)),
+    ),
+    "elementwise": (
+        "all between its products was rounded to",
+        lambda a, to: replace(a, elementwise=to, exp=_coarser(a.exp, to)),
+    ),
     "accumulate": (
         "its products were added up in",
         lambda a, to: replace(a, accumulate=to.unit_roundoff, grad_accumulate=max(to.unit_roundoff, a.grad_accumulate)),
@@ -115,16 +132,23 @@ _CHANGES: dict[str, tuple[str, Callable[[Arithmetic, Format], Arithmetic]]] = {
 """What it means for one of those to be of a format, and the arithmetic of which that is so."""
 
 _HABITS: dict[str, tuple[str, Callable[[Arithmetic], Arithmetic]]] = {
-    "product=TF32": ("its products were TF32", lambda a: replace(a, product=TF32.product, accumulate=max(a.accumulate, TF32.accumulate))),
+    "product=TF32": (
+        "its products were TF32",
+        lambda a: replace(a, product=TF32.product, accumulate=max(a.accumulate, TF32.accumulate)),
+    ),
     "stored_sum=True": ("the sum of its weights was that of the stored ones", lambda a: replace(a, stored_sum=True)),
     "flush_to_zero=True": ("it flushed subnormal numbers to zero", lambda a: replace(a, flush_to_zero=True)),
-    "grad_block=32": ("its gradients were added up in their own format", lambda a: replace(a, grad_block=a.grad_block or 32)),
+    "grad_block=32": (
+        "its gradients were added up in their own format",
+        lambda a: replace(a, grad_block=a.grad_block or 32),
+    ),
 }
 """Habits of kernels, by the end of a sentence and what they change."""
 
 
 def candidates(a: Arithmetic) -> Iterator[Candidate]:
-    """Arithmetics that differ from one in a field, or are presets of its format or of narrower ones.
+    """Arithmetics that differ from one in a field, or are presets of its format or of narrower
+    ones.
 
     Presets that state the order of sums round as the others do: they are none.
     """
@@ -147,7 +171,9 @@ def candidates(a: Arithmetic) -> Iterator[Candidate]:
     for p in PRESETS:
         if p.name != a.name and p not in FLOAT32_FAMILIES and p.output.unit_roundoff >= a.output.unit_roundoff:
             narrower = p.inputs if p.inputs.unit_roundoff > a.inputs.unit_roundoff else None
-            yield Candidate(f"arithmetic={p.name}", f"all of it were {p.name}", replace(p, inputs=a.inputs), narrower, preset=True)
+            yield Candidate(
+                f"arithmetic={p.name}", f"all of it were {p.name}", replace(p, inputs=a.inputs), narrower, preset=True
+            )
 
 
 def _coarser(now: Elementary, target: Format) -> Elementary:
@@ -158,12 +184,17 @@ def _coarser(now: Elementary, target: Format) -> Elementary:
 
 
 def explained(
-    implementation: Implementation, broken: Sequence[tuple[Law, Violation]], right: tuple[Call, ...], wrong: tuple[Call, ...]
+    implementation: Implementation,
+    broken: Sequence[tuple[Law, Violation]],
+    right: tuple[Call, ...],
+    wrong: tuple[Call, ...],
 ) -> Iterator[tuple[Candidate, float]]:
-    """The narrowest arithmetic that explains violations, and the narrowest preset that does, each with the largest error in budgets.
+    """The narrowest arithmetic that explains violations, and the narrowest preset that does, each
+    with the largest error in budgets.
 
-    `right` and `wrong` are some of the operation's calls. The calls outside the declared budget are put to all candidates, the farthest
-    first, by which most are refused; the others, and the laws, to the narrowest of those that are left alone, until one explains all.
+    `right` and `wrong` are some of the operation's calls. The calls outside the declared budget are
+    put to all candidates, the farthest first, by which most are refused; the others, and the laws,
+    to the narrowest of those that are left alone, until one explains all.
     """
     declared = Candidate("declared", "", implementation.resolved_arithmetic)
     calls = tuple(call for _, v in broken for call in v.calls)
@@ -178,7 +209,9 @@ def explained(
     order = sorted(known, key=lambda place: (-min(furthest[place], _FAR), _size(known[place])))
     outside = [(known[place], [x > 1 for x in errors[place]]) for place in order if place in far]
     inside = [known[place] for place in order if place not in far]
-    found = [(c, b) for c in candidates(implementation.resolved_arithmetic) if (b := _budgets(c, outside, implementation))]
+    found = [
+        (c, b) for c in candidates(implementation.resolved_arithmetic) if (b := _budgets(c, outside, implementation))
+    ]
     widths = [_radii(budgets, outside) for _, budgets in found]
     finite = np.isfinite(widths).all(0)
     narrowest = sorted(range(len(found)), key=lambda i: float(np.log(widths[i][finite]).sum()))
@@ -189,14 +222,22 @@ def explained(
         )
 
     for preset in (False, True):
-        if (i := next((i for i in narrowest if found[i][0].preset == preset and explains_the_rest(found[i][0])), None)) is not None:
+        if (
+            i := next((i for i in narrowest if found[i][0].preset == preset and explains_the_rest(found[i][0])), None)
+        ) is not None:
             c, budgets = found[i]
-            results = [zip(several, call.outputs, strict=False) for several, (call, _) in zip(budgets, outside, strict=True)]
+            results = [
+                zip(several, call.outputs, strict=False) for several, (call, _) in zip(budgets, outside, strict=True)
+            ]
             yield c, max(float(e.excess(x).max(initial=0.0)) for several in results for e, x in several)
 
 
-def _budgets(c: Candidate, outside: Sequence[tuple[Call, list[Mask]]], implementation: Implementation) -> list[tuple[Enclosure, ...]]:
-    """A candidate's budgets of calls that are outside of those that are declared, if they accept all, and say something of half of them."""
+def _budgets(
+    c: Candidate, outside: Sequence[tuple[Call, list[Mask]]], implementation: Implementation
+) -> list[tuple[Enclosure, ...]]:
+    """A candidate's budgets of calls that are outside of those that are declared, if they accept
+    all, and say something of half of them.
+    """
     budgets, testify = [], 0
     for call, wrong in outside:
         budget = c.expected(call, implementation)
@@ -216,8 +257,12 @@ def _tells(e: Enclosure, wrong: Mask) -> bool:
 
 
 def _radii(budgets: Sequence[tuple[Enclosure, ...]], outside: Sequence[tuple[Call, list[Mask]]]) -> Array:
-    """How wide budgets are where outputs are wrong; the sum of the logarithms of those that all bound tells who is narrowest."""
-    radii = np.concatenate([e.rad[w] for several, (_, ws) in zip(budgets, outside, strict=True) for e, w in zip(several, ws, strict=False)])
+    """How wide budgets are where outputs are wrong; the sum of the logarithms of those that all
+    bound tells who is narrowest.
+    """
+    radii = np.concatenate(
+        [e.rad[w] for several, (_, ws) in zip(budgets, outside, strict=True) for e, w in zip(several, ws, strict=False)]
+    )
     found: Array = np.maximum(radii, np.finfo(float).tiny)
     return found
 
@@ -231,7 +276,9 @@ class _Replayed(Subject):
 
     def __init__(self, c: Candidate, law: Law, implementation: Implementation, calls: tuple[Call, ...]) -> None:
         reading = replace(implementation.resolved_conventions, mask_polarity="true_allows")
-        promises = replace(implementation, arithmetic=c.arithmetic, conventions=reading, known_deviations={}, twins={}, beside=())
+        promises = replace(
+            implementation, arithmetic=c.arithmetic, conventions=reading, known_deviations={}, twins={}, beside=()
+        )
         super().__init__(promises, law.operation)
         self.candidate, self.recorded = c, iter(calls)
 
@@ -254,7 +301,9 @@ def _same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
     return len(a) == len(b) and all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
 
 
-def _holds(c: Candidate, law: Law, implementation: Implementation, calls: tuple[Call, ...], case: Mapping[str, Any]) -> bool:
+def _holds(
+    c: Candidate, law: Law, implementation: Implementation, calls: tuple[Call, ...], case: Mapping[str, Any]
+) -> bool:
     """Whether a law holds on what was returned, judged by another arithmetic."""
     try:
         law.hold(_Replayed(c, law, implementation, calls), case)

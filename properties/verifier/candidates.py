@@ -1,4 +1,6 @@
-"""Explanations to try: the oracle in another convention, or the reference with a known bug, each an implementation itself."""
+"""Explanations to try: the oracle in another convention, or the reference with a known bug, each an
+implementation itself.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
@@ -41,8 +43,9 @@ class Candidate:
 
 
 def candidates(called: list[Operation], implementation: Implementation) -> Iterator[Candidate]:
-    """Every other value of every convention that matters to the operations called, and every known bug of one of them: in all of those
-    that have it, and in each alone, as where one was mended and the others were not.
+    """Every other value of every convention that matters to the operations called, and every known
+    bug of one of them: in all of those that have it, and in each alone, as where one was mended and
+    the others were not.
     """
     for field in fields(Conventions):
         concerned = [o for o in called if field.name in o.conventions]
@@ -50,7 +53,9 @@ def candidates(called: list[Operation], implementation: Implementation) -> Itera
         for value in _NUMBERS.get(field.name, get_args(field.type)) if concerned else ():
             if value == actual:
                 continue
-            answers: dict[str, Callable[..., Any]] = {o.name: partial(_answer, o, implementation, {field.name: value}) for o in concerned}
+            answers: dict[str, Callable[..., Any]] = {
+                o.name: partial(_answer, o, implementation, {field.name: value}) for o in concerned
+            }
             name = f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={value}"
             mechanism = f"By convention {field.name} is {value!r} here, but {actual!r} is declared."
             repair = f"Declare Conventions({field.name}={value!r}), if that is what is meant."
@@ -67,7 +72,18 @@ def candidates(called: list[Operation], implementation: Implementation) -> Itera
         rank, remembers = 0 if bug.public else 2, "two calls in a row" in bug.requires
         for names in dict.fromkeys((wrong, *((name,) for name in wrong))) if wrong else ():
             fresh, layout = partial(_instances, bug, names), bug.promises.get("conventions", DEFAULT)
-            yield Candidate(bug.id, bug.mechanism, bug.citation, bug.repair, rank, frozenset(names), fresh, remembers, layout, bug.law)
+            yield Candidate(
+                bug.id,
+                bug.mechanism,
+                bug.citation,
+                bug.repair,
+                rank,
+                frozenset(names),
+                fresh,
+                remembers,
+                layout,
+                bug.law,
+            )
 
 
 def of_other_tiles(called: list[Operation]) -> Iterator[Candidate]:
@@ -77,7 +93,9 @@ def of_other_tiles(called: list[Operation]) -> Iterator[Candidate]:
         for size, make in bug.tiles.items() if bug.operation in names else ():
             mechanism = f"{bug.mechanism} Tiles are of {size} here."
             rank, fresh = 0 if bug.public else 2, partial(_made, bug.operation, make)
-            yield Candidate(bug.id, mechanism, bug.citation, bug.repair, rank, frozenset([bug.operation]), fresh, law=bug.law)
+            yield Candidate(
+                bug.id, mechanism, bug.citation, bug.repair, rank, frozenset([bug.operation]), fresh, law=bug.law
+            )
 
 
 def _made(operation: str, make: Callable[[], Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
@@ -85,39 +103,56 @@ def _made(operation: str, make: Callable[[], Callable[..., Any]]) -> dict[str, C
 
 
 def _versions(called: list[Operation], implementation: Implementation) -> Iterator[Candidate]:
-    """Each set of conventions that a version of ONNX has, where it is several that matter to one of the operations called."""
+    """Each set of conventions that a version of ONNX has, where it is several that matter to one of
+    the operations called.
+    """
     actual = implementation.resolved_conventions
     for version in ONNX:
         meant = Conventions.onnx(version)
-        differ = {field.name: x for field in fields(Conventions) if (x := getattr(meant, field.name)) != getattr(actual, field.name)}
+        differ = {
+            field.name: x
+            for field in fields(Conventions)
+            if (x := getattr(meant, field.name)) != getattr(actual, field.name)
+        }
         concerned = [o for o in called if len(differ.keys() & set(o.conventions)) > 1]
         if concerned:
-            answers: dict[str, Callable[..., Any]] = {o.name: partial(_answer, o, implementation, differ) for o in concerned}
+            answers: dict[str, Callable[..., Any]] = {
+                o.name: partial(_answer, o, implementation, differ) for o in concerned
+            }
             mechanism = f"This is what ONNX {version} means: {', '.join(f'{name}={x}' for name, x in differ.items())}."
             repair = f"Declare Conventions.onnx({version!r}), if that is what is meant."
-            yield Candidate(f"onnx={version}", mechanism, "", repair, 2, frozenset(answers), answers.copy, layout=actual)
+            yield Candidate(
+                f"onnx={version}", mechanism, "", repair, 2, frozenset(answers), answers.copy, layout=actual
+            )
 
 
 def _instances(bug: Bug, names: tuple[str, ...]) -> dict[str, Callable[..., Any]]:
     return {name: bug.mutants[name]() for name in names}
 
 
-def _answer(operation: Operation, implementation: Implementation, other: dict[str, Any], *positional: Any, **options: Any) -> Any:
+def _answer(
+    operation: Operation, implementation: Implementation, other: dict[str, Any], *positional: Any, **options: Any
+) -> Any:
     """The oracle's own values where one field of the conventions has another value, or some have."""
     arguments = operation.arguments(positional, options)
     inverted = "mask_polarity" in other
     changed = {**other, "mask_polarity": "true_allows"}
     given = tuple(
-        ~x if inverted and x is not None and operation.is_mask(p) else x for p, x in zip(operation.parameters, arguments, strict=False)
+        ~x if inverted and x is not None and operation.is_mask(p) else x
+        for p, x in zip(operation.parameters, arguments, strict=False)
     )
-    found = operation.expected(given, implementation.resolved_arithmetic, replace(implementation.resolved_conventions, **changed))
+    found = operation.expected(
+        given, implementation.resolved_arithmetic, replace(implementation.resolved_conventions, **changed)
+    )
     values = tuple((~x if inverted else x.copy()) if isinstance(x, np.ndarray) else x.mid.copy() for x in found)
     each = dict(zip(operation.returned(arguments), values, strict=True))
     return values[0] if len(operation.outputs) == 1 else tuple(each.get(name) for name in operation.outputs)
 
 
 def _played(operation: Operation, implementation: Implementation, window: Any, *positional: Any, **options: Any) -> Any:
-    """The same of caches that refuse what is gone by another window too: the program says what they refuse by the declared one."""
+    """The same of caches that refuse what is gone by another window too: the program says what they
+    refuse by the declared one.
+    """
     each = operation.named(operation.arguments(positional, options))
     reading = replace(implementation.resolved_conventions, window=window)
     require_refused(parse(each["steps"]), held_of(each["window"], each["capacity"], implementation.of_caches, reading))
@@ -125,10 +160,14 @@ def _played(operation: Operation, implementation: Implementation, window: Any, *
 
 
 def stand_in_for(c: Candidate, implementation: Implementation, operation: str, *needs: str) -> Subject:
-    """The candidate in place of the implementation, by float64 arrays, with the reference's other operations and the same promises."""
+    """The candidate in place of the implementation, by float64 arrays, with the reference's other
+    operations and the same promises.
+    """
     own, conventions = c.fresh(), implementation.resolved_conventions
     operations: dict[str, Callable[..., Any]] = {
-        name: relaid(OPERATIONS[name], own.get(name, REFERENCE[name]), c.layout if name in own else DEFAULT, conventions)
+        name: relaid(
+            OPERATIONS[name], own.get(name, REFERENCE[name]), c.layout if name in own else DEFAULT, conventions
+        )
         for name in (operation, *needs)
     }
     promises = replace(
@@ -149,8 +188,12 @@ def stand_in_for(c: Candidate, implementation: Implementation, operation: str, *
     return Subject(promises, operation)
 
 
-def _stored(operation: Operation, function: Callable[..., Any], implementation: Implementation, *arguments: Any, **options: Any) -> Any:
-    """What a function returns, float64 results as numbers of the implementation's format: they may be given to another operation."""
+def _stored(
+    operation: Operation, function: Callable[..., Any], implementation: Implementation, *arguments: Any, **options: Any
+) -> Any:
+    """What a function returns, float64 results as numbers of the implementation's format: they may
+    be given to another operation.
+    """
     found, a = function(*arguments, **options), implementation.resolved_arithmetic
     several = found if isinstance(found, tuple) and len(found) == len(operation.outputs) else (found,)
     kept = tuple(

@@ -1,15 +1,17 @@
 """What broke the laws: violations of one implementation, grouped by what explains them.
 
-One mistake breaks many laws. All calls that are known, right and wrong, make a pool, and a candidate is put to each once. A candidate is an
-implementation itself: the oracle in another convention, or the reference with a known bug in it. It explains a violation if it returns the
-same, within the budget of each call, and breaks the law on the same case, which is put to it as it was to the implementation, in the same
-order and layouts. And it must return the same on nearly all calls that are right: a bug shows where it shows, and nowhere else.
+One mistake breaks many laws. All calls that are known, right and wrong, make a pool, and a
+candidate is put to each once. A candidate is an implementation itself: the oracle in another
+convention, or the reference with a known bug in it. It explains a violation if it returns the same,
+within the budget of each call, and breaks the law on the same case, which is put to it as it was to
+the implementation, in the same order and layouts. And it must return the same on nearly all calls
+that are right: a bug shows where it shows, and nowhere else.
 
-What is made of the implementation's own attention, causal attention by a mask, or gradients by δ = rowsum(g ⊙ out), and is wrong as it is,
-has the cause of that: see `properties.verifier.derived`.
+What is made of the implementation's own attention, causal attention by a mask, or gradients by δ =
+rowsum(g ⊙ out), and is wrong as it is, has the cause of that: see `properties.verifier.derived`.
 
-Other arithmetics are tried besides, as `properties.verifier.arithmetics` says: one that explains every violation of an operation is named
-before a candidate that does not reproduce some call.
+Other arithmetics are tried besides, as `properties.verifier.arithmetics` says: one that explains
+every violation of an operation is named before a candidate that does not reproduce some call.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -49,8 +51,9 @@ _Group = tuple[tuple[int, ...], tuple[Diagnosis, ...]]
 
 @dataclass(frozen=True)
 class _Explanation:
-    """What may have broken some violations, by their places: a diagnosis, and its rank among equals; which wrong calls it reproduces, which
-    it does not, and how many calls it gets wrong in another way; whether what is broken is what is expected to see it."""
+    """What may have broken some violations, by their places: a diagnosis, and its rank among
+    equals; which wrong calls it reproduces, which it does not, and how many calls it gets wrong in
+    another way; whether what is broken is what is expected to see it."""
 
     diagnosis: Diagnosis
     breaks: frozenset[int]
@@ -71,19 +74,29 @@ class _Explanation:
         return len(self.repeats) / (len(self.repeats) + misses) if self.repeats or misses else float(not self.misses)
 
     def order(self, others: frozenset[int]) -> tuple[float, int, bool, int, float]:
-        """The best comes first: what reproduces most of the wrong calls, what gets fewest calls wrong in another way, what is expected to
-        be seen so, then by rank, then by how closely; arithmetics come narrowest first."""
-        return -self.share(others), self.spoils, not self.expected, self.rank, 0.0 if self.rank == _ARITHMETIC else self.diagnosis.excess
+        """The best comes first: what reproduces most of the wrong calls, what gets fewest calls
+        wrong in another way, what is expected to be seen so, then by rank, then by how closely;
+        arithmetics come narrowest first."""
+        return (
+            -self.share(others),
+            self.spoils,
+            not self.expected,
+            self.rank,
+            0.0 if self.rank == _ARITHMETIC else self.diagnosis.excess,
+        )
 
 
 def causes(implementation: Implementation, violations: Sequence[tuple[Law, Violation]]) -> list[_Group]:
-    """The places of the violations that have a cause in common, cause by cause, each with what explains them all, best first.
+    """The places of the violations that have a cause in common, cause by cause, each with what
+    explains them all, best first.
 
-    Greedy: the explanation of most violations is the first cause, that of most of the others the second; what reproduces every call of the
-    pool comes before what does not. Tiles of other sizes are tried where something is left. Of those that nothing explains each operation
-    has one cause; so has each end of the process. What reproduces less than half of the wrong calls that no other cause does, or not all
-    and breaks fewer laws of an operation than nothing explains, is no cause, but a hint, the diagnosis of the unknown one: where a mask
-    leaks, queries that may read nothing take the mean, which follows from the mistake, and is not another.
+    Greedy: the explanation of most violations is the first cause, that of most of the others the
+    second; what reproduces every call of the pool comes before what does not. Tiles of other sizes
+    are tried where something is left. Of those that nothing explains each operation has one cause;
+    so has each end of the process. What reproduces less than half of the wrong calls that no other
+    cause does, or not all and breaks fewer laws of an operation than nothing explains, is no cause,
+    but a hint, the diagnosis of the unknown one: where a mask leaks, queries that may read nothing
+    take the mean, which follows from the mistake, and is not another.
     """
     pool = _Pool(implementation, violations)
     called = [OPERATIONS[name] for name in dict.fromkeys(call.operation for _, v in violations for call in v.calls)]
@@ -100,7 +113,11 @@ def causes(implementation: Implementation, violations: Sequence[tuple[Law, Viola
         best = min(options, key=lambda e: (e.rank == _ARITHMETIC or not e.fully, -len(e.breaks & left), e.order(known)))
         group = best.breaks & left
         alike: dict[str, Diagnosis] = {}
-        likely = (e for e in options if e is best or (e.breaks >= group and e.expected >= best.expected and e.share(known) >= _HALF))
+        likely = (
+            e
+            for e in options
+            if e is best or (e.breaks >= group and e.expected >= best.expected and e.share(known) >= _HALF)
+        )
         for e in sorted(likely, key=lambda e: e.order(known)):
             alike.setdefault(e.diagnosis.id, e.diagnosis)
         found.append((tuple(sorted(group)), tuple(alike.values())[:_SHOWN]))
@@ -110,7 +127,9 @@ def causes(implementation: Implementation, violations: Sequence[tuple[Law, Viola
     every = _with_the_unexplained([v for _, v in violations], found, shares, left)
     if not follows:
         return every
-    first = next(i for i, (members, _) in enumerate(every) if any(violations[p][1].operation == FORWARD for p in members))
+    first = next(
+        i for i, (members, _) in enumerate(every) if any(violations[p][1].operation == FORWARD for p in members)
+    )
     return [(tuple(sorted({*members, *follows})) if i == first else members, d) for i, (members, d) in enumerate(every)]
 
 
@@ -121,10 +140,14 @@ def _all_of(sets: Iterable[frozenset[int]]) -> frozenset[int]:
 def _with_the_unexplained(
     violations: Sequence[Violation], found: Sequence[_Group], shares: Sequence[float], left: set[int]
 ) -> list[_Group]:
-    """What was found, and a cause for what is left of each operation, in which is told what explains a part of it only."""
+    """What was found, and a cause for what is left of each operation, in which is told what
+    explains a part of it only.
+    """
     unknown: dict[tuple[str, str], list[int]] = {}
     for place in sorted(left):
-        unknown.setdefault((violations[place].operation, "" if violations[place].calls else violations[place].summary), []).append(place)
+        unknown.setdefault(
+            (violations[place].operation, "" if violations[place].calls else violations[place].summary), []
+        ).append(place)
     rest = {key: len(members) for key, members in unknown.items()}
     told, hints = list[_Group](), dict[tuple[str, str], tuple[Diagnosis, ...]]()
     for (members, diagnosis), share in zip(found, shares, strict=True):
@@ -155,7 +178,9 @@ class _Pool:
         """The violations that a candidate reproduces, if it reproduces nearly all calls that are right too."""
         new = partial(stand_in_for, c, self.implementation)
         stand_in_of = new if c.remembers else cache(new)  # one that remembers nothing serves for all violations
-        excesses = {i: excess for i in range(len(self.broken)) if (excess := self._reproduced(c, i, stand_in_of)) is not None}
+        excesses = {
+            i: excess for i in range(len(self.broken)) if (excess := self._reproduced(c, i, stand_in_of)) is not None
+        }
         if not excesses:
             return None
         right, wrong, spoils = list[bool](), dict[int, bool](), 0
@@ -176,20 +201,24 @@ class _Pool:
         repeats, misses = (frozenset(call for call, same in wrong.items() if same is which) for which in (True, False))
         share = sum(wrong.values()) / len(wrong) if wrong else 1.0
         diagnosis = Diagnosis(c.id, max(excesses.values()), c.mechanism, c.citation, c.repair, share)
-        return _Explanation(diagnosis, frozenset(excesses), c.rank, repeats, misses, spoils, self._is_expected(c, excesses))
+        return _Explanation(
+            diagnosis, frozenset(excesses), c.rank, repeats, misses, spoils, self._is_expected(c, excesses)
+        )
 
     def _calls(self, right_alone: bool) -> dict[str, list[Call]]:
-        """The calls of each operation that breaks a law: the right ones, and, unless these alone are wanted, wrong ones and those of the
-        violations."""
+        """The calls of each operation that breaks a law: the right ones, and, unless these alone
+        are wanted, wrong ones and those of the violations."""
         found = {operation: dict(calls) for operation, calls in self.right.items()}
         for _, v in () if right_alone else self.broken:
             found[v.operation].update({**self.wrong[v.operation], **{id(call): call for call in v.calls}})
         return {operation: list(calls.values()) for operation, calls in found.items()}
 
     def _is_expected(self, c: Candidate, places: Iterable[int]) -> bool:
-        """Whether a bug is seen by the law that is expected to see it, or by one that compares values alone, as it may be of every bug.
+        """Whether a bug is seen by the law that is expected to see it, or by one that compares
+        values alone, as it may be of every bug.
 
-        A law of what a few implementations promise is broken by the reference too, in whatever bug it is."""
+        A law of what a few implementations promise is broken by the reference too, in whatever bug
+        it is."""
         laws = [self.broken[place][0] for place in places]
         return not c.law or any(law.agreement or law.name == c.law for law in laws)
 
@@ -198,32 +227,44 @@ class _Pool:
         return not found.error and is_right(found, self._expected(call))
 
     def of_own_attention(self) -> set[int]:
-        """The violations of operations that are what they would be if they were made of the implementation's own attention, where that is
-        broken too: nothing else is wrong with them."""
+        """The violations of operations that are what they would be if they were made of the
+        implementation's own attention, where that is broken too: nothing else is wrong with
+        them."""
         if all(v.operation != FORWARD for _, v in self.broken):
             return set()
         made = of_own_attention(self.implementation)
-        several = {name: Candidate(name, "", "", "", 1, frozenset([name]), partial(dict, [(name, f)])) for name, f in made.items()}
+        several = {
+            name: Candidate(name, "", "", "", 1, frozenset([name]), partial(dict, [(name, f)]))
+            for name, f in made.items()
+        }
         explained = {name: e.breaks for name, c in several.items() if (e := self.explanation(c))}
         follows: set[int] = set()
         for name in several:
             places = {i for i, (_, v) in enumerate(self.broken) if v.operation == name}
             found = explained.get(name, frozenset())
             plain = {i for i in places if self.broken[i][0].agreement}
-            if plain <= found and 2 * len(places & found) > len(places):  # laws of more calls may add roundings of their own
+            if plain <= found and 2 * len(places & found) > len(
+                places
+            ):  # laws of more calls may add roundings of their own
                 follows |= places
         return follows
 
     def _reproduced(self, c: Candidate, place: int, stand_in_of: Callable[..., Subject]) -> float | None:
-        """How far a candidate is from what was returned in a violation, in budgets, if it returns the same and breaks the law too."""
+        """How far a candidate is from what was returned in a violation, in budgets, if it returns
+        the same and breaks the law too.
+        """
         v = self.broken[place][1]
         if not v.calls or c.operations.isdisjoint(call.operation for call in v.calls):
             return None
-        before = [self.right[v.operation].values(), ()] if c.remembers else [()]  # it remembers these, or the law's own calls
+        before = (
+            [self.right[v.operation].values(), ()] if c.remembers else [()]
+        )  # it remembers these, or the law's own calls
         found = (self._repeated(c, place, stand_in_of, calls) for calls in before)
         return next((excess for excess in found if excess is not None), None)
 
-    def _repeated(self, c: Candidate, place: int, stand_in_of: Callable[..., Subject], before: Iterable[Call]) -> float | None:
+    def _repeated(
+        self, c: Candidate, place: int, stand_in_of: Callable[..., Subject], before: Iterable[Call]
+    ) -> float | None:
         """The same, after some calls."""
         law, v = self.broken[place]
         stand_in = stand_in_of(law.operation, *law.needs)
@@ -248,14 +289,22 @@ class _Pool:
         return excess if excess <= 1 else None
 
     def arithmetics(self, left: set[int]) -> Iterator[_Explanation]:
-        """Of each operation the narrowest arithmetic that explains all violations that are left, and the narrowest preset that does."""
+        """Of each operation the narrowest arithmetic that explains all violations that are left,
+        and the narrowest preset that does.
+        """
         for operation in dict.fromkeys(self.broken[place][1].operation for place in sorted(left)):
-            places = [place for place in sorted(left) if self.broken[place][1].operation == operation and self.broken[place][1].calls]
+            places = [
+                place
+                for place in sorted(left)
+                if self.broken[place][1].operation == operation and self.broken[place][1].calls
+            ]
             broken = [self.broken[place] for place in places]
             right, wrong = (tuple(calls[operation].values()) for calls in (self.right, self.wrong))
             for c, excess in explained(self.implementation, broken, right, wrong) if broken else ():
                 mechanism = f"All is within budget as if {c.sentence}."
-                repair = "Round to more bits there, or declare an arithmetic of which this is so, if it is what is meant."
+                repair = (
+                    "Round to more bits there, or declare an arithmetic of which this is so, if it is what is meant."
+                )
                 yield _Explanation(Diagnosis(c.id, excess, mechanism, "", repair, 1.0), frozenset(places), _ARITHMETIC)
 
     def _expected(self, call: Call) -> tuple[Any, ...]:
@@ -275,10 +324,12 @@ class _Pool:
         return self._apart(call, stand_in.calls[-1])
 
     def _apart(self, a: Call, b: Call) -> float:
-        """How far two calls' outputs are apart, in the largest budget of the call: where the right value has a small one, the candidate's
-        may be larger. An output rounding is added, and where all radii are 0, as nothing should be summed, one for each term of what was.
+        """How far two calls' outputs are apart, in the largest budget of the call: where the right
+        value has a small one, the candidate's may be larger. An output rounding is added, and where
+        all radii are 0, as nothing should be summed, one for each term of what was.
 
-        Errors are the same if they begin the same, up to a colon. What the first call need not give, a log-sum-exp, is not compared.
+        Errors are the same if they begin the same, up to a colon. What the first call need not
+        give, a log-sum-exp, is not compared.
         """
         if a.operation != b.operation or bool(a.error) != bool(b.error) or len(a.outputs) > len(b.outputs):
             return np.inf
@@ -290,7 +341,10 @@ class _Pool:
             return np.inf
         longest = max((n for x in a.arguments if isinstance(x, np.ndarray) for n in x.shape), default=1)
         roundoff = self.implementation.resolved_arithmetic.output.unit_roundoff
-        return max(_apart(x, y, e.rad, roundoff, longest) for x, y, e in zip(a.outputs, b.outputs, self._expected(a), strict=False))
+        return max(
+            _apart(x, y, e.rad, roundoff, longest)
+            for x, y, e in zip(a.outputs, b.outputs, self._expected(a), strict=False)
+        )
 
 
 def _apart(x: Array, y: Array, rad: Array, roundoff: float, terms: int) -> float:

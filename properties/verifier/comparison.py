@@ -1,4 +1,6 @@
-"""Two reports compared: what broke, what was mended, what is no longer checked, what got slower or further from its budget."""
+"""Two reports compared: what broke, what was mended, what is no longer checked, what got slower or
+further from its budget.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,7 +19,9 @@ Outcome = dict[str, Any]
 
 @dataclass(frozen=True)
 class Change:
-    """What changed of a law, "law[operation]", or of an operation, on an implementation: what was, what is, and why in a few words."""
+    """What changed of a law, "law[operation]", or of an operation, on an implementation: what was,
+    what is, and why in a few words.
+    """
 
     implementation: str
     what: str
@@ -30,9 +34,10 @@ class Change:
 class Comparison:
     """What changed from one report to another.
 
-    `broke` fails, and did not before, or not so gravely, or for another cause. `mended` failed and passes. `unchecked` was checked, and is
-    not any more. An operation is `slower` where an example takes twice as long, and a second or more in all; a law that held is `further`
-    where its largest error is twice as large. `unlike` says which settings differ, so that other cases were drawn.
+    `broke` fails, and did not before, or not so gravely, or for another cause. `mended` failed and
+    passes. `unchecked` was checked, and is not any more. An operation is `slower` where an example
+    takes twice as long, and a second or more in all; a law that held is `further` where its largest
+    error is twice as large. `unlike` says which settings differ, so that other cases were drawn.
     """
 
     broke: tuple[Change, ...]
@@ -61,7 +66,10 @@ class Known:
 
     def may_be(self, cause: Cause) -> bool:
         """Whether all laws that a cause breaks were violated, for a cause that may be the same."""
-        keys, names = [(cause.implementation, law) for law in cause.laws], frozenset(d.id for d in cause.diagnosis if not d.hint)
+        keys, names = (
+            [(cause.implementation, law) for law in cause.laws],
+            frozenset(d.id for d in cause.diagnosis if not d.hint),
+        )
         return all(key in self.explained and _alike(self.explained[key], names) for key in keys)
 
 
@@ -75,7 +83,9 @@ def compared(before: dict[str, Any], after: dict[str, Any]) -> Comparison:
     settings = ("arithmetic", "conventions", "laws", "long", "max_examples", "quick", "seed")
     return Comparison(
         broke=tuple(sorted(broke, key=lambda change: change.now != "violated")),  # what was not run comes last
-        mended=tuple(_change(was, now) for was, now in both if _fails(was, before) and now["status"] in ("held", "suspicious")),
+        mended=tuple(
+            _change(was, now) for was, now in both if _fails(was, before) and now["status"] in ("held", "suspicious")
+        ),
         unchecked=tuple(_change(was, now, now["reason"] if now else "") for was, now in gone),
         slower=tuple(_slower(both)),
         further=tuple(_further(both)),
@@ -139,14 +149,28 @@ def _slower(pairs: list[tuple[Outcome, Outcome]]) -> Iterator[Change]:
         if was["examples"] and now["examples"]:
             groups.setdefault((now["implementation"], now["operation"]), []).append((was, now))
     for (implementation, operation), these in groups.items():
-        before, after = (sum(o["seconds"] for o in side) / sum(o["examples"] for o in side) for side in zip(*these, strict=True))
+        before, after = (
+            sum(o["seconds"] for o in side) / sum(o["examples"] for o in side) for side in zip(*these, strict=True)
+        )
         if after >= _TWICE * before and sum(now["seconds"] for _, now in these) >= _SECOND:
-            yield Change(implementation, operation, f"{1000 * before:.3g} ms", f"{1000 * after:.3g} ms", "for an example")
+            yield Change(
+                implementation, operation, f"{1000 * before:.3g} ms", f"{1000 * after:.3g} ms", "for an example"
+            )
 
 
 def _further(pairs: list[tuple[Outcome, Outcome]]) -> Iterator[Change]:
     """Laws that held in both, those nearest to the limit first."""
-    held = [(float(was["worst_excess"]), float(now["worst_excess"]), now) for was, now in pairs if was["status"] == now["status"] == "held"]
+    held = [
+        (float(was["worst_excess"]), float(now["worst_excess"]), now)
+        for was, now in pairs
+        if was["status"] == now["status"] == "held"
+    ]
     for before, after, o in sorted(held, key=lambda each: -each[1]):
         if after >= _TWICE * before and after > 0:
-            yield Change(o["implementation"], f"{o['law']}[{o['operation']}]", f"{before:.2g}", f"{after:.2g}", "max error ÷ budget")
+            yield Change(
+                o["implementation"],
+                f"{o['law']}[{o['operation']}]",
+                f"{before:.2g}",
+                f"{after:.2g}",
+                "max error ÷ budget",
+            )

@@ -17,8 +17,9 @@ _VJP = "scaled_dot_product_attention_vjp"
 
 
 def of_own_attention(implementation: Implementation) -> dict[str, Callable[..., Any]]:
-    """Causal, grouped and multi-head attention by an implementation's own scaled dot-product attention, and its gradients, where what each
-    row has in common is taken from the output: δ = rowsum(g ⊙ out).  Nothing where it offers none."""
+    """Causal, grouped and multi-head attention by an implementation's own scaled dot-product
+    attention, and its gradients, where what each row has in common is taken from the output: δ =
+    rowsum(g ⊙ out).  Nothing where it offers none."""
     if FORWARD not in implementation.operations:
         return {}
 
@@ -27,7 +28,9 @@ def of_own_attention(implementation: Implementation) -> dict[str, Callable[..., 
 
     def vjp(q: Array, k: Array, v: Array, mask: Any, grad_out: Array) -> tuple[Array, ...]:
         delta = (grad_out * forward(q, k, v, mask)).sum(axis=-1, keepdims=True)
-        found: tuple[Array, ...] = reference.operations(row_term=lambda weights, grad_weights: delta)[_VJP](q, k, v, mask, grad_out)
+        found: tuple[Array, ...] = reference.operations(row_term=lambda weights, grad_weights: delta)[_VJP](
+            q, k, v, mask, grad_out
+        )
         return found
 
     made = reference.operations(**{FORWARD: forward})

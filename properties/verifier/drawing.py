@@ -1,4 +1,6 @@
-"""Seeds as the caller's Hypothesis profile draws them. Hypothesis takes a while to load, and is loaded only where they are asked for."""
+"""Seeds as the caller's Hypothesis profile draws them. Hypothesis takes a while to load, and is
+loaded only where they are asked for.
+"""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -17,7 +19,9 @@ def profile() -> "settings":
 
 
 def by_profile(hold: Callable[[int], None], number: int, most: int) -> None:
-    """Call a function on so many seeds from 0 to the most; those on which it raised before come first. What it raises ends it."""
+    """Call a function on so many seeds from 0 to the most; those on which it raised before come
+    first. What it raises ends it.
+    """
     from hypothesis import HealthCheck, Phase, given, settings
     from hypothesis import strategies as st
 

@@ -1,7 +1,9 @@
-"""One operation of one implementation under examination: cases are drawn once, and every law about it is put to some of them.
+"""One operation of one implementation under examination: cases are drawn once, and every law about
+it is put to some of them.
 
-A case is called once, and judged by the budget: that is the operation's agreement with the oracle. Of the other laws of its domain a few
-are put to it, by turns, each of which calls the operation on other inputs too; those calls are judged as well. A violation stops nothing.
+A case is called once, and judged by the budget: that is the operation's agreement with the oracle.
+Of the other laws of its domain a few are put to it, by turns, each of which calls the operation on
+other inputs too; those calls are judged as well. A violation stops nothing.
 """
 
 import time
@@ -57,7 +59,9 @@ class Examination:
     seconds_per_call: float = 60.0
     began: Callable[[str], None] = lambda law: None
     until: float = inf  # of time.monotonic, after which no case is drawn
-    ends: Callable[[str], bool] = lambda law: False  # whether no case is drawn after a violation of a law that nobody declared
+    ends: Callable[[str], bool] = lambda law: (
+        False
+    )  # whether no case is drawn after a violation of a law that nobody declared
 
     def __post_init__(self) -> None:
         self.subject = Subject(self.implementation, self.operation, self.observe, self.seconds_per_call)
@@ -86,21 +90,28 @@ class Examination:
             undrawn = tuple(f"{name}: {why}" for name, why in reasons.items() if not domains[name].rotates)
             self.trials[law.id] = Trial(law, cases, reason_for(i.known_deviations, law.id), undrawn)
         elif law in AGREEMENT:
-            self.settled[law.id] = replace(outcome, status="vacuous", reason=unknown(i, law.operation, next(iter(reasons.values()))))
+            self.settled[law.id] = replace(
+                outcome, status="vacuous", reason=unknown(i, law.operation, next(iter(reasons.values())))
+            )
         else:
-            self.settled[law.id] = not_applicable(outcome, next(iter(reasons.values())), i.known_deviations.get(law.id, ""))
+            self.settled[law.id] = not_applicable(
+                outcome, next(iter(reasons.values())), i.known_deviations.get(law.id, "")
+            )
 
     def _cases(self, domain: str) -> Cases | str:
         """The cases of a domain, or why there are none."""
         if domain not in self._domains:
             try:
-                self._domains[domain] = Cases(OPERATIONS[self.operation], DOMAINS[self.operation][domain], self.implementation)
+                self._domains[domain] = Cases(
+                    OPERATIONS[self.operation], DOMAINS[self.operation][domain], self.implementation
+                )
             except UnsupportedError as unsupported:
                 self._domains[domain] = str(unsupported)
         return self._domains[domain]
 
     def run(self, number: int, random_seed: int | None) -> None:
-        """So many cases, of each domain its share, and more for laws that say too little; what calls change besides is put back.
+        """So many cases, of each domain its share, and more for laws that say too little; what
+        calls change besides is put back.
 
         Where attnspec itself fails, what is known by then stays.
         """
@@ -115,18 +126,26 @@ class Examination:
         domains = {name: cases for trial in self.trials.values() for name, cases in trial.cases.items()}
         shares = sum(cases.domain.share for cases in domains.values())
         groups = {name: [trial for trial in self.trials.values() if name in trial.cases] for name in domains}
-        each = {name: max(ceil(number * x.domain.share / shares), ceil(number / _FEWEST)) for name, x in domains.items()}
+        each = {
+            name: max(ceil(number * x.domain.share / shares), ceil(number / _FEWEST)) for name, x in domains.items()
+        }
         self._draw(groups, each, random_seed)
         for turn in range(_PATIENCE):
-            wanting = [trial for trial in self.trials.values() if trial.wants_more and (trial.examples or turn <= _SILENT)]
+            wanting = [
+                trial for trial in self.trials.values() if trial.wants_more and (trial.examples or turn <= _SILENT)
+            ]
             again = {name: some for name in domains if (some := [trial for trial in wanting if name in trial.cases])}
             self._draw(again, dict.fromkeys(again, 10), random_seed, str(turn))
 
-    def _draw(self, groups: Mapping[str, list[Trial]], numbers: Mapping[str, int], random_seed: int | None, more: str = "") -> None:
-        """Put groups of laws to so many cases of each domain: of seeds drawn from the caller's, or else drawn by Hypothesis.
+    def _draw(
+        self, groups: Mapping[str, list[Trial]], numbers: Mapping[str, int], random_seed: int | None, more: str = ""
+    ) -> None:
+        """Put groups of laws to so many cases of each domain: of seeds drawn from the caller's, or
+        else drawn by Hypothesis.
 
-        The domains take turns, each in proportion to its number, so that a run that is cut short has seen all of them. The turns depend on
-        the numbers alone: what is drawn before an end of time is the beginning of what is drawn without one.
+        The domains take turns, each in proportion to its number, so that a run that is cut short
+        has seen all of them. The turns depend on the numbers alone: what is drawn before an end of
+        time is the beginning of what is drawn without one.
         """
         if random_seed is None:
             for name, group in groups.items():
@@ -134,7 +153,9 @@ class Examination:
                     self._draw_by_profile(name, some, numbers[name], more)
             return
         turns = [
-            (n / numbers[name], name, seed) for name in groups for n, seed in enumerate(self._seeds(name, numbers[name], random_seed, more))
+            (n / numbers[name], name, seed)
+            for name in groups
+            for n, seed in enumerate(self._seeds(name, numbers[name], random_seed, more))
         ]
         for _, name, seed in sorted(turns, key=lambda turn: turn[0]):
             if why := self._over():
@@ -144,7 +165,9 @@ class Examination:
                 self._put_to(name, seed, groups[name], more)
 
     def _seeds(self, domain: str, number: int, random_seed: int, more: str) -> list[int]:
-        """The seeds of so many cases of a domain, drawn from the caller's; the simplest case comes first, unless they are some more."""
+        """The seeds of so many cases of a domain, drawn from the caller's; the simplest case comes
+        first, unless they are some more.
+        """
         drawn = Random(f"{random_seed} {self.operation} {domain} {more}")
         return [*([] if more else [0]), *(drawn.randint(1, _SEEDS) for _ in range(number))][:number]
 
@@ -155,7 +178,9 @@ class Examination:
         return TIME if time.monotonic() >= self.until else ""
 
     def _draw_by_profile(self, name: str, group: list[Trial], number: int, more: str) -> None:
-        """Put a group of laws to cases of a domain, drawn by Hypothesis, as its profile says, which keeps those that fail."""
+        """Put a group of laws to cases of a domain, drawn by Hypothesis, as its profile says, which
+        keeps those that fail.
+        """
 
         def hold(seed: int) -> None:
             if not more or any(trial.wants_more for trial in group):
@@ -163,12 +188,16 @@ class Examination:
             if any(trial.violations for trial in group):
                 raise _FirstError
 
-        hold.__name__ = hold.__qualname__ = f"{group[0].law.name}_{self.operation}_{name}".replace(" ", "_")  # by which failures are kept
+        hold.__name__ = hold.__qualname__ = f"{group[0].law.name}_{self.operation}_{name}".replace(
+            " ", "_"
+        )  # by which failures are kept
         with suppress(_FirstError):
             by_profile(hold, number, _SEEDS)
 
     def _put_to(self, name: str, seed: int, group: list[Trial], more: str) -> None:
-        """Put a group of laws to a case of a domain: some of them, by turns, or if it is one more those that want it."""
+        """Put a group of laws to a case of a domain: some of them, by turns, or if it is one more
+        those that want it.
+        """
         arguments, quirk = group[0].cases[name].draw(seed), name in QUIRKS
         if not more:
             self._case(arguments, seed, group, quirk)
@@ -212,9 +241,11 @@ class Examination:
             self.evidence.narrowest.look(subject.calls)
 
     def _further(self, arguments: tuple[Any, ...], seed: int, group: list[Trial], quirk: bool) -> None:
-        """A case for laws that have said too little: of many cases they say nothing, and then nothing is called.
+        """A case for laws that have said too little: of many cases they say nothing, and then
+        nothing is called.
 
-        A law's first call of the operation, which mostly is the case's own, is judged as well as those of the other terms of a square.
+        A law's first call of the operation, which mostly is the case's own, is judged as well as
+        those of the other terms of a square.
         """
         subject, judged = self.subject, list[Call]()
         agreement = [] if quirk else [trial for trial in self.trials.values() if trial.law.agreement]
@@ -254,7 +285,9 @@ class Examination:
         return True
 
     def _judge(self, agreement: list[Trial], place: int, quirk: bool = False) -> None:
-        """A call by itself: the operation's agreement with the oracle, which may refuse a quirk: then there is no right answer."""
+        """A call by itself: the operation's agreement with the oracle, which may refuse a quirk:
+        then there is no right answer.
+        """
         subject, call = self.subject, self.subject.calls[place]
         start = time.perf_counter()
         subject.retell()

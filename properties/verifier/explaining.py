@@ -26,12 +26,13 @@ def causes_of(
     observe: Observer | None = None,
     until: float = inf,
 ) -> tuple[Cause, ...]:
-    """The causes of violations that nobody declared: what explains them, and, if `shrinks`, a small input that shows each; after `until`,
-    of time.monotonic, none is looked for.
+    """The causes of violations that nobody declared: what explains them, and, if `shrinks`, a small
+    input that shows each; after `until`, of time.monotonic, none is looked for.
 
-    Where attnspec itself fails in looking for them, each operation has one cause, with a note that says so. The input that shows a cause
-    is that of the law by which an operation itself is compared with the oracle, if there is one, the first operation's of several, else of
-    the one with the smallest input.
+    Where attnspec itself fails in looking for them, each operation has one cause, with a note that
+    says so. The input that shows a cause is that of the law by which an operation itself is
+    compared with the oracle, if there is one, the first operation's of several, else of the one
+    with the smallest input.
     """
     laws, order = [find(v.law_id)[0] for v in violations], list(OPERATIONS)
     try:
@@ -41,7 +42,9 @@ def causes_of(
     found = []
     for places, diagnosis in groups:
         group = [(laws[place], replace(violations[place], diagnosis=diagnosis)) for place in places]
-        law, example = min(group, key=lambda each: (not each[0].agreement, order.index(each[0].operation), each[1].size))
+        law, example = min(
+            group, key=lambda each: (not each[0].agreement, order.index(each[0].operation), each[1].size)
+        )
         searched = bool(example.calls) and not why
         if searched and shrinks and time.monotonic() < until:
             example = _smaller(implementation, law, example, observe, until)
@@ -49,7 +52,9 @@ def causes_of(
         told = f"{worst.summary} ({worst.law})" if worst.excess > example.excess else ""
         example = or_note(example, "it described the call", partial(_with_calls, implementation))
         example = replace(example, notes=(*example.notes, why)) if why else example
-        if searched and all(d.hint for d in diagnosis):  # what explains the smallest input may be a part of what is unknown
+        if searched and all(
+            d.hint for d in diagnosis
+        ):  # what explains the smallest input may be a part of what is unknown
             hints = {d.id: d for d in (*(replace(d, hint=True) for d in example.diagnosis[:1]), *diagnosis)}
             diagnosis = tuple(hints.values())
         example = replace(example, diagnosis=diagnosis).without_calls()
@@ -78,7 +83,9 @@ def _by_operation(violations: Sequence[Violation]) -> Sequence[tuple[tuple[int, 
 def _explained(
     implementation: Implementation, violated: Sequence[tuple[Law, Violation]]
 ) -> Sequence[tuple[tuple[int, ...], tuple[Diagnosis, ...]]]:
-    """The causes of some violations, by their places. The known bugs, which take a while, are loaded for the first one."""
+    """The causes of some violations, by their places. The known bugs, which take a while, are
+    loaded for the first one.
+    """
     if not violated:
         return []
     from properties.verifier.causes import causes
@@ -102,7 +109,11 @@ def _smaller(
         if v.likely and v.likely.id not in {d.id for d in diagnosis}:
             return v
         o = OPERATIONS[law.operation]
-        seen = (*v.seen, Seen(o.sizes(tuple(found.counterexample[p] for p in o.parameters)), held=False)) if law.agreement else ()
+        seen = (
+            (*v.seen, Seen(o.sizes(tuple(found.counterexample[p] for p in o.parameters)), held=False))
+            if law.agreement
+            else ()
+        )
         return replace(found, diagnosis=diagnosis, notes=notes(found.calls, implementation, seen))
 
     return or_note(violation, "it looked for a smaller input", smaller)

@@ -1,4 +1,6 @@
-"""Failures of attnspec's own code: a report says them in a sentence, as what they are, and keeps the rest of the verdict."""
+"""Failures of attnspec's own code: a report says them in a sentence, as what they are, and keeps
+the rest of the verdict.
+"""
 
 import traceback
 from collections.abc import Callable
@@ -15,7 +17,9 @@ _FRAMES = 12  # of a traceback, the innermost ones
 
 
 def failure(doing: str, error: Exception) -> str:
-    """The sentences on an exception that attnspec raised while it did something: what it is, whose defect it is, and where it happened."""
+    """The sentences on an exception that attnspec raised while it did something: what it is, whose
+    defect it is, and where it happened.
+    """
     what = ": ".join(filter(None, (type(error).__name__, said(error).rstrip("."))))
     frames = reversed(traceback.extract_tb(error.__traceback__)[-_FRAMES:])
     where = ", called from ".join(f"{_short(frame.filename)}:{frame.lineno} in {frame.name}" for frame in frames)

@@ -18,13 +18,17 @@ _STRUCTURE = ("rescale_block", "rescale_slack", "sum_depth", "sum_block", "share
 
 
 def finer_presets(a: Arithmetic) -> tuple[Arithmetic, ...]:
-    """The presets that round nothing to fewer bits than an arithmetic does, and store results in its format; the finest first."""
+    """The presets that round nothing to fewer bits than an arithmetic does, and store results in
+    its format; the finest first.
+    """
     return tuple(p for p in PRESETS if p.output == a.output and p != a and _is_finer(p, a))
 
 
 def _is_finer(p: Arithmetic, a: Arithmetic) -> bool:
     names = [f.name for f in fields(Arithmetic) if f.name not in ("name", "inputs")]
-    return all(getattr(p, f) == getattr(a, f) if f in _STRUCTURE else _finer(getattr(p, f), getattr(a, f)) for f in names)
+    return all(
+        getattr(p, f) == getattr(a, f) if f in _STRUCTURE else _finer(getattr(p, f), getattr(a, f)) for f in names
+    )
 
 
 def _finer(x: Any, y: Any) -> bool:
@@ -39,7 +43,9 @@ def _finer(x: Any, y: Any) -> bool:
 
 
 class Narrowest:
-    """Of the presets finer than the declared arithmetic, those within whose budgets all calls that were looked at are."""
+    """Of the presets finer than the declared arithmetic, those within whose budgets all calls that
+    were looked at are.
+    """
 
     def __init__(self, implementation: Implementation) -> None:
         self.implementation, self.calls = implementation, 0
@@ -57,4 +63,6 @@ class Narrowest:
             return
         self.calls += 1
         inputs = self.implementation.resolved_arithmetic.inputs
-        self._left = tuple(p for p in self._left if Candidate(p.name, "", replace(p, inputs=inputs)).accepts(seen, self.implementation))
+        self._left = tuple(
+            p for p in self._left if Candidate(p.name, "", replace(p, inputs=inputs)).accepts(seen, self.implementation)
+        )

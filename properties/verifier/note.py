@@ -18,7 +18,9 @@ _HEADER = struct.Struct("<Bdq")  # state, when the call began, bytes of what is 
 
 
 class UnwritableError(BaseException):
-    """The file cannot be written. It says nothing of what is called, and so is none of the exceptions that a law may be broken by."""
+    """The file cannot be written. It says nothing of what is called, and so is none of the
+    exceptions that a law may be broken by.
+    """
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,9 @@ class Noted:
 
 
 class Note:
-    """A file that says what is being called, since when, and whether it has come back. One process writes, another reads."""
+    """A file that says what is being called, since when, and whether it has come back. One process
+    writes, another reads.
+    """
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)

@@ -1,4 +1,6 @@
-"""Where an implementation is, as a command line says it: "module:attribute", or "file.py:attribute"; the attribute may be left out."""
+"""Where an implementation is, as a command line says it: "module:attribute", or
+"file.py:attribute"; the attribute may be left out.
+"""
 
 import os
 from dataclasses import dataclass
@@ -9,8 +11,8 @@ __all__ = ["Place", "place"]
 
 @dataclass(frozen=True)
 class Place:
-    """The folder that must be on the import path, "" for the working directory; a module; an attribute, or ""; and the file, if one was
-    named."""
+    """The folder that must be on the import path, "" for the working directory; a module; an
+    attribute, or ""; and the file, if one was named."""
 
     folder: str
     module: str
@@ -19,7 +21,8 @@ class Place:
 
 
 def place(target: str) -> Place:
-    """The place that a target names. A file in packages is the module that their `__init__.py` make it.
+    """The place that a target names. A file in packages is the module that their `__init__.py` make
+    it.
 
     Raises ValueError, a sentence, for a file that there is not, or whose name cannot be imported.
     """

@@ -15,7 +15,9 @@ from properties.laws.law import Law
 __all__ = ["QUICK", "QUICKLY", "grouped", "is_quick", "plan", "require_planned", "without"]
 
 QUICK = Path(__file__).parents[1] / "laws" / "quick.json"
-"""The file of what the quick plan has besides agreement and the laws that watch: the laws that kill bugs which neither of these kills."""
+"""The file of what the quick plan has besides agreement and the laws that watch: the laws that kill
+bugs which neither of these kills.
+"""
 
 _KILLING = frozenset(json.loads(QUICK.read_text("utf-8")))
 
@@ -23,14 +25,22 @@ QUICKLY = 50
 """Cases of an operation in the quick plan, at most, but at least one of each domain."""
 
 
-def plan(implementation: Implementation, laws: Iterable[str] | None = None, long: bool = False, quick: bool = False) -> list[Law]:
-    """The laws to check: all, with those of the long plan where it is asked for, those of the quick one, or those named, of operations that
-    are offered. The quick plan has what is declared to be broken, too; laws that are named are in every plan.
+def plan(
+    implementation: Implementation, laws: Iterable[str] | None = None, long: bool = False, quick: bool = False
+) -> list[Law]:
+    """The laws to check: all, with those of the long plan where it is asked for, those of the quick
+    one, or those named, of operations that are offered. The quick plan has what is declared to be
+    broken, too; laws that are named are in every plan.
 
-    Raises ValueError for a name that no law has, and for a declared deviation from a law that does not apply.
+    Raises ValueError for a name that no law has, and for a declared deviation from a law that does
+    not apply.
     """
     _require_names("laws", () if laws is None else laws)
-    chosen = [*LAWS, *(LONG if long else ())] if laws is None else list(dict.fromkeys(law for name in laws for law in find(name)))
+    chosen = (
+        [*LAWS, *(LONG if long else ())]
+        if laws is None
+        else list(dict.fromkeys(law for name in laws for law in find(name)))
+    )
     applicable = [law for law in (*LAWS, *LONG) if not law.not_applicable(implementation)]
     names = {name for law in applicable for name in (law.name, law.id)}
     if unmatched := sorted(set(implementation.known_deviations) - names):
@@ -54,11 +64,15 @@ def without(planned: Iterable[Law], exclude: Iterable[str]) -> list[Law]:
 
 
 def require_planned(laws: Iterable[str] | None, planned: Iterable[Law]) -> None:
-    """Raise ValueError for the name of a law that is planned for none of what is verified: it would not be looked at, without a word."""
+    """Raise ValueError for the name of a law that is planned for none of what is verified: it would
+    not be looked at, without a word.
+    """
     _require_names("laws", () if laws is None else laws)
     ids = {law.id for law in planned}
     if missing := [name for name in laws or () if ids.isdisjoint(law.id for law in find(name))]:
-        raise ValueError(f"{missing[0]!r} is a law about an operation that is not offered; `attnspec explain` says which.")
+        raise ValueError(
+            f"{missing[0]!r} is a law about an operation that is not offered; `attnspec explain` says which."
+        )
 
 
 def _require_names(option: str, names: Any) -> None:

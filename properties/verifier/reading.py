@@ -1,4 +1,6 @@
-"""Reports read from JSON: what `attnspec verify --json` wrote, validated by report.schema.json, and by a sentence refused otherwise."""
+"""Reports read from JSON: what `attnspec verify --json` wrote, validated by report.schema.json, and
+by a sentence refused otherwise.
+"""
 
 import json
 from collections.abc import Iterator
@@ -14,7 +16,9 @@ __all__ = ["SCHEMA", "array", "read"]
 SCHEMA: dict[str, Any] = json.loads(Path(__file__).with_name("report.schema.json").read_text("utf-8"))
 """The JSON Schema of a report."""
 
-_LARGEST = 2**28  # bytes that are read: the reports of all implementations that come with attnspec have a twentieth of them
+_LARGEST = (
+    2**28
+)  # bytes that are read: the reports of all implementations that come with attnspec have a twentieth of them
 _WRITTEN = "but should be what `attnspec verify --json` writes"
 _TYPES = {
     **{"object": "an object", "array": "an array", "string": "a string", "boolean": "true or false"},
@@ -41,8 +45,8 @@ def read(file: Path) -> dict[str, Any]:
 
 
 def array(x: Any) -> Any:
-    """The array that JSON has as lists, with NaN and ±∞ as strings; anything else as it is, a window with an open side as a pair. Raises
-    ValueError for lists that are none."""
+    """The array that JSON has as lists, with NaN and ±∞ as strings; anything else as it is, a
+    window with an open side as a pair. Raises ValueError for lists that are none."""
     if not isinstance(x, list):
         return x
     if len(x) == 2 and None in x and all(side is None or type(side) is int for side in x):
@@ -56,9 +60,15 @@ def array(x: Any) -> Any:
 def _wrong(report: Any) -> Iterator[str]:
     """What is wrong with a report, the version first, then what is nearest to the top."""
     errors = _validator().iter_errors(report)
-    yield from map(_said, sorted(errors, key=lambda e: (list(e.path) != ["version"], e.validator != "required", len(e.path)))[:1])
+    yield from map(
+        _said, sorted(errors, key=lambda e: (list(e.path) != ["version"], e.validator != "required", len(e.path)))[:1]
+    )
     told = [(f"causes[{place}].example", cause["example"]) for place, cause in enumerate(report["causes"])]
-    told += [(f"outcomes[{place}].violation", o["violation"]) for place, o in enumerate(report["outcomes"]) if "violation" in o]
+    told += [
+        (f"outcomes[{place}].violation", o["violation"])
+        for place, o in enumerate(report["outcomes"])
+        if "violation" in o
+    ]
     for where, violation in told:
         for name, x in violation["counterexample"].items():
             try:
@@ -98,7 +108,10 @@ def _said(error: ValidationError) -> str:
 def _path(keys: Any) -> str:
     """Where something is: "outcomes[3].status"; "it" is the report."""
     first, *rest = keys
-    found = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" if key.isidentifier() else f"[{json.dumps(key)}]" for key in rest)
+    found = "".join(
+        f"[{key}]" if isinstance(key, int) else f".{key}" if key.isidentifier() else f"[{json.dumps(key)}]"
+        for key in rest
+    )
     return found.removeprefix(".") if first == "it" and rest else f"{first}{found}"
 
 

@@ -1,4 +1,6 @@
-"""A function in another layout: code that rotates adjacent pairs, as code that rotates halves, and the other way round."""
+"""A function in another layout: code that rotates adjacent pairs, as code that rotates halves, and
+the other way round.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,9 +18,11 @@ _LAID_OUT = ("x", "grad_out", "cos", "sin")
 
 
 def relaid(o: Operation, function: Callable[..., Any], own: Conventions, wanted: Conventions) -> Callable[..., Any]:
-    """A function whose pairs are laid out by some conventions, for arrays whose pairs are laid out by others.
+    """A function whose pairs are laid out by some conventions, for arrays whose pairs are laid out
+    by others.
 
-    Between layouts of time, height and width nothing is moved: with sections it raises NotImplementedError, and explains nothing.
+    Between layouts of time, height and width nothing is moved: with sections it raises
+    NotImplementedError, and explains nothing.
     """
     if o.name not in _ROTARY or (own.rope_pairing, own.mrope) == (wanted.rope_pairing, wanted.mrope):
         return function
@@ -33,13 +37,19 @@ def relaid(o: Operation, function: Callable[..., Any], own: Conventions, wanted:
         rotating = arguments.get("rotary_dim")
         given = {p: _moved(x, rotating, not halves) if p in _LAID_OUT else x for p, x in arguments.items()}
         found = o.call(function, tuple(given.values()))
-        return tuple(_moved(x, rotating, halves) for x in found) if isinstance(found, tuple) else _moved(found, rotating, halves)
+        return (
+            tuple(_moved(x, rotating, halves) for x in found)
+            if isinstance(found, tuple)
+            else _moved(found, rotating, halves)
+        )
 
     return called
 
 
 def _moved(x: Array, rotating: int | None, to_adjacent: bool) -> Array:
-    """An array whose pairs are halves with its pairs adjacent, or the other way round; of an odd width, which has no halves, as it is."""
+    """An array whose pairs are halves with its pairs adjacent, or the other way round; of an odd
+    width, which has no halves, as it is.
+    """
     r = x.shape[-1] if rotating is None else rotating
     if r % 2:
         return x

@@ -33,9 +33,12 @@ def notes(calls: tuple[Call, ...], implementation: Implementation, seen: Sequenc
     return (*_where(calls, implementation), *_from_which_size_on(seen))
 
 
-def handed_over(case: Mapping[str, Any], operation: str, calls: tuple[Call, ...], implementation: Implementation) -> Iterator[str]:
-    """A sentence on what a law handed to the call that is wrong, or to its last one, where that is not the case itself: a law may scale
-    it, cut it, or hand it over in another layout. And one on the type of its numbers, where that is another one than the case is shown in.
+def handed_over(
+    case: Mapping[str, Any], operation: str, calls: tuple[Call, ...], implementation: Implementation
+) -> Iterator[str]:
+    """A sentence on what a law handed to the call that is wrong, or to its last one, where that is
+    not the case itself: a law may scale it, cut it, or hand it over in another layout. And one on
+    the type of its numbers, where that is another one than the case is shown in.
     """
     if not calls:
         return
@@ -46,7 +49,9 @@ def handed_over(case: Mapping[str, Any], operation: str, calls: tuple[Call, ...]
     if not own or any(not np.array_equal(case[p], x) for p, x in o.named(call.arguments).items()):
         layout = "" if call.layout == "contiguous" else f", {call.layout}"
         yield f"The call was {o.name}({', '.join(f'{p}={_brief(x)}' for p, x in o.named(given).items())}){layout}."
-    elif types := sorted({exchange.type_of(x) for p, x in o.named(given).items() if p in o.arrays and x is not None} - {"float64"}):
+    elif types := sorted(
+        {exchange.type_of(x) for p, x in o.named(given).items() if p in o.arrays and x is not None} - {"float64"}
+    ):
         yield f"The numbers are handed over as {' and '.join(types)}."
 
 
@@ -59,7 +64,9 @@ def _brief(x: Any) -> str:
     """An argument as it is handed over: its numbers, of many the first and last ones, its type and its shape."""
     if not hasattr(x, "dtype"):
         return repr(x)
-    values = np.array2string(exchange.values(x), separator=", ", threshold=16, edgeitems=2, floatmode="unique", max_line_width=10**9)
+    values = np.array2string(
+        exchange.values(x), separator=", ", threshold=16, edgeitems=2, floatmode="unique", max_line_width=10**9
+    )
     return f"{' '.join(values.split())} {exchange.type_of(x)} {tuple(x.shape)}"
 
 
@@ -104,7 +111,9 @@ def _ranges(at: Any) -> str:
 
 
 def _from_which_size_on(seen: Sequence[Seen]) -> Iterator[str]:
-    """For each size the least at which the law was seen to fail, where smaller ones held; that nothing at all is right says nothing."""
+    """For each size the least at which the law was seen to fail, where smaller ones held; that
+    nothing at all is right says nothing.
+    """
     failed = [s.sizes for s in seen if not s.held]
     for name in failed[0] if len(failed) > 1 else ():
         least, empty = min(sizes.get(name, 0) for sizes in failed), -1 if name == "start_pos" else 0

@@ -23,7 +23,8 @@ def replay(
     beside: Sequence[Any] = (),
     **case: Any,
 ) -> None:
-    """A law, "law[operation]", on one case, by the names of its entries; raises BrokenError, an AssertionError, where it does not hold.
+    """A law, "law[operation]", on one case, by the names of its entries; raises BrokenError, an
+    AssertionError, where it does not hold.
 
     `beside` are others between whose calls a law may call the implementation.
 
@@ -46,9 +47,11 @@ def call(
     conventions: Conventions | None = None,
     **arguments: Any,
 ) -> Any:
-    """What an operation returns, called as laws call it, with arrays in a layout: Results, or for a mask an array of booleans.
+    """What an operation returns, called as laws call it, with arrays in a layout: Results, or for a
+    mask an array of booleans.
 
-    Raises BrokenError, an AssertionError, where it raises or returns something else, and ValueError for an operation that there is not.
+    Raises BrokenError, an AssertionError, where it raises or returns something else, and ValueError
+    for an operation that there is not.
     """
     if not isinstance(operation, str) or operation not in OPERATIONS:
         raise ValueError(f"There is no operation {shown(operation)}, but there are {', '.join(OPERATIONS)}.")

@@ -36,13 +36,15 @@ PASSING = ("held", "suspicious", "declared", "not applicable")
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """A convention or a known bug that reproduces what was seen, or an arithmetic within whose budgets it is.
+    """A convention or a known bug that reproduces what was seen, or an arithmetic within whose
+    budgets it is.
 
-    `id` is "rope_pairing=half", the bug's, or "scores=float16"; `mechanism` says in a sentence what is wrong, `repair` what to do about it,
-    `citation` where a bug was reported, or "none" and why it is known, and is "" of what is no bug. `excess` is the largest difference from
-    what was seen in units of the budget, or, for an arithmetic, the largest error in units of its own; `explains` the share of the wrong
-    calls seen that it reproduces, as it does nearly all right ones. A `hint` explains a part of what a cause did, the rest of which nothing
-    known does.
+    `id` is "rope_pairing=half", the bug's, or "scores=float16"; `mechanism` says in a sentence what
+    is wrong, `repair` what to do about it, `citation` where a bug was reported, or "none" and why
+    it is known, and is "" of what is no bug. `excess` is the largest difference from what was seen
+    in units of the budget, or, for an arithmetic, the largest error in units of its own; `explains`
+    the share of the wrong calls seen that it reproduces, as it does nearly all right ones. A `hint`
+    explains a part of what a cause did, the rest of which nothing known does.
     """
 
     id: str
@@ -62,11 +64,13 @@ class Diagnosis:
 class Violation:
     """A law that an implementation breaks, and a case that shows it.
 
-    `calls` are those of the case; `right` and `wrong` are some of the operation's calls on all cases, by which its cause is found.
-    `summary` says in a sentence what is wrong there; `counterexample` maps the names of the case to its arrays and numbers; `excess` is
-    the error in units of its budget, ∞ where something else than a number is wrong; `seen` tells of every call of the operation whether it
-    was right; `diagnosis` ranks what reproduces it; `notes` say what else is known; `script` is Python that shows it again. `shrunk` says
-    that smaller cases were tried, as they are for one violation of each cause.
+    `calls` are those of the case; `right` and `wrong` are some of the operation's calls on all
+    cases, by which its cause is found. `summary` says in a sentence what is wrong there;
+    `counterexample` maps the names of the case to its arrays and numbers; `excess` is the error in
+    units of its budget, ∞ where something else than a number is wrong; `seen` tells of every call
+    of the operation whether it was right; `diagnosis` ranks what reproduces it; `notes` say what
+    else is known; `script` is Python that shows it again. `shrunk` says that smaller cases were
+    tried, as they are for one violation of each cause.
     """
 
     law: str
@@ -95,7 +99,9 @@ class Violation:
         return next((d for d in self.diagnosis if not d.hint), None)
 
     def without_calls(self) -> "Violation":
-        """Without that by which its cause is found, which is much, when the cause is known or is looked for elsewhere."""
+        """Without that by which its cause is found, which is much, when the cause is known or is
+        looked for elsewhere.
+        """
         return replace(self, calls=(), right=(), wrong=(), seen=())
 
     @property
@@ -129,8 +135,9 @@ class Violation:
 class Cause:
     """What broke some laws, "law[operation]", on an implementation.
 
-    `example` is a violation of one of them, on the smallest input found, and its diagnosis that of all; `worst` says in a sentence by what
-    an output was furthest from its budget, and under which law, where that is another one. What ended the process cannot be `searched` for.
+    `example` is a violation of one of them, on the smallest input found, and its diagnosis that of
+    all; `worst` says in a sentence by what an output was furthest from its budget, and under which
+    law, where that is another one. What ended the process cannot be `searched` for.
     """
 
     implementation: str
@@ -165,14 +172,16 @@ class Cause:
 class Outcome:
     """What became of a law on an implementation.
 
-    Of `examples` cases, `informative` ones could have shown a mistake, and `vacuous` ones had a budget that accepts anything.
-    The largest error was `worst_excess` times its budget; where sums were long enough for a statistical line it was
-    `worst_line` times that, and `suspicious` cases had errors beyond it. `reason` says why the status is what it is, where it is not simply
-    held or violated. `unavailable` says that it was not run because the implementation declares that it cannot be run here.
-    `defect` says that attnspec itself failed, so that the law has no verdict.
-    `undrawn` says which kinds of cases of an agreement were left out, "kind: sentence", because of what the implementation takes.
-    `within` names the presets within whose budgets are the `looked_at` calls that were put to them, finest first, the declared one last.
-    What is `known` failed in the baseline too, and is no failure.
+    Of `examples` cases, `informative` ones could have shown a mistake, and `vacuous` ones had a
+    budget that accepts anything. The largest error was `worst_excess` times its budget; where sums
+    were long enough for a statistical line it was `worst_line` times that, and `suspicious` cases
+    had errors beyond it. `reason` says why the status is what it is, where it is not simply held or
+    violated. `unavailable` says that it was not run because the implementation declares that it
+    cannot be run here. `defect` says that attnspec itself failed, so that the law has no verdict.
+    `undrawn` says which kinds of cases of an agreement were left out, "kind: sentence", because of
+    what the implementation takes. `within` names the presets within whose budgets are the
+    `looked_at` calls that were put to them, finest first, the declared one last. What is `known`
+    failed in the baseline too, and is no failure.
     """
 
     law: str
@@ -207,14 +216,18 @@ class Outcome:
 
 
 def reason_for(deviations: Mapping[str, str], law: str) -> str:
-    """The reason that is declared for breaking a law, "law[operation]": its own, or that of all of its name; "" for none."""
+    """The reason that is declared for breaking a law, "law[operation]": its own, or that of all of
+    its name; "" for none.
+    """
     return deviations.get(law) or deviations.get(parts_of(law)[0], "")
 
 
 def broken(violation: Violation, declared: str = "", examples: int = 1, seconds: float = 0.0) -> Outcome:
     """The outcome of a law that was broken: declared, where a reason is, and violated otherwise."""
     who = violation.law, violation.operation, violation.implementation
-    found = Outcome(*who, "declared" if declared else "violated", examples, examples, reason=declared, violation=violation)
+    found = Outcome(
+        *who, "declared" if declared else "violated", examples, examples, reason=declared, violation=violation
+    )
     return replace(found, worst_excess=violation.excess, seconds=seconds)
 
 
@@ -230,10 +243,12 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether every law that applies was run to its end, said something, and held, or was declared not to hold.
+        """Whether every law that applies was run to its end, said something, and held, or was
+        declared not to hold.
 
-        What is suspicious passes, unless the report is strict. What is known does not count, and neither do implementations that declare to
-        be unavailable; where there are no others nothing was shown, and it is false.
+        What is suspicious passes, unless the report is strict. What is known does not count, and
+        neither do implementations that declare to be unavailable; where there are no others nothing
+        was shown, and it is false.
         """
         applied = [o for o in self.outcomes if o.status != "not applicable" and not o.unavailable]
         return bool(applied) and not self.interrupted and all(o.known or not self.fails(o) for o in applied)
@@ -248,7 +263,9 @@ class Report:
         return tuple(o.violation for o in self.outcomes if o.violation is not None and o.status == "violated")
 
     def narrowest(self) -> dict[str, tuple[str, int]]:
-        """For each implementation that breaks no law the finest preset within whose budgets it was on so many calls that were looked at."""
+        """For each implementation that breaks no law the finest preset within whose budgets it was
+        on so many calls that were looked at.
+        """
         found = {}
         for name in dict.fromkeys(o.implementation for o in self.outcomes if o.looked_at):
             these = [o for o in self.outcomes if o.implementation == name]
@@ -272,22 +289,26 @@ class Report:
             "strict": self.strict,
             "settings": self.settings,
             "counts": self.counts(),
-            "narrowest": {name: {"arithmetic": preset, "calls": calls} for name, (preset, calls) in self.narrowest().items()},
+            "narrowest": {
+                name: {"arithmetic": preset, "calls": calls} for name, (preset, calls) in self.narrowest().items()
+            },
             "causes": [c.to_dict() for c in self.causes],
             "outcomes": [o.to_dict() for o in self.outcomes],
         }
 
 
 def fails(status: str, unavailable: bool, strict: bool) -> bool:
-    """Whether an outcome of a status must not be: of what can be run, what does not pass, and if strict what is suspicious."""
+    """Whether an outcome of a status must not be: of what can be run, what does not pass, and if
+    strict what is suspicious.
+    """
     return not unavailable and (status not in PASSING or (strict and status == "suspicious"))
 
 
 def with_causes(
     outcomes: Iterable[Outcome], causes: Iterable[Cause], script: Callable[[Violation], str]
 ) -> tuple[tuple[Outcome, ...], tuple[Cause, ...]]:
-    """Outcomes whose violations have the diagnosis of their cause, that of its example the smallest input too, and the causes, all with
-    the script that shows them again, where they have none."""
+    """Outcomes whose violations have the diagnosis of their cause, that of its example the smallest
+    input too, and the causes, all with the script that shows them again, where they have none."""
 
     def scripted(violation: Violation) -> Violation:
         return violation if violation.script else replace(violation, script=script(violation))

@@ -34,17 +34,21 @@ def script(
     conventions: Conventions | None = None,
     beside: Sequence[str] = (),
 ) -> str:
-    """Python that raises a violation's summary again, as an AssertionError; "" where no case shows it.
+    """Python that raises a violation's summary again, as an AssertionError; "" where no case shows
+    it.
 
-    `target` is where the implementation is, as `place` reads it; without it a line is left to be filled in. `pick` is the Python
-    that picks it out of the attribute; `arithmetic` and `conventions` replace what it declares. `beside` picks others
-    between whose calls it is called, where the law calls them.
+    `target` is where the implementation is, as `place` reads it; without it a line is left to be
+    filled in. `pick` is the Python that picks it out of the attribute; `arithmetic` and
+    `conventions` replace what it declares. `beside` picks others between whose calls it is called,
+    where the law calls them.
     """
     case = violation.told
     if not case:
         return ""
     named = _replaced(arithmetic, conventions)
-    named += [f"beside=[{', '.join(beside)}]"] if beside and any(law.interleaves for law in find(violation.law_id)) else []
+    named += (
+        [f"beside=[{', '.join(beside)}]"] if beside and any(law.interleaves for law in find(violation.law_id)) else []
+    )
     return _text("replay", violation.law_id, _implementation(target, pick, case), case, named)
 
 
@@ -88,8 +92,16 @@ def _preset(a: Arithmetic) -> str:
     return f"dataclasses.replace(oracles.preset({literal(known.name)}), {changed})" if changed else literal(known.name)
 
 
-def _text(function: str, what: str, implementation: tuple[list[str], list[str], str], case: Mapping[str, Any], named: list[str]) -> str:
-    """The whole of it: what is imported, the implementation, the arrays of the case, and the call of a function of `properties`."""
+def _text(
+    function: str,
+    what: str,
+    implementation: tuple[list[str], list[str], str],
+    case: Mapping[str, Any],
+    named: list[str],
+) -> str:
+    """The whole of it: what is imported, the implementation, the arrays of the case, and the call
+    of a function of `properties`.
+    """
     imports, bound, name = implementation
     setup, given = _case(case)
     call = f"properties.{function}({', '.join([literal(what), name, *(f'{key}={x}' for key, x in given.items()), *named])})"
@@ -97,7 +109,9 @@ def _text(function: str, what: str, implementation: tuple[list[str], list[str], 
     usual = [f"import {name}" for name in ("base64", "dataclasses", "zlib") if f"{name}." in text]
     arrays = ["import numpy as np", ""] if "np." in text else []
     ours = "oracles, properties" if "oracles." in call else "properties"
-    return "\n".join([*usual, *([""] if usual else []), *arrays, f"from attnspec import {ours}", *imports, "", *bound, text, ""])
+    return "\n".join(
+        [*usual, *([""] if usual else []), *arrays, f"from attnspec import {ours}", *imports, "", *bound, text, ""]
+    )
 
 
 def _implementation(target: str, pick: str, case: Mapping[str, Any]) -> tuple[list[str], list[str], str]:
@@ -134,7 +148,9 @@ def _array(name: str, x: Any) -> list[str]:
         return [f"{name} = {written}"]
     values, counts = np.unique(x, return_counts=True)
     common = values[counts.argmax()]
-    differ = ~((x == common) | ((x != x) & (common != common))) | (np.signbit(x) != np.signbit(common) if x.dtype.kind == "f" else False)
+    differ = ~((x == common) | ((x != x) & (common != common))) | (
+        np.signbit(x) != np.signbit(common) if x.dtype.kind == "f" else False
+    )
     if 4 * differ.sum() <= x.size and differ.sum() < (written.count("\n") if written else _IN_FULL + 1):
         return [
             f"{name} = np.full({x.shape}, {literal(common)}{_dtype(x)})",
@@ -147,7 +163,12 @@ def _array(name: str, x: Any) -> list[str]:
     packed = base64.b85encode(zlib.compress(np.ascontiguousarray(x).tobytes(), 9)).decode()
     lines = [f'    b"{packed[start : start + _WIDTH]}"' for start in range(0, len(packed), _WIDTH)]
     unpacked = f"zlib.decompress(base64.b85decode({name}))"
-    return [f"{name} = (", *lines, ")", f"{name} = np.frombuffer({unpacked}, {str(x.dtype)!r}).reshape({x.shape}).copy()"]
+    return [
+        f"{name} = (",
+        *lines,
+        ")",
+        f"{name} = np.frombuffer({unpacked}, {str(x.dtype)!r}).reshape({x.shape}).copy()",
+    ]
 
 
 def literal(x: Any) -> str:
@@ -167,7 +188,9 @@ def literal(x: Any) -> str:
     if isinstance(x, dict):
         return f"{{{', '.join(f'{literal(key)}: {literal(value)}' for key, value in x.items())}}}"
     if is_dataclass(x):
-        return f"oracles.{type(x).__name__}({', '.join(f'{field}={literal(value)}' for field, value in vars(x).items())})"
+        return (
+            f"oracles.{type(x).__name__}({', '.join(f'{field}={literal(value)}' for field, value in vars(x).items())})"
+        )
     return f'"{x}"' if isinstance(x, str) and x.isprintable() and '"' not in x and "\\" not in x else repr(x)
 
 

@@ -32,8 +32,8 @@ Stage = Callable[[Operation, Case, Implementation], Iterator[Case]]
 def smallest(
     implementation: Implementation, law: Law, violation: Violation, observe: Observer | None = None, until: float = inf
 ) -> Violation:
-    """The violation of a law on the smallest input that is found from the one it was found on; never on a larger one. After `until`, of
-    time.monotonic, no other is tried.
+    """The violation of a law on the smallest input that is found from the one it was found on;
+    never on a larger one. After `until`, of time.monotonic, no other is tried.
 
     Where every query may read a key it stays so: what becomes of others is a law of its own.
     """
@@ -57,7 +57,13 @@ def smallest(
                     try:
                         law.hold(subject, case)
                     except BrokenError as broken:
-                        best = replace(best, summary=str(broken), counterexample=case, excess=broken.excess, calls=tuple(subject.calls))
+                        best = replace(
+                            best,
+                            summary=str(broken),
+                            counterexample=case,
+                            excess=broken.excess,
+                            calls=tuple(subject.calls),
+                        )
                         changed, cases = True, smaller(operation, case, implementation)
     return replace(best, shrunk=True)
 
@@ -113,11 +119,20 @@ def _fewer(o: Operation, case: Case, fixed: tuple[str, ...]) -> Iterator[Case]:
     if lead:
         yield from (one_of_lead(o, case, 0, place, gone=True) for place in (0, lead[0] - 1) if lead[0])
         for axis, n in enumerate(lead):
-            yield from (one_of_lead(o, case, axis, place, gone=False) for place in range(min(n, _PLACES) if n > 1 else 0))
+            yield from (
+                one_of_lead(o, case, axis, place, gone=False) for place in range(min(n, _PLACES) if n > 1 else 0)
+            )
     sizes = o.sizes(tuple(case[p] for p in o.parameters))
     for name, n in movable(o, case, fixed).items():
-        least = 1 + (name == "head_dim" and ("n_q" not in sizes or bool(case.get("rotates"))))  # channels of pairs, by pairs
-        for part in (range(n // 2 // least * least), range(n // 2 // least * least, n), range(n - least), range(least, n)):
+        least = 1 + (
+            name == "head_dim" and ("n_q" not in sizes or bool(case.get("rotates")))
+        )  # channels of pairs, by pairs
+        for part in (
+            range(n // 2 // least * least),
+            range(n // 2 // least * least, n),
+            range(n - least),
+            range(least, n),
+        ):
             if 0 < len(part) < n:
                 yield along(o, case, name, part)
 
@@ -127,7 +142,9 @@ def _rounder(x: Any) -> Iterator[Any]:
     if np.signbit(x[x == 0]).any():
         yield x + 0.0
     if x.any():
-        yield from (y for y in (np.zeros(x.shape), np.sign(x), np.rint(x), np.rint(x * 4) / 4) if not np.array_equal(x, y))
+        yield from (
+            y for y in (np.zeros(x.shape), np.sign(x), np.rint(x), np.rint(x * 4) / 4) if not np.array_equal(x, y)
+        )
 
 
 def _emptier(x: Any) -> Iterator[Any]:
@@ -145,7 +162,9 @@ def _emptier(x: Any) -> Iterator[Any]:
 
 
 def simpler(o: Operation, case: Case, i: Implementation) -> Iterator[Case]:
-    """Cases that are simpler than one and supported, those with most taken away first; where all queries have a key they keep one."""
+    """Cases that are simpler than one and supported, those with most taken away first; where all
+    queries have a key they keep one.
+    """
     dead = leaves_a_query_nothing(case)
     for stage in _STAGES:
         found = (each for each in stage(o, case, i) if i.takes(o, tuple(each[p] for p in o.parameters)))
@@ -153,5 +172,5 @@ def simpler(o: Operation, case: Case, i: Implementation) -> Iterator[Case]:
 
 
 _STAGES: tuple[Stage, ...] = (_cut, _plainer, _in_arrays(_rounder), _in_arrays(_emptier))
-"""What is tried, in this order, each until it finds nothing smaller, and all again while one of them does: all arrays are rounded before
-entries are taken away, of which there are many."""
+"""What is tried, in this order, each until it finds nothing smaller, and all again while one of
+them does: all arrays are rounded before entries are taken away, of which there are many."""

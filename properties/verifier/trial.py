@@ -1,4 +1,6 @@
-"""A law's trial: what is known of the law so far, what was seen of its operation besides, and what becomes of it by both."""
+"""A law's trial: what is known of the law so far, what was seen of its operation besides, and what
+becomes of it by both.
+"""
 
 from dataclasses import dataclass, replace
 from math import ceil
@@ -28,7 +30,9 @@ _KEPT = 24  # calls, right and wrong, that are kept for the diagnosis
 
 
 class Evidence:
-    """What was seen of an operation, whichever laws were put to it: how many cases, the sizes of all calls, and some, right and wrong."""
+    """What was seen of an operation, whichever laws were put to it: how many cases, the sizes of
+    all calls, and some, right and wrong.
+    """
 
     def __init__(self, implementation: Implementation, operation: str) -> None:
         self.implementation, self.operation = implementation, operation
@@ -47,7 +51,9 @@ class Evidence:
 
     @property
     def unwritten(self) -> str:
-        """That the operation is still to be written, if each of its calls says so by a NotImplementedError, and what the first one says."""
+        """That the operation is still to be written, if each of its calls says so by a
+        NotImplementedError, and what the first one says.
+        """
         raised = [call.error for call in self.wrong if call.error.startswith("raised NotImplementedError: ")]
         return f"Every call {raised[0]}" if raised and len(raised) == len(self.wrong) and not self.right else ""
 
@@ -72,7 +78,9 @@ class Trial:
     violations: int = 0
     violation: Violation | None = None  # on the smallest input
     failed: str = ""  # how attnspec itself failed
-    untaken: str = ""  # why a case could not be handed over, or is none that the implementation takes: the first of `left_out`
+    untaken: str = (
+        ""  # why a case could not be handed over, or is none that the implementation takes: the first of `left_out`
+    )
     left_out: int = 0
     cut_short: str = ""  # why, before all of its cases were drawn
 
@@ -114,7 +122,9 @@ class Trial:
         """It was broken on a case, by some calls; the violation on the smallest input is kept."""
         self.examples += 1
         self.violations += 1
-        found = Violation(self.law.name, self.law.operation, implementation, str(broken), case, broken.excess, calls, shrunk=False)
+        found = Violation(
+            self.law.name, self.law.operation, implementation, str(broken), case, broken.excess, calls, shrunk=False
+        )
         if self.violation is None or found.size < self.violation.size:
             self.violation = found
         self.worst = max(self.worst, broken.excess)
@@ -143,7 +153,9 @@ class Trial:
         if why := self.failed or self._cut_short(evidence):
             return replace(found, status="not run", reason=why, defect=bool(self.failed))
         if self.declared:
-            summary = f"is declared to be broken, but held on {counted(self.examples, 'example')}: the declaration should go."
+            summary = (
+                f"is declared to be broken, but held on {counted(self.examples, 'example')}: the declaration should go."
+            )
             return _in_vain(found, summary, self.declared)
         status, reason = self._status(evidence)
         return replace(found, status=status, reason=reason)
@@ -173,12 +185,17 @@ class Trial:
             if not agreement and self.left_out and self._may_say_enough:
                 return "not applicable", self.untaken
             few = f"Only {self.informative} of {self.examples} examples were informative, but at least {self._least} should be."
-            wide = self.informative + self.coarse >= self._least and i.resolved_arithmetic.output.unit_roundoff > BINARY32.unit_roundoff
+            wide = (
+                self.informative + self.coarse >= self._least
+                and i.resolved_arithmetic.output.unit_roundoff > BINARY32.unit_roundoff
+            )
             if wide and not agreement:
                 return "not applicable", f"Budgets of {i.resolved_arithmetic.name} are too wide for it. {few}"
             return "vacuous", few
         if self.suspicious:
-            where = f"In {self.suspicious} of {counted(self.examples, 'example')} an error was beyond the statistical line"
+            where = (
+                f"In {self.suspicious} of {counted(self.examples, 'example')} an error was beyond the statistical line"
+            )
             return "suspicious", f"{where}, by up to {self.worst_line:.3g} times, and within the budget."
         return "held", ""
 
@@ -189,10 +206,14 @@ def unknown(implementation: Implementation, operation: str, why: str) -> str:
 
 
 def not_applicable(outcome: Outcome, why: str, declared: str) -> Outcome:
-    """The outcome of a law without cases; a declaration that this very law is broken is one of nothing, and should go."""
+    """The outcome of a law without cases; a declaration that this very law is broken is one of
+    nothing, and should go.
+    """
     if not declared:
         return replace(outcome, status="not applicable", reason=why)
-    return _in_vain(outcome, f"is declared to be broken, but does not apply: the declaration should go. {why}", declared)
+    return _in_vain(
+        outcome, f"is declared to be broken, but does not apply: the declaration should go. {why}", declared
+    )
 
 
 def _in_vain(outcome: Outcome, summary: str, declared: str) -> Outcome:

@@ -1,4 +1,6 @@
-"""Verifying implementations: laws are examined one operation after another, and the causes of what is violated are found."""
+"""Verifying implementations: laws are examined one operation after another, and the causes of what
+is violated are found.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -32,12 +34,14 @@ def examine(
     until: float = inf,
     ends: Callable[[str], bool] = lambda law: False,
 ) -> list[Outcome]:
-    """What becomes of some laws about one operation, in their order, on so many cases, none of whose calls may take longer.
+    """What becomes of some laws about one operation, in their order, on so many cases, none of
+    whose calls may take longer.
 
-    The same seed draws the same cases; None, as seed or number, takes what the caller's Hypothesis profile says. `observe` is told of every
-    call before it is made, and `began` of the law that is put to the case. With a seed no case is drawn after `until`, of time.monotonic,
-    or after a violation of a law that `ends` it. Violations are as they were found, and not diagnosed, which `causes_of` does for all laws
-    together.
+    The same seed draws the same cases; None, as seed or number, takes what the caller's Hypothesis
+    profile says. `observe` is told of every call before it is made, and `began` of the law that is
+    put to the case. With a seed no case is drawn after `until`, of time.monotonic, or after a
+    violation of a law that `ends` it. Violations are as they were found, and not diagnosed, which
+    `causes_of` does for all laws together.
     """
     examination = Examination(implementation, laws[0].operation, laws, observe, seconds_per_call, began, until, ends)
     examination.run(max_examples or profile().max_examples, random_seed)
@@ -52,7 +56,9 @@ def check(
     observe: Observer | None = None,
     seconds_per_call: float = 60.0,
 ) -> Outcome:
-    """What becomes of one law, as `examine` says; a violation that nobody declared is shown on a small input, with what explains it."""
+    """What becomes of one law, as `examine` says; a violation that nobody declared is shown on a
+    small input, with what explains it.
+    """
     (found,) = examine([law], implementation, max_examples, random_seed, observe, seconds_per_call)
     if found.status != "violated" or found.violation is None or not found.violation.calls:
         return found
@@ -78,18 +84,22 @@ def verify(
 ) -> Report:
     """Check every law that applies to an implementation, and find the causes of what fails.
 
-    `target` is a mapping, module or object with functions of the operations' names, or an `Implementation`, whose arithmetic (float64
-    otherwise), conventions and deviations the arguments replace. `laws` names some laws, "law" or "law[operation]", and `exclude` some to
-    leave out; part of a name is enough, if no other law has it. `long` adds the laws of the long plan, with 131072 keys, and `quick` takes
-    few laws and few cases. About `max_examples` cases of each operation are drawn, of each domain its share, and two laws by turns are put
-    to each; the same seed draws the same cases. `known_deviations` maps laws that are known to be broken to the reason; a declaration that
-    matches no law, or a law that holds, is an error. `progress` is told each outcome as it is known. With `strict` the report is not ok
-    either where an error is within its budget and beyond the statistical line, which is suspicious and no proof. With `fail_fast` no case
-    is drawn after the first violation. A `budget` of seconds ends drawing in time. Laws that are cut short are not run, and the report is
-    not ok.
+    `target` is a mapping, module or object with functions of the operations' names, or an
+    `Implementation`, whose arithmetic (float64 otherwise), conventions and deviations the arguments
+    replace. `laws` names some laws, "law" or "law[operation]", and `exclude` some to leave out;
+    part of a name is enough, if no other law has it. `long` adds the laws of the long plan, with
+    131072 keys, and `quick` takes few laws and few cases. About `max_examples` cases of each
+    operation are drawn, of each domain its share, and two laws by turns are put to each; the same
+    seed draws the same cases. `known_deviations` maps laws that are known to be broken to the
+    reason; a declaration that matches no law, or a law that holds, is an error. `progress` is told
+    each outcome as it is known. With `strict` the report is not ok either where an error is within
+    its budget and beyond the statistical line, which is suspicious and no proof. With `fail_fast`
+    no case is drawn after the first violation. A `budget` of seconds ends drawing in time. Laws
+    that are cut short are not run, and the report is not ok.
 
-    Interrupting it returns what is known so far. It runs in the caller's process, which a crash or a hang of the implementation takes down:
-    the command `attnspec verify` runs it in a process of its own. Raises ValueError and TypeError for arguments that are none of these.
+    Interrupting it returns what is known so far. It runs in the caller's process, which a crash or
+    a hang of the implementation takes down: the command `attnspec verify` runs it in a process of
+    its own. Raises ValueError and TypeError for arguments that are none of these.
     """
     _require_sensible(max_examples, seed, budget, long=long, quick=quick, strict=strict, fail_fast=fail_fast)
     time_left = Time(budget or inf)
@@ -119,10 +129,14 @@ def verify(
         causes = causes_of(implementation, violations, until=time_left.end)
     except KeyboardInterrupt:
         interrupted = True
-    outcomes += [Outcome(law.name, law.operation, implementation.name, "not run", reason=why) for law in chosen[len(outcomes) :]]
+    outcomes += [
+        Outcome(law.name, law.operation, implementation.name, "not run", reason=why) for law in chosen[len(outcomes) :]
+    ]
     rounds = implementation.resolved_arithmetic if arithmetic else None
     read = implementation.resolved_conventions if conventions is not None else None
-    told, causes = with_causes(outcomes, causes, lambda violation: script(violation, arithmetic=rounds, conventions=read))
+    told, causes = with_causes(
+        outcomes, causes, lambda violation: script(violation, arithmetic=rounds, conventions=read)
+    )
     numbers = {"max_examples": max_examples, "seed": seed, "budget": budget}
     settings_ = numbers | {"arithmetic": implementation.resolved_arithmetic.name, "exclude": [*exclude]}
     return Report(told, settings_, interrupted, strict, causes)

@@ -19,7 +19,9 @@ _KINDS = {
 
 
 def print_comparison(console: Console, comparison: Comparison, before: str, after: str) -> None:
-    """Each kind of change with what it concerns, and a last line that says whether something broke since a report of a name."""
+    """Each kind of change with what it concerns, and a last line that says whether something broke
+    since a report of a name.
+    """
     if comparison.unlike:
         differ = " and ".join(filter(None, (", ".join(comparison.unlike[:-1]), comparison.unlike[-1])))
         console.print(Text(f"Other cases were drawn: the reports differ in {differ}.", style="bold"))
@@ -29,7 +31,9 @@ def print_comparison(console: Console, comparison: Comparison, before: str, afte
             console.print(Text(f"{heading} ({len(changes)})", style=style))
         for change in changes[:_MOST]:
             said = f": {change.was} → {change.now}" + (f", {change.why}" if change.why else "")
-            console.print(Text.assemble("  ", (change.implementation, "bold"), f": {change.what}{said}"), soft_wrap=True)
+            console.print(
+                Text.assemble("  ", (change.implementation, "bold"), f": {change.what}{said}"), soft_wrap=True
+            )
         if len(changes) > _MOST:
             console.print(Text(f"  … and {len(changes) - _MOST} more"))
     broke = f"{counted(len(comparison.broke), 'law')} broke" if comparison.broke else "Nothing broke"

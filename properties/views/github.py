@@ -12,7 +12,9 @@ def annotations(report: Report) -> str:
     for result in results(report):
         if not result.known:
             place = {"file": result.file, "line": str(result.line)} if result.file else {}
-            given = ",".join(f"{key}={_property(value)}" for key, value in (place | {"title": f"attnspec: {result.title}"}).items())
+            given = ",".join(
+                f"{key}={_property(value)}" for key, value in (place | {"title": f"attnspec: {result.title}"}).items()
+            )
             lines.append(f"::error {given}::{_data(result.summary)}\n")
     return "".join(lines)
 

@@ -1,4 +1,6 @@
-"""A report as JUnit's XML, which continuous integration shows as tests: one that fails for each cause, and one for each law that passes."""
+"""A report as JUnit's XML, which continuous integration shows as tests: one that fails for each
+cause, and one for each law that passes.
+"""
 
 import re
 from io import BytesIO
@@ -16,8 +18,9 @@ _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def junit(report: Report) -> str:
     """The XML of a report: a suite for each implementation.
 
-    A cause is the test of the law that shows it best, which fails; the other laws that it breaks are listed there, and are no tests. What
-    was not run is an error. Laws that do not apply, are declared to be broken, or were known to be, are skipped, with the reason.
+    A cause is the test of the law that shows it best, which fails; the other laws that it breaks
+    are listed there, and are no tests. What was not run is an error. Laws that do not apply, are
+    declared to be broken, or were known to be, are skipped, with the reason.
     """
     found, xml = results(report), JUnitXml("attnspec")
     names = [o.implementation for o in report.outcomes]
@@ -40,7 +43,10 @@ def junit(report: Report) -> str:
 def _failed(result: Result, seconds: float) -> TestCase:
     case = TestCase(_text(result.law), _text(result.implementation), seconds)
     kind = Skipped if result.known else Error if result.status == "not run" else Failure
-    said = kind(_text(("Known in the baseline: " if result.known else "") + result.summary), _text(result.cause or result.status))
+    said = kind(
+        _text(("Known in the baseline: " if result.known else "") + result.summary),
+        _text(result.cause or result.status),
+    )
     said.text = _text(result.text)
     case.result = [said]
     return case

@@ -1,4 +1,6 @@
-"""The operations as a table: how each is called, of which shapes, and which conventions change it. In a terminal, and as Markdown."""
+"""The operations as a table: how each is called, of which shapes, and which conventions change it.
+In a terminal, and as Markdown.
+"""
 
 import re
 from dataclasses import fields
@@ -28,7 +30,9 @@ _NOTES = (
 def signature(o: Operation) -> str:
     """How an operation is called, and what it returns."""
     options = ["*", *(f"{p}=None" for p in o.options)] if o.options else []
-    return f"{o.name}({', '.join([*(p for p in o.parameters if p not in o.options), *options])}) -> {', '.join(o.outputs)}"
+    return (
+        f"{o.name}({', '.join([*(p for p in o.parameters if p not in o.options), *options])}) -> {', '.join(o.outputs)}"
+    )
 
 
 def summary(o: Operation) -> str:
@@ -48,7 +52,9 @@ def shapes(o: Operation) -> dict[str, str]:
 
 
 def readings(name: str) -> tuple[Any, ...]:
-    """The values that a convention may have, the one that holds unless another is declared first; of a number that one alone."""
+    """The values that a convention may have, the one that holds unless another is declared first;
+    of a number that one alone.
+    """
     (field,) = (field for field in fields(Conventions) if field.name == name)
     return (field.default, *(value for value in get_args(field.type) if value != field.default))
 

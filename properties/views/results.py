@@ -1,4 +1,6 @@
-"""What a verification is not ok for, each cause once: what JUnit, SARIF and annotations of code say, each in its own form."""
+"""What a verification is not ok for, each cause once: what JUnit, SARIF and annotations of code
+say, each in its own form.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,9 +17,11 @@ __all__ = ["Result", "results"]
 class Result:
     """Something that a verification is not ok for.
 
-    `law` is "law[operation]", the one that shows it, and `laws` are all that it concerns; `status` is that of their outcomes. `cause` says
-    what explains it, "" where nothing does; `summary` is a sentence or some, and `text` all that is known. `file` and `line` say where the
-    operation's function is written, if that is known. What is `known` has been so in the baseline, and is no failure.
+    `law` is "law[operation]", the one that shows it, and `laws` are all that it concerns; `status`
+    is that of their outcomes. `cause` says what explains it, "" where nothing does; `summary` is a
+    sentence or some, and `text` all that is known. `file` and `line` say where the operation's
+    function is written, if that is known. What is `known` has been so in the baseline, and is no
+    failure.
     """
 
     implementation: str
@@ -39,12 +43,17 @@ class Result:
 
 
 def results(report: Report) -> list[Result]:
-    """What a report is not ok for: causes of violations, then laws that were not run, or said nothing, by their reasons.
+    """What a report is not ok for: causes of violations, then laws that were not run, or said
+    nothing, by their reasons.
 
-    There are some that are not known if and only if the report is not ok, unless it was interrupted.
+    There are some that are not known if and only if the report is not ok, unless it was
+    interrupted.
     """
     sources = {i["name"]: i.get("sources", {}) for i in report.settings.get("implementations", ())}
-    return [_placed(result, sources.get(result.implementation, {})) for result in (*_violated(report), *_unsaid(report), *_nothing(report))]
+    return [
+        _placed(result, sources.get(result.implementation, {}))
+        for result in (*_violated(report), *_unsaid(report), *_nothing(report))
+    ]
 
 
 def _violated(report: Report) -> Iterator[Result]:
@@ -66,7 +75,9 @@ def _violated(report: Report) -> Iterator[Result]:
     for v in report.violations:
         if (v.implementation, v.law_id) not in told:
             known = outcomes[v.implementation, v.law_id].known
-            yield Result(v.implementation, v.law_id, (v.law_id,), "violated", "", v.summary, violation_text(v), known=known)
+            yield Result(
+                v.implementation, v.law_id, (v.law_id,), "violated", "", v.summary, violation_text(v), known=known
+            )
 
 
 def _summary(cause: Cause) -> str:

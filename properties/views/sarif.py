@@ -1,4 +1,6 @@
-"""A report as SARIF 2.1.0, which code scanning shows beside the code: a result for each cause, where the operation is written."""
+"""A report as SARIF 2.1.0, which code scanning shows beside the code: a result for each cause,
+where the operation is written.
+"""
 
 import json
 from hashlib import sha256
@@ -24,7 +26,13 @@ def sarif(report: Report) -> str:
     made_by = report.settings.get("environment", {})
     compared = bool(report.settings.get("baseline"))
     run = {
-        "tool": {"driver": {"name": "attnspec", "version": made_by.get("attnspec", "unknown"), "rules": [_rule(law) for law in rules]}},
+        "tool": {
+            "driver": {
+                "name": "attnspec",
+                "version": made_by.get("attnspec", "unknown"),
+                "rules": [_rule(law) for law in rules],
+            }
+        },
         "invocations": [{"executionSuccessful": not report.interrupted}],
         "results": [_result(result, rules.index(result.law), compared) for result in found],
     }
@@ -53,7 +61,9 @@ def _result(result: Result, rule: int, compared: bool) -> dict[str, Any]:
         "properties": {"implementation": result.implementation, "laws": list(result.laws)},
     }
     if result.file:
-        found["locations"] = [{"physicalLocation": {"artifactLocation": _file(result.file), "region": {"startLine": result.line}}}]
+        found["locations"] = [
+            {"physicalLocation": {"artifactLocation": _file(result.file), "region": {"startLine": result.line}}}
+        ]
     return found | ({"baselineState": "unchanged" if result.known else "new"} if compared else {})
 
 

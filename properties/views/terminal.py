@@ -1,6 +1,8 @@
-"""What a verification looks like in a terminal: the causes of what is violated, then what became of the laws, and the verdict.
+"""What a verification looks like in a terminal: the causes of what is violated, then what became of
+the laws, and the verdict.
 
-Without everything it is to fit a screen: an implementation by itself has no table of laws, for the causes name those that it breaks.
+Without everything it is to fit a screen: an implementation by itself has no table of laws, for the
+causes name those that it breaks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,11 +21,14 @@ _QUIET = ("held", "declared", "not applicable")  # a declared deviation is told 
 _LAW_WIDTH, _CELL_WIDTH = 28, 19  # of a table's columns, at least
 
 
-def print_report(console: Console, report: Report, groups: Mapping[str, Sequence[str]], everything: bool = False) -> None:
-    """A report on groups of implementations, by name: the causes of violations first, then reasons, for each group what became of the laws,
-    and the verdict.
+def print_report(
+    console: Console, report: Report, groups: Mapping[str, Sequence[str]], everything: bool = False
+) -> None:
+    """A report on groups of implementations, by name: the causes of violations first, then reasons,
+    for each group what became of the laws, and the verdict.
 
-    With `everything` each law has a row, every violation a few lines, not only one for each cause, and nothing is shortened.
+    With `everything` each law has a row, every violation a few lines, not only one for each cause,
+    and nothing is shortened.
     """
     _print_causes(console, report.causes)
     for cause in report.causes:
@@ -56,15 +61,22 @@ def verdict_of(report: Report) -> str:
     return f"Interrupted. {counts}" if report.interrupted else counts
 
 
-def _print_group(console: Console, group: str, names: Sequence[str], outcomes: Sequence[Outcome], everything: bool) -> None:
-    """What became of the laws on some implementations, in numbers; and of each law, where there are several, or everything is shown."""
+def _print_group(
+    console: Console, group: str, names: Sequence[str], outcomes: Sequence[Outcome], everything: bool
+) -> None:
+    """What became of the laws on some implementations, in numbers; and of each law, where there are
+    several, or everything is shown.
+    """
     if [group] != list(names):
         console.print(Text(group, style="bold underline"))
         console.print()
     if everything or len(names) > 1:
         _print_laws(console, names, outcomes, everything)
     if len(names) == 1:
-        rows = {operation: [o for o in outcomes if o.operation == operation] for operation in dict.fromkeys(o.operation for o in outcomes)}
+        rows = {
+            operation: [o for o in outcomes if o.operation == operation]
+            for operation in dict.fromkeys(o.operation for o in outcomes)
+        }
         _print_numbers(console, names[0], rows or {"": []})
     else:
         _print_numbers(console, "", {name: [o for o in outcomes if o.implementation == name] for name in names})
@@ -74,11 +86,14 @@ def _print_group(console: Console, group: str, names: Sequence[str], outcomes: S
 def _print_laws(console: Console, names: Sequence[str], outcomes: Sequence[Outcome], everything: bool) -> None:
     """A table with a row for each law that neither held nor was declared not to, or for all.
 
-    Where the terminal is too narrow for all implementations, a table for as many as fit after the other.
+    Where the terminal is too narrow for all implementations, a table for as many as fit after the
+    other.
     """
     cells = {((o.operation, o.law), o.implementation): o for o in outcomes}
     untried = _untried(outcomes)
-    loud_ones = [o for o in outcomes if not (o.status in _QUIET or o.unavailable or (o.implementation, o.operation) in untried)]
+    loud_ones = [
+        o for o in outcomes if not (o.status in _QUIET or o.unavailable or (o.implementation, o.operation) in untried)
+    ]
     rows = list(dict.fromkeys((o.operation, o.law) for o in (outcomes if everything else loud_ones)))
     loud = {o.implementation for o in outcomes if (o.operation, o.law) in rows and o.status not in _QUIET}
     columns = list(names) if everything else [name for name in names if name in loud]
@@ -120,15 +135,17 @@ def _budgets(excess: float) -> str:
 
 
 def _print_numbers(console: Console, title: str, rows: Mapping[str, Sequence[Outcome]]) -> None:
-    """For each row, an operation or an implementation, how many laws have come to what, and of those that held on how many examples, and
-    how closely."""
+    """For each row, an operation or an implementation, how many laws have come to what, and of
+    those that held on how many examples, and how closely."""
     every = [o for outcomes in rows.values() for o in outcomes]
     any_vacuous = any(o.vacuous for o in every if o.status == "held")
     statuses = [status for status in SIGNS if status == "held" or any(o.status == status for o in every)]
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="none")
     table.add_column("")
     names = min(16, max(map(len, (title, *rows))))
-    table.add_column(Text(title, style="bold"), overflow="fold", min_width=names)  # these are folded where there is little room
+    table.add_column(
+        Text(title, style="bold"), overflow="fold", min_width=names
+    )  # these are folded where there is little room
     headings = [status.replace(" ", "\n") for status in statuses]
     headings += ["examples", *(["vacuous\nbudgets"] if any_vacuous else []), "max error\n÷ budget"]
     for heading in headings:
@@ -145,9 +162,15 @@ def _print_numbers(console: Console, title: str, rows: Mapping[str, Sequence[Out
             apart.append(Text.assemble(sign, "  ", (name, "bold"), "  " if name else "", why))
             continue
         held = [o for o in outcomes if o.status == "held"]
-        counts = [Text(str(n) if n else "", style=SIGNS[s][1]) for s in statuses for n in [sum(o.status == s for o in outcomes)]]
+        counts = [
+            Text(str(n) if n else "", style=SIGNS[s][1])
+            for s in statuses
+            for n in [sum(o.status == s for o in outcomes)]
+        ]
         vacuous = [str(sum(o.vacuous for o in held) or "")] if any_vacuous else []
-        closely = [str(sum(o.examples for o in held)), *vacuous, _budgets(max(o.worst_excess for o in held))] if held else []
+        closely = (
+            [str(sum(o.examples for o in held)), *vacuous, _budgets(max(o.worst_excess for o in held))] if held else []
+        )
         table.add_row(sign, Text(name), *counts, *closely)
     if table.row_count:
         table.width = least if least > console.width else None
@@ -163,11 +186,15 @@ def _sign(outcomes: Sequence[Outcome]) -> tuple[str, str]:
     if any(o.unavailable for o in outcomes):
         return SIGNS["not run"]
     fine = all(o.status in PASSING for o in outcomes)
-    return SIGNS["held" if fine and any(o.status == "held" for o in outcomes) else "not applicable" if fine else "violated"]
+    return SIGNS[
+        "held" if fine and any(o.status == "held" for o in outcomes) else "not applicable" if fine else "violated"
+    ]
 
 
 def _print_reasons(console: Console, outcomes: Sequence[Outcome], everything: bool) -> None:
-    """Why laws are declared not to hold, said nothing, or were not run: each reason, what it concerns, and what was seen."""
+    """Why laws are declared not to hold, said nothing, or were not run: each reason, what it
+    concerns, and what was seen.
+    """
     untried = _untried(outcomes)
     for status in ("declared", "suspicious", "vacuous", "not run"):
         these = [o for o in outcomes if o.status == status and o.reason and not o.unavailable]
@@ -176,7 +203,9 @@ def _print_reasons(console: Console, outcomes: Sequence[Outcome], everything: bo
             names = ", ".join(dict.fromkeys(o.implementation for o in concerned))
             console.print(Text.assemble((f"{SIGNS[status][0]} {status}  ", SIGNS[status][1]), (names, "bold")))
             print_indented(console, reason)
-            for operation in dict.fromkeys(o.operation for o in concerned if (o.implementation, o.operation) in untried):
+            for operation in dict.fromkeys(
+                o.operation for o in concerned if (o.implementation, o.operation) in untried
+            ):
                 print_indented(console, f"all laws about {operation}", "dim")
             some = [o for o in concerned if (o.implementation, o.operation) not in untried]
             seen = {(o.law, o.operation): o.violation.summary for o in reversed(some) if o.violation}

@@ -1,4 +1,6 @@
-"""What a violation looks like in a terminal: its cause first, then the law, what is wrong, on which input, and how to see it again."""
+"""What a violation looks like in a terminal: its cause first, then the law, what is wrong, on which
+input, and how to see it again.
+"""
 
 import io
 from collections.abc import Iterator, Sequence
@@ -15,7 +17,16 @@ from properties.laws.law import Law
 from properties.laws.names import parts_of
 from properties.verifier.report import Cause, Violation, counted
 
-__all__ = ["SIGNS", "named", "print_cause", "print_indented", "print_violation", "shown", "statement_of", "violation_text"]
+__all__ = [
+    "SIGNS",
+    "named",
+    "print_cause",
+    "print_indented",
+    "print_violation",
+    "shown",
+    "statement_of",
+    "violation_text",
+]
 
 SIGNS = {
     "held": ("✓", "green"),
@@ -35,7 +46,8 @@ _LINES = 2  # of names of laws, of each operation, where not everything is shown
 
 
 def print_cause(console: Console, cause: Cause, everything: bool = False) -> None:
-    """A cause of several violations: what it is, what it breaks, and the law and the input that show it best.
+    """A cause of several violations: what it is, what it breaks, and the law and the input that
+    show it best.
 
     Without `everything` names of many laws, and a long script, are told by their numbers.
     """
@@ -58,7 +70,11 @@ def print_cause(console: Console, cause: Cause, everything: bool = False) -> Non
 def print_violation(console: Console, violation: Violation, at_length: bool = True) -> None:
     """One violation by itself, or, where its cause is told at length, in a few lines."""
     sign, style = SIGNS["violated"]
-    console.print(Text.assemble((f"{sign} {violation.law}", style), f" [{violation.operation}]: ", (violation.implementation, "bold")))
+    console.print(
+        Text.assemble(
+            (f"{sign} {violation.law}", style), f" [{violation.operation}]: ", (violation.implementation, "bold")
+        )
+    )
     if not at_length:
         print_indented(console, violation.summary)
         if violation.likely:
@@ -84,13 +100,19 @@ def violation_text(violation: Violation, width: int = 120, cause: Cause | None =
 
 
 def named(laws: Sequence[str], width: int, everything: bool) -> Iterator[str]:
-    """For each operation the names of some laws, "law[operation]": all, or as many as fit into a few lines, and how many more there are."""
+    """For each operation the names of some laws, "law[operation]": all, or as many as fit into a
+    few lines, and how many more there are.
+    """
     groups: dict[str, list[str]] = {}
     for name, operation in map(parts_of, laws):
         groups.setdefault(operation, []).append(name)
     for operation, names in groups.items():
         some = len(names)
-        while not everything and some > 1 and len(operation) + sum(len(name) + 2 for name in names[:some]) > _LINES * width - 16:
+        while (
+            not everything
+            and some > 1
+            and len(operation) + sum(len(name) + 2 for name in names[:some]) > _LINES * width - 16
+        ):
             some -= 1
         more = f"; and {len(names) - some} more" if some < len(names) else ""
         yield f"{operation}: {'; '.join(names[:some])}{more}"
@@ -101,7 +123,9 @@ def _print_diagnosis(console: Console, violation: Violation, searched: bool) -> 
     first = violation.likely
     if first:
         share = "" if first.explains >= 1 else f"It gives the same on {first.explains:.0%} of the wrong calls."
-        for line in filter(None, (first.mechanism, first.repair, "" if first.citation.startswith("none") else first.citation, share)):
+        for line in filter(
+            None, (first.mechanism, first.repair, "" if first.citation.startswith("none") else first.citation, share)
+        ):
             print_indented(console, line)
     elif searched:
         how = "explains all of it" if violation.diagnosis else "gives the same"
@@ -126,7 +150,9 @@ def _print_case(console: Console, violation: Violation, worst: str = "") -> None
         _print_heading(console, "The smallest input found" if violation.shrunk else "The input")
         table = Table.grid(padding=(0, 2, 0, 0))
         for name, x in violation.told.items():
-            table.add_row(Text(name, style="cyan"), shown(x, max(20, console.width - 12 - max(map(len, violation.told)))))
+            table.add_row(
+                Text(name, style="cyan"), shown(x, max(20, console.width - 12 - max(map(len, violation.told))))
+            )
         console.print(Padding(table, (0, 0, 0, 4), expand=False))
 
 
@@ -137,7 +163,9 @@ def _print_script(console: Console, script: str, everything: bool) -> None:
         return
     _print_heading(console, "To reproduce it")
     if len(lines) > _SCRIPT and not everything:
-        print_indented(console, f"{len(lines)} lines of Python, which --all prints, and --write-tests DIR writes as a test.", by=4)
+        print_indented(
+            console, f"{len(lines)} lines of Python, which --all prints, and --write-tests DIR writes as a test.", by=4
+        )
         return
     for line in lines:
         console.print(Text(f"    {line}".rstrip()), soft_wrap=True)
@@ -161,12 +189,16 @@ def statement_of(name: str, operation: str) -> str:
 
 
 def shown(x: Any, width: int) -> Text:
-    """A value: small arrays in full, on one line if it is wide enough; tall and large ones by their shape and the entries that differ from
-    most."""
+    """A value: small arrays in full, on one line if it is wide enough; tall and large ones by their
+    shape and the entries that differ from most."""
     if not isinstance(x, np.ndarray):
         return Text(repr(x))
     kind, small = f"{x.dtype} {x.shape}", x.size <= _IN_FULL
-    rows = np.array2string(x, separator=", ", max_line_width=width, floatmode="unique", threshold=_IN_FULL + 1) if small else ""
+    rows = (
+        np.array2string(x, separator=", ", max_line_width=width, floatmode="unique", threshold=_IN_FULL + 1)
+        if small
+        else ""
+    )
     if small and len(line := " ".join(rows.split())) <= width:
         return Text(f"{line}  {kind}" if len(line) + len(kind) + 2 <= width else f"{kind}\n{line}")
     if small and rows.count("\n") < _TALL:
@@ -179,5 +211,9 @@ def shown(x: Any, width: int) -> Text:
     if len(others) <= min(_IN_FULL, x.size) // 4:
         entries = ", ".join(f"[{', '.join(map(str, i))}]={x[tuple(i)]}" for i in others)
         return Text(f"{kind}, all {common} but {entries}")
-    told = f"{int(x.sum())} true" if x.dtype == np.bool_ else f"from {x.min():.6g} to {x.max():.6g}, {np.count_nonzero(x)} not 0"
+    told = (
+        f"{int(x.sum())} true"
+        if x.dtype == np.bool_
+        else f"from {x.min():.6g} to {x.max():.6g}, {np.count_nonzero(x)} not 0"
+    )
     return Text(f"{kind}, {told}")

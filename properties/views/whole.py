@@ -8,7 +8,8 @@ __all__ = ["write_whole"]
 
 
 def write_whole(file: Path, text: str) -> None:
-    """Write a text to a file: a reader finds what was there before, or all of it. Its folder should be there.
+    """Write a text to a file: a reader finds what was there before, or all of it. Its folder should
+    be there.
 
     What is no ordinary file, such as /dev/stdout, cannot be replaced, and is written to.
     """

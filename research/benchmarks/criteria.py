@@ -1,4 +1,5 @@
-"""`python -m research.benchmarks.criteria`: which small mistakes each criterion sees, and how often it accuses right code.
+"""`python -m research.benchmarks.criteria`: which small mistakes each criterion sees, and how often
+it accuses right code.
 
 Prints the page `docs/criteria.md`: all its figures are computed as it is printed.
 """
@@ -24,8 +25,8 @@ __all__ = ["CRITERIA", "Reference", "correct", "excesses", "main", "reference"]
 
 @dataclass(frozen=True)
 class Reference:
-    """What the criteria compare with, by result: the exact value in float64, the same rounded to the dtype, a plain run in the dtype, and
-    the budget."""
+    """What the criteria compare with, by result: the exact value in float64, the same rounded to
+    the dtype, a plain run in the dtype, and the budget."""
 
     dtype: str
     exact: dict[str, Array]
@@ -53,7 +54,9 @@ def reference(p: Problem, dtype: str, arithmetic: str) -> Reference:
 
 
 def _plain(p: Problem, dtype: str) -> dict[str, Array]:
-    """Attention as PyTorch runs it operator by operator in the dtype, every intermediate result rounded to it, and its gradients."""
+    """Attention as PyTorch runs it operator by operator in the dtype, every intermediate result
+    rounded to it, and its gradients.
+    """
     q, k, v = (to_torch(x, dtype).requires_grad_() for x in (p.q, p.k, p.v))
     scores = q @ (k * p.q.shape[1] ** -0.5).T
     if p.is_causal:
@@ -101,7 +104,10 @@ CRITERIA: dict[str, Callable[[Array, str, Reference], float]] = {
 
 def excesses(found: dict[str, Array], r: Reference) -> dict[str, tuple[float, str]]:
     """For each criterion the largest excess over the results, and the result that has it."""
-    return {name: max((criterion(found[result], result, r), result) for result in RESULTS) for name, criterion in CRITERIA.items()}
+    return {
+        name: max((criterion(found[result], result, r), result) for result in RESULTS)
+        for name, criterion in CRITERIA.items()
+    }
 
 
 # -- What is measured ----------------------------------------------------------------------------------------------------------
@@ -131,7 +137,9 @@ DOMAINS: dict[str, dict[str, float]] = {
 }
 
 
-def correct(dtype: str, n: int, d: int, seeds: int, **domain: float) -> Iterator[tuple[dict[str, tuple[float, str]], bool]]:
+def correct(
+    dtype: str, n: int, d: int, seeds: int, **domain: float
+) -> Iterator[tuple[dict[str, tuple[float, str]], bool]]:
     """For each correct kernel and seed, causal and not: its excesses, and whether the budget is vacuous."""
     for seed in range(seeds):
         for is_causal in (False, True):
@@ -224,7 +232,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--size", type=int, default=512, help="queries, and keys (512)")
     parser.add_argument("--width", type=int, default=64, help="columns (64)")
     parser.add_argument("--seeds", type=int, default=5, help="draws (5)")
-    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, metavar="N", help="keys of the long rows (128 to 131072)")
+    parser.add_argument(
+        "--lengths", type=int, nargs="+", default=LENGTHS, metavar="N", help="keys of the long rows (128 to 131072)"
+    )
     parser.add_argument("--output", type=Path, help="a file for the page, instead of the terminal")
     options = parser.parse_args(arguments)
     text, accused = page(options.size, options.width, options.seeds, tuple(options.lengths))

@@ -1,7 +1,8 @@
 """Attention with a small mistake in it: what a criterion should see.
 
-Each fault is a function of a problem and a dtype that returns the output and the gradients as a kernel with that mistake would. Where the
-mistake is in what is computed, PyTorch's math kernel computes it; where it is in a rounding, `formula` does.
+Each fault is a function of a problem and a dtype that returns the output and the gradients as a
+kernel with that mistake would. Where the mistake is in what is computed, PyTorch's math kernel
+computes it; where it is in a rounding, `formula` does.
 """
 
 from collections.abc import Callable
@@ -33,10 +34,11 @@ def _same(x: torch.Tensor) -> torch.Tensor:
 def formula(
     p: Problem, dtype: str, *, operand: Rounding = _same, numerator: Rounding = _same, weight: Rounding | None = None
 ) -> dict[str, Array]:
-    """Attention and its gradients in float32, written out; weights, dS and results are rounded to the dtype.
+    """Attention and its gradients in float32, written out; weights, dS and results are rounded to
+    the dtype.
 
-    A correct kernel, unless one of the roundings is given: of every operand of a product, of the weights before they are normalised, and
-    of the weights after.
+    A correct kernel, unless one of the roundings is given: of every operand of a product, of the
+    weights before they are normalised, and of the weights after.
     """
 
     def stored(x: torch.Tensor) -> torch.Tensor:

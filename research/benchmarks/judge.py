@@ -1,9 +1,12 @@
-"""The exact values that enclosures are judged by: the literal `spec` over balls, one unbatched problem at a time.
+"""The exact values that enclosures are judged by: the literal `spec` over balls, one unbatched
+problem at a time.
 
-Each function takes float64 arrays and a working precision in bits, and returns arrays of `flint.arb`, each of which contains the value
-over ℝ. Nothing of `oracles` is used. Several heads are `spec.errata`'s, for the literal split of heads mixes tokens; derivatives that
-TorchLean does not define follow from its definitions: a rotation's transpose is its conjugate by J = diag(1, −1, 1, …). A `Meaning` says
-which scale, base and stretch are meant, where the spec has none to choose: the queries are scaled, and the angles, as balls.
+Each function takes float64 arrays and a working precision in bits, and returns arrays of
+`flint.arb`, each of which contains the value over ℝ. Nothing of `oracles` is used. Several heads
+are `spec.errata`'s, for the literal split of heads mixes tokens; derivatives that TorchLean does
+not define follow from its definitions: a rotation's transpose is its conjugate by J = diag(1, −1,
+1, …). A `Meaning` says which scale, base and stretch are meant, where the spec has none to choose:
+the queries are scaled, and the angles, as balls.
 """
 
 from collections.abc import Callable
@@ -32,7 +35,9 @@ Mask = NDArray[np.bool_]
 
 MORE, MOST_PRECISION = 6, 1 << 13
 NEGLIGIBLE = flint.arb(2) ** -1200
-"""Far below the smallest number of float64: a narrower ball across the edge of an interval touches it, for all that balls can tell."""
+"""Far below the smallest number of float64: a narrower ball across the edge of an interval touches
+it, for all that balls can tell.
+"""
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,9 @@ class Meaning:
 SPEC = Meaning()
 
 
-def evaluate(operation: str, arguments: tuple[object, ...], precision: int, meaning: Meaning = SPEC) -> tuple[Balls, ...]:
+def evaluate(
+    operation: str, arguments: tuple[object, ...], precision: int, meaning: Meaning = SPEC
+) -> tuple[Balls, ...]:
     """The exact results of an operation, as balls at a working precision in bits."""
     with flint.ctx.workprec(precision):
         if meaning.scale is not None:
@@ -100,8 +107,8 @@ def compare(
 ) -> Deviation:
     """Whether the exact results of an operation lie in the intervals mid ± rad.
 
-    An entry is decided when its ball is wholly inside its interval or wholly outside; where a ball straddles the edge, everything is
-    evaluated again in a higher precision.
+    An entry is decided when its ball is wholly inside its interval or wholly outside; where a ball
+    straddles the edge, everything is evaluated again in a higher precision.
     """
     exact = evaluate(operation, arguments, precision, meaning)
     if any(balls.shape != mids.shape for balls, (mids, _) in zip(exact, intervals, strict=True)):
@@ -139,7 +146,9 @@ def _is_special(ball: flint.arb, mid: float) -> bool:
 
 
 def enclosed(operation: str, given: tuple[object, ...], keywords: dict[str, Any], method: str) -> list[Enclosure]:
-    """What the oracle answers, results that there are none of left out; what follows a space in a name is for the reader."""
+    """What the oracle answers, results that there are none of left out; what follows a space in a
+    name is for the reader.
+    """
     answer = getattr(oracles, operation.partition(" ")[0])(*given, **keywords, method=method)
     return [e for e in (answer if isinstance(answer, tuple) else (answer,)) if e is not None]
 
@@ -153,8 +162,8 @@ def _context(q: Array, k: Array, v: Array, mask: Mask | None) -> literal.Attenti
 
 
 def _scaled(operation: str, arguments: tuple[Any, ...], scale: float) -> Balls | tuple[Balls, ...]:
-    """Attention of the queries c·q, whose scores are scale·q·kᵀ for c = scale·√d; so the tangents of q are c times as large too, and
-    dq is c times the gradient of c·q."""
+    """Attention of the queries c·q, whose scores are scale·q·kᵀ for c = scale·√d; so the tangents
+    of q are c times as large too, and dq is c times the gradient of c·q."""
     q, *rest = arguments
     c = flint.arb(scale) * flint.arb(q.shape[-1]).sqrt()
     if operation == "scaled_dot_product_attention_jvp":
@@ -164,8 +173,8 @@ def _scaled(operation: str, arguments: tuple[Any, ...], scale: float) -> Balls |
 
 
 def _turning(meaning: Meaning) -> Context:
-    """Balls whose cosine and sine are those of `stretch` times the angle, and whose logarithm of the base, the spec's only logarithm, is
-    that of `base`."""
+    """Balls whose cosine and sine are those of `stretch` times the angle, and whose logarithm of
+    the base, the spec's only logarithm, is that of `base`."""
     stretch, log_base = flint.arb(meaning.stretch), flint.arb(meaning.base).log()
     return replace(ARB, log=lambda _: log_base, cos=lambda x: (x * stretch).cos(), sin=lambda x: (x * stretch).sin())
 
@@ -188,18 +197,24 @@ def _causal(q: Array, k: Array, v: Array) -> Balls:
 
 def _grouped(q: Array, k: Array, v: Array, mask: Mask | None) -> Balls:
     group = len(q) // len(k)
-    return np.stack([_attention(q[h], k[h // group], v[h // group], None if mask is None else mask[h]) for h in range(len(q))])
+    return np.stack(
+        [_attention(q[h], k[h // group], v[h // group], None if mask is None else mask[h]) for h in range(len(q))]
+    )
 
 
 def _parameters(wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int) -> literal.MultiHeadAttention:
-    return literal.MultiHeadAttention(_balls(wq), _balls(wk), _balls(wv), _balls(wo), num_heads, wq.shape[1] // num_heads)
+    return literal.MultiHeadAttention(
+        _balls(wq), _balls(wk), _balls(wv), _balls(wo), num_heads, wq.shape[1] // num_heads
+    )
 
 
 def _multi_head(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask | None) -> Balls:
     return errata.multi_head_attention_forward(_parameters(wq, wk, wv, wo, num_heads), _balls(x), mask)
 
 
-def _multi_head_vjp(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask | None, g: Array) -> tuple[Balls, ...]:
+def _multi_head_vjp(
+    x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask | None, g: Array
+) -> tuple[Balls, ...]:
     return errata.multi_head_attention_backward(_parameters(wq, wk, wv, wo, num_heads), _balls(x), mask, _balls(g))
 
 
@@ -225,13 +240,20 @@ def _sinusoid(seq_len: int, embed_dim: int, start_pos: int, layout: str) -> Ball
     table = positional.sinusoidal_positional_encoding_spec(seq_len, embed_dim, start_pos, ARB)
     if layout == "tensor2tensor":
         pairs = range(embed_dim // 2)
-        angles = [[(start_pos + p) * flint.arb(10000) ** (-flint.arb(i) / (len(pairs) - 1)) for i in pairs] for p in range(seq_len)]
-        return np.array([[*(x.sin() for x in row), *(x.cos() for x in row)] for row in angles], object).reshape(seq_len, embed_dim)
+        angles = [
+            [(start_pos + p) * flint.arb(10000) ** (-flint.arb(i) / (len(pairs) - 1)) for i in pairs]
+            for p in range(seq_len)
+        ]
+        return np.array([[*(x.sin() for x in row), *(x.cos() for x in row)] for row in angles], object).reshape(
+            seq_len, embed_dim
+        )
     return table if layout == "interleaved" else np.concatenate([table[:, 0::2], table[:, 1::2]], axis=1)
 
 
 def _add(x: Array, pos: Array) -> Balls:
-    return positional.add_positional_encoding_spec(positional.PositionalEncodingSpec(_balls(pos), scalar=ARB), _balls(x), ARB)
+    return positional.add_positional_encoding_spec(
+        positional.PositionalEncodingSpec(_balls(pos), scalar=ARB), _balls(x), ARB
+    )
 
 
 def _learned(table: Array, seq_len: int, start_pos: int) -> Balls:
@@ -264,7 +286,9 @@ def _rope(x: Array, start_pos: int, scalar: Context, odd: str) -> Balls:
 
 def _rope_vjp(_x: Array, g: Array, start_pos: int, scalar: Context, odd: str) -> Balls:
     """J · rope(J · g) with J = diag(1, −1, 1, …): both channels of a pair share their cosine and their sine."""
-    return _passed(positional.rope_apply_spec(tensor(g * _signs(g), ARB), start_pos, scalar) * _signs(g).astype(object), g, odd)
+    return _passed(
+        positional.rope_apply_spec(tensor(g * _signs(g), ARB), start_pos, scalar) * _signs(g).astype(object), g, odd
+    )
 
 
 def _passed(rotated: Balls, x: Array, odd: str) -> Balls:

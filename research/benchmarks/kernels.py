@@ -1,5 +1,5 @@
-"""PyTorch's own attention kernels on the CPU, as functions of float64 arrays: the inputs are exact in the format, so nothing is rounded
-on the way in or out."""
+"""PyTorch's own attention kernels on the CPU, as functions of float64 arrays: the inputs are exact
+in the format, so nothing is rounded on the way in or out."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -35,9 +35,19 @@ class Problem:
 
 
 def draw(
-    dtype: str, n_q: int, n_k: int, d: int, seed: int, *, is_causal: bool = False, logits: float = 1.0, offset: float = 0.0
+    dtype: str,
+    n_q: int,
+    n_k: int,
+    d: int,
+    seed: int,
+    *,
+    is_causal: bool = False,
+    logits: float = 1.0,
+    offset: float = 0.0,
 ) -> Problem:
-    """A standard normal problem rounded to a format; `logits` multiplies q, `offset` is added to every key and value."""
+    """A standard normal problem rounded to a format; `logits` multiplies q, `offset` is added to
+    every key and value.
+    """
     rng = np.random.default_rng(seed)
     q, k, v, g = (rng.standard_normal((n, d)) for n in (n_q, n_k, n_k, n_q))
     q, k, v, g = (to_numpy(to_torch(x, dtype)) for x in (logits * q, k + offset, v + offset, g))

@@ -36,7 +36,9 @@ best of the scores). **Bold** is seen in every draw. Where the budget, a proof, 
 
 @dataclass(frozen=True)
 class Judge:
-    """A problem with its budgets, and those below the statistical line, which are taken only where they are asked for."""
+    """A problem with its budgets, and those below the statistical line, which are taken only where
+    they are asked for.
+    """
 
     problem: Problem
     arithmetic: oracles.Arithmetic
@@ -54,8 +56,8 @@ class Judge:
 
 @dataclass(frozen=True)
 class Sight:
-    """What inputs of one kind show of a fault: error ÷ budget, and error ÷ line where the budget does not refuse it; one for each draw,
-    of the result that shows most."""
+    """What inputs of one kind show of a fault: error ÷ budget, and error ÷ line where the budget
+    does not refuse it; one for each draw, of the result that shows most."""
 
     inputs: str
     budget: list[float]
@@ -97,19 +99,27 @@ def _worst(found: dict[str, Array], allowed: dict[str, oracles.Enclosure]) -> di
 
 
 def sights(dtype: str, n_k: int, d: int, seeds: int) -> tuple[dict[str, tuple[Sight, Sight]], float]:
-    """By fault what random inputs show and what the best of those that expose do, and the largest error ÷ budget of PyTorch's kernel."""
+    """By fault what random inputs show and what the best of those that expose do, and the largest
+    error ÷ budget of PyTorch's kernel.
+    """
     arithmetic = oracles.preset("float32-materialized" if dtype == "float32" else ARITHMETIC[dtype, "math"])
     found: dict[str, list[Sight]] = {}
     correct = 0.0
     for inputs, problems in _problems(dtype, n_k, d, seeds):
         judges = [Judge(p, arithmetic) for p in problems]
-        correct = max([correct, *(x for j in judges for x in _worst(kernel(j.problem, dtype, "math"), j.budget).values())])
+        correct = max(
+            [correct, *(x for j in judges for x in _worst(kernel(j.problem, dtype, "math"), j.budget).values())]
+        )
         for fault in _faults(dtype):
             planted = [fault.plant(p, dtype) for p in problems]
             errors = [_worst(x, j.budget) for x, j in zip(planted, judges, strict=True)]
             result = max(RESULTS, key=lambda name: min(e[name] for e in errors))
             budget = [e[result] for e in errors]
-            line = [] if min(budget) > 1 else [float(j.line[result].excess(x[result]).max()) for x, j in zip(planted, judges, strict=True)]
+            line = (
+                []
+                if min(budget) > 1
+                else [float(j.line[result].excess(x[result]).max()) for x, j in zip(planted, judges, strict=True)]
+            )
             found.setdefault(fault.name, []).append(Sight(inputs, budget, line, result))
     return {name: (first, max(rest, key=lambda s: min(s.budget))) for name, (first, *rest) in found.items()}, correct
 
@@ -128,7 +138,11 @@ def section(dtypes: tuple[str, ...], lengths: tuple[int, ...], d: int, seeds: in
             found, correct = sights(dtype, n_k, d, seeds)
             accused += correct > 1
             columns.append(found)
-            unseen += [f"{fault}, {dtype}, {n_k} keys" for fault, both in found.items() if not any(s.seen or s.suspicious for s in both)]
+            unseen += [
+                f"{fault}, {dtype}, {n_k} keys"
+                for fault, both in found.items()
+                if not any(s.seen or s.suspicious for s in both)
+            ]
         lines = [[f"{dtype}, keys:", *map(str, lengths)], ["---"] * (1 + len(lengths))]
         lines += [[name, *(" · ".join(map(str, found[name])) for found in columns)] for name in columns[0]]
         parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n")

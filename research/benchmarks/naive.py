@@ -1,11 +1,23 @@
-"""What one would write in NumPy without a second thought: float64, no radius, no blocks. What the oracles' speed is measured against."""
+"""What one would write in NumPy without a second thought: float64, no radius, no blocks. What the
+oracles' speed is measured against.
+"""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Features", "attention", "attention_jvp", "attention_vjp", "featured", "featured_vjp", "rope", "rotary_tables", "sinusoid"]
+__all__ = [
+    "Features",
+    "attention",
+    "attention_jvp",
+    "attention_vjp",
+    "featured",
+    "featured_vjp",
+    "rope",
+    "rotary_tables",
+    "sinusoid",
+]
 
 Array = NDArray[np.float64]
 
@@ -64,7 +76,9 @@ def featured(q: Array, k: Array, v: Array, f: Features) -> tuple[Array, Array]:
     return weights @ v, lse[:, 0]
 
 
-def featured_vjp(q: Array, k: Array, v: Array, g: Array, of_lse: Array, f: Features) -> tuple[Array, Array, Array, Array, Array]:
+def featured_vjp(
+    q: Array, k: Array, v: Array, g: Array, of_lse: Array, f: Features
+) -> tuple[Array, Array, Array, Array, Array]:
     """(dq, dk, dv, dbias, dsink)."""
     weights, of_sink, _, turned = _featured_weights(q, k, f)
     d_weights = g @ v.T

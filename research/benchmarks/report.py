@@ -1,4 +1,6 @@
-"""How the benchmarks print: as wide as the terminal, or wide enough for every column where there is none; and the same as a text file."""
+"""How the benchmarks print: as wide as the terminal, or wide enough for every column where there is
+none; and the same as a text file.
+"""
 
 import sys
 from pathlib import Path

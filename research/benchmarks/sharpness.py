@@ -1,7 +1,8 @@
 """`python -m research.benchmarks.sharpness`: how much of its budget do PyTorch's own kernels use?
 
-Error ÷ budget, elementwise, of the math and flash kernels over standard sizes. A budget is sound for them if it is at most 1 everywhere,
-and sharp if its maximum is not far below: a wrong value hides in what correct code never uses.
+Error ÷ budget, elementwise, of the math and flash kernels over standard sizes. A budget is sound
+for them if it is at most 1 everywhere, and sharp if its maximum is not far below: a wrong value
+hides in what correct code never uses.
 """
 
 import argparse
@@ -18,7 +19,14 @@ from research.benchmarks.report import console, save
 
 __all__ = ["FLOORS", "GOALS", "LINES", "SIZES", "excess", "lines", "main", "used"]
 
-SIZES = ((64, 64, 32, False), (256, 256, 64, False), (256, 256, 64, True), (512, 512, 64, False), (512, 512, 64, True), (1, 512, 64, False))
+SIZES = (
+    (64, 64, 32, False),
+    (256, 256, 64, False),
+    (256, 256, 64, True),
+    (512, 512, 64, False),
+    (512, 512, 64, True),
+    (1, 512, 64, False),
+)
 """(n_q, n_k, d, causal)."""
 
 FLOORS = {
@@ -30,13 +38,17 @@ FLOORS = {
 
 
 LINES = ("any order", "stated structure", "statistical")
-"""The budgets of float32: whatever the order, for the structure that a kernel's preset states, and the line below, which is no proof."""
+"""The budgets of float32: whatever the order, for the structure that a kernel's preset states, and
+the line below, which is no proof.
+"""
 STATED = {"math": oracles.preset("float32-materialized"), "flash": oracles.preset("float32-flash")}
 GOALS = {
     (512, 512, 64): {"any order": (0.004, 0.001), "stated structure": (0.007, 0.0015), "statistical": (0.03, 0.03)},
     (1, 8192, 128): {"any order": (0.0002, 0.0003), "stated structure": (0.0025, 0.001), "statistical": (0.006, 0.007)},
 }
-"""(n_q, n_k, d): what the larger error ÷ budget of the two kernels should reach on each line, in out and in every gradient."""
+"""(n_q, n_k, d): what the larger error ÷ budget of the two kernels should reach on each line, in
+out and in every gradient.
+"""
 
 
 def _line(name: str, backend: str) -> oracles.Arithmetic:
@@ -63,14 +75,18 @@ def lines(size: tuple[int, int, int], seeds: int) -> dict[tuple[str, str], dict[
 def budgets(p: Problem, arithmetic: oracles.Arithmetic | str) -> dict[str, oracles.Enclosure]:
     """The budget of each result of a problem under an arithmetic."""
     out = oracles.scaled_dot_product_attention(p.q, p.k, p.v, is_causal=p.is_causal, arithmetic=arithmetic)
-    grads = oracles.scaled_dot_product_attention_vjp(p.q, p.k, p.v, None, p.g, is_causal=p.is_causal, arithmetic=arithmetic)
+    grads = oracles.scaled_dot_product_attention_vjp(
+        p.q, p.k, p.v, None, p.g, is_causal=p.is_causal, arithmetic=arithmetic
+    )
     return dict(zip(RESULTS, (out, *grads), strict=True))
 
 
 def excess(p: Problem, dtype: str, backend: str) -> dict[str, float]:
     """The largest error ÷ budget of each result of a kernel on a problem."""
     found = kernel(p, dtype, backend)
-    return {name: float(budget.excess(found[name]).max()) for name, budget in budgets(p, ARITHMETIC[dtype, backend]).items()}
+    return {
+        name: float(budget.excess(found[name]).max()) for name, budget in budgets(p, ARITHMETIC[dtype, backend]).items()
+    }
 
 
 def used(sizes: Sequence[tuple[int, int, int, bool]], seeds: int) -> dict[tuple[str, str], dict[str, float]]:
@@ -85,7 +101,9 @@ def used(sizes: Sequence[tuple[int, int, int, bool]], seeds: int) -> dict[tuple[
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure, print, and return 0 if every figure is at most 1, and those of the first table at least their floors, else 1."""
+    """Measure, print, and return 0 if every figure is at most 1, and those of the first table at
+    least their floors, else 1.
+    """
     parser = argparse.ArgumentParser(prog="python -m research.benchmarks.sharpness", description=__doc__)
     parser.add_argument("--output", type=Path, help="a text file for the table")
     parser.add_argument("--seeds", type=int, default=5, help="draws of each size (5)")
@@ -117,15 +135,26 @@ def main(arguments: list[str] | None = None) -> int:
                 more.add_row(str(size), line, backend, *(f"{value:.3g}" for value in measured[line, backend].values()))
             larger = {name: max(measured[line, backend][name] for backend in BACKENDS) for name in RESULTS}
             aims = {name: of_out if name == "out" else of_gradients for name in RESULTS}
-            said = ["beyond it" if larger[name] > 1 else "reached" if larger[name] >= aim else "not reached" for name, aim in aims.items()]
+            said = [
+                "beyond it" if larger[name] > 1 else "reached" if larger[name] >= aim else "not reached"
+                for name, aim in aims.items()
+            ]
             missed, short = missed + said.count("beyond it"), short + said.count("not reached")
-            more.add_row("", "", "goal", *(f"{aim:g}: {word}" for aim, word in zip(aims.values(), said, strict=True)), end_section=True)
+            more.add_row(
+                "",
+                "",
+                "goal",
+                *(f"{aim:g}: {word}" for aim, word in zip(aims.values(), said, strict=True)),
+                end_section=True,
+            )
     target = console()
     target.print(table)
     if more.rows:
         target.print(more)
     verdict = f"{missed} missed" if missed else "Of the first table all are met, and nothing is beyond its budget"
-    target.print(f"{verdict}; of the goals of the second {short} are not reached.", style="bold red" if missed else "bold green")
+    target.print(
+        f"{verdict}; of the goals of the second {short} are not reached.", style="bold red" if missed else "bold green"
+    )
     save(target, options.output)
     return 1 if missed else 0
 

@@ -1,7 +1,8 @@
 """`python -m research.benchmarks.soundness`: does every enclosure contain the exact value?
 
-Draws cases of every operation and asks the literal `spec` over balls (`judge`) whether the exact value of every entry lies in
-[mid − rad, mid + rad]. One that certainly does not is a violation. Both evaluations are judged: `fast` on all cases, `arb` on a share.
+Draws cases of every operation and asks the literal `spec` over balls (`judge`) whether the exact
+value of every entry lies in [mid − rad, mid + rad]. One that certainly does not is a violation.
+Both evaluations are judged: `fast` on all cases, `arb` on a share.
 """
 
 import argparse
@@ -37,7 +38,9 @@ FEW = 24
 LONG_EVERY = 500
 """One case in 500 is long."""
 WITHOUT_FEATURES = ("scaled_dot", "causal", "grouped", "multi_head", "hard_masked")
-"""Operations of which a long case has 4096 keys, 130 queries or 24 tokens; those with features have some of several tiles."""
+"""Operations of which a long case has 4096 keys, 130 queries or 24 tokens; those with features have
+some of several tiles.
+"""
 CHUNK = 250
 ARB_SHARE = 10
 """The arb evaluation is judged on one case in so many."""
@@ -47,10 +50,11 @@ ARB_SHARE = 10
 class Tally:
     """What was found on some cases of one operation, by one method.
 
-    violations counts entries that are certainly outside, touching those on the edge of the interval for all that balls can tell, undecided
-    those that no precision decided; largest is the largest
-    (|exact − mid| + ball radius) ÷ rad; unbounded counts entries with an infinite radius, which promise nothing; not_judged counts cases
-    that the oracle itself marks as too wide to judge by. `first` describes the first violation.
+    violations counts entries that are certainly outside, touching those on the edge of the interval
+    for all that balls can tell, undecided those that no precision decided; largest is the largest
+    (|exact − mid| + ball radius) ÷ rad; unbounded counts entries with an infinite radius, which
+    promise nothing; not_judged counts cases that the oracle itself marks as too wide to judge by.
+    `first` describes the first violation.
     """
 
     cases: int = 0
@@ -80,14 +84,19 @@ class Tally:
 def draw(operation: str, seed: int, number: int) -> Call:
     """Case `number` of an operation: of each of its families in turn."""
     is_long = number % LONG_EVERY == LONG_EVERY - 1
-    rng, families = np.random.default_rng([seed, list(OPERATIONS).index(operation), number]), OPERATIONS[operation].families
+    rng, families = (
+        np.random.default_rng([seed, list(OPERATIONS).index(operation), number]),
+        OPERATIONS[operation].families,
+    )
     if is_long and operation.startswith(WITHOUT_FEATURES):
         n_q, n_k = (1, 4096) if rng.random() < 0.7 else (130, 2)
         sizes = {"n_q": n_q, "n_k": n_k, "seq_len": 24, "head_dim": 1, "value_dim": 1, "kv_heads": 1, "group": 1}
         return drawn(operation, rng, {name: (n,) for name, n in sizes.items()})
     names = [name for name in families if (name in features.LONG) == is_long] or [*families]
     call = families[names[number % len(names)]](rng)
-    while operation in SHARES and sum(x.size for name, x in call.arrays.items() if name in ("q", "k", "v", "bias")) > FEW:
+    while (
+        operation in SHARES and sum(x.size for name, x in call.arrays.items() if name in ("q", "k", "v", "bias")) > FEW
+    ):
         call = families[names[number % len(names)]](rng)
     return call
 
@@ -108,7 +117,9 @@ def tally(operation: str, method: str, numbers: range, seed: int) -> Tally:
             unbounded=deviation.unbounded,
             not_judged=int(not all(e.judged for e in enclosures)),
             largest=deviation.largest,
-            first=f"soundness.draw({operation!r}, {seed}, {number}) by {method}: {deviation}" if deviation.outside else "",
+            first=f"soundness.draw({operation!r}, {seed}, {number}) by {method}: {deviation}"
+            if deviation.outside
+            else "",
         )
     return found
 
@@ -139,7 +150,18 @@ def run(cases: int, seed: int, jobs: int) -> Iterator[tuple[str, str, Tally]]:
 
 def _print(target: Console, found: dict[tuple[str, str], Tally], seed: int) -> None:
     table = Table(title=f"Are exact values within the radius? (seed {seed})", title_justify="left", title_style="bold")
-    for heading in ("operation", "method", "cases", "entries", "violations", "touching", "undecided", "largest", "unbounded", "not judged"):
+    for heading in (
+        "operation",
+        "method",
+        "cases",
+        "entries",
+        "violations",
+        "touching",
+        "undecided",
+        "largest",
+        "unbounded",
+        "not judged",
+    ):
         table.add_column(heading, justify="left" if heading in ("operation", "method") else "right")
     for (operation, method), t in found.items():
         infinite = t.unbounded / max(t.entries + t.unbounded, 1)

@@ -1,7 +1,8 @@
 """`python -m research.benchmarks.timing`: how fast, how narrow and how lean are the oracles?
 
-Speed is a ratio of two functions that run in turn, A B A B …, after a warm-up: one ratio per pair, of which the median counts. Ratios
-of a shared machine move together, seconds do not. Every ratio is taken with one thread and with all; the target says for which it holds.
+Speed is a ratio of two functions that run in turn, A B A B …, after a warm-up: one ratio per pair,
+of which the median counts. Ratios of a shared machine move together, seconds do not. Every ratio is
+taken with one thread and with all; the target says for which it holds.
 """
 
 import argparse
@@ -63,7 +64,9 @@ SMALLEST = Sizes(16, 32, 4, 16, 64, (64, 128), 16, 8, 4, (2, 2, 2), 8, 16)
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: a figure, the lowest and highest of its repeats, and the bound that it should keep, if it has one."""
+    """One line of the table: a figure, the lowest and highest of its repeats, and the bound that it
+    should keep, if it has one.
+    """
 
     what: str
     threads: str
@@ -79,7 +82,9 @@ class Row:
         """Whether the figure keeps its bound; None without one."""
         if self.at_most is None and self.at_least is None:
             return None
-        return (self.at_most is None or self.figure <= self.at_most) and (self.at_least is None or self.figure >= self.at_least)
+        return (self.at_most is None or self.figure <= self.at_most) and (
+            self.at_least is None or self.figure >= self.at_least
+        )
 
 
 @contextmanager
@@ -109,7 +114,9 @@ def paired(a: Callable[[], object], b: Callable[[], object], repeats: int) -> tu
     return statistics.median(ratios), min(ratios), max(ratios)
 
 
-def ratios(what: str, a: Callable[[], object], b: Callable[[], object], repeats: int, at_most: float, target: str) -> Iterator[Row]:
+def ratios(
+    what: str, a: Callable[[], object], b: Callable[[], object], repeats: int, at_most: float, target: str
+) -> Iterator[Row]:
     """Rows of one ratio with one thread and with all; the bound is for `target` of the two."""
     for count in ("one", "all"):
         with threads(count):
@@ -169,13 +176,21 @@ def attention_rows(s: Sizes, repeats: int) -> Iterator[Row]:
 
 
 def featured_rows(s: Sizes, repeats: int) -> Iterator[Row]:
-    """Attention with a causal window, a cap, ALiBi, a sink and its log-sum-exp against the same in naive NumPy; and what a window saves."""
+    """Attention with a causal window, a cap, ALiBi, a sink and its log-sum-exp against the same in
+    naive NumPy; and what a window saves.
+    """
     n, width = s.square, s.square // 2
     q, k, v, g, of_lse = _normal(*[(n, s.d)] * 4, (n,))
     far = np.arange(n)[:, None] - np.arange(n)
     bias, sink = oracles.alibi_bias(1, n, n).mid, 0.5
     f = naive.Features((far >= 0) & (far <= width), bias[0], 30.0, sink)
-    given: dict[str, Any] = {"causal": True, "window": (width, None), "softcap": f.cap, "bias": bias, "sink": np.array([sink])}
+    given: dict[str, Any] = {
+        "causal": True,
+        "window": (width, None),
+        "softcap": f.cap,
+        "bias": bias,
+        "sink": np.array([sink]),
+    }
     heads = q[None], k[None], v[None]
     yield from ratios(
         f"attention with all features ({n}, {n}, {s.d}) ÷ naive NumPy",
@@ -196,7 +211,9 @@ def featured_rows(s: Sizes, repeats: int) -> Iterator[Row]:
     attend = partial(oracles.attention, q, k, v, rows=range(n - s.windowed_rows, n))
     with threads("one"):
         figure = paired(partial(attend, window=(s.window - 1, 0)), attend, max(3, repeats // 5))
-    yield Row(f"a window of {s.window} at {n} keys ÷ no window, {s.windowed_rows} rows", "one", *figure, "×", at_most=1 / 50)
+    yield Row(
+        f"a window of {s.window} at {n} keys ÷ no window, {s.windowed_rows} rows", "one", *figure, "×", at_most=1 / 50
+    )
 
 
 def positional_rows(s: Sizes, repeats: int) -> Iterator[Row]:
@@ -204,7 +221,14 @@ def positional_rows(s: Sizes, repeats: int) -> Iterator[Row]:
     n, dim, start = s.sequence, 2 * s.d, s.positions - s.sequence
     angles = next(_normal((n, s.d)))
     x = np.stack([np.cos(angles), np.sin(angles)], axis=-1).reshape(n, dim)
-    yield from ratios(f"RoPE ({n}, {dim}) ÷ naive NumPy", lambda: oracles.rope(x, start), lambda: naive.rope(x, start), repeats, 2.0, "one")
+    yield from ratios(
+        f"RoPE ({n}, {dim}) ÷ naive NumPy",
+        lambda: oracles.rope(x, start),
+        lambda: naive.rope(x, start),
+        repeats,
+        2.0,
+        "one",
+    )
     yield from ratios(
         f"sinusoid ({n}, {dim}) ÷ naive NumPy",
         lambda: oracles.sinusoidal_positional_encoding(n, dim, start),
@@ -218,7 +242,9 @@ def positional_rows(s: Sizes, repeats: int) -> Iterator[Row]:
     }
     for what, at in enclosures.items():
         worst = max(float(at(first).rad.max()) for first in range(0, s.positions, n)) / ULP
-        yield Row(f"{what}: radius at every position to {s.positions}", "", worst, worst, worst, "ulp of 1", at_most=4.0)
+        yield Row(
+            f"{what}: radius at every position to {s.positions}", "", worst, worst, worst, "ulp of 1", at_most=4.0
+        )
 
 
 def table_rows(s: Sizes, repeats: int) -> Iterator[Row]:
@@ -252,9 +278,15 @@ def arb_rows(s: Sizes, repeats: int) -> Iterator[Row]:
 
 
 def length_rows(s: Sizes, repeats: int) -> Iterator[Row]:
-    """How time grows with n_k: the slope of log time against log n_k, from the shortest to the longest; and the memory it takes."""
+    """How time grows with n_k: the slope of log time against log n_k, from the shortest to the
+    longest; and the memory it takes.
+    """
     for what, n_q, rows in (
-        (f"{s.some_rows} of {s.long_queries} rows", s.long_queries, list(range(0, s.long_queries, s.long_queries // s.some_rows))),
+        (
+            f"{s.some_rows} of {s.long_queries} rows",
+            s.long_queries,
+            list(range(0, s.long_queries, s.long_queries // s.some_rows)),
+        ),
         (f"all of {s.some_queries} rows", s.some_queries, None),
     ):
         slopes = []
@@ -270,7 +302,15 @@ def length_rows(s: Sizes, repeats: int) -> Iterator[Row]:
         yield Row(f"time ~ n_k^figure, n_k = {s.keys[0]} … {s.keys[-1]}, {what}", "one", *figure, "", at_most=1.1)
     shape = (s.long_queries, s.keys[-1], s.d)
     resident, allocated, elapsed = _long_in_a_process(*shape)
-    yield Row(f"memory above the inputs, {shape}: peak of the process", "all", resident, resident, resident, "MiB", at_most=256.0)
+    yield Row(
+        f"memory above the inputs, {shape}: peak of the process",
+        "all",
+        resident,
+        resident,
+        resident,
+        "MiB",
+        at_most=256.0,
+    )
     yield Row("  allocated by NumPy, pages never touched included", "all", allocated, allocated, allocated, "MiB")
     yield Row("  its time", "all", elapsed, elapsed, elapsed, "s")
 
@@ -278,14 +318,18 @@ def length_rows(s: Sizes, repeats: int) -> Iterator[Row]:
 def _long_in_a_process(n_q: int, n_k: int, d: int) -> tuple[float, float, float]:
     """What `_long` prints in a fresh process."""
     command = [sys.executable, "-m", "research.benchmarks.timing", "--long", f"{n_q},{n_k},{d}"]
-    resident, allocated, elapsed = map(float, subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
+    resident, allocated, elapsed = map(
+        float, subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    )
     return resident, allocated, elapsed
 
 
 def _long(n_q: int, n_k: int, d: int) -> None:
-    """Print the MiB by which the process's peak exceeds what is resident with the inputs, the MiB allocated on top, and the seconds.
+    """Print the MiB by which the process's peak exceeds what is resident with the inputs, the MiB
+    allocated on top, and the seconds.
 
-    Everything is loaded by a small problem before. Where the system does not tell what is resident, the peak is what is allocated.
+    Everything is loaded by a small problem before. Where the system does not tell what is resident,
+    the peak is what is allocated.
     """
     oracles.scaled_dot_product_attention(*_normal(*[(256, d)] * 3))
     q, k, v = _normal((n_q, d), (n_k, d), (n_k, d))
@@ -297,7 +341,8 @@ def _long(n_q: int, n_k: int, d: int) -> None:
 
 
 def _status(field: str) -> int:
-    """A field of the process's memory in bytes, as Linux tells it (0 elsewhere): VmRSS is resident now, VmHWM the most so far.
+    """A field of the process's memory in bytes, as Linux tells it (0 elsewhere): VmRSS is resident
+    now, VmHWM the most so far.
 
     Not getrusage, whose maximum begins at what the parent had resident when it forked.
     """
@@ -314,7 +359,9 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "numpy": np.__version__,
         "torch": torch.__version__,
-        "libraries": sorted({f"{x['internal_api']} {x.get('version')} ({x['num_threads']} threads)" for x in threadpool_info()}),
+        "libraries": sorted(
+            {f"{x['internal_api']} {x.get('version')} ({x['num_threads']} threads)" for x in threadpool_info()}
+        ),
     }
 
 
@@ -329,7 +376,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, help="a text file for the table")
     parser.add_argument("--json", type=Path, help="a file for the figures")
     parser.add_argument("--repeats", type=int, default=15, help="pairs of calls for each ratio (15)")
-    parser.add_argument("--smallest", action="store_true", help="sizes that only show that it runs: targets are not meant for them")
+    parser.add_argument(
+        "--smallest", action="store_true", help="sizes that only show that it runs: targets are not meant for them"
+    )
     parser.add_argument("--long", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.long:
@@ -338,7 +387,9 @@ def main(arguments: list[str] | None = None) -> int:
 
     sizes = SMALLEST if options.smallest else Sizes()
     target, rows = console(), []
-    table = Table("what", "threads", "median", "least", "greatest", "", "target", "", title="Timing", title_justify="left")
+    table = Table(
+        "what", "threads", "median", "least", "greatest", "", "target", "", title="Timing", title_justify="left"
+    )
     for column in table.columns[2:5]:
         column.justify = "right"
     with target.status("") as status:
@@ -359,7 +410,9 @@ def main(arguments: list[str] | None = None) -> int:
     target.print(f"{len(missed)} missed" if missed else "all met", style="bold red" if missed else "bold green")
     save(target, options.output)
     if options.json:
-        options.json.write_text(json.dumps({"environment": found, "rows": [asdict(r) | {"met": r.met} for r in rows]}, indent=1) + "\n")
+        options.json.write_text(
+            json.dumps({"environment": found, "rows": [asdict(r) | {"met": r.met} for r in rows]}, indent=1) + "\n"
+        )
     return 1 if missed else 0
 
 

@@ -1,6 +1,8 @@
-"""`python -m research.benchmarks.verdicts`: how long verdicts take, against the revision before they were rebuilt.
+"""`python -m research.benchmarks.verdicts`: how long verdicts take, against the revision before
+they were rebuilt.
 
-Both are measured by turns in one run; the revision is checked out of the repository's history into a folder of its own.
+Both are measured by turns in one run; the revision is checked out of the repository's history into
+a folder of its own.
 """
 
 import argparse
@@ -45,9 +47,10 @@ _CALL = "oracles.scaled_dot_product_attention(q, k, v{})"
 
 @dataclass(frozen=True)
 class Row:
-    """A measurement: what it is, and what should be; Python to be run, how often, or the arguments of `attnspec verify`, with its target
-    where that is not NumPy's, and a module of the name `chosen` for it; whether there is something before to compare with, and it takes so
-    long that it is run once."""
+    """A measurement: what it is, and what should be; Python to be run, how often, or the arguments
+    of `attnspec verify`, with its target where that is not NumPy's, and a module of the name
+    `chosen` for it; whether there is something before to compare with, and it takes so long that it
+    is run once."""
 
     name: str
     goal: str
@@ -62,7 +65,9 @@ class Row:
 
     def seconds(self, tree: Path) -> float:
         """How long it takes in a tree, imports left out where it is Python; fails with what it printed if it does."""
-        numpy = "properties.bugs.reference" if (tree / "properties/bugs/reference.py").exists() else "properties.reference"
+        numpy = (
+            "properties.bugs.reference" if (tree / "properties/bugs/reference.py").exists() else "properties.reference"
+        )
         python = ["-c", _IN_TIME.format(numpy=numpy, body=self.body, setup=self.setup, times=self.times)]
         code = python if self.body else ["-m", "attnspec", "verify", self.target or numpy]
         with tempfile.TemporaryDirectory() as folder:
@@ -70,7 +75,12 @@ class Row:
             environment = {"PYTHONPATH": f"{tree}:{folder}", "PATH": "/usr/bin:/bin"}
             begin = time.perf_counter()
             done = subprocess.run(
-                [sys.executable, *code, *self.command], cwd=tree, env=environment, capture_output=True, text=True, check=False
+                [sys.executable, *code, *self.command],
+                cwd=tree,
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
             )
             took = time.perf_counter() - begin
         if done.returncode:
@@ -91,17 +101,34 @@ _NUMPY, _MAIN = ("--jobs", "2"), ("--max-examples", "25", "--seed", "0", "--jobs
 ROWS = (
     Row("correct SDPA of NumPy, 100 examples", "≤ 1/8", _VERIFY.format("right", "")),
     Row("SDPA with a mask that leaks", "≤ 1/10", _VERIFY.format("leaks", ""), _LEAKS),
-    Row("operations of NumPy that there were, two processes", "≤ 1/6", command=_NUMPY, target="chosen:THERE_WERE", chosen=_THERE_WERE),
+    Row(
+        "operations of NumPy that there were, two processes",
+        "≤ 1/6",
+        command=_NUMPY,
+        target="chosen:THERE_WERE",
+        chosen=_THERE_WERE,
+    ),
     Row("all operations of NumPy, more than there were, two processes", "≤ 1/6", command=_NUMPY),
     Row("make verify, with more systems, once", "≤ 1/2", command=_MAIN, target="systems:GROUPS", once=True),
     Row("quick: correct SDPA", "≤ 1 s", _VERIFY.format("right", ", quick=True"), before=False),
     Row("quick: all operations of NumPy, with imports", "≤ 6 s", command=(*_NUMPY, "--quick"), before=False),
     Row("certificate at (16, 16, 16), .26 ms when .2 was asked", "≤ 20/26", _CALL.format(""), _QKV, 1000),
-    Row("float32 budget at (16, 16, 16), .34 ms when .2 was asked", "≤ 20/34", _CALL.format(", arithmetic='float32'"), _QKV, 1000),
+    Row(
+        "float32 budget at (16, 16, 16), .34 ms when .2 was asked",
+        "≤ 20/34",
+        _CALL.format(", arithmetic='float32'"),
+        _QKV,
+        1000,
+    ),
 )
 
 
-_ELSEWHERE = ("law", "quick", "reference", *(f"reference_{part}" for part in ("attention", "caches", "frequencies", "positions")))
+_ELSEWHERE = (
+    "law",
+    "quick",
+    "reference",
+    *(f"reference_{part}" for part in ("attention", "caches", "frequencies", "positions")),
+)
 _LATER = {
     "laws": (
         "alibi",
@@ -123,7 +150,11 @@ _LATER = {
 
 def _reached(goal: str, seconds: float, ratio: float) -> str:
     """Whether a goal is reached: of seconds where it says so, else of the ratio."""
-    return "yes" if (seconds if goal.endswith(" s") else ratio) <= Fraction(goal.removeprefix("≤ ").removesuffix(" s")) else "no"
+    return (
+        "yes"
+        if (seconds if goal.endswith(" s") else ratio) <= Fraction(goal.removeprefix("≤ ").removesuffix(" s"))
+        else "no"
+    )
 
 
 def _lines(folder: str) -> tuple[int, int]:
@@ -140,7 +171,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, help="a file instead of standard output")
     options = parser.parse_args(arguments)
     table = Table(
-        "", f"{BEFORE}, s", "now, s", "now ÷ before", "goal", "reached", title=f"Verdicts: medians of {options.repeats}, by turns"
+        "",
+        f"{BEFORE}, s",
+        "now, s",
+        "now ÷ before",
+        "goal",
+        "reached",
+        title=f"Verdicts: medians of {options.repeats}, by turns",
     )
     with tempfile.TemporaryDirectory() as folder:
         before = Path(folder) / "before"
@@ -156,9 +193,14 @@ def main(arguments: list[str] | None = None) -> int:
                 print(row.name, runs, file=sys.stderr, flush=True)
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", before], cwd=ROOT, check=True)
-    for folder, was, what in (("laws", "4878", "law.py, and quick.py, which is generated"), ("bugs", "4670", "the reference")):
+    for folder, was, what in (
+        ("laws", "4878", "law.py, and quick.py, which is generated"),
+        ("bugs", "4670", "the reference"),
+    ):
         now, later = _lines(folder)
-        table.add_row(f"lines of {folder}/, but {what}", was, f"{now} + {later} later", "", "≤ 2800", _reached("≤ 2800 s", now, 0))
+        table.add_row(
+            f"lines of {folder}/, but {what}", was, f"{now} + {later} later", "", "≤ 2800", _reached("≤ 2800 s", now, 0)
+        )
     with options.output.open("w") if options.output else sys.stdout as file:
         Console(file=file, width=110).print(table)
     return 0

@@ -24,11 +24,28 @@ def started(
     folder: Path, database: Path, *more: str, target: str = TARGET, engine: str = "local", jobs: int = 2
 ) -> "subprocess.Popen[str]":
     """A campaign that has been started, whose examples are its own, in a folder; what it says is to be read."""
-    command = [sys.executable, "-P", "-m", "attnspec", "campaign", target, "--database", str(database), "--engine", engine]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "attnspec",
+        "campaign",
+        target,
+        "--database",
+        str(database),
+        "--engine",
+        engine,
+    ]
     command += ["--jobs", str(jobs), "--examples", f"{folder / database.stem}-examples", *more]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "COLUMNS": "200"}
     return subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=folder
+        command,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        cwd=folder,
     )
 
 
@@ -39,7 +56,9 @@ def rows(database: Path, query: str) -> list[Any]:
 
 
 def verdicts(database: Path, of: Path | None = None) -> list[set[Any]]:
-    """All that a database says but when and by whom it was found out; of the chunks that are in another alone, if one is given."""
+    """All that a database says but when and by whom it was found out; of the chunks that are in
+    another alone, if one is given.
+    """
     known = {chunk for (chunk,) in rows(of or database, "SELECT chunk FROM chunk")}
     return [{row for row in rows(database, query) if row[0] in known} for query in _VERDICTS]
 
@@ -50,7 +69,9 @@ def chunks(database: Path) -> int:
 
 
 def planned(database: Path) -> int:
-    """How many cases and steps the chunks that are done were planned to have, by their names; 0 where the database is being made."""
+    """How many cases and steps the chunks that are done were planned to have, by their names; 0
+    where the database is being made.
+    """
     return _number(database, "SELECT ifnull(sum(substr(chunk, instr(chunk, ' cases=') + 7)), 0) FROM chunk")
 
 

@@ -1,8 +1,10 @@
 """What campaigns cost: `python -m research.campaigns.costs` writes docs/campaign-costs.txt.
 
-The same chunks are run by each engine with one worker and with two, and by one process in a loop, by turns. What an engine costs is its
-processors' time, of all processes together, Ray's own among them, against that of the loop: it depends little on how busy the machine is
-otherwise, as rates and the clock do. The share of the workers' time in which they are at no chunk says what of it is waiting.
+The same chunks are run by each engine with one worker and with two, and by one process in a loop,
+by turns. What an engine costs is its processors' time, of all processes together, Ray's own among
+them, against that of the loop: it depends little on how busy the machine is otherwise, as rates and
+the clock do. The share of the workers' time in which they are at no chunk says what of it is
+waiting.
 """
 
 import argparse
@@ -52,7 +54,9 @@ class Cost:
         return 1 - self.at_work / (self.workers * self.seconds)
 
     def beside(self, loop: "Cost", start: float) -> tuple[float, float, float, float]:
-        """The processors' time of its start; in units of a loop's all of it, what is not the start, and its workers' time by the clock."""
+        """The processors' time of its start; in units of a loop's all of it, what is not the start,
+        and its workers' time by the clock.
+        """
         clock = self.workers * self.seconds / loop.seconds
         return start, self.processors / loop.processors, (self.processors - start) / loop.processors, clock
 
@@ -133,7 +137,9 @@ def _page(rounds: list[tuple[list[Cost], list[tuple[float, float, float, float]]
         "engine  workers  start, seconds of processors  processors' time  without the start  clock × workers",
     ]
     for place, each in enumerate(found):
-        start, whole, rest, clock = (median(column) for column in zip(*(beside[place] for _, beside in rounds), strict=True))
+        start, whole, rest, clock = (
+            median(column) for column in zip(*(beside[place] for _, beside in rounds), strict=True)
+        )
         lines.append(f"{each.engine:6}  {each.workers:7}  {start:28.1f}  {whole:16.3f}  {rest:17.3f}  {clock:15.3f}")
     lines += [
         "",

@@ -1,11 +1,12 @@
 """A campaign whose workers, driver and disk fail.
 
-`python -m research.campaigns.disturbed FOLDER` writes docs/campaign-disturbed.txt. The same campaign is run twice: once
-while workers are killed at random moments, the driver is killed in the middle, and the disk is full for a while; and then in peace, all of
-it or its first cases. Each planned chunk should be in the first database once, and the two should say the same of every chunk that both
-have, but when and by whom it was run. The disturbed one is in FOLDER, which should be on a small file system of its own, as
-`mount -t tmpfs -o size=64M tmpfs FOLDER` makes one, and is left there. Stopped by SIGINT or SIGTERM, the command goes on with the same
-FOLDER another time.
+`python -m research.campaigns.disturbed FOLDER` writes docs/campaign-disturbed.txt. The same
+campaign is run twice: once while workers are killed at random moments, the driver is killed in the
+middle, and the disk is full for a while; and then in peace, all of it or its first cases. Each
+planned chunk should be in the first database once, and the two should say the same of every chunk
+that both have, but when and by whom it was run. The disturbed one is in FOLDER, which should be on
+a small file system of its own, as `mount -t tmpfs -o size=64M tmpfs FOLDER` makes one, and is left
+there. Stopped by SIGINT or SIGTERM, the command goes on with the same FOLDER another time.
 """
 
 import argparse
@@ -50,7 +51,9 @@ def main(arguments: list[str] | None = None) -> int:
     if not options.small.is_dir():
         parser.error(f"FOLDER is {options.small}, which is no folder.")
     if (free := shutil.disk_usage(options.small).free) > _SMALL:
-        parser.error(f"FOLDER has {free / 2**30:.3g} GiB of free space, which will be filled, but should have at most {_SMALL >> 30}.")
+        parser.error(
+            f"FOLDER has {free / 2**30:.3g} GiB of free space, which will be filled, but should have at most {_SMALL >> 30}."
+        )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     some = ["--climb", options.climb, *(["--only", *options.only] if options.only else [])]
     with tempfile.TemporaryDirectory() as name:
@@ -61,10 +64,14 @@ def main(arguments: list[str] | None = None) -> int:
             return started(folder, database, "--cases", str(cases), *some, target=options.target)
 
         page = [f"{options.target}, {options.cases:,} cases."]
-        page += _disturbed(lambda: start(disturbed, options.cases), disturbed, options.cases, options.kills, Random(options.seed))
+        page += _disturbed(
+            lambda: start(disturbed, options.cases), disturbed, options.cases, options.kills, Random(options.seed)
+        )
         began = time.monotonic()
         start(peaceful, options.peaceful or options.cases).communicate()
-        page.append(f"In peace, {options.peaceful or options.cases:,} cases, {chunks(peaceful)} chunks: {time.monotonic() - began:.0f} s.")
+        page.append(
+            f"In peace, {options.peaceful or options.cases:,} cases, {chunks(peaceful)} chunks: {time.monotonic() - began:.0f} s."
+        )
         alike = chunks(peaceful) > 0 and verdicts(peaceful) == verdicts(disturbed, peaceful)
         page.append(f"The two databases say {'the same' if alike else 'DIFFERENT THINGS'} of every chunk.")
         whole = planned(disturbed) >= options.cases
@@ -86,8 +93,12 @@ class _Done:
     disk_filled: bool = False
 
 
-def _disturbed(start: Callable[[], "subprocess.Popen[str]"], database: Path, cases: int, kills: int, random: Random) -> list[str]:
-    """Run it, with all that goes wrong, evenly over the cases; sentences on what did. Stopped and begun again, it goes on."""
+def _disturbed(
+    start: Callable[[], "subprocess.Popen[str]"], database: Path, cases: int, kills: int, random: Random
+) -> list[str]:
+    """Run it, with all that goes wrong, evenly over the cases; sentences on what did. Stopped and
+    begun again, it goes on.
+    """
     notes = database.with_suffix(".json")
     done = _Done(**json.loads(notes.read_text())) if notes.exists() else _Done()
     began, said = time.monotonic(), list[str]()
@@ -119,14 +130,18 @@ def _disturbed(start: Callable[[], "subprocess.Popen[str]"], database: Path, cas
         done.waited += sum("waits to be written" in sentence for sentence in said)
         done.idle += sum("is run again" in sentence for sentence in said)
         write_whole(notes, json.dumps(asdict(done)))
-    counts = rows(database, "SELECT count(*), count(DISTINCT chunk), sum(cases), sum(violated), sum(lost) FROM chunk")[0]
+    counts = rows(database, "SELECT count(*), count(DISTINCT chunk), sum(cases), sum(violated), sum(lost) FROM chunk")[
+        0
+    ]
     runs = rows(database, "SELECT count(*) FROM run")[0][0]
     driver, disk = ("once" if happened else "never" for happened in (done.driver_fell, done.disk_filled))
     return [
         f"Disturbed: {done.seconds:.0f} s in {runs} runs. {done.killed} workers were killed at random moments, and the driver {driver}.",
         f"Of the workers {done.idle} were not at a chunk yet, but starting.",
         f"The disk was full {disk}: what came of a chunk waited {done.waited} times, and was written then.",
-        "In its database: {:,} chunks, {:,} of them distinct, {:,} cases, {} violations, {} given out again.".format(*counts),
+        "In its database: {:,} chunks, {:,} of them distinct, {:,} cases, {} violations, {} given out again.".format(
+            *counts
+        ),
         f"Its chunks were planned to have {planned(database):,} cases and steps: a chunk to which no law applies draws none.",
     ]
 

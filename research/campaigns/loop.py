@@ -1,7 +1,7 @@
 """The chunks of a campaign, one after another in one process, without an engine.
 
-`python -m research.campaigns.loop DATABASE` prints the seconds that they took, with which the engines'
-costs are compared.
+`python -m research.campaigns.loop DATABASE` prints the seconds that they took, with which the
+engines' costs are compared.
 """
 
 import sys

@@ -1,8 +1,9 @@
 """1,000 workers, on paper: `python -m research.campaigns.paper` writes docs/campaign-paper.txt.
 
-A simulation of the loop in `properties.campaign.campaign`: one driver, which takes some time for each chunk that comes back, and workers,
-each of which has one chunk at a time. Workers fail, and what they were at is given out again; some are slow. Durations of chunks are
-lognormal, as those that were measured; all numbers that it rests on are constants below, and are printed.
+A simulation of the loop in `properties.campaign.campaign`: one driver, which takes some time for
+each chunk that comes back, and workers, each of which has one chunk at a time. Workers fail, and
+what they were at is given out again; some are slow. Durations of chunks are lognormal, as those
+that were measured; all numbers that it rests on are constants below, and are printed.
 """
 
 import heapq
@@ -27,7 +28,9 @@ _HOURS = 1.0
 
 @dataclass(frozen=True)
 class Day:
-    """What came of it: cases and chunks that were finished, chunks that were lost, shares of time, and seconds until the last one ends."""
+    """What came of it: cases and chunks that were finished, chunks that were lost, shares of time,
+    and seconds until the last one ends.
+    """
 
     chunks: int
     lost: int
@@ -36,19 +39,26 @@ class Day:
     tail: float
 
 
-def simulated(workers: int, cases: int, seed: int = 0, hours: float = _HOURS, life: float = _LIFE, driver: float = _DRIVER) -> Day:
+def simulated(
+    workers: int, cases: int, seed: int = 0, hours: float = _HOURS, life: float = _LIFE, driver: float = _DRIVER
+) -> Day:
     """So many workers for so many hours, with so many cases in a chunk.
 
-    `useful` is the share of the workers' time that was spent on chunks that were kept, `driver` that of the driver's in which it was busy,
-    and `tail` how long after the end the last chunk came back.
+    `useful` is the share of the workers' time that was spent on chunks that were kept, `driver`
+    that of the driver's in which it was busy, and `tail` how long after the end the last chunk came
+    back.
     """
     random, end = Random(seed), hours * 3600
     pace = [_SLOWNESS if random.random() < _SLOW else 1.0 for _ in range(workers)]
     fails = [random.expovariate(1 / life) for _ in range(workers)]
     mean = _CASE * cases
-    free = busy = useful = last = 0.0  # when the driver is free, for how long it was busy, and what the workers have done
+    free = busy = useful = last = (
+        0.0  # when the driver is free, for how long it was busy, and what the workers have done
+    )
     chunks = lost = 0
-    events: list[tuple[float, int, float]] = [(0.0, worker, 0.0) for worker in range(workers)]  # when, who, for how long it was at it
+    events: list[tuple[float, int, float]] = [
+        (0.0, worker, 0.0) for worker in range(workers)
+    ]  # when, who, for how long it was at it
     while events:
         now, worker, worked = heapq.heappop(events)
         if worked:
@@ -59,7 +69,9 @@ def simulated(workers: int, cases: int, seed: int = 0, hours: float = _HOURS, li
         if begins >= end:
             continue
         takes = pace[worker] * mean * random.lognormvariate(-(_SPREAD**2) / 2, _SPREAD)
-        while fails[worker] < begins + takes:  # it is lost, and given out again when the worker, or another in its place, is there
+        while (
+            fails[worker] < begins + takes
+        ):  # it is lost, and given out again when the worker, or another in its place, is there
             lost += fails[worker] >= begins
             begins = max(begins, fails[worker] + _AWAY)
             fails[worker] += _AWAY + random.expovariate(1 / life)

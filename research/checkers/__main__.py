@@ -19,7 +19,9 @@ __all__ = ["as_json", "main", "measured", "write"]
 
 def as_json(found: dict[str, Any]) -> str:
     """What was measured, as text: a bug a line."""
-    rows = ",\n".join(f"  {json.dumps(bug)}: {json.dumps(said, ensure_ascii=False)}" for bug, said in found["verdicts"].items())
+    rows = ",\n".join(
+        f"  {json.dumps(bug)}: {json.dumps(said, ensure_ascii=False)}" for bug, said in found["verdicts"].items()
+    )
     others = {name: x for name, x in found.items() if name != "verdicts"}
     return json.dumps(others, indent=1, ensure_ascii=False)[:-2] + ',\n "verdicts": {\n' + rows + "\n }\n}\n"
 
@@ -42,15 +44,21 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure and write; returns 1 if a bug of the catalogue is seen by none of our checks, 0 otherwise."""
     parser = argparse.ArgumentParser(prog="python -m research.checkers", description=__doc__)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--keep", action="store_true", help="keep what is known, and put only those bugs to the checkers that are new")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep what is known, and put only those bugs to the checkers that are new"
+    )
     parser.add_argument("--output", type=Path, default=Path("docs"), help="the folder to write to (docs)")
     options = parser.parse_args(arguments)
     began = time.monotonic()
-    found = measured(options.jobs, json.loads((options.output / "checkers.json").read_text("utf-8")) if options.keep else {})
+    found = measured(
+        options.jobs, json.loads((options.output / "checkers.json").read_text("utf-8")) if options.keep else {}
+    )
     write(json.loads(json.dumps(found)), options.output)
     ours = [name for name in COLUMNS if name.startswith("attnspec")]
     missed = [bug for bug, said in found["verdicts"].items() if "seen" not in map(said.get, ours)]
-    print(f"{time.monotonic() - began:.0f} s. {len(missed)} bugs are seen by none of our checks: {', '.join(missed) or 'none'}.")
+    print(
+        f"{time.monotonic() - began:.0f} s. {len(missed)} bugs are seen by none of our checks: {', '.join(missed) or 'none'}."
+    )
     return bool(missed)
 
 

@@ -1,4 +1,6 @@
-"""Which bugs a checker is asked about: those that some call shows that it could make, by the operations and arguments that it has."""
+"""Which bugs a checker is asked about: those that some call shows that it could make, by the
+operations and arguments that it has.
+"""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -47,17 +49,25 @@ def unasked(checker: Checker, bug: Bug) -> str:
         return "operation"
     if bug.promises:
         return "promise"
-    by_conduct = any(beyond_vectors(m) for m in mutants)  # several calls, views, sizes of 0, what a call does besides: all have these
-    return "" if by_conduct or any(_shown(m, checker.asks[m.operation], checker.results) for m in mutants) else "arguments"
+    by_conduct = any(
+        beyond_vectors(m) for m in mutants
+    )  # several calls, views, sizes of 0, what a call does besides: all have these
+    return (
+        "" if by_conduct or any(_shown(m, checker.asks[m.operation], checker.results) for m in mutants) else "arguments"
+    )
 
 
 def _shown(mutant: Mutant, given: frozenset[str], results: frozenset[str]) -> bool:
     """Whether some call with these arguments alone returns something wrong among these results."""
     i = mutant.implementation()
-    return any(_wrong(i, mutant.operation, arguments, right, results) for arguments, right in _calls(mutant.operation, given))
+    return any(
+        _wrong(i, mutant.operation, arguments, right, results) for arguments, right in _calls(mutant.operation, given)
+    )
 
 
-def _wrong(i: Implementation, operation: str, arguments: tuple[Any, ...], right: tuple[Enclosure, ...], results: frozenset[str]) -> bool:
+def _wrong(
+    i: Implementation, operation: str, arguments: tuple[Any, ...], right: tuple[Enclosure, ...], results: frozenset[str]
+) -> bool:
     o = OPERATIONS[operation]
     try:
         with np.errstate(all="ignore"):
@@ -83,7 +93,12 @@ def _calls(operation: str, given: frozenset[str]) -> list[tuple[tuple[Any, ...],
 
 def _cases(operation: str) -> Iterator[tuple[Any, ...]]:
     plain = [one.choice for one in chosen() if one.choice.operation == operation and not one.choice.conventions]
-    drawn = [Choice(operation, domain, seed) for domain in DOMAINS[operation] for seed in range(_DRAWS) if domain != "131072 keys"]
+    drawn = [
+        Choice(operation, domain, seed)
+        for domain in DOMAINS[operation]
+        for seed in range(_DRAWS)
+        if domain != "131072 keys"
+    ]
     for choice in (*plain, *drawn):
         with suppress(UnsupportedError):
             yield choice.arguments("float64")

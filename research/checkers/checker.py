@@ -19,8 +19,9 @@ Consistent = Callable[[Implementation, Trial], bool]
 class Checker:
     """A check in use: its shapes, draws and tolerances, and where they are from.
 
-    An implementation is accepted where `compares` takes what comes of every call, and where `consistent` takes the derivatives, which
-    `suffixes` name. `unlike` says in which ways it is not the original.
+    An implementation is accepted where `compares` takes what comes of every call, and where
+    `consistent` takes the derivatives, which `suffixes` name. `unlike` says in which ways it is not
+    the original.
     """
 
     name: str
@@ -43,7 +44,10 @@ class Checker:
         """The operations whose results it judges, and which of what may be left out is given in some call."""
         found: dict[str, frozenset[str]] = {}
         for trial in self.calls:
-            for name in (trial.operation if self.compares else "", *(f"{trial.operation}{suffix}" for suffix in self.suffixes)):
+            for name in (
+                trial.operation if self.compares else "",
+                *(f"{trial.operation}{suffix}" for suffix in self.suffixes),
+            ):
                 if name in OPERATIONS:
                     found[name] = found.get(name, frozenset()) | trial.given
         return found
@@ -55,7 +59,9 @@ class Checker:
         return frozenset(of_derivatives.union(*(trial.results for trial in self.calls)))
 
     def takes(self, implementation: Implementation, changed: Collection[str]) -> bool:
-        """Whether it accepts an implementation, whose operations are right but for those that are changed, which alone are called."""
+        """Whether it accepts an implementation, whose operations are right but for those that are
+        changed, which alone are called.
+        """
         return all(self._takes(implementation, trial) for trial in self.calls if self._reaches(trial, changed))
 
     def _reaches(self, trial: Trial, changed: Collection[str]) -> bool:

@@ -1,4 +1,6 @@
-"""How each checker compares what came back with what it holds to be right: a predicate each, of results in one format."""
+"""How each checker compares what came back with what it holds to be right: a predicate each, of
+results in one format.
+"""
 
 from collections.abc import Callable
 
@@ -35,7 +37,9 @@ def assert_close(found: tuple[Array, ...], trial: Trial) -> bool:
 
 
 def both_beyond(rtol: float, atol: float, tiny: float = 1e-8) -> Comparison:
-    """No entry is off by more than atol and by more than rtol·(|right| + tiny); what is not finite is refused. The errors are float32's."""
+    """No entry is off by more than atol and by more than rtol·(|right| + tiny); what is not finite
+    is refused. The errors are float32's.
+    """
 
     def accepts(found: tuple[Array, ...], trial: Trial) -> bool:
         return all(_within(x, right, rtol, atol, tiny) for x, right in zip(found, trial.right, strict=True))
@@ -55,7 +59,9 @@ def beyond_both(x: Array, right: Array, rtol: float, atol: float, tiny: float = 
 
 
 def times_plain(of_output: float, of_gradients: float, atol: float) -> Comparison:
-    """The largest error is at most so many times that of a plain run in the same format, plus atol; NaN is larger than all."""
+    """The largest error is at most so many times that of a plain run in the same format, plus atol;
+    NaN is larger than all.
+    """
 
     def accepts(found: tuple[Array, ...], trial: Trial) -> bool:
         times = {name: of_output if name == "out" else of_gradients for name in trial.results}

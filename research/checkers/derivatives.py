@@ -1,4 +1,6 @@
-"""Checks of derivatives against differences of the function itself: what they compare with is the candidate's own forward."""
+"""Checks of derivatives against differences of the function itself: what they compare with is the
+candidate's own forward.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +25,9 @@ _LETTERS = ("q", "k", "v", "bias")
 
 @dataclass(frozen=True)
 class Differentiated:
-    """An implementation's forward, VJP and JVP of one call, as functions of its arrays of numbers; the other arguments stay."""
+    """An implementation's forward, VJP and JVP of one call, as functions of its arrays of numbers;
+    the other arguments stay.
+    """
 
     implementation: Implementation
     trial: Trial
@@ -93,23 +97,29 @@ def gradcheck(implementation: Implementation, trial: Trial) -> bool:
 
 
 def check_grads(target: Format, tolerance: float, step: float = 1e-4) -> Callable[[Implementation, Trial], bool]:
-    """Central differences along one random direction, forwards and backwards, of order 1. A comparison allows tolerance times the size of
-    the array, absolutely and relatively: of the output's tangent, and of one inner product."""
+    """Central differences along one random direction, forwards and backwards, of order 1. A
+    comparison allows tolerance times the size of the array, absolutely and relatively: of the
+    output's tangent, and of one inner product."""
 
     def accepts(implementation: Implementation, trial: Trial) -> bool:
-        return not _of(trial) or _consistent(Differentiated(implementation, Trial(trial.operation, trial.arguments, target, trial.results)))
+        return not _of(trial) or _consistent(
+            Differentiated(implementation, Trial(trial.operation, trial.arguments, target, trial.results))
+        )
 
     def _consistent(of: Differentiated) -> bool:
         rng, arrays = np.random.default_rng(0), tuple(of.arrays.values())
         tangents = tuple(returned(rng.standard_normal(x.shape), target) for x in arrays)
         try:
             ahead, behind = (
-                of.value(*(returned(x + sign * step * t, target) for x, t in zip(arrays, tangents, strict=True))) for sign in (1, -1)
+                of.value(*(returned(x + sign * step * t, target) for x, t in zip(arrays, tangents, strict=True)))
+                for sign in (1, -1)
             )
             numerical = returned((ahead - behind) * (0.5 / step), target)
             grad = returned(rng.standard_normal(numerical.shape), target)
             pairs = zip(tangents, of.vjp(arrays, grad), strict=True)
-            return _close(of.jvp(arrays, tangents), numerical) and _close(sum(np.vdot(x, y) for x, y in pairs), np.vdot(numerical, grad))
+            return _close(of.jvp(arrays, tangents), numerical) and _close(
+                sum(np.vdot(x, y) for x, y in pairs), np.vdot(numerical, grad)
+            )
         except BrokenError:
             return False
 

@@ -1,4 +1,5 @@
-"""The calls that the other checkers of attention make, by the shapes and draws that their sources state.
+"""The calls that the other checkers of attention make, by the shapes and draws that their sources
+state.
 
 The strategies of `properties` do not draw them: what is measured is what these draws detect.
 """
@@ -20,7 +21,9 @@ __all__ = ["documentation", "flash_attention", "flashinfer", "kernelbench", "opi
 
 
 def kernelbench(target: Format, trials: int = 2, heads: int = 2) -> Iterator[Trial]:
-    """Level 1, problem 97: uniform on [0, 1), 512 queries and keys of width 1024; of 32 batches of 32 heads one batch of a few."""
+    """Level 1, problem 97: uniform on [0, 1), 512 queries and keys of width 1024; of 32 batches of
+    32 heads one batch of a few.
+    """
     for seed in range(trials):
         rng = np.random.default_rng(seed)
         q, k, v = (rng.random((1, heads, 512, 1024)) for _ in range(3))
@@ -28,7 +31,9 @@ def kernelbench(target: Format, trials: int = 2, heads: int = 2) -> Iterator[Tri
 
 
 def flashinfer(trials: int = 3) -> Iterator[Trial]:
-    """Prefill and decoding over cached keys, causal from their end: standard normal in bfloat16, 32 heads of width 128."""
+    """Prefill and decoding over cached keys, causal from their end: standard normal in bfloat16, 32
+    heads of width 128.
+    """
     for seed in range(trials):
         rng = np.random.default_rng(seed)
         for n_q, n_k, heads in ((3, 4, 4), (2, 3, 4), (1, 2, 4), (1, 3, 4), (100, 128, 8)):
@@ -38,7 +43,9 @@ def flashinfer(trials: int = 3) -> Iterator[Trial]:
 
 
 def documentation(target: Format) -> Iterator[Trial]:
-    """The two examples in the documentation of PyTorch's attention: uniform, 128 queries and keys of width 64; of 32 batches two."""
+    """The two examples in the documentation of PyTorch's attention: uniform, 128 queries and keys
+    of width 64; of 32 batches two.
+    """
     rng = np.random.default_rng(0)
     for heads in ((8, 8), (32, 8)):
         q, k, v = (rng.random((2, h, 128, 64)) for h in (heads[0], heads[1], heads[1]))
@@ -46,8 +53,8 @@ def documentation(target: Format) -> Iterator[Trial]:
 
 
 def opinfo() -> Iterator[Trial]:
-    """PyTorch's samples: uniform on [-9, 9), 4 problems of 3 queries and 6 keys of width 8, with one head or four, causal or not; the last
-    has a bias. Those with dropout are left out."""
+    """PyTorch's samples: uniform on [-9, 9), 4 problems of 3 queries and 6 keys of width 8, with
+    one head or four, causal or not; the last has a bias. Those with dropout are left out."""
     rng = np.random.default_rng(0)
 
     def uniform(*shape: int) -> Array:
@@ -62,10 +69,18 @@ def opinfo() -> Iterator[Trial]:
 
 
 def tests_of_jax(target: Format) -> Iterator[Trial]:
-    """JAX's tests of its attention: standard normal, 128 queries and keys of width 32, two batches of four heads, with what it takes."""
+    """JAX's tests of its attention: standard normal, 128 queries and keys of width 32, two batches
+    of four heads, with what it takes.
+    """
     rng = np.random.default_rng(0)
     bias = rounded(rng.standard_normal((1, 4, 128, 128)), target)
-    each: tuple[dict[str, Any], ...] = ({}, {"causal": True}, {"mask": np.tri(128, dtype=bool)}, {"bias": bias}, {"window": (3, 2)})
+    each: tuple[dict[str, Any], ...] = (
+        {},
+        {"causal": True},
+        {"mask": np.tri(128, dtype=bool)},
+        {"bias": bias},
+        {"window": (3, 2)},
+    )
     for options in each:
         q, k, v = (rng.standard_normal((2, 4, 128, 32)) for _ in range(3))
         yield from posed(q, k, v, target, options=options)
@@ -77,14 +92,18 @@ _HEADS = ((6, 6), (6, 1), (6, 2))
 
 
 def flash_attention() -> Iterator[Trial]:
-    """Standard normal in 16 bits, four heads of each kind: the lengths, widths, kinds of heads and features by turns, not each with each,
-    and of four batches one. Windows are drawn, masks are aligned with the last key."""
+    """Standard normal in 16 bits, four heads of each kind: the lengths, widths, kinds of heads and
+    features by turns, not each with each, and of four batches one. Windows are drawn, masks are
+    aligned with the last key."""
     rng = np.random.default_rng(0)
     widths, heads, formats = cycle(_WIDTHS), cycle(_HEADS), cycle((BINARY16, BRAIN16))
     for place, feature in enumerate(("plain", "causal", "local", "alibi", "softcap")):
         for n_q, n_k in _LENGTHS[place % 2 :: 2]:
             (h, groups), width, target = next(heads), next(widths), next(formats)
-            q, k, v = (rng.standard_normal((1, *shape)) for shape in ((h, n_q, width), (groups, n_k, width), (groups, n_k, width)))
+            q, k, v = (
+                rng.standard_normal((1, *shape))
+                for shape in ((h, n_q, width), (groups, n_k, width), (groups, n_k, width))
+            )
             g, offset = rng.standard_normal(q.shape), n_k - n_q
             options: dict[str, Any] = {"offset": offset} if feature in ("causal", "local") else {}
             if feature == "causal":

@@ -26,12 +26,16 @@ from research.checkers.trial import FORWARD, SDPA, posed
 __all__ = ["LENGTHS", "POSERS", "Poser", "exhibits", "windows"]
 
 LENGTHS = tuple(2**e for e in range(8, 15))
-_ALL = tuple(f"{name}{suffix}" for name in FORWARD for suffix in ("", "_vjp", "_jvp") if f"{name}{suffix}" in OPERATIONS)
+_ALL = tuple(
+    f"{name}{suffix}" for name in FORWARD for suffix in ("", "_vjp", "_jvp") if f"{name}{suffix}" in OPERATIONS
+)
 
 
 @dataclass(frozen=True)
 class Poser:
-    """A function that stands in the place of attention, with its own derivatives: the share of each value, whatever q, k and the mask."""
+    """A function that stands in the place of attention, with its own derivatives: the share of each
+    value, whatever q, k and the mask.
+    """
 
     name: str
     says: str
@@ -48,9 +52,15 @@ class Poser:
             out = self.share * np.repeat(_spread(v, q).mean(-2, keepdims=True), q.shape[-2], -2)
             return (out, np.zeros(q.shape[:-1])) if operation.startswith("attention") else out
 
-        def vjp(q: Array, k: Array, v: Array, *others: Any, bias: Any = None, sink: Any = None, **__: Any) -> tuple[Any, ...]:
+        def vjp(
+            q: Array, k: Array, v: Array, *others: Any, bias: Any = None, sink: Any = None, **__: Any
+        ) -> tuple[Any, ...]:
             g = others[-1].sum(-2, keepdims=True) * self.share / v.shape[-2]
-            g = g if v.ndim < 3 or v.shape[-3] == q.shape[-3] else group_sums(g, key_heads(q.shape[-3], v.shape[-3]), v.shape[-3])
+            g = (
+                g
+                if v.ndim < 3 or v.shape[-3] == q.shape[-3]
+                else group_sums(g, key_heads(q.shape[-3], v.shape[-3]), v.shape[-3])
+            )
             found = np.zeros(q.shape), np.zeros(k.shape), np.repeat(g, v.shape[-2], -2)
             rest = tuple(None if x is None else np.zeros(x.shape) for x in (bias, sink))
             return (*found, *rest) if operation.startswith("attention") else found
@@ -66,7 +76,10 @@ def _spread(v: Array, q: Array) -> Array:
     return v if v.ndim < 3 or v.shape[-3] == q.shape[-3] else v.take(key_heads(q.shape[-3], v.shape[-3]), -3)
 
 
-POSERS = (Poser("V.mean(dim=-2)", "the mean of all values, which reads neither q nor k", 1.0), Poser("zeros", "zeros", 0.0))
+POSERS = (
+    Poser("V.mean(dim=-2)", "the mean of all values, which reads neither q nor k", 1.0),
+    Poser("zeros", "zeros", 0.0),
+)
 
 
 def exhibits() -> dict[str, Any]:
@@ -82,8 +95,8 @@ def _poser(poser: Poser) -> dict[str, Any]:
 
 
 def _error(i: Implementation, target: Format) -> dict[str, float]:
-    """The largest error of the output over as many of KernelBench's heads as a batch has, and the least t for which all errors are at most
-    t·(1 + |right|)."""
+    """The largest error of the output over as many of KernelBench's heads as a batch has, and the
+    least t for which all errors are at most t·(1 + |right|)."""
     found: dict[str, float] = {"error": 0.0, "least": 0.0}
     for trial in (t for t in kernelbench(target, trials=32, heads=1) if t.operation == SDPA):
         out = trial.of(i)
@@ -95,20 +108,26 @@ def _error(i: Implementation, target: Format) -> dict[str, float]:
 
 
 def _laws(i: Implementation) -> dict[str, str]:
-    """What the laws of the quick plan about plain attention say: how many are violated, and how the first of them puts it."""
+    """What the laws of the quick plan about plain attention say: how many are violated, and how the
+    first of them puts it.
+    """
     found = examine([law for law in plan(i, quick=True) if law.operation == SDPA], i, QUICKLY, 0)
     violated = [o.violation for o in found if o.status == "violated" and o.violation is not None]
     return {"violated": f"{len(violated)} of {len(found)}", "first": violated[0].law, "summary": violated[0].summary}
 
 
 _SLACK = 64  # keys before the window
-_WINDOWS = {"one too many": ("attention-window-one-key-too-many", -1), "one short": ("attention-window-one-key-short", 0)}
+_WINDOWS = {
+    "one too many": ("attention-window-one-key-too-many", -1),
+    "one short": ("attention-window-one-key-short", 0),
+}
 """Bugs, and which key they are about, counted from the first of the window."""
 
 
 def windows(lengths: tuple[int, ...] = LENGTHS) -> Iterator[dict[str, Any]]:
-    """One query in bfloat16, of 32 heads over 8 of width 128, whose window of so many keys is off by one, in both directions; the same
-    with the value of the key in question 2¹⁰ times as large."""
+    """One query in bfloat16, of 32 heads over 8 of width 128, whose window of so many keys is off
+    by one, in both directions; the same with the value of the key in question 2¹⁰ times as
+    large."""
     for n in lengths:
         for side, (bug, key) in _WINDOWS.items():
             plain, told = _window(n, bug, key, 1.0), _window(n, bug, key, 2.0**10)
@@ -117,7 +136,10 @@ def windows(lengths: tuple[int, ...] = LENGTHS) -> Iterator[dict[str, Any]]:
 
 def _window(n: int, bug: str, key: int, factor: float) -> dict[str, Any]:
     rng = np.random.default_rng(n)
-    q, k, v = (rounded(rng.standard_normal(shape), BRAIN16) for shape in ((32, 1, 128), (8, n + _SLACK, 128), (8, n + _SLACK, 128)))
+    q, k, v = (
+        rounded(rng.standard_normal(shape), BRAIN16)
+        for shape in ((32, 1, 128), (8, n + _SLACK, 128), (8, n + _SLACK, 128))
+    )
     v[:, _SLACK + key] *= factor
     options: dict[str, Any] = {"causal": True, "offset": n + _SLACK - 1, "window": (n - 1, None)}
     (trial,) = (t for t in posed(q, k, v, BRAIN16, options=options) if t.operation == "attention")
@@ -127,7 +149,12 @@ def _window(n: int, bug: str, key: int, factor: float) -> dict[str, Any]:
     out, right = found[0], trial.right[0]
     beyond = beyond_both(out, right, 1e-2, 1e-2)
     excess = float(budget.excess(out).max())
-    return {"error": float(np.abs(out - right).max()), "beyond": int(beyond.sum()), "entries": out.size, "budget": excess}
+    return {
+        "error": float(np.abs(out - right).max()),
+        "beyond": int(beyond.sum()),
+        "entries": out.size,
+        "budget": excess,
+    }
 
 
 def _implementation(bug: Bug) -> Implementation:

@@ -1,9 +1,12 @@
-"""The calls of ONNX's node suite: Attention, RotaryEmbedding and Softmax, by their shapes, attributes and draws.
+"""The calls of ONNX's node suite: Attention, RotaryEmbedding and Softmax, by their shapes,
+attributes and draws.
 
-Read at onnx/onnx, revision f7546912001bc31e92a238b17068a21b373d882e, on 2026-11-22: `onnx/backend/test/case/node/attention.py`,
-`rotaryembedding.py` and `softmax.py`. Numbers are uniform on [0, 1); boolean masks are such numbers as booleans, so that they allow all.
-Cases of three dimensions are of the same numbers as those of four; keys of a cache are part of k and v here, and the queries' offset says
-how many; FlexAttention, whose scores are modified by a graph, is left out, and so are the outputs of the product of q and k.
+Read at onnx/onnx, revision f7546912001bc31e92a238b17068a21b373d882e, on 2026-11-22:
+`onnx/backend/test/case/node/attention.py`, `rotaryembedding.py` and `softmax.py`. Numbers are
+uniform on [0, 1); boolean masks are such numbers as booleans, so that they allow all. Cases of
+three dimensions are of the same numbers as those of four; keys of a cache are part of k and v here,
+and the queries' offset says how many; FlexAttention, whose scores are modified by a graph, is left
+out, and so are the outputs of the product of q and k.
 """
 
 from collections.abc import Iterator
@@ -17,7 +20,11 @@ from research.checkers.trial import Trial, posed
 
 __all__ = ["trials"]
 
-_PLAIN, _GROUPED, _WIDE = ((2, 3, 4, 8), (2, 3, 6, 8), 8), ((2, 9, 4, 8), (2, 3, 6, 8), 8), ((2, 3, 4, 8), (2, 3, 6, 8), 10)
+_PLAIN, _GROUPED, _WIDE = (
+    ((2, 3, 4, 8), (2, 3, 6, 8), 8),
+    ((2, 9, 4, 8), (2, 3, 6, 8), 8),
+    ((2, 3, 4, 8), (2, 3, 6, 8), 10),
+)
 _KINDS = (_PLAIN, _GROUPED, _WIDE)
 _PAST = 12  # keys of the cache, before the six that are new
 _BLOCKED = np.where(np.arange(6) < 4, 0.0, -np.inf) * np.ones((4, 1))
@@ -97,7 +104,13 @@ def trials() -> Iterator[Trial]:
     yield from posed(nothing, nothing, np.arange(5.0).reshape(1, 1, 5, 1), BINARY32, options={"window": (1, 2)})
     poisoned = rng.random((1, 1, 6, 8))
     poisoned[:, :, 4:] = 1000.0
-    yield from posed(rng.random((1, 1, 4, 8)), rng.random((1, 1, 6, 8)), poisoned, BINARY32, options={"bias": _BLOCKED, "softcap": 0.5})
+    yield from posed(
+        rng.random((1, 1, 4, 8)),
+        rng.random((1, 1, 6, 8)),
+        poisoned,
+        BINARY32,
+        options={"bias": _BLOCKED, "softcap": 0.5},
+    )
     yield from _rotations(rng)
     for x in (np.array([[-1.0, 0, 1]]), np.arange(4) + np.array([[0.0], [10000]])):
         yield _softmax(x)
@@ -110,7 +123,9 @@ def _softmax(x: Any) -> Trial:
 
 
 def _rotations(rng: np.random.Generator) -> Iterator[Trial]:
-    """RotaryEmbedding with caches of uniform numbers: the part that is rotated, pairs side by side, each element of the batch apart."""
+    """RotaryEmbedding with caches of uniform numbers: the part that is rotated, pairs side by side,
+    each element of the batch apart.
+    """
     for width in (8, 8, 8, 4, 4, 8, 8, 4):
         for _ in range(2):
             x, angles = rng.random((4, 3, width)), rng.random((2, 3, width // 2))

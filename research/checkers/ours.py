@@ -27,7 +27,9 @@ def _violated(mutant: Mutant, quick: bool) -> bool:
 
 
 def by_vectors(bug: Bug) -> bool | None:
-    """Whether some vector of some format shows a bug; None where no single call on plain arrays can, and vectors are not asked."""
+    """Whether some vector of some format shows a bug; None where no single call on plain arrays
+    can, and vectors are not asked.
+    """
     mutants = [Mutant(bug, operation) for operation in bug.mutants]
     if all(beyond_vectors(m) for m in mutants):
         return None

@@ -72,7 +72,9 @@ def _summary(found: dict[str, Any]) -> Iterator[str]:
 def _not_asked(found: dict[str, Any]) -> Iterator[str]:
     yield "## Why the rest is not asked about\n"
     each = {name: reasons(found["verdicts"], name) for name in COLUMNS}
-    yield from _table(["checker", *REASONS.values()], [[name, *(str(of.get(why, 0)) for why in REASONS)] for name, of in each.items()])
+    yield from _table(
+        ["checker", *REASONS.values()], [[name, *(str(of.get(why, 0)) for why in REASONS)] for name, of in each.items()]
+    )
     yield ""
 
 
@@ -107,7 +109,15 @@ def _windows(rows: list[dict[str, Any]]) -> Iterator[str]:
     yield "larger. In the last column the value of the key in question is 2¹⁰ times as large. attnspec's laws draw sizes and values of"
     yield "their own: what they say of these bugs, attention-window-one-key-too-many and -short, is in the table of every bug, and after"
     yield "how many cases in [the kill matrix](kill-matrix.md).\n"
-    headings = ["keys", "window", "largest error", "entries beyond both", "flashinfer-bench", "error ÷ budget", "… value × 2¹⁰"]
+    headings = [
+        "keys",
+        "window",
+        "largest error",
+        "entries beyond both",
+        "flashinfer-bench",
+        "error ÷ budget",
+        "… value × 2¹⁰",
+    ]
     yield from _table(
         headings,
         [

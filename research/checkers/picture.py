@@ -27,7 +27,9 @@ def svg(counts: dict[str, dict[str, Count]]) -> str:
                 count = counts[group][checker]
                 if count.asked:
                     colour = "white" if count.share > _DARK else "black"
-                    axes.text(column, row, f"{count.seen}/{count.asked}", ha="center", va="center", color=colour, fontsize=7)
+                    axes.text(
+                        column, row, f"{count.seen}/{count.asked}", ha="center", va="center", color=colour, fontsize=7
+                    )
         axes.set_xticks(range(len(checkers)), checkers, rotation=40, ha="left", rotation_mode="anchor")
         axes.set_yticks(range(len(groups)), groups)
         axes.xaxis.tick_top()

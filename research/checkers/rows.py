@@ -1,4 +1,6 @@
-"""The checkers of others, a row each. What is stated of them was read in their sources on 2026-11-22; the code is ours."""
+"""The checkers of others, a row each. What is stated of them was read in their sources on
+2026-11-22; the code is ours.
+"""
 
 from functools import partial
 
@@ -57,7 +59,10 @@ def _check_grads(name: str, target: Format, tolerance: float, noise: str) -> Che
         f"order 1, forwards and backwards, step 1e-4: |difference| ≤ {tolerance:g}·size·(1 + |difference quotient|), "
         "size that of the array compared: 32768 of the tangent, 1 of the inner product",
         f"the shapes are those of JAX's tests of its attention, which compare gradients otherwise; {noise}",
-        (f"{_JAX}: `jax/_src/public_test_util.py`", "jax-ml/jax@000f87c09ffad5efa8a1f70f123be21c6431ecba: `tests/nn_test.py`"),
+        (
+            f"{_JAX}: `jax/_src/public_test_util.py`",
+            "jax-ml/jax@000f87c09ffad5efa8a1f70f123be21c6431ecba: `tests/nn_test.py`",
+        ),
         partial(tests_of_jax, target),
         consistent=check_grads(target, tolerance),
         suffixes=("_vjp", "_jvp"),

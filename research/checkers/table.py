@@ -65,7 +65,9 @@ def verdicts(jobs: int, bugs: Iterable[str] = tuple(CATALOGUE)) -> Verdicts:
 
 
 def _refused(name: str) -> dict[str, bool]:
-    """Whether each checker that calls an operation of a right implementation refuses it; the reference, where it has no name."""
+    """Whether each checker that calls an operation of a right implementation refuses it; the
+    reference, where it has no name.
+    """
     if not name:
         reference = Implementation("reference", OPERATIONS, features=FEATURES)
         return {checker.name: not checker.takes(reference, OPERATIONS) for checker in ROWS}
@@ -74,7 +76,9 @@ def _refused(name: str) -> dict[str, bool]:
 
 
 def alarms(jobs: int) -> dict[str, tuple[int, int]]:
-    """For each checker of others how many right implementations it refuses, of how many: the reference, and what only looks like a bug."""
+    """For each checker of others how many right implementations it refuses, of how many: the
+    reference, and what only looks like a bug.
+    """
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         found = list(pool.map(_refused, ["", *(name for name, bug in EQUIVALENT.items() if not bug.promises)]))
     said = {checker.name: [refused[checker.name] for refused in found if checker.name in refused] for checker in ROWS}

@@ -30,9 +30,11 @@ DTYPES = {BINARY64: torch.float64, BINARY32: torch.float32, BINARY16: torch.floa
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """A call of an operation, the format of its numbers, and the results that are looked at; log-sum-exps are float32's.
+    """A call of an operation, the format of its numbers, and the results that are looked at;
+    log-sum-exps are float32's.
 
-    `plain` has what a plain run in that format returns for the same results, for checkers that compare with one.
+    `plain` has what a plain run in that format returns for the same results, for checkers that
+    compare with one.
     """
 
     operation: str
@@ -43,8 +45,12 @@ class Trial:
 
     @property
     def given(self) -> frozenset[str]:
-        """The names of its arguments, of those that may be left out those that are not; "groups" where heads share keys."""
-        each = {p: x for p, x in zip(OPERATIONS[self.operation].parameters, self.arguments, strict=True) if x is not None}
+        """The names of its arguments, of those that may be left out those that are not; "groups"
+        where heads share keys.
+        """
+        each = {
+            p: x for p, x in zip(OPERATIONS[self.operation].parameters, self.arguments, strict=True) if x is not None
+        }
         return frozenset(each) | ({"groups"} if grouped(each) else set())
 
     @cached_property
@@ -55,7 +61,9 @@ class Trial:
         return self._looked_at(found if isinstance(found, tuple) else (found,))
 
     def of(self, implementation: Implementation) -> tuple[Array, ...] | None:
-        """What an implementation returns, which computes in float64 and rounds to the format at last; None where it cannot be used."""
+        """What an implementation returns, which computes in float64 and rounds to the format at
+        last; None where it cannot be used.
+        """
         try:
             with np.errstate(all="ignore"):
                 values, *_ = Caller(implementation, self.operation).run(OPERATIONS[self.operation], self.arguments)
@@ -79,7 +87,9 @@ def grouped(arguments: Mapping[str, Any]) -> bool:
 def returned(x: Array, target: Format) -> Array:
     """Numbers as they are returned in a format: beyond its largest they are infinite."""
     with np.errstate(all="ignore"):
-        return np.where(np.abs(x) > target.largest * (1 + target.unit_roundoff), np.copysign(np.inf, x), rounded(x, target))
+        return np.where(
+            np.abs(x) > target.largest * (1 + target.unit_roundoff), np.copysign(np.inf, x), rounded(x, target)
+        )
 
 
 def posed(
@@ -93,10 +103,12 @@ def posed(
     plain: Mapping[str, Array] | None = None,
     results: tuple[str, ...] = ("out",),
 ) -> Iterator[Trial]:
-    """A call of attention, heads on the third axis from the end, as a trial of each operation that can take it; with a gradient of the
-    output as trials of their VJPs too."""
+    """A call of attention, heads on the third axis from the end, as a trial of each operation that
+    can take it; with a gradient of the output as trials of their VJPs too."""
     given = {name: x for name, x in (options or {}).items() if x is not None}
-    arrays: dict[str, Any] = dict(zip("qkv", (rounded(np.asarray(x, np.float64), target) for x in (q, k, v)), strict=True))
+    arrays: dict[str, Any] = dict(
+        zip("qkv", (rounded(np.asarray(x, np.float64), target) for x in (q, k, v)), strict=True)
+    )
     arrays |= {} if grad is None else {"grad_out": rounded(grad, target)}
     takes = _expressed(given, q, k)
 
@@ -113,18 +125,25 @@ def posed(
 
 
 def _expressed(given: dict[str, Any], q: Array, k: Array) -> dict[str, dict[str, Any]]:
-    """How each operation of attention says these options, of those that can: what may be read is written out as a mask where that is all
-    that an operation takes."""
+    """How each operation of attention says these options, of those that can: what may be read is
+    written out as a mask where that is all that an operation takes."""
     takes: dict[str, dict[str, Any]] = {"attention": given}
-    shared, told = grouped({"q": q, "k": k}), set(given) - ({"scale"} if given.get("scale") == q.shape[-1] ** -0.5 else set())
+    shared, told = (
+        grouped({"q": q, "k": k}),
+        set(given) - ({"scale"} if given.get("scale") == q.shape[-1] ** -0.5 else set()),
+    )
     if told <= _READS:
-        takes[_GROUPED if shared else SDPA] = {"mask": _mask(q, k, **{name: given[name] for name in told})} if told else {}
+        takes[_GROUPED if shared else SDPA] = (
+            {"mask": _mask(q, k, **{name: given[name] for name in told})} if told else {}
+        )
     if told == {"causal"} and not shared:
         takes["causal_attention"] = {}
     return takes
 
 
-def _mask(q: Array, k: Array, mask: Any = None, causal: bool = False, offset: Any = None, window: Any = (None, None)) -> Any:
+def _mask(
+    q: Array, k: Array, mask: Any = None, causal: bool = False, offset: Any = None, window: Any = (None, None)
+) -> Any:
     return may_read((*q.shape[:-1], k.shape[-2]), mask, None, causal, offset, window).copy()
 
 

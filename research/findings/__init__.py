@@ -1,4 +1,5 @@
-"""What the suite found about the systems that it was put to: `python -m research.findings` writes docs/findings.md.
+"""What the suite found about the systems that it was put to: `python -m research.findings` writes
+docs/findings.md.
 
     libraries/*.toml   findings about released libraries, which `research.peers` writes to docs/peers.md
     systems/*.toml     findings about systems under test that differ from their documentation

@@ -1,8 +1,10 @@
-"""Twenty findings about released libraries, drawn by chance, whose expected numbers are computed once more by mpmath, without the oracles.
+"""Twenty findings about released libraries, drawn by chance, whose expected numbers are computed
+once more by mpmath, without the oracles.
 
-The draw takes the findings whose digests come first, among those that expect numbers: not that two runs agree, a type, a shape or an
-error. A new finding replaces at most one of them. Each finding that is drawn has a key `mpmath`: a Python expression of the numbers that
-its script should print, one after the other, with the names of this module.
+The draw takes the findings whose digests come first, among those that expect numbers: not that two
+runs agree, a type, a shape or an error. A new finding replaces at most one of them. Each finding
+that is drawn has a key `mpmath`: a Python expression of the numbers that its script should print,
+one after the other, with the names of this module.
 """
 
 import re
@@ -26,7 +28,9 @@ _DIGITS = 4
 def mean(values: Sequence[float], scores: Sequence[Any]) -> Any:
     """Values weighted by the exponentials of the scores of the keys that are seen; 0 of no keys, as the page has it."""
     weights = [mpmath.exp(s) for s in scores]
-    return mpmath.fsum(w * v for w, v in zip(weights, values, strict=True)) / mpmath.fsum(weights) if weights else mpf(0)
+    return (
+        mpmath.fsum(w * v for w, v in zip(weights, values, strict=True)) / mpmath.fsum(weights) if weights else mpf(0)
+    )
 
 
 def rotated(angle: Any) -> list[Any]:
@@ -41,8 +45,8 @@ def drawn(findings: Iterable[LibraryFinding]) -> list[LibraryFinding]:
 
 
 def confirmed(found: LibraryFinding) -> str:
-    """What mpmath says of a finding that is drawn, to twelve digits; "" of another one. Raises ValueError where that is not what the
-    finding expects."""
+    """What mpmath says of a finding that is drawn, to twelve digits; "" of another one. Raises
+    ValueError where that is not what the finding expects."""
     if not found.mpmath:
         return ""
     with mpmath.workdps(40):
@@ -50,6 +54,8 @@ def confirmed(found: LibraryFinding) -> str:
         expected = [mpf(x) for x in _NUMBER.findall(found.expected)]
         told = ", ".join(mpmath.nstr(x, 12) for x in exact)
         half = mpf(10) ** -_DIGITS / 2
-        if len(exact) != len(expected) or any(x != y and not abs(x - y) <= half for x, y in zip(exact, expected, strict=True)):
+        if len(exact) != len(expected) or any(
+            x != y and not abs(x - y) <= half for x, y in zip(exact, expected, strict=True)
+        ):
             raise ValueError(f"{found.name}: {found.expected} is expected, but mpmath gives {told}.")
         return told

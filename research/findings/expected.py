@@ -11,7 +11,9 @@ __all__ = ["attention", "computed", "frequencies", "lse", "rotated_pair", "shown
 
 
 def computed(expression: str) -> str:
-    """The value of a Python expression that uses this module's names, as scripts print it: numbers have four digits after the point."""
+    """The value of a Python expression that uses this module's names, as scripts print it: numbers
+    have four digits after the point.
+    """
     x = eval(expression, globals())
     return x if isinstance(x, str) else str(np.round(np.asarray(x, dtype=np.float64), 4).tolist())
 

@@ -7,9 +7,11 @@ __all__ = ["Finding"]
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What every finding has: the library, a title, an explanation, a script, and the text that the script should print.
+    """What every finding has: the library, a title, an explanation, a script, and the text that the
+    script should print.
 
-    `oracle` is a Python expression that computes `expected` again, with the names of `research.findings.expected`.
+    `oracle` is a Python expression that computes `expected` again, with the names of
+    `research.findings.expected`.
     """
 
     library: str

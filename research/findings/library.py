@@ -1,7 +1,9 @@
-"""What is found about a released library: a script that shows it, what should come out, and the line of source that is its cause.
+"""What is found about a released library: a script that shows it, what should come out, and the
+line of source that is its cause.
 
-A script needs the library and nothing of ours. It is run in a process of its own, and what it prints is compared with what is expected;
-the line of the library's source is looked up by its text, so that both say when a release has changed.
+A script needs the library and nothing of ours. It is run in a process of its own, and what it
+prints is compared with what is expected; the line of the library's source is looked up by its text,
+so that both say when a release has changed.
 """
 
 import re
@@ -18,7 +20,9 @@ from research.findings.finding import Finding
 __all__ = ["CAUSES", "FAMILIES", "LibraryFinding"]
 
 CAUSES = ("defect", "convention", "arithmetic")
-"""What a finding may be: at odds with the library's documentation or with itself; one of several readings; rounding, or overflow."""
+"""What a finding may be: at odds with the library's documentation or with itself; one of several
+readings; rounding, or overflow.
+"""
 FAMILIES = {
     "attention": ("scaled_dot_product", "causal_attention", "grouped_query", "attention", "merge"),
     "multi-head attention": ("multi_head",),
@@ -28,7 +32,9 @@ FAMILIES = {
     "positions and biases": ("sinusoidal", "add_positional", "learned", "table_lookup", "alibi"),
     "whole models": (),
 }
-"""What a finding may be about, the columns of the matrix on the page: operations, by the beginnings of their names; a model is none."""
+"""What a finding may be about, the columns of the matrix on the page: operations, by the beginnings
+of their names; a model is none.
+"""
 _SECONDS = 300
 _ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 
@@ -37,11 +43,13 @@ _ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 class LibraryFinding(Finding):
     """A finding about a released library, whose script prints something else than `expected`.
 
-    library is the name of a distribution. family is one of `FAMILIES`: what is at fault; what is kept between calls counts as caches, and
-    whole models are what no single operation explains. cause is one of `CAUSES`; known is where it was reported, as far as was found.
-    module and line say where the cause stands, by module and text; a line that stands in several places comes with the one before. Of
-    compiled code no line can be looked up: `line` is not given, and `module` says where it stands upstream. mpmath is a Python expression
-    that computes the expected numbers by mpmath alone, with the names of `research.findings.confirmed`.
+    library is the name of a distribution. family is one of `FAMILIES`: what is at fault; what is
+    kept between calls counts as caches, and whole models are what no single operation explains.
+    cause is one of `CAUSES`; known is where it was reported, as far as was found. module and line
+    say where the cause stands, by module and text; a line that stands in several places comes with
+    the one before. Of compiled code no line can be looked up: `line` is not given, and `module`
+    says where it stands upstream. mpmath is a Python expression that computes the expected numbers
+    by mpmath alone, with the names of `research.findings.confirmed`.
     """
 
     family: str = field(metadata={"choices": FAMILIES})
@@ -53,7 +61,9 @@ class LibraryFinding(Finding):
 
     @property
     def where(self) -> str:
-        """The file of the library, and the number of the line. Raises ValueError where the text is not there, or more than once."""
+        """The file of the library, and the number of the line. Raises ValueError where the text is
+        not there, or more than once.
+        """
         if not self.line:
             return self.module
         top, *rest = self.module.split(".")
@@ -62,24 +72,32 @@ class LibraryFinding(Finding):
             raise ModuleNotFoundError(f"No module named {top!r}", name=top)
         text = Path(found.submodule_search_locations[0]).joinpath(*rest).with_suffix(".py").read_text("utf-8")
         if (places := text.count(self.line)) != 1:
-            raise ValueError(f"{self.module} has {self.line!r} in {places} places, but should have it in one: see {self.title!r} again.")
+            raise ValueError(
+                f"{self.module} has {self.line!r} in {places} places, but should have it in one: see {self.title!r} again."
+            )
         before, _ = text.split(self.line)
         return f"{self.module.replace('.', '/')}.py:{(before + self.line).count(chr(10)) + 1}"
 
     @cached_property
     def actual(self) -> str:
-        """What the script prints, in a fresh process, or the last line of its error; that it prints nothing, or does not end."""
+        """What the script prints, in a fresh process, or the last line of its error; that it prints
+        nothing, or does not end.
+        """
         try:
-            run = subprocess.run([sys.executable, "-W", "ignore", "-c", self.script], capture_output=True, text=True, timeout=_SECONDS)
+            run = subprocess.run(
+                [sys.executable, "-W", "ignore", "-c", self.script], capture_output=True, text=True, timeout=_SECONDS
+            )
         except subprocess.TimeoutExpired:
             return f"nothing in {_SECONDS} s"
         lines = ((not run.returncode and run.stdout.strip()) or run.stderr.strip()).splitlines()
-        errors = [line for line in lines if run.returncode and _ERROR.match(line)]  # behind which a library may have notes of its own
+        errors = [
+            line for line in lines if run.returncode and _ERROR.match(line)
+        ]  # behind which a library may have notes of its own
         return (errors or lines or ["nothing"])[-1].strip()
 
     def markdown(self, confirmed: str) -> Iterator[str]:
-        """The finding, measured now, with what mpmath confirmed. Raises ImportError without the library, and ValueError where the script
-        prints what it should."""
+        """The finding, measured now, with what mpmath confirmed. Raises ImportError without the
+        library, and ValueError where the script prints what it should."""
         where, actual = self.where, self.actual
         yield f"\n#### {self.name}\n"
         yield f"{self.detail}\n"

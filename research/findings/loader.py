@@ -1,4 +1,6 @@
-"""Reads findings from TOML: a folder has a file for each library, and a file has a table `[[finding]]` for each finding."""
+"""Reads findings from TOML: a folder has a file for each library, and a file has a table
+`[[finding]]` for each finding.
+"""
 
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -15,7 +17,9 @@ Kind = TypeVar("Kind", bound=Finding)
 
 
 def read(folder: Path, kind: type[Kind]) -> list[Kind]:
-    """All findings of a folder. A file is named after its library. Raises ValueError where a key is missing, unknown or wrong."""
+    """All findings of a folder. A file is named after its library. Raises ValueError where a key is
+    missing, unknown or wrong.
+    """
     return [finding for file in sorted(folder.glob("*.toml")) for finding in _of_file(file, kind)]
 
 
@@ -26,7 +30,9 @@ def _of_file(file: Path, kind: type[Kind]) -> Iterator[Kind]:
         raise ValueError(f"{file.name} is not TOML: {error}.") from None
     entries = document.pop("finding", None)
     if document or not isinstance(entries, list):
-        raise ValueError(f"{file.name} should have tables [[finding]] and nothing else. Type [[finding]] above each finding.")
+        raise ValueError(
+            f"{file.name} should have tables [[finding]] and nothing else. Type [[finding]] above each finding."
+        )
     keys = {field.name: field for field in fields(kind) if field.name != "library"}
     for number, entry in enumerate(entries, start=1):
         _check(f"{file.name}, finding {number} ({entry.get('title', 'without a title')!r}),", entry, keys)
@@ -34,7 +40,9 @@ def _of_file(file: Path, kind: type[Kind]) -> Iterator[Kind]:
 
 
 def _check(where: str, entry: Mapping[str, Any], keys: Mapping[str, Field[Any]]) -> None:
-    """Raises ValueError, with a sentence that says what to type, where an entry has other keys or values than it should."""
+    """Raises ValueError, with a sentence that says what to type, where an entry has other keys or
+    values than it should.
+    """
     for key in entry.keys() - keys.keys():
         near = get_close_matches(key, keys, n=1)
         told = f"Did you mean {near[0]!r}?" if near else f"Type one of {', '.join(keys)}."

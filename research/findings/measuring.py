@@ -36,7 +36,11 @@ def zeros(n_q: int, n_k: int, d: int = 1) -> tuple[torch.Tensor, torch.Tensor, t
 
 def values(n_q: int, n_k: int, kind: str = "float32") -> dict[str, Any]:
     """ONNX's queries and keys of zeros, and values of 0, 1, …: the output is the mean of the visible keys' numbers."""
-    q, k, v = np.zeros((1, 1, n_q, 1), kind), np.zeros((1, 1, n_k, 1), kind), np.arange(n_k, dtype=kind).reshape(1, 1, n_k, 1)
+    q, k, v = (
+        np.zeros((1, 1, n_q, 1), kind),
+        np.zeros((1, 1, n_k, 1), kind),
+        np.arange(n_k, dtype=kind).reshape(1, 1, n_k, 1),
+    )
     return {"Q": q, "K": k, "V": v}
 
 

@@ -1,4 +1,6 @@
-"""docs/findings.md: every finding with its measurement, every declared deviation with its smallest input, and the errata of the spec."""
+"""docs/findings.md: every finding with its measurement, every declared deviation with its smallest
+input, and the errata of the spec.
+"""
 
 import textwrap
 import warnings
@@ -62,7 +64,15 @@ def findings() -> Iterator[str]:
         for f in (f for f in FINDINGS if f.library == system):
             yield f"\n### {f.title}\n"
             yield f"{f.detail}\n"
-            yield from _rows({"promised": f.promised, "input": f.input, "expected": f.expected, "actual": f.actual, "source": f.source})
+            yield from _rows(
+                {
+                    "promised": f.promised,
+                    "input": f.input,
+                    "expected": f.expected,
+                    "actual": f.actual,
+                    "source": f.source,
+                }
+            )
 
 
 def _rows(fields: dict[str, str]) -> Iterator[str]:
@@ -83,7 +93,12 @@ def _deviations() -> Iterator[str]:
         if outcome.violation is None:
             raise ValueError(f"{law} is declared to be broken by {implementation.name}, but held.")
         case = ", ".join(f"{name} = {_one_line(x)}" for name, x in outcome.violation.told.items())
-        fields = {"smallest input": case, "seen": outcome.violation.summary, "implementations": ", ".join(names), "laws": "; ".join(laws)}
+        fields = {
+            "smallest input": case,
+            "seen": outcome.violation.summary,
+            "implementations": ", ".join(names),
+            "laws": "; ".join(laws),
+        }
         yield from _rows(fields)
 
 
@@ -100,4 +115,8 @@ def errata() -> Iterator[str]:
         yield f"{e.law_says} Corrected in {e.fixed}.\n"
         values = {"promised": e.says, "input": broken.witness}
         numbers = {"expected": broken.expected, "actual": broken.actual, "corrected": kept.actual}
-        yield from _rows(values | {name: ", ".join(f"{x:.6g}" for x in xs) for name, xs in numbers.items()} | {"source": e.declaration})
+        yield from _rows(
+            values
+            | {name: ", ".join(f"{x:.6g}" for x in xs) for name, xs in numbers.items()}
+            | {"source": e.declaration}
+        )

@@ -1,4 +1,6 @@
-"""What is found about a system under test whose documentation says another thing: the promise, an input, and what comes out."""
+"""What is found about a system under test whose documentation says another thing: the promise, an
+input, and what comes out.
+"""
 
 import warnings
 from contextlib import redirect_stdout
@@ -15,8 +17,9 @@ __all__ = ["SystemFinding"]
 class SystemFinding(Finding):
     """A finding about a port in `systems`, about PyTorch or about ONNX.
 
-    promised is what the documentation says, and source where that stands or was reported. input says in words what the script calls.
-    recorded is what the script printed where the packages that it imports were installed: it stands for them where they are not.
+    promised is what the documentation says, and source where that stands or was reported. input
+    says in words what the script calls. recorded is what the script printed where the packages that
+    it imports were installed: it stands for them where they are not.
     """
 
     promised: str

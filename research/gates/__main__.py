@@ -1,8 +1,9 @@
 """`python -m research.gates` writes docs/gate.txt.
 
-The command is timed on a right candidate of NumPy's and of PyTorch's, and on a wrong one, by turns: seconds by the clock, and those of
-processors, of all processes together. Then right candidates in all structures and arithmetics are put to the gate with many seeds, and
-each adversary with one. It is for Linux, where the time of processes that outlive their parents can be known.
+The command is timed on a right candidate of NumPy's and of PyTorch's, and on a wrong one, by turns:
+seconds by the clock, and those of processors, of all processes together. Then right candidates in
+all structures and arithmetics are put to the gate with many seeds, and each adversary with one. It
+is for Linux, where the time of processes that outlive their parents can be known.
 """
 
 import argparse
@@ -33,12 +34,16 @@ _TIMED = (("right", "plain"), ("right", "torch"), ("wrong", "the mean of the val
 
 
 def main() -> int:
-    """Measure, and write the page; 0 where every right candidate is accepted, and no adversary, of those that could be judged."""
+    """Measure, and write the page; 0 where every right candidate is accepted, and no adversary, of
+    those that could be judged.
+    """
     parser = argparse.ArgumentParser(prog="python -m research.gates", description=main.__doc__)
     parser.add_argument("--seeds", type=int, default=50, metavar="N", help="of each right candidate (50)")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="of each time (5)")
     parser.add_argument("--adversaries", type=int, default=len(WRONG), metavar="N", help="the first of them (all)")
-    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="candidates at a time, where nothing is timed (2)")
+    parser.add_argument(
+        "--jobs", type=int, default=2, metavar="N", help="candidates at a time, where nothing is timed (2)"
+    )
     parser.add_argument("--output", type=Path, default=_PAGE, help="the page (docs/gate.txt)")
     options = parser.parse_args()
     busy = os.getloadavg()[0]
@@ -63,7 +68,9 @@ def main() -> int:
     text = "\n".join(lines) + "\n"
     write_whole(options.output, text)
     print(text, end="")
-    return 0 if timed_right and accepted and all(accepted) and judged and not any(each.accepted for each in judged) else 1
+    return (
+        0 if timed_right and accepted and all(accepted) and judged and not any(each.accepted for each in judged) else 1
+    )
 
 
 class _Judged(NamedTuple):
@@ -75,7 +82,9 @@ class _Judged(NamedTuple):
 
 
 def _times(repeats: int) -> tuple[list[str], bool]:
-    """A row for each candidate and plan, the verdict and the medians of the seconds; and whether all verdicts are as they should be."""
+    """A row for each candidate and plan, the verdict and the medians of the seconds; and whether
+    all verdicts are as they should be.
+    """
     with tempfile.TemporaryDirectory() as folder:
         commands = {}
         for (kind, name), plan in product(_TIMED, ("quick", "default")):
@@ -103,8 +112,14 @@ _WIDTH = max(len(f"{kind}: {name}") for kind, name in _TIMED)
 def _timed(arguments: Iterable[str]) -> tuple[int, float, float]:
     """The exit status of `attnspec gate`, its seconds, and those of processors, in it and all that it started."""
     command = [sys.executable, "-P", "-m", "attnspec", "gate", *arguments]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONDONTWRITEBYTECODE": ""}  # as it is installed
-    run = partial(subprocess.run, command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, env=environment)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "PYTHONDONTWRITEBYTECODE": "",
+    }  # as it is installed
+    run = partial(
+        subprocess.run, command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, env=environment
+    )
     done, seconds, processors = measured(run)
     return done.returncode, seconds, processors
 
@@ -119,8 +134,8 @@ def _accepted(candidate: tuple[str, str, int]) -> bool:
 
 
 def _passed(port: int, name: str) -> _Judged | None:
-    """What becomes of an adversary; None where the system does not hold it to what it needs to be wrong, and where it would end this
-    process."""
+    """What becomes of an adversary; None where the system does not hold it to what it needs to be
+    wrong, and where it would end this process."""
     needs = set(WRONG[name][1].get("needs", "").split())
     with tempfile.TemporaryDirectory() as folder:
         if "processes" in needs and not surroundings(Path(folder).resolve(), (), {}).apart:

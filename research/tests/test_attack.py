@@ -50,7 +50,10 @@ def test_the_judge_follows_a_scale_a_base_and_a_stretch():
         for scale in (0.3, -2.0, 0.0):
             answer = getattr(oracles, operation)(q, k, v, None, *rest, scale=scale)
             intervals = [(e.mid, e.rad) for e in np.atleast_1d(answer)]
-            assert judge.compare(operation, (q, k, v, None, *rest), intervals, meaning=judge.Meaning(scale=scale)).outside == 0
+            assert (
+                judge.compare(operation, (q, k, v, None, *rest), intervals, meaning=judge.Meaning(scale=scale)).outside
+                == 0
+            )
             assert judge.compare(operation, (q, k, v, None, *rest), intervals).outside > 0
     turned = oracles.rope(q, 5, conventions=oracles.Conventions(rope_base=7.0, rope_scale=0.25))
     for meaning, outside in ((judge.Meaning(base=7.0, stretch=0.25), 0), (judge.Meaning(), 6)):
@@ -58,7 +61,8 @@ def test_the_judge_follows_a_scale_a_base_and_a_stretch():
 
 
 @pytest.mark.parametrize(
-    ("operation", "family"), [(operation, family) for operation, target in certificates.OPERATIONS.items() for family in target.families]
+    ("operation", "family"),
+    [(operation, family) for operation, target in certificates.OPERATIONS.items() for family in target.families],
 )
 def test_every_family_is_judged(operation, family, unchecked):
     for method, evaluations in zip(certificates.METHODS, (3, 1, 1), strict=True):
@@ -68,7 +72,8 @@ def test_every_family_is_judged(operation, family, unchecked):
 
 
 @pytest.mark.parametrize(
-    "operation", ["attention", "attention_vjp", "attention_jvp", "merge_attention", "rope at positions", "rotary_tables"]
+    "operation",
+    ["attention", "attention_vjp", "attention_jvp", "merge_attention", "rope at positions", "rotary_tables"],
 )
 def test_radii_of_what_goes_by_keyword_that_are_too_small_are_found(operation, monkeypatch, unchecked):
     name = operation.partition(" ")[0]
@@ -88,7 +93,11 @@ def test_a_call_is_changed_in_one_thing_and_stays_sensible(unchecked):
         for _ in range(30):
             after = target.changed(call, rng)
             arrays = [name for name in call.arrays if after.arrays[name] is not call.arrays[name]]
-            options = [name for name in {*call.options, *after.options} if after.options.get(name) is not call.options.get(name)]
+            options = [
+                name
+                for name in {*call.options, *after.options}
+                if after.options.get(name) is not call.options.get(name)
+            ]
             assert len(arrays) + len(options) <= 3, operation
             seen.add(repr(after))
         assert len(seen) > 5, operation
@@ -118,7 +127,10 @@ def attacked(calls):
 @pytest.fixture(scope="module")
 def calls():
     """A hundred calls or more of every operation, of its families in turn."""
-    rng, families = np.random.default_rng(0), [[*target.families.values()] for target in certificates.OPERATIONS.values()]
+    rng, families = (
+        np.random.default_rng(0),
+        [[*target.families.values()] for target in certificates.OPERATIONS.values()],
+    )
     return [draws[n % len(draws)](rng) for draws in families for n in range(max(100, 8 * len(draws)))]
 
 
@@ -161,7 +173,9 @@ def test_radii_that_are_a_little_too_small_are_climbed_to(operation, family, mon
 
 @pytest.mark.parametrize("operation", [SDPA, f"{SDPA}_jvp"])
 def test_a_weight_that_underflows_because_its_score_is_off_is_found(operation, monkeypatch, unchecked):
-    """The radius that an analysis gives which takes such a weight for a zero: only the largest key, and what underflows, count."""
+    """The radius that an analysis gives which takes such a weight for a zero: only the largest key,
+    and what underflows, count.
+    """
     sound = getattr(oracles, operation)
 
     def naive(q, k, v, *rest, **options):
@@ -185,7 +199,10 @@ def test_the_slope_of_a_cap_that_is_taken_as_known_in_level_rows_is_found(operat
         return found if p.level is None else np.where(p.level[..., : found.shape[-2], :], 0.0, found)
 
     monkeypatch.setattr(module, "growth", forgetful)
-    assert any(certificates.attack(operation, "level rows", "fast", np.random.default_rng(seed), 300).violations for seed in range(4))
+    assert any(
+        certificates.attack(operation, "level rows", "fast", np.random.default_rng(seed), 300).violations
+        for seed in range(4)
+    )
 
 
 def test_a_quadrant_that_is_lost_beyond_the_integers_of_float64_is_found(monkeypatch, unchecked):
@@ -198,20 +215,32 @@ def test_a_quadrant_that_is_lost_beyond_the_integers_of_float64_is_found(monkeyp
         return replace(found, mid=np.roll(found.mid, 1, axis=1) if lost else found.mid)
 
     monkeypatch.setattr(oracles, "rope", lossy)
-    assert any(certificates.attack("rope", "huge positions", "fast", np.random.default_rng(seed), 400).violations for seed in range(4))
+    assert any(
+        certificates.attack("rope", "huge positions", "fast", np.random.default_rng(seed), 400).violations
+        for seed in range(4)
+    )
 
 
 # -- Budgets -------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mask", [None, np.arange(48) // 16 == [[0], [1], [2]]], ids=["all keys", "a tile for each query"])
+@pytest.mark.parametrize(
+    "mask", [None, np.arange(48) // 16 == [[0], [1], [2]]], ids=["all keys", "a tile for each query"]
+)
 @pytest.mark.parametrize("name", budgets.ARITHMETICS)
 def test_every_allowed_form_is_attention(name, mask, unchecked):
     """In as many bits as the arithmetic has: a mistake in a kernel would look like a budget that is too narrow."""
     a, rng = budgets.ARITHMETICS[name], np.random.default_rng(0)
-    rough = max(2.0**-7, 2**6 * a.elementwise.unit_roundoff) if a.output.unit_roundoff > 2.0**-24 else 2**10 * max(a.accumulate, a.product)
+    rough = (
+        max(2.0**-7, 2**6 * a.elementwise.unit_roundoff)
+        if a.output.unit_roundoff > 2.0**-24
+        else 2**10 * max(a.accumulate, a.product)
+    )
     q, k, v, g, *tangents = (rounding(a.inputs)(rng.standard_normal((n, 4))) for n in (3, 48, 48, 3, 3, 48, 48))
-    exact = [oracles.scaled_dot_product_attention(q, k, v, mask), *oracles.scaled_dot_product_attention_vjp(q, k, v, mask, g)]
+    exact = [
+        oracles.scaled_dot_product_attention(q, k, v, mask),
+        *oracles.scaled_dot_product_attention_vjp(q, k, v, mask, g),
+    ]
     moved = oracles.scaled_dot_product_attention_jvp(q, k, v, mask, *tangents)
     choices = forms.allowed_forms(a)
     for field, values in choices.items():
@@ -220,7 +249,10 @@ def test_every_allowed_form_is_attention(name, mask, unchecked):
             with np.errstate(all="ignore"):
                 found = *kernel.vjp(q, k, v, g), kernel.jvp(q, k, v, *tangents)
             for result, expected in zip(found, (*exact, moved), strict=True):
-                assert np.abs(result - expected.mid).max() <= rough * 8 * max(1.0, np.abs(expected.mid).max()), (field, value)
+                assert np.abs(result - expected.mid).max() <= rough * 8 * max(1.0, np.abs(expected.mid).max()), (
+                    field,
+                    value,
+                )
 
 
 @pytest.mark.parametrize("name", ["float64", "float32", "bfloat16"])
@@ -230,11 +262,15 @@ def test_honest_kernels_are_within_the_budget_and_not_within_an_eighth_of_it(nam
     assert not any(f.violations for f in found)
     largest = max(f.highest.value for f in found)
     monkeypatch.setattr(oracles, SDPA, altered(getattr(oracles, SDPA), lambda mid, rad: (mid, rad * largest / 8)))
-    monkeypatch.setattr(oracles, f"{SDPA}_vjp", altered(getattr(oracles, f"{SDPA}_vjp"), lambda mid, rad: (mid, rad * largest / 8)))
+    monkeypatch.setattr(
+        oracles, f"{SDPA}_vjp", altered(getattr(oracles, f"{SDPA}_vjp"), lambda mid, rad: (mid, rad * largest / 8))
+    )
     assert any(budgets.attack("dk", family, name, np.random.default_rng(1), 10).violations for family in families)
 
 
-@pytest.mark.parametrize("operation", [name for name, (target, _) in budgets.OPERATIONS.items() if target.results != ("dq", "dk", "dv")])
+@pytest.mark.parametrize(
+    "operation", [name for name, (target, _) in budgets.OPERATIONS.items() if target.results != ("dq", "dk", "dv")]
+)
 def test_honest_kernels_of_every_kind_are_within_the_budget_and_use_some_of_it(operation, unchecked):
     target, _ = budgets.OPERATIONS[operation]
     families = target.families[:: max(1, len(target.families) // 5)]
@@ -263,7 +299,9 @@ def test_a_kernel_that_forgets_a_feature_is_out_of_its_budget(monkeypatch, unche
         ("attention lse", "far below the cap", "float16-eager"),
     ],
 )
-def test_a_budget_without_what_is_stored_on_the_way_is_climbed_out_of(operation, family, arithmetic, monkeypatch, unchecked):
+def test_a_budget_without_what_is_stored_on_the_way_is_climbed_out_of(
+    operation, family, arithmetic, monkeypatch, unchecked
+):
     """−c of blocked entries, and the quotient of a cap."""
 
     def found():
@@ -283,7 +321,8 @@ def test_a_budget_that_takes_two_products_with_weights_for_one_is_climbed_out_of
 
     def found():
         attacks = (
-            budgets.attack(operation, "cancelling lse", "bfloat16-stored-sum", np.random.default_rng(seed), 200) for seed in range(4)
+            budgets.attack(operation, "cancelling lse", "bfloat16-stored-sum", np.random.default_rng(seed), 200)
+            for seed in range(4)
         )
         return any(attack.violations for attack in attacks)
 

@@ -1,4 +1,6 @@
-"""The benchmarks measure what they say: what is unsound is found out, criteria see what they are said to see, and all of it runs."""
+"""The benchmarks measure what they say: what is unsound is found out, criteria see what they are
+said to see, and all of it runs.
+"""
 
 import json
 from dataclasses import fields, replace
@@ -19,7 +21,10 @@ def shrunk(operation, factor):
     def unsound(*arguments, **options):
         found = operation(*arguments, **options)
         enclosures = [e for e in (found if isinstance(found, tuple) else (found,)) if e is not None]
-        smaller = tuple(oracles.Enclosure(e.mid, np.where(np.isinf(e.rad), np.inf, factor * np.nan_to_num(e.rad))) for e in enclosures)
+        smaller = tuple(
+            oracles.Enclosure(e.mid, np.where(np.isinf(e.rad), np.inf, factor * np.nan_to_num(e.rad)))
+            for e in enclosures
+        )
         return smaller if isinstance(found, tuple) else smaller[0]
 
     return unsound
@@ -77,7 +82,9 @@ def test_level_rows_have_the_derivatives_of_rows_whose_logits_are_equal(order, u
     q, k, v = np.ones((2, 2, 2)), np.full((1, 4, 2), 0.125), rng.standard_normal((1, 4, 2))
     k[..., 0] += (rest := rng.integers(-4, 4, 4) / 8)
     k[..., 1] -= rest
-    tangents = {f"d{name}": rng.standard_normal(x.shape) for name, x in (("q", q), ("k", k), ("v", v), ("bias", said["bias"]))}
+    tangents = {
+        f"d{name}": rng.standard_normal(x.shape) for name, x in (("q", q), ("k", k), ("v", v), ("bias", said["bias"]))
+    }
     cotangents = {"grad_out": rng.standard_normal((2, 2, 2)), "grad_lse": rng.standard_normal((2, 2))}
     seen = np.array([[True], [False]]) & np.ones(4, bool)
     for operation, further in (("attention_vjp", cotangents), ("attention_jvp", tangents)):
@@ -182,7 +189,11 @@ def test_the_written_out_formula_is_a_correct_kernel(dtype):
 
 @pytest.mark.parametrize("dtype", kernels.DTYPES)
 def test_the_budget_sees_the_plain_mistakes(dtype):
-    plain = ("one element of out off by 0.01 · max abs v", "the last key dropped", "last query row missing in dk and dv")
+    plain = (
+        "one element of out off by 0.01 · max abs v",
+        "the last key dropped",
+        "last query row missing in dk and dv",
+    )
     found = {fault.name: excesses["budget"] for fault, excesses in criteria.planted(dtype, 64, 16, seeds=2)}
     assert all(value > 1 for name in plain for value, _ in found[name])
 
@@ -223,7 +234,10 @@ def test_faults_change_what_they_say():
 
 def test_the_page_has_a_row_for_every_fault(tmp_path):
     file = tmp_path / "criteria.md"
-    assert criteria.main(["--size", "16", "--width", "8", "--seeds", "1", "--lengths", "16", "33", "--output", str(file)]) == 0
+    assert (
+        criteria.main(["--size", "16", "--width", "8", "--seeds", "1", "--lengths", "16", "33", "--output", str(file)])
+        == 0
+    )
     text = file.read_text(encoding="utf-8")
     assert all(f"| {fault.name} |" in text for fault in faults.FAULTS)
     assert "## False alarms" in text
@@ -251,7 +265,14 @@ def test_naive_attention_with_features_is_within_its_budget():
     of_lse, bias = rng.standard_normal(5), rng.standard_normal((5, 6))
     far = np.arange(5)[:, None] - np.arange(6)
     f = naive.Features((far >= 0) & (far <= 2), bias, 3.0, 0.5)
-    given = {"causal": True, "window": (2, None), "softcap": 3.0, "bias": bias, "sink": np.array([0.5]), "arithmetic": "float64"}
+    given = {
+        "causal": True,
+        "window": (2, None),
+        "softcap": 3.0,
+        "bias": bias,
+        "sink": np.array([0.5]),
+        "arithmetic": "float64",
+    }
     budgets = oracles.attention(q[None], k[None], v[None], **given)
     assert all(e.contains(x[None]).all() for e, x in zip(budgets, naive.featured(q, k, v, f), strict=True))
     *of_heads, dsink = oracles.attention_vjp(q[None], k[None], v[None], g[None], of_lse[None], **given)

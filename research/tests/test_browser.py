@@ -1,4 +1,6 @@
-"""The page in Chromium, as people use it: by mouse, by keyboard alone, on a phone, in the dark, on paper. `make browser` runs only this."""
+"""The page in Chromium, as people use it: by mouse, by keyboard alone, on a phone, in the dark, on
+paper. `make browser` runs only this.
+"""
 
 import shutil
 
@@ -15,7 +17,9 @@ OPTIONS = ["--no-sandbox", "--headless", "--disable-gpu", "--disable-background-
 SIZES = {"wide": (1280, 900), "narrow": (360, 740)}
 NAMES = ("first", "second", "third")
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="There is no Chromium: apt-get install chromium, or your system's package of it.")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="There is no Chromium: apt-get install chromium, or your system's package of it."
+)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +78,10 @@ def opened(chromium, file):
         page = context.new_page()
         page.on("console", lambda message: wrong.append(message.text))
         page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("request", lambda request: wrong.append(request.url) if request.url.split(":")[0] not in ("file", "data") else None)
+        page.on(
+            "request",
+            lambda request: wrong.append(request.url) if request.url.split(":")[0] not in ("file", "data") else None,
+        )
         page.goto(file.as_uri())
         return page
 
@@ -124,7 +131,11 @@ def test_words_narrow_the_laws(page):
     one = next(law for law in LAWS if law.operation == "rope" and not law.agreement)
     words = f"{one.operation} {one.name}".lower()
     page.fill("#filter [name=text]", words)
-    wanted = [law for law in LAWS if all(word in f"{law.name} {law.operation} {law.statement}".lower() for word in words.split())]
+    wanted = [
+        law
+        for law in LAWS
+        if all(word in f"{law.name} {law.operation} {law.statement}".lower() for word in words.split())
+    ]
     assert one in wanted
     assert len(wanted) < len(LAWS)
     assert laws_shown(page) == len(wanted)
@@ -158,7 +169,9 @@ def test_a_heading_sorts_by_what_its_implementation_did(page):
     signs = page.locator("#grid tbody tr:not(.operation) td:nth-child(3)").all_inner_texts()
     assert signs[:2] == ["✗", "✗"]
     assert set(signs[2:]) == {"✓"}
-    errors = [cell.get_attribute("aria-label").rpartition(": ")[2] for cell in page.locator("#grid .cell.violated").all()]
+    errors = [
+        cell.get_attribute("aria-label").rpartition(": ")[2] for cell in page.locator("#grid .cell.violated").all()
+    ]
     assert errors == ["violated, max error ÷ budget ∞", "violated, max error ÷ budget 7.5"]
     assert page.locator("#grid th[aria-sort]").inner_text() == "second"
     names = page.locator("#grid tbody tr:not(.operation) th").all_inner_texts()
@@ -186,7 +199,16 @@ def test_a_cell_opens_and_says_what_was_found(page):
     page.click("#statuses button:has-text('violated')")
     page.locator("#grid .cell.violated").first.click()
     said = page.inner_text("dialog")
-    for part in ("out[0, 1] is", "0.84", "0.0 ± 0", "start_pos", "a-known-bug", "Turn it.", "owner/repo#1", "properties.replay"):
+    for part in (
+        "out[0, 1] is",
+        "0.84",
+        "0.0 ± 0",
+        "start_pos",
+        "a-known-bug",
+        "Turn it.",
+        "owner/repo#1",
+        "properties.replay",
+    ):
         assert part in said
     page.click("dialog .close")
     assert not page.is_visible("dialog")
@@ -248,7 +270,9 @@ def test_axe_finds_nothing_serious(opened, size, scheme):
     found = list(Axe().run(page).response["violations"])
     page.locator("#grid .cell.violated").first.click()
     found += Axe().run(page, context="dialog").response["violations"]
-    assert [(v["id"], [node["html"][:200] for node in v["nodes"]]) for v in found if v["impact"] in ("serious", "critical")] == []
+    assert [
+        (v["id"], [node["html"][:200] for node in v["nodes"]]) for v in found if v["impact"] in ("serious", "critical")
+    ] == []
 
 
 def test_axe_would_find_something_serious(page):
@@ -267,7 +291,9 @@ def test_the_dark_is_dark_and_pictures_follow(opened):
     light, dark = (opened(scheme=scheme) for scheme in ("light", "dark"))
     colour = "e => getComputedStyle(e).fill"
     assert dark.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(21, 24, 28)"
-    assert light.locator("figure svg text").first.evaluate(colour) != dark.locator("figure svg text").first.evaluate(colour)
+    assert light.locator("figure svg text").first.evaluate(colour) != dark.locator("figure svg text").first.evaluate(
+        colour
+    )
 
 
 def test_on_paper_every_finding_is_open_and_no_filter_is_printed(page):

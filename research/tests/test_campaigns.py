@@ -25,7 +25,10 @@ def test_workers_on_paper_work_all_the_time_but_for_failures_and_a_driver_that_i
 
 def test_a_disk_that_is_not_small_is_not_filled(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=5 << 30))
-    for folder, said in ((tmp_path, "FOLDER has 5 GiB of free space, which will be filled"), (tmp_path / "x", "which is no folder.")):
+    for folder, said in (
+        (tmp_path, "FOLDER has 5 GiB of free space, which will be filled"),
+        (tmp_path / "x", "which is no folder."),
+    ):
         with pytest.raises(SystemExit, match="2"):
             disturbed.main([str(folder)])
         assert said in capsys.readouterr().err

@@ -1,4 +1,6 @@
-"""Today's checkers compare as their sources say, refuse no right code, and detect some bugs; the page has what they said."""
+"""Today's checkers compare as their sources say, refuse no right code, and detect some bugs; the
+page has what they said.
+"""
 
 import json
 
@@ -37,9 +39,21 @@ POSED = {
     "says": "the mean of all values",
     "checkers": {checker.name: "refused" for checker in ROWS},
     "errors": {dtype: {"error": 0.01, "least": 0.007} for dtype in ("float32", "bfloat16")},
-    "laws": {"violated": "4 of 14", "first": "attention is within its budget", "summary": "out[0, 0]=0.5, but should be 0.4."},
+    "laws": {
+        "violated": "4 of 14",
+        "first": "attention is within its budget",
+        "summary": "out[0, 0]=0.5, but should be 0.4.",
+    },
 }
-WINDOW = {"keys": 256, "side": "one short", "error": 0.125, "beyond": 386, "entries": 4096, "budget": 31.3, "budget, told": 122.4}
+WINDOW = {
+    "keys": 256,
+    "side": "one short",
+    "error": 0.125,
+    "beyond": 386,
+    "entries": 4096,
+    "budget": 31.3,
+    "budget, told": 122.4,
+}
 
 
 def test_the_files_have_what_was_measured(tmp_path):
@@ -73,7 +87,9 @@ def test_the_vectors_say_which_bug_takes_more_than_one_call():
     assert COLUMNS["attnspec, vectors"](CATALOGUE["cache-refuses-after-it-has-counted"]) == "one call"
 
 
-@pytest.mark.parametrize("checker", [checker for checker in ROWS if checker.name not in SLOW], ids=lambda checker: checker.name)
+@pytest.mark.parametrize(
+    "checker", [checker for checker in ROWS if checker.name not in SLOW], ids=lambda checker: checker.name
+)
 def test_no_checker_refuses_right_code(checker):
     assert checker.takes(REFERENCE, OPERATIONS)
 
@@ -127,7 +143,9 @@ def test_a_comparison_allows_what_its_source_says(accepts, right, plain, found, 
 
 
 def test_what_is_checked_of_derivatives_is_that_they_are_those_of_the_function_itself():
-    """Zeros with derivatives of zero pass; zeros with right derivatives do not, where the tolerance does not grow beyond them."""
+    """Zeros with derivatives of zero pass; zeros with right derivatives do not, where the tolerance
+    does not grow beyond them.
+    """
     rng = np.random.default_rng(0)
     (plain, *_) = (t for t in posed(*rng.standard_normal((3, 1, 3, 4)), BINARY32) if t.operation == SDPA)
     zeros = POSERS[1].implementation()

@@ -13,7 +13,12 @@ def repository(tmp_path, monkeypatch):
     monkeypatch.setattr(churn, "ROOT", tmp_path)
 
     def git(*arguments):
-        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments], cwd=tmp_path, check=True, capture_output=True)
+        subprocess.run(
+            ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments],
+            cwd=tmp_path,
+            check=True,
+            capture_output=True,
+        )
 
     def commit(texts, renames=()):
         for old, new in renames:
@@ -29,7 +34,14 @@ def repository(tmp_path, monkeypatch):
 
 
 def test_lines_of_generated_files_are_counted_of_all_changed_lines(repository, capsys):
-    repository({"docs/seeds.txt": b"1\n2\n3\n", "docs/a.md": b"1\n2\n3\n4\n", "vectors/data/rope.json": b"1\n", "docs/a.png": b"\0\n"})
+    repository(
+        {
+            "docs/seeds.txt": b"1\n2\n3\n",
+            "docs/a.md": b"1\n2\n3\n4\n",
+            "vectors/data/rope.json": b"1\n",
+            "docs/a.png": b"\0\n",
+        }
+    )
     repository({}, [("docs/a.md", "docs/named.md")])
     assert list(churn.changed(["-1"])) == [("docs/named.md", 0)]
     repository({"docs/named.md": b"1\n2\n3\n5\n"})

@@ -25,9 +25,13 @@ def test_every_value_is_read():
 
 @pytest.mark.parametrize("later", LATER)
 def test_no_reading_is_a_false_alarm(later):
-    """Each value but the default is that of some implementation, which has all operations, those too that it does not concern."""
+    """Each value but the default is that of some implementation, which has all operations, those
+    too that it does not concern.
+    """
     reading = Conventions(**{name: values[later % len(values)] for name, values in (NAMED | NUMBERS).items()})
     operations = {name: meaning(o, reading) for name, o in OPERATIONS.items()}
     implementation = Implementation("oracle", operations, conventions=reading, features=FEATURES)
     found = verify(implementation, max_examples=10, seed=later)
-    assert not [(o.law_id, o.reason or o.violation) for o in found.outcomes if o.status in ("violated", "vacuous", "not run")]
+    assert not [
+        (o.law_id, o.reason or o.violation) for o in found.outcomes if o.status in ("violated", "vacuous", "not run")
+    ]

@@ -23,7 +23,9 @@ def folder(tmp_path):
     """A function that writes a file of findings, whose entries are given, and the folder that it stands in."""
 
     def write(*entries, before=""):
-        tables = ["\n".join(("[[finding]]", *(f"{key} = {value!r}" for key, value in entry.items()))) for entry in entries]
+        tables = [
+            "\n".join(("[[finding]]", *(f"{key} = {value!r}" for key, value in entry.items()))) for entry in entries
+        ]
         (tmp_path / "ours.toml").write_text("\n".join([before, *tables]), "utf-8")
         return tmp_path
 
@@ -36,14 +38,19 @@ def test_a_finding_differs_from_what_was_to_be_expected(finding):
     assert finding.detail.endswith(".")
 
 
-@pytest.mark.parametrize("finding", [finding for finding in FINDINGS if finding.recorded], ids=lambda finding: finding.name)
+@pytest.mark.parametrize(
+    "finding", [finding for finding in FINDINGS if finding.recorded], ids=lambda finding: finding.name
+)
 def test_an_output_that_is_recorded_is_what_the_script_prints(finding):
     assert finding.actual == finding.recorded
 
 
 def test_an_output_that_is_recorded_stands_for_a_package_that_is_not_installed():
     (finding, *_) = FINDINGS
-    absent = {name: getattr(finding, name) for name in ("library", "title", "detail", "expected", "promised", "source", "input")}
+    absent = {
+        name: getattr(finding, name)
+        for name in ("library", "title", "detail", "expected", "promised", "source", "input")
+    }
     absent["script"] = "import no_such_library"
     assert type(finding)(**absent, recorded="1").actual == "1"
     with pytest.raises(ModuleNotFoundError):
@@ -85,8 +92,14 @@ def test_a_file_is_named_after_its_library(folder):
             "Type one of title, detail, script, expected, oracle, family, cause, known, module, line, mpmath.",
         ),
         ({"cause": "defect"}, "ours.toml, finding 1 ('without a title'), has no 'title'. Type title = \"…\"."),
-        (ENTRY | {"script": 3}, "ours.toml, finding 1 ('It'), has script = 3, but should have a text. Type script = \"…\"."),
-        (ENTRY | {"line": " "}, "ours.toml, finding 1 ('It'), has line = ' ', but should have a text. Type line = \"…\"."),
+        (
+            ENTRY | {"script": 3},
+            "ours.toml, finding 1 ('It'), has script = 3, but should have a text. Type script = \"…\".",
+        ),
+        (
+            ENTRY | {"line": " "},
+            "ours.toml, finding 1 ('It'), has line = ' ', but should have a text. Type line = \"…\".",
+        ),
         (
             ENTRY | {"cause": "bug"},
             "ours.toml, finding 1 ('It'), has cause = 'bug'. Type cause = \"…\" with one of defect, convention, arithmetic.",
@@ -101,7 +114,9 @@ def test_an_entry_with_another_key_or_value_is_refused(folder, entry, sentence):
 
 @pytest.mark.parametrize("before", ["", "library = 'ours'\n[[finding]]"])
 def test_a_file_has_findings_and_nothing_else(folder, before):
-    with pytest.raises(ValueError, match=r"^ours.toml should have tables \[\[finding\]\] and nothing else. Type \[\[finding\]\] above"):
+    with pytest.raises(
+        ValueError, match=r"^ours.toml should have tables \[\[finding\]\] and nothing else. Type \[\[finding\]\] above"
+    ):
         read(folder(before=before), LibraryFinding)
 
 

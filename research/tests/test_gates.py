@@ -26,7 +26,9 @@ def test_an_adversary_is_not_accepted_and_it_is_told_why(name, port, tmp_path):
 @pytest.mark.parametrize("seed", [0, 2, 3])
 @pytest.mark.parametrize("name", [name for name in WRONG if name.startswith("memorised")])
 def test_what_keeps_results_is_not_accepted_by_chance(name, seed, port):
-    """The quick plan has few laws that call twice with the same shapes: the checks do, and change one array alone, in the same memory."""
+    """The quick plan has few laws that call twice with the same shapes: the checks do, and change
+    one array alone, in the same memory.
+    """
     assert not gate(adversary(name, port), quick=True, seed=seed, limits=replace(PATIENT, call=2.0)).accepted
 
 

@@ -51,7 +51,9 @@ SECTIONS = [
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_the_code_of_a_section_runs_and_prints_what_it_shows(section, tmp_path, monkeypatch, capsys):
-    """Blocks run in order, in one place; those that begin with a file's name are that file. Numbers that are printed may differ."""
+    """Blocks run in order, in one place; those that begin with a file's name are that file. Numbers
+    that are printed may differ.
+    """
     for need in dict.fromkeys(need for block in section for need in block.needs):
         if not shutil.which(need) and not importlib.util.find_spec(need):
             pytest.skip(f"This section needs {need}, which is not installed.")

@@ -1,4 +1,6 @@
-"""What the kill matrix says and complains of, on matrices that are made up; and laws and bugs put to one another, a share of them."""
+"""What the kill matrix says and complains of, on matrices that are made up; and laws and bugs put
+to one another, a share of them.
+"""
 
 import json
 
@@ -9,7 +11,19 @@ from properties.bugs.mutants import MUTANTS, TRAPS
 from properties.laws import LAWS, find
 from properties.tests.test_kills import violated
 from research import mutants
-from research.mutants import HOW, REPORTED, SEEDS, as_json, complaints, leans, lives, markdown, needless, quick_plan, write_quick
+from research.mutants import (
+    HOW,
+    REPORTED,
+    SEEDS,
+    as_json,
+    complaints,
+    leans,
+    lives,
+    markdown,
+    needless,
+    quick_plan,
+    write_quick,
+)
 
 NOTHING = {how: [] for how in HOW}
 
@@ -38,7 +52,10 @@ def test_what_is_wrong_with_a_matrix_is_said(good, monkeypatch):
     monkeypatch.setattr(mutants, "needless", lambda found: [])
     bug, law = CATALOGUE["rope-positions-from-one"], LAWS[0]
     good[bug.id] = {}
-    without = {mutant: {one: n for one, n in kills.items() if one.partition("[")[0] != law.name} for mutant, kills in good.items()}
+    without = {
+        mutant: {one: n for one, n in kills.items() if one.partition("[")[0] != law.name}
+        for mutant, kills in good.items()
+    }
     said = list(complaints(without, {HOW[0]: ["a@1"], HOW[1]: ["b@1"] * (len(REPORTED) * len(SEEDS))}))
     assert f"{bug.id} survives." in said
     assert f"{bug.id} names the law {bug.law!r}, which does not kill it." in said
@@ -47,7 +64,10 @@ def test_what_is_wrong_with_a_matrix_is_said(good, monkeypatch):
     assert any(one.startswith("Too many reported bugs live without agreement: b@1, ") for one in said)
     late = {mutant: dict.fromkeys(kills, 9) for mutant, kills in good.items()}
     assert "The median bug is killed after more than 3 examples." in list(complaints(late, NOTHING))
-    agreement = {mutant: {one.id: 1 for one in LAWS if one.agreement and one.operation == MUTANTS[mutant].operation} for mutant in good}
+    agreement = {
+        mutant: {one.id: 1 for one in LAWS if one.agreement and one.operation == MUTANTS[mutant].operation}
+        for mutant in good
+    }
     assert any(one.startswith("Too many are killed by agreement alone: ") for one in complaints(agreement, NOTHING))
 
 

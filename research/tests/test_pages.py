@@ -16,7 +16,9 @@ WRITES = "from pathlib import Path; import sys; Path({file!r}).write_text({text!
 # -- The head --------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stamp", [STAMP, replace(STAMP, status=1), replace(STAMP, machine="not recorded", minutes="not recorded")])
+@pytest.mark.parametrize(
+    "stamp", [STAMP, replace(STAMP, status=1), replace(STAMP, machine="not recorded", minutes="not recorded")]
+)
 @pytest.mark.parametrize(
     ("before", "after"), [("# A page\n\n", "Its text.\n"), ("", "A table: 1; 2.\n\nMore.\n")], ids=["Markdown", "text"]
 )
@@ -46,12 +48,16 @@ def test_the_machine_and_the_revision_are_those_at_hand():
 
 @pytest.mark.parametrize("file", [file for page in PAGES for file in page.written], ids=lambda file: file.name)
 def test_each_page_of_measurements_states_how_it_was_made(file):
-    assert read(file.read_text("utf-8")), f"{file} has no head: `make NAME` writes it, with the name that docs/results.md has."
+    assert read(file.read_text("utf-8")), (
+        f"{file} has no head: `make NAME` writes it, with the name that docs/results.md has."
+    )
 
 
 def test_each_page_in_docs_is_in_the_table_and_has_a_make_target():
     written = {file for file in (ROOT / "docs").iterdir() if file.suffix in (".md", ".txt")}
-    assert written - {pages.RESULTS} == {file for page in PAGES for file in page.written if file.parent == ROOT / "docs"}
+    assert written - {pages.RESULTS} == {
+        file for page in PAGES for file in page.written if file.parent == ROOT / "docs"
+    }
     assert make_refuses(page.name for page in PAGES) == ""
 
 
@@ -107,7 +113,9 @@ def test_a_failure_stops_no_other_page_and_is_made_again_alone(table, tmp_path, 
     table("second", 0)
     pages.PAGES = (pages.PAGES[0], pages.PAGES[2], pages.PAGES[3])
     assert main(["--all"]) == 0
-    assert {name for name, time in times.items() if (tmp_path / f"docs/{name}.md").stat().st_mtime_ns != time} == {"second"}
+    assert {name for name, time in times.items() if (tmp_path / f"docs/{name}.md").stat().st_mtime_ns != time} == {
+        "second"
+    }
 
 
 def test_a_page_of_an_older_revision_is_made_again(table, monkeypatch):
@@ -122,7 +130,9 @@ def test_all_pages_are_made_of_a_revision_that_can_be_stated(table, monkeypatch,
     table("first")
     monkeypatch.setattr(pages, "revision", lambda: "1234567-dirty")
     assert main(["--all"]) == 2
-    assert capsys.readouterr().err == "Files differ from revision 1234567: commit them, so that the pages can state it.\n"
+    assert (
+        capsys.readouterr().err == "Files differ from revision 1234567: commit them, so that the pages can state it.\n"
+    )
     assert main(["first"]) == 0
 
 

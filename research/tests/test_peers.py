@@ -30,7 +30,14 @@ EACH = pytest.mark.parametrize("found", FINDINGS, ids=lambda found: found.name)
 
 def finding(**fields: str) -> LibraryFinding:
     """A finding about no library, with some fields of a test's own."""
-    texts = {"library": "ours", "title": "It", "detail": "It is.", "family": "masks", "cause": "defect", "known": "none"}
+    texts = {
+        "library": "ours",
+        "title": "It",
+        "detail": "It is.",
+        "family": "masks",
+        "cause": "defect",
+        "known": "none",
+    }
     texts |= {"module": "no_such_library", "line": "It.", "script": "print([1.0])", "expected": "[1.0]"}
     return LibraryFinding(**(texts | fields))
 
@@ -50,14 +57,20 @@ def test_an_absent_library_is_not_run_and_a_present_one_has_its_version():
 
 
 def test_declarations_are_of_the_versions_that_are_pinned():
-    pinned = dict(re.findall(r"^([\w.-]+)==(\S+)$", (Path(released.__file__).parent / "constraints.txt").read_text("utf-8"), re.MULTILINE))
+    pinned = dict(
+        re.findall(
+            r"^([\w.-]+)==(\S+)$", (Path(released.__file__).parent / "constraints.txt").read_text("utf-8"), re.MULTILINE
+        )
+    )
     pinned = {name.lower().replace("_", "-"): version for name, version in pinned.items()}
     declared = {i.name.split()[0] for group in GROUPS.values() for i in group if i.known_deviations}
     assert declared
     assert {name.lower().replace("_", "-") for name in declared} <= set(pinned)
     if find_spec("haiku") is None:
         pytest.skip("Versions are those of the constraints in the environment of `make peers` alone.")
-    assert {name: Library(name).version for name in declared} == {name: pinned[name.lower().replace("_", "-")] for name in declared}
+    assert {name: Library(name).version for name in declared} == {
+        name: pinned[name.lower().replace("_", "-")] for name in declared
+    }
 
 
 def test_a_library_that_is_not_installed_is_not_run():
@@ -116,7 +129,8 @@ def test_another_number_than_mpmath_has_is_told():
     found = finding(title="A pair", expected="[-0.4161, 0.9092]")
     assert confirmed(found) == ""
     with pytest.raises(
-        ValueError, match=r"ours: A pair: \[-0.4161, 0.9092\] is expected, but mpmath gives -0.416146836547, 0.909297426826\."
+        ValueError,
+        match=r"ours: A pair: \[-0.4161, 0.9092\] is expected, but mpmath gives -0.416146836547, 0.909297426826\.",
     ):
         confirmed(replace(found, mpmath="rotated(2)"))
 
@@ -128,7 +142,9 @@ def test_a_line_is_looked_up_by_what_is_there_once():
         return int(number)
 
     decorated = "@dataclass(frozen=True, kw_only=True)"
-    assert at(f"{decorated}\nclass LibraryFinding(Finding):") == at("class LibraryFinding(Finding):") == at(decorated) + 1
+    assert (
+        at(f"{decorated}\nclass LibraryFinding(Finding):") == at("class LibraryFinding(Finding):") == at(decorated) + 1
+    )
     for line in ("class Absent:", "def "):
         with pytest.raises(ValueError, match=r"in \d+ places, but should have it in one: see 'It' again"):
             at(line)
@@ -174,14 +190,20 @@ def test_every_finding_stands_under_the_library_and_the_family_that_it_is_of(pag
 def test_a_cell_counts_its_findings_and_its_link_has_a_heading(page):
     counted = re.findall(r"[|;] \[([^]]+)\]\(#", page)
     assert sum(int(n) for n in re.findall(r"\d+", " ".join(counted))) == len(FINDINGS)
-    headings = [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in re.findall(r"^#+ (.+)", page, re.MULTILINE)]
+    headings = [
+        re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+        for heading in re.findall(r"^#+ (.+)", page, re.MULTILINE)
+    ]
     links = re.findall(r"\]\(#([^)]+)\)", page)
     assert links
     assert all(headings.count(link) == 1 for link in links)
 
 
 def test_a_cell_has_its_laws_before_its_findings_and_may_have_either(monkeypatch):
-    own = [finding(library="jax", family="rotary", cause=cause) for cause in ("defect", "defect", "convention", "arithmetic")]
+    own = [
+        finding(library="jax", family="rotary", cause=cause)
+        for cause in ("defect", "defect", "convention", "arithmetic")
+    ]
     monkeypatch.setattr(peers, "FINDINGS", [*own, finding(library="other", family="caches")])
     page = markdown([_report("held", group="JAX")], [])
     assert "| JAX |  |  |  |  | 1 held; [2 defects, 1 convention, 1 of arithmetic](#jax-rotary) |  |  |\n" in page
@@ -200,7 +222,9 @@ def test_what_one_report_could_not_run_is_taken_from_another(monkeypatch):
 
 def test_a_later_report_of_a_part_counts(monkeypatch):
     monkeypatch.setattr(peers, "FINDINGS", [])
-    assert "| A |  |  |  |  | 1 held |  |  |" in markdown([_report("violated"), _report("held"), _report("not run")], [])
+    assert "| A |  |  |  |  | 1 held |  |  |" in markdown(
+        [_report("violated"), _report("held"), _report("not run")], []
+    )
 
 
 def test_a_finding_that_no_longer_happens_and_an_absent_library_are_noted(monkeypatch):
@@ -231,7 +255,9 @@ def test_a_law_about_means_leaves_keys_and_values_with_as_many_heads():
         return weights @ v / weights.sum(-1, keepdims=True)
 
     uniform = Conventions(dead_rows="uniform")
-    i = properties.Implementation("means", {"grouped_query_attention": attend}, conventions=uniform, supports="positive sizes")
+    i = properties.Implementation(
+        "means", {"grouped_query_attention": attend}, conventions=uniform, supports="positive sizes"
+    )
     law = "a query with no allowed key follows its convention[grouped_query_attention]"
     (outcome,) = properties.verify(i, laws=[law], max_examples=5).outcomes
     assert outcome.status == "held"

@@ -10,7 +10,15 @@ from systems.peers import transformers_models
 from systems.peers.transformers_models import DEVIATIONS, MODELS, PATHS, Compared, Model, compared
 
 MODULES = (
-    *("diffusers", "local_attention", "positional_encodings", "rotary_embedding_torch", "torch_geometric", "torch_paths", "torchtune"),
+    *(
+        "diffusers",
+        "local_attention",
+        "positional_encodings",
+        "rotary_embedding_torch",
+        "torch_geometric",
+        "torch_paths",
+        "torchtune",
+    ),
     *("transformers_attention", "transformers_caches", "x_transformers"),
 )
 

@@ -32,7 +32,10 @@ def test_another_setting_has_another_kernel_or_level_than_the_machine(found):
 
 
 def test_where_there_is_no_other_setting_a_sentence_says_so():
-    only = [Setting("this machine's own"), Setting("Zen", {"OPENBLAS_CORETYPE": "Zen"}, "OpenBLAS takes another for it.")]
+    only = [
+        Setting("this machine's own"),
+        Setting("Zen", {"OPENBLAS_CORETYPE": "Zen"}, "OpenBLAS takes another for it."),
+    ]
     assert another(only).reason == "There is no other that this processor can run."
 
 
@@ -40,7 +43,10 @@ def test_values_may_differ_and_verdicts_may_not():
     here = {"a law": OUTCOME, "another": OUTCOME}
     assert compared(here, here) == ([], 0)
     assert compared(here, {"a law": OUTCOME | {"worst_excess": 0.25, "seconds": 2.0}, "another": OUTCOME}) == ([], 1)
-    assert compared(here, {"a law": OUTCOME | {"informative": 19}, "another": OUTCOME}) == (["a law: informative is 19 and not 20."], 0)
+    assert compared(here, {"a law": OUTCOME | {"informative": 19}, "another": OUTCOME}) == (
+        ["a law: informative is 19 and not 20."],
+        0,
+    )
     (missing,), _ = compared(here, {"a law": OUTCOME})
     assert missing.startswith("another: status is None and not 'held'")
 
@@ -64,11 +70,18 @@ def test_a_setting_that_fails_or_differs_is_named(monkeypatch, capsys):
 
 
 def test_the_same_case_has_the_same_verdict_under_another_kernel_and_level(found):
-    """Laws that rounding once decided: for the mutant's dk they hold, but for its own rounding, where the right dk is 0 ± 0."""
-    laws = [f"{law}[scaled_dot_product_attention_vjp]" for law in ("the order of channels does not matter", "a view equals its copy")]
+    """Laws that rounding once decided: for the mutant's dk they hold, but for its own rounding,
+    where the right dk is 0 ± 0.
+    """
+    laws = [
+        f"{law}[scaled_dot_product_attention_vjp]"
+        for law in ("the order of channels does not matter", "a view equals its copy")
+    ]
     kills = f"[kills_of(law, ['vjp-transpose-missing-when-square']) for law in {laws}]"
     code = f"from properties.tests.kills import kills_of; print({kills})"
     for environment in ({}, another(found).environment):
         variables = os.environ | environment
-        ran = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, cwd=portable.ROOT)
+        ran = subprocess.run(
+            [sys.executable, "-c", code], env=variables, capture_output=True, text=True, cwd=portable.ROOT
+        )
         assert ran.stdout == "[{}, {}]\n", ran.stderr

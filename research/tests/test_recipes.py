@@ -1,4 +1,6 @@
-"""The recipes for continuous integration do what the guide says: on kernels that are right, and on kernels that are not."""
+"""The recipes for continuous integration do what the guide says: on kernels that are right, and on
+kernels that are not.
+"""
 
 import json
 import os
@@ -39,7 +41,12 @@ def run(command, **environment):
     """A command as a shell runs it, by this Python."""
     words = shlex.split(command, comments=True)
     ours = {"attnspec": ["-P", "-m", "attnspec"], "python": []}[words[0]]
-    line = [sys.executable, *ours, *words[1:], *(["-p", "no:xdist", "-p", "no:cacheprovider"] if "pytest" in words else [])]
+    line = [
+        sys.executable,
+        *ours,
+        *words[1:],
+        *(["-p", "no:xdist", "-p", "no:cacheprovider"] if "pytest" in words else []),
+    ]
     known = {key: value for key, value in os.environ.items() if not key.startswith("GITHUB_")}
     return subprocess.run(line, capture_output=True, text=True, env={**known, **environment}, timeout=300, check=False)
 

@@ -42,7 +42,8 @@ for _name, _function in (
 
 def labels(*spans, of="module"):
     found = touched_parts(
-        {"module": parts("module", SOURCE), "elsewhere": parts("elsewhere", "def half(x):\n    return x\n")}, {of: [*spans]}
+        {"module": parts("module", SOURCE), "elsewhere": parts("elsewhere", "def half(x):\n    return x\n")},
+        {of: [*spans]},
     )
     return {label for part in found["module"] for label in part.labels} - {"rope"}
 
@@ -93,7 +94,9 @@ def test_a_step_of_the_reference_touches_the_operations_that_take_it():
     assert touched({path: [span_of(path, "row_term")]}).operations == set(users_of("row_term"))
 
 
-@pytest.mark.parametrize("path", ["oracles/ball.py", "properties/contract/operations.py", "properties/strategies/domains.py"])
+@pytest.mark.parametrize(
+    "path", ["oracles/ball.py", "properties/contract/operations.py", "properties/strategies/domains.py"]
+)
 def test_what_all_rests_on_touches_all(path):
     what = touched({path: [(1, 1)]})
     assert what.mutants == [*MUTANTS]
@@ -113,7 +116,9 @@ def test_a_whole_module_touches_all_its_bugs(group):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_whole_module_touches_all_its_laws(family):
-    assert touched({f"properties/laws/{family.replace(' ', '_')}.py": [(1, 10**9)]}).laws >= {law.name for law in FAMILIES[family]}
+    assert touched({f"properties/laws/{family.replace(' ', '_')}.py": [(1, 10**9)]}).laws >= {
+        law.name for law in FAMILIES[family]
+    }
 
 
 def test_the_register_touches_every_bug():

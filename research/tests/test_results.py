@@ -24,7 +24,9 @@ def stand_in(monkeypatch):
         assert arguments[:4] == ["verify", "systems:GROUPS", "--only", "CUDA"]
         examples, seed = (int(arguments[arguments.index(name) + 1]) for name in ("--max-examples", "--seed"))
         right = Implementation("CUDA right", {SDPA: REFERENCE[SDPA]})
-        wrong = replace(right, name="CUDA wrong", operations={SDPA: lambda q, k, v, mask=None: 2 * REFERENCE[SDPA](q, k, v, mask)})
+        wrong = replace(
+            right, name="CUDA wrong", operations={SDPA: lambda q, k, v, mask=None: 2 * REFERENCE[SDPA](q, k, v, mask)}
+        )
         laws = [f"attention is within its budget[{SDPA}]"]
         found = [properties.verify(i, laws=laws, max_examples=examples, seed=seed).to_dict() for i in (right, wrong)]
         report = found[1] | {"outcomes": [*found[0]["outcomes"], *found[1]["outcomes"]]}
@@ -48,7 +50,9 @@ def test_a_page_and_a_report_are_written_under_the_name_of_the_device(stand_in, 
     assert "| CUDA wrong | 1 **violated** |" in page
     assert "| CUDA right | 1 held, 0." in page
     assert "### CUDA wrong: " in page
-    script = page.partition("```python\n")[2].partition("```")[0].replace("implementation = ...", "implementation = wrong")
+    script = (
+        page.partition("```python\n")[2].partition("```")[0].replace("implementation = ...", "implementation = wrong")
+    )
     with pytest.raises(AssertionError, match="times its budget"):
         exec(script, {"wrong": {SDPA: lambda q, k, v, mask=None: 2 * REFERENCE[SDPA](q, k, v, mask)}, "np": np})
 

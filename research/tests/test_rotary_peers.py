@@ -1,4 +1,6 @@
-"""Rotary frequencies of released libraries: the page has all rows, declared deviations have findings, and what else deviates is noted."""
+"""Rotary frequencies of released libraries: the page has all rows, declared deviations have
+findings, and what else deviates is noted.
+"""
 
 import re
 
@@ -44,7 +46,11 @@ def test_a_library_that_is_not_installed_is_told():
 
 def test_parameters_have_the_names_of_configurations():
     models = {model.name: model for model in RELEASED}
-    assert parameters_of(models["Pythia 160M"]) == {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25}
+    assert parameters_of(models["Pythia 160M"]) == {
+        "rope_type": "default",
+        "rope_theta": 10000.0,
+        "partial_rotary_factor": 0.25,
+    }
     assert parameters_of(models["Qwen2-VL"])["mrope_section"] == [16, 24, 24]
 
 

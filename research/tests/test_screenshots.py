@@ -11,7 +11,9 @@ from research import screenshots
 def test_four_pictures_are_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr(screenshots, "DOCS", tmp_path)
     screenshots.main()
-    found = {file.name: int.from_bytes(file.read_bytes()[16:20], "big") for file in tmp_path.iterdir()}  # the width that PNG states
+    found = {
+        file.name: int.from_bytes(file.read_bytes()[16:20], "big") for file in tmp_path.iterdir()
+    }  # the width that PNG states
     width = found.pop("terminal.png")
     assert found == {"report-wide.png": 1280, "report-dark.png": 1280, "report-narrow.png": 390}
     assert 1000 < width < 1400

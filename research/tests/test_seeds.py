@@ -60,7 +60,10 @@ def test_an_implementation_of_a_later_campaign_counts_as_it_is_there(tmp_path):
     assert main([str(tmp_path / "one"), "--later", str(tmp_path / "other"), "--output", str(output)], len(ROWS)) == 1
     page = output.read_text("utf-8").splitlines()
     assert [line.split()[:5] for line in page[3:5]] == [["a", "0", "0", "200", "180"], ["b", "4", "0", "400", "320"]]
-    assert page[6:] == [*(f"a, seed {seed}: a law[rope]: It is wrong." for seed in range(2)), "Of a later campaign by itself: b."]
+    assert page[6:] == [
+        *(f"a, seed {seed}: a law[rope]: It is wrong." for seed in range(2)),
+        "Of a later campaign by itself: b.",
+    ]
 
 
 def test_a_later_campaign_of_other_cases_is_refused(tmp_path):

@@ -24,7 +24,9 @@ from spec.tests.declarations import MODULES
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory, worker_id):
-    """The sources of all pages by name, and the pictures on them: made by one of the processes that run tests, for all."""
+    """The sources of all pages by name, and the pictures on them: made by one of the processes that
+    run tests, for all.
+    """
     own = tmp_path_factory.getbasetemp()
     folder = (own if worker_id == "master" else own.parent) / "docs"
     with FileLock(folder.with_suffix(".lock")):
@@ -66,8 +68,13 @@ def test_every_definition_has_an_equation():
 
 def test_every_extended_definition_has_an_equation_and_a_page(pages):
     equations = runpy.run_path(str(ROOT / "docs/site/equations.py"))["EXTENDED"]
-    modules = [importlib.import_module(f"spec.extended.{path.stem}") for path in sorted((ROOT / "spec/extended").glob("[!_]*.py"))]
-    named = {name for module in modules for name in module.__all__ if module.__name__ not in NOT_DEFINITIONS} - {"Attended"}
+    modules = [
+        importlib.import_module(f"spec.extended.{path.stem}")
+        for path in sorted((ROOT / "spec/extended").glob("[!_]*.py"))
+    ]
+    named = {name for module in modules for name in module.__all__ if module.__name__ not in NOT_DEFINITIONS} - {
+        "Attended"
+    }
     assert set(equations) == named
     assert {f"extended/{slug(name)}.md" for name in named} <= set(pages)
 
@@ -96,7 +103,9 @@ def test_what_a_query_sees_and_a_capped_row_are_drawn_in_the_page_s_colours(page
 
 def test_every_page_of_measurements_is_on_the_site(pages):
     written = {file.stem for page in PAGES for file in page.written}
-    assert written == {Path(name).stem for name in pages if name.startswith("measured/") and name.endswith(".md")} - {"index"}
+    assert written == {Path(name).stem for name in pages if name.startswith("measured/") and name.endswith(".md")} - {
+        "index"
+    }
 
 
 def test_every_operation_is_defined_somewhere():
@@ -110,7 +119,10 @@ def test_no_link_leads_nowhere(pages, labels):
     broken = []
     for name, text in pages.items():
         prose = re.sub(r"^(`{3,}).*?^\1$", "", text, flags=re.MULTILINE | re.DOTALL)
-        headings = {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#{1,3} (.+)", prose, re.MULTILINE)}
+        headings = {
+            re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-")
+            for h in re.findall(r"^#{1,3} (.+)", prose, re.MULTILINE)
+        }
         for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`\n]*`", "", prose)):
             if target.startswith(("http://", "https://")):
                 continue

@@ -56,14 +56,21 @@ def test_the_vectors_kill_every_bug_that_one_call_can_show():
     assert pruned(CHOICES) == told_once(CHOICES) == CHOICES
 
 
-@pytest.mark.parametrize(("one", "arithmetic"), TESTS[::23], ids=lambda x: x if isinstance(x, str) else x.choice.operation)
+@pytest.mark.parametrize(
+    ("one", "arithmetic"), TESTS[::23], ids=lambda x: x if isinstance(x, str) else x.choice.operation
+)
 def test_a_test_kills_what_it_says(one, arithmetic):
     """A share of them, to which all mutants are put: those that it kills and no test before it of the format."""
     arguments, wanted = _arguments_and_expected(one, arithmetic)
     assert judges(wanted)
     mutants = [m for m in mutants_of(one.choice) if not beyond_vectors(m)]
     before = CHOICES[: CHOICES.index(one)]
-    told = {kill for other in before if other.choice.operation == one.choice.operation for kill in other.kills.get(arithmetic, ())}
+    told = {
+        kill
+        for other in before
+        if other.choice.operation == one.choice.operation
+        for kill in other.kills.get(arithmetic, ())
+    }
     found = killed(one.choice, arithmetic, arguments, wanted, mutants)
     assert [kill for kill in found if kill not in told] == one.kills[arithmetic]
 
@@ -83,7 +90,8 @@ RIGHT_ALARMS = {("torch SDPA math", "no keys")}
 
 @pytest.mark.parametrize("share", range(3))
 def test_no_alarm_is_false_on_what_comes_with_attnspec(share):
-    """Implementations of every system that declare no deviation pass the tests that they take, each in its own reading: a share, by turns.
+    """Implementations of every system that declare no deviation pass the tests that they take, each
+    in its own reading: a share, by turns.
 
     What is compiled first is left out: it takes a minute.
     """
@@ -98,7 +106,9 @@ def test_no_alarm_is_false_on_what_comes_with_attnspec(share):
                     wanted = expected(choice.of, arguments, arithmetic.name, reading)
                     outputs, *_ = Caller(i, choice.operation).run(choice.of, arguments)
                     asked += 1
-                    alarms += [(i.name, choice) for x, of in zip(outputs, wanted, strict=True) if not is_right(x, of).all()]
+                    alarms += [
+                        (i.name, choice) for x, of in zip(outputs, wanted, strict=True) if not is_right(x, of).all()
+                    ]
     assert {(name.partition(",")[0], choice.domain) for name, choice in alarms} <= RIGHT_ALARMS
     assert asked > 20
 
@@ -112,16 +122,24 @@ def test_what_is_left_out_of_a_case_for_onnx_is_off_by_a_tenth(case):
     wanted = case.expected()
     assert max(tolerances(wanted)) <= 1e-3
     assert not wanted.vacuous
-    slips = [replace(case, options={name: x for name, x in case.options.items() if name != left_out}) for left_out in case.options]
+    slips = [
+        replace(case, options={name: x for name, x in case.options.items() if name != left_out})
+        for left_out in case.options
+    ]
     if "mask" in case.options:
         slips += [replace(case, options={"mask": mask}) for mask in (case.options["mask"].T, ~case.options["mask"])]
     if "window" in case.options:
         left, right = case.options["window"]
         slips += [replace(case, options={**case.options, "window": (left + e, right)}) for e in (-1, 1)]
-        slips += [replace(case, options={**case.options, "window": (left, right + e)}) for e in (-1, 1) if right is not None]
+        slips += [
+            replace(case, options={**case.options, "window": (left, right + e)}) for e in (-1, 1) if right is not None
+        ]
     if "causal" in case.options:
         later = {name: x for name, x in case.options.items() if name != "causal"}
-        slips += [replace(case, options={**later, "mask": np.tri(*case.tensors()["Q"].shape[-2:-1] * 2, e, dtype=bool)}) for e in (-1, 1)]
+        slips += [
+            replace(case, options={**later, "mask": np.tri(*case.tensors()["Q"].shape[-2:-1] * 2, e, dtype=bool)})
+            for e in (-1, 1)
+        ]
     for slip in slips:
         assert np.abs(slip.expected().value - wanted.value).max() >= 0.1 * np.abs(wanted.value).max()
 
@@ -146,14 +164,17 @@ def test_engines_of_onnx_pass_what_is_written_in_its_layout(engine, run, tmp_pat
 
     written_cases = [*write_onnx(tmp_path / "simple")]
     written, kept = (
-        {f.relative_to(place): f.read_bytes() for f in place.rglob("*.*")} for place in (tmp_path / "simple", DATA.parent / "onnx")
+        {f.relative_to(place): f.read_bytes() for f in place.rglob("*.*")}
+        for place in (tmp_path / "simple", DATA.parent / "onnx")
     )
     assert written == kept
     cases = load_model_tests(str(tmp_path), "simple")
     assert len(cases) == sum(len(case.opsets) for case in CASES) == len(written_cases)
     for case in cases:
         model, data = onnx.load(f"{case.model_dir}/model.onnx"), Path(case.model_dir, "test_data_set_0")
-        numbers = [onnx.numpy_helper.to_array(onnx.load_tensor(data / f"input_{i}.pb")) for i in range(len(model.graph.input))]
+        numbers = [
+            onnx.numpy_helper.to_array(onnx.load_tensor(data / f"input_{i}.pb")) for i in range(len(model.graph.input))
+        ]
         wanted = onnx.numpy_helper.to_array(onnx.load_tensor(data / "output_0.pb"))
         given = dict(zip([x.name for x in model.graph.input], numbers, strict=True))
         out, *_ = run(model, given)

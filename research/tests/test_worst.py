@@ -17,8 +17,15 @@ def test_kernels_are_results_of_what_can_be_run_and_others_are_told():
     found, left = worst.kernels()
     assert KERNEL in found
     assert ("torch math float32", "scaled_dot_product_attention_vjp", "dk") not in found  # it is offered in float64
-    assert {name for name, *_ in found} >= {"torch flash float32", "torch flash bfloat16", "torch SDPA math, float masks float32"}
-    assert any(sentence.startswith("torch flash float32, masks as given, scaled_dot_product_attention: The kernel") for sentence in left)
+    assert {name for name, *_ in found} >= {
+        "torch flash float32",
+        "torch flash bfloat16",
+        "torch SDPA math, float masks float32",
+    }
+    assert any(
+        sentence.startswith("torch flash float32, masks as given, scaled_dot_product_attention: The kernel")
+        for sentence in left
+    )
     assert {name for name, *_ in worst.kernels("flash bfloat16")[0]} == {"torch flash bfloat16"}
 
 
@@ -53,10 +60,20 @@ def command(tmp_path, monkeypatch):
     """The command without its processes: one climb of a kernel."""
 
     def search(known, seed, jobs, seconds):
-        known[KERNEL] = known[KERNEL].after(climb(worst._implementations()[KERNEL[0]], KERNEL[1], "everyday", seed, 5), "everyday")
+        known[KERNEL] = known[KERNEL].after(
+            climb(worst._implementations()[KERNEL[0]], KERNEL[1], "everyday", seed, 5), "everyday"
+        )
 
     monkeypatch.setattr(worst, "_search", search)
-    given = ["--only", KERNEL[0], "--kept", str(tmp_path / "kept.json"), "--output", str(tmp_path / "worst.md"), "--seed"]
+    given = [
+        "--only",
+        KERNEL[0],
+        "--kept",
+        str(tmp_path / "kept.json"),
+        "--output",
+        str(tmp_path / "worst.md"),
+        "--seed",
+    ]
     return lambda seed: worst.main([*given, str(seed)])
 
 

@@ -1,4 +1,5 @@
-"""Write the certified vectors, those of Attention in ONNX's layout, the schema, and which known bugs each test kills.
+"""Write the certified vectors, those of Attention in ONNX's layout, the schema, and which known
+bugs each test kills.
 
 `python -m research.vectors` writes vectors/; with `--choose` all cases are chosen again first.
 """
@@ -19,7 +20,9 @@ from research.vectors.writing import VECTORS, write
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the files; returns 1 where a mutant that vectors can show survives in float64, or in the one format that it has."""
+    """Write the files; returns 1 where a mutant that vectors can show survives in float64, or in
+    the one format that it has.
+    """
     parser = argparse.ArgumentParser(prog="python -m research.vectors", description=__doc__)
     parser.add_argument("--choose", action="store_true", help="choose all cases again")
     parser.add_argument("--jobs", type=int, default=2)

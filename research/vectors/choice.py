@@ -1,4 +1,5 @@
-"""What a test is made of: a case of an operation, told by where it comes from and not by its numbers.
+"""What a test is made of: a case of an operation, told by where it comes from and not by its
+numbers.
 
 The same choice gives a case in each format: of the same domain, with numbers of that format.
 """
@@ -31,7 +32,8 @@ FORMATS = ("float64", "float32", "bfloat16", "float16")
 class Choice:
     """A case: a domain of an operation and a seed, or a call that a law makes of it on such a case.
 
-    `conventions` has the readings other than the defaults that it is about, `call` counts the law's calls of the operation.
+    `conventions` has the readings other than the defaults that it is about, `call` counts the law's
+    calls of the operation.
     """
 
     operation: str
@@ -81,7 +83,9 @@ class Choice:
 
 def implementation(arithmetic: str, reading: Conventions) -> Implementation:
     """The reference, as code of an arithmetic: cases are drawn for it."""
-    return Implementation("reference", REFERENCE, arithmetic=arithmetic, dtype="float64", conventions=reading, features=FEATURES)
+    return Implementation(
+        "reference", REFERENCE, arithmetic=arithmetic, dtype="float64", conventions=reading, features=FEATURES
+    )
 
 
 @cache

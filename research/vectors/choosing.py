@@ -1,9 +1,10 @@
 """Which cases become vectors: a greedy cover of the known bugs by small cases, kept in chosen.json.
 
-Candidates are the cases of each operation's domains, from the seeds of the kill matrix. In float64 the case comes first that kills most of
-what is left for its size, until nothing is left that some candidate kills; then each other format adds what it needs. What no case of a
-domain kills is looked for among the calls that the laws make which kill it, in the published matrix. Each format has all the cases in which
-its budget says something.
+Candidates are the cases of each operation's domains, from the seeds of the kill matrix. In float64
+the case comes first that kills most of what is left for its size, until nothing is left that some
+candidate kills; then each other format adds what it needs. What no case of a domain kills is looked
+for among the calls that the laws make which kill it, in the published matrix. Each format has all
+the cases in which its budget says something.
 """
 
 import json
@@ -31,7 +32,10 @@ CHOSEN = Path(__file__).parent / "chosen.json"
 SHOWN = tuple(name for name, o in OPERATIONS.items() if not o.is_played)
 """The operations that have vectors: a program of calls is no vector."""
 _SEEDS, _MORE, _CALLS = 14, 60, 8
-_SMALL, _LARGE = 2500, 20000  # numbers of a case: candidates are small, and only what these do not kill is put to larger ones
+_SMALL, _LARGE = (
+    2500,
+    20000,
+)  # numbers of a case: candidates are small, and only what these do not kill is put to larger ones
 _OVERHEAD = 150  # numbers that the text about a test is worth
 _SHOWN = 2  # formats in which readings are shown, and large cases are tests: the widest
 _LEFT_OUT = ("131072 keys", "dominating keys")  # the file of long cases has them
@@ -39,7 +43,9 @@ _LEFT_OUT = ("131072 keys", "dominating keys")  # the file of long cases has the
 
 @dataclass(frozen=True)
 class Chosen:
-    """A case, the mutants that it is the first to kill in each format in which it is a test, and the readings that it is there to show."""
+    """A case, the mutants that it is the first to kill in each format in which it is a test, and
+    the readings that it is there to show.
+    """
 
     choice: Choice
     kills: dict[str, list[str]]
@@ -48,14 +54,21 @@ class Chosen:
 
 def chosen() -> list[Chosen]:
     """What was chosen, in the order of the operations."""
-    return [Chosen(Choice(**row["choice"]), row["kills"], row.get("shows", [])) for row in json.loads(CHOSEN.read_text("utf-8"))]
+    return [
+        Chosen(Choice(**row["choice"]), row["kills"], row.get("shows", []))
+        for row in json.loads(CHOSEN.read_text("utf-8"))
+    ]
 
 
 def written(found: Sequence[Chosen]) -> str:
     """The text of chosen.json: a row a line."""
 
     def row(one: Chosen) -> str:
-        told = {name: value for name, value in asdict(one.choice).items() if value or name in ("operation", "domain", "seed")}
+        told = {
+            name: value
+            for name, value in asdict(one.choice).items()
+            if value or name in ("operation", "domain", "seed")
+        }
         shows = {"shows": one.shows} if one.shows else {}
         return json.dumps({"choice": told, "kills": one.kills, **shows}, separators=(",", ":"))
 
@@ -63,9 +76,11 @@ def written(found: Sequence[Chosen]) -> str:
 
 
 def choose(operation: str, known: Sequence[Chosen] = (), touched: Collection[str] | None = None) -> list[Chosen]:
-    """The cases of an operation: those that are known to be good, as far as they are, and what they lack.
+    """The cases of an operation: those that are known to be good, as far as they are, and what they
+    lack.
 
-    With `touched`, mutants by name, only these are put to cases: of all others, and of readings, what is known is right.
+    With `touched`, mutants by name, only these are put to cases: of all others, and of readings,
+    what is known is right.
     """
     pool = _Pool(operation, touched)
     for one in known:
@@ -107,12 +122,16 @@ class _Pool:
     def left(self, arithmetic: str) -> list[Mutant]:
         """The mutants that no chosen case kills in a format."""
         done = {name for kills in self.kept.values() for name in kills.get(arithmetic, ())}
-        return [m for m in self.touched if m.id not in done and m.bug.promises.get("arithmetic", arithmetic) == arithmetic]
+        return [
+            m for m in self.touched if m.id not in done and m.bug.promises.get("arithmetic", arithmetic) == arithmetic
+        ]
 
     def cover(self, arithmetic: str, candidates: Iterator[Choice]) -> None:
         """Choose candidates until nothing more is killed in a format."""
         left = self.left(arithmetic)
-        found = {choice: kills for choice in (candidates if left else ()) if (kills := _kills(choice, arithmetic, left))}
+        found = {
+            choice: kills for choice in (candidates if left else ()) if (kills := _kills(choice, arithmetic, left))
+        }
         alive = {m.id for m in left}
 
         def worth(choice: Choice) -> float:
@@ -123,7 +142,9 @@ class _Pool:
             alive -= set(found.pop(best))
 
     def show(self) -> None:
-        """Say for each other reading which chosen case shows it, the smallest one of which something else comes by it; or choose one."""
+        """Say for each other reading which chosen case shows it, the smallest one of which
+        something else comes by it; or choose one.
+        """
         left = {f"{name}={value}" for name, value, _ in alternatives(OPERATIONS[self.operation], Conventions())}
 
         def small(choices: Iterable[Choice]) -> list[Choice]:
@@ -131,9 +152,15 @@ class _Pool:
 
         plain = (choice for choice, kills in self.kept.items() if FORMATS[0] in kills and not choice.conventions)
         for choice in chain(small(plain), small(self.drawn(range(_SEEDS), _SMALL))):
-            found = left and left.intersection(f"{n}={x}" for n, x, _ in changed(choice.of, choice.arguments(FORMATS[0]), choice.reading))
+            found = left and left.intersection(
+                f"{n}={x}" for n, x, _ in changed(choice.of, choice.arguments(FORMATS[0]), choice.reading)
+            )
             if found and choice not in self.kept:
-                kills = {name: kills for name in self.formats[:_SHOWN] if (kills := _kills(choice, name, self.mutants)) is not None}
+                kills = {
+                    name: kills
+                    for name in self.formats[:_SHOWN]
+                    if (kills := _kills(choice, name, self.mutants)) is not None
+                }
                 found = found if FORMATS[0] in kills else set()
                 self.kept |= {choice: kills} if found else {}
             if found:
@@ -150,11 +177,17 @@ class _Pool:
         """The calls that the laws make which the mutants name that are left."""
         for m in self.left(arithmetic):
             changed = m.bug.promises.get("conventions")
-            reading = {} if changed is None else {name: x for name, x in asdict(changed).items() if x != getattr(Conventions(), name)}
+            reading = (
+                {}
+                if changed is None
+                else {name: x for name, x in asdict(changed).items() if x != getattr(Conventions(), name)}
+            )
             for law in find(m.bug.law) if arithmetic == FORMATS[0] or m.bug.promises else ():
                 for domain in law.domains if m.operation in law.operations else ():
                     for n in range(_CALLS):
-                        yield from self._calls(Choice(m.operation, domain, _seed(law.operation, domain, n), law.id, 0, reading), arithmetic)
+                        yield from self._calls(
+                            Choice(m.operation, domain, _seed(law.operation, domain, n), law.id, 0, reading), arithmetic
+                        )
 
     def _calls(self, first: Choice, arithmetic: str) -> Iterator[Choice]:
         """The calls of a law, from the first."""
@@ -169,13 +202,16 @@ class _Pool:
 
 
 def pruned(found: Sequence[Chosen]) -> list[Chosen]:
-    """The cases, each in the formats in which it kills what no other does, or shows a reading; the largest are left out first.
+    """The cases, each in the formats in which it kills what no other does, or shows a reading; the
+    largest are left out first.
 
     Large ones are tests in the two widest formats alone: so the files stay small.
     """
     kept = [Chosen(one.choice, dict(one.kills), one.shows) for one in found]
     for one in kept:
-        if size(one.choice.of, one.choice.arguments(next(iter(one.kills)))) > _SMALL and one.kills.keys() & set(FORMATS[:_SHOWN]):
+        if size(one.choice.of, one.choice.arguments(next(iter(one.kills)))) > _SMALL and one.kills.keys() & set(
+            FORMATS[:_SHOWN]
+        ):
             for arithmetic in FORMATS[_SHOWN:]:
                 one.kills.pop(arithmetic, None)
     for one in sorted(kept, key=lambda one: -size(one.choice.of, one.choice.arguments(next(iter(one.kills))))):
@@ -187,7 +223,9 @@ def pruned(found: Sequence[Chosen]) -> list[Chosen]:
 
 
 def told_once(found: Sequence[Chosen]) -> list[Chosen]:
-    """The cases, each mutant told in each format by the first that kills it: so a new bug changes one line for each of its operations."""
+    """The cases, each mutant told in each format by the first that kills it: so a new bug changes
+    one line for each of its operations.
+    """
     told: set[tuple[str, str]] = set()
     kept: list[Chosen] = []
     for one in found:

@@ -16,7 +16,9 @@ _LENGTHS = ("n_q", "n_k", "seq_len", "max_len")
 
 @dataclass(frozen=True)
 class _Case:
-    """A case as flags look at it: its arguments by name, its sizes, and which entries each row may read, where it has such."""
+    """A case as flags look at it: its arguments by name, its sizes, and which entries each row may
+    read, where it has such.
+    """
 
     choice: Choice
     x: Mapping[str, Any]
@@ -28,7 +30,11 @@ class _Case:
 
     def fewest(self) -> int:
         """How many keys the query has that has fewest; all of them where nothing is masked."""
-        return int(self.visible.sum(-1).min(initial=self.sizes["n_k"])) if self.visible is not None else self.sizes.get("n_k", 0)
+        return (
+            int(self.visible.sum(-1).min(initial=self.sizes["n_k"]))
+            if self.visible is not None
+            else self.sizes.get("n_k", 0)
+        )
 
 
 def _case(choice: Choice, arguments: tuple[Any, ...]) -> _Case:
@@ -66,10 +72,15 @@ def _has(name: str, condition: Callable[[Any], Any]) -> Callable[[_Case], bool]:
 
 
 FLAGS: dict[str, tuple[str, Callable[[_Case], bool]]] = {
-    "DeadRow": ("Some query may read no key, or some row has no allowed entry.", lambda c: c.sizes.get("n_k", 0) > 0 and c.fewest() == 0),
+    "DeadRow": (
+        "Some query may read no key, or some row has no allowed entry.",
+        lambda c: c.sizes.get("n_k", 0) > 0 and c.fewest() == 0,
+    ),
     "Empty": (
         "Some array has size 0.",
-        lambda c: any(n == 0 for name, n in c.sizes.items() if name != "start_pos") or any(x.size == 0 for x in c.arrays()),
+        lambda c: (
+            any(n == 0 for name, n in c.sizes.items() if name != "start_pos") or any(x.size == 0 for x in c.arrays())
+        ),
     ),
     "WindowOfOne": (
         "A window leaves some query one key of several.",
@@ -82,7 +93,12 @@ FLAGS: dict[str, tuple[str, Callable[[_Case], bool]]] = {
     "BandEdge": ("The band of a window, or of causality, cuts through the keys.", _cuts),
     "TileEdge": (
         "A length is a power of two from 8 on, one less, or one more.",
-        lambda c: any(n + e in {2**p for p in range(3, 18)} for name in _LENGTHS for n in [c.sizes.get(name, 0)] for e in (-1, 0, 1)),
+        lambda c: any(
+            n + e in {2**p for p in range(3, 18)}
+            for name in _LENGTHS
+            for n in [c.sizes.get(name, 0)]
+            for e in (-1, 0, 1)
+        ),
     ),
     "Poisoned": ("What no query may read holds numbers far larger than all others, or no numbers.", _is_poisoned),
     "FarPosition": (
@@ -93,16 +109,29 @@ FLAGS: dict[str, tuple[str, Callable[[_Case], bool]]] = {
         "The last channel has no partner.",
         lambda c: (
             bool({"seq_len", "embed_dim", "head_dim"} & set(c.x) or "cos" in c.x or "start_pos" in c.x)
-            and (c.sizes.get("head_dim", 0) % 2 == 1 or (c.choice.operation.startswith("sinus") and c.sizes["embed_dim"] % 2 == 1))
+            and (
+                c.sizes.get("head_dim", 0) % 2 == 1
+                or (c.choice.operation.startswith("sinus") and c.sizes["embed_dim"] % 2 == 1)
+            )
         ),
     ),
-    "LargeScores": ("Scores of every size that the format has.", lambda c: c.choice.domain in ("extreme scores", "one key each")),
-    "NearTheCap": ("Scores are around the softcap.", lambda c: c.choice.domain == "near the cap" and c.x["softcap"] is not None),
+    "LargeScores": (
+        "Scores of every size that the format has.",
+        lambda c: c.choice.domain in ("extreme scores", "one key each"),
+    ),
+    "NearTheCap": (
+        "Scores are around the softcap.",
+        lambda c: c.choice.domain == "near the cap" and c.x["softcap"] is not None,
+    ),
     "BroadcastMask": (
         "The mask has axes of size 1, or fewer axes than the scores.",
         lambda c: (
             c.x.get("mask") is not None
-            and (c.x["mask"].ndim < _rank(c) or c.x["mask"].shape[-2:] != (c.sizes["n_q"], c.sizes["n_k"]) or 1 in c.x["mask"].shape[:-2])
+            and (
+                c.x["mask"].ndim < _rank(c)
+                or c.x["mask"].shape[-2:] != (c.sizes["n_q"], c.sizes["n_k"])
+                or 1 in c.x["mask"].shape[:-2]
+            )
         ),
     ),
     "BlockingBias": ("The bias has entries of −∞.", _has("bias", np.isneginf)),

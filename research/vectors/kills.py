@@ -1,4 +1,6 @@
-"""Which known bugs a test kills: a mutant is called on its inputs, and something that comes back is wrong, or nothing does."""
+"""Which known bugs a test kills: a mutant is called on its inputs, and something that comes back is
+wrong, or nothing does.
+"""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -21,7 +23,11 @@ MARGIN = 2.0
 """How many budgets off a mutant must be: so it is the same on every processor who is killed."""
 
 _REMEMBERING = ("strided views", "two calls in a row")
-_CONDUCT = ("inputs are not written", "the result is no view of an input", "it prints nothing and leaves the interpreter alone")
+_CONDUCT = (
+    "inputs are not written",
+    "the result is no view of an input",
+    "it prints nothing and leaves the interpreter alone",
+)
 _UNCERTIFIED = {
     "without queries there is nothing to return": "The definitions refuse a call without queries, and so may code: a file does not know "
     "which exceptions are an implementation's refusals.",
@@ -57,16 +63,30 @@ def beyond_vectors(mutant: Mutant) -> str:
     if mutant.bug.law in _UNCERTIFIED:
         return _UNCERTIFIED[mutant.bug.law]
     needed = [need for need in _REMEMBERING if need in mutant.bug.requires]
-    return f"It takes {needed[0]}." if needed else f"It is seen by what it does: {mutant.bug.law}." if mutant.bug.law in _CONDUCT else ""
+    return (
+        f"It takes {needed[0]}."
+        if needed
+        else f"It is seen by what it does: {mutant.bug.law}."
+        if mutant.bug.law in _CONDUCT
+        else ""
+    )
 
 
-def killed(choice: Choice, arithmetic: str, arguments: tuple[Any, ...], wanted: tuple[Expected, ...], among: Iterable[Mutant]) -> list[str]:
-    """The mutants, by name, that do not return what must come of a choice in an arithmetic; they compute in float64 and round at last."""
+def killed(
+    choice: Choice, arithmetic: str, arguments: tuple[Any, ...], wanted: tuple[Expected, ...], among: Iterable[Mutant]
+) -> list[str]:
+    """The mutants, by name, that do not return what must come of a choice in an arithmetic; they
+    compute in float64 and round at last.
+    """
     return [m.id for m in among if not _returns(m, choice, arithmetic, arguments, wanted)]
 
 
-def _returns(m: Mutant, choice: Choice, arithmetic: str, arguments: tuple[Any, ...], wanted: tuple[Expected, ...]) -> bool:
-    """Whether a mutant returns what it should; so it does where it is not asked: it has another arithmetic, or refuses the sizes."""
+def _returns(
+    m: Mutant, choice: Choice, arithmetic: str, arguments: tuple[Any, ...], wanted: tuple[Expected, ...]
+) -> bool:
+    """Whether a mutant returns what it should; so it does where it is not asked: it has another
+    arithmetic, or refuses the sizes.
+    """
     i = m.implementation()
     if m.bug.promises.get("arithmetic", arithmetic) != arithmetic or not i.takes(choice.of, arguments):
         return True

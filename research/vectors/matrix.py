@@ -48,7 +48,9 @@ def _summary(found: list[Chosen]) -> Iterator[str]:
 
 
 def _concerns(name: str, arithmetic: str) -> bool:
-    """Whether a mutant can be in code of a format: masks are told in float64 alone, and some mutants have one format."""
+    """Whether a mutant can be in code of a format: masks are told in float64 alone, and some
+    mutants have one format.
+    """
     mutant = MUTANTS[name]
     of_masks = mutant.operation in ("causal_mask", "padding_mask", "combine_masks")
     return bool(mutant.bug.promises.get("arithmetic", "float64" if of_masks else arithmetic) == arithmetic)

@@ -1,6 +1,8 @@
-"""ONNX's own layout of test cases: a model and its tensors as protocol buffers, and tolerances beside them, for any runtime's loader.
+"""ONNX's own layout of test cases: a model and its tensors as protocol buffers, and tolerances
+beside them, for any runtime's loader.
 
-Inputs are on a grid, and so told that a wrong mask, scale or head is off by a tenth and more, while budgets are below a thousandth.
+Inputs are on a grid, and so told that a wrong mask, scale or head is off by a tenth and more, while
+budgets are below a thousandth.
 """
 
 import json
@@ -24,7 +26,9 @@ _N, _WIDTH = 6, 8
 
 @dataclass(frozen=True)
 class OnnxCase:
-    """A case of Attention: our arguments by keyword, and ONNX' attributes for what is no tensor; the opsets that have these."""
+    """A case of Attention: our arguments by keyword, and ONNX' attributes for what is no tensor;
+    the opsets that have these.
+    """
 
     name: str
     heads: int
@@ -35,9 +39,15 @@ class OnnxCase:
 
     def tensors(self) -> dict[str, Any]:
         """Q, K, V and the mask, where there is one."""
-        shapes = {"Q": (2, self.heads, _N, _WIDTH), "K": (2, self.kv_heads, _N, _WIDTH), "V": (2, self.kv_heads, _N, _WIDTH)}
+        shapes = {
+            "Q": (2, self.heads, _N, _WIDTH),
+            "K": (2, self.kv_heads, _N, _WIDTH),
+            "V": (2, self.kv_heads, _N, _WIDTH),
+        }
         factors = {"Q": (17, 29, 3), "K": (59, 31, 7), "V": (71, 13, 11)}
-        found: dict[str, Any] = {name: Formula(shape, factors[name]).array().astype(np.float32) for name, shape in shapes.items()}
+        found: dict[str, Any] = {
+            name: Formula(shape, factors[name]).array().astype(np.float32) for name, shape in shapes.items()
+        }
         found["Q"] /= 8
         mask = self.options.get("mask", self.options.get("bias"))
         return found if mask is None else found | {"attn_mask": mask}
@@ -64,33 +74,46 @@ CASES: tuple[OnnxCase, ...] = (
     OnnxCase("softcap", 2, 2, {"softcap": 0.25}, {"softcap": 0.25}),
     OnnxCase("dead_row", 2, 2, {"mask": _MASK & (np.arange(_N) != 2)[:, None]}),
     OnnxCase("window", 2, 2, {"window": (1, 1)}, {"left_window_size": 1, "right_window_size": 1}, (25,)),
-    OnnxCase("causal_window", 2, 2, {"window": (2, None), "causal": True}, {"left_window_size": 2, "is_causal": 1}, (25,)),
+    OnnxCase(
+        "causal_window", 2, 2, {"window": (2, None), "causal": True}, {"left_window_size": 2, "is_causal": 1}, (25,)
+    ),
 )
 """The cases, each a test for each of its opsets."""
 
 
 def write_onnx(folder: Path) -> Iterator[Path]:
-    """Write the cases, a folder each, as onnx.backend.test's loader reads them. Raises ValueError where onnx is not installed."""
+    """Write the cases, a folder each, as onnx.backend.test's loader reads them. Raises ValueError
+    where onnx is not installed.
+    """
     try:
         import onnx
     except ImportError as error:
-        raise ValueError("ONNX's layout is written by onnx, which is not installed: pip install 'attnspec[onnx]'.") from error
+        raise ValueError(
+            "ONNX's layout is written by onnx, which is not installed: pip install 'attnspec[onnx]'."
+        ) from error
     helper, arrays = onnx.helper, onnx.numpy_helper
     for case in CASES:
         wanted, tensors = case.expected(), case.tensors()
         values = {**tensors, "Y": wanted.value.astype(np.float32)}
-        told = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape) for name, x in values.items()]
+        told = [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+            for name, x in values.items()
+        ]
         node = helper.make_node("Attention", list(tensors), ["Y"], **case.attributes)
         rtol, atol = tolerances(wanted)
         for opset in case.opsets:
             place = folder / f"test_attention_4d_{case.name}_certified_opset{opset}"
             (place / "test_data_set_0").mkdir(parents=True, exist_ok=True)
             graph = helper.make_graph([node], place.name, told[:-1], told[-1:])
-            model = helper.make_model(graph, producer_name="attnspec", opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+            model = helper.make_model(
+                graph, producer_name="attnspec", opset_imports=[helper.make_opsetid("", opset)], ir_version=10
+            )
             onnx.checker.check_model(model, full_check=True)
             (place / "model.onnx").write_bytes(model.SerializeToString(deterministic=True))
             (place / "data.json").write_text(json.dumps({"rtol": rtol, "atol": atol}) + "\n", "utf-8")
             for number, (name, x) in enumerate(values.items()):
                 file = "output_0.pb" if name == "Y" else f"input_{number}.pb"
-                (place / "test_data_set_0" / file).write_bytes(arrays.from_array(x, name).SerializeToString(deterministic=True))
+                (place / "test_data_set_0" / file).write_bytes(
+                    arrays.from_array(x, name).SerializeToString(deterministic=True)
+                )
             yield place

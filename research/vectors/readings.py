@@ -12,7 +12,9 @@ from properties.contract.operations import Operation
 __all__ = ["alternatives", "changed"]
 
 _NO_READINGS = ("rope_base", "rope_scale", "mask_polarity", "dead_gradients")
-"""Numbers are settings, a polarity is how masks are written, and of equal weights the vectors say what comes of constant ones."""
+"""Numbers are settings, a polarity is how masks are written, and of equal weights the vectors say
+what comes of constant ones.
+"""
 
 
 def alternatives(o: Operation, reading: Conventions) -> Iterator[tuple[str, str, Conventions]]:

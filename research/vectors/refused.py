@@ -35,7 +35,11 @@ _CHANGES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("scaled_dot_product_attention", "The mask is for more keys than there are.", {"mask": np.ones((2, 4), bool)}),
     ("scaled_dot_product_attention_vjp", "The gradient is that of another width.", {"grad_out": (2, 4)}),
     ("hard_masked_softmax", "The mask is for more entries than there are.", {"mask": np.ones((2, 4), bool)}),
-    ("attention", "Heads of queries are not a multiple of heads of keys.", {"k": (3, 3, 4), "v": (3, 3, 2), "q": (4, 2, 4)}),
+    (
+        "attention",
+        "Heads of queries are not a multiple of heads of keys.",
+        {"k": (3, 3, 4), "v": (3, 3, 2), "q": (4, 2, 4)},
+    ),
     ("attention", "The left side of the window is negative.", {"window": (-1, None)}),
     ("attention", "The softcap is 0.", {"softcap": 0.0}),
     ("attention", "A sink is ∞.", {"sink": np.array([0.0, np.inf])}),

@@ -61,7 +61,9 @@ class _File:
         for p, x in zip(self.of.parameters, arguments, strict=True):
             if isinstance(x, np.ndarray):
                 whole = x.dtype.kind in "bi"
-                told[p] = self.store(f"{test}/{p}", x, x.dtype if whole else dtype_of(self.of.stored(p, preset(arithmetic))))
+                told[p] = self.store(
+                    f"{test}/{p}", x, x.dtype if whole else dtype_of(self.of.stored(p, preset(arithmetic)))
+                )
             elif x is not None:
                 told[p] = int(x) if isinstance(x, np.integer) else list(x) if isinstance(x, tuple) else x
         return told
@@ -75,7 +77,9 @@ class _File:
         told: Json = {"value": self.store(f"{name}.value", of.value, dtype_of(of.format))}
         for part in ("lower", "upper"):
             told[part] = self.store(f"{name}.{part}", getattr(of, part), np.bool_ if of.format is None else np.float64)
-        narrow = of.budget.astype(dtype_of(BRAIN16))  # eight bits are enough, but not where a budget is smaller than its numbers
+        narrow = of.budget.astype(
+            dtype_of(BRAIN16)
+        )  # eight bits are enough, but not where a budget is smaller than its numbers
         told["budget"] = self.store(f"{name}.budget", narrow if (narrow == of.budget).all() else of.budget, None)
         told["decided"] = True if of.decided.all() else self.store(f"{name}.decided", of.decided, np.bool_)
         return told | {"rtol": rtol, "atol": atol, "vacuous": of.vacuous}
@@ -112,7 +116,9 @@ def document(operation: str) -> tuple[Json, Tensors]:
     for number, (sentence, arithmetic, arguments) in enumerate(refused(operation)):
         name = f"{arithmetic}/refused-{number}"
         test: Json = {"id": f"{operation}/{name}", "comment": sentence, "flags": [], "result": "invalid"}
-        file.add((), arithmetic, Conventions(), test | {"inputs": file.inputs(name, arguments, arithmetic), "kills": []})
+        file.add(
+            (), arithmetic, Conventions(), test | {"inputs": file.inputs(name, arguments, arithmetic), "kills": []}
+        )
     return file.told(), file.sorted_tensors()
 
 
@@ -167,7 +173,9 @@ def _add(file: _File, number: int, one: Chosen, arithmetic: str) -> None:
         "outputs": file.outputs(name, wanted),
         "kills": one.kills[arithmetic],
     }
-    features = o.given(arguments) or tuple(p for p, x in zip(o.parameters, arguments, strict=True) if p == "mask" and x is not None)
+    features = o.given(arguments) or tuple(
+        p for p, x in zip(o.parameters, arguments, strict=True) if p == "mask" and x is not None
+    )
     file.add(features, arithmetic, choice.reading, test | ({"readings": readings} if readings else {}))
 
 
@@ -196,7 +204,12 @@ def text_of(head: Json) -> str:
     for group in head["groups"]:
         lines = ",\n".join(_line(test) for test in group["tests"])
         groups.append(_line({key: x for key, x in group.items() if key != "tests"})[:-1] + f',"tests":[\n{lines}\n]}}')
-    return _line({key: x for key, x in head.items() if key != "groups"})[:-1] + ',"groups":[\n' + ",\n".join(groups) + "\n]}\n"
+    return (
+        _line({key: x for key, x in head.items() if key != "groups"})[:-1]
+        + ',"groups":[\n'
+        + ",\n".join(groups)
+        + "\n]}\n"
+    )
 
 
 def _line(x: Json) -> str:
@@ -204,7 +217,9 @@ def _line(x: Json) -> str:
 
 
 def write(folder: Path, operations: Sequence[str] = tuple(OPERATIONS)) -> Iterator[Path]:
-    """Write the files of some operations into a folder, and those of their long cases below it; their paths, as they are written."""
+    """Write the files of some operations into a folder, and those of their long cases below it;
+    their paths, as they are written.
+    """
     for operation in operations:
         for place, made in ((folder, document), (folder / "long", long_document)):
             head, tensors = made(operation)

@@ -11,7 +11,8 @@
     released                 the numbers of released models
     arguments                what is refused
 
-Start at `attention` and `rotary_frequencies`. They are written as the literal definitions of `spec` are, over the same scalars, to be the
-judge of fast code. Where libraries disagree, the text is one reading, the one that most of them have; another is put together from the
-steps, or from other arguments.
+Start at `attention` and `rotary_frequencies`. They are written as the literal definitions of `spec`
+are, over the same scalars, to be the judge of fast code. Where libraries disagree, the text is one
+reading, the one that most of them have; another is put together from the steps, or from other
+arguments.
 """

@@ -1,9 +1,11 @@
-"""ALiBi: attention with linear biases, a bias that falls with the distance of a key, at a slope of its own in each head.
+"""ALiBi: attention with linear biases, a bias that falls with the distance of a key, at a slope of
+its own in each head.
 
 This module is not TorchLean's: see `spec.extended`.
 
-Source: Press, Smith and Lewis, Train Short, Test Long: Attention with Linear Biases Enables Input Length Extrapolation, 2022, section 3,
-and the authors' code for numbers of heads that are no power of two
+Source: Press, Smith and Lewis, Train Short, Test Long: Attention with Linear Biases Enables Input
+Length Extrapolation, 2022, section 3, and the authors' code for numbers of heads that are no power
+of two
 """
 
 from typing import Any
@@ -21,7 +23,8 @@ __all__ = ["alibi_bias", "alibi_slopes"]
 
 @definition()
 def alibi_slopes(num_heads: int, scalar: Context | None = None) -> Tensor[Array, "H"]:
-    """The slope of each head: 2^(−8h/m) for h = 1 … m, with m the largest power of two up to numHeads, then the 1st, 3rd, 5th, … of 2m.
+    """The slope of each head: 2^(−8h/m) for h = 1 … m, with m the largest power of two up to
+    numHeads, then the 1st, 3rd, 5th, … of 2m.
 
     Edge cases
     - numHeads = 0: empty. numHeads = 1: [2⁻⁸].
@@ -43,10 +46,14 @@ def alibi_slopes(num_heads: int, scalar: Context | None = None) -> Tensor[Array,
 
 
 @definition()
-def alibi_bias(num_heads: int, n_q: int, n_k: int, offset: Any = None, scalar: Context | None = None) -> Tensor[Array, "*batch H nQ nK"]:
-    """−slopeₕ · |p − j| for the query at position p = i + offset and the key at position j: what is added to the scores of head h.
+def alibi_bias(
+    num_heads: int, n_q: int, n_k: int, offset: Any = None, scalar: Context | None = None
+) -> Tensor[Array, "*batch H nQ nK"]:
+    """−slopeₕ · |p − j| for the query at position p = i + offset and the key at position j: what is
+    added to the scores of head h.
 
-    The offset is that of `attention`: an integer, or one for each sequence of the batch, whose axes then come first.
+    The offset is that of `attention`: an integer, or one for each sequence of the batch, whose axes
+    then come first.
 
     Edge cases: a size of 0 gives the empty tensor. A key at its query's position has bias 0.
 

@@ -36,7 +36,9 @@ def broadcast(t: Array, name: str, shape: tuple[int, ...]) -> Array:
 
 
 def offsets(offset: Any, batch: tuple[int, ...]) -> Array:
-    """The offset of each sequence of the batch, as ints: one for all, or an array of them over the batch axes; None is 0."""
+    """The offset of each sequence of the batch, as ints: one for all, or an array of them over the
+    batch axes; None is 0.
+    """
     given = np.asarray(0 if offset is None else offset)
     if given.dtype.kind not in "iu":
         raise TypeError(f"offset={offset!r}, but should be an integer, or integers over the batch axes {batch}.")
@@ -44,7 +46,9 @@ def offsets(offset: Any, batch: tuple[int, ...]) -> Array:
 
 
 def sides(window: tuple[int | None, int | None], causal: bool) -> tuple[int | None, int | None]:
-    """(left, right): how far before and after its position a query sees, None for as far as there are keys. Causal is at most 0 after."""
+    """(left, right): how far before and after its position a query sees, None for as far as there
+    are keys. Causal is at most 0 after.
+    """
     expect_type(causal, "causal", bool)
     if not isinstance(window, tuple | list) or len(window) != 2:
         raise TypeError(f"window={window!r}, but should be a pair (left, right), each a natural number or None.")

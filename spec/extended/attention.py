@@ -1,7 +1,9 @@
-"""Attention as it is used today: grouped heads, masks by position, a bias, a softcap, a sink, and the log-sum-exp beside the output.
+"""Attention as it is used today: grouped heads, masks by position, a bias, a softcap, a sink, and
+the log-sum-exp beside the output.
 
-This module is not TorchLean's: the definitions are ours, in the style of `spec.attention`, over the same scalars. For query row i of
-head h, whose position among the keys is p = i + offset, and key j of key head h // (H / H_kv):
+This module is not TorchLean's: the definitions are ours, in the style of `spec.attention`, over the
+same scalars. For query row i of head h, whose position among the keys is p = i + offset, and key j
+of key head h // (H / H_kv):
 
     score      s = (q · k) × scale; the scale is 1/√d by default
     softcap    t = c · tanh(s / c), and s without a softcap
@@ -11,16 +13,19 @@ head h, whose position among the keys is p = i + offset, and key j of key head h
     weights    w = exp(u) / D, and 0 where a key is not visible
     results    out = Σ w v and lse = log D, the natural logarithm
 
-Shapes: q is (…, H, nQ, d), k is (…, HKv, nK, d), v is (…, HKv, nK, dV) with H a multiple of HKv; out is (…, H, nQ, dV), lse (…, H, nQ).
-The mask (booleans, True where visible) and the bias broadcast to (…, H, nQ, nK) as NumPy broadcasts; the sink is (H,). Everything else has
-the stated shape. Positions count from 0, and the first key has position 0. Scores, bias, sink and lse are natural logarithms.
+Shapes: q is (…, H, nQ, d), k is (…, HKv, nK, d), v is (…, HKv, nK, dV) with H a multiple of HKv;
+out is (…, H, nQ, dV), lse (…, H, nQ). The mask (booleans, True where visible) and the bias
+broadcast to (…, H, nQ, nK) as NumPy broadcasts; the sink is (H,). Everything else has the stated
+shape. Positions count from 0, and the first key has position 0. Scores, bias, sink and lse are
+natural logarithms.
 
-What is not visible is not read: such keys and values may be NaN. A row without a visible key has out = 0 and lse = −∞; with a
-sink it has out = 0 and lse = sink. A sink of −∞ is none. nK = 0 is legal.
+What is not visible is not read: such keys and values may be NaN. A row without a visible key has
+out = 0 and lse = −∞; with a sink it has out = 0 and lse = sink. A sink of −∞ is none. nK = 0 is
+legal.
 
-Sources: ONNX, operator Attention-25; flash-attention, `flash_attn/cute/testing.py`; PyTorch, `flex_attention`; JAX,
-`jax.nn.dot_product_attention`; Gemma 2, 2024 (softcap); OpenAI, gpt-oss, 2025 (sink); Milakov and Gimelshein, Online normalizer
-calculation for softmax, 2018 (the merge)
+Sources: ONNX, operator Attention-25; flash-attention, `flash_attn/cute/testing.py`; PyTorch,
+`flex_attention`; JAX, `jax.nn.dot_product_attention`; Gemma 2, 2024 (softcap); OpenAI, gpt-oss,
+2025 (sink); Milakov and Gimelshein, Online normalizer calculation for softmax, 2018 (the merge)
 """
 
 from collections.abc import Callable
@@ -55,7 +60,9 @@ __all__ = ["Attended", "attention", "attention_weights", "merge_attention"]
 
 @dataclass(frozen=True, eq=False)
 class Attended:
-    """What attention knows before it reads a value: s, which keys are visible, w, w_sink and lse; the scale and the softcap."""
+    """What attention knows before it reads a value: s, which keys are visible, w, w_sink and lse;
+    the scale and the softcap.
+    """
 
     scores: Array
     visible: Array
@@ -88,7 +95,8 @@ def attention_weights(
     sink: Tensor[Array, "H"] | None = None,
     scalar: Context | None = None,
 ) -> Attended:
-    """Everything about attention but the values: the steps of the table above from the scores to the log-sum-exp.
+    """Everything about attention but the values: the steps of the table above from the scores to
+    the log-sum-exp.
 
         s = q kᵀ × scale,  t = c · tanh(s / c),  u = t + bias,  w = exp(u) / D,  lse = log D
 
@@ -146,12 +154,13 @@ def attention(
     sink: Tensor[Array, "H"] | None = None,
     scalar: Context | None = None,
 ) -> tuple[Tensor[Array, "*batch H nQ dV"], Tensor[Array, "*batch H nQ"]]:
-    """(out, lse): the weighted mean of the values that each query sees, and the logarithm of the sum of its exponentials.
+    """(out, lse): the weighted mean of the values that each query sees, and the logarithm of the
+    sum of its exponentials.
 
         out = Σⱼ wⱼ vⱼ,    lse = log D = log(Σⱼ exp(uⱼ) + exp(sink))
 
-    The steps are in the table above. Each argument left out is the identity of its step; with all of them left out and one head, out is
-    `spec.corrected.scaled_dot_product_attention`.
+    The steps are in the table above. Each argument left out is the identity of its step; with all
+    of them left out and one head, out is `spec.corrected.scaled_dot_product_attention`.
 
     Edge cases
     - A row without a visible key: out 0, lse −∞. With a sink: out 0, lse the sink.
@@ -168,7 +177,9 @@ def attention(
     >>> attention(q, k, v, offset=-1, causal=True)[1].round(6).tolist()  # position −1 sees no key
     [[-inf, 0.0]]
     """
-    r = attention_weights(q, k, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink)
+    r = attention_weights(
+        q, k, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink
+    )
     *batch, heads, n_q, n_k = r.scores.shape
     group = group_of(heads, k.shape[-3])
 
@@ -197,7 +208,8 @@ def merge_attention(
     A sink belongs to one of the parts.
 
     Edge cases
-    - lse = −∞: that part has no key in the row, and its output is not read. Both: the row has none, out 0, lse −∞.
+    - lse = −∞: that part has no key in the row, and its output is not read. Both: the row has none,
+      out 0, lse −∞.
     - lse = +∞ or NaN: refused.
 
     >>> out, lse = merge_attention(np.array([[2.0]]), np.array([0.0]), np.array([[6.0]]), np.array([np.log(3.0)]))  # weights 1 and 3
@@ -206,13 +218,21 @@ def merge_attention(
     """
 
     def row(*index: int) -> tuple[Callable[[int], Scalar], Scalar]:
-        parts = [(lse[index], out[index]) for lse, out in ((lse_a, out_a), (lse_b, out_b)) if not alpha.is_neg_inf(lse[index])]
+        parts = [
+            (lse[index], out[index])
+            for lse, out in ((lse_a, out_a), (lse_b, out_b))
+            if not alpha.is_neg_inf(lse[index])
+        ]
         if not parts:
             return lambda c: alpha.zero, alpha.neg_inf
         m = reduce(alpha.max, [finite(lse, "lse", "a finite number, or −∞ for no key") for lse, _ in parts])
         weights = [alpha.exp(lse - m) for lse, _ in parts]
         D = total(weights)
-        return lambda c: alpha.div(total(w * out[c] for w, (_, out) in zip(weights, parts, strict=True)), D), m + alpha.log(D)
+        return lambda c: alpha.div(
+            total(w * out[c] for w, (_, out) in zip(weights, parts, strict=True)), D
+        ), m + alpha.log(D)
 
     rows = {index: row(*index) for index in np.ndindex(*lse_a.shape)}
-    return tabulate(out_a.shape, lambda *index: rows[index[:-1]][0](index[-1])), tabulate(lse_a.shape, lambda *index: rows[index][1])
+    return tabulate(out_a.shape, lambda *index: rows[index[:-1]][0](index[-1])), tabulate(
+        lse_a.shape, lambda *index: rows[index][1]
+    )

@@ -1,15 +1,18 @@
-"""The derivatives of attention as it is used today, written out: cotangents of all inputs, and tangents of both outputs.
+"""The derivatives of attention as it is used today, written out: cotangents of all inputs, and
+tangents of both outputs.
 
-This module is not TorchLean's: see `spec.extended`. The letters are those of `spec.extended.attention`, which also says what the arguments
-are; w_sink is exp(sink − lse), the share of the sink. With T = g · vᵀ and δ = Σⱼ w T:
+This module is not TorchLean's: see `spec.extended`. The letters are those of
+`spec.extended.attention`, which also says what the arguments are; w_sink is exp(sink − lse), the
+share of the sink. With T = g · vᵀ and δ = Σⱼ w T:
 
     VJP    dU = w ⊙ (T − δ + g_lse),  dS = dU ⊙ (1 − tanh²(s / c)),  dq = dS · k × scale,  dk = dSᵀ · q × scale,  dv = wᵀ · g,
            dbias = dU,  dsink = Σ w_sink · (g_lse − δ)
     JVP    dU = (dq · k + q · dk) × scale ⊙ (1 − tanh²(s / c)) + dbias,
            dlse = Σ w dU + w_sink · dsink,  dout = Σ w (dU − dlse) v + Σ w dv
 
-dk and dv are summed over the query heads of a group, dbias over the axes along which the bias is broadcast, dsink over rows and batch.
-Nothing is read of a key that is not visible, of the bias that hides it, or of its tangents; nothing flows there.
+dk and dv are summed over the query heads of a group, dbias over the axes along which the bias is
+broadcast, dsink over rows and batch. Nothing is read of a key that is not visible, of the bias that
+hides it, or of its tangents; nothing flows there.
 
 Source: the chain rule; `spec.attention` for attention without these arguments
 """
@@ -54,12 +57,14 @@ def attention_vjp(
     Tensor[Array, "*bias"] | None,
     Tensor[Array, "H"] | None,
 ]:
-    """(dq, dk, dv, dbias, dsink), the cotangents of the inputs when out and lse have cotangents grad_out and grad_lse.
+    """(dq, dk, dv, dbias, dsink), the cotangents of the inputs when out and lse have cotangents
+    grad_out and grad_lse.
 
     dbias and dsink are None where there is no bias or sink; grad_lse=None is 0.
 
     Edge cases
-    - A row without a visible key: nothing flows, and its cotangents are not read. With a sink, grad_lse flows to the sink.
+    - A row without a visible key: nothing flows, and its cotangents are not read. With a sink,
+      grad_lse flows to the sink.
     - A bias of −∞ and a sink of −∞ have cotangent 0.
 
     >>> q, k, v = np.zeros((1, 1, 1)), np.array([[[1.0], [3.0]]]), np.array([[[10.0], [20.0]]])
@@ -70,7 +75,9 @@ def attention_vjp(
     >>> attention_vjp(q, k, v, nothing, one, bias=np.zeros((1, 1)))[3]  # ∂lse/∂u = w, and the bias is added to two keys
     array([[1.]])
     """
-    r = attention_weights(q, k, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink)
+    r = attention_weights(
+        q, k, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink
+    )
     *_, heads, n_q, n_k = shape = r.scores.shape
     group, d_v = group_of(heads, k.shape[-3]), v.shape[-1]
 
@@ -95,7 +102,12 @@ def attention_vjp(
     def of_key(t: Array, weights: Array) -> Any:
         def entry(*index: int) -> Scalar:
             *b, key_head, j, c = index
-            readers = [(h, i) for h in range(key_head * group, (key_head + 1) * group) for i in range(n_q) if r.visible[*b, h, i, j]]
+            readers = [
+                (h, i)
+                for h in range(key_head * group, (key_head + 1) * group)
+                for i in range(n_q)
+                if r.visible[*b, h, i, j]
+            ]
             return total(weights[*b, h, i, j] * t[*b, h, i, c] for h, i in readers)
 
         return entry
@@ -105,7 +117,9 @@ def attention_vjp(
         tabulate(k.shape, of_key(q, dS)),
         tabulate(v.shape, of_key(grad_out, r.weights)),
         None if bias is None else _gathered(dU, bias.shape),
-        None if sink is None else tabulate((heads,), lambda h: total(dRow[-1] for at, dRow in rows.items() if at[-2] == h)),
+        None
+        if sink is None
+        else tabulate((heads,), lambda h: total(dRow[-1] for at, dRow in rows.items() if at[-2] == h)),
     )
 
 
@@ -130,7 +144,8 @@ def attention_jvp(
     sink: Tensor[Array, "H"] | None = None,
     scalar: Context | None = None,
 ) -> tuple[Tensor[Array, "*batch H nQ dV"], Tensor[Array, "*batch H nQ"]]:
-    """(dout, dlse), the tangents of the results along the tangents of the inputs; dbias=None and dsink=None are 0.
+    """(dout, dlse), the tangents of the results along the tangents of the inputs; dbias=None and
+    dsink=None are 0.
 
     Edge cases
     - A row without a visible key: dout 0, dlse 0. With a sink: dout 0, dlse = dsink.
@@ -144,7 +159,9 @@ def attention_jvp(
     for name, given, of in (("dbias", dbias, bias), ("dsink", dsink, sink)):
         if given is not None and of is None:
             raise ValueError(f"{name} is given without {name[1:]}, but is the tangent of it.")
-    r = attention_weights(q, k, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink)
+    r = attention_weights(
+        q, k, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink
+    )
     *_, heads, _, n_k = shape = r.scores.shape
     group, d = group_of(heads, k.shape[-3]), q.shape[-1]
     along_bias = None if dbias is None else broadcast(dbias, "dbias", shape)
@@ -152,13 +169,17 @@ def attention_jvp(
     def tangent(*index: int) -> Scalar:
         *b, h, i, j = index
         key = (*b, h // group, j)
-        dots = total(dq[*b, h, i, c] * k[*key, c] for c in range(d)) + total(q[*b, h, i, c] * dk[*key, c] for c in range(d))
+        dots = total(dq[*b, h, i, c] * k[*key, c] for c in range(d)) + total(
+            q[*b, h, i, c] * dk[*key, c] for c in range(d)
+        )
         return dots * r.slope(*index) + (alpha.zero if along_bias is None else along_bias[index])
 
     def row(*at: int) -> tuple[dict[int, Scalar], Scalar]:
         h = at[-2]
         dU = {j: tangent(*at, j) for j in range(n_k) if r.visible[*at, j]}
-        sunk = alpha.zero if dsink is None or sink is None or alpha.is_neg_inf(sink[h]) else r.sink_weights[at] * dsink[h]
+        sunk = (
+            alpha.zero if dsink is None or sink is None or alpha.is_neg_inf(sink[h]) else r.sink_weights[at] * dsink[h]
+        )
         return dU, total(r.weights[*at, j] * x for j, x in dU.items()) + sunk
 
     rows = {at: row(*at) for at in np.ndindex(*shape[:-1])}

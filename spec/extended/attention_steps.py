@@ -1,6 +1,8 @@
-"""The steps of attention as it is used today, each by itself: which keys a query sees, scores, softcap, and the softmax with a sink.
+"""The steps of attention as it is used today, each by itself: which keys a query sees, scores,
+softcap, and the softmax with a sink.
 
-This module is not TorchLean's: see `spec.extended`. The table in `spec.extended.attention` says how the steps follow one another.
+This module is not TorchLean's: see `spec.extended`. The table in `spec.extended.attention` says how
+the steps follow one another.
 """
 
 import operator
@@ -33,13 +35,15 @@ def visible_keys(
     offset: Any = None,
     window: tuple[int | None, int | None] = (None, None),
 ) -> Bool[Array, "*s"]:
-    """The mask of `shape` = (…, H, nQ, nK) that is True where the given mask allows and position j is in the query's window.
+    """The mask of `shape` = (…, H, nQ, nK) that is True where the given mask allows and position j
+    is in the query's window.
 
         mask[…, h, i, j] ∧ (not causal ∨ j ≤ p) ∧ (left is None ∨ j ≥ p − left) ∧ (right is None ∨ j ≤ p + right),    p = i + offset
 
-    A side of the window is a bound on the distance: left = L lets L + 1 keys through, the query's own included. The offset counts the keys
-    before the first query: an integer, which may be negative, or one for each sequence of the batch; None is 0. With nK − nQ the last
-    query stands at the last key.
+    A side of the window is a bound on the distance: left = L lets L + 1 keys through, the query's
+    own included. The offset counts the keys before the first query: an integer, which may be
+    negative, or one for each sequence of the batch; None is 0. With nK − nQ the last query stands
+    at the last key.
 
     Edge cases
     - causal is the window (None, 0); both together are the narrower one.
@@ -73,10 +77,12 @@ def attention_scores(
     scale: Scalar | None = None,
     scalar: Context | None = None,
 ) -> Tensor[Array, "*batch H nQ nK"]:
-    """(q · k) × scale for each query and each key of its key head: query head h reads key head h // (H / HKv).
+    """(q · k) × scale for each query and each key of its key head: query head h reads key head h //
+    (H / HKv).
 
     Edge cases
-    - scale=None is 1/√d, and 1 where d = 0. A scale may be negative or 0, and is refused where it is not finite.
+    - scale=None is 1/√d, and 1 where d = 0. A scale may be negative or 0, and is refused where it
+      is not finite.
     - H not a multiple of HKv: refused.
 
     >>> q, k = np.array([[[1.0]], [[2.0]]]), np.array([[[10.0], [20.0]]])  # two query heads on one key head
@@ -99,7 +105,8 @@ def attention_scores(
 
 @definition()
 def softcap_scores(s: Tensor[Array, "*s"], softcap: Scalar, scalar: Context | None = None) -> Tensor[Array, "*s"]:
-    """c · tanh(s / c), entry by entry, with c the softcap: odd in s, close to s where |s| is small against c, and never beyond ±c.
+    """c · tanh(s / c), entry by entry, with c the softcap: odd in s, close to s where |s| is small
+    against c, and never beyond ±c.
 
     A softcap that is not a finite number above 0 is refused.
 
@@ -114,12 +121,14 @@ def softcap_scores(s: Tensor[Array, "*s"], softcap: Scalar, scalar: Context | No
 def softmax_with_sink(
     u: Tensor[Array, "n"], visible: Bool[Array, "n"], sink: Scalar | None = None, scalar: Context | None = None
 ) -> tuple[Tensor[Array, "n"], Scalar, Scalar]:
-    """(w, w_sink, lse) of one row: exp(uⱼ) / D at the visible keys and 0 elsewhere, exp(sink) / D, and log D.
+    """(w, w_sink, lse) of one row: exp(uⱼ) / D at the visible keys and 0 elsewhere, exp(sink) / D,
+    and log D.
 
         D = Σ exp(uⱼ) + exp(sink)
 
-    The sum runs over the visible keys; the sink's summand is there where a sink is given. The largest summand's exponent m is subtracted
-    from all, which changes no weight, and lse = m + log Σ exp(· − m): nothing overflows.
+    The sum runs over the visible keys; the sink's summand is there where a sink is given. The
+    largest summand's exponent m is subtracted from all, which changes no weight, and lse = m + log
+    Σ exp(· − m): nothing overflows.
 
     Edge cases
     - No visible key and no sink: (0, 0, −∞). No visible key and a sink: (0, 1, sink).
@@ -156,7 +165,9 @@ def finite_sink(sink: Scalar | None, name: str) -> Scalar | None:
 def group_of(heads: int, key_heads: int) -> int:
     """How many query heads share a key head. Raises ValueError where the numbers do not divide."""
     if heads and (key_heads == 0 or heads % key_heads):
-        raise ValueError(f"q has {heads} heads and k has {key_heads}, but the first number should be a multiple of the second.")
+        raise ValueError(
+            f"q has {heads} heads and k has {key_heads}, but the first number should be a multiple of the second."
+        )
     return heads // key_heads if heads else 1
 
 

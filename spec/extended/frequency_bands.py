@@ -1,7 +1,8 @@
-"""The kinds of rotary frequencies that keep fast pairs and interpolate slow ones: YaRN by turns, llama3 by wavelength.
+"""The kinds of rotary frequencies that keep fast pairs and interpolate slow ones: YaRN by turns,
+llama3 by wavelength.
 
-This module is not TorchLean's: see `spec.extended`. The letters, the table of all kinds and the sources are in
-`spec.extended.rotary_frequencies`.
+This module is not TorchLean's: see `spec.extended`. The letters, the table of all kinds and the
+sources are in `spec.extended.rotary_frequencies`.
 """
 
 import numpy as np  # noqa: F401 - for the examples
@@ -28,17 +29,22 @@ def yarn_ramp(
     upper: int | None = None,
     scalar: Context | None = None,
 ) -> Tensor[Array, "pairs"]:
-    """How far each pair is interpolated: 0 where it makes β_fast turns or more in M positions, 1 where it makes β_slow or fewer.
+    """How far each pair is interpolated: 0 where it makes β_fast turns or more in M positions, 1
+    where it makes β_slow or fewer.
 
-        rampᵢ = (i − low) / (high − low), cut to [0, 1],  low = corr(β_fast), high = corr(β_slow),  corr(ρ) = r · ln(M/(2πρ)) / (2 ln base)
+        rampᵢ = (i − low) / (high − low), cut to [0, 1],  low = corr(β_fast), high = corr(β_slow),
+        corr(ρ) = r · ln(M/(2πρ)) / (2 ln base)
 
-    corr(ρ) is the pair, a real number, that makes ρ turns in M positions. Here low is rounded down and high up, where `truncate` is true,
-    and then low is at least 0 and high at most `upper`: r − 1, where it is left out, and not r/2 − 1, the last pair.
+    corr(ρ) is the pair, a real number, that makes ρ turns in M positions. Here low is rounded down
+    and high up, where `truncate` is true, and then low is at least 0 and high at most `upper`: r −
+    1, where it is left out, and not r/2 − 1, the last pair.
 
-    Edge cases: where low and high meet, high is 0.001 more; high < low is refused. A base of 1 or less is refused.
+    Edge cases: where low and high meet, high is 0.001 more; high < low is refused. A base of 1 or
+    less is refused.
 
-    gpt-oss (`original_max_position_embeddings` 4096, `rope_theta` 150000, heads of 64 channels, `truncate` false; openai/gpt-oss,
-    `gpt_oss/torch/model.py`): the ramp runs from pair 8.09 to pair 17.40.
+    gpt-oss (`original_max_position_embeddings` 4096, `rope_theta` 150000, heads of 64 channels,
+    `truncate` false; openai/gpt-oss, `gpt_oss/torch/model.py`): the ramp runs from pair 8.09 to
+    pair 17.40.
 
     >>> from spec import REAL64
     >>> ramp = yarn_ramp(64, original_max_position_embeddings=4096, base=150000.0, truncate=False, scalar=REAL64)
@@ -66,12 +72,15 @@ def yarn_ramp(
             f"The ramp runs from low={low} to high={high}, but should rise: see beta_fast={beta_fast} and beta_slow={beta_slow}."
         )
     width = high - low if alpha.greater(high, low) else alpha.div(alpha.one, alpha.of_nat(1000))
-    return tabulate((pairs,), lambda i: alpha.max(alpha.zero, alpha.min(alpha.one, alpha.div(alpha.of_nat(i) - low, width))))
+    return tabulate(
+        (pairs,), lambda i: alpha.max(alpha.zero, alpha.min(alpha.one, alpha.div(alpha.of_nat(i) - low, width)))
+    )
 
 
 @definition()
 def yarn_mscale(factor: Scalar, weight: Scalar = 1, scalar: Context | None = None) -> Scalar:
-    """m(s, x) = 0.1 · x · ln s + 1 for s > 1, else 1: by how much YaRN sharpens attention, with x the weight.
+    """m(s, x) = 0.1 · x · ln s + 1 for s > 1, else 1: by how much YaRN sharpens attention, with x
+    the weight.
 
     >>> from spec import REAL64
     >>> yarn_mscale(40.0, scalar=REAL64).round(6), yarn_mscale(0.5, scalar=REAL64)  # 0.1 · ln 40 + 1
@@ -98,18 +107,22 @@ def yarn_frequencies(
     attention_factor: Scalar | None = None,
     scalar: Context | None = None,
 ) -> Frequencies:
-    """fᵢ · ((1 − rampᵢ) + rampᵢ/s), with the ramp of `yarn_ramp`: fast pairs are kept, slow ones divided by s. The attention factor is
+    """fᵢ · ((1 − rampᵢ) + rampᵢ/s), with the ramp of `yarn_ramp`: fast pairs are kept, slow ones
+    divided by s. The attention factor is
 
-        the given one, or m(s, mscale) / m(s, mscale_all_dim) where both are given and not 0, or m(s, 1),
+        the given one, or m(s, mscale) / m(s, mscale_all_dim) where both are given and not 0, or
+        m(s, 1),
 
-    with m that of `yarn_mscale`. DeepSeek multiplies the scale of its softmax by m(s, mscale_all_dim)² besides; that is not done here.
+    with m that of `yarn_mscale`. DeepSeek multiplies the scale of its softmax by m(s,
+    mscale_all_dim)² besides; that is not done here.
 
     Edge cases
     - s = 1 without a given attention factor is `default_frequencies`.
     - mscale = mscale_all_dim: the attention factor is 1.
 
-    DeepSeek-V3 (`factor` 40, `original_max_position_embeddings` 4096, 64 channels that rotate; deepseek-ai/DeepSeek-V3,
-    `inference/model.py`; `mscale` = `mscale_all_dim` = 1; its `config.json`): from pair 10 to pair 23.
+    DeepSeek-V3 (`factor` 40, `original_max_position_embeddings` 4096, 64 channels that rotate;
+    deepseek-ai/DeepSeek-V3, `inference/model.py`; `mscale` = `mscale_all_dim` = 1; its
+    `config.json`): from pair 10 to pair 23.
 
     >>> from spec import REAL64
     >>> deepseek = dict(factor=40.0, original_max_position_embeddings=4096, scalar=REAL64)
@@ -143,7 +156,8 @@ def llama3_frequencies(
     base: Scalar = 10000.0,
     scalar: Context | None = None,
 ) -> Frequencies:
-    """Kept where the wavelength is short against M, divided by s where it is long, and a mean between them; and 1.
+    """Kept where the wavelength is short against M, divided by s where it is long, and a mean
+    between them; and 1.
 
         f where λ < M/high,    f/s where λ > M/low,    ((1 − z)/s + z) · f between,  z = (M/λ − low) / (high − low)
 
@@ -151,8 +165,9 @@ def llama3_frequencies(
     - At both ends of the band the mean equals its neighbour. s = 1 is `default_frequencies`.
     - high ≤ low is refused: the band would be empty or of width 0.
 
-    Llama 3.1 8B (`factor` 8, `low_freq_factor` 1, `high_freq_factor` 4, `original_max_position_embeddings` 8192, `rope_theta` 500000, heads
-    of 128 channels; torchtune, `models/llama3_1`): pairs up to 28 are kept, those from 35 on divided by 8.
+    Llama 3.1 8B (`factor` 8, `low_freq_factor` 1, `high_freq_factor` 4,
+    `original_max_position_embeddings` 8192, `rope_theta` 500000, heads of 128 channels; torchtune,
+    `models/llama3_1`): pairs up to 28 are kept, those from 35 on divided by 8.
 
     >>> from spec import REAL64
     >>> model = dict(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)
@@ -163,7 +178,11 @@ def llama3_frequencies(
     """
     f, one = default_frequencies(rotary_dim, base=base)
     M = alpha.of_nat(length_of(original_max_position_embeddings, "original_max_position_embeddings"))
-    s, low, high = positive(factor, "factor"), positive(low_freq_factor, "low_freq_factor"), positive(high_freq_factor, "high_freq_factor")
+    s, low, high = (
+        positive(factor, "factor"),
+        positive(low_freq_factor, "low_freq_factor"),
+        positive(high_freq_factor, "high_freq_factor"),
+    )
     if not alpha.greater(high, low):
         raise ValueError(f"high_freq_factor={high_freq_factor}, but should be above low_freq_factor={low_freq_factor}.")
 

@@ -1,7 +1,8 @@
-"""The kinds of rotary frequencies that treat all pairs alike, or pair by pair as a list or a share says.
+"""The kinds of rotary frequencies that treat all pairs alike, or pair by pair as a list or a share
+says.
 
-This module is not TorchLean's: see `spec.extended`. The letters, the table of all kinds and the sources are in
-`spec.extended.rotary_frequencies`.
+This module is not TorchLean's: see `spec.extended`. The letters, the table of all kinds and the
+sources are in `spec.extended.rotary_frequencies`.
 """
 
 from fractions import Fraction
@@ -33,9 +34,11 @@ Frequencies = tuple[Tensor[Array, "pairs"], Scalar]
 def default_frequencies(rotary_dim: int, *, base: Scalar = 10000.0, scalar: Context | None = None) -> Frequencies:
     """fᵢ = base^(−2i/r), and 1.
 
-    Edge cases: r = 0 has no pair. Pair 0 rotates by one radian from each position to the next, whatever the base.
+    Edge cases: r = 0 has no pair. Pair 0 rotates by one radian from each position to the next,
+    whatever the base.
 
-    Llama 2 7B (`rope_theta` 10000, heads of 128 channels; torchtune, `models/llama2`): the slowest pair takes 54,410 positions for a turn.
+    Llama 2 7B (`rope_theta` 10000, heads of 128 channels; torchtune, `models/llama2`): the slowest
+    pair takes 54,410 positions for a turn.
 
     >>> from spec import REAL64
     >>> inv_freq, _ = default_frequencies(128, base=10000.0, scalar=REAL64)
@@ -48,13 +51,16 @@ def default_frequencies(rotary_dim: int, *, base: Scalar = 10000.0, scalar: Cont
 
 
 @definition()
-def linear_frequencies(rotary_dim: int, *, factor: Scalar, base: Scalar = 10000.0, scalar: Context | None = None) -> Frequencies:
+def linear_frequencies(
+    rotary_dim: int, *, factor: Scalar, base: Scalar = 10000.0, scalar: Context | None = None
+) -> Frequencies:
     """fᵢ / s, and 1: positions are divided by the factor.
 
     Edge cases: s = 1 is `default_frequencies`.
 
-    Vicuna 7B v1.5 16k (Llama 2 7B with `factor` 16384/4096 = 4; lm-sys/FastChat, `docs/vicuna_weights_version.md` and
-    `fastchat/train/train.py`): position 16384 has the angles that 4096 had in Llama 2.
+    Vicuna 7B v1.5 16k (Llama 2 7B with `factor` 16384/4096 = 4; lm-sys/FastChat,
+    `docs/vicuna_weights_version.md` and `fastchat/train/train.py`): position 16384 has the angles
+    that 4096 had in Llama 2.
 
     >>> from spec import REAL64
     >>> inv_freq, _ = linear_frequencies(128, factor=4.0, scalar=REAL64)
@@ -76,17 +82,19 @@ def dynamic_frequencies(
     base: Scalar = 10000.0,
     scalar: Context | None = None,
 ) -> Frequencies:
-    """The default frequencies of a base that grows with the length, base · (s · L'/M − (s − 1))^(r/(r − 2)) with L' = max(L, M), and 1.
+    """The default frequencies of a base that grows with the length, base · (s · L'/M − (s −
+    1))^(r/(r − 2)) with L' = max(L, M), and 1.
 
-    M is `max_position_embeddings`, and L the length of the whole sequence, the cache included. Pair 0 keeps its frequency, and where L' = M
-    all do; the last pair has f / (s · L'/M − (s − 1)).
+    M is `max_position_embeddings`, and L the length of the whole sequence, the cache included. Pair
+    0 keeps its frequency, and where L' = M all do; the last pair has f / (s · L'/M − (s − 1)).
 
     Edge cases
     - L ≤ M, or L not given: `default_frequencies`.
     - r = 2: refused, for the exponent r/(r − 2) has no value.
 
-    InternLM2 1.8B (`factor` 2, `max_position_embeddings` 32768, `rope_theta` 1000000, 2048/16 = 128 channels in a head; its `config.json`)
-    at 65536 positions: the last pair is 2 · 2 − 1 = 3 times as slow.
+    InternLM2 1.8B (`factor` 2, `max_position_embeddings` 32768, `rope_theta` 1000000, 2048/16 = 128
+    channels in a head; its `config.json`) at 65536 positions: the last pair is 2 · 2 − 1 = 3 times
+    as slow.
 
     >>> from spec import REAL64
     >>> model = dict(factor=2.0, max_position_embeddings=32768, base=1000000.0, scalar=REAL64)
@@ -97,10 +105,15 @@ def dynamic_frequencies(
     """
     if rotary_dim == 2:
         raise ValueError("rotary_dim=2, but should not be 2: the exponent r/(r − 2) of the base has no value there.")
-    M, L = length_of(max_position_embeddings, "max_position_embeddings"), 0 if seq_len is None else nat(seq_len, "seq_len")
+    M, L = (
+        length_of(max_position_embeddings, "max_position_embeddings"),
+        0 if seq_len is None else nat(seq_len, "seq_len"),
+    )
     s, b = positive(factor, "factor"), positive(base, "base")
     grown = alpha.div(s * alpha.of_nat(max(M, L)), alpha.of_nat(M)) - (s - alpha.one)
-    exponent = alpha.div(alpha.of_nat(rotary_dim), alpha.of_nat(abs(rotary_dim - 2)))  # r = 0 has no pair, whatever its base
+    exponent = alpha.div(
+        alpha.of_nat(rotary_dim), alpha.of_nat(abs(rotary_dim - 2))
+    )  # r = 0 has no pair, whatever its base
     return default_frequencies(rotary_dim, base=b * alpha.power(grown, exponent))
 
 
@@ -120,16 +133,20 @@ def longrope_frequencies(
     base: Scalar = 10000.0,
     scalar: Context | None = None,
 ) -> Frequencies:
-    """fᵢ / shortᵢ where L ≤ M or L is not given, else fᵢ / longᵢ; and the attention factor: given, or √(1 + ln s / ln M) for s > 1, else 1.
+    """fᵢ / shortᵢ where L ≤ M or L is not given, else fᵢ / longᵢ; and the attention factor: given,
+    or √(1 + ln s / ln M) for s > 1, else 1.
 
-    The factors are r/2 numbers each. M is `original_max_position_embeddings`, L the length of the whole sequence.
+    The factors are r/2 numbers each. M is `original_max_position_embeddings`, L the length of the
+    whole sequence.
 
     Edge cases
     - L = M is short.
-    - Where the attention factor is not given, `factor` is needed. M = 1 is refused, for ln 1 = 0 divides.
+    - Where the attention factor is not given, `factor` is needed. M = 1 is refused, for ln 1 = 0
+      divides.
 
-    Phi-3-vision 128k (`original_max_position_embeddings` 4096, and s = 131072 / 4096 = 32; its `config.json`): the attention factor is
-    √(1 + ln 32 / ln 4096) = √(17/12). Here are the first two of its 48 factors of each list.
+    Phi-3-vision 128k (`original_max_position_embeddings` 4096, and s = 131072 / 4096 = 32; its
+    `config.json`): the attention factor is √(1 + ln 32 / ln 4096) = √(17/12). Here are the first
+    two of its 48 factors of each list.
 
     >>> from spec import REAL64
     >>> lists = dict(short_factor=[1.05, 1.05], long_factor=[1.0299999713897705, 1.0499999523162842])
@@ -146,7 +163,9 @@ def longrope_frequencies(
         raise ValueError("original_max_position_embeddings=1, but should be above 1: ln 1 = 0 divides.")
     for name, factors in (("short_factor", short_factor), ("long_factor", long_factor)):
         if len(factors) != len(f):
-            raise ValueError(f"{name} has {len(factors)} numbers, but should have {len(f)}, one for each pair of rotary_dim={rotary_dim}.")
+            raise ValueError(
+                f"{name} has {len(factors)} numbers, but should have {len(f)}, one for each pair of rotary_dim={rotary_dim}."
+            )
     short = seq_len is None or nat(seq_len, "seq_len") <= M
     chosen, name = (short_factor, "short_factor") if short else (long_factor, "long_factor")
     return tabulate(f.shape, lambda i: alpha.div(f[i], positive(chosen[i], f"{name}[{i}]"))), _longrope_scale(
@@ -176,18 +195,20 @@ def proportional_frequencies(
     base: Scalar = 10000.0,
     scalar: Context | None = None,
 ) -> Frequencies:
-    """base^(−2i/headDim) / s for the first ⌊share · headDim / 2⌋ pairs, and 0 for the others, headDim/2 in all; and 1.
+    """base^(−2i/headDim) / s for the first ⌊share · headDim / 2⌋ pairs, and 0 for the others,
+    headDim/2 in all; and 1.
 
-    share is `partial_rotary_factor`. The pairs are those of the whole head, so that a pair of frequency 0 does not rotate. With
-    rotary_dim = share · headDim instead, the exponents and, in the half layout, the partners are others.
+    share is `partial_rotary_factor`. The pairs are those of the whole head, so that a pair of
+    frequency 0 does not rotate. With rotary_dim = share · headDim instead, the exponents and, in
+    the half layout, the partners are others.
 
     Edge cases
     - share = 1 is `linear_frequencies`, share = 0 rotates nothing. Beyond [0, 1] it is refused.
-    - A share that is a float is multiplied as floats are, in binary64, as every configuration does: 0.3, which is below 3/10, gives 3 of
-      10 pairs. A `Fraction` is multiplied exactly.
+    - A share that is a float is multiplied as floats are, in binary64, as every configuration does:
+      0.3, which is below 3/10, gives 3 of 10 pairs. A `Fraction` is multiplied exactly.
 
-    Gemma 4 (in layers of full attention `partial_rotary_factor` 0.25, `rope_theta` 1000000, heads of 512 channels; transformers 5.23,
-    `Gemma4TextConfig`): 64 of 256 pairs.
+    Gemma 4 (in layers of full attention `partial_rotary_factor` 0.25, `rope_theta` 1000000, heads
+    of 512 channels; transformers 5.23, `Gemma4TextConfig`): 64 of 256 pairs.
 
     >>> from spec import REAL64
     >>> inv_freq, _ = proportional_frequencies(512, partial_rotary_factor=0.25, base=1000000.0, scalar=REAL64)

@@ -1,14 +1,17 @@
-"""The rotation of a rotary encoding as models use it: of some channels, by given frequencies, at positions of one or of three axes.
+"""The rotation of a rotary encoding as models use it: of some channels, by given frequencies, at
+positions of one or of three axes.
 
-This module is not TorchLean's: see `spec.extended`. A pair of channels at position p with frequency f rotates by the angle θ = p · f, in
-radians, and is multiplied by the attention factor m:
+This module is not TorchLean's: see `spec.extended`. A pair of channels at position p with frequency
+f rotates by the angle θ = p · f, in radians, and is multiplied by the attention factor m:
 
     (a, b) ↦ m · (a cos θ − b sin θ,  b cos θ + a sin θ)
 
-Positions are integers, counted from 0 at the first token; negative ones rotate backwards. Rotation at −p is the adjoint of rotation at p:
-the cotangent of x is `rope` of the output's cotangent at the negated positions.
+Positions are integers, counted from 0 at the first token; negative ones rotate backwards. Rotation
+at −p is the adjoint of rotation at p: the cotangent of x is `rope` of the output's cotangent at the
+negated positions.
 
-Sources: Su et al., RoFormer, 2021; Wang et al., Qwen2-VL, 2024, section 2.1 (M-RoPE, in blocks); Qwen3-VL, 2025 (interleaved)
+Sources: Su et al., RoFormer, 2021; Wang et al., Qwen2-VL, 2024, section 2.1 (M-RoPE, in blocks);
+Qwen3-VL, 2025 (interleaved)
 """
 
 from typing import Any
@@ -39,21 +42,25 @@ def rope(
     mrope: str = "sectioned",
     scalar: Context | None = None,
 ) -> Tensor[Array, "*rows headDim"]:
-    """x with the first r channels of each row rotated at the row's position, pair i by its frequency, and the others left alone.
+    """x with the first r channels of each row rotated at the row's position, pair i by its
+    frequency, and the others left alone.
 
-    r is rotary_dim, all channels where it is left out; inv_freq has r/2 frequencies, by default those of `default_frequencies`.
-    positions are integers that broadcast to x's axes but the last; without them row p of the last axis but one is at start_pos + p.
-    The pairs lie inside the r channels: (2i, 2i + 1) where rope_pairing is `adjacent`, (i, i + r/2) where it is `half`.
+    r is rotary_dim, all channels where it is left out; inv_freq has r/2 frequencies, by default
+    those of `default_frequencies`. positions are integers that broadcast to x's axes but the last;
+    without them row p of the last axis but one is at start_pos + p. The pairs lie inside the r
+    channels: (2i, 2i + 1) where rope_pairing is `adjacent`, (i, i + r/2) where it is `half`.
 
-    With sections = (t, h, w) positions have an axis of three in front, time, height and width, and `mrope_axes` says which of them a pair
-    rotates by. Where the three are equal, that is rotation along one axis.
+    With sections = (t, h, w) positions have an axis of three in front, time, height and width, and
+    `mrope_axes` says which of them a pair rotates by. Where the three are equal, that is rotation
+    along one axis.
 
     Edge cases
     - Position 0 multiplies the r channels by the attention factor.
     - An odd r is refused, and so is one above headDim. r = 0 leaves x as it is.
 
-    Pythia 160M (`rotary-pct` 0.25, 768/12 = 64 channels in a head, so that r is 16; EleutherAI/pythia, `models/160M/pythia-160m.yml`):
-    pairs are halves apart, channels 0 and 8 are one.
+    Pythia 160M (`rotary-pct` 0.25, 768/12 = 64 channels in a head, so that r is 16;
+    EleutherAI/pythia, `models/160M/pythia-160m.yml`): pairs are halves apart, channels 0 and 8 are
+    one.
 
     >>> x = np.zeros((2, 64))
     >>> x[:, 0] = 1.0
@@ -70,7 +77,9 @@ def rope(
         raise ValueError(f"rotary_dim={r}, but should be at most headDim={head_dim}.")
     f = default_frequencies(r)[0] if inv_freq is None else inv_freq
     if len(f) != pairs:
-        raise ValueError(f"inv_freq has {len(f)} frequencies, but should have {pairs}, one for each pair of the {r} channels that rotate.")
+        raise ValueError(
+            f"inv_freq has {len(f)} frequencies, but should have {pairs}, one for each pair of the {r} channels that rotate."
+        )
     place = _positions_of(positions, start_pos, tuple(rows), sections)
     axis = [0] * pairs if sections is None else mrope_axes(pairs, sections, mrope)
     pair_and_partner = _partners(r, rope_pairing)
@@ -83,22 +92,27 @@ def rope(
         i, partner = pair_and_partner[j]
         p = int(place[axis[i], *row])
         theta = alpha.of_nat(abs(p)) * f[i]
-        quarter = x[*row, partner] if (partner < j) == (p >= 0) else -x[*row, partner]  # the pair turned by 90°, the way of the position
+        quarter = (
+            x[*row, partner] if (partner < j) == (p >= 0) else -x[*row, partner]
+        )  # the pair turned by 90°, the way of the position
         return x[index] * (m * alpha.cos(theta)) + quarter * (m * alpha.sin(theta))
 
     return tabulate(x.shape, entry)
 
 
 def mrope_axes(pairs: int, sections: tuple[int, int, int], mrope: str = "sectioned") -> list[int]:
-    """For each pair the axis that it rotates by: 0 for time, 1 for height, 2 for width, so many of each as sections = (t, h, w) says.
+    """For each pair the axis that it rotates by: 0 for time, 1 for height, 2 for width, so many of
+    each as sections = (t, h, w) says.
 
     - `sectioned`: t pairs of time, then h of height, then w of width.
-    - `interleaved`: pair i is height where i mod 3 = 1 and i < 3h, width where i mod 3 = 2 and i < 3w, and time elsewhere.
+    - `interleaved`: pair i is height where i mod 3 = 1 and i < 3h, width where i mod 3 = 2 and i <
+      3w, and time elsewhere.
 
     Raises ValueError where the sections do not add up to the pairs, or are not what the rule gives.
 
-    Qwen2-VL (`mrope_section` 16, 24, 24) is sectioned, Qwen3-VL (24, 20, 20) interleaved, both with heads of 128 channels (the defaults of
-    transformers 5.23, `modeling_qwen2_vl.py` and `modeling_qwen3_vl.py`).
+    Qwen2-VL (`mrope_section` 16, 24, 24) is sectioned, Qwen3-VL (24, 20, 20) interleaved, both with
+    heads of 128 channels (the defaults of transformers 5.23, `modeling_qwen2_vl.py` and
+    `modeling_qwen3_vl.py`).
 
     >>> mrope_axes(4, (2, 1, 1)), mrope_axes(4, (2, 1, 1), "interleaved")
     ([0, 0, 1, 2], [0, 1, 2, 0])
@@ -115,7 +129,9 @@ def mrope_axes(pairs: int, sections: tuple[int, int, int], mrope: str = "section
     axes = [1 if i % 3 == 1 and i < 3 * h else 2 if i % 3 == 2 and i < 3 * w else 0 for i in range(pairs)]
     found = tuple(axes.count(axis) for axis in range(3))
     if found != (t, h, w):
-        raise ValueError(f"sections={sections}, but interleaving {pairs} pairs by them gives {found}: there is no such layout.")
+        raise ValueError(
+            f"sections={sections}, but interleaving {pairs} pairs by them gives {found}: there is no such layout."
+        )
     return axes
 
 
@@ -125,14 +141,18 @@ def _positions_of(positions: Any, start_pos: int, rows: tuple[int, ...], section
     if positions is None:
         return np.broadcast_to(start_pos + np.arange(rows[-1] if rows else 1).reshape(rows[-1:]), (*axes, *rows))
     if start_pos:
-        raise ValueError(f"positions and start_pos={start_pos} are given, but should not both be: add start_pos to the positions.")
+        raise ValueError(
+            f"positions and start_pos={start_pos} are given, but should not both be: add start_pos to the positions."
+        )
     given = np.asarray(positions)
     if given.dtype.kind not in "iu":
         raise TypeError(f"positions hold {given.dtype}, but should be integers.")
     if sections is None:
         return broadcast(given, "positions", rows)[np.newaxis]
     if given.shape[:1] != axes:
-        raise ValueError(f"positions have shape {given.shape}, but should have an axis of 3 in front: time, height and width.")
+        raise ValueError(
+            f"positions have shape {given.shape}, but should have an axis of 3 in front: time, height and width."
+        )
     return np.stack([broadcast(along, "positions", rows) for along in given])
 
 

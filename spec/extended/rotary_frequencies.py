@@ -1,11 +1,14 @@
-"""Rotary frequencies as models use them: how many radians a pair of channels rotates by from one position to the next.
+"""Rotary frequencies as models use them: how many radians a pair of channels rotates by from one
+position to the next.
 
-This module is not TorchLean's: see `spec.extended`. With r the number of channels that rotate, base the rotary base and i = 0 … r/2 − 1,
+This module is not TorchLean's: see `spec.extended`. With r the number of channels that rotate, base
+the rotary base and i = 0 … r/2 − 1,
 
     fᵢ = base^(−2i/r),    λᵢ = 2π/fᵢ
 
-are the frequency of pair i, in radians per position, and its wavelength, in positions. Each kind below bends them, so that a model which
-was trained on M positions reads more; s is its factor, L the length of the sequence at hand:
+are the frequency of pair i, in radians per position, and its wavelength, in positions. Each kind
+below bends them, so that a model which was trained on M positions reads more; s is its factor, L
+the length of the sequence at hand:
 
     default         f
     linear          f / s
@@ -15,17 +18,21 @@ was trained on M positions reads more; s is its factor, L the length of the sequ
     longrope        f / shortᵢ where L ≤ M, f / longᵢ where L > M
     proportional    base^(−2i/headDim) / s for the first pairs, 0 for the others
 
-The attention factor is 1 but for `yarn` and `longrope`, where it is given or computed. It multiplies cosines and sines
-(`spec.extended.rotary`), and so a score by its square. Parameters have the names of transformers' configurations. Numbers are never rounded
-on the way in: over float32 a parameter should be one of float32.
+The attention factor is 1 but for `yarn` and `longrope`, where it is given or computed. It
+multiplies cosines and sines (`spec.extended.rotary`), and so a score by its square. Parameters have
+the names of transformers' configurations. Numbers are never rounded on the way in: over float32 a
+parameter should be one of float32.
 
-A comparison that decides a branch is proved over balls, or refused. Where parameters are rational it is decided at some precision: λ is a
-multiple of π, and a correction of YaRN a logarithm of one. Over series the derivative is that of the branch.
+A comparison that decides a branch is proved over balls, or refused. Where parameters are rational
+it is decided at some precision: λ is a multiple of π, and a correction of YaRN a logarithm of one.
+Over series the derivative is that of the branch.
 
-Sources: Su et al., RoFormer, 2021; Chen et al., Extending Context Window of Large Language Models via Positional Interpolation, 2023
-(linear); bloc97 and emozilla, NTK-aware scaled RoPE, 2023 (dynamic); Peng et al., YaRN, 2024; Meta, Llama 3.1, 2024; Ding et al.,
-LongRoPE, 2024; Google, Gemma 4 (proportional); transformers, `modeling_rope_utils.py`, whose parameters these are. The numbers of models
-are those of the file that is named beside each; a model's `config.json` is the one published with its weights, as public code quotes it.
+Sources: Su et al., RoFormer, 2021; Chen et al., Extending Context Window of Large Language Models
+via Positional Interpolation, 2023 (linear); bloc97 and emozilla, NTK-aware scaled RoPE, 2023
+(dynamic); Peng et al., YaRN, 2024; Meta, Llama 3.1, 2024; Ding et al., LongRoPE, 2024; Google,
+Gemma 4 (proportional); transformers, `modeling_rope_utils.py`, whose parameters these are. The
+numbers of models are those of the file that is named beside each; a model's `config.json` is the
+one published with its weights, as public code quotes it.
 """
 
 import inspect
@@ -69,11 +76,13 @@ def rotary_frequencies(
     scalar: Context | None = None,
     **parameters: Any,
 ) -> Frequencies:
-    """(inv_freq, attention_factor) of a kind: the frequency of each pair, and what multiplies cosines and sines.
+    """(inv_freq, attention_factor) of a kind: the frequency of each pair, and what multiplies
+    cosines and sines.
 
-    rotary_dim is r, headDim where it is left out: what configurations call `partial_rotary_factor` is r / headDim, but for `proportional`,
-    which is always over headDim. seq_len is L, and is used by the kinds that depend on it. Raises ValueError for an unknown kind, for a
-    parameter that the kind does not have, and for one that it misses.
+    rotary_dim is r, headDim where it is left out: what configurations call `partial_rotary_factor`
+    is r / headDim, but for `proportional`, which is always over headDim. seq_len is L, and is used
+    by the kinds that depend on it. Raises ValueError for an unknown kind, for a parameter that the
+    kind does not have, and for one that it misses.
 
     >>> from spec import REAL64
     >>> inv_freq, factor = rotary_frequencies("linear", 4, factor=4.0, scalar=REAL64)
@@ -95,6 +104,8 @@ def rotary_frequencies(
         if name not in parameters and takes[name].default is inspect.Parameter.empty:
             raise ValueError(f"{name} is missing, but is a parameter of {kind!r} without a default.")
     if kind == "proportional" and rotary_dim not in (None, head_dim):
-        raise ValueError(f"rotary_dim={rotary_dim}, but should be head_dim={head_dim}: the pairs of 'proportional' are those of the head.")
+        raise ValueError(
+            f"rotary_dim={rotary_dim}, but should be head_dim={head_dim}: the pairs of 'proportional' are those of the head."
+        )
     length = {"seq_len": seq_len} if "seq_len" in takes else {}
     return family(head_dim if rotary_dim is None else rotary_dim, base=base, scalar=scalar, **length, **parameters)

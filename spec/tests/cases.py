@@ -1,8 +1,10 @@
-"""Every declaration that computes over a scalar, with a strategy for its inputs: one table for all tests that compare scalars.
+"""Every declaration that computes over a scalar, with a strategy for its inputs: one table for all
+tests that compare scalars.
 
-Inputs are drawn as float64 arrays of multiples of 2⁻⁷ up to 1, times a power of two: every scalar can hold them. They are drawn as bytes,
-which is quick and shrinks to zeros. Cases of `properties` are of floats and of its operations; these are of every scalar and every
-declaration, and `spec` imports nothing of `properties`.
+Inputs are drawn as float64 arrays of multiples of 2⁻⁷ up to 1, times a power of two: every scalar
+can hold them. They are drawn as bytes, which is quick and shrinks to zeros. Cases of `properties`
+are of floats and of its operations; these are of every scalar and every declaration, and `spec`
+imports nothing of `properties`.
 """
 
 from collections.abc import Callable
@@ -22,7 +24,9 @@ from spec.tensor_core import tensor
 
 @dataclass(frozen=True)
 class Domain:
-    """How large queries and inputs may become, whether rows may be dead and widths zero, and how far positions reach."""
+    """How large queries and inputs may become, whether rows may be dead and widths zero, and how
+    far positions reach.
+    """
 
     magnitudes: tuple[int, ...] = (1,)
     total: bool = True
@@ -95,14 +99,21 @@ PARAMETERS = ("Wq", "Wk", "Wv", "Wo")
 def multi_head_inputs(draw, domain, tangents=(), most_heads=2):
     """x, the parameters and a mask or None; `tangents` names what to add of "dmha" (with dx) and "g"."""
     least = 0 if domain.total else 1
-    n, d_model, num_heads, head_dim = draw(sizes(1, 3)), draw(sizes(least, 3)), draw(sizes(least, most_heads)), draw(sizes(least, 2))
+    n, d_model, num_heads, head_dim = (
+        draw(sizes(1, 3)),
+        draw(sizes(least, 3)),
+        draw(sizes(least, most_heads)),
+        draw(sizes(least, 2)),
+    )
     width = num_heads * head_dim
     shapes = dict.fromkeys(PARAMETERS, (d_model, width)) | {"Wo": (width, d_model)}
     inputs = {"x": draw(arrays(n, d_model, magnitudes=domain.magnitudes)), "num_heads": num_heads, "head_dim": head_dim}
     inputs |= {name: draw(arrays(*shape)) for name, shape in shapes.items()}
     inputs["mask"] = draw(masks(n, n, dead_rows=domain.total)) if draw(st.booleans()) else None
     if "dmha" in tangents:
-        inputs |= {"d" + name: draw(arrays(*shape)) for name, shape in shapes.items()} | {"dx": draw(arrays(n, d_model))}
+        inputs |= {"d" + name: draw(arrays(*shape)) for name, shape in shapes.items()} | {
+            "dx": draw(arrays(n, d_model))
+        }
     if "g" in tangents:
         inputs |= {"g": draw(arrays(n, d_model))}
     return inputs
@@ -110,7 +121,12 @@ def multi_head_inputs(draw, domain, tangents=(), most_heads=2):
 
 @st.composite
 def projected_inputs(draw, domain, kind):
-    n1, n2, d_model, proj = draw(sizes(1, 3)), draw(sizes(1, 3)), draw(sizes(0, 2)), draw(sizes(0 if domain.total else 1, 3))
+    n1, n2, d_model, proj = (
+        draw(sizes(1, 3)),
+        draw(sizes(1, 3)),
+        draw(sizes(0, 2)),
+        draw(sizes(0 if domain.total else 1, 3)),
+    )
     inputs = {name: draw(arrays(d_model, proj)) for name in ("Wq", "Wk", "Wv")} | {"Wo": draw(arrays(proj, d_model))}
     if kind == "cross":
         return inputs | {
@@ -133,7 +149,10 @@ def like_shaped(draw, domain, *names, ranks=(2,)):
 @st.composite
 def masked_scores(draw, domain, rank):
     shape = draw(st.lists(sizes(0 if domain.total else 1, 4), min_size=rank, max_size=rank))
-    return {"scores": draw(arrays(*shape, magnitudes=domain.magnitudes)), "mask": draw(masks(*shape, dead_rows=domain.total))}
+    return {
+        "scores": draw(arrays(*shape, magnitudes=domain.magnitudes)),
+        "mask": draw(masks(*shape, dead_rows=domain.total)),
+    }
 
 
 @st.composite
@@ -162,7 +181,9 @@ def splittable(draw):
 
 @dataclass(frozen=True)
 class Operation:
-    """A declaration: the strategy of its inputs in a domain, and the call. Arrays come lifted to the scalar, the rest as drawn."""
+    """A declaration: the strategy of its inputs in a domain, and the call. Arrays come lifted to
+    the scalar, the rest as drawn.
+    """
 
     lean: str
     inputs: Callable[[Domain], st.SearchStrategy[dict[str, Any]]]
@@ -211,7 +232,9 @@ def _jvp(alpha, x, dx, mask, num_heads, head_dim, **named):
 
 OPERATIONS = (
     Operation("softmaxVecSpec", lambda dom: like_shaped(dom, "t", ranks=(1,)), lambda a, t: act.softmax_vec_spec(t, a)),
-    Operation("softmaxSpec", lambda dom: like_shaped(dom, "t", ranks=(0, 1, 2, 3)), lambda a, t: act.softmax_spec(t, a)),
+    Operation(
+        "softmaxSpec", lambda dom: like_shaped(dom, "t", ranks=(0, 1, 2, 3)), lambda a, t: act.softmax_spec(t, a)
+    ),
     Operation(
         "softmaxBackwardSpec",
         lambda dom: like_shaped(dom, "x", "dY", ranks=(0, 1, 2)),
@@ -229,7 +252,9 @@ OPERATIONS = (
     ),
     Operation("posencFreqDenomSpec", pairs, lambda a, i, d: pos.posenc_freq_denom_spec(i, d, a)),
     Operation(
-        "posencAngleSpec", lambda dom: at_positions(dom, pairs(dom)), lambda a, start_pos, i, d: pos.posenc_angle_spec(start_pos, i, d, a)
+        "posencAngleSpec",
+        lambda dom: at_positions(dom, pairs(dom)),
+        lambda a, start_pos, i, d: pos.posenc_angle_spec(start_pos, i, d, a),
     ),
     Operation(
         "sinusoidalPositionalEncodingSpec",
@@ -242,7 +267,9 @@ OPERATIONS = (
         lambda a, start_pos, x: pos.add_sinusoidal_positional_encoding_spec(x, start_pos, a),
     ),
     Operation(
-        "ropeRotatePairsLastdimSpec", lambda dom: like_shaped(dom, "x", ranks=(1,)), lambda a, x: pos.rope_rotate_pairs_lastdim_spec(x, a)
+        "ropeRotatePairsLastdimSpec",
+        lambda dom: like_shaped(dom, "x", ranks=(1,)),
+        lambda a, x: pos.rope_rotate_pairs_lastdim_spec(x, a),
     ),
     Operation(
         "ropeCosLastdimSpec",
@@ -270,14 +297,20 @@ OPERATIONS = (
         lambda a, scores, mask: att.hard_masked_softmax_vec_spec(scores, mask, a),
     ),
     Operation(
-        "hardMaskedSoftmaxSpec", lambda dom: masked_scores(dom, 2), lambda a, scores, mask: att.hard_masked_softmax_spec(scores, mask, a)
+        "hardMaskedSoftmaxSpec",
+        lambda dom: masked_scores(dom, 2),
+        lambda a, scores, mask: att.hard_masked_softmax_spec(scores, mask, a),
     ),
     Operation(
         "softmaxBackwardFromWeightsSpec",
         lambda dom: like_shaped(dom, "dW", "w", ranks=(0, 1, 2, 3)),
         lambda a, w, dW: att.softmax_backward_from_weights_spec(w, dW, a),
     ),
-    Operation("scaledDotProductAttention", attention_inputs, lambda a, **named: att.scaled_dot_product_attention(context(a, **named))),
+    Operation(
+        "scaledDotProductAttention",
+        attention_inputs,
+        lambda a, **named: att.scaled_dot_product_attention(context(a, **named)),
+    ),
     Operation(
         "hardMaskedScaledDotProductAttention",
         lambda dom: attention_inputs(dom, masked=True),
@@ -294,15 +327,29 @@ OPERATIONS = (
         lambda a, dQ, dK, dV, **named: att.scaled_dot_product_attention_jvp(context(a, **named), dQ, dK, dV),
     ),
     Operation(
-        "splitHeadsSpec", lambda dom: splittable(), lambda a, x, num_heads, head_dim: att.split_heads_spec(x, num_heads, head_dim, a)
+        "splitHeadsSpec",
+        lambda dom: splittable(),
+        lambda a, x, num_heads, head_dim: att.split_heads_spec(x, num_heads, head_dim, a),
     ),
     Operation("concatHeadsSpec", lambda dom: lists_of_heads(), lambda a, heads: att.concat_heads_spec(heads, scalar=a)),
-    Operation("combineHeadsSpec", lambda dom: like_shaped(dom, "heads", ranks=(3,)), lambda a, heads: att.combine_heads_spec(heads, a)),
+    Operation(
+        "combineHeadsSpec",
+        lambda dom: like_shaped(dom, "heads", ranks=(3,)),
+        lambda a, heads: att.combine_heads_spec(heads, a),
+    ),
     Operation("MultiHeadAttention.forward", multi_head_inputs, _forward),
     Operation("MultiHeadAttentionBackward", lambda dom: multi_head_inputs(dom, ("g",)), _backward),
     Operation("MultiHeadAttentionJvp", lambda dom: multi_head_inputs(dom, ("dmha",)), _jvp),
-    Operation("selfAttention", lambda dom: projected_inputs(dom, "self"), lambda a, **named: att.self_attention(**named, scalar=a)),
-    Operation("crossAttention", lambda dom: projected_inputs(dom, "cross"), lambda a, **named: att.cross_attention(**named, scalar=a)),
+    Operation(
+        "selfAttention",
+        lambda dom: projected_inputs(dom, "self"),
+        lambda a, **named: att.self_attention(**named, scalar=a),
+    ),
+    Operation(
+        "crossAttention",
+        lambda dom: projected_inputs(dom, "cross"),
+        lambda a, **named: att.cross_attention(**named, scalar=a),
+    ),
     Operation(
         "sparseAttention",
         lambda dom: projected_inputs(dom, "sparse"),

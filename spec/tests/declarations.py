@@ -12,7 +12,9 @@ class Declaration:
 
     @property
     def python(self) -> str:
-        """`map2Spec` → `map2_spec`, `MultiHeadAttentionBackward` → `multi_head_attention_backward`; a structure keeps its name."""
+        """`map2Spec` → `map2_spec`, `MultiHeadAttentionBackward` → `multi_head_attention_backward`;
+        a structure keeps its name.
+        """
         structure, _, name = self.lean.rpartition(".")
         if self.kind == "structure":
             return self.lean

@@ -1,4 +1,6 @@
-"""The extended definitions, with a strategy for the inputs of each: rows of the table in `cases`, for the tests that compare scalars."""
+"""The extended definitions, with a strategy for the inputs of each: rows of the table in `cases`,
+for the tests that compare scalars.
+"""
 
 from math import prod
 
@@ -48,7 +50,9 @@ def features(draw, batch, heads, n_q, n_k):
     if draw(st.booleans()):
         found["sink"] = draw(arrays(heads)) if draw(st.booleans()) else np.where(np.arange(heads) % 2, 0.5, -np.inf)
     if draw(st.booleans()):
-        found["offset"] = np.array([draw(st.integers(-1, 2)) for _ in range(*batch)]) if batch else draw(st.integers(-2, 3))
+        found["offset"] = (
+            np.array([draw(st.integers(-1, 2)) for _ in range(*batch)]) if batch else draw(st.integers(-2, 3))
+        )
     found["scale"] = draw(st.sampled_from([None, 0.25, -1.0]))
     found["softcap"] = draw(st.sampled_from([None, 0.5, 8.0]))
     return found | {"causal": draw(st.booleans()), "window": (draw(side), draw(side))}
@@ -67,7 +71,9 @@ def inputs_of_attention(draw, domain, derivatives=()):
         **draw(features(batch, heads, n_q, n_k)),
     }
     if "tangents" in derivatives:
-        found |= {"d" + name: draw(arrays(*found[name].shape)) for name in ("q", "k", "v", "bias", "sink") if name in found}
+        found |= {
+            "d" + name: draw(arrays(*found[name].shape)) for name in ("q", "k", "v", "bias", "sink") if name in found
+        }
     if "cotangents" in derivatives:
         found |= {"grad_out": draw(arrays(*batch, heads, n_q, d_v)), "grad_lse": draw(arrays(*batch, heads, n_q))}
     return found
@@ -103,8 +109,16 @@ def frequencies(draw, domain, least=4):
     r, kind = 2 * draw(sizes(least // 2, 8)), draw(st.sampled_from(sorted(KINDS)))
     given = dict(KINDS[kind])
     if kind == "longrope":
-        given |= {"short_factor": tuple(1.0 + i / 4 for i in range(r // 2)), "long_factor": tuple(2.0 + i / 2 for i in range(r // 2))}
-    return {"kind": kind.split(" ")[0], "head_dim": r, "base": draw(st.sampled_from([100.0, 10000.0, 500000.0])), **given}
+        given |= {
+            "short_factor": tuple(1.0 + i / 4 for i in range(r // 2)),
+            "long_factor": tuple(2.0 + i / 2 for i in range(r // 2)),
+        }
+    return {
+        "kind": kind.split(" ")[0],
+        "head_dim": r,
+        "base": draw(st.sampled_from([100.0, 10000.0, 500000.0])),
+        **given,
+    }
 
 
 @st.composite
@@ -120,7 +134,10 @@ def rotations(draw, domain):
         found["sections"] = (t, h, r // 2 - t - h)
     shape = (3, *rows) if three else tuple(rows)
     where = draw(st.lists(position, min_size=prod(shape), max_size=prod(shape)))
-    return found | {"positions": np.array(where, int).reshape(shape), "attention_factor": draw(st.sampled_from([1.0, 1.25]))}
+    return found | {
+        "positions": np.array(where, int).reshape(shape),
+        "attention_factor": draw(st.sampled_from([1.0, 1.25])),
+    }
 
 
 EXTENDED = (
@@ -130,11 +147,17 @@ EXTENDED = (
         lambda dom: inputs_of_attention(dom, ("cotangents",)),
         lambda a, **given: _present(attention_vjp(**given, scalar=a)),
     ),
-    Operation("attention_jvp", lambda dom: inputs_of_attention(dom, ("tangents",)), lambda a, **given: attention_jvp(**given, scalar=a)),
+    Operation(
+        "attention_jvp",
+        lambda dom: inputs_of_attention(dom, ("tangents",)),
+        lambda a, **given: attention_jvp(**given, scalar=a),
+    ),
     Operation("merge_attention", parts, lambda a, **given: merge_attention(**given, scalar=a)),
     Operation(
         "alibi_bias",
-        lambda dom: st.fixed_dictionaries({"num_heads": sizes(0, 7), "n_q": sizes(0, 2), "n_k": sizes(0, 3), "offset": st.integers(-2, 3)}),
+        lambda dom: st.fixed_dictionaries(
+            {"num_heads": sizes(0, 7), "n_q": sizes(0, 2), "n_k": sizes(0, 3), "offset": st.integers(-2, 3)}
+        ),
         lambda a, **given: alibi_bias(**given, scalar=a),
     ),
     Operation("rotary_frequencies", frequencies, lambda a, **given: rotary_frequencies(**given, scalar=a)),

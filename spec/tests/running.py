@@ -1,15 +1,19 @@
-"""Running error analysis as a scalar: a definition, evaluated over it, bounds its own evaluation in floating point.
+"""Running error analysis as a scalar: a definition, evaluated over it, bounds its own evaluation in
+floating point.
 
-An element holds a ball and a size. The ball contains the exact value and every value that an evaluation may have computed whose
-operations each err by no more than the arithmetic's model allows:
+An element holds a ball and a size. The ball contains the exact value and every value that an
+evaluation may have computed whose operations each err by no more than the arithmetic's model
+allows:
 
     fl(x ∘ y) = (x ∘ y)(1 + δ) + ε,   |δ| ≤ u (or k·u for exp, log, sin, cos),   |ε| ≤ η, and ε = 0 for + and − and for exact zeros.
 
-By induction over the text: each operation encloses the exact operation on both operands' balls and then widens by δ and ε. This is the
-γ_n analysis with every constant worked out for the case at hand. The size is the same expression with the absolute value of each term:
-a radius that is small against it says something, one that is not would accept anything.
+By induction over the text: each operation encloses the exact operation on both operands' balls and
+then widens by δ and ε. This is the γ_n analysis with every constant worked out for the case at
+hand. The size is the same expression with the absolute value of each term: a radius that is small
+against it says something, one that is not would accept anything.
 
-Source: Higham, Accuracy and Stability of Numerical Algorithms, 2002, sections 2.2 (the model) and 3.3 (running error analysis)
+Source: Higham, Accuracy and Stability of Numerical Algorithms, 2002, sections 2.2 (the model) and
+3.3 (running error analysis)
 """
 
 from dataclasses import dataclass
@@ -23,7 +27,9 @@ from spec.context import ARB, Context
 
 @dataclass(frozen=True)
 class Rounding:
-    """The model of an arithmetic: unit roundoff u, k for the elementary functions, and η, the error of an operation that underflows."""
+    """The model of an arithmetic: unit roundoff u, k for the elementary functions, and η, the error
+    of an operation that underflows.
+    """
 
     unit_roundoff: float
     elementary: float
@@ -48,7 +54,9 @@ class Running:
 
     def __mul__(self, other: "Running") -> "Running":
         exact_zero = self.ball == 0 or other.ball == 0
-        return Running(self.model.rounded(self.ball * other.ball, underflows=not exact_zero), self.size * other.size, self.model)
+        return Running(
+            self.model.rounded(self.ball * other.ball, underflows=not exact_zero), self.size * other.size, self.model
+        )
 
     def __neg__(self) -> "Running":
         return Running(-self.ball, self.size, self.model)
@@ -77,7 +85,9 @@ class Running:
 
 
 def running(model: Rounding) -> Context:
-    """The scalar of running error analysis under the model. Inputs and naturals are exact: the model's arithmetic can hold them."""
+    """The scalar of running error analysis under the model. Inputs and naturals are exact: the
+    model's arithmetic can hold them.
+    """
 
     def exact(value: Any) -> Running:
         ball = ARB.lift(value)
@@ -94,7 +104,9 @@ def running(model: Rounding) -> Context:
         exp=lambda x: x.elementary(flint.arb.exp),
         sqrt=Running.sqrt,
         log=Running.log,
-        sin=lambda x: x.elementary(flint.arb.sin, flint.arb(1)),  # near a zero of sin, the error of x is an error against 1
+        sin=lambda x: x.elementary(
+            flint.arb.sin, flint.arb(1)
+        ),  # near a zero of sin, the error of x is an error against 1
         cos=lambda x: x.elementary(flint.arb.cos, flint.arb(1)),
         tanh=lambda x: x.elementary(flint.arb.tanh, x.size),  # a contraction: the error of x is no larger in tanh x
         power=lambda x, y: x.elementary(lambda ball: ball**y.ball),
@@ -106,11 +118,14 @@ def running(model: Rounding) -> Context:
     )
 
 
-# NumPy's exp, log, sin and cos are taken to be within 4 ulp, which is 8 u: the measured maximum is 2.4 ulp, of exp in binary32.
+# NumPy's exp, log, sin and cos are taken to be within 4 ulp, which is 8 u: the measured maximum is
+# 2.4 ulp, of exp in binary32.
 BINARY64 = Rounding(unit_roundoff=2.0**-53, elementary=8.0, underflow=2.0**-1074)
 BINARY32 = Rounding(unit_roundoff=2.0**-24, elementary=8.0, underflow=2.0**-149)
 
 
 def arbitrary_precision(bits: int) -> Rounding:
-    """mpmath's model: + − × / √ round to nearest, the elementary functions are taken to be within 4 ulp, exponents have no limits."""
+    """mpmath's model: + − × / √ round to nearest, the elementary functions are taken to be within 4
+    ulp, exponents have no limits.
+    """
     return Rounding(unit_roundoff=2.0**-bits, elementary=8.0, underflow=0.0)

@@ -1,7 +1,9 @@
-"""Forward definitions over `ARB_SERIES` give certified derivatives; the written-out JVPs and VJPs are held against them.
+"""Forward definitions over `ARB_SERIES` give certified derivatives; the written-out JVPs and VJPs
+are held against them.
 
-Balls are at 113 bits. Every comparison also asserts that its radii are below 2⁻⁶⁰ of the sum of the absolute values of what was added,
-computed by the definition itself (`running`): overlapping balls say nothing unless they are small.
+Balls are at 113 bits. Every comparison also asserts that its radii are below 2⁻⁶⁰ of the sum of the
+absolute values of what was added, computed by the definition itself (`running`): overlapping balls
+say nothing unless they are small.
 """
 
 import flint
@@ -71,7 +73,9 @@ def assert_small(ball, size):
 
 
 def assert_certified(written_out, certified, sizes):
-    """Entry by entry: both balls contain the one derivative, so they overlap; both are small, so that says where it is."""
+    """Entry by entry: both balls contain the one derivative, so they overlap; both are small, so
+    that says where it is.
+    """
     assert written_out.shape == certified.shape == sizes.shape
     for index in np.ndindex(*certified.shape):
         a, b, size = written_out[index], certified[index], sizes[index].size
@@ -81,7 +85,9 @@ def assert_certified(written_out, certified, sizes):
 
 
 def assert_adjoint(*pairings):
-    """⟨g, J·t⟩ = ⟨Jᵀ·g, t⟩: the first pairing equals the sum of the others. Each is ((u, v), (size of u, size of v))."""
+    """⟨g, J·t⟩ = ⟨Jᵀ·g, t⟩: the first pairing equals the sum of the others. Each is ((u, v), (size
+    of u, size of v)).
+    """
     sides = []
     for (u, v), (u_size, v_size) in pairings:
         terms = [a * b for a, b in zip(u.flat, v.flat, strict=True)]
@@ -107,7 +113,9 @@ def test_softmax_backward_is_the_certified_derivative_of_softmax(inputs):
     """The Jacobian of softmax is symmetric: its VJP is its JVP."""
     x, dx = balls(*inputs)
     assert_certified(
-        softmax_backward_spec(x, dx, ARB), derivative(softmax_spec(taylor(x, dx), ARB_SERIES)), softmax_backward_spec(*sized(x, dx), SIZE)
+        softmax_backward_spec(x, dx, ARB),
+        derivative(softmax_spec(taylor(x, dx), ARB_SERIES)),
+        softmax_backward_spec(*sized(x, dx), SIZE),
     )
 
 
@@ -125,7 +133,9 @@ def test_softmax_backward_from_weights_is_the_certified_derivative_of_masked_sof
     inputs = data.draw(masked_scores(MODERATE, 2))
     mask, (x, dx) = inputs["mask"], balls(inputs["scores"], data.draw(arrays(*inputs["scores"].shape)))
     written_out = softmax_backward_from_weights_spec(hard_masked_softmax_spec(x, mask, ARB), dx, ARB)
-    sizes_of_it = softmax_backward_from_weights_spec(hard_masked_softmax_spec(tensor(x, SIZE), mask, SIZE), tensor(dx, SIZE), SIZE)
+    sizes_of_it = softmax_backward_from_weights_spec(
+        hard_masked_softmax_spec(tensor(x, SIZE), mask, SIZE), tensor(dx, SIZE), SIZE
+    )
     assert_certified(written_out, derivative(hard_masked_softmax_spec(taylor(x, dx), mask, ARB_SERIES)), sizes_of_it)
 
 
@@ -147,7 +157,9 @@ def certified_attention_derivative(inputs):
 
 
 def check_attention_jvp(inputs):
-    assert_certified(attention_jvp(balls, inputs), derivative(certified_attention_derivative(inputs)), attention_jvp(sized, inputs))
+    assert_certified(
+        attention_jvp(balls, inputs), derivative(certified_attention_derivative(inputs)), attention_jvp(sized, inputs)
+    )
 
 
 @given(attention_jvp_inputs(LARGE, masked=False))
@@ -162,7 +174,9 @@ def test_the_attention_jvp_is_the_certified_derivative_under_a_mask_dead_rows_in
 
 @given(attention_jvp_inputs(LARGE))
 def test_the_value_over_series_is_the_value_over_balls(inputs):
-    forward = scaled_dot_product_attention(AttentionContext(*balls(*(inputs[n] for n in NAMES)), inputs["mask"], scalar=ARB))
+    forward = scaled_dot_product_attention(
+        AttentionContext(*balls(*(inputs[n] for n in NAMES)), inputs["mask"], scalar=ARB)
+    )
     for a, b in zip(value(certified_attention_derivative(inputs)).flat, forward.flat, strict=True):
         assert a.overlaps(b)
         assert a.is_finite()
@@ -186,7 +200,9 @@ FIXED = {
 def test_the_attention_jvp_is_the_certified_derivative_on_fixed_shapes(case):
     nQ, nK, d, mask = FIXED[case]
     entry = np.random.default_rng(0).standard_normal
-    inputs = {"mask": mask} | {name: entry((nQ if name.endswith("Q") else nK, d)) for name in ("Q", "K", "V", "dQ", "dK", "dV")}
+    inputs = {"mask": mask} | {
+        name: entry((nQ if name.endswith("Q") else nK, d)) for name in ("Q", "K", "V", "dQ", "dK", "dV")
+    }
     check_attention_jvp(inputs)
     check_attention_adjoint(inputs | {"dOut": entry((nQ, d))})
 
@@ -216,7 +232,13 @@ def check_attention_adjoint(inputs):
     jvp = ((g, attention_jvp(balls, inputs)), (g_size, attention_jvp(sized, inputs)))
     tangents = [inputs["d" + name] for name in NAMES]
     backward, sizes_of_it = attention_backward(balls, inputs), attention_backward(sized, inputs)
-    assert_adjoint(jvp, *(((grad, *balls(t)), (size, *sized(t))) for grad, size, t in zip(backward, sizes_of_it, tangents, strict=True)))
+    assert_adjoint(
+        jvp,
+        *(
+            ((grad, *balls(t)), (size, *sized(t)))
+            for grad, size, t in zip(backward, sizes_of_it, tangents, strict=True)
+        ),
+    )
 
 
 @given(st.data(), st.booleans())
@@ -261,7 +283,9 @@ def multi_head_derivative(inputs, forward):
 
 
 def check_multi_head_jvp(inputs, forward, jvp):
-    assert_certified(multi_head_jvp(balls, inputs, jvp), multi_head_derivative(inputs, forward), multi_head_jvp(sized, inputs, jvp))
+    assert_certified(
+        multi_head_jvp(balls, inputs, jvp), multi_head_derivative(inputs, forward), multi_head_jvp(sized, inputs, jvp)
+    )
 
 
 def check_multi_head_adjoint(inputs, jvp, backward):
@@ -304,8 +328,9 @@ def test_the_corrected_multi_head_backward_is_the_adjoint_of_the_jvp(inputs):
     check_multi_head_adjoint(inputs, errata.multi_head_attention_jvp, errata.multi_head_attention_backward)
 
 
-# Two tokens, two heads of width 1; Wq = 0, so every weight is ½ and stays ½, and Wv = Wo = the identity. The literal split puts the
-# values 1 … 4 of x, as they lie, into heads (1, 2) and (3, 4): the output is (3/2, 7/2) in both rows.
+# Two tokens, two heads of width 1; Wq = 0, so every weight is ½ and stays ½, and Wv = Wo = the
+# identity. The literal split puts the values 1 … 4 of x, as they lie, into heads (1, 2) and (3, 4):
+# the output is (3/2, 7/2) in both rows.
 I, O = np.eye(2), np.zeros((2, 2))  # noqa: E741
 WITNESS = {
     "x": np.array([[1.0, 2.0], [3.0, 4.0]]),
@@ -320,11 +345,15 @@ WITNESS = {
 
 
 def test_the_literal_multi_head_backward_of_two_heads_is_not_the_adjoint_of_the_literal_jvp():
-    """⟨g, J·dx⟩ = ½: entry x[0, 1] is in head 0 of the forward. ⟨Jᵀ·g, dx⟩ = 0: the backward puts its cotangent to x[1, 0]."""
+    """⟨g, J·dx⟩ = ½: entry x[0, 1] is in head 0 of the forward. ⟨Jᵀ·g, dx⟩ = 0: the backward puts
+    its cotangent to x[1, 0].
+    """
     with pytest.raises(AssertionError, match=r"⟨g, J·t⟩ − ⟨Jᵀ·g, t⟩ = 0\.5000"):
         check_multi_head_adjoint(WITNESS, literal.multi_head_attention_jvp, literal.multi_head_attention_backward)
     jvp = multi_head_jvp(balls, WITNESS, literal.multi_head_attention_jvp)
-    (dx, *_) = literal.multi_head_attention_backward(multi_head_over(balls, WITNESS), *balls(WITNESS["x"]), None, *balls(WITNESS["g"]))
+    (dx, *_) = literal.multi_head_attention_backward(
+        multi_head_over(balls, WITNESS), *balls(WITNESS["x"]), None, *balls(WITNESS["g"])
+    )
     assert jvp.tolist() == [[0.5, 0.0], [0.5, 0.0]]
     assert dx.tolist() == [[0.5, 0.0], [0.5, 0.0]]
 
@@ -344,7 +373,9 @@ def test_the_corrected_split_is_undone_by_combining_and_is_its_adjoint(n, num_he
     x, y = data.draw(arrays(n, num_heads * head_dim)), data.draw(arrays(num_heads, n, head_dim))
     split = errata.split_heads(x, num_heads, head_dim)
     assert literal.combine_heads_spec(split).tolist() == x.tolist()
-    assert sum((split * y).flat) == sum((x * literal.combine_heads_spec(y)).flat)  # multiples of 2⁻¹⁴, so exact in any order
+    assert sum((split * y).flat) == sum(
+        (x * literal.combine_heads_spec(y)).flat
+    )  # multiples of 2⁻¹⁴, so exact in any order
 
 
 @given(st.integers(1, 3), st.integers(0, 2), st.integers(0, 3), st.data())
@@ -376,7 +407,9 @@ def test_rope_is_linear_so_that_its_certified_derivative_is_itself_on_the_direct
 
 @given(sizes(0, 3), sizes(0, 5), st.integers(0, 2**20), st.data())
 def test_the_adjoint_of_rope_is_rope_with_every_second_lane_negated_before_and_after(n, d, start_pos, data):
-    """J·R·J with J = diag(1, −1, 1, …): negating a lane of each pair turns the other way. An unpaired lane is scaled, J or not."""
+    """J·R·J with J = diag(1, −1, 1, …): negating a lane of each pair turns the other way. An
+    unpaired lane is scaled, J or not.
+    """
     x, g = data.draw(arrays(n, d)), data.draw(arrays(n, d))
     J = np.where(np.arange(d) % 2 == 0, 1.0, -1.0)
 

@@ -1,7 +1,7 @@
 """Each of the 35 declarations at its edges, over every scalar, against numbers worked out by hand.
 
-A result over floats or mpf equals the number written here. A ball contains it and is finite, and so do both terms of a series, whose
-derivative is 0: the inputs are constants.
+A result over floats or mpf equals the number written here. A ball contains it and is finite, and so
+do both terms of a series, whose derivative is 0: the inputs are constants.
 """
 
 import math
@@ -36,7 +36,8 @@ class Case:
 
 @dataclass(frozen=True)
 class Close:
-    """A number that is not exact in binary: balls contain it, and floats are within `roundoffs` u of it, relatively.
+    """A number that is not exact in binary: balls contain it, and floats are within `roundoffs` u
+    of it, relatively.
 
     An operation makes 1, and exp, log, sin and cos within 4 ulp make 8.
     """
@@ -62,9 +63,9 @@ def is_close(actual, expected, alpha):
             ball = actual[0] if alpha is ARB_SERIES else actual
             return ball.is_finite() and ball.overlaps(number)
         unit = {np.float32: 2.0**-24, np.float64: 2.0**-53}.get(alpha.element, 2.0**-mpmath.mp.prec)
-        return abs(flint.arb(float(actual) if alpha.element is not mpmath.mpf else actual) - number) <= expected.roundoffs * unit * abs(
-            number
-        )
+        return abs(
+            flint.arb(float(actual) if alpha.element is not mpmath.mpf else actual) - number
+        ) <= expected.roundoffs * unit * abs(number)
 
 
 def leaves(expected):
@@ -114,7 +115,9 @@ def empty_width(alpha, mask=None):
 
 
 def mha(alpha, Wq, Wk, Wv, Wo, num_heads, head_dim):
-    return att.MultiHeadAttention(t(Wq, alpha), t(Wk, alpha), t(Wv, alpha), t(Wo, alpha), num_heads, head_dim, scalar=alpha)
+    return att.MultiHeadAttention(
+        t(Wq, alpha), t(Wk, alpha), t(Wv, alpha), t(Wo, alpha), num_heads, head_dim, scalar=alpha
+    )
 
 
 def no_width(alpha, d_model, num_heads, head_dim):
@@ -187,7 +190,8 @@ CASES = (
     Case("posencFreqDenomSpec", "pair 0 of width 0", lambda a: pos.posenc_freq_denom_spec(0, 0, a), 1, NAN),
     Case("posencFreqDenomSpec", "pair 3 of width 0", lambda a: pos.posenc_freq_denom_spec(3, 0, a), 1, math.inf),
     Case(
-        # log 10000 is within 8 u and the product within 9 u of ln 100 = 4.61, which exp turns into 42 u of 100, with 8 u of its own.
+        # log 10000 is within 8 u and the product within 9 u of ln 100 = 4.61, which exp turns into
+        # 42 u of 100, with 8 u of its own.
         "posencFreqDenomSpec",
         "pair 1 of width 4",
         lambda a: pos.posenc_freq_denom_spec(1, 4, a),
@@ -197,10 +201,16 @@ CASES = (
     Case("posencAngleSpec", "pair 0", lambda a: pos.posenc_angle_spec(7, 0, 5, a), 7),
     Case("posencAngleSpec", "width 0", lambda a: pos.posenc_angle_spec(7, 3, 0, a), 7, 0),
     Case(
-        "sinusoidalPositionalEncodingSpec", "seqLen = 0", lambda a: pos.sinusoidal_positional_encoding_spec(0, 3, scalar=a), Empty((0, 3))
+        "sinusoidalPositionalEncodingSpec",
+        "seqLen = 0",
+        lambda a: pos.sinusoidal_positional_encoding_spec(0, 3, scalar=a),
+        Empty((0, 3)),
     ),
     Case(
-        "sinusoidalPositionalEncodingSpec", "embedDim = 0", lambda a: pos.sinusoidal_positional_encoding_spec(3, 0, scalar=a), Empty((3, 0))
+        "sinusoidalPositionalEncodingSpec",
+        "embedDim = 0",
+        lambda a: pos.sinusoidal_positional_encoding_spec(3, 0, scalar=a),
+        Empty((3, 0)),
     ),
     Case(
         "sinusoidalPositionalEncodingSpec",
@@ -238,10 +248,25 @@ CASES = (
         lambda a: pos.add_sinusoidal_positional_encoding_spec(t([[5, 5, 5]], a)),
         [[5, 6, 5]],
     ),
-    Case("ropeRotatePairsLastdimSpec", "headDim = 0", lambda a: pos.rope_rotate_pairs_lastdim_spec(t([], a, 0), a), Empty((0,))),
+    Case(
+        "ropeRotatePairsLastdimSpec",
+        "headDim = 0",
+        lambda a: pos.rope_rotate_pairs_lastdim_spec(t([], a, 0), a),
+        Empty((0,)),
+    ),
     Case("ropeRotatePairsLastdimSpec", "headDim = 1", lambda a: pos.rope_rotate_pairs_lastdim_spec(t([3], a)), [3]),
-    Case("ropeRotatePairsLastdimSpec", "even", lambda a: pos.rope_rotate_pairs_lastdim_spec(t([1, 2, 3, 4], a)), [-2, 1, -4, 3]),
-    Case("ropeRotatePairsLastdimSpec", "odd", lambda a: pos.rope_rotate_pairs_lastdim_spec(t([1, 2, 3, 4, 5], a)), [-2, 1, -4, 3, 5]),
+    Case(
+        "ropeRotatePairsLastdimSpec",
+        "even",
+        lambda a: pos.rope_rotate_pairs_lastdim_spec(t([1, 2, 3, 4], a)),
+        [-2, 1, -4, 3],
+    ),
+    Case(
+        "ropeRotatePairsLastdimSpec",
+        "odd",
+        lambda a: pos.rope_rotate_pairs_lastdim_spec(t([1, 2, 3, 4, 5], a)),
+        [-2, 1, -4, 3, 5],
+    ),
     Case("ropeCosLastdimSpec", "headDim = 0", lambda a: pos.rope_cos_lastdim_spec(3, 0, a), Empty((0,))),
     Case("ropeCosLastdimSpec", "position 0, odd", lambda a: pos.rope_cos_lastdim_spec(0, 3, a), [1, 1, 1]),
     Case(
@@ -260,7 +285,12 @@ CASES = (
     ),
     Case("ropeApplySpec", "seqLen = 0", lambda a: pos.rope_apply_spec(t([], a, 0, 3), 1, a), Empty((0, 3))),
     Case("ropeApplySpec", "headDim = 0", lambda a: pos.rope_apply_spec(t([], a, 3, 0), 1, a), Empty((3, 0))),
-    Case("ropeApplySpec", "position 0 is the identity, odd lane included", lambda a: pos.rope_apply_spec(t([[1, 2, 3]], a)), [[1, 2, 3]]),
+    Case(
+        "ropeApplySpec",
+        "position 0 is the identity, odd lane included",
+        lambda a: pos.rope_apply_spec(t([[1, 2, 3]], a)),
+        [[1, 2, 3]],
+    ),
     Case(
         "ropeApplySpec",
         "row 1 is turned by one radian",
@@ -273,9 +303,24 @@ CASES = (
         lambda a: pos.rope_apply_spec(t([[2]], a), 1),
         [[Close(lambda: 2 * (flint.arb(1).cos() + flint.arb(1).sin()), roundoffs=10)]],
     ),
-    Case("ropeApplyHeadsSpec", "numHeads = 0", lambda a: pos.rope_apply_heads_spec(t([], a, 0, 2, 3), 1, a), Empty((0, 2, 3))),
-    Case("ropeApplyHeadsSpec", "seqLen = 0", lambda a: pos.rope_apply_heads_spec(t([], a, 2, 0, 3), 1, a), Empty((2, 0, 3))),
-    Case("ropeApplyHeadsSpec", "headDim = 0", lambda a: pos.rope_apply_heads_spec(t([], a, 2, 3, 0), 1, a), Empty((2, 3, 0))),
+    Case(
+        "ropeApplyHeadsSpec",
+        "numHeads = 0",
+        lambda a: pos.rope_apply_heads_spec(t([], a, 0, 2, 3), 1, a),
+        Empty((0, 2, 3)),
+    ),
+    Case(
+        "ropeApplyHeadsSpec",
+        "seqLen = 0",
+        lambda a: pos.rope_apply_heads_spec(t([], a, 2, 0, 3), 1, a),
+        Empty((2, 0, 3)),
+    ),
+    Case(
+        "ropeApplyHeadsSpec",
+        "headDim = 0",
+        lambda a: pos.rope_apply_heads_spec(t([], a, 2, 3, 0), 1, a),
+        Empty((2, 3, 0)),
+    ),
     Case(
         "ropeApplyHeadsSpec",
         "position 0",
@@ -291,18 +336,44 @@ CASES = (
     Case("allFalseMask", "a rectangle", lambda a: att.all_false_mask(2, 1), [[False], [False]]),
     Case("causalMask", "n = 0", lambda a: att.causal_mask(0), Empty((0, 0))),
     Case("causalMask", "n = 1", lambda a: att.causal_mask(1), [[True]]),
-    Case("causalMask", "n = 3", lambda a: att.causal_mask(3), [[True, False, False], [True, True, False], [True, True, True]]),
+    Case(
+        "causalMask",
+        "n = 3",
+        lambda a: att.causal_mask(3),
+        [[True, False, False], [True, True, False], [True, True, True]],
+    ),
     Case("futureMask", "n = 0", lambda a: att.future_mask(0), Empty((0, 0))),
     Case("futureMask", "n = 1", lambda a: att.future_mask(1), [[False]]),
-    Case("futureMask", "n = 3", lambda a: att.future_mask(3), [[False, True, True], [False, False, True], [False, False, False]]),
+    Case(
+        "futureMask",
+        "n = 3",
+        lambda a: att.future_mask(3),
+        [[False, True, True], [False, False, True], [False, False, False]],
+    ),
     # -- attention: the context and softmax
     Case("AttentionContext", "its parts", lambda a: (ctx(a, *HALVES).Q, ctx(a, *HALVES).K, ctx(a, *HALVES).V), HALVES),
     Case("AttentionContext", "its witness", lambda a: ctx(a, *HALVES).bc_sum_to_target, BroadcastTo((1,), (1, 2))),
     Case("AttentionContext", "no mask", lambda a: ctx(a, *HALVES).mask, None),
     Case("AttentionContext", "dModel = 0", lambda a: empty_width(a).Q, Empty((2, 0))),
-    Case("hardMaskedSoftmaxVecSpec", "n = 0", lambda a: att.hard_masked_softmax_vec_spec(t([], a, 0), np.ones(0, bool), a), Empty((0,))),
-    Case("hardMaskedSoftmaxVecSpec", "n = 1, allowed", lambda a: att.hard_masked_softmax_vec_spec(t([7], a), mask(1)), [1]),
-    Case("hardMaskedSoftmaxVecSpec", "n = 1, blocked", lambda a: att.hard_masked_softmax_vec_spec(t([7], a), mask(0), a), [0], [NAN]),
+    Case(
+        "hardMaskedSoftmaxVecSpec",
+        "n = 0",
+        lambda a: att.hard_masked_softmax_vec_spec(t([], a, 0), np.ones(0, bool), a),
+        Empty((0,)),
+    ),
+    Case(
+        "hardMaskedSoftmaxVecSpec",
+        "n = 1, allowed",
+        lambda a: att.hard_masked_softmax_vec_spec(t([7], a), mask(1)),
+        [1],
+    ),
+    Case(
+        "hardMaskedSoftmaxVecSpec",
+        "n = 1, blocked",
+        lambda a: att.hard_masked_softmax_vec_spec(t([7], a), mask(0), a),
+        [0],
+        [NAN],
+    ),
     Case(
         "hardMaskedSoftmaxVecSpec",
         "all blocked",
@@ -317,10 +388,16 @@ CASES = (
         [0.5, 0.5, 0],
     ),
     Case(
-        "hardMaskedSoftmaxSpec", "nQ = 0", lambda a: att.hard_masked_softmax_spec(t([], a, 0, 2), np.ones((0, 2), bool), a), Empty((0, 2))
+        "hardMaskedSoftmaxSpec",
+        "nQ = 0",
+        lambda a: att.hard_masked_softmax_spec(t([], a, 0, 2), np.ones((0, 2), bool), a),
+        Empty((0, 2)),
     ),
     Case(
-        "hardMaskedSoftmaxSpec", "nK = 0", lambda a: att.hard_masked_softmax_spec(t([], a, 2, 0), np.ones((2, 0), bool), a), Empty((2, 0))
+        "hardMaskedSoftmaxSpec",
+        "nK = 0",
+        lambda a: att.hard_masked_softmax_spec(t([], a, 2, 0), np.ones((2, 0), bool), a),
+        Empty((2, 0)),
     ),
     Case(
         "hardMaskedSoftmaxSpec",
@@ -329,14 +406,24 @@ CASES = (
         [[1, 0], [0, 0], [0.5, 0.5]],
         [[1, 0], [NAN, NAN], [0.5, 0.5]],
     ),
-    Case("softmaxBackwardFromWeightsSpec", "a number", lambda a: att.softmax_backward_from_weights_spec(t(3, a), t(5, a), a), 0),
+    Case(
+        "softmaxBackwardFromWeightsSpec",
+        "a number",
+        lambda a: att.softmax_backward_from_weights_spec(t(3, a), t(5, a), a),
+        0,
+    ),
     Case(
         "softmaxBackwardFromWeightsSpec",
         "n = 0",
         lambda a: att.softmax_backward_from_weights_spec(t([], a, 0), t([], a, 0), a),
         Empty((0,)),
     ),
-    Case("softmaxBackwardFromWeightsSpec", "n = 1", lambda a: att.softmax_backward_from_weights_spec(t([1], a), t([5], a)), [0]),
+    Case(
+        "softmaxBackwardFromWeightsSpec",
+        "n = 1",
+        lambda a: att.softmax_backward_from_weights_spec(t([1], a), t([5], a)),
+        [0],
+    ),
     Case(
         "softmaxBackwardFromWeightsSpec",
         "a blocked entry",
@@ -356,11 +443,31 @@ CASES = (
         [[[0, 0]], [[-1, 1]]],
     ),
     # -- attention and its derivatives
-    Case("scaledDotProductAttention", "equal scores", lambda a: att.scaled_dot_product_attention(ctx(a, *HALVES)), [[15]]),
-    Case("scaledDotProductAttention", "one key", lambda a: att.scaled_dot_product_attention(ctx(a, *ONE_KEY)), [[7], [7]]),
-    Case("scaledDotProductAttention", "one key allowed", lambda a: att.scaled_dot_product_attention(ctx(a, *HALVES, SECOND)), [[20]]),
-    Case("scaledDotProductAttention", "no key allowed", lambda a: att.scaled_dot_product_attention(ctx(a, *HALVES, DEAD)), [[0]], [[NAN]]),
-    Case("scaledDotProductAttention", "dModel = 0", lambda a: att.scaled_dot_product_attention(empty_width(a)), Empty((2, 0))),
+    Case(
+        "scaledDotProductAttention", "equal scores", lambda a: att.scaled_dot_product_attention(ctx(a, *HALVES)), [[15]]
+    ),
+    Case(
+        "scaledDotProductAttention", "one key", lambda a: att.scaled_dot_product_attention(ctx(a, *ONE_KEY)), [[7], [7]]
+    ),
+    Case(
+        "scaledDotProductAttention",
+        "one key allowed",
+        lambda a: att.scaled_dot_product_attention(ctx(a, *HALVES, SECOND)),
+        [[20]],
+    ),
+    Case(
+        "scaledDotProductAttention",
+        "no key allowed",
+        lambda a: att.scaled_dot_product_attention(ctx(a, *HALVES, DEAD)),
+        [[0]],
+        [[NAN]],
+    ),
+    Case(
+        "scaledDotProductAttention",
+        "dModel = 0",
+        lambda a: att.scaled_dot_product_attention(empty_width(a)),
+        Empty((2, 0)),
+    ),
     Case(
         "scaledDotProductAttention",
         "dModel = 0, masked",
@@ -434,7 +541,9 @@ CASES = (
         # dS = 1·K = (1, 3), Σ dS A = 2, dA = (−½, ½); −½·10 + ½·20
         "scaledDotProductAttentionJvp",
         "equal scores",
-        lambda a: att.scaled_dot_product_attention_jvp(ctx(a, *HALVES), t([[1]], a), t([[0], [0]], a), t([[0], [0]], a)),
+        lambda a: att.scaled_dot_product_attention_jvp(
+            ctx(a, *HALVES), t([[1]], a), t([[0], [0]], a), t([[0], [0]], a)
+        ),
         [[5]],
     ),
     Case(
@@ -446,13 +555,17 @@ CASES = (
     Case(
         "scaledDotProductAttentionJvp",
         "one key allowed",
-        lambda a: att.scaled_dot_product_attention_jvp(ctx(a, *HALVES, SECOND), t([[1]], a), t([[1], [1]], a), t([[8], [9]], a)),
+        lambda a: att.scaled_dot_product_attention_jvp(
+            ctx(a, *HALVES, SECOND), t([[1]], a), t([[1], [1]], a), t([[8], [9]], a)
+        ),
         [[9]],
     ),
     Case(
         "scaledDotProductAttentionJvp",
         "no key allowed",
-        lambda a: att.scaled_dot_product_attention_jvp(ctx(a, *HALVES, DEAD), t([[1]], a), t([[1], [1]], a), t([[8], [9]], a)),
+        lambda a: att.scaled_dot_product_attention_jvp(
+            ctx(a, *HALVES, DEAD), t([[1]], a), t([[1], [1]], a), t([[8], [9]], a)
+        ),
         [[0]],
         [[NAN]],
     ),
@@ -464,16 +577,31 @@ CASES = (
     ),
     # -- several heads
     Case(
-        "MultiHeadAttention", "numHeads = 0", lambda a: (no_width(a, 2, 0, 3).Wq, no_width(a, 2, 0, 3).Wo), (Empty((2, 0)), Empty((0, 2)))
+        "MultiHeadAttention",
+        "numHeads = 0",
+        lambda a: (no_width(a, 2, 0, 3).Wq, no_width(a, 2, 0, 3).Wo),
+        (Empty((2, 0)), Empty((0, 2))),
     ),
-    Case("MultiHeadAttention", "headDim = 0", lambda a: (no_width(a, 2, 3, 0).Wq, no_width(a, 2, 3, 0).Wo), (Empty((2, 0)), Empty((0, 2)))),
-    Case("MultiHeadAttention", "dModel = 0", lambda a: (no_model(a, 2, 3).Wq, no_model(a, 2, 3).Wo), (Empty((0, 6)), Empty((6, 0)))),
+    Case(
+        "MultiHeadAttention",
+        "headDim = 0",
+        lambda a: (no_width(a, 2, 3, 0).Wq, no_width(a, 2, 3, 0).Wo),
+        (Empty((2, 0)), Empty((0, 2))),
+    ),
+    Case(
+        "MultiHeadAttention",
+        "dModel = 0",
+        lambda a: (no_model(a, 2, 3).Wq, no_model(a, 2, 3).Wo),
+        (Empty((0, 6)), Empty((6, 0))),
+    ),
     Case("MultiHeadAttention", "one head", lambda a: ones(a).Wv, [[1]]),
     Case("splitHeadsSpec", "n = 0", lambda a: att.split_heads_spec(t([], a, 0, 6), 2, 3, a), Empty((2, 0, 3))),
     Case("splitHeadsSpec", "numHeads = 0", lambda a: att.split_heads_spec(t([], a, 4, 0), 0, 3, a), Empty((0, 4, 3))),
     Case("splitHeadsSpec", "headDim = 0", lambda a: att.split_heads_spec(t([], a, 4, 0), 2, 0, a), Empty((2, 4, 0))),
     Case("splitHeadsSpec", "n = 1", lambda a: att.split_heads_spec(t([[1, 2, 3, 4]], a), 2, 2), [[[1, 2]], [[3, 4]]]),
-    Case("splitHeadsSpec", "one head", lambda a: att.split_heads_spec(t([[1, 2], [3, 4]], a), 1, 2), [[[1, 2], [3, 4]]]),
+    Case(
+        "splitHeadsSpec", "one head", lambda a: att.split_heads_spec(t([[1, 2], [3, 4]], a), 1, 2), [[[1, 2], [3, 4]]]
+    ),
     Case(
         "splitHeadsSpec",
         "two tokens fall into head 0 together",
@@ -482,27 +610,62 @@ CASES = (
     ),
     Case("concatHeadsSpec", "numHeads = 0", lambda a: att.concat_heads_spec([], (3, 2), a), Empty((3, 0))),
     Case("concatHeadsSpec", "n = 0", lambda a: att.concat_heads_spec([t([], a, 0, 2)] * 3, scalar=a), Empty((0, 6))),
-    Case("concatHeadsSpec", "headDim = 0", lambda a: att.concat_heads_spec([t([], a, 2, 0)] * 3, scalar=a), Empty((2, 0))),
+    Case(
+        "concatHeadsSpec", "headDim = 0", lambda a: att.concat_heads_spec([t([], a, 2, 0)] * 3, scalar=a), Empty((2, 0))
+    ),
     Case("concatHeadsSpec", "one head", lambda a: att.concat_heads_spec([t([[1, 2, 3]], a)]), [[1, 2, 3]]),
-    Case("concatHeadsSpec", "side by side", lambda a: att.concat_heads_spec([t([[1], [2]], a), t([[3], [4]], a)]), [[1, 3], [2, 4]]),
-    Case("concatHeadsSpec", "wider heads stay whole", lambda a: att.concat_heads_spec([t([[1, 2]], a), t([[3, 4]], a)]), [[1, 2, 3, 4]]),
-    Case("combineHeadsSpec", "wider heads stay whole", lambda a: att.combine_heads_spec(t([[[1, 2]], [[3, 4]]], a)), [[1, 2, 3, 4]]),
+    Case(
+        "concatHeadsSpec",
+        "side by side",
+        lambda a: att.concat_heads_spec([t([[1], [2]], a), t([[3], [4]], a)]),
+        [[1, 3], [2, 4]],
+    ),
+    Case(
+        "concatHeadsSpec",
+        "wider heads stay whole",
+        lambda a: att.concat_heads_spec([t([[1, 2]], a), t([[3, 4]], a)]),
+        [[1, 2, 3, 4]],
+    ),
+    Case(
+        "combineHeadsSpec",
+        "wider heads stay whole",
+        lambda a: att.combine_heads_spec(t([[[1, 2]], [[3, 4]]], a)),
+        [[1, 2, 3, 4]],
+    ),
     Case("combineHeadsSpec", "numHeads = 0", lambda a: att.combine_heads_spec(t([], a, 0, 3, 2), a), Empty((3, 0))),
     Case("combineHeadsSpec", "n = 0", lambda a: att.combine_heads_spec(t([], a, 2, 0, 3), a), Empty((0, 6))),
     Case("combineHeadsSpec", "headDim = 0", lambda a: att.combine_heads_spec(t([], a, 2, 3, 0), a), Empty((3, 0))),
-    Case("combineHeadsSpec", "side by side", lambda a: att.combine_heads_spec(t([[[1], [2]], [[3], [4]]], a)), [[1, 3], [2, 4]]),
+    Case(
+        "combineHeadsSpec",
+        "side by side",
+        lambda a: att.combine_heads_spec(t([[[1], [2]], [[3], [4]]], a)),
+        [[1, 3], [2, 4]],
+    ),
     Case("buildBcProof", "n = 0", lambda a: att.build_bc_proof(0), BroadcastTo((0,), (0, 0))),
     Case("buildBcProof", "n = 1", lambda a: att.build_bc_proof(1), BroadcastTo((1,), (1, 1))),
-    Case("MultiHeadAttention.forward", "numHeads = 0", lambda a: no_width(a, 2, 0, 3).forward(t([[1, 2]], a)), [[0, 0]]),
-    Case("MultiHeadAttention.forward", "headDim = 0", lambda a: no_width(a, 2, 3, 0).forward(t([[1, 2]], a)), [[0, 0]]),
-    Case("MultiHeadAttention.forward", "dModel = 0", lambda a: no_model(a, 2, 3).forward(t([], a, 2, 0)), Empty((2, 0))),
-    Case("MultiHeadAttention.forward", "n = 1", lambda a: ones(a).forward(t([[2]], a)), [[2]]),
-    Case("MultiHeadAttention.forward", "no key allowed", lambda a: ones(a).forward(t([[2]], a), mask([0])), [[0]], [[NAN]]),
     Case(
-        # With Wq = 0 all weights are equal. Q is 0; the values 1, 2, 3, 4 split as they lie: head 0 holds (1, 2), head 1 holds (3, 4).
+        "MultiHeadAttention.forward", "numHeads = 0", lambda a: no_width(a, 2, 0, 3).forward(t([[1, 2]], a)), [[0, 0]]
+    ),
+    Case("MultiHeadAttention.forward", "headDim = 0", lambda a: no_width(a, 2, 3, 0).forward(t([[1, 2]], a)), [[0, 0]]),
+    Case(
+        "MultiHeadAttention.forward", "dModel = 0", lambda a: no_model(a, 2, 3).forward(t([], a, 2, 0)), Empty((2, 0))
+    ),
+    Case("MultiHeadAttention.forward", "n = 1", lambda a: ones(a).forward(t([[2]], a)), [[2]]),
+    Case(
+        "MultiHeadAttention.forward",
+        "no key allowed",
+        lambda a: ones(a).forward(t([[2]], a), mask([0])),
+        [[0]],
+        [[NAN]],
+    ),
+    Case(
+        # With Wq = 0 all weights are equal. Q is 0; the values 1, 2, 3, 4 split as they lie: head 0
+        # holds (1, 2), head 1 holds (3, 4).
         "MultiHeadAttention.forward",
         "two heads of two tokens mix them",
-        lambda a: mha(a, [[0, 0], [0, 0]], [[0, 0], [0, 0]], [[1, 0], [0, 1]], [[1, 0], [0, 1]], 2, 1).forward(t([[1, 2], [3, 4]], a)),
+        lambda a: mha(a, [[0, 0], [0, 0]], [[0, 0], [0, 0]], [[1, 0], [0, 1]], [[1, 0], [0, 1]], 2, 1).forward(
+            t([[1, 2], [3, 4]], a)
+        ),
         [[1.5, 3.5], [1.5, 3.5]],
     ),
     Case(
@@ -539,13 +702,17 @@ CASES = (
     Case(
         "MultiHeadAttentionJvp",
         "numHeads = 0",
-        lambda a: att.multi_head_attention_jvp(no_width(a, 2, 0, 3), no_width(a, 2, 0, 3), t([[1, 2]], a), t([[3, 4]], a)),
+        lambda a: att.multi_head_attention_jvp(
+            no_width(a, 2, 0, 3), no_width(a, 2, 0, 3), t([[1, 2]], a), t([[3, 4]], a)
+        ),
         [[0, 0]],
     ),
     Case(
         "MultiHeadAttentionJvp",
         "headDim = 0",
-        lambda a: att.multi_head_attention_jvp(no_width(a, 2, 3, 0), no_width(a, 2, 3, 0), t([[1, 2]], a), t([[3, 4]], a)),
+        lambda a: att.multi_head_attention_jvp(
+            no_width(a, 2, 3, 0), no_width(a, 2, 3, 0), t([[1, 2]], a), t([[3, 4]], a)
+        ),
         [[0, 0]],
     ),
     Case(
@@ -555,10 +722,13 @@ CASES = (
         Empty((2, 0)),
     ),
     Case(
-        # y = x·Wv·Wo at x = 2 and all weights 1: the tangent along (dWv, dWo, dx) = (3, 5, 7) is 2·3 + 2·5 + 7; Wq and Wk say nothing.
+        # y = x·Wv·Wo at x = 2 and all weights 1: the tangent along (dWv, dWo, dx) = (3, 5, 7) is
+        # 2·3 + 2·5 + 7; Wq and Wk say nothing.
         "MultiHeadAttentionJvp",
         "n = 1",
-        lambda a: att.multi_head_attention_jvp(ones(a), mha(a, [[8]], [[9]], [[3]], [[5]], 1, 1), t([[2]], a), t([[7]], a)),
+        lambda a: att.multi_head_attention_jvp(
+            ones(a), mha(a, [[8]], [[9]], [[3]], [[5]], 1, 1), t([[2]], a), t([[7]], a)
+        ),
         [[23]],
     ),
     Case(
@@ -569,13 +739,29 @@ CASES = (
         [[NAN]],
     ),
     # -- attention with projections
-    Case("selfAttention", "n = 1", lambda a: att.self_attention(t([[2]], a), *[t([[w]], a) for w in (1, 1, 3, 5)]), [[30]]),
-    Case("selfAttention", "projDim = 0", lambda a: att.self_attention(t([[2]], a), *[t([], a, 1, 0)] * 3, t([], a, 0, 1), a), [[0]]),
     Case(
-        "selfAttention", "dModel = 0", lambda a: att.self_attention(t([], a, 2, 0), *[t([], a, 0, 3)] * 3, t([], a, 3, 0), a), Empty((2, 0))
+        "selfAttention",
+        "n = 1",
+        lambda a: att.self_attention(t([[2]], a), *[t([[w]], a) for w in (1, 1, 3, 5)]),
+        [[30]],
     ),
     Case(
-        "selfAttention", "equal weights", lambda a: att.self_attention(t([[2], [4]], a), *[t([[w]], a) for w in (0, 1, 1, 1)]), [[3], [3]]
+        "selfAttention",
+        "projDim = 0",
+        lambda a: att.self_attention(t([[2]], a), *[t([], a, 1, 0)] * 3, t([], a, 0, 1), a),
+        [[0]],
+    ),
+    Case(
+        "selfAttention",
+        "dModel = 0",
+        lambda a: att.self_attention(t([], a, 2, 0), *[t([], a, 0, 3)] * 3, t([], a, 3, 0), a),
+        Empty((2, 0)),
+    ),
+    Case(
+        "selfAttention",
+        "equal weights",
+        lambda a: att.self_attention(t([[2], [4]], a), *[t([[w]], a) for w in (0, 1, 1, 1)]),
+        [[3], [3]],
     ),
     Case(
         "crossAttention",
@@ -586,13 +772,17 @@ CASES = (
     Case(
         "crossAttention",
         "projDim = 0",
-        lambda a: att.cross_attention(t([[1], [2]], a), t([[3]], a), t([[7]], a), *[t([], a, 1, 0)] * 3, t([], a, 0, 1), a),
+        lambda a: att.cross_attention(
+            t([[1], [2]], a), t([[3]], a), t([[7]], a), *[t([], a, 1, 0)] * 3, t([], a, 0, 1), a
+        ),
         [[0], [0]],
     ),
     Case(
         "crossAttention",
         "dModel = 0",
-        lambda a: att.cross_attention(t([], a, 1, 0), t([], a, 2, 0), t([], a, 2, 0), *[t([], a, 0, 3)] * 3, t([], a, 3, 0), a),
+        lambda a: att.cross_attention(
+            t([], a, 1, 0), t([], a, 2, 0), t([], a, 2, 0), *[t([], a, 0, 3)] * 3, t([], a, 3, 0), a
+        ),
         Empty((1, 0)),
     ),
     Case(
@@ -601,7 +791,12 @@ CASES = (
         lambda a: att.cross_attention(t([[0]], a), t([[1], [2]], a), t([[10], [20]], a), *[t([[1]], a)] * 4),
         [[15]],
     ),
-    Case("sparseAttention", "n = 1", lambda a: att.sparse_attention(t([[2]], a), mask([1]), *[t([[w]], a) for w in (1, 1, 3, 5)]), [[30]]),
+    Case(
+        "sparseAttention",
+        "n = 1",
+        lambda a: att.sparse_attention(t([[2]], a), mask([1]), *[t([[w]], a) for w in (1, 1, 3, 5)]),
+        [[30]],
+    ),
     Case(
         "sparseAttention",
         "each attends to the other",

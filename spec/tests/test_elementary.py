@@ -1,4 +1,6 @@
-"""What scalars offer to the extended definitions: tanh, powers, π, floor, min, a comparison, and which numbers are finite."""
+"""What scalars offer to the extended definitions: tanh, powers, π, floor, min, a comparison, and
+which numbers are finite.
+"""
 
 import math
 
@@ -46,7 +48,9 @@ def test_pi_is_mpmath_s(alpha):
 
 
 def check(alpha, computed, reference):
-    """Balls contain mpmath's number at 60 digits; mpmath at 50 digits agrees to 30; floats are within the model that `running` takes."""
+    """Balls contain mpmath's number at 60 digits; mpmath at 50 digits agrees to 30; floats are
+    within the model that `running` takes.
+    """
     with mpmath.workdps(60), flint.ctx.workprec(113):
         exact, result = flint.arb(reference()), computed(alpha)
         assert type(result) is alpha.element
@@ -121,11 +125,14 @@ def test_the_floor_of_a_ball_contains_the_floor_of_each_of_its_points(m, r):
 
 
 @pytest.mark.parametrize(
-    ("x", "y"), [(flint.arb(1), flint.arb(1, 0.5)), (flint.arb(0, 2), flint.arb(1, 2)), (flint.arb("nan"), flint.arb(0))]
+    ("x", "y"),
+    [(flint.arb(1), flint.arb(1, 0.5)), (flint.arb(0, 2), flint.arb(1, 2)), (flint.arb("nan"), flint.arb(0))],
 )
 def test_a_comparison_of_balls_that_overlap_is_refused(x, y):
     for alpha, a, b in ((ARB, x, y), (ARB_SERIES, series(x), series(y))):
-        with pytest.raises(ValueError, match=r"is not decided at 53 bits: the balls overlap\. Raise flint\.ctx\.prec\.$"):
+        with pytest.raises(
+            ValueError, match=r"is not decided at 53 bits: the balls overlap\. Raise flint\.ctx\.prec\.$"
+        ):
             alpha.greater(a, b)
 
 

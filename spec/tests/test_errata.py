@@ -55,7 +55,9 @@ def test_the_known_numbers_of_each_witness():
     assert literal["head-split-causality"] == [1]
     assert literal["multi-head-adjoint"] == [0.5]
     assert literal["masked-sum-overflow"] == [0, 0]
-    assert literal["rope-odd-lane"] == [pytest.approx((np.cos(1) + np.sin(1)) ** 2, rel=4e-16)]  # three roundings of half an ulp
+    assert literal["rope-odd-lane"] == [
+        pytest.approx((np.cos(1) + np.sin(1)) ** 2, rel=4e-16)
+    ]  # three roundings of half an ulp
 
 
 def matrices(rows, columns):
@@ -69,19 +71,28 @@ def multi_head_cases(draw):
     n, d_model, num_heads, head_dim = (draw(st.integers(low, 3)) for low in (1, 0, 0, 0))
     width = num_heads * head_dim
     x, *W = (draw(matrices(*shape)) for shape in [(n, d_model), *[(d_model, width)] * 3, (width, d_model)])
-    mask = draw(st.none() | st.lists(st.booleans(), min_size=n * n, max_size=n * n).map(lambda bits: np.array(bits).reshape(n, n)))
+    mask = draw(
+        st.none()
+        | st.lists(st.booleans(), min_size=n * n, max_size=n * n).map(lambda bits: np.array(bits).reshape(n, n))
+    )
     return x, W, num_heads, head_dim, mask
 
 
 def single_heads(mha):
-    """The heads of mha, each a multi-head attention of one head: for these the literal split is right, and so is the literal text."""
+    """The heads of mha, each a multi-head attention of one head: for these the literal split is
+    right, and so is the literal text.
+    """
     d = mha.head_dim
     blocks = [slice(h * d, (h + 1) * d) for h in range(mha.num_heads)]
-    return [MultiHeadAttention(mha.Wq[:, b], mha.Wk[:, b], mha.Wv[:, b], mha.Wo[b], 1, d, scalar=mha.scalar) for b in blocks]
+    return [
+        MultiHeadAttention(mha.Wq[:, b], mha.Wk[:, b], mha.Wv[:, b], mha.Wo[b], 1, d, scalar=mha.scalar) for b in blocks
+    ]
 
 
 def overlaps(actual, expected):
-    return actual.shape == expected.shape and all(a.overlaps(b) for a, b in zip(actual.flat, expected.flat, strict=True))
+    return actual.shape == expected.shape and all(
+        a.overlaps(b) for a, b in zip(actual.flat, expected.flat, strict=True)
+    )
 
 
 @given(multi_head_cases(), st.data())
@@ -101,7 +112,8 @@ def test_corrected_multi_head_attention_is_the_sum_of_literal_single_heads_over_
     assert overlaps(grads[0], sum((part[0] for part in parts), zero))
     for index, axis in ((1, 1), (2, 1), (3, 1), (4, 0)):
         assert overlaps(
-            grads[index], np.concatenate([part[index] for part in parts], axis) if parts else mha.Wo.reshape(grads[index].shape)
+            grads[index],
+            np.concatenate([part[index] for part in parts], axis) if parts else mha.Wo.reshape(grads[index].shape),
         )
 
 
@@ -146,9 +158,14 @@ def test_the_corrected_derivatives_of_attention_are_the_literal_ones_over_the_re
     Q, K, V, dQ, dK, dV = (tensor(data.draw(matrices(n, d)), ARB) for n in (nQ, nK, nK) * 2)
     bits = data.draw(st.lists(st.booleans(), min_size=nQ * nK, max_size=nQ * nK))
     ctx = AttentionContext(Q, K, V, np.array(bits).reshape(nQ, nK) if masked else None, scalar=ARB)
-    assert overlaps(errata.scaled_dot_product_attention_jvp(ctx, dQ, dK, dV), attention.scaled_dot_product_attention_jvp(ctx, dQ, dK, dV))
+    assert overlaps(
+        errata.scaled_dot_product_attention_jvp(ctx, dQ, dK, dV),
+        attention.scaled_dot_product_attention_jvp(ctx, dQ, dK, dV),
+    )
     for a, b in zip(
-        errata.scaled_dot_product_attention_backward(ctx, dQ), attention.scaled_dot_product_attention_backward(ctx, dQ), strict=True
+        errata.scaled_dot_product_attention_backward(ctx, dQ),
+        attention.scaled_dot_product_attention_backward(ctx, dQ),
+        strict=True,
     ):
         assert overlaps(a, b)
 
@@ -163,7 +180,10 @@ def test_the_corrected_split_and_combine_undo_each_other(n, num_heads, head_dim,
 
 @given(st.integers(2, 4), st.data())
 def test_corrected_multi_head_attention_is_causal_under_a_causal_mask(n, data):
-    mha, x = MultiHeadAttention(*(data.draw(matrices(*s)) for s in [(2, 4)] * 3 + [(4, 2)]), 2, 2), data.draw(matrices(n, 2))
+    mha, x = (
+        MultiHeadAttention(*(data.draw(matrices(*s)) for s in [(2, 4)] * 3 + [(4, 2)]), 2, 2),
+        data.draw(matrices(n, 2)),
+    )
     future = np.vstack([x[:-1], data.draw(matrices(1, 2))])
     before, after = (errata.multi_head_attention_forward(mha, y, causal_mask(n)) for y in (x, future))
     assert np.array_equal(before[:-1], after[:-1])
@@ -174,7 +194,9 @@ def test_corrected_attention_is_the_literal_one_over_the_reals(nQ, nK, d, data):
     Q, K, V = (tensor(data.draw(matrices(n, d)), ARB) for n in (nQ, nK, nK))
     mask = np.array(data.draw(st.lists(st.booleans(), min_size=nQ * nK, max_size=nQ * nK))).reshape(nQ, nK)
     ctx = AttentionContext(Q, K, V, mask, scalar=ARB)
-    pairs = zip(errata.scaled_dot_product_attention(ctx).flat, attention.scaled_dot_product_attention(ctx).flat, strict=True)
+    pairs = zip(
+        errata.scaled_dot_product_attention(ctx).flat, attention.scaled_dot_product_attention(ctx).flat, strict=True
+    )
     assert all(a.overlaps(b) and a.is_finite() for a, b in pairs)
 
 

@@ -1,7 +1,9 @@
-"""Attention as it is used today: against a vectorised reference, against numbers by hand, and by the laws between its arguments.
+"""Attention as it is used today: against a vectorised reference, against numbers by hand, and by
+the laws between its arguments.
 
-The reference is NumPy over mpmath's numbers at 60 digits, written with whole arrays, repeated heads and no maximum subtracted. The
-definition runs over balls at 113 bits, 34 digits. Rounding takes fewer than 20 of 60 digits on these inputs, so that both agree to 28.
+The reference is NumPy over mpmath's numbers at 60 digits, written with whole arrays, repeated heads
+and no maximum subtracted. The definition runs over balls at 113 bits, 34 digits. Rounding takes
+fewer than 20 of 60 digits on these inputs, so that both agree to 28.
 """
 
 import math
@@ -36,7 +38,20 @@ def _at_113_bits_with_signatures_unchecked():
     config.update("jaxtyping_disable", False)
 
 
-def vectorised(q, k, v, *, mask=None, bias=None, scale=None, causal=False, offset=None, window=(None, None), softcap=None, sink=None):
+def vectorised(
+    q,
+    k,
+    v,
+    *,
+    mask=None,
+    bias=None,
+    scale=None,
+    causal=False,
+    offset=None,
+    window=(None, None),
+    softcap=None,
+    sink=None,
+):
     """(out, lse) with whole arrays."""
     q, k, v = MPF(q), *(np.repeat(MPF(t), q.shape[-3] // k.shape[-3], axis=-3) for t in (k, v))
     s = np.matmul(q, np.swapaxes(k, -1, -2)) * (1 / mpmath.sqrt(q.shape[-1]) if scale is None else scale)
@@ -72,7 +87,9 @@ def assert_encloses(balls, numbers):
 def assert_overlaps(some, others):
     assert some.shape == others.shape
     for a, b in zip(some.flat, others.flat, strict=True):
-        assert (ARB.is_neg_inf(a) and ARB.is_neg_inf(b)) or (a.overlaps(b) and a.rad() < 1e-28), f"{a}, but should be {b}."
+        assert (ARB.is_neg_inf(a) and ARB.is_neg_inf(b)) or (a.overlaps(b) and a.rad() < 1e-28), (
+            f"{a}, but should be {b}."
+        )
 
 
 def assert_same(some, others):
@@ -83,7 +100,9 @@ def assert_same(some, others):
 
 
 def over_balls(inputs):
-    return {name: tensor(x, ARB) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x for name, x in inputs.items()}
+    return {
+        name: tensor(x, ARB) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x for name, x in inputs.items()
+    }
 
 
 def drawn(*shape, seed=0):
@@ -140,7 +159,20 @@ def test_a_score_of_c_log_2_is_capped_to_three_fifths_of_c():
 
 
 def test_the_slopes_of_heads_that_are_no_power_of_two_are_every_second_of_twice_the_power():
-    exponents = [-1, -2, -3, -4, -5, -6, -7, -8, -0.5, -1.5, -2.5, -3.5]  # of the 12 heads: those of 8, then the odd ones of 16
+    exponents = [
+        -1,
+        -2,
+        -3,
+        -4,
+        -5,
+        -6,
+        -7,
+        -8,
+        -0.5,
+        -1.5,
+        -2.5,
+        -3.5,
+    ]  # of the 12 heads: those of 8, then the odd ones of 16
     assert_overlaps(alibi_slopes(12, ARB), np.array([flint.arb(2) ** flint.arb(e) for e in exponents]))
     assert alibi_slopes(8, REAL64).tolist() == [2.0**e for e in exponents[:8]]
     assert [len(alibi_slopes(n, REAL64)) for n in (0, 1, 5)] == [0, 1, 5]
@@ -169,18 +201,25 @@ def test_a_row_without_a_visible_key_is_zero_and_with_a_sink_its_lse_is_the_sink
 def test_sizes_of_zero_are_computed(heads, n_q, d, d_v):
     out, lse = attention(np.ones((heads, n_q, d)), np.ones((heads, 2, d)), np.ones((heads, 2, d_v)))
     assert out.tolist() == np.ones((heads, n_q, d_v)).tolist()
-    assert np.exp(lse).round(12).tolist() == np.full((heads, n_q), 2.0 if d == 0 else 2 * np.exp(1).round(12)).round(12).tolist()
+    assert (
+        np.exp(lse).round(12).tolist()
+        == np.full((heads, n_q), 2.0 if d == 0 else 2 * np.exp(1).round(12)).round(12).tolist()
+    )
 
 
 def test_what_is_not_visible_is_not_read():
-    visible = visible_keys((2, 2, 3, 4), mask=EVERYTHING["mask"], causal=True, offset=EVERYTHING["offset"], window=(2, 1))
+    visible = visible_keys(
+        (2, 2, 3, 4), mask=EVERYTHING["mask"], causal=True, offset=EVERYTHING["offset"], window=(2, 1)
+    )
     hidden = ~visible.any(axis=(1, 2))[:, None, :]  # keys that no query of the sequence sees
     assert hidden.any()
     given_all = EVERYTHING | {"bias": np.zeros((2, 2, 3, 4))}
     poisoned = {name: np.where(hidden[..., None], np.nan, QKV[name]) for name in ("k", "v")}
     assert_same(attention(**QKV | given_all), attention(**QKV | poisoned, **given_all))
     cotangents = {"grad_out": drawn(2, 2, 3, 3, seed=7), "grad_lse": drawn(2, 2, 3, seed=8)}
-    assert_same(attention_vjp(**QKV, **cotangents, **given_all), attention_vjp(**QKV | poisoned, **cotangents, **given_all))
+    assert_same(
+        attention_vjp(**QKV, **cotangents, **given_all), attention_vjp(**QKV | poisoned, **cotangents, **given_all)
+    )
     tangents = {"d" + name: drawn(*x.shape, seed=9) for name, x in (QKV | {"sink": given_all["sink"]}).items()}
     bad = tangents | {f"d{name}": np.where(hidden[..., None], np.nan, tangents[f"d{name}"]) for name in ("k", "v")}
     bad["dsink"] = np.array([tangents["dsink"][0], np.nan])  # of a sink of −∞
@@ -264,7 +303,9 @@ def test_a_sink_of_log_m_is_m_keys_of_score_and_value_zero():
 
 def test_a_sink_may_be_added_afterwards_by_the_sigmoid_of_lse_minus_sink():
     plain, sunk = (attention(**over_balls(QKV), sink=sink) for sink in (None, tensor([0.5, -1.0], ARB)))
-    sigmoid = np.array([[1 / (1 + (s - lse).exp()) for lse in row] for b in plain[1] for s, row in zip((0.5, -1.0), b, strict=True)])
+    sigmoid = np.array(
+        [[1 / (1 + (s - lse).exp()) for lse in row] for b in plain[1] for s, row in zip((0.5, -1.0), b, strict=True)]
+    )
     assert_overlaps(sunk[0], plain[0] * sigmoid.reshape(2, 2, 3, 1))
 
 
@@ -328,7 +369,9 @@ DIFFERENTIABLE = ("q", "k", "v", "bias", "sink")
 
 def along(inputs):
     """The inputs over series, moving along their tangents; where a bias or a sink is −∞ it stays there."""
-    moving = {n: taylor(x, np.where(np.isneginf(x), 0, inputs["d" + n])) for n, x in inputs.items() if n in DIFFERENTIABLE}
+    moving = {
+        n: taylor(x, np.where(np.isneginf(x), 0, inputs["d" + n])) for n, x in inputs.items() if n in DIFFERENTIABLE
+    }
     return {n: x for n, x in inputs.items() if n[0] != "d"} | moving
 
 
@@ -338,34 +381,49 @@ def test_the_jvp_is_the_certified_derivative(inputs):
     jvp = attention_jvp(**over_balls(inputs), scalar=ARB)
     for certified, written_out in zip(series, jvp, strict=True):
         assert_overlaps(written_out, derivative(certified))
-    for certified, plain in zip(series, attention(**over_balls({n: x for n, x in inputs.items() if n[0] != "d"}), scalar=ARB), strict=True):
+    for certified, plain in zip(
+        series, attention(**over_balls({n: x for n, x in inputs.items() if n[0] != "d"}), scalar=ARB), strict=True
+    ):
         assert_overlaps(value(certified), plain)
 
 
 @given(inputs_of_attention(MODERATE, ("tangents", "cotangents")))
 def test_the_vjp_is_the_adjoint_of_the_jvp(inputs):
-    """⟨g, dout⟩ + ⟨g_lse, dlse⟩ = ⟨dq, q̇⟩ + ⟨dk, k̇⟩ + ⟨dv, v̇⟩ + ⟨dbias, ḃ⟩ + ⟨dsink, ṡ⟩, in each case to 28 digits."""
+    """⟨g, dout⟩ + ⟨g_lse, dlse⟩ = ⟨dq, q̇⟩ + ⟨dk, k̇⟩ + ⟨dv, v̇⟩ + ⟨dbias, ḃ⟩ + ⟨dsink, ṡ⟩, in each
+    case to 28 digits.
+    """
     over = over_balls(inputs)
     cotangents = {"grad_out": over.pop("grad_out"), "grad_lse": over.pop("grad_lse")}
     tangents = {name: over.pop(name) for name in list(over) if name[0] == "d"}
-    pair = [(cotangents[f"grad_{name}"], t) for name, t in zip(("out", "lse"), attention_jvp(**over, **tangents, scalar=ARB), strict=True)]
-    gradients = dict(zip(("dq", "dk", "dv", "dbias", "dsink"), attention_vjp(**over, **cotangents, scalar=ARB), strict=True))
+    pair = [
+        (cotangents[f"grad_{name}"], t)
+        for name, t in zip(("out", "lse"), attention_jvp(**over, **tangents, scalar=ARB), strict=True)
+    ]
+    gradients = dict(
+        zip(("dq", "dk", "dv", "dbias", "dsink"), attention_vjp(**over, **cotangents, scalar=ARB), strict=True)
+    )
     assert {name for name, g in gradients.items() if g is not None} == set(tangents)
     difference = sum((a * b for g, t in pair for a, b in zip(g.flat, t.flat, strict=True)), flint.arb(0))
-    difference -= sum((a * b for name, t in tangents.items() for a, b in zip(gradients[name].flat, t.flat, strict=True)), flint.arb(0))
+    difference -= sum(
+        (a * b for name, t in tangents.items() for a, b in zip(gradients[name].flat, t.flat, strict=True)), flint.arb(0)
+    )
     assert difference.contains(0)
     assert difference.rad() < 1e-28
 
 
 def test_certified_derivatives_are_central_differences():
-    """With h = 10⁻²⁵ and 100 digits: a difference errs by h² times a third derivative, below 10⁻⁴⁰ here, and by 10⁻⁷⁵ of rounding."""
+    """With h = 10⁻²⁵ and 100 digits: a difference errs by h² times a third derivative, below 10⁻⁴⁰
+    here, and by 10⁻⁷⁵ of rounding.
+    """
     inputs = QKV | EVERYTHING
     tangents = {"d" + name: drawn(*inputs[name].shape, seed=3 + i) for i, name in enumerate(DIFFERENTIABLE)}
     series = attention(**along(inputs | tangents), scalar=ARB_SERIES)
     with mpmath.workdps(100):
         h = mpmath.mpf(10) ** -25
         moved = [
-            vectorised(**inputs | {name: moved_by(inputs[name], tangents["d" + name], sign * h) for name in DIFFERENTIABLE})
+            vectorised(
+                **inputs | {name: moved_by(inputs[name], tangents["d" + name], sign * h) for name in DIFFERENTIABLE}
+            )
             for sign in (1, -1)
         ]
         for result, plus, minus in zip(series, *moved, strict=True):
@@ -374,7 +432,9 @@ def test_certified_derivatives_are_central_differences():
 
 
 def moved_by(x, dx, h):
-    return np.array([mpmath.mpf(a) + h * mpmath.mpf(b) for a, b in zip(x.flat, dx.flat, strict=True)], object).reshape(x.shape)
+    return np.array([mpmath.mpf(a) + h * mpmath.mpf(b) for a, b in zip(x.flat, dx.flat, strict=True)], object).reshape(
+        x.shape
+    )
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 1, 1), (2, 1, 2, 3), (2, 2, 2, 3)])
@@ -385,7 +445,9 @@ def test_the_cotangent_of_a_bias_has_its_shape_and_is_summed_over_what_it_was_br
     part = attention_vjp(q, k, v, g, g_lse, bias=np.zeros(shape))[3]
     axes = tuple(i for i, n in enumerate((1,) * (4 - len(shape)) + shape) if n == 1)
     assert part.shape == shape
-    assert np.abs(part - whole.sum(axes).reshape(shape)).max() <= 24 * 2.0**-52 * np.abs(whole).sum()  # two orders of 24 summands
+    assert (
+        np.abs(part - whole.sum(axes).reshape(shape)).max() <= 24 * 2.0**-52 * np.abs(whole).sum()
+    )  # two orders of 24 summands
 
 
 # -- What is refused -----------------------------------------------------------------------------------------------------------
@@ -396,7 +458,9 @@ SENTENCES = {
         "k": np.ones((3, 3, 1)),
         "v": np.ones((3, 3, 1)),
     },
-    "v has shape (1, 2, 1), but should have shape (1, 3, 1): nK is 3 in k: nothing broadcasts.": {"v": np.ones((1, 2, 1))},
+    "v has shape (1, 2, 1), but should have shape (1, 3, 1): nK is 3 in k: nothing broadcasts.": {
+        "v": np.ones((1, 2, 1))
+    },
     "bias[1]=nan, but should be a finite number, or −∞ to hide the key.": {"bias": np.array([0, np.nan, 0])},
     "bias[0]=inf, but should be a finite number, or −∞ to hide the key.": {"bias": np.array([np.inf, np.nan, 0])},
     "bias has shape (2,), but should broadcast to (2, 1, 3).": {"bias": np.zeros(2)},
@@ -450,5 +514,8 @@ def test_a_log_sum_exp_that_is_none_is_not_merged(lse):
 def test_a_query_sees_the_positions_in_its_window(offset, causal, left, right):
     seen = visible_keys((1, 2, 3), causal=causal, offset=offset, window=(left, right))
     for i in range(2):
-        reach = range(i + offset - (9 if left is None else left), i + offset + (0 if causal else 9 if right is None else right) + 1)
+        reach = range(
+            i + offset - (9 if left is None else left),
+            i + offset + (0 if causal else 9 if right is None else right) + 1,
+        )
         assert np.flatnonzero(seen[0, i]).tolist() == [j for j in range(3) if j in reach]

@@ -1,4 +1,6 @@
-"""Rotary frequencies and the rotation: against a vectorised reference over mpmath's numbers, on released configurations, and by laws."""
+"""Rotary frequencies and the rotation: against a vectorised reference over mpmath's numbers, on
+released configurations, and by laws.
+"""
 
 import math
 from fractions import Fraction
@@ -23,7 +25,8 @@ from spec.tests.cases import EVERYTHING, MODERATE
 from spec.tests.extended_cases import KINDS, frequencies, rotations
 
 POWER, LOG, MPF, COS, SIN = (
-    np.frompyfunc(f, n, 1) for f, n in ((mpmath.power, 2), (mpmath.log, 1), (mpmath.mpf, 1), (mpmath.cos, 1), (mpmath.sin, 1))
+    np.frompyfunc(f, n, 1)
+    for f, n in ((mpmath.power, 2), (mpmath.log, 1), (mpmath.mpf, 1), (mpmath.cos, 1), (mpmath.sin, 1))
 )
 
 
@@ -44,14 +47,18 @@ def assert_encloses(balls, numbers):
 
 
 def assert_overlaps(some, others):
-    assert all(a.overlaps(b) and a.rad() < 1e-28 for a, b in zip(some, others, strict=True)), f"{some}, but should be {others}."
+    assert all(a.overlaps(b) and a.rad() < 1e-28 for a, b in zip(some, others, strict=True)), (
+        f"{some}, but should be {others}."
+    )
 
 
 # -- Frequencies ---------------------------------------------------------------------------------------------------------------
 
 
 def vectorised(kind, head_dim, *, base=10000.0, rotary_dim=None, seq_len=None, factor=1.0, attention_factor=None, **p):
-    """(inv_freq, attention_factor) with whole arrays: bands by clipping, exponents from one range, the lists stacked."""
+    """(inv_freq, attention_factor) with whole arrays: bands by clipping, exponents from one range,
+    the lists stacked.
+    """
     r, s, base = rotary_dim or head_dim, mpmath.mpf(factor), mpmath.mpf(base)
     M = p.get("original_max_position_embeddings")
     m = mpmath.mpf(1)
@@ -76,7 +83,9 @@ def vectorised(kind, head_dim, *, base=10000.0, rotary_dim=None, seq_len=None, f
         ramp = np.clip((np.arange(r // 2) - low) / (high - low if high > low else mpmath.mpf("0.001")), 0, 1)
         f = f * (1 - ramp) + f / s * ramp
         weights = [p.get("mscale"), p.get("mscale_all_dim")]
-        n, d = (mpmath.mpf(x) * mpmath.log(s) / 10 + 1 for x in weights) if all(weights) else (mpmath.log(s) / 10 + 1, 1)
+        n, d = (
+            (mpmath.mpf(x) * mpmath.log(s) / 10 + 1 for x in weights) if all(weights) else (mpmath.log(s) / 10 + 1, 1)
+        )
         m = n / d
     if kind == "longrope":
         f = f / MPF(np.stack([p["short_factor"], p["long_factor"]])[int((seq_len or 0) > M)])
@@ -116,7 +125,13 @@ def test_four_channels_of_base_100_rotate_by_one_and_by_a_tenth():
 
 def test_dynamic_at_twice_the_length_with_factor_2_takes_three_times_as_long_in_the_last_pair():
     model = {"base": 100.0, "factor": 2.0, "max_position_embeddings": 4, "scalar": ARB}
-    for length, slower in ((None, 1), (1, 1), (4, 1), (8, 3), (12, 5)):  # 2 L'/M − 1, as the exponent r/(r − 2) is 2 and pair 1 has half
+    for length, slower in (
+        (None, 1),
+        (1, 1),
+        (4, 1),
+        (8, 3),
+        (12, 5),
+    ):  # 2 L'/M − 1, as the exponent r/(r − 2) is 2 and pair 1 has half
         inv_freq, _ = rotary_frequencies("dynamic", 4, seq_len=length, **model)
         assert inv_freq[0] == 1
         assert inv_freq[1].overlaps(flint.arb(1) / (10 * slower))
@@ -134,7 +149,9 @@ def test_the_weights_of_yarn_that_are_both_one_cancel():
 
 
 def test_where_the_ramp_of_yarn_has_no_width_it_is_a_step():
-    """Both corrections of so short a length are below 0: low is 0, and high, a ceiling of 0 or less, is refused or 0."""
+    """Both corrections of so short a length are below 0: low is 0, and high, a ceiling of 0 or
+    less, is refused or 0.
+    """
     ramp = yarn_ramp(8, original_max_position_embeddings=6, beta_fast=32, beta_slow=1, scalar=ARB)
     assert ramp.tolist() == [0, 1, 1, 1]
     with pytest.raises(ValueError, match="but should rise: see beta_fast=32 and beta_slow=4"):
@@ -158,7 +175,9 @@ def test_the_number_of_proportional_pairs_is_that_of_configurations_for_a_float_
     whole, _ = rotary_frequencies("default", 20, scalar=REAL64)
     half, _ = rotary_frequencies("proportional", 20, partial_rotary_factor=0.5, scalar=REAL64)
     assert half[:5].tolist() == whole[:5].tolist()
-    assert half[1] != rotary_frequencies("default", 20, rotary_dim=10, scalar=REAL64)[0][1]  # whose exponents are over 10
+    assert (
+        half[1] != rotary_frequencies("default", 20, rotary_dim=10, scalar=REAL64)[0][1]
+    )  # whose exponents are over 10
 
 
 # -- Laws of frequencies -------------------------------------------------------------------------------------------------------
@@ -187,25 +206,33 @@ def test_frequencies_never_rise_and_lie_between_the_default_and_its_quotient_by_
         assert (inv_freq * s >= f * (1 - 2.0**-50)).all()
 
 
-@pytest.mark.parametrize("model", ["gpt-oss", "DeepSeek-V3", "Qwen2.5 7B, as its documentation extends it", "Llama 3.1 8B"])
+@pytest.mark.parametrize(
+    "model", ["gpt-oss", "DeepSeek-V3", "Qwen2.5 7B, as its documentation extends it", "Llama 3.1 8B"]
+)
 def test_a_band_that_ends_inside_reaches_both_the_default_and_its_quotient(model):
     inv_freq, _ = rotary_frequencies(**MODELS[model], scalar=ARB)
     f, _ = rotary_frequencies("default", MODELS[model]["head_dim"], base=MODELS[model].get("base", 10000.0), scalar=ARB)
     assert inv_freq[0].overlaps(f[0])
     assert (MODELS[model]["factor"] * inv_freq[-1]).overlaps(f[-1])
-    assert any(not a.overlaps(b) and not (MODELS[model]["factor"] * a).overlaps(b) for a, b in zip(inv_freq, f, strict=True))
+    assert any(
+        not a.overlaps(b) and not (MODELS[model]["factor"] * a).overlaps(b) for a, b in zip(inv_freq, f, strict=True)
+    )
 
 
 @pytest.mark.parametrize("kind", ["linear", "dynamic", "yarn", "yarn without truncation", "llama3"])
 @pytest.mark.parametrize("parameter", ["factor", "base"])
 def test_the_derivative_by_a_parameter_is_the_central_difference(kind, parameter):
-    """With h = 10⁻²⁰ and 60 digits: the difference errs by h² times a third derivative, below 10⁻³⁵ here, and by 10⁻⁴⁰ of rounding."""
+    """With h = 10⁻²⁰ and 60 digits: the difference errs by h² times a third derivative, below 10⁻³⁵
+    here, and by 10⁻⁴⁰ of rounding.
+    """
     at = KINDS[kind] | {"base": 10000.0}
     name = kind.split(" ")[0]
     moving = at | {parameter: series(at[parameter], 1)}
     inv_freq, factor = rotary_frequencies(name, 8, **moving, scalar=ARB_SERIES)
     h = mpmath.mpf(10) ** -20
-    (f_plus, m_plus), (f_minus, m_minus) = (vectorised(name, 8, **at | {parameter: at[parameter] + sign * h}) for sign in (1, -1))
+    (f_plus, m_plus), (f_minus, m_minus) = (
+        vectorised(name, 8, **at | {parameter: at[parameter] + sign * h}) for sign in (1, -1)
+    )
     assert_encloses(np.array([x[1] for x in inv_freq]), (f_plus - f_minus) / (2 * h))
     assert_encloses(np.array(factor[1]), np.array((m_plus - m_minus) / (2 * h)))
 
@@ -217,7 +244,11 @@ def rotated(x, positions, r, sections, rope_pairing, attention_factor):
     """Each pair as a complex number, times m · exp(i p f)."""
     f = 1 / POWER(mpmath.mpf(10000), MPF(np.arange(0, r, 2)) / max(r, 1))
     place = np.asarray(positions)
-    per_pair = place[..., None] + np.zeros(r // 2, int) if sections is None else np.repeat(np.moveaxis(place, 0, -1), sections, axis=-1)
+    per_pair = (
+        place[..., None] + np.zeros(r // 2, int)
+        if sections is None
+        else np.repeat(np.moveaxis(place, 0, -1), sections, axis=-1)
+    )
     turn = MPF(per_pair) * f
     lanes = np.arange(r).reshape((-1, 2) if rope_pairing == "adjacent" else (2, -1))
     a, b = (lanes[:, 0], lanes[:, 1]) if rope_pairing == "adjacent" else lanes
@@ -270,7 +301,10 @@ def test_three_equal_axes_are_one_and_distinct_ones_differ_by_layout(mrope):
     assert rope(X, np.stack([p, p, p]), sections=sections, mrope=mrope).tobytes() == along_one.tobytes()
     distinct = np.stack([p, p + 1, p + 2])
     assert rope(X, distinct, sections=sections, mrope=mrope).tobytes() != along_one.tobytes()
-    assert rope(X, distinct, sections=sections).tobytes() != rope(X, distinct, sections=sections, mrope="interleaved").tobytes()
+    assert (
+        rope(X, distinct, sections=sections).tobytes()
+        != rope(X, distinct, sections=sections, mrope="interleaved").tobytes()
+    )
 
 
 @given(st.tuples(*[st.integers(-64, 64)] * 3))
@@ -304,17 +338,33 @@ def test_the_sections_are_as_many_pairs_as_they_say_or_refused(t, h, w):
 
 YARN, LLAMA = KINDS["yarn"], KINDS["llama3"]
 SENTENCES = {
-    "kind='ntk', but should be one of 'default', 'linear', 'dynamic', 'yarn', 'llama3', 'longrope', 'proportional'.": ("ntk", 4, {}),
+    "kind='ntk', but should be one of 'default', 'linear', 'dynamic', 'yarn', 'llama3', 'longrope', 'proportional'.": (
+        "ntk",
+        4,
+        {},
+    ),
     "factor is no parameter of 'default', which takes none.": ("default", 4, {"factor": 2.0}),
     "factor is missing, but is a parameter of 'linear' without a default.": ("linear", 4, {}),
     "rotary_dim=3, but should be even: channels rotate in pairs.": ("default", 3, {}),
     "base=0.0, but should be a finite number above 0.": ("default", 4, {"base": 0.0}),
     "base=nan, but should be a finite number above 0.": ("default", 4, {"base": math.nan}),
     "factor=-1.0, but should be a finite number above 0.": ("linear", 4, {"factor": -1.0}),
-    "rotary_dim=2, but should not be 2: the exponent r/(r − 2) of the base has no value there.": ("dynamic", 2, KINDS["dynamic"]),
+    "rotary_dim=2, but should not be 2: the exponent r/(r − 2) of the base has no value there.": (
+        "dynamic",
+        2,
+        KINDS["dynamic"],
+    ),
     "seq_len=-1, but should be a natural number.": ("dynamic", 4, KINDS["dynamic"] | {"seq_len": -1}),
-    "max_position_embeddings=0, but should be at least 1.": ("dynamic", 4, {"factor": 2.0, "max_position_embeddings": 0}),
-    "base=1.0, but should be above 1: a pair's wavelength should grow with its number.": ("yarn", 4, YARN | {"base": 1.0}),
+    "max_position_embeddings=0, but should be at least 1.": (
+        "dynamic",
+        4,
+        {"factor": 2.0, "max_position_embeddings": 0},
+    ),
+    "base=1.0, but should be above 1: a pair's wavelength should grow with its number.": (
+        "yarn",
+        4,
+        YARN | {"base": 1.0},
+    ),
     "beta_fast=0, but should be a finite number above 0.": ("yarn", 4, YARN | {"beta_fast": 0}),
     "truncate is of type int, but should be of type bool.": ("yarn", 4, YARN | {"truncate": 1}),
     "attention_factor=inf, but should be a finite number.": ("yarn", 4, YARN | {"attention_factor": math.inf}),
@@ -340,7 +390,11 @@ SENTENCES = {
         {"original_max_position_embeddings": 1, "short_factor": [1.0], "long_factor": [1.0]},
     ),
     "partial_rotary_factor=1.5, but should be from 0 to 1.": ("proportional", 4, {"partial_rotary_factor": 1.5}),
-    "rotary_dim=2, but should be head_dim=4: the pairs of 'proportional' are those of the head.": ("proportional", 4, {"rotary_dim": 2}),
+    "rotary_dim=2, but should be head_dim=4: the pairs of 'proportional' are those of the head.": (
+        "proportional",
+        4,
+        {"rotary_dim": 2},
+    ),
 }
 
 
@@ -379,7 +433,10 @@ ROTATIONS = {
         np.ones((1, 4)),
         {"sections": (1, 0, 1), "mrope": "interleaved"},
     ),
-    "mrope='mixed', but should be 'sectioned' or 'interleaved'.": (np.ones((1, 2)), {"sections": (1, 0, 0), "mrope": "mixed"}),
+    "mrope='mixed', but should be 'sectioned' or 'interleaved'.": (
+        np.ones((1, 2)),
+        {"sections": (1, 0, 0), "mrope": "mixed"},
+    ),
     "rope_pairing='split', but should be 'adjacent' or 'half'.": (np.ones((1, 2)), {"rope_pairing": "split"}),
     "attention_factor=nan, but should be a finite number.": (np.ones((1, 2)), {"attention_factor": math.nan}),
 }

@@ -9,7 +9,8 @@ import spec
 ROOT = Path(spec.__file__).parents[1]
 PACKAGES = ("spec", "oracles", "properties", "systems", "research")
 
-# Imports go spec ← oracles ← properties ← systems ← research. A package may import itself, those before it, the standard library, and:
+# Imports go spec ← oracles ← properties ← systems ← research. A package may import itself, those
+# before it, the standard library, and:
 THIRD_PARTY = {
     "spec": {"numpy", "jaxtyping", "flint", "mpmath"},
     "oracles": {"numpy", "jaxtyping", "flint", "mpmath"},
@@ -21,11 +22,23 @@ THIRD_PARTY = {
     },
     "systems": {"attnspec", "numpy", "mpmath", "torch", "ml_dtypes"},
     "research": {
-        *("numpy", "flint", "mpmath", "hypothesis", "torch", "ml_dtypes", "jsonschema", "rich", "matplotlib", "threadpoolctl"),
+        *(
+            "numpy",
+            "flint",
+            "mpmath",
+            "hypothesis",
+            "torch",
+            "ml_dtypes",
+            "jsonschema",
+            "rich",
+            "matplotlib",
+            "threadpoolctl",
+        ),
         "playwright",  # pictures of a page
     },
 }
-# … and these inside a function only: what prints a table, formats for those who have them, engines, and released libraries under test.
+# … and these inside a function only: what prints a table, formats for those who have them, engines,
+# and released libraries under test.
 LAZILY = {
     "spec": {"rich"},
     "oracles": {"ml_dtypes"},
@@ -34,7 +47,14 @@ LAZILY = {
         *("a computed name", "onnx", "onnxruntime", "triton"),
         *("diffusers", "equinox", "esm", "flax", "fms", "haiku", "jax", "keras", "keras_hub", "kornia", "litgpt"),
         *("local_attention", "memory_efficient_attention_pytorch", "mlx", "mlx_lm", "monai", "positional_encodings"),
-        *("ring_attention_pytorch", "rotary_embedding_torch", "tinygrad", "torch_geometric", "torchtune", "transformers"),
+        *(
+            "ring_attention_pytorch",
+            "rotary_embedding_torch",
+            "tinygrad",
+            "torch_geometric",
+            "torchtune",
+            "transformers",
+        ),
         *("whisper", "x_transformers"),
     },
     "research": {"a computed name", "onnx", "onnxruntime", "ray", "jax", "transformers", "keras", "x_transformers"},
@@ -48,17 +68,27 @@ def imports(tree, inside_function=False):
             yield from ((alias.name.split(".")[0], node.lineno, inside_function) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             yield node.module.split(".")[0], node.lineno, inside_function
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in {"__import__", "import_module", "importlib.import_module"}:
-            name = str(node.args[0].value).split(".")[0] if isinstance(node.args[0], ast.Constant) else "a computed name"
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in {
+            "__import__",
+            "import_module",
+            "importlib.import_module",
+        }:
+            name = (
+                str(node.args[0].value).split(".")[0] if isinstance(node.args[0], ast.Constant) else "a computed name"
+            )
             yield name, node.lineno, inside_function
         function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         yield from imports(node, inside_function or function)
 
 
 def violations(package, source, is_test=False):
-    """The imports of a module of `package` that may not be there. Tests may import any third party, but no package after their own."""
+    """The imports of a module of `package` that may not be there. Tests may import any third party,
+    but no package after their own.
+    """
     ours = (
-        {"attnspec", *PACKAGES[: PACKAGES.index(package) + 1]} if package in PACKAGES[2:] else set(PACKAGES[: PACKAGES.index(package) + 1])
+        {"attnspec", *PACKAGES[: PACKAGES.index(package) + 1]}
+        if package in PACKAGES[2:]
+        else set(PACKAGES[: PACKAGES.index(package) + 1])
     )
     found = []
     for name, line, inside_function in imports(ast.parse(source)):

@@ -14,7 +14,9 @@ PACKAGE = Path(spec.__file__).parent
 
 
 def definitions(source):
-    """The public definitions of a module by name, in the order of the source, with their docstrings; methods follow their class."""
+    """The public definitions of a module by name, in the order of the source, with their
+    docstrings; methods follow their class.
+    """
     found = {}
     for node in ast.parse(source).body:
         if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) or node.name.startswith("_"):
@@ -34,12 +36,15 @@ def exported(source):
 
 
 def faults(source, declarations):
-    """What is wrong with a module that should define exactly these declarations, in this order, each with its Lean name."""
+    """What is wrong with a module that should define exactly these declarations, in this order,
+    each with its Lean name.
+    """
     found = definitions(source)
     names = [declaration.python for declaration in declarations]
     problems = [f"{name} is missing." for name in names if name not in found]
     problems += [f"{name} is extra: no declaration has this name." for name in found if name not in names]
-    # A method stands in its class, wherever Lean declares it: methods and the rest are in order each by themselves.
+    # A method stands in its class, wherever Lean declares it: methods and the rest are in order
+    # each by themselves.
     for of_methods in (False, True):
         expected = [name for name in names if ("." in name) == of_methods and name in found]
         actual = [name for name in found if ("." in name) == of_methods and name in names]
@@ -78,7 +83,9 @@ def test_the_two_layers_have_35_declarations():
 def links(module):
     """The last line of each definition's docstring at run time, in the order of the declarations."""
     found = import_module(f"spec.{module}")
-    return [attrgetter(declaration.python)(found).__doc__.splitlines()[-1].strip() for declaration in MODULES[module][1]]
+    return [
+        attrgetter(declaration.python)(found).__doc__.splitlines()[-1].strip() for declaration in MODULES[module][1]
+    ]
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -139,7 +146,10 @@ def second_spec(): """The second. Lean: `secondSpec`"""
 def _private(): pass
 '''
 
-DECLARED = [Declaration("structure", "Pair"), *(Declaration("def", lean) for lean in ("firstSpec", "Pair.swap", "secondSpec"))]
+DECLARED = [
+    Declaration("structure", "Pair"),
+    *(Declaration("def", lean) for lean in ("firstSpec", "Pair.swap", "secondSpec")),
+]
 
 
 def test_a_module_as_declared_has_no_faults():
@@ -156,13 +166,19 @@ FIRST, SECOND = (f'def {n}_spec(): """The {n}. Lean: `{n}Spec`"""\n' for n in ("
         (GOOD.replace("def swap", "def _swap"), "Pair.swap is missing."),
         (GOOD.replace("class Pair", "class Couple"), "Pair is missing."),
         (GOOD + "def third_spec(): pass\n", "third_spec is extra: no declaration has this name."),
-        (GOOD.replace("    def swap", "    def more(self): pass\n\n    def swap"), "Pair.more is extra: no declaration has this name."),
+        (
+            GOOD.replace("    def swap", "    def more(self): pass\n\n    def swap"),
+            "Pair.more is extra: no declaration has this name.",
+        ),
         (
             GOOD.replace(FIRST, "").replace(SECOND, SECOND + "\n" + FIRST),
             "second_spec is misplaced: first_spec should be here.",
         ),
         (GOOD.replace("Lean: `firstSpec`", ""), "first_spec should end its docstring with the line Lean: `firstSpec`."),
-        (GOOD.replace("`Pair.swap`", "`Pair.turn`"), "Pair.swap should end its docstring with the line Lean: `Pair.swap`."),
+        (
+            GOOD.replace("`Pair.swap`", "`Pair.turn`"),
+            "Pair.swap should end its docstring with the line Lean: `Pair.swap`.",
+        ),
         (GOOD.replace('"first_spec", ', ""), "__all__ should list the declarations and nothing else."),
     ],
 )

@@ -1,4 +1,6 @@
-"""Nonsense at every public function: whatever is given, it is computed or refused with a ValueError or TypeError, in bounded time."""
+"""Nonsense at every public function: whatever is given, it is computed or refused with a ValueError
+or TypeError, in bounded time.
+"""
 
 import inspect
 from contextlib import suppress
@@ -32,7 +34,9 @@ RECORDS = {
     "Array",
     "Scalar",
 }  # records of what is given, and types
-REFUSALS = {"definition", "conform", "conformed", "stated", "expect_type"} | set(arguments.__all__)  # what refusals are made with
+REFUSALS = {"definition", "conform", "conformed", "stated", "expect_type"} | set(
+    arguments.__all__
+)  # what refusals are made with
 PRIMITIVES = REFUSALS | {"total_division", "scope"}  # Python's own division of two scalars; what sets alpha
 
 
@@ -84,13 +88,51 @@ STRUCTURES = [
     PositionalEncodingSpec(np.ones((2, 2))),
     BroadcastTo((2,), (2, 2)),
 ]
-NUMBERS = [-1, 0, 1, 2, 10**20, 10**60, 10**400, True, 1.5, float("nan"), 1j, np.int8(2), np.float32(0.5), flint.arb(2), mpmath.mpf(2)]
+NUMBERS = [
+    -1,
+    0,
+    1,
+    2,
+    10**20,
+    10**60,
+    10**400,
+    True,
+    1.5,
+    float("nan"),
+    1j,
+    np.int8(2),
+    np.float32(0.5),
+    flint.arb(2),
+    mpmath.mpf(2),
+]
 ENDLESS = []
 ENDLESS.append(ENDLESS)
-OTHERS = [None, "", "ab", b"a", [], [1.0], [[1.0, 2.0], [3.0]], ENDLESS, (), (2,), (2, 2), (-1, 2), (10**20,), {}, {1: 2}, object(), len]
+OTHERS = [
+    None,
+    "",
+    "ab",
+    b"a",
+    [],
+    [1.0],
+    [[1.0, 2.0], [3.0]],
+    ENDLESS,
+    (),
+    (2,),
+    (2, 2),
+    (-1, 2),
+    (10**20,),
+    {},
+    {1: 2},
+    object(),
+    len,
+]
 
 nonsense = (
-    st.sampled_from(ARRAYS) | st.sampled_from(STRUCTURES) | st.sampled_from(NUMBERS) | st.sampled_from(OTHERS) | st.sampled_from(SCALARS)
+    st.sampled_from(ARRAYS)
+    | st.sampled_from(STRUCTURES)
+    | st.sampled_from(NUMBERS)
+    | st.sampled_from(OTHERS)
+    | st.sampled_from(SCALARS)
 )
 
 
@@ -129,7 +171,11 @@ def calls(draw, function):
         if parameter.kind is parameter.VAR_KEYWORD:
             named |= {"a": draw(nonsense), "b": draw(nonsense)}
             continue
-        argument = draw(nonsense if parameter.name not in ("name", "letters", "reason") and draw(st.booleans()) else plausible(parameter))
+        argument = draw(
+            nonsense
+            if parameter.name not in ("name", "letters", "reason") and draw(st.booleans())
+            else plausible(parameter)
+        )
         if parameter.kind is parameter.KEYWORD_ONLY:
             named[parameter.name] = argument
         else:
@@ -148,7 +194,14 @@ def test_nonsense_is_computed_or_refused_with_a_value_or_type_error(name, data):
 
 
 def test_every_function_of_the_package_is_given_nonsense():
-    assert {"spec.tensor_core.tensor", "spec.attention.AttentionContext", "spec.corrected.split_heads", "spec.extended.rotary.rope"} <= set(
-        PUBLIC
+    assert {
+        "spec.tensor_core.tensor",
+        "spec.attention.AttentionContext",
+        "spec.corrected.split_heads",
+        "spec.extended.rotary.rope",
+    } <= set(PUBLIC)
+    assert all(
+        f"{function.__module__}.{name}" in PUBLIC
+        for name, function in vars(spec).items()
+        if inspect.isfunction(function)
     )
-    assert all(f"{function.__module__}.{name}" in PUBLIC for name, function in vars(spec).items() if inspect.isfunction(function))

@@ -93,9 +93,18 @@ CTX = AttentionContext(z(2, 3), z(4, 3), z(4, 3))
 # -- Shapes --------------------------------------------------------------------------------------------------------------------
 
 SHAPES = {
-    "softmax of a matrix as a vector": (lambda: softmax_vec_spec(z(2, 2)), "t has shape (2, 2), but should have shape (n)."),
-    "a matrix product of a vector": (lambda: mat_mul_spec(z(2), z(2, 2)), "A has shape (2,), but should have shape (m, n)."),
-    "a matrix product with a vector": (lambda: mat_mul_spec(z(2, 2), z(2)), "B has shape (2,), but should have shape (n, p)."),
+    "softmax of a matrix as a vector": (
+        lambda: softmax_vec_spec(z(2, 2)),
+        "t has shape (2, 2), but should have shape (n).",
+    ),
+    "a matrix product of a vector": (
+        lambda: mat_mul_spec(z(2), z(2, 2)),
+        "A has shape (2,), but should have shape (m, n).",
+    ),
+    "a matrix product with a vector": (
+        lambda: mat_mul_spec(z(2, 2), z(2)),
+        "B has shape (2,), but should have shape (n, p).",
+    ),
     "a matrix product of unlike inner widths": (
         lambda: mat_mul_spec(z(2, 3), z(2, 3)),
         "B has shape (2, 3), but should have shape (3, 3): n is 3 in A.",
@@ -128,8 +137,14 @@ SHAPES = {
         lambda: reshape_spec(z(2, 3), (4,)),
         "t has shape (2, 3) and 6 entries, but shape (4,) has 4.",
     ),
-    "the transpose of a vector": (lambda: matrix_transpose_spec(z(2)), "A has shape (2,), but should have shape (m, n)."),
-    "swapping the axes of a vector": (lambda: swap_first_two_spec(z(2)), "t has shape (2,), but should have shape (m, n, …)."),
+    "the transpose of a vector": (
+        lambda: matrix_transpose_spec(z(2)),
+        "A has shape (2,), but should have shape (m, n).",
+    ),
+    "swapping the axes of a vector": (
+        lambda: swap_first_two_spec(z(2)),
+        "t has shape (2,), but should have shape (m, n, …).",
+    ),
     "joining nothing without a shape": (
         lambda: concat_spec([], scalar=REAL64),
         "tensors is empty and shape=None, but shape=(n, d) should be given where there is no tensor to read it from.",
@@ -188,7 +203,10 @@ SHAPES = {
         lambda: AttentionContext(z(2), z(2, 2), z(2, 2)),
         "Q has shape (2,), but should have shape (nQ, dModel).",
     ),
-    "keys that are a vector": (lambda: AttentionContext(z(2, 2), z(2), z(2, 2)), "K has shape (2,), but should have shape (nK, dModel)."),
+    "keys that are a vector": (
+        lambda: AttentionContext(z(2, 2), z(2), z(2, 2)),
+        "K has shape (2,), but should have shape (nK, dModel).",
+    ),
     "no query": (
         lambda: AttentionContext(z(0, 2), z(1, 2), z(1, 2)),
         "Q has shape (0, 2), but nQ should not be 0: attention needs at least one query.",
@@ -213,8 +231,14 @@ SHAPES = {
         lambda: AttentionContext(z(1, 2), z(2, 2), z(2, 2), bc_sum_to_target=build_bc_proof(2)),
         "bc_sum_to_target=BroadcastTo(source=(2,), target=(2, 2)), but should be BroadcastTo(source=(1,), target=(1, 2)).",
     ),
-    "a witness that cannot be": (lambda: BroadcastTo((2,), (3, 3)), "A tensor of shape (2,) does not broadcast to shape (3, 3)."),
-    "a witness of too few axes": (lambda: BroadcastTo((2, 2), (2,)), "A tensor of shape (2, 2) does not broadcast to shape (2,)."),
+    "a witness that cannot be": (
+        lambda: BroadcastTo((2,), (3, 3)),
+        "A tensor of shape (2,) does not broadcast to shape (3, 3).",
+    ),
+    "a witness of too few axes": (
+        lambda: BroadcastTo((2, 2), (2,)),
+        "A tensor of shape (2, 2) does not broadcast to shape (2,).",
+    ),
     "a cotangent that does not fit attention": (
         lambda: scaled_dot_product_attention_backward(CTX, z(4, 3)),
         "dOut has shape (4, 3), but should have shape (2, 3), the shape of ctx.Q.",
@@ -231,7 +255,10 @@ SHAPES = {
         lambda: scaled_dot_product_attention_jvp(CTX, z(2, 3), z(4, 3), z(2, 3)),
         "dV has shape (2, 3), but should have shape (4, 3), the shape of ctx.K.",
     ),
-    "a projection that is a vector": (lambda: mha(Wq=z(1)), "Wq has shape (1,), but should have shape (dModel, num_heads·head_dim)."),
+    "a projection that is a vector": (
+        lambda: mha(Wq=z(1)),
+        "Wq has shape (1,), but should have shape (dModel, num_heads·head_dim).",
+    ),
     "a query projection of another width": (
         lambda: mha(2, 2, Wq=z(1, 3)),
         "Wq has shape (1, 3), but should have shape (1, 4): num_heads·head_dim is 2·2.",
@@ -281,8 +308,14 @@ SHAPES = {
         lambda: split_heads_spec(z(2, 5), 2, 2),
         "x has shape (2, 5), but should have shape (2, 4): num_heads·head_dim is 2·2.",
     ),
-    "splitting a vector": (lambda: split_heads_spec(z(4), 2, 2), "x has shape (4,), but should have shape (n, num_heads·head_dim)."),
-    "combining a matrix": (lambda: combine_heads_spec(z(2, 2)), "heads has shape (2, 2), but should have shape (numHeads, n, headDim)."),
+    "splitting a vector": (
+        lambda: split_heads_spec(z(4), 2, 2),
+        "x has shape (4,), but should have shape (n, num_heads·head_dim).",
+    ),
+    "combining a matrix": (
+        lambda: combine_heads_spec(z(2, 2)),
+        "heads has shape (2, 2), but should have shape (numHeads, n, headDim).",
+    ),
     "self-attention of no token": (
         lambda: self_attention(z(0, 1), z(1, 2), z(1, 2), z(1, 2), z(2, 1)),
         "x has shape (0, 1), but n should not be 0: attention needs at least one query.",
@@ -299,8 +332,14 @@ SHAPES = {
         lambda: taylor(z(2), z(3)),
         "direction has shape (3,), but should have the shape (2,) of values.",
     ),
-    "ragged rows": (lambda: tensor([[1], [2, 3]], REAL64), "values has rows of shapes [(1,), (2,)], but all rows should have one shape."),
-    "a number among rows": (lambda: tensor([[1], 2], ARB), "values has rows of shapes [(), (1,)], but all rows should have one shape."),
+    "ragged rows": (
+        lambda: tensor([[1], [2, 3]], REAL64),
+        "values has rows of shapes [(1,), (2,)], but all rows should have one shape.",
+    ),
+    "a number among rows": (
+        lambda: tensor([[1], 2], ARB),
+        "values has rows of shapes [(), (1,)], but all rows should have one shape.",
+    ),
     "a cotangent that does not fit a learned encoding": (
         lambda: add_positional_encoding_backward_spec(PositionalEncodingSpec(z(3, 2)), z(2, 2)),
         "grad_output has shape (2, 2), but should have shape (3, 2), the shape of pe.pos.",
@@ -374,10 +413,22 @@ NATURALS = {
     "posenc_angle_spec pos": ("pos", lambda n: posenc_angle_spec(n, 0, 2, REAL64)),
     "posenc_angle_spec i": ("i", lambda n: posenc_angle_spec(0, n, 2, REAL64)),
     "posenc_angle_spec d": ("d", lambda n: posenc_angle_spec(0, 0, n, REAL64)),
-    "sinusoidal_positional_encoding_spec seq_len": ("seq_len", lambda n: sinusoidal_positional_encoding_spec(n, 2, 0, REAL64)),
-    "sinusoidal_positional_encoding_spec embed_dim": ("embed_dim", lambda n: sinusoidal_positional_encoding_spec(1, n, 0, REAL64)),
-    "sinusoidal_positional_encoding_spec start_pos": ("start_pos", lambda n: sinusoidal_positional_encoding_spec(1, 2, n, REAL64)),
-    "add_sinusoidal_positional_encoding_spec": ("start_pos", lambda n: add_sinusoidal_positional_encoding_spec(z(1, 2), n)),
+    "sinusoidal_positional_encoding_spec seq_len": (
+        "seq_len",
+        lambda n: sinusoidal_positional_encoding_spec(n, 2, 0, REAL64),
+    ),
+    "sinusoidal_positional_encoding_spec embed_dim": (
+        "embed_dim",
+        lambda n: sinusoidal_positional_encoding_spec(1, n, 0, REAL64),
+    ),
+    "sinusoidal_positional_encoding_spec start_pos": (
+        "start_pos",
+        lambda n: sinusoidal_positional_encoding_spec(1, 2, n, REAL64),
+    ),
+    "add_sinusoidal_positional_encoding_spec": (
+        "start_pos",
+        lambda n: add_sinusoidal_positional_encoding_spec(z(1, 2), n),
+    ),
     "rope_cos_lastdim_spec pos": ("pos", lambda n: rope_cos_lastdim_spec(n, 2, REAL64)),
     "rope_cos_lastdim_spec head_dim": ("head_dim", lambda n: rope_cos_lastdim_spec(0, n, REAL64)),
     "rope_sin_lastdim_spec pos": ("pos", lambda n: rope_sin_lastdim_spec(n, 2, REAL64)),
@@ -390,7 +441,10 @@ NATURALS = {
     "corrected.split_heads num_heads": ("num_heads", lambda n: corrected.split_heads(z(1, 2), n, 2)),
     "split_heads_spec num_heads": ("num_heads", lambda n: split_heads_spec(z(1, 2), n, 2)),
     "split_heads_spec head_dim": ("head_dim", lambda n: split_heads_spec(z(1, 2), 2, n)),
-    "MultiHeadAttention num_heads": ("num_heads", lambda n: MultiHeadAttention(z(1, 1), z(1, 1), z(1, 1), z(1, 1), n, 1)),
+    "MultiHeadAttention num_heads": (
+        "num_heads",
+        lambda n: MultiHeadAttention(z(1, 1), z(1, 1), z(1, 1), z(1, 1), n, 1),
+    ),
     "MultiHeadAttention head_dim": ("head_dim", lambda n: MultiHeadAttention(z(1, 1), z(1, 1), z(1, 1), z(1, 1), 1, n)),
     "nat": ("count", lambda n: nat(n, "count")),
 }
@@ -434,7 +488,11 @@ POSITIONS = {
 )
 def test_a_position_beyond_the_largest_number_is_refused(case, alpha, n):
     largest = np.finfo(alpha.element).max
-    refused(ValueError, f"{n} is not a number of {alpha!r}: the largest one is {largest!r}.", lambda: POSITIONS[case](n, alpha))
+    refused(
+        ValueError,
+        f"{n} is not a number of {alpha!r}: the largest one is {largest!r}.",
+        lambda: POSITIONS[case](n, alpha),
+    )
 
 
 @pytest.mark.parametrize("case", POSITIONS)
@@ -450,28 +508,48 @@ CONTEXTS = {
     "scaled_dot_product_attention_backward": lambda ctx: scaled_dot_product_attention_backward(ctx, z(2, 3)),
     "scaled_dot_product_attention_jvp": lambda ctx: scaled_dot_product_attention_jvp(ctx, z(2, 3), z(4, 3), z(4, 3)),
     "corrected.scaled_dot_product_attention": corrected.scaled_dot_product_attention,
-    "corrected.scaled_dot_product_attention_backward": lambda ctx: corrected.scaled_dot_product_attention_backward(ctx, z(2, 3)),
-    "corrected.scaled_dot_product_attention_jvp": lambda ctx: corrected.scaled_dot_product_attention_jvp(ctx, z(2, 3), z(4, 3), z(4, 3)),
+    "corrected.scaled_dot_product_attention_backward": lambda ctx: corrected.scaled_dot_product_attention_backward(
+        ctx, z(2, 3)
+    ),
+    "corrected.scaled_dot_product_attention_jvp": lambda ctx: corrected.scaled_dot_product_attention_jvp(
+        ctx, z(2, 3), z(4, 3), z(4, 3)
+    ),
 }
 PARAMETERS = {
     "multi_head_attention_backward": lambda mha: multi_head_attention_backward(mha, z(2, 1), None, z(2, 1)),
     "multi_head_attention_jvp": lambda given: multi_head_attention_jvp(given, mha(), z(2, 1), z(2, 1)),
     "corrected.multi_head_attention_forward": lambda mha: corrected.multi_head_attention_forward(mha, z(2, 1)),
-    "corrected.multi_head_attention_backward": lambda mha: corrected.multi_head_attention_backward(mha, z(2, 1), None, z(2, 1)),
-    "corrected.multi_head_attention_jvp": lambda given: corrected.multi_head_attention_jvp(given, mha(), z(2, 1), z(2, 1)),
+    "corrected.multi_head_attention_backward": lambda mha: corrected.multi_head_attention_backward(
+        mha, z(2, 1), None, z(2, 1)
+    ),
+    "corrected.multi_head_attention_jvp": lambda given: corrected.multi_head_attention_jvp(
+        given, mha(), z(2, 1), z(2, 1)
+    ),
 }
 STRUCTURES = {name: ("ctx", "AttentionContext", call) for name, call in CONTEXTS.items()}
 STRUCTURES |= {name: ("mha", "MultiHeadAttention", call) for name, call in PARAMETERS.items()}
 STRUCTURES |= {
     "tangents": ("dmha", "MultiHeadAttention", lambda given: multi_head_attention_jvp(mha(), given, z(2, 1), z(2, 1))),
-    "corrected tangents": ("dmha", "MultiHeadAttention", lambda given: corrected.multi_head_attention_jvp(mha(), given, z(2, 1), z(2, 1))),
-    "add_positional_encoding_spec": ("pe", "PositionalEncodingSpec", lambda pe: add_positional_encoding_spec(pe, z(1, 1))),
+    "corrected tangents": (
+        "dmha",
+        "MultiHeadAttention",
+        lambda given: corrected.multi_head_attention_jvp(mha(), given, z(2, 1), z(2, 1)),
+    ),
+    "add_positional_encoding_spec": (
+        "pe",
+        "PositionalEncodingSpec",
+        lambda pe: add_positional_encoding_spec(pe, z(1, 1)),
+    ),
     "add_positional_encoding_backward_spec": (
         "pe",
         "PositionalEncodingSpec",
         lambda pe: add_positional_encoding_backward_spec(pe, z(1, 1)),
     ),
-    "bc_sum_to_target": ("bc_sum_to_target", "BroadcastTo", lambda w: AttentionContext(z(1, 1), z(1, 1), z(1, 1), bc_sum_to_target=w)),
+    "bc_sum_to_target": (
+        "bc_sum_to_target",
+        "BroadcastTo",
+        lambda w: AttentionContext(z(1, 1), z(1, 1), z(1, 1), bc_sum_to_target=w),
+    ),
     "concat_spec": ("tensors", "Sequence", concat_spec),
 }
 
@@ -480,7 +558,9 @@ STRUCTURES |= {
 @pytest.mark.parametrize("given", [z(1, 1), 0], ids=["array", "0"])
 def test_what_is_no_structure_is_refused(case, given):
     name, structure, call = STRUCTURES[case]
-    refused(TypeError, f"{name} is of type {type(given).__name__}, but should be of type {structure}.", lambda: call(given))
+    refused(
+        TypeError, f"{name} is of type {type(given).__name__}, but should be of type {structure}.", lambda: call(given)
+    )
 
 
 def test_the_cotangents_of_a_learned_encoding_share_no_memory():
@@ -505,7 +585,11 @@ def test_what_does_not_fit_the_parameters_is_refused_as_python_does():
 
 
 def test_a_method_is_called_on_its_structure():
-    refused(TypeError, "self is of type int, but should be of type MultiHeadAttention.", lambda: MultiHeadAttention.forward(0, z(1, 1)))
+    refused(
+        TypeError,
+        "self is of type int, but should be of type MultiHeadAttention.",
+        lambda: MultiHeadAttention.forward(0, z(1, 1)),
+    )
 
 
 def test_a_definition_that_is_called_by_another_runs_over_the_same_scalar():
@@ -515,7 +599,11 @@ def test_a_definition_that_is_called_by_another_runs_over_the_same_scalar():
 
 
 def test_a_refusal_leaves_no_scalar_behind():
-    refused(ValueError, "B has shape (3, 1), but should have shape (2, 1): n is 2 in A.", lambda: map_spec(_unfit, z(1), FLOAT64))
+    refused(
+        ValueError,
+        "B has shape (3, 1), but should have shape (2, 1): n is 2 in A.",
+        lambda: map_spec(_unfit, z(1), FLOAT64),
+    )
     assert in_scope() is None
 
 
@@ -540,7 +628,9 @@ X = taylor(z(1) + 3, z(1) + 1)
 
 @pytest.mark.usefixtures("capped")
 def test_a_series_without_a_first_order_term_has_no_derivative():
-    sentence = "t[0]=9.00000000000000 + O(x^1) is known to order 1, but should be known to order 2: was flint.ctx.cap below 2?"
+    sentence = (
+        "t[0]=9.00000000000000 + O(x^1) is known to order 1, but should be known to order 2: was flint.ctx.cap below 2?"
+    )
     cut = X * X
     refused(ValueError, sentence, lambda: derivative(cut))
     refused(ValueError, sentence, lambda: value(cut))
@@ -557,8 +647,16 @@ def test_a_division_by_zero_does_not_restore_a_term_that_was_cut():
 
 @pytest.mark.parametrize("function", [value, derivative])
 def test_only_series_have_a_value_and_a_derivative(function):
-    refused(TypeError, "t[0] is of type float64, but should be an arb_series: build t with spec.taylor.", lambda: function(z(1)))
-    refused(TypeError, "t[0] is of type arb, but should be an arb_series: build t with spec.taylor.", lambda: function(tensor([1.0], ARB)))
+    refused(
+        TypeError,
+        "t[0] is of type float64, but should be an arb_series: build t with spec.taylor.",
+        lambda: function(z(1)),
+    )
+    refused(
+        TypeError,
+        "t[0] is of type arb, but should be an arb_series: build t with spec.taylor.",
+        lambda: function(tensor([1.0], ARB)),
+    )
     refused(TypeError, listed("t"), lambda: function([1.0]))
 
 
@@ -698,7 +796,11 @@ def test_a_subclass_of_ndarray_is_no_tensor():
 
 
 def test_a_factor_is_a_number_of_the_tensors_scalar():
-    refused(TypeError, f"[1e+0 +/- 0.501] has type arb, {REAL} REAL64 can hold.", lambda: scale_spec(z(1), flint.arb(1, 0.5)))
+    refused(
+        TypeError,
+        f"[1e+0 +/- 0.501] has type arb, {REAL} REAL64 can hold.",
+        lambda: scale_spec(z(1), flint.arb(1, 0.5)),
+    )
     inexact = "np.float64(0.1) is not a number of REAL32: the nearest one is np.float32(0.1)."
     refused(ValueError, inexact, lambda: scale_spec(single(1), np.float64(0.1)))
     assert scale_spec(single(1), np.float64(0.5)).dtype == np.float32
@@ -707,7 +809,9 @@ def test_a_factor_is_a_number_of_the_tensors_scalar():
 
 def test_an_entry_is_neither_rounded_nor_stripped_of_its_radius():
     refused(
-        TypeError, f"[1e+0 +/- 0.501] has type arb, {REAL} REAL64 can hold.", lambda: tabulate((1,), lambda i: flint.arb(1, 0.5), REAL64)
+        TypeError,
+        f"[1e+0 +/- 0.501] has type arb, {REAL} REAL64 can hold.",
+        lambda: tabulate((1,), lambda i: flint.arb(1, 0.5), REAL64),
     )
     inexact = "np.float64(0.1) is not a number of REAL32: the nearest one is np.float32(0.1)."
     refused(ValueError, inexact, lambda: tabulate((1,), lambda i: np.float64(0.1), REAL32))
@@ -720,14 +824,24 @@ def test_an_entry_is_neither_rounded_nor_stripped_of_its_radius():
 REAL = "but should be a real number that"
 BIG = 10**400
 INEXACT = {
-    "a third of the precision": (FLOAT32, 0.1, ValueError, "0.1 is not a number of FLOAT32: the nearest one is np.float32(0.1)."),
+    "a third of the precision": (
+        FLOAT32,
+        0.1,
+        ValueError,
+        "0.1 is not a number of FLOAT32: the nearest one is np.float32(0.1).",
+    ),
     "a float64 over REAL32": (
         REAL32,
         np.float64(0.1),
         ValueError,
         "np.float64(0.1) is not a number of REAL32: the nearest one is np.float32(0.1).",
     ),
-    "beyond binary32": (REAL32, 1e39, ValueError, "1e+39 is not a number of REAL32: the nearest one is np.float32(inf)."),
+    "beyond binary32": (
+        REAL32,
+        1e39,
+        ValueError,
+        "1e+39 is not a number of REAL32: the nearest one is np.float32(inf).",
+    ),
     "an odd integer beyond 2^53": (
         REAL64,
         2**53 + 1,
@@ -740,8 +854,18 @@ INEXACT = {
         ValueError,
         "9007199254740993 is not a number of FLOAT64: the nearest one is np.float64(9007199254740992.0).",
     ),
-    "an integer beyond binary64": (REAL64, BIG, ValueError, f"{BIG} is not a number of REAL64: the nearest one is np.float64(inf)."),
-    "a negative one": (REAL64, -BIG, ValueError, f"{-BIG} is not a number of REAL64: the nearest one is np.float64(-inf)."),
+    "an integer beyond binary64": (
+        REAL64,
+        BIG,
+        ValueError,
+        f"{BIG} is not a number of REAL64: the nearest one is np.float64(inf).",
+    ),
+    "a negative one": (
+        REAL64,
+        -BIG,
+        ValueError,
+        f"{-BIG} is not a number of REAL64: the nearest one is np.float64(-inf).",
+    ),
     "an integer beyond mpmath's precision": (
         MPF,
         2**53 + 1,
@@ -768,7 +892,11 @@ def test_what_a_scalar_cannot_hold_is_refused(case):
 
 def test_a_float_beyond_mpmaths_precision_is_refused():
     with mpmath.workprec(20):
-        refused(ValueError, f"0.1 is not a number of MPF at 20 bits: the nearest one is {mpmath.mpf(0.1)!r}.", lambda: MPF.lift(0.1))
+        refused(
+            ValueError,
+            f"0.1 is not a number of MPF at 20 bits: the nearest one is {mpmath.mpf(0.1)!r}.",
+            lambda: MPF.lift(0.1),
+        )
 
 
 @pytest.mark.parametrize("alpha", SCALARS, ids=repr)

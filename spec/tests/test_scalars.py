@@ -29,7 +29,8 @@ from spec.tests.cases import (
 from spec.tests.extended_cases import EXTENDED
 from spec.tests.running import BINARY32, BINARY64, arbitrary_precision, running
 
-# Two tests leave signatures unchecked, which would take four fifths of their time; the others check them on the same operations.
+# Two tests leave signatures unchecked, which would take four fifths of their time; the others check
+# them on the same operations.
 CASES = 40  # of each operation in each comparison below: 30 operations make 1,200 cases
 
 by_name = {"argnames": "operation", "argvalues": (*OPERATIONS, *EXTENDED), "ids": lambda operation: operation.lean}
@@ -37,7 +38,8 @@ by_name = {"argnames": "operation", "argvalues": (*OPERATIONS, *EXTENDED), "ids"
 
 # -- Float64: the literal order of operations, bit for bit ---------------------------------------------------------------------
 #
-# The folds below are written out in Python's own floats, whose + − × / are those of IEEE binary64; exp is NumPy's, as in the spec.
+# The folds below are written out in Python's own floats, whose + − × / are those of IEEE binary64;
+# exp is NumPy's, as in the spec.
 
 
 def bits(values):
@@ -120,7 +122,9 @@ def test_softmax_over_float64_is_the_left_fold_bit_for_bit(values):
 @given(st.lists(st.tuples(st.floats(-700, 700), st.booleans()), min_size=1, max_size=8))
 def test_masked_softmax_over_float64_is_the_left_fold_bit_for_bit(entries):
     scores, mask = zip(*entries, strict=True)
-    assert bits(hard_masked_softmax_vec_spec(np.array(scores), np.array(mask))) == bits(fold_masked_softmax(scores, mask))
+    assert bits(hard_masked_softmax_vec_spec(np.array(scores), np.array(mask))) == bits(
+        fold_masked_softmax(scores, mask)
+    )
 
 
 @st.composite
@@ -172,9 +176,11 @@ def each(operation, domain, examples=CASES):
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(**by_name)
 def test_balls_at_113_bits_and_mpmath_at_50_digits_agree(operation):
-    """With M mpmath's result, x the exact one, A the ball over ARB and R the ball of the running error analysis: x ∈ A; x, M ∈ R.
+    """With M mpmath's result, x the exact one, A the ball over ARB and R the ball of the running
+    error analysis: x ∈ A; x, M ∈ R.
 
-    So A and M ± 2 rad R have a point in common. Both radii are below 2⁻⁶⁰ of the sum of absolute terms, so agreeing says something.
+    So A and M ± 2 rad R have a point in common. Both radii are below 2⁻⁶⁰ of the sum of absolute
+    terms, so agreeing says something.
     """
 
     @each(operation, EVERYTHING)
@@ -193,18 +199,26 @@ def test_balls_at_113_bits_and_mpmath_at_50_digits_agree(operation):
                     assert ARB.is_neg_inf(bound.ball)
                     continue
                 witness = flint.arb(number)
-                assert bound.ball.contains(witness), f"{operation.lean}: mpf[{index}]={number}, but should be in {bound.ball}."
+                assert bound.ball.contains(witness), (
+                    f"{operation.lean}: mpf[{index}]={number}, but should be in {bound.ball}."
+                )
                 around = witness + flint.arb(0, 1) * (2 * bound.ball.rad())
                 assert ball.overlaps(around), f"{operation.lean}: arb[{index}]={ball}, but should overlap {around}."
-                assert ball.rad() <= bound.size * 2**-60, f"{operation.lean}: arb[{index}]={ball} is too wide for size {bound.size}."
-                assert bound.ball.rad() <= bound.size * 2**-60, f"{operation.lean}: {bound.ball} is too wide for size {bound.size}."
+                assert ball.rad() <= bound.size * 2**-60, (
+                    f"{operation.lean}: arb[{index}]={ball} is too wide for size {bound.size}."
+                )
+                assert bound.ball.rad() <= bound.size * 2**-60, (
+                    f"{operation.lean}: {bound.ball} is too wide for size {bound.size}."
+                )
 
 
 def test_the_comparison_of_balls_and_mpmath_runs_on_a_thousand_cases():
     assert len({operation.lean for operation in OPERATIONS}) * CASES >= 1000
 
 
-@pytest.mark.parametrize("reached", ["large logits", "a dead row", "an odd width", "width zero", "no mask", "a rectangle", "one key"])
+@pytest.mark.parametrize(
+    "reached", ["large logits", "a dead row", "an odd width", "width zero", "no mask", "a rectangle", "one key"]
+)
 def test_the_drawn_attention_inputs_reach(reached):
     def holds(inputs):
         Q, K, mask = inputs["Q"], inputs["K"], inputs["mask"]
@@ -218,17 +232,23 @@ def test_the_drawn_attention_inputs_reach(reached):
             "one key": lambda: len(K) == 1,
         }[reached]()
 
-    find(attention_inputs(EVERYTHING), holds, settings=settings(max_examples=400, phases=[Phase.generate]))  # raises where there is none
+    find(
+        attention_inputs(EVERYTHING), holds, settings=settings(max_examples=400, phases=[Phase.generate])
+    )  # raises where there is none
 
 
 # -- NumPy's floats against the bound of running error analysis ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("alpha", "model"), [(REAL64, BINARY64), (REAL32, BINARY32)], ids=lambda part: getattr(part, "name", ""))
+@pytest.mark.parametrize(
+    ("alpha", "model"), [(REAL64, BINARY64), (REAL32, BINARY32)], ids=lambda part: getattr(part, "name", "")
+)
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(**by_name)
 def test_floats_are_within_the_bound_of_running_error_analysis(operation, alpha, model):
-    """The bound contains the exact value, which the ball over ARB witnesses, and the float; on these inputs it is below 2¹² u of size."""
+    """The bound contains the exact value, which the ball over ARB witnesses, and the float; on
+    these inputs it is below 2¹² u of size.
+    """
 
     @each(operation, MODERATE, examples=20)
     def check(inputs):
@@ -242,7 +262,9 @@ def test_floats_are_within_the_bound_of_running_error_analysis(operation, alpha,
                     assert ARB.is_neg_inf(ball)
                     assert ARB.is_neg_inf(bound.ball)
                     continue
-                assert bound.ball.contains(float(value)), f"{operation.lean}[{index}]={value!r}, but should be in {bound.ball}."
+                assert bound.ball.contains(float(value)), (
+                    f"{operation.lean}[{index}]={value!r}, but should be in {bound.ball}."
+                )
                 assert bound.ball.contains(ball)
                 assert bound.ball.rad() <= bound.size * model.unit_roundoff * 2**12 + 2**8 * model.underflow
 

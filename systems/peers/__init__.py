@@ -1,4 +1,5 @@
-"""Released libraries under test, in the environment that `make peers` makes of `constraints.txt`, where each version is pinned.
+"""Released libraries under test, in the environment that `make peers` makes of `constraints.txt`,
+where each version is pinned.
 
     library               a library's version, and why it cannot be run here
     jax_arrays            what the adapters of JAX' libraries share
@@ -12,8 +13,9 @@
     transformers_laws     the same, as implementations that are put to the laws
     rotary_layers         the rotary layers of six libraries, with every kind of frequencies that they know
 
-`attnspec verify systems.peers:GROUPS --only jax` puts some of them to the laws. A library is imported when its adapter
-is called: where it is not installed, its laws are shown as not run, and nothing else fails.
+`attnspec verify systems.peers:GROUPS --only jax` puts some of them to the laws. A library is
+imported when its adapter is called: where it is not installed, its laws are shown as not run, and
+nothing else fails.
 """
 
 from properties.contract.implementation import Implementation
@@ -61,7 +63,11 @@ GROUPS: dict[str, list[Implementation]] = {
     "MLX": mlx_fast.IMPLEMENTATIONS,
     "ONNX": onnx_rotary.IMPLEMENTATIONS,
     "tinygrad": tinygrad_attention.IMPLEMENTATIONS,
-    "transformers": [*transformers_laws.IMPLEMENTATIONS, *transformers_attention.IMPLEMENTATIONS, *transformers_caches.IMPLEMENTATIONS],
+    "transformers": [
+        *transformers_laws.IMPLEMENTATIONS,
+        *transformers_attention.IMPLEMENTATIONS,
+        *transformers_caches.IMPLEMENTATIONS,
+    ],
     "x-transformers": x_transformers.IMPLEMENTATIONS,
     "rotary-embedding-torch": rotary_embedding_torch.IMPLEMENTATIONS,
     "local-attention": local_attention.IMPLEMENTATIONS,

@@ -1,6 +1,8 @@
-"""diffusers: `Attention` by its processors, `get_timestep_embedding`, sine tables, and `get_1d_rotary_pos_embed` with `apply_rotary_emb`.
+"""diffusers: `Attention` by its processors, `get_timestep_embedding`, sine tables, and
+`get_1d_rotary_pos_embed` with `apply_rotary_emb`.
 
-A mask is a number that is added, for all heads of a batch. The processor over PyTorch's kernel gives 0 for a row of −∞, the others NaN.
+A mask is a number that is added, for all heads of a batch. The processor over PyTorch's kernel
+gives 0 for a row of −∞, the others NaN.
 """
 
 from collections.abc import Callable
@@ -18,14 +20,18 @@ _LIBRARY = Library("diffusers")
 
 
 def _heads(processor: str, x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None) -> Any:
-    """The module without biases, its weights those given, by a processor of a name; its mask is 0 or −∞, for each of the batch."""
+    """The module without biases, its weights those given, by a processor of a name; its mask is 0
+    or −∞, for each of the batch.
+    """
     import torch
     from diffusers.models import attention_processor as module
 
     width, d = wq.shape[1], x.shape[-1]
     with torch.device("meta"):
         attention = module.Attention(d, heads=num_heads, dim_head=width // num_heads, out_bias=False).eval()
-    for layer, w in zip((attention.to_q, attention.to_k, attention.to_v, attention.to_out[0]), (wq, wk, wv, wo), strict=True):
+    for layer, w in zip(
+        (attention.to_q, attention.to_k, attention.to_v, attention.to_out[0]), (wq, wk, wv, wo), strict=True
+    ):
         layer.weight = torch.nn.Parameter(w.T)
     attention.set_processor(getattr(module, processor)(*(1,) if processor.startswith("Sliced") else ()))
     rows, added = x.reshape(-1, *x.shape[-2:]), None
@@ -71,7 +77,9 @@ def _rope(interleaved: bool, x: Any, start_pos: int = 0) -> Any:
     return _apply(interleaved, x, *_tables(interleaved, x.shape[-2], x.shape[-1], start_pos))
 
 
-def _implementation(name: str, arithmetic: str, operations: dict[str, Callable[..., Any]], **promises: Any) -> Implementation:
+def _implementation(
+    name: str, arithmetic: str, operations: dict[str, Callable[..., Any]], **promises: Any
+) -> Implementation:
     return Implementation(
         name=_LIBRARY.called(f"{name} {arithmetic}"),
         operations=operations,
@@ -89,7 +97,9 @@ def _processor(name: str, dead_rows: Any, arithmetic: str = "float32") -> Implem
     )  # fmt: skip
 
 
-def _table(name: str, arithmetic: str, layout: Any, table: Callable[..., Any], least: int = 1, **promises: Any) -> Implementation:
+def _table(
+    name: str, arithmetic: str, layout: Any, table: Callable[..., Any], least: int = 1, **promises: Any
+) -> Implementation:
     return _implementation(
         name, arithmetic, {"sinusoidal_positional_encoding": table}, conventions=Conventions(sinusoid_layout=layout),
         supports=["positive sizes", {"embed_dim": lambda d: d > least and d % 2 == 0}], **promises,
@@ -123,7 +133,14 @@ IMPLEMENTATIONS = [
     _processor("SlicedAttnProcessor", "nan"),
     _processor("AttnProcessor", "nan", "float16-eager"),
     _processor("AttnProcessor2_0", "zero", "float16"),
-    _table("get_timestep_embedding, shift 1", "float32", "tensor2tensor", partial(_timesteps, 1.0), 2, known_deviations=_NAN),
+    _table(
+        "get_timestep_embedding, shift 1",
+        "float32",
+        "tensor2tensor",
+        partial(_timesteps, 1.0),
+        2,
+        known_deviations=_NAN,
+    ),
     _table("get_timestep_embedding, shift 0", "float32", "concatenated", partial(_timesteps, 0.0)),
     _table("get_1d_sincos_pos_embed_from_grid", "float64", "concatenated", _grid),
     _rotary("pairs in turn", True),

@@ -1,6 +1,7 @@
 """Equinox: `nn.MultiheadAttention`, and `nn.RotaryPositionalEmbedding`.
 
-Both take one sequence, (sequence, width). The rotation begins at position 0, and keeps its tables in a dictionary of the module.
+Both take one sequence, (sequence, width). The rotation begins at position 0, and keeps its tables
+in a dictionary of the module.
 """
 
 from functools import partial
@@ -22,7 +23,9 @@ def _heads(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any
     import jax
 
     width = wq.shape[1] // num_heads
-    module = equinox.nn.MultiheadAttention(num_heads, len(wq), qk_size=width, vo_size=width, key=jax.random.key(0), **options)
+    module = equinox.nn.MultiheadAttention(
+        num_heads, len(wq), qk_size=width, vo_size=width, key=jax.random.key(0), **options
+    )
 
     def places(module: Any) -> list[Any]:
         return [getattr(module, f"{name}_proj").weight for name in ("query", "key", "value", "output")]

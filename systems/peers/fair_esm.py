@@ -1,7 +1,8 @@
-"""ESM, of Facebook: the rotation and the attention of its protein models, and the sinusoids of the first ones.
+"""ESM, of Facebook: the rotation and the attention of its protein models, and the sinusoids of the
+first ones.
 
-Rows are rotated from position 0. Attention goes to PyTorch's function, or, where the weights of each head are asked for, is written out; a
-mask of either is −∞ where it masks.
+Rows are rotated from position 0. Attention goes to PyTorch's function, or, where the weights of
+each head are asked for, is written out; a mask of either is −∞ where it masks.
 """
 
 from functools import cache, partial
@@ -58,7 +59,9 @@ def _heads(each: bool, x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: in
     from esm.multihead_attention import MultiheadAttention
 
     if 0 in x.shape or wq.shape[1] != x.shape[-1]:
-        raise ValueError(f"x has shape {x.shape} and the heads are {wq.shape[1]} channels wide, but they should be as wide, and no size 0.")
+        raise ValueError(
+            f"x has shape {x.shape} and the heads are {wq.shape[1]} channels wide, but they should be as wide, and no size 0."
+        )
     with torch.device("meta"):
         module = MultiheadAttention(x.shape[-1], num_heads).eval()
     for layer, w in zip((module.q_proj, module.k_proj, module.v_proj, module.out_proj), (wq, wk, wv, wo), strict=True):

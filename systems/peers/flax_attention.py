@@ -1,8 +1,10 @@
-"""Flax: `dot_product_attention` and the multi-head module of linen, and of nnx, their caches, and linen's functions on masks.
+"""Flax: `dot_product_attention` and the multi-head module of linen, and of nnx, their caches, and
+linen's functions on masks.
 
-Arrays are (…, sequence, heads, width); a masked score is the smallest number of the type. nnx' function calls
-`jax.nn.dot_product_attention`, unless it is given a module to keep the weights in: then its own path is taken. A module that decodes is
-causal attention, a token at a time, where all its projections are identities; its twin is the function, at once.
+Arrays are (…, sequence, heads, width); a masked score is the smallest number of the type. nnx'
+function calls `jax.nn.dot_product_attention`, unless it is given a module to keep the weights in:
+then its own path is taken. A module that decodes is causal attention, a token at a time, where all
+its projections are identities; its twin is the function, at once.
 """
 
 from collections.abc import Callable
@@ -33,7 +35,9 @@ def _linen(q: Any, k: Any, v: Any, mask: Any = None, **options: Any) -> Any:
 def _nnx(q: Any, k: Any, v: Any, mask: Any = None, causal: bool = False) -> Any:
     from flax import nnx
 
-    return nnx.dot_product_attention(*(x.swapaxes(-2, -3) for x in (q, k, v)), mask=mask, is_causal=causal).swapaxes(-2, -3)
+    return nnx.dot_product_attention(*(x.swapaxes(-2, -3) for x in (q, k, v)), mask=mask, is_causal=causal).swapaxes(
+        -2, -3
+    )
 
 
 def _nnx_weights(q: Any, k: Any, v: Any, mask: Any = None, causal: bool = False) -> Any:
@@ -47,9 +51,14 @@ def _nnx_weights(q: Any, k: Any, v: Any, mask: Any = None, causal: bool = False)
 def _linen_heads(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None, **options: Any) -> Any:
     from flax import linen
 
-    kernels = {name: {"kernel": w.reshape(len(w), num_heads, -1)} for name, w in zip(("query", "key", "value"), (wq, wk, wv), strict=True)}
+    kernels = {
+        name: {"kernel": w.reshape(len(w), num_heads, -1)}
+        for name, w in zip(("query", "key", "value"), (wq, wk, wv), strict=True)
+    }
     params = kernels | {"out": {"kernel": wo.reshape(num_heads, -1, wo.shape[1])}}
-    module = linen.MultiHeadDotProductAttention(num_heads, qkv_features=wq.shape[1], out_features=wo.shape[1], use_bias=False)
+    module = linen.MultiHeadDotProductAttention(
+        num_heads, qkv_features=wq.shape[1], out_features=wo.shape[1], use_bias=False
+    )
     return module.apply({"params": params}, x, mask=_headed(mask), **options)
 
 
@@ -103,7 +112,9 @@ def _nnx_decoded(q: Any, k: Any, v: Any) -> Any:
 
 
 def _tokens(*arrays: Any) -> list[tuple[Any, ...]]:
-    """Some arrays at one position after the other. Raises ValueError where their shapes differ: all projections are the identity."""
+    """Some arrays at one position after the other. Raises ValueError where their shapes differ: all
+    projections are the identity.
+    """
     if len({x.shape for x in arrays}) > 1:
         raise ValueError(f"The shapes are {', '.join(str(x.shape) for x in arrays)}, but should be one.")
     return [tuple(x[..., t : t + 1, :] for x in arrays) for t in range(arrays[0].shape[-2])]
@@ -129,11 +140,15 @@ def _vjp(attend: Callable[..., Any], q: Any, k: Any, v: Any, mask: Any, grad_out
     return vjp(partial(attend, mask=mask), (q, k, v), grad_out)
 
 
-def _heads_vjp(heads: Callable[..., Any], x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any, grad_out: Any) -> Any:
+def _heads_vjp(
+    heads: Callable[..., Any], x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any, grad_out: Any
+) -> Any:
     return vjp(partial(heads, num_heads=num_heads, mask=mask), (x, wq, wk, wv, wo), grad_out)
 
 
-def _heads_jvp(heads: Callable[..., Any], x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any, *tangents: Any) -> Any:
+def _heads_jvp(
+    heads: Callable[..., Any], x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any, *tangents: Any
+) -> Any:
     return jvp(partial(heads, num_heads=num_heads, mask=mask), (x, wq, wk, wv, wo), tangents)
 
 
@@ -141,11 +156,20 @@ def heads_of(heads: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
     """Multi-head attention and its derivatives, compiled; the number of heads is Python's own."""
 
     def of(function: Callable[..., Any]) -> Callable[..., Any]:
-        found = compiled(lambda x, wq, wk, wv, wo, mask, *rest, num_heads: function(x, wq, wk, wv, wo, num_heads, mask, *rest), "num_heads")
-        return lambda x, wq, wk, wv, wo, num_heads, mask, *rest: found(x, wq, wk, wv, wo, mask, *rest, num_heads=num_heads)
+        found = compiled(
+            lambda x, wq, wk, wv, wo, mask, *rest, num_heads: function(x, wq, wk, wv, wo, num_heads, mask, *rest),
+            "num_heads",
+        )
+        return lambda x, wq, wk, wv, wo, num_heads, mask, *rest: found(
+            x, wq, wk, wv, wo, mask, *rest, num_heads=num_heads
+        )
 
     name = "multi_head_attention"
-    return {name: of(heads), f"{name}_vjp": of(partial(_heads_vjp, heads)), f"{name}_jvp": of(partial(_heads_jvp, heads))}
+    return {
+        name: of(heads),
+        f"{name}_vjp": of(partial(_heads_vjp, heads)),
+        f"{name}_jvp": of(partial(_heads_jvp, heads)),
+    }
 
 
 def _attention(attend: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
@@ -154,7 +178,12 @@ def _attention(attend: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
 
 
 def _implementation(
-    name: str, arithmetic: Any, operations: dict[str, Any], ranks: tuple[int, ...], twins: dict[str, Any] | None = None, **sizes: Any
+    name: str,
+    arithmetic: Any,
+    operations: dict[str, Any],
+    ranks: tuple[int, ...],
+    twins: dict[str, Any] | None = None,
+    **sizes: Any,
 ) -> Implementation:
     return Implementation(
         name=FLAX.called(f"{name} {arithmetic}"),
@@ -172,7 +201,9 @@ def _implementation(
 
 _SQUARE: dict[str, Any] = {"n_k_minus_n_q": [0]}
 _DECODING = _SQUARE | {"value_dim_minus_head_dim": [0]}
-_IN_EVALUATION = {"deterministic, with a dropout_rate": _attention(partial(_linen, dropout_rate=0.5, deterministic=True))}
+_IN_EVALUATION = {
+    "deterministic, with a dropout_rate": _attention(partial(_linen, dropout_rate=0.5, deterministic=True))
+}
 _SOWN = {"sow_weights": heads_of(partial(_linen_heads, sow_weights=True))}
 _LINEN_AT_ONCE = {"at once": {"causal_attention": compiled(_linen_causal)}}
 _NNX_AT_ONCE = {"at once": {"causal_attention": compiled(partial(_nnx, causal=True))}}
@@ -187,6 +218,10 @@ IMPLEMENTATIONS = [
     _implementation("nnx attention", "float32", _attention(_nnx), (1, 2), _KEPT, value_dim_minus_head_dim=[0]),
     _implementation("nnx attention with weights", "float32", _attention(_nnx_weights), (1, 2)),
     _implementation("nnx module", "float32", heads_of(_nnx_heads), (0, 1)),
-    _implementation("linen module, decoding", "float32", {"causal_attention": _linen_decoded}, (1,), _LINEN_AT_ONCE, **_DECODING),
-    _implementation("nnx module, decoding", "float32", {"causal_attention": _nnx_decoded}, (1,), _NNX_AT_ONCE, **_DECODING),
+    _implementation(
+        "linen module, decoding", "float32", {"causal_attention": _linen_decoded}, (1,), _LINEN_AT_ONCE, **_DECODING
+    ),
+    _implementation(
+        "nnx module, decoding", "float32", {"causal_attention": _nnx_decoded}, (1,), _NNX_AT_ONCE, **_DECODING
+    ),
 ]

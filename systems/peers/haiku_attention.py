@@ -18,11 +18,18 @@ def _heads(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any
 
     def forward(x: Any, mask: Any) -> Any:
         module = haiku.MultiHeadAttention(
-            num_heads, wq.shape[1] // num_heads, w_init=haiku.initializers.Constant(0), with_bias=False, model_size=wo.shape[1], name="mha"
+            num_heads,
+            wq.shape[1] // num_heads,
+            w_init=haiku.initializers.Constant(0),
+            with_bias=False,
+            model_size=wo.shape[1],
+            name="mha",
         )
         return module(x, x, x, mask)
 
-    params = {f"mha/{name}": {"w": w} for name, w in zip(("query", "key", "value", "linear"), (wq, wk, wv, wo), strict=True)}
+    params = {
+        f"mha/{name}": {"w": w} for name, w in zip(("query", "key", "value", "linear"), (wq, wk, wv, wo), strict=True)
+    }
     given = mask if mask is None else mask.reshape((1,) * (x.ndim - mask.ndim) + mask.shape)[..., None, :, :]
     return haiku.transform(forward).apply(params, None, x, given)
 

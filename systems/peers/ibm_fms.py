@@ -29,7 +29,11 @@ def _rope(x: Any, start_pos: int = 0) -> Any:
 
     at = torch.arange(start_pos, start_pos + x.shape[-2])
     rows = x.reshape(-1, *x.shape[-2:])[:, :, None]
-    return _module(x.shape[-1]).adjusted_qk(rows, rows, at.expand(x.shape[:-1]).reshape(-1, x.shape[-2]))[0].reshape(x.shape)
+    return (
+        _module(x.shape[-1])
+        .adjusted_qk(rows, rows, at.expand(x.shape[:-1]).reshape(-1, x.shape[-2]))[0]
+        .reshape(x.shape)
+    )
 
 
 IMPLEMENTATIONS = [

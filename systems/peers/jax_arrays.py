@@ -1,6 +1,8 @@
-"""What the adapters of JAX's libraries share: its arrays, derivatives of a function, and how many shapes are asked of a compiler.
+"""What the adapters of JAX's libraries share: its arrays, derivatives of a function, and how many
+shapes are asked of a compiler.
 
-JAX compiles a function anew for each shape of its arguments, in about 100 ms: sizes come from short lists, and are so many at most.
+JAX compiles a function anew for each shape of its arguments, in about 100 ms: sizes come from short
+lists, and are so many at most.
 """
 
 from collections.abc import Callable

@@ -1,10 +1,12 @@
-"""`jax.nn.dot_product_attention`, with what it takes: masks, lengths, a bias, a scale, causality, local windows, and grouped heads.
+"""`jax.nn.dot_product_attention`, with what it takes: masks, lengths, a bias, a scale, causality,
+local windows, and grouped heads.
 
-Its arrays are (batch, sequence, heads, width), or without the batch; masks and biases have four axes. A masked score is −0.7 times the
-largest number of float32, and the softmax is always in float32. Where nothing is said, `implementation` is None, which is `xla`.
+Its arrays are (batch, sequence, heads, width), or without the batch; masks and biases have four
+axes. A masked score is −0.7 times the largest number of float32, and the softmax is always in
+float32. Where nothing is said, `implementation` is None, which is `xla`.
 
-A bias of −∞ is written into the mask, and what else is below the fill raised to it: see the findings. In 16 bits it is called without jit,
-under which it raises on CPUs.
+A bias of −∞ is written into the mask, and what else is below the fill raised to it: see the
+findings. In 16 bits it is called without jit, under which it raises on CPUs.
 """
 
 from collections.abc import Callable
@@ -29,7 +31,9 @@ def _attend(
     q: Any, k: Any, v: Any, *, mask: Any = None, bias: Any = None, scale: Any = None, causal: bool = False, window: Any = (None, None),
     implementation: Any = None, residual: bool = True, lengths: Any = None,
 ) -> Any:  # fmt: skip
-    """(out, lse) of arrays (batch, heads, sequence, width), or without the batch; an open side of a window is as wide as the sequences."""
+    """(out, lse) of arrays (batch, heads, sequence, width), or without the batch; an open side of a
+    window is as wide as the sequences.
+    """
     import jax
 
     if bias is not None:
@@ -72,7 +76,12 @@ _STATIC = ("causal", "window", "implementation", "residual")
 
 
 def _implementation(
-    name: str, arithmetic: Any, operations: dict[str, Callable[..., Any]], *supports: str, shapes: str = SHAPES, **promises: Any
+    name: str,
+    arithmetic: Any,
+    operations: dict[str, Callable[..., Any]],
+    *supports: str,
+    shapes: str = SHAPES,
+    **promises: Any,
 ) -> Implementation:
     return Implementation(
         name=JAX.called(name),
@@ -91,9 +100,14 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "scaled_dot_product_attention_vjp": compiled(_plain_vjp),
     "scaled_dot_product_attention_jvp": compiled(_plain_jvp),
 }
-_OTHERS: dict[str, dict[str, Any]] = {"implementation='xla'": {"implementation": "xla"}, "without return_residual": {"residual": False}}
+_OTHERS: dict[str, dict[str, Any]] = {
+    "implementation='xla'": {"implementation": "xla"},
+    "without return_residual": {"residual": False},
+}
 _TWINS = {
-    name: Twin({"scaled_dot_product_attention": partial(_PLAIN["scaled_dot_product_attention"], **options)}, exactly=True)
+    name: Twin(
+        {"scaled_dot_product_attention": partial(_PLAIN["scaled_dot_product_attention"], **options)}, exactly=True
+    )
     for name, options in _OTHERS.items()
 }
 _FEATURES = ("mask", "bias", "scale", "causal", "window")

@@ -1,7 +1,9 @@
-"""Keras on each of its back ends: `ops.dot_product_attention`, `layers.MultiHeadAttention`, `GroupQueryAttention` and `Attention`.
+"""Keras on each of its back ends: `ops.dot_product_attention`, `layers.MultiHeadAttention`,
+`GroupQueryAttention` and `Attention`.
 
-A process has one back end, that of the variable KERAS_BACKEND; the others are not run in it. Arrays are NumPy's, in and out. A layer that
-returns its scores takes another path than one that does not, and each is put to the laws.
+A process has one back end, that of the variable KERAS_BACKEND; the others are not run in it. Arrays
+are NumPy's, in and out. A layer that returns its scores takes another path than one that does not,
+and each is put to the laws.
 """
 
 import os
@@ -52,7 +54,9 @@ def backend() -> str:
 
 def unavailable(library: Library, name: str) -> str:
     """Why a library on a back end of Keras cannot be run in this process; "" where it can."""
-    return library.unavailable or ("" if backend() == name else f"Keras has one back end in a process: KERAS_BACKEND={name}.")
+    return library.unavailable or (
+        "" if backend() == name else f"Keras has one back end in a process: KERAS_BACKEND={name}."
+    )
 
 
 def _out(x: Any) -> Any:
@@ -61,7 +65,17 @@ def _out(x: Any) -> Any:
     return ops.convert_to_numpy(x)
 
 
-def _attend(q: Any, k: Any, v: Any, *, mask: Any = None, bias: Any = None, scale: Any = None, causal: bool = False, **options: Any) -> Any:
+def _attend(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    mask: Any = None,
+    bias: Any = None,
+    scale: Any = None,
+    causal: bool = False,
+    **options: Any,
+) -> Any:
     from keras import ops
 
     if bias is not None and backend() != "torch":
@@ -71,7 +85,9 @@ def _attend(q: Any, k: Any, v: Any, *, mask: Any = None, bias: Any = None, scale
     if backend() == "torch":  # masks and biases of one axis or three are refused
         mask, bias = (None if x is None else x.reshape((1,) * (4 - x.ndim) + x.shape) for x in (mask, bias))
     turned = (x.swapaxes(1, 2) for x in (q, k, v))
-    return _out(ops.dot_product_attention(*turned, bias=bias, mask=mask, scale=scale, is_causal=causal, **options)).swapaxes(1, 2)
+    return _out(
+        ops.dot_product_attention(*turned, bias=bias, mask=mask, scale=scale, is_causal=causal, **options)
+    ).swapaxes(1, 2)
 
 
 def _plain(q: Any, k: Any, v: Any, mask: Any = None, **options: Any) -> Any:
@@ -80,14 +96,18 @@ def _plain(q: Any, k: Any, v: Any, mask: Any = None, **options: Any) -> Any:
 
 def _set(layer: Any, x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int) -> Any:
     layer.build(x.shape, x.shape, x.shape)
-    layer.set_weights([*(w.reshape(len(w), num_heads, -1) for w in (wq, wk, wv)), wo.reshape(num_heads, -1, wo.shape[1])])
+    layer.set_weights(
+        [*(w.reshape(len(w), num_heads, -1) for w in (wq, wk, wv)), wo.reshape(num_heads, -1, wo.shape[1])]
+    )
     return layer
 
 
 def _heads(scores: bool, x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None) -> Any:
     from keras import layers
 
-    layer = _set(layers.MultiHeadAttention(num_heads, wq.shape[1] // num_heads, use_bias=False), x, wq, wk, wv, wo, num_heads)
+    layer = _set(
+        layers.MultiHeadAttention(num_heads, wq.shape[1] // num_heads, use_bias=False), x, wq, wk, wv, wo, num_heads
+    )
     found = layer(x, x, attention_mask=mask, return_attention_scores=scores)
     return _out(found[0] if scores else found)
 
@@ -101,7 +121,9 @@ def _grouped(scores: bool, x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads
 
 
 def _shared(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
-    """`layers.GroupQueryAttention` whose heads share keys: each kernel is the identity, and heads are channels side by side."""
+    """`layers.GroupQueryAttention` whose heads share keys: each kernel is the identity, and heads
+    are channels side by side.
+    """
     from keras import layers
 
     heads, shared, d = q.shape[1], k.shape[1], q.shape[-1]
@@ -151,7 +173,10 @@ def _implementation(
     )
 
 
-_PLAIN: dict[str, Callable[..., Any]] = {"scaled_dot_product_attention": _plain, "causal_attention": partial(_attend, causal=True)}
+_PLAIN: dict[str, Callable[..., Any]] = {
+    "scaled_dot_product_attention": _plain,
+    "causal_attention": partial(_attend, causal=True),
+}
 _ZERO = Conventions(dead_rows="zero")
 _HEADS, _MHA, _GQA = "multi_head_attention", "layers.MultiHeadAttention", "layers.GroupQueryAttention"
 _LAYERS: dict[str, Callable[..., Any]] = {_MHA: _heads, _GQA: _grouped}
@@ -161,13 +186,19 @@ _PATHS = {
 
 
 def _of(on: str) -> list[Implementation]:
-    """What is put to the laws of one back end: NumPy's has no heads that share keys, and torch's takes a mask or a bias. `layers.Attention`
-    is written by operations that do not differ, and is left out on JAX, which compiles each. On torch no scale is given beside
-    causality: PyTorch's kernel for the CPU makes NaN of the two where the scale is 0 or below (docs/findings.md)."""
+    """What is put to the laws of one back end: NumPy's has no heads that share keys, and torch's
+    takes a mask or a bias. `layers.Attention` is written by operations that do not differ, and is
+    left out on JAX, which compiles each. On torch no scale is given beside causality: PyTorch's
+    kernel for the CPU makes NaN of the two where the scale is 0 or below (docs/findings.md)."""
     features = ("mask", "causal") if on == "torch" else ("mask", "bias", "scale", "causal")
     functions = _PLAIN if on == "numpy" else _PLAIN | {"grouped_query_attention": _plain}
     layer = _implementation(
-        on, "layers.Attention", {"scaled_dot_product_attention": _layer}, (1,), ("key masks",), known_deviations=_SUBTRACTED
+        on,
+        "layers.Attention",
+        {"scaled_dot_product_attention": _layer},
+        (1,),
+        ("key masks",),
+        known_deviations=_SUBTRACTED,
     )
     shared = _implementation(
         on,

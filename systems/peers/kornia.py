@@ -1,6 +1,7 @@
 """kornia: the `FullAttention` of LoFTR, and the attention and the rotation of LightGlue.
 
-`FullAttention` takes masks of queries and of keys together. LightGlue's rotation pairs neighbours, and takes angles that are learned.
+`FullAttention` takes masks of queries and of keys together. LightGlue's rotation pairs neighbours,
+and takes angles that are learned.
 """
 
 from typing import Any

@@ -26,7 +26,9 @@ class Library:
     @cached_property
     def unavailable(self) -> str:
         """Why nothing of it runs here, a sentence; "" where it does."""
-        return "" if find_spec(self.module or self.distribution) else f"{self.distribution} is not installed: make peers."
+        return (
+            "" if find_spec(self.module or self.distribution) else f"{self.distribution} is not installed: make peers."
+        )
 
     def called(self, text: str) -> str:
         """The name of an implementation: the library, its version, and what of it is run."""

@@ -1,4 +1,5 @@
-"""LitGPT: the rotation of its models by `build_rope_cache` and `apply_rope`, and attention with its `KVCache` under the masks of `GPT`.
+"""LitGPT: the rotation of its models by `build_rope_cache` and `apply_rope`, and attention with its
+`KVCache` under the masks of `GPT`.
 
 A cache is as long as was asked for: what is not filled is zeros, which the mask leaves out.
 """
@@ -51,7 +52,9 @@ def _module(head_size: int) -> Any:
     from litgpt.model import CausalSelfAttention
 
     with torch.device("meta"):
-        return CausalSelfAttention(Config(n_layer=1, n_head=1, n_embd=head_size, head_size=head_size, padded_vocab_size=1), 0)
+        return CausalSelfAttention(
+            Config(n_layer=1, n_head=1, n_embd=head_size, head_size=head_size, padded_vocab_size=1), 0
+        )
 
 
 def _attend(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
@@ -59,7 +62,11 @@ def _attend(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
     import torch
 
     every = torch.ones(1, dtype=torch.bool) if mask is None else mask
-    return _module(q.shape[-1]).scaled_dot_product_attention(q, k, v, every.expand(*q.shape[:-1], k.shape[-2])).transpose(1, 2)
+    return (
+        _module(q.shape[-1])
+        .scaled_dot_product_attention(q, k, v, every.expand(*q.shape[:-1], k.shape[-2]))
+        .transpose(1, 2)
+    )
 
 
 def _causal(q: Any, k: Any, v: Any) -> Any:

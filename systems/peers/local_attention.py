@@ -1,9 +1,11 @@
-"""local-attention: its `LocalAttention`, which cuts a sequence into buckets of `window_size` and looks some of them back and forth.
+"""local-attention: its `LocalAttention`, which cuts a sequence into buckets of `window_size` and
+looks some of them back and forth.
 
-With `exact_windowsize` the window is one of keys, by a bound: look_backward·window_size before the query's own, and likewise after it.
-With as many buckets back as there are it is causal attention. A mask is of keys alone, for each head. Rotary embeddings are left out, and
-heads that share keys are repeated here. A query that the mask leaves no key gets the mean of its buckets' values, among them −1 for what is
-beyond the ends: here it is made 0.
+With `exact_windowsize` the window is one of keys, by a bound: look_backward·window_size before the
+query's own, and likewise after it. With as many buckets back as there are it is causal attention. A
+mask is of keys alone, for each head. Rotary embeddings are left out, and heads that share keys are
+repeated here. A query that the mask leaves no key gets the mean of its buckets' values, among them
+−1 for what is beyond the ends: here it is made 0.
 """
 
 from typing import Any
@@ -16,7 +18,9 @@ __all__ = ["IMPLEMENTATIONS"]
 _LIBRARY = Library("local-attention", "local_attention")
 
 
-def _attend(q: Any, k: Any, v: Any, *, mask: Any = None, scale: Any = None, causal: bool = False, window: Any = (None, None)) -> Any:
+def _attend(
+    q: Any, k: Any, v: Any, *, mask: Any = None, scale: Any = None, causal: bool = False, window: Any = (None, None)
+) -> Any:
     """A window of equal sides, or causal, has buckets of that size; every other one has buckets of one key."""
     import torch
     from local_attention import LocalAttention
@@ -42,7 +46,9 @@ def _causal(q: Any, k: Any, v: Any) -> Any:
     from local_attention import LocalAttention
 
     size = 4
-    attend = LocalAttention(size, causal=True, look_backward=-(-q.shape[-2] // size), autopad=True, use_rotary_pos_emb=False)
+    attend = LocalAttention(
+        size, causal=True, look_backward=-(-q.shape[-2] // size), autopad=True, use_rotary_pos_emb=False
+    )
     return attend(q, k, v)
 
 

@@ -1,8 +1,10 @@
-"""memory-efficient-attention-pytorch: its attention over chunks, the same at once, and flash attention by hand, with its own backward.
+"""memory-efficient-attention-pytorch: its attention over chunks, the same at once, and flash
+attention by hand, with its own backward.
 
-Chunks are of sixteen queries and twelve keys, so that longer calls have several. `attention` aligns causality at the last key,
-`memory_efficient_attention` at the first, and flash attention is run with as many keys as queries where it is causal: the rest is among the
-findings. Its values are as wide as its keys.
+Chunks are of sixteen queries and twelve keys, so that longer calls have several. `attention` aligns
+causality at the last key, `memory_efficient_attention` at the first, and flash attention is run
+with as many keys as queries where it is causal: the rest is among the findings. Its values are as
+wide as its keys.
 """
 
 from functools import partial
@@ -20,7 +22,9 @@ _CHUNKS = {"q_bucket_size": 16, "k_bucket_size": 12}
 
 
 def _chunked(name: str, q: Any, k: Any, v: Any, mask: Any = None, causal: bool = False) -> Any:
-    module = import_module("memory_efficient_attention_pytorch.memory_efficient_attention")  # whose function has its name
+    module = import_module(
+        "memory_efficient_attention_pytorch.memory_efficient_attention"
+    )  # whose function has its name
     one = (x[:, None] for x in (q, k, v))
     return getattr(module, name)(*one, mask=mask, causal=causal, **_CHUNKS)[:, 0]
 
@@ -29,7 +33,9 @@ def _flash(q: Any, k: Any, v: Any, mask: Any = None, causal: bool = False) -> An
     from memory_efficient_attention_pytorch.flash_attention import FlashAttentionFunction
 
     if v.shape[-1] != q.shape[-1] or (causal and k.shape[-2] != q.shape[-2]):
-        raise ValueError(f"q has shape {q.shape} and v {v.shape}, but they should be as wide, and as long where it is causal.")
+        raise ValueError(
+            f"q has shape {q.shape} and v {v.shape}, but they should be as wide, and as long where it is causal."
+        )
     full = None if mask is None else mask.expand(*q.shape[:-1], k.shape[-2])
     return FlashAttentionFunction.apply(q, k, v, full, causal, *_CHUNKS.values())
 

@@ -1,7 +1,8 @@
 """MLX: `mx.fast.scaled_dot_product_attention` and `mx.fast.rope`.
 
-Attention takes (batch, heads, sequence, width), a mask of booleans or of numbers, or the word "causal", which aligns at the last key, and
-sinks. The rotation takes the number of channels that rotate, either pairing, a base or the periods of all pairs, and the first position.
+Attention takes (batch, heads, sequence, width), a mask of booleans or of numbers, or the word
+"causal", which aligns at the last key, and sinks. The rotation takes the number of channels that
+rotate, either pairing, a base or the periods of all pairs, and the first position.
 """
 
 from collections.abc import Callable
@@ -23,7 +24,9 @@ _LEAST = -3.4028234663852886e38
 
 
 def _of_periods(name: str) -> Arithmetic:
-    """An arithmetic for frequencies that are given as periods, and taken from them again: two roundings more of the angle."""
+    """An arithmetic for frequencies that are given as periods, and taken from them again: two
+    roundings more of the angle.
+    """
     a = preset(name)
     return replace(a, name=f"{a.name}, frequencies from periods", angle=replace(a.angle, product=2.0**-22))
 
@@ -40,7 +43,9 @@ def _given(x: Any) -> Any:
 
 def _taking(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of MLX' arrays as one of NumPy's."""
-    return lambda *arguments, **options: function(*map(_given, arguments), **{name: _given(x) for name, x in options.items()})
+    return lambda *arguments, **options: function(
+        *map(_given, arguments), **{name: _given(x) for name, x in options.items()}
+    )
 
 
 def _out(x: Any) -> Any:
@@ -52,7 +57,15 @@ def _out(x: Any) -> Any:
 
 
 def _attend(
-    q: Any, k: Any, v: Any, *, mask: Any = None, bias: Any = None, scale: Any = None, causal: bool = False, sink: Any = None
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    mask: Any = None,
+    bias: Any = None,
+    scale: Any = None,
+    causal: bool = False,
+    sink: Any = None,
 ) -> Any:
     import mlx.core as mx
 
@@ -64,7 +77,9 @@ def _attend(
         mask, bias = (bias > -mx.inf) & (mx.array(True) if mask is None else mask), mx.maximum(bias, _LEAST)
     both = bias if mask is None else mask if bias is None else mx.where(mask, bias, mx.array(_LEAST, bias.dtype))
     scale = max(q.shape[-1], 1) ** -0.5 if scale is None else scale
-    return _out(mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask="causal" if causal else both, sinks=sink))
+    return _out(
+        mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask="causal" if causal else both, sinks=sink)
+    )
 
 
 def _plain(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
@@ -85,7 +100,9 @@ def _plain_vjp(q: Any, k: Any, v: Any, mask: Any, grad_out: Any) -> Any:
     return tuple(map(_out, mx.vjp(attend, [q, k, v], [grad_out])[1]))
 
 
-def _rotate(traditional: bool, x: Any, start_pos: int = 0, *, inv_freq: Any = None, rotary_dim: int | None = None) -> Any:
+def _rotate(
+    traditional: bool, x: Any, start_pos: int = 0, *, inv_freq: Any = None, rotary_dim: int | None = None
+) -> Any:
     import mlx.core as mx
 
     dims = x.shape[-1] if rotary_dim is None else rotary_dim

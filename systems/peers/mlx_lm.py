@@ -1,7 +1,9 @@
-"""mlx-lm: its caches, `KVCache` and `RotatingKVCache`, under the masks that they make, and its `create_causal_mask`.
+"""mlx-lm: its caches, `KVCache` and `RotatingKVCache`, under the masks that they make, and its
+`create_causal_mask`.
 
-Keys come in the call of their queries: here a cache keeps what was appended, and an attend hands it to a new one, piece by piece as it
-came, its queries' own positions last and together. A rotating one is as large as the window.
+Keys come in the call of their queries: here a cache keeps what was appended, and an attend hands it
+to a new one, piece by piece as it came, its queries' own positions last and together. A rotating
+one is as large as the window.
 """
 
 from typing import Any
@@ -57,7 +59,9 @@ class _Cache:
             last.append((piece[0][before:], piece[1][before:]))
             seen += len(piece[0])
         mask = cache.make_mask(len(q), return_array=False, window_size=self.window)
-        keys, values = cache.update_and_fetch(*(mx.array(np.concatenate(x)[None, None]) for x in zip(*last, strict=True)))
+        keys, values = cache.update_and_fetch(
+            *(mx.array(np.concatenate(x)[None, None]) for x in zip(*last, strict=True))
+        )
         scale = q.shape[-1] ** -0.5
         out = scaled_dot_product_attention(mx.array(q[None, None]), keys, values, cache=cache, scale=scale, mask=mask)
         return np.array(out)[0, 0]

@@ -1,4 +1,5 @@
-"""MONAI: `SABlock` by its path that is written out, and `get_timestep_embedding` of its diffusion models, whose cosines come first.
+"""MONAI: `SABlock` by its path that is written out, and `get_timestep_embedding` of its diffusion
+models, whose cosines come first.
 
 A mask is of keys, for each of the batch. A row without keys is NaN.
 """
@@ -22,7 +23,9 @@ def _heads(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any
     from monai.networks.blocks import SABlock
 
     if 0 in x.shape or wq.shape[1] != x.shape[-1]:
-        raise ValueError(f"x has shape {x.shape} and the heads are {wq.shape[1]} channels wide, but they should be as wide, and no size 0.")
+        raise ValueError(
+            f"x has shape {x.shape} and the heads are {wq.shape[1]} channels wide, but they should be as wide, and no size 0."
+        )
     with torch.device("meta"):
         block = SABlock(x.shape[-1], num_heads, **options).eval()
     block.qkv.weight = torch.nn.Parameter(torch.cat([wq, wk, wv], dim=1).T)
@@ -58,7 +61,8 @@ _SQUARE = {"model_dim_minus_heads_width": [0]}
 _TWINS = {
     "save_attn": Twin({"multi_head_attention": partial(_heads, save_attn=True)}, exactly=True),
     "use_flash_attention, without masks": Twin(
-        {"multi_head_attention": partial(_heads, use_flash_attention=True)}, promises={"supports": ["positive sizes", "no masks", _SQUARE]}
+        {"multi_head_attention": partial(_heads, use_flash_attention=True)},
+        promises={"supports": ["positive sizes", "no masks", _SQUARE]},
     ),
 }
 

@@ -1,8 +1,9 @@
-"""ONNX's RotaryEmbedding, opset 23, by the reference evaluator of onnx and by onnxruntime on the CPU; and Attention with their versions, of
-opset 23 and in float16 too.
+"""ONNX's RotaryEmbedding, opset 23, by the reference evaluator of onnx and by onnxruntime on the
+CPU; and Attention with their versions, of opset 23 and in float16 too.
 
-The node takes tables of cosines and sines, one row for each position and one column for each pair, and an attribute for the pairing: they
-are made here, in float64, and rounded to the type of what is rotated.
+The node takes tables of cosines and sines, one row for each position and one column for each pair,
+and an attribute for the pairing: they are made here, in float64, and rounded to the type of what is
+rotated.
 """
 
 from collections.abc import Callable
@@ -88,22 +89,56 @@ def _implementation(library: Library, engine: Callable[..., Any], interleaved: i
     )
 
 
-_FIRST = ("mask", "bias", "causal", "offset", "softcap", "scale")  # of opset 23: lengths came with 24, and windows with 25
+_FIRST = (
+    "mask",
+    "bias",
+    "causal",
+    "offset",
+    "softcap",
+    "scale",
+)  # of opset 23: lengths came with 24, and windows with 25
 _ATTENTION = [
     *onnx_engines.IMPLEMENTATIONS,
     *(
         onnx_engines.implementation(name, run, arithmetic, why, *features)
         for name, run, arithmetic, why, features in (
-            ("ONNX reference, opset 23", onnx_engines.first_reference_attention, "float32", onnx_engines.NO_ONNX, _FIRST),
-            ("ONNX reference, opset 23", onnx_engines.first_reference_attention, "float16-eager", onnx_engines.NO_ONNX, _FIRST),
+            (
+                "ONNX reference, opset 23",
+                onnx_engines.first_reference_attention,
+                "float32",
+                onnx_engines.NO_ONNX,
+                _FIRST,
+            ),
+            (
+                "ONNX reference, opset 23",
+                onnx_engines.first_reference_attention,
+                "float16-eager",
+                onnx_engines.NO_ONNX,
+                _FIRST,
+            ),
             ("onnxruntime, opset 23", onnx_engines.first_runtime_attention, "float32", onnx_engines.NO_RUNTIME, _FIRST),
-            ("onnxruntime, opset 23", onnx_engines.first_runtime_attention, "float16-eager", onnx_engines.NO_RUNTIME, _FIRST),
-            ("onnxruntime", onnx_engines.runtime_attention, "float16-eager", onnx_engines.NO_RUNTIME, (*_FIRST, "offsets")),
+            (
+                "onnxruntime, opset 23",
+                onnx_engines.first_runtime_attention,
+                "float16-eager",
+                onnx_engines.NO_RUNTIME,
+                _FIRST,
+            ),
+            (
+                "onnxruntime",
+                onnx_engines.runtime_attention,
+                "float16-eager",
+                onnx_engines.NO_RUNTIME,
+                (*_FIRST, "offsets"),
+            ),
         )
     ),
 ]
 IMPLEMENTATIONS = [
-    *(replace(i, name=f"{RUNTIME.called('') if 'runtime' in i.name else ONNX.called('')}: {i.name}") for i in _ATTENTION),
+    *(
+        replace(i, name=f"{RUNTIME.called('') if 'runtime' in i.name else ONNX.called('')}: {i.name}")
+        for i in _ATTENTION
+    ),
     *(
         _implementation(library, engine, interleaved, arithmetic)
         for library, engine in ((ONNX, _evaluator), (RUNTIME, _session))

@@ -1,7 +1,7 @@
 """positional-encodings: the table of `PositionalEncoding1D`, and `Summer`, which adds it.
 
-Angles are of float32, the type of the inverse frequencies. An odd width gets the columns of the next even one, without
-the last, and so other frequencies than its own: it is refused here.
+Angles are of float32, the type of the inverse frequencies. An odd width gets the columns of the
+next even one, without the last, and so other frequencies than its own: it is refused here.
 """
 
 from functools import partial
@@ -24,7 +24,9 @@ def _table(seq_len: int, embed_dim: int, start_pos: int = 0, *, before: tuple[st
     if start_pos:
         raise ValueError(f"start_pos={start_pos}, but should be 0: positions are counted from it.")
     if embed_dim % 2:
-        raise ValueError(f"embed_dim={embed_dim}, but should be even: the frequencies are those of {embed_dim + 1} columns.")
+        raise ValueError(
+            f"embed_dim={embed_dim}, but should be even: the frequencies are those of {embed_dim + 1} columns."
+        )
     module, shape = PositionalEncoding1D(embed_dim), (1, seq_len, embed_dim)
     for dtype in before:
         module(torch.zeros(shape, dtype=getattr(torch, dtype)))

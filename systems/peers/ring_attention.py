@@ -1,7 +1,9 @@
-"""ring-attention-pytorch on one machine: `default_attention`, `ring_flash_attn` with its own backward, and `RingRotaryEmbedding`.
+"""ring-attention-pytorch on one machine: `default_attention`, `ring_flash_attn` with its own
+backward, and `RingRotaryEmbedding`.
 
-Buckets are of sixteen positions, so that longer calls have several. Keys and values are of one width, and heads that share them are tiled.
-Where attention is causal, a mask is left out, as a comment of the source says.
+Buckets are of sixteen positions, so that longer calls have several. Keys and values are of one
+width, and heads that share them are tiled. Where attention is causal, a mask is left out, as a
+comment of the source says.
 """
 
 from typing import Any
@@ -21,9 +23,17 @@ def _attend(flash: bool, q: Any, k: Any, v: Any, *, mask: Any = None, causal: bo
     import ring_attention_pytorch.ring_attention as plain
     from ring_attention_pytorch.ring_flash_attention import ring_flash_attn
 
-    options: dict[str, Any] = {"causal": causal, "softclamp_qk_sim": softcap is not None, "softclamp_value": float(softcap or 50.0)}
+    options: dict[str, Any] = {
+        "causal": causal,
+        "softclamp_qk_sim": softcap is not None,
+        "softclamp_value": float(softcap or 50.0),
+    }
     each = (x.transpose(1, 2) for x in (q, k, v))
-    out = ring_flash_attn(*each, mask, bucket_size=16, **options) if flash else plain.default_attention(*each, mask, **options)
+    out = (
+        ring_flash_attn(*each, mask, bucket_size=16, **options)
+        if flash
+        else plain.default_attention(*each, mask, **options)
+    )
     return out.transpose(1, 2)
 
 

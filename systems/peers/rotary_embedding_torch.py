@@ -1,7 +1,9 @@
-"""rotary-embedding-torch: `rotate_queries_or_keys`, by a new object for each call and by one for all of a width, and at given positions.
+"""rotary-embedding-torch: `rotate_queries_or_keys`, by a new object for each call and by one for
+all of a width, and at given positions.
 
-An object keeps the angles of its first positions, and takes later ones from them. Frequencies are a parameter, and may be given. A width of
-2 cannot be built; the last channel of an odd one is left as it is, or the call refused where angles would be kept.
+An object keeps the angles of its first positions, and takes later ones from them. Frequencies are a
+parameter, and may be given. A width of 2 cannot be built; the last channel of an odd one is left as
+it is, or the call refused where angles would be kept.
 """
 
 from functools import cache, partial
@@ -38,8 +40,8 @@ def _after_bfloat16(x: Any, start_pos: int = 0) -> Any:
 
 
 def _at(x: Any, start_pos: int = 0, *, positions: Any = None, inv_freq: Any = None) -> Any:
-    """By `forward` and `apply_rotary_emb`, as for positions that do not count up; with an axis of heads, for rows of three axes have
-    one sequence of angles."""
+    """By `forward` and `apply_rotary_emb`, as for positions that do not count up; with an axis of
+    heads, for rows of three axes have one sequence of angles."""
     import torch
     from rotary_embedding_torch import apply_rotary_emb
 
@@ -82,7 +84,9 @@ def _implementation(
 
 
 _EXACT = {"start_pos": lambda p: p <= 64, "seq_len": lambda n: n <= 128}  # positions that bfloat16 has: up to 256
-_COUNTED = {"what is not supported is refused": "Positions are counted in the type of the queries: in bfloat16, 257 is 256"}
+_COUNTED = {
+    "what is not supported is refused": "Positions are counted in the type of the queries: in bfloat16, 257 is 256"
+}
 _ONE = {"one object": Twin({"rope": partial(_rope, cache(_module))}, exactly=True)}
 _AFTER = {"after a call in bfloat16": {"rope": _after_bfloat16}}
 _SPOILED = {"twin paths agree[rope]": "A call in bfloat16 spoils the table for later calls in float32"}
@@ -90,9 +94,15 @@ _SPOILED = {"twin paths agree[rope]": "A call in bfloat16 spoils the table for l
 IMPLEMENTATIONS = [
     _implementation("rotate_queries_or_keys", "float32", _both(partial(_rope, _module)), twins=_ONE),
     _implementation(
-        "rotate_queries_or_keys, one object", "float32", _both(partial(_rope, cache(_module))), twins=_AFTER, known_deviations=_SPOILED
+        "rotate_queries_or_keys, one object",
+        "float32",
+        _both(partial(_rope, cache(_module))),
+        twins=_AFTER,
+        known_deviations=_SPOILED,
     ),
     _implementation("apply_rotary_emb", "float32", _both(_at), ("positions", "inv_freq")),
     _implementation("apply_rotary_emb", "bfloat16", {"rope": _at}, ("positions",)),
-    _implementation("rotate_queries_or_keys", "bfloat16", {"rope": partial(_rope, _module)}, sizes=_EXACT, known_deviations=_COUNTED),
+    _implementation(
+        "rotate_queries_or_keys", "bfloat16", {"rope": partial(_rope, _module)}, sizes=_EXACT, known_deviations=_COUNTED
+    ),
 ]

@@ -1,7 +1,8 @@
-"""The rotary layers of torchtune, x-transformers, rotary-embedding-torch, keras-hub, LitGPT and IBM's foundation-model-stack, with the
-frequencies that each is asked for.
+"""The rotary layers of torchtune, x-transformers, rotary-embedding-torch, keras-hub, LitGPT and
+IBM's foundation-model-stack, with the frequencies that each is asked for.
 
-Each function takes rows of channels, (rows, head_dim) in float32, that count from a first position, and rotates them as its library does.
+Each function takes rows of channels, (rows, head_dim) in float32, that count from a first position,
+and rotates them as its library does.
 """
 
 from collections.abc import Callable
@@ -25,10 +26,11 @@ Rows = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer under test: its library, what it is called there, the frequencies it is asked for, how it pairs channels, and the call.
+    """A layer under test: its library, what it is called there, the frequencies it is asked for,
+    how it pairs channels, and the call.
 
-    A sequence of `length` positions decides for kinds that depend on it. `deviates` is the title of the finding that says why the layer
-    is known not to agree.
+    A sequence of `length` positions decides for kinds that depend on it. `deviates` is the title of
+    the finding that says why the layer is known not to agree.
     """
 
     library: str
@@ -53,7 +55,9 @@ def _torchtune(layer: str, x: Rows, start: int, **options: Any) -> Any:
 
     found = next(getattr(module, layer) for module in (plain, llama3, phi3) if hasattr(module, layer))
     positions = torch.arange(start, start + len(x))[None]
-    return found(x.shape[-1], max_seq_len=LONGEST, **options)(torch.from_numpy(x)[None, :, None], input_pos=positions)[0, :, 0]
+    return found(x.shape[-1], max_seq_len=LONGEST, **options)(torch.from_numpy(x)[None, :, None], input_pos=positions)[
+        0, :, 0
+    ]
 
 
 def _x_transformers(x: Rows, start: int, **options: Any) -> Any:
@@ -118,9 +122,23 @@ def _layers() -> list[Layer]:
     fms_llama: dict[str, Any] = {"ratio": 500_000.0, "scaling": ends | {"rope_type": "llama3", length: llama[length]}}
     keras_yarn = {"rope_type": "yarn", "scaling_factor": yarn["factor"]}
     return [
-        Layer("torchtune", "RotaryPositionalEmbeddings", default, "adjacent", partial(_torchtune, "RotaryPositionalEmbeddings")),
-        Layer("torchtune", "Llama3ScaledRoPE", llama, "adjacent", partial(_torchtune, "Llama3ScaledRoPE", base=500_000)),
-        Layer("torchtune", "Phi3RotaryPositionalEmbeddings", default, "half", partial(_torchtune, "Phi3RotaryPositionalEmbeddings")),
+        Layer(
+            "torchtune",
+            "RotaryPositionalEmbeddings",
+            default,
+            "adjacent",
+            partial(_torchtune, "RotaryPositionalEmbeddings"),
+        ),
+        Layer(
+            "torchtune", "Llama3ScaledRoPE", llama, "adjacent", partial(_torchtune, "Llama3ScaledRoPE", base=500_000)
+        ),
+        Layer(
+            "torchtune",
+            "Phi3RotaryPositionalEmbeddings",
+            default,
+            "half",
+            partial(_torchtune, "Phi3RotaryPositionalEmbeddings"),
+        ),
         Layer("x-transformers", "RotaryEmbedding", default, "adjacent", _x_transformers),
         Layer(
             "x-transformers",

@@ -1,4 +1,5 @@
-"""tinygrad's `scaled_dot_product_attention`, on the CPU, for which it compiles each shape with clang; without that by its emulator.
+"""tinygrad's `scaled_dot_product_attention`, on the CPU, for which it compiles each shape with
+clang; without that by its emulator.
 
 The only key of a query is never masked there, see the findings: of one key nothing is asked.
 """
@@ -38,7 +39,11 @@ def _grouped(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
 IMPLEMENTATIONS = [
     Implementation(
         name=TINYGRAD.called(f"attention on {_DEVICE} float32"),
-        operations={"scaled_dot_product_attention": _attend, "causal_attention": _causal, "grouped_query_attention": _grouped},
+        operations={
+            "scaled_dot_product_attention": _attend,
+            "causal_attention": _causal,
+            "grouped_query_attention": _grouped,
+        },
         arithmetic="float32",
         conventions=Conventions(dead_rows="nan"),
         batch_ranks=(2,),

@@ -1,7 +1,7 @@
 """torch_geometric: the rows of `PositionalEncoding`, at positions that are its argument.
 
-All sines come first, and the frequencies are evenly spaced from 1 to 1/10000, both included: its documentation has the usual formula, with
-sines and cosines in turn.
+All sines come first, and the frequencies are evenly spaced from 1 to 1/10000, both included: its
+documentation has the usual formula, with sines and cosines in turn.
 """
 
 from typing import Any

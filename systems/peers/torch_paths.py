@@ -1,7 +1,9 @@
-"""PyTorch once more: paths of one function side by side, and `causal_upper_left` and `causal_lower_right` as objects.
+"""PyTorch once more: paths of one function side by side, and `causal_upper_left` and
+`causal_lower_right` as objects.
 
-`systems` has its kernels, its module on all paths, and attention written by hand and compiled, each by itself: here
-some are twins of others. The objects of `torch.nn.attention.bias` are made of the sizes of each call.
+`systems` has its kernels, its module on all paths, and attention written by hand and compiled, each
+by itself: here some are twins of others. The objects of `torch.nn.attention.bias` are made of the
+sizes of each call.
 """
 
 from collections.abc import Callable
@@ -18,7 +20,11 @@ from systems.peers.library import Library
 __all__ = ["IMPLEMENTATIONS"]
 
 _LIBRARY = Library("torch")
-_OWN = {i.name: i for module in (torch_attention, torch_compiled, torch_flex, torch_multi_head) for i in module.IMPLEMENTATIONS}
+_OWN = {
+    i.name: i
+    for module in (torch_attention, torch_compiled, torch_flex, torch_multi_head)
+    for i in module.IMPLEMENTATIONS
+}
 _SDPA = "scaled_dot_product_attention"
 
 
@@ -47,7 +53,9 @@ def _promised(name: str, others: str) -> Twin:
 
 
 def _beside(name: str, *others: str, **functions: Callable[..., Any]) -> Implementation:
-    """An entry with others as its twins, and functions of its attention that promise the same; of its operations those that a twin has."""
+    """An entry with others as its twins, and functions of its attention that promise the same; of
+    its operations those that a twin has.
+    """
     own = _OWN[name]
     twins = {other: _promised(name, other) for other in others}
     twins |= {called.replace("_", " "): Twin({_SDPA: function}) for called, function in functions.items()}
@@ -58,7 +66,10 @@ def _beside(name: str, *others: str, **functions: Callable[..., Any]) -> Impleme
     return beside
 
 
-_ALIGNED = {"causal_upper_left": Conventions(causal="top_left"), "causal_lower_right": Conventions(causal="bottom_right")}
+_ALIGNED = {
+    "causal_upper_left": Conventions(causal="top_left"),
+    "causal_lower_right": Conventions(causal="bottom_right"),
+}
 
 IMPLEMENTATIONS = [
     *(
@@ -77,8 +88,17 @@ IMPLEMENTATIONS = [
         for name, conventions in _ALIGNED.items()
     ),
     *(
-        _beside(f"torch flash {dtype}", f"torch math {dtype}", *others, with_gradients=partial(_with_gradients, f"torch flash {dtype}"))
-        for dtype, *others in (("float32", "torch math float32 func", "torch flex float32"), ("float64",), ("bfloat16",))
+        _beside(
+            f"torch flash {dtype}",
+            f"torch math {dtype}",
+            *others,
+            with_gradients=partial(_with_gradients, f"torch flash {dtype}"),
+        )
+        for dtype, *others in (
+            ("float32", "torch math float32 func", "torch flex float32"),
+            ("float64",),
+            ("bfloat16",),
+        )
     ),
     _beside("torch flash float16", "torch math float16"),
     _beside(

@@ -1,7 +1,9 @@
-"""torchtune: its `MultiHeadAttention` with masks, its `RotaryPositionalEmbeddings`, and its `KVCache` under the masks of its generation.
+"""torchtune: its `MultiHeadAttention` with masks, its `RotaryPositionalEmbeddings`, and its
+`KVCache` under the masks of its generation.
 
-A mask is True where a query attends, (batch, queries, keys), and goes to PyTorch's scaled_dot_product_attention. A cache is as long as was
-asked for: what is not filled is zeros, which the mask leaves out.
+A mask is True where a query attends, (batch, queries, keys), and goes to PyTorch's
+scaled_dot_product_attention. A cache is as long as was asked for: what is not filled is zeros,
+which the mask leaves out.
 """
 
 from functools import partial
@@ -79,7 +81,9 @@ class _Cache:
         if len(q) > end:
             raise ValueError(f"{len(q)} queries are asked, of {end} positions.")
         attention, mask = _sdpa_or_flex_attention(), self.mask[None, end - len(q) : end]
-        return attention(q[None, None], self.keys.k_cache, self.values.v_cache, mask=mask, dropout_p=0.0, is_causal=False)[0, 0]
+        return attention(
+            q[None, None], self.keys.k_cache, self.values.v_cache, mask=mask, dropout_p=0.0, is_causal=False
+        )[0, 0]
 
 
 def _implementation(name: str, arithmetic: str, given: Any = KERNEL, **promises: Any) -> Implementation:
@@ -94,7 +98,9 @@ def _implementation(name: str, arithmetic: str, given: Any = KERNEL, **promises:
 
 _SQUARE = {"model_dim_minus_heads_width": [0]}
 _ROTATED = {"head_dim": lambda d: d > 0 and d % 2 == 0, "start_pos": lambda p: 0 <= p <= _LONGEST}
-_EVALUATED = {"attn_dropout, in evaluation": Twin({"multi_head_attention": partial(_heads, attn_dropout=0.5)}, exactly=True)}
+_EVALUATED = {
+    "attn_dropout, in evaluation": Twin({"multi_head_attention": partial(_heads, attn_dropout=0.5)}, exactly=True)
+}
 _COUNTED = Twin(
     {"rope": partial(_rope, counted=True)}, exactly=True,
     promises={"supports": ["positive sizes", _ROTATED | {"start_pos": [0]}]},

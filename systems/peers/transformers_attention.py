@@ -1,8 +1,9 @@
 """transformers: the attention functions of its models, and the masks of `masking_utils`.
 
-`eager_attention_forward` of Llama, Gemma 2 (with a cap) and GPT-OSS (with sinks), and `sdpa` of `ALL_ATTENTION_FUNCTIONS`. A boolean mask
-is for sdpa, and one of 0 and the least number for eager: a query without keys is 0, and the mean of all values. Causality, windows and
-offsets are made of `sdpa_mask`; a window counts keys, the query's own included.
+`eager_attention_forward` of Llama, Gemma 2 (with a cap) and GPT-OSS (with sinks), and `sdpa` of
+`ALL_ATTENTION_FUNCTIONS`. A boolean mask is for sdpa, and one of 0 and the least number for eager:
+a query without keys is 0, and the mean of all values. Causality, windows and offsets are made of
+`sdpa_mask`; a window counts keys, the query's own included.
 """
 
 from dataclasses import replace
@@ -22,8 +23,9 @@ _LIBRARY = Library("transformers")
 
 
 def _masked(kind: str, q: Any, k: Any, mask: Any, causal: bool, offset: int | None, window: Any) -> Any:
-    """The mask of a kind, "sdpa" or "eager", made by masking_utils of causality and a window, of which the right side is the bidirectional
-    one beside the whole past; another one beside it must hold too."""
+    """The mask of a kind, "sdpa" or "eager", made by masking_utils of causality and a window, of
+    which the right side is the bidirectional one beside the whole past; another one beside it must
+    hold too."""
     import torch
     from transformers import masking_utils as utils
 
@@ -33,7 +35,9 @@ def _masked(kind: str, q: Any, k: Any, mask: Any, causal: bool, offset: int | No
     if window[0] is not None:
         patterns.append(utils.sliding_window_overlay(window[0]))
     if window[1] is not None:
-        patterns.append(utils.or_masks(utils.causal_mask_function, utils.sliding_window_bidirectional_overlay(window[1])))
+        patterns.append(
+            utils.or_masks(utils.causal_mask_function, utils.sliding_window_bidirectional_overlay(window[1]))
+        )
     if patterns:
         pattern = utils.and_masks(*patterns)
         full = full & utils.sdpa_mask(
@@ -86,11 +90,18 @@ def _mask(sides: Any, n_q: int, n_k: int | None = None) -> Any:
     from transformers import masking_utils as utils
 
     keys = n_q if n_k is None else n_k
-    return utils.sdpa_mask(1, n_q, keys, q_offset=keys - n_q, mask_function=utils.causal_mask_function, allow_is_causal_skip=False)[0, 0]
+    return utils.sdpa_mask(
+        1, n_q, keys, q_offset=keys - n_q, mask_function=utils.causal_mask_function, allow_is_causal_skip=False
+    )[0, 0]
 
 
 def _implementation(
-    name: str, arithmetic: str, *features: str, module: str = "sdpa", twins: dict[str, Any] | None = None, **conventions: Any
+    name: str,
+    arithmetic: str,
+    *features: str,
+    module: str = "sdpa",
+    twins: dict[str, Any] | None = None,
+    **conventions: Any,
 ) -> Implementation:
     return Implementation(
         name=_LIBRARY.called(f"{name} {arithmetic}"),
@@ -147,7 +158,9 @@ IMPLEMENTATIONS = [
         unavailable=_LIBRARY.unavailable,
     ),
     *(
-        replace(_implementation("sdpa_attention_forward", name, "scale", "mask", "causal", "offset"), arithmetic=arithmetic)
+        replace(
+            _implementation("sdpa_attention_forward", name, "scale", "mask", "causal", "offset"), arithmetic=arithmetic
+        )
         for name, arithmetic in KERNEL.items()
     ),
 ]

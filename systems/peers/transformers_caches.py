@@ -1,8 +1,11 @@
-"""transformers: the layers of `DynamicCache` and `StaticCache`, sliding ones too, under the masks that are made of `get_mask_sizes`.
+"""transformers: the layers of `DynamicCache` and `StaticCache`, sliding ones too, under the masks
+that are made of `get_mask_sizes`.
 
-A layer tells which keys its next `update` will return, a mask is made for them, and attention is sdpa's: so keys come in the call of their
-queries. Here a cache keeps what was appended, and an attend hands it to a new layer, piece by piece as it came, its queries' own positions
-last and together. A window counts keys. One of 1 returns all keys, of which the last are taken here: it is among the findings.
+A layer tells which keys its next `update` will return, a mask is made for them, and attention is
+sdpa's: so keys come in the call of their queries. Here a cache keeps what was appended, and an
+attend hands it to a new layer, piece by piece as it came, its queries' own positions last and
+together. A window counts keys. One of 1 returns all keys, of which the last are taken here: it is
+among the findings.
 """
 
 from functools import partial
@@ -22,12 +25,16 @@ _LONGEST = 1024
 class _Cache:
     """One layer of one head; a static one is as long as its capacity."""
 
-    def __init__(self, d: int, d_v: int, window: int | None = None, capacity: int | None = None, *, static: bool = False) -> None:
+    def __init__(
+        self, d: int, d_v: int, window: int | None = None, capacity: int | None = None, *, static: bool = False
+    ) -> None:
         from transformers import cache_utils
 
         kind = f"{'Static' if static else 'Dynamic'}{'' if window is None else 'SlidingWindow'}Layer"
         longest = {"max_cache_len": capacity or _LONGEST} if static else {}
-        self.make = partial(getattr(cache_utils, kind), **longest, **({} if window is None else {"sliding_window": window}))
+        self.make = partial(
+            getattr(cache_utils, kind), **longest, **({} if window is None else {"sliding_window": window})
+        )
         self.window, self.capacity = window, capacity or _LONGEST
         self.pieces: list[tuple[Any, Any]] = []
 
@@ -54,9 +61,17 @@ class _Cache:
             last.append((k[before:], v[before:]))
             seen += len(k)
         length, offset = layer.get_mask_sizes(len(q))
-        keys, values = (x[..., -length:, :] for x in layer.update(*(_joined(x)[None, None] for x in zip(*last, strict=True))))
-        pattern = utils.causal_mask_function if self.window is None else utils.sliding_window_causal_mask_function(self.window)
-        mask = utils.sdpa_mask(1, len(q), length, q_offset=first, kv_offset=offset, mask_function=pattern, allow_is_causal_skip=False)
+        keys, values = (
+            x[..., -length:, :] for x in layer.update(*(_joined(x)[None, None] for x in zip(*last, strict=True)))
+        )
+        pattern = (
+            utils.causal_mask_function
+            if self.window is None
+            else utils.sliding_window_causal_mask_function(self.window)
+        )
+        mask = utils.sdpa_mask(
+            1, len(q), length, q_offset=first, kv_offset=offset, mask_function=pattern, allow_is_causal_skip=False
+        )
         return scaled_dot_product_attention(q[None, None], keys, values, attn_mask=mask)[0, 0]
 
 
@@ -76,7 +91,9 @@ IMPLEMENTATIONS = [
         supports="positive sizes",
         caches=("window", "capacity"),
         unavailable=_LIBRARY.unavailable,
-        known_deviations={} if static else {"what is not supported is refused": "A cache of keys without channels has no positions"},
+        known_deviations={}
+        if static
+        else {"what is not supported is refused": "A cache of keys without channels has no positions"},
     )
     for name, static in (("DynamicCache's layers", False), ("StaticCache's layers", True))
 ]

@@ -1,7 +1,9 @@
-"""transformers under the laws: its `ROPE_INIT_FUNCTIONS`, and the rotation of each model's file, forward and by autograd.
+"""transformers under the laws: its `ROPE_INIT_FUNCTIONS`, and the rotation of each model's file,
+forward and by autograd.
 
-`attnspec verify systems.peers.transformers_laws:IMPLEMENTATIONS`, in the environment of `make peers`. A function that
-takes a configuration gets one of a head; frequencies, positions and factors that a law gives stand where the module keeps its own.
+`attnspec verify systems.peers.transformers_laws:IMPLEMENTATIONS`, in the environment of
+`make peers`. A function that takes a configuration gets one of a head; frequencies, positions and
+factors that a law gives stand where the module keeps its own.
 """
 
 from functools import partial
@@ -23,9 +25,17 @@ _PARAMETERS = ("beta_fast", "beta_slow", "truncate", "mscale", "mscale_all_dim",
 
 
 def _frequencies(
-    kind: str, head_dim: int, *, base: float = 10000.0, rotary_dim: int | None = None, seq_len: int | None = None, **parameters: Any
+    kind: str,
+    head_dim: int,
+    *,
+    base: float = 10000.0,
+    rotary_dim: int | None = None,
+    seq_len: int | None = None,
+    **parameters: Any,
 ) -> Any:
-    """(inv_freq, attention_factor) of the function of a kind; of GPT-NeoX's, which reads the share of channels, for the default."""
+    """(inv_freq, attention_factor) of the function of a kind; of GPT-NeoX's, which reads the share
+    of channels, for the default.
+    """
     from transformers import LlamaConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -33,10 +43,18 @@ def _frequencies(
     most = parameters.pop("max_position_embeddings", 2048)
     given = {"rope_type": kind, "rope_theta": base} | share | parameters
     config = LlamaConfig(
-        hidden_size=head_dim, num_attention_heads=1, head_dim=head_dim, max_position_embeddings=most, rope_parameters=given
+        hidden_size=head_dim,
+        num_attention_heads=1,
+        head_dim=head_dim,
+        max_position_embeddings=most,
+        rope_parameters=given,
     )
     plain = found("gpt_neox", "GPTNeoXRotaryEmbedding")
-    function = plain.compute_default_rope_parameters if kind == "default" else partial(ROPE_INIT_FUNCTIONS[kind], seq_len=seq_len)
+    function = (
+        plain.compute_default_rope_parameters
+        if kind == "default"
+        else partial(ROPE_INIT_FUNCTIONS[kind], seq_len=seq_len)
+    )
     return function(config)
 
 
@@ -66,7 +84,11 @@ def _rope(
     layer.attention_scaling = attention_factor
     at = torch.arange(start_pos, start_pos + n) if positions is None else torch.as_tensor(positions)
     if mrope:
-        at = (at if sections is not None and positions is not None else at[None]).expand(3, *lead, n).reshape(3, batch, n)
+        at = (
+            (at if sections is not None and positions is not None else at[None])
+            .expand(3, *lead, n)
+            .reshape(3, batch, n)
+        )
     else:
         at = at.expand(*lead, n).reshape(batch, n)
     cos, sin = layer(x.reshape(batch, n, d), at)
@@ -107,7 +129,9 @@ IMPLEMENTATIONS = [
         supports=_EVEN,
         refuses=(Exception,),  # configurations validate themselves, by exceptions of their own
         unavailable=TRANSFORMERS.unavailable,
-        known_deviations={"what is not supported is refused": "An odd head has a pair less by the kind `proportional` than by all others"},
+        known_deviations={
+            "what is not supported is refused": "An odd head has a pair less by the kind `proportional` than by all others"
+        },
         features=("base", "rotary_dim", "seq_len", *(kind for kind in KINDS if kind != "default"), *_PARAMETERS),
     ),
     _family("llama"),

@@ -1,10 +1,13 @@
-"""Whole decoders of transformers, tiny and without weights: paths of one model that must agree, each a row.
+"""Whole decoders of transformers, tiny and without weights: paths of one model that must agree,
+each a row.
 
-Nothing certifies a whole model. Both paths compute the same real function in float32, and round other intermediate results: each is the
-exact function of parameters that are off by n·u at most, relatively, where u is 2⁻²⁴ and n the number of terms of the longest sum, as long
-as its roundings are those of its sums. How far logits move with the parameters is measured: `DRAWS` times all are changed by factors of up
-to 1 ± ε, ε = 2⁻¹², and D is the farthest that a logit moved. Two paths may be 2·n·u·D/ε apart, and `MARGIN` times that is granted, since D
-is measured on few directions, and norms, exponentials and rotations round too. It is no proof.
+Nothing certifies a whole model. Both paths compute the same real function in float32, and round
+other intermediate results: each is the exact function of parameters that are off by n·u at most,
+relatively, where u is 2⁻²⁴ and n the number of terms of the longest sum, as long as its roundings
+are those of its sums. How far logits move with the parameters is measured: `DRAWS` times all are
+changed by factors of up to 1 ± ε, ε = 2⁻¹², and D is the farthest that a logit moved. Two paths may
+be 2·n·u·D/ε apart, and `MARGIN` times that is granted, since D is measured on few directions, and
+norms, exponentials and rotations round too. It is no proof.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +22,9 @@ _WIDTH, _VOCABULARY = 16, 32
 
 @dataclass(frozen=True)
 class Model:
-    """A decoder: its configuration's class and options; whether positions are to be given beside padding, and the keyword of its cache."""
+    """A decoder: its configuration's class and options; whether positions are to be given beside
+    padding, and the keyword of its cache.
+    """
 
     name: str
     config: str
@@ -32,7 +37,13 @@ class Model:
         import torch
         import transformers
 
-        heads = {"hidden_size": _WIDTH, "num_attention_heads": 2, "num_hidden_layers": 2, "vocab_size": _VOCABULARY, "pad_token_id": 0}
+        heads = {
+            "hidden_size": _WIDTH,
+            "num_attention_heads": 2,
+            "num_hidden_layers": 2,
+            "vocab_size": _VOCABULARY,
+            "pad_token_id": 0,
+        }
         with torch.random.fork_rng():
             torch.manual_seed(0)
             config = getattr(transformers, self.config)(**heads | self.options)
@@ -111,7 +122,14 @@ _HEAD = _MLP | {"head_dim": 8}
 _SLIDING = {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]}
 _EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 2}
 _MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 8, "mamba_n_groups": 1, "mamba_d_state": 8}
-_LATENT = {"q_lora_rank": 8, "kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8, "first_k_dense_replace": 2}
+_LATENT = {
+    "q_lora_rank": 8,
+    "kv_lora_rank": 8,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 8,
+    "first_k_dense_replace": 2,
+}
 
 MODELS = [
     Model("Llama", "LlamaConfig", _MLP),
@@ -122,7 +140,11 @@ MODELS = [
     Model("Gemma 3", "Gemma3TextConfig", _HEAD | _SLIDING),
     Model("Cohere2", "Cohere2Config", _MLP | _SLIDING),
     Model("GPT-OSS", "GptOssConfig", _HEAD | _SLIDING | _EXPERTS),
-    Model("Llama 4, chunks of 4", "Llama4TextConfig", _HEAD | {"attention_chunk_size": 4, "intermediate_size_mlp": 32, "moe_layers": []}),
+    Model(
+        "Llama 4, chunks of 4",
+        "Llama4TextConfig",
+        _HEAD | {"attention_chunk_size": 4, "intermediate_size_mlp": 32, "moe_layers": []},
+    ),
     Model("Phi-3", "Phi3Config", _MLP),
     Model("OLMo 2", "Olmo2Config", _MLP),
     Model("DeepSeek-V3", "DeepseekV3Config", _LATENT | {"intermediate_size": 32, "num_key_value_heads": 2}),
@@ -134,16 +156,30 @@ MODELS = [
     Model("Falcon, ALiBi", "FalconConfig", {"alibi": True}),
     Model("Mamba", "MambaConfig", {"state_size": 4}, cache="cache_params"),
     Model(
-        "Mamba 2", "Mamba2Config", {"num_heads": 4, "head_dim": 8, "state_size": 8, "n_groups": 1, "chunk_size": 4}, cache="cache_params"
+        "Mamba 2",
+        "Mamba2Config",
+        {"num_heads": 4, "head_dim": 8, "state_size": 8, "n_groups": 1, "chunk_size": 4},
+        cache="cache_params",
     ),
     Model(
         "Jamba",
         "JambaConfig",
-        _MLP | {"attn_layer_period": 2, "attn_layer_offset": 1, "num_experts": 1, "num_experts_per_tok": 1, "mamba_dt_rank": 2},
+        _MLP
+        | {
+            "attn_layer_period": 2,
+            "attn_layer_offset": 1,
+            "num_experts": 1,
+            "num_experts_per_tok": 1,
+            "mamba_dt_rank": 2,
+        },
     ),
     Model("Bamba", "BambaConfig", _MLP | _MAMBA | {"attn_layer_indices": [1]}),
     Model("MiniMax", "MiniMaxConfig", _HEAD | _EXPERTS | {"layer_types": ["linear_attention", "full_attention"]}),
-    Model("RecurrentGemma", "RecurrentGemmaConfig", _HEAD | {"lru_width": 16, "attention_window_size": 4, "num_hidden_layers": 3}),
+    Model(
+        "RecurrentGemma",
+        "RecurrentGemmaConfig",
+        _HEAD | {"lru_width": 16, "attention_window_size": 4, "num_hidden_layers": 3},
+    ),
 ]
 
 _FORGETS = "{} forgets its recurrent state where more than one token follows a cache"
@@ -201,8 +237,8 @@ def _moved(model: Model) -> Iterator[Any]:
 
 
 def compared(model: Model) -> Iterator[tuple[str, Compared]]:
-    """Each path of a model, by name, against the eager one on the whole sequences. One that the library says it has not is missing,
-    and one that raises is infinitely far."""
+    """Each path of a model, by name, against the eager one on the whole sequences. One that the
+    library says it has not is missing, and one that raises is infinitely far."""
     import torch
 
     with torch.no_grad():

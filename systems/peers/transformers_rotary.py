@@ -1,6 +1,8 @@
-"""transformers' rotary frequencies and rotations: the rotary modules of its models, made of configurations without weights.
+"""transformers' rotary frequencies and rotations: the rotary modules of its models, made of
+configurations without weights.
 
-A module keeps `inv_freq` and `attention_scaling`, makes of position_ids the tables, and `apply_rotary_pos_emb` of its file rotates.
+A module keeps `inv_freq` and `attention_scaling`, makes of position_ids the tables, and
+`apply_rotary_pos_emb` of its file rotates.
 """
 
 from importlib import import_module
@@ -46,7 +48,9 @@ def rotary(model: Released) -> Any:
     """The model's rotary module, over a configuration of one layer and one head."""
     given = parameters_of(model)
     widths = {"head_dim": model.head_dim, "qk_rope_head_dim": model.head_dim, "global_head_dim": model.head_dim}
-    kept = {"deepseek_v3": ("qk_rope_head_dim",), "gemma4": ("head_dim", "global_head_dim")}.get(model.module, ("head_dim",))
+    kept = {"deepseek_v3": ("qk_rope_head_dim",), "gemma4": ("head_dim", "global_head_dim")}.get(
+        model.module, ("head_dim",)
+    )
     if model.kind == "longrope":
         kept = (*kept, "original_max_position_embeddings")
     config = getattr(import_module(f"transformers.models.{model.module}"), f"{NAMES[model.module]}Config")(
@@ -70,9 +74,11 @@ def frequencies(model: Released, length: int) -> tuple[Array, float]:
 
 
 def rotated(model: Released, x: NDArray[np.float32], positions: NDArray[np.int64]) -> Array:
-    """x, (rows, head_dim), rotated at the positions, (rows,), or (3, rows) where the model has three axes.
+    """x, (rows, head_dim), rotated at the positions, (rows,), or (3, rows) where the model has
+    three axes.
 
-    DeepSeek pairs adjacent channels, and returns the first of all pairs before the second; here they are put back in their places.
+    DeepSeek pairs adjacent channels, and returns the first of all pairs before the second; here
+    they are put back in their places.
     """
     import torch
 

@@ -1,6 +1,8 @@
-"""Whisper, of OpenAI: `MultiHeadAttention` by both of its paths, and the `sinusoids` of its encoder.
+"""Whisper, of OpenAI: `MultiHeadAttention` by both of its paths, and the `sinusoids` of its
+encoder.
 
-The path over PyTorch's kernel reads of a mask only that there is one, as that one is causal; the path written out adds it.
+The path over PyTorch's kernel reads of a mask only that there is one, as that one is causal; the
+path written out adds it.
 """
 
 from typing import Any

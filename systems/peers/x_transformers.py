@@ -1,9 +1,12 @@
-"""x-transformers: its `Attend`, with what it takes, by both paths: written out over einsum and softmax, and `flash`, PyTorch's kernel.
+"""x-transformers: its `Attend`, with what it takes, by both paths: written out over einsum and
+softmax, and `flash`, PyTorch's kernel.
 
-Heads that share keys are tiled, a cap comes after the bias, and a sink is one more column of logits. Causality is aligned at the last key;
-the flash path has it top left where there are fewer keys than queries. A row that the mask leaves no key is 0. A masked score is minus the
-largest number, to which nothing is added: so a row is the mean of all values where the mask and causality together leave it no key. So
-the path that is written out is put to no masks beside causality, and to no biases, whose −∞ is one.
+Heads that share keys are tiled, a cap comes after the bias, and a sink is one more column of
+logits. Causality is aligned at the last key; the flash path has it top left where there are fewer
+keys than queries. A row that the mask leaves no key is 0. A masked score is minus the largest
+number, to which nothing is added: so a row is the mean of all values where the mask and causality
+together leave it no key. So the path that is written out is put to no masks beside causality, and
+to no biases, whose −∞ is one.
 """
 
 from dataclasses import replace
@@ -48,7 +51,11 @@ def _vjp(q: Any, k: Any, v: Any, grad_out: Any, **options: Any) -> Any:
     given = {p: x.requires_grad_() for p, x in named.items() if x is not None}
     out = _attend(False, **given, **options)
     each = dict(
-        zip(given, torch.autograd.grad(out, list(given.values()), grad_out, allow_unused=True, materialize_grads=True), strict=True)
+        zip(
+            given,
+            torch.autograd.grad(out, list(given.values()), grad_out, allow_unused=True, materialize_grads=True),
+            strict=True,
+        )
     )
     return tuple(each.get(p) for p in named)
 
@@ -99,10 +106,19 @@ def _flash(*features: str) -> dict[str, Twin]:
 _ALL = ("mask", "bias", "scale", "softcap", "sink")
 IMPLEMENTATIONS = [
     _implementation("written out", False, "float32", _ALL, attention_vjp=_vjp, twins=_flash("mask", "bias", "scale")),
-    _implementation("written out, causal", False, "float32", ("scale", "causal"), {_KEYS: _as_many}, twins=_flash("scale", "causal")),
+    _implementation(
+        "written out, causal", False, "float32", ("scale", "causal"), {_KEYS: _as_many}, twins=_flash("scale", "causal")
+    ),
     _implementation("flash", True, "float32", ("mask", "bias", "scale")),
     _implementation("flash, causal", True, "float32", ("scale", "causal", "mask"), {_KEYS: _as_many}),
-    _implementation("flash, causal, fewer keys than queries", True, "float32", ("scale", "causal"), {_KEYS: _fewer}, causal="top_left"),
+    _implementation(
+        "flash, causal, fewer keys than queries",
+        True,
+        "float32",
+        ("scale", "causal"),
+        {_KEYS: _fewer},
+        causal="top_left",
+    ),
     _implementation("written out", False, "bfloat16-eager", ("mask", "scale")),
     _implementation("flash", True, _SCALED, ("mask", "bias", "scale")),
 ]

@@ -1,4 +1,6 @@
-"""What is written for CUDA runs up to the call: kernels of the CPU, an interpreter and a compiler stand in for the device."""
+"""What is written for CUDA runs up to the call: kernels of the CPU, an interpreter and a compiler
+stand in for the device.
+"""
 
 import os
 import subprocess
@@ -30,10 +32,13 @@ def on_cpu(name, **promises):
 
 def test_every_backend_is_there_in_every_type_that_it_has():
     types = {
-        **dict.fromkeys(("torch CUDA math", "torch CUDA flex compiled", "Triton CUDA"), "float32 TF32 float16 bfloat16"),
+        **dict.fromkeys(
+            ("torch CUDA math", "torch CUDA flex compiled", "Triton CUDA"), "float32 TF32 float16 bfloat16"
+        ),
         "torch CUDA memory-efficient": "float32 float16 bfloat16",
         **dict.fromkeys(
-            (f"torch CUDA {name}" for name in ("flash", "flash causal", "cuDNN", "cuDNN causal", "varlen")), "float16 bfloat16"
+            (f"torch CUDA {name}" for name in ("flash", "flash causal", "cuDNN", "cuDNN causal", "varlen")),
+            "float16 bfloat16",
         ),
     }
     assert set(NAMED) == {f"{kernel} {dtype}" for kernel, dtypes in types.items() for dtype in dtypes.split()}
@@ -87,7 +92,10 @@ def test_tf32_is_asked_for_and_forgotten():
         torch_cuda._at("high", lambda: 1 / 0)
     assert (seen, torch.get_float32_matmul_precision()) == (["high"], "highest")
     asked = {
-        name: function.args[0] for name, i in NAMED.items() for function in i.operations.values() if name.startswith("torch CUDA math")
+        name: function.args[0]
+        for name, i in NAMED.items()
+        for function in i.operations.values()
+        if name.startswith("torch CUDA math")
     }
     assert {name for name, precision in asked.items() if precision == "high"} == {"torch CUDA math TF32"}
 
@@ -139,8 +147,12 @@ def test_flex_is_compiled_once_and_called_with_masks_of_blocks(monkeypatch):
 # -- Triton ----------------------------------------------------------------------------------------------------------------------
 
 
-def launched(grid, q, k, v, mask, out, lse, n_q, n_k, d, d_v, group, scale, masked, causal, precision, block, width, width_v):
-    """What the kernel writes, by other means; that it is called as it is written is seen by the names of its arguments."""
+def launched(
+    grid, q, k, v, mask, out, lse, n_q, n_k, d, d_v, group, scale, masked, causal, precision, block, width, width_v
+):
+    """What the kernel writes, by other means; that it is called as it is written is seen by the
+    names of its arguments.
+    """
     n_heads = lse.numel() // n_q
     assert grid == (-(-n_q // block), n_heads)
     assert block >= 16

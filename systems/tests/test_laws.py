@@ -1,11 +1,20 @@
-"""What comes with attnspec keeps every law, and backends of PyTorch are twins: a few cases of each, where `make verify` draws many."""
+"""What comes with attnspec keeps every law, and backends of PyTorch are twins: a few cases of each,
+where `make verify` draws many.
+"""
 
 from dataclasses import replace
 
 import pytest
 
 from properties import Twin, verify
-from systems import numpy_frequencies, numpy_tiled, torch_attention, torch_features, torch_frequencies, torch_sdpa_features
+from systems import (
+    numpy_frequencies,
+    numpy_tiled,
+    torch_attention,
+    torch_features,
+    torch_frequencies,
+    torch_sdpa_features,
+)
 
 SDPA = "scaled_dot_product_attention"
 ROTATIONS = [*torch_frequencies.IMPLEMENTATIONS, *numpy_frequencies.IMPLEMENTATIONS]
@@ -39,7 +48,9 @@ def by_name(name):
     return next(i for i in torch_attention.IMPLEMENTATIONS if i.name == name)
 
 
-@pytest.mark.parametrize(("operation", "dtype"), [(SDPA, "float64"), (SDPA, "float32"), ("causal_attention", "float16")])
+@pytest.mark.parametrize(
+    ("operation", "dtype"), [(SDPA, "float64"), (SDPA, "float32"), ("causal_attention", "float16")]
+)
 def test_backends_of_pytorch_are_twins(operation, dtype):
     math, flash = (by_name(f"torch {name} {dtype}") for name in ("math", "flash"))
     promises = {"arithmetic": flash.arithmetic, "batch_ranks": flash.batch_ranks, "supports": flash.supports}

@@ -1,4 +1,6 @@
-"""ONNX's Attention in terms of `attention`, in each version; where onnx and onnxruntime are installed they say the same."""
+"""ONNX's Attention in terms of `attention`, in each version; where onnx and onnxruntime are
+installed they say the same.
+"""
 
 from functools import partial
 
@@ -44,7 +46,9 @@ def test_three_axes_are_heads_side_by_side():
 @pytest.mark.parametrize(("version", "out"), [("1.18", [0.0]), ("1.20", [1.0]), ("1.23", [1.0])])
 def test_a_cache_comes_first_and_from_1_20_on_causality_counts_it(version, out):
     q, k, v = zeros(1, 3)
-    y, keys, values, _ = meant(q, k[:, :, 2:], v[:, :, 2:], None, k[:, :, :2], v[:, :, :2], is_causal=1, version=version)
+    y, keys, values, _ = meant(
+        q, k[:, :, 2:], v[:, :, 2:], None, k[:, :, :2], v[:, :, :2], is_causal=1, version=version
+    )
     assert told(y) == out
     assert (keys.shape, told(values)) == (k.shape, [0, 1, 2])
 
@@ -93,7 +97,12 @@ STAGES = [
 
 @pytest.mark.parametrize(("version", "mode", "stage"), STAGES)
 def test_a_stage_of_the_weights_is_before_or_after_the_cap_and_the_bias(version, mode, stage):
-    q, k, v, bias = np.ones((1, 1, 1, 1)), np.array([2.0, 2, 0]).reshape(1, 1, 3, 1), np.ones((1, 1, 3, 1)), np.array([[3, 0, -INF]])
+    q, k, v, bias = (
+        np.ones((1, 1, 1, 1)),
+        np.array([2.0, 2, 0]).reshape(1, 1, 3, 1),
+        np.ones((1, 1, 3, 1)),
+        np.array([[3, 0, -INF]]),
+    )
     found = meant(q, k, v, bias, softcap=1.0, qk_matmul_output_mode=mode, version=version)[3]
     np.testing.assert_array_equal(found.ravel().round(12), np.round(stage, 12))
     weights = meant(q, k, v, bias, softcap=1.0, qk_matmul_output_mode=3, version=version)[3].ravel()
@@ -107,7 +116,9 @@ def test_what_does_not_fit_is_refused_in_a_sentence():
         meant(q, k, v, None, k)
     with pytest.raises(ValueError, match=r"^nonpad_kv_seqlen is given beside a cache, but should be given without\.$"):
         meant(q, k, v, None, k, v, np.array([1]))
-    with pytest.raises(ValueError, match=r"^q has three axes, but q_num_heads and kv_num_heads are not both given, and should be\.$"):
+    with pytest.raises(
+        ValueError, match=r"^q has three axes, but q_num_heads and kv_num_heads are not both given, and should be\.$"
+    ):
         meant(q[0], k[0], v[0])
 
 
@@ -126,7 +137,9 @@ def test_an_engine_keeps_every_law_or_is_not_run_with_the_command_that_installs_
 @pytest.mark.parametrize("engine", ["reference_attention", "runtime_attention"])
 def test_the_stages_are_those_of_the_engines(engine, mode):
     rng = np.random.default_rng(mode)
-    q, k, v, bias = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 4, 3, 2), (2, 2, 5, 2), (2, 2, 5, 3), (3, 5)))
+    q, k, v, bias = (
+        rng.standard_normal(shape).astype(np.float32) for shape in ((2, 4, 3, 2), (2, 2, 5, 2), (2, 2, 5, 3), (3, 5))
+    )
     bias[0, 1], bias[2] = -INF, -INF
     run, feeds = getattr(onnx_engines, engine), {"Q": q, "K": k, "V": v, "attn_mask": bias}
     cap = {} if mode == 0 else {"softcap": 2.0}  # the reference's mode 0 is capped: see docs/findings.md

@@ -23,7 +23,8 @@ SINUSOID = "the sinusoidal encoding is within its budget[sinusoidal_positional_e
 ROPE = "rope is within its budget[rope]"
 LEARNED = "tables of row numbers read out the rows[learned_positional_encoding]"
 
-# The page's example: SinusoidalPositionEncoder(encoding_dim=4, max_seq_len=16) on ones of shape (3, 4).
+# The page's example: SinusoidalPositionEncoder(encoding_dim=4, max_seq_len=16) on ones of shape (3,
+# 4).
 PRINTED = [[1.0, 1.0, 2.0, 2.0], [9.4147e-1, 2.0e-4, 6.4030e-1, 2.0], [1.0930e-2, 3.0e-4, -5.1615e-1, 2.0]]
 
 
@@ -75,7 +76,12 @@ def test_padding_moves_with_the_step():
 
 
 def test_a_step_shifts_positions_but_not_in_training():
-    for encoder in (SinusoidalPositionEncoder(4, 8), LearnedPositionEncoder(4, 8), RotaryEncoder(4, 8), ReferenceRotaryEncoder(4, 8)):
+    for encoder in (
+        SinusoidalPositionEncoder(4, 8),
+        LearnedPositionEncoder(4, 8),
+        RotaryEncoder(4, 8),
+        ReferenceRotaryEncoder(4, 8),
+    ):
         whole = encoder(torch.ones(5, 4))
         assert torch.equal(encoder.eval()(torch.ones(2, 4), step=3), whole[3:])
         assert torch.equal(encoder.train()(torch.ones(2, 4), step=3), whole[:2])
@@ -117,10 +123,14 @@ def test_an_odd_width_is_refused(encoder):
         encoder(3, 4)
 
 
-@pytest.mark.parametrize("encoder", [SinusoidalPositionEncoder, LearnedPositionEncoder, RotaryEncoder, ReferenceRotaryEncoder])
+@pytest.mark.parametrize(
+    "encoder", [SinusoidalPositionEncoder, LearnedPositionEncoder, RotaryEncoder, ReferenceRotaryEncoder]
+)
 def test_a_sequence_that_is_too_long_is_refused(encoder):
     assert encoder(4, 3).eval()(torch.ones(2, 4), step=1).shape == (2, 4)
-    with pytest.raises(ValueError, match=r"^The longest sequence ends after 4 positions, but should end after at most 3\.$"):
+    with pytest.raises(
+        ValueError, match=r"^The longest sequence ends after 4 positions, but should end after at most 3\.$"
+    ):
         encoder(4, 3).eval()(torch.ones(2, 4), step=2)
 
 
@@ -128,12 +138,18 @@ def test_width_two_is_nan_without_a_word_and_a_law_notices():
     assert SinusoidalPositionEncoder(2, 3).freqs[1:].isnan().all()
 
     def bare(seq_len, embed_dim, start_pos=0):
-        return SinusoidalPositionEncoder(embed_dim, start_pos + seq_len).eval()(torch.zeros(seq_len, embed_dim), step=start_pos)
+        return SinusoidalPositionEncoder(embed_dim, start_pos + seq_len).eval()(
+            torch.zeros(seq_len, embed_dim), step=start_pos
+        )
 
     silent = replace(
         BY_NAME["fairseq2 sinusoidal float32"],
         operations={"sinusoidal_positional_encoding": bare},
-        supports={"embed_dim": lambda d: d % 2 == 0 and d != 2, "seq_len": lambda n: n < 64, "start_pos": lambda p: p < 2**10},
+        supports={
+            "embed_dim": lambda d: d % 2 == 0 and d != 2,
+            "seq_len": lambda n: n < 64,
+            "start_pos": lambda p: p < 2**10,
+        },
     )
     (law,) = find("what is not supported is refused[sinusoidal_positional_encoding]")
     assert examine([law], silent, 100, 0)[0].status == "violated"
@@ -147,7 +163,9 @@ def test_the_reference_rotary_encoder_turns_shuffled_lanes():
 
 
 def test_both_rotary_encoders_turn_the_first_pair_by_its_position():
-    assert RotaryEncoder(4, 2)(torch.tensor([[1.0, 0.0, 0.0, 0.0]] * 2))[1, :2].tolist() == pytest.approx([math.cos(1), math.sin(1)])
+    assert RotaryEncoder(4, 2)(torch.tensor([[1.0, 0.0, 0.0, 0.0]] * 2))[1, :2].tolist() == pytest.approx(
+        [math.cos(1), math.sin(1)]
+    )
     assert ReferenceRotaryEncoder(4, 2)(torch.tensor([[1.0, 0.0, 0.0, 0.0]] * 2))[1, ::2].tolist() == pytest.approx(
         [math.cos(1), math.sin(1)]
     )
@@ -170,7 +188,9 @@ def broken(name, law):
 
 def test_another_offset_is_caught(monkeypatch):
     plain = SinusoidalPositionEncoder
-    monkeypatch.setattr(fairseq2, "SinusoidalPositionEncoder", lambda dim, longest: plain(dim, longest, legacy_pad_idx=0))
+    monkeypatch.setattr(
+        fairseq2, "SinusoidalPositionEncoder", lambda dim, longest: plain(dim, longest, legacy_pad_idx=0)
+    )
     assert broken("fairseq2 sinusoidal float32", SINUSOID)
     assert broken("fairseq2 sinusoidal bfloat16", "position zero is the identity[sinusoidal_positional_encoding]")
 

@@ -26,7 +26,9 @@ def test_it_agrees_with_the_oracles(name):
 def test_the_table_is_a_buffer_and_no_parameter():
     module = PositionalEncoding(4, max_len=3)
     assert list(module.parameters()) == []
-    assert {name: (tuple(x.shape), x.dtype) for name, x in module.state_dict().items()} == {"pe": ((1, 3, 4), torch.float32)}
+    assert {name: (tuple(x.shape), x.dtype) for name, x in module.state_dict().items()} == {
+        "pe": ((1, 3, 4), torch.float32)
+    }
     assert torch.equal(module.pe[0, 0], torch.tensor([0.0, 1.0, 0.0, 1.0]))
 
 
@@ -97,7 +99,9 @@ def test_padding_idx_is_accepted_and_not_used():
 
 
 def test_a_start_position_is_refused():
-    with pytest.raises(ValueError, match=re.escape("start_pos=1, but should be 0: the module counts positions from the first token.")):
+    with pytest.raises(
+        ValueError, match=re.escape("start_pos=1, but should be 0: the module counts positions from the first token.")
+    ):
         BY_NAME["learned float32 eval"].operations["learned_positional_encoding"](torch.zeros(3, 2), 1, 1)
 
 
@@ -110,7 +114,9 @@ def _always_dropping(self, x):
 
 
 def _clipped(self, x):
-    return self.dropout(x + self.embeddings(torch.arange(1, x.size(1) + 1).clamp(max=self.embeddings.num_embeddings - 1)))
+    return self.dropout(
+        x + self.embeddings(torch.arange(1, x.size(1) + 1).clamp(max=self.embeddings.num_embeddings - 1))
+    )
 
 
 def _without_padding(self, x):
@@ -123,7 +129,12 @@ CORRUPTIONS = {
     "positions from 1": ("sinusoidal float64 eval", PositionalEncoding, "forward", _late),
     "dropout in evaluation": ("sinusoidal float32 eval", PositionalEncoding, "forward", _always_dropping),
     "rows from 1": ("learned float32 eval", LearnedPositionalEncoding, "forward", _clipped),
-    "a padding row of zeros": ("learned float64 train without dropout", LearnedPositionalEncoding, "forward", _without_padding),
+    "a padding row of zeros": (
+        "learned float64 train without dropout",
+        LearnedPositionalEncoding,
+        "forward",
+        _without_padding,
+    ),
 }
 
 
@@ -131,4 +142,8 @@ CORRUPTIONS = {
 def test_the_laws_notice_a_change_of_one_line(name, monkeypatch):
     which, place, attribute, changed = CORRUPTIONS[name]
     monkeypatch.setattr(place, attribute, changed)
-    assert any(found.status == "violated" for laws in grouped(plan(BY_NAME[which])) for found in examine(laws, BY_NAME[which], 10, 0))
+    assert any(
+        found.status == "violated"
+        for laws in grouped(plan(BY_NAME[which]))
+        for found in examine(laws, BY_NAME[which], 10, 0)
+    )

@@ -1,4 +1,6 @@
-"""PositionalEmbeddings.jl's port: what its documentation prints and what the code gives, and that the laws notice a change of one line."""
+"""PositionalEmbeddings.jl's port: what its documentation prints and what the code gives, and that
+the laws notice a change of one line.
+"""
 
 import re
 
@@ -46,7 +48,9 @@ def test_frequencies_have_half_the_rows_that_the_docstring_promises():
 
 
 def test_neg_half_exchanges_the_halves_that_its_docstring_leaves_in_place():
-    assert np.array_equal(neg_half(np.array([1.0, 2.0, 3.0, 4.0])), [-3.0, -4.0, 1.0, 2.0])  # the docstring: [1, 2, −3, −4]
+    assert np.array_equal(
+        neg_half(np.array([1.0, 2.0, 3.0, 4.0])), [-3.0, -4.0, 1.0, 2.0]
+    )  # the docstring: [1, 2, −3, −4]
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])
@@ -102,7 +106,9 @@ def test_a_refusal_says_what_was_given_and_what_it_should_be(call, sentence):
 
 
 def test_an_odd_embedding_size_fails_in_the_cosines_but_for_one():
-    with pytest.raises(ValueError, match=re.escape("could not broadcast input array from shape (2,4) into shape (1,4)")):
+    with pytest.raises(
+        ValueError, match=re.escape("could not broadcast input array from shape (2,4) into shape (1,4)")
+    ):
         AbsolutePE.sinusoidal(3, 4)
     assert np.array_equal(AbsolutePE.sinusoidal(1, 2).embeddings, np.float32([[0.0, np.sin(1)]]))
 
@@ -110,7 +116,9 @@ def test_an_odd_embedding_size_fails_in_the_cosines_but_for_one():
 def test_a_square_sequence_with_its_features_first_is_encoded_the_wrong_way_round():
     """AbsolutePE has positions first and RoPE features: where there are as many of each nothing notices."""
     table = AbsolutePE.sinusoidal(2, 2)
-    assert np.array_equal(table(np.zeros((2, 2, 1)))[..., 0], table.embeddings.T)  # rows for positions, whatever the caller meant
+    assert np.array_equal(
+        table(np.zeros((2, 2, 1)))[..., 0], table.embeddings.T
+    )  # rows for positions, whatever the caller meant
     assert table.embeddings[0, 1] != table.embeddings[1, 0]
 
 
@@ -142,7 +150,9 @@ def test_the_printed_shapes_of_the_combined_masks_do_not_broadcast():
 
 
 def test_the_combined_mask_keeps_all_keys_of_padded_queries_and_blocks_no_padded_key():
-    """`causal .| padding` mixes a mask that keeps with one that drops, along the queries: 8 of 16 entries should be kept, but 10 are."""
+    """`causal .| padding` mixes a mask that keeps with one that drops, along the queries: 8 of 16
+    entries should be kept, but 10 are.
+    """
     combined = (create_causal_mask(4) | create_padding_mask(np.array([2]), 4))[..., 0].T  # (query, key)
     right = np.tri(4, dtype=bool) & (np.arange(4) < 2)
     assert np.array_equal(right, [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 0, 0]])
@@ -195,12 +205,14 @@ def _turned(x, base, scale):
 @pytest.mark.parametrize(("base", "scale"), [(10000.0, 1.0), (100.0, 0.5)])
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_with_rotation_is_that_of_turned_queries_and_keys(dtype, base, scale, causal):
-    """Against mpmath at 40 digits. Projections are exact, and so errors begin with the rotation's, bounded by the oracle of rope.
+    """Against mpmath at 40 digits. Projections are exact, and so errors begin with the rotation's,
+    bounded by the oracle of rope.
 
-    With |q̂ − q| ≤ r and |k̂ − k| ≤ t, and d + 2 roundings of products, sums, root and quotient, scores move by
-    δ = (Σ (|q| + r)(|k| + t)(1 + γ_{d+2}) − Σ |q||k|)/√d at most. Subtracting the maximum costs u·(|s − m| + 2δ), the exponential 8u
-    (4 ulp). So weights before normalising move by a factor exp(±D), after it by exp(±2D), with n roundings in the sum and one in the
-    quotient; n more follow with the values and d_model with wo, whose terms are |weight|·|value|·|wo|.
+    With |q̂ − q| ≤ r and |k̂ − k| ≤ t, and d + 2 roundings of products, sums, root and quotient,
+    scores move by δ = (Σ (|q| + r)(|k| + t)(1 + γ_{d+2}) − Σ |q||k|)/√d at most. Subtracting the
+    maximum costs u·(|s − m| + 2δ), the exponential 8u (4 ulp). So weights before normalising move
+    by a factor exp(±D), after it by exp(±2D), with n roundings in the sum and one in the quotient;
+    n more follow with the values and d_model with wo, whose terms are |weight|·|value|·|wo|.
     """
     n, d_model, num_heads = 5, 8, 2
     d = d_model // num_heads
@@ -208,7 +220,9 @@ def test_attention_with_rotation_is_that_of_turned_queries_and_keys(dtype, base,
     x = np.random.default_rng(2).integers(-16, 17, (d_model, n)) / 8.0
     out = layer(x.astype(dtype)[..., None], create_causal_mask(n) if causal else None)[..., 0]
     assert out.dtype == dtype
-    still = _attention(d_model, num_heads, dtype=dtype, scale=0.0)(x.astype(dtype)[..., None], create_causal_mask(n) if causal else None)
+    still = _attention(d_model, num_heads, dtype=dtype, scale=0.0)(
+        x.astype(dtype)[..., None], create_causal_mask(n) if causal else None
+    )
 
     arithmetic, reading = np.dtype(dtype).name, Conventions(rope_pairing="half", rope_base=base, rope_scale=scale)
     u = float(np.finfo(dtype).eps) / 2
@@ -227,12 +241,16 @@ def test_attention_with_rotation_is_that_of_turned_queries_and_keys(dtype, base,
             weights = weights / sum(weights)
             moved = delta + u * (float(max(s) - min(s)) + 2 * delta) + gamma(8, u)
             expected[h, :, i] = weights @ v[h, keys]
-            budget[h, :, i] = (weights @ abs(v[h, keys])).astype(float) * np.expm1(2 * moved + gamma(2 * n + 1 + d_model, u))
+            budget[h, :, i] = (weights @ abs(v[h, keys])).astype(float) * np.expm1(
+                2 * moved + gamma(2 * n + 1 + d_model, u)
+            )
         wo = np.float64(layer.Wo)
         error = np.abs((out - wo @ expected.reshape(d_model, n)).astype(float))
     budget = np.abs(wo) @ budget.reshape(d_model, n)
     assert (error <= budget).all()
-    assert (np.abs(still[..., 0] - out) > budget)[:, 1:].any(axis=0).all()  # without its rotation each query but the first would be noticed
+    assert (
+        (np.abs(still[..., 0] - out) > budget)[:, 1:].any(axis=0).all()
+    )  # without its rotation each query but the first would be noticed
 
 
 def _by(attribute, change):
@@ -242,8 +260,16 @@ def _by(attribute, change):
 
 
 CORRUPTIONS = {
-    "another base": ("compute_frequencies", lambda d, n, base=10000.0: compute_frequencies(d, n, base + 1), "RoPE float32"),
-    "positions from 1": ("compute_frequencies", lambda d, n, base=10000.0: compute_frequencies(d, n + 1, base)[:, 1:], "RoPE float64"),
+    "another base": (
+        "compute_frequencies",
+        lambda d, n, base=10000.0: compute_frequencies(d, n, base + 1),
+        "RoPE float32",
+    ),
+    "positions from 1": (
+        "compute_frequencies",
+        lambda d, n, base=10000.0: compute_frequencies(d, n + 1, base)[:, 1:],
+        "RoPE float64",
+    ),
     "base of an absolute encoding": (
         "compute_frequencies",
         lambda d, n, base=10000.0: compute_frequencies(d, n, 9999.0),
@@ -255,7 +281,11 @@ CORRUPTIONS = {
         "AbsolutePE float64",
     ),
     "the other direction": ("neg_half", _by("neg_half", np.negative), "RoPE float32, base 500000"),
-    "halves left in place": ("neg_half", _by("neg_half", lambda x: np.roll(x, len(x) // 2, 0)), "RoPE float32, scale 1/4"),
+    "halves left in place": (
+        "neg_half",
+        _by("neg_half", lambda x: np.roll(x, len(x) // 2, 0)),
+        "RoPE float32, scale 1/4",
+    ),
     "an inverted mask": (
         "create_causal_mask",
         _by("create_causal_mask", np.logical_not),
@@ -266,7 +296,11 @@ CORRUPTIONS = {
         lambda lengths, max_len: create_padding_mask(np.asarray(lengths) + 1, max_len),
         "masks as its docstrings read them: true blocks, queries first",
     ),
-    "a softmax over queries": ("_softmax", lambda s, softmax=port._softmax: softmax(s.swapaxes(0, 1)).swapaxes(0, 1), "attention float32"),
+    "a softmax over queries": (
+        "_softmax",
+        lambda s, softmax=port._softmax: softmax(s.swapaxes(0, 1)).swapaxes(0, 1),
+        "attention float32",
+    ),
     "weights from the right": ("_times", lambda w, x: np.tensordot(w.T, x, axes=1), "attention float64"),
 }
 

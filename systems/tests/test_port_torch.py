@@ -1,4 +1,6 @@
-"""PyTorch's paths are the ones that are meant, break the laws when they are called wrongly, and refuse what is declared."""
+"""PyTorch's paths are the ones that are meant, break the laws when they are called wrongly, and
+refuse what is declared.
+"""
 
 from dataclasses import replace
 from functools import partial
@@ -40,7 +42,9 @@ def test_a_wrong_scale_is_caught(name):
     assert status(name, f"attention is within its budget[{SDPA}]", **{SDPA: wrong}) == "violated"
 
 
-@pytest.mark.parametrize("name", ["torch math float32", "torch flash float32", "torch flex float32", "torch compiled float64"])
+@pytest.mark.parametrize(
+    "name", ["torch math float32", "torch flash float32", "torch flex float32", "torch compiled float64"]
+)
 def test_an_inverted_mask_is_caught(name):
     def wrong(q, k, v, mask=None):
         return scaled_dot_product_attention(q, k, v, None if mask is None else ~mask)
@@ -57,7 +61,9 @@ def test_the_other_alignment_is_caught(name):
     assert status(name, "causal attention is within its budget[causal_attention]", causal_attention=wrong) == "violated"
 
 
-@pytest.mark.parametrize(("n_q", "n_k", "rows"), [(2, 3, [[1, 0, 0], [0.5, 0.5, 0]]), (3, 2, [[1, 0], [0.5, 0.5], [0.5, 0.5]])])
+@pytest.mark.parametrize(
+    ("n_q", "n_k", "rows"), [(2, 3, [[1, 0, 0], [0.5, 0.5, 0]]), (3, 2, [[1, 0], [0.5, 0.5], [0.5, 0.5]])]
+)
 @pytest.mark.parametrize("name", ["torch math float64", "torch flash float32", "torch flex float32"])
 def test_causal_attention_is_aligned_top_left(name, n_q, n_k, rows):
     q, k = torch.zeros(1, 1, n_q, n_k), torch.zeros(1, 1, n_k, n_k)
@@ -80,7 +86,10 @@ def test_exchanged_gradients_are_caught():
         dq, dk, dv = right(*arguments)
         return dq, dv, dk
 
-    assert status("torch flash float64 func", f"the vjp is within its budget[{SDPA}_vjp]", **{f"{SDPA}_vjp": wrong}) == "violated"
+    assert (
+        status("torch flash float64 func", f"the vjp is within its budget[{SDPA}_vjp]", **{f"{SDPA}_vjp": wrong})
+        == "violated"
+    )
 
 
 @pytest.mark.parametrize("change", [{"masks": "additive"}, {"masks": "padding"}, {"masks": "boolean"}])
@@ -100,7 +109,11 @@ def test_the_fast_path_is_the_native_kernel_and_nothing_else(monkeypatch):
     monkeypatch.setattr(torch, "_native_multi_head_attention", lambda *a: calls.append(a) or native(*a))
     x, w = torch.ones(1, 2, 4, dtype=torch.float64), torch.eye(4, dtype=torch.float64)
     blocked = torch.tensor([[False, True], [False, True]])
-    masks = {"torch MHA fast path float64": 2, "torch MHA fast path with weights float64": 2, "torch MHA fast path padding float64": 1}
+    masks = {
+        "torch MHA fast path float64": 2,
+        "torch MHA fast path with weights float64": 2,
+        "torch MHA fast path padding float64": 1,
+    }
     for name, mask_type in masks.items():
         NAMED[name].operations[HEADS](x, w, w, w, w, 2, blocked)
         assert calls[-1][-1] == mask_type
@@ -171,7 +184,9 @@ def test_a_mask_of_one_axis_is_an_index_error_where_no_backend_is_chosen():
         scaled_dot_product_attention(X, X, X, attn_mask=torch.ones(3, dtype=torch.bool))
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # what torch.func.jvp itself uses, at first
+@pytest.mark.filterwarnings(
+    "ignore:.torch.jit.script. is deprecated:DeprecationWarning"
+)  # what torch.func.jvp itself uses, at first
 def test_flash_has_no_forward_mode():
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION), pytest.raises(NotImplementedError, match="Trying to use forward AD"):
         torch.func.jvp(scaled_dot_product_attention, (X, X, X), (X, X, X))

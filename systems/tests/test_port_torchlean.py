@@ -51,7 +51,15 @@ def test_a_dead_row_reaches_every_key_in_float():
 
 def test_two_heads_of_the_seed_mix_tokens():
     x, zero = np.array([[1.0, 2.0], [3.0, 4.0]]), np.zeros((2, 2))
-    arguments = x, zero, zero, EYE, EYE, 2, EYE.astype(bool)  # each token attends to itself, so that the output is the input
+    arguments = (
+        x,
+        zero,
+        zero,
+        EYE,
+        EYE,
+        2,
+        EYE.astype(bool),
+    )  # each token attends to itself, so that the output is the input
     assert operation("multi-head attention, revised", HEADS)(*arguments).tolist() == x.tolist()
     assert operation(SEVERAL, HEADS)(*arguments).tolist() == [[1.0, 3.0], [2.0, 4.0]]
 
@@ -72,7 +80,12 @@ def test_a_rectangular_causal_mask_is_a_corner_of_the_square_one():
     ("name", "of", "arguments", "sentence"),
     [
         ("masks", "causal_mask", (10, 2), r"^The sizes are \(10, 2\), but should be at most 9\.$"),
-        ("encodings", "sinusoidal_positional_encoding", (3, 11), r"^The sizes are \(3, 11\), but should be at most 9\.$"),
+        (
+            "encodings",
+            "sinusoidal_positional_encoding",
+            (3, 11),
+            r"^The sizes are \(3, 11\), but should be at most 9\.$",
+        ),
         (
             "multi-head attention, seed, ℝ, several heads",
             HEADS,
@@ -107,9 +120,16 @@ def test_what_is_right_declares_nothing_and_holds(name, law):
 
 @pytest.mark.parametrize("implementation", [i for i in IMPLEMENTATIONS if i.known_deviations], ids=lambda i: i.name)
 def test_every_other_declared_deviation_happens(implementation):
-    laws = [law for declared in implementation.known_deviations for law in find(declared) if not law.operation.endswith("jvp")]
+    laws = [
+        law
+        for declared in implementation.known_deviations
+        for law in find(declared)
+        if not law.operation.endswith("jvp")
+    ]
     for group in grouped(laws[::2]):
-        assert {found.law: found.status for found in examine(group, implementation, 30, 1)} == {law.name: "declared" for law in group}
+        assert {found.law: found.status for found in examine(group, implementation, 30, 1)} == {
+            law.name: "declared" for law in group
+        }
 
 
 # Corruptions, each of one line.
@@ -137,7 +157,11 @@ def test_the_seeds_split_in_the_revised_text_is_caught(monkeypatch):
 
 def test_a_dead_row_that_takes_the_mean_is_caught(monkeypatch):
     plain = torchlean.corrected.hard_masked_softmax
-    monkeypatch.setattr(torchlean.corrected, "hard_masked_softmax", lambda s, mask, *rest: plain(s, mask | ~mask.any(-1)[:, None], *rest))
+    monkeypatch.setattr(
+        torchlean.corrected,
+        "hard_masked_softmax",
+        lambda s, mask, *rest: plain(s, mask | ~mask.any(-1)[:, None], *rest),
+    )
     assert broken("attention, revised", f"a query with no allowed key follows its convention[{SDPA}_vjp]")
 
 

@@ -10,7 +10,11 @@ from oracles import Angle, Arithmetic, Elementary, Format, formats
 
 PORTS = sorted(path for path in Path(systems.__path__[0]).glob("*.py") if path.stem != "__init__")
 KINDS = Angle, Arithmetic, Elementary, Format
-DATA = {"Conventions", *(kind.__name__ for kind in KINDS), *(name for name, x in vars(formats).items() if isinstance(x, KINDS))}
+DATA = {
+    "Conventions",
+    *(kind.__name__ for kind in KINDS),
+    *(name for name, x in vars(formats).items() if isinstance(x, KINDS)),
+}
 PROMISES = {
     ("properties.contract.implementation", "Implementation"),
     ("properties.contract.features", "FEATURES"),

@@ -1,7 +1,9 @@
-"""Honest kernels: attention, its VJP and its JVP as an arithmetic allows them to be computed, every intermediate result rounded.
+"""Honest kernels: attention, its VJP and its JVP as an arithmetic allows them to be computed, every
+intermediate result rounded.
 
-A kernel has a form (`forms`). Where rounding is concerned a kernel does what the arithmetic's fields say, no more and no less. Written
-independently of the oracles, of which only the data of an arithmetic are used.
+A kernel has a form (`forms`). Where rounding is concerned a kernel does what the arithmetic's
+fields say, no more and no less. Written independently of the oracles, of which only the data of an
+arithmetic are used.
 """
 
 from dataclasses import replace
@@ -49,7 +51,8 @@ Part = tuple[Array, Array, Array]
 
 
 class Kernel:
-    """A form of attention under an arithmetic, for q, k, v without batch axes, a scale, and a mask that leaves no row without keys.
+    """A form of attention under an arithmetic, for q, k, v without batch axes, a scale, and a mask
+    that leaves no row without keys.
 
     `seed` draws trees and random signs.
     """
@@ -61,7 +64,9 @@ class Kernel:
         root = float(self.work(np.sqrt(np.array(abs(self.c)))))
         both = float(np.copysign(root, self.c)), root
         self.factors = {"s": (1.0, 1.0), "q": (self.c, 1.0), "k": (1.0, self.c), "both": both}[form.scale]
-        forward, backward = (Sums(form.order, a.sum_block, accumulator(u, form.chopped), seed) for u in (a.accumulate, a.grad_accumulate))
+        forward, backward = (
+            Sums(form.order, a.sum_block, accumulator(u, form.chopped), seed) for u in (a.accumulate, a.grad_accumulate)
+        )
         self.sums, self.grad_sums = forward, backward
 
     def product(self, a: Array, b: Array, sums: Sums | None = None) -> Array:
@@ -78,8 +83,8 @@ class Kernel:
         return self.work((sums or self.sums).total(x.T))[:, None]
 
     def exp(self, x: Array, signs: Array) -> Array:
-        """The exponential of x, or 2 to it: the nearest number, or one as far off as the arithmetic allows, with the given signs; exp(0)
-        is 1."""
+        """The exponential of x, or 2 to it: the nearest number, or one as far off as the arithmetic
+        allows, with the given signs; exp(0) is 1."""
         e, size = (np.exp(x), np.abs(x)) if self.form.base == "e" else (np.exp2(x), np.abs(x) * LN2)
         if self.form.exp != "near":
             u = self.a.elementwise.unit_roundoff
@@ -130,7 +135,8 @@ class Kernel:
         return x if self.form.base == "e" else self.work(x * float(self.work(np.array(LOG2E))))
 
     def part(self, s: Array, v: Array, signs: Array, apart: Array | None = None) -> Part:
-        """The output, the log-sum-exp and the weights of some keys, by an online softmax over tiles; 0, −∞ and 0 where all are masked.
+        """The output, the log-sum-exp and the weights of some keys, by an online softmax over
+        tiles; 0, −∞ and 0 where all are masked.
 
         `apart` is a logit without a value, added to the sum when all keys are.
         """
@@ -244,7 +250,9 @@ class Kernel:
         return x
 
     def gradient(self, left: Array, right: Array) -> Array:
-        """leftᵀ·right, partial sums over `grad_block` rows kept in the output's format where the arithmetic keeps them there."""
+        """leftᵀ·right, partial sums over `grad_block` rows kept in the output's format where the
+        arithmetic keeps them there.
+        """
         step = self.a.grad_block or len(left) or 1
         store, found = rounding(self.a.output), self.product(left[:step].T, right[:step], self.grad_sums)
         for start in range(step, len(left), step):
@@ -265,7 +273,9 @@ class Kernel:
         return rounding(self.a.output, self.a.flush_to_zero)(self.moved(q, k, v, dq, dk, dv)[0])
 
     def moved(self, q: Array, k: Array, v: Array, dq: Array, dk: Array, dv: Array) -> tuple[Array, Array]:
-        """The tangents of the output and of the log-sum-exp: (p ⊙ (t − t̄))·v + p·dv, or (p ⊙ t)·v − t̄·o + p·dv, and t̄."""
+        """The tangents of the output and of the log-sum-exp: (p ⊙ (t − t̄))·v + p·dv, or (p ⊙ t)·v
+        − t̄·o + p·dv, and t̄.
+        """
         work, store = self.work, rounding(self.a.weights)
         out, lse, s, p = self.forward(q, k, v)
         p = self.weights(s, lse, p, v)
@@ -292,5 +302,7 @@ class Kernel:
 def _exact_product(a: Array, b: Array) -> Array:
     """a·b, correctly rounded to binary64 but for ties that 400 bits do not tell."""
     with flint.ctx.workprec(400):
-        found = flint.arb_mat(len(a), a.shape[1], a.ravel().tolist()) * flint.arb_mat(len(b), b.shape[1], b.ravel().tolist())
+        found = flint.arb_mat(len(a), a.shape[1], a.ravel().tolist()) * flint.arb_mat(
+            len(b), b.shape[1], b.ravel().tolist()
+        )
         return np.array([float(x.mid()) for x in found.entries()]).reshape(len(a), b.shape[1])

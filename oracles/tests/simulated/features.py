@@ -1,6 +1,8 @@
-"""Honest kernels of attention as it is used today: the forms of `kernels`, with what stands between a score and its exponential.
+"""Honest kernels of attention as it is used today: the forms of `kernels`, with what stands between
+a score and its exponential.
 
-Query heads that share a key head are rows of one problem. Where an arithmetic stores scores, it stores the result of each operator on them.
+Query heads that share a key head are rows of one problem. Where an arithmetic stores scores, it
+stores the result of each operator on them.
 """
 
 from typing import NamedTuple
@@ -19,9 +21,10 @@ __all__ = ["FeaturedKernel", "Features"]
 
 
 class Features(NamedTuple):
-    """What a problem has besides scores, by rows: a bias (rows, keys), finite; sinks (rows, 1); the cotangent of the log-sum-exp (rows, 1);
-    the tangents of bias and sinks; what comes to −c (rows, keys); which query head a row is of; whether the log-sum-exp is that of keys
-    alone; which rows (rows, 1) may read nothing and read all keys alike; and whether derivatives flow there."""
+    """What a problem has besides scores, by rows: a bias (rows, keys), finite; sinks (rows, 1); the
+    cotangent of the log-sum-exp (rows, 1); the tangents of bias and sinks; what comes to −c (rows,
+    keys); which query head a row is of; whether the log-sum-exp is that of keys alone; which rows
+    (rows, 1) may read nothing and read all keys alike; and whether derivatives flow there."""
 
     cap: float | None = None
     after_bias: bool = False
@@ -41,7 +44,9 @@ class Features(NamedTuple):
 class FeaturedKernel(Kernel):
     """A form of attention with features."""
 
-    def __init__(self, form: Form, a: Arithmetic, scale: float, mask: Mask | None, features: Features, seed: int = 0) -> None:
+    def __init__(
+        self, form: Form, a: Arithmetic, scale: float, mask: Mask | None, features: Features, seed: int = 0
+    ) -> None:
         super().__init__(form, a, scale, mask, seed)
         self.of, self.held = features, rounding(a.scores)
         self.cap = None if features.cap is None else float(self.work(np.array(features.cap)))
@@ -51,7 +56,9 @@ class FeaturedKernel(Kernel):
     @property
     def alone(self) -> "FeaturedKernel":
         """The same without sinks, of whose log-sum-exp a convention may speak."""
-        return FeaturedKernel(self.form, self.a, self.c, self.mask, self.of._replace(sink=None, dsink=None, alone=False), self.seed)
+        return FeaturedKernel(
+            self.form, self.a, self.c, self.mask, self.of._replace(sink=None, dsink=None, alone=False), self.seed
+        )
 
     # -- Forward ---------------------------------------------------------------------------------------------------------------
 
@@ -65,7 +72,9 @@ class FeaturedKernel(Kernel):
         if self.form.tanh != "near":
             u = self.a.elementwise.unit_roundoff
             signs = np.random.default_rng(self.seed).choice([-1.0, 1.0], y.shape)
-            signs = signs if self.form.tanh == "random" else np.full(y.shape, 1.0 if self.form.tanh == "values" else -1.0)
+            signs = (
+                signs if self.form.tanh == "random" else np.full(y.shape, 1.0 if self.form.tanh == "values" else -1.0)
+            )
             room = accuracy.relative - 4 * u if accuracy.relative > 4 * u else accuracy.relative / 2
             y = np.where((np.abs(y) < accuracy.flush) & (signs < 0), 0.0, y * (1 + signs * room))
         return self.held(self.work(np.clip(y, -1, 1)))
@@ -80,7 +89,9 @@ class FeaturedKernel(Kernel):
         return s if self.of.alike is None else np.where(self.of.alike, 0.0, s)
 
     def live(self, x: Array) -> Array:
-        """A cotangent or a tangent of scores, which a row that reads all keys alike has none of, if these are constants."""
+        """A cotangent or a tangent of scores, which a row that reads all keys alike has none of, if
+        these are constants.
+        """
         return x if self.of.alike is None or self.of.flows else np.where(self.of.alike, 0.0, x)
 
     def logits(self, s: Array) -> Array:
@@ -135,14 +146,18 @@ class FeaturedKernel(Kernel):
         of, work, store = self.natural(self.of.of_lse), self.work, rounding(self.a.grad_scores)
         if self.by_keys is not None:
             return self.live(work(store(work(p * work(dp - delta))) + store(work(self.by_keys * of))))
-        return self.live(work(p * (work(dp - work(delta - of)) if self.form.added == "−delta" else work(work(dp - delta) + of))))
+        return self.live(
+            work(p * (work(dp - work(delta - of)) if self.form.added == "−delta" else work(work(dp - delta) + of)))
+        )
 
     def bent(self, x: Array, q: Array, k: Array) -> Array:
         """x ⊙ (1 − tanh²)."""
         if self.cap is None:
             return x
         s = self.stored(q, k)
-        y = self.quotient(self.held(self.work(s + self.of.bias)) if self.of.after_bias and self.of.bias is not None else s)
+        y = self.quotient(
+            self.held(self.work(s + self.of.bias)) if self.of.after_bias and self.of.bias is not None else s
+        )
         work = self.work
         h = work(1 - work(y * y)) if self.form.squared else work(work(1 - y) * work(1 + y))
         return self.held(work(x * h if self.of.blocked is None else np.where(self.of.blocked, 0.0, x * h)))
@@ -171,8 +186,12 @@ class FeaturedKernel(Kernel):
         weights = kernel.exp(self.work(found.scores - rounding(self.a.saved_lse)(found.lse)), kernel.signs(v, len(q)))
         return np.where(found.lse == -np.inf, 0.0, weights)
 
-    def gradients(self, q: Array, k: Array, v: Array, g: Array) -> tuple[Array, Array, Array, Array | None, Array | None]:
-        """dq, dk and dv as they come out; dU where there is a bias, and the gradient of each row's sink, both not summed yet."""
+    def gradients(
+        self, q: Array, k: Array, v: Array, g: Array
+    ) -> tuple[Array, Array, Array, Array | None, Array | None]:
+        """dq, dk and dv as they come out; dU where there is a bias, and the gradient of each row's
+        sink, both not summed yet.
+        """
         if self.of.of_lse is not None and (self.of.alone or self.form.added == "dU"):
             self.by_keys = self.weights_of_lse(q, k, v)
         found, output = self.backward(q, k, v, g), rounding(self.a.output, self.a.flush_to_zero)
@@ -188,7 +207,10 @@ class FeaturedKernel(Kernel):
         heads = np.unique(np.zeros(0) if self.of.heads is None else self.of.heads)
         if not self.form.heads or len(heads) < 2:
             return super().of_keys(left, right, factor)
-        parts = [super(FeaturedKernel, self).of_keys(left[self.of.heads == head], right[self.of.heads == head], factor) for head in heads]
+        parts = [
+            super(FeaturedKernel, self).of_keys(left[self.of.heads == head], right[self.of.heads == head], factor)
+            for head in heads
+        ]
         stored = rounding(self.a.output)(np.stack(parts))
         return self.work(self.grad_sums.total(stored.reshape(len(parts), -1))).reshape(parts[0].shape)
 

@@ -1,4 +1,6 @@
-"""Forms of attention: one choice for each thing that implementations do differently, and the table of those that a budget covers."""
+"""Forms of attention: one choice for each thing that implementations do differently, and the table
+of those that a budget covers.
+"""
 
 from dataclasses import dataclass, fields, replace
 
@@ -22,8 +24,8 @@ class Form:
     tile       keys per step of an online softmax, or None for all at once
     lazy       whether the reference of an online softmax only moves by more than the slack in base 2
     split      parts of the keys computed apart and merged by their log-sum-exps
-    normalise  "before" or "after" the product with v, or after "each" tile: the output is kept normalised
-    reciprocal whether the sum of the weights divides, or its reciprocal multiplies
+    normalise  "before" or "after" the product with v, or after "each" tile: the output is kept
+    normalised reciprocal whether the sum of the weights divides, or its reciprocal multiplies
     passes     1, or 2 where numerator and denominator take exponentials computed apart
     delta      "weights" for rowsum(p·dP), "output" for rowsum(g·o)
     recompute  whether derivatives have p from the log-sum-exp, or from the forward pass

@@ -1,7 +1,9 @@
-"""Honest kernels of rotary frequencies, in the order of operations of the libraries that have them, every operation rounded.
+"""Honest kernels of rotary frequencies, in the order of operations of the libraries that have them,
+every operation rounded.
 
-Numbers are held in binary64 or binary32; logarithms and powers are the nearest number, or off by what `oracles.frequencies` grants them,
-but for the logarithm of the base in the exponent of a power, which is rounded once.
+Numbers are held in binary64 or binary32; logarithms and powers are the nearest number, or off by
+what `oracles.frequencies` grants them, but for the logarithm of the base in the exponent of a
+power, which is rounded once.
 """
 
 from dataclasses import dataclass
@@ -23,7 +25,9 @@ FORMS = {
     "off": ("near", "above", "below", "random"),
     "parameters": ("double", "same"),
 }
-"""How a power is taken, how a factor divides, in which direction functions are off, and in what the ends of a ramp are computed."""
+"""How a power is taken, how a factor divides, in which direction functions are off, and in what the
+ends of a ramp are computed.
+"""
 ULPS = 7.0
 """What a logarithm or a power is off by, in units of u, before it is rounded."""
 
@@ -95,7 +99,9 @@ class FrequencyKernel:
         work, s, most = self.work, self.work(said["factor"]), said["max_position_embeddings"]
         length = most if c.dynamic_length == "configured" or said.get("seq_len") is None else max(said["seq_len"], most)
         grown = work(work(work(s * work(length)) / work(most)) - work(s - 1))
-        return work(self.work(base) * self.off(np.where(grown == 1, 1.0, np.power(grown, work(channels / (channels - 2))))))
+        return work(
+            self.work(base) * self.off(np.where(grown == 1, 1.0, np.power(grown, work(channels / (channels - 2)))))
+        )
 
     def _by_lists(self, said: dict[str, Any], f: Array, c: Conventions) -> tuple[Array, Array]:
         most, length = said["original_max_position_embeddings"], said.get("seq_len")
@@ -119,7 +125,9 @@ class FrequencyKernel:
 
     def _ramp(self, said: dict[str, Any], channels: int, c: Conventions) -> Array:
         fine = (
-            FrequencyKernel(BINARY64.unit_roundoff, self.form | {"off": "near"}, self.seed) if self.form["parameters"] == "double" else self
+            FrequencyKernel(BINARY64.unit_roundoff, self.form | {"off": "near"}, self.seed)
+            if self.form["parameters"] == "double"
+            else self
         )
         w, most = fine.work, said["original_max_position_embeddings"]
 
@@ -142,7 +150,11 @@ class FrequencyKernel:
         work, s = self.work, said["factor"]
 
         def m(weight: float) -> Array:
-            return np.ones(1) if s <= 1 else work(work(work(work(0.1) * work(weight)) * self.off(np.log(self.work([s])))) + 1)
+            return (
+                np.ones(1)
+                if s <= 1
+                else work(work(work(work(0.1) * work(weight)) * self.off(np.log(self.work([s])))) + 1)
+            )
 
         if said.get("mscale") and said.get("mscale_all_dim"):
             return work(m(said["mscale"]) / m(said["mscale_all_dim"]))

@@ -1,8 +1,10 @@
-"""Explicit rounding: numbers of every format as float64 arrays, and sums of products in every order.
+"""Explicit rounding: numbers of every format as float64 arrays, and sums of products in every
+order.
 
-A sum, product, quotient or root of binary32 numbers that is computed in binary64 and then rounded to binary32 is the correctly rounded one,
-as 53 ≥ 2·24 + 2 (Figueroa, When is double rounding innocuous?, SIGNUM Newsletter 30, 1995). A product and a sum with one rounding are not
-covered by that: there the sum is first rounded to odd.
+A sum, product, quotient or root of binary32 numbers that is computed in binary64 and then rounded
+to binary32 is the correctly rounded one, as 53 ≥ 2·24 + 2 (Figueroa, When is double rounding
+innocuous?, SIGNUM Newsletter 30, 1995). A product and a sum with one rounding are not covered by
+that: there the sum is first rounded to odd.
 """
 
 from collections.abc import Callable
@@ -25,7 +27,9 @@ CHOPPED_BITS = 23
 
 
 def rounding(target: Format | None, flush: bool = False) -> Rounding:
-    """Rounding to the nearest number of a format, to ±∞ beyond its largest; to 0 below its smallest normal number if it flushes."""
+    """Rounding to the nearest number of a format, to ±∞ beyond its largest; to 0 below its smallest
+    normal number if it flushes.
+    """
     if target is None:
         return lambda x: x
     nearest = _same if target == BINARY64 else _to_binary32 if target == BINARY32 else _to(target)
@@ -67,7 +71,9 @@ def truncated(bits: int) -> Rounding:
 
 
 def accumulator(roundoff: float, chopped: bool) -> Rounding:
-    """The rounding of an accumulator: binary64's, binary32's, or truncation to 23 bits where the unit roundoff is 2⁻²²."""
+    """The rounding of an accumulator: binary64's, binary32's, or truncation to 23 bits where the
+    unit roundoff is 2⁻²².
+    """
     if roundoff == BINARY64.unit_roundoff:
         return _same
     return truncated(CHOPPED_BITS) if chopped else _to_binary32

@@ -8,11 +8,25 @@ from pathlib import Path
 
 __all__ = ["environment", "processor"]
 
-_PACKAGES = ("attnspec", "numpy", "python-flint", "mpmath", "hypothesis", "ml_dtypes", "torch", "jax", "onnxruntime", "mlx", "triton")
+_PACKAGES = (
+    "attnspec",
+    "numpy",
+    "python-flint",
+    "mpmath",
+    "hypothesis",
+    "ml_dtypes",
+    "torch",
+    "jax",
+    "onnxruntime",
+    "mlx",
+    "triton",
+)
 
 
 def environment() -> dict[str, str]:
-    """Versions of Python and of the packages among these that are installed; the system, the processor and the accelerators it names."""
+    """Versions of Python and of the packages among these that are installed; the system, the
+    processor and the accelerators it names.
+    """
     found = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:

@@ -66,7 +66,9 @@ class Implementation:
 
     @property
     def broken(self) -> list[Outcome]:
-        """The outcomes that did not simply hold, of one that was run: gravest first, then those with the smallest inputs."""
+        """The outcomes that did not simply hold, of one that was run: gravest first, then those
+        with the smallest inputs.
+        """
         shown = [o for o in self.outcomes if o["status"] not in ("held", "not applicable") and not o.get("unavailable")]
         return sorted(shown, key=lambda o: (GRAVITY.index(o["status"]), _size(o)))
 
@@ -86,8 +88,9 @@ class Matrix:
     def data(self) -> dict[str, Any]:
         """What the page's script needs, each statement and each reason once.
 
-        A cell is [law, implementation, status, examples, informative, vacuous, max error ÷ budget or "inf", seconds, reason];
-        a law is [name, operation, statement, bugs it is there for, Lean]; numbers stand for entries of lists.
+        A cell is [law, implementation, status, examples, informative, vacuous, max error ÷ budget
+        or "inf", seconds, reason]; a law is [name, operation, statement, bugs it is there for,
+        Lean]; numbers stand for entries of lists.
         """
         statements, reasons = _Once(), _Once()
         laws = []
@@ -149,7 +152,9 @@ def matrix(reports: Sequence[dict[str, Any]]) -> Matrix:
             seen[name] += 1
             shown = name if seen[name] == 1 else f"{name} #{seen[name]}"
             arithmetic = entry.get("arithmetic", report["settings"].get("arithmetic", ""))
-            implementations.append(Implementation(shown, entry.get("group", name), arithmetic, tuple(outcomes.get(name, ()))))
+            implementations.append(
+                Implementation(shown, entry.get("group", name), arithmetic, tuple(outcomes.get(name, ())))
+            )
     laws = dict.fromkeys(law_id(o) for i in implementations for o in i.outcomes)
     return Matrix(tuple(implementations), tuple(sorted(laws, key=lambda law: _ORDER.get(law, len(_ORDER)))))
 

@@ -33,11 +33,17 @@ def html(reports: Sequence[dict[str, Any]]) -> str:
     findings = []
     for column, i in enumerate(found.implementations):
         its = causes.get(i.name, [])
-        findings.append(_by_cause({law_id(o): finding(o, f"finding-{column}-{laws[law_id(o)]}", its) for o in i.broken}, its))
+        findings.append(
+            _by_cause({law_id(o): finding(o, f"finding-{column}-{laws[law_id(o)]}", its) for o in i.broken}, its)
+        )
     figures = [picture for picture in (budgets_used(found), *(draw() for draw in FIGURES)) if picture is not None]
     folder = Path(__file__).with_name("templates")
     templates = Environment(
-        loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(folder),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     templates.filters |= {"linked": linked, "budgets": _budgets, "counted": counted, "thousands": "{:,}".format}
     return templates.get_template("page.html").render(
@@ -85,8 +91,13 @@ def _verdict(found: Matrix, reports: Sequence[dict[str, Any]]) -> str:
 def _by_cause(findings: dict[str, Finding], causes: Sequence[dict[str, Any]]) -> list[tuple[Finding, list[Finding]]]:
     """The finding that shows each cause, with those of the other laws that it breaks; after them what has no cause."""
     left = dict(findings)
-    firsts = [(left.pop(law_id(cause["example"])), cause["laws"]) for cause in causes if law_id(cause["example"]) in left]
-    return [*((first, [left.pop(law) for law in laws if law in left]) for first, laws in firsts), *((each, []) for each in left.values())]
+    firsts = [
+        (left.pop(law_id(cause["example"])), cause["laws"]) for cause in causes if law_id(cause["example"]) in left
+    ]
+    return [
+        *((first, [left.pop(law) for law in laws if law in left]) for first, laws in firsts),
+        *((each, []) for each in left.values()),
+    ]
 
 
 def _groups(found: Matrix) -> list[tuple[str, list[int]]]:

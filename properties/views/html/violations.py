@@ -18,11 +18,11 @@ _WIDTH = 84  # characters of a line of an array
 
 @dataclass(frozen=True)
 class Finding:
-    """A law that did not simply hold: what was got where and what should be, if the violation's summary says so; the rest of it; the input;
-    and what else is known.
+    """A law that did not simply hold: what was got where and what should be, if the violation's
+    summary says so; the rest of it; the input; and what else is known.
 
-    `anchor` is the element's id, "finding-3-17": implementation 3, law 17. `others` are the laws that the same cause breaks, and `worst` is
-    what it did worst, where this one is its example.
+    `anchor` is the element's id, "finding-3-17": implementation 3, law 17. `others` are the laws
+    that the same cause breaks, and `worst` is what it did worst, where this one is its example.
     """
 
     anchor: str
@@ -45,13 +45,17 @@ class Finding:
 
 
 def finding(outcome: dict[str, Any], anchor: str, causes: Sequence[dict[str, Any]] = ()) -> Finding:
-    """What there is to say about an outcome, as `Outcome.to_dict` writes it, and about its cause, one of `Cause.to_dict`'s."""
+    """What there is to say about an outcome, as `Outcome.to_dict` writes it, and about its cause,
+    one of `Cause.to_dict`'s.
+    """
     law = f"{outcome['law']}[{outcome['operation']}]"
     cause = next((c for c in causes if law in c["laws"]), None)
     is_example = cause is not None and law == f"{cause['example']['law']}[{cause['example']['operation']}]"
     v = outcome.get("violation") or {"summary": "", "counterexample": {}, "diagnosis": [], "notes": [], "script": ""}
     compared = re.fullmatch(r"([^=]+)=(.+?), but should be (.+?)(?:[:;] (.+)|\.?)", v["summary"], re.DOTALL)
-    where, actual, expected, rest = [part or "" for part in compared.groups()] if compared else ["", "", "", v["summary"]]
+    where, actual, expected, rest = (
+        [part or "" for part in compared.groups()] if compared else ["", "", "", v["summary"]]
+    )
     script = v["script"]
     if len(script) > _LONGEST:
         script = f"# {len(script):,} characters, which `attnspec verify --json` writes down."
@@ -79,5 +83,9 @@ def finding(outcome: dict[str, Any], anchor: str, causes: Sequence[dict[str, Any
 def linked(citation: str) -> Markup:
     """A citation in which every "owner/repository#number" is a link to it."""
     return Markup(
-        re.sub(r"\b([\w.-]+/[\w.-]+)#(\d+)", r'<a href="https://github.com/\1/issues/\2" rel="noreferrer">\g<0></a>', str(escape(citation)))
+        re.sub(
+            r"\b([\w.-]+/[\w.-]+)#(\d+)",
+            r'<a href="https://github.com/\1/issues/\2" rel="noreferrer">\g<0></a>',
+            str(escape(citation)),
+        )
     )

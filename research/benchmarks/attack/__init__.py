@@ -1,4 +1,5 @@
-"""A search for counterexamples: certificates that do not contain the exact value, and budgets that refuse honest kernels.
+"""A search for counterexamples: certificates that do not contain the exact value, and budgets that
+refuse honest kernels.
 
     calls              arguments of an operation: what the strategies of `properties` draw, and what a mutation changes
     inputs             adversarial numbers: those that the strategies do not draw
@@ -13,7 +14,8 @@
     chunks             both halves, as numbered chunks of work on several processes
     __main__           the command, and its tables
 
-Hill climbing itself is `properties.strategies.climb`. A new operation is a row of `certificates.OPERATIONS`, with families that draw it,
-and a row of `budgets.TARGETS`, with a kernel.
+Hill climbing itself is `properties.strategies.climb`. A new operation is a row of
+`certificates.OPERATIONS`, with families that draw it, and a row of `budgets.TARGETS`, with a
+kernel.
 `python -m research.benchmarks.attack` searches for as long as it is told.
 """

@@ -1,7 +1,9 @@
-"""`python -m research.benchmarks.attack`: hill climbing for a false certificate, or a budget that refuses an honest kernel.
+"""`python -m research.benchmarks.attack`: hill climbing for a false certificate, or a budget that
+refuses an honest kernel.
 
-The work is a list of chunks, each a few climbs in one family, drawn from the seed and the chunk's number alone. A run takes them in order
-until its time is over, and says how many it took: `--chunks` with that number finds the same again, and `--chunk` repeats a single one.
+The work is a list of chunks, each a few climbs in one family, drawn from the seed and the chunk's
+number alone. A run takes them in order until its time is over, and says how many it took:
+`--chunks` with that number finds the same again, and `--chunk` repeats a single one.
 """
 
 import argparse
@@ -80,7 +82,10 @@ def main(arguments: list[str] | None = None) -> int:
     numbers: range = range(sys.maxsize)
     seconds = 60 * options.minutes
     if options.chunk is not None or options.chunks is not None:
-        numbers, seconds = range(options.chunk, options.chunk + 1) if options.chunk is not None else range(options.chunks), float("inf")
+        numbers, seconds = (
+            range(options.chunk, options.chunk + 1) if options.chunk is not None else range(options.chunks),
+            float("inf"),
+        )
     found: dict[Kind, Tally] = {}
     chunks = 0
     for number, part in run(numbers, options.seed, options.jobs, seconds):

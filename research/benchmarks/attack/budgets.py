@@ -1,7 +1,8 @@
 """The second half of the attack: error ÷ budget of honest kernels, climbed towards 1 and beyond.
 
-A trial is an input that the arithmetic's format holds and a form that its budget promises to cover; both are mutated. No value is exact
-here: the budget's own midpoint and radius are what a user judges by. A kind of trial is a row of `TARGETS`.
+A trial is an input that the arithmetic's format holds and a form that its budget promises to cover;
+both are mutated. No value is exact here: the budget's own midpoint and radius are what a user
+judges by. A kind of trial is a row of `TARGETS`.
 """
 
 from collections.abc import Callable
@@ -24,9 +25,11 @@ __all__ = ["ARITHMETICS", "OPERATIONS", "attack", "families", "measure"]
 
 @dataclass(frozen=True)
 class Target:
-    """A kind of trial: families by name, how one is drawn from a family, what a mutation does, and the error ÷ budget of each result.
+    """A kind of trial: families by name, how one is drawn from a family, what a mutation does, and
+    the error ÷ budget of each result.
 
-    `name` goes before those of results, which are what is climbed on; a violation by another one counts all the same.
+    `name` goes before those of results, which are what is climbed on; a violation by another one
+    counts all the same.
     """
 
     name: str
@@ -44,7 +47,13 @@ def _plain(excess: Callable[[Arithmetic, Any], dict[str, float]], *results: str)
 
 def _featured(excess: Callable[[Arithmetic, Any], dict[str, float]], *results: str) -> Target:
     return Target(
-        "attention ", results, tuple(featured_budgets.FAMILIES), featured_budgets.draw, featured_budgets.changed, excess, FEATURED
+        "attention ",
+        results,
+        tuple(featured_budgets.FAMILIES),
+        featured_budgets.draw,
+        featured_budgets.changed,
+        excess,
+        FEATURED,
     )
 
 
@@ -77,24 +86,37 @@ TARGETS = (
     _featured(featured_budgets.forward, "out", "lse"),
     _featured(featured_budgets.gradients, "dq", "dk", "dv", "dbias", "dsink"),
     _featured(featured_budgets.tangents, "dout", "dlse"),
-    _part("merge ", part_budgets.draw_merge, part_budgets.MERGES, None, part_budgets.merge, tuple(MERGED), "out", "lse"),
-    _part("alibi ", part_budgets.draw_alibi, part_budgets.SLOPES, alibi_slopes, part_budgets.alibi, ("slopes",), "slopes"),
+    _part(
+        "merge ", part_budgets.draw_merge, part_budgets.MERGES, None, part_budgets.merge, tuple(MERGED), "out", "lse"
+    ),
+    _part(
+        "alibi ", part_budgets.draw_alibi, part_budgets.SLOPES, alibi_slopes, part_budgets.alibi, ("slopes",), "slopes"
+    ),
     _part("alibi ", part_budgets.draw_alibi, part_budgets.SLOPES, alibi_bias, part_budgets.alibi, ("bias",), "bias"),
     _rotary("", rotary.draw_frequencies, rotary.inv_freq, tuple(frequencies.FREQUENCIES), "inv_freq", "factor"),
     _rotary("", rotary.draw_rotation, rotary.rotation, frequencies.ROTATIONS, "rope", "rope_vjp"),
     _rotary("table of ", rotary.draw_tables, rotary.tables, frequencies.TABLES, "cos", "sin"),
 )
-OPERATIONS: dict[str, tuple[Target, str]] = {target.name + result: (target, result) for target in TARGETS for result in target.results}
+OPERATIONS: dict[str, tuple[Target, str]] = {
+    target.name + result: (target, result) for target in TARGETS for result in target.results
+}
 """Which result is climbed on, and of what."""
 
 
 def families() -> list[tuple[str, str, str]]:
     """Every (operation, family, arithmetic) to be attacked."""
-    return [(name, family, a) for name, (target, _) in OPERATIONS.items() for family in target.families for a in target.arithmetics]
+    return [
+        (name, family, a)
+        for name, (target, _) in OPERATIONS.items()
+        for family in target.families
+        for a in target.arithmetics
+    ]
 
 
 def measure(operation: str, a: Arithmetic, trial: Any) -> Height:
-    """The largest error ÷ budget of a kernel's result; of all that it computes with it where another one is a counterexample."""
+    """The largest error ÷ budget of a kernel's result; of all that it computes with it where
+    another one is a counterexample.
+    """
     target, result = OPERATIONS[operation]
     with np.errstate(all="ignore"):
         excess = target.excess(a, trial)

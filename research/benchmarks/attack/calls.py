@@ -1,7 +1,8 @@
-"""Calls of an operation: what the strategies of `properties` draw, small enough for the judge, and what a mutation changes of it.
+"""Calls of an operation: what the strategies of `properties` draw, small enough for the judge, and
+what a mutation changes of it.
 
-A call is arrays by name, and options: all other arguments, conventions included. Families change what was drawn: see `inputs`, `features`,
-`parts` and `frequencies`.
+A call is arrays by name, and options: all other arguments, conventions included. Families change
+what was drawn: see `inputs`, `features`, `parts` and `frequencies`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -79,32 +80,57 @@ class Call:
         if self.arrays["q"].ndim > 2:
             return unread_keys(self.exact)
         causal = self.options.get("is_causal", self.operation == "causal_attention")
-        return unread_keys({name: self.arrays[name][None] for name in "qkv"} | {"mask": self.options.get("mask"), "causal": causal})[0]
+        return unread_keys(
+            {name: self.arrays[name][None] for name in "qkv"} | {"mask": self.options.get("mask"), "causal": causal}
+        )[0]
 
 
 # -- What is drawn -------------------------------------------------------------------------------------------------------------
 
 
 def conventions(operation: str, rng: Generator) -> Conventions:
-    """Conventions that differ from the default in a few of those that an operation follows. The values are those of the type."""
-    named = {field.name: get_args(field.type) for field in fields(Conventions) if field.name in OPERATIONS[operation].conventions}
-    chosen: dict[str, Any] = {name: str(rng.choice(values)) for name, values in named.items() if values and rng.random() < 0.25}
+    """Conventions that differ from the default in a few of those that an operation follows. The
+    values are those of the type.
+    """
+    named = {
+        field.name: get_args(field.type)
+        for field in fields(Conventions)
+        if field.name in OPERATIONS[operation].conventions
+    }
+    chosen: dict[str, Any] = {
+        name: str(rng.choice(values)) for name, values in named.items() if values and rng.random() < 0.25
+    }
     return Conventions(**chosen)
 
 
 def drawn(
-    operation: str, rng: Generator, sizes: Sizes = DRAWN, domain: Domain = ANY, meant: Conventions | None = None, rank: int = 0
+    operation: str,
+    rng: Generator,
+    sizes: Sizes = DRAWN,
+    domain: Domain = ANY,
+    meant: Conventions | None = None,
+    rank: int = 0,
 ) -> Call:
-    """A call of a domain under some conventions, with sizes among these, and small ones where none are said; `rank` leading axes."""
+    """A call of a domain under some conventions, with sizes among these, and small ones where none
+    are said; `rank` leading axes.
+    """
     o = OPERATIONS[operation]
     own = {name: [n for n in some if 0 < n <= SMALL.get(name, n)] for name, some in domain.sizes.items()}
-    least = {name: range(1, most + 1) for name, most in SMALL.items()} | {name: some for name, some in own.items() if some}
+    least = {name: range(1, most + 1) for name, most in SMALL.items()} | {
+        name: some for name, some in own.items() if some
+    }
     domain = replace(domain, sizes={name: tuple(some) for name, some in (least | {**sizes}).items()})
     ranks = (rank + ("num_heads" in o.axes.get("q", ())),)
     oracle = Implementation("oracle", {operation: o.oracle}, conventions=meant, features=FEATURES, batch_ranks=ranks)
-    said = {p: x for p, x in o.named(Cases(o, domain, oracle).draw(int(rng.integers(1, 2**32)))).items() if x is not None}
+    said = {
+        p: x for p, x in o.named(Cases(o, domain, oracle).draw(int(rng.integers(1, 2**32)))).items() if x is not None
+    }
     arrays = {p: x for p, x in said.items() if p in o.arrays and isinstance(x, np.ndarray)}
-    return Call(operation, arrays, {p: x for p, x in said.items() if p not in arrays} | ({} if meant is None else {"conventions": meant}))
+    return Call(
+        operation,
+        arrays,
+        {p: x for p, x in said.items() if p not in arrays} | ({} if meant is None else {"conventions": meant}),
+    )
 
 
 def everyday(operation: str, rng: Generator, sizes: Sizes = DRAWN, meant: Conventions | None = None) -> Call:
@@ -160,7 +186,9 @@ def changed_array(call: Call, rng: Generator) -> Call:
 
 
 def fitting(options: Options) -> Options:
-    """The options, a window that counts keys with at least one of them, and no mask beside causality where both are refused."""
+    """The options, a window that counts keys with at least one of them, and no mask beside
+    causality where both are refused.
+    """
     meant, (left, right) = options.get("conventions") or Conventions(), options.get("window", (None, None))
     if meant.window == "count" and left == 0:
         options = options | {"window": (1, right)}

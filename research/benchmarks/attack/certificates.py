@@ -1,7 +1,9 @@
-"""The first half of the attack: |exact − mid| / rad of an oracle's certificate, climbed towards 1 and beyond.
+"""The first half of the attack: |exact − mid| / rad of an oracle's certificate, climbed towards 1
+and beyond.
 
-Every entry whose radius is finite has to contain the exact value, whether the oracle calls its result judged or not. A judged result whose
-radius is wider than a whole row of its midpoints is true, and useless: it is counted apart, as a remark.
+Every entry whose radius is finite has to contain the exact value, whether the oracle calls its
+result judged or not. A judged result whose radius is wider than a whole row of its midpoints is
+true, and useless: it is counted apart, as a remark.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -47,7 +49,9 @@ def _read(call: Call, rng: Generator) -> Call:
 
 
 def _attention(operation: str, family: Callable[[Generator], Operands], rng: Generator) -> Call:
-    """Attention of one head, or of heads that share a key head, on operands of a family; the rest is drawn from `plain` values."""
+    """Attention of one head, or of heads that share a key head, on operands of a family; the rest
+    is drawn from `plain` values.
+    """
     x = family(rng)
     width = max(y.shape[1] for y in x[:3])
     sizes = {"n_q": len(x.q), "n_k": len(x.k), "head_dim": width, "value_dim": width, "kv_heads": 1, "group": 2}
@@ -55,7 +59,9 @@ def _attention(operation: str, family: Callable[[Generator], Operands], rng: Gen
     arrays = {name: plain(rng, y.shape) for name, y in call.arrays.items()}
     for name, y in zip("qkv", x[:3], strict=True):
         wide = np.pad(y, ((0, 0), (0, width - y.shape[1])))
-        arrays[name] = wide if operation != GROUPED else wide * rng.choice([-1.0, 0.5, 1.0], (2 if name == "q" else 1, 1, 1))
+        arrays[name] = (
+            wide if operation != GROUPED else wide * rng.choice([-1.0, 0.5, 1.0], (2 if name == "q" else 1, 1, 1))
+        )
     options = {"scale": x.scale} | ({"mask": x.mask} if x.mask is not None else {})
     return _read(Call(operation, arrays, options), rng)
 
@@ -131,7 +137,9 @@ Said = tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any], Meaning]
 
 @dataclass(frozen=True)
 class Target:
-    """A row of the table of operations: families, as functions that draw a call, what a mutation does, and what a call says."""
+    """A row of the table of operations: families, as functions that draw a call, what a mutation
+    does, and what a call says.
+    """
 
     families: Mapping[str, Draw]
     changed: Callable[[Call, Generator], Call]
@@ -145,7 +153,13 @@ def _in_order(call: Call) -> Said:
     if x.get("is_causal"):
         mask = np.tri(x["q"].shape[-2], x["k"].shape[-2], dtype=bool) & (True if mask is None else mask)
     if mask is not None:
-        rows = x["scores"].shape if "scores" in x else (*x["q"].shape[:-1], x["k"].shape[-2]) if "q" in x else (len(x["x"]),) * 2
+        rows = (
+            x["scores"].shape
+            if "scores" in x
+            else (*x["q"].shape[:-1], x["k"].shape[-2])
+            if "q" in x
+            else (len(x["x"]),) * 2
+        )
         mask = np.broadcast_to(mask, rows)
     names = [p for p in o.parameters if p not in o.options]
     exact = x | {"mask": mask}
@@ -159,7 +173,9 @@ def _by_keyword(call: Call) -> Said:
     return (), (call.exact,), call.given, SPEC
 
 
-def _families(names: Mapping[str, Any], make: Callable[..., Call], operation: str, drawn: Callable[[str, Generator], Call]) -> Target:
+def _families(
+    names: Mapping[str, Any], make: Callable[..., Call], operation: str, drawn: Callable[[str, Generator], Call]
+) -> Target:
     """What the strategies draw, and families of adversarial numbers."""
     families = {name: partial(make, operation, family) for name, family in names.items()}
     return Target({"everyday": partial(drawn, operation), **families}, changed, _in_order)
@@ -172,7 +188,9 @@ def _moved(operation: str) -> Target:
 
 def _at(operation: str) -> Target:
     """An operation of positions."""
-    return Target({"everyday": partial(_table, operation), "huge positions": partial(_far, operation)}, _turned, _in_order)
+    return Target(
+        {"everyday": partial(_table, operation), "huge positions": partial(_far, operation)}, _turned, _in_order
+    )
 
 
 def _rotating(operation: str) -> Target:
@@ -195,7 +213,11 @@ def _named(names: tuple[str, ...], draw: Callable[..., Call], change: Callable[[
 
 def _of_numbers(draw: Draw) -> Target:
     """An operation that takes no arrays."""
-    return Target({"plain": draw}, lambda call, rng: replace(call, options=mixed(call.options, draw(rng).options, rng)), _by_keyword)
+    return Target(
+        {"plain": draw},
+        lambda call, rng: replace(call, options=mixed(call.options, draw(rng).options, rng)),
+        _by_keyword,
+    )
 
 
 def _few(names: Mapping[str, Any], *some: str) -> dict[str, Any]:
@@ -209,10 +231,16 @@ TOKENS = _few(ATTENTION, "subnormal", "opposite", "offset")
 OPERATIONS: dict[str, Target] = {
     **{o: _families(ATTENTION, _attention, o, _square) for o in (SDPA, f"{SDPA}_vjp", f"{SDPA}_jvp")},
     **{o: _families(SHARED, _attention, o, _square) for o in (GROUPED, "causal_attention")},
-    **{f"multi_head_attention{d}": _families(TOKENS, _multi_head, f"multi_head_attention{d}", everyday) for d in ("", "_vjp", "_jvp")},
+    **{
+        f"multi_head_attention{d}": _families(TOKENS, _multi_head, f"multi_head_attention{d}", everyday)
+        for d in ("", "_vjp", "_jvp")
+    },
     **{o: _families(SCORES, _softmax, o, everyday) for o in ("hard_masked_softmax", "hard_masked_softmax_vjp")},
     **{o: _rotating(o) for o in ("rope", "rope_vjp")},
-    **{o: _moved(o) for o in ("apply_rotary", "apply_rotary_vjp", "add_positional_encoding", "learned_positional_encoding")},
+    **{
+        o: _moved(o)
+        for o in ("apply_rotary", "apply_rotary_vjp", "add_positional_encoding", "learned_positional_encoding")
+    },
     **{o: _at(o) for o in ("sinusoidal_positional_encoding", "rope_angles", "rope_tables")},
     "inv_freq": Target({"plain": _width}, lambda _, rng: _width(rng), _in_order),
     **{o: _featured(o) for o in ("attention", "attention_vjp", "attention_jvp")},
@@ -221,7 +249,9 @@ OPERATIONS: dict[str, Target] = {
     "alibi_bias": _of_numbers(parts.alibi_bias),
     "rotary_frequencies": Target(frequencies.FREQUENCIES, frequencies.changed, _by_keyword),
     "rope at positions": _named(frequencies.ROTATIONS, partial(frequencies.rotated, "rope"), frequencies.changed),
-    "rope_vjp at positions": _named(frequencies.ROTATIONS, partial(frequencies.rotated, "rope_vjp"), frequencies.changed),
+    "rope_vjp at positions": _named(
+        frequencies.ROTATIONS, partial(frequencies.rotated, "rope_vjp"), frequencies.changed
+    ),
     "rotary_tables": _named(frequencies.TABLES, partial(frequencies.rotated, "rotary_tables"), frequencies.changed),
 }
 """Every operation that is attacked; what follows a space in a name tells two uses of an oracle apart."""
@@ -229,13 +259,19 @@ OPERATIONS: dict[str, Target] = {
 
 def families() -> list[tuple[str, str, str]]:
     """Every (operation, family, method) to be attacked."""
-    return [(operation, family, method) for operation, target in OPERATIONS.items() for family in target.families for method in METHODS]
+    return [
+        (operation, family, method)
+        for operation, target in OPERATIONS.items()
+        for family in target.families
+        for method in METHODS
+    ]
 
 
 def measure(operation: str, method: str, point: Any) -> Height:
     """The largest |exact − mid| / rad of an oracle's answer.
 
-    An answer whose every entry is the correctly rounded one has no height: its ratio is near 1 by design, and leaves nothing to climb.
+    An answer whose every entry is the correctly rounded one has no height: its ratio is near 1 by
+    design, and leaves nothing to climb.
     """
     given, exact, keywords, meaning = OPERATIONS[operation].said(point)
     with np.errstate(all="ignore"):
@@ -260,4 +296,6 @@ def _useless(e: Enclosure) -> bool:
 def attack(operation: str, family: str, method: str, rng: Generator, evaluations: int) -> Climbed[Any]:
     """Climb in one family of one operation."""
     target = OPERATIONS[operation]
-    return climb(target.families[family], target.changed, lambda point: measure(operation, method, point), rng, evaluations)
+    return climb(
+        target.families[family], target.changed, lambda point: measure(operation, method, point), rng, evaluations
+    )

@@ -33,8 +33,8 @@ KINDS = _kinds()
 
 @dataclass(frozen=True)
 class Tally:
-    """What was found in chunks of one kind: see `climb.Climbed`. `where` names the highest point's family and how it was
-    judged, `examples` describe the first violations."""
+    """What was found in chunks of one kind: see `climb.Climbed`. `where` names the highest point's
+    family and how it was judged, `examples` describe the first violations."""
 
     evaluations: int = 0
     climbs: int = 0
@@ -100,7 +100,11 @@ def run(numbers: Iterable[int], seed: int, jobs: int, seconds: float = float("in
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         running: dict[Future[Tally], int] = {}
         while True:
-            while len(running) < 2 * jobs and time.monotonic() - start <= seconds and (begun := next(waiting, None)) is not None:
+            while (
+                len(running) < 2 * jobs
+                and time.monotonic() - start <= seconds
+                and (begun := next(waiting, None)) is not None
+            ):
                 running[pool.submit(tally, begun, seed)] = begun
             if not running:
                 return

@@ -1,4 +1,6 @@
-"""Trials of attention as it is used today: the inputs of `plain_budgets` with features, and families aimed at one of them."""
+"""Trials of attention as it is used today: the inputs of `plain_budgets` with features, and
+families aimed at one of them.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -112,7 +114,9 @@ def cancelling_lse(rng: Generator, arrays: dict[str, Array], said: dict[str, Any
 
 
 def cancelling_heads(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
-    """Query heads that are all but the same, of cotangents that are opposite by turns: what comes back to their keys cancels."""
+    """Query heads that are all but the same, of cotangents that are opposite by turns: what comes
+    back to their keys cancels.
+    """
     n_heads = len(arrays["q"])
     arrays["q"] = arrays["q"][:1] * (1 + 0.01 * rng.standard_normal((n_heads, 1, 1)))
     arrays["grad_out"] = arrays["grad_out"][:1] * np.where(np.arange(n_heads) % 2, -1.0, 1.0)[:, None, None]
@@ -120,7 +124,9 @@ def cancelling_heads(rng: Generator, arrays: dict[str, Array], said: dict[str, A
 
 
 def rows_without_keys(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
-    """Rows that may read nothing, among others, and read all keys alike where they do, constants or not; at times a bias of −∞ says so."""
+    """Rows that may read nothing, among others, and read all keys alike where they do, constants or
+    not; at times a bias of −∞ says so.
+    """
     n_heads, n_q, n_k = _scores(arrays, said).shape
     seen = np.broadcast_to(rng.random((n_heads, n_q, 1)) < 0.5, (n_heads, n_q, n_k))
     said["conventions"] = replace(
@@ -158,7 +164,11 @@ def draw(family: str, a: Arithmetic, rng: Generator) -> FeaturedTrial:
         arrays["grad_lse"] = arrays["grad_lse"] * 10.0 ** rng.uniform(-2, 2)
     if family in AIMS:
         AIMS[family](rng, arrays, said)
-    tangents = {f"d{name}": rng.standard_normal(arrays[name].shape) * 10.0 ** rng.uniform(-2, 2) for name in INPUTS if name in arrays}
+    tangents = {
+        f"d{name}": rng.standard_normal(arrays[name].shape) * 10.0 ** rng.uniform(-2, 2)
+        for name in INPUTS
+        if name in arrays
+    }
     arrays = {name: _held(x, a) for name, x in (arrays | tangents).items()}
     return FeaturedTrial(arrays, fitting(said), any_form(a, rng), int(rng.integers(2**31)))
 
@@ -179,7 +189,9 @@ def _held(x: Array, a: Arithmetic) -> Array:
 
 
 def changed(trial: FeaturedTrial, a: Arithmetic, rng: Generator) -> FeaturedTrial:
-    """The trial with one thing changed: something of an array, the cap, another option, a field of the form, or the seed."""
+    """The trial with one thing changed: something of an array, the cap, another option, a field of
+    the form, or the seed.
+    """
     options = trial.options
     match int(rng.integers(20)):
         case 0 | 1 | 2 | 3 | 4:
@@ -194,7 +206,9 @@ def changed(trial: FeaturedTrial, a: Arithmetic, rng: Generator) -> FeaturedTria
             return replace(trial, options=options | {"softcap": _cap(options["softcap"] * 2.0 ** rng.uniform(-2, 2))})
     name = list(trial.arrays)[int(rng.integers(len(trial.arrays)))]
     x = trial.arrays[name]
-    return replace(trial, arrays=trial.arrays | {name: _held(mutated(x.reshape(-1, x.shape[-1]), rng).reshape(x.shape), a)})
+    return replace(
+        trial, arrays=trial.arrays | {name: _held(mutated(x.reshape(-1, x.shape[-1]), rng).reshape(x.shape), a)}
+    )
 
 
 # -- error ÷ budget ------------------------------------------------------------------------------------------------------------
@@ -202,8 +216,8 @@ def changed(trial: FeaturedTrial, a: Arithmetic, rng: Generator) -> FeaturedTria
 
 @dataclass(frozen=True)
 class _Rows:
-    """The rows of the query heads that share a key head, but for those that may read nothing and do: their places among all of these, the
-    kernel, and its operands."""
+    """The rows of the query heads that share a key head, but for those that may read nothing and
+    do: their places among all of these, the kernel, and its operands."""
 
     places: NDArray[np.int64]
     kernel: FeaturedKernel
@@ -260,8 +274,12 @@ def _problems(a: Arithmetic, trial: FeaturedTrial, reading: Reading) -> list[_Ro
     return found
 
 
-def _gathered(trial: FeaturedTrial, reading: Reading, parts: list[tuple[NDArray[np.int64], Array]], dead: float) -> Array:
-    """Results of rows, each key head's with their places, as they are given (…, H, n_q, ·); another number in rows that are dead."""
+def _gathered(
+    trial: FeaturedTrial, reading: Reading, parts: list[tuple[NDArray[np.int64], Array]], dead: float
+) -> Array:
+    """Results of rows, each key head's with their places, as they are given (…, H, n_q, ·); another
+    number in rows that are dead.
+    """
     n_heads, n_q, _ = reading.visible.shape
     full = np.full((len(parts), n_heads * n_q // len(parts), parts[0][1].shape[-1]), dead)
     for j, (places, x) in enumerate(parts):
@@ -326,4 +344,6 @@ def tangents(a: Arithmetic, trial: FeaturedTrial) -> dict[str, float]:
     budgets = oracles.attention_jvp(**trial.given("dq", "dk", "dv", "dbias", "dsink"), arithmetic=a)
     value = np.nan if reading.conventions.dead_rows == "nan" else 0.0
     results = _gathered(trial, reading, outs, value), _gathered(trial, reading, sums, 0.0)
-    return {name: _excess(budget, found) for name, budget, found in zip(("dout", "dlse"), budgets, results, strict=True)}
+    return {
+        name: _excess(budget, found) for name, budget, found in zip(("dout", "dlse"), budgets, results, strict=True)
+    }

@@ -1,7 +1,9 @@
-"""Adversarial families of attention as it is used today: what the strategies draw, or q, k and v of a family of `inputs`, and an aim.
+"""Adversarial families of attention as it is used today: what the strategies draw, or q, k and v of
+a family of `inputs`, and an aim.
 
-A family of `inputs` makes q, k and v of one head, which is copied to several with signs and sizes of their own. Bias, sink and options are
-those of a drawn call, and a family that is aimed at one of them sets it last. Cotangents and tangents are `plain` values.
+A family of `inputs` makes q, k and v of one head, which is copied to several with signs and sizes
+of their own. Bias, sink and options are those of a drawn call, and a family that is aimed at one of
+them sets it last. Cotangents and tangents are `plain` values.
 """
 
 from collections.abc import Callable
@@ -12,7 +14,18 @@ from numpy.random import Generator
 
 from properties.contract.operations import OPERATIONS
 from properties.strategies.climb import Array
-from research.benchmarks.attack.calls import DRAWN, POISON, Arrays, Call, Options, Sizes, conventions, drawn, everyday, fitting
+from research.benchmarks.attack.calls import (
+    DRAWN,
+    POISON,
+    Arrays,
+    Call,
+    Options,
+    Sizes,
+    conventions,
+    drawn,
+    everyday,
+    fitting,
+)
 from research.benchmarks.attack.inputs import ATTENTION, Operands, plain
 
 __all__ = ["FEATURED", "INPUTS", "LONG", "around", "featured", "scores", "variants"]
@@ -74,32 +87,46 @@ def near_the_cap(rng: Generator, arrays: Arrays, said: Options) -> None:
 
 
 def beyond_the_cap(rng: Generator, arrays: Arrays, said: Options) -> None:
-    """Scores of 10 to 10⁸ caps, where tanh is 1 but for a few last bits, or exactly; or a cap at the ends of the range."""
+    """Scores of 10 to 10⁸ caps, where tanh is 1 but for a few last bits, or exactly; or a cap at
+    the ends of the range.
+    """
     size = highest(arrays, said)
     said["softcap"] = float(
-        rng.choice([cap(size, 10.0 ** -rng.uniform(1, 1.4)), cap(size, 10.0 ** -rng.uniform(1, 8)), LEAST_CAP, LARGEST_CAP])
+        rng.choice(
+            [cap(size, 10.0 ** -rng.uniform(1, 1.4)), cap(size, 10.0 ** -rng.uniform(1, 8)), LEAST_CAP, LARGEST_CAP]
+        )
     )
 
 
 def dominating_sink(rng: Generator, arrays: Arrays, said: Options) -> None:
     """Sinks above all scores, to where every weight underflows, and far beyond."""
-    arrays["sink"] = _near(rng, arrays, said, float(rng.choice([rng.uniform(0, 40), rng.uniform(600, 800), 10.0 ** rng.uniform(3, 299)])))
+    arrays["sink"] = _near(
+        rng, arrays, said, float(rng.choice([rng.uniform(0, 40), rng.uniform(600, 800), 10.0 ** rng.uniform(3, 299)]))
+    )
 
 
 def vanishing_sink(rng: Generator, arrays: Arrays, said: Options) -> None:
     """Sinks below all scores, to where their weight underflows, and far beyond."""
-    arrays["sink"] = _near(rng, arrays, said, -float(rng.choice([rng.uniform(0, 40), rng.uniform(600, 800), 10.0 ** rng.uniform(3, 299)])))
+    arrays["sink"] = _near(
+        rng, arrays, said, -float(rng.choice([rng.uniform(0, 40), rng.uniform(600, 800), 10.0 ** rng.uniform(3, 299)]))
+    )
 
 
 def _near(rng: Generator, arrays: Arrays, said: Options, apart: float) -> Array:
     s = scores(arrays, said.get("scale")).max(axis=(-2, -1), initial=-1e300)
     of_heads = s.reshape(-1, s.shape[-1]).max(axis=0)
     with np.errstate(all="ignore"):
-        return np.clip(np.where(of_heads > -1e300, of_heads, 0.0) + apart * rng.choice([1.0, 1.0, 0.5], len(of_heads)), -1e305, 1e305)
+        return np.clip(
+            np.where(of_heads > -1e300, of_heads, 0.0) + apart * rng.choice([1.0, 1.0, 0.5], len(of_heads)),
+            -1e305,
+            1e305,
+        )
 
 
 def cancelling_bias(rng: Generator, arrays: Arrays, said: Options) -> None:
-    """Biases that take the scores away, as float64 has them, and leave something ordinary, or near where weights underflow."""
+    """Biases that take the scores away, as float64 has them, and leave something ordinary, or near
+    where weights underflow.
+    """
     arrays["q"] = arrays["q"] * min(10.0 ** rng.uniform(0, 15), 1e300 / (np.abs(arrays["q"]).max(initial=0.0) + 1))
     s = scores(arrays, said.get("scale"))
     left = -rng.uniform(0, 760, s.shape) * (rng.random(s.shape) < 0.5) + rng.standard_normal(s.shape)
@@ -110,7 +137,9 @@ def cancelling_bias(rng: Generator, arrays: Arrays, said: Options) -> None:
 def huge_bias(rng: Generator, arrays: Arrays, said: Options) -> None:
     """A bias that all keys of a row share but for a few last bits."""
     *_, n_heads, n_q, _ = arrays["q"].shape
-    x = np.broadcast_to(rng.standard_normal((n_heads, n_q, 1)), (n_heads, n_q, arrays["k"].shape[-2])) * 10.0 ** rng.uniform(2, 300)
+    x = np.broadcast_to(
+        rng.standard_normal((n_heads, n_q, 1)), (n_heads, n_q, arrays["k"].shape[-2])
+    ) * 10.0 ** rng.uniform(2, 300)
     arrays["bias"] = x * (1 + (rng.random(x.shape) < 0.3) * 2.0**-52)
 
 
@@ -127,7 +156,9 @@ def far_offsets(rng: Generator, arrays: Arrays, said: Options) -> None:
     n_q, n_k = arrays["q"].shape[-2], arrays["k"].shape[-2]
     far = int(2.0 ** rng.uniform(3, 53))
     said["offset"] = int(rng.choice([-far, far]))
-    said["window"] = tuple(None if rng.random() < 0.3 else min(far + int(rng.integers(-n_q - 1, n_k + 2)), 2**53) for _ in range(2))
+    said["window"] = tuple(
+        None if rng.random() < 0.3 else min(far + int(rng.integers(-n_q - 1, n_k + 2)), 2**53) for _ in range(2)
+    )
     said |= fitting(said)
 
 
@@ -146,14 +177,18 @@ def _cancelled(rng: Generator, arrays: Arrays) -> None:
 
 
 def level_rows(rng: Generator, arrays: Arrays, said: Options) -> None:
-    """Rows that may read nothing, among others, and have the derivatives of equal logits; the slope of a cap is their scores' own, which
-    may cancel."""
+    """Rows that may read nothing, among others, and have the derivatives of equal logits; the slope
+    of a cap is their scores' own, which may cancel."""
     if rng.random() < 0.4:
         _cancelled(rng, arrays)
     *_, n_heads, n_q, _ = arrays["q"].shape
     seen = rng.random((n_heads, n_q, 1)) < 0.3
     said["conventions"] = replace(
-        said["conventions"], dead_rows="uniform", dead_gradients="flow", mask_polarity="true_allows", causal_with_mask="compose"
+        said["conventions"],
+        dead_rows="uniform",
+        dead_gradients="flow",
+        mask_polarity="true_allows",
+        causal_with_mask="compose",
     )
     said["mask"] = seen & (rng.random((n_heads, n_q, arrays["k"].shape[-2])) < rng.choice([0.6, 1.0]))
     if rng.random() < 0.7:
@@ -172,7 +207,9 @@ def every_feature(rng: Generator, arrays: Arrays, said: Options) -> None:
 
 
 def unaimed(rng: Generator, arrays: Arrays, said: Options) -> None:
-    """Features as they were drawn, at times of other sizes: a cap or a bias of the size of scores, or a scale of any size."""
+    """Features as they were drawn, at times of other sizes: a cap or a bias of the size of scores,
+    or a scale of any size.
+    """
     if "softcap" in said and rng.random() < 0.7:
         said["softcap"] = cap(highest(arrays, said), 10.0 ** rng.choice([rng.uniform(-2, 2), rng.uniform(-8, 8)]))
     if "bias" in arrays and rng.random() < 0.4:
@@ -215,9 +252,17 @@ def featured(operation: str, family: str, rng: Generator) -> Call:
     x, rank, o = made(rng), int(rng.random() < 0.15), OPERATIONS[operation]
     if x is None:
         meant = conventions(operation, rng)
-        call = everyday(operation, rng, meant=meant) if rng.random() < 0.5 else drawn(operation, rng, SIZES, meant=meant, rank=rank)
+        call = (
+            everyday(operation, rng, meant=meant)
+            if rng.random() < 0.5
+            else drawn(operation, rng, SIZES, meant=meant, rank=rank)
+        )
     else:
-        call = around(operation, x, rng, rank) if x.k.size <= SMALL else around(operation, x, rng, sizes={"kv_heads": (1,), "group": (1,)})
+        call = (
+            around(operation, x, rng, rank)
+            if x.k.size <= SMALL
+            else around(operation, x, rng, sizes={"kv_heads": (1,), "group": (1,)})
+        )
     arrays, said = {name: call.arrays[name] for name in INPUTS if name in call.arrays}, call.options
     aim(rng, arrays, said)
     if not operation.endswith("_vjp") and rng.random() < 0.2:

@@ -1,7 +1,8 @@
 """Adversarial families of rotary frequencies, of rotations by given ones, and of their tables.
 
-A call is drawn by the strategies, and changed until it makes sense to the definition. A family's aim is a place where a kind has a kink, or
-where its numbers end; mutations are a few last bits or a factor of a number, or one position.
+A call is drawn by the strategies, and changed until it makes sense to the definition. A family's
+aim is a place where a kind has a kink, or where its numbers end; mutations are a few last bits or a
+factor of a number, or one position.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,15 +40,23 @@ def _parameters(kind: str, place: str, widths: Sequence[int], rng: Generator) ->
     if place == "factor near one":
         factor = float(1 + rng.choice([-1, 1]) * 2.0 ** -rng.uniform(2, 53))
     most = int(2.0 ** rng.uniform(1, 52 if place == "extremes" else 20))
-    near = 1 + rng.choice([0.0, 2.0 ** -rng.uniform(20, 53), -(2.0 ** -rng.uniform(20, 53)), 0.3]) if place == "kinks" else 1.3
+    near = (
+        1 + rng.choice([0.0, 2.0 ** -rng.uniform(20, 53), -(2.0 ** -rng.uniform(20, 53)), 0.3])
+        if place == "kinks"
+        else 1.3
+    )
     channels: int = said["rotary_dim"] if "rotary_dim" in said else said["head_dim"]
     turns = most * base ** (-2 * int(rng.integers(channels // 2)) / channels) / (2 * pi) * near
     said |= {name: x for name, x in {"factor": factor, length: most}.items() if name in said} | {"base": base}
     if "seq_len" in said:
-        said["seq_len"] = min(int(rng.choice([most - 1, most, most + 1, int(most * 2.0 ** rng.uniform(-2, 10))])), MOST) or 1
+        said["seq_len"] = (
+            min(int(rng.choice([most - 1, most, most + 1, int(most * 2.0 ** rng.uniform(-2, 10))])), MOST) or 1
+        )
     ends = {"yarn": ("beta_slow", "beta_fast"), "llama3": ("low_freq_factor", "high_freq_factor")}
     if kind in ends and not (kind == "yarn" and rng.random() < 0.3):
-        said |= dict(zip(ends[kind], (turns, turns * float(rng.choice([1.0, 1 + 2.0**-40, rng.uniform(1, 40)]))), strict=True))
+        said |= dict(
+            zip(ends[kind], (turns, turns * float(rng.choice([1.0, 1 + 2.0**-40, rng.uniform(1, 40)]))), strict=True)
+        )
     if kind == "proportional":
         said["partial_rotary_factor"] = float(rng.choice([0.0, 0.3, 1.0, rng.random()]))
     if kind == "yarn" and factor > 1 and rng.random() < 0.2:
@@ -59,7 +68,9 @@ def _parameters(kind: str, place: str, widths: Sequence[int], rng: Generator) ->
 
 
 def sensible(said: Options) -> bool:
-    """Whether the definition has a value for these parameters, and balls decide which; a factor is above 0, even where it is not read."""
+    """Whether the definition has a value for these parameters, and balls decide which; a factor is
+    above 0, even where it is not read.
+    """
     if said.get("factor", 1.0) <= 0:
         return False
     try:
@@ -131,22 +142,36 @@ def _far(positions: Any, rng: Generator) -> Any:
 
 def rotated(operation: str, family: str, rng: Generator) -> Call:
     """A call with the positions and the frequencies of a family. Those of a kind come with their attention factor."""
-    meant, domain = conventions(operation, rng), DOMAINS[operation].get(ROTATIONS_OF_MODELS, DOMAINS[operation]["everyday"])
+    meant, domain = (
+        conventions(operation, rng),
+        DOMAINS[operation].get(ROTATIONS_OF_MODELS, DOMAINS[operation]["everyday"]),
+    )
     while True:
         call = drawn(operation, rng, {"head_dim": range(2, 10, 2)}, domain, meant, int(rng.random() < 0.25))
         said = call.options | {name: x for name, x in call.arrays.items() if name == "inv_freq"}
         arrays = {name: plain(rng, x.shape) for name, x in call.arrays.items() if name in ("x", "grad_out")}
-        channels: int = said["rotary_dim"] if "rotary_dim" in said else arrays["x"].shape[-1] if arrays else 2 * len(said["inv_freq"])
+        channels: int = (
+            said["rotary_dim"]
+            if "rotary_dim" in said
+            else arrays["x"].shape[-1]
+            if arrays
+            else 2 * len(said["inv_freq"])
+        )
         pairs = channels // 2
         if 2 <= pairs <= 8 and not (family == "by conventions" and "inv_freq" in said):
             break
     if arrays:
         rows = np.arange(arrays["x"].shape[-2])
-        said |= {"rotary_dim": 2 * pairs, "positions": said.get("positions", np.stack([rows] * 3) if "sections" in said else rows)}
+        said |= {
+            "rotary_dim": 2 * pairs,
+            "positions": said.get("positions", np.stack([rows] * 3) if "sections" in said else rows),
+        }
         del said["start_pos"]
     said["positions"] = _far(said["positions"], rng)
     if family == "by conventions":
-        said["conventions"] = replace(meant, rope_base=float(10.0 ** rng.uniform(0, 8)), rope_scale=float(10.0 ** rng.uniform(-3, 3)))
+        said["conventions"] = replace(
+            meant, rope_base=float(10.0 ** rng.uniform(0, 8)), rope_scale=float(10.0 ** rng.uniform(-3, 3))
+        )
     elif family.startswith("of "):
         said["inv_freq"] = parameters(family.removeprefix("of "), str(rng.choice(PLACES[:3])), rng, (2 * pairs,))
         said.pop("attention_factor", None)
@@ -158,7 +183,9 @@ def rotated(operation: str, family: str, rng: Generator) -> Call:
 
 
 def changed(call: Call, rng: Generator) -> Call:
-    """The call with one thing changed: an entry of an array or of frequencies, a position, the attention factor, or a parameter."""
+    """The call with one thing changed: an entry of an array or of frequencies, a position, the
+    attention factor, or a parameter.
+    """
     said = call.options
     if "kind" in said:
         return replace(call, options=_nudged(said, rng))
@@ -172,4 +199,7 @@ def changed(call: Call, rng: Generator) -> Call:
         return replace(call, options=said | {"inv_freq": _nudged(dict(of), rng)})
     if of is not None and rng.random() < 0.7:
         return replace(call, options=said | {"inv_freq": mutated(of[None], rng)[0]})
-    return replace(call, options=said | {"attention_factor": float(said.get("attention_factor", 1.0) * (1 + rng.standard_normal()))})
+    return replace(
+        call,
+        options=said | {"attention_factor": float(said.get("attention_factor", 1.0) * (1 + rng.standard_normal()))},
+    )

@@ -1,4 +1,6 @@
-"""Adversarial numbers, of sizes that the strategies of `properties` do not draw: each family is aimed at one step of float64."""
+"""Adversarial numbers, of sizes that the strategies of `properties` do not draw: each family is
+aimed at one step of float64.
+"""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -69,8 +71,8 @@ def _sizes(rng: Generator) -> tuple[int, int, int]:
 
 
 def _balanced(rng: Generator, q: Array, target: float, size: float) -> Array:
-    """A key whose score with q, whose last entry is 1, is a target, though its products are as large as `size` and cancel: of some such
-    keys the one that float64 has farthest below it."""
+    """A key whose score with q, whose last entry is 1, is a target, though its products are as
+    large as `size` and cancel: of some such keys the one that float64 has farthest below it."""
 
     def exact(key: Array) -> Fraction:
         return sum((Fraction(a) * Fraction(b) for a, b in zip(q.tolist(), key.tolist(), strict=True)), Fraction(0))
@@ -87,7 +89,9 @@ def _balanced(rng: Generator, q: Array, target: float, size: float) -> Array:
 
 
 def cancelling(rng: Generator) -> Operands:
-    """Scores of −710 to −680 below the largest, by products of 2e17 to 8e17 together, which float64 has wrong by up to a hundred."""
+    """Scores of −710 to −680 below the largest, by products of 2e17 to 8e17 together, which float64
+    has wrong by up to a hundred.
+    """
     width, n_k = int(rng.integers(3, 7)), int(rng.choice([2, 2, 2, 3]))
     q = np.append(rng.uniform(0.5, 1, width) * 10.0 ** rng.uniform(0, 9), 1.0)[None]
     size = 10.0 ** rng.uniform(17.3, 17.9) / width
@@ -108,7 +112,9 @@ def one_hot(rng: Generator) -> Operands:
 def equal_keys(rng: Generator) -> Operands:
     """Keys that are all alike but for a few last bits, of any size: attention is the mean."""
     n_q, n_k, d = _sizes(rng)
-    k = np.tile(rng.standard_normal(d) * 10.0 ** rng.uniform(-5, 8), (n_k, 1)) * (1 + (rng.random((n_k, d)) < 0.3) * 2.0**-52)
+    k = np.tile(rng.standard_normal(d) * 10.0 ** rng.uniform(-5, 8), (n_k, 1)) * (
+        1 + (rng.random((n_k, d)) < 0.3) * 2.0**-52
+    )
     return Operands(rng.standard_normal((n_q, d)) * 10.0 ** rng.uniform(-5, 5), k, plain(rng, (n_k, d)), scale=None)
 
 
@@ -135,20 +141,28 @@ def subnormal(rng: Generator) -> Operands:
 
 
 def rising(rng: Generator) -> Operands:
-    """Keys in several tiles, the largest score rising from one to the next by what underflows, one entry each apart from equal keys."""
+    """Keys in several tiles, the largest score rising from one to the next by what underflows, one
+    entry each apart from equal keys.
+    """
     n_k = int(rng.choice([KEY_TILE + 1, 2 * KEY_TILE, 2 * KEY_TILE + 1]))
     step = rng.uniform(300, 760)
     k = (np.arange(n_k) // KEY_TILE * step)[:, None] + np.zeros((n_k, 1))
     noise = rng.random(n_k) < 4 / n_k
     k[noise, 0] += rng.uniform(-30, 30, int(noise.sum()))
-    v = np.where(np.arange(n_k) < KEY_TILE, 10.0 ** rng.uniform(200, 299), 1.0)[:, None] * rng.choice([-1.0, 1.0, 1.0], (n_k, 1))
+    v = np.where(np.arange(n_k) < KEY_TILE, 10.0 ** rng.uniform(200, 299), 1.0)[:, None] * rng.choice(
+        [-1.0, 1.0, 1.0], (n_k, 1)
+    )
     return Operands(np.ones((1, 1)), k, v)
 
 
 def edges(rng: Generator) -> Operands:
     """As many keys or rows as a tile takes, or one more or fewer."""
-    n_q, n_k = (1, KEY_TILE + int(rng.integers(-1, 2))) if rng.random() < 0.7 else (ROW_TILE + int(rng.integers(-1, 2)), 2)
-    return Operands(rng.standard_normal((n_q, 1)) * 10.0 ** rng.uniform(-1, 2), rng.standard_normal((n_k, 1)), plain(rng, (n_k, 1)))
+    n_q, n_k = (
+        (1, KEY_TILE + int(rng.integers(-1, 2))) if rng.random() < 0.7 else (ROW_TILE + int(rng.integers(-1, 2)), 2)
+    )
+    return Operands(
+        rng.standard_normal((n_q, 1)) * 10.0 ** rng.uniform(-1, 2), rng.standard_normal((n_k, 1)), plain(rng, (n_k, 1))
+    )
 
 
 def dead(rng: Generator) -> Operands:
@@ -169,9 +183,16 @@ def offset(rng: Generator) -> Operands:
 def opposite(rng: Generator) -> Operands:
     """Values whose weighted sum cancels, the weights being nearly equal."""
     n_q, n_k, d = _sizes(rng)
-    v = np.where(np.arange(n_k)[:, None] % 2 == 0, 1.0, -1.0) * (1 + rng.standard_normal((n_k, d)) * 2.0 ** -rng.uniform(10, 52))
+    v = np.where(np.arange(n_k)[:, None] % 2 == 0, 1.0, -1.0) * (
+        1 + rng.standard_normal((n_k, d)) * 2.0 ** -rng.uniform(10, 52)
+    )
     size = 10.0 ** rng.uniform(-16, 0)
-    return Operands(rng.standard_normal((n_q, d)) * size, rng.standard_normal((n_k, d)), v * 10.0 ** rng.uniform(-300, 300), scale=None)
+    return Operands(
+        rng.standard_normal((n_q, d)) * size,
+        rng.standard_normal((n_k, d)),
+        v * 10.0 ** rng.uniform(-300, 300),
+        scale=None,
+    )
 
 
 def large(rng: Generator) -> Operands:

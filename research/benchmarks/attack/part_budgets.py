@@ -1,4 +1,6 @@
-"""Trials of what surrounds attention: the merge of two parts of the keys, and ALiBi's slopes and biases, by every form in use."""
+"""Trials of what surrounds attention: the merge of two parts of the keys, and ALiBi's slopes and
+biases, by every form in use.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,9 +18,28 @@ from properties.strategies.climb import Array, mutated
 from research.benchmarks.attack import parts
 from research.benchmarks.attack.calls import Call, mixed
 
-__all__ = ["ARITHMETICS", "MERGES", "SLOPES", "Elementary", "PartTrial", "alibi", "changed", "draw_alibi", "draw_merge", "merge"]
+__all__ = [
+    "ARITHMETICS",
+    "MERGES",
+    "SLOPES",
+    "Elementary",
+    "PartTrial",
+    "alibi",
+    "changed",
+    "draw_alibi",
+    "draw_merge",
+    "merge",
+]
 
-ARITHMETICS = ("float64", "float32", "float16", "bfloat16", "float16-elementwise", "bfloat16-elementwise", "float32, flushing")
+ARITHMETICS = (
+    "float64",
+    "float32",
+    "float16",
+    "bfloat16",
+    "float16-elementwise",
+    "bfloat16-elementwise",
+    "float32, flushing",
+)
 MERGES = ("quotient", "weights", "by lse", "sigmoid")
 SLOPES = ("power", "product", "power of the first")
 ACCURACY = ("near", "above", "below", "random")
@@ -26,7 +47,9 @@ ACCURACY = ("near", "above", "below", "random")
 
 @dataclass(frozen=True)
 class PartTrial:
-    """Arrays and other arguments by name; which form the kernel has, its base, how its exponentials are off, and a seed for that."""
+    """Arrays and other arguments by name; which form the kernel has, its base, how its exponentials
+    are off, and a seed for that.
+    """
 
     arrays: dict[str, Array]
     options: dict[str, Any]
@@ -56,7 +79,9 @@ class Elementary:
         signs = np.random.default_rng(self.seed).choice([-1.0, 1.0], np.shape(x))
         signs = signs if self.how == "random" else np.where(self.how == "above", 1.0, -1.0) + 0 * signs
         room = np.where(
-            np.asarray(relative) > 4 * u, np.asarray(relative) - 4 * u, np.asarray(relative) / 2 if u == BINARY64.unit_roundoff else 0.0
+            np.asarray(relative) > 4 * u,
+            np.asarray(relative) - 4 * u,
+            np.asarray(relative) / 2 if u == BINARY64.unit_roundoff else 0.0,
         )
         return self.work(np.where((np.abs(x) < flush) & (signs < 0), 0.0, x * (1 + signs * room)))
 
@@ -81,7 +106,14 @@ def draw_merge(family: str, a: Arithmetic, rng: Generator) -> PartTrial:
     arrays = {name: _held(x, a.inputs if name.startswith("out") else stored) for name, x in call.arrays.items()}
     base = str(rng.choice(["e", "2"]))
     named = Conventions(lse_base="2" if rng.random() < 0.3 else "e")
-    return PartTrial(arrays, {"conventions": named}, str(rng.choice(MERGES)), base, str(rng.choice(ACCURACY)), int(rng.integers(2**31)))
+    return PartTrial(
+        arrays,
+        {"conventions": named},
+        str(rng.choice(MERGES)),
+        base,
+        str(rng.choice(ACCURACY)),
+        int(rng.integers(2**31)),
+    )
 
 
 def _held(x: Array, target: Any) -> Array:
@@ -94,7 +126,10 @@ def merge(a: Arithmetic, trial: PartTrial) -> dict[str, float]:
     given: dict[str, Any] = trial.arrays | trial.options
     budgets = oracles.merge_attention(**given, arithmetic=a)
     found = _merged(a, trial)
-    return {name: float(budget.excess(x).max(initial=0.0)) for name, budget, x in zip(("out", "lse"), budgets, found, strict=True)}
+    return {
+        name: float(budget.excess(x).max(initial=0.0))
+        for name, budget, x in zip(("out", "lse"), budgets, found, strict=True)
+    }
 
 
 def _merged(a: Arithmetic, trial: PartTrial) -> tuple[Array, Array]:
@@ -140,7 +175,12 @@ def draw_alibi(family: str, a: Arithmetic, rng: Generator) -> PartTrial:
     """A trial of "slopes" or of a "bias"."""
     call = (parts.alibi_slopes if family == "slopes" else parts.alibi_bias)(rng)
     return PartTrial(
-        {}, call.options, str(rng.choice(SLOPES)), str(rng.choice(["e", "2"])), str(rng.choice(ACCURACY)), int(rng.integers(2**31))
+        {},
+        call.options,
+        str(rng.choice(SLOPES)),
+        str(rng.choice(["e", "2"])),
+        str(rng.choice(ACCURACY)),
+        int(rng.integers(2**31)),
     )
 
 
@@ -182,8 +222,12 @@ def _slopes(f: Elementary, trial: PartTrial) -> Array:
 # -- Mutations -----------------------------------------------------------------------------------------------------------------
 
 
-def changed(forms: tuple[str, ...], fresh: Callable[[Generator], Call] | None) -> Callable[[PartTrial, Arithmetic, Generator], PartTrial]:
-    """What changes one thing of a trial: an array, an option of a fresh draw, the form, the base, or how functions are off."""
+def changed(
+    forms: tuple[str, ...], fresh: Callable[[Generator], Call] | None
+) -> Callable[[PartTrial, Arithmetic, Generator], PartTrial]:
+    """What changes one thing of a trial: an array, an option of a fresh draw, the form, the base,
+    or how functions are off.
+    """
 
     def change(trial: PartTrial, a: Arithmetic, rng: Generator) -> PartTrial:
         match int(rng.integers(8)):

@@ -1,4 +1,6 @@
-"""Adversarial families of what surrounds attention: two parts of the keys that are merged, and ALiBi far from the keys."""
+"""Adversarial families of what surrounds attention: two parts of the keys that are merged, and
+ALiBi far from the keys.
+"""
 
 from collections.abc import Callable
 
@@ -14,9 +16,18 @@ __all__ = ["MERGED", "alibi_bias", "alibi_slopes", "merged"]
 Pair = tuple[Array, Array]
 MERGED: dict[str, Callable[[Generator, int], Pair] | None] = {
     "everyday": None,
-    "normal": lambda rng, n: (rng.standard_normal(n) * 10.0 ** rng.uniform(-3, 2), rng.standard_normal(n) * 10.0 ** rng.uniform(-3, 2)),
-    "equal": lambda rng, n: ((x := rng.standard_normal(n) * 10.0 ** rng.uniform(-300, 300)), x * (1 + (rng.random(n) < 0.3) * 2.0**-52)),
-    "huge": lambda rng, n: (rng.standard_normal(n) * 10.0 ** rng.uniform(3, 299), rng.standard_normal(n) * 10.0 ** rng.uniform(3, 299)),
+    "normal": lambda rng, n: (
+        rng.standard_normal(n) * 10.0 ** rng.uniform(-3, 2),
+        rng.standard_normal(n) * 10.0 ** rng.uniform(-3, 2),
+    ),
+    "equal": lambda rng, n: (
+        (x := rng.standard_normal(n) * 10.0 ** rng.uniform(-300, 300)),
+        x * (1 + (rng.random(n) < 0.3) * 2.0**-52),
+    ),
+    "huge": lambda rng, n: (
+        rng.standard_normal(n) * 10.0 ** rng.uniform(3, 299),
+        rng.standard_normal(n) * 10.0 ** rng.uniform(3, 299),
+    ),
     "apart": lambda rng, n: ((x := rng.standard_normal(n) * 10.0 ** rng.uniform(0, 6)), x - rng.uniform(650, 1100, n)),
     "cancelling": lambda rng, n: ((x := -np.log(2.0) + rng.standard_normal(n) * 2.0 ** -rng.uniform(10, 60)), x.copy()),
     "tiny": lambda rng, n: (
@@ -28,7 +39,9 @@ MERGED: dict[str, Callable[[Generator, int], Pair] | None] = {
         np.where(rng.random(n) < 0.3, -np.inf, rng.standard_normal(n)),
     ),
 }
-"""The log-sum-exps of two parts of the keys; None as they are drawn. Two that are −log 2 add up to 0, of which no digit is left."""
+"""The log-sum-exps of two parts of the keys; None as they are drawn. Two that are −log 2 add up to
+0, of which no digit is left.
+"""
 
 
 def merged(family: str, rng: Generator) -> Call:
@@ -52,7 +65,12 @@ def alibi_slopes(rng: Generator) -> Call:
 
 def alibi_bias(rng: Generator) -> Call:
     """A few heads, queries and keys, at offsets to 2⁵²."""
-    call = drawn("alibi_bias", rng, {"num_heads": range(1, 13), "n_q": range(4), "n_k": range(5)}, meant=conventions("alibi_bias", rng))
+    call = drawn(
+        "alibi_bias",
+        rng,
+        {"num_heads": range(1, 13), "n_q": range(4), "n_k": range(5)},
+        meant=conventions("alibi_bias", rng),
+    )
     if rng.random() < 0.3:
         call.options["offset"] = int(2.0 ** rng.uniform(3, 52)) * int(rng.choice([-1, 1]))
     return call

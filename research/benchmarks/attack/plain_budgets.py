@@ -1,4 +1,6 @@
-"""Trials of attention without features: inputs that an arithmetic's format holds, and a form that its budget promises to cover."""
+"""Trials of attention without features: inputs that an arithmetic's format holds, and a form that
+its budget promises to cover.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,8 +21,8 @@ __all__ = ["FAMILIES", "Trial", "any_mask", "any_sizes", "changed", "draw", "gra
 
 @dataclass(frozen=True)
 class Trial:
-    """An input, q, k, v, g and tangents of q, k and v, with a scale or None for 1/√d and a mask or None, and the form of the kernel with
-    its seed."""
+    """An input, q, k, v, g and tangents of q, k and v, with a scale or None for 1/√d and a mask or
+    None, and the form of the kernel with its seed."""
 
     arrays: tuple[Array, ...]
     scale: float | None
@@ -132,11 +134,17 @@ FAMILIES: dict[str, Callable[[Generator, int, int, int], Inputs]] = {
 
 
 def draw(family: str, a: Arithmetic, rng: Generator) -> Trial:
-    """A trial: mostly small, at times as long as the tiles of the oracles or with so many queries that partial gradients are stored."""
+    """A trial: mostly small, at times as long as the tiles of the oracles or with so many queries
+    that partial gradients are stored.
+    """
     n_q, n_k, d = any_sizes(a, rng)
     inputs = FAMILIES[family](rng, n_q, n_k, d)
     tangents = [rng.standard_normal(x.shape) * 10.0 ** rng.uniform(-2, 2) for x in inputs[:3]]
-    scale = None if rng.random() < 0.7 else float(rounding(a.elementwise)(np.array(rng.choice([1.0, 0.3, 3.0, 100.0, -0.3]))))
+    scale = (
+        None
+        if rng.random() < 0.7
+        else float(rounding(a.elementwise)(np.array(rng.choice([1.0, 0.3, 3.0, 100.0, -0.3]))))
+    )
     arrays = tuple(held(x, a) for x in (*inputs, *tangents))
     return Trial(arrays, scale, any_mask(rng, n_q, n_k), any_form(a, rng), int(rng.integers(2**31)))
 
@@ -156,7 +164,11 @@ def any_mask(rng: Generator, n_q: int, n_k: int) -> Mask | None:
         return None
     if kind < 0.75:
         return np.tri(n_q, n_k, int(rng.integers(n_k)), dtype=bool)
-    mask = rng.random((n_q, n_k)) < rng.random() if kind < 0.9 else np.repeat(rng.random((n_q, -(-n_k // 16))) < 0.5, 16, axis=1)[:, :n_k]
+    mask = (
+        rng.random((n_q, n_k)) < rng.random()
+        if kind < 0.9
+        else np.repeat(rng.random((n_q, -(-n_k // 16))) < 0.5, 16, axis=1)[:, :n_k]
+    )
     mask[np.arange(n_q), rng.integers(n_k, size=n_q)] = True
     return mask
 

@@ -18,7 +18,17 @@ from research.benchmarks.attack.calls import Call
 from research.benchmarks.attack.plain_budgets import held
 from spec.extended.rotary import mrope_axes
 
-__all__ = ["ARITHMETICS", "RotaryTrial", "changed", "draw_frequencies", "draw_rotation", "draw_tables", "inv_freq", "rotation", "tables"]
+__all__ = [
+    "ARITHMETICS",
+    "RotaryTrial",
+    "changed",
+    "draw_frequencies",
+    "draw_rotation",
+    "draw_tables",
+    "inv_freq",
+    "rotation",
+    "tables",
+]
 
 ARITHMETICS = ("float64", "float32", "float16", "bfloat16", "bfloat16-elementwise", "float32, flushing")
 CHOICES = FORMS | {"factor": ("before", "after", "operands"), "trigonometry": ("near", "random")}
@@ -36,7 +46,9 @@ class RotaryTrial:
 
 def _trial(call: Call, a: Arithmetic, rng: Generator) -> RotaryTrial:
     call = replace(call, arrays={name: held(x, a) for name, x in call.arrays.items()})
-    return RotaryTrial(call, {name: str(rng.choice(values)) for name, values in CHOICES.items()}, int(rng.integers(2**31)))
+    return RotaryTrial(
+        call, {name: str(rng.choice(values)) for name, values in CHOICES.items()}, int(rng.integers(2**31))
+    )
 
 
 def draw_frequencies(family: str, a: Arithmetic, rng: Generator) -> RotaryTrial:
@@ -75,7 +87,8 @@ def inv_freq(a: Arithmetic, trial: RotaryTrial) -> dict[str, float]:
     budgets = oracles.rotary_frequencies(**trial.call.options, arithmetic=a)
     found = FrequencyKernel(a.angle.frequency, trial.form, trial.seed).computed(trial.call.options)
     return {
-        name: _excess(budget, x.reshape(budget.mid.shape)) for name, budget, x in zip(("inv_freq", "factor"), budgets, found, strict=True)
+        name: _excess(budget, x.reshape(budget.mid.shape))
+        for name, budget, x in zip(("inv_freq", "factor"), budgets, found, strict=True)
     }
 
 
@@ -134,7 +147,10 @@ def rotation(a: Arithmetic, trial: RotaryTrial) -> dict[str, float]:
         return {"rope": 0.0, "rope_vjp": 0.0}
     x, g, channels = trial.call.arrays["x"], trial.call.arrays["grad_out"], said["rotary_dim"]
     cos, sin = (_scaled(a, trial, table, factor) for table in _cos_sin(a, trial, f, channels // 2))
-    found = {"rope": _rotated(a, trial, x, cos, sin, factor, 1.0), "rope_vjp": _rotated(a, trial, g, cos, sin, factor, -1.0)}
+    found = {
+        "rope": _rotated(a, trial, x, cos, sin, factor, 1.0),
+        "rope_vjp": _rotated(a, trial, g, cos, sin, factor, -1.0),
+    }
     budgets = {"rope": oracles.rope(x, **said, arithmetic=a), "rope_vjp": oracles.rope_vjp(x, g, **said, arithmetic=a)}
     return {name: _excess(budgets[name], y) for name, y in found.items()}
 
@@ -143,14 +159,20 @@ def _rotated(a: Arithmetic, trial: RotaryTrial, x: Array, cos: Array, sin: Array
     said, work = trial.call.options, rounding(a.elementwise, a.flush_to_zero)
     channels, y = said["rotary_dim"], x.copy()
     half = said["conventions"].rope_pairing == "half"
-    first, second = (slice(0, channels // 2), slice(channels // 2, channels)) if half else (slice(0, channels, 2), slice(1, channels, 2))
+    first, second = (
+        (slice(0, channels // 2), slice(channels // 2, channels))
+        if half
+        else (slice(0, channels, 2), slice(1, channels, 2))
+    )
     b, c = x[..., first], x[..., second]
     if trial.form["factor"] == "operands" and factor != 1:
         m = work(np.array(factor))
         b, c = work(b * m), work(c * m)
     y[..., first] = work(work(b * cos) - way * work(c * sin))
     y[..., second] = work(work(c * cos) + way * work(b * sin))
-    y[..., :channels] = rounding(a.output, a.flush_to_zero)(y[..., :channels])  # the others are copied, which flushes nothing
+    y[..., :channels] = rounding(a.output, a.flush_to_zero)(
+        y[..., :channels]
+    )  # the others are copied, which flushes nothing
     return y
 
 
@@ -160,7 +182,9 @@ def tables(a: Arithmetic, trial: RotaryTrial) -> dict[str, float]:
     assert f is not None
     if not _promised(said):
         return {"cos": 0.0, "sin": 0.0}
-    trial = replace(trial, form=trial.form | {"factor": "before" if trial.form["factor"] == "operands" else trial.form["factor"]})
+    trial = replace(
+        trial, form=trial.form | {"factor": "before" if trial.form["factor"] == "operands" else trial.form["factor"]}
+    )
     half = said["conventions"].rope_pairing == "half"
     found = [_scaled(a, trial, table, factor) for table in _cos_sin(a, trial, f, len(f))]
     found = [np.concatenate([y, y], axis=-1) if half else np.repeat(y, 2, axis=-1) for y in found]

@@ -1,7 +1,7 @@
 """The exact output and log-sum-exp of attention.
 
-A cap that does not act before the bias is one on the scores of longer vectors: of q and 1 with k and the bias, for which each row is a head
-of its own.
+A cap that does not act before the bias is one on the scores of longer vectors: of q and 1 with k
+and the bias, for which each row is a head of its own.
 """
 
 from typing import Any
@@ -46,7 +46,9 @@ def per_unit(r: Reading, lse: Balls) -> Balls:
 
 
 def _by_rows(r: Reading, x: dict[str, Balls], scalar: Context) -> dict[str, Any]:
-    """q, k and v of rows that are heads of one query each, with scores scale·q·k + bias; −c where every key takes part, masked or not."""
+    """q, k and v of rows that are heads of one query each, with scores scale·q·k + bias; −c where
+    every key takes part, masked or not.
+    """
     *batch, heads, n_q, n_k = r.visible.shape
     group, d, d_v = heads // x["k"].shape[-3], x["q"].shape[-1], x["v"].shape[-1]
     scale = 1 / flint.arb(max(d, 1)).sqrt() if r.said["scale"] is None else flint.arb(r.said["scale"])
@@ -54,7 +56,9 @@ def _by_rows(r: Reading, x: dict[str, Balls], scalar: Context) -> dict[str, Any]
 
     def of_keys(y: Balls) -> Balls:
         spread = np.repeat(y, group, axis=-3)[..., :, None, :, :]
-        return np.broadcast_to(spread, (*batch, heads, n_q, n_k, y.shape[-1])).reshape(*batch, heads * n_q, n_k, y.shape[-1])
+        return np.broadcast_to(spread, (*batch, heads, n_q, n_k, y.shape[-1])).reshape(
+            *batch, heads * n_q, n_k, y.shape[-1]
+        )
 
     nothing = np.broadcast_to(tensor(np.zeros(1), scalar), (*batch, heads * n_q, n_k))
     bias = nothing if "bias" not in x else np.broadcast_to(x["bias"], r.visible.shape).reshape(seen.shape)

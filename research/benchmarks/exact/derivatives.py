@@ -1,9 +1,12 @@
-"""The exact derivatives of attention: those that `spec.extended` writes out, or those of the forward definition over series.
+"""The exact derivatives of attention: those that `spec.extended` writes out, or those of the
+forward definition over series.
 
-Series know no formula; they are the only ones where a cap acts after the bias, and elsewhere a witness of their own.
+Series know no formula; they are the only ones where a cap acts after the bias, and elsewhere a
+witness of their own.
 
-A dead row whose derivatives are those of equal logits is neither's: its weights are 1/n_k whatever the scores are, and a logit moves with
-its score by the slope of the cap. What it has of its own is added.
+A dead row whose derivatives are those of equal logits is neither's: its weights are 1/n_k whatever
+the scores are, and a logit moves with its score by the slope of the cap. What it has of its own is
+added.
 """
 
 from collections.abc import Iterator
@@ -61,8 +64,12 @@ def jvp_by_series(given: Given) -> tuple[Balls, ...]:
     return _tangents_of_rows(given, r, dout, dlse, tangents)
 
 
-def _tangents_of_rows(given: Given, r: Reading, dout: Balls, dlse: Balls, tangents: dict[str, Balls]) -> tuple[Balls, ...]:
-    """Those that are asked for, dead rows by convention: in level rows dlse is the mean of dU, and dout that of (dU − dlse)·v + dv."""
+def _tangents_of_rows(
+    given: Given, r: Reading, dout: Balls, dlse: Balls, tangents: dict[str, Balls]
+) -> tuple[Balls, ...]:
+    """Those that are asked for, dead rows by convention: in level rows dlse is the mean of dU, and
+    dout that of (dU − dlse)·v + dv.
+    """
     dout, dlse = with_dead_rows(r, dout, dlse, tangents["dv"])
     dbias = np.zeros(()) if given.get("dbias") is None else r.meant(given["dbias"])
     dbias = np.broadcast_to(tensor(dbias, ARB), r.visible.shape)
@@ -78,8 +85,8 @@ def _tangents_of_rows(given: Given, r: Reading, dout: Balls, dlse: Balls, tangen
 
 
 def _level_rows(r: Reading) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], flint.arb, Balls]]:
-    """Each level row (…, h, i), the place of its keys, the scale, and by key the slope 1 − tanh² of what is capped, 1 without a cap; a bias
-    of −∞, which a fill stands for, counts as 0."""
+    """Each level row (…, h, i), the place of its keys, the scale, and by key the slope 1 − tanh² of
+    what is capped, 1 without a cap; a bias of −∞, which a fill stands for, counts as 0."""
     heads, kv_heads, n_k = r.visible.shape[-3], r.x["k"].shape[-3], r.visible.shape[-1]
     q, k = (tensor(r.x[name], ARB) for name in ("q", "k"))
     scale = 1 / flint.arb(max(q.shape[-1], 1)).sqrt() if r.said["scale"] is None else flint.arb(r.said["scale"])
@@ -106,7 +113,8 @@ def _sum(x: Balls) -> flint.arb:
 def _along(r: Reading, tangents: dict[str, Balls]) -> tuple[Balls, Balls]:
     """The tangents of both results, 0 where a row has no key, or its log-sum-exp no summand."""
     out, lse = (
-        derivative(y) for y in forward(r, {name: taylor(tensor(x, ARB), tangents["d" + name]) for name, x in r.x.items()}, ARB_SERIES)
+        derivative(y)
+        for y in forward(r, {name: taylor(tensor(x, ARB), tangents["d" + name]) for name, x in r.x.items()}, ARB_SERIES)
     )
     silent = r.keyless if r.conventions.lse_sink == "excluded" else r.dead
     zero = np.broadcast_to(tensor(np.zeros(1), ARB), silent.shape)
@@ -123,7 +131,9 @@ def attention_vjp(given: Given) -> tuple[Balls, ...]:
     if r.conventions.lse_sink == "excluded" and "sink" in x and of_lse is not None:
         alone = {name: y for name, y in x.items() if name != "sink"}
         first = derivatives.attention_vjp(**x, grad_out=g, **said, scalar=ARB)
-        second = derivatives.attention_vjp(**alone, grad_out=tensor(np.zeros(g.shape), ARB), grad_lse=of_lse, **said, scalar=ARB)
+        second = derivatives.attention_vjp(
+            **alone, grad_out=tensor(np.zeros(g.shape), ARB), grad_lse=of_lse, **said, scalar=ARB
+        )
         found = [a if b is None else a + b for a, b in zip(first, second, strict=True)]
     else:
         found = list(derivatives.attention_vjp(**x, grad_out=g, grad_lse=of_lse, **said, scalar=ARB))
@@ -162,7 +172,9 @@ def _natural(r: Reading, dlse: Balls) -> Balls:
 def _cotangents(r: Reading, given: Given) -> tuple[Balls, Balls | None]:
     """Those of the output and of a natural log-sum-exp, in the definitions' order of heads."""
     g, of_lse = given["grad_out"], given.get("grad_lse")
-    return tensor(r.meant(g), ARB), None if of_lse is None else per_unit(r, tensor(r.meant(of_lse[..., None])[..., 0], ARB))
+    return tensor(r.meant(g), ARB), None if of_lse is None else per_unit(
+        r, tensor(r.meant(of_lse[..., None])[..., 0], ARB)
+    )
 
 
 def _gradients(r: Reading, g: Balls, of_lse: Balls | None, found: list[Balls | None]) -> tuple[Balls, ...]:

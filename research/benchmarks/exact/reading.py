@@ -1,7 +1,7 @@
 """What the arguments of attention mean, in the definitions' own words.
 
-The definitions have one reading, the default conventions; another one is put together from other arguments: heads in another order, a
-window that is one narrower, a mask turned round.
+The definitions have one reading, the default conventions; another one is put together from other
+arguments: heads in another order, a window that is one narrower, a mask turned round.
 """
 
 from collections.abc import Mapping
@@ -100,12 +100,21 @@ def read(given: Given) -> Reading:
     visible = visible_keys(shape, mask=mask, causal=causal, offset=offset, window=(left, right))
     if "bias" in x:
         visible = visible & np.broadcast_to(x["bias"] > -np.inf, shape)
-    said = {"mask": mask, "causal": causal, "offset": offset, "window": (left, right), "scale": scale, "softcap": given.get("softcap")}
+    said = {
+        "mask": mask,
+        "causal": causal,
+        "offset": offset,
+        "window": (left, right),
+        "scale": scale,
+        "softcap": given.get("softcap"),
+    }
     return Reading(x, said, order, c, visible)
 
 
 def unread_keys(given: Given) -> Any:
-    """Which keys (…, H_kv, n_k) no row reads, and whose numbers may be anything; a row that is dead may read the mean of all."""
+    """Which keys (…, H_kv, n_k) no row reads, and whose numbers may be anything; a row that is dead
+    may read the mean of all.
+    """
     r = read(given)
     all_alike = r.dead & (r.conventions.dead_rows == "uniform")
     seen = (r.visible | r.everything | all_alike[..., None]).any(axis=-2)

@@ -1,6 +1,7 @@
 """The exact values of rotary frequencies, rotations and tables.
 
-Where `inv_freq` is a mapping, it is the arguments of `rotary_frequencies`: its exact frequencies and attention factor are those meant.
+Where `inv_freq` is a mapping, it is the arguments of `rotary_frequencies`: its exact frequencies
+and attention factor are those meant.
 """
 
 from collections.abc import Mapping
@@ -34,7 +35,9 @@ def rotary_frequencies(given: Given) -> tuple[Balls, ...]:
         case "yarn":
             said.setdefault("truncate", c.yarn_truncate == "truncated")
             last_pair = c.yarn_upper == "last_pair"
-        case "longrope" if c.longrope_switch == "below" and said.get("seq_len") == said["original_max_position_embeddings"]:
+        case "longrope" if (
+            c.longrope_switch == "below" and said.get("seq_len") == said["original_max_position_embeddings"]
+        ):
             said["seq_len"] += 1
         case "dynamic" if c.dynamic_length == "configured":
             said["seq_len"] = None
@@ -48,7 +51,9 @@ def rotary_frequencies(given: Given) -> tuple[Balls, ...]:
 def _to_the_last_pair(channels: int, said: dict[str, Any]) -> Balls:
     """YaRN's frequencies where the ramp ends at pair r/2 − 1 at the latest."""
     names = ("original_max_position_embeddings", "base", "beta_fast", "beta_slow", "truncate")
-    ramp = yarn_ramp(channels, upper=max(channels // 2 - 1, 0), scalar=ARB, **{name: said[name] for name in names if name in said})
+    ramp = yarn_ramp(
+        channels, upper=max(channels // 2 - 1, 0), scalar=ARB, **{name: said[name] for name in names if name in said}
+    )
     f, _ = default_frequencies(channels, base=said.get("base", 10000.0), scalar=ARB)
     found: Balls = f * ((1 - ramp) + ramp / flint.arb(said["factor"]))
     return found
@@ -64,7 +69,14 @@ def rope(given: Given, back: bool = False) -> tuple[Balls, ...]:
         counted = given.get("start_pos", 0) + np.arange(x.shape[-2])
         positions = np.broadcast_to(counted, (3, x.shape[-2])) if given.get("sections") else counted
     said = {"rotary_dim": channels, "sections": given.get("sections"), "rope_pairing": c.rope_pairing, "mrope": c.mrope}
-    turned = rotary.rope(tensor(x, ARB), -positions if back else positions, inv_freq=inv_freq, attention_factor=factor, scalar=ARB, **said)
+    turned = rotary.rope(
+        tensor(x, ARB),
+        -positions if back else positions,
+        inv_freq=inv_freq,
+        attention_factor=factor,
+        scalar=ARB,
+        **said,
+    )
     return (turned,)
 
 
@@ -84,7 +96,10 @@ def rotary_tables(given: Given) -> tuple[Balls, ...]:
     x = np.zeros((*rows, 2 * pairs))
     x[..., first] = 1.0
     (turned,) = rope({"x": x, **given})
-    return tuple(np.concatenate([y, y], axis=-1) if half else np.repeat(y, 2, axis=-1) for y in (turned[..., first], turned[..., second]))
+    return tuple(
+        np.concatenate([y, y], axis=-1) if half else np.repeat(y, 2, axis=-1)
+        for y in (turned[..., first], turned[..., second])
+    )
 
 
 def _frequencies(given: Given, channels: int, c: Conventions) -> tuple[Balls, Any]:

@@ -1,4 +1,6 @@
-"""A right and a wrong softmax and attention, judged: `python example.py FOLDER FORMAT` prints how many tests each fails."""
+"""A right and a wrong softmax and attention, judged: `python example.py FOLDER FORMAT` prints how
+many tests each fails.
+"""
 
 import sys
 from pathlib import Path

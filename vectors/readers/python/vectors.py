@@ -6,7 +6,12 @@ from pathlib import Path
 import numpy as np
 
 TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "BOOL": "?"}
-FORMATS = {"float64": "<f8", "float32": "<f4", "float16": "<f2", "bfloat16": "<f4"}  # what there is of bfloat16 in NumPy
+FORMATS = {
+    "float64": "<f8",
+    "float32": "<f4",
+    "float16": "<f2",
+    "bfloat16": "<f4",
+}  # what there is of bfloat16 in NumPy
 
 
 def tensors(file):
@@ -29,17 +34,21 @@ def formula(told):
 
 
 def judged(file, function, number_format, conventions=None):
-    """For each test of a format its id and whether a function passes: it takes the inputs by name, and returns an array or a tuple.
+    """For each test of a format its id and whether a function passes: it takes the inputs by name,
+    and returns an array or a tuple.
 
-    `conventions` are those in which the function is not like the file's own. A test of which something else comes by them is judged by the
-    reading that has it, and left out where there is none.
+    `conventions` are those in which the function is not like the file's own. A test of which
+    something else comes by them is judged by the reading that has it, and left out where there is
+    none.
     """
     said = conventions or {}
     told = json.loads(Path(file).read_text("utf-8"))
     known = dict(tensors(Path(file).with_name(told["tensors"])))
     groups = [g for g in told["groups"] if g["format"] == number_format and g["conventions"].items() <= said.items()]
     for group, test in ((g, test) for g in groups for test in g["tests"]):
-        differ = {name: x for name, x in said.items() if name in test.get("rests_on", ()) and name not in group["conventions"]}
+        differ = {
+            name: x for name, x in said.items() if name in test.get("rests_on", ()) and name not in group["conventions"]
+        }
         reading = next((r for r in test.get("readings", ()) if r["conventions"] == differ), None) if differ else test
         if reading is None:
             continue
@@ -52,11 +61,16 @@ def judged(file, function, number_format, conventions=None):
             yield test["id"], not wanted
             continue
         outs = out if isinstance(out, tuple) else (out,)
-        yield test["id"], len(outs) == len(wanted) > 0 and all(within(x, w, known) for x, w in zip(outs, wanted, strict=True))
+        yield (
+            test["id"],
+            len(outs) == len(wanted) > 0 and all(within(x, w, known) for x, w in zip(outs, wanted, strict=True)),
+        )
 
 
 def within(out, wanted, known):
-    """Whether an output is within its budget of the certified bounds, which may be infinite, and NaN where that is expected."""
+    """Whether an output is within its budget of the certified bounds, which may be infinite, and
+    NaN where that is expected.
+    """
     lower, upper, budget = (known[wanted[part]].astype(float) for part in ("lower", "upper", "budget"))
     if out.shape != lower.shape:
         return False

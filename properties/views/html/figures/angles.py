@@ -48,7 +48,8 @@ def error_of_angle_tables() -> Picture:
         + ".",
         drawn("error-of-angle-tables", draw),
         Table(
-            ("position", *errors), tuple((power(2, e), *rounded([float(x[i]) for x in errors.values()])) for i, e in enumerate(_POSITIONS))
+            ("position", *errors),
+            tuple((power(2, e), *rounded([float(x[i]) for x in errors.values()])) for i, e in enumerate(_POSITIONS)),
         ),
         f"Width {_WIDTH}, base 10000; exact values from the oracle. Those in bfloat16 are taken one position later: that is no power of 2.",
     )

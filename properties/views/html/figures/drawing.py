@@ -1,4 +1,6 @@
-"""How pictures are drawn: one style, and SVG that is part of a page: its text is text, its colours are the page's, its ids its own."""
+"""How pictures are drawn: one style, and SVG that is part of a page: its text is text, its colours
+are the page's, its ids its own.
+"""
 
 import io
 import re
@@ -11,17 +13,33 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-__all__ = ["INK", "MARKERS", "PAPER", "QUIET", "RULE", "SERIES", "Picture", "Table", "decades", "drawn", "power", "rounded"]
+__all__ = [
+    "INK",
+    "MARKERS",
+    "PAPER",
+    "QUIET",
+    "RULE",
+    "SERIES",
+    "Picture",
+    "Table",
+    "decades",
+    "drawn",
+    "power",
+    "rounded",
+]
 
 INK, QUIET, RULE, PAPER = "#010101", "#777771", "#c8c8c1", "#fefefd"
 SERIES = ("#0072b1", "#d55e01", "#009e71", "#aa4491")
-"""Colours of text, of what is said in passing, of lines, of the ground, and of four series, close to Okabe and Ito's, which everyone
-tells apart. The page puts its own in their place, so that a picture is dark where the page is."""
+"""Colours of text, of what is said in passing, of lines, of the ground, and of four series, close
+to Okabe and Ito's, which everyone tells apart. The page puts its own in their place, so that a
+picture is dark where the page is."""
 
 MARKERS = ("o", "s", "^", "D")
 """Markers of the same series, which don't rest on colour."""
 
-_VARIABLES = {INK: "--ink", QUIET: "--quiet", RULE: "--rule", PAPER: "--paper"} | {c: f"--series-{i}" for i, c in enumerate(SERIES, 1)}
+_VARIABLES = {INK: "--ink", QUIET: "--quiet", RULE: "--rule", PAPER: "--paper"} | {
+    c: f"--series-{i}" for i, c in enumerate(SERIES, 1)
+}
 _STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "attnspec",
@@ -61,8 +79,9 @@ class Table:
 class Picture:
     """A picture as a page shows it.
 
-    `name` is its id, `title` says what is drawn, `caption` what is to be seen, `alternative` the same to who does not see it; `svg` is an
-    element, and `table` has the numbers. `source` says where they come from.
+    `name` is its id, `title` says what is drawn, `caption` what is to be seen, `alternative` the
+    same to who does not see it; `svg` is an element, and `table` has the numbers. `source` says
+    where they come from.
     """
 
     name: str
@@ -80,7 +99,9 @@ def drawn(name: str, draw: Callable[[Figure], None], width: float = 6.8, height:
         figure = Figure(figsize=(width, height), layout="constrained")
         draw(figure)
         written = io.StringIO()
-        figure.savefig(written, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+        figure.savefig(
+            written, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        )
     return _embedded(written.getvalue(), name)
 
 
@@ -88,7 +109,9 @@ def _embedded(svg: str, name: str) -> str:
     """The element alone, scalable, hidden from the tree of accessibility, which has the alternative text."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<defs>\s*<style.*?</style>\s*</defs>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'<svg[^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" aria-hidden="true" focusable="false">', svg, count=1)
+    svg = re.sub(
+        r'<svg[^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" aria-hidden="true" focusable="false">', svg, count=1
+    )
     for number, hashed in enumerate(
         dict.fromkeys(re.findall(r'\bid="(\w+[0-9a-f]{10})"', svg))
     ):  # of numbers that differ in their last bits

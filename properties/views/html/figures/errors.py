@@ -6,7 +6,18 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import oracles
-from properties.views.html.figures.drawing import INK, MARKERS, QUIET, SERIES, Picture, Table, decades, drawn, power, rounded
+from properties.views.html.figures.drawing import (
+    INK,
+    MARKERS,
+    QUIET,
+    SERIES,
+    Picture,
+    Table,
+    decades,
+    drawn,
+    power,
+    rounded,
+)
 from properties.views.html.figures.rounding import FORMATS, attention, rope, stored
 
 __all__ = ["error_against_position", "error_against_size"]
@@ -78,10 +89,14 @@ def _picture(
             axes.plot(at, shown, color=colour, marker=marker)
         labels = _apart({label: values[-1] for label, values in found.items()}, 0.075 * (0.4 - lowest))
         for (label, y), colour in zip(labels.items(), SERIES, strict=True):
-            axes.annotate(label, (at[-1], y), (6, 0), textcoords="offset points", va="center", color=colour, annotation_clip=False)
+            axes.annotate(
+                label, (at[-1], y), (6, 0), textcoords="offset points", va="center", color=colour, annotation_clip=False
+            )
         decades(axes, "x", exponents[:: 2 if len(exponents) > 6 and exponents[1] == 1 else 1], 2)
         decades(axes, "y", range(lowest, 1))
-        axes.set(xlabel=axis, ylabel="largest error ÷ budget", ylim=(10.0**lowest, 2.5), xlim=(at[0] / 1.2, at[-1] * 1.2))
+        axes.set(
+            xlabel=axis, ylabel="largest error ÷ budget", ylim=(10.0**lowest, 2.5), xlim=(at[0] / 1.2, at[-1] * 1.2)
+        )
         axes.tick_params(axis="x", color=QUIET)
 
     most = {label: max(values) for label, values in found.items()}
@@ -100,7 +115,9 @@ def _picture(
 
 
 def _apart(values: dict[str, float], step: float) -> dict[str, float]:
-    """Heights for labels on a logarithmic axis, at their values or as little higher as keeps them so many decades apart."""
+    """Heights for labels on a logarithmic axis, at their values or as little higher as keeps them
+    so many decades apart.
+    """
     placed: dict[str, float] = {}
     lowest = -np.inf
     for label, value in sorted(values.items(), key=lambda pair: pair[1]):

@@ -23,7 +23,13 @@ def draw_grids(figure: Figure, shown: Mapping[str, Mask], shape: tuple[int, int]
         for i, j in np.argwhere(~mask):
             axes.plot(j + 0.5, i + 0.5, "x", color=RULE, markersize=3.0)
         axes.set_title(title, fontsize=7.5)
-        axes.set(xlim=(0, keys), ylim=(queries, 0), aspect="equal", xticks=np.arange(keys) + 0.5, yticks=np.arange(queries) + 0.5)
+        axes.set(
+            xlim=(0, keys),
+            ylim=(queries, 0),
+            aspect="equal",
+            xticks=np.arange(keys) + 0.5,
+            yticks=np.arange(queries) + 0.5,
+        )
         axes.set_xticklabels([str(j) for j in range(keys)])
         axes.set_yticklabels([str(i) for i in range(queries)])
         axes.tick_params(length=0)
@@ -34,7 +40,11 @@ def draw_grids(figure: Figure, shown: Mapping[str, Mask], shape: tuple[int, int]
 
 def rows_of(shown: Mapping[str, Mask]) -> tuple[tuple[str, str, str], ...]:
     """The same as rows of a table: the mask, the query, and its keys."""
-    return tuple((title, str(i), " ".join("1" if x else "·" for x in row)) for title, mask in shown.items() for i, row in enumerate(mask))
+    return tuple(
+        (title, str(i), " ".join("1" if x else "·" for x in row))
+        for title, mask in shown.items()
+        for i, row in enumerate(mask)
+    )
 
 
 def masks() -> Picture:

@@ -36,7 +36,14 @@ def rotation() -> Picture:
         axes.axhline(0, color=RULE, linewidth=0.8)
         axes.plot(positions, literal[:, -1], marker=MARKERS[2], color=SERIES[2])
         axes.plot(positions, passed, marker=MARKERS[3], color=SERIES[3])
-        axes.annotate("× (cos θ + sin θ)", (8, literal[:, -1].max()), (0, 6), textcoords="offset points", ha="right", color=SERIES[2])
+        axes.annotate(
+            "× (cos θ + sin θ)",
+            (8, literal[:, -1].max()),
+            (0, 6),
+            textcoords="offset points",
+            ha="right",
+            color=SERIES[2],
+        )
         axes.annotate("passed through", (8, 1), (-2, -13), textcoords="offset points", ha="right", color=SERIES[3])
         axes.set_title("channel 4, without a partner")
         axes.set_xlabel("position", color=INK)
@@ -53,6 +60,17 @@ def rotation() -> Picture:
         f"and 3 by {_BASE ** (-2 / _WIDTH):.2f}. A chart of channel 4: the literal convention takes it from 1 to {literal[-1, -1]:.4f}; "
         "passed through it stays 1.",
         drawn("rotation", draw, height=2.6),
-        Table(("position", "channel 0", "channel 1", "channel 2", "channel 3", "channel 4, literal", "channel 4, passed through"), rows),
+        Table(
+            (
+                "position",
+                "channel 0",
+                "channel 1",
+                "channel 2",
+                "channel 3",
+                "channel 4, literal",
+                "channel 4, passed through",
+            ),
+            rows,
+        ),
         f"Width {_WIDTH}, x = (1, 0, 1, 0, 1); base {_BASE:g} and not 10000, so that the slow channels are seen to rotate.",
     )

@@ -16,7 +16,9 @@ FORMATS: dict[str, tuple[Any, Any]] = {
     "float16": (np.float32, np.float16),
     "bfloat16": (np.float32, ml_dtypes.bfloat16),
 }
-"""What is computed in, and what is stored in: sums of 16-bit kernels have 32 bits. The names are those of the presets of `oracles`."""
+"""What is computed in, and what is stored in: sums of 16-bit kernels have 32 bits. The names are
+those of the presets of `oracles`.
+"""
 
 
 def stored(x: Any, name: str) -> Array:

@@ -26,10 +26,18 @@ def budget_of_a_row() -> Picture:
         axes.bar(entries, allowed, width=0.8, color=QUIET, alpha=0.28, label="budget")
         axes.plot(entries, error, "o", color=SERIES[0], label="error")
         decades(axes, "y", range(-6, -1))
-        axes.set(xlabel="entry of the output row", ylabel="distance from the exact value", ylim=(1e-6, 0.1), xlim=(-0.8, _WIDTH - 0.2))
+        axes.set(
+            xlabel="entry of the output row",
+            ylabel="distance from the exact value",
+            ylim=(1e-6, 0.1),
+            xlim=(-0.8, _WIDTH - 0.2),
+        )
         axes.legend(loc="upper right", ncols=2, bbox_to_anchor=(1, 1.1))
 
-    rows = tuple((str(j), *rounded([budget.mid[0, j], found[0, j], error[j], allowed[j], error[j] / allowed[j]])) for j in range(_WIDTH))
+    rows = tuple(
+        (str(j), *rounded([budget.mid[0, j], found[0, j], error[j], allowed[j], error[j] / allowed[j]]))
+        for j in range(_WIDTH)
+    )
     worst = float((error / allowed).max())
     return Picture(
         "budget-of-a-row",

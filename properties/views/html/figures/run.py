@@ -13,7 +13,9 @@ _LONGEST = 40  # characters of a name: the table has all of it
 
 
 def budgets_used(matrix: Matrix) -> Picture | None:
-    """For each implementation and operation the largest error ÷ budget where laws held; None where none did on numbers."""
+    """For each implementation and operation the largest error ÷ budget where laws held; None where
+    none did on numbers.
+    """
     used: dict[str, dict[str, float]] = {}
     for implementation in matrix.implementations:
         for o in implementation.outcomes:
@@ -29,11 +31,17 @@ def budgets_used(matrix: Matrix) -> Picture | None:
         axes.axvline(1, color=INK, linewidth=1)
         for place, name in enumerate(names):
             values = np.maximum(list(used[name].values()), _FLOOR)
-            axes.plot(values, np.full(len(values), place), "o", color=SERIES[0], alpha=0.55, markersize=4.5, markeredgewidth=0)
+            axes.plot(
+                values, np.full(len(values), place), "o", color=SERIES[0], alpha=0.55, markersize=4.5, markeredgewidth=0
+            )
             axes.plot(values.max(), place, "|", color=SERIES[0], markersize=10, markeredgewidth=2)
-        axes.set_yticks(range(len(names)), [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in names])
+        axes.set_yticks(
+            range(len(names)), [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in names]
+        )
         decades(axes, "x", range(-4, 1))
-        axes.set(xlim=(_FLOOR / 1.5, 1.5), ylim=(len(names) - 0.4, -0.6), xlabel="largest error ÷ budget, where laws held")
+        axes.set(
+            xlim=(_FLOOR / 1.5, 1.5), ylim=(len(names) - 0.4, -0.6), xlabel="largest error ÷ budget, where laws held"
+        )
         axes.grid(axis="y")
         axes.tick_params(axis="y", length=0)
         axes.tick_params(axis="x", color=QUIET)

@@ -16,7 +16,9 @@ def sinusoid() -> Picture:
     """The encoding with sine and cosine columns in turn, and with all sines first."""
     layouts: tuple[Literal["interleaved"], Literal["concatenated"]] = ("interleaved", "concatenated")
     tables = {
-        layout: oracles.sinusoidal_positional_encoding(_LENGTH, _WIDTH, conventions=oracles.Conventions(sinusoid_layout=layout)).mid
+        layout: oracles.sinusoidal_positional_encoding(
+            _LENGTH, _WIDTH, conventions=oracles.Conventions(sinusoid_layout=layout)
+        ).mid
         for layout in layouts
     }
 
@@ -31,7 +33,9 @@ def sinusoid() -> Picture:
 
     some = (0, 1, 2, 3, 31, 32, 33, 62, 63)
     rows = tuple(
-        (layout, str(p), *(f"{tables[layout][p, c]:.4f}" for c in some)) for layout in layouts for p in (0, 1, 2, 3, 8, 16, 32, 63)
+        (layout, str(p), *(f"{tables[layout][p, c]:.4f}" for c in some))
+        for layout in layouts
+        for p in (0, 1, 2, 3, 8, 16, 32, 63)
     )
     return Picture(
         "sinusoid",
