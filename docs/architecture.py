@@ -69,8 +69,9 @@ def offers(known: set[str]) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {package: {} for package in PACKAGES}
     for package in PACKAGES:
         for node in ast.walk(ast.parse((ROOT / package / "__init__.py").read_text("utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module in known:
-                found[package] |= {alias.name: node.module for alias in node.names}
+            module = ".".join((getattr(node, "module", None) or "").split(".")[:2])
+            if isinstance(node, ast.ImportFrom) and module in known:
+                found[package] |= {alias.name: module for alias in node.names}
     return found
 
 

@@ -8,14 +8,13 @@ One module per idea:
 
     formats, conventions              what an implementation rounds, and which reading it follows, as data
     arrays                            any array in, float64 out
-    ball, terms                       the error analysis: midpoint-radius primitives, and the terms of a budget
+    ball, error_analysis              midpoint-radius primitives, and the terms of a budget
     dot_product, softmax, multi_head  operations …
     generalised_attention             … attention as it is used today
     merge, alibi                      … its parts merged, and its biases by distance
     masks, positional, lookups        … more of them: masks, sinusoids, and numbers that are copied and not computed
-    rotary, rotary_parts              … and rotary embeddings, with what they are computed from (rotation, rotary_angles)
-    frequencies                       … by the frequencies of each kind (frequency_kinds, frequency_bands)
-    arb_attention, arb_positional     the same values by ball arithmetic of any precision
+    rotary                            … and rotary embeddings, their tables, and the frequencies of each kind
+    exact                             the same values by ball arithmetic of any precision
     enclosure                         what comes out, and the judgement of an implementation's output by it
 """
 
@@ -49,7 +48,6 @@ from oracles.formats import (
     Format,
     preset,
 )
-from oracles.frequencies import rotary_frequencies
 from oracles.generalised_attention import attention, attention_jvp, attention_vjp
 from oracles.lookups import learned_positional_encoding, rotate_half, table_lookup
 from oracles.masks import causal_mask, combine_masks, padding_mask
@@ -60,8 +58,9 @@ from oracles.positional import (
     sinusoidal_positional_encoding,
     tensor2tensor_sinusoidal,
 )
-from oracles.rotary import apply_rotary, apply_rotary_vjp, rope, rope_vjp
-from oracles.rotary_parts import inv_freq, rope_angles, rope_tables, rotary_tables
+from oracles.rotary.embeddings import apply_rotary, apply_rotary_vjp, rope, rope_vjp
+from oracles.rotary.frequencies import rotary_frequencies
+from oracles.rotary.tables import inv_freq, rope_angles, rope_tables, rotary_tables
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
 
 __all__ = [

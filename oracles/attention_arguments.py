@@ -15,13 +15,13 @@ from oracles import arrays, formats
 from oracles.arguments import FARTHEST, Given, checked_flag, checked_positions, checked_scale
 from oracles.attention_call import AttentionCall, chosen_rows
 from oracles.ball import Array
-from oracles.ball_attention import Setting
 from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
-from oracles.groups import Heads
+from oracles.error_analysis.ball_attention import Setting
+from oracles.error_analysis.grouped_heads import Heads
+from oracles.error_analysis.logits import Tiled
+from oracles.error_analysis.visible_keys import Mask, Visible
 from oracles.judging import Method, require_method
-from oracles.logits import Tiled
-from oracles.visible import Mask, Visible
 
 Window = tuple[int | None, int | None]
 _OPEN: Window = (None, None)

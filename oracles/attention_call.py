@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from oracles import arrays
 from oracles.ball import Array, Ball
-from oracles.ball_attention import Setting
 from oracles.enclosure import Enclosure
-from oracles.groups import Gathered, Heads, Shared
+from oracles.error_analysis.ball_attention import Setting
+from oracles.error_analysis.grouped_heads import Gathered, Heads, Shared
+from oracles.error_analysis.logits import Features, Tiled
+from oracles.error_analysis.visible_keys import Mask
 from oracles.judging import Balls, Evaluation, Method, attention_is_vacuous, settle, zero_is_accepted
-from oracles.logits import Features, Tiled
-from oracles.visible import Mask
 
 
 @dataclass(frozen=True)

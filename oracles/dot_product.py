@@ -20,15 +20,16 @@ Raises ValueError or TypeError, in a sentence, for shapes, types and values that
 from collections.abc import Sequence
 from typing import Any
 
-from oracles import arb_attention, ball_attention
 from oracles.arguments import Given
 from oracles.attention_arguments import plain
 from oracles.attention_call import AttentionCall
-from oracles.ball_attention import Setting
 from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
+from oracles.error_analysis import ball_attention
+from oracles.error_analysis.ball_attention import Setting
+from oracles.error_analysis.scores import operand
+from oracles.exact import attention as arb_attention
 from oracles.judging import Balls, Method
-from oracles.scores import operand
 
 
 def scaled_dot_product_attention(

@@ -147,7 +147,7 @@ class Arithmetic:
     angle             where angles are rounded
     flush_to_zero     whether operands below the smallest normal number of `elementwise` may be replaced by 0, and results below
                       that of the format they are stored in
-    likely            λ of a statistical line in place of a proof: see `oracles.likely`; None for a proof
+    likely            λ of a statistical line in place of a proof: see `oracles.error_analysis.statistical_line`; None for a proof
     """
 
     name: str

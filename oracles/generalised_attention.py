@@ -29,14 +29,15 @@ from typing import Any
 
 import numpy as np
 
-from oracles import arb_attention, ball_attention
 from oracles.arguments import Given
 from oracles.attention_arguments import Window, checked
-from oracles.ball_attention import Setting
 from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
+from oracles.error_analysis import ball_attention
+from oracles.error_analysis.ball_attention import Setting
+from oracles.error_analysis.scores import operand
+from oracles.exact import attention as arb_attention
 from oracles.judging import Balls, Method
-from oracles.scores import operand
 
 
 def attention(

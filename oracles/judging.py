@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from oracles.ball import ROUNDOFF, Array, Ball, ball
 from oracles.enclosure import Enclosure
+from oracles.error_analysis.visible_keys import Mask
 from oracles.formats import BINARY32, Arithmetic
-from oracles.visible import Mask
 
 _SMALLEST_NORMAL = sys.float_info.min
 Method = Literal["auto", "fast", "arb"]

@@ -4,17 +4,18 @@
 
 where wq_h is the h-th block of columns of wq, as in PyTorch.  Everything is composed of balls: a
 projection is a ball matrix product (`ball.matmul`) widened by the roundings of the modelled
-arithmetic (`ball.rounded`), attention maps balls to balls (`oracles.ball_attention`).
+arithmetic (`ball.rounded`), attention maps balls to balls (`oracles.error_analysis.ball_attention`).
 """
 
 from math import prod
 from typing import Any
 
-from oracles import arb_attention, ball_attention
 from oracles.arguments import Given
 from oracles.ball import Ball, exact
 from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
+from oracles.error_analysis import ball_attention
+from oracles.exact import attention as arb_attention
 from oracles.judging import Balls, Evaluation, Method, settle
 from oracles.projections import checked, mapped
 

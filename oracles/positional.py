@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from oracles import arb_positional, arrays, formats
-from oracles.angle import blocks, cos_sin, frequencies, pair_exponents, start_position
+from oracles import arrays, formats
 from oracles.ball import Array, Ball, add, exact, rounded
 from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
+from oracles.error_analysis.angle import blocks, cos_sin, frequencies, pair_exponents, start_position
+from oracles.exact import positional as arb_positional
 from oracles.formats import Arithmetic, Format
 from oracles.judging import Balls, Evaluation, Method, require_method, settle
 

@@ -14,14 +14,14 @@ import numpy as np
 from oracles import arrays, ball, formats
 from oracles.arguments import Given, checked_flag, checked_scale
 from oracles.ball import ROUNDOFF, Array, Ball, exact
-from oracles.ball_attention import Setting
 from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
+from oracles.error_analysis.ball_attention import Setting
+from oracles.error_analysis.grouped_heads import Shared
+from oracles.error_analysis.scores import Operand, operand
+from oracles.error_analysis.visible_keys import Mask, Visible
 from oracles.formats import Format
-from oracles.groups import Shared
 from oracles.judging import Method, require_method
-from oracles.scores import Operand, operand
-from oracles.visible import Mask, Visible
 
 
 @dataclass(frozen=True)

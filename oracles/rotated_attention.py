@@ -7,15 +7,15 @@ numbers within it is enclosed.
 
 from typing import Any
 
-from oracles import ball_attention
 from oracles.arguments import Given
 from oracles.attention_arguments import Window, checked
-from oracles.ball_attention import Setting
 from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
+from oracles.error_analysis import ball_attention
+from oracles.error_analysis.ball_attention import Setting
+from oracles.error_analysis.scores import operand
 from oracles.judging import Balls
-from oracles.rotary import rope
-from oracles.scores import operand
+from oracles.rotary.embeddings import rope
 
 
 def rotated_attention(

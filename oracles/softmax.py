@@ -2,23 +2,24 @@
 
 Weights are exp(s_j)/Σ_allowed exp(s_l) on allowed entries and exactly 0 on masked ones.  A kernel's
 weight is p_j·exp(±ρ_j) with ρ_j = slope·(|s_j| + |m| + |lse|) + exp + rescale + sum + normalise −
-log(1 − λ) in the terms of `oracles.terms`: the score is an input, so it has no error of its own,
-and λ bounds the relative error of the sum, as in `oracles.quotient`.
+log(1 − λ) in the terms of `oracles.error_analysis.terms`: the score is an input, so it has no error of its own,
+and λ bounds the relative error of the sum, as in `oracles.error_analysis.output_error`.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from oracles import arb_attention, arrays, formats
+from oracles import arrays, formats
 from oracles.ball import ROUNDOFF, Array, Ball, ball, gamma
 from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
+from oracles.error_analysis.terms import Ranges, Terms, ranges, terms
+from oracles.error_analysis.visible_keys import Mask
+from oracles.exact import attention as arb_attention
 from oracles.formats import Arithmetic
 from oracles.judging import Evaluation, Method, require_method, settle
-from oracles.terms import Ranges, Terms, ranges, terms
-from oracles.visible import Mask
 
 
 def hard_masked_softmax(

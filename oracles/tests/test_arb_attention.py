@@ -11,10 +11,10 @@ import pytest
 from mpmath import mp, mpf
 
 import oracles
-from oracles import arb_attention
 from oracles.arb_matrix import enclosed
 from oracles.ball import Ball
 from oracles.conventions import Conventions
+from oracles.exact import attention as arb_attention
 
 DEFAULT = Conventions()
 UNIFORM, NAN = Conventions(dead_rows="uniform"), Conventions(dead_rows="nan")

@@ -14,8 +14,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 
 import oracles
-from oracles import Conventions, frequencies
+from oracles import Conventions
 from oracles.formats import PRESETS
+from oracles.rotary import frequencies
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 

@@ -17,7 +17,7 @@ from oracles.dot_product import (
     scaled_dot_product_attention_vjp,
 )
 from oracles.enclosure import Enclosure
-from oracles.rotary import rope
+from oracles.rotary.embeddings import rope
 from oracles.softmax import hard_masked_softmax
 
 Array = Any

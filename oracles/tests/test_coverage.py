@@ -17,6 +17,7 @@ from oracles.dot_product import (
     scaled_dot_product_attention_vjp,
 )
 from oracles.enclosure import Enclosure
+from oracles.error_analysis.scores import Mask
 from oracles.formats import (
     BFLOAT16,
     BFLOAT16_STORED_GRADIENTS,
@@ -28,7 +29,6 @@ from oracles.formats import (
     Arithmetic,
 )
 from oracles.multi_head import multi_head_attention, multi_head_attention_vjp
-from oracles.scores import Mask
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
 from oracles.tests.simulated.attention import Kernel
 from oracles.tests.simulated.forms import Form

@@ -17,12 +17,12 @@ from oracles.dot_product import (
     scaled_dot_product_attention_vjp,
 )
 from oracles.formats import BINARY16, BRAIN16, FLOAT32, Format, preset
-from oracles.frequencies import rotary_frequencies
 from oracles.generalised_attention import attention, attention_jvp, attention_vjp
 from oracles.merge import merge_attention
 from oracles.multi_head import multi_head_attention, multi_head_attention_jvp, multi_head_attention_vjp
-from oracles.rotary import rope, rope_vjp
-from oracles.rotary_parts import rotary_tables
+from oracles.rotary.embeddings import rope, rope_vjp
+from oracles.rotary.frequencies import rotary_frequencies
+from oracles.rotary.tables import rotary_tables
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
 from oracles.tests.simulated.rounding import rounding
 

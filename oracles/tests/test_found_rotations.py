@@ -12,9 +12,9 @@ import pytest
 from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
 from oracles.formats import BINARY16, BINARY64, FLOAT32, Angle
-from oracles.frequencies import rotary_frequencies
-from oracles.rotary import rope, rope_vjp
-from oracles.rotary_parts import inv_freq, rope_angles, rope_tables, rotary_tables
+from oracles.rotary.embeddings import rope, rope_vjp
+from oracles.rotary.frequencies import rotary_frequencies
+from oracles.rotary.tables import inv_freq, rope_angles, rope_tables, rotary_tables
 
 Array = Any
 f32 = np.float32

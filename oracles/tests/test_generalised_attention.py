@@ -16,7 +16,7 @@ import oracles
 from oracles import Conventions, Enclosure
 from oracles.arb_matrix import working_precision
 from oracles.ball import Array
-from oracles.terms import terms
+from oracles.error_analysis.terms import terms
 from oracles.tests.test_attention import KINDS, require_sound
 from spec import context
 from spec.extended import attention as literal

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from oracles import FLOAT32, Arithmetic, likely, scaled_dot_product_attention, scaled_dot_product_attention_vjp
+from oracles import FLOAT32, Arithmetic, scaled_dot_product_attention, scaled_dot_product_attention_vjp
+from oracles.error_analysis import statistical_line as likely
 from oracles.formats import BINARY16, BINARY32, Elementary
 
 Array = NDArray[np.float64]

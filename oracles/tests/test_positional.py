@@ -13,8 +13,8 @@ from hypothesis import given, settings
 
 import oracles
 from oracles import FLOAT32, FLOAT64, Arithmetic, Conventions
-from oracles import angle as angle_module
 from oracles.ball import ROUNDOFF, UNDERFLOW
+from oracles.error_analysis import angle as angle_module
 
 SETTINGS = settings(max_examples=60)
 ULP = 2.0**-52

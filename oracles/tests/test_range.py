@@ -16,11 +16,11 @@ from oracles.dot_product import (
     scaled_dot_product_attention_jvp,
     scaled_dot_product_attention_vjp,
 )
+from oracles.error_analysis.terms import terms_of
 from oracles.formats import BRAIN16, FLOAT32, FLOAT64, Elementary
 from oracles.multi_head import multi_head_attention, multi_head_attention_vjp
-from oracles.rotary import apply_rotary
+from oracles.rotary.embeddings import apply_rotary
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
-from oracles.terms import terms_of
 
 HUGE_KEYS = np.array(
     [[8.18480844e152, 6.34893357e152, 2.37105432e153], [5.08263818e152, 9.06635120e152, 2.16193936e153]]

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 
 import oracles
-from oracles import BINARY32, BINARY64, Conventions, frequency_bands, frequency_kinds
+from oracles import BINARY32, BINARY64, Conventions
 from oracles.arb_matrix import working_precision
 from oracles.ball import Array
+from oracles.rotary import frequency_bands, frequency_kinds
 from oracles.tests.test_generalised_attention import require_encloses
 from spec import context
 from spec.extended import rotary_frequencies as literal
@@ -402,7 +403,7 @@ def test_frequencies_that_underflow_leave_the_budget_without_their_term(monkeypa
     out = np.where(power < 2.0**-126, np.float32(0), power) * np.float32(2.0**100)
     assert (out == 0).any()
     assert oracles.rotary_frequencies("linear", 256, arithmetic="float32", **given)[0].contains(out).all()
-    monkeypatch.setattr("oracles.frequencies.held_range", lambda model: (0.0, np.inf))
+    monkeypatch.setattr("oracles.rotary.frequencies.held_range", lambda model: (0.0, np.inf))
     assert not oracles.rotary_frequencies("linear", 256, arithmetic="float32", **given)[0].contains(out).all()
 
 

@@ -16,7 +16,7 @@ import oracles
 from oracles import FLOAT32, Conventions, Enclosure
 from oracles.arb_matrix import working_precision
 from oracles.ball import Array
-from oracles.rotary_angles import Angles, _axes
+from oracles.rotary.angles import Angles, _axes
 from oracles.tests.test_generalised_attention import require_encloses
 from spec import context
 from spec.extended.rotary import rope as literal

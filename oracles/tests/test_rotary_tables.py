@@ -18,7 +18,7 @@ from hypothesis import given, settings
 
 import oracles
 from oracles import BINARY64, FLOAT32, FLOAT64, Arithmetic, Conventions
-from oracles import angle as angle_module
+from oracles.error_analysis import angle as angle_module
 
 SETTINGS = settings(max_examples=60)
 ULP = 2.0**-52
@@ -194,7 +194,7 @@ def test_empty_tables_take_no_work(
     length: int, dim: int, method: Any, arithmetic: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if dim:
-        monkeypatch.setattr("oracles.rotary_parts.pair_exponents", None)
+        monkeypatch.setattr("oracles.rotary.tables.pair_exponents", None)
     options = {"arithmetic": arithmetic, "method": method}
     assert oracles.rope_angles(length, dim, **options).mid.shape == (length, dim // 2)
     for table in oracles.rope_tables(length, dim, **options):

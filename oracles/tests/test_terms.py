@@ -11,9 +11,9 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import pytest
 
-import oracles.ball_attention
+import oracles.error_analysis.ball_attention
+import oracles.error_analysis.terms
 import oracles.softmax
-import oracles.terms
 from oracles.ball import Array
 from oracles.dot_product import (
     scaled_dot_product_attention,
@@ -21,10 +21,11 @@ from oracles.dot_product import (
     scaled_dot_product_attention_vjp,
 )
 from oracles.enclosure import Enclosure
+from oracles.error_analysis.terms import Exponents, Sum, Terms
+from oracles.error_analysis.terms import terms as all_terms
 from oracles.formats import BINARY64, BRAIN16, FLOAT32, FLOAT64, Arithmetic, Elementary, Format
 from oracles.generalised_attention import attention
 from oracles.softmax import hard_masked_softmax
-from oracles.terms import Exponents, Sum, Terms
 
 Rounding = Callable[[Array], Array]
 
@@ -531,7 +532,7 @@ def test_a_base_two_softmax_of_large_scores_needs_the_slope(monkeypatch: pytest.
         return float(hard_masked_softmax(s, arithmetic=FLOAT32).excess(weights).max())
 
     assert worst() <= 1
-    monkeypatch.setattr(oracles.softmax, "terms", lambda *sizes: without("anew.slope", oracles.terms.terms(*sizes)))
+    monkeypatch.setattr(oracles.softmax, "terms", lambda *sizes: without("anew.slope", all_terms(*sizes)))
     assert worst() > 1
 
 
@@ -581,7 +582,7 @@ def test_arithmetics_of_one_name_have_terms_of_their_own() -> None:
     coarse = replace(FLOAT32, accumulate=2.0**-20)
     sizes = (2, 3, 4, 5, 0.5)
     assert hash(coarse) == hash(FLOAT32)
-    assert oracles.terms.terms(FLOAT32, *sizes).sum.positive < oracles.terms.terms(coarse, *sizes).sum.positive
+    assert all_terms(FLOAT32, *sizes).sum.positive < all_terms(coarse, *sizes).sum.positive
 
 
 def test_every_term_has_a_case() -> None:
@@ -591,5 +592,9 @@ def test_every_term_has_a_case() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.term)
 def test_a_budget_without_the_term_refuses_a_correct_kernel(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     assert case.worst() <= 1
-    monkeypatch.setattr(oracles.ball_attention, "terms", lambda *given: without(case.term, oracles.terms.terms(*given)))
+    monkeypatch.setattr(
+        oracles.error_analysis.ball_attention,
+        "terms",
+        lambda *given: without(case.term, all_terms(*given)),
+    )
     assert case.worst() > 1

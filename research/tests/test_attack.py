@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import oracles
-from oracles import Conventions, ball_attention, grad_scores, jvp, logits, scores, terms, vjp
+from oracles import Conventions
+from oracles.error_analysis import ball_attention, grad_scores, jvp, logits, scores, terms, vjp
 from oracles.formats import BINARY16
 from oracles.tests.simulated import attention, forms
 from oracles.tests.simulated.features import Features

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import oracles.ball_attention
-import oracles.terms
+import oracles.error_analysis.ball_attention
+import oracles.error_analysis.terms
 from oracles.tests.test_terms import CASES
 from oracles.tests.test_terms import without as forgotten
 from properties.command.cli import main
@@ -98,6 +98,8 @@ def test_the_guide_says_what_a_term_costs_when_it_is_forgotten(case, monkeypatch
     result, within, without = row[-3], float(row[-2]), float(row[-1].removesuffix(" |"))
     assert case.result == result
     assert case.worst() == pytest.approx(within, rel=0.05)  # two digits are shown
-    terms = oracles.terms.terms
-    monkeypatch.setattr(oracles.ball_attention, "terms", lambda *sizes: forgotten(case.term, terms(*sizes)))
+    terms = oracles.error_analysis.terms.terms
+    monkeypatch.setattr(
+        oracles.error_analysis.ball_attention, "terms", lambda *sizes: forgotten(case.term, terms(*sizes))
+    )
     assert case.worst() == pytest.approx(without, rel=0.05)

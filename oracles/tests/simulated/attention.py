@@ -13,11 +13,11 @@ import flint
 import numpy as np
 
 from oracles.ball import Array
+from oracles.error_analysis.terms import slack
+from oracles.error_analysis.visible_keys import Mask
 from oracles.formats import BINARY64, Arithmetic
-from oracles.terms import slack
 from oracles.tests.simulated.forms import Form
 from oracles.tests.simulated.rounding import Sums, accumulator, rounding, truncated
-from oracles.visible import Mask
 
 __all__ = ["Backward", "Forward", "Kernel", "Part"]
 

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracles.ball import Array
+from oracles.error_analysis.visible_keys import Mask
 from oracles.formats import Arithmetic
 from oracles.tests.simulated.attention import LN2, LOG2E, Forward, Kernel, Part
 from oracles.tests.simulated.forms import Form
 from oracles.tests.simulated.rounding import Sums, rounding
-from oracles.visible import Mask
 
 __all__ = ["FeaturedKernel", "Features"]
 

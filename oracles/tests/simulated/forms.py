@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields, replace
 
 from numpy.random import Generator
 
+from oracles.error_analysis.terms import slack
 from oracles.formats import BINARY32, BINARY64, Arithmetic
-from oracles.terms import slack
 
 __all__ = ["Form", "allowed_forms", "any_form", "other_form"]
 

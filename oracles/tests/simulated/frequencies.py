@@ -2,7 +2,7 @@
 every operation rounded.
 
 Numbers are held in binary64 or binary32; logarithms and powers are the nearest number, or off by
-what `oracles.frequencies` grants them, but for the logarithm of the base in the exponent of a
+what `oracles.rotary.frequencies` grants them, but for the logarithm of the base in the exponent of a
 power, which is rounded once.
 """
 

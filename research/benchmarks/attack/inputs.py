@@ -11,7 +11,7 @@ import numpy as np
 from numpy.random import Generator
 
 from oracles import Conventions
-from oracles.visible import Mask
+from oracles.error_analysis.visible_keys import Mask
 from properties.strategies.climb import Array
 
 __all__ = ["ATTENTION", "ROTARY", "SCORES", "Operands", "plain", "position"]

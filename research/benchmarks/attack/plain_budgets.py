@@ -10,10 +10,10 @@ from numpy.random import Generator
 
 import oracles
 from oracles import Arithmetic
+from oracles.error_analysis.visible_keys import Mask
 from oracles.tests.simulated.attention import Kernel
 from oracles.tests.simulated.forms import Form, any_form, other_form
 from oracles.tests.simulated.rounding import rounding
-from oracles.visible import Mask
 from properties.strategies.climb import Array, mutated
 
 __all__ = ["FAMILIES", "Trial", "any_mask", "any_sizes", "changed", "draw", "gradients", "held", "output", "tangent"]

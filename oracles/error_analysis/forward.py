@@ -1,7 +1,7 @@
 """The forward pass of attention: one blocked online softmax in float64, and what its error is made
 of.
 
-`oracles.quotient` says what is added up over keys, and what follows for the output.
+`oracles.error_analysis.output_error` says what is added up over keys, and what follows for the output.
 
 **Underflow.** A weight that comes out as 0 is less than the smallest normal number η, but the
 kernel's, or the exact one, may be exp(τ_j) times as large: so e_j + η takes the place of e_j in
@@ -23,10 +23,21 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import LARGEST, ROUNDOFF, UNDERFLOW, Array, expm1_upwards, gamma
-from oracles.quotient import Bound, Rows, Sums, bounded
-from oracles.scores import AttentionProblem, Operand, distances, expm1, growth, levelled, over_keys, part, scores, sizes
-from oracles.terms import Terms
-from oracles.visible import Mask
+from oracles.error_analysis.output_error import Bound, Rows, Sums, bounded
+from oracles.error_analysis.scores import (
+    AttentionProblem,
+    Operand,
+    distances,
+    expm1,
+    growth,
+    levelled,
+    over_keys,
+    part,
+    scores,
+    sizes,
+)
+from oracles.error_analysis.terms import Terms
+from oracles.error_analysis.visible_keys import Mask
 
 MANY = 64
 """Keys from which on it may matter that few of them are large."""

@@ -19,16 +19,25 @@ from typing import Any
 
 import numpy as np
 
-from oracles import arb_positional, arrays, formats
-from oracles.angle import blocks, cos_sin, frequencies, moved_angle, moved_frequency, pair_exponents, start_position
+from oracles import arrays, formats
 from oracles.ball import Array, Ball, exact, multiply, rounded
 from oracles.conventions import Conventions, odd_is_refused
 from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
+from oracles.error_analysis.angle import (
+    blocks,
+    cos_sin,
+    frequencies,
+    moved_angle,
+    moved_frequency,
+    pair_exponents,
+    start_position,
+)
+from oracles.exact import positional as arb_positional
 from oracles.formats import Arithmetic
 from oracles.judging import AFFORDABLE, Balls, Evaluation, Method, require_method, settle, zeros_are_accepted
 from oracles.positional import ARB_WORK, LARGEST_TABLE, WIDEST, Given
-from oracles.rotary_angles import angles, integers, pairs_of, placed
+from oracles.rotary.angles import angles, integers, pairs_of, placed
 
 
 def inv_freq(

@@ -29,18 +29,18 @@ import numpy as np
 from flint import arb
 
 from oracles import arrays, formats
-from oracles.angle import held_range, moved_power
 from oracles.arb_matrix import Bools, enclosed
 from oracles.arguments import Given
 from oracles.ball import ROUNDOFF, Ball, ball
 from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
+from oracles.error_analysis.angle import held_range, moved_power
 from oracles.formats import BINARY32, BINARY64, Arithmetic
-from oracles.frequency_bands import Llama3, Yarn
-from oracles.frequency_kinds import Default, Dynamic, Linear, Longrope, Proportional, Shape, positive
 from oracles.judging import Balls, Evaluation, Method, require_method, settle
 from oracles.positional import ARB_WORK, WIDEST
+from oracles.rotary.frequency_bands import Llama3, Yarn
+from oracles.rotary.frequency_kinds import Default, Dynamic, Linear, Longrope, Proportional, Shape, positive
 
 MARGIN = 2.0**64
 """How far from both ends of the range parameters are, so that no product with a length of 2⁵³ and

@@ -1,7 +1,7 @@
-"""A tile of dS, and of what the gradients are made of besides, each with its error; `oracles.vjp`
+"""A tile of dS, and of what the gradients are made of besides, each with its error; `oracles.error_analysis.vjp`
 derives the terms.
 
-A certificate is bounded by one number for each row, as in `oracles.scores`.  With z = |T| + E + Δ,
+A certificate is bounded by one number for each row, as in `oracles.error_analysis.scores`.  With z = |T| + E + Δ,
 of which E and Δ are then the row's,
 
     error = p·[exp(ρ)·(lift·(E + Δ) + E·exp(κ) + Δ) + (exp(ρ)·lift + exp(ρ) − 1)·|T|] +
@@ -16,12 +16,12 @@ from typing import NamedTuple
 import numpy as np
 
 from oracles.ball import Array, expm1_upwards
-from oracles.groups import Gathered
-from oracles.logits import Logits, lost_by_slope, slope_of
-from oracles.quotient import Rows
-from oracles.scores import AttentionProblem, Operand, expm1, growth, levelled, part, row_products, scores
-from oracles.terms import Terms
-from oracles.visible import Mask
+from oracles.error_analysis.grouped_heads import Gathered
+from oracles.error_analysis.logits import Logits, lost_by_slope, slope_of
+from oracles.error_analysis.output_error import Rows
+from oracles.error_analysis.scores import AttentionProblem, Operand, expm1, growth, levelled, part, row_products, scores
+from oracles.error_analysis.terms import Terms
+from oracles.error_analysis.visible_keys import Mask
 
 
 class Tile(NamedTuple):

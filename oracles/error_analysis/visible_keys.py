@@ -6,7 +6,7 @@ from types import EllipsisType
 import numpy as np
 from numpy.typing import NDArray
 
-from oracles.groups import Shared
+from oracles.error_analysis.grouped_heads import Shared
 
 Mask = NDArray[np.bool_]
 

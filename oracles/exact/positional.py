@@ -12,10 +12,10 @@ from math import prod
 import numpy as np
 from flint import arb
 
-from oracles.angle import powers
 from oracles.arb_matrix import MOST_PRECISION, PRECISION, Bools, enclosed
 from oracles.ball import Array, Ball
 from oracles.conventions import Conventions
+from oracles.error_analysis.angle import powers
 
 Row = list[arb]
 CosSin = Callable[[int], list[tuple[Row, Row]]]

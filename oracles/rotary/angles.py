@@ -21,7 +21,12 @@ from flint import arb
 from numpy.typing import NDArray
 
 from oracles import arrays
-from oracles.angle import (
+from oracles.arb_matrix import MOST_PRECISION, PRECISION
+from oracles.arguments import FARTHEST, checked_scale
+from oracles.ball import Ball, exact, gamma, multiply, rounded
+from oracles.conventions import Conventions
+from oracles.enclosure import Enclosure
+from oracles.error_analysis.angle import (
     Frequencies,
     balls,
     cos_sin,
@@ -32,11 +37,6 @@ from oracles.angle import (
     powers,
     start_position,
 )
-from oracles.arb_matrix import MOST_PRECISION, PRECISION
-from oracles.arguments import FARTHEST, checked_scale
-from oracles.ball import Ball, exact, gamma, multiply, rounded
-from oracles.conventions import Conventions
-from oracles.enclosure import Enclosure
 from oracles.formats import Arithmetic
 
 Place = Callable[[slice], NDArray[np.int64]]

@@ -22,11 +22,11 @@ import numpy as np
 from flint import arb
 
 from oracles import arrays
-from oracles.angle import EXPONENT, EXPONENTIAL, is_power_of_two, is_rounded
 from oracles.arb_matrix import PRECISION
 from oracles.arguments import checked_scale
 from oracles.ball import ROUNDOFF, Array, gamma
 from oracles.conventions import Conventions
+from oracles.error_analysis.angle import EXPONENT, EXPONENTIAL, is_power_of_two, is_rounded
 
 DIVISION = 3
 """Roundings of a division: of the divisor, of its reciprocal, of the product."""

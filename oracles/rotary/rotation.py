@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oracles import arrays, formats
-from oracles.angle import blocks
 from oracles.arguments import Given
 from oracles.ball import ROUNDOFF, UNDERFLOW, Array, Ball, ball, gamma
 from oracles.conventions import Conventions, odd_is_refused
 from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
+from oracles.error_analysis.angle import blocks
 from oracles.formats import Arithmetic
 from oracles.judging import AFFORDABLE, Balls, Evaluation, Method, require_method, settle
 from oracles.positional import ARB_WORK, copied, stored

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from oracles.arb_matrix import Bools, Matrix, from_array, from_rows, side_by_side
 from oracles.conventions import Conventions
-from oracles.logits import Features
+from oracles.error_analysis.logits import Features
 
 Head = tuple[Matrix, ...]
 

@@ -19,7 +19,11 @@ from typing import Any, cast
 import numpy as np
 from flint import arb
 
-from oracles.arb_head import (
+from oracles.arb_matrix import PRECISION, Bools, Matrix, enclosed, from_array, side_by_side
+from oracles.ball import Array, Ball
+from oracles.conventions import Conventions
+from oracles.error_analysis.logits import Features
+from oracles.exact.multi_head import (
     attention,
     attention_jvp,
     attention_vjp,
@@ -32,10 +36,6 @@ from oracles.arb_head import (
     softmax_derivative,
     split_heads,
 )
-from oracles.arb_matrix import PRECISION, Bools, Matrix, enclosed, from_array, side_by_side
-from oracles.ball import Array, Ball
-from oracles.conventions import Conventions
-from oracles.logits import Features
 
 
 def hard_masked_softmax(

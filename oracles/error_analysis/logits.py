@@ -32,9 +32,9 @@ from typing import NamedTuple
 import numpy as np
 
 from oracles.ball import Array
-from oracles.groups import Shared
-from oracles.terms import Ranges, Terms
-from oracles.visible import Mask, Visible
+from oracles.error_analysis.grouped_heads import Shared
+from oracles.error_analysis.terms import Ranges, Terms
+from oracles.error_analysis.visible_keys import Mask, Visible
 
 
 class Features(NamedTuple):

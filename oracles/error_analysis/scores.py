@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oracles.ball import ROUNDOFF, Array, gamma
-from oracles.logits import Logits, Tiled, logits, passed
-from oracles.terms import KEY_TILE, Ranges, Terms
-from oracles.visible import Mask, Visible
+from oracles.error_analysis.logits import Logits, Tiled, logits, passed
+from oracles.error_analysis.terms import KEY_TILE, Ranges, Terms
+from oracles.error_analysis.visible_keys import Mask, Visible
 
 ROW_TILE = 256
 """Query rows the oracle handles at a time."""

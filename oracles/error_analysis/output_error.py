@@ -49,9 +49,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracles.ball import ROUNDOFF, Array, expm1_upwards, gamma
-from oracles.scores import AttentionProblem
-from oracles.terms import Terms
-from oracles.visible import Mask
+from oracles.error_analysis.scores import AttentionProblem
+from oracles.error_analysis.terms import Terms
+from oracles.error_analysis.visible_keys import Mask
 
 Bound = Array | float
 """Upper bounds of each row or entry, or one number for all."""

@@ -11,7 +11,7 @@ underflows there is an absolute error as well.
 
 **dP.** It is off by at most E_ij = grad_dot·(|g||v|ᵀ, |dP|)_ij and what is stored.
 
-**δ** is one number for each row, off by Δ_i (`oracles.delta`).
+**δ** is one number for each row, off by Δ_i (`oracles.error_analysis.delta`).
 
 **dS.** p̃(T + E − Δ) − p·T is, but for roundings, what is common to a row, −p·exp(r)·Δ and (exp(r)
 − 1)·p·T, and the rest,
@@ -29,7 +29,7 @@ may cancel. So z has |dP − δ| + |g| ≤ |T| + 2|g| in place of |T|; and of wh
 p·T has the share of p̃, to which p̃' adds 2·(exp(ρ) − 1)·p·|g| at most, as each entry's own.  Both
 products may be stored, and their sum: what that rounds is counted twice, and what underflows three
 times; and each product should be in range, where their sum may cancel. So should T be with g:
-beside a dP and a δ as `oracles.delta` allows them, |g| may be a sixth of the range.
+beside a dP and a δ as `oracles.error_analysis.delta` allows them, |g| may be a sixth of the range.
 
 **Heads that share a key head.** A kernel may add up all rows of dk and dv at once, or those of each
 query head, round these to the output's format, and add up the heads' own: then |dk_h + e_h|·u, u
@@ -53,13 +53,13 @@ from typing import NamedTuple
 import numpy as np
 
 from oracles.ball import ROUNDOFF, Array, expm1_upwards, gamma
-from oracles.delta import delta_spread
-from oracles.forward import rows_forward, without_sink
-from oracles.grad_scores import Shift, Tile, grad_scores
-from oracles.groups import Gathered, HeadSums
-from oracles.quotient import Rows, live
-from oracles.scores import AttentionProblem, Operand, over_keys, part, readable
-from oracles.visible import Mask
+from oracles.error_analysis.delta import delta_spread
+from oracles.error_analysis.forward import rows_forward, without_sink
+from oracles.error_analysis.grad_scores import Shift, Tile, grad_scores
+from oracles.error_analysis.grouped_heads import Gathered, HeadSums
+from oracles.error_analysis.output_error import Rows, live
+from oracles.error_analysis.scores import AttentionProblem, Operand, over_keys, part, readable
+from oracles.error_analysis.visible_keys import Mask
 
 
 class Gradients(NamedTuple):

@@ -2,7 +2,7 @@
 oracle's.
 
 **δ** is one number for each row, off by Δ_i.  As rowsum(g·o) it inherits the error of o
-(`oracles.forward`), in which what both sums share is Σ_j p_j(exp t_j − 1)(v_j − o), times g: Σ_j
+(`oracles.error_analysis.forward`), in which what both sums share is Σ_j p_j(exp t_j − 1)(v_j − o), times g: Σ_j
 p_j(exp t_j − 1)T_j.  What a weight has of its own in the numerator is common to the columns of o,
 Σ_j p_j(A_j − 1)v_j, times g: Σ_j p_j(A_j − 1)dP_j; and the error of the denominator, times o, times
 g, is one of δ.  So with Θ = Σ_j p_j(exp τ_j − 1)|T_j|
@@ -24,10 +24,10 @@ from typing import NamedTuple
 import numpy as np
 
 from oracles.ball import ROUNDOFF, Array, expm1_upwards, gamma
-from oracles.quotient import Rows, Unshared, live
-from oracles.scores import AttentionProblem, Operand, part
-from oracles.terms import KEY_TILE, Terms
-from oracles.visible import Mask
+from oracles.error_analysis.output_error import Rows, Unshared, live
+from oracles.error_analysis.scores import AttentionProblem, Operand, part
+from oracles.error_analysis.terms import KEY_TILE, Terms
+from oracles.error_analysis.visible_keys import Mask
 
 
 def delta_spread(p: AttentionProblem, rows: slice, forward: Rows, g: Operand) -> Array:

@@ -27,7 +27,7 @@ from flint import arb
 from oracles.arb_matrix import MOST_PRECISION, PRECISION, working_precision
 from oracles.arguments import checked_scale
 from oracles.ball import ROUNDOFF, Array, gamma
-from oracles.frequency_kinds import LOGARITHM, Factored, length_of, positive
+from oracles.rotary.frequency_kinds import LOGARITHM, Factored, length_of, positive
 
 BLEND, COMPLEMENTS, CANCELLED, TURNS = 5, 4, 6, 8
 OUTWARD = 2.0**-48

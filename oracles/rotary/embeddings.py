@@ -16,14 +16,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from oracles import arb_positional, arrays
+from oracles import arrays
 from oracles.arguments import Given
 from oracles.ball import exact
 from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
+from oracles.exact import positional as arb_positional
 from oracles.judging import Method
-from oracles.rotary_angles import angles, counted, integers, placed
-from oracles.rotation import Lanes, checked
+from oracles.rotary.angles import angles, counted, integers, placed
+from oracles.rotary.rotation import Lanes, checked
 
 
 class _Choice(NamedTuple):

@@ -14,8 +14,8 @@ time.  So may what underflows or is flushed, which is never of mean 0: a number 
 what it is stored in (a weight, dP, dS, the output that δ is taken from), an operand below the
 smallest normal number, as in x86's products of bfloat16 (VDPBF16PS), and a product in a sum, each
 by the step of what it is computed in.  All these count linearly, as `lost`.  The line is never
-above the budget (`ball_attention`), which is a proof. With p, o, T, dS as in `oracles.forward` and
-`oracles.vjp`, and M = (Σ|x| + |Σx|)/2 for a sum of n terms, whose additions have the variance
+above the budget (`ball_attention`), which is a proof. With p, o, T, dS as in `oracles.error_analysis.forward` and
+`oracles.error_analysis.vjp`, and M = (Σ|x| + |Σx|)/2 for a sum of n terms, whose additions have the variance
 n·(u·M)²:
 
     score           σ² = (u√d·M)² + ((6u + stored)·|s|)² + 2·(product² + scaled²)·Σ(q·k)²
@@ -38,11 +38,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracles.ball import Array
+from oracles.error_analysis.grouped_heads import HeadSums
+from oracles.error_analysis.logits import Tiled
+from oracles.error_analysis.terms import partial_roundings, rescalings, slack, step
+from oracles.error_analysis.visible_keys import Mask
 from oracles.formats import Arithmetic, Format
-from oracles.groups import HeadSums
-from oracles.logits import Tiled
-from oracles.terms import partial_roundings, rescalings, slack, step
-from oracles.visible import Mask
 
 SHORT = 64
 """Sums of so few terms are about as exact as their budget says: no line is drawn."""

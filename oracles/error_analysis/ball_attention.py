@@ -14,19 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from oracles import likely
 from oracles.ball import ROUNDOFF, Array, Ball, ball, multiply, rounded
 from oracles.conventions import Conventions
+from oracles.error_analysis import statistical_line as likely
+from oracles.error_analysis.forward import keys_alone, rows_forward, uniform_rows
+from oracles.error_analysis.grouped_heads import Gathered, Shared, rounded_to_output
+from oracles.error_analysis.jvp import Tangents, rows_jvp
+from oracles.error_analysis.logits import Tiled
+from oracles.error_analysis.output_error import Rows, live
+from oracles.error_analysis.scores import ROW_TILE, AttentionProblem, Operand, offset
+from oracles.error_analysis.terms import KEY_TILE, OWN, ranges, terms
+from oracles.error_analysis.visible_keys import Mask, Visible
+from oracles.error_analysis.vjp import gradients
 from oracles.formats import Arithmetic
-from oracles.forward import keys_alone, rows_forward, uniform_rows
-from oracles.groups import Gathered, Shared, rounded_to_output
-from oracles.jvp import Tangents, rows_jvp
-from oracles.logits import Tiled
-from oracles.quotient import Rows, live
-from oracles.scores import ROW_TILE, AttentionProblem, Operand, offset
-from oracles.terms import KEY_TILE, OWN, ranges, terms
-from oracles.visible import Mask, Visible
-from oracles.vjp import gradients
 
 Index = tuple[int, ...] | EllipsisType
 

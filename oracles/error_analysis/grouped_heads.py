@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracles.ball import ROUNDOFF, Array, Ball, ball, gamma
+from oracles.error_analysis.terms import Terms, ranges, terms
 from oracles.formats import Arithmetic
-from oracles.terms import Terms, ranges, terms
 
 _CHUNK = 1 << 16
 """Entries of a gradient finished at a time, which stay in the cache."""

@@ -16,11 +16,11 @@ from typing import NamedTuple
 import numpy as np
 
 from oracles.ball import ROUNDOFF, Array, expm1_upwards, gamma
-from oracles.forward import rows_forward, without_sink
-from oracles.groups import Shared
-from oracles.logits import Logits, lost_by_slope, slope_of
-from oracles.quotient import live
-from oracles.scores import (
+from oracles.error_analysis.forward import rows_forward, without_sink
+from oracles.error_analysis.grouped_heads import Shared
+from oracles.error_analysis.logits import Logits, lost_by_slope, slope_of
+from oracles.error_analysis.output_error import live
+from oracles.error_analysis.scores import (
     AttentionProblem,
     Operand,
     expm1,
@@ -32,9 +32,9 @@ from oracles.scores import (
     scores,
     sizes,
 )
-from oracles.terms import KEY_TILE
-from oracles.visible import Mask
-from oracles.vjp import sink_weights
+from oracles.error_analysis.terms import KEY_TILE
+from oracles.error_analysis.visible_keys import Mask
+from oracles.error_analysis.vjp import sink_weights
 
 
 class Tangents(NamedTuple):

@@ -1,0 +1,1 @@
+"""Rotary embeddings: the rotation, its angles and tables, and the frequencies of each kind."""
