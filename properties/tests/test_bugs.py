@@ -147,6 +147,7 @@ def shows(bug, operation):
     return bool(seen - {""}) and ("" in seen or bug.id in ALWAYS) and not remembers
 
 
+@pytest.mark.thorough
 # A test for each operation: the bugs of one are put to the same cases, and these take longer to
 # draw than to be computed.
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -160,6 +161,7 @@ def test_a_bug_shows_on_some_inputs_and_on_some_it_does_not(operation):
 OTHER_RESULTS = re.compile("raises|squeezes|short|-cache|without-a-limit|float32|of-numbers")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_mutant_is_wrong_in_numbers_and_not_in_shapes(operation):
     """A law sees the mistake, and no crash: also of empty batches. Those whose mistake is a crash
@@ -173,6 +175,7 @@ def test_a_mutant_is_wrong_in_numbers_and_not_in_shapes(operation):
     assert {bug: seen for bug, seen in found.items() if seen} == {}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_trap_is_right(operation):
     for trap in bugs_in(operation, EQUIVALENT):

@@ -469,6 +469,7 @@ def test_examples_in_redis_need_redis():
 # -- Workers -------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_verdicts_are_those_of_verify_whatever_the_number_of_workers(kernels, capsys):
     more = ("--cases", 120, "--climb", 5)
     assert (
@@ -556,6 +557,7 @@ def test_a_worker_that_does_not_start_ends_nothing_while_others_work(tmp_path):
         assert store.counts()[0] == 6
 
 
+@pytest.mark.thorough
 def test_a_driver_that_is_killed_is_gone_on_with_and_nothing_counts_twice(kernels, capsys):
     command = [
         sys.executable,

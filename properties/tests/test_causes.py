@@ -328,6 +328,7 @@ def test_what_reproduces_few_of_the_wrong_calls_is_told_as_a_part_of_what_happen
     assert not any(cause.likely for cause in found)
 
 
+@pytest.mark.thorough
 def test_a_mistake_of_the_forward_is_that_of_what_is_made_of_it():
     """The output is not rescaled from the third block of keys on: causal attention has it, and the
     gradients, by δ = rowsum(g ⊙ out).

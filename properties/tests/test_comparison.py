@@ -166,6 +166,7 @@ known, another, new = [half, {**right, **half}], [backwards, right], [{**half, *
 """
 
 
+@pytest.mark.thorough
 def test_it_fails_fast_at_what_is_new_alone(tmp_path, monkeypatch, capsys):
     (tmp_path / "several_compared.py").write_text(SEVERAL)
     monkeypatch.chdir(tmp_path)

@@ -279,6 +279,7 @@ def hard_masked_softmax_vjp(scores, mask, grad_weights):
     assert {o.operation for o in verdict.report.outcomes} == set(entry)
 
 
+@pytest.mark.thorough
 def test_the_cases_follow_from_the_seed_and_nobody_knows_it_before():
     verdicts = [
         gate(candidate(WRONG["zeros"][0]), quick=True, seed=seed, limits=PATIENT) for seed in (5, 5, None, None)
@@ -297,6 +298,7 @@ def test_all_calls_together_have_a_time_too():
     assert re.search("took more than 1 s for all calls together|did not return within", verdict.cause)
 
 
+@pytest.mark.thorough
 def test_a_score_grows_with_what_is_right():
     scores = [
         gate(candidate(WRONG[name][0]), quick=True, seed=1, limits=PATIENT).score
@@ -453,6 +455,7 @@ class ModelNew(torch.nn.Module):
 CAUSAL = "scores = scores.masked_fill(~torch.ones(scores.shape[-2:], dtype=torch.bool).tril(), -torch.inf)"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("is_causal", "causal", "accepted"), [(False, "", True), (True, CAUSAL, True), (True, "", False)]
 )
@@ -496,6 +499,7 @@ def solution(source, definition="gqa_ragged_prefill_causal_h4_kv2_d16", language
     return json.dumps({"name": "ours", "definition": definition, "author": "us", "spec": spec, "sources": sources})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("source", "in_place", "accepted"),
     [

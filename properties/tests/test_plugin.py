@@ -83,6 +83,7 @@ def test_items_are_the_same_in_every_process_of_xdist_and_their_outcomes_are_sum
     assert "right one: 1 held, on " in printed
 
 
+@pytest.mark.thorough
 def test_the_option_needs_no_test_file(run):
     printed = run(
         "--attnspec",

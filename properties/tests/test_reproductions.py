@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from properties.command.cli import main
 from properties.verifier.report import Cause, Report, Violation
@@ -19,6 +20,7 @@ import os
 import time
 
 import numpy as np
+import pytest
 
 from properties.bugs.reference import OPERATIONS
 
@@ -61,6 +63,7 @@ def pytest_of(folder):
     return ran.returncode, ran.stdout
 
 
+@pytest.mark.thorough
 def test_each_fails_on_what_is_broken_and_passes_when_that_is_mended(tmp_path, monkeypatch):
     """All are verified one by one, and their tests are run together, first on what is broken."""
     monkeypatch.chdir(tmp_path)

@@ -95,6 +95,7 @@ def overlaps(actual, expected):
     )
 
 
+@pytest.mark.thorough
 @given(multi_head_cases(), st.data())
 def test_corrected_multi_head_attention_is_the_sum_of_literal_single_heads_over_the_reals(case, data):
     x, W, num_heads, head_dim, mask = case
