@@ -494,7 +494,10 @@ def test_verdicts_are_those_of_verify_whatever_the_number_of_workers(kernels, ca
 def test_deaths_hangs_and_leaks_are_verdicts_and_the_campaign_goes_on(kernels):
     more = ("--laws", LAW, "--timeout", 2, "--memory", "1G", "--cases", 4 * 20)
     assert campaign("bad", "c.db", *more, "--climb", 0) == 1
-    assert dict(rows("SELECT implementation, summary FROM violation JOIN chunk USING (chunk)")) == {
+    summaries = dict(rows("SELECT implementation, summary FROM violation JOIN chunk USING (chunk)"))
+    # Memory is sampled, so the sample that is too large may come in a call or between two calls.
+    summaries["leaks"] = summaries["leaks"].replace(", after the call had returned", "")
+    assert summaries == {
         "aborts": "killed the process: SIGABRT.",
         "kills itself": "killed the process: SIGKILL.",
         "hangs": "did not return within 2 s.",
