@@ -4,7 +4,7 @@ what each of its attends should give.
     Cache(d, d_v, window=None, capacity=None)   window by `Conventions.window`; keys and queries come rotated
     append(k, v)                                n more positions: k (n, d), v (n, d_v)
     attend(q)                                   out (n, d_v), or (out, lse), of q (n, d) at the last n positions
-    rollback(n), evict(n), poison(value)        where it offers them: see `properties.contract.programs`
+    rollback(n), evict(n), poison(value)        where it offers them: see `properties.contract.cache_programs`
     ring = True                                 says that with a window and a capacity the newest positions take the places of the oldest,
                                                 which are gone; without it more positions than the
                                                 capacity are refused
@@ -26,7 +26,7 @@ import numpy as np
 import oracles
 from oracles import Arithmetic, Conventions, Enclosure
 from oracles.rotated_attention import rotated_attention
-from properties.contract.programs import Held, Step, attends, parse, played
+from properties.contract.cache_programs import Held, Step, attends, parse, played
 from properties.contract.results import BrokenError, RaisedError
 from properties.contract.wording import raised, shown
 

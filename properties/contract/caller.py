@@ -18,9 +18,9 @@ import numpy as np
 
 from oracles import Enclosure
 from oracles.ball import Array
-from properties.contract import exchange, interpreter
+from properties.contract import conversion, process_state
 from properties.contract.implementation import Implementation
-from properties.contract.masks import ENTRIES
+from properties.contract.mask_kinds import ENTRIES
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError, Call, RaisedError, Result, Watched
 from properties.contract.support import OutsideError
@@ -60,7 +60,7 @@ class Caller:
         self.conventions = replace(
             implementation.resolved_conventions, mask_polarity="true_allows"
         )  # a law's masks are the spec's
-        self.original = interpreter.states()
+        self.original = process_state.states()
         _RETURNED[0] = 0
         self.begin()
 
@@ -187,7 +187,7 @@ class Caller:
         """Call the law's own operation of another implementation, if it takes the arguments, whatever comes of it."""
         o = OPERATIONS[self.operation]
         if other.takes(o, arguments):
-            with np.errstate(all="ignore"), contextlib.suppress(BrokenError, exchange.UngivenError):
+            with np.errstate(all="ignore"), contextlib.suppress(BrokenError, conversion.UngivenError):
                 Caller(other, o.name).run(o, arguments)
 
     def expected(self, o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -304,8 +304,8 @@ class Caller:
         if o.is_mask(parameter):
             return self._given_mask(o, parameter, x, layout)
         if o.is_integer(parameter):
-            return exchange.given(x, self.implementation, None, layout)
-        return exchange.given(x, self.implementation, o.stored(parameter, self.arithmetic), layout)
+            return conversion.given(x, self.implementation, None, layout)
+        return conversion.given(x, self.implementation, o.stored(parameter, self.arithmetic), layout)
 
     def _given_mask(self, o: Operation, parameter: str, mask: Array, layout: str) -> Any:
         """A mask of the kind that is taken: booleans in the polarity of the conventions, whole
@@ -315,9 +315,9 @@ class Caller:
         handed = i.support.handed(o, parameter, mask)
         if i.support.entries and handed.dtype == bool:
             target = self.arithmetic.inputs
-            return exchange.given(ENTRIES[i.support.entries].given(handed, target), i, target, layout)
+            return conversion.given(ENTRIES[i.support.entries].given(handed, target), i, target, layout)
         blocks = handed.dtype == bool and i.resolved_conventions.mask_polarity == "true_blocks"
-        return exchange.given(~handed if blocks else handed, i, None, layout)
+        return conversion.given(~handed if blocks else handed, i, None, layout)
 
     def _received(self, o: Operation, name: str, raw: Any, shape: tuple[int, ...]) -> Array:
         entries = self.implementation.support.entries if o.returns_booleans else ""
@@ -330,10 +330,10 @@ class Caller:
         )
         try:
             if o.is_number(name):
-                return exchange.number(raw)
-            values: Array = exchange.received(raw, self.implementation, target, shape)
+                return conversion.number(raw)
+            values: Array = conversion.received(raw, self.implementation, target, shape)
             return ENTRIES[entries].received(values, self.arithmetic.inputs) if entries else values
-        except exchange.ReturnedError as wrong:
+        except conversion.ReturnedError as wrong:
             raise BrokenError(f"{name} {wrong}") from None
         except ValueError as wrong:  # an entry that is none of a mask
             raise BrokenError(f"{name}{wrong}") from None

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from properties.contract.masks import ENTRIES, EXTENTS, Extent
+from properties.contract.mask_kinds import ENTRIES, EXTENTS, Extent
 from properties.contract.operations import Operation
 from properties.contract.wording import shown
 

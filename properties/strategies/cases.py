@@ -8,7 +8,7 @@ import numpy as np
 from oracles.ball import Array
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, Operation
-from properties.strategies import features, kinds, programs, rotations
+from properties.strategies import drawn_features, drawn_frequencies, drawn_programs, drawn_rotations
 from properties.strategies.choices import Choices, rounded
 from properties.strategies.domain import Domain
 from properties.strategies.sizes import Sizes, UnsupportedError
@@ -16,7 +16,7 @@ from properties.strategies.sizes import Sizes, UnsupportedError
 __all__ = ["Cases", "UnsupportedError"]
 
 _KINDS = ("grid", "fixed", "normal")
-_LIMITED = {"bias": features.bias, "sink": features.sink}
+_LIMITED = {"bias": drawn_features.bias, "sink": drawn_features.sink}
 """Numbers of which some may be −∞."""
 
 SCALES: dict[str, Sequence[float]] = {"q": (1.0, 0.25, 8.0), "v": (1.0, 0.125, 8.0), "scores": (1.0, 0.25, 8.0)}
@@ -44,10 +44,10 @@ class Cases:
         kind = choose.among(_KINDS)
         others: dict[str, Any] = {}
         if "kind" in o.parameters:
-            others = kinds.chosen(o, i, sizes["head_dim"], self.domain.features, choose)
+            others = drawn_frequencies.chosen(o, i, sizes["head_dim"], self.domain.features, choose)
         elif "inv_freq" in o.parameters:
-            others = rotations.chosen(o, i, sizes, lead, self.domain, choose)
-        options = frozenset() if others else features.chosen(o, i, self.domain.features, choose)
+            others = drawn_rotations.chosen(o, i, sizes, lead, self.domain, choose)
+        options = frozenset() if others else drawn_features.chosen(o, i, self.domain.features, choose)
         absent = {p for p in o.parameters if (p in o.options and p not in options) or (o.is_played and p not in o.axes)}
         found: dict[str, Any] = {}
         for p in o.parameters:
@@ -59,9 +59,9 @@ class Cases:
                 else self._argument(p, sizes, lead, kind, found, choose)
             )
         if o.is_played:
-            programs.fill(i, found, self.domain.features, choose)
-        if self.domain.finish is not None:
-            self.domain.finish(o, i, found, choose)
+            drawn_programs.fill(i, found, self.domain.features, choose)
+        if self.domain.adjust is not None:
+            self.domain.adjust(o, i, found, choose)
         return i.support.written(o, tuple(found.values()))
 
     def _argument(
@@ -70,7 +70,7 @@ class Cases:
         """One argument, beside those that have been found."""
         o, i = self.operation, self.implementation
         if o.is_setting(p):
-            return features.setting(p, i, sizes, lead, choose)
+            return drawn_features.setting(p, i, sizes, lead, choose)
         if p not in o.axes:
             return sizes[p]
         shape = tuple(n for axis in o.axes[p] for n in (lead if axis == BATCH else (sizes[axis],)))

@@ -10,13 +10,16 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-__all__ = ["Climbed", "Height", "climb", "mutated"]
+__all__ = ["Climbed", "Effort", "Height", "climb", "mutated"]
 
 Array = NDArray[np.float64]
 P = TypeVar("P")
 
-PATIENCE, FLAT = 15, 3
-"""Mutations in a row that may fail before a climb is given up, and before one is that has not left the ground."""
+PATIENCE = 15
+"""Mutations in a row that may fail before a climb ends."""
+
+FLAT = 3
+"""The same number while the height is still 0."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,20 @@ class Height:
     value: float
     violated: bool = False
     remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to climb.
+
+    evaluations  how many inputs all climbs together measure
+    draws        how many inputs are drawn before a climb starts at the highest one
+    patience     how many mutations in a row may fail before a climb ends
+    """
+
+    evaluations: int
+    draws: int = 1
+    patience: int = PATIENCE
 
 
 @dataclass(frozen=True)
@@ -47,22 +64,23 @@ def climb(
     mutate: Callable[[P, Generator], P],
     measure: Callable[[P], Height],
     rng: Generator,
-    evaluations: int,
-    draws: int = 1,
-    patience: int = PATIENCE,
+    effort: Effort,
 ) -> Climbed[P]:
-    """Climb until so many inputs were measured, each time from the highest of so many drawn ones; a
-    climb ends at a counterexample, or when it stays where it is."""
+    """What climbs found. Climbs follow one another until `effort.evaluations` inputs are measured.
+
+    Each climb starts at the highest of `effort.draws` drawn inputs. It ends at a counterexample, or
+    when its mutations no longer increase the height.
+    """
     best: tuple[Height, P] | None = None
     violations: list[tuple[float, P]] = []
     remarks: list[str] = []
     spent = climbs = 0
-    while spent < evaluations:
+    while spent < effort.evaluations:
         climbs += 1
         here = height = None
         failures = drawn = 0
-        while failures < (patience if height is None or height.value else FLAT) and spent < evaluations:
-            begins = here is None or drawn < draws
+        while failures < (effort.patience if height is None or height.value else FLAT) and spent < effort.evaluations:
+            begins = here is None or drawn < effort.draws
             candidate = draw(rng) if here is None or begins else mutate(here, rng)
             found = measure(candidate)
             spent += 1
@@ -77,7 +95,7 @@ def climb(
                 violations.append((found.value, candidate))
                 break
     if best is None:
-        raise ValueError(f"evaluations={evaluations}, but should be at least 1.")
+        raise ValueError(f"evaluations={effort.evaluations}, but should be at least 1.")
     return Climbed(spent, climbs, best[0], best[1], tuple(violations), tuple(remarks))
 
 

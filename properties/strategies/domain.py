@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from properties.contract.implementation import Implementation
 from properties.contract.operations import Operation
-from properties.strategies import masks
+from properties.strategies import drawn_masks
 from properties.strategies.choices import Choices
 
 __all__ = [
@@ -22,8 +22,8 @@ __all__ = [
     "SHORT",
     "TILES",
     "WIDTHS",
+    "Adjustment",
     "Domain",
-    "Finish",
 ]
 
 SHORT = (1, 2, 3, 4, 5, 6, 8, 9, 16, 17, 33)
@@ -46,7 +46,7 @@ OF_MODELS = (32, 64, 80, 96, 128, 24, 40, 48, 56, 63, 65, 72, 112, 127, 129, 160
 EDGES = (0, 1, 2, 3, 16, *(2**n + e for n in range(7, 21) for e in (-2, -1, 0, 1)))
 """Positions next to powers of two."""
 
-Finish = Callable[[Operation, Implementation, dict[str, Any], Choices], None]
+Adjustment = Callable[[Operation, Implementation, dict[str, Any], Choices], None]
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class Domain:
     sizes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     scales: Mapping[str, Sequence[float]] = field(default_factory=dict)
     features: tuple[str, ...] = ()
-    mask: masks.Masks = masks.any_or_none
+    mask: drawn_masks.Masks = drawn_masks.any_or_none
     masks_are: Literal["", "loose", "keys"] = ""
     rotates: bool = False
     rank: int = 0
     share: float = 1.0
-    finish: Finish | None = None
+    adjust: Adjustment | None = None

@@ -30,7 +30,7 @@ _KEYS = 8  # that matter, at most
 
 
 def dominating(
-    rng: np.random.Generator, n_q: int, n_k: int, width: int, value_width: int, score: float, target: Format
+    rng: np.random.Generator, lengths: tuple[int, int], widths: tuple[int, int], score: float, target: Format
 ) -> tuple[Array, ...]:
     """(q, k, v) in a format, in which up to 8 keys, the last and such at the edges of tiles, have
     scores of about `score`.
@@ -39,6 +39,7 @@ def dominating(
     its score is what was drawn, but for the rounding of the number. The keys that matter have
     one-hot values, one more of them than columns a value of 0, as all others have.
     """
+    (n_q, n_k), (width, value_width) = lengths, widths
     edges = {e for power in range(18) for e in (2**power - 1, 2**power)}
     others = np.array([j for j in sorted({0, *edges}) if j < n_k - 1], int)
     places = np.array([n_k - 1, *rng.permutation(others)[: _KEYS - 1]])

@@ -7,7 +7,7 @@ from typing import Any
 
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, Operation
-from properties.strategies import features, masks, rotations
+from properties.strategies import drawn_features, drawn_masks, drawn_rotations
 from properties.strategies.choices import Choices
 from properties.strategies.domain import BROAD, EDGES, EVEN, LENGTHS, LONG, SHORT, Domain
 from properties.strategies.domains import DOMAINS, ODDITIES, QUIRKS
@@ -67,13 +67,17 @@ class Sizes:
             raise UnsupportedError(f"{implementation.name} takes {taken} leading axes, but more are needed.")
         lacks = implementation.lacks_of_caches if operation.is_played else implementation.lacks
         masked = domain.masks_are or (
-            "" if domain.mask in masks.OPTIONAL else "dead" if domain.mask is masks.dead else "any"
+            "" if domain.mask in drawn_masks.OPTIONAL else "dead" if domain.mask is drawn_masks.dead else "any"
         )
         flows = implementation.resolved_conventions.dead_rows_flow
         why = implementation.support.without(operation, masked, flows) or lacks(*domain.features)
-        if "scale" in operation.options and "scale" in implementation.features and not features.scales(implementation):
+        if (
+            "scale" in operation.options
+            and "scale" in implementation.features
+            and not drawn_features.scales(implementation)
+        ):
             why = f"{implementation.name} supports no scale among those that are drawn; a list of some says which to draw."
-        if why := why or rotations.some(operation, implementation, domain):
+        if why := why or drawn_rotations.some(operation, implementation, domain):
             raise UnsupportedError(why)
         self._supported: dict[Any, Sequence[int]] = {}
         self._fixed = [] if implementation.support.shapes is None else self._some(implementation.support.shapes.most)

@@ -16,16 +16,16 @@ from oracles import Conventions
 from properties.bugs.caches import bug as register
 from properties.bugs.reference import OPERATIONS as OPERATIONS_OF_NUMPY
 from properties.bugs.reference_caches import Buffered, Paged
+from properties.contract.cache_programs import Held, attends, is_legal, parse, rows_of_part, written
 from properties.contract.caches import CACHES, decode, held_of, offered
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.contract.programs import Held, attends, is_legal, parse, rows_of_part, written
 from properties.contract.results import BrokenError
 from properties.contract.subject import Subject
 from properties.laws import find
 from properties.strategies.cases import Cases
 from properties.strategies.domains import DOMAINS
-from properties.strategies.programs import shorter
+from properties.strategies.drawn_programs import shorter
 from properties.tests.diagnosing import first_cause
 from properties.verifier.explaining import causes_of
 from properties.verifier.reading import read

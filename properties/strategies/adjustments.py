@@ -134,9 +134,8 @@ def few_keys(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices
     """
     score = choose.among(scores_of(i.resolved_arithmetic))
     rng = np.random.default_rng(choose.integer(0, 2**32))
-    q, k, v = dominating(
-        rng, x["q"].shape[-2], x["k"].shape[-2], x["q"].shape[-1], x["v"].shape[-1], score, i.resolved_arithmetic.inputs
-    )
+    (n_q, width), (n_k, value_width) = x["q"].shape[-2:], x["v"].shape[-2:]
+    q, k, v = dominating(rng, (n_q, n_k), (width, value_width), score, i.resolved_arithmetic.inputs)
     for name, found in (("q", q), ("k", k), ("v", v)):
         x[name] = np.broadcast_to(found, x[name].shape).copy()
     if "dv" in x:

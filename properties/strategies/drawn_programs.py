@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from properties.contract.cache_programs import Held, Step, is_legal, parse, rows_of_part, written
 from properties.contract.caches import held_of
 from properties.contract.implementation import Implementation
-from properties.contract.programs import Held, Step, is_legal, parse, rows_of_part, written
 from properties.strategies.choices import Choices
 
 __all__ = ["fill", "shorter"]
