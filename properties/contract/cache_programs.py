@@ -1,16 +1,16 @@
 """Programs of steps on two caches that run side by side, as text: "append 3; attend 2; other append
 1; rollback 2; attend 9 refused".
 
-    append n     the next n keys and values are added
-    attend n     the next n queries are asked: they stand at the last n positions
-    rollback n   the newest n positions go
-    evict n      the oldest n positions go; the others keep theirs
-    poison x     unused slots are filled with x
-    restart      the cache is dropped, and another one made
+    append n     adds the next n keys and values
+    attend n     asks the next n queries, at the last n positions
+    rollback n   removes the newest n positions
+    evict n      removes the oldest n positions; the others keep their numbers
+    poison x     fills the unused slots with x
+    restart      drops the cache, and makes another one
 
-"other" in front says that a step is of the second cache. "refused" behind it says that the cache
-should raise a ValueError, and be as it was before: such a step is handed rows from the first one
-on, and uses none up.
+"other" in front of a step means the second cache. "refused" behind it means that the cache should
+raise a ValueError and stay as it was. A refused step gets rows from the first one on, and uses up
+none of them.
 """
 
 import re
@@ -26,14 +26,15 @@ from properties.contract.wording import shown
 __all__ = ["Attend", "Held", "Step", "attends", "is_legal", "parse", "played", "rows_of_part", "written"]
 
 _STEP = re.compile(
-    r"(other )?(?:(append|attend|rollback|evict) ([1-9]\d*)( refused)?|(restart)|(poison) (nan|-?(?:inf|\d+(?:\.\d*)?(?:e[+-]?\d+)?)))"
+    r"(other )?(?:(append|attend|rollback|evict) ([1-9]\d*)( refused)?"
+    r"|(restart)|(poison) (nan|-?(?:inf|\d+(?:\.\d*)?(?:e[+-]?\d+)?)))"
 )
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step: what is done, to how many positions or with which number, to which cache, and
-    whether it should be refused.
+    """One step: its name, its number of positions or its poison, its cache, and whether the cache
+    should refuse it.
     """
 
     name: str
@@ -43,7 +44,7 @@ class Step:
 
     @property
     def n(self) -> int:
-        """How many positions; a poison is a number that is about none."""
+        """The number of positions; 0 for a poison."""
         return 0 if self.name == "poison" else int(self.number)
 
     def __str__(self) -> str:
@@ -52,16 +53,16 @@ class Step:
 
 
 def parse(text: str) -> tuple[Step, ...]:
-    """The steps of a program. Raises ValueError, a sentence, for a text that is none."""
-    found = []
+    """The steps of a program. Raises ValueError, with a sentence, for text that is not a program."""
+    steps = []
     for part in filter(None, (each.strip() for each in text.split(";"))):
         if (match := _STEP.fullmatch(part)) is None:
             raise ValueError(
-                f"A step is {shown(part)}, but should be one as 'append 3', 'other attend 1' or 'evict 9 refused'."
+                f"Unknown step {shown(part)}. Write steps such as 'append 3', 'other attend 1' or 'evict 9 refused'."
             )
-        other, name, n, refused, restart, poison, value = match.groups()
-        found.append(Step(name or restart or poison, float(n or value or 0), bool(other), bool(refused)))
-    return tuple(found)
+        other, step_name, count, refused, restart, poison, value = match.groups()
+        steps.append(Step(step_name or restart or poison, float(count or value or 0), bool(other), bool(refused)))
+    return tuple(steps)
 
 
 def written(steps: Sequence[Step]) -> str:
@@ -70,20 +71,29 @@ def written(steps: Sequence[Step]) -> str:
 
 
 def _rows_of(steps: Sequence[Step], name: str) -> dict[int, range]:
-    """The rows of the steps of a name that use rows up, "append" of keys or "attend" of queries, by
-    the places of these steps.
+    """The rows that the steps of one name use up, by the positions of these steps in the program:
+    keys for "append", queries for "attend".
     """
-    taken = {place: step.n for place, step in enumerate(steps) if step.name == name and not step.refused}
-    return dict(zip(taken, (range(*each) for each in pairwise(accumulate(taken.values(), initial=0))), strict=True))
+    row_counts = {position: step.n for position, step in enumerate(steps) if step.name == name and not step.refused}
+    return dict(
+        zip(row_counts, (range(*each) for each in pairwise(accumulate(row_counts.values(), initial=0))), strict=True)
+    )
 
 
 def rows_of_part(steps: Sequence[Step], kept: Iterable[tuple[int, Step]]) -> dict[str, NDArray[np.int_]]:
-    """The rows of the keys that are appended in a part of a program, and those of the queries that
-    are asked: of each step with the place that it had the first ones."""
-    there = dict(kept)
+    """The rows of the appended keys and of the asked queries in a part of a program. Each kept step
+    comes with its position in the whole program, and uses the first of its old rows.
+    """
+    kept_steps = dict(kept)
     return {
         name: np.array(
-            [r for place, rows in _rows_of(steps, name).items() if place in there for r in rows[: there[place].n]], int
+            [
+                row
+                for position, rows in _rows_of(steps, name).items()
+                if position in kept_steps
+                for row in rows[: kept_steps[position].n]
+            ],
+            int,
         )
         for name in ("append", "attend")
     }
@@ -91,8 +101,9 @@ def rows_of_part(steps: Sequence[Step], kept: Iterable[tuple[int, Step]]) -> dic
 
 @dataclass(frozen=True)
 class Attend:
-    """What an attend is of: rows of the queries, the rows of the keys that were not rolled back,
-    from position 0 on, and how many of those are evicted."""
+    """One attend: the rows of its queries, the rows of the keys from position 0 on without those
+    rolled back, and the number of evicted keys.
+    """
 
     queries: range
     keys: tuple[int, ...]
@@ -100,37 +111,39 @@ class Attend:
 
 
 def attends(steps: Sequence[Step]) -> Iterator[Attend]:
-    """The attends of a program, as the interface defines them. Raises ValueError where there are
-    fewer positions than a step needs.
+    """The attends of a program, as the interface defines them. Raises ValueError if a step needs
+    more positions than there are.
     """
     rows = _rows_of(steps, "append") | _rows_of(steps, "attend")
     keys: dict[bool, list[int]] = {False: [], True: []}
     evicted = {False: 0, True: 0}
-    for place, step in enumerate(steps):
-        own = keys[step.other]
+    for position, step in enumerate(steps):
+        held_keys = keys[step.other]
         if step.refused or step.name == "poison":
             continue
         if step.name == "restart":
-            own.clear()
+            held_keys.clear()
             evicted[step.other] = 0
         elif step.name == "append":
-            own += rows[place]
-        elif step.n > len(own) - evicted[step.other]:
-            raise ValueError(f"The step {step} is of more positions than there are, {len(own) - evicted[step.other]}.")
+            held_keys += rows[position]
+        elif step.n > len(held_keys) - evicted[step.other]:
+            raise ValueError(
+                f"The step {step} needs more positions than the cache holds: {len(held_keys) - evicted[step.other]}."
+            )
         elif step.name == "attend":
-            yield Attend(rows[place], tuple(own), evicted[step.other])
+            yield Attend(rows[position], tuple(held_keys), evicted[step.other])
         elif step.name == "rollback":
-            del own[len(own) - step.n :]
+            del held_keys[len(held_keys) - step.n :]
         else:
             evicted[step.other] += step.n
 
 
 @dataclass
 class Held:
-    """Which positions a cache holds, by its left bound and its capacity: from `first` to `end`, but
-    those before `dropped`.
+    """The positions that a cache holds, by its left bound and its capacity: from `first` to `end`,
+    without those before `dropped`.
 
-    With both it may be a ring: the newest positions take the places of the oldest, which are gone.
+    With both bounds the cache may be a ring: the newest positions overwrite the oldest.
     """
 
     left: int | None = None
@@ -142,33 +155,33 @@ class Held:
 
     @property
     def is_ring(self) -> bool:
-        """Whether old positions give way."""
+        """Whether the newest positions overwrite the oldest."""
         return self.gives_way and self.left is not None and self.capacity is not None
 
     @property
     def most(self) -> int:
-        """How many positions may go, at most: those that there are, and, in a ring, are not gone already."""
+        """The largest number of positions that a step can remove. A ring has already lost some."""
         return self.end - max(self.first, self.dropped)
 
     def refuses(self, step: Step) -> bool:
-        """Whether a step should be refused."""
-        n = step.n
+        """Whether a correct cache refuses a step."""
+        count = step.n
         if step.name == "append":
-            return self.capacity is not None and n + (0 if self.is_ring else self.end - self.first) > self.capacity
+            return self.capacity is not None and count + (0 if self.is_ring else self.end - self.first) > self.capacity
         if step.name == "attend":
-            return n > self.end - self.first or (
-                self.is_ring and max(self.first, self.end - n - (self.left or 0)) < self.dropped
+            return count > self.end - self.first or (
+                self.is_ring and max(self.first, self.end - count - (self.left or 0)) < self.dropped
             )
-        return step.name in ("rollback", "evict") and n > self.most
+        return step.name in ("rollback", "evict") and count > self.most
 
     def is_plain(self, step: Step) -> bool:
-        """Whether the interface says what a step is: of a ring that has let positions go it does
-        not say which are the oldest.
+        """Whether the interface defines a step. It does not define an evict on a ring that has lost
+        positions: which of them are the oldest is open.
         """
         return step.name != "evict" or self.first >= self.dropped
 
     def take(self, step: Step) -> None:
-        """Go on by a step that is not refused."""
+        """Change the state by a step that the cache accepts."""
         if step.name == "append":
             self.end += step.n
             self.dropped = max(self.dropped, self.end - (self.capacity or 0)) if self.is_ring else 0
@@ -181,22 +194,22 @@ class Held:
 
 
 def played(steps: Sequence[Step], empty: Held) -> Iterator[tuple[Step, Held]]:
-    """Each step, and what right caches that are empty as one is hold before it: they do nothing
-    where they refuse it.
+    """Each step, and the state of its correct cache before it. Both caches start as `empty`. A
+    refused step changes nothing.
     """
     held = {other: replace(empty) for other in (False, True)}
     for step in steps:
-        own = held[step.other]
-        yield step, own
-        if not own.refuses(step):
-            own.take(step)
+        cache = held[step.other]
+        yield step, cache
+        if not cache.refuses(step):
+            cache.take(step)
 
 
 def is_legal(steps: Sequence[Step], empty: Held) -> bool:
-    """Whether exactly those steps are said to be refused that should be, by caches that are empty
-    as one is; and something is asked.
+    """Whether correct caches that start as `empty` refuse exactly the steps that are marked, and
+    the program both appends and asks something.
     """
-    if not all(step.refused == own.refuses(step) and own.is_plain(step) for step, own in played(steps, empty)):
+    if not all(step.refused == cache.refuses(step) and cache.is_plain(step) for step, cache in played(steps, empty)):
         return False
     return any(step.name == "attend" and not step.refused for step in steps) and any(
         step.name == "append" for step in steps

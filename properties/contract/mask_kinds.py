@@ -1,5 +1,5 @@
-"""Kinds of masks that implementations take: of which extent, and of which entries. Those of laws
-are booleans that broadcast.
+"""The kinds of masks that implementations take: their extent and their entries. Laws use booleans
+that broadcast.
 """
 
 from collections.abc import Callable
@@ -15,12 +15,12 @@ __all__ = ["ENTRIES", "EXTENTS", "Entries", "Extent"]
 
 @dataclass(frozen=True)
 class Extent:
-    """What a mask can say, and in which shape.
+    """What a mask can express, and its shape.
 
-    says          the sentence on it
-    of_keys       whether it is the same for all queries, whose axis has size 1
-    of_sequences  whether it has neither that axis nor one of heads, for which it is the same too
-    is_length     whether it is not handed over itself, but how many of its first entries are true
+    says          the sentence that describes it
+    of_keys       whether the mask is the same for all queries: their axis has size 1
+    of_sequences  whether the mask has neither that axis nor an axis of heads, which share it too
+    is_length     whether the number of leading true entries is passed instead of the mask
     """
 
     says: str
@@ -29,35 +29,41 @@ class Extent:
     is_length: bool = False
 
     def _once(self, axes: tuple[str, ...]) -> list[int]:
-        """The places, from the last, of the named axes along which it is the same."""
-        heads = [place for place, name in enumerate(axes, -len(axes)) if name == "num_heads" and self.of_sequences]
-        return [*heads, -2] if self.of_keys else []
+        """The positions, counted from the last, of the named axes along which the mask is constant."""
+        head_axes = [
+            position
+            for position, axis_name in enumerate(axes, -len(axes))
+            if axis_name == "num_heads" and self.of_sequences
+        ]
+        return [*head_axes, -2] if self.of_keys else []
 
     def shape(self, axes: tuple[str, ...], full: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of a mask of some named axes that is of size `full` if it is written out."""
-        once = self._once(axes)
-        return tuple(1 if place in once else n for place, n in enumerate(full, -len(full)))
+        """The shape of a mask with some named axes whose written-out size is `full`."""
+        constant_axes = self._once(axes)
+        return tuple(1 if position in constant_axes else length for position, length in enumerate(full, -len(full)))
 
     def drawn(self, mask: Any) -> Any:
-        """A mask that is chosen, as one that this extent can say: with as many true entries, which come first."""
+        """A drawn mask, changed to one that this extent can express: a length keeps the number of
+        true entries, and moves them to the front.
+        """
         return np.arange(mask.shape[-1]) < mask.sum(-1, keepdims=True) if self.is_length and mask is not None else mask
 
     def written(self, mask: Any, shape: tuple[int, ...]) -> Any:
-        """A mask in a shape, or None where it says more than this extent can."""
-        found = mask.reshape((1,) * (len(shape) - mask.ndim) + mask.shape)
-        for axis, n in enumerate(shape):
-            if n == 1 < found.shape[axis]:
-                first = found.take([0], axis)
-                if not (found == first).all():
+        """A mask in a shape, or None if this extent cannot express it."""
+        written = mask.reshape((1,) * (len(shape) - mask.ndim) + mask.shape)
+        for axis, length in enumerate(shape):
+            if length == 1 < written.shape[axis]:
+                first_entry = written.take([0], axis)
+                if not (written == first_entry).all():
                     return None
-                found = first
-        if self.is_length and (found != self.drawn(found)).any():
+                written = first_entry
+        if self.is_length and (written != self.drawn(written)).any():
             return None
-        return np.broadcast_to(found, shape).copy()
+        return np.broadcast_to(written, shape).copy()
 
     def handed(self, mask: Any, axes: tuple[str, ...]) -> Any:
-        """A mask as it is handed over: of sequences without axes for heads and queries, as
-        booleans, or as whole numbers.
+        """The form in which a mask is passed: masks of sequences lose the axes of heads and
+        queries, and lengths become whole numbers.
         """
         kept = np.squeeze(mask, tuple(self._once(axes))) if self.of_sequences else mask
         return kept.sum(-1).astype(np.int64) if self.is_length else kept
@@ -72,45 +78,48 @@ EXTENTS: dict[str, Extent] = {
         of_sequences=True,
     ),
     "key lengths": Extent(
-        "It takes no masks, but how many of its first keys each sequence may read, of shape (…).",
+        "It takes no masks, but the number of visible keys of each sequence, which come first, of shape (…).",
         of_keys=True,
         of_sequences=True,
         is_length=True,
     ),
     "no masks": Extent("It takes no masks."),
 }
-"""By the word that `supports` may hold. Without one of them masks broadcast."""
+"""The extents, by the words of `supports`. Without such a word masks broadcast."""
 
 
 @dataclass(frozen=True)
 class Entries:
-    """What masks are made of that are no booleans: 0 where a key may be read, and a `fill`, by the
-    format of inputs, where not.
+    """The entries of a mask that holds numbers: 0 for a visible key, and a `fill`, which depends on
+    the format of inputs, for a masked key.
     """
 
     says: str
     fill: Callable[[Format], float]
 
     def given(self, allowed: Any, target: Format) -> Any:
-        """The mask of these numbers."""
+        """The mask as such numbers."""
         return np.where(allowed, 0.0, self.fill(target))
 
     def received(self, found: Any, target: Format) -> Any:
-        """The booleans of a mask of these numbers; ValueError where an entry is none of the two."""
-        wrong = (found != 0) & (found != self.fill(target))
-        if wrong.any():
-            index = tuple(int(place) for place in np.argwhere(wrong)[0])
+        """The booleans of a mask of such numbers. Raises ValueError for an entry that is neither 0
+        nor the fill.
+        """
+        is_wrong = (found != 0) & (found != self.fill(target))
+        if is_wrong.any():
+            index = tuple(int(coordinate) for coordinate in np.argwhere(is_wrong)[0])
             raise ValueError(f"{list(index)}={found[index]}, but should be 0 or {self.fill(target)}.")
         return found == 0
 
 
 ENTRIES: dict[str, Entries] = {
     "additive masks": Entries(
-        "It takes masks of numbers that are added to the scores: 0, and −∞ where a key is masked.", lambda f: -np.inf
+        "It takes masks of numbers that are added to the scores: 0, and −∞ where a key is masked.",
+        lambda target: -np.inf,
     ),
     "finite masks": Entries(
         "It takes masks of numbers that are added to the scores: 0, and the least finite number where a key is masked.",
-        lambda f: -f.largest,
+        lambda target: -target.largest,
     ),
 }
-"""By the word that `supports` may hold. Without one of them masks are of booleans."""
+"""The entries, by the words of `supports`. Without such a word masks hold booleans."""

@@ -56,12 +56,12 @@ class Operation:
     @cached_property
     def axes(self) -> Mapping[str, Axes]:
         """The axes of each parameter and each result that has some."""
-        return {each.name: each.axes for each in (*self.takes, *self.returns) if each.axes}
+        return {record.name: record.axes for record in (*self.takes, *self.returns) if record.axes}
 
     @cached_property
     def _records(self) -> Mapping[str, Parameter]:
-        """The record of each name: of the result, if no parameter has the name."""
-        return {each.name: each for each in (*self.returns, *self.takes)}
+        """The record of each name. A parameter hides a result of the same name."""
+        return {record.name: record for record in (*self.returns, *self.takes)}
 
     def _kind(self, name: str) -> Kind | None:
         return self._records[name].kind if name in self._records else None
@@ -104,7 +104,7 @@ class Operation:
         return self._kind(name) is Kind.TABLE
 
     def is_log_sum_exp(self, name: str) -> bool:
-        """Whether a parameter or a result holds log-sum-exps, which have a format of their own."""
+        """Whether a parameter or a result holds log-sum-exps, which are saved in a separate format."""
         return self._kind(name) is Kind.LOG_SUM_EXP
 
     def is_setting(self, parameter: str) -> bool:
@@ -150,58 +150,80 @@ class Operation:
 
     def call(self, function: Callable[..., Any], arguments: Sequence[Any], **others: Any) -> Any:
         """The results of a function for arguments. Options that are not None are passed by keyword."""
-        each = self.named(arguments)
-        options = {p: x for p, x in each.items() if p in self.options and x is not None}
-        return function(*(x for p, x in each.items() if p not in self.options), **options, **others)
+        by_name = self.named(arguments)
+        options = {
+            parameter: argument
+            for parameter, argument in by_name.items()
+            if parameter in self.options and argument is not None
+        }
+        return function(
+            *(argument for parameter, argument in by_name.items() if parameter not in self.options), **options, **others
+        )
 
     def arguments(self, positional: Sequence[Any], options: Mapping[str, Any]) -> tuple[Any, ...]:
         """All arguments of such a call, in parameter order."""
-        rest = iter(positional)
-        return tuple(options.get(p) if p in self.options else next(rest) for p in self.parameters)
+        remaining = iter(positional)
+        return tuple(
+            options.get(parameter) if parameter in self.options else next(remaining) for parameter in self.parameters
+        )
 
     def given(self, arguments: Sequence[Any]) -> tuple[str, ...]:
         """The names of `FEATURES` that a call uses."""
-        if self.is_played or not any(p in self.parameters for p in ("q", "kind", "inv_freq")):
+        if self.is_played or not any(parameter in self.parameters for parameter in ("q", "kind", "inv_freq")):
             return ()
-        each = {p: x for p, x in self.named(arguments).items() if x is not None}
-        kind = [each["kind"]] if each.get("kind", "default") != "default" else []
-        several = ["offsets"] if isinstance(each.get("offset"), np.ndarray) else []
-        return (*(p for p in each if p in self.options and p in FEATURES), *kind, *several)
+        by_name = {parameter: argument for parameter, argument in self.named(arguments).items() if argument is not None}
+        frequency_kind = [by_name["kind"]] if by_name.get("kind", "default") != "default" else []
+        several = ["offsets"] if isinstance(by_name.get("offset"), np.ndarray) else []
+        return (
+            *(parameter for parameter in by_name if parameter in self.options and parameter in FEATURES),
+            *frequency_kind,
+            *several,
+        )
 
     def returned(self, arguments: Sequence[Any]) -> tuple[str, ...]:
-        """The results of a call: an option that is None has no gradient."""
-        absent = {f"d{p}" for p, x in self.named(arguments).items() if p in self.options and x is None}
-        return tuple(name for name in self.outputs if name not in absent)
+        """The results of a call: an omitted option has no gradient."""
+        absent = {
+            f"d{parameter}"
+            for parameter, argument in self.named(arguments).items()
+            if parameter in self.options and argument is None
+        }
+        return tuple(result for result in self.outputs if result not in absent)
 
     def expected(self, arguments: tuple[Any, ...], arithmetic: Any, conventions: Conventions) -> tuple[Enclosure, ...]:
         """The oracle's enclosures of the results; a mask builder's mask, in the oracle's polarity."""
-        found = self.call(self.oracle, arguments, arithmetic=arithmetic, conventions=conventions)
-        return tuple(x for x in found if x is not None) if isinstance(found, tuple) else (found,)
+        enclosures = self.call(self.oracle, arguments, arithmetic=arithmetic, conventions=conventions)
+        return (
+            tuple(enclosure for enclosure in enclosures if enclosure is not None)
+            if isinstance(enclosures, tuple)
+            else (enclosures,)
+        )
 
     def sizes(self, arguments: tuple[Any, ...]) -> dict[str, int]:
         """The sizes of a call, by the names of axes and of size parameters; `batch` is the number of
         elements in the batch.
         """
-        found: dict[str, int] = {}
-        for parameter, x in zip(self.takes, arguments, strict=False):
-            if x is None or not parameter.is_measured:
+        sizes: dict[str, int] = {}
+        for parameter, argument in zip(self.takes, arguments, strict=False):
+            if argument is None or not parameter.is_measured:
                 continue
             if parameter.kind is Kind.SIZE:
-                found[parameter.name] = int(x)
+                sizes[parameter.name] = int(argument)
                 continue
             axes = parameter.axes
             if axes[0] == BATCH:
-                lead = x.shape[self.ahead(parameter.name, arguments) : x.ndim - len(axes) + 1]
-                found.setdefault("batch", math.prod(lead))
-            found |= zip(reversed(axes), reversed(x.shape), strict=False)
-        found.pop(BATCH, None)
-        return found
+                lead = argument.shape[self.ahead(parameter.name, arguments) : argument.ndim - len(axes) + 1]
+                sizes.setdefault("batch", math.prod(lead))
+            sizes |= zip(reversed(axes), reversed(argument.shape), strict=False)
+        sizes.pop(BATCH, None)
+        return sizes
 
     def lead(self, arguments: tuple[Any, ...]) -> tuple[int, ...]:
         """The leading axes of a call, which the first array that can have some shows."""
-        for parameter, x in self.named(arguments).items():
+        for parameter, argument in self.named(arguments).items():
             if BATCH in self.axes.get(parameter, ()):
-                return tuple(x.shape[self.ahead(parameter, arguments) : x.ndim - len(self.axes[parameter]) + 1])
+                return tuple(
+                    argument.shape[self.ahead(parameter, arguments) : argument.ndim - len(self.axes[parameter]) + 1]
+                )
         return ()
 
     def shapes(self, *arguments: Any) -> tuple[tuple[int, ...], ...]:
@@ -209,8 +231,8 @@ class Operation:
         if self.name == "combine_masks":
             return (np.broadcast_shapes(*(mask.shape for mask in arguments)),)
         sizes, lead = self.sizes(arguments), self.lead(arguments)
-        each = self.named(arguments)
-        rotating = each["rotary_dim"] if each.get("rotary_dim") is not None else sizes.get("head_dim", 0)
+        by_name = self.named(arguments)
+        rotating = by_name["rotary_dim"] if by_name.get("rotary_dim") is not None else sizes.get("head_dim", 0)
         sizes.setdefault("pairs", -(-rotating // 2))
         sizes["channels"] = 2 * sizes["pairs"]
         sizes.setdefault("n_k", sizes.get("n_q", 0))
@@ -220,6 +242,10 @@ class Operation:
                 yield from lead if axis == BATCH else (sizes[axis],)
 
         return tuple(
-            each["bias"].shape if name == "dbias" else () if self.is_number(name) else tuple(shape(self.axes[name]))
-            for name in self.returned(arguments)
+            by_name["bias"].shape
+            if result == "dbias"
+            else ()
+            if self.is_number(result)
+            else tuple(shape(self.axes[result]))
+            for result in self.returned(arguments)
         )

@@ -45,8 +45,8 @@ class Parameter:
     name         its name in calls
     axes         the names of its axes; () for a number
     kind         what is passed
-    optional     whether a call may leave it out: it is passed by keyword, or is None
-    broadcasts   whether its axes may have size 1 or be missing, as those of masks and biases may
+    optional     whether a call may omit it. A call passes it by keyword, or not at all
+    broadcasts   whether its axes may have size 1 or be missing, as for masks and biases
     """
 
     name: str

@@ -147,7 +147,7 @@ def it_prints_nothing_and_leaves_the_interpreter_alone(subject: Subject, *argume
     process_state.stir()
     before = process_state.states()
     try:
-        besides = subject.watch(subject.operation, arguments).besides
+        besides = subject.watch(subject.operation, arguments).side_effect
         changed = process_state.changes(before, process_state.states())
     finally:
         process_state.restore(subject.original)

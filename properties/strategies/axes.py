@@ -18,50 +18,55 @@ _ROWS = ("n_q", "n_k")
 """What the steps of a program decide."""
 
 
-def movable(o: Operation, case: Case, fixed: Sequence[str] = ()) -> dict[str, int]:
+def movable(operation: Operation, case: Case, fixed: Sequence[str] = ()) -> dict[str, int]:
     """The axes, and numbers of what is counted, whose size may change while the others stay, and
     their sizes; but those that are fixed.
     """
-    sizes = o.sizes(tuple(case[p] for p in o.parameters))
-    kept = (*_FIXED, *fixed, *(_ROWS if o.is_played else ()))
-    return {a: sizes[a] for p in o.parameters for a in o.axes.get(p, (p,)) if a in sizes and a not in kept}
+    sizes = operation.sizes(tuple(case[parameter] for parameter in operation.parameters))
+    excluded = (*_FIXED, *fixed, *(_ROWS if operation.is_played else ()))
+    return {
+        axis: sizes[axis]
+        for parameter in operation.parameters
+        for axis in operation.axes.get(parameter, (parameter,))
+        if axis in sizes and axis not in excluded
+    }
 
 
-def along(o: Operation, case: Case, axis: str, places: Sequence[int]) -> Case:
+def along(operation: Operation, case: Case, axis: str, places: Sequence[int]) -> Case:
     """Some places of an axis, in all arrays that have it: a part of it, or places more than once.
     Lengths stay within what is left.
     """
-    found = dict(case)
-    for p in o.parameters:
-        if p == axis:
-            found[p] = len(places)
-        for place, name in enumerate(axes := o.axes.get(p, ())):
-            back = place - len(axes)
-            x = found[p]
+    changed = dict(case)
+    for parameter in operation.parameters:
+        if parameter == axis:
+            changed[parameter] = len(places)
+        for position, axis_name in enumerate(axes := operation.axes.get(parameter, ())):
+            from_end = position - len(axes)
+            array = changed[parameter]
             if (
-                name == axis
-                and isinstance(x, np.ndarray)
-                and x.ndim >= -back
-                and (x.shape[back] > 1 or not o.broadcasts(p))
+                axis_name == axis
+                and isinstance(array, np.ndarray)
+                and array.ndim >= -from_end
+                and (array.shape[from_end] > 1 or not operation.broadcasts(parameter))
             ):
-                found[p] = x.take(places, back)
-    if axis == "max_len" and "lengths" in found:
-        found["lengths"] = np.minimum(found["lengths"], len(places))
-    return found
+                changed[parameter] = array.take(places, from_end)
+    if axis == "max_len" and "lengths" in changed:
+        changed["lengths"] = np.minimum(changed["lengths"], len(places))
+    return changed
 
 
-def one_of_lead(o: Operation, case: Case, axis: int, place: int, gone: bool) -> Case:
+def one_of_lead(operation: Operation, case: Case, axis: int, place: int, gone: bool) -> Case:
     """One place of a leading axis, in all arrays that have it; the axis stays, or is gone."""
-    found, arguments = dict(case), tuple(case[p] for p in o.parameters)
-    rank = len(o.lead(arguments))
-    for p, axes in o.axes.items():
-        x = found.get(p)
-        if isinstance(x, np.ndarray) and axes[0] == BATCH:
-            own = x.ndim - len(axes) + 1 - rank + axis
-            if own >= o.ahead(p, arguments):
-                part = x.take([place if x.shape[own] > 1 else 0], own)
-                found[p] = part.squeeze(own) if gone else part
-    return found
+    changed, arguments = dict(case), tuple(case[parameter] for parameter in operation.parameters)
+    lead_rank = len(operation.lead(arguments))
+    for parameter, axes in operation.axes.items():
+        array = changed.get(parameter)
+        if isinstance(array, np.ndarray) and axes[0] == BATCH:
+            own_axis = array.ndim - len(axes) + 1 - lead_rank + axis
+            if own_axis >= operation.ahead(parameter, arguments):
+                taken = array.take([place if array.shape[own_axis] > 1 else 0], own_axis)
+                changed[parameter] = taken.squeeze(own_axis) if gone else taken
+    return changed
 
 
 def leaves_a_query_nothing(case: Case) -> bool:

@@ -24,14 +24,16 @@ def rounded(x: Array, target: Format) -> Array:
     """
     if target == BINARY64:
         return x
-    if (kind := _KINDS.get(target)) is not None:
+    if (dtype := _KINDS.get(target)) is not None:
         with np.errstate(over="ignore"):
-            near = x.astype(kind).astype(np.float64)
+            nearest = x.astype(dtype).astype(np.float64)
         return (
-            np.where(np.isinf(x), x, np.clip(near, -target.largest, target.largest)) if np.isinf(near).any() else near
+            np.where(np.isinf(x), x, np.clip(nearest, -target.largest, target.largest))
+            if np.isinf(nearest).any()
+            else nearest
         )
-    unit = np.maximum(np.ldexp(target.unit_roundoff, np.frexp(x)[1]), target.smallest_subnormal)
-    return np.where(np.isinf(x), x, np.clip(np.rint(x / unit) * unit, -target.largest, target.largest))
+    spacing = np.maximum(np.ldexp(target.unit_roundoff, np.frexp(x)[1]), target.smallest_subnormal)
+    return np.where(np.isinf(x), x, np.clip(np.rint(x / spacing) * spacing, -target.largest, target.largest))
 
 
 def _has_grid(target: Format) -> bool:
@@ -64,44 +66,48 @@ class Choices:
         """Whether something happens that does with a probability."""
         return not self.simplest and bool(self._random.random() < probability)
 
-    def order(self, n: int) -> Any:
+    def order(self, count: int) -> Any:
         """An order of n things: from last to first every other time, where mistakes show most."""
-        return np.arange(n)[::-1] if not self.happens() else self._random.permutation(n)
+        return np.arange(count)[::-1] if not self.happens() else self._random.permutation(count)
 
     def bits(self, shape: Any, density: float | None = None) -> Any:
         """Booleans, of which about the share `density` is true, or any share."""
         share = self.among([0.5, 0.9, 0.1, 1.0]) if density is None else density
         return self._random.random(shape) < share
 
-    def cut(self, n: int, supported: Callable[[int], bool] = lambda _: True) -> int:
+    def cut(self, length: int, supported: Callable[[int], bool] = lambda _: True) -> int:
         """A length below n at which an axis of length n can be cut, by preference next to a tile; n
         itself where none is supported.
         """
-        tiles = (m for power in range(10) for m in (2**power - 1, 2**power, 2**power + 1))
-        found: list[int] = [m for m in sorted({n // 2, n - 1, *tiles} - {0}) if m < n and supported(m)]
-        return self.among(found or [n])
+        tiles = (candidate for power in range(10) for candidate in (2**power - 1, 2**power, 2**power + 1))
+        lengths: list[int] = [
+            candidate
+            for candidate in sorted({length // 2, length - 1, *tiles} - {0})
+            if candidate < length and supported(candidate)
+        ]
+        return self.among(lengths or [length])
 
-    def signs(self, n: int) -> Array:
+    def signs(self, count: int) -> Array:
         """n times 1 or −1."""
-        return np.where(self.bits(n, 0.5), 1.0, -1.0)
+        return np.where(self.bits(count, 0.5), 1.0, -1.0)
 
     def directions(self, *shapes: tuple[int, ...]) -> list[Array]:
         """For each of some shapes an array of integers from −4 to 4, none of them all zeros."""
-        found = [self.integers(-4, 4, shape).astype(np.float64) for shape in shapes]
-        return [np.where(x.any(), x, 1.0) for x in found]
+        directions = [self.integers(-4, 4, shape).astype(np.float64) for shape in shapes]
+        return [np.where(direction.any(), direction, 1.0) for direction in directions]
 
     def grid(self, shape: Any, step: float = 1 / 16) -> Array:
         """Multiples of a power of two, from −128 to 127 times it."""
-        whole = np.zeros(shape, np.int8) if self.simplest else self._random.integers(-128, 128, shape, np.int8)
-        return np.asarray(whole * step, np.float64)
+        integers = np.zeros(shape, np.int8) if self.simplest else self._random.integers(-128, 128, shape, np.int8)
+        return np.asarray(integers * step, np.float64)
 
     def fixed_points(self, shape: Any, target: Format) -> Array:
         """Numbers up to 8 whose sums and differences of two are numbers of a format too; all of its
         bits but one are in use.
         """
         bits = round(-math.log2(target.unit_roundoff)) - 1
-        whole = self._random.integers(-(2**bits), 2**bits, shape, endpoint=True)
-        return np.asarray(np.ldexp(whole.astype(np.float64), 3 - bits))
+        integers = self._random.integers(-(2**bits), 2**bits, shape, endpoint=True)
+        return np.asarray(np.ldexp(integers.astype(np.float64), 3 - bits))
 
     def numbers(self, shape: Any, target: Format, kind: str = "grid") -> Array:
         """Numbers of a format, of size about 1: on a grid of 1/16, fixed points, or normally

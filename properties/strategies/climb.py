@@ -71,67 +71,71 @@ def climb(
     Each climb starts at the highest of `effort.draws` drawn inputs. It ends at a counterexample, or
     when its mutations no longer increase the height.
     """
-    best: tuple[Height, P] | None = None
+    highest: tuple[Height, P] | None = None
     violations: list[tuple[float, P]] = []
     remarks: list[str] = []
-    spent = climbs = 0
-    while spent < effort.evaluations:
+    measured = climbs = 0
+    while measured < effort.evaluations:
         climbs += 1
-        here = height = None
+        current = height = None
         failures = drawn = 0
-        while failures < (effort.patience if height is None or height.value else FLAT) and spent < effort.evaluations:
-            begins = here is None or drawn < effort.draws
-            candidate = draw(rng) if here is None or begins else mutate(here, rng)
-            found = measure(candidate)
-            spent += 1
-            drawn += begins
-            remarks += found.remarks
-            failures = 0 if height is None or begins or found.value > height.value else failures + 1
-            if height is None or found.value >= height.value:
-                here, height = candidate, found
-            if best is None or found.value > best[0].value:
-                best = found, candidate
-            if found.violated:
-                violations.append((found.value, candidate))
+        while (
+            failures < (effort.patience if height is None or height.value else FLAT) and measured < effort.evaluations
+        ):
+            is_drawn = current is None or drawn < effort.draws
+            candidate = draw(rng) if current is None or is_drawn else mutate(current, rng)
+            result = measure(candidate)
+            measured += 1
+            drawn += is_drawn
+            remarks += result.remarks
+            failures = 0 if height is None or is_drawn or result.value > height.value else failures + 1
+            if height is None or result.value >= height.value:
+                current, height = candidate, result
+            if highest is None or result.value > highest[0].value:
+                highest = result, candidate
+            if result.violated:
+                violations.append((result.value, candidate))
                 break
-    if best is None:
+    if highest is None:
         raise ValueError(f"evaluations={effort.evaluations}, but should be at least 1.")
-    return Climbed(spent, climbs, best[0], best[1], tuple(violations), tuple(remarks))
+    return Climbed(measured, climbs, highest[0], highest[1], tuple(violations), tuple(remarks))
 
 
 def mutated(x: Array, rng: Generator) -> Array:
     """A copy of an array of two axes with one thing changed: an entry, a row, or the scale of all."""
-    y = x.copy()
-    if not y.size:
-        return y
-    i, j = (int(rng.integers(n)) for n in y.shape)
-    other = int(rng.integers(len(y))), int(rng.integers(y.shape[1]))
+    changed = x.copy()
+    if not changed.size:
+        return changed
+    implementation, column = (int(rng.integers(length)) for length in changed.shape)
+    other = int(rng.integers(len(changed))), int(rng.integers(changed.shape[1]))
     with np.errstate(all="ignore"):
         match int(rng.integers(12)):
             case 0:
-                y[i, j] *= 1 + rng.standard_normal() * 2.0 ** -rng.uniform(0, 52)
+                changed[implementation, column] *= 1 + rng.standard_normal() * 2.0 ** -rng.uniform(0, 52)
             case 1:
-                y[i, j] = -y[i, j]
+                changed[implementation, column] = -changed[implementation, column]
             case 2:
-                y[i, j] *= 2.0 ** rng.integers(-8, 9)
+                changed[implementation, column] *= 2.0 ** rng.integers(-8, 9)
             case 3:
-                mantissa, exponent = np.frexp(y[i, j])
+                mantissa, exponent = np.frexp(changed[implementation, column])
                 bits = int(rng.integers(1, 12))
-                y[i, j] = np.ldexp(np.rint(np.ldexp(mantissa, bits)), exponent - bits)
+                changed[implementation, column] = np.ldexp(np.rint(np.ldexp(mantissa, bits)), exponent - bits)
             case 4:
-                y[i, j] = y[other]
+                changed[implementation, column] = changed[other]
             case 5:
-                y *= 2.0 ** rng.uniform(-3, 3)
+                changed *= 2.0 ** rng.uniform(-3, 3)
             case 6:
-                y[[i, other[0]]] = y[[other[0], i]]
+                changed[[implementation, other[0]]] = changed[[other[0], implementation]]
             case 7:
-                y[i] = y[other[0]]
+                changed[implementation] = changed[other[0]]
             case 8:
-                y[i, j] = rng.choice([0.0, 1.0, -1.0])
+                changed[implementation, column] = rng.choice([0.0, 1.0, -1.0])
             case 9:
-                y[i, j] += float(rng.integers(-64, 65)) * np.spacing(y[i, j])
+                changed[implementation, column] += float(rng.integers(-64, 65)) * np.spacing(
+                    changed[implementation, column]
+                )
             case 10:
-                y[i] *= rng.choice([-1.0, 0.5, 2.0])
+                changed[implementation] *= rng.choice([-1.0, 0.5, 2.0])
             case _:
-                y[i, j] = rng.standard_normal() * (np.abs(y).max() + (not y.any()))
-    return np.where(np.isfinite(y), y, x)
+                changed[implementation, column] = rng.standard_normal() * (np.abs(changed).max() + (not changed.any()))
+    return np.where(np.isfinite(changed), changed, x)

@@ -40,23 +40,29 @@ def dominating(
     one-hot values, one more of them than columns a value of 0, as all others have.
     """
     (n_q, n_k), (width, value_width) = lengths, widths
-    edges = {e for power in range(18) for e in (2**power - 1, 2**power)}
-    others = np.array([j for j in sorted({0, *edges}) if j < n_k - 1], int)
-    places = np.array([n_k - 1, *rng.permutation(others)[: _KEYS - 1]])
+    edges = {edge for power in range(18) for edge in (2**power - 1, 2**power)}
+    other_keys = np.array([key for key in sorted({0, *edges}) if key < n_k - 1], int)
+    chosen_keys = np.array([n_k - 1, *rng.permutation(other_keys)[: _KEYS - 1]])
     scores = score - _GAP - score * rng.random((n_k, width))
-    scores[places] = score - _DEPTH * rng.random((len(places), width)) ** 2
+    scores[chosen_keys] = score - _DEPTH * rng.random((len(chosen_keys), width)) ** 2
     factors = rounded(rng.uniform(8, 16, width) * rng.choice([-1.0, 1.0], width), target)
     q = np.where(np.arange(width) == np.arange(n_q)[:, None] % max(width, 1), factors, 0.0)
     k = rounded(scores * np.sqrt(width) / factors, target)
-    v, column = np.zeros((n_k, value_width)), np.arange(len(places)) % (value_width + 1)
-    v[places[column < value_width], column[column < value_width]] = 1.0
+    v, column = np.zeros((n_k, value_width)), np.arange(len(chosen_keys)) % (value_width + 1)
+    v[chosen_keys[column < value_width], column[column < value_width]] = 1.0
     return q, k, v
 
 
-def scores_of(a: Arithmetic) -> list[float]:
+def scores_of(arithmetic: Arithmetic) -> list[float]:
     """The scores of which an arithmetic still says something: its errors are at most a quarter in
     an exponent, its inputs' steps 4.
     """
-    stored = [x.unit_roundoff for x in (a.scores, a.scale_on_inputs) if x is not None]
-    share = 2 * a.product + 2 * max([0.0, *stored])
-    return [s for s in _SCORES if s * share <= 0.25 and s * a.inputs.unit_roundoff <= 4] or [16.0]
+    stored = [
+        number_format.unit_roundoff
+        for number_format in (arithmetic.scores, arithmetic.scale_on_inputs)
+        if number_format is not None
+    ]
+    relative_error = 2 * arithmetic.product + 2 * max([0.0, *stored])
+    return [
+        score for score in _SCORES if score * relative_error <= 0.25 and score * arithmetic.inputs.unit_roundoff <= 4
+    ] or [16.0]

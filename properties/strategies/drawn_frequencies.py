@@ -29,118 +29,144 @@ _LISTED = (1.0, 1.05, 1.25, 2.0, 2.75, 4.0, 16.0, 64.8)
 Case = Mapping[str, Any]
 
 
-def width_of(x: Case) -> int:
+def width_of(case: Case) -> int:
     """How many channels rotate."""
-    return int(x["head_dim"] if x["rotary_dim"] is None else x["rotary_dim"])
+    return int(case["head_dim"] if case["rotary_dim"] is None else case["rotary_dim"])
 
 
-def original_of(x: Case) -> int | None:
+def original_of(case: Case) -> int | None:
     """The original length, under either of its names."""
-    found = x["max_position_embeddings"] if x["kind"] == "dynamic" else x["original_max_position_embeddings"]
+    found = case["max_position_embeddings"] if case["kind"] == "dynamic" else case["original_max_position_embeddings"]
     return None if found is None else int(found)
 
 
-def chosen(o: Operation, i: Implementation, head_dim: int, needed: tuple[str, ...], choose: Choices) -> dict[str, Any]:
+def chosen(
+    operation: Operation, implementation: Implementation, head_dim: int, needed: tuple[str, ...], choose: Choices
+) -> dict[str, Any]:
     """A kind that is declared, or the one that is needed, and what it is given: all of its
     parameters, and of what is declared besides each with even odds. There are no ramps that end
     before they begin."""
-    x: dict[str, Any] = dict.fromkeys(o.parameters)
-    x["head_dim"] = head_dim
+    case: dict[str, Any] = dict.fromkeys(operation.parameters)
+    case["head_dim"] = head_dim
     kinds = [kind for kind in KINDS if kind in needed] or [
-        kind for kind in KINDS if kind == "default" or kind in i.features
+        kind for kind in KINDS if kind == "default" or kind in implementation.features
     ]
     kind = choose.among(kinds)
-    x["kind"] = kind if head_dim >= _fewest(kind, i) else "default"
-    given, optional = KINDS[x["kind"]]
-    for p in ("base", "rotary_dim", "seq_len", *optional):
-        if p in i.features and choose.happens():
-            x[p] = _parameter(p, x, i, choose)
-    for p in given:
-        x[p] = _parameter(p, x, i, choose)
-    if "seq_len" in i.features and (most := original_of(x)):
-        x["seq_len"] = choose.among(
-            [most + 1, None, most, most, max(most - 1, 1), 4 * most, choose.integer(1, 2 * most)]
+    case["kind"] = kind if head_dim >= _fewest(kind, implementation) else "default"
+    required, optional = KINDS[case["kind"]]
+    for parameter in ("base", "rotary_dim", "seq_len", *optional):
+        if parameter in implementation.features and choose.happens():
+            case[parameter] = _parameter(parameter, case, implementation, choose)
+    for parameter in required:
+        case[parameter] = _parameter(parameter, case, implementation, choose)
+    if "seq_len" in implementation.features and (original := original_of(case)):
+        case["seq_len"] = choose.among(
+            [
+                original + 1,
+                None,
+                original,
+                original,
+                max(original - 1, 1),
+                4 * original,
+                choose.integer(1, 2 * original),
+            ]
         )
-    if x["kind"] == "yarn" and not rises(x, i):
-        x |= {"original_max_position_embeddings": 4096, "base": None, "beta_fast": None, "beta_slow": None}
-    return x
+    if case["kind"] == "yarn" and not rises(case, implementation):
+        case |= {"original_max_position_embeddings": 4096, "base": None, "beta_fast": None, "beta_slow": None}
+    return case
 
 
-def _fewest(kind: str, i: Implementation) -> int:
+def _fewest(kind: str, implementation: Implementation) -> int:
     """How many channels rotate at least: with one pair a dynamic base is no number, and no ramp
     rises that ends at the last pair.
     """
-    return 4 if kind == "dynamic" or (kind == "yarn" and i.resolved_conventions.yarn_upper == "last_pair") else 2
-
-
-def _parameter(p: str, x: Case, i: Implementation, choose: Choices) -> Any:
-    if p == "factor":
-        return choose.among(_FACTORS)
-    if p == "base":
-        return choose.among(_BASES)
-    if p == "truncate":
-        return choose.among([False, False, True])
-    if p == "seq_len":
-        return choose.integer(1, 2**20)
-    if p == "rotary_dim":
-        several = [
-            r for r in (x["head_dim"] // 4 * 2, x["head_dim"], x["head_dim"] // 8 * 2) if r >= _fewest(x["kind"], i)
-        ]
-        return None if x["kind"] == "proportional" or not several else choose.among(several)
-    if p.endswith("position_embeddings"):
-        return choose.among(_ORIGINAL)
-    if p in ("short_factor", "long_factor"):
-        return tuple(choose.among(_LISTED) for _ in range(width_of(x) // 2))
-    return choose.among(_NUMBERS[p])
-
-
-def ends(x: Case) -> tuple[float, float]:
-    """Where YaRN's ramp begins and ends, in float64: not cut to the pairs that there are, and
-    before they are rounded.
-    """
-    r, base = width_of(x), x["base"] or 10000.0
-    turns = (x["beta_fast"] or 32.0, x["beta_slow"] or 1.0)
-    low, high = (r * log(x["original_max_position_embeddings"] / (2 * pi * n)) / (2 * log(base)) for n in turns)
-    return low, high
-
-
-def rises(x: Case, i: Implementation) -> bool:
-    """Whether YaRN's ramp ends after it begins, clearly."""
-    low, high = ends(x)
-    r = width_of(x)
-    most = r - 1 if i.resolved_conventions.yarn_upper == "last_channel" else r // 2 - 1
-    return bool(max(floor(low), 0) <= min(floor(high), most) and max(low, 0) < min(high, most) - 2.0**-20)
-
-
-def another(x: Case, i: Implementation) -> dict[str, Any]:
-    """A case of other frequencies: of another factor, base or length."""
-    found = dict(x)
-    if x["factor"] is not None:
-        found["factor"] = x["factor"] + 1.0
-    if "base" in i.features:
-        found["base"] = 2.0 * (x["base"] or 10000.0)
-    if "seq_len" in i.features:
-        found["seq_len"] = None if x["seq_len"] is not None else 4 * (original_of(x) or 1)
-    return found if x["kind"] != "yarn" or rises(found, i) else dict(x)
-
-
-def smaller(x: Case, i: Implementation) -> Iterator[dict[str, Any]]:
-    """Simpler cases: fewer pairs, without what need not be given."""
     return (
-        y for y in _simpler(x) if (y["kind"] != "dynamic" or width_of(y) > 2) and (y["kind"] != "yarn" or rises(y, i))
+        4
+        if kind == "dynamic" or (kind == "yarn" and implementation.resolved_conventions.yarn_upper == "last_pair")
+        else 2
     )
 
 
-def _simpler(x: Case) -> Iterator[dict[str, Any]]:
-    r, (_, optional) = width_of(x), KINDS[x["kind"]]
-    for n in (2, 4, r // 4 * 2, r - 2):
-        if 0 < n < r:
-            lists = {p: x[p][: n // 2] for p in ("short_factor", "long_factor") if x[p] is not None}
-            yield {**x, "head_dim": n, "rotary_dim": None, **lists}
-    if x["rotary_dim"] is not None:
-        yield {**x, "head_dim": r, "rotary_dim": None}
-    for p in ("base", "seq_len", *optional):
-        if x[p] is not None:
-            yield {**x, p: None}
-    if x["factor"] not in (None, 2.0):
-        yield {**x, "factor": 2.0}
+def _parameter(parameter: str, case: Case, implementation: Implementation, choose: Choices) -> Any:
+    if parameter == "factor":
+        return choose.among(_FACTORS)
+    if parameter == "base":
+        return choose.among(_BASES)
+    if parameter == "truncate":
+        return choose.among([False, False, True])
+    if parameter == "seq_len":
+        return choose.integer(1, 2**20)
+    if parameter == "rotary_dim":
+        several = [
+            width
+            for width in (case["head_dim"] // 4 * 2, case["head_dim"], case["head_dim"] // 8 * 2)
+            if width >= _fewest(case["kind"], implementation)
+        ]
+        return None if case["kind"] == "proportional" or not several else choose.among(several)
+    if parameter.endswith("position_embeddings"):
+        return choose.among(_ORIGINAL)
+    if parameter in ("short_factor", "long_factor"):
+        return tuple(choose.among(_LISTED) for _ in range(width_of(case) // 2))
+    return choose.among(_NUMBERS[parameter])
+
+
+def ends(case: Case) -> tuple[float, float]:
+    """Where YaRN's ramp begins and ends, in float64: not cut to the pairs that there are, and
+    before they are rounded.
+    """
+    width, base = width_of(case), case["base"] or 10000.0
+    turns = (case["beta_fast"] or 32.0, case["beta_slow"] or 1.0)
+    low, high = (
+        width * log(case["original_max_position_embeddings"] / (2 * pi * turn_count)) / (2 * log(base))
+        for turn_count in turns
+    )
+    return low, high
+
+
+def rises(case: Case, implementation: Implementation) -> bool:
+    """Whether YaRN's ramp ends after it begins, clearly."""
+    low, high = ends(case)
+    width = width_of(case)
+    last = width - 1 if implementation.resolved_conventions.yarn_upper == "last_channel" else width // 2 - 1
+    return bool(max(floor(low), 0) <= min(floor(high), last) and max(low, 0) < min(high, last) - 2.0**-20)
+
+
+def another(case: Case, implementation: Implementation) -> dict[str, Any]:
+    """A case of other frequencies: of another factor, base or length."""
+    changed = dict(case)
+    if case["factor"] is not None:
+        changed["factor"] = case["factor"] + 1.0
+    if "base" in implementation.features:
+        changed["base"] = 2.0 * (case["base"] or 10000.0)
+    if "seq_len" in implementation.features:
+        changed["seq_len"] = None if case["seq_len"] is not None else 4 * (original_of(case) or 1)
+    return changed if case["kind"] != "yarn" or rises(changed, implementation) else dict(case)
+
+
+def smaller(case: Case, implementation: Implementation) -> Iterator[dict[str, Any]]:
+    """Simpler cases: fewer pairs, without what need not be given."""
+    return (
+        simpler
+        for simpler in _simpler(case)
+        if (simpler["kind"] != "dynamic" or width_of(simpler) > 2)
+        and (simpler["kind"] != "yarn" or rises(simpler, implementation))
+    )
+
+
+def _simpler(case: Case) -> Iterator[dict[str, Any]]:
+    width, (_, optional) = width_of(case), KINDS[case["kind"]]
+    for fewer in (2, 4, width // 4 * 2, width - 2):
+        if 0 < fewer < width:
+            lists = {
+                parameter: case[parameter][: fewer // 2]
+                for parameter in ("short_factor", "long_factor")
+                if case[parameter] is not None
+            }
+            yield {**case, "head_dim": fewer, "rotary_dim": None, **lists}
+    if case["rotary_dim"] is not None:
+        yield {**case, "head_dim": width, "rotary_dim": None}
+    for parameter in ("base", "seq_len", *optional):
+        if case[parameter] is not None:
+            yield {**case, parameter: None}
+    if case["factor"] not in (None, 2.0):
+        yield {**case, "factor": 2.0}

@@ -34,19 +34,19 @@ def live(choose: Choices, shape: tuple[int, ...]) -> Any:
     diagonal, one row for all.
     """
     *lead, n_q, n_k = shape
-    i, j = np.arange(n_q)[:, None], np.arange(n_k)
-    ends = choose.integers(1, max(n_k, 1), (*lead, 1, 1))
-    kinds: dict[str, Callable[[], Any]] = {
+    query, key = np.arange(n_q)[:, None], np.arange(n_k)
+    boundaries = choose.integers(1, max(n_k, 1), (*lead, 1, 1))
+    builders: dict[str, Callable[[], Any]] = {
         "bits": lambda: choose.bits(shape),
-        "causal": lambda: j <= i,
-        "aligned": lambda: j <= i + n_k - n_q,
-        "lengths": lambda: j < ends,
-        "starts": lambda: j >= ends - 1,
-        "band": lambda: np.abs(i * n_k // max(n_q, 1) - j) <= choose.integer(0, n_k),
+        "causal": lambda: key <= query,
+        "aligned": lambda: key <= query + n_k - n_q,
+        "lengths": lambda: key < boundaries,
+        "starts": lambda: key >= boundaries - 1,
+        "band": lambda: np.abs(query * n_k // max(n_q, 1) - key) <= choose.integer(0, n_k),
         "row": lambda: choose.bits(n_k),
-        "blocks": lambda: i * 3 // max(n_q, 1) == j * 3 // max(n_k, 1),
+        "blocks": lambda: query * 3 // max(n_q, 1) == key * 3 // max(n_k, 1),
     }
-    return _revived(np.broadcast_to(kinds[choose.among(list(kinds))](), shape).copy())
+    return _revived(np.broadcast_to(builders[choose.among(list(builders))](), shape).copy())
 
 
 def _revived(mask: Any) -> Any:
@@ -80,8 +80,8 @@ def padded(choose: Choices, shape: tuple[int, ...]) -> Any:
 
 def row(choose: Choices, shape: tuple[int, ...]) -> Any:
     """A live mask that all queries share: of padding, for each problem or for all."""
-    found = choose.bits(choose.among([shape[-1:], (*shape[:-2], 1, shape[-1])]))
-    return _revived(found if found.ndim > 1 else found[None])
+    mask = choose.bits(choose.among([shape[-1:], (*shape[:-2], 1, shape[-1])]))
+    return _revived(mask if mask.ndim > 1 else mask[None])
 
 
 def one(choose: Choices, shape: tuple[int, ...]) -> Any:
@@ -108,13 +108,13 @@ def narrow(choose: Choices, shape: tuple[int, ...]) -> Any:
     """A live mask of which axes have size 1, or are not there; one for each sequence, shared by its
     heads, for instance.
     """
-    axes = [n if choose.happens() else 1 for n in shape[:-1]] + [choose.among([shape[-1], shape[-1], 1])]
-    axes = axes[choose.integer(0, len(axes) - 1) :]
+    lengths = [length if choose.happens() else 1 for length in shape[:-1]] + [choose.among([shape[-1], shape[-1], 1])]
+    lengths = lengths[choose.integer(0, len(lengths) - 1) :]
     if len(shape) > 3 and choose.happens():
-        axes = [*shape[:-3], 1, *shape[-2:]]
-    mask = choose.bits(tuple(axes))
-    blocked = choose.integer(0, axes[-1] - 1)
-    mask[..., blocked] = axes[-1] == 1
+        lengths = [*shape[:-3], 1, *shape[-2:]]
+    mask = choose.bits(tuple(lengths))
+    blocked = choose.integer(0, lengths[-1] - 1)
+    mask[..., blocked] = lengths[-1] == 1
     mask[~mask.any(-1), blocked - 1] = True
     return mask
 
@@ -123,21 +123,21 @@ def dead(choose: Choices, shape: tuple[int, ...]) -> Any:
     """A mask in which some query may attend to no key: one, all, those of one batch element, some,
     or the first ones; it may be for the whole batch, and queries may share it."""
     mask = live(choose, choose.among([shape, shape[-2:]]))
-    row, kind = (
+    query, which = (
         choose.integer(0, shape[-2] - 1),
         choose.among(["one", "all", "element", "some", "first", "for all queries"]),
     )
-    if kind == "for all queries":
+    if which == "for all queries":
         shared = mask[..., :1, :].copy()
         shared[(0,) * (shared.ndim - 1)] = False
         return shared
-    if kind == "element":
+    if which == "element":
         mask[(0,) * (mask.ndim - 2)] = False
-    elif kind == "some":
+    elif which == "some":
         mask[choose.bits(mask.shape[:-1], 0.5)] = False
-        mask[..., row, :] = False
+        mask[..., query, :] = False
     else:
-        mask[..., {"one": slice(row, row + 1), "all": slice(None), "first": slice(row + 1)}[kind], :] = False
+        mask[..., {"one": slice(query, query + 1), "all": slice(None), "first": slice(query + 1)}[which], :] = False
     return mask
 
 
@@ -150,8 +150,8 @@ def loose(choose: Choices, shape: tuple[int, ...]) -> Any:
         return choose.bits(shape[-2:])
     if kind == "padding":
         return choose.bits((*shape[:-2], 1, shape[-1]))
-    axes = tuple(n if choose.happens(0.75) else 1 for n in shape)
-    return choose.bits(axes[choose.integer(0, len(axes) - 2) :])
+    lengths = tuple(length if choose.happens(0.75) else 1 for length in shape)
+    return choose.bits(lengths[choose.integer(0, len(lengths) - 2) :])
 
 
 OPTIONAL = (any_or_none, none, starting)

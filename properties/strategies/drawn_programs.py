@@ -25,29 +25,31 @@ _SHARES = {"append": 6, "attend": 6, "rollback": 3, "evict": 2, "poison": 1, "re
 _OF_FIRST, _OF_SECOND = False, True
 
 
-def fill(i: Implementation, x: dict[str, Any], needed: tuple[str, ...], choose: Choices) -> None:
+def fill(implementation: Implementation, case: dict[str, Any], needed: tuple[str, ...], choose: Choices) -> None:
     """Choose the window, the capacity and the program of a case whose arrays are as long as may be,
     and cut these to what is used. Where rings are needed, they are short."""
-    offers, rings = i.of_caches, "ring" in needed
-    x["window"] = (
+    offers, rings = implementation.of_caches, "ring" in needed
+    case["window"] = (
         choose.among(_WINDOWS[: 3 if rings else None])
         if rings or ("window" in offers and choose.happens(0.6))
         else None
     )
     chunk = choose.among(_CHUNKS)
-    least = chunk if x["window"] is None else x["window"] + choose.among((1, 2, 3 if rings else chunk))
-    x["capacity"] = (
-        least + choose.integer(0, 0 if rings else 3)
+    minimum = chunk if case["window"] is None else case["window"] + choose.among((1, 2, 3 if rings else chunk))
+    case["capacity"] = (
+        minimum + choose.integer(0, 0 if rings else 3)
         if rings or ("capacity" in offers and choose.happens(0.6))
         else None
     )
-    poison = float("nan") if i.resolved_conventions.blocked_values == "unread" else 64.0
-    empty = held_of(x["window"], x["capacity"], offers, i.resolved_conventions)
-    steps = tuple(_steps(offers, empty, len(x["k"]), len(x["q"]), poison, choose))
-    x["steps"], x["rotates"] = written(steps), True if "rotates" in offers else None
-    if x["rotates"] and x["q"].shape[1] % 2:  # what becomes of a last channel without a partner is another question
-        x["q"], x["k"] = (np.concatenate([y, y[:, :1]], 1) for y in (x["q"], x["k"]))
-    x |= _cut(x, rows_of_part(steps, list(enumerate(steps))))
+    poison = float("nan") if implementation.resolved_conventions.blocked_values == "unread" else 64.0
+    empty = held_of(case["window"], case["capacity"], offers, implementation.resolved_conventions)
+    steps = tuple(_steps(offers, empty, len(case["k"]), len(case["q"]), poison, choose))
+    case["steps"], case["rotates"] = written(steps), True if "rotates" in offers else None
+    if (
+        case["rotates"] and case["q"].shape[1] % 2
+    ):  # what becomes of a last channel without a partner is another question
+        case["q"], case["k"] = (np.concatenate([array, array[:, :1]], 1) for array in (case["q"], case["k"]))
+    case |= _cut(case, rows_of_part(steps, list(enumerate(steps))))
 
 
 def _steps(
@@ -79,37 +81,39 @@ def _possible(
     offers: frozenset[str], held: Held, keys: int, queries: int, poison: float, choose: Choices
 ) -> Iterator[Step]:
     """Of each kind of step one that is possible."""
-    live, room = held.end - held.first, held.capacity if held.capacity is not None else keys
-    room = room if held.is_ring or held.capacity is None else room - live
+    held_count, space = held.end - held.first, held.capacity if held.capacity is not None else keys
+    space = space if held.is_ring or held.capacity is None else space - held_count
     chunk = choose.among(_LONG if keys > _MANY else _CHUNKS)
-    sizes = {
-        "append": (min(chunk, keys, room),),
-        "attend": (min(choose.among((1, chunk, live)), queries), 1),
+    counts = {
+        "append": (min(chunk, keys, space),),
+        "attend": (min(choose.among((1, chunk, held_count)), queries), 1),
         "rollback": (min(choose.among((1, 2, 3, held.most)), held.most),),
         "evict": (min(choose.among((1, 2, chunk)), held.most),),
     }
-    for name, numbers in sizes.items():
+    for name, numbers in counts.items():
         steps = [
-            Step(name, n) for n in numbers if n > 0 and _is_offered(name, offers) and (name != "attend" or n <= queries)
+            Step(name, count)
+            for count in numbers
+            if count > 0 and _is_offered(name, offers) and (name != "attend" or count <= queries)
         ]
         yield from [step for step in steps if held.is_plain(step) and not held.refuses(step)][:1]
-    least = next(n for n in range(1, live + 2) if held.refuses(Step("attend", n)))
+    first_refused = next(count for count in range(1, held_count + 2) if held.refuses(Step("attend", count)))
     beyond = {
-        "append": (room + 1,),
-        "attend": (least, live + 1),
+        "append": (space + 1,),
+        "attend": (first_refused, held_count + 1),
         "rollback": (held.most + 1,),
         "evict": (held.most + 1,),
     }
     steps = [
-        Step(name, n, refused=True)
+        Step(name, count, refused=True)
         for name, numbers in beyond.items()
-        for n in numbers
-        if n > 0 and _is_offered(name, offers)
+        for count in numbers
+        if count > 0 and _is_offered(name, offers)
     ]
     steps = [step for step in steps if held.is_plain(step) and held.refuses(step)]
     yield from [choose.among(steps)] if steps else []
     yield from [
-        step for step in steps if step.name == "attend" and step.n <= live
+        step for step in steps if step.name == "attend" and step.n <= held_count
     ]  # of a ring, whose positions are gone
     if "poison" in offers:
         yield Step("poison", poison)
@@ -121,29 +125,37 @@ def _is_offered(name: str, offers: frozenset[str]) -> bool:
     return name in ("append", "attend") or name in offers
 
 
-def shorter(i: Implementation, case: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def shorter(implementation: Implementation, case: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Shorter programs, those with most taken away first, and simpler windows and capacities; none
     in which another step is refused.
     """
     steps = parse(case["steps"])
     kept = list(enumerate(steps))
-    settings: list[dict[str, Any]] = [{}, *({name: y} for name in ("capacity", "window") for y in _less(case[name]))]
+    settings: list[dict[str, Any]] = [
+        {},
+        *({name: value} for name in ("capacity", "window") for value in _less(case[name])),
+    ]
     for fewer in (*_fewer(kept), kept):
         for setting in settings if len(fewer) == len(kept) else settings[:1]:
             text = written([step for _, step in fewer])
             changed = {**case, **setting, "steps": text, **_cut(case, rows_of_part(steps, fewer))}
-            if (setting or text != case["steps"]) and _is_legal(i, changed):
+            if (setting or text != case["steps"]) and _is_legal(implementation, changed):
                 yield changed
 
 
-def _less(x: int | None) -> tuple[int | None, ...]:
+def _less(value: int | None) -> tuple[int | None, ...]:
     """None, and smaller numbers from 1."""
-    return () if x is None else (None, *dict.fromkeys(y for y in (1, x // 2, x - 1) if 0 < y < x))
+    return (
+        ()
+        if value is None
+        else (None, *dict.fromkeys(smaller for smaller in (1, value // 2, value - 1) if 0 < smaller < value))
+    )
 
 
-def _is_legal(i: Implementation, case: Mapping[str, Any]) -> bool:
+def _is_legal(implementation: Implementation, case: Mapping[str, Any]) -> bool:
     return is_legal(
-        parse(case["steps"]), held_of(case["window"], case["capacity"], i.of_caches, i.resolved_conventions)
+        parse(case["steps"]),
+        held_of(case["window"], case["capacity"], implementation.of_caches, implementation.resolved_conventions),
     )
 
 
@@ -152,20 +164,20 @@ def _fewer(kept: list[tuple[int, Step]]) -> Iterator[list[tuple[int, Step]]]:
     about fewer positions; a step comes with the place that it had."""
     yield [each for each in kept if not each[1].other]
     yield [(place, replace(step, other=False)) for place, step in kept if step.other]
-    size = len(kept)
-    while size > 1:
-        size = -(-size // 2)
-        yield from (kept[:start] + kept[start + size :] for start in range(0, len(kept), size))
-    yield from ([each for each in kept if each not in pair] for pair in combinations(kept, 2))
-    for at, (place, step) in enumerate(kept):
-        for n in dict.fromkeys((1, step.n // 2, step.n - 1)):
-            if 0 < n < step.n:
-                yield [*kept[:at], (place, replace(step, number=n)), *kept[at + 1 :]]
-    counted = [(at, step) for at, (_, step) in enumerate(kept) if step.n > 1]
-    for pair in combinations(counted, 2):
-        for less in dict.fromkeys((min(step.n for _, step in pair) - 1, 1)):
-            smaller = {at: replace(step, number=step.n - less) for at, step in pair}
-            yield [(place, smaller.get(at, step)) for at, (place, step) in enumerate(kept)]
+    length = len(kept)
+    while length > 1:
+        length = -(-length // 2)
+        yield from (kept[:start] + kept[start + length :] for start in range(0, len(kept), length))
+    yield from ([each for each in kept if each not in two] for two in combinations(kept, 2))
+    for index, (place, step) in enumerate(kept):
+        for count in dict.fromkeys((1, step.n // 2, step.n - 1)):
+            if 0 < count < step.n:
+                yield [*kept[:index], (place, replace(step, number=count)), *kept[index + 1 :]]
+    counted = [(index, step) for index, (_, step) in enumerate(kept) if step.n > 1]
+    for two in combinations(counted, 2):
+        for less in dict.fromkeys((min(step.n for _, step in two) - 1, 1)):
+            smaller = {index: replace(step, number=step.n - less) for index, step in two}
+            yield [(place, smaller.get(index, step)) for index, (place, step) in enumerate(kept)]
 
 
 def _cut(case: Mapping[str, Any], rows: Mapping[str, Any]) -> dict[str, Any]:

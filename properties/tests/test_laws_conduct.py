@@ -426,14 +426,14 @@ def test_what_cannot_be_handed_over_is_not_applicable_and_says_why():
     (found,) = verify(strict, laws=["a view equals its copy"], max_examples=20).outcomes
     assert found.status == "not applicable"
     assert re.fullmatch(
-        r"Transposed arrays of float64 and shape .* cannot be handed over: BufferError: no views\.", found.reason
+        r"Transposed arrays of float64 and shape .* cannot be passed: BufferError: no views\.", found.reason
     )
 
     nowhere = Implementation("nowhere", {"rope": reference.rope}, arrays=lambda values: values.on_the_moon)
     (found,) = verify(nowhere, laws=["rope is within its budget"], max_examples=20).outcomes
     assert found.status == "vacuous"
     assert (
-        "nothing is known of it: Contiguous arrays of float64 and shape (1, 2) cannot be handed over: AttributeError: "
+        "nothing is known of it: Contiguous arrays of float64 and shape (1, 2) cannot be passed: AttributeError: "
         in found.reason
     )
 
