@@ -1,4 +1,6 @@
-"""What is done to a case at last, where sizes and masks are not all that its domain is about."""
+"""Adjustments: functions that change a drawn case, for domains that sizes and masks alone do not
+describe.
+"""
 
 from math import inf
 from typing import Any
@@ -34,21 +36,24 @@ __all__ = [
 
 
 _COARSE = 2.0**12
-"""Scores are coarse where rounding one of this size moves a weight by more than a quarter."""
+"""Scores are coarse if the rounding of a score below this size moves a weight by more than a
+quarter.
+"""
 
 
 def far(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
-    """Scores of any size that the formats have: they vary within a row, share a sign, or differ by
+    """Scores of any size that the formats have. They vary within a row, share a sign, or differ by
     everyday numbers far from 0.
 
-    Where they vary by thousands one key has all the weight, and gradients are 0; where a channel
-    that all keys share brings them far from 0, weights and gradients are those of everyday scores.
-    Where scores are coarse, half of the cases have some of which budgets say something.
+    If scores vary by thousands, one key has all the weight, and gradients are 0. If a channel that
+    all keys share moves the scores far from 0, weights and gradients are like those from everyday
+    scores. If scores are coarse, half of the cases get smaller scores, at which budgets still test
+    something.
     """
     if "mask" not in case:
         alive(operation, implementation, case, choose)
     arithmetic = implementation.resolved_arithmetic
-    reach = int(
+    exponent = int(
         np.log2(
             min(
                 arithmetic.inputs.largest,
@@ -60,7 +65,7 @@ def far(operation: Operation, implementation: Implementation, case: dict[str, An
     power = choose.among([8, 6, 10, 12, 14, 17, 20, 24, 30, 40, 60, 100, 200, 400])
     if "scores" in case:
         scores, variant = case["scores"], choose.among(["spread", "offset", "offset"])
-        magnitude = 2.0 ** min(power + 3, reach - 5)
+        magnitude = 2.0 ** min(power + 3, exponent - 5)
         case["scores"] = rounded(
             scores * magnitude / 8
             if variant == "spread"
@@ -69,11 +74,11 @@ def far(operation: Operation, implementation: Implementation, case: dict[str, An
         )
         return
     if "wq" in case:
-        case["wq"] = rounded(case["wq"] * 2.0 ** min(power, reach - 20, reach // 2), arithmetic.inputs)
+        case["wq"] = rounded(case["wq"] * 2.0 ** min(power, exponent - 20, exponent // 2), arithmetic.inputs)
         return
     q, k = case["q"], case["k"]
     variant = choose.among(["spread", "signs", "offset", "offset"])
-    magnitude = 2.0 ** min(power, reach - 14, reach // 2 + 4)
+    magnitude = 2.0 ** min(power, exponent - 14, exponent // 2 + 4)
     if (largest := largest_scores(arithmetic, 2.0**-2)) < _COARSE and choose.happens(0.5):
         variant, magnitude = "signs", min(magnitude, largest / 2.0**4)
     if variant == "offset" and q.shape[-1] > 1:
@@ -88,26 +93,36 @@ def far(operation: Operation, implementation: Implementation, case: dict[str, An
 
 
 def largest_scores(arithmetic: Arithmetic, moved: float) -> float:
-    """Up to which size of a score its storage, or that of what it is a product of, moves a weight
-    by no more than a share; ∞ where nothing is stored."""
-    coarse = 2 * arithmetic.product + 2 * max(
-        [0.0, *(f.unit_roundoff for f in (arithmetic.scores, arithmetic.scale_on_inputs) if f is not None)]
+    """The size up to which rounding a score, or the factors of its product, moves a weight by at
+    most a share; ∞ if the arithmetic rounds neither.
+    """
+    relative_error = 2 * arithmetic.product + 2 * max(
+        [
+            0.0,
+            *(
+                number_format.unit_roundoff
+                for number_format in (arithmetic.scores, arithmetic.scale_on_inputs)
+                if number_format is not None
+            ),
+        ]
     )
-    return moved / coarse if coarse else inf
+    return moved / relative_error if relative_error else inf
 
 
-def dominant(arithmetic: Arithmetic, d: int) -> float:
-    """The channels of a query, and of a key, whose score of their square times √d is far above
-    others: 16, or a smaller power of two where rounding a larger score would move its weight by
-    more than an eighth."""
-    most = min(largest_scores(arithmetic, 2.0**-3), 2.0**-7 / arithmetic.elementwise.unit_roundoff)
-    return float(2.0 ** min(4, np.floor(np.log2(most / np.sqrt(d)) / 2)))
+def dominant(arithmetic: Arithmetic, width: int) -> float:
+    """The channels of a query and of a key whose score, their square times √d, dominates the
+    others: 16, or a smaller power of two if rounding a larger score moved its weight by more than
+    an eighth.
+    """
+    largest = min(largest_scores(arithmetic, 2.0**-3), 2.0**-7 / arithmetic.elementwise.unit_roundoff)
+    return float(2.0 ** min(4, np.floor(np.log2(largest / np.sqrt(width)) / 2)))
 
 
 def ties(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
-    """Scores that are equal, or nearly so, and large: up to where rounding them moves a weight by a
-    thousandth, beyond which budgets say nothing. What is large is a channel that all keys share, in
-    powers of two, which every format has."""
+    """Large scores that are equal, or nearly so. They stay below the size at which rounding moves a
+    weight by a thousandth: beyond it, budgets allow everything. A channel that all keys share makes
+    them large. It holds powers of two, which every format has.
+    """
     if "mask" not in case:
         alive(operation, implementation, case, choose)
     arithmetic, width = implementation.resolved_arithmetic, case["q"].shape[-1]
@@ -121,11 +136,12 @@ def ties(operation: Operation, implementation: Implementation, case: dict[str, A
 
 
 def below_fills(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
-    """Scores near the largest numbers of the formats, negative where a key may be read, positive
-    where not: below and above every finite number that a mask of a narrower format is filled with.
-    Each query reads one key, so that its weight is 1 whatever its score. Of scores that are stored
-    in a narrow format the products before the scale are beyond its largest number in half of the
-    cases."""
+    """Scores near the largest numbers of the formats, negative for visible keys and positive for
+    masked ones: below and above every finite number that fills a mask of a narrower format.
+
+    Each query has one visible key, so that its weight is 1 for any score. If scores are stored in a
+    narrow format, in half of the cases the products before the scale exceed its largest number.
+    """
     arithmetic = implementation.resolved_arithmetic
     largest = int(
         np.log2(min(arithmetic.elementwise.largest, arithmetic.scores.largest if arithmetic.scores else np.inf))
@@ -140,14 +156,14 @@ def below_fills(operation: Operation, implementation: Implementation, case: dict
     if np.log2(arithmetic.elementwise.largest) > largest + 2 and case["q"].shape[-1] > 2 and choose.happens(0.5):
         power = largest + 1
     case["q"], case["k"] = (rounded(case[name] / 4, arithmetic.inputs) for name in "qk")
-    read = np.broadcast_to(case["mask"], (*case["q"].shape[:-1], case["k"].shape[-2])).any(-2)
-    case["q"][..., 0], side = 2.0 ** (power // 2), 2.0 ** (power - power // 2)
-    case["k"][..., 0] = np.where(read, -side, side)
+    is_visible = np.broadcast_to(case["mask"], (*case["q"].shape[:-1], case["k"].shape[-2])).any(-2)
+    case["q"][..., 0], key_part = 2.0 ** (power // 2), 2.0 ** (power - power // 2)
+    case["k"][..., 0] = np.where(is_visible, -key_part, key_part)
 
 
 def few_keys(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
-    """A few keys share the weight of each query; of a tangent, that of the values reads out the
-    weights as values do.
+    """A few keys share the weight of each query. A tangent of the values reads the weights, as
+    values do.
     """
     score = choose.among(scores_of(implementation.resolved_arithmetic))
     rng = np.random.default_rng(choose.integer(0, 2**32))
@@ -163,13 +179,15 @@ def few_keys(operation: Operation, implementation: Implementation, case: dict[st
 
 
 def alive(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
-    """Where the alignment is bottom right, at least as many keys as queries, so that no query is dead."""
+    """At least as many keys as queries if the alignment is bottom right, so that no row is fully
+    masked.
+    """
     if implementation.resolved_conventions.causal == "bottom_right":
         case["q"] = case["q"][..., : case["k"].shape[-2], :]
 
 
 def fewer_keys(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
-    """No more keys than half of the queries, where so few are supported."""
+    """At most half as many keys as queries, if the implementation supports that."""
     key_count = max(1, case["q"].shape[-2] // 2)
     if (
         implementation.allows(n_k=key_count, n_k_minus_n_q=key_count - case["q"].shape[-2])
@@ -179,7 +197,7 @@ def fewer_keys(operation: Operation, implementation: Implementation, case: dict[
 
 
 def unmasked(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
-    """As it is, but alive where the mask is causal."""
+    """The case unchanged, but without fully masked rows if the operation is causal."""
     if "mask" not in case:
         alive(operation, implementation, case, choose)
 
@@ -191,14 +209,14 @@ def shared(operation: Operation, implementation: Implementation, case: dict[str,
 
 
 def untold(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
-    """As many keys as queries need not be told."""
+    """No number of keys, in half of the cases with as many keys as queries."""
     if case["n_q"] == case["n_k"] and choose.happens():
         case["n_k"] = None
 
 
 def decoders(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
-    """One mask for the whole batch, and a row for all queries of each element, half masked, where
-    it has as many as there are queries.
+    """One mask for the whole batch, and a row for all queries of each element, if the batch has as
+    many elements as there are queries. Half of the entries are true.
     """
     shape = np.broadcast_shapes(case["first"].shape, case["second"].shape)
     if len(shape) == 3 and shape[0] == shape[1]:
@@ -209,50 +227,50 @@ def rotations(operation: Operation, implementation: Implementation, case: dict[s
     """A third of the tables are rotations, rounded to their format."""
     if choose.integer(0, 2) < 2:
         return
-    (n, d), target = case["cos"].shape, implementation.resolved_arithmetic.angle.table
+    (seq_len, width), target = case["cos"].shape, implementation.resolved_arithmetic.angle.table
     pairs = (
-        np.arange(d) % max(d // 2, 1)
+        np.arange(width) % max(width // 2, 1)
         if implementation.resolved_conventions.rope_pairing == "half"
-        else np.arange(d) // 2
+        else np.arange(width) // 2
     )
     start = choose.among([choose.integer(0, 16), choose.among(EDGES), choose.integer(0, 2**20)])
-    with ctx.workprec(
-        128
-    ):  # rounded once, so that a seed is the same case on every processor: NumPy's differ with its SIMD level
-        exponents = [arb(-2.0 * pair / max(d, 1)) for pair in range(pairs.max(initial=0) + 1)]
+    # Rounded once, so that a seed gives the same case on every processor: NumPy's sines depend on
+    # the SIMD level.
+    with ctx.workprec(128):
+        exponents = [arb(-2.0 * pair / max(width, 1)) for pair in range(pairs.max(initial=0) + 1)]
         frequencies = [
             implementation.resolved_conventions.rope_scale
             * arb(implementation.resolved_conventions.rope_base) ** exponent
             for exponent in exponents
         ]
-        angles = [position * frequency for position in range(start, start + n) for frequency in frequencies]
+        angles = [position * frequency for position in range(start, start + seq_len) for frequency in frequencies]
         table = np.array([[float(value) for value in angle.sin_cos()] for angle in angles])
-    sin, cos = table.reshape(n, len(frequencies), 2)[:, pairs].transpose(2, 0, 1)
+    sin, cos = table.reshape(seq_len, len(frequencies), 2)[:, pairs].transpose(2, 0, 1)
     case["cos"], case["sin"] = rounded(cos, target), rounded(sin, target)
 
 
 def parts(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
-    """Parts of the keys whose weights differ by everyday factors, or by thousands, near 0 or far
-    from it; some are empty, and not read.
+    """Parts of the keys whose weights differ by everyday factors or by thousands, near 0 or far
+    from it. Some parts are empty: their outputs do not count.
     """
-    target, far = operation.stored("lse_a", implementation.resolved_arithmetic), choose.among([1.0, 4.0, 64.0])
+    target, spread = operation.stored("lse_a", implementation.resolved_arithmetic), choose.among([1.0, 4.0, 64.0])
     common = choose.among([0.0, 0.0, 1024.0, -1024.0])
     for part in "ab":
-        empty = (
+        is_empty = (
             choose.bits(case[f"lse_{part}"].shape, 0.2)
             if choose.happens(0.4)
             else np.zeros(case[f"lse_{part}"].shape, bool)
         )
-        case[f"lse_{part}"] = np.where(empty, -np.inf, rounded(case[f"lse_{part}"] * far + common, target))
-        case[f"out_{part}"] = np.where(empty[..., None], choose.among([64.0, 0.0]), case[f"out_{part}"])
+        case[f"lse_{part}"] = np.where(is_empty, -np.inf, rounded(case[f"lse_{part}"] * spread + common, target))
+        case[f"out_{part}"] = np.where(is_empty[..., None], choose.among([64.0, 0.0]), case[f"out_{part}"])
 
 
 def capped(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
-    """Scores from a part of the cap to a multiple, where it is all but reached."""
-    size = case["softcap"] * choose.among([1.0, 0.25, 4.0, 16.0])
-    case["q"] = rounded(case["q"] * 2.0 ** np.round(np.log2(size)), implementation.resolved_arithmetic.inputs)
+    """Scores from a part of the softcap to a multiple of it, where the softcap is almost reached."""
+    factor = case["softcap"] * choose.among([1.0, 0.25, 4.0, 16.0])
+    case["q"] = rounded(case["q"] * 2.0 ** np.round(np.log2(factor)), implementation.resolved_arithmetic.inputs)
 
 
 def last(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
-    """Queries that stand where the keys end."""
+    """Queries at the positions where the keys end."""
     case["offset"] = case["k"].shape[-2] - case["q"].shape[-2]

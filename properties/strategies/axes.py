@@ -1,4 +1,6 @@
-"""Cases along their named axes: which of these have a size of their own, and a case with some places of one."""
+"""Named axes of a case: which axes can change their size alone, and a case with some entries of one
+axis.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,15 +14,15 @@ __all__ = ["Case", "along", "leaves_a_query_nothing", "movable", "one_of_lead"]
 Case = dict[str, Any]
 
 _FIXED = ("heads_width", "num_heads", "kv_heads", "rows", "start_pos", "batch")
-"""What has no size by itself."""
+"""Sizes that cannot change alone."""
 
 _ROWS = ("n_q", "n_k")
-"""What the steps of a program decide."""
+"""Sizes that the steps of a program determine."""
 
 
 def movable(operation: Operation, case: Case, fixed: Sequence[str] = ()) -> dict[str, int]:
-    """The axes, and numbers of what is counted, whose size may change while the others stay, and
-    their sizes; but those that are fixed.
+    """The axes and counted numbers whose size can change alone, with their sizes, without the fixed
+    ones.
     """
     sizes = operation.sizes(tuple(case[parameter] for parameter in operation.parameters))
     excluded = (*_FIXED, *fixed, *(_ROWS if operation.is_played else ()))
@@ -33,8 +35,8 @@ def movable(operation: Operation, case: Case, fixed: Sequence[str] = ()) -> dict
 
 
 def along(operation: Operation, case: Case, axis: str, places: Sequence[int]) -> Case:
-    """Some places of an axis, in all arrays that have it: a part of it, or places more than once.
-    Lengths stay within what is left.
+    """The case with some entries of an axis, in all arrays that have the axis. An entry may come
+    twice. Lengths are reduced to the new size.
     """
     changed = dict(case)
     for parameter in operation.parameters:
@@ -56,7 +58,9 @@ def along(operation: Operation, case: Case, axis: str, places: Sequence[int]) ->
 
 
 def one_of_lead(operation: Operation, case: Case, axis: int, place: int, gone: bool) -> Case:
-    """One place of a leading axis, in all arrays that have it; the axis stays, or is gone."""
+    """The case with one entry of a leading axis, in all arrays that have the axis. The axis has
+    size 1 then, or is gone.
+    """
     changed, arguments = dict(case), tuple(case[parameter] for parameter in operation.parameters)
     lead_rank = len(operation.lead(arguments))
     for parameter, axes in operation.axes.items():
@@ -70,6 +74,6 @@ def one_of_lead(operation: Operation, case: Case, axis: int, place: int, gone: b
 
 
 def leaves_a_query_nothing(case: Case) -> bool:
-    """Whether the mask of a case leaves some query no key."""
+    """Whether the mask of a case has a fully masked row."""
     mask = case.get("mask")
     return mask is not None and not mask.any(-1).all()

@@ -1,4 +1,4 @@
-"""The cases of an operation in a domain, each chosen from one seed."""
+"""The cases of an operation in a domain. A seed determines each case."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,16 +17,18 @@ __all__ = ["Cases", "UnsupportedError"]
 
 _KINDS = ("grid", "fixed", "normal")
 _LIMITED = {"bias": drawn_features.bias, "sink": drawn_features.sink}
-"""Numbers of which some may be −∞."""
+"""Arrays of numbers whose entries may be −∞."""
 
 SCALES: dict[str, Sequence[float]] = {"q": (1.0, 0.25, 8.0), "v": (1.0, 0.125, 8.0), "scores": (1.0, 0.25, 8.0)}
-"""Powers of two by which everyday numbers are multiplied: logits to a few hundred, where budgets of
-gradients still say something.
+"""Powers of two that multiply everyday numbers. Logits grow to a few hundred, where budgets of
+gradients are still small enough to test something.
 """
 
 
 class Cases:
-    """The cases of an operation in a domain for an implementation. Raises UnsupportedError where it supports none."""
+    """The cases of an operation in a domain for an implementation. Raises UnsupportedError if the
+    implementation supports none of them.
+    """
 
     def __init__(self, operation: Operation, domain: Domain, implementation: Implementation) -> None:
         self.operation, self.domain, self.implementation = operation, domain, implementation
@@ -34,11 +36,11 @@ class Cases:
         self.arguments(Choices(0))
 
     def draw(self, seed: int) -> tuple[Any, ...]:
-        """The arguments of one case."""
+        """The arguments of the case of a seed."""
         return self.arguments(Choices(seed))
 
     def arguments(self, choose: Choices) -> tuple[Any, ...]:
-        """The arguments of a case, from what is chosen."""
+        """The arguments of a case, from a source of choices."""
         operation, implementation = self.operation, self.implementation
         sizes, lead = self.sizes.chosen(choose)
         kind = choose.among(_KINDS)
@@ -82,7 +84,7 @@ class Cases:
         chosen_before: Mapping[str, Any],
         choose: Choices,
     ) -> Any:
-        """One argument, beside those that have been found."""
+        """One argument, which may depend on those chosen before."""
         operation, implementation = self.operation, self.implementation
         if operation.is_setting(parameter):
             return drawn_features.setting(parameter, implementation, sizes, lead, choose)
@@ -106,7 +108,12 @@ class Cases:
         if self.operation.is_table(parameter):
             return choose.numbers(shape, target, kind)
         scales = self.domain.scales.get(parameter) or SCALES.get(parameter, (1.0,))
-        if parameter in ("wq", "wk", "wv", "wo"):  # everyday projections, and scores, of tokens of size 8
+        if parameter in (
+            "wq",
+            "wk",
+            "wv",
+            "wo",
+        ):  # so that projections and scores of tokens of size 8 are everyday numbers
             scales = [
                 factor * 2.0 ** -round(np.log2(8 * np.sqrt(max(shape[0], 1))))
                 for factor in (1.0, 0.25, 4.0, *[0.0] * (parameter == "wq"))
@@ -115,7 +122,9 @@ class Cases:
 
 
 def _integers(parameter: str, shape: tuple[int, ...], sizes: dict[str, int], choose: Choices) -> Any:
-    """Lengths of sequences, empty and full ones among them; indices into a table, of its last row too."""
+    """Lengths of sequences, with empty and full ones among them; or indices into a table, with its
+    last row among them.
+    """
     if parameter == "lengths":
         max_len = sizes["max_len"]
         return np.array(

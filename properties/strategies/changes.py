@@ -1,5 +1,5 @@
-"""A case with one thing changed: numbers, a size, a mask, or an option. Climbs go from case to case
-by these changes.
+"""A case with one thing changed: numbers, a size, a mask, or an option. A climb goes from case to
+case by these changes.
 """
 
 from collections.abc import Callable
@@ -18,9 +18,9 @@ from properties.strategies.climb import mutated
 __all__ = ["another", "changed"]
 
 _LONGEST, _MOST = 256, 2**15
-"""The longest axis, and the most numbers in all arrays, to which a case may grow that was smaller."""
+"""The longest axis, and the largest total of numbers, to which a smaller case may grow."""
 
-_TRIES = 8  # changes of which the first is taken that leaves a case which is supported
+_TRIES = 8  # changes to try; the first one with a supported case is taken
 _SEEDS = 2**24
 
 Change = Callable[[Cases, Case, Generator], Case]
@@ -32,10 +32,11 @@ def another(cases: Cases, rng: Generator) -> Case:
 
 
 def changed(cases: Cases, case: Case, rng: Generator) -> Case:
-    """The case with one thing changed, such that the implementation supports it; another case of
-    the domain, where no change is found.
+    """The case with one thing changed, which the implementation supports; another case of the
+    domain if no change is found.
 
-    So it is of kinds of rotary frequencies, the parameters of which hang together.
+    Kinds of rotary frequencies always give another case, because their parameters depend on each
+    other.
     """
     for _ in range(_TRIES if "kind" not in cases.operation.parameters else 0):
         candidate = _CHANGES[int(rng.integers(len(_CHANGES)))](cases, case, rng)
@@ -45,7 +46,9 @@ def changed(cases: Cases, case: Case, rng: Generator) -> Case:
 
 
 def _is_taken(operation: Operation, changed_case: Case, implementation: Implementation, before: Case) -> bool:
-    """Whether a changed case is supported, leaves no query without a key that had one, and has not grown too large."""
+    """Whether the implementation supports a changed case, the case has no new fully masked row, and
+    its size stays within bounds.
+    """
     most_numbers = max(_MOST, _numbers(before))
     keeps_alive = leaves_a_query_nothing(before) or not leaves_a_query_nothing(changed_case)
     return (
@@ -60,7 +63,7 @@ def _numbers(case: Case) -> int:
 
 
 def _of_numbers(cases: Cases, case: Case, rng: Generator) -> Case:
-    """Something of one array: an entry, a row, or the scale of all."""
+    """The case with one array changed: an entry, a row, or the scale."""
     operation = cases.operation
     names = [
         parameter
@@ -78,8 +81,8 @@ def _of_numbers(cases: Cases, case: Case, rng: Generator) -> Case:
 
 
 def _of_sizes(cases: Cases, case: Case, rng: Generator) -> Case:
-    """An axis shorter or longer: a half, one place less, one place twice, or all of them twice.
-    Even widths stay even.
+    """The case with an axis shorter or longer: a half, one entry less, one entry twice, or all
+    entries twice. Even widths stay even.
     """
     operation = cases.operation
     rotates = any(case.get(parameter) is not None for parameter in ROTATION)
@@ -101,7 +104,7 @@ def _of_sizes(cases: Cases, case: Case, rng: Generator) -> Case:
 
 
 def _of_lead(cases: Cases, case: Case, rng: Generator) -> Case:
-    """One place of a leading axis: one element of a batch."""
+    """The case with one entry of a leading axis: one element of a batch."""
     lead = cases.operation.lead(tuple(case.values()))
     several = [axis for axis, length in enumerate(lead) if length > 1]
     if not several:
@@ -111,7 +114,7 @@ def _of_lead(cases: Cases, case: Case, rng: Generator) -> Case:
 
 
 def _of_masks(cases: Cases, case: Case, rng: Generator) -> Case:
-    """A mask: one entry or one key of it the other way round, or a fresh one, which may be none."""
+    """The case with a mask changed: one entry or one key inverted, or a new mask, or no mask."""
     operation, implementation = cases.operation, cases.implementation
     names = [parameter for parameter in operation.parameters if operation.is_mask(parameter)]
     if not names:
@@ -139,7 +142,9 @@ def _of_masks(cases: Cases, case: Case, rng: Generator) -> Case:
 
 
 def _of_options(cases: Cases, case: Case, rng: Generator) -> Case:
-    """An option or a position as in another case of the domain; or a bias or sinks away, with their tangents."""
+    """The case with an option or a position of another case of the domain, or without a bias or
+    sinks and their tangents.
+    """
     operation = cases.operation
     if operation.is_played or any(case.get(parameter) is not None for parameter in ROTATION):
         return case
@@ -167,6 +172,6 @@ def _of_options(cases: Cases, case: Case, rng: Generator) -> Case:
 
 
 _CHANGES: tuple[Change, ...] = (*[_of_numbers] * 4, *[_of_sizes] * 2, _of_lead, _of_masks, _of_options)
-"""Numbers more often than all else, of which there is less; sizes often enough that a case becomes
-small, where each number counts.
+"""The changes, as often as they are chosen. Numbers come most often, because a case has many of
+them. Sizes come often enough that cases become small, where each number counts.
 """

@@ -1,5 +1,5 @@
-"""Hill climbing on arrays: from a drawn input, accept what makes the measured height no lower, and
-start again where nothing does.
+"""Hill climbing on arrays: start from a drawn input, accept a mutation that does not reduce the
+measured height, and start again when no mutation helps.
 """
 
 from collections.abc import Callable
@@ -16,16 +16,16 @@ Array = NDArray[np.float64]
 P = TypeVar("P")
 
 PATIENCE = 15
-"""Mutations in a row that may fail before a climb ends."""
+"""How many mutations in a row may fail before a climb ends."""
 
 FLAT = 3
-"""The same number while the height is still 0."""
+"""How many mutations in a row may fail while the height is still 0."""
 
 
 @dataclass(frozen=True)
 class Height:
-    """What was measured at an input: how high it is, whether it is a counterexample, and anything
-    else to be counted.
+    """The measurement of an input: its height, whether it is a counterexample, and remarks to
+    count.
     """
 
     value: float
@@ -49,7 +49,9 @@ class Effort:
 
 @dataclass(frozen=True)
 class Climbed(Generic[P]):
-    """What some climbs found: how many inputs were measured, the highest one, and those that are counterexamples."""
+    """The result of some climbs: how many inputs were measured, the highest input, and the
+    counterexamples.
+    """
 
     evaluations: int
     climbs: int
@@ -102,7 +104,7 @@ def climb(
 
 
 def mutated(x: Array, rng: Generator) -> Array:
-    """A copy of an array of two axes with one thing changed: an entry, a row, or the scale of all."""
+    """A copy of an array of two axes with one thing changed: an entry, a row, or the scale."""
     changed = x.copy()
     if not changed.size:
         return changed

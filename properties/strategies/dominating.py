@@ -1,12 +1,12 @@
-"""Cases that expose: a few keys with large scores share all the weight, and values read the weights
-out.
+"""Cases in which a few keys with large scores share all the weight, and values read the weights.
 
 A random row of many keys averages a mistake away, while its budget grows with its length. Here the
-score of a key is one product, so that a relative error of a product, of the scale, or of an input
-is the same share of a score, and exp makes it as large a share of the weight as the score is large:
-1/2¹¹ of a score of 1024 is half the weight. A one-hot value reads out that weight alone, so that
-its error is compared with a budget that is a share of the weight itself, of 1/2 and of exp(−30)
-alike; no sum over the keys hides it, however many there are.
+score of a key is one product. A relative error of the product, of the scale or of an input is then
+the same relative error of the score, and exp turns it into a relative error of the weight that is
+larger by the factor of the score: a relative error of 1/2¹¹ in a score of 1024 is half the weight. A
+one-hot value reads that weight alone. Its error is compared with a budget that is a share of this
+weight, whether the weight is 1/2 or exp(−30), and no sum over keys hides it, for any number of
+keys.
 """
 
 import numpy as np
@@ -18,26 +18,30 @@ from properties.strategies.choices import rounded
 __all__ = ["LONG", "MANY", "dominating", "scores_of"]
 
 MANY = (2, 3, 9, 17, 33, 65, 128, 129, 257, 511, 1024, 1025, 2048, 4095, 8191, 8192)
-"""Numbers of keys, the simplest first."""
+"""Numbers of keys. The first is the simplest."""
 
 LONG = (131072, 131071)
 """Numbers of keys of the long plan."""
 
 _SCORES = (128.0, 1024.0, 8192.0)
-_DEPTH = 30.0  # how far below the first, at most, the scores of keys that matter are: exp(−30) is a number of every format but binary16
-_GAP = 128.0  # how far below all others are, at least: exp(−98) is no number of binary32
-_KEYS = 8  # that matter, at most
+# Scores of keys with weight are at most this far below the largest one. Every format except
+# binary16 has exp(−30).
+_DEPTH = 30.0
+# Scores of all other keys are at least this far below it. binary32 has no exp(−98).
+_GAP = 128.0
+_KEYS = 8  # the largest number of keys with weight
 
 
 def dominating(
     rng: np.random.Generator, lengths: tuple[int, int], widths: tuple[int, int], score: float, target: Format
 ) -> tuple[Array, ...]:
-    """(q, k, v) in a format, in which up to 8 keys, the last and such at the edges of tiles, have
-    scores of about `score`.
+    """The arrays (q, k, v) in a format, for `lengths` (n_q, n_k) and `widths` of heads and of
+    values. Up to 8 keys have scores of about `score`: the last key, and keys at the edges of tiles.
 
-    Query i is not 0 in channel i mod width alone; there each key has a number of its own, by which
-    its score is what was drawn, but for the rounding of the number. The keys that matter have
-    one-hot values, one more of them than columns a value of 0, as all others have.
+    Query i is nonzero only in channel i mod width. Each key has its own number there, which gives
+    the drawn score up to the rounding of the number. The keys with weight have one-hot values; if
+    there are more of them than columns, each group of columns is followed by a value of 0. All
+    other keys have values of 0.
     """
     (n_q, n_k), (width, value_width) = lengths, widths
     edges = {edge for power in range(18) for edge in (2**power - 1, 2**power)}
@@ -54,8 +58,8 @@ def dominating(
 
 
 def scores_of(arithmetic: Arithmetic) -> list[float]:
-    """The scores of which an arithmetic still says something: its errors are at most a quarter in
-    an exponent, its inputs' steps 4.
+    """The scores at which the budgets of an arithmetic still test something: its errors are at most
+    a quarter in an exponent, and the steps of its inputs at most 4.
     """
     stored = [
         number_format.unit_roundoff

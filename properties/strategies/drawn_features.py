@@ -1,4 +1,4 @@
-"""What attention takes besides q, k and v, chosen: which features a case has, and what they are."""
+"""Draws the features of attention: which of them a case uses, and their values."""
 
 from collections.abc import Mapping
 
@@ -20,9 +20,11 @@ _SCALES = (1.0, 0.3, 0.0, -0.5)
 def chosen(
     operation: Operation, implementation: Implementation, needed: tuple[str, ...], choose: Choices
 ) -> frozenset[str]:
-    """The options of a case: those that its domain needs, and of the others that the implementation
-    declares none, all, one, or each with even odds, so that every combination comes up, and every
-    pair soon. A tangent belongs to what is given."""
+    """The options of a case: those that its domain needs, and a choice of the other declared ones.
+
+    The case gets no others, all, one, or each with even odds. So every combination comes up, and
+    every pair comes up soon. A tangent comes only with its array.
+    """
     if not operation.options:
         return frozenset()
     declared = [
@@ -44,7 +46,7 @@ def chosen(
         f"d{parameter}"
         for parameter in declared
         if parameter in features and f"d{parameter}" in operation.options and choose.happens(0.8)
-    }  # in one order: it is a choice
+    }  # the order of the choices must not change
     others = (
         set() if "q" in operation.parameters else {parameter for parameter in operation.options if choose.happens()}
     )
@@ -52,8 +54,8 @@ def chosen(
 
 
 def scales(implementation: Implementation) -> list[float]:
-    """The scales to choose from: those of a list that is supported, or everyday ones, of which some
-    are below 0, or 0.
+    """The scales to choose from: a supported list, or everyday scales, with 0 and a negative one
+    among them.
     """
     return [scale for scale in implementation.support.listed("scale") or _SCALES if implementation.allows(scale=scale)]
 
@@ -61,7 +63,7 @@ def scales(implementation: Implementation) -> list[float]:
 def setting(
     parameter: str, implementation: Implementation, sizes: Mapping[str, int], lead: tuple[int, ...], choose: Choices
 ) -> float | bool | int | tuple[int | None, int | None] | Array:
-    """A scale, a cap, an offset, a window, or that it is causal."""
+    """A scale, a softcap, an offset, a window, or True for causal."""
     n_q, n_k = sizes["n_q"], sizes["n_k"]
     if parameter == "scale":
         return choose.among(scales(implementation))
@@ -81,8 +83,8 @@ def setting(
 
 
 def bias(shape: tuple[int, ...], target: Format, kind: str, choose: Choices) -> Array:
-    """A bias for scores of a shape: with all axes, with some of size 1, or with fewer; some have
-    entries of −∞, or a row of them.
+    """A bias for scores of a shape: with all axes, with axes of size 1, or with fewer axes. Some
+    biases have entries of −∞, or a row of them.
     """
     lengths = [length if choose.happens(0.7) else 1 for length in shape]
     lengths = (
@@ -97,6 +99,6 @@ def bias(shape: tuple[int, ...], target: Format, kind: str, choose: Choices) -> 
 
 
 def sink(shape: tuple[int, ...], target: Format, kind: str, choose: Choices) -> Array:
-    """A sink for each head; of some heads none, as −∞ says."""
+    """A sink for each head. A sink of −∞ means that the head has no sink."""
     numbers = choose.numbers(shape, target, kind) * choose.among([1.0, 0.25, 4.0])
     return np.where(choose.bits(shape, 0.2), -np.inf, numbers) if choose.happens(0.3) else numbers

@@ -1,4 +1,4 @@
-"""Kinds of rotary frequencies, chosen with their parameters; and cases that are simpler than one."""
+"""Draws kinds of rotary frequencies with their parameters, and finds simpler cases."""
 
 from collections.abc import Iterator, Mapping
 from math import floor, log, pi
@@ -22,7 +22,7 @@ _NUMBERS: dict[str, tuple[float, ...]] = {
     "attention_factor": (1.0, 1.25, 1.4852030263919618, 0.5),
     "low_freq_factor": (1.0, 2.0, 0.5),
     "high_freq_factor": (4.0, 8.0, 2.5),
-    "partial_rotary_factor": (0.5, 0.25, 1.0, 0.75, 0.375),  # shares of which no product is rounded
+    "partial_rotary_factor": (0.5, 0.25, 1.0, 0.75, 0.375),  # no product with these shares is rounded
 }
 _LISTED = (1.0, 1.05, 1.25, 2.0, 2.75, 4.0, 16.0, 64.8)
 
@@ -30,12 +30,12 @@ Case = Mapping[str, Any]
 
 
 def width_of(case: Case) -> int:
-    """How many channels rotate."""
+    """The number of channels that rotate."""
     return int(case["head_dim"] if case["rotary_dim"] is None else case["rotary_dim"])
 
 
 def original_of(case: Case) -> int | None:
-    """The original length, under either of its names."""
+    """The original length, which has two names."""
     found = case["max_position_embeddings"] if case["kind"] == "dynamic" else case["original_max_position_embeddings"]
     return None if found is None else int(found)
 
@@ -43,9 +43,11 @@ def original_of(case: Case) -> int | None:
 def chosen(
     operation: Operation, implementation: Implementation, head_dim: int, needed: tuple[str, ...], choose: Choices
 ) -> dict[str, Any]:
-    """A kind that is declared, or the one that is needed, and what it is given: all of its
-    parameters, and of what is declared besides each with even odds. There are no ramps that end
-    before they begin."""
+    """A declared kind, or the kind that the domain needs, with all its parameters and a choice of
+    the declared optional ones.
+
+    Each optional parameter comes with even odds. Every ramp ends after it begins.
+    """
     case: dict[str, Any] = dict.fromkeys(operation.parameters)
     case["head_dim"] = head_dim
     kinds = [kind for kind in KINDS if kind in needed] or [
@@ -77,8 +79,8 @@ def chosen(
 
 
 def _fewest(kind: str, implementation: Implementation) -> int:
-    """How many channels rotate at least: with one pair a dynamic base is no number, and no ramp
-    rises that ends at the last pair.
+    """The smallest number of channels that rotate. With one pair the dynamic base is undefined, and
+    a ramp that ends at the last pair does not rise.
     """
     return (
         4
@@ -111,8 +113,8 @@ def _parameter(parameter: str, case: Case, implementation: Implementation, choos
 
 
 def ends(case: Case) -> tuple[float, float]:
-    """Where YaRN's ramp begins and ends, in float64: not cut to the pairs that there are, and
-    before they are rounded.
+    """The begin and the end of YaRN's ramp, in float64, before they are rounded and limited to the
+    pairs.
     """
     width, base = width_of(case), case["base"] or 10000.0
     turns = (case["beta_fast"] or 32.0, case["beta_slow"] or 1.0)
@@ -124,7 +126,7 @@ def ends(case: Case) -> tuple[float, float]:
 
 
 def rises(case: Case, implementation: Implementation) -> bool:
-    """Whether YaRN's ramp ends after it begins, clearly."""
+    """Whether YaRN's ramp clearly ends after it begins."""
     low, high = ends(case)
     width = width_of(case)
     last = width - 1 if implementation.resolved_conventions.yarn_upper == "last_channel" else width // 2 - 1
@@ -132,7 +134,7 @@ def rises(case: Case, implementation: Implementation) -> bool:
 
 
 def another(case: Case, implementation: Implementation) -> dict[str, Any]:
-    """A case of other frequencies: of another factor, base or length."""
+    """A case with other frequencies: another factor, base or length."""
     changed = dict(case)
     if case["factor"] is not None:
         changed["factor"] = case["factor"] + 1.0
@@ -144,7 +146,7 @@ def another(case: Case, implementation: Implementation) -> dict[str, Any]:
 
 
 def smaller(case: Case, implementation: Implementation) -> Iterator[dict[str, Any]]:
-    """Simpler cases: fewer pairs, without what need not be given."""
+    """Simpler cases: fewer pairs, or fewer optional parameters."""
     return (
         simpler
         for simpler in _simpler(case)

@@ -1,4 +1,4 @@
-"""Masks, chosen: live ones, in which every query may attend to a key, and others."""
+"""Draws masks: live ones, in which every query has a visible key, and others."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,14 +24,14 @@ __all__ = [
 ]
 
 Masks = Callable[[Choices, tuple[int, ...]], Any]
-"""A mask of a shape (…, n_q, n_k), chosen."""
+"""A function that draws a mask of a shape (…, n_q, n_k)."""
 
 
 def live(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """A mask in which every query may attend to a key.
+    """A mask in which every query has a visible key.
 
-    Bits, causal ones of either alignment, keys from or up to a length, a band, blocks on the
-    diagonal, one row for all.
+    It is random, causal in either alignment, a prefix or a suffix of the keys, a band, blocks on
+    the diagonal, or one row for all queries.
     """
     *lead, n_q, n_k = shape
     query, key = np.arange(n_q)[:, None], np.arange(n_k)
@@ -50,8 +50,8 @@ def live(choose: Choices, shape: tuple[int, ...]) -> Any:
 
 
 def _revived(mask: Any) -> Any:
-    """The mask with a key allowed to each query that may read none, if there are keys: a mask of
-    keys has a row without them too.
+    """The mask with one visible key added to each fully masked row, if there are keys. A mask of
+    keys has one row, which counts too.
     """
     if n_k := mask.shape[-1]:
         dead = ~mask.any(-1)
@@ -60,7 +60,7 @@ def _revived(mask: Any) -> Any:
 
 
 def any_or_none(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """No mask; or a live one, for all of the leading axes together, or for each."""
+    """No mask, or a live mask: one for all leading axes, or one for each."""
     kind = choose.among([None, shape[-2:], shape])
     return kind if kind is None else live(choose, kind)
 
@@ -70,7 +70,7 @@ def none(choose: Choices, shape: tuple[int, ...]) -> None:
 
 
 def padded(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """A live mask with some keys that no query may attend to, unless there is one key only."""
+    """A live mask with some keys that are masked for all queries, unless there is only one key."""
     kept = choose.bits(shape[-1]) & (np.arange(shape[-1]) != choose.integer(0, shape[-1] - 1))
     kept[choose.integer(0, shape[-1] - 1)] |= not kept.any()
     mask = live(choose, shape) & kept
@@ -79,19 +79,19 @@ def padded(choose: Choices, shape: tuple[int, ...]) -> Any:
 
 
 def row(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """A live mask that all queries share: of padding, for each problem or for all."""
+    """A live mask that all queries share: padding, for each problem or for all."""
     mask = choose.bits(choose.among([shape[-1:], (*shape[:-2], 1, shape[-1])]))
     return _revived(mask if mask.ndim > 1 else mask[None])
 
 
 def one(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """A mask that allows each query one key, the last one every other time."""
+    """A mask with one visible key for each query, which is the last key every other time."""
     low = choose.among([0, shape[-1] - 1])
     return np.arange(shape[-1]) == choose.integers(low, shape[-1] - 1, shape[:-1])[..., None]
 
 
 def starting(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """No mask; a live one; or one of keys from some on, as padding on the left leaves."""
+    """No mask; a live mask; or a mask of the keys from some position on, as left padding has."""
     return (
         np.arange(shape[-1]) >= choose.integers(0, shape[-1] - 1, (*shape[:-1], 1))
         if choose.happens(0.3)
@@ -105,8 +105,8 @@ def sequences(choose: Choices, shape: tuple[int, ...]) -> Any:
 
 
 def narrow(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """A live mask of which axes have size 1, or are not there; one for each sequence, shared by its
-    heads, for instance.
+    """A live mask with axes of size 1, or with fewer axes, such as one for each sequence that its
+    heads share.
     """
     lengths = [length if choose.happens() else 1 for length in shape[:-1]] + [choose.among([shape[-1], shape[-1], 1])]
     lengths = lengths[choose.integer(0, len(lengths) - 1) :]
@@ -120,8 +120,9 @@ def narrow(choose: Choices, shape: tuple[int, ...]) -> Any:
 
 
 def dead(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """A mask in which some query may attend to no key: one, all, those of one batch element, some,
-    or the first ones; it may be for the whole batch, and queries may share it."""
+    """A mask with fully masked rows: one row, all rows, the rows of one batch element, some, or the
+    first ones. The whole batch may share the mask, and so may all queries.
+    """
     mask = live(choose, choose.among([shape, shape[-2:]]))
     query, which = (
         choose.integer(0, shape[-2] - 1),
@@ -142,9 +143,9 @@ def dead(choose: Choices, shape: tuple[int, ...]) -> Any:
 
 
 def loose(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """Any booleans, of which axes have size 1, or are not there, beside at least two; as masks of
-    queries and of padding are, for instance: one for the whole batch, and a row for all queries of
-    each."""
+    """Any booleans, with axes of size 1 or fewer axes, but at least two axes. Examples are a mask
+    of queries for the whole batch, and a padding row for all queries of each element.
+    """
     kind = choose.among(["queries", "padding", "any", "any"])
     if kind == "queries":
         return choose.bits(shape[-2:])
@@ -155,4 +156,4 @@ def loose(choose: Choices, shape: tuple[int, ...]) -> Any:
 
 
 OPTIONAL = (any_or_none, none, starting)
-"""Those that may be no mask at all."""
+"""The functions that may return no mask."""

@@ -1,4 +1,6 @@
-"""Programs of steps on two caches: chosen, where what is held decides what may come next, and made shorter."""
+"""Draws programs of steps on two caches, where the held positions decide which steps are possible,
+and finds shorter programs.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -17,17 +19,18 @@ __all__ = ["fill", "shorter"]
 _WINDOWS = (2, 1, 3, 4, 5, 8, 16)
 _CHUNKS = (1, 2, 3, 4, 1, 2, 5, 8, 15, 16, 17, 32)
 _LONG = (1, 16, 32, 63, 64, 65, 128, 257)
-_MANY = 100  # rows from which on chunks are long
+_MANY = 100  # chunks are long if more rows than this are left
 _LENGTHS = (2, 5, 6, 8, 10, 12)
 _SHARES = {"append": 6, "attend": 6, "rollback": 3, "evict": 2, "poison": 1, "restart": 1, "refused": 3}
-"""How often each kind of step is chosen, among those that are possible."""
+"""How often each kind of step is chosen, if it is possible."""
 
 _OF_FIRST, _OF_SECOND = False, True
 
 
 def fill(implementation: Implementation, case: dict[str, Any], needed: tuple[str, ...], choose: Choices) -> None:
-    """Choose the window, the capacity and the program of a case whose arrays are as long as may be,
-    and cut these to what is used. Where rings are needed, they are short."""
+    """Choose the window, the capacity and the program of a case, and cut its arrays, drawn at full
+    length, to the rows that the program uses. If the domain needs rings, they are short.
+    """
     offers, rings = implementation.of_caches, "ring" in needed
     case["window"] = (
         choose.among(_WINDOWS[: 3 if rings else None])
@@ -45,9 +48,7 @@ def fill(implementation: Implementation, case: dict[str, Any], needed: tuple[str
     empty = held_of(case["window"], case["capacity"], offers, implementation.resolved_conventions)
     steps = tuple(_steps(offers, empty, len(case["k"]), len(case["q"]), poison, choose))
     case["steps"], case["rotates"] = written(steps), True if "rotates" in offers else None
-    if (
-        case["rotates"] and case["q"].shape[1] % 2
-    ):  # what becomes of a last channel without a partner is another question
+    if case["rotates"] and case["q"].shape[1] % 2:  # programs do not test a channel without a partner
         case["q"], case["k"] = (np.concatenate([array, array[:, :1]], 1) for array in (case["q"], case["k"]))
     case |= _cut(case, rows_of_part(steps, list(enumerate(steps))))
 
@@ -55,12 +56,12 @@ def fill(implementation: Implementation, case: dict[str, Any], needed: tuple[str
 def _steps(
     offers: frozenset[str], empty: Held, keys: int, queries: int, poison: float, choose: Choices
 ) -> Iterator[Step]:
-    """Steps of both caches, each possible when it comes; at last the first one is asked."""
+    """Steps of both caches, each possible when it comes. The last step asks the first cache."""
     held = {other: replace(empty) for other in (_OF_FIRST, _OF_SECOND)}
     for _ in range(choose.among(_LENGTHS)):
         other = choose.happens(0.35)
         options = [*_possible(offers, held[other], keys - 1, queries - 1, poison, choose)]
-        if held[other].end == 0 and choose.happens(0.8):  # of what is empty little is to be said
+        if held[other].end == 0 and choose.happens(0.8):  # an empty cache shows little
             options = [step for step in options if step.name == "append"]
         if not options:
             continue
@@ -80,7 +81,7 @@ def _steps(
 def _possible(
     offers: frozenset[str], held: Held, keys: int, queries: int, poison: float, choose: Choices
 ) -> Iterator[Step]:
-    """Of each kind of step one that is possible."""
+    """One possible step of each kind."""
     held_count, space = held.end - held.first, held.capacity if held.capacity is not None else keys
     space = space if held.is_ring or held.capacity is None else space - held_count
     chunk = choose.among(_LONG if keys > _MANY else _CHUNKS)
@@ -114,7 +115,7 @@ def _possible(
     yield from [choose.among(steps)] if steps else []
     yield from [
         step for step in steps if step.name == "attend" and step.n <= held_count
-    ]  # of a ring, whose positions are gone
+    ]  # a ring has lost these positions
     if "poison" in offers:
         yield Step("poison", poison)
     if held.end:
@@ -126,8 +127,8 @@ def _is_offered(name: str, offers: frozenset[str]) -> bool:
 
 
 def shorter(implementation: Implementation, case: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Shorter programs, those with most taken away first, and simpler windows and capacities; none
-    in which another step is refused.
+    """Shorter programs, with the largest cuts first, and simpler windows and capacities. In each of
+    them the same steps are refused.
     """
     steps = parse(case["steps"])
     kept = list(enumerate(steps))
@@ -144,7 +145,7 @@ def shorter(implementation: Implementation, case: Mapping[str, Any]) -> Iterator
 
 
 def _less(value: int | None) -> tuple[int | None, ...]:
-    """None, and smaller numbers from 1."""
+    """None, and smaller numbers down to 1."""
     return (
         ()
         if value is None
@@ -160,8 +161,9 @@ def _is_legal(implementation: Implementation, case: Mapping[str, Any]) -> bool:
 
 
 def _fewer(kept: list[tuple[int, Step]]) -> Iterator[list[tuple[int, Step]]]:
-    """Without one of the caches, without a part of the steps, without two of them, and with a step
-    about fewer positions; a step comes with the place that it had."""
+    """Parts of a program: without one of the caches, without a run of steps, without two steps, and
+    with a step of fewer positions. Each step comes with its position in the whole program.
+    """
     yield [each for each in kept if not each[1].other]
     yield [(place, replace(step, other=False)) for place, step in kept if step.other]
     length = len(kept)
@@ -181,5 +183,5 @@ def _fewer(kept: list[tuple[int, Step]]) -> Iterator[list[tuple[int, Step]]]:
 
 
 def _cut(case: Mapping[str, Any], rows: Mapping[str, Any]) -> dict[str, Any]:
-    """The arrays of a case by their rows."""
+    """The arrays of a case, cut to some rows."""
     return {"q": case["q"][rows["attend"]], "k": case["k"][rows["append"]], "v": case["v"][rows["append"]]}

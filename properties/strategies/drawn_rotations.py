@@ -1,4 +1,4 @@
-"""What rope may take besides x and a first position, chosen; and cases that are simpler than one."""
+"""Draws the options of rope, and finds simpler cases."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -24,7 +24,7 @@ Case = dict[str, Any]
 
 
 def some(operation: Operation, implementation: Implementation, domain: Domain) -> str:
-    """Why there are no cases with options; "" where there are, or none are needed."""
+    """The reason why no case with options exists; "" if cases exist, or if the domain needs none."""
     wanted = domain.rotates and not any(parameter in implementation.features for parameter in operation.options)
     return f"It declares none of the features {', '.join(operation.options)}." if wanted else ""
 
@@ -37,8 +37,8 @@ def chosen(
     domain: Domain,
     choose: Choices,
 ) -> Case:
-    """The options of a case: of those that are declared one, all, or each with even odds; beside
-    positions the first one is 0.
+    """The options of a case: one of the declared ones, all of them, or each with even odds. With
+    positions, the first position is 0.
     """
     case: Case = dict.fromkeys(operation.options)
     pairs, seq_len = sizes.get("head_dim", 0) // 2, sizes["seq_len"]
@@ -80,7 +80,7 @@ def chosen(
 
 
 def _frequencies(pairs: int, choose: Choices) -> Array:
-    """Frequencies of a base, some of them divided, or 0 from some pair on."""
+    """Frequencies of a base. Some are divided, or 0 from some pair on."""
     frequencies = _powers(choose.among(_BASES), -(np.arange(pairs) / max(pairs, 1)))
     variant = choose.among(["powers", "divided", "listed", "some"])
     if variant == "listed":
@@ -91,14 +91,16 @@ def _frequencies(pairs: int, choose: Choices) -> Array:
 
 
 def _powers(base: float, exponents: Array) -> Array:
-    """Powers rounded once, so that a seed is the same case on every processor: NumPy's differ with its SIMD level."""
+    """Powers, rounded once, so that a seed gives the same case on every processor: NumPy's powers
+    depend on the SIMD level.
+    """
     with ctx.workprec(128):
         return np.array([float((arb(base) ** arb(exponent)).mid()) for exponent in exponents.tolist()])
 
 
 def _positions(lead: tuple[int, ...], seq_len: int, sections: bool, broadcast: bool, choose: Choices) -> Any:
-    """Positions near and far, in order or not, of sequences side by side, or of images; for the
-    whole batch, or each element's own.
+    """Positions near and far, in order or not, of sequences side by side, or of images. The whole
+    batch shares them, or each element has its own.
     """
     lengths = tuple(length if choose.happens(0.8) or not broadcast else 1 for length in lead)
     lengths = lengths if sections or not broadcast else lengths[choose.among([0, 0, choose.integer(0, len(lengths))]) :]
@@ -114,13 +116,13 @@ def _positions(lead: tuple[int, ...], seq_len: int, sections: bool, broadcast: b
 
 
 def pairs_of(implementation: Implementation, rotating: int) -> Any:
-    """The two channels of each pair, of r channels that rotate."""
+    """The two channels of each pair, of the channels that rotate."""
     halves = implementation.resolved_conventions.rope_pairing == "half"
     return np.arange(rotating).reshape(2, -1).T if halves else np.arange(rotating).reshape(-1, 2)
 
 
 def smaller(operation: Operation, case: Case, implementation: Implementation) -> Iterator[Case]:
-    """Simpler cases: one option less, or a part of the pairs."""
+    """Simpler cases: one option less, or some of the pairs."""
     width = (
         2 * len(case["inv_freq"])
         if case["inv_freq"] is not None

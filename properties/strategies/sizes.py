@@ -1,4 +1,6 @@
-"""The sizes of a case, chosen among those that an implementation supports, so that nothing has to be thrown away."""
+"""Chooses the sizes of a case among those that an implementation supports, so that no case is
+thrown away.
+"""
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -29,7 +31,7 @@ SIZES: dict[str, Sequence[int]] = {
     "rows": (1, 2, 3, 16, 100),
     "batch": (1, 2, 3),
 }
-"""The sizes of everyday cases, the simplest first."""
+"""The sizes of everyday cases. The first is the simplest."""
 
 _PAIRED = (
     "rope",
@@ -41,22 +43,25 @@ _PAIRED = (
     "rotary_frequencies",
 )  # operations on pairs of dimensions
 _PARTNERS = {"n_q": "n_k", "head_dim": "value_dim"}
-"""Sizes, and those that are chosen beside them."""
-_FAR = 1024  # how much larger a size may be than the one beside it, where only differences are supported that no domain has
+"""Pairs of sizes: the second is chosen beside the first."""
+# How much a size may exceed the one beside it, if no domain has a supported difference.
+_FAR = 1024
 _TOKENS = {"seq_len": (2, 3, 1, 4, 5, 8, 9, 2, 3, 4, 5, 17, 33, 64, 65), "head_dim": (1, 2, 3, 4, 8, 16, 5, 24, 32)}
 _MOST = 9000  # entries of one problem: long ones are narrow
 _TABLE = 2**22  # numbers of a learned table
-_LARGE = 2**12  # scores, or entries, of one batch element from which on a batch has few
+_LARGE = 2**12  # a batch has one element if an element has more scores or entries
 
 
 class UnsupportedError(ValueError):
-    """An implementation supports no case of the kind that is to be drawn; the message says why in a sentence."""
+    """An implementation supports no case of the requested kind. The message says why, in a
+    sentence.
+    """
 
 
 class Sizes:
     """The sizes and leading axes of the cases of an operation in a domain, for an implementation.
 
-    Raises UnsupportedError where it supports none, or no shape of the masks that the domain has.
+    Raises UnsupportedError if the implementation supports none of them, or no mask of the domain.
     """
 
     def __init__(self, operation: Operation, domain: Domain, implementation: Implementation) -> None:
@@ -64,7 +69,7 @@ class Sizes:
         self.ranks = [rank for rank in implementation.ranks(operation) if rank >= domain.rank]
         if not self.ranks:
             taken = implementation.batch_ranks if implementation.support.batches else "no"
-            raise UnsupportedError(f"{implementation.name} takes {taken} leading axes, but more are needed.")
+            raise UnsupportedError(f"{implementation.name} takes {taken} leading axes, but the domain needs more.")
         lacks = implementation.lacks_of_caches if operation.is_played else implementation.lacks
         mask_kind = domain.masks_are or (
             "" if domain.mask in drawn_masks.OPTIONAL else "dead" if domain.mask is drawn_masks.dead else "any"
@@ -76,7 +81,7 @@ class Sizes:
             and "scale" in implementation.features
             and not drawn_features.scales(implementation)
         ):
-            reason = f"{implementation.name} supports no scale among those that are drawn; a list of some says which to draw."
+            reason = f"{implementation.name} supports none of the drawn scales. Declare a list of scales to draw from."
         if reason := reason or drawn_rotations.some(operation, implementation, domain):
             raise UnsupportedError(reason)
         self._supported: dict[Any, Sequence[int]] = {}
@@ -87,21 +92,23 @@ class Sizes:
         return self._fixed_sizes(choose) if self._fixed else self._any_sizes(choose)
 
     def _any_sizes(self, choose: Choices) -> tuple[dict[str, int], tuple[int, ...]]:
-        """Sizes and leading axes, of all that are supported."""
+        """Sizes and leading axes, among all that are supported."""
         sizes = self._sizes(choose)
         return sizes, self._lead(sizes, choose)
 
     def _fixed_sizes(self, choose: Choices) -> tuple[dict[str, int], tuple[int, ...]]:
-        """Sizes and leading axes among few; a position is no shape, but that of a table, which has so many rows."""
+        """Sizes and leading axes among a few fixed ones. A position is not part of a shape and
+        stays free, except for a table, whose rows depend on it.
+        """
         sizes, lead = choose.among(self._fixed)
         moved = {"start_pos": self._start(sizes, choose)} if "start_pos" in sizes and "rows" not in sizes else {}
         return sizes | moved, lead
 
     def _some(self, most: int) -> list[tuple[dict[str, int], tuple[int, ...]]]:
-        """Few sizes and leading axes, the same for every seed: a quarter of the shapes, for masks
-        and laws ask for others.
+        """A few sizes and leading axes, the same for every seed: a quarter of the supported shapes,
+        because masks and laws need others.
 
-        They are those of everyday cases where the domain has such, so that domains share them.
+        They come from everyday cases if the domain has some of them, so that domains share shapes.
         """
         if self.domain.name == "everyday":
             sizes = [self._any_sizes(Choices(seed)) for seed in range(4 * most)]
@@ -110,7 +117,7 @@ class Sizes:
         return [shape for shape in everyday if self._has(*shape)] or [self._any_sizes(Choices(0))]
 
     def _has(self, sizes: dict[str, int], lead: tuple[int, ...]) -> bool:
-        """Whether sizes and leading axes are some of this domain."""
+        """Whether this domain has some sizes and leading axes."""
         domain_sizes = self.domain.sizes
         batch = all(length in domain_sizes["batch"] for length in lead) if "batch" in domain_sizes else True
         return (
@@ -120,7 +127,7 @@ class Sizes:
         )
 
     def _lead(self, sizes: dict[str, int], choose: Choices) -> tuple[int, ...]:
-        """The leading axes: mostly the fewest that are taken, and few where a problem is large."""
+        """The leading axes: mostly as few as possible, and small ones if a problem is large."""
         if BATCH not in {axis for axes in self.operation.axes.values() for axis in axes}:
             return ()
         rank = choose.among([self.ranks[0], *self.ranks])
@@ -131,7 +138,7 @@ class Sizes:
         return tuple(choose.among(options) for _ in range(rank))
 
     def _sizes(self, choose: Choices) -> dict[str, int]:
-        """Sizes by name, each chosen among those supported beside the ones before."""
+        """Sizes by name. Each is chosen among those supported beside the ones before."""
         sizes: dict[str, int] = {}
         for name in self._names():
             if name == "start_pos":
@@ -148,7 +155,7 @@ class Sizes:
         return sizes
 
     def _names(self) -> Iterable[str]:
-        """The sizes to choose, in an order in which each may depend on those before."""
+        """The sizes to choose, in an order in which each may depend on the ones before."""
         operation = self.operation
         if "wq" in operation.axes:
             return ("seq_len", "num_heads", "heads_width")
@@ -162,9 +169,9 @@ class Sizes:
         return sorted(named, key=lambda name: late.get(name, 0))
 
     def _among(self, name: str, sizes: dict[str, int], choose: Choices, beside: tuple[str, int] | None = None) -> int:
-        """One of the sizes that are supported, the size beside it often the same."""
+        """One of the supported sizes. It often equals the size beside it."""
         options = self._offered(name, sizes)
-        if beside is not None and choose.happens(0.25):  # squares are cases of their own, where the domain has them
+        if beside is not None and choose.happens(0.25):  # equal sizes expose other mistakes
             meant = beside[1] in self.domain.sizes.get(name, beside[1:])
             options = (beside[1],) if meant and self._is_supported(name, beside[1], beside) else options
         if beside is not None and self._is_tied(name, beside[0]):
@@ -179,12 +186,12 @@ class Sizes:
         return min(supported) if choose.simplest else choose.among(supported)
 
     def _is_tied(self, name: str, other: str) -> bool:
-        """Whether only some differences of two sizes are supported."""
+        """Whether the implementation restricts the difference of two sizes."""
         return f"{name}_minus_{other}" in self.implementation.restricted
 
     def _partners(self, name: str, sizes: dict[str, int], beside: tuple[str, int]) -> Sequence[int]:
-        """The sizes that are supported beside another: of those on offer, else the nearest, but
-        where laws count on the domain's own.
+        """The sizes that are supported beside another: offered ones, else the nearest one. Domains
+        whose laws count on their own sizes get no nearest one.
         """
         question = "partners", name, beside
         if question not in self._supported:
@@ -200,21 +207,21 @@ class Sizes:
         return self._supported[question]
 
     def _offered(self, name: str, sizes: dict[str, int]) -> Sequence[int]:
-        """The sizes to choose from, beside those found: the domain's, those of a list that is
-        supported, or everyday ones. A list of widths comes before a domain's, unless that is about
-        them."""
+        """The sizes to choose from, beside those found: the domain's, a supported list, or everyday
+        ones. A list of widths replaces a domain's, unless the domain is about widths.
+        """
         listed = self._listed(name, sizes)
         domain_sizes = self.domain.sizes.get(name, ())
         if (
             listed and name in ("head_dim", "value_dim") and any(size and size % 2 == 0 for size in domain_sizes)
-        ):  # no domain of odd widths, or none
+        ):  # the domain is not about odd widths or width 0
             domain_sizes = ()
         options = domain_sizes or listed or self._default(name)
         if self.domain is ODDITIES:
             options = (*options, *listed)
         if name == "num_heads" and "kv_heads" in sizes and not self.implementation.support.listed(name):
             options = [sizes["kv_heads"] * group for group in self.domain.sizes.get("group", SIZES["group"])]
-        if name == "rows":  # of a table, as many as are read, or more
+        if name == "rows":  # a table has at least the rows that are read
             least = max(1, sizes.get("start_pos", 0) + sizes.get("seq_len", 0))
             options = (
                 [least + size for size in (0, 1, 3, 16, 100)]
@@ -226,8 +233,8 @@ class Sizes:
         return options
 
     def _listed(self, name: str, sizes: dict[str, int]) -> Sequence[int]:
-        """Those of a list of supported sizes that everyday cases may have: no odd widths of pairs,
-        and whole groups of heads.
+        """The sizes of a supported list that everyday cases may have: even widths for pairs, and
+        whole groups of heads.
         """
         listed, default = self.implementation.support.listed(name), self._default(name)
         if name == "kv_heads" and (listed_heads := self.implementation.support.listed("num_heads")):
@@ -249,7 +256,7 @@ class Sizes:
         return EVEN if paired else SIZES[name]
 
     def _options(self, name: str, options: Sequence[int], beside: tuple[str, int] | None = None) -> Sequence[int]:
-        """Those that are supported."""
+        """The supported sizes among some. Raises UnsupportedError if every size is refused."""
         difference = f"{name}_minus_{beside[0]}" if beside else ""
         question = name, tuple(options), beside if difference in self.implementation.restricted else None
         if question not in self._supported:
@@ -273,8 +280,8 @@ class Sizes:
         return not undefined and not differs and implementation.allows(**{name: value})
 
     def _start(self, sizes: dict[str, int], choose: Choices) -> int:
-        """A position that is supported, else 0: small, next to a power of two, or any; small ones
-        for tables, which have so many rows.
+        """A supported position, else 0: small, next to a power of two, or any. For a table it is
+        small, because the table has as many rows.
         """
         options: Sequence[int] | None = (
             self.domain.sizes.get("start_pos") or self.implementation.support.listed("start_pos") or None
