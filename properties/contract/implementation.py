@@ -25,12 +25,12 @@ _NO_SIZES = (*(name for name in SIZES if "_minus_" in name), "start_pos", "scale
 LAYOUTS = ("transposed", "heads-inside", "strided", "offset", "reversed", "read-only")
 """The memory layouts of an argument, next to contiguous and writable arrays.
 
-    transposed     its last two axes are exchanged in memory
-    heads-inside   its rows and the axis before them are exchanged, as if channels were split into heads
-    strided        every second row of a buffer
-    offset         a buffer that begins one element late
-    reversed       its rows from last to first, by a negative stride
-    read-only      memory that may not be written
+transposed     its last two axes are exchanged in memory
+heads-inside   its rows and the axis before them are exchanged, as if channels were split into heads
+strided        every second row of a buffer
+offset         a buffer that begins one element late
+reversed       its rows from last to first, by a negative stride
+read-only      memory that may not be written
 """
 
 _DTYPES = {"binary64": "float64", "binary32": "float32", "binary16": "float16", "bfloat16": "bfloat16"}
@@ -90,40 +90,40 @@ _PROMISES: dict[str, tuple[type[Exception], Callable[[Any], bool], str]] = {
 class Implementation:
     """A named implementation of some operations, and its promises.
 
-        name              its name in reports
-        operations        a function for each operation that it offers. Arguments are passed by position,
-                          and the options of `attention` by keyword. For `decode`, a class of caches
-        arithmetic        what it rounds: the name of a preset, or an `oracles.Arithmetic`. Results must
-                          be within the budget of this arithmetic
-        conventions       the conventions that it follows. It gets masks in its polarity, and its results
-                          are compared in its layout
-        arrays            its arrays: "numpy", "torch", or a function that converts a NumPy array
-        dtype             its number type; by default the type of the arithmetic's inputs
-        device            the device of torch's arrays
-        batch_ranks       the numbers of leading axes that it takes
-        supports          what it takes. Sizes, as predicates or lists:
-                          {"head_dim": lambda d: d % 2 == 0, "n_q": (128, 256)}. The names are `SIZES`,
-                          with "scale" among them; "every size" restricts all sizes. Or words, one or a
-                          list of them with mappings: "positive sizes", "no batch axes", "full masks",
-                          "key masks", "no log-sum-exp", "at most 8 shapes"
-        refuses           the exceptions that it raises for sizes that it does not support
-        features          names of `FEATURES`: the options of its attention and its rope, and its kinds
-                          of frequencies with their parameters. Other options are never passed
-        caches            names of `CACHES`: the optional features of its caches; None means those that
-                          their class shows
-        deterministic     whether equal calls give equal results, to the last bit
-        layouts           the layouts of `LAYOUTS` that it takes; None promises nothing: it may refuse a
-                          layout, but must not misread it
-        known_deviations  {"law" or "law[operation]": reason}: laws that it is known to break. Each of
-                          them must fail
-        unavailable       a sentence: why it cannot run here. Its laws are shown as "not run", and its
-                          functions are not called
-        twins             other paths that must agree with it, by name: {"compiled": {"rope": function}},
-                          within the sum of both budgets. A `Twin` says that a path is exact, or that it
-                          promises something else
-        beside            other implementations. It is also called between their calls. Implementations
-                          that are verified together are neighbours in this sense
-        paths             its twins, each as an implementation; derived from `twins`
+    name              its name in reports
+    operations        a function for each operation that it offers. Arguments are passed by position,
+                      and the options of `attention` by keyword. For `decode`, a class of caches
+    arithmetic        what it rounds: the name of a preset, or an `oracles.Arithmetic`. Results must
+                      be within the budget of this arithmetic
+    conventions       the conventions that it follows. It gets masks in its polarity, and its results
+                      are compared in its layout
+    arrays            its arrays: "numpy", "torch", or a function that converts a NumPy array
+    dtype             its number type; by default the type of the arithmetic's inputs
+    device            the device of torch's arrays
+    batch_ranks       the numbers of leading axes that it takes
+    supports          what it takes. Sizes, as predicates or lists:
+                      {"head_dim": lambda d: d % 2 == 0, "n_q": (128, 256)}. The names are `SIZES`,
+                      with "scale" among them; "every size" restricts all sizes. Or words, one or a
+                      list of them with mappings: "positive sizes", "no batch axes", "full masks",
+                      "key masks", "no log-sum-exp", "at most 8 shapes"
+    refuses           the exceptions that it raises for sizes that it does not support
+    features          names of `FEATURES`: the options of its attention and its rope, and its kinds
+                      of frequencies with their parameters. Other options are never passed
+    caches            names of `CACHES`: the optional features of its caches; None means those that
+                      their class shows
+    deterministic     whether equal calls give equal results, to the last bit
+    layouts           the layouts of `LAYOUTS` that it takes; None promises nothing: it may refuse a
+                      layout, but must not misread it
+    known_deviations  {"law" or "law[operation]": reason}: laws that it is known to break. Each of
+                      them must fail
+    unavailable       a sentence: why it cannot run here. Its laws are shown as "not run", and its
+                      functions are not called
+    twins             other paths that must agree with it, by name: {"compiled": {"rope": function}},
+                      within the sum of both budgets. A `Twin` says that a path is exact, or that it
+                      promises something else
+    beside            other implementations. It is also called between their calls. Implementations
+                      that are verified together are neighbours in this sense
+    paths             its twins, each as an implementation; derived from `twins`
 
     Raises TypeError and ValueError, with a sentence, for unknown names and values of another type.
     """

@@ -32,10 +32,10 @@ PROMISES = (
 class Twin:
     """Another path of an implementation: its operations, and the promises that differ.
 
-        operations   a function for each operation on this path, called as the implementation's own
-        exactly      whether it returns the same bits; otherwise it may differ by the sum of both budgets
-        promises     the fields of `Implementation` that differ, as {"arithmetic": "float16"}: names of
-                     `PROMISES`
+    operations   a function for each operation on this path, called as the implementation's own
+    exactly      whether it returns the same bits; otherwise it may differ by the sum of both budgets
+    promises     the fields of `Implementation` that differ, as {"arithmetic": "float16"}: names of
+                 `PROMISES`
 
     Raises TypeError and ValueError, with a sentence, for anything else.
     """
