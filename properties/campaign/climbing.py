@@ -10,16 +10,16 @@ import numpy as np
 from numpy.random import Generator
 
 from properties.campaign.packing import packed, unpacked
-from properties.contract import interpreter
+from properties.contract import process_state
 from properties.contract.caller import Caller
-from properties.contract.exchange import UngivenError
+from properties.contract.conversion import UngivenError
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError
 from properties.strategies.axes import Case
 from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.changes import another, changed
-from properties.strategies.climb import Height
+from properties.strategies.climb import Effort, Height
 from properties.strategies.climb import climb as climbed
 from properties.strategies.domains import DOMAINS
 
@@ -102,10 +102,10 @@ def climb(
 
     try:
         draws = steps // _DRAWN if start is None else 1
-        found = climbed(begun, moved, measure, np.random.default_rng(seed), steps, draws, patience=steps)
+        found = climbed(begun, moved, measure, np.random.default_rng(seed), Effort(steps, draws, patience=steps))
         of = {name: x for name, x in ratios(caller, found.top).items() if not name or output in (None, name)}
     finally:
-        interpreter.restore(caller.original)
+        process_state.restore(caller.original)
     return (
         Worst(found.highest.value, max(of, key=lambda name: of[name]), packed(found.top), seed, found.evaluations)
         if of

@@ -1,1 +1,3 @@
-"""What is under test: its operations, what it promises, conversion of arrays, and how a law sees it."""
+"""The contract: operations, what an implementation promises, conversion of its arrays, and its
+calls.
+"""

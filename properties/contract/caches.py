@@ -1,18 +1,22 @@
-"""Caches of keys and values: what they offer, how a program of steps is run on two of them, and
-what each of its attends should give.
+"""Caches of keys and values: their interface, how a program of steps runs on two caches, and the
+certified values of its attends.
 
-    Cache(d, d_v, window=None, capacity=None)   window by `Conventions.window`; keys and queries come rotated
-    append(k, v)                                n more positions: k (n, d), v (n, d_v)
-    attend(q)                                   out (n, d_v), or (out, lse), of q (n, d) at the last n positions
-    rollback(n), evict(n), poison(value)        where it offers them: see `properties.contract.programs`
-    ring = True                                 says that with a window and a capacity the newest positions take the places of the oldest,
-                                                which are gone; without it more positions than the
-                                                capacity are refused
-    rotates = True                              says that it rotates keys and queries itself, by their positions, as `oracles.rope` does
+    Cache(d, d_v, window=None, capacity=None)   window by `Conventions.window`; keys and queries
+                                                come rotated
+    append(k, v)                                adds n positions: k (n, d), v (n, d_v)
+    attend(q)                                   returns out (n, d_v), or (out, lse), of q (n, d)
+                                                at the last n positions
+    rollback(n), evict(n), poison(value)        optional: see `properties.contract.cache_programs`
+    ring = True                                 a ring: with a window and a capacity the newest
+                                                positions overwrite the oldest. Without it, the
+                                                cache refuses more positions than the capacity
+    rotates = True                              the cache rotates keys and queries itself, by their
+                                                positions, as `oracles.rope` does
 
-A query sees the positions up to its own, within the window, that are not evicted. Positions are
-absolute: neither evict nor rollback numbers others anew. ValueError, and nothing changed, for more
-queries than positions, more than the capacity, and positions that are gone.
+A query sees the positions up to its own that are in the window and not evicted. Positions are
+absolute: evict and rollback do not renumber the others. The cache raises ValueError, and changes
+nothing, for more queries than positions, for more positions than the capacity, and for positions
+that it no longer holds.
 """
 
 import inspect
@@ -26,7 +30,7 @@ import numpy as np
 import oracles
 from oracles import Arithmetic, Conventions, Enclosure
 from oracles.rotated_attention import rotated_attention
-from properties.contract.programs import Held, Step, attends, parse, played
+from properties.contract.cache_programs import Held, Step, attends, parse, played
 from properties.contract.results import BrokenError, RaisedError
 from properties.contract.wording import raised, shown
 
@@ -34,39 +38,51 @@ __all__ = ["CACHES", "Decoder", "admitted", "decode", "held_of", "left_bound", "
 
 _PARAMETERS = ("window", "capacity")
 CACHES = (*_PARAMETERS, "ring", "rotates", "rollback", "evict", "poison")
-"""What a cache may offer besides `append` and `attend`: parameters of what makes it, attributes, and methods."""
+"""The optional features of a cache, next to `append` and `attend`: parameters of its constructor,
+attributes, and methods.
+"""
 
 
 def offered(make: Any) -> frozenset[str]:
-    """What the caches offer that something makes: a window and a capacity are parameters, all else
-    is an attribute of a class.
+    """The features of the caches that a constructor makes. A window and a capacity are parameters
+    of the constructor, the other features are attributes of a class.
     """
-    inner = make.func if isinstance(make, partial) else make
+    maker = make.func if isinstance(make, partial) else make
     try:
-        named: Collection[str] = inspect.signature(make).parameters
+        parameters: Collection[str] = inspect.signature(make).parameters
     except (TypeError, ValueError):
-        named = ()
+        parameters = ()
     return frozenset(
-        x for x in CACHES if (x in named if x in _PARAMETERS else isinstance(inner, type) and getattr(inner, x, None))
+        feature
+        for feature in CACHES
+        if (
+            feature in parameters
+            if feature in _PARAMETERS
+            else isinstance(maker, type) and getattr(maker, feature, None)
+        )
     )
 
 
 def admitted(given: Any) -> tuple[Callable[..., Any], frozenset[str]]:
-    """The operation `decode` of a class of caches, of a `Decoder`, or of what runs programs, and
-    what the caches offer by themselves. Raises TypeError for what else makes caches: it does not
-    say what they are."""
+    """The operation `decode` of a class of caches, a `Decoder` or a function that runs programs,
+    and the features that the caches show.
+
+    Raises TypeError for any other function that makes caches, because it does not show their
+    features.
+    """
     if isinstance(given.func if isinstance(given, partial) else given, type):
         given = Decoder(given)
     elif not isinstance(given, Decoder) and not _runs_programs(given):
         raise TypeError(
-            f"operations['decode']={shown(given)}, but should be a class of caches, or properties.Decoder(…) of what makes them."
+            f"operations['decode']={shown(given)}, but should be a class of caches, "
+            "or properties.Decoder(make_cache) with a function that makes one."
         )
     return given, offered(given.make) if isinstance(given, Decoder) else frozenset()
 
 
 def _runs_programs(function: Callable[..., Any]) -> bool:
-    """Whether a function names steps, and can be called as `decode` is written, with a program:
-    what makes caches does not.
+    """Whether a function has a parameter `steps`, and can be called as `decode` with a program. A
+    function that makes caches cannot.
     """
     try:
         signature = inspect.signature(function)
@@ -77,19 +93,19 @@ def _runs_programs(function: Callable[..., Any]) -> bool:
 
 
 def held_of(window: int | None, capacity: int | None, offers: Collection[str], conventions: Conventions) -> Held:
-    """What a new cache of such a window and capacity holds."""
+    """The positions that a new cache with a window and a capacity holds."""
     return Held(left_bound(window, conventions), capacity, "ring" in offers)
 
 
 def left_bound(window: int | None, conventions: Conventions) -> int | None:
-    """How many positions before its own a query looks back, by a window on the left."""
+    """The number of positions before its own that a query sees through a left window."""
     return None if window is None else window - (conventions.window == "count")
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """The operation `decode` of what makes caches: a program is run on two of them side by side,
-    and each step is as it should be.
+    """The operation `decode` of a function that makes caches. It runs a program on two of them, and
+    checks what each step returns or raises.
     """
 
     make: Callable[..., Any]
@@ -105,84 +121,98 @@ class Decoder:
         capacity: int | None = None,
         rotates: bool | None = None,
     ) -> tuple[Any, Any]:
-        """What the attends gave, one after the other, and their log-sum-exps, or None; a cache
-        knows itself whether it rotates. Raises BrokenError for a step that went wrong."""
-        given = {name: x for name, x in (("window", window), ("capacity", capacity)) if x is not None}
-        make = partial(self.make, q.shape[-1], v.shape[-1], **given)
-        caches = {False: make(), True: make()}
+        """The outputs of all attends, concatenated, and their log-sum-exps, or None.
+
+        A cache knows itself whether it rotates. Raises BrokenError for a step that went wrong.
+        """
+        options = {name: value for name, value in (("window", window), ("capacity", capacity)) if value is not None}
+        make_cache = partial(self.make, q.shape[-1], v.shape[-1], **options)
+        caches = {False: make_cache(), True: make_cache()}
         arrays: dict[str, tuple[Any, ...]] = {"append": (k, v), "attend": (q,)}
-        used = dict.fromkeys(arrays, 0)
-        found: list[tuple[Any, Any]] = []
-        for place, step in enumerate(parse(steps), 1):
+        rows_used = dict.fromkeys(arrays, 0)
+        attended: list[tuple[Any, Any]] = []
+        for number, step in enumerate(parse(steps), 1):
             if step.name == "restart":
                 del caches[step.other]
-                caches[step.other] = make()
+                caches[step.other] = make_cache()
                 continue
-            handed: tuple[Any, ...] = (step.number if step.name == "poison" else step.n,)
+            arguments: tuple[Any, ...] = (step.number if step.name == "poison" else step.n,)
             if step.name in arrays:
-                rows = _rows(step, used[step.name], len(arrays[step.name][0]))
-                handed = tuple(x[rows] for x in arrays[step.name])
-                used[step.name] += 0 if step.refused else step.n
-            returned = _made(getattr(caches[step.other], step.name), handed, place, step)
+                rows = _rows(step, rows_used[step.name], len(arrays[step.name][0]))
+                arguments = tuple(value[rows] for value in arrays[step.name])
+                rows_used[step.name] += 0 if step.refused else step.n
+            returned = _made(getattr(caches[step.other], step.name), arguments, number, step)
             if step.name == "attend" and not step.refused:
-                found.append(_parts(returned, (step.n, v.shape[-1]), f"step {place}, {step},"))
-        if not found:
-            raise ValueError(f"The program {shown(steps)} asks nothing, but should have an attend.")
-        outs, lses = [out for out, _ in found], [lse for _, lse in found]
-        if len({lse is None for lse in lses}) > 1:
-            raise BrokenError("attend returned a log-sum-exp in some steps only, but should in all or in none.")
-        return _joined(outs), None if lses[0] is None else _joined(lses)
+                attended.append(_parts(returned, (step.n, v.shape[-1]), f"step {number}, {step},"))
+        if not attended:
+            raise ValueError(f"The program {shown(steps)} asks nothing: add a step such as 'attend 1'.")
+        outputs, log_sum_exps = [output for output, _ in attended], [log_sum_exp for _, log_sum_exp in attended]
+        if len({log_sum_exp is None for log_sum_exp in log_sum_exps}) > 1:
+            raise BrokenError("attend returned a log-sum-exp in some steps only, but should return it always or never.")
+        return _joined(outputs), None if log_sum_exps[0] is None else _joined(log_sum_exps)
 
 
 def _rows(step: Step, start: int, length: int) -> Any:
-    """The rows that a step is handed: the next ones, or, where it should be refused, any."""
+    """The rows that a step gets: the next ones. A step that should be refused gets any rows."""
     if step.refused:
         return np.arange(step.n) % max(length, 1)
     if start + step.n > length:
-        raise ValueError(f"The program's step {step} begins at row {start}, but there are {length}.")
+        raise ValueError(f"The step {step} begins at row {start}, but the case has {length} rows.")
     return slice(start, start + step.n)
 
 
-def _made(method: Callable[..., Any], handed: tuple[Any, ...], place: int, step: Step) -> Any:
-    """What a step returns; raises BrokenError where it raises, or does not though it should."""
-    where = f"step {place}, {replace(step, refused=False)}"
+def _made(method: Callable[..., Any], arguments: tuple[Any, ...], number: int, step: Step) -> Any:
+    """The value that a step returns. Raises BrokenError if the step raises, or if it should raise
+    and does not.
+    """
+    position = f"step {number}, {replace(step, refused=False)}"
     try:
-        returned = method(*handed)
+        returned = method(*arguments)
     except Exception as error:
         if step.refused and isinstance(error, ValueError):
             return None
         instead = ", which should raise a ValueError." if step.refused else "."
-        raise RaisedError(f"{raised(error).rstrip('.')}. It was in {where}{instead}") from error
+        raise RaisedError(f"{raised(error).rstrip('.')}. It happened in {position}{instead}") from error
     if step.refused:
-        raise BrokenError(f"nothing was raised in {where}, but a ValueError should be.")
+        raise BrokenError(f"{position}, raised nothing, but should raise a ValueError.")
     return returned
 
 
 def require_refused(steps: Sequence[Step], empty: Held) -> None:
-    """Put steps to right caches that are empty as one is: raises BrokenError, as a `Decoder` of
-    them does, where these refuse a step that is not said to be refused, or take one that is."""
+    """Run steps on correct caches that start as `empty`.
 
-    def answer(step: Step, own: Held) -> None:
-        if own.refuses(step):
+    Raises BrokenError, as a `Decoder` of them does, for a step that they refuse without the mark
+    "refused", and for a marked step that they accept.
+    """
+
+    def attempt(step: Step, held: Held) -> None:
+        if held.refuses(step):
             raise ValueError("It is refused.")
 
-    for place, (step, own) in enumerate(played(steps, empty), 1):
-        _made(answer, (step, own), place, step)
+    for number, (step, held) in enumerate(played(steps, empty), 1):
+        _made(attempt, (step, held), number, step)
 
 
 def _parts(returned: Any, shape: tuple[int, int], place: str) -> tuple[Any, Any]:
-    """The output and the log-sum-exp, or None, of one attend, of the shapes that they should have."""
-    out, lse = returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, None)
-    for name, x, wanted in (("out", out, shape), *([] if lse is None else [("lse", lse, shape[:1])])):
-        if not hasattr(x, "shape"):
-            raise BrokenError(f"{name} of {place} has type {type(x).__name__}, but should be an array.")
-        if tuple(x.shape) != wanted:
-            raise BrokenError(f"{name} of {place} has shape {tuple(x.shape)}, but should have shape {wanted}.")
-    return out, lse
+    """The output and the log-sum-exp, or None, of one attend. Raises BrokenError for a wrong shape."""
+    output, log_sum_exp = returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, None)
+    for result_name, value, expected_shape in (
+        ("out", output, shape),
+        *([] if log_sum_exp is None else [("lse", log_sum_exp, shape[:1])]),
+    ):
+        if not hasattr(value, "shape"):
+            raise BrokenError(f"{result_name} of {place} has type {type(value).__name__}, but should be an array.")
+        if tuple(value.shape) != expected_shape:
+            raise BrokenError(
+                f"{result_name} of {place} has shape {tuple(value.shape)}, but should have shape {expected_shape}."
+            )
+    return output, log_sum_exp
 
 
 def _joined(parts: Sequence[Any]) -> Any:
-    """Arrays one after the other, at the end: what a later step has overwritten by then shows."""
+    """The arrays, concatenated. This happens after the last step, so that the result shows what
+    later steps overwrote.
+    """
     if len(parts) == 1:
         return parts[0]
     if type(parts[0]).__module__.split(".")[0] == "torch":
@@ -204,36 +234,41 @@ def decode(
     arithmetic: Arithmetic | str | None = None,
     conventions: Conventions | None = None,
 ) -> tuple[Enclosure, Enclosure]:
-    """Attention through caches, where each query sees the keys and values that earlier steps have
-    left.
+    """The certified values of attention through caches: each query sees the keys and values that
+    earlier steps left.
 
-    Each attend is `oracles.attention` on the whole history of its cache, causal, with the offset
-    and the window, and a mask of what is evicted: both hold, whatever is declared of `attention`
-    given both. Where the cache `rotates`, queries and keys are rotated by their positions. Raises
-    ValueError for a program that is none.
+    Each attend is `oracles.attention` on the whole history of its cache: causal, with the offset,
+    the window, and a mask of the evicted keys. The causal mask and the evicted keys both apply,
+    even if the conventions declare something else for `attention` with both. If the cache
+    `rotates`, queries and keys are rotated by their positions. Raises ValueError for text that is
+    not a program.
     """
-    found, conventions = [], replace(conventions or Conventions(), causal_with_mask="compose")
+    enclosures, conventions = [], replace(conventions or Conventions(), causal_with_mask="compose")
     attention = rotated_attention if rotates else partial(oracles.attention, causal=True)
-    for each in attends(parse(steps)):
-        keys, n = np.array(each.keys, int), len(each.keys)
-        mask = None if each.evicted == 0 else np.arange(n) >= each.evicted
-        found.append(
+    for attend in attends(parse(steps)):
+        key_rows, key_count = np.array(attend.keys, int), len(attend.keys)
+        mask = None if attend.evicted == 0 else np.arange(key_count) >= attend.evicted
+        enclosures.append(
             attention(
-                *(x[None] for x in (q[each.queries.start : each.queries.stop], k[keys], v[keys])),
-                mask=mask, offset=n - len(each.queries), window=(window, None), arithmetic=arithmetic, conventions=conventions,
+                *(array[None] for array in (q[attend.queries.start : attend.queries.stop], k[key_rows], v[key_rows])),
+                mask=mask,
+                offset=key_count - len(attend.queries),
+                window=(window, None),
+                arithmetic=arithmetic,
+                conventions=conventions,
             )
-        )  # fmt: skip
-    if not found:
-        raise ValueError(f"The program {shown(steps)} asks nothing, but should have an attend.")
-    out, lse = zip(*found, strict=True)
-    return _whole(out), _whole(lse)
+        )
+    if not enclosures:
+        raise ValueError(f"The program {shown(steps)} asks nothing: add a step such as 'attend 1'.")
+    outputs, log_sum_exps = zip(*enclosures, strict=True)
+    return _whole(outputs), _whole(log_sum_exps)
 
 
 def _whole(parts: Sequence[Enclosure]) -> Enclosure:
-    """Enclosures of one problem each, one after the other: vacuous where all are."""
+    """The enclosures of several problems, concatenated. The result is vacuous if all of them are."""
     return Enclosure(
-        *(np.concatenate([getattr(e, name)[0] for e in parts]) for name in ("mid", "rad")),
+        *(np.concatenate([getattr(enclosure, field_name)[0] for enclosure in parts]) for field_name in ("mid", "rad")),
         format=parts[0].format,
-        vacuous=all(e.vacuous for e in parts),
-        judged=all(e.judged for e in parts),
+        vacuous=all(enclosure.vacuous for enclosure in parts),
+        judged=all(enclosure.judged for enclosure in parts),
     )

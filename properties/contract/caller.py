@@ -1,5 +1,5 @@
-"""Calling an implementation: float64 arrays in and out, every call guarded and recorded, every
-result beside the oracle's answer.
+"""Calls an implementation: float64 arrays go in and come out, every call is guarded and recorded,
+and every result comes with the oracle's answer.
 """
 
 import contextlib
@@ -18,9 +18,9 @@ import numpy as np
 
 from oracles import Enclosure
 from oracles.ball import Array
-from properties.contract import exchange, interpreter
+from properties.contract import conversion, process_state
 from properties.contract.implementation import Implementation
-from properties.contract.masks import ENTRIES
+from properties.contract.mask_kinds import ENTRIES
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError, Call, RaisedError, Result, Watched
 from properties.contract.support import OutsideError
@@ -29,22 +29,25 @@ from properties.contract.wording import raised
 __all__ = ["LIKELY", "Caller"]
 
 LIKELY = 8.4
-"""λ of the statistical line: an error beyond it has a probability of about 10⁻¹⁵ if roundings are independent."""
+"""λ of the statistical line: an error beyond the line has a probability of about 10⁻¹⁵ if roundings
+are independent.
+"""
 
-_SHORTEST = 64  # terms of a sum up to which the line is the proof
+_SHORTEST = 64  # up to so many terms of a sum the statistical line equals the proved bound
 
 _RETURNED = mmap.mmap(-1, 1)
-"""1 if a call has returned in a fork of the process, which ended there: memory that forks share."""
+"""1 if a call has returned in a forked process, which ended there. Forks share this memory."""
 
 
 class Caller:
-    """An implementation as it is called.
+    """An implementation, as laws call it.
 
-    `caller(q, k, v, mask)` calls one operation, its own, and `caller.rope(x, 3)` another, always in
-    the spec's conventions (masks: true allows); what comes back is a `Result`, or a tuple of them.
-    `calls` are those made since `begin`, `answers` the results of each, and `vacuous` counts the
-    budgets asked for that say nothing. `arithmetic` and `conventions` are the implementation's, but
-    that masks are the spec's; `original` is what the program had one of before the first call.
+    `caller(q, k, v, mask)` calls the law's own operation, and `caller.rope(x, 3)` another one,
+    always in the spec's conventions (a mask is true where a key is visible). The result is a
+    `Result`, or a tuple of them. `calls` are the calls since `begin`, `answers` the results of
+    each, and `vacuous` counts the requested budgets that allow everything. `arithmetic` and
+    `conventions` are the implementation's, but masks are the spec's. `original` is the process-wide
+    state before the first call.
     """
 
     def __init__(
@@ -57,10 +60,9 @@ class Caller:
         self.implementation, self.operation, self.seconds_per_call = implementation, operation, seconds_per_call
         self._observe = observe
         self.arithmetic = implementation.resolved_arithmetic
-        self.conventions = replace(
-            implementation.resolved_conventions, mask_polarity="true_allows"
-        )  # a law's masks are the spec's
-        self.original = interpreter.states()
+        # A law's masks are true where a key is visible, as in the spec.
+        self.conventions = replace(implementation.resolved_conventions, mask_polarity="true_allows")
+        self.original = process_state.states()
         _RETURNED[0] = 0
         self.begin()
 
@@ -73,17 +75,19 @@ class Caller:
         self._base: tuple[Watched, Call, tuple[Any, ...]] | None = None
 
     def turn(self) -> None:
-        """Go on to another law about the same case: what its own call returned is kept."""
+        """Go on to another law about the same case. The results of the case's own call are kept."""
         case, base = self._case, self._base
         self.begin()
         self._case, self._base = case, base
 
     def about(self, arguments: tuple[Any, ...]) -> None:
-        """Say what the case is: its own call is made once for all laws about it, when the first of them asks for it."""
+        """Set the case. Its own call runs once for all laws about it, when the first law needs it."""
         self._case, self._base = arguments, None
 
     def seen(self, arguments: tuple[Any, ...]) -> Watched:
-        """The case's own call with all that can be seen of it, made now unless it has been; or another call."""
+        """The case's own call with everything that can be observed, run now unless it ran before.
+        Other arguments are another call.
+        """
         if not self._case or [*map(id, arguments)] != [*map(id, self._case)]:
             return self.watch(self.operation, arguments)
         if self._base is None:
@@ -98,11 +102,11 @@ class Caller:
     @property
     def largest_harmless(self) -> float:
         """The largest power of two whose products with inputs of common size stay finite in the
-        narrowest format that is worked in.
+        narrowest format of the arithmetic.
         """
-        a = self.arithmetic
-        largest = min(a.inputs.largest, a.output.largest, a.elementwise.largest)
-        return float(2.0 ** (np.floor(np.log2(largest)) // 2))
+        arithmetic = self.arithmetic
+        largest_number = min(arithmetic.inputs.largest, arithmetic.output.largest, arithmetic.elementwise.largest)
+        return float(2.0 ** (np.floor(np.log2(largest_number)) // 2))
 
     def takes(self, *arguments: Any) -> bool:
         """Whether the implementation supports the sizes of a call of the law's own operation."""
@@ -114,7 +118,7 @@ class Caller:
 
     def __getattr__(self, operation: str) -> Callable[..., Any]:
         if operation not in OPERATIONS:
-            raise AttributeError(f"There is no operation {operation!r}.")
+            raise AttributeError(f"Unknown operation {operation!r}.")
         return lambda *arguments, layout="contiguous": self.call(operation, arguments, layout)
 
     def __call__(self, *arguments: Any, layout: str = "contiguous") -> Any:
@@ -122,27 +126,27 @@ class Caller:
         return (self.seen(arguments) if layout == "contiguous" else self.watch(self.operation, arguments, layout)).found
 
     def call(self, operation: str, arguments: tuple[Any, ...], layout: str = "contiguous") -> Any:
-        """The result of an operation, or a tuple of them; raises BrokenError where it raises or
-        returns something else.
+        """The result of an operation, or a tuple of results. Raises BrokenError if the operation
+        raises, or returns something else.
         """
         return self.watch(operation, arguments, layout).found
 
     def watch(self, operation: str, arguments: tuple[Any, ...], layout: str = "contiguous") -> Watched:
-        """A call, its results, and what can be seen of it besides; raises BrokenError as `call`
-        does.
+        """A call, its results, and everything else that can be observed. Raises BrokenError as
+        `call` does.
 
-        A result of another call may be an argument, and is refused where it is no number: what
-        follows from a NaN is not this call's.
+        The result of another call may be an argument. A NaN in it is refused here, because the
+        other call caused it.
         """
-        o, i = OPERATIONS[operation], self.implementation
-        arguments = tuple(x.handed_on if isinstance(x, Result) else x for x in arguments)
-        if i.restricted and not i.takes(o, arguments):
+        called, implementation = OPERATIONS[operation], self.implementation
+        arguments = tuple(argument.handed_on if isinstance(argument, Result) else argument for argument in arguments)
+        if implementation.restricted and not implementation.takes(called, arguments):
             raise OutsideError(
-                f"It would take a call of {operation} with sizes, or a position, that it does not support."
+                f"The law calls {operation} with sizes or a position that the implementation does not support."
             )
-        arguments = i.support.promised(o, arguments)
+        arguments = implementation.support.promised(called, arguments)
         try:
-            values, given, returned, besides = self.run(o, arguments, layout)
+            values, given, returned, side_effect = self.run(called, arguments, layout)
         except BrokenError as broken:
             self.calls.append(Call(operation, arguments, layout, (), str(broken)))
             self.answers.append(())
@@ -151,195 +155,221 @@ class Caller:
             self.implementation.resolved_conventions.mask_polarity == "true_blocks"
             and not self.implementation.support.entries
         )
-        if o.returns_booleans and blocks:
+        if called.returns_booleans and blocks:
             values = (np.logical_not(values[0]),)
         self.calls.append(Call(operation, arguments, layout, values))
-        results = values if o.returns_booleans else self._results(o, arguments, values)
+        results = values if called.returns_booleans else self._results(called, arguments, values)
         self.answers.append(results)
-        return Watched(tuple(given), tuple(returned), results, besides)
+        return Watched(tuple(given), tuple(returned), results, side_effect)
 
-    def _results(self, o: Operation, arguments: tuple[Any, ...], values: tuple[Array, ...]) -> tuple[Result, ...]:
-        """Numbers, each beside the oracle's answers, which are asked for at most once, and only
-        where they are needed.
+    def _results(
+        self, operation: Operation, arguments: tuple[Any, ...], values: tuple[Array, ...]
+    ) -> tuple[Result, ...]:
+        """The results, each with the oracle's answers. The oracle runs at most once, and only if a
+        law needs it.
         """
-        enclosures, lines = cache(lambda: self.expected(o, arguments)), cache(lambda: self.likely(o, arguments))
+        enclosures, lines = (
+            cache(lambda: self.expected(operation, arguments)),
+            cache(lambda: self.likely(operation, arguments)),
+        )
 
-        def result(place: int) -> Result:
+        def result(position: int) -> Result:
             def budget() -> Enclosure:
-                found: Enclosure = enclosures()[place]
-                self.vacuous += found.vacuous
-                return found
+                enclosure: Enclosure = enclosures()[position]
+                self.vacuous += enclosure.vacuous
+                return enclosure
 
             def line() -> Enclosure | None:
-                found = lines()
-                return None if found is None else found[place]
+                enclosure = lines()
+                return None if enclosure is None else enclosure[position]
 
-            return Result(there[place], values[place], budget, line)
+            return Result(names[position], values[position], budget, line)
 
-        there = o.returned(arguments)
-        return tuple(result(place) for place in range(len(values)))
+        names = operation.returned(arguments)
+        return tuple(result(position) for position in range(len(values)))
 
     def beside(self, path: Implementation) -> "Caller":
-        """A caller of another path, of whose calls the same observer is told."""
+        """A caller of another path, with the same observer."""
         return Caller(path, self.operation, self._observe, self.seconds_per_call)
 
     def call_another(self, other: Implementation, arguments: tuple[Any, ...]) -> None:
-        """Call the law's own operation of another implementation, if it takes the arguments, whatever comes of it."""
-        o = OPERATIONS[self.operation]
-        if other.takes(o, arguments):
-            with np.errstate(all="ignore"), contextlib.suppress(BrokenError, exchange.UngivenError):
-                Caller(other, o.name).run(o, arguments)
+        """Call the law's own operation of another implementation, if it takes the arguments. The
+        outcome is ignored.
+        """
+        operation = OPERATIONS[self.operation]
+        if other.takes(operation, arguments):
+            with np.errstate(all="ignore"), contextlib.suppress(BrokenError, conversion.UngivenError):
+                Caller(other, operation.name).run(operation, arguments)
 
-    def expected(self, o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The oracle's enclosures of an operation's results, or the mask it builds, in the
+    def expected(self, operation: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The oracle's enclosures of an operation's results, or the mask that it builds, in the
         implementation's arithmetic and conventions.
         """
         return self.implementation.support.promises(
-            o, arguments, o.expected(arguments, self.arithmetic, self.conventions)
+            operation, arguments, operation.expected(arguments, self.arithmetic, self.conventions)
         )
 
-    def likely(self, o: Operation, arguments: tuple[Any, ...]) -> tuple[Enclosure, ...] | None:
-        """The same by the statistical line; None where no axis is longer than 64, where the line is
-        the proof, or it is declared itself.
+    def likely(self, operation: Operation, arguments: tuple[Any, ...]) -> tuple[Enclosure, ...] | None:
+        """The enclosures by the statistical line. None if no axis is longer than 64, where the line
+        equals the proof, and None if the arithmetic itself declares the line.
         """
-        a = self.arithmetic
-        longest = max((n for x in arguments if isinstance(x, np.ndarray) for n in x.shape), default=0)
-        if longest <= _SHORTEST or a.likely is not None:
+        arithmetic = self.arithmetic
+        longest_axis = max(
+            (length for argument in arguments if isinstance(argument, np.ndarray) for length in argument.shape),
+            default=0,
+        )
+        if longest_axis <= _SHORTEST or arithmetic.likely is not None:
             return None
-        found = o.expected(arguments, replace(a, likely=LIKELY), self.conventions)
-        return self.implementation.support.promises(o, arguments, found)
+        enclosures = operation.expected(arguments, replace(arithmetic, likely=LIKELY), self.conventions)
+        return self.implementation.support.promises(operation, arguments, enclosures)
 
     def run(
-        self, o: Operation, arguments: tuple[Any, ...], layout: str = "contiguous"
+        self, operation: Operation, arguments: tuple[Any, ...], layout: str = "contiguous"
     ) -> tuple[tuple[Array, ...], list[Any], list[Any], str]:
-        """One guarded call: the results in float64, what was given, what came back, and what it did
-        besides, as a sentence or "".
+        """One guarded call: the results in float64, the arguments, the returned arrays, and a
+        sentence about a side effect, or "".
 
-        Arguments are fresh copies, so that no call can spoil another.
+        Arguments are fresh copies, so that calls cannot change each other's arguments.
         """
-        arguments = self.implementation.support.promised(o, arguments)
+        arguments = self.implementation.support.promised(operation, arguments)
         if self._observe is not None:
-            self._observe(o.name, arguments, layout)
-        given = self.given(o, arguments, layout)
-        raw, besides = self._guarded(o, given)
-        returned = list(raw) if isinstance(raw, tuple | list) and len(o.outputs) > 1 else [raw]
-        untold = self.implementation.support.untold(o)
-        if len(returned) == len(o.outputs) - len(untold):
-            returned += [None] * len(untold)
-        if len(returned) != len(o.outputs):
-            got = f"{len(returned)} values" if isinstance(raw, tuple | list) else f"a {type(raw).__name__}"
-            raise BrokenError(f"returned {got}, but should return {len(o.outputs)}: {', '.join(o.outputs)}.")
-        there = o.returned(arguments)
-        for name, absent in zip(o.outputs, returned, strict=True):
-            if name not in there and absent is not None:
-                raise BrokenError(f"{name} is an array, but should be None, since no {name[1:]} is given.")
-        if o.is_played and returned[-1] is None:  # caches need not give the log-sum-exp, the last result
-            there = there[:-1]
-        returned = [x for name, x in zip(o.outputs, returned, strict=True) if name in there]
-        values = tuple(
-            np.full(shape, np.nan) if name in untold else self._received(o, name, x, shape)
-            for name, x, shape in zip(there, returned, o.shapes(*arguments), strict=False)
+            self._observe(operation.name, arguments, layout)
+        given = self.given(operation, arguments, layout)
+        raw_results, side_effect = self._guarded(operation, given)
+        returned = (
+            list(raw_results) if isinstance(raw_results, tuple | list) and len(operation.outputs) > 1 else [raw_results]
         )
-        return values, given, returned, besides
+        missing = self.implementation.support.untold(operation)
+        if len(returned) == len(operation.outputs) - len(missing):
+            returned += [None] * len(missing)
+        if len(returned) != len(operation.outputs):
+            described = (
+                f"{len(returned)} values"
+                if isinstance(raw_results, tuple | list)
+                else f"a {type(raw_results).__name__}"
+            )
+            raise BrokenError(
+                f"returned {described}, but should return {len(operation.outputs)}: {', '.join(operation.outputs)}."
+            )
+        names = operation.returned(arguments)
+        for result, absent in zip(operation.outputs, returned, strict=True):
+            if result not in names and absent is not None:
+                raise BrokenError(f"{result} is an array, but should be None, since no {result[1:]} is given.")
+        if operation.is_played and returned[-1] is None:  # caches may omit the log-sum-exp, the last result
+            names = names[:-1]
+        returned = [x for result, x in zip(operation.outputs, returned, strict=True) if result in names]
+        values = tuple(
+            np.full(shape, np.nan) if result in missing else self._received(operation, result, x, shape)
+            for result, x, shape in zip(names, returned, operation.shapes(*arguments), strict=False)
+        )
+        return values, given, returned, side_effect
 
-    def _guarded(self, o: Operation, given: list[Any]) -> tuple[Any, str]:
-        """What an operation returns, and what it did besides. Printing is swallowed, and warnings
-        and the interpreter's and NumPy's error states are put back."""
+    def _guarded(self, operation: Operation, given: list[Any]) -> tuple[Any, str]:
+        """The return value of an operation, and a sentence about its side effect, or "".
+
+        Printed text is swallowed. Warning filters and NumPy's error state are restored.
+        """
         printed, process = io.StringIO(), os.getpid()
-        errors = np.geterr()
-        start = time.perf_counter()
+        error_state = np.geterr()
+        started = time.perf_counter()
         try:
             with warnings.catch_warnings(), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-                warnings.filterwarnings(
-                    "ignore", message=".*"
-                )  # an entry that nobody else adds: adding one that is there would not show
+                # Nobody else adds this filter. A filter that is there already would hide an added one.
+                warnings.filterwarnings("ignore", message=".*")
                 filters = list(warnings.filters)
-                raw = o.call(self.implementation.operations[o.name], given)
+                returned = operation.call(self.implementation.operations[operation.name], given)
                 changed = warnings.filters != filters
-        except (KeyboardInterrupt, BrokenError):  # what runs a program says itself which step was broken
+        except (KeyboardInterrupt, BrokenError):  # the decoder names the broken step itself
             raise
         except BaseException as error:
             raise RaisedError(
-                raised(error) + (self._misfit(o, given) if isinstance(error, TypeError) else "")
+                raised(error) + (self._misfit(operation, given) if isinstance(error, TypeError) else "")
             ) from error
         finally:
-            if os.getpid() != process:  # a fork that came back: two would go on as one
+            if os.getpid() != process:  # a forked child came back: two processes would go on
                 _RETURNED[0] = 1
                 os._exit(0)
-            seconds, errors_after = time.perf_counter() - start, np.geterr()
-            np.seterr(**errors)
+            seconds, errors_after = time.perf_counter() - started, np.geterr()
+            np.seterr(**error_state)
         if seconds > self.seconds_per_call:
             raise BrokenError(
                 f"took {seconds:.3g} s for a call, but should take at most {self.seconds_per_call:.3g} s."
             )
-        besides = (
-            "returned in a process that it had forked, too, but should return once." if _RETURNED[0]
+        side_effect = (
+            "returned twice, the second time in a process that it forked, but should return once." if _RETURNED[0]
             else f"printed {printed.getvalue()[:60]!r}, but should print nothing." if printed.getvalue()
-            else "changed the interpreter's warning filters, but should leave them as they are." if changed
-            else f"changed NumPy's error state from {errors} to {errors_after}, but should leave it as it is." if errors_after != errors
+            else "changed the interpreter's warning filters, but should leave them." if changed
+            else f"changed NumPy's error state from {error_state} to {errors_after}, but should leave it."
+            if errors_after != error_state
             else ""
         )  # fmt: skip
-        return raw, besides
+        return returned, side_effect
 
-    def _misfit(self, o: Operation, given: list[Any]) -> str:
-        """That an operation's function cannot take the arguments at all, and how it is called, as a sentence; or ""."""
+    def _misfit(self, operation: Operation, given: list[Any]) -> str:
+        """A sentence with the expected call, if an operation's function cannot take the arguments
+        at all; else "".
+        """
         try:
-            o.call(inspect.signature(self.implementation.operations[o.name]).bind, given)
+            operation.call(inspect.signature(self.implementation.operations[operation.name]).bind, given)
         except TypeError:
-            return f". It is called as {o.name}({', '.join(o.parameters)})."
+            return f". It is called as {operation.name}({', '.join(operation.parameters)})."
         except ValueError:  # it has no signature
             pass
         return ""
 
-    def given(self, o: Operation, arguments: tuple[Any, ...], layout: str = "contiguous") -> list[Any]:
-        """What an operation is handed for arguments: fresh arrays of the implementation's kind."""
-        return [self._given(o, p, x, layout) for p, x in zip(o.parameters, arguments, strict=False)]
+    def given(self, operation: Operation, arguments: tuple[Any, ...], layout: str = "contiguous") -> list[Any]:
+        """The arrays for a call: fresh ones of the implementation's kind."""
+        return [
+            self._given(operation, parameter, argument, layout)
+            for parameter, argument in zip(operation.parameters, arguments, strict=False)
+        ]
 
-    def _given(self, o: Operation, parameter: str, x: Any, layout: str) -> Any:
+    def _given(self, operation: Operation, parameter: str, x: Any, layout: str) -> Any:
         if x is None or not isinstance(x, np.ndarray):
             return int(x) if isinstance(x, np.integer) else x
         layout, _, only = layout.partition(" ")
         if only and only != parameter:
             layout = "contiguous"
-        if o.is_mask(parameter):
-            return self._given_mask(o, parameter, x, layout)
-        if o.is_integer(parameter):
-            return exchange.given(x, self.implementation, None, layout)
-        return exchange.given(x, self.implementation, o.stored(parameter, self.arithmetic), layout)
+        if operation.is_mask(parameter):
+            return self._given_mask(operation, parameter, x, layout)
+        if operation.is_integer(parameter):
+            return conversion.given(x, self.implementation, None, layout)
+        return conversion.given(x, self.implementation, operation.stored(parameter, self.arithmetic), layout)
 
-    def _given_mask(self, o: Operation, parameter: str, mask: Array, layout: str) -> Any:
-        """A mask of the kind that is taken: booleans in the polarity of the conventions, whole
-        numbers, or numbers that are added.
+    def _given_mask(self, operation: Operation, parameter: str, mask: Array, layout: str) -> Any:
+        """A mask of the kind that the implementation takes: booleans in its polarity, whole
+        numbers, or numbers that it adds.
         """
-        i = self.implementation
-        handed = i.support.handed(o, parameter, mask)
-        if i.support.entries and handed.dtype == bool:
+        implementation = self.implementation
+        handed = implementation.support.handed(operation, parameter, mask)
+        if implementation.support.entries and handed.dtype == bool:
             target = self.arithmetic.inputs
-            return exchange.given(ENTRIES[i.support.entries].given(handed, target), i, target, layout)
-        blocks = handed.dtype == bool and i.resolved_conventions.mask_polarity == "true_blocks"
-        return exchange.given(~handed if blocks else handed, i, None, layout)
+            return conversion.given(
+                ENTRIES[implementation.support.entries].given(handed, target), implementation, target, layout
+            )
+        blocks = handed.dtype == bool and implementation.resolved_conventions.mask_polarity == "true_blocks"
+        return conversion.given(~handed if blocks else handed, implementation, None, layout)
 
-    def _received(self, o: Operation, name: str, raw: Any, shape: tuple[int, ...]) -> Array:
-        entries = self.implementation.support.entries if o.returns_booleans else ""
+    def _received(self, operation: Operation, name: str, raw: Any, shape: tuple[int, ...]) -> Array:
+        entries = self.implementation.support.entries if operation.returns_booleans else ""
         target = (
             self.arithmetic.inputs
             if entries
             else None
-            if o.returns_booleans
-            else o.stored(name, self.arithmetic, result=True)
+            if operation.returns_booleans
+            else operation.stored(name, self.arithmetic, result=True)
         )
         try:
-            if o.is_number(name):
-                return exchange.number(raw)
-            values: Array = exchange.received(raw, self.implementation, target, shape)
+            if operation.is_number(name):
+                return conversion.number(raw)
+            values: Array = conversion.received(raw, self.implementation, target, shape)
             return ENTRIES[entries].received(values, self.arithmetic.inputs) if entries else values
-        except exchange.ReturnedError as wrong:
+        except conversion.ReturnedError as wrong:
             raise BrokenError(f"{name} {wrong}") from None
-        except ValueError as wrong:  # an entry that is none of a mask
+        except ValueError as wrong:  # a mask has a wrong entry
             raise BrokenError(f"{name}{wrong}") from None
         except BaseException as error:
-            if type(raw) is np.ndarray or isinstance(
-                error, KeyboardInterrupt
-            ):  # what else raises is an array of the implementation's kind
+            # NumPy's own arrays do not raise; arrays of the implementation's kind may.
+            if type(raw) is np.ndarray or isinstance(error, KeyboardInterrupt):
                 raise
             raise BrokenError(f"{name} cannot be read: it {raised(error).rstrip('.')}.") from error

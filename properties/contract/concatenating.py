@@ -1,4 +1,4 @@
-"""A cache of a function with past keys, which is called on all that are held."""
+"""A cache for a function with past keys: it calls the function on all keys that it holds."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,10 +12,12 @@ __all__ = ["concatenating"]
 
 
 class Concatenating:
-    """A cache of a function with past keys:
-    `attention(q, k, v, causal=True, offset=…, window=(left, None))`, with one head, which gives
-    out, or (out, lse), is called on all keys that are held. `concatenate` joins arrays of its kind
-    along their first axis."""
+    """A cache for a function with past keys.
+
+    `attention(q, k, v, causal=True, offset=…, window=(left, None))`, with one head, returns out or
+    (out, lse). The cache calls it on all keys that it holds. `concatenate` joins arrays along their
+    first axis.
+    """
 
     def __init__(
         self,
@@ -36,29 +38,37 @@ class Concatenating:
         self._k, self._v = ([self._concatenate([*x, new])] for x, new in ((self._k, k), (self._v, v)))
 
     def attend(self, q: Any) -> Any:
-        """The output of queries at the last positions, and the log-sum-exp, if the function gives it."""
-        past = self._require(len(q))
-        found = self._attention(q[None], self._k[0][None], self._v[0][None], causal=True, offset=past, **self._options)
-        return (found[0][0], found[1][0]) if isinstance(found, tuple) else found[0]
+        """The output of queries at the last positions, and the log-sum-exp if the function returns
+        it.
+        """
+        past_count = self._require(len(q))
+        results = self._attention(
+            q[None], self._k[0][None], self._v[0][None], causal=True, offset=past_count, **self._options
+        )
+        return (results[0][0], results[1][0]) if isinstance(results, tuple) else results[0]
 
     def rollback(self, n: int) -> None:
-        """The newest positions go."""
+        """Remove the newest n positions."""
         left = self._require(n)
         self._k, self._v = ([x[:left] for x in each] for each in (self._k, self._v))
 
     def evict(self, n: int) -> None:
-        """The oldest positions go."""
+        """Remove the oldest n positions."""
         self._require(n)
         self._k, self._v = ([x[n:] for x in each] for each in (self._k, self._v))
 
     def _require(self, n: int) -> int:
-        """How many positions are held besides the last n; raises ValueError where there are fewer."""
-        held = len(self._k[0]) if self._k else 0
-        if n > held:
-            raise ValueError(f"It is about {n} positions, but there are {held}.")
-        return held - n
+        """The number of positions without the last n. Raises ValueError if the cache holds fewer
+        than n.
+        """
+        held_count = len(self._k[0]) if self._k else 0
+        if n > held_count:
+            raise ValueError(f"The step needs {n} positions, but the cache holds {held_count}.")
+        return held_count - n
 
 
 def concatenating(attention: Callable[..., Any], concatenate: Callable[..., Any] = np.concatenate) -> Decoder:
-    """The operation `decode` of a function with past keys, as `Concatenating` calls it."""
+    """The operation `decode` of a function with past keys. `Concatenating` says how it calls the
+    function.
+    """
     return Decoder(partial(Concatenating, attention=attention, concatenate=concatenate))

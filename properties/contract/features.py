@@ -1,14 +1,16 @@
-"""What implementations declare that they take besides: by keyword, never passed where it is not declared."""
+"""The optional features that an implementation declares. They are passed by keyword, and never to
+an implementation that does not declare them.
+"""
 
 __all__ = ["ATTENTION", "FEATURES", "KINDS", "NEEDS", "ROTATION"]
 
 ATTENTION = ("mask", "bias", "scale", "causal", "offset", "offsets", "window", "softcap", "sink", "grad_lse")
-"""What attention may take besides q, k and v: `offset` is one number, `offsets` is one for each
-element of the batch too.
+"""The features of attention, next to q, k and v. `offset` is one number, `offsets` is one number
+for each element of the batch.
 """
 
 ROTATION = ("positions", "inv_freq", "attention_factor", "rotary_dim", "sections")
-"""What rope may take besides x and a first position."""
+"""The features of rope, next to x and a first position."""
 
 _ORIGINAL = "original_max_position_embeddings"
 KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -23,16 +25,17 @@ KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "longrope": (("factor", _ORIGINAL, "short_factor", "long_factor"), ("attention_factor",)),
     "proportional": (("factor", "partial_rotary_factor"), ()),
 }
-"""The kinds of rotary frequencies: the parameters that each is given, and those that are features
-of their own. All kinds but the default are features too."""
+"""The kinds of rotary frequencies: the parameters that each kind needs, and its optional
+parameters, each of which is a feature. Every kind except the default is a feature too.
+"""
 
 _OF_YARN = KINDS["yarn"][1][:-1]
 _FREQUENCIES = ("base", "seq_len", *(kind for kind in KINDS if kind != "default"), *_OF_YARN)
 
 FEATURES = (*ATTENTION, *ROTATION, *_FREQUENCIES)
-"""All of them."""
+"""All features."""
 
 NEEDS = {"offsets": "offset", "sections": "positions", **dict.fromkeys(_OF_YARN, "yarn")}
-"""Features that no call shows without another one: equal positions in time, height and width are
-one, and ramps are those of YaRN.
+"""Features that no call can show without another one. With equal positions in time, height and
+width, sections change nothing. Only YaRN has ramps.
 """

@@ -1,4 +1,4 @@
-"""What is put under test: functions for some of the operations, and what they promise."""
+"""An implementation under test: functions for some of the operations, and its promises."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,10 +23,15 @@ _DIFFERENCES = [(name, *name.split("_minus_")) for name in SIZES if "_minus_" in
 _NO_SIZES = (*(name for name in SIZES if "_minus_" in name), "start_pos", "scale")
 
 LAYOUTS = ("transposed", "heads-inside", "strided", "offset", "reversed", "read-only")
-"""The layouts in memory of an argument, besides contiguous and writable ones: its last two axes
-exchanged in memory; its rows and the axis before them, as where channels are split into heads;
-every second row of a buffer; a buffer that begins one element late; its rows from last to first, by
-a negative stride; and memory that may not be written."""
+"""The memory layouts of an argument, next to contiguous and writable arrays.
+
+transposed     its last two axes are exchanged in memory
+heads-inside   its rows and the axis before them are exchanged, as if channels were split into heads
+strided        every second row of a buffer
+offset         a buffer that begins one element late
+reversed       its rows from last to first, by a negative stride
+read-only      memory that may not be written
+"""
 
 _DTYPES = {"binary64": "float64", "binary32": "float32", "binary16": "float16", "bfloat16": "bfloat16"}
 
@@ -78,41 +83,49 @@ _PROMISES: dict[str, tuple[type[Exception], Callable[[Any], bool], str]] = {
         "a tuple of implementations",
     ),
 }
-"""Of promises what else is refused: the error, whether a value is one, and what it should be."""
+"""The type check of each promise: the error, whether a value is valid, and what it should be."""
 
 
 @dataclass(frozen=True)
 class Implementation:
     """A named implementation of some operations, and its promises.
 
-    name              as it appears in reports
-    operations        a function for each operation that is offered, called by position as the operation is written, and of `attention`
-                      by keyword where features are given; of `decode` a class of caches
-    arithmetic        what it rounds, a preset's name or an `oracles.Arithmetic`: results are held to its budget
-    conventions       the readings that it follows; it is handed masks in its polarity and compared in its layout
-    arrays            what it takes: "numpy", "torch", or a function that makes its arrays from NumPy ones
-    dtype             the type of its numbers, by default that of the arithmetic's inputs
-    device            where torch's arrays are
-    batch_ranks       how many leading axes it takes
-    supports          what it takes. Sizes, as predicates or lists: {"head_dim": lambda d: d % 2 == 0, "n_q": (128, 256)}; the names are
-                      those of `SIZES`, "scale" among them, and "every size" is about all sizes. Or
-                      words, one or a list of them with mappings: "positive sizes", "no batch axes",
-                      "full masks", "key masks", "no log-sum-exp", "at most 8 shapes"
-    refuses           the exceptions that it raises on sizes that it does not support
-    features          what its attention takes besides q, k and v, its rope besides x, and which kinds of frequencies it has with which
-                      parameters, names of `FEATURES`: others are never passed
-    caches            what its caches offer besides append and attend, names of `CACHES`; None is what their class shows
+    name              its name in reports
+    operations        a function for each operation that it offers. Arguments are passed by position,
+                      and the options of `attention` by keyword. For `decode`, a class of caches
+    arithmetic        what it rounds: the name of a preset, or an `oracles.Arithmetic`. Results must
+                      be within the budget of this arithmetic
+    conventions       the conventions that it follows. It gets masks in its polarity, and its results
+                      are compared in its layout
+    arrays            its arrays: "numpy", "torch", or a function that converts a NumPy array
+    dtype             its number type; by default the type of the arithmetic's inputs
+    device            the device of torch's arrays
+    batch_ranks       the numbers of leading axes that it takes
+    supports          what it takes. Sizes, as predicates or lists:
+                      {"head_dim": lambda d: d % 2 == 0, "n_q": (128, 256)}. The names are `SIZES`,
+                      with "scale" among them; "every size" restricts all sizes. Or words, one or a
+                      list of them with mappings: "positive sizes", "no batch axes", "full masks",
+                      "key masks", "no log-sum-exp", "at most 8 shapes"
+    refuses           the exceptions that it raises for sizes that it does not support
+    features          names of `FEATURES`: the options of its attention and its rope, and its kinds
+                      of frequencies with their parameters. Other options are never passed
+    caches            names of `CACHES`: the optional features of its caches; None means those that
+                      their class shows
     deterministic     whether equal calls give equal results, to the last bit
-    layouts           the layouts of `LAYOUTS` that it takes; None promises nothing: it may refuse them, but not misread them
-    known_deviations  {"law" or "law[operation]": reason}: laws that it is known to break; each must really be broken
-    unavailable       why it cannot be run here, a sentence: its laws are shown as "not run", and none of its functions is called
-    twins             other paths that must agree with it, by name: {"compiled": {"rope": function}}, within the sum of both budgets; a
-                      `Twin` says that it is exact, or what the path promises otherwise
-    beside            others between whose calls it is called too; where several are verified together, these are its neighbours
-    paths             its twins, each as an implementation by itself; it is not given
+    layouts           the layouts of `LAYOUTS` that it takes; None promises nothing: it may refuse a
+                      layout, but must not misread it
+    known_deviations  {"law" or "law[operation]": reason}: laws that it is known to break. Each of
+                      them must fail
+    unavailable       a sentence: why it cannot run here. Its laws are shown as "not run", and its
+                      functions are not called
+    twins             other paths that must agree with it, by name: {"compiled": {"rope": function}},
+                      within the sum of both budgets. A `Twin` says that a path is exact, or that it
+                      promises something else
+    beside            other implementations. It is also called between their calls. Implementations
+                      that are verified together are neighbours in this sense
+    paths             its twins, each as an implementation; derived from `twins`
 
-    Raises TypeError and ValueError, in a sentence, for names that there are not and values of
-    another type.
+    Raises TypeError and ValueError, with a sentence, for unknown names and values of another type.
     """
 
     name: str
@@ -136,33 +149,36 @@ class Implementation:
     paths: Mapping[str, "Implementation"] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name, (kind, holds, wanted) in _PROMISES.items():
-            if not holds(getattr(self, name)):
-                raise kind(f"Implementation.{name}={shown(getattr(self, name))}, but should be {wanted}.")
+        for field_name, (kind, holds, expected) in _PROMISES.items():
+            if not holds(getattr(self, field_name)):
+                raise kind(f"Implementation.{field_name}={shown(getattr(self, field_name))}, but should be {expected}.")
         object.__setattr__(self, "name", printable(self.name))
         if not self.operations:
             raise ValueError(f"{self.name} offers no operation, but should offer some of {', '.join(OPERATIONS)}.")
-        for name, function in self.operations.items():
-            _require_member(name, tuple(OPERATIONS), "An operation is")
+        for field_name, function in self.operations.items():
+            _require_member(field_name, tuple(OPERATIONS), "An operation is")
             if not callable(function):
                 raise TypeError(
-                    f"operations[{shown(name)}] has type {type(function).__name__}, but should be a function."
+                    f"operations[{shown(field_name)}] has type {type(function).__name__}, but should be a function."
                 )
         object.__setattr__(self, "supports", read(self.supports))
-        for name in self.features:
-            _require_member(name, FEATURES, "A feature is")
+        for field_name in self.features:
+            _require_member(field_name, FEATURES, "A feature is")
         object.__setattr__(self, "features", frozenset(self.features))
-        for name, needed in NEEDS.items():
-            if name in self.features and needed not in self.features:
+        for field_name, needed in NEEDS.items():
+            if field_name in self.features and needed not in self.features:
                 raise ValueError(
-                    f"features has {name!r} alone, but should have {needed!r} too: without it no call would show the feature."
+                    f"features has {field_name!r} without {needed!r}. "
+                    f"Add {needed!r}: no call shows the feature without it."
                 )
         self._admit_caches()
-        for name in self.layouts or ():
-            _require_member(name, LAYOUTS, "A layout is")
-        for name, reason in self.known_deviations.items():
-            if not (isinstance(name, str) and isinstance(reason, str) and reason):
-                raise TypeError(f"known_deviations[{shown(name)}]={shown(reason)}, but should be a reason, a str.")
+        for field_name in self.layouts or ():
+            _require_member(field_name, LAYOUTS, "A layout is")
+        for field_name, reason in self.known_deviations.items():
+            if not (isinstance(field_name, str) and isinstance(reason, str) and reason):
+                raise TypeError(
+                    f"known_deviations[{shown(field_name)}]={shown(reason)}, but should be a str that gives a reason."
+                )
         arithmetic = resolve_arithmetic(self.arithmetic)
         if arithmetic is None:
             raise TypeError(
@@ -171,11 +187,11 @@ class Implementation:
         object.__setattr__(self, "arithmetic", arithmetic)
         object.__setattr__(self, "conventions", resolve_conventions(self.conventions))
         object.__setattr__(self, "twins", admitted_twins(self.twins, self.operations))
-        object.__setattr__(self, "paths", {name: path(self, name) for name in self.twins})
+        object.__setattr__(self, "paths", {field_name: path(self, field_name) for field_name in self.twins})
 
     def _admit_caches(self) -> None:
-        """A class of caches becomes the operation that runs programs on them; what it offers is
-        what is declared, or what it shows.
+        """Replace a class of caches by the operation that runs programs on them. The features of
+        the caches are the declared ones, or those that the class shows.
         """
         decode, offers = (
             admitted(self.operations["decode"]) if "decode" in self.operations else (None, frozenset[str]())
@@ -188,38 +204,38 @@ class Implementation:
 
     @property
     def resolved_arithmetic(self) -> Arithmetic:
-        """The arithmetic itself, where a name may have been given."""
+        """The arithmetic, which a name may have selected."""
         assert isinstance(self.arithmetic, Arithmetic)
         return self.arithmetic
 
     @property
     def resolved_conventions(self) -> Conventions:
-        """The conventions, each decided."""
+        """The conventions, with a value for each."""
         assert isinstance(self.conventions, Conventions)
         return self.conventions
 
     def dtype_of(self, target: Format) -> str:
-        """The name of the type that holds numbers of a format: the declared one, or the format's own."""
+        """The name of the number type for a format: the declared type, or the type of the format."""
         if self.dtype is not None:
             return self.dtype
         if target.name not in _DTYPES:
-            raise ValueError(f"{self.name} has numbers of {target.name}, for which no dtype is known: declare dtype.")
+            raise ValueError(f"{self.name} has numbers of {target.name}, which has no known dtype: declare dtype.")
         return _DTYPES[target.name]
 
     @property
     def of_caches(self) -> frozenset[str]:
-        """What its caches offer, where their class may have shown it."""
+        """The optional features of its caches."""
         assert isinstance(self.caches, frozenset)
         return self.caches
 
     def lacks_of_caches(self, *names: str) -> str:
-        """What its caches do not offer among some things, in a sentence; "" where they offer all."""
-        missing = [name for name in names if name not in self.of_caches]
+        """A sentence that names the missing features of its caches; "" if none is missing."""
+        missing = [feature for feature in names if feature not in self.of_caches]
         return f"Its caches offer no {' and no '.join(missing)}." if missing else ""
 
     @property
     def support(self) -> Support:
-        """What it takes, where words may have been given."""
+        """What it takes, after the words are read."""
         assert isinstance(self.supports, Support)
         return self.supports
 
@@ -229,39 +245,52 @@ class Implementation:
         return self.support.sizes
 
     def lacks(self, *features: str) -> str:
-        """The features among some that it does not declare, in a sentence; "" where it declares them all."""
-        missing = [name for name in features if name not in self.features]
+        """A sentence that names the features that it does not declare; "" if it declares all of
+        them.
+        """
+        missing = [feature for feature in features if feature not in self.features]
         return f"It does not declare the feature{'s' * (len(missing) > 1)} {' and '.join(missing)}." if missing else ""
 
     def ranks(self, operation: Operation) -> list[int]:
-        """How many leading axes an operation may have besides those that it names, as heads."""
+        """The possible numbers of leading axes of an operation, without the axes that it names,
+        such as heads.
+        """
         heads = int("num_heads" in operation.axes.get("q", ()))
-        return sorted(r - heads for r in self.batch_ranks if r >= heads) if self.support.batches else [0]
+        return sorted(rank - heads for rank in self.batch_ranks if rank >= heads) if self.support.batches else [0]
 
     def allows(self, **sizes: float) -> bool:
         """Whether it supports the given sizes, or a scale."""
-        own = self.restricted
-        every = own.get(EVERY_SIZE)
+        predicates = self.restricted
+        every_size = predicates.get(EVERY_SIZE)
         return all(
-            (name not in own or bool(own[name](size))) and (every is None or name in _NO_SIZES or bool(every(size)))
-            for name, size in sizes.items()
+            (size_name not in predicates or bool(predicates[size_name](size)))
+            and (every_size is None or size_name in _NO_SIZES or bool(every_size(size)))
+            for size_name, size in sizes.items()
         )
 
     def takes(self, operation: Operation, arguments: tuple[Any, ...]) -> bool:
-        """Whether it supports the sizes of a call, their differences, its position, its scale, and its leading axes."""
+        """Whether it supports a call: its sizes, their differences, its position, its scale, and
+        its leading axes.
+        """
         sizes: dict[str, Any] = operation.sizes(arguments)
         lead, scale = operation.lead(arguments), operation.named(arguments).get("scale")
         sizes |= {} if scale is None else {"scale": scale}
-        if not operation.is_played:  # of which no call has all keys
-            sizes |= {name: sizes[a] - sizes[b] for name, a, b in _DIFFERENCES if a in sizes and b in sizes}
+        if not operation.is_played:  # a program has no call with all keys
+            sizes |= {
+                difference: sizes[larger] - sizes[smaller]
+                for difference, larger, smaller in _DIFFERENCES
+                if larger in sizes and smaller in sizes
+            }
         if "heads_width" in sizes:
             sizes["head_dim"] = sizes["heads_width"] // max(sizes["num_heads"], 1)
         sizes.pop("batch", None)
-        ranked = len(lead) in self.ranks(operation) or not any(BATCH in operation.axes[p] for p in operation.arrays)
+        ranked = len(lead) in self.ranks(operation) or not any(
+            BATCH in operation.axes[parameter] for parameter in operation.arrays
+        )
         return (
             ranked
             and self.allows(**sizes)
-            and all(self.allows(batch=n) for n in lead)
+            and all(self.allows(batch=length) for length in lead)
             and not self.lacks(*operation.given(arguments))
         )
 
@@ -273,13 +302,13 @@ def implementation_of(
     known_deviations: Mapping[str, str] | None = None,
     name: str | None = None,
 ) -> Implementation:
-    """The implementation that a mapping, a module or an object with functions of the operations'
-    names is, or a class of caches; or the `Implementation` itself.
+    """The implementation that a target defines: a mapping, a module or an object with functions
+    that are named after operations, a class of caches, or an `Implementation`.
 
-    Arguments that are not None replace what an `Implementation` declares. A mapping, module or
-    object promises: NumPy arrays of the arithmetic's format in and out, unbatched and batched, any
-    legal size, nothing about strides, masked values finite. Raises TypeError and ValueError for
-    what offers no operation, and TypeError for another class.
+    Arguments that are not None replace the declarations of an `Implementation`. A mapping, module
+    or object promises NumPy arrays of the arithmetic's format in and out, with and without batch
+    axes, any legal size, and finite masked values. It promises nothing about strides. Raises
+    TypeError and ValueError for a target without operations, and TypeError for any other class.
     """
     changes: dict[str, Any] = {
         "arithmetic": arithmetic,
@@ -287,7 +316,7 @@ def implementation_of(
         "known_deviations": known_deviations,
         "name": name,
     }
-    changes = {key: value for key, value in changes.items() if value is not None}
+    changes = {field_name: value for field_name, value in changes.items() if value is not None}
     if isinstance(target, Implementation):
         return replace(target, **changes)
     if isinstance(target, Mapping):
@@ -295,16 +324,18 @@ def implementation_of(
     if isinstance(target, type) and {"append", "attend"} <= set(dir(target)):
         return Implementation(**{"name": target.__name__, "operations": {"decode": target}, **changes})
     if isinstance(target, type):
-        raise TypeError(f"{target.__name__} is a class, but should be an object of it.")
-    operations = {o: getattr(target, o) for o in OPERATIONS if callable(getattr(target, o, None))}
+        raise TypeError(f"{target.__name__} is a class, but should be an instance of it.")
+    operations = {
+        offered: getattr(target, offered) for offered in OPERATIONS if callable(getattr(target, offered, None))
+    }
     if not operations:
-        given = getattr(target, "__name__", None) or f"an object of type {type(target).__name__}"
+        described = getattr(target, "__name__", None) or f"an object of type {type(target).__name__}"
         raise TypeError(
-            f"{given} offers no operation, but should be a mapping or an object with some of {', '.join(OPERATIONS)}, "
-            "or a properties.Implementation."
+            f"{described} offers no operation, but should be a mapping or an object with some of "
+            f"{', '.join(OPERATIONS)}, or a properties.Implementation."
         )
-    default = getattr(target, "__name__", type(target).__name__)
-    return Implementation(**{"name": default, "operations": operations, **changes})
+    default_name = getattr(target, "__name__", type(target).__name__)
+    return Implementation(**{"name": default_name, "operations": operations, **changes})
 
 
 def _require_member(name: object, names: tuple[str, ...], what: str) -> None:

@@ -1,4 +1,4 @@
-"""What comes of a call: results in float64, each beside its budget, or the error that it ended with."""
+"""The outcome of a call: results in float64, each with its budget, or the error."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ __all__ = ["BrokenError", "Call", "RaisedError", "Result", "Watched", "entry", "
 
 
 class BrokenError(AssertionError):
-    """A law does not hold on a case, by `excess` budgets."""
+    """A law does not hold on a case. The error is `excess` times the budget."""
 
     def __init__(self, summary: str, excess: float = np.inf) -> None:
         super().__init__(summary)
@@ -27,10 +27,11 @@ class RaisedError(BrokenError):
 
 @dataclass(frozen=True)
 class Call:
-    """One call: the operation, its arguments in float64, the layout of the arrays, and what came
-    back in float64, or what was wrong.
+    """One call: the operation, its arguments in float64, the layout of the arrays, and the outputs
+    in float64 or the error.
 
-    The layout is that of all arrays, or "transposed k": that of k alone, the others are contiguous.
+    All arrays have the layout, or only one of them: with "transposed k" all arrays except k are
+    contiguous.
     """
 
     operation: str
@@ -41,19 +42,22 @@ class Call:
 
 
 def is_right(call: Call, expected: Sequence[Any]) -> bool:
-    """Whether a call returned what was expected: masks as they should be, numbers within their budgets."""
+    """Whether a call returned the expected values: masks exactly, numbers within their budgets."""
     pairs = zip(call.outputs, expected, strict=False)
     return not call.error and all(
-        not (e.excess(x) > 1).any() if isinstance(e, Enclosure) else np.array_equal(x, e) for x, e in pairs
+        not (enclosure.excess(output) > 1).any()
+        if isinstance(enclosure, Enclosure)
+        else np.array_equal(output, enclosure)
+        for output, enclosure in pairs
     )
 
 
 class Result:
-    """One result of a call: its numbers in float64, its oracle, and itself as a ball that contains
+    """One result of a call: its numbers in float64, the oracle's answer, and a ball that contains
     the exact value.
 
-    `line()` is the oracle's enclosure by the statistical line, narrower than the budget and no
-    proof; None where no sum is long enough for the two to differ.
+    `line()` is the oracle's enclosure by the statistical line. It is narrower than the budget, and
+    not proved. It is None if every sum is so short that the two are equal.
     """
 
     def __init__(
@@ -68,24 +72,24 @@ class Result:
 
     @cached_property
     def excess(self) -> Array:
-        """Each number's error in budgets."""
+        """The error of each number, divided by its budget."""
         return self.budget.excess(self.value)
 
     @cached_property
     def ball(self) -> Ball:
-        """The numbers with the budget's radii: the exact value is within, if they are within their
-        budget of it.
+        """The numbers with the radii of the budget. The ball contains the exact value if the
+        numbers are within their budget.
 
-        Entries that may be anything, or that overflow where they may, have radius ∞. Raises
-        BrokenError for a NaN or ±∞ elsewhere. Where some number is outside its budget, the radii
-        also cover the rounding of numbers such as these: what is wrong is shown by more than its
-        own rounding, which differs between processors.
+        The radius is ∞ where any value is right, and where a number overflows and may do so. Raises
+        BrokenError for a NaN or ±∞ elsewhere. If some number is outside its budget, the radii also
+        cover the rounding of numbers of this size. A failure then shows more than the rounding of
+        the wrong numbers, which differs between processors.
         """
         value, budget = self.value, self.budget
         self.require_numbers()
-        wrong = (self.excess > 1).any()
-        rad = budget.rad + _rounding_of_others(value, budget) if wrong else budget.rad
-        return ball(np.where(np.isfinite(value), value, np.nan), rad)
+        is_outside = (self.excess > 1).any()
+        radius = budget.rad + _rounding_of_others(value, budget) if is_outside else budget.rad
+        return ball(np.where(np.isfinite(value), value, np.nan), radius)
 
     @property
     def handed_on(self) -> Array:
@@ -97,50 +101,50 @@ class Result:
 
     def require_numbers(self) -> None:
         """Raise BrokenError for a NaN or ±∞ where a finite number should be."""
-        unknown = ~np.isfinite(self.value)
-        if unknown.any() and (missing := unknown & (self.excess > 1)).any():
+        not_finite = ~np.isfinite(self.value)
+        if not_finite.any() and (missing := not_finite & (self.excess > 1)).any():
             index = np.unravel_index(int(missing.argmax()), self.value.shape)
             raise BrokenError(f"{entry(self.name, index)}={self.value[index]}, but should be a finite number.")
 
 
 @dataclass(frozen=True)
 class Watched:
-    """One call with all that can be seen of it.
+    """One call with everything that can be observed.
 
-    `given` and `returned` are the implementation's own arrays, as they were left, `results` what
-    laws see of them, and `besides` says in a sentence what else it did, or "".
+    `given` and `returned` are the implementation's own arrays after the call, `results` is the view
+    of laws, and `side_effect` is a sentence, or "".
     """
 
     given: tuple[Any, ...]
     returned: tuple[Any, ...]
     results: tuple[Any, ...]
-    besides: str
+    side_effect: str
 
     @property
     def found(self) -> Any:
-        """The result alone where there is one, else all of them."""
+        """The only result, or all results as a tuple."""
         return self.results[0] if len(self.results) == 1 else self.results
 
 
 def results_of(found: Any) -> tuple[Any, ...]:
-    """The results of a call: one or several."""
+    """The results of a call as a tuple."""
     return found if isinstance(found, tuple) else (found,)
 
 
 def _rounding_of_others(value: Array, budget: Enclosure) -> float:
-    """How far numbers that are not the budget's may be rounded: its largest radius, by as much more
-    as they are larger.
+    """The largest rounding of numbers that differ from the expected ones: the largest radius,
+    increased in the ratio of their sizes.
 
-    A radius is for the sum from which its own number comes: that of a number that should be 0
-    because nothing is summed is 0, and says nothing about the rounding of what is there instead. ∞
-    where all numbers should be 0.
+    A radius belongs to the sum that gives the right number. If that sum is empty, its radius is 0,
+    which does not bound the rounding of a wrong number in its place. The result is ∞ if all right
+    numbers are 0.
     """
-    radius, right, found = (
-        np.max(np.abs(x), where=np.isfinite(x), initial=0.0) for x in (budget.rad, budget.mid, value)
+    radius, expected_size, actual_size = (
+        np.max(np.abs(numbers), where=np.isfinite(numbers), initial=0.0) for numbers in (budget.rad, budget.mid, value)
     )
-    return float(radius * max(1.0, found / right)) if right else np.inf
+    return float(radius * max(1.0, actual_size / expected_size)) if expected_size else np.inf
 
 
 def entry(name: str, index: tuple[Any, ...]) -> str:
-    """An entry of an array as it is written: "out[0, 3]", or the name alone of a single number."""
+    """An entry of an array in a message: "out[0, 3]", or only the name of a single number."""
     return f"{name}[{', '.join(map(str, index))}]" if index else name

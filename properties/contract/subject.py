@@ -1,4 +1,6 @@
-"""An implementation under a law: what a law may assert of its results, each by its budget, or exactly."""
+"""An implementation under a law: the assertions that a law makes about results, exactly or within
+budgets.
+"""
 
 from typing import Any
 
@@ -11,15 +13,15 @@ from properties.contract.results import BrokenError, Result, entry
 
 __all__ = ["Subject"]
 
-_LOOKED_AT = 1e-3  # budgets: smaller errors are not put to the line
+_COMPARED_WITH_LINE = 1e-3  # smaller errors, in budgets, are not compared with the statistical line
 
 
 class Subject(Caller):
-    """An implementation under one law, which calls its operations, and states what should be by
-    `within`, `close`, `same` and `require`.
+    """An implementation under one law. The law calls its operations, and asserts with `within`,
+    `close`, `same` and `require`.
 
-    A law says by `informative_if` when a case could not have shown a mistake. `worst` is the
-    largest error so far, in budgets, and `worst_line` in units of the statistical line.
+    With `informative_if` a law says when a case could not show a mistake. `worst` is the largest
+    error so far divided by its budget, and `worst_line` the same for the statistical line.
     """
 
     def begin(self) -> None:
@@ -28,16 +30,16 @@ class Subject(Caller):
         self.retell()
 
     def retell(self) -> None:
-        """Forget what was said of the case so far: it is for the law before."""
+        """Forget the assertions about the case so far: they belong to the previous law."""
         self.vacuous = 0
         self.worst = self.worst_line = 0.0
         self._told, self._compared, self._matters = False, False, True
 
-    def judge(self, place: int, line: bool = False) -> None:
-        """A call that was made is as the oracle says: masks exactly, numbers within their budgets,
-        and, if asked for, the line.
+    def judge(self, position: int, line: bool = False) -> None:
+        """Assert that a recorded call agrees with the oracle: masks exactly, numbers within their
+        budgets, and within the line if asked for.
         """
-        call, answers = self.calls[place], self.answers[place]
+        call, answers = self.calls[position], self.answers[position]
         if call.error:
             raise BrokenError(call.error)
         if OPERATIONS[call.operation].returns_booleans:
@@ -48,90 +50,95 @@ class Subject(Caller):
 
     @property
     def informative(self) -> bool:
-        """Whether the case could have shown a mistake: something larger than its tolerance was
-        compared, and `informative_if` held.
+        """Whether the case could show a mistake: the law compared something larger than its
+        tolerance, and `informative_if` held.
         """
         return self._matters and self._told
 
     @property
     def coarse(self) -> bool:
-        """Whether it could have with narrower budgets: something was compared, and nothing was
-        larger than its tolerance.
+        """Whether the case could show a mistake with narrower budgets: the law compared something,
+        and everything was smaller than its tolerance.
         """
         return self._matters and self._compared and not self._told
 
     def informative_if(self, condition: Any) -> None:
-        """Say whether the case is one on which the law demands something."""
+        """Record whether the law demands something of this case."""
         self._matters = self._matters and bool(condition)
 
     def within(self, result: Result, line: bool = True) -> None:
-        """A result is within its budget of the exact value; how far it is in units of the
-        statistical line is noted, if it is asked for and the error is above a thousandth of the
-        budget."""
+        """Assert that a result is within its budget of the exact value. If `line` is set and the
+        error is above a thousandth of the budget, record the error in units of the statistical
+        line.
+        """
         budget = result.budget
         excess = result.excess
         self._measure(result.name, result.value, budget.mid, budget.rad, excess)
-        if line and excess.max(initial=0.0) > _LOOKED_AT and (likely := result.line()) is not None:
+        if line and excess.max(initial=0.0) > _COMPARED_WITH_LINE and (likely := result.line()) is not None:
             self.worst_line = max(self.worst_line, float(likely.excess(result.value).max(initial=0.0)))
         self._tell(excess.size and budget.judged and not budget.vacuous)
 
     def close(self, a: Any, b: Any, name: str = "") -> None:
-        """Two expressions of results, balls and exact arrays have one exact value: they differ by
-        no more than their radii together.
+        """Assert that two expressions have one exact value: they differ by at most the sum of their
+        radii. Expressions are results, balls and exact arrays.
         """
-        name = name or next((x.name for x in (a, b) if isinstance(x, Result)), "out")
-        x, y = _ball(a), _ball(b)
-        if x.mid.shape != y.mid.shape:
-            raise ValueError(f"A law compares shapes {x.mid.shape} and {y.mid.shape}.")
-        difference = x - y
+        name = name or next((first.name for first in (a, b) if isinstance(first, Result)), "out")
+        first, second = _ball(a), _ball(b)
+        if first.mid.shape != second.mid.shape:
+            raise ValueError(f"A law compares shapes {first.mid.shape} and {second.mid.shape}.")
+        difference = first - second
         with np.errstate(all="ignore"):
             size = np.abs(difference.mid)
             excess = np.where((size == 0) | np.isinf(difference.rad), 0.0, size / difference.rad)
-        self._measure(name, x.mid, y.mid, difference.rad, excess)
-        self._tell((difference.rad < np.fmax(np.abs(x.mid), np.abs(y.mid))).any())
+        self._measure(name, first.mid, second.mid, difference.rad, excess)
+        self._tell((difference.rad < np.fmax(np.abs(first.mid), np.abs(second.mid))).any())
 
     def agree(self, a: Result, b: Result) -> None:
-        """A result of another path is no farther from one that is within its budget than both
-        budgets together allow.
+        """Assert that the result of another path differs from this result by at most the sum of
+        both budgets.
 
-        Where the budgets allow anything it may be anything; where not both are finite numbers, or
-        the same, its own budget decides.
+        Any value is right where the budgets allow anything. Where the numbers are not both finite,
+        and not equal, the result's own budget decides.
         """
-        x, y, rad = a.value, b.value, a.budget.rad + b.budget.rad
-        both = np.isfinite(x) & np.isfinite(y)
+        first, second, radius = a.value, b.value, a.budget.rad + b.budget.rad
+        both_finite = np.isfinite(first) & np.isfinite(second)
         with np.errstate(all="ignore"):
-            apart = np.where(both, np.abs(x - y) / rad, np.where(a.budget.excess(x) > 1, np.inf, 0.0))
-        excess = np.where((x == y) | ((x != x) & (y != y)) | np.isinf(rad), 0.0, apart)
-        self._measure(a.name, x, y, rad, excess)
-        self._tell((rad < np.fmax(np.abs(x), np.abs(y))).any())
+            distance = np.where(
+                both_finite, np.abs(first - second) / radius, np.where(a.budget.excess(first) > 1, np.inf, 0.0)
+            )
+        excess = np.where((first == second) | ((first != first) & (second != second)) | np.isinf(radius), 0.0, distance)
+        self._measure(a.name, first, second, radius, excess)
+        self._tell((radius < np.fmax(np.abs(first), np.abs(second))).any())
 
     def same(self, a: Any, b: Any, name: str = "") -> None:
-        """Two arrays are equal entry by entry: −0 equals 0, and NaN equals NaN."""
-        name = name or next((x.name for x in (a, b) if isinstance(x, Result)), "out")
-        x, y = (np.asarray(r.value if isinstance(r, Result) else r) for r in (a, b))
-        if x.shape != y.shape:
-            raise BrokenError(f"{name} has shape {x.shape}, but should have shape {y.shape}.")
-        differ = (x != y) & ~((x != x) & (y != y))
+        """Assert that two arrays are equal in each entry: −0 equals 0, and NaN equals NaN."""
+        name = name or next((first.name for first in (a, b) if isinstance(first, Result)), "out")
+        first, second = (np.asarray(result.value if isinstance(result, Result) else result) for result in (a, b))
+        if first.shape != second.shape:
+            raise BrokenError(f"{name} has shape {first.shape}, but should have shape {second.shape}.")
+        differ = (first != second) & ~((first != first) & (second != second))
         if differ.any():
-            index = np.unravel_index(int(differ.argmax()), x.shape)
-            count = f"; {int(differ.sum())} of {x.size} entries differ" if x.size > 1 else ""
-            raise BrokenError(f"{entry(name, index)}={x[index]}, but should be {y[index]}, exactly{count}.")
+            index = np.unravel_index(int(differ.argmax()), first.shape)
+            count = f"; {int(differ.sum())} of {first.size} entries differ" if first.size > 1 else ""
+            raise BrokenError(f"{entry(name, index)}={first[index]}, but should be {second[index]}, exactly{count}.")
         self._tell(True)
 
     def alike(self, a: Any, b: Any, name: str = "") -> None:
-        """Two results of one exact value: masks are the same, numbers too, or as `close`; neither
-        is NaN where a number should be.
+        """Assert that two results have one exact value: masks are equal, and numbers are equal or
+        `close`. Neither may be NaN where a number should be.
         """
         for result in (a, b):
             self.finite(result)
-        x, y = (r if isinstance(r, np.ndarray) else r.value for r in (a, b))
-        if isinstance(a, np.ndarray) or np.array_equal(x, y, equal_nan=True):
-            self.same(x, y, name)
+        first, second = (r if isinstance(r, np.ndarray) else r.value for r in (a, b))
+        if isinstance(a, np.ndarray) or np.array_equal(first, second, equal_nan=True):
+            self.same(first, second, name)
         else:
             self.close(a, b, name)
 
     def finite(self, result: Any) -> None:
-        """A result is a mask, or has finite numbers, but where it may overflow, or is NaN by convention."""
+        """Assert that a result has finite numbers, except where it may overflow or where a
+        convention asks for NaN. A mask always passes.
+        """
         if isinstance(result, Result):
             result.require_numbers()
         self._tell(True)

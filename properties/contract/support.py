@@ -1,5 +1,5 @@
-"""What an implementation takes: sizes and scales, by predicates or lists; masks of some kind; so
-many shapes. In a mapping, or in words.
+"""What an implementation takes: sizes and scales by predicates or lists, kinds of masks, and a
+number of shapes. It is declared as a mapping, or in words.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from properties.contract.masks import ENTRIES, EXTENTS, Extent
+from properties.contract.mask_kinds import ENTRIES, EXTENTS, Extent
 from properties.contract.operations import Operation
 from properties.contract.wording import shown
 
@@ -22,10 +22,14 @@ SIZES = (
     *("num_heads", "kv_heads", "model_dim", "model_dim_minus_heads_width"),
     "scale",
 )
-"""The sizes, differences of sizes, positions, and scales of scores that `supports` may restrict."""
+"""The names that `supports` may restrict: sizes, differences of sizes, positions, and scales of
+scores.
+"""
 
 EVERY_SIZE = "every size"
-"""The name under which `supports` restricts all sizes at once, but neither differences nor positions nor scales."""
+"""The name under which `supports` restricts all sizes at once, but not differences, positions or
+scales.
+"""
 
 WORDS = {
     "positive sizes": "It takes no size of 0.",
@@ -33,56 +37,64 @@ WORDS = {
     **{word: extent.says for word, extent in EXTENTS.items()},
     **{word: entries.says for word, entries in ENTRIES.items()},
     "no log-sum-exp": "It returns the output of attention without its log-sum-exp.",
-    "at most N shapes": "It takes N different shapes of arguments in a process, for each operation.",
+    "at most N shapes": "It takes at most N shapes of the arguments of each operation in a process.",
 }
-"""The words that `supports` may hold, and what each says."""
+"""The words that `supports` may hold, with their meanings."""
 
 Predicate = Callable[[Any], bool]
 
 
 class OutsideError(ValueError):
-    """A call is outside of what an implementation takes; the message says why in a sentence."""
+    """An implementation does not take a call. The message says why, in a sentence."""
 
 
 @dataclass(frozen=True)
 class Listed:
-    """The predicate of being one of some sizes, from which cases are drawn."""
+    """A predicate that accepts the sizes of a list. Cases are drawn from this list."""
 
     sizes: tuple[Any, ...]
 
     def __call__(self, size: float) -> bool:
-        """Whether a size is one of them."""
+        """Whether the list contains a size."""
         return size in self.sizes
 
 
 @dataclass(frozen=True)
 class Shapes:
-    """At most so many shapes of the arguments of each operation: those that come first, as long as
-    this object is there.
+    """At most `most` shapes of the arguments of each operation. The first shapes that come are
+    accepted, while this object lives.
 
-    A shape is that of all arrays, with which masks are None, and with the sizes that are arguments;
-    positions and numbers do not count.
+    A shape consists of the shapes of all arrays, of the sizes that are arguments, and of the
+    presence of each mask and setting. Positions and the values of settings do not count.
     """
 
     most: int
     seen: dict[str, set[Any]] = field(default_factory=dict, compare=False)
 
-    def admit(self, o: Operation, arguments: tuple[Any, ...]) -> bool:
-        """Whether a call has one of the shapes, which it may be the first to have."""
+    def admit(self, operation: Operation, arguments: tuple[Any, ...]) -> bool:
+        """Whether the shape of a call is accepted. A new shape is accepted while there is room."""
         shape = tuple(
-            x.shape if isinstance(x, np.ndarray) else None if p == "start_pos" else x is None if o.is_setting(p) else x
-            for p, x in zip(o.parameters, arguments, strict=False)
+            argument.shape
+            if isinstance(argument, np.ndarray)
+            else None
+            if parameter == "start_pos"
+            else argument is None
+            if operation.is_setting(parameter)
+            else argument
+            for parameter, argument in zip(operation.parameters, arguments, strict=False)
         )
-        known = self.seen.setdefault(o.name, set())
-        if len(known) < self.most:
-            known.add(shape)
-        return shape in known
+        known_shapes = self.seen.setdefault(operation.name, set())
+        if len(known_shapes) < self.most:
+            known_shapes.add(shape)
+        return shape in known_shapes
 
 
 @dataclass(frozen=True)
 class Support:
-    """What is taken: sizes by predicates, masks by words of `EXTENTS` and `ENTRIES`, or "" for all,
-    how many shapes, and whether leading axes; and whether attention returns its log-sum-exp."""
+    """What an implementation takes: sizes by predicates, masks by words of `EXTENTS` and `ENTRIES`,
+    or "" for all masks, the number of shapes, leading axes or not, and whether attention returns
+    its log-sum-exp.
+    """
 
     sizes: Mapping[str, Predicate] = field(default_factory=dict)
     masks: str = ""
@@ -93,131 +105,152 @@ class Support:
 
     @property
     def plain(self) -> "Support":
-        """The same with masks of booleans, and of all named axes: what the reference takes."""
+        """The same support, but with boolean masks of all named axes, as the reference takes them."""
         named = "key masks" if self.masks and EXTENTS[self.masks].of_sequences else self.masks
         return replace(self, masks=named, entries="")
 
     def listed(self, size: str) -> tuple[Any, ...]:
-        """The sizes to draw from, where a list of them is what is taken."""
+        """The sizes to draw from, if `supports` lists them."""
         predicate = self.sizes.get(size)
         return predicate.sizes if isinstance(predicate, Listed) else ()
 
-    def without(self, o: Operation, kind: str, flows: bool = False) -> str:
-        """Why cases with masks of a kind, "loose", "keys", "dead" or "any", are left out; "" where
-        they are not. `flows` says whether gradients are meant to flow through the equal weights of
-        a query without keys."""
-        if not kind or not any(map(o.is_mask, o.parameters)):
+    def without(self, operation: Operation, kind: str, flows: bool = False) -> str:
+        """The reason why cases with a kind of masks ("loose", "keys", "dead" or "any") are left
+        out; "" if they are not. `flows` says whether gradients flow through the equal weights of a
+        fully masked row.
+        """
+        if not kind or not any(map(operation.is_mask, operation.parameters)):
             return ""
-        if kind == "dead" and self.entries == "finite masks" and o.name != o.forward and not flows:
+        if kind == "dead" and self.entries == "finite masks" and operation.name != operation.forward and not flows:
             return _FLOWS
         taken = not self.masks or (
-            self._extent(o).of_keys if kind == "keys" else kind != "loose" and self.masks != "no masks"
+            self._extent(operation).of_keys if kind == "keys" else kind != "loose" and self.masks != "no masks"
         )
         return "" if taken else WORDS[self.masks]
 
-    def untold(self, o: Operation) -> tuple[str, ...]:
-        """The results of an operation that are not returned: log-sum-exps and their derivatives, where they are not."""
-        return () if self.sums else tuple(name for name in o.outputs if name in ("lse", "dlse"))
+    def untold(self, operation: Operation) -> tuple[str, ...]:
+        """The results that an operation does not return: log-sum-exps and their derivatives, if the
+        implementation has none.
+        """
+        return () if self.sums else tuple(result for result in operation.outputs if result in ("lse", "dlse"))
 
-    def promises(self, o: Operation, arguments: tuple[Any, ...], found: tuple[Any, ...]) -> tuple[Any, ...]:
-        """What an oracle says of a call's results, and nothing of those that are not returned."""
-        untold = self.untold(o)
-        if not untold:
+    def promises(self, operation: Operation, arguments: tuple[Any, ...], found: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The oracle's enclosures of a call's results, where a result that is not returned may have
+        any value.
+        """
+        missing = self.untold(operation)
+        if not missing:
             return found
         anything = {"rad": np.inf, "mid": np.nan}
         return tuple(
-            replace(e, **{part: np.full(e.mid.shape, x) for part, x in anything.items()}, judged=False)
-            if name in untold
-            else e
-            for name, e in zip(o.returned(arguments), found, strict=True)
+            replace(
+                enclosure,
+                **{field_name: np.full(enclosure.mid.shape, number) for field_name, number in anything.items()},
+                judged=False,
+            )
+            if result in missing
+            else enclosure
+            for result, enclosure in zip(operation.returned(arguments), found, strict=True)
         )
 
-    def _extent(self, o: Operation) -> Extent:
-        """What the masks of an operation can say: those that are combined are of any extent."""
-        return EXTENTS[self.masks] if self.masks and o.name != "combine_masks" else _ANY
-
-    def mask_shape(self, o: Operation, parameter: str, full: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of a mask that is of size `full` if it is written out."""
-        return self._extent(o).shape(o.axes[parameter], full)
-
-    def drawn(self, o: Operation, mask: Any) -> Any:
-        """A mask that is chosen, as one that is taken."""
-        return None if self.masks == "no masks" and o.name != "combine_masks" else self._extent(o).drawn(mask)
-
-    def handed(self, o: Operation, parameter: str, mask: Any) -> Any:
-        """A mask, written out as is promised, as it is handed over: of booleans, or as whole numbers."""
-        return self._extent(o).handed(mask, o.axes[parameter])
-
-    def promised(self, o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments of a call as they are handed over. Raises OutsideError where its masks or
-        its shapes are not taken.
+    def _extent(self, operation: Operation) -> Extent:
+        """What the masks of an operation can express. Masks that are combined can express
+        everything.
         """
-        found = self.written(o, arguments)
-        if self.shapes is not None and not self.shapes.admit(o, found):
+        return EXTENTS[self.masks] if self.masks and operation.name != "combine_masks" else _ANY
+
+    def mask_shape(self, operation: Operation, parameter: str, full: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of a mask whose written-out size is `full`."""
+        return self._extent(operation).shape(operation.axes[parameter], full)
+
+    def drawn(self, operation: Operation, mask: Any) -> Any:
+        """A drawn mask, changed to one that the implementation takes."""
+        return (
+            None
+            if self.masks == "no masks" and operation.name != "combine_masks"
+            else self._extent(operation).drawn(mask)
+        )
+
+    def handed(self, operation: Operation, parameter: str, mask: Any) -> Any:
+        """The form in which a written-out mask is passed: booleans, or whole numbers."""
+        return self._extent(operation).handed(mask, operation.axes[parameter])
+
+    def promised(self, operation: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The passed form of the arguments of a call. Raises OutsideError if the implementation
+        does not take its masks or its shapes.
+        """
+        written = self.written(operation, arguments)
+        if self.shapes is not None and not self.shapes.admit(operation, written):
             raise OutsideError(
-                f"It takes {self.shapes.most} different shapes of {o.name}'s arguments, and this would be another one."
+                f"It takes at most {self.shapes.most} shapes of {operation.name}'s arguments, "
+                "and this call has another one."
             )
-        return found
+        return written
 
-    def written(self, o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments of a call with its masks written out as is promised. Raises OutsideError
-        for masks that cannot be.
+    def written(self, operation: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments of a call with its masks written out as declared. Raises OutsideError for
+        masks that cannot be written so.
         """
-        return tuple(self._masks(o, arguments)) if self.masks else arguments
+        return tuple(self._masks(operation, arguments)) if self.masks else arguments
 
-    def _masks(self, o: Operation, arguments: tuple[Any, ...]) -> Iterator[Any]:
-        sizes = o.sizes(arguments)
-        for p, x in zip(o.parameters, arguments, strict=False):
-            if x is None or not o.is_mask(p):
-                yield x
+    def _masks(self, operation: Operation, arguments: tuple[Any, ...]) -> Iterator[Any]:
+        sizes = operation.sizes(arguments)
+        for parameter, argument in zip(operation.parameters, arguments, strict=False):
+            if argument is None or not operation.is_mask(parameter):
+                yield argument
                 continue
-            if o.name == "combine_masks":
-                full = np.broadcast_shapes(*(mask.shape for mask in arguments))
+            if operation.name == "combine_masks":
+                full_shape = np.broadcast_shapes(*(mask.shape for mask in arguments))
             else:
-                full = (*o.lead(arguments), *(sizes[axis] for axis in o.axes[p][1:]))
-            found = None if self.drawn(o, x) is None else self._extent(o).written(x, self.mask_shape(o, p, full))
-            if found is None:
+                full_shape = (*operation.lead(arguments), *(sizes[axis] for axis in operation.axes[parameter][1:]))
+            written = (
+                None
+                if self.drawn(operation, argument) is None
+                else self._extent(operation).written(argument, self.mask_shape(operation, parameter, full_shape))
+            )
+            if written is None:
                 raise OutsideError(WORDS[self.masks])
-            yield found
+            yield written
 
 
 _FLOWS = (
-    "With finite masks gradients may flow through the equal weights of a query without keys: if they do, declare "
+    "With finite masks, gradients may flow through the equal weights of a fully masked row. If they do, declare "
     "Conventions(dead_rows='uniform', dead_gradients='flow')."
 )
 _ANY = Extent("It takes masks that broadcast.")
 
 
 def read(supports: Any) -> Support:
-    """What is taken, as a mapping of predicates or lists of sizes says it, a word of `WORDS`, or a
-    list of words and mappings.
+    """The support that a declaration means: a mapping of predicates or lists of sizes, a word of
+    `WORDS`, or a list of words and mappings.
 
-    Raises TypeError and ValueError, in a sentence, for anything else.
+    Raises TypeError and ValueError, with a sentence, for anything else.
     """
     if isinstance(supports, Support):
         return supports
     sizes: dict[str, Predicate] = {}
-    rest: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for part in [supports] if isinstance(supports, str | Mapping) or not isinstance(supports, Collection) else supports:
         if isinstance(part, Mapping):
-            sizes |= {name: _predicate(name, given) for name, given in part.items()}
+            sizes |= {size_name: _predicate(size_name, predicate) for size_name, predicate in part.items()}
         elif isinstance(part, str) and part == "positive sizes":
             sizes[EVERY_SIZE] = _is_positive
         elif isinstance(part, str) and part == "no batch axes":
-            rest["batches"] = False
+            options["batches"] = False
         elif isinstance(part, str) and part == "no log-sum-exp":
-            rest["sums"] = False
+            options["sums"] = False
         elif isinstance(part, str) and (kind := "masks" if part in EXTENTS else "entries" if part in ENTRIES else ""):
-            if rest.setdefault(kind, part) != part:
-                raise ValueError(f"supports says {rest[kind]!r} and {part!r}, but should say one of them.")
-        elif isinstance(part, str) and (most := re.fullmatch(r"at most ([1-9]\d*) shapes?", part)):
-            rest["shapes"] = Shapes(int(most[1]))
+            if options.setdefault(kind, part) != part:
+                raise ValueError(f"supports says {options[kind]!r} and {part!r}, but should say only one of them.")
+        elif isinstance(part, str) and (match := re.fullmatch(r"at most ([1-9]\d*) shapes?", part)):
+            options["shapes"] = Shapes(int(match[1]))
         else:
             words = ", ".join(map(repr, WORDS))
             raise TypeError(
-                f"supports={shown(part)}, but should be a mapping from sizes to predicates or lists, or a word: {words}."
+                f"supports={shown(part)}, but should be a mapping from sizes to predicates or lists, "
+                f"or a word: {words}."
             )
-    return Support(sizes, **rest)
+    return Support(sizes, **options)
 
 
 def _predicate(name: str, given: Any) -> Predicate:
@@ -231,10 +264,11 @@ def _predicate(name: str, given: Any) -> Predicate:
     if not (
         listed
         and given
-        and all(type(n) is int or (name == "scale" and type(n) is float and isfinite(n)) for n in given)
+        and all(type(size) is int or (name == "scale" and type(size) is float and isfinite(size)) for size in given)
     ):
         raise TypeError(
-            f"supports[{shown(name)}]={shown(given)}, but should be a predicate, a function of a size, or a list of sizes."
+            f"supports[{shown(name)}]={shown(given)}, but should be a predicate, a function of a size, "
+            "or a list of sizes."
         )
     return Listed(tuple(given))
 

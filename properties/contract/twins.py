@@ -1,5 +1,5 @@
-"""Twins: other paths of an implementation, which must agree with it: compiled, in evaluation, with
-a cache, without gradients.
+"""Twins: other paths of an implementation that must agree with it, such as compiled code,
+evaluation mode, a cache, or no gradients.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -25,19 +25,19 @@ PROMISES = (
     ),
     "deterministic",
 )
-"""The fields of `Implementation` that a path may have of its own."""
+"""The fields of `Implementation` that a path may declare differently."""
 
 
 @dataclass(frozen=True)
 class Twin:
-    """Another path of an implementation: what it offers of the operations, and what it promises
-    otherwise.
+    """Another path of an implementation: its operations, and the promises that differ.
 
-    operations   a function for each operation that takes the path, called as that of the implementation
-    exactly      whether it returns the same to the last bit; otherwise it may differ by the sum of both budgets
-    promises     fields of `Implementation` that differ on the path, as {"arithmetic": "float16"}: names of `PROMISES`
+    operations   a function for each operation on this path, called as the implementation's own
+    exactly      whether it returns the same bits; otherwise it may differ by the sum of both budgets
+    promises     the fields of `Implementation` that differ, as {"arithmetic": "float16"}: names of
+                 `PROMISES`
 
-    Raises TypeError and ValueError, in a sentence, for anything else.
+    Raises TypeError and ValueError, with a sentence, for anything else.
     """
 
     operations: Mapping[str, Callable[..., Any]]
@@ -45,46 +45,49 @@ class Twin:
     promises: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, kind, wanted in (
+        for field_name, kind, expected in (
             ("operations", Mapping, "a mapping of functions"),
             ("exactly", bool, "a bool"),
             ("promises", Mapping, "a mapping from fields of Implementation to values"),
         ):
-            if not isinstance(getattr(self, name), kind):
-                raise TypeError(f"Twin.{name}={shown(getattr(self, name))}, but should be {wanted}.")
-        for name in self.promises:
-            if name not in PROMISES:
-                raise ValueError(f"Twin.promises has {shown(name)}, but should have some of {', '.join(PROMISES)}.")
+            if not isinstance(getattr(self, field_name), kind):
+                raise TypeError(f"Twin.{field_name}={shown(getattr(self, field_name))}, but should be {expected}.")
+        for field_name in self.promises:
+            if field_name not in PROMISES:
+                raise ValueError(
+                    f"Twin.promises has {shown(field_name)}, but should have some of {', '.join(PROMISES)}."
+                )
 
 
 def admitted(twins: Mapping[str, Any], offered: Collection[str]) -> dict[str, Twin]:
-    """The twins by name, of which a mapping of functions is one that promises the same; each is of
-    operations that are offered.
+    """The twins by name. A mapping of functions is a twin with the same promises. Each function
+    belongs to an operation that the implementation offers.
 
-    Raises TypeError and ValueError, in a sentence, for anything else.
+    Raises TypeError and ValueError, with a sentence, for anything else.
     """
     found: dict[str, Twin] = {}
-    for name, given in twins.items():
-        if not (isinstance(name, str) and name.strip()):
-            raise TypeError(f"The name of a twin is {shown(name)}, but should be a str that is not empty.")
-        if not isinstance(given, Twin | Mapping):
+    for twin_name, declared in twins.items():
+        if not (isinstance(twin_name, str) and twin_name.strip()):
+            raise TypeError(f"The name of a twin is {shown(twin_name)}, but should be a str that is not empty.")
+        if not isinstance(declared, Twin | Mapping):
             raise TypeError(
-                f"twins[{shown(name)}]={shown(given)}, but should be a mapping of functions, or a properties.Twin."
+                f"twins[{shown(twin_name)}]={shown(declared)}, but should be a mapping of functions, "
+                "or a properties.Twin."
             )
-        twin = given if isinstance(given, Twin) else Twin(given)
-        others = [operation for operation in twin.operations if operation not in offered]
-        if others or not twin.operations:
-            what = f"is another path of {shown(others[0])}" if others else "is a path of nothing"
+        twin = declared if isinstance(declared, Twin) else Twin(declared)
+        not_offered = [operation for operation in twin.operations if operation not in offered]
+        if not_offered or not twin.operations:
+            fault = f"is another path of {shown(not_offered[0])}" if not_offered else "is a path of nothing"
             raise ValueError(
-                f"twins[{shown(name)}] {what}, but should be one of what is offered: {', '.join(offered)}."
+                f"twins[{shown(twin_name)}] {fault}, but should be one of the offered operations: {', '.join(offered)}."
             )
-        found[printable(name)] = twin
+        found[printable(twin_name)] = twin
     return found
 
 
 def path(implementation: Any, name: str) -> Any:
-    """The twin of a name as an implementation by itself, which promises what the other does unless
-    it says otherwise.
+    """The twin of a name as an implementation. Its promises are the implementation's unless the
+    twin declares others.
     """
     twin = implementation.twins[name]
     promises: dict[str, Any] = {

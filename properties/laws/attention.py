@@ -12,8 +12,8 @@ from properties.contract.results import BrokenError
 from properties.contract.subject import Subject
 from properties.laws.averages import allowed, dead_rows_follow_their_convention, exponentials, mean, own_heads
 from properties.laws.law import Laws
+from properties.strategies.adjustments import dominant
 from properties.strategies.choices import Choices
-from properties.strategies.finishing import dominant
 
 law = Laws()
 SDPA, GQA, CAUSAL, SOFTMAX = (

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from properties.contract.cache_programs import Step, attends, is_legal, parse, rows_of_part, written
 from properties.contract.caches import held_of, left_bound
 from properties.contract.implementation import Implementation
-from properties.contract.programs import Step, attends, is_legal, parse, rows_of_part, written
 from properties.contract.results import results_of
 from properties.contract.subject import Subject
 from properties.laws.law import Laws

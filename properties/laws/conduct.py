@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Ball
-from properties.contract import exchange, interpreter
+from properties.contract import conversion, process_state
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, OPERATIONS, Operation
 from properties.contract.results import BrokenError, RaisedError, results_of
@@ -18,7 +18,7 @@ from properties.contract.subject import Subject
 from properties.contract.support import EVERY_SIZE, SIZES, WORDS
 from properties.laws.law import Laws
 from properties.laws.refusals import refused
-from properties.strategies import kinds
+from properties.strategies import drawn_frequencies
 from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.choices import Choices
 from properties.strategies.domains import ODDITIES, usual
@@ -37,7 +37,7 @@ def repeats(subject: Subject, first: Iterable[Any], again: Iterable[Any]) -> Non
 
 
 def _equal(a: Any, b: Any) -> bool:
-    x, y = exchange.values(a), exchange.values(b)
+    x, y = conversion.values(a), conversion.values(b)
     return bool(np.array_equal(x, y, equal_nan=True) if isinstance(x, np.ndarray) else x == y)
 
 
@@ -72,7 +72,7 @@ def the_result_is_no_view_of_an_input(subject: Subject, *arguments: Any) -> None
     seen = subject.seen(arguments)
     for name, returned in zip(o.returned(arguments), seen.returned, strict=False):
         for parameter, given in zip(o.parameters, seen.given, strict=True):
-            apart = not exchange.overlaps(returned, given)
+            apart = not conversion.overlaps(returned, given)
             subject.require(apart, f"{name} shares memory with {parameter}, but should be an array of its own.")
 
 
@@ -91,7 +91,7 @@ def another(o: Operation, i: Implementation, arguments: tuple[Any, ...]) -> tupl
     length."""
     given = o.named(arguments)
     if "kind" in given:
-        return tuple(kinds.another(given, i).values())
+        return tuple(drawn_frequencies.another(given, i).values())
     counts = "table" not in given and given.get("positions") is None  # beside positions there is no first one
     more = (
         dict.fromkeys(given, 2)
@@ -126,7 +126,7 @@ def a_call_does_not_depend_on_earlier_calls(subject: Subject, *arguments: Any) -
     except BrokenError:  # what is wrong by itself says nothing of what came before
         return False
     first = subject.watch(o.name, arguments)
-    copies = [exchange.values(x) for x in first.returned]
+    copies = [conversion.values(x) for x in first.returned]
     subject.watch(o.name, another(o, subject.implementation, arguments))
     subject.judge(2)
     for name, copy, returned in zip(o.returned(arguments), copies, first.returned, strict=False):
@@ -143,14 +143,14 @@ def it_prints_nothing_and_leaves_the_interpreter_alone(subject: Subject, *argume
     filters, NumPy's and torch's settings, global random numbers, the environment, the working
     directory and the import path. Exact.
     """
-    interpreter.restore(subject.original)
-    interpreter.stir()
-    before = interpreter.states()
+    process_state.restore(subject.original)
+    process_state.stir()
+    before = process_state.states()
     try:
-        besides = subject.watch(subject.operation, arguments).besides
-        changed = interpreter.changes(before, interpreter.states())
+        besides = subject.watch(subject.operation, arguments).side_effect
+        changed = process_state.changes(before, process_state.states())
     finally:
-        interpreter.restore(subject.original)
+        process_state.restore(subject.original)
     subject.require(not besides, besides)
     subject.require(
         not changed,
@@ -159,7 +159,7 @@ def it_prints_nothing_and_leaves_the_interpreter_alone(subject: Subject, *argume
 
 
 def _no_layouts(i: Implementation) -> str:
-    return "" if exchange.layouts(i) else "It declares no layout besides contiguous arrays."
+    return "" if conversion.layouts(i) else "It declares no layout besides contiguous arrays."
 
 
 @law(*_OF_ROWS, domains=lambda operation: usual(operation, "masks of sequences"), exempts=_no_layouts)
@@ -178,7 +178,7 @@ def a_view_equals_its_copy(subject: Subject, *arguments: Any, choose: Choices) -
     if not several:
         return False
     copies, name = results_of(subject(*arguments)), choose.among(several)
-    possible = exchange.layouts(i, o.named(arguments)[name])
+    possible = conversion.layouts(i, o.named(arguments)[name])
     taken = [layout for layout in possible if _is_handed_over(subject, arguments, f"{layout} {name}")]
     if possible and not taken:  # which says why
         subject.given(o, arguments, f"{possible[0]} {name}")
@@ -199,7 +199,7 @@ def a_view_equals_its_copy(subject: Subject, *arguments: Any, choose: Choices) -
 
 def _is_handed_over(subject: Subject, arguments: tuple[Any, ...], layout: str) -> bool:
     """Whether the implementation's arrays can have a layout at all."""
-    with suppress(exchange.UngivenError):
+    with suppress(conversion.UngivenError):
         return bool(subject.given(OPERATIONS[subject.operation], arguments, layout))
     return False
 

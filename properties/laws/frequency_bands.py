@@ -13,7 +13,7 @@ from properties.laws.frequency_kinds import FREQUENCIES, Given, between, frequen
 from properties.laws.law import Laws
 from properties.laws.reading import by_name
 from properties.strategies.choices import Choices
-from properties.strategies.kinds import ends, width_of
+from properties.strategies.drawn_frequencies import ends, width_of
 
 law = Laws()
 _CLEAR = 2.0**-30

@@ -10,7 +10,7 @@ from properties.contract.subject import Subject
 from properties.laws.law import Laws
 from properties.laws.reading import by_name
 from properties.strategies.choices import Choices
-from properties.strategies.kinds import original_of, width_of
+from properties.strategies.drawn_frequencies import original_of, width_of
 
 __all__ = ["FREQUENCIES", "Given", "between", "frequencies_of", "law", "plain"]
 

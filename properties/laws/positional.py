@@ -15,7 +15,7 @@ from properties.laws.maps import Put
 from properties.laws.rows import Rows
 from properties.laws.squares import Case, Term
 from properties.strategies.domains import ROTATIONS
-from properties.strategies.rotations import pairs_of
+from properties.strategies.drawn_rotations import pairs_of
 
 law = Laws()
 row = Rows(law)

@@ -18,7 +18,7 @@ from properties.laws.rows import Rows
 from properties.laws.squares import Case, Term
 from properties.strategies.choices import Choices
 from properties.strategies.domains import ROTATIONS
-from properties.strategies.rotations import pairs_of
+from properties.strategies.drawn_rotations import pairs_of
 
 law = Laws(lambda operation: (ROTATIONS, "sections"))
 row = Rows(law)

@@ -15,8 +15,8 @@ from properties.contract.operations import OPERATIONS
 from properties.laws.law import Laws, always
 from properties.laws.maps import Times
 from properties.laws.squares import Case, Square, Symmetry, Term, Terms
+from properties.strategies.adjustments import largest_scores
 from properties.strategies.domains import DOMAINS, usual
-from properties.strategies.finishing import largest_scores
 
 __all__ = ["Rows", "added", "apart", "beside", "causal_or_windowed", "lengthened", "ordered"]
 

@@ -1,1 +1,1 @@
-"""What cases are: domains of sizes and numbers, and all that is chosen from a seed."""
+"""Strategies: domains of sizes and numbers, and every choice that a seed makes."""

@@ -1,4 +1,6 @@
-"""Cases along their named axes: which of these have a size of their own, and a case with some places of one."""
+"""Named axes of a case: which axes can change their size alone, and a case with some entries of one
+axis.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,59 +14,66 @@ __all__ = ["Case", "along", "leaves_a_query_nothing", "movable", "one_of_lead"]
 Case = dict[str, Any]
 
 _FIXED = ("heads_width", "num_heads", "kv_heads", "rows", "start_pos", "batch")
-"""What has no size by itself."""
+"""Sizes that cannot change alone."""
 
 _ROWS = ("n_q", "n_k")
-"""What the steps of a program decide."""
+"""Sizes that the steps of a program determine."""
 
 
-def movable(o: Operation, case: Case, fixed: Sequence[str] = ()) -> dict[str, int]:
-    """The axes, and numbers of what is counted, whose size may change while the others stay, and
-    their sizes; but those that are fixed.
+def movable(operation: Operation, case: Case, fixed: Sequence[str] = ()) -> dict[str, int]:
+    """The axes and counted numbers whose size can change alone, with their sizes, without the fixed
+    ones.
     """
-    sizes = o.sizes(tuple(case[p] for p in o.parameters))
-    kept = (*_FIXED, *fixed, *(_ROWS if o.is_played else ()))
-    return {a: sizes[a] for p in o.parameters for a in o.axes.get(p, (p,)) if a in sizes and a not in kept}
+    sizes = operation.sizes(tuple(case[parameter] for parameter in operation.parameters))
+    excluded = (*_FIXED, *fixed, *(_ROWS if operation.is_played else ()))
+    return {
+        axis: sizes[axis]
+        for parameter in operation.parameters
+        for axis in operation.axes.get(parameter, (parameter,))
+        if axis in sizes and axis not in excluded
+    }
 
 
-def along(o: Operation, case: Case, axis: str, places: Sequence[int]) -> Case:
-    """Some places of an axis, in all arrays that have it: a part of it, or places more than once.
-    Lengths stay within what is left.
+def along(operation: Operation, case: Case, axis: str, places: Sequence[int]) -> Case:
+    """The case with some entries of an axis, in all arrays that have the axis. An entry may come
+    twice. Lengths are reduced to the new size.
     """
-    found = dict(case)
-    for p in o.parameters:
-        if p == axis:
-            found[p] = len(places)
-        for place, name in enumerate(axes := o.axes.get(p, ())):
-            back = place - len(axes)
-            x = found[p]
+    changed = dict(case)
+    for parameter in operation.parameters:
+        if parameter == axis:
+            changed[parameter] = len(places)
+        for position, axis_name in enumerate(axes := operation.axes.get(parameter, ())):
+            from_end = position - len(axes)
+            array = changed[parameter]
             if (
-                name == axis
-                and isinstance(x, np.ndarray)
-                and x.ndim >= -back
-                and (x.shape[back] > 1 or not o.broadcasts(p))
+                axis_name == axis
+                and isinstance(array, np.ndarray)
+                and array.ndim >= -from_end
+                and (array.shape[from_end] > 1 or not operation.broadcasts(parameter))
             ):
-                found[p] = x.take(places, back)
-    if axis == "max_len" and "lengths" in found:
-        found["lengths"] = np.minimum(found["lengths"], len(places))
-    return found
+                changed[parameter] = array.take(places, from_end)
+    if axis == "max_len" and "lengths" in changed:
+        changed["lengths"] = np.minimum(changed["lengths"], len(places))
+    return changed
 
 
-def one_of_lead(o: Operation, case: Case, axis: int, place: int, gone: bool) -> Case:
-    """One place of a leading axis, in all arrays that have it; the axis stays, or is gone."""
-    found, arguments = dict(case), tuple(case[p] for p in o.parameters)
-    rank = len(o.lead(arguments))
-    for p, axes in o.axes.items():
-        x = found.get(p)
-        if isinstance(x, np.ndarray) and axes[0] == BATCH:
-            own = x.ndim - len(axes) + 1 - rank + axis
-            if own >= o.ahead(p, arguments):
-                part = x.take([place if x.shape[own] > 1 else 0], own)
-                found[p] = part.squeeze(own) if gone else part
-    return found
+def one_of_lead(operation: Operation, case: Case, axis: int, place: int, gone: bool) -> Case:
+    """The case with one entry of a leading axis, in all arrays that have the axis. The axis has
+    size 1 then, or is gone.
+    """
+    changed, arguments = dict(case), tuple(case[parameter] for parameter in operation.parameters)
+    lead_rank = len(operation.lead(arguments))
+    for parameter, axes in operation.axes.items():
+        array = changed.get(parameter)
+        if isinstance(array, np.ndarray) and axes[0] == BATCH:
+            own_axis = array.ndim - len(axes) + 1 - lead_rank + axis
+            if own_axis >= operation.ahead(parameter, arguments):
+                taken = array.take([place if array.shape[own_axis] > 1 else 0], own_axis)
+                changed[parameter] = taken.squeeze(own_axis) if gone else taken
+    return changed
 
 
 def leaves_a_query_nothing(case: Case) -> bool:
-    """Whether the mask of a case leaves some query no key."""
+    """Whether the mask of a case has a fully masked row."""
     mask = case.get("mask")
     return mask is not None and not mask.any(-1).all()

@@ -1,5 +1,5 @@
-"""A case with one thing changed: numbers, a size, a mask, or an option. Climbs go from case to case
-by these changes.
+"""A case with one thing changed: numbers, a size, a mask, or an option. A climb goes from case to
+case by these changes.
 """
 
 from collections.abc import Callable
@@ -18,9 +18,9 @@ from properties.strategies.climb import mutated
 __all__ = ["another", "changed"]
 
 _LONGEST, _MOST = 256, 2**15
-"""The longest axis, and the most numbers in all arrays, to which a case may grow that was smaller."""
+"""The longest axis, and the largest total of numbers, to which a smaller case may grow."""
 
-_TRIES = 8  # changes of which the first is taken that leaves a case which is supported
+_TRIES = 8  # changes to try; the first one with a supported case is taken
 _SEEDS = 2**24
 
 Change = Callable[[Cases, Case, Generator], Case]
@@ -32,68 +32,81 @@ def another(cases: Cases, rng: Generator) -> Case:
 
 
 def changed(cases: Cases, case: Case, rng: Generator) -> Case:
-    """The case with one thing changed, such that the implementation supports it; another case of
-    the domain, where no change is found.
+    """The case with one thing changed, which the implementation supports; another case of the
+    domain if no change is found.
 
-    So it is of kinds of rotary frequencies, the parameters of which hang together.
+    Kinds of rotary frequencies always give another case, because their parameters depend on each
+    other.
     """
     for _ in range(_TRIES if "kind" not in cases.operation.parameters else 0):
-        found = _CHANGES[int(rng.integers(len(_CHANGES)))](cases, case, rng)
-        if found is not case and _is_taken(cases.operation, found, cases.implementation, case):
-            return found
+        candidate = _CHANGES[int(rng.integers(len(_CHANGES)))](cases, case, rng)
+        if candidate is not case and _is_taken(cases.operation, candidate, cases.implementation, case):
+            return candidate
     return another(cases, rng)
 
 
-def _is_taken(o: Operation, found: Case, i: Implementation, before: Case) -> bool:
-    """Whether a changed case is supported, leaves no query without a key that had one, and has not grown too large."""
-    most = max(_MOST, _numbers(before))
-    alive = leaves_a_query_nothing(before) or not leaves_a_query_nothing(found)
-    return alive and _numbers(found) <= most and i.takes(o, tuple(found.values()))
+def _is_taken(operation: Operation, changed_case: Case, implementation: Implementation, before: Case) -> bool:
+    """Whether the implementation supports a changed case, the case has no new fully masked row, and
+    its size stays within bounds.
+    """
+    most_numbers = max(_MOST, _numbers(before))
+    keeps_alive = leaves_a_query_nothing(before) or not leaves_a_query_nothing(changed_case)
+    return (
+        keeps_alive
+        and _numbers(changed_case) <= most_numbers
+        and implementation.takes(operation, tuple(changed_case.values()))
+    )
 
 
 def _numbers(case: Case) -> int:
-    return sum(x.size for x in case.values() if isinstance(x, np.ndarray))
+    return sum(array.size for array in case.values() if isinstance(array, np.ndarray))
 
 
 def _of_numbers(cases: Cases, case: Case, rng: Generator) -> Case:
-    """Something of one array: an entry, a row, or the scale of all."""
-    o = cases.operation
-    names = [p for p in o.arrays if case[p] is not None and case[p].size and p not in ROTATION]
+    """The case with one array changed: an entry, a row, or the scale."""
+    operation = cases.operation
+    names = [
+        parameter
+        for parameter in operation.arrays
+        if case[parameter] is not None and case[parameter].size and parameter not in ROTATION
+    ]
     if not names:
         return case
-    p = names[int(rng.integers(len(names)))]
-    x = case[p]
-    y = mutated(x.reshape(-1, x.shape[-1]), rng).reshape(x.shape)
-    return case | {p: rounded(y, o.stored(p, cases.implementation.resolved_arithmetic))}
+    parameter = names[int(rng.integers(len(names)))]
+    array = case[parameter]
+    changed_array = mutated(array.reshape(-1, array.shape[-1]), rng).reshape(array.shape)
+    return case | {
+        parameter: rounded(changed_array, operation.stored(parameter, cases.implementation.resolved_arithmetic))
+    }
 
 
 def _of_sizes(cases: Cases, case: Case, rng: Generator) -> Case:
-    """An axis shorter or longer: a half, one place less, one place twice, or all of them twice.
-    Even widths stay even.
+    """The case with an axis shorter or longer: a half, one entry less, one entry twice, or all
+    entries twice. Even widths stay even.
     """
-    o = cases.operation
-    rotates = any(case.get(p) is not None for p in ROTATION)
-    sizes = movable(o, case, ("head_dim", "pairs") if rotates else ("pairs",))
+    operation = cases.operation
+    rotates = any(case.get(parameter) is not None for parameter in ROTATION)
+    sizes = movable(operation, case, ("head_dim", "pairs") if rotates else ("pairs",))
     if not sizes:
         return case
-    axis, n = list(sizes.items())[int(rng.integers(len(sizes)))]
-    step = 2 if axis.endswith("_dim") and n % 2 == 0 else 1
-    half, at = n // 2 // step * step, int(rng.integers(max(n - step + 1, 1)))
+    axis, length = list(sizes.items())[int(rng.integers(len(sizes)))]
+    stride = 2 if axis.endswith("_dim") and length % 2 == 0 else 1
+    middle, start = length // 2 // stride * stride, int(rng.integers(max(length - stride + 1, 1)))
     places = (
-        [*range(half)],
-        [*range(half, n)],
-        [*range(at), *range(at + step, n)],
-        [*range(n), *range(at, at + step)],
-        [*range(n)] * 2,
+        [*range(middle)],
+        [*range(middle, length)],
+        [*range(start), *range(start + stride, length)],
+        [*range(length), *range(start, start + stride)],
+        [*range(length)] * 2,
     )
-    found = places[int(rng.integers(len(places)))]
-    return along(o, case, axis, found) if 0 < len(found) <= max(_LONGEST, n) and n else case
+    chosen = places[int(rng.integers(len(places)))]
+    return along(operation, case, axis, chosen) if 0 < len(chosen) <= max(_LONGEST, length) and length else case
 
 
 def _of_lead(cases: Cases, case: Case, rng: Generator) -> Case:
-    """One place of a leading axis: one element of a batch."""
+    """The case with one entry of a leading axis: one element of a batch."""
     lead = cases.operation.lead(tuple(case.values()))
-    several = [axis for axis, n in enumerate(lead) if n > 1]
+    several = [axis for axis, length in enumerate(lead) if length > 1]
     if not several:
         return case
     axis = several[int(rng.integers(len(several)))]
@@ -101,47 +114,64 @@ def _of_lead(cases: Cases, case: Case, rng: Generator) -> Case:
 
 
 def _of_masks(cases: Cases, case: Case, rng: Generator) -> Case:
-    """A mask: one entry or one key of it the other way round, or a fresh one, which may be none."""
-    o, i = cases.operation, cases.implementation
-    names = [p for p in o.parameters if o.is_mask(p)]
+    """The case with a mask changed: one entry or one key inverted, or a new mask, or no mask."""
+    operation, implementation = cases.operation, cases.implementation
+    names = [parameter for parameter in operation.parameters if operation.is_mask(parameter)]
     if not names:
         return case
-    p = names[int(rng.integers(len(names)))]
-    mask, kind = case[p], int(rng.integers(3))
-    if mask is None or kind == 0 or not mask.size:
-        sizes, lead = o.sizes(tuple(case.values())), o.lead(tuple(case.values()))
-        shape = tuple(n for axis in o.axes[p] for n in (lead if axis == BATCH else (sizes[axis],)))
+    parameter = names[int(rng.integers(len(names)))]
+    mask, choice = case[parameter], int(rng.integers(3))
+    if mask is None or choice == 0 or not mask.size:
+        sizes, lead = operation.sizes(tuple(case.values())), operation.lead(tuple(case.values()))
+        shape = tuple(
+            length for axis in operation.axes[parameter] for length in (lead if axis == BATCH else (sizes[axis],))
+        )
         choose = Choices(int(rng.integers(1, _SEEDS)))
-        return case | {p: i.support.drawn(o, cases.domain.mask(choose, i.support.mask_shape(o, p, shape)))}
-    found = mask.copy()
-    at = np.unravel_index(int(rng.integers(mask.size)), mask.shape)
-    if kind == 1:
-        found[at] ^= True
+        return case | {
+            parameter: implementation.support.drawn(
+                operation, cases.domain.mask(choose, implementation.support.mask_shape(operation, parameter, shape))
+            )
+        }
+    changed_mask = mask.copy()
+    index = np.unravel_index(int(rng.integers(mask.size)), mask.shape)
+    if choice == 1:
+        changed_mask[index] ^= True
     else:
-        found[..., at[-1]] ^= True
-    return case | {p: found}
+        changed_mask[..., index[-1]] ^= True
+    return case | {parameter: changed_mask}
 
 
 def _of_options(cases: Cases, case: Case, rng: Generator) -> Case:
-    """An option or a position as in another case of the domain; or a bias or sinks away, with their tangents."""
-    o = cases.operation
-    if o.is_played or any(case.get(p) is not None for p in ROTATION):
+    """The case with an option or a position of another case of the domain, or without a bias or
+    sinks and their tangents.
+    """
+    operation = cases.operation
+    if operation.is_played or any(case.get(parameter) is not None for parameter in ROTATION):
         return case
     names = [
-        p
-        for p in o.parameters
-        if (o.is_setting(p) or p == "start_pos" or (p in o.options and p in o.arrays)) and p not in ROTATION
+        parameter
+        for parameter in operation.parameters
+        if (
+            operation.is_setting(parameter)
+            or parameter == "start_pos"
+            or (parameter in operation.options and parameter in operation.arrays)
+        )
+        and parameter not in ROTATION
     ]
     if not names:
         return case
-    p = names[int(rng.integers(len(names)))]
-    if p in o.arrays:
-        return case | {name: None for name in (p, f"d{p}") if name in case}
-    other = another(cases, rng)[p]
-    return case if isinstance(other, np.ndarray) and np.shape(case[p]) != other.shape else case | {p: other}
+    parameter = names[int(rng.integers(len(names)))]
+    if parameter in operation.arrays:
+        return case | {name: None for name in (parameter, f"d{parameter}") if name in case}
+    other_value = another(cases, rng)[parameter]
+    return (
+        case
+        if isinstance(other_value, np.ndarray) and np.shape(case[parameter]) != other_value.shape
+        else case | {parameter: other_value}
+    )
 
 
 _CHANGES: tuple[Change, ...] = (*[_of_numbers] * 4, *[_of_sizes] * 2, _of_lead, _of_masks, _of_options)
-"""Numbers more often than all else, of which there is less; sizes often enough that a case becomes
-small, where each number counts.
+"""The changes, as often as they are chosen. Numbers come most often, because a case has many of
+them. Sizes come often enough that cases become small, where each number counts.
 """

@@ -1,4 +1,4 @@
-"""What a case and a law choose, from one seed: sizes, orders, cuts, numbers, masks."""
+"""The choices of a case and of a law, from one seed: sizes, orders, cuts, numbers, masks."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,41 +15,43 @@ T = TypeVar("T")
 _KINDS: dict[Format, Any] = {
     BINARY32: np.float32,
     BINARY16: np.float16,
-}  # whose conversions round to the nearest, ties to even
+}  # NumPy converts to these types by rounding to the nearest, ties to even
 
 
 def rounded(x: Array, target: Format) -> Array:
-    """The nearest numbers of a format, ties to even: multiples of 2ᵉ⁻ᵖ for 2ᵉ⁻¹ ≤ |x| < 2ᵉ, p =
-    −log₂ of the unit roundoff.
+    """The nearest numbers of a format, ties to even: multiples of 2ᵉ⁻ᵖ for 2ᵉ⁻¹ ≤ |x| < 2ᵉ, with p
+    = −log₂ of the unit roundoff.
     """
     if target == BINARY64:
         return x
-    if (kind := _KINDS.get(target)) is not None:
+    if (dtype := _KINDS.get(target)) is not None:
         with np.errstate(over="ignore"):
-            near = x.astype(kind).astype(np.float64)
+            nearest = x.astype(dtype).astype(np.float64)
         return (
-            np.where(np.isinf(x), x, np.clip(near, -target.largest, target.largest)) if np.isinf(near).any() else near
+            np.where(np.isinf(x), x, np.clip(nearest, -target.largest, target.largest))
+            if np.isinf(nearest).any()
+            else nearest
         )
-    unit = np.maximum(np.ldexp(target.unit_roundoff, np.frexp(x)[1]), target.smallest_subnormal)
-    return np.where(np.isinf(x), x, np.clip(np.rint(x / unit) * unit, -target.largest, target.largest))
+    spacing = np.maximum(np.ldexp(target.unit_roundoff, np.frexp(x)[1]), target.smallest_subnormal)
+    return np.where(np.isinf(x), x, np.clip(np.rint(x / spacing) * spacing, -target.largest, target.largest))
 
 
 def _has_grid(target: Format) -> bool:
-    """Whether all multiples of 1/16 from −8 to 8 are numbers of a format: they have 8 bits."""
+    """Whether a format contains all multiples of 1/16 from −8 to 8, which have 8 bits."""
     return target.unit_roundoff <= 2.0**-8 and target.smallest_subnormal <= 1 / 16 and target.largest >= 8
 
 
 class Choices:
-    """A source of choices: the same seed, the same choices in the same order.
+    """A source of choices. The same seed gives the same choices in the same order.
 
-    Seed 0 is the simplest case there is: the first of all options, arrays of zeros.
+    Seed 0 gives the simplest case: the first of all options, and arrays of zeros.
     """
 
     def __init__(self, seed: int) -> None:
         self.simplest, self._random = seed == 0, np.random.default_rng(seed)
 
     def among(self, options: Sequence[T]) -> T:
-        """One of some options, the first of which is the simplest."""
+        """One of some options. The first option is the simplest."""
         return options[0] if self.simplest else options[int(self._random.integers(len(options)))]
 
     def integer(self, low: int, high: int) -> int:
@@ -57,57 +59,63 @@ class Choices:
         return low if self.simplest else int(self._random.integers(low, high, endpoint=True))
 
     def integers(self, low: int, high: int, shape: Any) -> Any:
-        """Whole numbers from `low` to `high`."""
+        """An array of whole numbers from `low` to `high`."""
         return self._random.integers(low, high, shape, endpoint=True)
 
     def happens(self, probability: float = 0.5) -> bool:
-        """Whether something happens that does with a probability."""
+        """Whether an event of a given probability happens. With seed 0 nothing happens."""
         return not self.simplest and bool(self._random.random() < probability)
 
-    def order(self, n: int) -> Any:
-        """An order of n things: from last to first every other time, where mistakes show most."""
-        return np.arange(n)[::-1] if not self.happens() else self._random.permutation(n)
+    def order(self, count: int) -> Any:
+        """An order of n things: reversed every other time, because it shows most mistakes; else
+        random.
+        """
+        return np.arange(count)[::-1] if not self.happens() else self._random.permutation(count)
 
     def bits(self, shape: Any, density: float | None = None) -> Any:
-        """Booleans, of which about the share `density` is true, or any share."""
+        """Booleans. Each is true with probability `density`, which is chosen if it is None."""
         share = self.among([0.5, 0.9, 0.1, 1.0]) if density is None else density
         return self._random.random(shape) < share
 
-    def cut(self, n: int, supported: Callable[[int], bool] = lambda _: True) -> int:
-        """A length below n at which an axis of length n can be cut, by preference next to a tile; n
-        itself where none is supported.
+    def cut(self, length: int, supported: Callable[[int], bool] = lambda _: True) -> int:
+        """A length below n at which an axis of length n can be cut, preferably next to a tile; n
+        itself if no cut is supported.
         """
-        tiles = (m for power in range(10) for m in (2**power - 1, 2**power, 2**power + 1))
-        found: list[int] = [m for m in sorted({n // 2, n - 1, *tiles} - {0}) if m < n and supported(m)]
-        return self.among(found or [n])
+        tiles = (candidate for power in range(10) for candidate in (2**power - 1, 2**power, 2**power + 1))
+        lengths: list[int] = [
+            candidate
+            for candidate in sorted({length // 2, length - 1, *tiles} - {0})
+            if candidate < length and supported(candidate)
+        ]
+        return self.among(lengths or [length])
 
-    def signs(self, n: int) -> Array:
-        """n times 1 or −1."""
-        return np.where(self.bits(n, 0.5), 1.0, -1.0)
+    def signs(self, count: int) -> Array:
+        """An array of n numbers 1 or −1."""
+        return np.where(self.bits(count, 0.5), 1.0, -1.0)
 
     def directions(self, *shapes: tuple[int, ...]) -> list[Array]:
-        """For each of some shapes an array of integers from −4 to 4, none of them all zeros."""
-        found = [self.integers(-4, 4, shape).astype(np.float64) for shape in shapes]
-        return [np.where(x.any(), x, 1.0) for x in found]
+        """For each shape an array of integers from −4 to 4, with at least one nonzero entry."""
+        directions = [self.integers(-4, 4, shape).astype(np.float64) for shape in shapes]
+        return [np.where(direction.any(), direction, 1.0) for direction in directions]
 
     def grid(self, shape: Any, step: float = 1 / 16) -> Array:
         """Multiples of a power of two, from −128 to 127 times it."""
-        whole = np.zeros(shape, np.int8) if self.simplest else self._random.integers(-128, 128, shape, np.int8)
-        return np.asarray(whole * step, np.float64)
+        integers = np.zeros(shape, np.int8) if self.simplest else self._random.integers(-128, 128, shape, np.int8)
+        return np.asarray(integers * step, np.float64)
 
     def fixed_points(self, shape: Any, target: Format) -> Array:
-        """Numbers up to 8 whose sums and differences of two are numbers of a format too; all of its
-        bits but one are in use.
+        """Numbers up to 8 that use all bits of a format but one, so that the format contains each
+        sum and difference of two.
         """
         bits = round(-math.log2(target.unit_roundoff)) - 1
-        whole = self._random.integers(-(2**bits), 2**bits, shape, endpoint=True)
-        return np.asarray(np.ldexp(whole.astype(np.float64), 3 - bits))
+        integers = self._random.integers(-(2**bits), 2**bits, shape, endpoint=True)
+        return np.asarray(np.ldexp(integers.astype(np.float64), 3 - bits))
 
     def numbers(self, shape: Any, target: Format, kind: str = "grid") -> Array:
         """Numbers of a format, of size about 1: on a grid of 1/16, fixed points, or normally
         distributed ones with all bits.
 
-        A few entries in a hundred are ±4 to ±8, or 0, where they are on a grid.
+        On a grid, a few entries in a hundred are 0, or from ±4 to ±8.
         """
         if self.simplest or kind == "grid":
             return self.grid(shape) if _has_grid(target) else rounded(self.grid(shape), target)

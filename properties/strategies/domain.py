@@ -1,5 +1,5 @@
-"""What a domain is: a kind of cases, by sizes of named axes, by masks and numbers; and the sizes
-that domains have in common.
+"""A domain: a family of test inputs, by the sizes of named axes, masks and numbers; and sizes that
+several domains share.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from properties.contract.implementation import Implementation
 from properties.contract.operations import Operation
-from properties.strategies import masks
+from properties.strategies import drawn_masks
 from properties.strategies.choices import Choices
 
 __all__ = [
@@ -22,16 +22,20 @@ __all__ = [
     "SHORT",
     "TILES",
     "WIDTHS",
+    "Adjustment",
     "Domain",
-    "Finish",
 ]
 
 SHORT = (1, 2, 3, 4, 5, 6, 8, 9, 16, 17, 33)
 TILES = (7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 96, 100, 127, 128, 129, 130, 191, 192, 193, 255, 256, 257, 300)
-"""Lengths around the tiles of kernels: powers of two and their neighbours, and lengths that leave tails."""
+"""Lengths around the tiles of kernels: powers of two and their neighbours, and lengths with a
+remainder.
+"""
 
 LONG = (*TILES[9:], 511, 512, 513, 640, 1000, 1023, 1024, 1025, 1100)
-"""Lengths past a tile, a table of 256, 512 or 1024 rows, and to 1100, where what drifts from row to row has drifted."""
+"""Lengths to 1100, past a tile and past a table of 256, 512 or 1024 rows. An error that grows from
+row to row is large there.
+"""
 
 LENGTHS = (2, 1, 3, *SHORT * 5, *TILES)
 """Lengths of everyday cases, mostly short."""
@@ -41,23 +45,27 @@ BROAD = (*WIDTHS, *WIDTHS, 9, 20, 24, 32, 63, 64, 65, 80, 96, 128)
 EVEN = (2, 4, 6, 8, 2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 80, 96, 128, 192, 256)
 ODD = (1, 3, 5, 7, 9, 11, 15, 17, 33, 63, 65, 127)
 OF_MODELS = (32, 64, 80, 96, 128, 24, 40, 48, 56, 63, 65, 72, 112, 127, 129, 160, 192, 256, 512, 576)
-"""Widths that models have, their neighbours, and multiples of 8."""
+"""Widths of heads in models, their neighbours, and multiples of 8."""
 
 EDGES = (0, 1, 2, 3, 16, *(2**n + e for n in range(7, 21) for e in (-2, -1, 0, 1)))
 """Positions next to powers of two."""
 
-Finish = Callable[[Operation, Implementation, dict[str, Any], Choices], None]
+Adjustment = Callable[[Operation, Implementation, dict[str, Any], Choices], None]
 
 
 @dataclass(frozen=True)
 class Domain:
-    """A kind of cases: the sizes and scales that are not those of everyday cases, which masks there
-    are, what is done to a case at last.
+    """A family of test inputs.
 
-    `features` are given in every case; where it `rotates`, rope has some of its options, and none
-    elsewhere. `masks_are` says whether masks are "loose", with axes of size 1 or fewer axes, or of
-    "keys" alone.
-    Of the cases asked for it gets the share `share`.
+    sizes       sizes that replace the everyday ones
+    scales      scales that replace the everyday ones
+    features    the features that every case uses
+    mask        a function that draws masks
+    masks_are   "loose" if masks have axes of size 1 or fewer axes, "keys" if they mask keys alone
+    rotates     whether rope has some of its options; in other domains it has none
+    rank        the smallest number of leading axes
+    share       the share of the requested cases that this domain gets
+    adjust      a function that changes the drawn case
     """
 
     name: str
@@ -65,9 +73,9 @@ class Domain:
     sizes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     scales: Mapping[str, Sequence[float]] = field(default_factory=dict)
     features: tuple[str, ...] = ()
-    mask: masks.Masks = masks.any_or_none
+    mask: drawn_masks.Masks = drawn_masks.any_or_none
     masks_are: Literal["", "loose", "keys"] = ""
     rotates: bool = False
     rank: int = 0
     share: float = 1.0
-    finish: Finish | None = None
+    adjust: Adjustment | None = None

@@ -4,7 +4,7 @@ from typing import Any
 
 from properties.contract.features import KINDS
 from properties.contract.operations import OPERATIONS
-from properties.strategies import finishing, masks
+from properties.strategies import adjustments, drawn_masks
 from properties.strategies.domain import EVEN, LONG, ODD, OF_MODELS, SHORT, TILES, WIDTHS, Domain
 from properties.strategies.dominating import LONG as FARTHEST
 from properties.strategies.dominating import MANY
@@ -23,8 +23,8 @@ QUIRKS = (
     *("dead rows", "odd widths", "no rows", "no columns", "width zero"),
     *("no queries", "without keys", "more queries than keys", "below finite fills"),
 )
-"""Domains of which laws of their own say what should be, by convention, or where budgets say
-nothing: agreement is not asked for.
+"""Domains in which a convention decides the result, or in which budgets allow everything. Separate
+laws test them, and agreement with the oracle does not.
 """
 
 ROTATIONS = "as models rotate"
@@ -41,22 +41,25 @@ def _domain(name: str, statement: str, *operations: str, **entry: Any) -> None:
 
 _domain("everyday", "Sizes, masks and numbers of every kind.", *OPERATIONS)
 _domain(
-    "everyday", "Sizes, numbers, and every combination of the features that are declared.", *_FEATURED,
-    sizes={"n_q": (2, 1, 3, *SHORT * 2, 40, 64, 65), "n_k": (2, 1, 3, *SHORT * 2, 40, 64, 65), "head_dim": WIDTHS, "value_dim": WIDTHS},
+    "everyday", "Sizes, numbers, and every combination of the declared features.", *_FEATURED,
+    sizes={"n_q": (2, 1, 3, *SHORT * 2, 40, 64, 65), "n_k": (2, 1, 3, *SHORT * 2, 40, 64, 65),
+           "head_dim": WIDTHS, "value_dim": WIDTHS},
 )  # fmt: skip
 _domain(
     "everyday", "Programs of up to twelve steps on two caches.", "decode",
     sizes={"n_q": (40, 12, 80), "n_k": (40, 12, 80), "head_dim": WIDTHS, "value_dim": WIDTHS},
 )  # fmt: skip
 _domain(
-    "rings", "Programs on rings that are little longer than the window.", "decode", features=("window", "capacity", "ring"),
+    "rings", "Programs on rings that are slightly longer than the window.", "decode",
+    features=("window", "capacity", "ring"),
     sizes={"n_q": (20,), "n_k": (30,), "head_dim": WIDTHS, "value_dim": WIDTHS}, share=0.5,
 )  # fmt: skip
 _domain(
     "tiles", "Chunks of up to 257 positions, of 300 or 1100, and widths that models have.", "decode",
-    sizes={"n_q": (60,), "n_k": (300, 1100), "head_dim": (1, 2, 8, 16, 64, 128), "value_dim": (1, 2, 8, 64, 128)}, share=0.15,
+    sizes={"n_q": (60,), "n_k": (300, 1100), "head_dim": (1, 2, 8, 16, 64, 128), "value_dim": (1, 2, 8, 64, 128)},
+    share=0.15,
 )  # fmt: skip
-_domain("everyday", "Parts of the keys, some of them empty.", "merge_attention", finish=finishing.parts)
+_domain("everyday", "Parts of the keys, some of them empty.", "merge_attention", adjust=adjustments.parts)
 _domain(
     "everyday", "Numbers of heads, of queries and of keys.", "alibi_slopes", "alibi_bias",
     sizes={"num_heads": (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 33, 64), "n_q": SHORT, "n_k": SHORT},
@@ -66,31 +69,37 @@ _domain(
     "Masks that broadcast to one shape.",
     "combine_masks",
     sizes={"n_q": SHORT, "n_k": SHORT},
-    mask=masks.loose,
+    mask=drawn_masks.loose,
 )
 _domain(
-    "square batches", "Masks of queries and of padding, often of batches as large as there are queries.", "combine_masks",
+    "square batches", "Masks of queries and of padding. Often the batch is as large as the number of queries.",
+    "combine_masks",
     sizes={"n_q": (3, 2), "n_k": (3, 5), "batch": (3, 3, 2)},
-    mask=masks.loose, masks_are="loose", rank=1, share=0.3, finish=finishing.decoders,
+    mask=drawn_masks.loose, masks_are="loose", rank=1, share=0.3, adjust=adjustments.decoders,
 )  # fmt: skip
 _domain(
     "everyday",
-    "Numbers of queries and of keys; as many keys as queries need not be told.",
+    "Numbers of queries and of keys. The number of keys may be omitted if it equals the number of queries.",
     "causal_mask",
-    finish=finishing.untold,
+    adjust=adjustments.untold,
 )
-_domain("everyday", "Sizes and numbers of every kind.", "causal_attention", finish=finishing.alive)
-_domain("everyday", "Sizes and numbers of every kind.", "add_positional_encoding", finish=finishing.shared)
+_domain("everyday", "Sizes and numbers of every kind.", "causal_attention", adjust=adjustments.alive)
+_domain("everyday", "Sizes and numbers of every kind.", "add_positional_encoding", adjust=adjustments.shared)
 _domain(
     "everyday", "Sizes and numbers of every kind; some tables are rotations.", "apply_rotary", "apply_rotary_vjp",
-    finish=finishing.rotations,
+    adjust=adjustments.rotations,
 )  # fmt: skip
 _TILED = {
     **dict.fromkeys(("n_q", "n_k"), (*TILES, 511, 513, 1025)),
     **dict.fromkeys(("head_dim", "value_dim"), (1, 2, 8, 16, 64)),
 }
 _domain(
-    "tiles", "Lengths around the tiles of kernels, to 1025.", *_CAUSAL, sizes=_TILED, share=0.2, finish=finishing.alive
+    "tiles",
+    "Lengths around the tiles of kernels, to 1025.",
+    *_CAUSAL,
+    sizes=_TILED,
+    share=0.2,
+    adjust=adjustments.alive,
 )
 _domain(
     "tiles", "Lengths around the tiles of kernels, to 1025.", *_ATTENTION, *_SOFTMAX, *_GROUPED, sizes=_TILED, share=0.2
@@ -104,30 +113,35 @@ _domain(
 )
 _FEW_HEADS = {"n_q": SHORT, "n_k": SHORT, "head_dim": WIDTHS, "value_dim": WIDTHS, "kv_heads": (1, 2)}
 for _name, _statement, _needed, _others in (
-    ("windows at edges", "Windows beside lengths of tiles.", ("window",), {"sizes": _TILED | {"kv_heads": (1,)}}),
+    ("windows at edges", "Windows around the lengths of tiles.", ("window",), {"sizes": _TILED | {"kv_heads": (1,)}}),
     ("broadcast biases", "Biases with axes of size 1, or with fewer axes.", ("bias",), {"sizes": _FEW_HEADS}),
     (
         "near the cap",
-        "Scores from a quarter of the cap to many times it.",
+        "Scores from a quarter of the softcap to a multiple of it.",
         ("softcap",),
-        {"sizes": _FEW_HEADS, "finish": finishing.capped},
+        {"sizes": _FEW_HEADS, "adjust": adjustments.capped},
     ),
-    ("rows without keys", "Masks that leave some query no key.", ("mask",), {"sizes": _FEW_HEADS, "mask": masks.dead}),
-    ("sinks", "Sinks, beside all other features.", ("sink",), {"sizes": _FEW_HEADS, "mask": masks.dead}),
-    ("no keys", "No keys at all.", (), {"sizes": _FEW_HEADS | {"n_k": (0,)}, "mask": masks.none}),
+    (
+        "rows without keys",
+        "Masks with fully masked rows.",
+        ("mask",),
+        {"sizes": _FEW_HEADS, "mask": drawn_masks.dead},
+    ),
+    ("sinks", "Sinks, with all other features.", ("sink",), {"sizes": _FEW_HEADS, "mask": drawn_masks.dead}),
+    ("no keys", "No keys at all.", (), {"sizes": _FEW_HEADS | {"n_k": (0,)}, "mask": drawn_masks.none}),
     (
         "extreme scores",
         "Scores of every size that the formats have.",
         (),
-        {"sizes": _FEW_HEADS, "finish": finishing.far},
+        {"sizes": _FEW_HEADS, "adjust": adjustments.far},
     ),
 ):
     _domain(_name, _statement, *_FEATURED, features=_needed, share=0.15, **_others)
 _domain(
     "decoding", "One to four queries, the last ones of up to 1100 keys.", *_FEATURED, features=("offset",),
-    sizes={"n_q": (1, 2, 3, 4), "n_k": (100, 1, 31, 64, 65, 128, 129, 257, 513, 1100), "head_dim": (1, 8, 16, 64), "value_dim": (1, 8, 16),
-           "kv_heads": (1, 2), "group": (1, 2, 3, 4, 8)},
-    share=0.15, finish=finishing.last,
+    sizes={"n_q": (1, 2, 3, 4), "n_k": (100, 1, 31, 64, 65, 128, 129, 257, 513, 1100), "head_dim": (1, 8, 16, 64),
+           "value_dim": (1, 8, 16), "kv_heads": (1, 2), "group": (1, 2, 3, 4, 8)},
+    share=0.15, adjust=adjustments.last,
 )  # fmt: skip
 _domain(
     "long rows", "Rows of lengths to 1100.", *_SOFTMAX,
@@ -140,18 +154,19 @@ _domain(
 _domain(
     "extreme scores", "Scores of every size that the formats have.", *_ATTENTION, *_SOFTMAX, *_CAUSAL,
     sizes={"n_q": (*SHORT, 40, 64), "n_k": (*SHORT, 40, 64, 65, 100), "head_dim": WIDTHS, "value_dim": WIDTHS},
-    mask=masks.starting, share=0.4, finish=finishing.far,
+    mask=drawn_masks.starting, share=0.4, adjust=adjustments.far,
 )  # fmt: skip
 _domain(
     "extreme scores", "Scores of every size that the formats have.", *_GROUPED, *_HEADS,
     sizes={"n_q": SHORT, "n_k": SHORT, "head_dim": WIDTHS, "value_dim": WIDTHS, "seq_len": (*SHORT, 40, 64, 65)},
-    share=0.2, finish=finishing.far,
+    share=0.2, adjust=adjustments.far,
 )  # fmt: skip
 _domain(
-    "one key each", "Masks that allow each query one key, and scores of every size that the formats have.",
+    "one key each", "One visible key for each query, and scores of every size that the formats have.",
     *_ATTENTION, *_SOFTMAX, *_GROUPED, *_HEADS,
-    sizes={**dict.fromkeys(("n_q", "n_k", "seq_len"), (1, 2, 3, 8, 17, 40, 64, 65, 64, 65)), "head_dim": WIDTHS, "value_dim": WIDTHS},
-    mask=masks.one, share=0.2, finish=finishing.far,
+    sizes={**dict.fromkeys(("n_q", "n_k", "seq_len"), (1, 2, 3, 8, 17, 40, 64, 65, 64, 65)),
+           "head_dim": WIDTHS, "value_dim": WIDTHS},
+    mask=drawn_masks.one, share=0.2, adjust=adjustments.far,
 )  # fmt: skip
 _NEAR = {
     **dict.fromkeys(("n_q", "n_k"), (2, 1, 3, 8, 17, 40, 65)),
@@ -161,34 +176,37 @@ _NEAR = {
 }
 _domain(
     "ties", "Large scores that are equal, or nearly so.", *_ATTENTION, *_CAUSAL, *_GROUPED, *_FEATURED,
-    sizes=_NEAR, share=0.2, finish=finishing.ties,
+    sizes=_NEAR, share=0.2, adjust=adjustments.ties,
 )  # fmt: skip
 _domain(
-    "below finite fills", "One key for each query, with scores below every finite number with which others may be filled.",
-    _ATTENTION[0], _SOFTMAX[0], sizes=_NEAR, mask=masks.one, share=0.1, finish=finishing.below_fills,
+    "below finite fills", "One visible key for each query, with scores below every finite fill of masked keys.",
+    _ATTENTION[0], _SOFTMAX[0], sizes=_NEAR, mask=drawn_masks.one, share=0.1, adjust=adjustments.below_fills,
 )  # fmt: skip
 _FEW = {"n_q": (1, 2, 5, 17), "n_k": (1, 2, 5, 17), "head_dim": WIDTHS, "value_dim": WIDTHS, "kv_heads": (1, 2)}
 _EVERY = (*_ATTENTION, *_CAUSAL, *_GROUPED)
-_domain("no queries", "No queries.", *_EVERY, *_FEATURED, sizes=_FEW | {"n_q": (0,)}, mask=masks.none, share=0.05)
-_domain("without keys", "No keys.", *_EVERY, sizes=_FEW | {"n_k": (0,)}, mask=masks.none, share=0.05)
+_domain("no queries", "No queries.", *_EVERY, *_FEATURED, sizes=_FEW | {"n_q": (0,)}, mask=drawn_masks.none, share=0.05)
+_domain("without keys", "No keys.", *_EVERY, sizes=_FEW | {"n_k": (0,)}, mask=drawn_masks.none, share=0.05)
 _domain(
     "more queries than keys", "Causal attention with more queries than keys.", *_CAUSAL,
-    sizes=_FEW | {"n_q": (2, 5, 9, 33, 65), "n_k": (1, 2, 4, 8, 16, 32)}, share=0.2, finish=finishing.fewer_keys,
+    sizes=_FEW | {"n_q": (2, 5, 9, 33, 65), "n_k": (1, 2, 4, 8, 16, 32)}, share=0.2, adjust=adjustments.fewer_keys,
 )  # fmt: skip
 _domain(
     "masks of sequences", "A mask for each sequence, shared by its heads.", *_ATTENTION, *_SOFTMAX,
-    sizes={"n_q": SHORT, "n_k": SHORT, "batch": (2, 3)}, mask=masks.sequences, masks_are="loose", rank=2, share=0.1,
+    sizes={"n_q": SHORT, "n_k": SHORT, "batch": (2, 3)},
+    mask=drawn_masks.sequences, masks_are="loose", rank=2, share=0.1,
 )  # fmt: skip
 _domain(
     "masks of sequences", "A mask for each sequence, shared by its heads.", *_GROUPED,
-    sizes={"n_q": SHORT, "n_k": SHORT, "batch": (2, 3)}, mask=masks.sequences, masks_are="loose", rank=1, share=0.1,
+    sizes={"n_q": SHORT, "n_k": SHORT, "batch": (2, 3)},
+    mask=drawn_masks.sequences, masks_are="loose", rank=1, share=0.1,
 )  # fmt: skip
 _domain(
-    "widths of models", "Heads of widths that models have, and as many.", *_HEADS,
+    "widths of models", "Heads with the widths and numbers that models have.", *_HEADS,
     sizes={"head_dim": (16, 24, 20, 9, 32, 64, 128), "num_heads": (1, 2, 4, 5, 8, 12)}, share=0.1,
 )  # fmt: skip
 _domain(
-    "decoding", "One to four queries and up to 4097 keys: kernels split so many keys, and merge the parts.", *_ATTENTION, *_GROUPED,
+    "decoding", "One to four queries and up to 4097 keys: kernels split long rows of keys, and merge the parts.",
+    *_ATTENTION, *_GROUPED,
     sizes={
         "n_q": (1, 2, 3, 4),
         "n_k": (100, 1, 31, 64, 65, 255, 256, 257, 511, 512, 513, 640, 767, 1000, 1023, 1024, 1025, 1100, 2049, 4097),
@@ -202,11 +220,14 @@ _MODELS = {
     **dict.fromkeys(("head_dim", "value_dim"), OF_MODELS),
 }
 _domain(
-    "widths of models", "Widths that models have, their neighbours, and multiples of 8, to 576.", *_ATTENTION, sizes=_MODELS, share=0.2,
+    "widths of models", "Widths that models have, their neighbours, and multiples of 8, to 576.", *_ATTENTION,
+    sizes=_MODELS, share=0.2,
 )  # fmt: skip
 _domain(
-    "widths of models", "Widths that models have, and up to 16 heads for one of the keys.", *_GROUPED, *_FEATURED,
-    sizes={**_MODELS, **dict.fromkeys(("n_q", "n_k"), (1, 2, 3, 5, 17, 65)), "kv_heads": (1, 2), "group": (4, 1, 2, 5, 7, 8, 16)},
+    "widths of models", "Widths that models have, and up to 16 query heads for each head of keys.",
+    *_GROUPED, *_FEATURED,
+    sizes={**_MODELS, **dict.fromkeys(("n_q", "n_k"), (1, 2, 3, 5, 17, 65)), "kv_heads": (1, 2),
+           "group": (4, 1, 2, 5, 7, 8, 16)},
     share=0.1,
 )  # fmt: skip
 _domain(
@@ -215,18 +236,18 @@ _domain(
     *_ATTENTION,
     *_SOFTMAX,
     *_GROUPED,
-    mask=masks.narrow,
+    mask=drawn_masks.narrow,
     masks_are="loose",
     share=0.2,
 )
-_domain("masks of rows", "Masks that all queries share.", *_HEADS, mask=masks.row, masks_are="keys", share=0.2)
+_domain("masks of rows", "Masks that all queries share.", *_HEADS, mask=drawn_masks.row, masks_are="keys", share=0.2)
 _domain(
     "masks of rows",
     "Masks that all queries share.",
     *_ATTENTION,
     *_SOFTMAX,
     *_GROUPED,
-    mask=masks.row,
+    mask=drawn_masks.row,
     masks_are="keys",
     share=0.5,
 )
@@ -235,42 +256,44 @@ _domain(
     "Masks that all queries share.",
     *_FEATURED,
     features=("mask",),
-    mask=masks.row,
+    mask=drawn_masks.row,
     masks_are="keys",
     share=0.2,
 )
 _domain(
     "width zero", "Queries and keys without columns.", *_ATTENTION[1:], *_GROUPED, *_CAUSAL,
-    sizes={"head_dim": (0,), "value_dim": WIDTHS, "n_q": SHORT, "n_k": SHORT}, share=0.1, finish=finishing.unmasked,
+    sizes={"head_dim": (0,), "value_dim": WIDTHS, "n_q": SHORT, "n_k": SHORT}, share=0.1, adjust=adjustments.unmasked,
 )  # fmt: skip
 _domain(
     "padded masks",
-    "Keys that no query may read.",
+    "Keys that are masked for all queries.",
     *_ATTENTION,
     *_SOFTMAX,
     *_GROUPED,
     *_HEADS,
-    mask=masks.padded,
+    mask=drawn_masks.padded,
     share=0.3,
 )
 _domain(
-    "dead rows", "Masks that leave some query no key.", *_ATTENTION, *_SOFTMAX, *_GROUPED, *_HEADS,
-    sizes=dict.fromkeys(("n_q", "n_k", "seq_len"), (2, 1, 3, 1, 5, 8, 17, 33)), mask=masks.dead, share=0.2,
+    "dead rows", "Masks with fully masked rows.", *_ATTENTION, *_SOFTMAX, *_GROUPED, *_HEADS,
+    sizes=dict.fromkeys(("n_q", "n_k", "seq_len"), (2, 1, 3, 1, 5, 8, 17, 33)), mask=drawn_masks.dead, share=0.2,
 )  # fmt: skip
 _domain(
     "small", "Sizes of 1 to 3.", *_ATTENTION, *_SOFTMAX, *_HEADS,
-    sizes={**dict.fromkeys(("n_q", "n_k", "seq_len", "head_dim", "value_dim"), (2, 1, 3)), "num_heads": (1, 2), "batch": (1,)},
+    sizes={**dict.fromkeys(("n_q", "n_k", "seq_len", "head_dim", "value_dim"), (2, 1, 3)), "num_heads": (1, 2),
+           "batch": (1,)},
     share=0.1,
 )  # fmt: skip
 _domain(
     "dominating keys", "A few keys share all the weight, among up to 8192.", *_ATTENTION,
-    sizes={"n_q": (1, 2, 3, 4, 8), "n_k": MANY, "head_dim": (8, 4, 1, 2, 16, 64), "value_dim": (8, 1, 4, 64), "batch": (1,)},
-    mask=masks.none, share=0.1, finish=finishing.few_keys,
+    sizes={"n_q": (1, 2, 3, 4, 8), "n_k": MANY, "head_dim": (8, 4, 1, 2, 16, 64), "value_dim": (8, 1, 4, 64),
+           "batch": (1,)},
+    mask=drawn_masks.none, share=0.1, adjust=adjustments.few_keys,
 )  # fmt: skip
 _domain(
     "131072 keys", "A few keys share all the weight, among 131072; in the long plan only.", *_ATTENTION,
     sizes={"n_q": (1, 2), "n_k": FARTHEST, "head_dim": (8, 4, 16), "value_dim": (8, 1, 4), "batch": (1,)},
-    mask=masks.none, share=0.04, finish=finishing.few_keys,
+    mask=drawn_masks.none, share=0.04, adjust=adjustments.few_keys,
 )  # fmt: skip
 _domain("one position", "Sequences of one row.", "rope", "rope_vjp", sizes={"seq_len": (1,)}, share=0.4)
 _domain("odd widths", "Odd widths: the last channel has no partner.", *_ROTARY, sizes={"head_dim": ODD}, share=0.2)
@@ -279,7 +302,7 @@ _domain(
 )
 _domain(
     "a sine at the end",
-    "Widths of which the last column is a sine.",
+    "Widths whose last column is a sine.",
     "sinusoidal_positional_encoding",
     sizes={"embed_dim": (1, 3, 5)},
     share=0.1,
@@ -288,12 +311,13 @@ _domain("near positions", "Positions to 64.", *_ROTARY[:2], *_ROTARY[4:6], "sinu
     sizes={"start_pos": tuple(range(65))}, share=0.3)  # fmt: skip
 _domain(
     "long sequences", "Sequences of up to 4097 rows.", *_ROTARY[:6], "sinusoidal_positional_encoding", "rotate_half",
-    sizes={"seq_len": (*LONG, 2047, 2048, 2049, 4097), "head_dim": (2, 4, 8, 32), "embed_dim": (2, 4, 8, 32)}, share=0.2,
+    sizes={"seq_len": (*LONG, 2047, 2048, 2049, 4097), "head_dim": (2, 4, 8, 32), "embed_dim": (2, 4, 8, 32)},
+    share=0.2,
 )  # fmt: skip
 _domain("long masks", "Numbers of queries and of keys to 513.", "causal_mask",
     sizes={"n_q": (255, 256, 257, 300, 513, 16), "n_k": (257, 256, 255, 300, 513, 16)}, share=0.2)  # fmt: skip
 _domain(
-    ROTATIONS, "Positions, frequencies, parts of the channels and axes that are given, in every combination that is declared.",
+    ROTATIONS, "Positions, frequencies, parts of the channels and sections, in every declared combination.",
     *_ROTARY[:2],
     sizes={"seq_len": SHORT, "head_dim": EVEN}, rotates=True,
 )  # fmt: skip
@@ -301,9 +325,7 @@ _domain(
     "sections", "Pairs that rotate by time, height and width.", *_ROTARY[:2],
     sizes={"seq_len": SHORT, "head_dim": EVEN}, features=("sections", "positions"), rotates=True, share=0.3,
 )  # fmt: skip
-_domain(
-    "everyday", "Every kind that is declared, with every combination of the parameters that are.", "rotary_frequencies"
-)
+_domain("everyday", "Every declared kind, with every combination of the declared parameters.", "rotary_frequencies")
 for _name in KINDS:
     if _name != "default":
         _widths = (
@@ -327,14 +349,14 @@ _ROWS = (*_ROTARY[:6], "rotate_half", "sinusoidal_positional_encoding", "learned
 for _name, _sizes in _EMPTY.items():
     _batched = {name: sizes for name, sizes in _sizes.items() if name != "batch"}
     _domain(_name, "Sequences, masks or widths of 0.", *_ROWS, sizes=_batched, share=0.1)
-    _domain(_name, "Masks without entries.", "combine_masks", sizes=_batched, mask=masks.loose, share=0.1)
-    _domain(_name, "No sequences, or none of them long.", "padding_mask", sizes=_sizes, share=0.1)
+    _domain(_name, "Masks without entries.", "combine_masks", sizes=_batched, mask=drawn_masks.loose, share=0.1)
+    _domain(_name, "No sequences, or sequences of length 0.", "padding_mask", sizes=_sizes, share=0.1)
     _domain(_name, "No indices, or rows of width 0.", "table_lookup", sizes=_sizes, rank=1, share=0.1)
 _domain("no columns", "A width of 0.", "inv_freq", sizes=_EMPTY["no columns"], share=0.1)
 
 
 def usual(operation: str, *more: str) -> tuple[str, ...]:
-    """The domains to which laws about calls of any kind are put, and more, where an operation has them."""
+    """The domains of laws about any call, and more domains, as far as an operation has them."""
     return ("everyday", *(name for name in (ROTATIONS, *more) if name in DOMAINS[operation]))
 
 
@@ -352,4 +374,6 @@ ODDITIES = Domain(
         "start_pos": (0, 1, 5, 128, 1000, 4096, 2**16 + 1, 2**20),
     },
 )
-"""Not drawn from by itself: of one size those that are refused are taken, of all others those that are not."""
+"""Sizes that an implementation may refuse. A law takes one size that is refused, and accepted
+values for all others.
+"""

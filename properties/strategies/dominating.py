@@ -1,12 +1,12 @@
-"""Cases that expose: a few keys with large scores share all the weight, and values read the weights
-out.
+"""Cases in which a few keys with large scores share all the weight, and values read the weights.
 
 A random row of many keys averages a mistake away, while its budget grows with its length. Here the
-score of a key is one product, so that a relative error of a product, of the scale, or of an input
-is the same share of a score, and exp makes it as large a share of the weight as the score is large:
-1/2¹¹ of a score of 1024 is half the weight. A one-hot value reads out that weight alone, so that
-its error is compared with a budget that is a share of the weight itself, of 1/2 and of exp(−30)
-alike; no sum over the keys hides it, however many there are.
+score of a key is one product. A relative error of the product, of the scale or of an input is then
+the same relative error of the score, and exp turns it into a relative error of the weight that is
+larger by the factor of the score: a relative error of 1/2¹¹ in a score of 1024 is half the weight. A
+one-hot value reads that weight alone. Its error is compared with a budget that is a share of this
+weight, whether the weight is 1/2 or exp(−30), and no sum over keys hides it, for any number of
+keys.
 """
 
 import numpy as np
@@ -18,44 +18,55 @@ from properties.strategies.choices import rounded
 __all__ = ["LONG", "MANY", "dominating", "scores_of"]
 
 MANY = (2, 3, 9, 17, 33, 65, 128, 129, 257, 511, 1024, 1025, 2048, 4095, 8191, 8192)
-"""Numbers of keys, the simplest first."""
+"""Numbers of keys. The first is the simplest."""
 
 LONG = (131072, 131071)
 """Numbers of keys of the long plan."""
 
 _SCORES = (128.0, 1024.0, 8192.0)
-_DEPTH = 30.0  # how far below the first, at most, the scores of keys that matter are: exp(−30) is a number of every format but binary16
-_GAP = 128.0  # how far below all others are, at least: exp(−98) is no number of binary32
-_KEYS = 8  # that matter, at most
+# Scores of keys with weight are at most this far below the largest one. Every format except
+# binary16 has exp(−30).
+_DEPTH = 30.0
+# Scores of all other keys are at least this far below it. binary32 has no exp(−98).
+_GAP = 128.0
+_KEYS = 8  # the largest number of keys with weight
 
 
 def dominating(
-    rng: np.random.Generator, n_q: int, n_k: int, width: int, value_width: int, score: float, target: Format
+    rng: np.random.Generator, lengths: tuple[int, int], widths: tuple[int, int], score: float, target: Format
 ) -> tuple[Array, ...]:
-    """(q, k, v) in a format, in which up to 8 keys, the last and such at the edges of tiles, have
-    scores of about `score`.
+    """The arrays (q, k, v) in a format, for `lengths` (n_q, n_k) and `widths` of heads and of
+    values. Up to 8 keys have scores of about `score`: the last key, and keys at the edges of tiles.
 
-    Query i is not 0 in channel i mod width alone; there each key has a number of its own, by which
-    its score is what was drawn, but for the rounding of the number. The keys that matter have
-    one-hot values, one more of them than columns a value of 0, as all others have.
+    Query i is nonzero only in channel i mod width. Each key has its own number there, which gives
+    the drawn score up to the rounding of the number. The keys with weight have one-hot values; if
+    there are more of them than columns, each group of columns is followed by a value of 0. All
+    other keys have values of 0.
     """
-    edges = {e for power in range(18) for e in (2**power - 1, 2**power)}
-    others = np.array([j for j in sorted({0, *edges}) if j < n_k - 1], int)
-    places = np.array([n_k - 1, *rng.permutation(others)[: _KEYS - 1]])
+    (n_q, n_k), (width, value_width) = lengths, widths
+    edges = {edge for power in range(18) for edge in (2**power - 1, 2**power)}
+    other_keys = np.array([key for key in sorted({0, *edges}) if key < n_k - 1], int)
+    chosen_keys = np.array([n_k - 1, *rng.permutation(other_keys)[: _KEYS - 1]])
     scores = score - _GAP - score * rng.random((n_k, width))
-    scores[places] = score - _DEPTH * rng.random((len(places), width)) ** 2
+    scores[chosen_keys] = score - _DEPTH * rng.random((len(chosen_keys), width)) ** 2
     factors = rounded(rng.uniform(8, 16, width) * rng.choice([-1.0, 1.0], width), target)
     q = np.where(np.arange(width) == np.arange(n_q)[:, None] % max(width, 1), factors, 0.0)
     k = rounded(scores * np.sqrt(width) / factors, target)
-    v, column = np.zeros((n_k, value_width)), np.arange(len(places)) % (value_width + 1)
-    v[places[column < value_width], column[column < value_width]] = 1.0
+    v, column = np.zeros((n_k, value_width)), np.arange(len(chosen_keys)) % (value_width + 1)
+    v[chosen_keys[column < value_width], column[column < value_width]] = 1.0
     return q, k, v
 
 
-def scores_of(a: Arithmetic) -> list[float]:
-    """The scores of which an arithmetic still says something: its errors are at most a quarter in
-    an exponent, its inputs' steps 4.
+def scores_of(arithmetic: Arithmetic) -> list[float]:
+    """The scores at which the budgets of an arithmetic still test something: its errors are at most
+    a quarter in an exponent, and the steps of its inputs at most 4.
     """
-    stored = [x.unit_roundoff for x in (a.scores, a.scale_on_inputs) if x is not None]
-    share = 2 * a.product + 2 * max([0.0, *stored])
-    return [s for s in _SCORES if s * share <= 0.25 and s * a.inputs.unit_roundoff <= 4] or [16.0]
+    stored = [
+        number_format.unit_roundoff
+        for number_format in (arithmetic.scores, arithmetic.scale_on_inputs)
+        if number_format is not None
+    ]
+    relative_error = 2 * arithmetic.product + 2 * max([0.0, *stored])
+    return [
+        score for score in _SCORES if score * relative_error <= 0.25 and score * arithmetic.inputs.unit_roundoff <= 4
+    ] or [16.0]

@@ -1,4 +1,6 @@
-"""The sizes of a case, chosen among those that an implementation supports, so that nothing has to be thrown away."""
+"""Chooses the sizes of a case among those that an implementation supports, so that no case is
+thrown away.
+"""
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -7,7 +9,7 @@ from typing import Any
 
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, Operation
-from properties.strategies import features, masks, rotations
+from properties.strategies import drawn_features, drawn_masks, drawn_rotations
 from properties.strategies.choices import Choices
 from properties.strategies.domain import BROAD, EDGES, EVEN, LENGTHS, LONG, SHORT, Domain
 from properties.strategies.domains import DOMAINS, ODDITIES, QUIRKS
@@ -29,7 +31,7 @@ SIZES: dict[str, Sequence[int]] = {
     "rows": (1, 2, 3, 16, 100),
     "batch": (1, 2, 3),
 }
-"""The sizes of everyday cases, the simplest first."""
+"""The sizes of everyday cases. The first is the simplest."""
 
 _PAIRED = (
     "rope",
@@ -41,22 +43,25 @@ _PAIRED = (
     "rotary_frequencies",
 )  # operations on pairs of dimensions
 _PARTNERS = {"n_q": "n_k", "head_dim": "value_dim"}
-"""Sizes, and those that are chosen beside them."""
-_FAR = 1024  # how much larger a size may be than the one beside it, where only differences are supported that no domain has
+"""Pairs of sizes: the second is chosen beside the first."""
+# How much a size may exceed the one beside it, if no domain has a supported difference.
+_FAR = 1024
 _TOKENS = {"seq_len": (2, 3, 1, 4, 5, 8, 9, 2, 3, 4, 5, 17, 33, 64, 65), "head_dim": (1, 2, 3, 4, 8, 16, 5, 24, 32)}
 _MOST = 9000  # entries of one problem: long ones are narrow
 _TABLE = 2**22  # numbers of a learned table
-_LARGE = 2**12  # scores, or entries, of one batch element from which on a batch has few
+_LARGE = 2**12  # a batch has one element if an element has more scores or entries
 
 
 class UnsupportedError(ValueError):
-    """An implementation supports no case of the kind that is to be drawn; the message says why in a sentence."""
+    """An implementation supports no case of the requested kind. The message says why, in a
+    sentence.
+    """
 
 
 class Sizes:
     """The sizes and leading axes of the cases of an operation in a domain, for an implementation.
 
-    Raises UnsupportedError where it supports none, or no shape of the masks that the domain has.
+    Raises UnsupportedError if the implementation supports none of them, or no mask of the domain.
     """
 
     def __init__(self, operation: Operation, domain: Domain, implementation: Implementation) -> None:
@@ -64,17 +69,21 @@ class Sizes:
         self.ranks = [rank for rank in implementation.ranks(operation) if rank >= domain.rank]
         if not self.ranks:
             taken = implementation.batch_ranks if implementation.support.batches else "no"
-            raise UnsupportedError(f"{implementation.name} takes {taken} leading axes, but more are needed.")
+            raise UnsupportedError(f"{implementation.name} takes {taken} leading axes, but the domain needs more.")
         lacks = implementation.lacks_of_caches if operation.is_played else implementation.lacks
-        masked = domain.masks_are or (
-            "" if domain.mask in masks.OPTIONAL else "dead" if domain.mask is masks.dead else "any"
+        mask_kind = domain.masks_are or (
+            "" if domain.mask in drawn_masks.OPTIONAL else "dead" if domain.mask is drawn_masks.dead else "any"
         )
         flows = implementation.resolved_conventions.dead_rows_flow
-        why = implementation.support.without(operation, masked, flows) or lacks(*domain.features)
-        if "scale" in operation.options and "scale" in implementation.features and not features.scales(implementation):
-            why = f"{implementation.name} supports no scale among those that are drawn; a list of some says which to draw."
-        if why := why or rotations.some(operation, implementation, domain):
-            raise UnsupportedError(why)
+        reason = implementation.support.without(operation, mask_kind, flows) or lacks(*domain.features)
+        if (
+            "scale" in operation.options
+            and "scale" in implementation.features
+            and not drawn_features.scales(implementation)
+        ):
+            reason = f"{implementation.name} supports none of the drawn scales. Declare a list of scales to draw from."
+        if reason := reason or drawn_rotations.some(operation, implementation, domain):
+            raise UnsupportedError(reason)
         self._supported: dict[Any, Sequence[int]] = {}
         self._fixed = [] if implementation.support.shapes is None else self._some(implementation.support.shapes.most)
 
@@ -83,195 +92,205 @@ class Sizes:
         return self._fixed_sizes(choose) if self._fixed else self._any_sizes(choose)
 
     def _any_sizes(self, choose: Choices) -> tuple[dict[str, int], tuple[int, ...]]:
-        """Sizes and leading axes, of all that are supported."""
+        """Sizes and leading axes, among all that are supported."""
         sizes = self._sizes(choose)
         return sizes, self._lead(sizes, choose)
 
     def _fixed_sizes(self, choose: Choices) -> tuple[dict[str, int], tuple[int, ...]]:
-        """Sizes and leading axes among few; a position is no shape, but that of a table, which has so many rows."""
+        """Sizes and leading axes among a few fixed ones. A position is not part of a shape and
+        stays free, except for a table, whose rows depend on it.
+        """
         sizes, lead = choose.among(self._fixed)
         moved = {"start_pos": self._start(sizes, choose)} if "start_pos" in sizes and "rows" not in sizes else {}
         return sizes | moved, lead
 
     def _some(self, most: int) -> list[tuple[dict[str, int], tuple[int, ...]]]:
-        """Few sizes and leading axes, the same for every seed: a quarter of the shapes, for masks
-        and laws ask for others.
+        """A few sizes and leading axes, the same for every seed: a quarter of the supported shapes,
+        because masks and laws need others.
 
-        They are those of everyday cases where the domain has such, so that domains share them.
+        They come from everyday cases if the domain has some of them, so that domains share shapes.
         """
         if self.domain.name == "everyday":
-            found = [self._any_sizes(Choices(seed)) for seed in range(4 * most)]
-            return [each for place, each in enumerate(found) if each not in found[:place]][: max(1, most // 4)]
+            sizes = [self._any_sizes(Choices(seed)) for seed in range(4 * most)]
+            return [shape for place, shape in enumerate(sizes) if shape not in sizes[:place]][: max(1, most // 4)]
         everyday = Sizes(self.operation, DOMAINS[self.operation.name]["everyday"], self.implementation)._fixed
-        return [each for each in everyday if self._has(*each)] or [self._any_sizes(Choices(0))]
+        return [shape for shape in everyday if self._has(*shape)] or [self._any_sizes(Choices(0))]
 
     def _has(self, sizes: dict[str, int], lead: tuple[int, ...]) -> bool:
-        """Whether sizes and leading axes are some of this domain."""
-        own = self.domain.sizes
-        batch = all(n in own["batch"] for n in lead) if "batch" in own else True
+        """Whether this domain has some sizes and leading axes."""
+        domain_sizes = self.domain.sizes
+        batch = all(length in domain_sizes["batch"] for length in lead) if "batch" in domain_sizes else True
         return (
             len(lead) >= self.domain.rank
             and batch
-            and all(sizes[name] in own[name] for name in own if name in sizes and name != "batch")
+            and all(sizes[name] in domain_sizes[name] for name in domain_sizes if name in sizes and name != "batch")
         )
 
     def _lead(self, sizes: dict[str, int], choose: Choices) -> tuple[int, ...]:
-        """The leading axes: mostly the fewest that are taken, and few where a problem is large."""
+        """The leading axes: mostly as few as possible, and small ones if a problem is large."""
         if BATCH not in {axis for axes in self.operation.axes.values() for axis in axes}:
             return ()
         rank = choose.among([self.ranks[0], *self.ranks])
-        size = prod(sizes[name] for name in ("n_q", "n_k") if name in sizes) * sizes.get("seq_len", 1)
-        options = self._options("batch", self.domain.sizes.get("batch", SIZES["batch"] if size <= _LARGE else (1,)))
+        problem_size = prod(sizes[name] for name in ("n_q", "n_k") if name in sizes) * sizes.get("seq_len", 1)
+        options = self._options(
+            "batch", self.domain.sizes.get("batch", SIZES["batch"] if problem_size <= _LARGE else (1,))
+        )
         return tuple(choose.among(options) for _ in range(rank))
 
     def _sizes(self, choose: Choices) -> dict[str, int]:
-        """Sizes by name, each chosen among those supported beside the ones before."""
-        found: dict[str, int] = {}
+        """Sizes by name. Each is chosen among those supported beside the ones before."""
+        sizes: dict[str, int] = {}
         for name in self._names():
             if name == "start_pos":
-                found[name] = self._start(found, choose)
+                sizes[name] = self._start(sizes, choose)
             elif name == "heads_width":
-                found["head_dim"] = self._among("head_dim", found, choose)
-                found[name] = found["num_heads"] * found["head_dim"]
-                found["model_dim"] = self._among("model_dim", found, choose, ("heads_width", found[name]))
+                sizes["head_dim"] = self._among("head_dim", sizes, choose)
+                sizes[name] = sizes["num_heads"] * sizes["head_dim"]
+                sizes["model_dim"] = self._among("model_dim", sizes, choose, ("heads_width", sizes[name]))
             else:
                 relative = next((other for other, partner in _PARTNERS.items() if partner == name), None)
-                found[name] = self._among(
-                    name, found, choose, (relative, found[relative]) if relative in found else None
+                sizes[name] = self._among(
+                    name, sizes, choose, (relative, sizes[relative]) if relative in sizes else None
                 )
-        return found
+        return sizes
 
     def _names(self) -> Iterable[str]:
-        """The sizes to choose, in an order in which each may depend on those before."""
-        o = self.operation
-        if "wq" in o.axes:
+        """The sizes to choose, in an order in which each may depend on the ones before."""
+        operation = self.operation
+        if "wq" in operation.axes:
             return ("seq_len", "num_heads", "heads_width")
         named = dict.fromkeys(
             axis
-            for p in o.parameters
-            for axis in o.axes.get(p, (p,))
-            if axis not in (BATCH, "pairs") and not o.is_setting(axis)
+            for parameter in operation.parameters
+            for axis in operation.axes.get(parameter, (parameter,))
+            if axis not in (BATCH, "pairs") and not operation.is_setting(axis)
         )
         late = {"start_pos": 1, "rows": 2, "num_heads": 1}
         return sorted(named, key=lambda name: late.get(name, 0))
 
-    def _among(self, name: str, found: dict[str, int], choose: Choices, beside: tuple[str, int] | None = None) -> int:
-        """One of the sizes that are supported, the size beside it often the same."""
-        options = self._offered(name, found)
-        if beside is not None and choose.happens(0.25):  # squares are cases of their own, where the domain has them
+    def _among(self, name: str, sizes: dict[str, int], choose: Choices, beside: tuple[str, int] | None = None) -> int:
+        """One of the supported sizes. It often equals the size beside it."""
+        options = self._offered(name, sizes)
+        if beside is not None and choose.happens(0.25):  # equal sizes expose other mistakes
             meant = beside[1] in self.domain.sizes.get(name, beside[1:])
             options = (beside[1],) if meant and self._is_supported(name, beside[1], beside) else options
         if beside is not None and self._is_tied(name, beside[0]):
             options = (
-                [n for n in options if self._is_supported(name, n, beside)]
-                or self._partners(name, found, beside)
+                [size for size in options if self._is_supported(name, size, beside)]
+                or self._partners(name, sizes, beside)
                 or options
             )
         if (partner := _PARTNERS.get(name)) and self._is_tied(partner, name) and partner in self._names():
-            options = [n for n in options if self._partners(partner, found, (name, n))] or options
+            options = [size for size in options if self._partners(partner, sizes, (name, size))] or options
         supported = self._options(name, options, beside)
         return min(supported) if choose.simplest else choose.among(supported)
 
     def _is_tied(self, name: str, other: str) -> bool:
-        """Whether only some differences of two sizes are supported."""
+        """Whether the implementation restricts the difference of two sizes."""
         return f"{name}_minus_{other}" in self.implementation.restricted
 
-    def _partners(self, name: str, found: dict[str, int], beside: tuple[str, int]) -> Sequence[int]:
-        """The sizes that are supported beside another: of those on offer, else the nearest, but
-        where laws count on the domain's own.
+    def _partners(self, name: str, sizes: dict[str, int], beside: tuple[str, int]) -> Sequence[int]:
+        """The sizes that are supported beside another: offered ones, else the nearest one. Domains
+        whose laws count on their own sizes get no nearest one.
         """
-        key = "partners", name, beside
-        if key not in self._supported:
-            n, fixed = beside[1], self.domain.name in QUIRKS and name in self.domain.sizes
-            some = [n for n in self._offered(name, found) if self._is_supported(name, n, beside)]
-            near = () if some or fixed else sorted(range(min(1, n), n + _FAR), key=lambda m: abs(m - n))
-            one = (n for n in near if self._is_supported(name, n, beside))
-            self._supported[key] = some or [*islice(one, 1)]
-        return self._supported[key]
+        question = "partners", name, beside
+        if question not in self._supported:
+            size, fixed = beside[1], self.domain.name in QUIRKS and name in self.domain.sizes
+            offered = [size for size in self._offered(name, sizes) if self._is_supported(name, size, beside)]
+            nearest = (
+                ()
+                if offered or fixed
+                else sorted(range(min(1, size), size + _FAR), key=lambda candidate: abs(candidate - size))
+            )
+            supported = (size for size in nearest if self._is_supported(name, size, beside))
+            self._supported[question] = offered or [*islice(supported, 1)]
+        return self._supported[question]
 
-    def _offered(self, name: str, found: dict[str, int]) -> Sequence[int]:
-        """The sizes to choose from, beside those found: the domain's, those of a list that is
-        supported, or everyday ones. A list of widths comes before a domain's, unless that is about
-        them."""
-        listed = self._listed(name, found)
-        own = self.domain.sizes.get(name, ())
+    def _offered(self, name: str, sizes: dict[str, int]) -> Sequence[int]:
+        """The sizes to choose from, beside those found: the domain's, a supported list, or everyday
+        ones. A list of widths replaces a domain's, unless the domain is about widths.
+        """
+        listed = self._listed(name, sizes)
+        domain_sizes = self.domain.sizes.get(name, ())
         if (
-            listed and name in ("head_dim", "value_dim") and any(n and n % 2 == 0 for n in own)
-        ):  # no domain of odd widths, or none
-            own = ()
-        options = own or listed or self._default(name)
+            listed and name in ("head_dim", "value_dim") and any(size and size % 2 == 0 for size in domain_sizes)
+        ):  # the domain is not about odd widths or width 0
+            domain_sizes = ()
+        options = domain_sizes or listed or self._default(name)
         if self.domain is ODDITIES:
             options = (*options, *listed)
-        if name == "num_heads" and "kv_heads" in found and not self.implementation.support.listed(name):
-            options = [found["kv_heads"] * group for group in self.domain.sizes.get("group", SIZES["group"])]
-        if name == "rows":  # of a table, as many as are read, or more
-            least = max(1, found.get("start_pos", 0) + found.get("seq_len", 0))
+        if name == "num_heads" and "kv_heads" in sizes and not self.implementation.support.listed(name):
+            options = [sizes["kv_heads"] * group for group in self.domain.sizes.get("group", SIZES["group"])]
+        if name == "rows":  # a table has at least the rows that are read
+            least = max(1, sizes.get("start_pos", 0) + sizes.get("seq_len", 0))
             options = (
-                [least + n for n in (0, 1, 3, 16, 100)]
-                if "seq_len" in found
+                [least + size for size in (0, 1, 3, 16, 100)]
+                if "seq_len" in sizes
                 else (*SHORT, 100, 127, 128, 129, 257, 300)
             )
-        if name == "seq_len" and (width := found.get("head_dim", found.get("embed_dim"))):
-            options = [n for n in options if n * width <= _MOST] or options[:1]
+        if name == "seq_len" and (width := sizes.get("head_dim", sizes.get("embed_dim"))):
+            options = [size for size in options if size * width <= _MOST] or options[:1]
         return options
 
-    def _listed(self, name: str, found: dict[str, int]) -> Sequence[int]:
-        """Those of a list of supported sizes that everyday cases may have: no odd widths of pairs,
-        and whole groups of heads.
+    def _listed(self, name: str, sizes: dict[str, int]) -> Sequence[int]:
+        """The sizes of a supported list that everyday cases may have: even widths for pairs, and
+        whole groups of heads.
         """
         listed, default = self.implementation.support.listed(name), self._default(name)
-        if name == "kv_heads" and (heads := self.implementation.support.listed("num_heads")):
-            return [n for n in listed or default if any(m % n == 0 for m in heads)]
-        kv_heads = found.get("kv_heads", 1)
+        if name == "kv_heads" and (listed_heads := self.implementation.support.listed("num_heads")):
+            return [size for size in listed or default if any(num_heads % size == 0 for num_heads in listed_heads)]
+        kv_heads = sizes.get("kv_heads", 1)
         return [
-            n
-            for n in listed
-            if n > 0 and not (default is EVEN and n % 2) and not (name == "num_heads" and n % kv_heads)
+            size
+            for size in listed
+            if size > 0 and not (default is EVEN and size % 2) and not (name == "num_heads" and size % kv_heads)
         ]
 
     def _default(self, name: str) -> Sequence[int]:
-        o = self.operation
-        if "wq" in o.axes:
+        operation = self.operation
+        if "wq" in operation.axes:
             return _TOKENS.get(name) or SIZES[name]
-        paired = (name == "head_dim" and o.forward in _PAIRED) or (name == "embed_dim" and o.name.startswith("sinus"))
+        paired = (name == "head_dim" and operation.forward in _PAIRED) or (
+            name == "embed_dim" and operation.name.startswith("sinus")
+        )
         return EVEN if paired else SIZES[name]
 
     def _options(self, name: str, options: Sequence[int], beside: tuple[str, int] | None = None) -> Sequence[int]:
-        """Those that are supported."""
+        """The supported sizes among some. Raises UnsupportedError if every size is refused."""
         difference = f"{name}_minus_{beside[0]}" if beside else ""
-        key = name, tuple(options), beside if difference in self.implementation.restricted else None
-        if key not in self._supported:
-            self._supported[key] = [n for n in options if self._is_supported(name, n, beside)]
-        if not self._supported[key]:
+        question = name, tuple(options), beside if difference in self.implementation.restricted else None
+        if question not in self._supported:
+            self._supported[question] = [size for size in options if self._is_supported(name, size, beside)]
+        if not self._supported[question]:
             raise UnsupportedError(
                 f"{self.implementation.name} supports no {name} among {list(dict.fromkeys(options))}."
             )
-        return self._supported[key]
+        return self._supported[question]
 
-    def _is_supported(self, name: str, n: int, beside: tuple[str, int] | None) -> bool:
-        i = self.implementation
+    def _is_supported(self, name: str, value: int, beside: tuple[str, int] | None) -> bool:
+        implementation = self.implementation
         undefined = (
             self.domain is not ODDITIES
             and name == "embed_dim"
             and self.operation.name.startswith("sinus")
-            and i.resolved_conventions.sinusoid_layout == "tensor2tensor"
-            and (n % 2 or n == 2)
+            and implementation.resolved_conventions.sinusoid_layout == "tensor2tensor"
+            and (value % 2 or value == 2)
         )
-        differs = beside is not None and not i.allows(**{f"{name}_minus_{beside[0]}": n - beside[1]})
-        return not undefined and not differs and i.allows(**{name: n})
+        differs = beside is not None and not implementation.allows(**{f"{name}_minus_{beside[0]}": value - beside[1]})
+        return not undefined and not differs and implementation.allows(**{name: value})
 
-    def _start(self, found: dict[str, int], choose: Choices) -> int:
-        """A position that is supported, else 0: small, next to a power of two, or any; small ones
-        for tables, which have so many rows.
+    def _start(self, sizes: dict[str, int], choose: Choices) -> int:
+        """A supported position, else 0: small, next to a power of two, or any. For a table it is
+        small, because the table has as many rows.
         """
         options: Sequence[int] | None = (
             self.domain.sizes.get("start_pos") or self.implementation.support.listed("start_pos") or None
         )
-        if options is not None and "embed_dim" in found:
-            options = [n for n in options if n * found["embed_dim"] <= _TABLE]
+        if options is not None and "embed_dim" in sizes:
+            options = [start for start in options if start * sizes["embed_dim"] <= _TABLE]
         if options is None and "rows" in {axis for axes in self.operation.axes.values() for axis in axes}:
             options = (*range(7), 60, 126, 127, 128, 129, 200, 255, 256, 257)
         if options is not None:
             return choose.among(self._options("start_pos", options))
-        position = choose.among([choose.integer(0, 16), choose.among(EDGES), choose.integer(0, 2**20)])
-        return position if self.implementation.allows(start_pos=position) else 0
+        chosen = choose.among([choose.integer(0, 16), choose.among(EDGES), choose.integer(0, 2**20)])
+        return chosen if self.implementation.allows(start_pos=chosen) else 0

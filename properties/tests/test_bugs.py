@@ -18,7 +18,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, FEATURES, OPERATIONS
 from properties.contract.results import BrokenError
 from properties.laws import LAWS
-from properties.strategies import masks
+from properties.strategies import drawn_masks
 from properties.strategies.cases import Cases
 from properties.strategies.domain import SHORT, Domain
 from properties.strategies.domains import DOMAINS
@@ -27,12 +27,12 @@ NUMPY = Implementation("NumPy", REFERENCE, features=FEATURES)
 LEFT_OUT = ("131072 keys", "dominating keys", "no queries", "without keys")
 """Domains of cases that take long, or that the reference refuses."""
 EMPTY = (
-    Domain("no batch", "Batches without elements.", sizes={"batch": (0,)}, mask=masks.loose, rank=1),
+    Domain("no batch", "Batches without elements.", sizes={"batch": (0,)}, mask=drawn_masks.loose, rank=1),
     Domain(
         "no width",
         "Queries and keys without columns.",
         sizes={"head_dim": (0,), "n_q": SHORT, "n_k": SHORT},
-        mask=masks.loose,
+        mask=drawn_masks.loose,
     ),
 )
 """Sizes of 0 that laws ask for by themselves."""

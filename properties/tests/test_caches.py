@@ -16,16 +16,16 @@ from oracles import Conventions
 from properties.bugs.caches import bug as register
 from properties.bugs.reference import OPERATIONS as OPERATIONS_OF_NUMPY
 from properties.bugs.reference_caches import Buffered, Paged
+from properties.contract.cache_programs import Held, attends, is_legal, parse, rows_of_part, written
 from properties.contract.caches import CACHES, decode, held_of, offered
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.contract.programs import Held, attends, is_legal, parse, rows_of_part, written
 from properties.contract.results import BrokenError
 from properties.contract.subject import Subject
 from properties.laws import find
 from properties.strategies.cases import Cases
 from properties.strategies.domains import DOMAINS
-from properties.strategies.programs import shorter
+from properties.strategies.drawn_programs import shorter
 from properties.tests.diagnosing import first_cause
 from properties.verifier.explaining import causes_of
 from properties.verifier.reading import read
@@ -68,17 +68,17 @@ def test_a_program_is_read_as_it_is_written_and_else_refused_in_a_sentence():
     assert written(parse(text)) == text
     with pytest.raises(
         ValueError,
-        match=r"A step is 'append', but should be one as 'append 3', 'other attend 1' or 'evict 9 refused'\.",
+        match=r"Unknown step 'append'\. Write steps such as 'append 3', 'other attend 1' or 'evict 9 refused'\.",
     ):
         parse("append; attend 1")
-    with pytest.raises(ValueError, match=r"The step evict 4 is of more positions than there are, 3\."):
+    with pytest.raises(ValueError, match=r"The step evict 4 needs more positions than the cache holds: 3\."):
         list(attends(parse("append 3; evict 4")))
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "-64.0", "1e+300"])
 def test_unused_slots_are_filled_with_a_number_or_the_step_is_refused(value):
     assert written(parse(f"append 1; poison {value}; attend 1")) == f"append 1; poison {value}; attend 1"
-    with pytest.raises(ValueError, match=r"A step is 'poison x.*', but should be one as 'append 3'"):
+    with pytest.raises(ValueError, match=r"Unknown step 'poison x.*'\. Write steps such as 'append 3'"):
         parse(f"append 1; poison x{value}; attend 1")
 
 
@@ -321,7 +321,7 @@ def test_a_ring_is_asked_for_what_is_gone_where_there_is_one(window, capacity, s
 
 def test_a_step_that_raises_or_should_have_is_said_with_its_place():
     with pytest.raises(
-        BrokenError, match=r"^raised ValueError: There are fewer positions\. It was in step 2, attend 2\.$"
+        BrokenError, match=r"^raised ValueError: There are fewer positions\. It happened in step 2, attend 2\.$"
     ):
         properties.call(
             "decode",
@@ -334,7 +334,7 @@ def test_a_step_that_raises_or_should_have_is_said_with_its_place():
             capacity=None,
             rotates=None,
         )
-    with pytest.raises(BrokenError, match=r"^nothing was raised in step 2, attend 1, but a ValueError should be\.$"):
+    with pytest.raises(BrokenError, match=r"^step 2, attend 1, raised nothing, but should raise a ValueError\.$"):
         properties.call(
             "decode",
             {"decode": Plain},

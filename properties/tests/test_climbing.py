@@ -15,7 +15,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, OPERATIONS
 from properties.strategies.cases import Cases
 from properties.strategies.changes import another, changed
-from properties.strategies.climb import Height, mutated
+from properties.strategies.climb import Effort, Height, mutated
 from properties.strategies.climb import climb as climbed
 from properties.strategies.domains import DOMAINS
 
@@ -35,7 +35,7 @@ def test_a_climb_rises_and_stops_at_a_counterexample():
     def measure(x):
         return Height(float(x[0, 0]), bool(x[0, 0] > 50))
 
-    found = climbed(lambda rng: rng.random((1, 1)), mutated, measure, np.random.default_rng(0), 2000)
+    found = climbed(lambda rng: rng.random((1, 1)), mutated, measure, np.random.default_rng(0), Effort(2000))
     assert found.evaluations == 2000
     assert found.violations
     assert found.highest.value == max(height for height, _ in found.violations) > 50

@@ -106,7 +106,7 @@ def test_a_feature_that_there_is_not_is_refused_in_a_sentence():
 
 @pytest.mark.parametrize(("name", "needed"), NEEDS.items(), ids=NEEDS)
 def test_a_feature_that_no_call_would_show_is_refused_in_a_sentence(name, needed):
-    alone = f"features has {name!r} alone, but should have {needed!r} too: without it no call would show the feature."
+    alone = f"features has {name!r} without {needed!r}. Add {needed!r}: no call shows the feature without it."
     with pytest.raises(ValueError, match=re.escape(alone)):
         Implementation("x", {"attention": REFERENCE["attention"]}, features=[name])
     assert Implementation("x", {"attention": REFERENCE["attention"]}, features=[name, needed]).features == {

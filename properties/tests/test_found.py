@@ -138,7 +138,7 @@ def test_a_kernel_of_no_scale_that_is_drawn_is_told_so():
         "tenths", OPERATIONS, features=("scale",), supports={"scale": lambda scale: scale == 0.1}
     )
     (outcome,) = verify(of_tenths, laws=["columns of values are computed independently[attention]"]).outcomes
-    assert "supports no scale among those that are drawn" in outcome.reason
+    assert "supports none of the drawn scales" in outcome.reason
 
 
 @pytest.mark.parametrize("difference", [-1, 8, -7, 700], ids=str)

@@ -273,7 +273,9 @@ def test_a_fork_that_returns_from_the_call_ends_there_and_is_a_violation(adapter
     status, found, told = outcomes(capsys, "hostile:forks")
     assert (status, [o["status"] for o in found.values()]) == (1, ["held", "violated"])
     violation = found["it prints nothing and leaves the interpreter alone"]["violation"]
-    assert violation["summary"] == "returned in a process that it had forked, too, but should return once."
+    assert (
+        violation["summary"] == "returned twice, the second time in a process that it forked, but should return once."
+    )
     assert told.startswith("forks: 1 held, 1 violated (")
 
 

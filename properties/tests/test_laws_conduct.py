@@ -15,7 +15,7 @@ import pytest
 from oracles import Conventions
 from properties.bugs import reference
 from properties.bugs.reference import OPERATIONS
-from properties.contract import interpreter
+from properties.contract import process_state
 from properties.contract.implementation import Implementation
 from properties.contract.subject import Subject
 from properties.laws import conduct, find
@@ -196,11 +196,11 @@ def test_a_quirk_breaks_no_other_law_of_conduct(quirk):
 
 
 def test_what_a_call_changes_is_put_back():
-    known = interpreter.states()
+    known = process_state.states()
     for quirk in ("seeds NumPy", "seeds Python", "sets a variable", "shortens prints"):
         name, operation, make = QUIRKS[quirk]
         outcome(find(f"{name}[{operation}]")[0], Implementation(quirk, {operation: make()}))
-    assert interpreter.changes(known, interpreter.states()) in (
+    assert process_state.changes(known, process_state.states()) in (
         [],
         ["Python's global random numbers"],
     )  # which Hypothesis seeds
@@ -426,14 +426,14 @@ def test_what_cannot_be_handed_over_is_not_applicable_and_says_why():
     (found,) = verify(strict, laws=["a view equals its copy"], max_examples=20).outcomes
     assert found.status == "not applicable"
     assert re.fullmatch(
-        r"Transposed arrays of float64 and shape .* cannot be handed over: BufferError: no views\.", found.reason
+        r"Transposed arrays of float64 and shape .* cannot be passed: BufferError: no views\.", found.reason
     )
 
     nowhere = Implementation("nowhere", {"rope": reference.rope}, arrays=lambda values: values.on_the_moon)
     (found,) = verify(nowhere, laws=["rope is within its budget"], max_examples=20).outcomes
     assert found.status == "vacuous"
     assert (
-        "nothing is known of it: Contiguous arrays of float64 and shape (1, 2) cannot be handed over: AttributeError: "
+        "nothing is known of it: Contiguous arrays of float64 and shape (1, 2) cannot be passed: AttributeError: "
         in found.reason
     )
 

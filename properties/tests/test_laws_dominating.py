@@ -140,7 +140,7 @@ def test_the_long_plan_is_asked_for():
 @pytest.mark.parametrize("arithmetic", PRESETS, ids=lambda a: a.name)
 def test_inputs_are_numbers_of_the_format_and_keys_share_the_weight(arithmetic):
     for score in scores_of(arithmetic):
-        q, k, v = dominating(np.random.default_rng(0), 4, 300, 16, 8, score, arithmetic.inputs)
+        q, k, v = dominating(np.random.default_rng(0), (4, 300), (16, 8), score, arithmetic.inputs)
         assert all(np.array_equal(x, rounded(x, arithmetic.inputs)) for x in (q, k, v))
         scores = q @ k.T / 4
         weights = np.exp(scores - scores.max(-1, keepdims=True))

@@ -20,12 +20,12 @@ from properties.contract.features import FEATURES, KINDS, ROTATION
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.laws.rotations import axes_of
-from properties.strategies import finishing, rotations
+from properties.strategies import adjustments, drawn_rotations
 from properties.strategies.cases import Cases
 from properties.strategies.choices import Choices
 from properties.strategies.domain import EDGES
 from properties.strategies.domains import DOMAINS, ROTATIONS
-from properties.strategies.kinds import ends, rises
+from properties.strategies.drawn_frequencies import ends, rises
 from properties.tests.diagnosing import first_cause
 from properties.tests.readings import meaning
 from properties.verifier.relaid import relaid
@@ -116,7 +116,7 @@ def test_frequencies_that_are_drawn_are_powers_rounded_once():
     exponents = -(np.arange(48) / 48)
     with mpmath.workprec(200):
         wanted = [float(mpmath.mpf(1e6) ** x) for x in exponents.tolist()]
-    assert rotations._powers(1e6, exponents).tolist() == wanted
+    assert drawn_rotations._powers(1e6, exponents).tolist() == wanted
 
 
 def test_tables_that_are_drawn_are_cosines_and_sines_rounded_once():
@@ -124,7 +124,7 @@ def test_tables_that_are_drawn_are_cosines_and_sines_rounded_once():
     reference, rotated = Implementation("reference", REFERENCE), 0
     for seed in range(1, 30):
         choose, drawn = Choices(seed), {"cos": np.zeros((2, 6)), "sin": np.zeros((2, 6))}
-        finishing.rotations(OPERATIONS["apply_rotary"], reference, drawn, Choices(seed))
+        adjustments.rotations(OPERATIONS["apply_rotary"], reference, drawn, Choices(seed))
         if choose.integer(0, 2) == 2:
             start, rotated = (
                 choose.among([choose.integer(0, 16), choose.among(EDGES), choose.integer(0, 2**20)]),

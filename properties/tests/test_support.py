@@ -76,7 +76,7 @@ def test_laws_that_need_more_shapes_do_not_apply_and_say_so():
     report = verify(Implementation("compiled", functions, supports="at most 1 shape"), max_examples=40)
     assert len(shapes("rope", calls["rope"])) == 1
     left_out = {o.reason for o in report.outcomes if o.law == "a chunk is the slice of the whole"}
-    assert left_out <= {"It takes 1 different shapes of rope's arguments, and this would be another one."}
+    assert left_out <= {"It takes at most 1 shapes of rope's arguments, and this call has another one."}
     reasons = [o.reason for o in report.outcomes if o.status == "not applicable"]
     assert reasons
     assert all(reasons)
@@ -231,7 +231,7 @@ def test_finite_masks_make_all_keys_alike_for_a_query_without_keys_and_leave_its
         assert [o.status for o in verify(i, laws=[law], max_examples=20).outcomes] == [status]
     (left,) = verify(Implementation("added", {VJP: REFERENCE[VJP]}, **promises), laws=[law], max_examples=5).outcomes
     assert left.reason == (
-        "With finite masks gradients may flow through the equal weights of a query without keys: if they do, declare "
+        "With finite masks, gradients may flow through the equal weights of a fully masked row. If they do, declare "
         "Conventions(dead_rows='uniform', dead_gradients='flow')."
     )
 

@@ -346,7 +346,7 @@ def test_modules_and_objects_are_implementations_of_what_they_have():
             TypeError,
             "an object of type int offers no operation, but should be a mapping or an object with some of",
         ),
-        ({"target": Implementation}, TypeError, "Implementation is a class, but should be an object of it."),
+        ({"target": Implementation}, TypeError, "Implementation is a class, but should be an instance of it."),
         (
             {"target": {"ropes": rope}},
             ValueError,

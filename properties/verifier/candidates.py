@@ -13,10 +13,10 @@ from oracles import Conventions
 from oracles.conventions import DEFAULT, ONNX
 from properties.bugs import CATALOGUE, Bug
 from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.contract.cache_programs import parse
 from properties.contract.caches import held_of, require_refused
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS, Operation
-from properties.contract.programs import parse
 from properties.contract.subject import Subject
 from properties.strategies.choices import rounded
 from properties.verifier.relaid import relaid

@@ -14,8 +14,8 @@ from math import ceil, inf
 from random import Random
 from typing import Any
 
-from properties.contract import interpreter
-from properties.contract.exchange import UngivenError
+from properties.contract import process_state
+from properties.contract.conversion import UngivenError
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError, Call
@@ -120,7 +120,7 @@ class Examination:
         except Exception as error:
             _fail(self.trials.values(), f"it checked {self.operation}", error)
         finally:
-            interpreter.restore(self.subject.original)
+            process_state.restore(self.subject.original)
 
     def _run(self, number: int, random_seed: int | None) -> None:
         domains = {name: cases for trial in self.trials.values() for name, cases in trial.cases.items()}

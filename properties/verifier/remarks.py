@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from properties.contract import exchange
+from properties.contract import conversion
 from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
@@ -50,7 +50,7 @@ def handed_over(
         layout = "" if call.layout == "contiguous" else f", {call.layout}"
         yield f"The call was {o.name}({', '.join(f'{p}={_brief(x)}' for p, x in o.named(given).items())}){layout}."
     elif types := sorted(
-        {exchange.type_of(x) for p, x in o.named(given).items() if p in o.arrays and x is not None} - {"float64"}
+        {conversion.type_of(x) for p, x in o.named(given).items() if p in o.arrays and x is not None} - {"float64"}
     ):
         yield f"The numbers are handed over as {' and '.join(types)}."
 
@@ -65,9 +65,9 @@ def _brief(x: Any) -> str:
     if not hasattr(x, "dtype"):
         return repr(x)
     values = np.array2string(
-        exchange.values(x), separator=", ", threshold=16, edgeitems=2, floatmode="unique", max_line_width=10**9
+        conversion.values(x), separator=", ", threshold=16, edgeitems=2, floatmode="unique", max_line_width=10**9
     )
-    return f"{' '.join(values.split())} {exchange.type_of(x)} {tuple(x.shape)}"
+    return f"{' '.join(values.split())} {conversion.type_of(x)} {tuple(x.shape)}"
 
 
 def _where(calls: tuple[Call, ...], implementation: Implementation) -> Iterator[str]:

@@ -15,7 +15,7 @@ from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError
 from properties.contract.subject import Subject
 from properties.laws.law import Law
-from properties.strategies import kinds, programs, rotations
+from properties.strategies import drawn_frequencies, drawn_programs, drawn_rotations
 from properties.strategies.axes import Case, along, leaves_a_query_nothing, movable, one_of_lead
 from properties.verifier.examination import Observer
 from properties.verifier.report import Violation
@@ -76,13 +76,13 @@ def _rotates(o: Operation, case: Case) -> bool:
 def _cut(o: Operation, case: Case, i: Implementation) -> Iterator[Case]:
     """Cases of which a part is taken away, those with most taken away first."""
     if "kind" in o.parameters:
-        yield from kinds.smaller(case, i)
+        yield from drawn_frequencies.smaller(case, i)
         return
     if o.is_played:
-        yield from programs.shorter(i, case)
+        yield from drawn_programs.shorter(i, case)
     rotates = _rotates(o, case)
     if rotates:
-        yield from rotations.smaller(o, case, i)
+        yield from drawn_rotations.smaller(o, case, i)
     yield from _fewer(o, case, fixed=("head_dim", "pairs") if rotates else ("pairs",))
 
 

@@ -83,7 +83,7 @@ class Sight:
 def exposing(dtype: str, n_k: int, d: int, seed: int, score: float) -> Problem:
     """A problem in which a few keys of about one score share the weight."""
     rng, target = np.random.default_rng(seed), oracles.preset(dtype).inputs
-    q, k, v = dominating(rng, _QUERIES, n_k, d, d, score, target)
+    q, k, v = dominating(rng, (_QUERIES, n_k), (d, d), score, target)
     return Problem(q, k, v, rounded(rng.standard_normal((_QUERIES, d)), target))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 
 from oracles import Arithmetic
-from properties.strategies.climb import Climbed, Height, climb
+from properties.strategies.climb import Climbed, Effort, Height, climb
 from research.benchmarks.attack import featured_budgets, frequencies, part_budgets, plain_budgets
 from research.benchmarks.attack import rotary_budgets as rotary
 from research.benchmarks.attack.arithmetics import ARITHMETICS, FEATURED
@@ -134,5 +134,5 @@ def attack(operation: str, family: str, arithmetic: str, rng: Generator, evaluat
         lambda x, r: target.changed(x, a, r),
         lambda x: measure(operation, a, x),
         rng,
-        evaluations,
+        Effort(evaluations),
     )

@@ -18,7 +18,7 @@ from oracles import Conventions
 from properties.contract.features import FEATURES
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.strategies import masks
+from properties.strategies import drawn_masks
 from properties.strategies.cases import Cases
 from properties.strategies.climb import Array, mutated
 from properties.strategies.domain import Domain
@@ -44,7 +44,7 @@ SMALL = {
     "embed_dim": 7,
 }
 """The largest size of each axis: the judge computes with balls."""
-ANY = Domain("any", "Any mask, fully masked rows among its rows, and any features.", mask=masks.loose)
+ANY = Domain("any", "Any mask, fully masked rows among its rows, and any features.", mask=drawn_masks.loose)
 POISON = (None, None, np.nan, np.inf, -np.inf, 1e300)
 """What stands in keys that no row reads; None leaves them as they are."""
 

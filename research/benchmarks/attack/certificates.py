@@ -16,7 +16,7 @@ from numpy.random import Generator
 
 from oracles import Conventions, Enclosure
 from properties.contract.operations import OPERATIONS as CONTRACT
-from properties.strategies.climb import Climbed, Height, climb
+from properties.strategies.climb import Climbed, Effort, Height, climb
 from research.benchmarks.attack import features, frequencies, parts
 from research.benchmarks.attack.calls import POISON, Call, changed, changed_array, conventions, drawn, everyday, mixed
 from research.benchmarks.attack.inputs import ATTENTION, ROTARY, SCORES, Operands, plain, position
@@ -297,5 +297,9 @@ def attack(operation: str, family: str, method: str, rng: Generator, evaluations
     """Climb in one family of one operation."""
     target = OPERATIONS[operation]
     return climb(
-        target.families[family], target.changed, lambda point: measure(operation, method, point), rng, evaluations
+        target.families[family],
+        target.changed,
+        lambda point: measure(operation, method, point),
+        rng,
+        Effort(evaluations),
     )

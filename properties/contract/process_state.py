@@ -1,4 +1,6 @@
-"""What a program has one of for all its modules, and a call should leave as it is."""
+"""Process-wide state that a call must not change: random generators, environment, working
+directory, and more.
+"""
 
 import os
 import random
@@ -41,12 +43,14 @@ def _all() -> dict[str, State]:
 
 
 def states() -> dict[str, Any]:
-    """Everything there is to know, by name: in values that can be compared."""
-    return {name: get() for name, (get, _) in _all().items()}
+    """All known state, by name, as values that can be compared."""
+    return {state_name: get() for state_name, (get, _) in _all().items()}
 
 
 def stir() -> None:
-    """Draw from the global random numbers, so that seeding them shows: Hypothesis has just seeded them, with 0."""
+    """Draw from the global random generators, so that a call that seeds them changes them.
+    Hypothesis has just seeded them with 0.
+    """
     random.random()
     np.random.random()
     if "torch" in sys.modules:
@@ -54,19 +58,21 @@ def stir() -> None:
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """The names of what differs."""
-    return [name for name, value in before.items() if after[name] != value]
+    """The names of the states that differ."""
+    return [state_name for state_name, previous in before.items() if after[state_name] != previous]
 
 
 def restore(before: dict[str, Any]) -> None:
-    """Put back what differs now."""
-    known = _all()
-    for name in changes(before, states()):
-        known[name][1](before[name])
+    """Restore every state that has changed."""
+    all_states = _all()
+    for state_name in changes(before, states()):
+        all_states[state_name][1](before[state_name])
 
 
 def _plain(state: Any) -> Any:
-    """A legacy generator's state with its array as a tuple, so that two can be compared."""
+    """The state of a legacy generator, with its array as a tuple, so that two states can be
+    compared.
+    """
     return state[0], tuple(state[1].tolist()), *state[2:]
 
 

@@ -1,5 +1,5 @@
-"""An implementation's arrays: float64 numbers to what it takes, in any layout in memory, and what
-it returns back to float64.
+"""Converts arrays: float64 numbers to the implementation's arrays, in any memory layout, and its
+results back to float64.
 """
 
 from collections.abc import Callable
@@ -18,40 +18,43 @@ __all__ = ["ReturnedError", "UngivenError", "given", "layouts", "number", "overl
 
 
 class ReturnedError(Exception):
-    """What came back is not what an operation returns; the message completes the sentence "out …"."""
+    """An operation returned something that is not a result. The message completes the sentence "out
+    …".
+    """
 
 
 class UngivenError(ValueError):
-    """Numbers cannot be handed over in the arrays that an implementation takes; the message is a sentence."""
+    """Numbers cannot be passed in the arrays that an implementation takes. The message is a
+    sentence.
+    """
 
 
 def given(x: Array, implementation: Implementation, target: Format | None, layout: str = "contiguous") -> Any:
-    """A fresh array of the implementation's kind with the numbers x, which are of the target
-    format.
+    """A fresh array of the implementation's kind with the numbers x, which the target format has.
 
-    None as target means booleans or integers, whose type stays as it is.
+    A target of None means booleans or integers, whose type does not change.
 
-    The layout is "contiguous" or one of `LAYOUTS`; arrays with fewer than two axes, and torch's
-    with no such layout, are contiguous. Raises UngivenError where there are no such arrays: the
-    converter refuses the layout or the type, the device is not there.
+    The layout is "contiguous" or one of `LAYOUTS`. Arrays with fewer than two axes are contiguous,
+    and so are torch's arrays in a layout that torch lacks. Raises UngivenError if such an array
+    cannot be made: the converter refuses the layout or the type, or the device is missing.
     """
     dtype = str(x.dtype) if target is None else implementation.dtype_of(target)
     try:
         return _given(x, implementation, dtype, layout)
     except Exception as error:
-        what, why = (
+        described, reason = (
             f"{layout.capitalize()} arrays of {dtype} and shape {x.shape}",
             f"{type(error).__name__}: {said(error).rstrip('.')}",
         )
-        raise UngivenError(f"{what} cannot be handed over: {why}.") from error
+        raise UngivenError(f"{described} cannot be passed: {reason}.") from error
 
 
 def _given(x: Array, implementation: Implementation, dtype: str, layout: str) -> Any:
     if implementation.arrays == "torch":
         import torch
 
-        fresh = torch.from_numpy(np.ascontiguousarray(x).copy()).to(implementation.device, getattr(torch, dtype))
-        return _TORCH_LAYOUTS[layout](fresh) if x.ndim > 1 and layout in _TORCH_LAYOUTS else fresh
+        tensor = torch.from_numpy(np.ascontiguousarray(x).copy()).to(implementation.device, getattr(torch, dtype))
+        return _TORCH_LAYOUTS[layout](tensor) if x.ndim > 1 and layout in _TORCH_LAYOUTS else tensor
     array = np.array(x, dtype=_numpy_dtype(dtype), order="C")
     if layout != "contiguous" and x.ndim > 1:
         array = _NUMPY_LAYOUTS[layout](array)
@@ -67,7 +70,7 @@ def _numpy_dtype(name: str) -> Any:
 
 
 def _late(x: Any) -> Any:
-    """In a buffer that begins one element before."""
+    """The array in a buffer that begins one element earlier."""
     buffer = np.empty(x.size + 1, x.dtype)
     buffer[1:] = x.reshape(-1)
     return buffer[1:].reshape(x.shape)
@@ -96,28 +99,29 @@ _TORCH_LAYOUTS: dict[str, Callable[[Any], Any]] = {
 
 
 def layouts(implementation: Implementation, x: Any = None) -> tuple[str, ...]:
-    """The layouts in which the implementation may be given arrays, or one of as many axes: those
-    that it declares, or all, that its kind of arrays can have."""
+    """The layouts in which the implementation may get arrays, or one array such as `x`: the
+    declared layouts, or all, as far as its kind of arrays has them.
+    """
     declared = LAYOUTS if implementation.layouts is None else implementation.layouts
     flat = x is not None and (x.ndim < 3 or x.shape[-3] == 1)
-    possible = (name for name in declared if implementation.arrays != "torch" or name in _TORCH_LAYOUTS)
-    return tuple(name for name in possible if not (flat and name == "heads-inside"))
+    possible = (layout for layout in declared if implementation.arrays != "torch" or layout in _TORCH_LAYOUTS)
+    return tuple(layout for layout in possible if not (flat and layout == "heads-inside"))
 
 
 def received(raw: Any, implementation: Implementation, target: Format | None, shape: tuple[int, ...]) -> Any:
-    """The numbers of a result as fresh float64 (booleans for a mask); raises ReturnedError unless
-    it is an array of the type and shape.
+    """The numbers of a result as fresh float64, or a mask as booleans. Raises ReturnedError for
+    another type or shape.
     """
-    wanted = "bool" if target is None else implementation.dtype_of(target)
+    expected_dtype = "bool" if target is None else implementation.dtype_of(target)
     try:
         values = (arrays.booleans if target is None else arrays.float_array)(raw, "it").copy()
     except (TypeError, ValueError):
-        known = hasattr(raw, "dtype") and str(raw.dtype) != wanted
-        kind = f"dtype {raw.dtype}" if known else f"type {type(raw).__name__}"
-        raise ReturnedError(f"has {kind}, but should be an array of {wanted}.") from None
-    dtype = type_of(raw) if hasattr(raw, "dtype") else wanted
-    if dtype != wanted:
-        raise ReturnedError(f"has dtype {dtype}, but should have dtype {wanted}.")
+        known = hasattr(raw, "dtype") and str(raw.dtype) != expected_dtype
+        actual = f"dtype {raw.dtype}" if known else f"type {type(raw).__name__}"
+        raise ReturnedError(f"has {actual}, but should be an array of {expected_dtype}.") from None
+    actual_dtype = type_of(raw) if hasattr(raw, "dtype") else expected_dtype
+    if actual_dtype != expected_dtype:
+        raise ReturnedError(f"has dtype {actual_dtype}, but should have dtype {expected_dtype}.")
     if implementation.arrays == "torch" and type(raw).__module__.split(".")[0] != "torch":
         raise ReturnedError(f"has type {type(raw).__name__}, but should be a torch.Tensor.")
     if implementation.arrays == "numpy" and not isinstance(raw, np.ndarray):
@@ -128,40 +132,44 @@ def received(raw: Any, implementation: Implementation, target: Format | None, sh
 
 
 def number(raw: Any) -> Array:
-    """One number, as a fresh array of shape (); raises ReturnedError unless it is a float, or an array with one."""
+    """One number, as a fresh array of shape (). Raises ReturnedError unless it is a float, or an
+    array with one element.
+    """
     try:
-        one = isinstance(raw, Real) or getattr(raw, "ndim", None) == 0
-        found = np.array(float(raw)) if one else arrays.float_array(raw, "it").copy()
+        is_scalar = isinstance(raw, Real) or getattr(raw, "ndim", None) == 0
+        numbers = np.array(float(raw)) if is_scalar else arrays.float_array(raw, "it").copy()
     except (TypeError, ValueError):
-        raise ReturnedError(f"has type {type(raw).__name__}, but should be a number, or an array with one.") from None
-    if found.size != 1:
-        raise ReturnedError(f"has shape {found.shape}, but should be a number, or an array with one.")
-    return found.reshape(())
+        raise ReturnedError(
+            f"has type {type(raw).__name__}, but should be a number, or an array with one number."
+        ) from None
+    if numbers.size != 1:
+        raise ReturnedError(f"has shape {numbers.shape}, but should be a number, or an array with one number.")
+    return numbers.reshape(())
 
 
 def type_of(array: Any) -> str:
-    """The name of the type of an array's numbers, "float32", whose array ever it is: torch's and
-    MLX's are called by their modules too.
+    """The name of an array's number type, such as "float32", for arrays of any library. torch and
+    MLX add the name of a module, which is removed.
     """
-    name = getattr(array.dtype, "name", None)
-    return (name if isinstance(name, str) else str(array.dtype).rpartition(".")[2]).rstrip("_")
+    type_name = getattr(array.dtype, "name", None)
+    return (type_name if isinstance(type_name, str) else str(array.dtype).rpartition(".")[2]).rstrip("_")
 
 
 def values(x: Any) -> Any:
-    """A fresh copy of what an array of an implementation holds, as float64, booleans or integers;
-    anything else as it is.
+    """A fresh copy of the contents of an implementation's array, as float64, booleans or integers.
+    Anything else is returned unchanged.
     """
     if not hasattr(x, "dtype"):
         return x
     if x.shape == ():
         return float(x)
-    whole = type_of(x).startswith(("bool", "int"))
-    return arrays.as_numpy(x, "it").copy() if whole else arrays.float_array(x, "it").copy()
+    is_exact = type_of(x).startswith(("bool", "int"))
+    return arrays.as_numpy(x, "it").copy() if is_exact else arrays.float_array(x, "it").copy()
 
 
 def overlaps(raw: Any, argument: Any) -> bool:
-    """Whether a result shares memory with an argument; false for arrays other than NumPy's and
-    torch's, which cannot be asked.
+    """Whether a result shares memory with an argument. The answer is False for arrays that are
+    neither NumPy's nor torch's: they cannot tell.
     """
     if isinstance(raw, np.ndarray) and isinstance(argument, np.ndarray):
         return bool(np.shares_memory(raw, argument))

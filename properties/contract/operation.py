@@ -1,0 +1,251 @@
+"""An operation: its parameters and results, its oracle, and everything that follows from these records.
+
+The axes of arrays have names. From the names follow the sizes of a call, the sizes that `supports`
+may restrict, the arrays that share an axis, and the axes along which a law can cut a call.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from oracles import Arithmetic, Conventions, Enclosure
+from oracles.formats import BINARY32, BINARY64, Format
+from properties.contract.features import FEATURES
+from properties.contract.parameters import BATCH, Axes, Kind, Parameter
+
+__all__ = ["Operation"]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation.
+
+    name         the name of the function that implements it
+    takes        its parameters in order; a call passes the optional ones by keyword, or leaves them out
+    returns      its results in order
+    oracle       the function that computes certified values of the results
+    conventions  the fields of `Conventions` that change the results
+    """
+
+    name: str
+    takes: tuple[Parameter, ...]
+    returns: tuple[Parameter, ...]
+    oracle: Callable[..., Any]
+    conventions: tuple[str, ...] = ()
+
+    @cached_property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the parameters, in order."""
+        return tuple(parameter.name for parameter in self.takes)
+
+    @cached_property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the results, in order."""
+        return tuple(result.name for result in self.returns)
+
+    @cached_property
+    def options(self) -> tuple[str, ...]:
+        """The names of the optional parameters."""
+        return tuple(parameter.name for parameter in self.takes if parameter.optional)
+
+    @cached_property
+    def axes(self) -> Mapping[str, Axes]:
+        """The axes of each parameter and each result that has some."""
+        return {record.name: record.axes for record in (*self.takes, *self.returns) if record.axes}
+
+    @cached_property
+    def _records(self) -> Mapping[str, Parameter]:
+        """The record of each name. A parameter hides a result of the same name."""
+        return {record.name: record for record in (*self.returns, *self.takes)}
+
+    def _kind(self, name: str) -> Kind | None:
+        return self._records[name].kind if name in self._records else None
+
+    @property
+    def forward(self) -> str:
+        """The name of the operation that this one differentiates; its own name for all others."""
+        return re.sub("_(vjp|jvp)$", "", self.name)
+
+    @cached_property
+    def arrays(self) -> tuple[str, ...]:
+        """The parameters that are arrays of floating-point numbers."""
+        return tuple(parameter.name for parameter in self.takes if parameter.kind.is_array_of_numbers)
+
+    @property
+    def is_played(self) -> bool:
+        """Whether the operation runs a program of steps on caches."""
+        return "steps" in self.parameters
+
+    @property
+    def takes_arrays(self) -> bool:
+        """Whether some parameter is an array: of numbers, booleans or integers."""
+        return any(parameter.kind is not Kind.SIZE and not parameter.kind.is_setting for parameter in self.takes)
+
+    @property
+    def returns_booleans(self) -> bool:
+        """Whether the operation builds a mask."""
+        return self.outputs == ("mask",)
+
+    def is_mask(self, parameter: str) -> bool:
+        """Whether a parameter is a mask: booleans in the implementation's polarity."""
+        return self._kind(parameter) is Kind.MASK
+
+    def is_integer(self, parameter: str) -> bool:
+        """Whether an array that is passed as a parameter holds integers, which no arithmetic rounds."""
+        return self._kind(parameter) in (Kind.INTEGERS, Kind.OFFSET)
+
+    def is_table(self, name: str) -> bool:
+        """Whether a parameter or a result is a table of cosines or sines."""
+        return self._kind(name) is Kind.TABLE
+
+    def is_log_sum_exp(self, name: str) -> bool:
+        """Whether a parameter or a result holds log-sum-exps, which are saved in a separate format."""
+        return self._kind(name) is Kind.LOG_SUM_EXP
+
+    def is_setting(self, parameter: str) -> bool:
+        """Whether a parameter is neither an array nor a size, but says what is computed, such as a
+        window, a softcap, or a kind of frequencies.
+        """
+        kind = self._kind(parameter)
+        return kind is not None and kind.is_setting
+
+    def is_number(self, result: str) -> bool:
+        """Whether a result is one number, which may be a float."""
+        return result in self.outputs and result not in self.axes and not self.returns_booleans
+
+    def broadcasts(self, name: str) -> bool:
+        """Whether axes of a parameter or a result may have size 1, or be missing."""
+        return name in self._records and self._records[name].broadcasts
+
+    def named(self, arguments: Sequence[Any]) -> dict[str, Any]:
+        """The arguments by the names of their parameters."""
+        return dict(zip(self.parameters, arguments, strict=False))
+
+    def ahead(self, parameter: str, arguments: Sequence[Any]) -> int:
+        """The number of axes in front of the named ones: 1 for positions with sections, whose first
+        axis is time, height and width; else 0.
+        """
+        return int(parameter == "positions" and self.named(arguments).get("sections") is not None)
+
+    def stored(self, name: str, arithmetic: Arithmetic, *, result: bool = False) -> Format:
+        """The format of a parameter's numbers, or of a result's, as `Kind` says. No operation takes
+        ALiBi's biases yet.
+        """
+        match self._kind(name):
+            case Kind.TABLE:
+                return arithmetic.angle.table
+            case Kind.FREQUENCIES | Kind.FACTOR:
+                fine = max(arithmetic.angle.frequency, arithmetic.angle.product) <= BINARY64.unit_roundoff
+                return BINARY64 if fine else BINARY32
+            case Kind.LOG_SUM_EXP:
+                return arithmetic.saved_lse or arithmetic.elementwise
+            case Kind.ALIBI:
+                return arithmetic.elementwise
+        return arithmetic.output if result else arithmetic.inputs
+
+    def call(self, function: Callable[..., Any], arguments: Sequence[Any], **others: Any) -> Any:
+        """The results of a function for arguments. Options that are not None are passed by keyword."""
+        by_name = self.named(arguments)
+        options = {
+            parameter: argument
+            for parameter, argument in by_name.items()
+            if parameter in self.options and argument is not None
+        }
+        return function(
+            *(argument for parameter, argument in by_name.items() if parameter not in self.options), **options, **others
+        )
+
+    def arguments(self, positional: Sequence[Any], options: Mapping[str, Any]) -> tuple[Any, ...]:
+        """All arguments of such a call, in parameter order."""
+        remaining = iter(positional)
+        return tuple(
+            options.get(parameter) if parameter in self.options else next(remaining) for parameter in self.parameters
+        )
+
+    def given(self, arguments: Sequence[Any]) -> tuple[str, ...]:
+        """The names of `FEATURES` that a call uses."""
+        if self.is_played or not any(parameter in self.parameters for parameter in ("q", "kind", "inv_freq")):
+            return ()
+        by_name = {parameter: argument for parameter, argument in self.named(arguments).items() if argument is not None}
+        frequency_kind = [by_name["kind"]] if by_name.get("kind", "default") != "default" else []
+        several = ["offsets"] if isinstance(by_name.get("offset"), np.ndarray) else []
+        return (
+            *(parameter for parameter in by_name if parameter in self.options and parameter in FEATURES),
+            *frequency_kind,
+            *several,
+        )
+
+    def returned(self, arguments: Sequence[Any]) -> tuple[str, ...]:
+        """The results of a call: an omitted option has no gradient."""
+        absent = {
+            f"d{parameter}"
+            for parameter, argument in self.named(arguments).items()
+            if parameter in self.options and argument is None
+        }
+        return tuple(result for result in self.outputs if result not in absent)
+
+    def expected(self, arguments: tuple[Any, ...], arithmetic: Any, conventions: Conventions) -> tuple[Enclosure, ...]:
+        """The oracle's enclosures of the results; a mask builder's mask, in the oracle's polarity."""
+        enclosures = self.call(self.oracle, arguments, arithmetic=arithmetic, conventions=conventions)
+        return (
+            tuple(enclosure for enclosure in enclosures if enclosure is not None)
+            if isinstance(enclosures, tuple)
+            else (enclosures,)
+        )
+
+    def sizes(self, arguments: tuple[Any, ...]) -> dict[str, int]:
+        """The sizes of a call, by the names of axes and of size parameters; `batch` is the number of
+        elements in the batch.
+        """
+        sizes: dict[str, int] = {}
+        for parameter, argument in zip(self.takes, arguments, strict=False):
+            if argument is None or not parameter.is_measured:
+                continue
+            if parameter.kind is Kind.SIZE:
+                sizes[parameter.name] = int(argument)
+                continue
+            axes = parameter.axes
+            if axes[0] == BATCH:
+                lead = argument.shape[self.ahead(parameter.name, arguments) : argument.ndim - len(axes) + 1]
+                sizes.setdefault("batch", math.prod(lead))
+            sizes |= zip(reversed(axes), reversed(argument.shape), strict=False)
+        sizes.pop(BATCH, None)
+        return sizes
+
+    def lead(self, arguments: tuple[Any, ...]) -> tuple[int, ...]:
+        """The leading axes of a call, which the first array that can have some shows."""
+        for parameter, argument in self.named(arguments).items():
+            if BATCH in self.axes.get(parameter, ()):
+                return tuple(
+                    argument.shape[self.ahead(parameter, arguments) : argument.ndim - len(self.axes[parameter]) + 1]
+                )
+        return ()
+
+    def shapes(self, *arguments: Any) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the results of a call."""
+        if self.name == "combine_masks":
+            return (np.broadcast_shapes(*(mask.shape for mask in arguments)),)
+        sizes, lead = self.sizes(arguments), self.lead(arguments)
+        by_name = self.named(arguments)
+        rotating = by_name["rotary_dim"] if by_name.get("rotary_dim") is not None else sizes.get("head_dim", 0)
+        sizes.setdefault("pairs", -(-rotating // 2))
+        sizes["channels"] = 2 * sizes["pairs"]
+        sizes.setdefault("n_k", sizes.get("n_q", 0))
+
+        def shape(axes: Axes) -> Iterator[int]:
+            for axis in axes:
+                yield from lead if axis == BATCH else (sizes[axis],)
+
+        return tuple(
+            by_name["bias"].shape
+            if result == "dbias"
+            else ()
+            if self.is_number(result)
+            else tuple(shape(self.axes[result]))
+            for result in self.returned(arguments)
+        )

@@ -1,0 +1,104 @@
+"""Draws the features of attention: which of them a case uses, and their values."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from oracles.ball import Array
+from oracles.formats import Format
+from properties.contract.implementation import Implementation
+from properties.contract.operations import FEATURES, Operation
+from properties.strategies.choices import Choices
+
+__all__ = ["bias", "chosen", "scales", "setting", "sink"]
+
+_SIDES = (2, 1, 0, 3, 1, 2, 5, 7, 8, 15, 16, 31, 32, 33, 64, 127)
+_CAPS = (1.0, 5.0, 30.0, 0.5, 50.0)
+_SCALES = (1.0, 0.3, 0.0, -0.5)
+
+
+def chosen(
+    operation: Operation, implementation: Implementation, needed: tuple[str, ...], choose: Choices
+) -> frozenset[str]:
+    """The options of a case: those that its domain needs, and a choice of the other declared ones.
+
+    The case gets no others, all, one, or each with even odds. So every combination comes up, and
+    every pair comes up soon. A tangent comes only with its array.
+    """
+    if not operation.options:
+        return frozenset()
+    declared = [
+        parameter for parameter in FEATURES if parameter in operation.options and parameter in implementation.features
+    ]
+    how_many = choose.among(["none", "all", "one", *["some"] * 5])
+    single = choose.among(declared) if declared else ""
+    features = {
+        parameter
+        for parameter in declared
+        if parameter in needed
+        or how_many == "all"
+        or (how_many == "one" and parameter == single)
+        or (how_many == "some" and choose.happens())
+    }
+    if implementation.resolved_conventions.causal_with_mask == "refuse" and {"causal", "mask"} <= features:
+        features.remove("causal")
+    tangents = {
+        f"d{parameter}"
+        for parameter in declared
+        if parameter in features and f"d{parameter}" in operation.options and choose.happens(0.8)
+    }  # the order of the choices must not change
+    others = (
+        set() if "q" in operation.parameters else {parameter for parameter in operation.options if choose.happens()}
+    )
+    return frozenset(features | tangents | others)
+
+
+def scales(implementation: Implementation) -> list[float]:
+    """The scales to choose from: a supported list, or everyday scales, with 0 and a negative one
+    among them.
+    """
+    return [scale for scale in implementation.support.listed("scale") or _SCALES if implementation.allows(scale=scale)]
+
+
+def setting(
+    parameter: str, implementation: Implementation, sizes: Mapping[str, int], lead: tuple[int, ...], choose: Choices
+) -> float | bool | int | tuple[int | None, int | None] | Array:
+    """A scale, a softcap, an offset, a window, or True for causal."""
+    n_q, n_k = sizes["n_q"], sizes["n_k"]
+    if parameter == "scale":
+        return choose.among(scales(implementation))
+    if parameter == "softcap":
+        return choose.among(_CAPS)
+    if parameter == "causal":
+        return True
+    if parameter == "offset":
+        if lead and "offsets" in implementation.features and choose.happens():
+            return np.asarray(choose.integers(-1, max(n_k - 1, 0), lead), np.int64)
+        return choose.among([n_k - n_q, 0, 1, -1, n_k - 1, choose.integer(-n_q, n_k + n_q)])
+    smallest = int(implementation.resolved_conventions.window == "count")
+    lengths = [*(length for length in (*_SIDES, n_k // 2, n_k - 1, n_k) if 0 <= length <= n_k), max(_SIDES)]
+    bounded = choose.among([*["both"] * 4, *["left"] * 3, *["right"] * 2, "neither"])
+    left, right = (choose.among(lengths) if bounded in (side, "both") else None for side in ("left", "right"))
+    return (None if left is None else max(left, smallest)), right
+
+
+def bias(shape: tuple[int, ...], target: Format, kind: str, choose: Choices) -> Array:
+    """A bias for scores of a shape: with all axes, with axes of size 1, or with fewer axes. Some
+    biases have entries of −∞, or a row of them.
+    """
+    lengths = [length if choose.happens(0.7) else 1 for length in shape]
+    lengths = (
+        lengths[choose.among([0, 0, choose.integer(0, len(lengths) - 1)]) :] if choose.happens(0.7) else list(shape)
+    )
+    numbers = choose.numbers(tuple(lengths), target, kind) * choose.among([1.0, 0.25, 4.0])
+    if choose.happens(0.35):
+        numbers[choose.bits(numbers.shape, 0.2)] = -np.inf
+    if numbers.size and choose.happens(0.2):
+        numbers[(*(slice(0, 1) for _ in lengths[:-1]), slice(None))] = -np.inf
+    return numbers
+
+
+def sink(shape: tuple[int, ...], target: Format, kind: str, choose: Choices) -> Array:
+    """A sink for each head. A sink of −∞ means that the head has no sink."""
+    numbers = choose.numbers(shape, target, kind) * choose.among([1.0, 0.25, 4.0])
+    return np.where(choose.bits(shape, 0.2), -np.inf, numbers) if choose.happens(0.3) else numbers
