@@ -6,20 +6,19 @@ length extrapolation, 2022.
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from flint import arb
 
-from oracles import arrays, formats
+from oracles import arrays
 from oracles.arb_matrix import PRECISION, Bools, enclosed
-from oracles.arguments import Given
 from oracles.ball import ELEMENTARY, Ball, ball, exact, gamma, multiply, rounded
 from oracles.conventions import Conventions
-from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
 from oracles.formats import Arithmetic
-from oracles.judging import Balls, Evaluation, Method, require_method, settle
+from oracles.judging import Balls, Evaluation, settle
+from oracles.options import AnswerOptions, answer, takes
 
 LARGEST_BIAS = 2**28
 """Entries of a bias, at most."""
@@ -28,12 +27,10 @@ FARTHEST_OFFSET = 2**52
 _MOST_HEADS = 2**16
 
 
+@takes(AnswerOptions)
 def alibi_slopes(
     num_heads: Any,
-    *,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> Enclosure:
     """The slope of each head, enclosed.
 
@@ -43,23 +40,20 @@ def alibi_slopes(
     Shapes: (num_heads,).
     Raises TypeError and ValueError for what is not a natural number from 1 to 2¹⁶.
     """
-    require_method(method)
-    a, c = formats.resolve(arithmetic), resolve_conventions(conventions)
+    a, c, method = answer(options)
     exponents = _exponents(arrays.natural(num_heads, "num_heads", 1, _MOST_HEADS), c)
     return _labelled(
         Evaluation(a, method, lambda: (_slopes(exponents, a),), lambda: _exactly(exponents), len(exponents))
     )
 
 
+@takes(AnswerOptions)
 def alibi_bias(
     num_heads: Any,
     n_q: Any,
     n_k: Any,
     offset: Any = None,
-    *,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> Enclosure:
     """The bias −slope·|p − j| of each head, query and key, enclosed; slope·j under
     `conventions.alibi_reference` = key.
@@ -73,8 +67,7 @@ def alibi_bias(
     Raises TypeError and ValueError for sizes that are no natural numbers, or more than 2²⁸ entries
     together, and for an offset beyond ±2⁵².
     """
-    require_method(method)
-    a, c = formats.resolve(arithmetic), resolve_conventions(conventions)
+    a, c, method = answer(options)
     exponents = _exponents(arrays.natural(num_heads, "num_heads", 1, _MOST_HEADS), c)
     rows, keys = arrays.natural(n_q, "n_q", most=LARGEST_BIAS), arrays.natural(n_k, "n_k", most=LARGEST_BIAS)
     if len(exponents) * rows * keys > LARGEST_BIAS:

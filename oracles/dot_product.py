@@ -3,47 +3,31 @@
     out = softmax(scale·q·kᵀ over the allowed keys)·v
 
 Shapes: q (…, n_q, d), k (…, n_k, d), v (…, n_k, d_v) with equal leading axes; `mask` is bool and
-broadcasts to (…, n_q, n_k).  Every function takes by keyword
+broadcasts to (…, n_q, n_k).  `oracles.options` explains the options.
 
-    scale         a finite float64 number; 1/√d by default (1 for d = 0)
-    is_causal     allow key j to query i where j ≤ i, aligned by `conventions.causal`, on top of the mask
-    rows          the query rows to evaluate, all by default
-    arithmetic    None for the certificate: exact ∈ [mid − rad, mid + rad]; an `Arithmetic` or a preset's name for the
-                  budget: any covered code under that arithmetic is within rad of mid
-    conventions   the readings of masks, dead rows and heads that the answer follows
-    method        "fast" (float64), "arb" (ball arithmetic), or "auto": fast, and arb where fast is too wide and arb
-                  affordable
-
-Raises ValueError or TypeError, in a sentence, for shapes, types and values that do not fit.
+Raises ValueError or TypeError for shapes, types and values that do not fit.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
-from oracles.arguments import Given
 from oracles.attention_arguments import plain
 from oracles.attention_call import AttentionCall
-from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
 from oracles.error_analysis import ball_attention
 from oracles.error_analysis.ball_attention import Setting
 from oracles.error_analysis.scores import operand
 from oracles.exact import attention as arb_attention
-from oracles.judging import Balls, Method
+from oracles.judging import Balls
+from oracles.options import CausalOptions, DotProductOptions, takes
 
 
+@takes(DotProductOptions)
 def scaled_dot_product_attention(
     q: Any,
     k: Any,
     v: Any,
     mask: Any = None,
-    *,
-    scale: float | None = None,
-    is_causal: bool = False,
-    rows: Sequence[int] | None = None,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[DotProductOptions],
 ) -> Enclosure:
     """The attention output softmax(scale·q·kᵀ)·v over the allowed keys, enclosed.
 
@@ -54,22 +38,17 @@ def scaled_dot_product_attention(
     keys and values are never read; a NaN or ±∞ that a row may read makes that row, or that column
     of it, NaN with an infinite radius; d = 0 gives the mean of the allowed values.
     """
-    return _output(plain(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method))
+    return _output(plain(q, k, v, mask, options))
 
 
+@takes(DotProductOptions)
 def scaled_dot_product_attention_vjp(
     q: Any,
     k: Any,
     v: Any,
     mask: Any,
     grad_out: Any,
-    *,
-    scale: float | None = None,
-    is_causal: bool = False,
-    rows: Sequence[int] | None = None,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[DotProductOptions],
 ) -> tuple[Enclosure, ...]:
     """The gradients (dq, dk, dv) of Σ grad_out ⊙ out, enclosed.
 
@@ -81,7 +60,7 @@ def scaled_dot_product_attention_vjp(
     and gives no gradient (`dead_rows` = nan leaves its dq unchecked, uniform adds grad_out/n_k to
     dv, or is a row of equal scores, by `dead_gradients`); masked positions get and give none.
     """
-    p = plain(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method)
+    p = plain(q, k, v, mask, options)
     g = p.of_rows(grad_out, "grad_out", p.v.shape[-1])
 
     def fast(setting: Setting) -> Balls:
@@ -91,9 +70,10 @@ def scaled_dot_product_attention_vjp(
         return arb_attention.scaled_dot_product_attention_vjp(p.q, p.k, p.v, p.allowed(), g, **p.options)
 
     results = p.evaluated(fast, arb, of_rows=3, times=3)
-    return results if rows is None else results[:1]
+    return results if options["rows"] is None else results[:1]
 
 
+@takes(DotProductOptions)
 def scaled_dot_product_attention_jvp(
     q: Any,
     k: Any,
@@ -102,13 +82,7 @@ def scaled_dot_product_attention_jvp(
     dq: Any,
     dk: Any,
     dv: Any,
-    *,
-    scale: float | None = None,
-    is_causal: bool = False,
-    rows: Sequence[int] | None = None,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[DotProductOptions],
 ) -> Enclosure:
     """The derivative of the attention output in the direction (dq, dk, dv), enclosed.
 
@@ -118,7 +92,7 @@ def scaled_dot_product_attention_jvp(
     Edge cases: a row with no allowed key is 0 (NaN, or the mean of dv, by `dead_rows`, or that of a
     row of equal scores, by `dead_gradients`); tangents of masked entries are never read.
     """
-    p = plain(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method)
+    p = plain(q, k, v, mask, options)
     tq = p.of_rows(dq, "dq", p.q.shape[-1])
     tk, tv = p.of_keys(dk, "dk", p.k), p.of_keys(dv, "dv", p.v)
 
@@ -133,16 +107,12 @@ def scaled_dot_product_attention_jvp(
     return p.evaluated(fast, arb, of_rows=1, times=3)[0]
 
 
+@takes(CausalOptions)
 def causal_attention(
     q: Any,
     k: Any,
     v: Any,
-    *,
-    scale: float | None = None,
-    rows: Sequence[int] | None = None,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[CausalOptions],
 ) -> Enclosure:
     """Attention under the causal mask, for code that takes no mask but a flag, enclosed.
 
@@ -153,23 +123,16 @@ def causal_attention(
     cases: with `bottom_right` and n_q > n_k the first n_q − n_k rows follow
     `conventions.dead_rows`.
     """
-    return scaled_dot_product_attention(
-        q, k, v, scale=scale, is_causal=True, rows=rows, arithmetic=arithmetic, conventions=conventions, method=method
-    )
+    return scaled_dot_product_attention(q, k, v, **options, is_causal=True)
 
 
+@takes(DotProductOptions)
 def grouped_query_attention(
     q: Any,
     k: Any,
     v: Any,
     mask: Any = None,
-    *,
-    scale: float | None = None,
-    is_causal: bool = False,
-    rows: Sequence[int] | None = None,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[DotProductOptions],
 ) -> Enclosure:
     """Attention in which groups of query heads share a key head, enclosed.
 
@@ -180,7 +143,7 @@ def grouped_query_attention(
     Edge cases: H_kv = H is ordinary attention; H_kv = 1 shares one key head by all; n_q = 0 is
     legal, and without keys every row is dead.
     """
-    return _output(plain(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method, grouped=True))
+    return _output(plain(q, k, v, mask, options, grouped=True))
 
 
 def _output(p: AttentionCall) -> Enclosure:

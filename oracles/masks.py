@@ -4,27 +4,22 @@ A mask is exact, so `arithmetic` and `method` don't matter here; every oracle ta
 """
 
 from math import prod
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oracles import arrays, formats
-from oracles.conventions import Conventions
-from oracles.conventions import resolve as resolve_conventions
-from oracles.formats import Arithmetic
-from oracles.judging import Method, require_method
+from oracles import arrays
+from oracles.options import AnswerOptions, answer, takes
 
 LARGEST_MASK = 2**28
 
 
+@takes(AnswerOptions)
 def causal_mask(
     n_q: Any,
     n_k: Any = None,
-    *,
-    arithmetic: Arithmetic | str | None = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> NDArray[np.bool_]:
     """The mask under which query i attends to the keys up to its own position; `n_k` is `n_q`
     unless given.
@@ -37,7 +32,7 @@ def causal_mask(
     rows are dead. Raises TypeError and ValueError for sizes that are no natural numbers, or more
     than 2²⁸ entries together.
     """
-    named = _resolved(arithmetic, conventions, method)
+    _, named, _ = answer(options)
     rows = arrays.natural(n_q, "n_q", most=LARGEST_MASK)
     columns = rows if n_k is None else arrays.natural(n_k, "n_k", most=LARGEST_MASK)
     if rows * columns > LARGEST_MASK:
@@ -47,13 +42,11 @@ def causal_mask(
     return allowed if named.mask_polarity == "true_allows" else ~allowed
 
 
+@takes(AnswerOptions)
 def padding_mask(
     lengths: Any,
     max_len: Any,
-    *,
-    arithmetic: Arithmetic | str | None = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> NDArray[np.bool_]:
     """The mask of sequences padded at their end: which positions of each are its own.
 
@@ -68,7 +61,7 @@ def padding_mask(
     may be 0. Raises TypeError and ValueError for lengths that are no natural numbers up to max_len,
     or more than 2²⁸ entries together.
     """
-    named = _resolved(arithmetic, conventions, method)
+    _, named, _ = answer(options)
     columns = arrays.natural(max_len, "max_len", most=LARGEST_MASK)
     own = arrays.naturals(lengths, "lengths", most=columns)
     if own.ndim != 1:
@@ -79,11 +72,10 @@ def padding_mask(
     return allowed if named.mask_polarity == "true_allows" else ~allowed
 
 
+@takes(AnswerOptions)
 def combine_masks(
     *masks: Any,
-    arithmetic: Arithmetic | str | None = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> NDArray[np.bool_]:
     """The mask that allows what all the given ones allow, in their polarity.
 
@@ -96,7 +88,7 @@ def combine_masks(
     Raises TypeError for anything but booleans, ValueError where nothing but None is given, for
     shapes that don't broadcast, and for more than 2²⁸ entries.
     """
-    named = _resolved(arithmetic, conventions, method)
+    _, named, _ = answer(options)
     given = [arrays.booleans(mask, f"masks[{i}]") for i, mask in enumerate(masks) if mask is not None]
     if not given:
         raise ValueError(f"masks={masks}, but should have at least one array.")
@@ -112,9 +104,3 @@ def combine_masks(
     for mask in given:
         (np.logical_and if allows else np.logical_or)(combined, mask, out=combined)
     return combined
-
-
-def _resolved(arithmetic: Arithmetic | str | None, conventions: Conventions | None, method: Method) -> Conventions:
-    formats.resolve(arithmetic)
-    require_method(method)
-    return resolve_conventions(conventions)

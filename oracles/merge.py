@@ -18,32 +18,29 @@ is 0 then, as it should be.)
 
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from flint import arb
 
-from oracles import arrays, formats
+from oracles import arrays
 from oracles.arb_matrix import PRECISION, Bools, enclosed
-from oracles.arguments import Given
 from oracles.ball import UNDERFLOW, Array, Ball, ball, gamma, rounded
 from oracles.conventions import Conventions
-from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
 from oracles.error_analysis.terms import OWN
 from oracles.formats import Arithmetic
-from oracles.judging import Balls, Evaluation, Method, require_method, settle
+from oracles.judging import Balls, Evaluation, settle
+from oracles.options import AnswerOptions, answer, takes
 
 
+@takes(AnswerOptions)
 def merge_attention(
     out_a: Any,
     lse_a: Any,
     out_b: Any,
     lse_b: Any,
-    *,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> tuple[Enclosure, Enclosure]:
     """The output and the log-sum-exp of attention over two parts of the keys, from those of each
     part, enclosed.
@@ -61,15 +58,35 @@ def merge_attention(
     or +∞, and where the log-sum-exp is without the sink (`lse_sink` = excluded): there is nothing
     to merge by.
     """
-    require_method(method)
-    a, c = formats.resolve(arithmetic), resolve_conventions(conventions)
+    a, c, method = answer(options)
     if c.lse_sink == "excluded":
         raise ValueError(
             "Parts cannot be merged under Conventions(lse_sink='excluded'): their log-sum-exps are without the sink."
         )
+    stored = None if a is None else _of_lse(a)
     outs = [arrays.float_array(x, name, arithmetic=a) for x, name in ((out_a, "out_a"), (out_b, "out_b"))]
-    stored = a if a is None else _of_lse(a)
     sums = [arrays.float_array(x, name, arithmetic=stored) for x, name in ((lse_a, "lse_a"), (lse_b, "lse_b"))]
+    _require_shapes(outs, sums)
+    sums = [x[..., None] for x in sums]
+
+    def dead(balls: Balls) -> Balls:
+        return _with_dead_rows(balls, np.maximum(*sums) == -np.inf, c)
+
+    evaluation = Evaluation(
+        a,
+        method,
+        lambda: dead(_fast(outs, sums, a, c.lse_base)),
+        lambda: dead(_exactly(outs, sums, c.lse_base)),
+        32 * outs[0].size,
+        by_rows=True,
+    )
+    out, lse = settle(evaluation)
+    target = None if stored is None else stored.inputs
+    return out, replace(lse, mid=lse.mid[..., 0], rad=lse.rad[..., 0], format=target)
+
+
+def _require_shapes(outs: list[Array], sums: list[Array]) -> None:
+    """Raise ValueError unless both parts have one shape and log-sum-exps that are numbers or −∞."""
     if outs[1].shape != outs[0].shape:
         raise ValueError(f"out_b has shape {outs[1].shape}, but should be {outs[0].shape} like out_a.")
     for x, name in zip(sums, ("lse_a", "lse_b"), strict=True):
@@ -79,28 +96,6 @@ def merge_attention(
             )
         if not (x < np.inf).all():
             raise ValueError(f"{name} has a NaN or +∞, but should be finite, or −∞ where a part has no key.")
-
-    def dead(balls: Balls) -> Balls:
-        return _with_dead_rows(balls, np.maximum(*sums)[..., None] == -np.inf, c)
-
-    found = settle(
-        Evaluation(
-            a,
-            method,
-            lambda: dead(_fast(outs, [x[..., None] for x in sums], a, c.lse_base)),
-            lambda: dead(_exactly(outs, [x[..., None] for x in sums], c.lse_base)),
-            32 * outs[0].size,
-            by_rows=True,
-        )
-    )
-    out, lse = found
-    return out, Enclosure(
-        lse.mid[..., 0],
-        lse.rad[..., 0],
-        format=None if stored is None else stored.inputs,
-        vacuous=lse.vacuous,
-        judged=lse.judged,
-    )
 
 
 def _of_lse(a: Arithmetic) -> Arithmetic:

@@ -8,18 +8,18 @@ arithmetic (`ball.rounded`), attention maps balls to balls (`oracles.error_analy
 """
 
 from math import prod
-from typing import Any
+from typing import Any, Unpack
 
-from oracles.arguments import Given
 from oracles.ball import Ball, exact
-from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
 from oracles.error_analysis import ball_attention
 from oracles.exact import attention as arb_attention
-from oracles.judging import Balls, Evaluation, Method, settle
+from oracles.judging import Balls, Evaluation, settle
+from oracles.options import MultiHeadOptions, takes
 from oracles.projections import checked, mapped
 
 
+@takes(MultiHeadOptions)
 def multi_head_attention(
     x: Any,
     wq: Any,
@@ -28,12 +28,7 @@ def multi_head_attention(
     wo: Any,
     num_heads: int,
     mask: Any = None,
-    *,
-    scale: float | None = None,
-    is_causal: bool = False,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[MultiHeadOptions],
 ) -> Enclosure:
     """Multi-head self-attention of x, enclosed.
 
@@ -43,7 +38,7 @@ def multi_head_attention(
     `conventions.dead_rows`). Raises ValueError and TypeError for shapes, types and values that do
     not fit.
     """
-    p = checked(x, wq, wk, wv, wo, num_heads, mask, scale, is_causal, arithmetic, conventions, method)
+    p = checked((x, wq, wk, wv, wo), num_heads, mask, options)
 
     def fast() -> Balls:
         q, k, v = p.projections()
@@ -53,9 +48,10 @@ def multi_head_attention(
     def arb() -> Balls:
         return arb_attention.multi_head_attention(*p.arguments, p.allowed(), **p.options)
 
-    return settle(Evaluation(p.setting.arithmetic, method, fast, arb, p.work, by_rows=True))[0]
+    return settle(Evaluation(p.setting.arithmetic, p.method, fast, arb, p.work, by_rows=True))[0]
 
 
+@takes(MultiHeadOptions)
 def multi_head_attention_vjp(
     x: Any,
     wq: Any,
@@ -65,12 +61,7 @@ def multi_head_attention_vjp(
     num_heads: int,
     mask: Any,
     grad_out: Any,
-    *,
-    scale: float | None = None,
-    is_causal: bool = False,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[MultiHeadOptions],
 ) -> tuple[Enclosure, ...]:
     """The gradients (dx, dwq, dwk, dwv, dwo) of Σ grad_out ⊙ out, enclosed; those of the weights
     are summed over the batch.
@@ -82,7 +73,7 @@ def multi_head_attention_vjp(
     Edge cases: as for attention; a dead row that is NaN leaves every entry unchecked that its dq
     reaches. Raises ValueError and TypeError for shapes, types and values that do not fit.
     """
-    p = checked(x, wq, wk, wv, wo, num_heads, mask, scale, is_causal, arithmetic, conventions, method)
+    p = checked((x, wq, wk, wv, wo), num_heads, mask, options)
     g = p.like(grad_out, "grad_out", p.x)
 
     def fast() -> Balls:
@@ -101,9 +92,10 @@ def multi_head_attention_vjp(
     def arb() -> Balls:
         return arb_attention.multi_head_attention_vjp(*p.arguments, p.allowed(), g, **p.options)
 
-    return settle(Evaluation(p.setting.arithmetic, method, fast, arb, 3 * p.work))
+    return settle(Evaluation(p.setting.arithmetic, p.method, fast, arb, 3 * p.work))
 
 
+@takes(MultiHeadOptions)
 def multi_head_attention_jvp(
     x: Any,
     wq: Any,
@@ -117,12 +109,7 @@ def multi_head_attention_jvp(
     dwk: Any,
     dwv: Any,
     dwo: Any,
-    *,
-    scale: float | None = None,
-    is_causal: bool = False,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[MultiHeadOptions],
 ) -> Enclosure:
     """The derivative of multi-head attention in the direction (dx, dwq, dwk, dwv, dwo), enclosed.
 
@@ -134,7 +121,7 @@ def multi_head_attention_jvp(
     `conventions.dead_rows`). Raises ValueError and TypeError for shapes, types and values that do
     not fit.
     """
-    p = checked(x, wq, wk, wv, wo, num_heads, mask, scale, is_causal, arithmetic, conventions, method)
+    p = checked((x, wq, wk, wv, wo), num_heads, mask, options)
     named = ((dx, "dx", p.x), (dwq, "dwq", p.wq), (dwk, "dwk", p.wk), (dwv, "dwv", p.wv), (dwo, "dwo", p.wo))
     tangents = [p.like(tangent, name, like) for tangent, name, like in named]
 
@@ -154,7 +141,7 @@ def multi_head_attention_jvp(
     def arb() -> Balls:
         return arb_attention.multi_head_attention_jvp(*p.arguments, p.allowed(), *tangents, **p.options)
 
-    return settle(Evaluation(p.setting.arithmetic, method, fast, arb, 3 * p.work))[0]
+    return settle(Evaluation(p.setting.arithmetic, p.method, fast, arb, 3 * p.work))[0]
 
 
 def _transposed(a: Ball) -> Ball:

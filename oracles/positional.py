@@ -8,11 +8,11 @@ arithmetic, "auto" for arb where float64 is too wide to judge by and arb afforda
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
-from oracles import arrays, formats
+from oracles import arrays
 from oracles.ball import Array, Ball, add, exact, rounded
 from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
@@ -20,7 +20,8 @@ from oracles.enclosure import Enclosure
 from oracles.error_analysis.angle import blocks, cos_sin, frequencies, pair_exponents, start_position
 from oracles.exact import positional as arb_positional
 from oracles.formats import Arithmetic, Format
-from oracles.judging import Balls, Evaluation, Method, require_method, settle
+from oracles.judging import Balls, Evaluation, settle
+from oracles.options import AnswerOptions, answer, takes
 
 Given = Arithmetic | str | None
 
@@ -30,14 +31,12 @@ ARB_WORK = 8
 """What an entry costs in ball arithmetic, counted in multiplications."""
 
 
+@takes(AnswerOptions)
 def sinusoidal_positional_encoding(
     seq_len: Any,
     embed_dim: Any,
     start_pos: Any = 0,
-    *,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> Enclosure:
     """Sines and cosines of the angles (start_pos + p)·10000^(−2i/embed_dim), enclosed.
 
@@ -50,8 +49,7 @@ def sinusoidal_positional_encoding(
     sizes may be 0. Raises TypeError and ValueError for sizes and positions that are no natural
     numbers, positions beyond 2⁵³, an embed_dim beyond 2²⁰, and more than 2²⁸ entries.
     """
-    model, named = formats.resolve(arithmetic), resolve_conventions(conventions)
-    require_method(method)
+    model, named, method = answer(options)
     length, dim = arrays.natural(seq_len, "seq_len"), arrays.natural(embed_dim, "embed_dim", most=WIDEST)
     if length * dim > LARGEST_TABLE:
         raise ValueError(f"seq_len × embed_dim = {length} × {dim}, but should be at most {LARGEST_TABLE} entries.")
@@ -84,14 +82,12 @@ def sinusoidal_positional_encoding(
     return settle(Evaluation(model, method, fast, arb, ARB_WORK * length * dim))[0]
 
 
+@takes(AnswerOptions)
 def tensor2tensor_sinusoidal(
     seq_len: Any,
     embed_dim: Any,
     start_pos: Any = 0,
-    *,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> Enclosure:
     """All sines, then all cosines, of the angles (start_pos + p)·exp(−i·ln 10000 / (embed_dim/2 −
     1)), enclosed.
@@ -104,19 +100,16 @@ def tensor2tensor_sinusoidal(
     Edge cases: an odd embed_dim is refused, and so is 2, where the exponents are divided by 0;
     sizes may be 0. Raises TypeError and ValueError as `sinusoidal_positional_encoding`.
     """
-    named = replace(resolve_conventions(conventions), sinusoid_layout="tensor2tensor")
-    return sinusoidal_positional_encoding(
-        seq_len, embed_dim, start_pos, arithmetic=arithmetic, conventions=named, method=method
-    )
+    named = replace(resolve_conventions(options["conventions"]), sinusoid_layout="tensor2tensor")
+    given = AnswerOptions(arithmetic=options["arithmetic"], conventions=named, method=options["method"])
+    return sinusoidal_positional_encoding(seq_len, embed_dim, start_pos, **given)
 
 
+@takes(AnswerOptions)
 def add_positional_encoding(
     x: Any,
     pos: Any,
-    *,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> Enclosure:
     """x + pos, enclosed.
 
@@ -124,9 +117,7 @@ def add_positional_encoding(
     batch. Edge cases: a NaN or ±∞ stays in its entry; axes of size 0 are legal.
     Raises TypeError and ValueError for what are not such arrays.
     """
-    model = formats.resolve(arithmetic)
-    resolve_conventions(conventions)
-    require_method(method)
+    model, _, method = answer(options)
     x, pos = (arrays.float_array(a, name, arithmetic=model) for a, name in ((x, "x"), (pos, "pos")))
     if x.ndim < 2:
         raise ValueError(f"x has shape {x.shape}, but should have at least two axes: (…, seq_len, embed_dim).")

@@ -11,17 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from oracles import arrays, ball, formats
-from oracles.arguments import Given, checked_flag, checked_scale
+from oracles import arrays, ball
+from oracles.arguments import checked_flag, checked_scale
 from oracles.ball import ROUNDOFF, Array, Ball, exact
-from oracles.conventions import Conventions
-from oracles.conventions import resolve as resolve_conventions
 from oracles.error_analysis.ball_attention import Setting
 from oracles.error_analysis.grouped_heads import Shared
 from oracles.error_analysis.scores import Operand, operand
 from oracles.error_analysis.visible_keys import Mask, Visible
 from oracles.formats import Format
-from oracles.judging import Method, require_method
+from oracles.judging import Method
+from oracles.options import MultiHeadOptions, answer
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,7 @@ class Projections:
     wo: Array
     num_heads: int
     setting: Setting
+    method: Method
     mask: Mask | None
     options: dict[str, Any]
 
@@ -187,29 +187,32 @@ class Projections:
         return Ball(np.where(dead, np.nan, out.mid), np.where(dead, 0.0, out.rad))
 
 
-def checked(
-    x: Any,
-    wq: Any,
-    wk: Any,
-    wv: Any,
-    wo: Any,
-    num_heads: Any,
-    mask: Any,
-    scale: Any,
-    is_causal: Any,
-    arithmetic: Given,
-    conventions: Conventions | None,
-    method: Method,
-) -> Projections:
-    """The arguments of multi-head attention, validated."""
-    require_method(method)
-    a, c = formats.resolve(arithmetic), resolve_conventions(conventions)
-    named = ((x, "x"), (wq, "wq"), (wk, "wk"), (wv, "wv"), (wo, "wo"))
-    x, wq, wk, wv, wo = (arrays.float_array(value, name, arithmetic=a) for value, name in named)
+def checked(inputs: Sequence[Any], num_heads: Any, mask: Any, options: MultiHeadOptions) -> Projections:
+    """The validated call of multi-head attention on the inputs x, wq, wk, wv and wo."""
+    a, c, method = answer(options)
+    names = ("x", "wq", "wk", "wv", "wo")
+    arguments = [arrays.float_array(given, name, arithmetic=a) for given, name in zip(inputs, names, strict=True)]
+    x, wq, wk, wv, wo = arguments
     heads = arrays.natural(num_heads, "num_heads", 1)
+    _require_shapes(arguments, heads)
+    n, width = x.shape[-2], wq.shape[1]
+    if width == 0:
+        heads = 1  # heads without columns add nothing, whatever their number
+    given = arrays.bool_mask(mask, "mask", (*x.shape[:-1], n), c.mask_polarity)
+    shared = None if given is None else np.broadcast_to(given[..., None, None, :, :], (*x.shape[:-2], heads, 1, n, n))
+    last = 0 if checked_flag(options["is_causal"]) else None
+    visible = Visible(None if shared is None else Shared(shared), np.arange(n), high=last)
+    scale = checked_scale(options["scale"])
+    setting = Setting(visible, scale if scale is not None else 1.0 / sqrt(max(width // heads, 1)), a, c)
+    return Projections(x, wq, wk, wv, wo, heads, setting, method, given, {"scale": scale, "conventions": c})
+
+
+def _require_shapes(arguments: Sequence[Array], heads: int) -> None:
+    """Raise ValueError unless x has a token and the weights fit to it and to the number of heads."""
+    x, wq, wk, wv, wo = arguments
     if x.ndim < 2 or x.shape[-2] == 0:
         raise ValueError(f"x has shape {x.shape}, but should be (…, n, d_model) with n at least 1.")
-    n, d_model = x.shape[-2:]
+    d_model = x.shape[-1]
     if wq.ndim != 2 or wq.shape[0] != d_model:
         raise ValueError(
             f"wq has shape {wq.shape}, but should be ({d_model}, num_heads·head_dim) as x has shape {x.shape}."
@@ -217,25 +220,9 @@ def checked(
     width = wq.shape[1]
     if width % heads:
         raise ValueError(f"num_heads={heads}, but should divide the {width} columns of wq.")
-    if width == 0:
-        heads = 1  # heads without columns add nothing, however many they are
-    for w, name, shape in ((wk, "wk", wq.shape), (wv, "wv", wq.shape), (wo, "wo", (width, d_model))):
-        if w.shape != shape:
-            raise ValueError(f"{name} has shape {w.shape}, but should be {shape} as wq has shape {wq.shape}.")
-    given = arrays.bool_mask(mask, "mask", (*x.shape[:-1], n), c.mask_polarity)
-    shared = None if given is None else np.broadcast_to(given[..., None, :, :], (*x.shape[:-2], heads, n, n))
-    factor = checked_scale(scale)
-    setting = Setting(
-        visible=Visible(
-            None if shared is None else Shared(shared[..., None, :, :]),
-            np.arange(n),
-            high=0 if checked_flag(is_causal) else None,
-        ),
-        scale=factor if factor is not None else 1.0 / sqrt(max(width // heads, 1)),
-        arithmetic=a,
-        conventions=c,
-    )
-    return Projections(x, wq, wk, wv, wo, heads, setting, given, {"scale": factor, "conventions": c})
+    for weight, name, shape in ((wk, "wk", wq.shape), (wv, "wv", wq.shape), (wo, "wo", (width, d_model))):
+        if weight.shape != shape:
+            raise ValueError(f"{name} has shape {weight.shape}, but should be {shape} as wq has shape {wq.shape}.")
 
 
 def joined(parts: Sequence[Ball], axis: int) -> Ball:

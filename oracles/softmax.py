@@ -6,29 +6,26 @@ log(1 − λ) in the terms of `oracles.error_analysis.terms`: the score is an in
 and λ bounds the relative error of the sum, as in `oracles.error_analysis.output_error`.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
-from oracles import arrays, formats
+from oracles import arrays
 from oracles.ball import ROUNDOFF, Array, Ball, ball, gamma
 from oracles.conventions import Conventions
-from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
 from oracles.error_analysis.terms import Ranges, Terms, ranges, terms
 from oracles.error_analysis.visible_keys import Mask
 from oracles.exact import attention as arb_attention
-from oracles.formats import Arithmetic
-from oracles.judging import Evaluation, Method, require_method, settle
+from oracles.judging import Evaluation, settle
+from oracles.options import Answer, AnswerOptions, answer, takes
 
 
+@takes(AnswerOptions)
 def hard_masked_softmax(
     scores: Any,
     mask: Any = None,
-    *,
-    arithmetic: Arithmetic | str | None = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> Enclosure:
     """The softmax of each row's allowed scores, and 0 on masked ones, enclosed.
 
@@ -40,7 +37,7 @@ def hard_masked_softmax(
     its row NaN with an infinite radius. Raises ValueError and TypeError for shapes, types and
     values that do not fit.
     """
-    s, allowed, t, a, c = _checked(scores, mask, arithmetic, conventions, method)
+    s, allowed, t, (a, c, method) = _checked(scores, mask, options)
     evaluation = Evaluation(
         arithmetic=a,
         method=method,
@@ -52,14 +49,12 @@ def hard_masked_softmax(
     return settle(evaluation)[0]
 
 
+@takes(AnswerOptions)
 def hard_masked_softmax_vjp(
     scores: Any,
     mask: Any,
     grad_weights: Any,
-    *,
-    arithmetic: Arithmetic | str | None = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> Enclosure:
     """The gradient of Σ grad_weights ⊙ weights with respect to the scores, enclosed.
 
@@ -70,7 +65,7 @@ def hard_masked_softmax_vjp(
     scores get, by `dead_gradients`); masked entries of g are never read.
     Raises ValueError and TypeError for shapes, types and values that do not fit.
     """
-    s, allowed, t, a, c = _checked(scores, mask, arithmetic, conventions, method)
+    s, allowed, t, (a, c, method) = _checked(scores, mask, options)
     g = arrays.float_array(grad_weights, "grad_weights", arithmetic=a)
     if g.shape != s.shape:
         raise ValueError(f"grad_weights has shape {g.shape}, but should be {s.shape} like scores.")
@@ -93,17 +88,15 @@ class _Weights(NamedTuple):
     dead: Mask
 
 
-def _checked(
-    scores: Any, mask: Any, arithmetic: Arithmetic | str | None, conventions: Conventions | None, method: Method
-) -> tuple[Array, Mask | None, Terms, Arithmetic | None, Conventions]:
+def _checked(scores: Any, mask: Any, options: AnswerOptions) -> tuple[Array, Mask | None, Terms, Answer]:
     """The arguments of a softmax, validated, and its terms."""
-    require_method(method)
-    a, c = formats.resolve(arithmetic), resolve_conventions(conventions)
+    asked = answer(options)
+    a, c, _ = asked
     s = arrays.float_array(scores, "scores", arithmetic=a)
     if s.shape[-1] == 0:
         raise ValueError(f"scores has shape {s.shape}, but should have at least one entry in a row.")
     t = terms(a, 1, s.shape[-1], 0, 0, 1.0)
-    return s, arrays.bool_mask(mask, "mask", s.shape, c.mask_polarity), t, a, c
+    return s, arrays.bool_mask(mask, "mask", s.shape, c.mask_polarity), t, asked
 
 
 def _weights(s: Array, allowed: Mask | None, t: Terms, most: Ranges, uniform: bool) -> _Weights:

@@ -14,7 +14,7 @@ none where it is exactly 1.
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from flint import arb
@@ -24,7 +24,6 @@ from oracles import arrays
 from oracles.arb_matrix import MOST_PRECISION, PRECISION
 from oracles.arguments import FARTHEST, checked_scale
 from oracles.ball import Ball, exact, gamma, multiply, rounded
-from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
 from oracles.error_analysis.angle import (
     Frequencies,
@@ -38,6 +37,7 @@ from oracles.error_analysis.angle import (
     start_position,
 )
 from oracles.formats import Arithmetic
+from oracles.options import Answer
 
 Place = Callable[[slice], NDArray[np.int64]]
 
@@ -102,36 +102,32 @@ class Angles:
         return found
 
 
-def angles(
-    place: Place,
-    farthest: int,
-    pairs: int,
-    channels: int,
-    *,
-    inv_freq: Any,
-    attention_factor: Any,
-    sections: Any,
-    arithmetic: Arithmetic | None,
-    conventions: Conventions,
-) -> Angles:
+class RotatedBy(NamedTuple):
+    """What angles depend on besides positions, as it is given; the frequencies are the default ones if None."""
+
+    inv_freq: Any
+    attention_factor: Any
+    sections: Any
+
+
+def angles(place: Place, farthest: int, pairs: int, channels: int, asked: Answer, by: RotatedBy) -> Angles:
     """The angles of the first pairs of so many channels, at positions up to the farthest.
 
     Raises ValueError and TypeError for frequencies, a factor and sections that do not fit.
     """
-    axes = (
-        None
-        if sections is None
-        else np.array(_axes(channels // 2, sections, conventions.mrope)[:pairs], dtype=np.int64)
-    )
-    factor = _factor(attention_factor)
-    if inv_freq is None:
+    arithmetic, conventions, _ = asked
+    axes = None
+    if by.sections is not None:
+        axes = np.array(_axes(channels // 2, by.sections, conventions.mrope)[:pairs], dtype=np.int64)
+    factor = _factor(by.attention_factor)
+    if by.inv_freq is None:
         exponents = pair_exponents(channels)[:pairs]
         base, scale = conventions.rope_base, conventions.rope_scale
         chosen = frequencies(exponents, base, farthest + 1, scale)
         return Angles(place, axes, chosen, lambda: powers(exponents, base, scale), factor, bool(factor.rad.any()))
-    given = _given(inv_freq, channels)[:pairs]
+    given = _given(by.inv_freq, channels)[:pairs]
     taken = np.zeros(pairs)
-    if arithmetic is not None and not (isinstance(inv_freq, Enclosure) and inv_freq.format is not None):
+    if arithmetic is not None and not (isinstance(by.inv_freq, Enclosure) and by.inv_freq.format is not None):
         u = arithmetic.angle.frequency
         taken = np.where((given.rad > 0) | is_rounded(given.mid, u), gamma(1, u), 0.0)
     chosen = given_frequencies(given, farthest + 1, taken)

@@ -3,21 +3,20 @@ by in float64 and in a kernel.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from oracles import arrays, formats
-from oracles.arguments import Given
+from oracles import arrays
 from oracles.ball import ROUNDOFF, UNDERFLOW, Array, Ball, ball, gamma
 from oracles.conventions import Conventions, odd_is_refused
-from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
 from oracles.error_analysis.angle import blocks
 from oracles.formats import Arithmetic
-from oracles.judging import AFFORDABLE, Balls, Evaluation, Method, require_method, settle
+from oracles.judging import AFFORDABLE, Balls, Evaluation, Method, settle
+from oracles.options import AnswerOptions, answer
 from oracles.positional import ARB_WORK, copied, stored
 
 Tables = Callable[[slice], tuple[Ball, Ball]]
@@ -61,6 +60,13 @@ class Rotation:
     channels: int
     alike: bool = True
     gain: float = 1.0
+
+    def pulled_back(self, grad_out: Any) -> "Rotation":
+        """The rotation back of a cotangent of the result.  Raises as `arrays.float_array`, and for its shape."""
+        found = arrays.float_array(grad_out, "grad_out", arithmetic=self.arithmetic)
+        if found.shape != self.x.shape:
+            raise ValueError(f"grad_out has shape {found.shape}, but should be {self.x.shape}, that of x.")
+        return replace(self, x=found, back=True)
 
     @property
     def rows(self) -> Array:
@@ -191,26 +197,13 @@ def _sum_of_products(
     return stored(Ball(mid, rad), target, arithmetic)
 
 
-def checked(
-    x: Any,
-    turned: Any,
-    back: bool,
-    given: Given,
-    conventions: Conventions | None,
-    method: Method,
-    channels: Callable[[int], int] = lambda dim: dim,
-) -> Rotation:
-    """The arguments, validated; `channels` says how many of a head's channels rotate."""
-    arithmetic, named = formats.resolve(given), resolve_conventions(conventions)
-    require_method(method)
+def checked(x: Any, options: AnswerOptions, channels: Callable[[int], int] = lambda dim: dim) -> Rotation:
+    """The validated rotation of x; `channels` says how many of a head's channels rotate."""
+    arithmetic, conventions, method = answer(options)
     x = arrays.float_array(x, "x", arithmetic=arithmetic)
     if x.ndim < 2:
         raise ValueError(f"x has shape {x.shape}, but should have at least two axes: (…, seq, head_dim).")
     rotating = channels(x.shape[-1])
-    if odd := odd_is_refused(rotating, named):
+    if odd := odd_is_refused(rotating, conventions):
         raise ValueError(f"x has head_dim {rotating}, but should have an even one: {odd}.")
-    if back:
-        shape, x = x.shape, arrays.float_array(turned, "grad_out", arithmetic=arithmetic)
-        if x.shape != shape:
-            raise ValueError(f"grad_out has shape {x.shape}, but should be {shape}, that of x.")
-    return Rotation(x, back, arithmetic, named, method, rotating)
+    return Rotation(x, False, arithmetic, conventions, method, rotating)

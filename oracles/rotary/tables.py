@@ -15,14 +15,13 @@ whose budget covers a complex product of four real ones, but not one of three.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
-from oracles import arrays, formats
+from oracles import arrays
 from oracles.ball import Array, Ball, exact, multiply, rounded
 from oracles.conventions import Conventions, odd_is_refused
-from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
 from oracles.error_analysis.angle import (
     blocks,
@@ -35,17 +34,16 @@ from oracles.error_analysis.angle import (
 )
 from oracles.exact import positional as arb_positional
 from oracles.formats import Arithmetic
-from oracles.judging import AFFORDABLE, Balls, Evaluation, Method, require_method, settle, zeros_are_accepted
-from oracles.positional import ARB_WORK, LARGEST_TABLE, WIDEST, Given
-from oracles.rotary.angles import angles, integers, pairs_of, placed
+from oracles.judging import AFFORDABLE, Balls, Evaluation, settle, zeros_are_accepted
+from oracles.options import AnswerOptions, answer, takes
+from oracles.positional import ARB_WORK, LARGEST_TABLE, WIDEST
+from oracles.rotary.angles import RotatedBy, angles, integers, pairs_of, placed
 
 
+@takes(AnswerOptions)
 def inv_freq(
     head_dim: Any,
-    *,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> Enclosure:
     """scale·base^(−2i/head_dim) for every pair i: the angle between two neighbouring positions,
     enclosed.
@@ -59,8 +57,7 @@ def inv_freq(
     base or the scale is beyond the range. Raises TypeError and ValueError for a head_dim that is no
     natural number up to 2²⁰, or odd and refused.
     """
-    model, named = formats.resolve(arithmetic), resolve_conventions(conventions)
-    require_method(method)
+    model, named, method = answer(options)
     dim = _width(head_dim, named)
     exponents = pair_exponents(dim)
 
@@ -79,14 +76,12 @@ def inv_freq(
     return settle(Evaluation(model, method, fast, arb, ARB_WORK * len(exponents)))[0]
 
 
+@takes(AnswerOptions)
 def rope_angles(
     seq_len: Any,
     head_dim: Any,
     start_pos: Any = 0,
-    *,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> Enclosure:
     """(start_pos + p)·scale·base^(−2i/head_dim) for every position p and pair i, in radians,
     enclosed.
@@ -100,8 +95,7 @@ def rope_angles(
     Raises TypeError and ValueError as `inv_freq`, for positions beyond 2⁵³, and for more than 2²⁸
     entries.
     """
-    model, named = formats.resolve(arithmetic), resolve_conventions(conventions)
-    require_method(method)
+    model, named, method = answer(options)
     length, dim, first = _sizes(seq_len, head_dim, start_pos, named)
     exponents = pair_exponents(dim) if length else []
     shape = length, -(-dim // 2)
@@ -123,14 +117,12 @@ def rope_angles(
     return settle(Evaluation(model, method, fast, arb, ARB_WORK * length * len(exponents)))[0]
 
 
+@takes(AnswerOptions)
 def rope_tables(
     seq_len: Any,
     head_dim: Any,
     start_pos: Any = 0,
-    *,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> tuple[Enclosure, Enclosure]:
     """(cos, sin) of the angle of every channel's pair at positions start_pos + p: tables for
     `apply_rotary`, enclosed.
@@ -144,8 +136,7 @@ def rope_tables(
     angle of the pair that it would begin, or cosine 1 and sine 0 where `conventions.odd_lane` is
     `passthrough`; sizes may be 0. Raises TypeError and ValueError as `rope_angles`.
     """
-    model, named = formats.resolve(arithmetic), resolve_conventions(conventions)
-    require_method(method)
+    model, named, method = answer(options)
     length, dim, first = _sizes(seq_len, head_dim, start_pos, named)
     exponents = pair_exponents(dim) if length else []
 
@@ -171,15 +162,13 @@ def rope_tables(
     return cos, sin
 
 
+@takes(AnswerOptions)
 def rotary_tables(
     positions: Any,
     inv_freq: Any,
     attention_factor: Any = 1.0,
     sections: Any = None,
-    *,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> tuple[Enclosure, Enclosure]:
     """(cos, sin) of position × frequency for both channels of each pair, times the attention
     factor: what models keep, enclosed.
@@ -191,8 +180,7 @@ def rotary_tables(
     2·pairs). Edge cases: position 0 has the attention factor and 0; sizes may be 0.
     Raises TypeError and ValueError as `rope`, and for more than 2²⁸ entries.
     """
-    model, named = formats.resolve(arithmetic), resolve_conventions(conventions)
-    require_method(method)
+    model, named, method = answer(options)
     given = integers(positions)
     rows = given.shape if sections is None else given.shape[1:]
     at, _ = placed(given, (1, *rows), sections)
@@ -200,9 +188,9 @@ def rotary_tables(
     length, dim = at.shape[1], 2 * pairs
     if length * dim > LARGEST_TABLE:
         raise ValueError(f"positions × channels = {length} × {dim}, but should be at most {LARGEST_TABLE} entries.")
-    options: dict[str, Any] = {"inv_freq": inv_freq, "attention_factor": attention_factor, "sections": sections}
     farthest = int(np.abs(at).max(initial=0))
-    found = angles(lambda chosen: at[:, chosen], farthest, pairs, dim, arithmetic=model, conventions=named, **options)
+    by = RotatedBy(inv_freq, attention_factor, sections)
+    found = angles(lambda chosen: at[:, chosen], farthest, pairs, dim, answer(options), by)
     layout = (
         (slice(0, pairs), slice(pairs, dim)) if named.rope_pairing == "half" else (slice(0, dim, 2), slice(1, dim, 2))
     )
