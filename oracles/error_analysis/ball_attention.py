@@ -25,7 +25,7 @@ from oracles.error_analysis.output_error import Rows, live
 from oracles.error_analysis.scores import ROW_TILE, AttentionProblem, Operand, offset
 from oracles.error_analysis.terms import KEY_TILE, OWN, ranges, terms
 from oracles.error_analysis.visible_keys import Mask, Visible
-from oracles.error_analysis.vjp import gradients
+from oracles.error_analysis.vjp import Gradient, gradients
 from oracles.formats import Arithmetic
 
 Index = tuple[int, ...] | EllipsisType
@@ -174,28 +174,31 @@ def vjp(
             p = _levelled(p, setting.conventions)
             of = None if of_lse is None else of_lse[at]
             here = [x.at(at) for x in finer]
-            dq, dq_error, dk, dk_error, dv, dv_error = gradients(p, cotangent, unchecked, of, here)
+            found = gradients(p, cotangent, unchecked, of, here)
             if _averages(setting):
-                dead = _dead_rows(p, slice(0, p.n_q))
-                share = np.where(dead, cotangent.raw, 0.0).sum(axis=-2, keepdims=True) / p.n_k
-                reach = np.where(dead, cotangent.reach, 0.0).sum(axis=-2, keepdims=True)
-                size = reach / p.n_k  # which may underflow
-                uniform = uniform_rows(p)
-                relative = (
-                    uniform.entry + uniform.common + p.terms.queries_sum.positive + p.terms.weights + p.terms.product
-                )
-                apart = p.group if p.group > 1 else 0  # heads whose own gradients are rounded
-                relative = relative + (apart > 0) * p.terms.output
-                dv, dv_error = dv + share, dv_error + np.expm1(relative) * size * (1 + 2.0**-40)
-                dv_error = dv_error + p.terms.weight_underflow * p.n_k * size
-                dv_error = dv_error + (p.terms.sum_underflow + apart * p.terms.output_underflow) * (reach > 0)
-                dv_error = np.where(4 * size <= (p.ranges.output if apart else p.ranges.gradients), dv_error, np.inf)
-                if cotangent.rad is not None:
-                    dv_error = dv_error + np.where(dead, cotangent.rad, 0.0).sum(axis=-2, keepdims=True) / p.n_k
-            pairs = ((dq, dq_error), (dk, dk_error), (dv, dv_error))
-            for result, (x, error) in zip(results, pairs, strict=True):
-                _store(result, at, slice(None), *rounded_to_output(p.terms, x, error))
+                _add_mean(p, cotangent, found.dv)
+            for result, x in zip(results, found, strict=True):
+                _store(result, at, slice(None), *rounded_to_output(p.terms, x.value, x.error))
     return results
+
+
+def _add_mean(p: AttentionProblem, g: Operand, dv: Gradient) -> None:
+    """Add to dv the gradient of dead rows that are a mean of all values: g/n_k of each, and its error."""
+    dead, t = _dead_rows(p, slice(0, p.n_q)), p.terms
+    reach = np.where(dead, g.reach, 0.0).sum(axis=-2, keepdims=True)
+    size = reach / p.n_k  # which may underflow
+    uniform = uniform_rows(p)
+    relative = uniform.entry + uniform.common + t.queries_sum.positive + t.weights + t.product
+    apart = p.group if p.group > 1 else 0  # heads whose own gradients are rounded
+    relative = relative + (apart > 0) * t.output
+    dv.value = dv.value + np.where(dead, g.raw, 0.0).sum(axis=-2, keepdims=True) / p.n_k
+    error = dv.error + np.expm1(relative) * size * (1 + 2.0**-40)
+    error = error + t.weight_underflow * p.n_k * size
+    error = error + (t.sum_underflow + apart * t.output_underflow) * (reach > 0)
+    error = np.where(4 * size <= (p.ranges.output if apart else p.ranges.gradients), error, np.inf)
+    if g.rad is not None:
+        error = error + np.where(dead, g.rad, 0.0).sum(axis=-2, keepdims=True) / p.n_k
+    dv.error = error
 
 
 def _proved(setting: Setting) -> Setting:

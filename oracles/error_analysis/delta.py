@@ -85,11 +85,15 @@ def _turns(p: AttentionProblem, forward: Rows, g: Operand) -> _Turns:
     """The bounds from T = g·(v − c) − g·(o − c)."""
     of_offset = (g.reach * forward.distance).sum(axis=-1, keepdims=True)
     mean = np.abs((g.value * forward.out).sum(axis=-1, keepdims=True))
-    size = forward.sums.size + np.abs(p.centre)
+    size = forward.sums.weights.distance + np.abs(p.centre)
     mean = mean + 8 * gamma(p.n_k + g.shape[-1] + 8, ROUNDOFF) * (g.reach * size).sum(axis=-1, keepdims=True)
     if g.rad is not None:
         mean = mean + (g.rad * np.abs(forward.out)).sum(axis=-1, keepdims=True)
-    return _Turns(forward.sums.turned + of_offset, forward.sums.moved + of_offset * forward.sums.x, mean)
+    return _Turns(
+        forward.sums.weights.projection + of_offset,
+        forward.sums.shared.projection + of_offset * forward.sums.shared.count,
+        mean,
+    )
 
 
 def _delta_of_output(
@@ -121,7 +125,8 @@ def _sizes(p: AttentionProblem, forward: Rows, g: Operand) -> tuple[Array, Array
     """
     a = forward.sums
     of_centre = (g.reach * np.abs(p.centre)).sum(axis=-1, keepdims=True)
-    return a.turned + a.moved + of_centre * (1 + a.x), a.swayed + of_centre * a.wander
+    size = a.weights.projection + a.shared.projection + of_centre * (1 + a.shared.count)
+    return size, a.separate.projection + of_centre * a.separate.count
 
 
 def _delta_of_weights(p: AttentionProblem, forward: Rows, g: Operand, turns: _Turns) -> Array:
@@ -131,8 +136,8 @@ def _delta_of_weights(p: AttentionProblem, forward: Rows, g: Operand, turns: _Tu
     entry, lift = forward.entry, np.exp(forward.common)
     reach = lift * np.exp(entry)
     of_weights = reach * moved + expm1_upwards(entry, lift) * turned
-    too_much = reach * a.x + expm1_upwards(entry, lift) + np.expm1(forward.common)
-    sizes = a.size + a.grown + (1 + a.x) * np.abs(p.centre)
+    too_much = reach * a.shared.count + expm1_upwards(entry, lift) + np.expm1(forward.common)
+    sizes = a.weights.distance + a.shared.distance + (1 + a.shared.count) * np.abs(p.centre)
     of_dot = (t.grad_dot.positive + t.product + t.grad_weights) * reach * (g.reach * sizes).sum(axis=-1, keepdims=True)
     spread = of_weights + too_much * mean + of_dot
     weighted = reach * (turned + moved) + (1 + too_much) * mean + of_dot

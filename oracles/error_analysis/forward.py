@@ -18,21 +18,22 @@ it.  (Weights that belong to it are larger by 1/(1 − w_sink) ≥ exp(M − m)/
 counted of those that underflow.)  The oracle itself takes m.
 """
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from oracles.ball import LARGEST, ROUNDOFF, UNDERFLOW, Array, expm1_upwards, gamma
-from oracles.error_analysis.output_error import Bound, Rows, Sums, bounded
+from oracles.error_analysis.output_error import Bound, Rows, Sums, Totals, Weighted, bounded
 from oracles.error_analysis.scores import (
     AttentionProblem,
+    Block,
     Operand,
     distances,
     expm1,
     growth,
     levelled,
     over_keys,
-    part,
     scores,
     sizes,
 )
@@ -46,81 +47,138 @@ FALL = 256.0
 """A weight may fall by so much after its tile, as the maximum rises, before it is looked at again."""
 
 
-def rows_forward(p: AttentionProblem, rows: slice, g: Operand | None = None, reference: Array | None = None) -> Rows:
-    """The forward pass of a tile of rows, keys in tiles; `g` is the cotangent of these rows, if
-    there is one; `reference` are sinks that are in no sum, but may be a kernel's maxima."""
-    q, t = part(p.q, rows), p.terms
-    head, d_v = q.shape[:-1], p.v.shape[-1]
-    a: Sums | None = None
-    m: Any = -LARGEST
+@dataclass
+class _Online:
+    """An online softmax of a tile of rows, after some tiles of keys.
+
+    sums      in units of exp(s − maximum); None before the first tile
+    maximum   the largest logit so far
+    low       the maximum since which small keys have been counted
+    growth    the largest exponent τ so far
+    readable  Σ|v − c| over the keys that a row may read
+    unknown   how many unknown values of each column a row may read
+    reads     whether a row may read a key
+    """
+
+    sums: Sums | None = None
+    maximum: Any = -LARGEST
     low: Any = -LARGEST
-    tau: Any = 0.0
+    growth: Any = 0.0
     readable: Bound = 0.0
     unknown: Bound = 0.0
     reads: Any = False
-    for keys, allowed in p.key_tiles(rows):
-        k, v = part(p.k, keys), part(p.v, keys)
-        far = distances(v, p.centre)
-        x = scores(p, rows, keys, q, k, allowed)
-        s = x.u
-        reads = reads | (True if allowed is None else allowed.any(axis=-1, keepdims=True))
-        highest = np.maximum(m, s.max(axis=-1, keepdims=True))
-        growths = levelled(p, rows, growth(p, q, k, x, allowed, t.shared.slope))
-        tau = np.maximum(tau, growths.max(axis=-1, keepdims=True) if p.elementwise else growths)
-        slopes = x.size if p.elementwise and t.separate.slope else None
-        s -= highest
-        e = np.exp(s, out=s)
-        row_sums = e.sum(axis=-1, keepdims=True)
-        size, readable_here = sizes(p, e, row_sums, far, allowed)
-        here = Sums(row_sums, e @ v.value, size=size)
-        readable = readable + readable_here
-        if v.rad is not None:
-            here.spread = e @ v.rad
-        if v.unknown is not None:
-            unknown = unknown + over_keys(allowed, v.unknown)
-        if p.elementwise:
-            turned = None if g is None else _turned(p, g, v, far, allowed)
-            _add_errors(p, here, e, growths, slopes, far, turned, allowed)
-        if a is None:
-            a, low = here, highest
+
+    def add(self, highest: Array, here: Sums) -> None:
+        """Add the sums of a tile in units of exp(s − highest), and rescale the sums before to that unit."""
+        if self.sums is None:
+            self.sums, self.low = here, highest
         else:
+            a = self.sums
             if a.large is not None:
-                risen = highest - low > np.log(FALL)
-                low = np.where(risen, highest, low)
-                a.small += np.where(risen, a.total + a.x, 0.0)
-                a.tiny += np.where(risen, a.size + a.grown, 0.0)
-            shrink = np.exp(m - highest)
+                risen = highest - self.low > np.log(FALL)
+                self.low = np.where(risen, highest, self.low)
+                a.small.count += np.where(risen, a.total + a.shared.count, 0.0)
+                a.small.distance += np.where(risen, a.weights.distance + a.shared.distance, 0.0)
+            shrink = np.exp(self.maximum - highest)
             a.total *= shrink
             a.scale(shrink, shrink + UNDERFLOW)
             a.add(here)
-        m = highest
+        self.maximum = highest
+
+
+class _Weights(NamedTuple):
+    """The weights e of a tile, and what their errors are made of.
+
+    growths     the exponents τ
+    slopes      |s|, if a part of the error is of one sum alone
+    distances   |v − c|
+    projections |g·(v − c)|, if there is a cotangent
+    """
+
+    e: Array
+    growths: Array
+    slopes: Array | None
+    distances: Array
+    projections: Array | None
+
+
+def rows_forward(p: AttentionProblem, rows: slice, g: Operand | None = None, reference: Array | None = None) -> Rows:
+    """The forward pass of a tile of rows, keys in tiles.
+
+    `g` is the cotangent of these rows, if there is one; `reference` are sinks that are in no sum,
+    but may be a kernel's maxima.
+    """
+    online = _Online()
+    for block in p.blocks(rows):
+        _add_block(p, online, block, g)
+    return bounded(p, _totals(p, rows, online, reference), g is not None)
+
+
+def _add_block(p: AttentionProblem, online: _Online, block: Block, g: Operand | None) -> None:
+    """Add a tile of keys to an online softmax."""
+    v, allowed, far = block.v, block.allowed, distances(block.v, p.centre)
+    logits = scores(p, block)
+    s = logits.u
+    online.reads = online.reads | (True if allowed is None else allowed.any(axis=-1, keepdims=True))
+    highest = np.maximum(online.maximum, s.max(axis=-1, keepdims=True))
+    growths = levelled(p, block.rows, growth(p, block, logits, p.terms.shared.slope))
+    online.growth = np.maximum(online.growth, growths.max(axis=-1, keepdims=True) if p.elementwise else growths)
+    slopes = logits.size if p.elementwise and p.terms.separate.slope else None
+    s -= highest
+    e = np.exp(s, out=s)
+    row_sums = e.sum(axis=-1, keepdims=True)
+    size, readable = sizes(p, e, row_sums, far, allowed)
+    here = Sums(row_sums, e @ v.value, Weighted(distance=size))
+    online.readable = online.readable + readable
+    if v.rad is not None:
+        here.spread = e @ v.rad
+    if v.unknown is not None:
+        online.unknown = online.unknown + over_keys(allowed, v.unknown)
+    if p.elementwise:
+        projections = None if g is None else _projections(p, g, v, far, allowed)
+        _add_errors(p, here, _Weights(e, growths, slopes, far, projections), allowed)
+    online.add(highest, here)
+
+
+def _totals(p: AttentionProblem, rows: slice, online: _Online, reference: Array | None) -> Totals:
+    """What a tile of rows adds up to over all keys, and its sink."""
+    head, a, keys_alone = p.q.shape[:-2], online.sums, online.maximum
+    zeros = np.zeros((*head, rows.stop - rows.start, 1))
     if a is None:
-        a = Sums(np.zeros((*head, 1)), np.zeros((*head, d_v)), x=np.zeros((*head, 1)))
-        m, tau = np.full((*head, 1), -LARGEST), np.zeros((*head, 1))
-    dead = None if reads is True else np.broadcast_to(np.logical_not(reads), (*head, 1))
-    largest = m
+        a = Sums(zeros.copy(), np.zeros((*zeros.shape[:-1], p.v.shape[-1])), shared=Weighted(zeros.copy()))
+        keys_alone, online.growth = zeros - LARGEST, zeros
+    maximum = keys_alone
+    dead = None if online.reads is True else np.broadcast_to(np.logical_not(online.reads), zeros.shape)
     if p.features is not None and p.features.sink is not None:
-        m, tau = _add_sink(t, a, m, p.features.sink[..., rows, :], tau)
+        maximum, online.growth = _add_sink(p.terms, a, maximum, p.features.sink[..., rows, :], online.growth)
         dead = None if dead is None else dead & (a.total == 0)
+    _normalise(p, a, online)
+    size, lost = np.abs(maximum), None
+    if maximum is not keys_alone:
+        size = np.maximum(size, np.where(keys_alone == -LARGEST, 0.0, np.abs(keys_alone)))
+        lost = (maximum - keys_alone > np.log(p.ranges.sums) - 1) & (keys_alone > -LARGEST)
+    if p.rounded_beyond(p.v):
+        lost = np.ones(maximum.shape, dtype=bool)
+    above: Bound = 1.0
+    if reference is not None:
+        highest = np.maximum(maximum, reference)
+        size, above = np.maximum(size, np.abs(highest)), np.exp(highest - maximum)
+        if a.large is not None:
+            a.large += 1  # one more rescaling, from m to M
+    dead = dead if dead is not None and dead.any() else None
+    return Totals(size, maximum + np.log(a.total), a, online.readable, online.growth, dead, lost, above)
+
+
+def _normalise(p: AttentionProblem, a: Sums, online: _Online) -> None:
+    """Take sums in units of e to units of p."""
     share = 1 / a.total
     a.scale(share, share)
     if not p.elementwise:
-        a.x = expm1(tau.copy()) * (1 + p.n_k * t.weight_underflow)
-        a.grown = a.x * (a.size + t.weight_underflow * readable)
+        underflow = p.terms.weight_underflow
+        a.shared.count = expm1(np.array(online.growth)) * (1 + p.n_k * underflow)
+        a.shared.distance = a.shared.count * (a.weights.distance + underflow * online.readable)
     if p.v.unknown is not None:
-        a.out = np.where(unknown > 0, np.nan, a.out)
-    size = np.abs(m) if largest is m else np.maximum(np.abs(m), np.where(largest == -LARGEST, 0.0, np.abs(largest)))
-    lost = None if largest is m else (m - largest > np.log(p.ranges.sums) - 1) & (largest > -LARGEST)
-    if p.rounded_beyond(p.v):
-        lost = np.ones(m.shape, dtype=bool)
-    dead = dead if dead is not None and dead.any() else None
-    above: Bound = 1.0
-    if reference is not None:
-        highest = np.maximum(m, reference)
-        size, above = np.maximum(size, np.abs(highest)), np.exp(highest - m)
-        if a.large is not None:
-            a.large += 1  # one more rescaling, from m to M
-    return bounded(p, size, m + np.log(a.total), dead, a, readable, tau, g is not None, lost, above)
+        a.out = np.where(online.unknown > 0, np.nan, a.out)
 
 
 def keys_alone(p: AttentionProblem, rows: slice) -> Rows | None:
@@ -152,67 +210,57 @@ def _add_sink(t: Terms, a: Sums, m: Array, sink: Array, tau: Array) -> tuple[Arr
     of_sink = t.shared.slope * size
     grown = np.exp(of_sink) * (e + t.weight_underflow)
     a.total += e
-    a.x = a.x + expm1_upwards(of_sink) * (e + t.weight_underflow)
-    a.wander = a.wander + expm1_upwards(t.separate.slope * size) * grown
+    a.shared.count = a.shared.count + expm1_upwards(of_sink) * (e + t.weight_underflow)
+    a.separate.count = a.separate.count + expm1_upwards(t.separate.slope * size) * grown
     if a.large is not None:
         a.large += 1
     return highest, np.maximum(tau, of_sink)
 
 
-def _add_errors(
-    p: AttentionProblem,
-    a: Sums,
-    e: Array,
-    growths: Array,
-    slopes: Array | None,
-    far: Array,
-    turned: Array | None,
-    allowed: Mask | None,
-) -> None:
-    """Add to a tile's sums what the errors of its weights e come to, entry by entry; it overwrites
-    the exponents of both.
-    """
-    t = p.terms
+def _add_errors(p: AttentionProblem, a: Sums, w: _Weights, allowed: Mask | None) -> None:
+    """Add to a tile's sums the errors of its weights, entry by entry; it overwrites their exponents."""
+    t, e = p.terms, w.e
     possible = e + t.weight_underflow if allowed is None else np.where(allowed, e + t.weight_underflow, 0.0)
-    excess = expm1(growths)
+    excess = expm1(w.growths)
     excess *= possible
-    a.x = excess.sum(axis=-1, keepdims=True)
-    a.grown = excess @ far
-    if turned is not None:
-        a.turned = (e * turned).sum(axis=-1, keepdims=True)
-        a.moved = (excess * turned).sum(axis=-1, keepdims=True)
+    a.shared = _weighted(excess, w)
+    if w.projections is not None:
+        a.weights.projection = (e * w.projections).sum(axis=-1, keepdims=True)
     possible += excess
     if p.n_k > MANY and t.addition < np.inf:
         a.large = np.count_nonzero(possible > t.addition, axis=-1, keepdims=True)
         rest = np.where(e * e <= FALL * t.addition * possible, possible, 0.0)
-        a.small = rest.sum(axis=-1, keepdims=True)
-        a.tiny = rest @ far
-    if slopes is not None:
+        a.small = Weighted(rest.sum(axis=-1, keepdims=True), rest @ w.distances)
+    if (slopes := w.slopes) is not None:
         if allowed is not None:
             np.copyto(slopes, 0.0, where=~allowed)
         slopes *= t.separate.slope
         possible *= expm1(slopes)
-        a.wander = possible.sum(axis=-1, keepdims=True)
-        a.drift = possible @ far
-        if turned is not None:
-            a.swayed = (possible * turned).sum(axis=-1, keepdims=True)
+        a.separate = _weighted(possible, w)
 
 
-def _turned(p: AttentionProblem, g: Operand, v: Operand, far: Array, allowed: Mask | None) -> Array:
+def _weighted(errors: Array, w: _Weights) -> Weighted:
+    """The sums of errors of weights over the keys of a tile."""
+    found = Weighted(errors.sum(axis=-1, keepdims=True), errors @ w.distances)
+    if w.projections is not None:
+        found.projection = (errors * w.projections).sum(axis=-1, keepdims=True)
+    return found
+
+
+def _projections(p: AttentionProblem, g: Operand, v: Operand, far: Array, allowed: Mask | None) -> Array:
     """Upper bounds of |g·(v − c)|, 0 where a row may not read a key; the product is off by γ·|g||v − c|ᵀ."""
-    turned = np.abs(g.value @ (v.value - p.centre).swapaxes(-1, -2))
+    projections = np.abs(g.value @ (v.value - p.centre).swapaxes(-1, -2))
     relative = gamma(far.shape[-1] + 4, ROUNDOFF)
-    longest = (
-        far.max(axis=-1, initial=0.0) * far.shape[-1] ** 0.5
-    )  # of each row of v − c: its norm, without squares that may overflow
-    turned += (relative * g.length)[..., :, None] * longest[..., None, :]
+    # The norm of each row of v − c, without squares that may overflow.
+    longest = far.max(axis=-1, initial=0.0) * far.shape[-1] ** 0.5
+    projections += (relative * g.length)[..., :, None] * longest[..., None, :]
     if g.rad is not None:
-        turned += g.rad @ far.swapaxes(-1, -2)
+        projections += g.rad @ far.swapaxes(-1, -2)
     if v.rad is not None:
-        turned += g.reach @ v.rad.swapaxes(-1, -2)
+        projections += g.reach @ v.rad.swapaxes(-1, -2)
     if allowed is not None:
-        np.copyto(turned, 0.0, where=~allowed)
-    return turned
+        np.copyto(projections, 0.0, where=~allowed)
+    return projections
 
 
 def uniform_rows(p: AttentionProblem) -> Rows:
@@ -223,7 +271,7 @@ def uniform_rows(p: AttentionProblem) -> Rows:
     a = Sums(
         total=zero + n_k,
         out=p.v.raw.sum(axis=-2, keepdims=True) / n_k,
-        size=far / n_k,
+        weights=Weighted(distance=far / n_k),
         spread=0.0 if p.v.rad is None else p.v.rad.sum(axis=-2, keepdims=True) / n_k,
     )
-    return bounded(p, zero, np.log(a.total), None, a, far, zero, False)
+    return bounded(p, Totals(zero, np.log(a.total), a, far, zero), False)

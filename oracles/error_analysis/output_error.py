@@ -41,7 +41,7 @@ an exponent, so the kernel's e_j is the computed one up to the sum of the two, w
 gives; in a certificate the exact value takes the kernel's place.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -58,45 +58,98 @@ Bound = Array | float
 
 
 @dataclass
-class Sums:
-    """Sums over keys, in units of e while they are added up and of p when they are complete; 0
-    where nothing was added.
-
-    With W = e(exp τ − 1), V = e·exp(τ)·(exp ω − 1), U = e·exp(τ) of small keys, and distances |v − c|:
-    total, out                 D and Σ e·v, so that `out` ends as o
-    x, wander, small           ΣW, ΣV, ΣU
-    size, grown, drift, tiny   Σe|v − c|, ΣW|v − c|, ΣV|v − c|, ΣU|v − c|
-    spread                     Σe·rad v
-    turned, moved, swayed      Σe|g·(v − c)|, ΣW|g·(v − c)|, ΣV|g·(v − c)|, if there is a cotangent g
-    large                      how many keys are large, where they are counted
+class Weighted:
+    """One kind of error of the weights, summed over keys: by itself, times |v − c|, and times
+    |g·(v − c)| if there is a cotangent g.
     """
 
-    total: Array
-    out: Array
-    x: Bound = 0.0
-    wander: Bound = 0.0
-    small: Bound = 0.0
-    size: Bound = 0.0
-    grown: Bound = 0.0
-    drift: Bound = 0.0
-    tiny: Bound = 0.0
-    spread: Bound = 0.0
-    turned: Bound = 0.0
-    moved: Bound = 0.0
-    swayed: Bound = 0.0
-    large: NDArray[np.int64] | None = None
+    count: Bound = 0.0
+    distance: Bound = 0.0
+    projection: Bound = 0.0
 
-    def scale(self, factor: Array, upwards: Array) -> None:
-        """Multiply all sums but the total: `out` by a factor, and bounds by one that is no smaller."""
-        for name, x in vars(self).items():
-            if name not in ("total", "large") and isinstance(x, np.ndarray):
-                x *= factor if name == "out" else upwards
+    def scale(self, upwards: Array) -> None:
+        """Multiply all three."""
+        for x in vars(self).values():
+            if isinstance(x, np.ndarray):
+                x *= upwards
 
-    def add(self, other: "Sums") -> None:
+    def add(self, other: "Weighted") -> None:
         """Add the sums over other keys."""
         for name, x in vars(self).items():
             if isinstance(x, np.ndarray):
                 x += getattr(other, name)
+
+
+@dataclass
+class Sums:
+    """Sums over keys: in units of e while they are added up, in units of p when they are complete;
+    0 where nothing was added.
+
+    total, out   D and Σ e·v; at the end `out` is o
+    weights      Σ e·(|v − c|, |g·(v − c)|); its `count` is not used, as it is the total
+    shared       Σ W·(1, |v − c|, |g·(v − c)|) with W = e(exp τ − 1)
+    separate     Σ V·(1, |v − c|, |g·(v − c)|) with V = e·exp(τ)·(exp ω − 1)
+    small        Σ U·(1, |v − c|) with U = e·exp(τ) of small keys
+    spread       Σ e·rad v
+    large        how many keys are large, if they are counted
+    """
+
+    total: Array
+    out: Array
+    weights: Weighted = field(default_factory=Weighted)
+    shared: Weighted = field(default_factory=Weighted)
+    separate: Weighted = field(default_factory=Weighted)
+    small: Weighted = field(default_factory=Weighted)
+    spread: Bound = 0.0
+    large: NDArray[np.int64] | None = None
+
+    @property
+    def _kinds(self) -> tuple[Weighted, ...]:
+        return self.weights, self.shared, self.separate, self.small
+
+    def scale(self, factor: Array, upwards: Array) -> None:
+        """Multiply all sums but the total: `out` by a factor, and bounds by one that is no smaller."""
+        self.out *= factor
+        for kind in self._kinds:
+            kind.scale(upwards)
+        if isinstance(self.spread, np.ndarray):
+            self.spread *= upwards
+
+    def add(self, other: "Sums") -> None:
+        """Add the sums over other keys."""
+        self.total += other.total
+        self.out += other.out
+        for kind, same in zip(self._kinds, other._kinds, strict=True):
+            kind.add(same)
+        if isinstance(self.spread, np.ndarray):
+            self.spread += other.spread
+        if self.large is not None and other.large is not None:
+            self.large += other.large
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What the forward pass of a tile of rows adds up to, before its error is bounded.
+
+    maximum    |m|
+    lse        log-sum-exp of the logits
+    sums       over keys
+    readable   Σ|v − c| over the keys that a row may read, from above
+    growth     the largest τ of each row, by which a kernel's m and lse may differ
+    dead       which rows may read no key; None if there are none
+    lost       rows of which nothing is promised; None if there are none
+    above      by what factor e may be larger than the weights of a kernel whose reference is above m, if D alone
+               matters
+    """
+
+    maximum: Array
+    lse: Array
+    sums: Sums
+    readable: Bound
+    growth: Array
+    dead: Mask | None = None
+    lost: Mask | None = None
+    above: Bound = 1.0
 
 
 class Unshared(NamedTuple):
@@ -170,143 +223,257 @@ class Rows:
         return live(self.terms.saved_lse * self.sizes[1] - np.log1p(-self.lam), self.dead)
 
 
-class _Row(NamedTuple):
-    """What the sums of each row cost: h, what each weight has of its own in one of them, the error
-    of a sum as a `Sum`, and what small keys add where few are large: to a relative error, and to
-    each entry."""
+class _Costs(NamedTuple):
+    """What the sums of each row cost.
+
+    shared    h
+    separate  the exponent that each weight has of its own in one of the sums
+    terms     the error of a sum, as the two fields of a `Sum`: this one and
+    result    … this one
+    small     what small keys add to a relative error, if few keys are large
+    entries   … and to each entry of the output
+    """
 
     shared: Bound
     separate: Bound
     terms: Bound
     result: Bound
     small: Bound = 0.0
-    tiny: Bound = 0.0
+    entries: Bound = 0.0
 
 
-def _row(t: Terms, m: Array, lse: Array) -> _Row:
+class _Parts(NamedTuple):
+    """The errors that the two sums do not share, each times 1 − λ.
+
+    key      the exponent of A_j, on top of ω_j
+    divisor  the error of the denominator, for each unit of |o|
+    column   the rest of the error of each entry
+    of_keys  the error that comes from `key`
+    """
+
+    key: Bound
+    divisor: Array
+    column: Array
+    of_keys: Array
+
+
+def _costs(t: Terms, m: Array, lse: Array) -> _Costs:
     """The costs for any number of large keys."""
-    return _Row(t.shared.of_row(m, lse), t.separate.of_row(m, lse), t.sum.terms, t.sum.result)
+    return _Costs(t.shared.of_row(m, lse), t.separate.of_row(m, lse), t.sum.terms, t.sum.result)
 
 
-def _row_of_few(t: Terms, m: Array, lse: Array, a: Sums, centre: Bound, large: NDArray[np.int64]) -> _Row:
-    """The costs where K keys are large: K + 1 in place of n, and at most so many exponentials of
-    rescalings; in rows where that is less."""
-    usual = _row(t, m, lse)
+def _costs_of_few(t: Terms, usual: _Costs, a: Sums, centre: Bound, large: NDArray[np.int64]) -> _Costs:
+    """The costs where K keys are large, in rows where they are less than usual: K + 1 takes the place
+    of n, and at most as many exponentials are those of rescalings.
+    """
     once = (large + 1) * t.addition
     many = np.where(once < 1, once / (1 - once), np.inf) * (1 + 4 * t.addition) / 2
     saved = [of.rescale - np.minimum(of.rescale, (large + 1) * of.rescaling) for of in (t.shared, t.separate)]
     exponents = usual.shared + usual.separate + t.rescaled + t.normalise + t.weights + t.product
     everything = np.exp(exponents) * (1 + t.sum.positive)
-    small = 8 * everything * a.small
+    small = 8 * everything * a.small.count
     use = t.sum.positive - 2 * t.addition - 2 * many + saved[0] + saved[1] > small
-    return _Row(
+    far = 5 * everything * (a.small.distance + centre * a.small.count) + small * (a.weights.distance + centre)
+    return _Costs(
         np.where(use, usual.shared - saved[0], usual.shared),
         np.where(use, usual.separate - saved[1], usual.separate),
         np.where(use, 2 * t.addition + many, usual.terms),
         np.where(use, many, usual.result),
         np.where(use, small, 0.0),
-        np.where(use, 5 * everything * (a.tiny + centre * a.small) + small * (a.size + centre), 0.0),
+        np.where(use, far, 0.0),
     )
 
 
-def bounded(
-    p: AttentionProblem,
-    m: Array,
-    lse: Array,
-    dead: Mask | None,
-    a: Sums,
-    readable: Bound,
-    tau: Array,
-    delta: bool,
-    lost: Mask | None = None,
-    above: Bound = 1.0,
-) -> Rows:
-    """The module's bound; `m` is |m|, `tau` the largest τ of each row, by which a kernel's m and
-    lse may differ; `delta` says whether δ is to be bounded as well; of rows that are `lost` nothing
-    is promised; `above` is by what factor e may be larger than the weights of a kernel whose
-    reference is above m, where D alone matters.
+@dataclass(frozen=True)
+class _Quotient:
+    """The quotient of two sums over keys, and the bound of its error, one quantity for each property.
 
     Its own sums over keys are known to γ_{n_k}(2⁻⁵³), which `inflation` covers.
     """
-    t, n_k, centre = p.terms, p.n_k, np.abs(p.centre)
-    sizes = m + tau, np.abs(lse) + tau
-    inflation = 1 + 8 * gamma(n_k + 8, ROUNDOFF)
-    size, one = a.size, 1 + a.x
-    if apart := not isinstance(p.centre, float):
-        readable, size = readable + n_k * centre, size + centre
-    unseen = (inflation - 1) * size
-    out = np.abs(a.out) + unseen
-    distance = np.abs(a.out - p.centre) + unseen if apart else out
-    absolute = t.weight_underflow * readable
-    if p.v.rad is not None:
-        distance, absolute = distance + a.spread, a.spread + absolute
-    absolute = absolute + t.sum_underflow
-    row = _row(t, *sizes) if a.large is None else _row_of_few(t, *sizes, a, centre, a.large)
-    h, b = row.shared, row.separate + t.rescaled + t.summed_weights
-    both = b + h
-    lift, of_row = np.exp(h), np.exp(both)
-    lam = (
-        of_row * (a.x + a.wander) + expm1_upwards(both + row.terms + row.result) + 4 * n_k * t.weight_underflow * above
-    )
-    if a.large is not None:
-        lam = lam + row.small
-    lam = lam * inflation
-    room = np.where(lam < 1.0, 1.0 - lam, np.nan)
-    grown = lift * (a.grown + distance * a.x) + expm1_upwards(h) * (a.size + distance)
-    size = size + a.grown + centre * a.x if apart else size + a.grown
 
-    def unshared(of: Terms, row: _Row, wander: Bound, drift: Bound) -> tuple[Bound, Array, Array, Array]:
-        """The three parts of the error that are not shared, times 1 − λ, and what comes from the first."""
-        key, rest, b = (
-            row.separate + of.weights,
-            of.normalise + of.product + of.rescaled,
-            row.separate + of.rescaled + of.summed_weights,
-        )
-        of_key, of_rest = lift * np.exp(key), np.exp(rest)
-        of_keys = of_key * drift + lift * expm1_upwards(key) * size
-        reach = of_key * (size + drift)
-        of_columns = expm1_upwards(rest) * reach
-        divisor = lift * (np.exp(b) * wander + expm1_upwards(b) * one) + 4 * n_k * of.weight_underflow
-        divisor = divisor + (row.terms + row.result) * (of_row if of is t else np.exp(h + b)) * (one + wander)
-        sums = row.terms * of_rest * reach + row.result * (out + grown + of_keys + of_columns)
-        column = of_columns + sums + of_key * of_rest * absolute
+    p: AttentionProblem
+    found: Totals
+
+    @cached_property
+    def sizes(self) -> tuple[Array, Array]:
+        """|m| and |lse|, from above."""
+        return self.found.maximum + self.found.growth, np.abs(self.found.lse) + self.found.growth
+
+    @cached_property
+    def inflation(self) -> float:
+        """The factor that covers the oracle's own sums over keys."""
+        return 1 + 8 * gamma(self.p.n_k + 8, ROUNDOFF)
+
+    @cached_property
+    def centre(self) -> Bound:
+        """|c|."""
+        return np.abs(self.p.centre)
+
+    @property
+    def has_centre(self) -> bool:
+        """Whether c is not simply 0."""
+        return not isinstance(self.p.centre, float)
+
+    @cached_property
+    def readable(self) -> Bound:
+        """Σ|v| over the keys that a row may read, from above."""
+        return self.found.readable + self.p.n_k * self.centre if self.has_centre else self.found.readable
+
+    @cached_property
+    def _weighted_size(self) -> Bound:
+        """Σ p|v|, from above."""
+        far = self.found.sums.weights.distance
+        return far + self.centre if self.has_centre else far
+
+    @cached_property
+    def size(self) -> Array:
+        """Σ p·exp(τ)|v|, from above."""
+        shared = self.found.sums.shared
+        found = self._weighted_size + shared.distance
+        return np.asarray(found + self.centre * shared.count if self.has_centre else found)
+
+    @cached_property
+    def drift(self) -> Bound:
+        """Σ p·exp(τ)(exp ω − 1)|v|, from above."""
+        separate = self.found.sums.separate
+        return separate.distance + self.centre * separate.count if self.p.terms.separate.slope else 0.0
+
+    @cached_property
+    def one(self) -> Bound:
+        """Σ p·exp(τ), from above."""
+        return 1 + self.found.sums.shared.count
+
+    @cached_property
+    def _unseen(self) -> Array:
+        return np.asarray((self.inflation - 1) * self._weighted_size)
+
+    @cached_property
+    def out(self) -> Array:
+        """|o|, from above."""
+        return np.asarray(np.abs(self.found.sums.out) + self._unseen)
+
+    @cached_property
+    def distance(self) -> Array:
+        """|o − c|, from above."""
+        found = np.abs(self.found.sums.out - self.p.centre) + self._unseen if self.has_centre else self.out
+        return found if self.p.v.rad is None else found + self.found.sums.spread
+
+    @cached_property
+    def absolute(self) -> Bound:
+        """What underflows in the numerator, and the radii of the values."""
+        t = self.p.terms
+        absolute = t.weight_underflow * self.readable
+        if self.p.v.rad is not None:
+            absolute = self.found.sums.spread + absolute
+        return absolute + t.sum_underflow
+
+    @cached_property
+    def costs(self) -> _Costs:
+        """What the sums cost, in the modelled arithmetic and the oracle's together."""
+        usual, a = _costs(self.p.terms, *self.sizes), self.found.sums
+        return usual if a.large is None else _costs_of_few(self.p.terms, usual, a, self.centre, a.large)
+
+    @cached_property
+    def of_row(self) -> Array:
+        """exp(h + b)."""
+        b = self.costs.separate + self.p.terms.rescaled + self.p.terms.summed_weights
+        return np.asarray(np.exp(b + self.costs.shared))
+
+    @cached_property
+    def lam(self) -> Array:
+        """λ."""
+        t, a, row = self.p.terms, self.found.sums, self.costs
+        both = row.separate + t.rescaled + t.summed_weights + row.shared
+        lam = self.of_row * (a.shared.count + a.separate.count) + expm1_upwards(both + row.terms + row.result)
+        lam = lam + 4 * self.p.n_k * t.weight_underflow * self.found.above
         if a.large is not None:
-            column = column + row.tiny + (out + distance) * row.small
-        return key, divisor, column, of_keys
+            lam = lam + row.small
+        return np.asarray(lam * self.inflation)
 
-    drift = a.drift + centre * a.wander if t.separate.slope else 0.0
-    parts = unshared(t, row, a.wander, drift)
-    _, divisor, column, of_keys = parts
-    scale = inflation / room
-    error = (of_keys + column + out * divisor + grown) * scale
-    sums, weights, unit = (readable, n_k, of_row) if p.ranges.by_parts else (size + drift, one, of_row * a.total)
-    unit = unit * (1 + 2.0**-6)
-    overflow = weights * unit > p.ranges.sums
-    lost = overflow if lost is None else overflow | lost
-    overflow = lost | (sums * unit > p.ranges.sums)
-    if overflow.any():
-        error = error + np.where(overflow, np.inf, 0.0)
+    @cached_property
+    def room(self) -> Array:
+        """1 − λ; NaN where λ is 1 or more."""
+        return np.where(self.lam < 1.0, 1.0 - self.lam, np.nan)
 
-    def divided(key: Bound, divisor: Array, column: Array, _: Array) -> Unshared:
-        return Unshared(live(key, dead), live(divisor * scale, dead), live(column * scale, dead))
+    @cached_property
+    def grown(self) -> Array:
+        """The error that both sums share, times 1 − λ."""
+        h, a = self.costs.shared, self.found.sums
+        grown = np.exp(h) * (a.shared.distance + self.distance * a.shared.count)
+        return np.asarray(grown + expm1_upwards(h) * (a.weights.distance + self.distance))
 
-    own = delta and p.delta != "output"
+    def parts(self, of: Terms, row: _Costs, separate: Bound, drift: Bound) -> _Parts:
+        """The errors that the sums do not share, under some terms."""
+        lift = np.exp(self.costs.shared)
+        key, rest = row.separate + of.weights, of.normalise + of.product + of.rescaled
+        b = row.separate + of.rescaled + of.summed_weights
+        of_key, of_rest = lift * np.exp(key), np.exp(rest)
+        of_keys = of_key * drift + lift * expm1_upwards(key) * self.size
+        reach = of_key * (self.size + drift)
+        of_columns = expm1_upwards(rest) * reach
+        divisor = lift * (np.exp(b) * separate + expm1_upwards(b) * self.one) + 4 * self.p.n_k * of.weight_underflow
+        of_row = self.of_row if of is self.p.terms else np.exp(self.costs.shared + b)
+        divisor = divisor + (row.terms + row.result) * of_row * (self.one + separate)
+        sums = row.terms * of_rest * reach + row.result * (self.out + self.grown + of_keys + of_columns)
+        column = of_columns + sums + of_key * of_rest * self.absolute
+        if self.found.sums.large is not None:
+            column = column + row.entries + (self.out + self.distance) * row.small
+        return _Parts(key, divisor, column, of_keys)
+
+    @cached_property
+    def kernel_parts(self) -> _Parts:
+        """The errors that the sums of a kernel do not share, together with the oracle's."""
+        return self.parts(self.p.terms, self.costs, self.found.sums.separate.count, self.drift)
+
+    @cached_property
+    def overflows(self) -> tuple[Mask, Mask]:
+        """In which rows D may leave the range of sums, or the row is lost; and which entries may."""
+        weights: Bound
+        if self.p.ranges.by_parts:
+            sums, weights, unit = self.readable, self.p.n_k, self.of_row
+        else:
+            sums, weights, unit = self.size + self.drift, self.one, self.of_row * self.found.sums.total
+        unit = unit * (1 + 2.0**-6)
+        overflow = np.asarray(weights * unit > self.p.ranges.sums)
+        lost = overflow if self.found.lost is None else overflow | self.found.lost
+        return lost, lost | (sums * unit > self.p.ranges.sums)
+
+    @cached_property
+    def error(self) -> Array:
+        """The bound of the output's error, ∞ where its row or entry may overflow."""
+        _, divisor, column, of_keys = self.kernel_parts
+        error = (of_keys + column + self.out * divisor + self.grown) * (self.inflation / self.room)
+        _, overflow = self.overflows
+        return error + np.where(overflow, np.inf, 0.0) if overflow.any() else error
+
+    def unshared(self, parts: _Parts) -> "Unshared":
+        """The errors that the sums do not share, as a part of the output's error."""
+        scale, dead = self.inflation / self.room, self.found.dead
+        return Unshared(live(parts.key, dead), live(parts.divisor * scale, dead), live(parts.column * scale, dead))
+
+
+def bounded(p: AttentionProblem, found: Totals, delta: bool) -> Rows:
+    """The rows with the module's bound; `delta` says whether δ is to be bounded as well."""
+    quotient, dead = _Quotient(p, found), found.dead
+    own = None
+    if delta and p.delta != "output":
+        own = quotient.unshared(quotient.parts(p.own, _costs(p.own, *quotient.sizes), 0.0, 0.0))
     return Rows(
-        lse=live(lse, dead),
+        lse=live(found.lse, dead),
         dead=dead,
-        lost=live(lost, dead, False),
-        out=live(a.out, dead),
-        error=live(error, dead),
-        unshared=divided(*parts) if delta else None,
-        own_unshared=divided(*unshared(p.own, _row(p.own, *sizes), 0.0, 0.0)) if own else None,
-        distance=live(distance, dead),
-        shared=live(h, dead),
-        lam=lam,
-        room=live(room, dead, 1.0),
-        readable=readable,
-        sums=a,
-        sizes=sizes,
-        terms=t,
+        lost=live(quotient.overflows[0], dead, False),
+        out=live(found.sums.out, dead),
+        error=live(quotient.error, dead),
+        unshared=quotient.unshared(quotient.kernel_parts) if delta else None,
+        own_unshared=own,
+        distance=live(quotient.distance, dead),
+        shared=live(quotient.costs.shared, dead),
+        lam=quotient.lam,
+        room=live(quotient.room, dead, 1.0),
+        readable=quotient.readable,
+        sums=found.sums,
+        sizes=quotient.sizes,
+        terms=p.terms,
     )
 
 

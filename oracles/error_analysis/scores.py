@@ -108,6 +108,17 @@ def part(x: Operand, rows: slice) -> Operand:
     return Operand(x.raw[..., rows, :], x.value[..., rows, :], rad, unknown)
 
 
+class Block(NamedTuple):
+    """A tile of query rows and keys: its operands, and which keys each row may read (None for all)."""
+
+    rows: slice
+    keys: slice
+    q: Operand
+    k: Operand
+    v: Operand
+    allowed: Mask | None
+
+
 class AttentionProblem(NamedTuple):
     """One attention problem with all its batch axes: what is asked, and the terms to answer it
     with.
@@ -159,9 +170,9 @@ class AttentionProblem(NamedTuple):
         """The number of keys."""
         return int(self.k.shape[-2])
 
-    def tile(self, number: int, q: Operand, k: Operand) -> Array:
+    def tile(self, number: int, block: Block) -> Array:
         """Uninitialised memory for one of the five arrays of a tile."""
-        tile: Array = self.room[number, ..., : q.shape[-2], : k.shape[-2]]
+        tile: Array = self.room[number, ..., : block.q.shape[-2], : block.k.shape[-2]]
         return tile
 
     @property
@@ -179,6 +190,12 @@ class AttentionProblem(NamedTuple):
     def row_tiles(self) -> Iterator[slice]:
         """The query rows, `ROW_TILE` at a time."""
         return (slice(i, min(i + ROW_TILE, self.n_q)) for i in range(0, self.n_q, ROW_TILE))
+
+    def blocks(self, rows: slice) -> Iterator[Block]:
+        """The tiles of some rows, with the keys of `key_tiles`."""
+        q = part(self.q, rows)
+        for keys, allowed in self.key_tiles(rows):
+            yield Block(rows, keys, q, part(self.k, keys), part(self.v, keys), allowed)
 
     def key_tiles(self, rows: slice) -> Iterator[tuple[slice, Mask | None]]:
         """The keys from the first to the last that any of the rows may read, `KEY_TILE` at a time,
@@ -199,24 +216,23 @@ class AttentionProblem(NamedTuple):
                 yield keys, None if allowed is None or allowed.all() else allowed
 
 
-def scores(p: AttentionProblem, rows: slice, keys: slice, q: Operand, k: Operand, allowed: Mask | None) -> Logits:
-    """The logits of a tile, scale·q·kᵀ and what `features` make of it; they overwrite those of the tile before."""
-    s = np.matmul(q.raw, k.raw.swapaxes(-1, -2), out=p.tile(0, q, k))
+def scores(p: AttentionProblem, block: Block) -> Logits:
+    """The logits of a tile: scale·q·kᵀ, changed by the features.  They overwrite the logits of the tile before."""
+    s = np.matmul(block.q.raw, block.k.raw.swapaxes(-1, -2), out=p.tile(0, block))
     s *= p.scale
     if p.features is not None:
-        found = logits(
-            p.features.tile(rows, keys), s, allowed, None if p.elementwise else (p.tile(4, q, k), p.tile(3, q, k))
-        )
+        room = None if p.elementwise else (p.tile(4, block), p.tile(3, block))
+        found = logits(p.features.tile(block.rows, block.keys), s, block.allowed, room)
     else:
         found = Logits(s)
-        if allowed is not None:
-            np.copyto(s, -np.inf, where=~allowed)
+        if block.allowed is not None:
+            np.copyto(s, -np.inf, where=~block.allowed)
     if p.level is not None:
-        np.copyto(found.u, 0.0, where=p.level[..., rows, :])
+        np.copyto(found.u, 0.0, where=p.level[..., block.rows, :])
     return found
 
 
-def growth(p: AttentionProblem, q: Operand, k: Operand, x: Logits, allowed: Mask | None, slope: float) -> Array:
+def growth(p: AttentionProblem, block: Block, x: Logits, slope: float) -> Array:
     """The exponent τ of each weight's error that comes with its logit: (rows, keys), or its row
     maxima (rows, 1).
 
@@ -227,8 +243,9 @@ def growth(p: AttentionProblem, q: Operand, k: Operand, x: Logits, allowed: Mask
     η‖q‖₁.  0 where a row may not read a key: masked scores that overflow should do no harm.
     `levelled` says what is left of it in level rows.
     """
+    q, k = block.q, block.k
     if not p.elementwise:
-        tau = _row_growth(p, q, k, allowed, 0.0 if p.features is not None else slope)
+        tau = _row_growth(p, block, 0.0 if p.features is not None else slope)
         return tau if p.features is None else passed(x, p.features, p.terms, tau, slope, p.ranges, p.scale)
     t, c, of_logit = p.terms, abs(p.scale), slope
     slope = 0.0 if p.features is not None else slope
@@ -236,7 +253,7 @@ def growth(p: AttentionProblem, q: Operand, k: Operand, x: Logits, allowed: Mask
     overflow = _overflows(p, q, k, tau)
     tau *= c  # apart, as c times the exponents may underflow
     tau *= t.dot.terms + t.product + t.scale_on_inputs
-    size = np.abs(x.u if x.score is None else x.score, out=p.tile(4, q, k))
+    size = np.abs(x.u if x.score is None else x.score, out=p.tile(4, block))
     size *= t.dot.result + t.stored_scores + slope
     tau += size
     tau += t.score_underflow
@@ -253,8 +270,8 @@ def growth(p: AttentionProblem, q: Operand, k: Operand, x: Logits, allowed: Mask
         if p.bias_first and x.biased is not None:
             tau += t.dot.positive * x.biased
         tau = passed(x, p.features, t, tau, of_logit, p.ranges, p.scale)
-    if allowed is not None:
-        np.copyto(tau, 0.0, where=~allowed)
+    if block.allowed is not None:
+        np.copyto(tau, 0.0, where=~block.allowed)
     return tau
 
 
@@ -329,10 +346,11 @@ def over_keys(allowed: Mask | None, x: Array) -> Array:
     return x.sum(axis=-2, keepdims=True) if allowed is None else allowed.astype(np.float64) @ x
 
 
-def _row_growth(p: AttentionProblem, q: Operand, k: Operand, allowed: Mask | None, slope: float) -> Array:
+def _row_growth(p: AttentionProblem, block: Block, slope: float) -> Array:
     """Row maxima of `growth` where inputs have no radii and nothing is modelled: |s| ≤ R ≤ |scale|‖q‖‖k‖."""
     t = p.terms
-    return abs(p.scale) * row_products(q, k, allowed) * (t.dot.positive + slope) + t.score_underflow
+    products = row_products(block.q, block.k, block.allowed)
+    return abs(p.scale) * products * (t.dot.positive + slope) + t.score_underflow
 
 
 def _unless_zero(x: Array) -> Array | None:

@@ -47,7 +47,7 @@ nothing of dk and the row's biases where δ may overflow.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -58,19 +58,65 @@ from oracles.error_analysis.forward import rows_forward, without_sink
 from oracles.error_analysis.grad_scores import Shift, Tile, grad_scores
 from oracles.error_analysis.grouped_heads import Gathered, HeadSums
 from oracles.error_analysis.output_error import Rows, live
-from oracles.error_analysis.scores import AttentionProblem, Operand, over_keys, part, readable
+from oracles.error_analysis.scores import AttentionProblem, Block, Operand, over_keys, part, readable
 from oracles.error_analysis.visible_keys import Mask
 
 
-class Gradients(NamedTuple):
-    """Gradients with the bounds of their errors before they are rounded to the output's format."""
+@dataclass
+class Gradient:
+    """A gradient with the bound of its error, and the sum of the sizes of what is added up, where a
+    sum may leave the range.
+    """
 
-    dq: Array
-    dq_error: Array
-    dk: Array
-    dk_error: Array
-    dv: Array
-    dv_error: Array
+    value: Array
+    error: Array
+    size: Array
+
+    @staticmethod
+    def zeros(*shape: int) -> "Gradient":
+        """Zeros of a shape."""
+        return Gradient(*(np.zeros(shape) for _ in range(3)))
+
+    def at(self, rows: slice) -> "Gradient":
+        """A view of some rows."""
+        return Gradient(*(x[..., rows, :] for x in (self.value, self.error, self.size)))
+
+
+class Gradients(NamedTuple):
+    """The gradients of q, k and v, before they are rounded to the output's format."""
+
+    dq: Gradient
+    dk: Gradient
+    dv: Gradient
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """A backward pass: the problem, the cotangents, and the sums to which tiles are added.
+
+    g         the cotangent of the output
+    of_lse    the cotangent of the log-sum-exp (…, n_q, 1), if there is one
+    heads_dk, heads_dv   the sums of each query head alone, where they are rounded
+    of_bias, of_sink     the gradients of the bias and of the sinks, if there are such
+    """
+
+    p: AttentionProblem
+    g: Operand
+    of_lse: Array | None
+    found: Gradients
+    heads_dk: HeadSums
+    heads_dv: HeadSums
+    of_bias: Gathered | None
+    of_sink: Gathered | None
+
+
+class _Rows(NamedTuple):
+    """A tile of rows of the backward pass: its forward pass, its shift, and its cotangent."""
+
+    rows: slice
+    forward: Rows
+    shift: Shift
+    g: Operand
 
 
 def gradients(
@@ -86,99 +132,139 @@ def gradients(
     `of_lse` (…, n_q, 1) is the cotangent of the log-sum-exp, if there is one.  The gradients of the
     bias and of the sinks, if there are such, are added to `finer` in this order.
     """
+    backward = _begun(p, g, of_lse, finer)
+    p, found = backward.p, backward.found
+    for rows in p.row_tiles():
+        here = _rows(backward, rows)
+        if p.elementwise:
+            _lose_overflowing_rows(backward, here)
+        mean, slack = (np.zeros(found.dq.at(rows).value.shape) for _ in range(2))
+        for block in p.blocks(rows):
+            tile = grad_scores(p, block, here.forward, here.shift, here.g, backward.of_bias)
+            of_keys = _add_block(backward, block, here.g, tile)
+            if p.elementwise:
+                mean += (tile.p if tile.h is None else tile.p * tile.h) @ block.k.value
+                slack = slack + 8 * gamma(p.n_k + 8, ROUNDOFF) * of_keys
+        if p.elementwise:
+            _add_common_error(p, found.dq.at(rows), here, np.abs(mean) + slack)
+        if dead_rows_are_unchecked:
+            found.dq.value[..., rows, :] = live(found.dq.value[..., rows, :], here.forward.dead, np.nan)
+    _finish(backward)
+    return found
+
+
+def _begun(p: AttentionProblem, g: Operand, of_lse: Array | None, finer: Sequence[Gathered]) -> _Pass:
+    """A backward pass to which nothing has been added."""
     if of_lse is not None and p.elementwise:
-        p = p._replace(
-            terms=replace(p.terms, grad_scores=2 * p.terms.grad_scores, grad_underflow=3 * p.terms.grad_underflow)
-        )
-    head, d, d_v = p.q.shape[:-2], p.q.shape[-1], p.v.shape[-1]
-    t, c = p.terms, abs(p.scale)
-    dq, dq_error, dq_size = (np.zeros((*head, p.n_q, d)) for _ in range(3))
-    dk, dk_error, dk_size = (np.zeros((*head, p.n_k, d)) for _ in range(3))
-    dv, dv_error, dv_size = (np.zeros((*head, p.n_k, d_v)) for _ in range(3))
-    heads_dk, heads_dv = (HeadSums.of(x.shape, p.n_q, p.group) for x in (dk, dv))
+        t = p.terms
+        t = replace(t, grad_scores=2 * t.grad_scores, grad_underflow=3 * t.grad_underflow)
+        p = p._replace(terms=t)
+    head = p.q.shape[:-2]
+    sizes = (p.n_q, p.q.shape[-1]), (p.n_k, p.q.shape[-1]), (p.n_k, p.v.shape[-1])
+    found = Gradients(*(Gradient.zeros(*head, *size) for size in sizes))
+    heads_dk, heads_dv = (HeadSums.of(x.value.shape, p.n_q, p.group) for x in (found.dk, found.dv))
     of_bias = finer[0] if p.features is not None and p.features.bias is not None else None
     of_sink = finer[-1] if p.features is not None and p.features.sink is not None else None
-    for rows in p.row_tiles():
-        q, gi = part(p.q, rows), part(g, rows)
-        forward = rows_forward(p, rows, gi if p.elementwise else None)
-        delta = delta_spread(p, rows, forward, gi)
-        moved = _shift(p, rows, forward, gi, delta, of_lse)
-        delta = moved.error
-        if of_sink is not None:
-            of_sink.add(rows, slice(0, 1), *_sinks(p, rows, forward, moved))
-        if p.elementwise:
-            lost = live(~(np.isfinite(forward.sums.x) & (p.n_k * (1 + 2.0**-6) <= p.ranges.sums)), forward.dead, False)
-            if of_sink is not None:  # exp(sink − m) may overflow, and all weights be lost
-                lost = lost | forward.lost
-            dv_error[lost.any(axis=(-2, -1))] = np.inf
-            lost = lost | np.isinf(delta)
-            dk_error[lost.any(axis=(-2, -1))] = np.inf
-            if of_bias is not None and lost.any():
-                unknown = np.broadcast_to(np.where(lost, np.inf, 0.0), (*lost.shape[:-1], p.n_k))
-                of_bias.add(rows, slice(0, p.n_k), np.broadcast_to(0.0, unknown.shape), unknown)
-        mean, slack = np.zeros(dq[..., rows, :].shape), np.zeros(dq[..., rows, :].shape)
-        for keys, allowed in p.key_tiles(rows):
-            k, by = part(p.k, keys), None if allowed is None else allowed.swapaxes(-1, -2)
-            tile = grad_scores(p, rows, keys, forward, moved, q, gi, allowed, of_bias)
-            dq[..., rows, :] += tile.ds @ k.value
-            ds, ds_error = tile.ds.swapaxes(-1, -2), tile.error.swapaxes(-1, -2)
-            dk[..., keys, :] += ds @ q.value
-            heads_dk.add(rows, keys, ds, q.value)
-            heads_dv.add(rows, keys, tile.p.swapaxes(-1, -2), gi.value)
-            if p.elementwise:
-                mean += (tile.p if tile.h is None else tile.p * tile.h) @ k.value
-            of_keys = readable(p, k.reach, allowed)
-            dq_error[..., rows, :] += _product_error(p, tile.ds, tile.own, tile.error, k, of_keys)
-            slack = slack + 8 * gamma(p.n_k + 8, ROUNDOFF) * of_keys
-            dk_error[..., keys, :] += _product_error(p, ds, ds_error, ds_error, q, readable(p, q.reach, by))
-            mid, error = _weighted(p, tile, gi, allowed)
-            dv[..., keys, :] += mid
-            dv_error[..., keys, :] += error
-            if not _fits(p, tile, q, k, gi):
-                size = np.abs(tile.ds) + tile.error
-                dq_size[..., rows, :] += size @ k.reach
-                dk_size[..., keys, :] += size.swapaxes(-1, -2) @ q.reach
-                dv_size[..., keys, :] += tile.p.swapaxes(-1, -2) @ gi.reach
-        if p.elementwise:
-            lift = np.exp(forward.common)
-            dq_error[..., rows, :] += live(c * lift * delta * (np.abs(mean) + slack), forward.dead)
-            dq_error[..., rows, :] += expm1_upwards(forward.common, c) * np.abs(dq[..., rows, :])
-            np.copyto(dq_error[..., rows, :], np.inf, where=np.isinf(delta))
-        if dead_rows_are_unchecked:
-            dq[..., rows, :] = live(dq[..., rows, :], forward.dead, np.nan)
-    if p.level is not None and p.k.unknown is not None:  # level scores tell nothing of what is unknown, but products do
-        np.copyto(dq, np.nan, where=p.level & p.k.unknown.any(axis=-2, keepdims=True))
+    return _Pass(p, g, of_lse, found, heads_dk, heads_dv, of_bias, of_sink)
+
+
+def _rows(backward: _Pass, rows: slice) -> _Rows:
+    """The forward pass of a tile of rows, and its shift; the gradients of the rows' sinks are added."""
+    p, g = backward.p, part(backward.g, rows)
+    forward = rows_forward(p, rows, g if p.elementwise else None)
+    shift = _shift(p, rows, forward, g, delta_spread(p, rows, forward, g), backward.of_lse)
+    if backward.of_sink is not None:
+        backward.of_sink.add(rows, slice(0, 1), *_sinks(p, rows, forward, shift))
+    return _Rows(rows, forward, shift, g)
+
+
+def _lose_overflowing_rows(backward: _Pass, here: _Rows) -> None:
+    """Set to ∞ the errors of what a row that may overflow reaches."""
+    p, forward, of_bias = backward.p, here.forward, backward.of_bias
+    known = np.isfinite(forward.sums.shared.count) & (p.n_k * (1 + 2.0**-6) <= p.ranges.sums)
+    lost = live(~known, forward.dead, False)
+    if backward.of_sink is not None:  # exp(sink − m) may overflow, and all weights be lost
+        lost = lost | forward.lost
+    backward.found.dv.error[lost.any(axis=(-2, -1))] = np.inf
+    lost = lost | np.isinf(here.shift.error)
+    backward.found.dk.error[lost.any(axis=(-2, -1))] = np.inf
+    if of_bias is not None and lost.any():
+        unknown = np.broadcast_to(np.where(lost, np.inf, 0.0), (*lost.shape[:-1], p.n_k))
+        of_bias.add(here.rows, slice(0, p.n_k), np.broadcast_to(0.0, unknown.shape), unknown)
+
+
+def _add_block(backward: _Pass, block: Block, g: Operand, tile: Tile) -> Array:
+    """Add a tile of dS and of weights to the gradients; returns Σ|k| over the keys that each row may read."""
+    p, (q, k, allowed) = backward.p, (block.q, block.k, block.allowed)
+    dq, dk, dv = backward.found.dq.at(block.rows), backward.found.dk.at(block.keys), backward.found.dv.at(block.keys)
+    by = None if allowed is None else allowed.swapaxes(-1, -2)
+    ds, error, weights = (x.swapaxes(-1, -2) for x in (tile.ds, tile.error, tile.p))
+    dq.value += tile.ds @ k.value
+    dk.value += ds @ q.value
+    backward.heads_dk.add(block.rows, block.keys, ds, q.value)
+    backward.heads_dv.add(block.rows, block.keys, weights, g.value)
+    of_keys = readable(p, k.reach, allowed)
+    dq.error += _product_error(p, (tile.ds, tile.own, tile.error), k, of_keys)
+    dk.error += _product_error(p, (ds, error, error), q, readable(p, q.reach, by))
+    mid, off = _weighted(p, tile, g, allowed)
+    dv.value += mid
+    dv.error += off
+    if not _fits(p, tile, block, g):
+        size = np.abs(tile.ds) + tile.error
+        dq.size += size @ k.reach
+        dk.size += size.swapaxes(-1, -2) @ q.reach
+        dv.size += weights @ g.reach
+    return of_keys
+
+
+def _add_common_error(p: AttentionProblem, dq: Gradient, here: _Rows, mean: Array) -> None:
+    """Add to some rows of dq the error that is common to a row; `mean` is |Σ_j p_j k_j|, from above."""
+    c, common, delta = abs(p.scale), here.forward.common, here.shift.error
+    dq.error += live(c * np.exp(common) * delta * mean, here.forward.dead)
+    dq.error += expm1_upwards(common, c) * np.abs(dq.value)
+    np.copyto(dq.error, np.inf, where=np.isinf(delta))
+
+
+def _finish(backward: _Pass) -> None:
+    """Scale dq and dk, and add the errors of whole sums: of roundings, of storing, of what may overflow."""
+    p, (dq, dk, dv) = backward.p, backward.found
+    t, c = p.terms, abs(p.scale)
+    # Level scores tell nothing of what is unknown, but products do.
+    if p.level is not None and p.k.unknown is not None:
+        np.copyto(dq.value, np.nan, where=p.level & p.k.unknown.any(axis=-2, keepdims=True))
     if p.level is not None and p.q.unknown is not None:
-        np.copyto(dk, np.nan, where=(p.level & (p.q.unknown > 0)).any(axis=-2, keepdims=True))
-    inflation = 1 + 8 * gamma(max(p.n_q, p.n_k) + d + d_v + 8, ROUNDOFF)
-    dq *= p.scale
-    dk *= p.scale
-    for x, error, of in ((dq, dq_error, t.keys_sum), (dk, dk_error, t.queries_sum), (dv, dv_error, t.queries_sum)):
-        error += of.result * (np.where(np.isnan(x), 0.0, np.abs(x)) + error)
-    for heads, error, factor, most in (
-        (heads_dk, dk_error, c, p.ranges.scaled * min(1.0, c)),
-        (heads_dv, dv_error, 1.0, np.inf),
-    ):
-        error += heads.rounded(p.terms, error, factor, min(p.ranges.output, most))
+        np.copyto(dk.value, np.nan, where=(p.level & (p.q.unknown > 0)).any(axis=-2, keepdims=True))
+    dq.value *= p.scale
+    dk.value *= p.scale
+    for x, of in ((dq, t.keys_sum), (dk, t.queries_sum), (dv, t.queries_sum)):
+        x.error += of.result * (np.where(np.isnan(x.value), 0.0, np.abs(x.value)) + x.error)
+    dk.error += backward.heads_dk.rounded(t, dk.error, c, min(p.ranges.output, p.ranges.scaled * min(1.0, c)))
+    dv.error += backward.heads_dv.rounded(t, dv.error, 1.0, p.ranges.output)
     if p.ranges.scaled < np.inf:
-        _store_before_the_scale(p, dq, dq_error, 1)
-        _store_before_the_scale(p, dk, dk_error, p.group)
+        _store_before_the_scale(p, dq, 1)
+        _store_before_the_scale(p, dk, p.group)
     if p.elementwise:
-        most = max(1.0, c)
-        for side, error in (
-            (p.k, dq_error),
-            (p.q, dk_error),
-        ):  # which may overflow where it is scaled, masked or not: 0 times ∞ is NaN
-            np.copyto(error, np.inf, where=(side.reach * (1.5 * most) > p.ranges.work).any(axis=-2, keepdims=True))
-        if any(p.rounded_beyond(x) for x in (p.q, p.k, p.v, g)):
-            for error in (dq_error, dk_error, dv_error):
-                error[...] = np.inf
-        for sum_of_sizes, error in ((most * dq_size, dq_error), (most * dk_size, dk_error), (dv_size, dv_error)):
-            error[~(2 * (sum_of_sizes + error) <= p.ranges.gradients)] = np.inf
-    return Gradients(dq, dq_error * inflation, dk, dk_error * inflation, dv, dv_error * inflation)
+        _lose_what_overflows(backward)
+    inflation = 1 + 8 * gamma(max(p.n_q, p.n_k) + p.q.shape[-1] + p.v.shape[-1] + 8, ROUNDOFF)
+    for x in (dq, dk, dv):
+        x.error *= inflation
 
 
-def _store_before_the_scale(p: AttentionProblem, x: Array, error: Array, heads: int) -> None:
+def _lose_what_overflows(backward: _Pass) -> None:
+    """Set to ∞ the errors of gradients of which an operand or a partial sum may overflow."""
+    p, found = backward.p, backward.found
+    most = max(1.0, abs(p.scale))
+    # An operand may overflow where it is scaled, masked or not: 0 times ∞ is NaN.
+    for side, x in ((p.k, found.dq), (p.q, found.dk)):
+        np.copyto(x.error, np.inf, where=(side.reach * (1.5 * most) > p.ranges.work).any(axis=-2, keepdims=True))
+    if any(p.rounded_beyond(x) for x in (p.q, p.k, p.v, backward.g)):
+        for x in found:
+            x.error[...] = np.inf
+    for x, factor in ((found.dq, most), (found.dk, most), (found.dv, 1.0)):
+        x.error[~(2 * (factor * x.size + x.error) <= p.ranges.gradients)] = np.inf
+
+
+def _store_before_the_scale(p: AttentionProblem, x: Gradient, heads: int) -> None:
     """Add what a gradient of q or k loses where that of a scaled q or k is stored in fewer bits,
     for each head, and multiplied by the scale then: what underflows, and all where it may overflow.
     `scale_on_inputs` counts its rounding.
@@ -186,9 +272,10 @@ def _store_before_the_scale(p: AttentionProblem, x: Array, error: Array, heads: 
     What is stored is the gradient over what q, or k, was multiplied by: the scale, its root or 1.
     Nothing is stored of what is 0 exactly.
     """
-    error += np.where(error > 0, heads * p.terms.scaled_underflow, 0.0)
-    fits = (error == 0) | ((np.abs(x) + error) * (1 + 2.0**-6) <= p.ranges.scaled * min(1.0, abs(p.scale)))
-    np.copyto(error, np.inf, where=~fits)
+    x.error += np.where(x.error > 0, heads * p.terms.scaled_underflow, 0.0)
+    largest = p.ranges.scaled * min(1.0, abs(p.scale))
+    fits = (x.error == 0) | ((np.abs(x.value) + x.error) * (1 + 2.0**-6) <= largest)
+    np.copyto(x.error, np.inf, where=~fits)
 
 
 def _shift(p: AttentionProblem, rows: slice, forward: Rows, g: Operand, delta: Array, of_lse: Array | None) -> Shift:
@@ -246,20 +333,20 @@ def sink_weights(p: AttentionProblem, rows: slice, forward: Rows) -> tuple[Array
     return np.where(none, 0.0, weight), np.where(none, 0.0, spread)
 
 
-def _fits(p: AttentionProblem, tile: Tile, q: Operand, k: Operand, g: Operand) -> bool:
+def _fits(p: AttentionProblem, tile: Tile, block: Block, g: Operand) -> bool:
     """Whether no sum over keys or queries can leave the range of the gradients because of this tile's share of it."""
-    longest = max(p.n_k * k.length.max(initial=0.0), p.n_q * q.length.max(initial=0.0))
+    longest = max(p.n_k * block.k.length.max(initial=0.0), p.n_q * block.q.length.max(initial=0.0))
     share = max(tile.largest * longest * max(1.0, abs(p.scale)), p.n_q * g.length.max(initial=0.0))
     return not p.elementwise or bool(4 * share <= p.ranges.gradients)
 
 
-def _product_error(p: AttentionProblem, ds: Array, own: Array, error: Array, x: Operand, allowed: Array) -> Array:
-    """The error of scale·dS·x: its own error against |x|, dS with all its error against the radius
-    of x, and underflow.
+def _product_error(p: AttentionProblem, of: tuple[Array, Array, Array], x: Operand, allowed: Array) -> Array:
+    """The error of scale·dS·x, of dS, its entries' own errors and all its errors: the own errors
+    against |x|, dS with all its errors against the radius of x, and underflow.
 
     `allowed` is the sum of |x| over what may be read: where it is 0 the gradient is exactly 0.
     """
-    t, c = p.terms, abs(p.scale)
+    t, c, (ds, own, error) = p.terms, abs(p.scale), of
     found = c * (own @ x.reach)
     found = found + max(1.0, c) * (t.grad_underflow * allowed + t.sum_underflow * (allowed > 0))
     if x.rad is not None:
