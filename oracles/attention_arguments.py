@@ -22,7 +22,7 @@ from oracles.error_analysis.grouped_heads import Heads, Shared
 from oracles.error_analysis.logits import Tiled
 from oracles.error_analysis.visible_keys import Mask, Visible
 from oracles.formats import Arithmetic
-from oracles.options import DotProductOptions, FeatureOptions, answer, defaults
+from oracles.options import Answer, DotProductOptions, FeatureOptions, answer, defaults
 
 _DEFAULTS = defaults(FeatureOptions)
 
@@ -67,7 +67,7 @@ def checked(
     Raises ValueError and TypeError for what does not fit.
     """
     options = cast(FeatureOptions, {**_DEFAULTS, **options})
-    a, c, method = answer(options)
+    a, c, method = asked = answer(options)
     q, k, v = (arrays.float_array(x, name, arithmetic=a) for x, name in ((q, "q"), (k, "k"), (v, "v")))
     _require_shapes(q, k, v, grouped)
     lead = q.shape[:-1]
@@ -78,7 +78,7 @@ def checked(
     heads = Heads(q.shape[-3], k.shape[-3], c.kv_heads == "tile")
     layout = _Layout((*q.shape[:-1], k.shape[-2]), heads, checked_positions(rows, q.shape[-2]))
     bias = None if options["bias"] is None else _bias(options["bias"], layout.full, a)
-    visible, features = _logits(layout, options, allowed, bias)
+    visible, features = _logits(layout, asked, options, allowed, bias)
     scale = checked_scale(options["scale"])
     default = 1.0 if c.scale_default == "one" else 1.0 / sqrt(max(q.shape[-1], 1))
     return AttentionCall(
@@ -97,10 +97,10 @@ def checked(
 
 
 def _logits(
-    layout: _Layout, options: FeatureOptions, mask: Mask | None, bias: Array | None
+    layout: _Layout, asked: Answer, options: FeatureOptions, mask: Mask | None, bias: Array | None
 ) -> tuple[Visible, Tiled | None]:
     """The keys that are visible, and the features of the logits, None if there are none."""
-    a, c, _ = answer(options)
+    a, c, _ = asked
     mask, causal = _together(mask, checked_flag(options["causal"], "causal"), c)
     finite, mask = (None, mask) if bias is None else _finite(bias, mask)
     band = _band(options["window"], causal, c)

@@ -145,13 +145,13 @@ def takes(options: type) -> Callable[[Function], Function]:
         written = signature(function)
         others = [x for x in written.parameters.values() if x.kind is not x.VAR_KEYWORD]
         known = [*(x.name for x in others if x.kind is not x.VAR_POSITIONAL), *explained]
+        names = frozenset(known)
 
         @wraps(function)
         def complete(*arguments: Any, **given: Any) -> Any:
-            for name in given:
-                if name not in known:
-                    raise TypeError(_unknown(function.__name__, name, known))
-            return function(*arguments, **{**usual, **given})
+            if not names.issuperset(given):
+                raise TypeError(_unknown(function.__name__, next(name for name in given if name not in names), known))
+            return function(*arguments, **(usual | given))
 
         complete.__signature__ = written.replace(parameters=[*others, *by_keyword])  # type: ignore[attr-defined]
         complete.__doc__ = f"{(function.__doc__ or '').rstrip()}\n\n{_help(explained)}\n    "

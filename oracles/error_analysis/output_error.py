@@ -284,166 +284,124 @@ def _costs_of_few(t: Terms, usual: _Costs, a: Sums, centre: Bound, large: NDArra
     )
 
 
-@dataclass(frozen=True)
-class _Quotient:
-    """The quotient of two sums over keys, and the bound of its error, one quantity for each property.
+class _Sizes(NamedTuple):
+    """Sizes of a tile of rows, from above.
 
-    Its own sums over keys are known to γ_{n_k}(2⁻⁵³), which `inflation` covers.
+    maximum, lse   |m| and |lse| of a kernel
+    readable       Σ|v| over the keys that a row may read
+    one            Σ p·exp(τ)
+    size           Σ p·exp(τ)|v|
+    drift          Σ p·exp(τ)(exp ω − 1)|v|
+    out, distance  |o| and |o − c|
+    absolute       what underflows in the numerator, and the radii of the values
+    """
+
+    maximum: Array
+    lse: Array
+    readable: Bound
+    one: Bound
+    size: Array
+    drift: Bound
+    out: Array
+    distance: Array
+    absolute: Bound
+
+
+def _sizes(p: AttentionProblem, found: Totals, inflation: float) -> _Sizes:
+    """The sizes; each |v| is at most |v − c| + |c|."""
+    a, t, centre, readable = found.sums, p.terms, np.abs(p.centre), found.readable
+    size = a.weights.distance
+    grown, drift = a.shared.distance, a.separate.distance + centre * a.separate.count if t.separate.slope else 0.0
+    if has_centre := not isinstance(p.centre, float):
+        readable, size = readable + p.n_k * centre, size + centre
+    unseen = (inflation - 1) * size
+    out = np.abs(a.out) + unseen
+    distance = np.abs(a.out - p.centre) + unseen if has_centre else out
+    absolute = t.weight_underflow * readable
+    if p.v.rad is not None:
+        distance, absolute = distance + a.spread, a.spread + absolute
+    size = size + grown + centre * a.shared.count if has_centre else size + grown
+    maximum, lse = found.maximum + found.growth, np.abs(found.lse) + found.growth
+    one = 1 + a.shared.count
+    return _Sizes(maximum, lse, readable, one, np.asarray(size), drift, out, distance, absolute + t.sum_underflow)
+
+
+class _Quotient(NamedTuple):
+    """The quotient of two sums over keys, and what the bound of its error is made of.
+
+    inflation  the factor that covers the oracle's own sums over keys, which are known to γ_{n_k}(2⁻⁵³)
+    costs      what the sums cost, in the modelled arithmetic and the oracle's together
+    of_row     exp(h + b)
+    lam, room  λ, and 1 − λ, or NaN where λ is 1 or more
+    grown      the error that both sums share, times 1 − λ
     """
 
     p: AttentionProblem
     found: Totals
+    inflation: float
+    sizes: _Sizes
+    costs: _Costs
+    of_row: Array
+    lam: Array
+    room: Array
+    grown: Array
 
-    @cached_property
-    def sizes(self) -> tuple[Array, Array]:
-        """|m| and |lse|, from above."""
-        return self.found.maximum + self.found.growth, np.abs(self.found.lse) + self.found.growth
-
-    @cached_property
-    def inflation(self) -> float:
-        """The factor that covers the oracle's own sums over keys."""
-        return 1 + 8 * gamma(self.p.n_k + 8, ROUNDOFF)
-
-    @cached_property
-    def centre(self) -> Bound:
-        """|c|."""
-        return np.abs(self.p.centre)
-
-    @property
-    def has_centre(self) -> bool:
-        """Whether c is not simply 0."""
-        return not isinstance(self.p.centre, float)
-
-    @cached_property
-    def readable(self) -> Bound:
-        """Σ|v| over the keys that a row may read, from above."""
-        return self.found.readable + self.p.n_k * self.centre if self.has_centre else self.found.readable
-
-    @cached_property
-    def _weighted_size(self) -> Bound:
-        """Σ p|v|, from above."""
-        far = self.found.sums.weights.distance
-        return far + self.centre if self.has_centre else far
-
-    @cached_property
-    def size(self) -> Array:
-        """Σ p·exp(τ)|v|, from above."""
-        shared = self.found.sums.shared
-        found = self._weighted_size + shared.distance
-        return np.asarray(found + self.centre * shared.count if self.has_centre else found)
-
-    @cached_property
-    def drift(self) -> Bound:
-        """Σ p·exp(τ)(exp ω − 1)|v|, from above."""
-        separate = self.found.sums.separate
-        return separate.distance + self.centre * separate.count if self.p.terms.separate.slope else 0.0
-
-    @cached_property
-    def one(self) -> Bound:
-        """Σ p·exp(τ), from above."""
-        return 1 + self.found.sums.shared.count
-
-    @cached_property
-    def _unseen(self) -> Array:
-        return np.asarray((self.inflation - 1) * self._weighted_size)
-
-    @cached_property
-    def out(self) -> Array:
-        """|o|, from above."""
-        return np.asarray(np.abs(self.found.sums.out) + self._unseen)
-
-    @cached_property
-    def distance(self) -> Array:
-        """|o − c|, from above."""
-        found = np.abs(self.found.sums.out - self.p.centre) + self._unseen if self.has_centre else self.out
-        return found if self.p.v.rad is None else found + self.found.sums.spread
-
-    @cached_property
-    def absolute(self) -> Bound:
-        """What underflows in the numerator, and the radii of the values."""
-        t = self.p.terms
-        absolute = t.weight_underflow * self.readable
-        if self.p.v.rad is not None:
-            absolute = self.found.sums.spread + absolute
-        return absolute + t.sum_underflow
-
-    @cached_property
-    def costs(self) -> _Costs:
-        """What the sums cost, in the modelled arithmetic and the oracle's together."""
-        usual, a = _costs(self.p.terms, *self.sizes), self.found.sums
-        return usual if a.large is None else _costs_of_few(self.p.terms, usual, a, self.centre, a.large)
-
-    @cached_property
-    def of_row(self) -> Array:
-        """exp(h + b)."""
-        b = self.costs.separate + self.p.terms.rescaled + self.p.terms.summed_weights
-        return np.asarray(np.exp(b + self.costs.shared))
-
-    @cached_property
-    def lam(self) -> Array:
-        """λ."""
-        t, a, row = self.p.terms, self.found.sums, self.costs
-        both = row.separate + t.rescaled + t.summed_weights + row.shared
-        lam = self.of_row * (a.shared.count + a.separate.count) + expm1_upwards(both + row.terms + row.result)
-        lam = lam + 4 * self.p.n_k * t.weight_underflow * self.found.above
+    @staticmethod
+    def of(p: AttentionProblem, found: Totals) -> "_Quotient":
+        """The quotient of complete sums."""
+        t, a, inflation = p.terms, found.sums, 1 + 8 * gamma(p.n_k + 8, ROUNDOFF)
+        sizes = _sizes(p, found, inflation)
+        costs = _costs(t, sizes.maximum, sizes.lse)
         if a.large is not None:
-            lam = lam + row.small
-        return np.asarray(lam * self.inflation)
-
-    @cached_property
-    def room(self) -> Array:
-        """1 − λ; NaN where λ is 1 or more."""
-        return np.where(self.lam < 1.0, 1.0 - self.lam, np.nan)
-
-    @cached_property
-    def grown(self) -> Array:
-        """The error that both sums share, times 1 − λ."""
-        h, a = self.costs.shared, self.found.sums
-        grown = np.exp(h) * (a.shared.distance + self.distance * a.shared.count)
-        return np.asarray(grown + expm1_upwards(h) * (a.weights.distance + self.distance))
+            costs = _costs_of_few(t, costs, a, np.abs(p.centre), a.large)
+        h = costs.shared
+        both = costs.separate + t.rescaled + t.summed_weights + h
+        of_row = np.asarray(np.exp(both))
+        lam = of_row * (a.shared.count + a.separate.count) + expm1_upwards(both + costs.terms + costs.result)
+        lam = lam + 4 * p.n_k * t.weight_underflow * found.above
+        if a.large is not None:
+            lam = lam + costs.small
+        lam = np.asarray(lam * inflation)
+        grown = np.exp(h) * (a.shared.distance + sizes.distance * a.shared.count)
+        grown = grown + expm1_upwards(h) * (a.weights.distance + sizes.distance)
+        room = np.where(lam < 1.0, 1.0 - lam, np.nan)
+        return _Quotient(p, found, inflation, sizes, costs, of_row, lam, room, grown)
 
     def parts(self, of: Terms, row: _Costs, separate: Bound, drift: Bound) -> _Parts:
         """The errors that the sums do not share, under some terms."""
-        lift = np.exp(self.costs.shared)
+        lift, sizes = np.exp(self.costs.shared), self.sizes
         key, rest = row.separate + of.weights, of.normalise + of.product + of.rescaled
         b = row.separate + of.rescaled + of.summed_weights
         of_key, of_rest = lift * np.exp(key), np.exp(rest)
-        of_keys = of_key * drift + lift * expm1_upwards(key) * self.size
-        reach = of_key * (self.size + drift)
+        of_keys = of_key * drift + lift * expm1_upwards(key) * sizes.size
+        reach = of_key * (sizes.size + drift)
         of_columns = expm1_upwards(rest) * reach
-        divisor = lift * (np.exp(b) * separate + expm1_upwards(b) * self.one) + 4 * self.p.n_k * of.weight_underflow
+        divisor = lift * (np.exp(b) * separate + expm1_upwards(b) * sizes.one) + 4 * self.p.n_k * of.weight_underflow
         of_row = self.of_row if of is self.p.terms else np.exp(self.costs.shared + b)
-        divisor = divisor + (row.terms + row.result) * of_row * (self.one + separate)
-        sums = row.terms * of_rest * reach + row.result * (self.out + self.grown + of_keys + of_columns)
-        column = of_columns + sums + of_key * of_rest * self.absolute
+        divisor = divisor + (row.terms + row.result) * of_row * (sizes.one + separate)
+        sums = row.terms * of_rest * reach + row.result * (sizes.out + self.grown + of_keys + of_columns)
+        column = of_columns + sums + of_key * of_rest * sizes.absolute
         if self.found.sums.large is not None:
-            column = column + row.entries + (self.out + self.distance) * row.small
+            column = column + row.entries + (sizes.out + sizes.distance) * row.small
         return _Parts(key, divisor, column, of_keys)
 
-    @cached_property
-    def kernel_parts(self) -> _Parts:
-        """The errors that the sums of a kernel do not share, together with the oracle's."""
-        return self.parts(self.p.terms, self.costs, self.found.sums.separate.count, self.drift)
-
-    @cached_property
     def overflows(self) -> tuple[Mask, Mask]:
         """In which rows D may leave the range of sums, or the row is lost; and which entries may."""
-        weights: Bound
+        sizes = self.sizes
         if self.p.ranges.by_parts:
-            sums, weights, unit = self.readable, self.p.n_k, self.of_row
+            unit = self.of_row * (1 + 2.0**-6)
+            overflow, beyond = self.p.n_k * unit > self.p.ranges.sums, sizes.readable * unit > self.p.ranges.sums
         else:
-            sums, weights, unit = self.size + self.drift, self.one, self.of_row * self.found.sums.total
-        unit = unit * (1 + 2.0**-6)
-        overflow = np.asarray(weights * unit > self.p.ranges.sums)
+            unit = self.of_row * self.found.sums.total * (1 + 2.0**-6)
+            overflow = sizes.one * unit > self.p.ranges.sums
+            beyond = (sizes.size + sizes.drift) * unit > self.p.ranges.sums
         lost = overflow if self.found.lost is None else overflow | self.found.lost
-        return lost, lost | (sums * unit > self.p.ranges.sums)
+        return np.asarray(lost), np.asarray(lost | beyond)
 
-    @cached_property
-    def error(self) -> Array:
+    def error(self, parts: _Parts, overflow: Mask) -> Array:
         """The bound of the output's error, ∞ where its row or entry may overflow."""
-        _, divisor, column, of_keys = self.kernel_parts
-        error = (of_keys + column + self.out * divisor + self.grown) * (self.inflation / self.room)
-        _, overflow = self.overflows
+        error = parts.of_keys + parts.column + self.sizes.out * parts.divisor + self.grown
+        error = np.asarray(error * (self.inflation / self.room))
         return error + np.where(overflow, np.inf, 0.0) if overflow.any() else error
 
     def unshared(self, parts: _Parts) -> "Unshared":
@@ -454,25 +412,27 @@ class _Quotient:
 
 def bounded(p: AttentionProblem, found: Totals, delta: bool) -> Rows:
     """The rows with the module's bound; `delta` says whether δ is to be bounded as well."""
-    quotient, dead = _Quotient(p, found), found.dead
-    own = None
+    quotient, dead, own = _Quotient.of(p, found), found.dead, None
+    sizes = quotient.sizes
+    parts = quotient.parts(p.terms, quotient.costs, found.sums.separate.count, sizes.drift)
     if delta and p.delta != "output":
-        own = quotient.unshared(quotient.parts(p.own, _costs(p.own, *quotient.sizes), 0.0, 0.0))
+        own = quotient.unshared(quotient.parts(p.own, _costs(p.own, sizes.maximum, sizes.lse), 0.0, 0.0))
+    lost, overflow = quotient.overflows()
     return Rows(
         lse=live(found.lse, dead),
         dead=dead,
-        lost=live(quotient.overflows[0], dead, False),
+        lost=live(lost, dead, False),
         out=live(found.sums.out, dead),
-        error=live(quotient.error, dead),
-        unshared=quotient.unshared(quotient.kernel_parts) if delta else None,
+        error=live(quotient.error(parts, overflow), dead),
+        unshared=quotient.unshared(parts) if delta else None,
         own_unshared=own,
-        distance=live(quotient.distance, dead),
+        distance=live(sizes.distance, dead),
         shared=live(quotient.costs.shared, dead),
         lam=quotient.lam,
         room=live(quotient.room, dead, 1.0),
-        readable=quotient.readable,
+        readable=sizes.readable,
         sums=found.sums,
-        sizes=quotient.sizes,
+        sizes=(sizes.maximum, sizes.lse),
         terms=p.terms,
     )
 
