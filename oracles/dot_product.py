@@ -67,7 +67,7 @@ def scaled_dot_product_attention_vjp(
         return ball_attention.vjp(operand(p.q), operand(p.k), operand(p.v), operand(g), setting)
 
     def arb() -> Balls:
-        return arb_attention.scaled_dot_product_attention_vjp(p.q, p.k, p.v, p.allowed(), g, **p.options)
+        return arb_attention.scaled_dot_product_attention_vjp((p.q, p.k, p.v), p.allowed(), g, **p.options)
 
     results = p.evaluated(fast, arb, of_rows=3, times=3)
     return results if options["rows"] is None else results[:1]
@@ -102,7 +102,7 @@ def scaled_dot_product_attention_jvp(
         )[:1]
 
     def arb() -> Balls:
-        return arb_attention.scaled_dot_product_attention_jvp(p.q, p.k, p.v, p.allowed(), tq, tk, tv, **p.options)
+        return arb_attention.scaled_dot_product_attention_jvp((p.q, p.k, p.v), p.allowed(), (tq, tk, tv), **p.options)
 
     return p.evaluated(fast, arb, of_rows=1, times=3)[0]
 
@@ -153,6 +153,6 @@ def _output(p: AttentionCall) -> Enclosure:
         return (ball_attention.output(operand(p.q), operand(p.k), operand(p.v), setting),)
 
     def arb() -> Balls:
-        return arb_attention.scaled_dot_product_attention(p.q, p.k, p.v, p.allowed(), **p.options)
+        return arb_attention.scaled_dot_product_attention((p.q, p.k, p.v), p.allowed(), **p.options)
 
     return p.evaluated(fast, arb, of_rows=1, averages=True)[0]

@@ -46,7 +46,7 @@ def attention(
         return ball_attention.forward(operand(p.q), operand(p.k), operand(p.v), setting)
 
     def arb() -> Balls:
-        return arb_attention.generalised_attention(p.q, p.k, p.v, p.allowed(), features=p.features, **p.options)
+        return arb_attention.generalised_attention((p.q, p.k, p.v), p.allowed(), features=p.features, **p.options)
 
     out, lse = p.evaluated(fast, arb, of_rows=2, averages=True)
     return out, p.of_lse(lse)
@@ -88,7 +88,7 @@ def attention_vjp(
 
     def arb() -> Balls:
         found = arb_attention.generalised_attention_vjp(
-            p.q, p.k, p.v, p.allowed(), g, of_lse, features=p.features, **p.options
+            (p.q, p.k, p.v), p.allowed(), g, of_lse, features=p.features, **p.options
         )
         return *found[:3], *p.summed(found[3:])
 
@@ -132,7 +132,7 @@ def attention_jvp(
     def arb() -> Balls:
         moves = None if of_bias is None else of_bias.tile(slice(None), slice(None))
         return arb_attention.generalised_attention_jvp(
-            p.q, p.k, p.v, p.allowed(), tq, tk, tv, moves, of_sink, features=p.features, **p.options
+            (p.q, p.k, p.v), p.allowed(), (tq, tk, tv), moves, of_sink, features=p.features, **p.options
         )
 
     out, lse = p.evaluated(fast, arb, of_rows=2, times=3)

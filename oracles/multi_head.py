@@ -46,7 +46,7 @@ def multi_head_attention(
         return (p.expecting_nan(p.last(p.product(_side_by_side(heads), exact(p.wo)))),)
 
     def arb() -> Balls:
-        return arb_attention.multi_head_attention(*p.arguments, p.allowed(), **p.options)
+        return arb_attention.multi_head_attention(p.arguments, p.num_heads, p.allowed(), **p.options)
 
     return settle(Evaluation(p.setting.arithmetic, p.method, fast, arb, p.work, by_rows=True))[0]
 
@@ -90,7 +90,7 @@ def multi_head_attention_vjp(
         return (dx, *(p.last(w) for w in weights))
 
     def arb() -> Balls:
-        return arb_attention.multi_head_attention_vjp(*p.arguments, p.allowed(), g, **p.options)
+        return arb_attention.multi_head_attention_vjp(p.arguments, p.num_heads, p.allowed(), g, **p.options)
 
     return settle(Evaluation(p.setting.arithmetic, p.method, fast, arb, 3 * p.work))
 
@@ -139,7 +139,7 @@ def multi_head_attention_jvp(
         return (p.expecting_nan(p.added([drift, heads], [exact(p.wo), exact(tangents[4])], p.last)),)
 
     def arb() -> Balls:
-        return arb_attention.multi_head_attention_jvp(*p.arguments, p.allowed(), *tangents, **p.options)
+        return arb_attention.multi_head_attention_jvp(p.arguments, p.num_heads, p.allowed(), tangents, **p.options)
 
     return settle(Evaluation(p.setting.arithmetic, p.method, fast, arb, 3 * p.work))[0]
 

@@ -39,9 +39,9 @@ class Projections:
     options: dict[str, Any]
 
     @property
-    def arguments(self) -> tuple[Array, Array, Array, Array, Array, int]:
+    def arguments(self) -> tuple[Array, ...]:
         """The arguments in their order."""
-        return self.x, self.wq, self.wk, self.wv, self.wo, self.num_heads
+        return self.x, self.wq, self.wk, self.wv, self.wo
 
     @property
     def work(self) -> int:

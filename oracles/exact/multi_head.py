@@ -56,12 +56,12 @@ def generalised(head: Head, allowed: Bools, f: Features, scale: arb, conventions
 
 
 def generalised_vjp(
-    head: Head, allowed: Bools, grad: Matrix, of_lse: Matrix, f: Features, scale: arb, conventions: Conventions
+    head: Head, allowed: Bools, cotangents: Head, f: Features, scale: arb, conventions: Conventions
 ) -> list[Matrix]:
     """[dq, dk, dv, dbias, dsink], the last two where there are such: dU = softmax'(g·vᵀ) + w ⊙
     g_lse, dS = dU ⊙ (1 − tanh²).
     """
-    q, k, v = head
+    (q, k, v), (grad, of_lse) = head, cotangents
     scores, n = (q @ k.transposed) * scale, allowed.shape[1]
     u, may = levelled(*with_sink(logits(scores, f), allowed, f), conventions, n)
     weights = softmax(u, may, replace(conventions, dead_rows="zero"))
@@ -84,19 +84,12 @@ def generalised_vjp(
 
 
 def generalised_jvp(
-    point: Head,
-    tangent: Head,
-    dbias: Matrix,
-    dsink: Matrix,
-    allowed: Bools,
-    f: Features,
-    scale: arb,
-    conventions: Conventions,
+    point: Head, tangent: Head, allowed: Bools, f: Features, scale: arb, conventions: Conventions
 ) -> list[Matrix]:
     """[dout, dlse]: dU = (scale·(dq·kᵀ + q·dkᵀ)) ⊙ (1 − tanh²) + dbias, dlse = Σ w dU, dout = Σ w
     (dU − dlse) v + Σ w dv.
     """
-    (q, k, v), (dq, dk, dv) = point, tangent
+    (q, k, v), (dq, dk, dv, dbias, dsink) = point, tangent
     scores, n = (q @ k.transposed) * scale, allowed.shape[1]
     u, may = levelled(*with_sink(logits(scores, f), allowed, f), conventions, n)
     plain = replace(conventions, dead_rows="zero")
