@@ -23,7 +23,7 @@ from oracles.options import AnswerOptions, answer, takes
 LARGEST_BIAS = 2**28
 """Entries of a bias, at most."""
 FARTHEST_OFFSET = 2**52
-"""From an offset of so much at most, and 2²⁸ keys or queries, distances are integers of float64."""
+"""The largest offset: with at most 2²⁸ keys or queries, all distances are integers of float64."""
 _MOST_HEADS = 2**16
 
 
@@ -38,7 +38,7 @@ def alibi_slopes(
     3, 5, …, n − m of them; 2^(−8h/n) under `conventions.alibi_slopes` = geometric.
 
     Shapes: (num_heads,).
-    Raises TypeError and ValueError for what is not a natural number from 1 to 2¹⁶.
+    Raises TypeError and ValueError unless num_heads is an integer from 1 to 2¹⁶.
     """
     a, c, method = answer(options)
     exponents = _exponents(arrays.natural(num_heads, "num_heads", 1, _MOST_HEADS), c)
@@ -61,11 +61,10 @@ def alibi_bias(
     p = i + offset is the position of query i among the keys; the offset is 0 by default, or n_k −
     n_q under `conventions.causal` = bottom_right.
 
-    Shapes: (num_heads, n_q, n_k).
-    Edge cases: 0 queries or keys are legal; on the diagonal it is exactly 0.  Nothing is promised
-    where a distance is beyond the arithmetic's largest number.
-    Raises TypeError and ValueError for sizes that are no natural numbers, or more than 2²⁸ entries
-    together, and for an offset beyond ±2⁵².
+    Shapes: (num_heads, n_q, n_k). Edge cases: 0 queries or keys are legal; on the diagonal it is
+    exactly 0.  The radius is ∞ where a distance is beyond the arithmetic's largest number. Raises
+    TypeError and ValueError unless sizes are natural numbers and give at most 2²⁸ entries, and for
+    an offset beyond ±2⁵².
     """
     a, c, method = answer(options)
     exponents = _exponents(arrays.natural(num_heads, "num_heads", 1, _MOST_HEADS), c)
@@ -102,7 +101,9 @@ def alibi_bias(
 
 
 def _labelled(of: Evaluation) -> Enclosure:
-    """The one result, of the format in which it is computed: there an infinity is one, and not in the output's."""
+    """The one result, labelled with the format in which it is computed: overflow is judged by that
+    format.
+    """
     return replace(settle(of)[0], format=None if of.arithmetic is None else of.arithmetic.elementwise)
 
 
@@ -115,8 +116,8 @@ def _exponents(n: int, c: Conventions) -> list[Fraction]:
 
 
 def _slopes(exponents: list[Fraction], a: Arithmetic | None) -> Ball:
-    """The slopes in float64; an arithmetic takes them as powers 2^x, or multiplies the first by
-    itself as often as needed.
+    """The slopes in float64; an arithmetic takes them as powers 2^x, or multiplies the first one
+    repeatedly.
 
     The first slope is 2^(−8/m), a power off by ε: exp's error, and two roundings of an exponent of
     at most 8; its h-th power is off by γ_h(ε), as a product or as a power.

@@ -1,7 +1,7 @@
-"""The arguments of attention, validated, and its heads laid out as problems of their own: one chain
-for all operations.
+"""Validates the arguments of attention, and folds query heads that share a key head into one
+problem.
 
-Those without an axis of heads have one put in, of size 1.
+Inputs without an axis of heads get one of size 1.
 """
 
 from dataclasses import replace
@@ -99,7 +99,7 @@ def checked(
 def _logits(
     layout: _Layout, asked: Answer, options: FeatureOptions, mask: Mask | None, bias: Array | None
 ) -> tuple[Visible, Tiled | None]:
-    """The keys that are visible, and the features of the logits, None if there are none."""
+    """The visible keys, and the features of the logits, or None without features."""
     a, c, _ = asked
     mask, causal = _together(mask, checked_flag(options["causal"], "causal"), c)
     finite, mask = (None, mask) if bias is None else _finite(bias, mask)
@@ -117,13 +117,13 @@ def _logits(
 
 
 def _narrowed(mask: Mask | None) -> Mask | None:
-    """A mask with axes of size 1 where it is broadcast."""
+    """The mask with axes of size 1 instead of broadcast axes."""
     return None if mask is None else mask[tuple(slice(0, 1) if step == 0 else slice(None) for step in mask.strides)]
 
 
 def _require_shapes(q: Array, k: Array, v: Array, grouped: bool) -> None:
-    """Raise ValueError unless heads, rows, columns and leading axes fit together; without heads
-    there is at least one row of each.
+    """Raise ValueError unless heads, rows, columns and leading axes fit together; without an axis
+    of heads each input needs a row.
     """
     for x, name, axes in ((q, "q", "H, n_q, d"), (k, "k", "H_kv, n_k, d"), (v, "v", "H_kv, n_k, d_v")):
         if x.ndim < 2 + grouped:
@@ -151,7 +151,7 @@ def _require_shapes(q: Array, k: Array, v: Array, grouped: bool) -> None:
 
 
 def _together(mask: Mask | None, causal: bool, c: Conventions) -> tuple[Mask | None, bool]:
-    """A mask and causality, as the convention has them act together."""
+    """The mask and causality, combined by `Conventions.causal_with_mask`."""
     if mask is None or not causal or c.causal_with_mask == "compose":
         return mask, causal
     if c.causal_with_mask == "refuse":
@@ -173,7 +173,7 @@ def _bias(given: Any, shape: tuple[int, ...], arithmetic: Arithmetic | None) -> 
 
 
 def _finite(bias: Array, mask: Mask | None) -> tuple[Array, Mask | None]:
-    """A bias with 0 in the place of −∞, and a mask that blocks what that does."""
+    """The bias with 0 instead of −∞, and a mask that masks those entries as well."""
     finite = bias > -np.inf
     if finite.all():
         return bias, mask
@@ -181,7 +181,7 @@ def _finite(bias: Array, mask: Mask | None) -> tuple[Array, Mask | None]:
 
 
 def _sinks(given: Any, layout: _Layout, arithmetic: Arithmetic | None) -> Array | None:
-    """The sink of each folded row (…, rows, 1), from one for each head; None if there are none."""
+    """The sink of each folded row (…, rows, 1), given one for each head; None without sinks."""
     if given is None:
         return None
     sink, heads = arrays.float_array(given, "sink", arithmetic=arithmetic), layout.heads
@@ -200,7 +200,7 @@ def _softcap(given: Any) -> float | None:
 
 
 def _band(window: Any, causal: bool, c: Conventions) -> tuple[int | None, int | None]:
-    """The lowest and highest j − p that a window and causality allow."""
+    """The lowest and the highest j − p that the window and causality allow; None is no limit."""
     if not isinstance(window, tuple | list) or len(window) != 2:
         raise TypeError(f"window={window!r}, but should be a pair (left, right) of integers or None.")
     counts = c.window == "count"
@@ -212,8 +212,8 @@ def _band(window: Any, causal: bool, c: Conventions) -> tuple[int | None, int | 
 
 
 def _places(layout: _Layout, offset: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The positions of the folded rows among the keys: (rows,), or (…, H_kv, rows) if there is an
-    offset for each element of the batch.
+    """The positions of the folded rows among the keys: (rows,), or (…, H_kv, rows) where each
+    element of the batch has its offset.
     """
     heads, places = layout.heads, layout.chosen + offset[..., None]
     if heads.group > 1:

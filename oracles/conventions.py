@@ -1,4 +1,6 @@
-"""Where frameworks disagree silently, as data: every disagreement is a named field with named values."""
+"""The conventions in which frameworks differ silently, as data: each is a named field with named
+values.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -9,21 +11,20 @@ from typing import Any, Literal, get_args
 
 @dataclass(frozen=True)
 class Conventions:
-    """Which of the readings in use an implementation follows, and an oracle answers in.
+    """The conventions that an implementation follows, and that an oracle's answer follows.
 
     dead_rows         a query that may attend to no key: `zero` output and gradients; `nan` output, its dq unchecked and
                       nothing added to dk and dv; `uniform`: the mean over all n_k values, dq 0, and
                       g/n_k added to dv
     dead_gradients    under `uniform`, equal weights are constants (`stop`), as where a fill takes the place of masked scores; or
-                      derivatives are those of equal logits (`flow`), as where a finite fill is
-                      added that absorbs the scores
+                      the row has the derivatives of equal logits (`flow`), as with a finite fill that absorbs the scores
     causal            query i sees the keys j ≤ i (`top_left`) or j ≤ i + n_k − n_q (`bottom_right`)
     blocked_values    whether entries behind a mask are `finite` numbers or stay `unread`, NaN and ±∞ included; the
                       oracles themselves never read them
     mask_polarity     whether a true mask entry allows (`true_allows`) or masks (`true_blocks`)
     rope_pairing      rotated pairs are channels (2i, 2i + 1) (`adjacent`) or (i, i + d/2) (`half`, for even d only)
     odd_lane          the unpaired channel of an odd d is multiplied by cos θ + sin θ (`literal`, as in TorchLean's
-                      text), left as it is (`passthrough`), or an odd d is refused (`reject`)
+                      text), not rotated (`passthrough`), or an odd d is refused (`reject`)
     rope_base         rotary frequencies are rope_scale·rope_base^(−2i/d); a number of at least 1
     rope_scale        the factor of these frequencies, 1/4 for positions stretched fourfold; a number above 0
     sinusoid_layout   sine and cosine columns alternate (`interleaved`), or all sines come first: with the same
@@ -50,7 +51,7 @@ class Conventions:
                       configuration (`configured`), and so does not grow
     mrope             pairs of time, height and width come in blocks (`sectioned`) or in turn (`interleaved`)
 
-    Raises ValueError for a value that a field does not have, TypeError for one of the wrong type.
+    Raises ValueError for an unknown value of a field, and TypeError for a value of the wrong type.
     """
 
     dead_rows: Literal["zero", "nan", "uniform"] = "zero"
@@ -80,15 +81,15 @@ class Conventions:
 
     @classmethod
     def onnx(cls, version: str) -> "Conventions":
-        """What ONNX's Attention of opset 23 means in a version of ONNX, from "1.18" to "1.23": the
-        text was mended in place.
+        """The conventions of ONNX's Attention (opset 23) in a version of ONNX, from "1.18" to
+        "1.23": later versions changed the text.
 
         1.18   heads that share keys are tiled; a cap comes after the mask; a row without keys is NaN
         1.20   heads are repeated; causality counts a cache, which is the adapter's to say by an offset
         1.22   a cap comes before the bias and the mask
         1.23   a row without keys is 0
 
-        "1.19" is as 1.18, "1.19.1" as 1.20 is, and "1.21" as well.
+        "1.19" means the same as "1.18"; "1.19.1" and "1.21" mean the same as "1.20".
 
         Raises ValueError for another version.
         Source: onnx/onnx, onnx/defs/nn/defs.cc and onnx/reference/ops/op_attention.py at these
@@ -154,7 +155,7 @@ DEFAULT = Conventions()
 
 
 def resolve(conventions: Conventions | None) -> Conventions:
-    """The conventions meant by a `Conventions`, or by None: the defaults.  Raises TypeError for anything else."""
+    """The given conventions, or the defaults for None.  Raises TypeError for anything else."""
     if conventions is None:
         return DEFAULT
     if not isinstance(conventions, Conventions):
@@ -165,7 +166,7 @@ def resolve(conventions: Conventions | None) -> Conventions:
 
 
 def odd_is_refused(dim: int, conventions: Conventions) -> str:
-    """The convention that refuses a head_dim for being odd, if one does."""
+    """The convention that refuses an odd head_dim, or "" if head_dim is even or allowed."""
     if dim % 2 == 0:
         return ""
     if conventions.rope_pairing == "half":

@@ -55,10 +55,11 @@ def scaled_dot_product_attention_vjp(
     With P the weights, T = grad_out·vᵀ − rowsum(grad_out ⊙ out) and dS = P ⊙ T: dq = scale·dS·k, dk
     = scale·dSᵀ·q, dv = Pᵀ·grad_out.
 
-    Shapes: those of q, k and v; grad_out is (…, n_q, d_v).  With `rows` only dq is returned, as the
-    tuple (dq,), for those rows: dk and dv need them all. Edge cases: a row with no allowed key gets
-    and gives no gradient (`dead_rows` = nan leaves its dq unchecked, uniform adds grad_out/n_k to
-    dv, or is a row of equal scores, by `dead_gradients`); masked positions get and give none.
+    Shapes: dq, dk and dv are like q, k and v; grad_out is (…, n_q, d_v).  With `rows` the result is
+    the tuple (dq,) for these rows, because dk and dv need all rows. Edge cases: a row with no
+    allowed key gets and gives no gradient (`dead_rows` = nan leaves its dq unchecked, uniform adds
+    grad_out/n_k to dv, or is a row of equal scores, by `dead_gradients`); masked positions get and
+    give none.
     """
     p = plain(q, k, v, mask, options)
     g = p.of_rows(grad_out, "grad_out", p.v.shape[-1])
@@ -88,9 +89,9 @@ def scaled_dot_product_attention_jvp(
 
     With t = scale·(dq·kᵀ + q·dkᵀ): dout = (P ⊙ (t − rowsum(P ⊙ t)))·v + P·dv.
 
-    Shapes: tangents like q, k and v; the result like the output.
-    Edge cases: a row with no allowed key is 0 (NaN, or the mean of dv, by `dead_rows`, or that of a
-    row of equal scores, by `dead_gradients`); tangents of masked entries are never read.
+    Shapes: tangents like q, k and v; the result like the output. Edge cases: a row with no visible
+    key is 0 (NaN or the mean of dv, by `dead_rows`; or the derivative of a row of equal scores, by
+    `dead_gradients`); tangents of masked entries are never read.
     """
     p = plain(q, k, v, mask, options)
     tq = p.of_rows(dq, "dq", p.q.shape[-1])
@@ -114,7 +115,7 @@ def causal_attention(
     v: Any,
     **options: Unpack[CausalOptions],
 ) -> Enclosure:
-    """Attention under the causal mask, for code that takes no mask but a flag, enclosed.
+    """Attention under the causal mask, enclosed, for code that takes a flag and not a mask.
 
     Query i attends to the keys j ≤ i, or j ≤ i + n_k − n_q where `conventions.causal` is
     `bottom_right`.

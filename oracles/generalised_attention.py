@@ -114,10 +114,10 @@ def attention_jvp(
     dU = (scale·(dq·kᵀ + q·dkᵀ)) ⊙ (1 − tanh²(s/c)) + dbias on allowed entries; dlse = Σ w dU +
     w_sink·dsink; dout = Σ w (dU − dlse)·v + Σ w dv.
 
-    Shapes: tangents like their inputs; the results like out and lse.
-    Edge cases: tangents of masked entries are never read, those of a bias or sink that is not given
-    are refused; a dead row's dout is 0 (NaN, or the mean of dv, by `dead_rows`), its dlse 0, or
-    both are those of equal logits, by `dead_gradients`.
+    Shapes: tangents like their inputs; the results like out and lse. Edge cases: tangents of masked
+    entries are never read; a tangent of a bias or sink is refused unless that input is given. A
+    dead row's dout is 0 (NaN, or the mean of dv, by `dead_rows`) and its dlse is 0; or both are the
+    derivatives of equal logits, by `dead_gradients`.
     """
     p = checked(q, k, v, options, options["rows"])
     tq = p.of_rows(dq, "dq", p.q.shape[-1])

@@ -1,8 +1,8 @@
-"""Numbers that are copied and not computed: rows of tables, and halves that change places.
+"""Operations that copy numbers and compute none: rows of tables, and halves that change places.
 
 Every value is exact, and so is its budget, unless the output's format does not hold the inputs'
-numbers, or results below the smallest normal number may be replaced by 0.  `method` doesn't matter;
-every oracle takes it.
+numbers, or results below the smallest normal number may be replaced by 0.  `method` does not
+matter.
 """
 
 from typing import Any, Unpack
@@ -64,7 +64,7 @@ def table_lookup(
     """table[indices]; with zeros wherever the index is `padding_row`, if one is given.
 
     Padded sequences: position p of a sequence reads row p + padding_row + 1, and padding reads row
-    `padding_row`, which is 0 by definition, whatever the table holds there.
+    `padding_row`, which counts as 0; the table's own entries there are not read.
 
     Shapes: table is (rows, embed_dim), the result (*indices.shape, embed_dim).  Indices count from
     0; they are an array of integers, or a sequence of them.

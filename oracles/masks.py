@@ -1,6 +1,6 @@
 """Masks as plain bool arrays, in the polarity of the conventions.
 
-A mask is exact, so `arithmetic` and `method` don't matter here; every oracle takes them.
+A mask is exact, so `arithmetic` and `method` do not matter here.
 """
 
 from math import prod
@@ -27,10 +27,9 @@ def causal_mask(
     mask[i, j] = (j ≤ i), or (j ≤ i + n_k − n_q) where `conventions.causal` is `bottom_right`;
     inverted where `conventions.mask_polarity` is `true_blocks`.
 
-    Shapes: (n_q, n_k).
-    Edge cases: 0 rows or columns are legal; with `bottom_right` and n_q > n_k the first n_q − n_k
-    rows are dead. Raises TypeError and ValueError for sizes that are no natural numbers, or more
-    than 2²⁸ entries together.
+    Shapes: (n_q, n_k). Edge cases: 0 rows or columns are legal; with `bottom_right` and n_q > n_k
+    the first n_q − n_k rows are dead. Raises TypeError and ValueError unless sizes are natural
+    numbers and give at most 2²⁸ entries.
     """
     _, named, _ = answer(options)
     rows = arrays.natural(n_q, "n_q", most=LARGEST_MASK)
@@ -56,10 +55,9 @@ def padding_mask(
     Shapes: lengths is (batch,), an array of integers or a sequence of them; the mask is (batch,
     max_len).  As a mask of keys for attention it takes axes of heads and queries: mask[:, None,
     None, :].  Without them it would broadcast along the queries where batch and n_q happen to be
-    equal.
-    Edge cases: a sequence of length 0 is all padding, and every row over its keys is dead; sizes
-    may be 0. Raises TypeError and ValueError for lengths that are no natural numbers up to max_len,
-    or more than 2²⁸ entries together.
+    equal. Edge cases: a sequence of length 0 is all padding, and every row over its keys is dead;
+    sizes may be 0. Raises TypeError and ValueError unless lengths are natural numbers up to max_len
+    and the mask has at most 2²⁸ entries.
     """
     _, named, _ = answer(options)
     columns = arrays.natural(max_len, "max_len", most=LARGEST_MASK)

@@ -2,18 +2,18 @@
 
 **Error.** A weight a/(a + b) is computed as such, or as exp(lse_a − lse): its arguments are off by
 at most 6u, and what the exponential is off by for each unit, of each of |lse_a|, |lse_b| and |lse|,
-its exponentials and quotient by a few roundings more.  So but for the logarithm it is w·exp(±2τ), τ
-= slope·(|lse_a| + |lse_b| + |lse|) + 2·exp + γ₈, and log(a + b) is off by τ.  The logarithm is one
-of a number from 1 to 2: in lse_a − lse its own error is `log` times log(a + b) + τ more, ℓ.  The
-output is off by Σ w(exp(2τ + ℓ) − 1)|out_x|, lse by τ, the logarithm's error and the sum's; and
-where the smaller of a and b is flushed, by as much, for the larger is 1: so is a weight 1/(1 +
-exp(lse_b − lse_a)) where that overflows.  The oracle's
-own τ adds to that of an arithmetic, as in `oracles.error_analysis.terms`.  (A kernel that takes out_a − w_b·(out_a
-− out_b) is off by more where out_a is large and has no weight: it is not covered.)
+its exponentials and quotient by a few roundings more.  Without the logarithm's error it is
+w·exp(±2τ), τ = slope·(|lse_a| + |lse_b| + |lse|) + 2·exp + γ₈, and log(a + b) is off by τ.  The
+logarithm is one of a number from 1 to 2: in lse_a − lse its own error is `log` times log(a + b) + τ
+more, ℓ.  The output is off by Σ w(exp(2τ + ℓ) − 1)|out_x|, lse by τ, the logarithm's error and the
+sum's; and where the smaller of a and b is flushed, by as much, for the larger is 1: so is a weight
+1/(1 + exp(lse_b − lse_a)) where that overflows.  The oracle's own τ adds to the τ of an arithmetic,
+as in `oracles.error_analysis.terms`.  (A kernel that takes out_a − w_b·(out_a − out_b) is off by
+more where out_a is large and has no weight: it is not covered.)
 
 **Overflow.** A kernel may take log-sum-exps in base e to base 2, where they are 1.44 times as
-large: where m or lse may overflow so, nothing is promised.  (The smaller lse of two may: its weight
-is 0 then, as it should be.)
+large: where m or lse may overflow so, the radius is ∞.  (The smaller lse of two may overflow: its
+weight is 0 then, which is right.)
 """
 
 from dataclasses import replace
@@ -42,7 +42,7 @@ def merge_attention(
     lse_b: Any,
     **options: Unpack[AnswerOptions],
 ) -> tuple[Enclosure, Enclosure]:
-    """The output and the log-sum-exp of attention over two parts of the keys, from those of each
+    """The output and the log-sum-exp of attention over two parts of the keys, given both for each
     part, enclosed.
 
     m = max(lse_a, lse_b), a = exp(lse_a − m), b = exp(lse_b − m): lse = m + log(a + b), out =
@@ -50,13 +50,11 @@ def merge_attention(
 
     Shapes: out_a and out_b (…, d_v), lse_a and lse_b (…), with at least one axis of rows; d_v may
     be 0.  Under an arithmetic outputs are of its inputs' format, log-sum-exps of the one in which
-    they are saved.
-    Edge cases: a part whose lse is −∞ has no key, and its output is not read; where both are, the
-    row is dead: 0 (NaN, or unchecked, by `dead_rows`), with lse −∞.  A sink belongs to one of the
-    parts.
-    Raises ValueError and TypeError for shapes, types and values that do not fit, for an lse of NaN
-    or +∞, and where the log-sum-exp is without the sink (`lse_sink` = excluded): there is nothing
-    to merge by.
+    they are saved. Edge cases: a part whose lse is −∞ has no key, and its output is not read; where
+    both are, the row is dead: 0 (NaN, or unchecked, by `dead_rows`), with lse −∞.  A sink belongs
+    to one of the parts. Raises ValueError and TypeError for shapes, types and values that do not
+    fit, for an lse of NaN or +∞, and if the log-sum-exp is without the sink (`lse_sink` =
+    excluded), because then parts cannot be merged.
     """
     a, c, method = answer(options)
     if c.lse_sink == "excluded":
@@ -99,12 +97,12 @@ def _require_shapes(outs: list[Array], sums: list[Array]) -> None:
 
 
 def _of_lse(a: Arithmetic) -> Arithmetic:
-    """The arithmetic whose inputs are log-sum-exps as they are saved."""
+    """The arithmetic whose inputs are log-sum-exps in the format in which they are saved."""
     return replace(a, inputs=a.saved_lse or a.elementwise)
 
 
 def _fast(outs: list[Array], sums: list[Array], a: Arithmetic | None, base: str) -> Balls:
-    """Both results in float64, those of dead rows aside."""
+    """Both results in float64, without dead rows."""
     unit = 1.0 if base == "e" else float(np.log(2.0))
     with np.errstate(all="ignore"):
         m = np.maximum(*sums)
@@ -146,7 +144,7 @@ def _exponent(a: Arithmetic, size: Array) -> Array:
 
 
 def _exactly(outs: list[Array], sums: list[Array], base: str) -> Balls:
-    """Both results by ball arithmetic, those of dead rows aside."""
+    """Both results by ball arithmetic, without dead rows."""
     given = [
         np.where(x > -np.inf, out, 0.0).reshape(prod(x.shape), out.shape[-1]) for out, x in zip(outs, sums, strict=True)
     ]

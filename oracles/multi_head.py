@@ -63,8 +63,8 @@ def multi_head_attention_vjp(
     grad_out: Any,
     **options: Unpack[MultiHeadOptions],
 ) -> tuple[Enclosure, ...]:
-    """The gradients (dx, dwq, dwk, dwv, dwo) of Σ grad_out ⊙ out, enclosed; those of the weights
-    are summed over the batch.
+    """The gradients (dx, dwq, dwk, dwv, dwo) of Σ grad_out ⊙ out, enclosed; the gradients of
+    weights are summed over the batch.
 
     With dc = grad_out·woᵀ split into heads and (dq, dk, dv) the heads' VJPs side by side: dwo =
     concatᵀ·grad_out, dwq = xᵀ·dq and so on, dx = dq·wqᵀ + dk·wkᵀ + dv·wvᵀ.

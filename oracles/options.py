@@ -161,7 +161,7 @@ def takes(options: type) -> Callable[[Function], Function]:
 
 
 def _explained(options: type) -> dict[str, Option]:
-    """The options of a class, by name: those of all oracles come last."""
+    """The options of a class, by name; the options that all oracles take come last."""
     hints = get_type_hints(options, include_extras=True)
     last = AnswerOptions.__annotations__
     return {name: hints[name].__metadata__[0] for name in sorted(hints, key=lambda name: name in last)}

@@ -28,7 +28,7 @@ Given = Arithmetic | str | None
 SINUSOID_BASE = 10000.0
 LARGEST_TABLE, WIDEST = 2**28, 2**20
 ARB_WORK = 8
-"""What an entry costs in ball arithmetic, counted in multiplications."""
+"""The cost of an entry in ball arithmetic, in multiplications."""
 
 
 @takes(AnswerOptions)
@@ -44,10 +44,10 @@ def sinusoidal_positional_encoding(
     `conventions.sinusoid_layout` moves all sines before the cosines, and for `tensor2tensor` the
     exponents are −i/(embed_dim/2 − 1), as in `tensor2tensor_sinusoidal`.
 
-    Shapes: (seq_len, embed_dim).  Positions count from 0.
-    Edge cases: an odd embed_dim ends with a sine; `tensor2tensor` refuses it, and embed_dim 2;
-    sizes may be 0. Raises TypeError and ValueError for sizes and positions that are no natural
-    numbers, positions beyond 2⁵³, an embed_dim beyond 2²⁰, and more than 2²⁸ entries.
+    Shapes: (seq_len, embed_dim).  Positions count from 0. Edge cases: an odd embed_dim ends with a
+    sine; `tensor2tensor` refuses it, and embed_dim 2; sizes may be 0. Raises TypeError and
+    ValueError for sizes and positions that are not natural numbers, positions beyond 2⁵³, an
+    embed_dim beyond 2²⁰, and more than 2²⁸ entries.
     """
     model, named, method = answer(options)
     length, dim = arrays.natural(seq_len, "seq_len"), arrays.natural(embed_dim, "embed_dim", most=WIDEST)
@@ -92,9 +92,9 @@ def tensor2tensor_sinusoidal(
     """All sines, then all cosines, of the angles (start_pos + p)·exp(−i·ln 10000 / (embed_dim/2 −
     1)), enclosed.
 
-    It is `sinusoidal_positional_encoding` with `sinusoid_layout` `tensor2tensor`, whatever the
-    given conventions say: the frequencies run from 1 to 1/10000, both ends included, as in
-    tensor2tensor, fairseq and fairseq2.
+    It is `sinusoidal_positional_encoding` with `sinusoid_layout` = `tensor2tensor`; that field of
+    the given conventions is ignored: the frequencies run from 1 to 1/10000, both ends included, as
+    in tensor2tensor, fairseq and fairseq2.
 
     Shapes: (seq_len, embed_dim).  Positions count from 0.
     Edge cases: an odd embed_dim is refused, and so is 2, where the exponents are divided by 0;
@@ -138,14 +138,14 @@ def add_positional_encoding(
 
 
 def stored(value: Ball, source: Format, arithmetic: Arithmetic) -> Ball:
-    """Numbers of a format as they come out in the output format: rounded, unless that holds all of them."""
+    """Numbers of a format in the output's format: rounded, unless that format holds all of them."""
     target = arithmetic.output
     return value if target.holds(source) else rounded(value, target, flush=arithmetic.flush_to_zero)
 
 
 def copied(value: Ball, arithmetic: Arithmetic) -> Ball:
-    """Numbers of the inputs' format as they come out where nothing is computed: those below the
-    smallest normal one as 0, if any may.
+    """Copied numbers of the inputs' format, in the output's format; numbers below the smallest
+    normal one may become 0 if the arithmetic flushes.
     """
     small = np.abs(value.mid) - value.rad < arithmetic.output.smallest_normal
     if arithmetic.flush_to_zero and small.any():
@@ -161,8 +161,8 @@ def _exponents(dim: int, conventions: Conventions) -> list[Fraction]:
 
 
 def _require_ends(dim: int) -> None:
-    """Raise ValueError unless the exponents of tensor2tensor, from 0 to 1, have as many sines as
-    cosines and two ends.
+    """Raise ValueError unless tensor2tensor's exponents, from 0 to 1, have as many sines as cosines
+    and two ends.
     """
     if dim % 2:
         raise ValueError(f"embed_dim={dim}, but should be even: sinusoid_layout='tensor2tensor'.")

@@ -1,5 +1,5 @@
-"""The arguments of multi-head attention, validated, and its projections in the modelled arithmetic,
-as products of balls.
+"""Validates the arguments of multi-head attention, and computes its projections in the modelled
+arithmetic, as products of balls.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,7 +57,7 @@ class Projections:
         return array
 
     def allowed(self) -> Mask | None:
-        """Which tokens each token may read, in full: (…, n, n), or None for all."""
+        """Which tokens are visible to each token: (…, n, n), or None for all."""
         n = self.x.shape[-2]
         if self.setting.visible.high is None:
             return self.mask
@@ -82,7 +82,9 @@ class Projections:
         )
 
     def stored(self, a: Ball) -> Ball:
-        """A result as it enters the next product: rounded to every format that it may pass through on its way."""
+        """A result that enters the next product: rounded to every format that it may be stored in
+        before.
+        """
         model = self.setting.arithmetic
         return a if model is None else self._rounded(a, {model.elementwise, model.output, model.inputs})
 
@@ -90,9 +92,10 @@ class Projections:
         """A result of attention, which is rounded already: radius ∞ where it overflows the format
         it is stored in.
 
-        Where what is blocked is read, so it is in the columns that are lost `of` what it is a sum
-        of, and for a head of which a column of others is, which its weights are made of: in rows
-        that may read nothing too, a weight of 0 times ∞ is NaN.
+        A kernel that multiplies masked entries by 0 spreads ∞, in rows without visible tokens too,
+        as a weight of 0 times ∞ is NaN. So the radius is also ∞ in the lost columns of the summed
+        operand `of`, and for a whole head if a column of `others`, of which its weights are
+        computed, is lost.
         """
         model = self.setting.arithmetic
         if model is None:
@@ -111,7 +114,7 @@ class Projections:
         return masked and self.setting.arithmetic is not None and self.setting.conventions.blocked_values == "finite"
 
     def last(self, a: Ball) -> Ball:
-        """A result as it is returned."""
+        """A result in the output's format."""
         model = self.setting.arithmetic
         return a if model is None else self._rounded(a, {model.elementwise, model.output})
 
@@ -128,14 +131,14 @@ class Projections:
     def added(
         self, parts: Sequence[Ball], others: Sequence[Ball], keep: Callable[[Ball], Ball], backward: bool = False
     ) -> Ball:
-        """Products of parts with others, added up: each kept by itself, whichever come first, which
-        in reverse, as automatic differentiation does, may overflow; or all in one product, as where
-        projections are packed.
+        """Products of parts with others, added up: either each product is kept alone and they are
+        added in any order (in reverse order, which automatic differentiation takes, a sum may
+        overflow), or all are one product, as with packed projections.
 
-        The radius is the largest of theirs about one midpoint, that of the given order. The others
-        differ from the exact sum of the products' midpoints by what is in their own radii, this one
-        by u·Σ|partial sums|, which is added. The packed product's radius holds for every order of
-        summation, and so about this one's midpoint.
+        The radius is the largest of theirs about one midpoint, the midpoint of the given order. The
+        others differ from the exact sum of the products' midpoints by what is in their own radii,
+        this one by u·Σ|partial sums|, which is added. The packed product's radius holds for every
+        order of summation, and so about this one's midpoint.
         """
         products = [keep(self.product(x, y, backward)) for x, y in zip(parts, others, strict=True)]
         if self.setting.arithmetic is None:
@@ -158,8 +161,8 @@ class Projections:
     def heads(self, a: Ball, *given: Array) -> Operand:
         """(…, n, num_heads·head_dim) -> (…, num_heads, n, head_dim), as attention takes it.
 
-        Where a projection of a token overflows, of which all that is given is finite, nothing is
-        known of its column: behind a mask too, where it is read, a weight of 0 times ∞ is NaN.
+        Where a projection of a token overflows although the token is finite, its column is unknown;
+        behind a mask too, if a kernel reads masked entries, as a weight of 0 times ∞ is NaN.
         """
         if given and self._reads_what_is_blocked:
             finite = np.logical_and.reduce([np.isfinite(x).all(axis=-1, keepdims=True) for x in given])
@@ -231,5 +234,5 @@ def joined(parts: Sequence[Ball], axis: int) -> Ball:
 
 
 def mapped(a: Ball, change: Callable[[Array], Array]) -> Ball:
-    """A ball whose midpoint and radius are laid out anew."""
+    """A ball with its midpoint and radius in another layout."""
     return Ball(change(a.mid), change(a.rad))

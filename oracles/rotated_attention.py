@@ -1,8 +1,8 @@
-"""Causal attention of queries and keys that are rotated by their positions first: of a cache that
-rotates what it is given.
+"""Causal attention of queries and keys that are first rotated by their positions, for caches that
+rotate their inputs.
 
-The rotation's enclosure, or its budget, is an operand with a radius: what attention makes of any
-numbers within it is enclosed.
+The enclosure of the rotation, or its budget, is an operand with a radius: the result encloses
+attention for all numbers within it.
 """
 
 from typing import Any, Unpack

@@ -2,7 +2,7 @@
 
 Weights are exp(s_j)/Σ_allowed exp(s_l) on allowed entries and exactly 0 on masked ones.  A kernel's
 weight is p_j·exp(±ρ_j) with ρ_j = slope·(|s_j| + |m| + |lse|) + exp + rescale + sum + normalise −
-log(1 − λ) in the terms of `oracles.error_analysis.terms`: the score is an input, so it has no error of its own,
+log(1 − λ) in the terms of `oracles.error_analysis.terms`: the score is an input without an error,
 and λ bounds the relative error of the sum, as in `oracles.error_analysis.output_error`.
 """
 
@@ -149,8 +149,9 @@ def _vjp(s: Array, allowed: Mask | None, g: Array, t: Terms, most: Ranges, c: Co
     weights and dP are stored (PyTorch on a GPU): there it is off by that rounding of p|g| and,
     twice, of p Σ p|g|, whose sum and product are stored, and by what underflows.
 
-    Radius ∞ where T, or dS as it is stored, may overflow, and throughout a row where Σ p g may, at
-    masked entries too: 0·∞ is NaN. So of a masked entry of g its size matters, and nothing else.
+    The radius is ∞ where T, or dS in the format it is stored in, may overflow, and throughout a row
+    where Σ p g may, at masked entries too: 0·∞ is NaN. So only the size of a masked entry of g
+    matters.
     """
     with np.errstate(all="ignore"):
         w = _weights(s, allowed, t, most, c.dead_rows_flow)

@@ -1,9 +1,9 @@
-"""Attention and its derivatives on balls: batches taken apart, dead rows by their convention,
-results rounded to the output.
+"""Attention and its derivatives on balls, for any batch axes; dead rows by convention, results
+rounded to the output's format.
 
-These are what the public operations and multi-head attention are made of.  Inputs may have radii,
-as what was computed before attention has; outputs are balls that contain the exact value and, under
-an arithmetic, whatever a covered kernel returns for any inputs within the balls.
+The public operations and multi-head attention call these functions.  Inputs may have radii, as
+results of earlier operations have.  Outputs are balls that contain the exact value and, under an
+arithmetic, the result of every covered kernel for all inputs within the balls.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,11 +39,10 @@ TOGETHER = 1 << 16
 
 @dataclass(frozen=True)
 class Setting:
-    """Everything about an attention problem but its numbers.
+    """An attention problem without its numbers.
 
-    `visible` says which keys a row may read, its mask a view that may be broadcast
-    (`groups.Shared`). A certificate is bounded by one number per row unless it is to be `sharp`.
-    `group` query heads are folded into one problem.
+    `visible` says which keys a row may read. The certified value has one error bound for each row
+    unless `sharp` is true. `group` query heads are folded into one problem.
     """
 
     visible: Visible
@@ -64,10 +63,10 @@ def forward(q: Operand, k: Operand, v: Operand, setting: Setting) -> tuple[Ball,
 
 
 def output(q: Operand, k: Operand, v: Operand, setting: Setting, lse: Ball | None = None) -> Ball:
-    """softmax(scale·q·kᵀ)·v over the allowed keys, with features if there are such; the log-sum-exp
-    is written to `lse`, if it is given.
+    """softmax(scale·q·kᵀ)·v over the visible keys, with the features; the log-sum-exp is written to
+    `lse` if that is given.
 
-    The statistical line is one of the output.
+    The statistical line covers the output alone.
     """
     if (points := _points(q, k, v, setting)) is not None:
         certificate, budget = output(q, k, v, replace(setting, arithmetic=None)), output(q, k, v, _proved(setting), lse)
@@ -97,7 +96,7 @@ def jvp(
     of_bias: Shared | None = None,
     of_sink: Array | None = None,
 ) -> tuple[Ball, Ball]:
-    """The derivatives of `forward` in the direction (dq, dk, dv), also in those of the bias and the sinks."""
+    """The derivatives of `forward` in the direction (dq, dk, dv, dbias, dsink)."""
     out, lse = _room_for_rows(q, v.shape[-1]), _room_for_rows(q, 1)
     with np.errstate(all="ignore"):
         for at, p, (tq, tk, tv) in _pieces(q, k, v, setting, dq, dk, dv):
@@ -122,14 +121,14 @@ def _room_for_rows(q: Operand, columns: int) -> Ball:
 def _of_rows(
     p: AttentionProblem, setting: Setting, dead: Mask | None, uniform: Rows | None, out: Array, error: Array
 ) -> tuple[Array, Array]:
-    """An output, or its derivative, as it is stored, dead rows by convention."""
+    """An output, or its derivative, rounded to the output's format; dead rows by convention."""
     if uniform is not None and dead is not None:
         out, error = np.where(dead, uniform.out, out), np.where(dead, uniform.error, error)
     return _dead(dead, rounded_to_output(p.terms, out, error), setting.conventions)
 
 
 def _of_sums(p: AttentionProblem, setting: Setting, rows: slice, found: Rows) -> tuple[Array, Array]:
-    """The log-sum-exp of a tile of rows as it is stored, dead rows by convention."""
+    """The log-sum-exp of a tile of rows, rounded to its format; dead rows by convention."""
     found = keys_alone(p, rows) or found
     mid, rad = _of_lse(setting, ball(found.lse, found.lse_error * (1 + 2.0**-48)))
     unchecked = np.inf if setting.conventions.dead_rows == "uniform" else 0.0
@@ -137,7 +136,7 @@ def _of_sums(p: AttentionProblem, setting: Setting, rows: slice, found: Rows) ->
 
 
 def _of_lse(setting: Setting, sums: Ball) -> tuple[Array, Array]:
-    """A log-sum-exp, or its derivative, in the base of the convention, as it is stored."""
+    """A log-sum-exp, or its derivative, in the base of the convention, rounded to its format."""
     a = setting.arithmetic
     if setting.conventions.lse_base == "2":
         sums = multiply(sums, _LOG2E)
@@ -157,9 +156,9 @@ def vjp(
 ) -> tuple[Ball, ...]:
     """The gradients of Σ g ⊙ forward(q, k, v) with respect to q, k and v.
 
-    Those of a bias and of sinks are added to `finer`, where there are such.  `of_lse` (…, n_q, 1)
-    is the cotangent of the log-sum-exp, of which the statistical line knows nothing: with it, and
-    with features, the budget stands.
+    The gradients of the bias and of the sinks are added to `finer`.  `of_lse` (…, n_q, 1) is the
+    cotangent of the log-sum-exp.  The statistical line covers neither it nor features: with these
+    the proved budget stays.
     """
     if of_lse is None and setting.features is None and (points := _points(q, k, v, setting, g)) is not None:
         certificates, budgets = vjp(q, k, v, g, replace(setting, arithmetic=None)), vjp(q, k, v, g, _proved(setting))
@@ -202,7 +201,7 @@ def _add_mean(p: AttentionProblem, g: Operand, dv: Gradient) -> None:
 
 
 def _proved(setting: Setting) -> Setting:
-    """The same with a proof in place of a statistical line."""
+    """The same setting without a statistical line."""
     return (
         setting if setting.arithmetic is None else replace(setting, arithmetic=replace(setting.arithmetic, likely=None))
     )
@@ -211,11 +210,10 @@ def _proved(setting: Setting) -> Setting:
 def _points(
     q: Operand, k: Operand, v: Operand, setting: Setting, *others: Operand
 ) -> list[tuple[likely.Point, list[Array]]] | None:
-    """The problem's batches in plain numbers, for a statistical line.
+    """The elements of the batch in plain numbers, for a statistical line.
 
-    None where none is asked for, where sums are so short that it would not be below the budget,
-    where inputs have radii of their own, or are not finite, or where a row may read no key: there
-    the budget stands.
+    None, and the proved budget stays, if no line is asked for, if sums are too short for a line
+    below the budget, if inputs have radii or are not finite, or if a row has no visible key.
     """
     a = setting.arithmetic
     if a is None or a.likely is None or not q.value.size:
@@ -249,8 +247,8 @@ def _points(
 
 
 def _below(budget: Ball, certificate: Ball, line: Array) -> Ball:
-    """A statistical line, with what the oracle itself is off by, where that is below the budget and
-    not beyond its range.
+    """The statistical line plus the oracle's own error, where that is below the budget and the
+    budget is finite.
     """
     with np.errstate(all="ignore"):
         rad = np.fmin(budget.rad, line + certificate.rad)
@@ -300,7 +298,7 @@ def _pieces(
 
 
 def _dead(dead: Mask | None, result: tuple[Array, Array], conventions: Conventions) -> tuple[Array, Array]:
-    """The result with NaN expected on dead rows under that convention, and exactly 0 there under another."""
+    """The result with the expected value of dead rows: NaN under that convention, else exactly 0."""
     mid, rad = result
     if conventions.dead_rows == "uniform" or dead is None:
         return mid, rad
@@ -320,7 +318,7 @@ def _dead_rows(p: AttentionProblem, rows: slice) -> Mask:
 
 
 def _averages(setting: Setting) -> bool:
-    """Whether derivatives of dead rows are those of a mean with constant weights."""
+    """Whether dead rows have the derivatives of a mean with constant weights."""
     return setting.conventions.dead_rows == "uniform" and not setting.conventions.dead_rows_flow
 
 

@@ -2,10 +2,10 @@
 oracle's.
 
 **δ** is one number for each row, off by Δ_i.  As rowsum(g·o) it inherits the error of o
-(`oracles.error_analysis.forward`), in which what both sums share is Σ_j p_j(exp t_j − 1)(v_j − o), times g: Σ_j
-p_j(exp t_j − 1)T_j.  What a weight has of its own in the numerator is common to the columns of o,
-Σ_j p_j(A_j − 1)v_j, times g: Σ_j p_j(A_j − 1)dP_j; and the error of the denominator, times o, times
-g, is one of δ.  So with Θ = Σ_j p_j(exp τ_j − 1)|T_j|
+(`oracles.error_analysis.forward`), in which what both sums share is Σ_j p_j(exp t_j − 1)(v_j − o),
+times g: Σ_j p_j(exp t_j − 1)T_j.  The error that a weight has in the numerator alone is common to
+the columns of o, Σ_j p_j(A_j − 1)v_j, times g: Σ_j p_j(A_j − 1)dP_j; and the error of the
+denominator, times o, times g, is one of δ.  So with Θ = Σ_j p_j(exp τ_j − 1)|T_j|
 
     Δ ≤ (Θ + Σ_j p_j exp(τ_j)(exp(ω_j + a) − 1)|dP_j|)/(1 − λ) + |δ|·(the denominator's error)
         + Σ_c |g_c|·(what is left of o_c's error, and its storage) + the error of the sum over c.
@@ -15,7 +15,8 @@ As rowsum(p·dP) it is Σ_j p_j exp(t_j + r)(dP_j + E_j), and as Σ p_j T_j = 0,
     Δ ≤ exp(ρ)·Σ_j p_j(exp(τ_j + κ) − 1)|T_j| + |δ|·|Σ p̃_j − 1| + Σ_j p̃_j E_j + the error of the
     sum over j.
 
-The oracle takes δ from o; so a kernel of the second form is as far from it as both bounds together.
+The oracle takes δ from o; so a kernel of the second form differs from it by at most the sum of both
+bounds.
 """
 
 from collections.abc import Iterable
@@ -33,10 +34,10 @@ from oracles.error_analysis.visible_keys import Mask
 def delta_spread(p: AttentionProblem, rows: slice, forward: Rows, g: Operand) -> Array:
     """Δ: how far a kernel's δ may be from the oracle's, ∞ where its row may overflow.
 
-    Both forms of δ are at most max_j (|g||v|ᵀ)_ij + Δ, the output being a mean of values, and |T|
-    is at most twice that.  A dP − δ that overflows where it is masked spoils the row as well, for a
-    weight of 0 times ∞ is NaN: there dP, with its own error, may be .55 of the range, and δ a
-    quarter.
+    Both forms of δ are at most max_j (|g||v|ᵀ)_ij + Δ, because the output is a mean of values, and
+    |T| is at most twice that bound.  A dP − δ that overflows where it is masked spoils the row as
+    well, for a weight of 0 times ∞ is NaN: there dP, with its own error, may be .55 of the range,
+    and δ a quarter.
     """
     turns = None if forward.unshared is None else _turns(p, forward, g)
     spread = _delta_of_output(p, forward, g, p.terms, forward.unshared, turns)
@@ -99,8 +100,8 @@ def _turns(p: AttentionProblem, forward: Rows, g: Operand) -> _Turns:
 def _delta_of_output(
     p: AttentionProblem, forward: Rows, g: Operand, t: Terms, unshared: Unshared | None, turns: _Turns | None
 ) -> Array:
-    """Δ for δ = rowsum(g·o) under the terms t, `unshared` being the part of o's error that its sums
-    do not share, if that is known.
+    """Δ for δ = rowsum(g·o) under the terms t, where `unshared` is the part of o's error that its
+    sums do not share, if that is known.
     """
     rest = forward.error
     found = np.zeros(forward.lse.shape)

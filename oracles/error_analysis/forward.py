@@ -1,21 +1,21 @@
-"""The forward pass of attention: one blocked online softmax in float64, and what its error is made
-of.
+"""The forward pass of attention: one blocked online softmax in float64, and the parts of its error.
 
-`oracles.error_analysis.output_error` says what is added up over keys, and what follows for the output.
+`oracles.error_analysis.output_error` defines the sums over keys and derives the output's error from
+them.
 
 **Underflow.** A weight that comes out as 0 is less than the smallest normal number η, but the
-kernel's, or the exact one, may be exp(τ_j) times as large: so e_j + η takes the place of e_j in
-every bound, and exp(m_old − m_new) + η that of a rescaling.
+kernel's, or the exact one, may be exp(τ_j) times as large: so every bound takes e_j + η in place of
+e_j, and exp(m_old − m_new) + η in place of a rescaling.
 
 **A sink** is a key of value 0 whose logit is an input.  A kernel may take the maximum over keys
 alone, and add exp(sink − m) at the end: the bound takes the larger of both |m|, and promises
 nothing where that exponential overflows.
 
 Where the log-sum-exp is without the sink, a kernel may still take M = max(m, sink) for both of its
-sums, and add to M the logarithm of Σ exp(s_j − M) = exp(m − M)·D.  So the slopes are those of |M|,
-and what underflows is exp(M − m) times as much of that sum: in λ alone, for no output is made of
-it.  (Weights that belong to it are larger by 1/(1 − w_sink) ≥ exp(M − m)/D, and so is what is
-counted of those that underflow.)  The oracle itself takes m.
+sums, and add to M the logarithm of Σ exp(s_j − M) = exp(m − M)·D.  So the slopes multiply |M|, and
+what underflows is exp(M − m) times as large a part of that sum. This counts in λ alone, because no
+output is computed from that sum.  (Its weights are larger by 1/(1 − w_sink) ≥ exp(M − m)/D, and
+what is counted for their underflow is larger by the same factor.)  The oracle itself takes m.
 """
 
 from dataclasses import dataclass
@@ -41,10 +41,12 @@ from oracles.error_analysis.terms import Terms
 from oracles.error_analysis.visible_keys import Mask
 
 MANY = 64
-"""Keys from which on it may matter that few of them are large."""
+"""With more keys than this, it may matter that few of them are large."""
 
 FALL = 256.0
-"""A weight may fall by so much after its tile, as the maximum rises, before it is looked at again."""
+"""A weight may fall by this factor after its tile, as the maximum rises, before all earlier keys
+count as small.
+"""
 
 
 @dataclass
@@ -92,7 +94,7 @@ class _Weights(NamedTuple):
     growths     the exponents τ
     slopes      |s|, if a part of the error is of one sum alone
     distances   |v − c|
-    projections |g·(v − c)|, if there is a cotangent
+    projections |g·(v − c)|, or None without a cotangent
     """
 
     e: Array
@@ -105,8 +107,8 @@ class _Weights(NamedTuple):
 def rows_forward(p: AttentionProblem, rows: slice, g: Operand | None = None, reference: Array | None = None) -> Rows:
     """The forward pass of a tile of rows, keys in tiles.
 
-    `g` is the cotangent of these rows, if there is one; `reference` are sinks that are in no sum,
-    but may be a kernel's maxima.
+    `g` is the cotangent of these rows, or None. `reference` are sinks that no sum contains, but a
+    kernel may take as its maxima.
     """
     online = _Online()
     for block in p.blocks(rows):
@@ -182,16 +184,19 @@ def _normalise(p: AttentionProblem, a: Sums, online: _Online) -> None:
 
 
 def keys_alone(p: AttentionProblem, rows: slice) -> Rows | None:
-    """The forward pass of a tile of rows without its sinks, where these are no part of the log-sum-exp; else None."""
+    """The forward pass of a tile of rows without its sinks, if the log-sum-exp leaves them out;
+    else None.
+    """
     if (problem := p.without_sink) is None or p.features is None or p.features.sink is None:
         return None
     return rows_forward(problem, rows, reference=None if p.terms == p.own else p.features.sink[..., rows, :])
 
 
 def without_sink(p: AttentionProblem, rows: slice, forward: Rows) -> tuple[Array, Array, Mask | None] | None:
-    """Where the log-sum-exp is without the sink: 1/(1 − w_sink), by which the weights that belong
-    to it are larger, how far a kernel's such weights may be from them, relative to them, and which
-    rows have no key; else None."""
+    """The factor 1/(1 − w_sink) between the weights without and with the sink, the relative error
+    of a kernel's weights without it, and which rows have no key; None if the log-sum-exp has the
+    sink.
+    """
     if (alone := keys_alone(p, rows)) is None:
         return None
     relative = expm1_upwards(alone.entry + alone.common + forward.entry + forward.common)

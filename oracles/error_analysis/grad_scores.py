@@ -1,8 +1,8 @@
-"""A tile of dS, and of what the gradients are made of besides, each with its error; `oracles.error_analysis.vjp`
-derives the terms.
+"""A tile of dS, and of the weights for dv, each with its error; `oracles.error_analysis.vjp`
+derives the errors.
 
-A certificate is bounded by one number for each row, as in `oracles.error_analysis.scores`.  With z = |T| + E + Δ,
-of which E and Δ are then the row's,
+A certified value has one bound for each row, as in `oracles.error_analysis.scores`.  With z = |T| +
+E + Δ, where E and Δ are numbers of the row,
 
     error = p·[exp(ρ)·(lift·(E + Δ) + E·exp(κ) + Δ) + (exp(ρ)·lift + exp(ρ) − 1)·|T|] +
     η·exp(ρ)·[(lift + exp(κ))·z + E·exp(κ)],
@@ -42,7 +42,7 @@ class Tile:
     error     the same with what is common to a row
     growth    exp(τ + κ + ρ) − 1, entry by entry or one for each row
     largest   a bound of dS and its error
-    h         1 − tanh² if there is a softcap
+    h         1 − tanh² with a softcap, else None
     """
 
     p: Array
@@ -61,12 +61,12 @@ class Tile:
 
 
 class Shift(NamedTuple):
-    """δ − g_lse, by which T is dP less, in each row.
+    """The number δ − g_lse of each row, which is subtracted from dP to give T.
 
     shift, error             the number, and how far a kernel's is from it
-    apart                    |g_lse|, where there is one: what may be taken times weights by itself
-    of_keys                  how far these weights, of a softmax without the sink, may be off by themselves, times |g_lse|
-    sink, sink_error, sink_apart   what −dsink is w_sink times, likewise: δ where the log-sum-exp is without the sink
+    apart                    |g_lse|, which a kernel may multiply with weights in a separate product, or None
+    of_keys                  the error of these weights, of a softmax without the sink, times |g_lse|
+    sink, sink_error, sink_apart   the same for −dsink = w_sink·shift: δ if the log-sum-exp is without the sink
     """
 
     shift: Array
@@ -96,7 +96,7 @@ class _Factors(NamedTuple):
 
 
 class _Size(NamedTuple):
-    """Bounds for overflow: of |T| in all rows, and the size of p·g_lse, which may be formed by itself."""
+    """Bounds for overflow: of |T| in all rows, and of p·g_lse, which may be a separate product."""
 
     turned: float
     aside: Array | float

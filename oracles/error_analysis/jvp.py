@@ -40,7 +40,7 @@ from oracles.error_analysis.vjp import sink_weights
 
 
 class Tangents(NamedTuple):
-    """The tangents of q, k and v, and of the bias and the sinks where there are such, laid out as `Tiled` has them."""
+    """The tangents of q, k and v, and of the bias and the sinks, or None; laid out as in `Tiled`."""
 
     q: Operand
     k: Operand
@@ -50,7 +50,9 @@ class Tangents(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """dout and dlse with the bounds of their errors, before they are rounded; 0 on dead rows, which are told."""
+    """dout and dlse with the bounds of their errors, before they are rounded; both are 0 in dead
+    rows.
+    """
 
     dout: Array
     dout_error: Array
@@ -65,7 +67,7 @@ class _Found:
 
     mean, mean_error    t̄ = Σ p·t, and its error
     largest             the largest |t| + r
-    mid, error          Σ p·t·v + Σ p·dv, and the error without that of t̄
+    mid, error          Σ p·t·v + Σ p·dv, and its error without the error of t̄
     size, drift         Σ p|v| and Σ U|v|
     readable, readable_tangent   Σ|v| and Σ|dv| over the keys that a row may read
     unknown             how many unknown values and tangents of each column a row may read
@@ -222,12 +224,12 @@ def _of_lse(p: AttentionProblem, found: _Found, forward: Rows, rows: slice, of_k
 
 
 def _overflows_somewhere(p: AttentionProblem, tangents: Tangents, rows: slice) -> Mask:
-    """In which rows (…, rows, 1) the tangent of a logit may overflow, masked or in a tile that no
-    row reads: a weight of 0 times ∞ is NaN.
+    """In which rows (…, rows, 1) the tangent of a logit may overflow, visible or masked: a weight
+    of 0 times ∞ is NaN.
 
-    It may in a product, before or after the scale, where a query, any key or the tangent of either
-    is scaled, where that of a bias is added, or where either is divided by a cap; before the scale
-    in the accumulators alone, as a score.
+    It may overflow in a product, before or after the scale; where a query, a key or a tangent of
+    either is scaled; where the tangent of a bias is added; and where it is divided by a softcap.
+    Before the scale only the accumulators limit it, as for a score.
     """
     q, dq = part(p.q, rows), part(tangents.q, rows)
     cap = None if p.features is None else p.features.cap
@@ -255,8 +257,10 @@ def _overflows_somewhere(p: AttentionProblem, tangents: Tangents, rows: slice) -
 def _logit_tangents(
     p: AttentionProblem, block: Block, u: Logits, exponents: Array, moves: Array | None, of: tuple[Array, Array]
 ) -> tuple[Array, Array]:
-    """The tangents of logits, given those of scores: times the slope of the cap, plus those of the
-    bias, in the features' order; and how far a kernel's may be from them."""
+    """The tangents of logits, given the tangents of scores, and how far a kernel's may be from
+    them. The slope of the softcap multiplies and the tangent of the bias is added, in the features'
+    order.
+    """
     f, t, allowed, (tangent, spread) = p.features, p.terms, block.allowed, of
     assert f is not None
     for capping in (False, True) if f.after_bias else (True, False):
@@ -276,10 +280,10 @@ def _logit_tangents(
 
 
 def _score_tangents(p: AttentionProblem, block: Block, moved: Tangents) -> tuple[Array, Array]:
-    """t = scale·(dq·kᵀ + q·dkᵀ), 0 where masked, and how far a kernel's may be from it (or the row
-    maxima of that).
+    """t = scale·(dq·kᵀ + q·dkᵀ), 0 where masked, and how far a kernel's t may be from it, entry by
+    entry or as row maxima.
 
-    Each product underflows as a score does, and is stored as one; so is their sum.
+    Each product underflows and is stored as a score is; so is their sum.
     """
     t, c, (q, k, allowed), (dq, dk) = p.terms, abs(p.scale), (block.q, block.k, block.allowed), (moved.q, moved.k)
     tangent = np.matmul(dq.raw, k.raw.swapaxes(-1, -2), out=p.tile(1, block))

@@ -6,7 +6,7 @@ quotient
     õ = Σ e_j exp(t_j) A_j v_j / Σ e_j exp(t_j) B_j,    |t_j| ≤ τ_j + h,  |log A_j| ≤ ω_j + a,  |log B_j| ≤ ω_j + b,
 
 of sums that are themselves off by the additions.  What the two sums share is in t: τ_j belongs to
-the score (`scores.growth`), h to the row.  What each has of its own is in A and B: ω_j =
+the score (`scores.growth`), h to the row.  What only one of the sums has is in A and B: ω_j =
 slope·|s_j|, and a and b of the row.  As Σ p_j (v_j − o) = 0,
 
     õ − o = [Σ p_j (exp t_j − 1)(v_j − o) + Σ p_j exp(t_j) ((A_j − 1)·v_j − (B_j − 1)·o)] / Σ p_j
@@ -37,8 +37,8 @@ keys are added to the small ones.  A key may be both.
 
 Here p, o, s and lse are those that float64 computes, not the exact ones, which nobody has.  That is
 rigorous because the bound compares the kernel with the computed values at once: both have e_j up to
-an exponent, so the kernel's e_j is the computed one up to the sum of the two, which is what `terms`
-gives; in a certificate the exact value takes the kernel's place.
+an exponent, so the kernel's e_j is the computed one up to the sum of the two exponents, which
+`terms` gives.  For the certified value, the exact value takes the kernel's place.
 """
 
 from dataclasses import dataclass, field
@@ -59,8 +59,8 @@ Bound = Array | float
 
 @dataclass
 class Weighted:
-    """One kind of error of the weights, summed over keys: by itself, times |v − c|, and times
-    |g·(v − c)| if there is a cotangent g.
+    """One kind of error of the weights, summed over keys: the errors, the errors times |v − c|,
+    and, with a cotangent g, the errors times |g·(v − c)|.
     """
 
     count: Bound = 0.0
@@ -86,7 +86,7 @@ class Sums:
     0 where nothing was added.
 
     total, out   D and Σ e·v; at the end `out` is o
-    weights      Σ e·(|v − c|, |g·(v − c)|); its `count` is not used, as it is the total
+    weights      Σ e·(|v − c|, |g·(v − c)|); its `count` is 0, as `total` has it
     shared       Σ W·(1, |v − c|, |g·(v − c)|) with W = e(exp τ − 1)
     separate     Σ V·(1, |v − c|, |g·(v − c)|) with V = e·exp(τ)·(exp ω − 1)
     small        Σ U·(1, |v − c|) with U = e·exp(τ) of small keys
@@ -108,7 +108,9 @@ class Sums:
         return self.weights, self.shared, self.separate, self.small
 
     def scale(self, factor: Array, upwards: Array) -> None:
-        """Multiply all sums but the total: `out` by a factor, and bounds by one that is no smaller."""
+        """Multiply all sums except the total: `out` by a factor, and bounds by the factor rounded
+        upwards.
+        """
         self.out *= factor
         for kind in self._kinds:
             kind.scale(upwards)
@@ -129,17 +131,16 @@ class Sums:
 
 @dataclass(frozen=True)
 class Totals:
-    """What the forward pass of a tile of rows adds up to, before its error is bounded.
+    """The sums of the forward pass of a tile of rows, before its error is bounded.
 
     maximum    |m|
     lse        log-sum-exp of the logits
     sums       over keys
     readable   Σ|v − c| over the keys that a row may read, from above
     growth     the largest τ of each row, by which a kernel's m and lse may differ
-    dead       which rows may read no key; None if there are none
-    lost       rows of which nothing is promised; None if there are none
-    above      by what factor e may be larger than the weights of a kernel whose reference is above m, if D alone
-               matters
+    dead       which rows have no visible key, or None
+    lost       rows that get an infinite bound, or None
+    above      the factor by which e may exceed the weights of a kernel whose reference is above m, if D alone matters
     """
 
     maximum: Array
@@ -153,8 +154,8 @@ class Totals:
 
 
 class Unshared(NamedTuple):
-    """The part of the error of the output that the two sums over keys do not share, by what it is
-    common to.
+    """The part of the output's error that the two sums over keys do not share, sorted by key, row
+    and column.
 
     key          exponent of A_j, which all columns of the output share, on top of ω_j
     row          error of the denominator, for each unit of |o|
@@ -168,14 +169,15 @@ class Unshared(NamedTuple):
 
 @dataclass(frozen=True)
 class Rows:
-    """What the forward pass knows of a tile of rows; columns are (rows, 1), matrices (rows, d_v).
+    """The forward pass of a tile of rows with its error; columns are (rows, 1), matrices (rows,
+    d_v).
 
     lse           log-sum-exp of the scores
-    dead          which rows may read no key, None where there are none
-    lost          of which rows D may overflow, or all weights be lost: nothing is known of these, though v may have no columns
+    dead          which rows have no visible key, or None
+    lost          rows whose D may overflow, or whose weights may all be lost: their results are unknown, also if v has no columns
     out, error    the output and the bound of its error, before it is rounded to the output's format
     unshared      the part of the error that the sums over keys do not share, where there is a cotangent
-    own_unshared  that of the oracle's own arithmetic, where a kernel's δ may be taken from the weights besides
+    own_unshared  the same for the oracle's own arithmetic, if a kernel may take δ from the weights
     distance      |o − c|, from above
     shared        h
     lam           λ
@@ -227,7 +229,7 @@ class _Costs(NamedTuple):
     """What the sums of each row cost.
 
     shared    h
-    separate  the exponent that each weight has of its own in one of the sums
+    separate  the exponent that each weight has in one of the sums alone
     terms     the error of a sum, as the two fields of a `Sum`: this one and
     result    … this one
     small     what small keys add to a relative error, if few keys are large
@@ -263,8 +265,8 @@ def _costs(t: Terms, m: Array, lse: Array) -> _Costs:
 
 
 def _costs_of_few(t: Terms, usual: _Costs, a: Sums, centre: Bound, large: NDArray[np.int64]) -> _Costs:
-    """The costs where K keys are large, in rows where they are less than usual: K + 1 takes the place
-    of n, and at most as many exponentials are those of rescalings.
+    """The costs where K keys are large, in rows where they are below the usual ones: K + 1 takes
+    the place of n, and at most K + 1 rescalings have an exponential.
     """
     once = (large + 1) * t.addition
     many = np.where(once < 1, once / (1 - once), np.inf) * (1 + 4 * t.addition) / 2
@@ -386,7 +388,9 @@ class _Quotient(NamedTuple):
         return _Parts(key, divisor, column, of_keys)
 
     def overflows(self) -> tuple[Mask, Mask]:
-        """In which rows D may leave the range of sums, or the row is lost; and which entries may."""
+        """Which rows are lost because D may leave the range of sums, and which entries of the
+        output are lost.
+        """
         sizes = self.sizes
         if self.p.ranges.by_parts:
             unit = self.of_row * (1 + 2.0**-6)

@@ -1,9 +1,9 @@
 """Scores of attention, tile by tile: each with the exponent that bounds its weight's relative
 error, and the entries a row may read.
 
-Masked entries are never read: their scores are −∞ and their exponents 0, whatever the key holds;
-keys, values and queries enter products with their non-finite entries replaced by 0, so that 0·NaN
-does not arise, and NaN reaches the allowed rows by their scores.
+Masked entries are never read: their scores are −∞ and their exponents 0.  Products of keys, values
+and queries take 0 in place of entries that are not finite, so 0·NaN does not arise; NaN reaches the
+rows that may read it by their scores.
 """
 
 from collections.abc import Iterator
@@ -34,8 +34,8 @@ MEDIAN_OF = 64
 class Operand:
     """An input ball, made safe to multiply.
 
-    `raw` is NaN where the input is not finite, `value` is 0 there and `unknown` is 1 there (None
-    where all is finite); `rad` is None where it is 0 throughout.
+    Where the input is not finite, `raw` is NaN, `value` is 0 and `unknown` is 1 (None if all
+    entries are finite). `rad` is None if it is 0 throughout.
     """
 
     raw: Array
@@ -93,7 +93,7 @@ def offset(v: Operand) -> Array | float:
 
 
 def distances(v: Operand, centre: Array | float) -> Array:
-    """A bound of |v − centre| for every number in the ball, but for one rounding."""
+    """A bound of |v − centre| for every number in the ball, up to one rounding."""
     if isinstance(centre, float):  # there is none: it is 0
         return v.reach
     far = np.abs(v.value - centre)
@@ -123,17 +123,16 @@ class AttentionProblem(NamedTuple):
     """One attention problem with all its batch axes: what is asked, and the terms to answer it
     with.
 
-    `visible` says which keys a row may read, `features` what logits are made of besides scores.
-    `terms` are those of the modelled arithmetic and the oracle's together, `own`
-    the oracle's alone; `delta` says how a kernel forms δ, `ranges` where the modelled arithmetic
-    overflows.  With `elementwise`, errors of scores and of dP are bounded entry by entry; without,
-    by one number per row, which is faster and a few times wider.  `centre` (…, 1, d_v), or 0, is
-    any point: errors are counted by distances of values from it.  `room` holds five arrays of the
-    size of a tile, to be overwritten by the next: fresh memory would cost as much as the
-    arithmetic.  `group` is the number of query heads whose rows these are, where a kernel may round
-    the gradients of each. `level` (…, n_q, 1), if there is one, are rows that read all keys by
-    logits of exactly 0, whatever is visible: a constant that is added to all of them, as a fill is,
-    changes nothing.
+    `visible` says which keys a row may read, and `features` how a score becomes a logit. `terms`
+    are the terms of the modelled arithmetic plus the oracle's, and `own` the oracle's alone.
+    `delta` says how a kernel forms δ, and `ranges` where the modelled arithmetic overflows.  With
+    `elementwise`, errors of scores and of dP are bounded entry by entry; without, by one number per
+    row, which is faster and a few times wider.  `centre` (…, 1, d_v), or 0, is any point: errors
+    are counted by distances of values from it.  `room` holds five arrays of the size of a tile, to
+    be overwritten by the next: fresh memory would cost as much as the arithmetic.  `group` is the
+    number of query heads whose rows these are, where a kernel may round the gradients of each.
+    `level` (…, n_q, 1) are rows that read all keys, masked ones too, by logits of exactly 0: adding
+    one constant to all of them, as a fill does, changes no weight.
     """
 
     q: Operand
@@ -155,7 +154,7 @@ class AttentionProblem(NamedTuple):
 
     @property
     def without_sink(self) -> "AttentionProblem | None":
-        """The same without its sinks, where these are no part of the log-sum-exp; else None."""
+        """The problem without its sinks, if the log-sum-exp leaves them out; else None."""
         if not self.lse_without_sink or self.features is None or self.features.sink is None:
             return None
         return self._replace(features=self.features._replace(sink=None))
@@ -177,13 +176,13 @@ class AttentionProblem(NamedTuple):
 
     @property
     def bias_first(self) -> bool:
-        """Whether a kernel, but not the oracle itself, may begin the sum of a score, or of its
-        tangent, with the bias, or that of it.
+        """Whether a kernel, but not the oracle itself, may begin the sum of a score with the bias,
+        or the sum of its tangent with the bias's tangent.
         """
         return self.features is not None and self.features.bias_first and self.terms != self.own
 
     def rounded_beyond(self, x: Operand) -> bool:
-        """Whether an operand may overflow as it is rounded before a product: a weight of 0 times ∞ is NaN."""
+        """Whether rounding an operand before a product may overflow: a weight of 0 times ∞ is NaN."""
         product = self.terms.product
         return bool(product and x.reach.max(initial=0.0) * (1 + product) > self.ranges.work)
 
@@ -276,9 +275,10 @@ def growth(p: AttentionProblem, block: Block, x: Logits, slope: float) -> Array:
 
 
 def levelled(p: AttentionProblem, rows: slice, tau: Array) -> Array:
-    """The exponents of weights, given those of their logits: 0 in level rows, but where a kernel's
-    score may overflow, as a fill that is added to ∞ levels nothing.  The slope of a cap is that of
-    the score itself, whose error stays."""
+    """The exponents of weights, given the exponents of their logits: 0 in level rows, except where
+    a kernel's score may overflow, as ∞ plus a fill is ∞.  The slope of a softcap depends on the
+    score itself, so its error stays.
+    """
     if p.level is None:
         return tau
     level = p.level[..., rows, :]
@@ -347,7 +347,9 @@ def over_keys(allowed: Mask | None, x: Array) -> Array:
 
 
 def _row_growth(p: AttentionProblem, block: Block, slope: float) -> Array:
-    """Row maxima of `growth` where inputs have no radii and nothing is modelled: |s| ≤ R ≤ |scale|‖q‖‖k‖."""
+    """Row maxima of `growth` for the certified value of inputs without radii: |s| ≤ R ≤
+    |scale|‖q‖‖k‖.
+    """
     t = p.terms
     products = row_products(block.q, block.k, block.allowed)
     return abs(p.scale) * products * (t.dot.positive + slope) + t.score_underflow
@@ -358,12 +360,12 @@ def _unless_zero(x: Array) -> Array | None:
 
 
 def _overflows(p: AttentionProblem, q: Operand, k: Operand, products: Array) -> Mask | None:
-    """Which scores could leave the modelled range, given |q||k|ᵀ, or are of what is unknown; None
-    where none could.
+    """Which scores may leave the modelled range, given |q||k|ᵀ, or depend on unknown entries; None
+    if no score does.
 
-    They could scaled, in units of ln 2 (1.44 times larger), as their factors, or as they are, in
-    the accumulators alone: a narrow format in which scores are stored excuses no product that would
-    fit if it were scaled first.
+    A score may overflow after scaling, in units of ln 2 (1.44 times larger); in one of its factors;
+    or before scaling, in the accumulators alone: a narrow format in which scores are stored excuses
+    no product that fits if it is scaled first.
     """
     known = q.unknown is None and k.unknown is None
     most, fits = (

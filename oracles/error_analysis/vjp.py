@@ -13,37 +13,37 @@ underflows there is an absolute error as well.
 
 **δ** is one number for each row, off by Δ_i (`oracles.error_analysis.delta`).
 
-**dS.** p̃(T + E − Δ) − p·T is, but for roundings, what is common to a row, −p·exp(r)·Δ and (exp(r)
-− 1)·p·T, and the rest,
+**dS.** Up to roundings, p̃(T + E − Δ) − p·T is the sum of a part that is common to a row,
+−p·exp(r)·Δ + (exp(r) − 1)·p·T, and the rest,
 
     w_ij = exp(ρ)·[p(exp(τ + κ) − 1)·z + p·E] + underflow,   z = |T| + E + Δ.
 
 In dq what is common to a row goes with |Σ_j p_j k_j|·Δ and |dq|, where signs cancel; in dk with Σ_i
-p_ij|q_i|Δ_i.  Roundings of dS, and of the terms of a sum, are exponents K of each entry; those of
-the sum itself are `Sum`s of (Σ|dS||k|, |dq|).
+p_ij|q_i|Δ_i.  Roundings of dS, and of the terms of a sum, are exponents K of each entry; roundings
+of the sum itself are `Sum`s of (Σ|dS||k|, |dq|).
 
 **The cotangent of the log-sum-exp.** With it T is dP − δ + g. A kernel adds g to dP − δ, or takes
 it from δ; or it forms p̃·(dP − δ) + p̃'·g, as autograd does of two results, where p̃' is exp(u −
-lse) made by itself: then the errors of the weights are two, and do not share the factor T, which
-may cancel. So z has |dP − δ| + |g| ≤ |T| + 2|g| in place of |T|; and of what is common to a row,
-p·T has the share of p̃, to which p̃' adds 2·(exp(ρ) − 1)·p·|g| at most, as each entry's own.  Both
-products may be stored, and their sum: what that rounds is counted twice, and what underflows three
-times; and each product should be in range, where their sum may cancel. So should T be with g:
+lse) computed a second time: then the weights have two errors, and these do not share the factor T,
+which may cancel. So z has |dP − δ| + |g| ≤ |T| + 2|g| in place of |T|; and of what is common to a
+row, p·T has the share of p̃, to which p̃' adds 2·(exp(ρ) − 1)·p·|g| at most, as each entry's own.
+Both products may be stored, and their sum: what that rounds is counted twice, and what underflows
+three times; and each product should be in range, where their sum may cancel. So should T be with g:
 beside a dP and a δ as `oracles.error_analysis.delta` allows them, |g| may be a sixth of the range.
 
-**Heads that share a key head.** A kernel may add up all rows of dk and dv at once, or those of each
-query head, round these to the output's format, and add up the heads' own: then |dk_h + e_h|·u, u
-the output's, comes to it for each head h, Σ|e_h| ≤ E where E is the bound of the whole sum's error;
-on that E acts once more: E becomes (1 + u)·E + u·(1 + queries_sum.result)·Σ_h|dk_h|, and what
-underflows.
+**Heads that share a key head.** A kernel may add up all rows of dk and dv at once. Or it may add up
+the rows of each query head, round each sum to the output's format, and add up the heads: then each
+head h adds |dk_h + e_h|·u, with the output's u, Σ|e_h| ≤ E where E is the bound of the whole sum's
+error; on that E acts once more: E becomes (1 + u)·E + u·(1 + queries_sum.result)·Σ_h|dk_h|, and
+what underflows.
 
-All this holds as long as nothing overflows.  Where |g||v|ᵀ, masked or not, δ or T may, the row's
-errors are infinite; so is that of a dP or dS, scaled or not, that may leave the format it is stored
-in, and that of a gradient where a sum of
-|dS||k|, |dS||q| or p|g| may leave the range of its accumulator, before or after it is scaled.
-A row whose scores, or whose Σe, may overflow may be NaN throughout, at masked keys too, as exp(−∞ −
-NaN) is and 0·NaN: then nothing is known of dk and dv of any key, and of no bias of the row, and
-nothing of dk and the row's biases where δ may overflow.
+All this holds as long as no step overflows.  Where |g||v|ᵀ (visible or masked), δ or T may
+overflow, the row's errors are ∞.  The error of a dP or dS, scaled or not, is ∞ where it may leave
+the format it is stored in.  The error of a gradient is ∞ where a sum of |dS||k|, |dS||q| or p|g|
+may leave the range of its accumulator, before or after it is scaled.  A row whose scores or Σe may
+overflow may be NaN throughout, at masked keys too, as exp(−∞ − NaN) and 0·NaN are NaN: then dk and
+dv of all keys and the biases of the row are unknown.  Where δ may overflow, dk and the row's biases
+are unknown.
 """
 
 from collections.abc import Sequence
@@ -95,7 +95,7 @@ class _Pass:
     """A backward pass: the problem, the cotangents, and the sums to which tiles are added.
 
     g         the cotangent of the output
-    of_lse    the cotangent of the log-sum-exp (…, n_q, 1), if there is one
+    of_lse    the cotangent of the log-sum-exp (…, n_q, 1), or None
     heads_dk, heads_dv   the sums of each query head alone, where they are rounded
     of_bias, of_sink     the gradients of the bias and of the sinks, if there are such
     """
@@ -129,8 +129,8 @@ def gradients(
     """The gradients of the live rows; a dead row's dq is 0, or NaN with an infinite error where it
     is unchecked.
 
-    `of_lse` (…, n_q, 1) is the cotangent of the log-sum-exp, if there is one.  The gradients of the
-    bias and of the sinks, if there are such, are added to `finer` in this order.
+    `of_lse` (…, n_q, 1) is the cotangent of the log-sum-exp, or None.  The gradients of the bias
+    and of the sinks are added to `finer` in this order.
     """
     backward = _begun(p, g, of_lse, finer)
     p, found = backward.p, backward.found
@@ -251,7 +251,7 @@ def _finish(backward: _Pass) -> None:
 
 
 def _lose_what_overflows(backward: _Pass) -> None:
-    """Set to ∞ the errors of gradients of which an operand or a partial sum may overflow."""
+    """Set to ∞ the errors of gradients with an operand or a partial sum that may overflow."""
     p, found = backward.p, backward.found
     most = max(1.0, abs(p.scale))
     # An operand may overflow where it is scaled, masked or not: 0 times ∞ is NaN.
@@ -265,12 +265,12 @@ def _lose_what_overflows(backward: _Pass) -> None:
 
 
 def _store_before_the_scale(p: AttentionProblem, x: Gradient, heads: int) -> None:
-    """Add what a gradient of q or k loses where that of a scaled q or k is stored in fewer bits,
-    for each head, and multiplied by the scale then: what underflows, and all where it may overflow.
-    `scale_on_inputs` counts its rounding.
+    """Add what a gradient of q or k loses if, for each head, the gradient of the scaled q or k is
+    stored in fewer bits before it is multiplied by the scale: its underflow, and ∞ where it may
+    overflow. `scale_on_inputs` counts its rounding.
 
     What is stored is the gradient over what q, or k, was multiplied by: the scale, its root or 1.
-    Nothing is stored of what is 0 exactly.
+    An exact 0 loses nothing.
     """
     x.error += np.where(x.error > 0, heads * p.terms.scaled_underflow, 0.0)
     largest = p.ranges.scaled * min(1.0, abs(p.scale))
@@ -279,13 +279,14 @@ def _store_before_the_scale(p: AttentionProblem, x: Gradient, heads: int) -> Non
 
 
 def _shift(p: AttentionProblem, rows: slice, forward: Rows, g: Operand, delta: Array, of_lse: Array | None) -> Shift:
-    """By what T is dP less.
+    """The number of each row that is subtracted from dP to give T, and its error.
 
-    The difference is rounded, and a cotangent of another base converted.  Where the log-sum-exp is
-    without the sink, its cotangent belongs to weights that are larger by 1/(1 − w_sink), and not to
-    the sink: those of a softmax without it, as whose they are bounded.  What these are off by is
-    common to the row but for each one's own: it is counted as both.  (A kernel that forms 1 −
-    w_sink is off by more where that is small: it is not covered.)
+    The difference is rounded, and a cotangent of another base converted.  If the log-sum-exp is
+    without the sink, its cotangent belongs to the weights of a softmax without the sink, which are
+    larger by 1/(1 − w_sink) and are bounded as such; the sink gets no part of it.  One part of the
+    error of these weights is common to the row and the rest is each entry's own: the bound counts
+    it as both.  (A kernel that forms 1 − w_sink is off by more where that is small: it is not
+    covered.)
     """
     shift = (g.raw * forward.out).sum(axis=-1, keepdims=True)
     if of_lse is None:
@@ -320,8 +321,8 @@ def _sinks(p: AttentionProblem, rows: slice, forward: Rows, of: Shift) -> tuple[
 
 
 def sink_weights(p: AttentionProblem, rows: slice, forward: Rows) -> tuple[Array, Array]:
-    """w_sink = exp(sink − lse) and how far a kernel's is from it; 0 where there is no sink, and
-    where no row is alive.
+    """w_sink = exp(sink − lse) and how far a kernel's may be from it; both are 0 where the sink is
+    −∞.
     """
     assert p.features is not None
     assert p.features.sink is not None

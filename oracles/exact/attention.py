@@ -6,9 +6,9 @@ row by row and head by head.  Arguments are validated float64 arrays with equal 
 `allowed` a bool array of the shape of the scores (true where a query may attend) or None; the scale
 is 1/√d unless given.  Each function returns a tuple with one `Ball` per result.
 
-Masked entries are outside the support of the weights, so nothing in them matters.  A number that is
-not finite loses exactly the entries whose products read it, be the other factor 0: midpoint NaN,
-radius ∞.
+Masked entries are outside the support of the weights, so they do not matter.  An entry whose
+product reads a number that is not finite is lost, even if the other factor is 0: its midpoint is
+NaN and its radius ∞.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,7 +50,7 @@ class ExactOptions(TypedDict, total=False):
 
 
 class FeaturedOptions(ExactOptions, total=False):
-    """The same with what logits are made of besides scores."""
+    """The same, and the features of the logits."""
 
     features: Required[Features]
 
@@ -287,7 +287,9 @@ def _heads(tokens: Matrix, projections: Sequence[Matrix], num_heads: int) -> lis
 
 
 def _expecting_nan(found: tuple[Ball, ...], allowed: Bools, conventions: Conventions) -> tuple[Ball, ...]:
-    """Radius 0 on the dead rows of an output that are NaN by convention: NaN is what is expected there."""
+    """The output with radius 0 on dead rows if they are NaN by convention, because NaN is the
+    expected value.
+    """
     if conventions.dead_rows != "nan":
         return found
     dead = ~allowed.any(axis=-1, keepdims=True)
@@ -299,14 +301,14 @@ def _allowed(shape: tuple[int, ...], allowed: Bools | None) -> Bools:
 
 
 def _scale(point: Inputs, options: ExactOptions, by_convention: bool = False) -> Callable[[], arb]:
-    """The scale at the working precision: as it is given, or 1/√d, or 1 if the convention says so."""
+    """The scale at the working precision: the given one, or 1/√d, or 1 if the convention says so."""
     one = by_convention and options["conventions"].scale_default == "one"
     scale, width = options.get("scale"), point[0].shape[-1]
     return lambda: arb(1) if scale is None and one else _factor(scale, width)
 
 
 def _factor(scale: float | None, width: int) -> arb:
-    """The scale at the working precision: as it is given, or 1/√width; 1 for width 0."""
+    """The scale at the working precision: the given one, or 1/√width; 1 for width 0."""
     return arb(scale) if scale is not None else arb(max(width, 1)).rsqrt()
 
 

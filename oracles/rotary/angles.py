@@ -1,10 +1,10 @@
 """The angles of a rotary encoding: position × frequency for each row and pair, their cosines and
 sines, and the attention factor.
 
-Frequencies are those of the conventions, or given: numbers of an array are exact, an enclosure's
-radius moves an angle by |p| times as much.  A kernel takes the midpoint of neither: given an array,
-or a certificate, it rounds what is no number of `angle.frequency`'s roundoff; given a budget, it
-has numbers of its own within it.
+Frequencies come from the conventions, or are given: numbers of an array are exact, and an
+enclosure's radius moves an angle by |p| times as much.  A kernel may not take the midpoint: given
+an array or a certified value, it rounds numbers to `angle.frequency`'s roundoff; given a budget, it
+has other numbers within it.
 
 The attention factor multiplies cosines and sines, or what they rotate.  That is two roundings, of
 the factor and of the product, in the coarser of the formats of tables and of what is elementwise;
@@ -44,10 +44,10 @@ Place = Callable[[slice], NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class Angles:
-    """What rows rotate by.
+    """The angles by which rows rotate.
 
     place      the positions of some rows along each axis, (axes, rows)
-    axes       which axis each pair rotates by, None where there is one for all
+    axes       the axis that each pair rotates by; None if all pairs rotate by one
     chosen     the frequencies, split for positions up to the farthest
     turning    the frequencies at the working precision
     factor     the attention factor, (1,)
@@ -63,12 +63,12 @@ class Angles:
 
     @property
     def most(self) -> int:
-        """The bits from which on more are of no use."""
+        """The precision above which more bits do not help."""
         return 2 * PRECISION if self.inexact else MOST_PRECISION
 
     def tables(self, rows: slice, arithmetic: Arithmetic | None) -> tuple[Ball, Ball]:
         """Cosines and sines of some rows, (rows, pairs), times the attention factor: exact values,
-        or those of a modelled kernel.
+        or values of a modelled kernel.
         """
         at = self.place(rows)
         at = at[:1].T if self.axes is None or not self.axes.size else at[self.axes].T
@@ -103,7 +103,7 @@ class Angles:
 
 
 class RotatedBy(NamedTuple):
-    """What angles depend on besides positions, as it is given; the frequencies are the default ones if None."""
+    """The caller's frequencies, None for the default ones, attention factor and sections."""
 
     inv_freq: Any
     attention_factor: Any
@@ -111,7 +111,7 @@ class RotatedBy(NamedTuple):
 
 
 def angles(place: Place, farthest: int, pairs: int, channels: int, asked: Answer, by: RotatedBy) -> Angles:
-    """The angles of the first pairs of so many channels, at positions up to the farthest.
+    """The angles of the first pairs of a number of channels, at positions up to the farthest.
 
     Raises ValueError and TypeError for frequencies, a factor and sections that do not fit.
     """
@@ -135,7 +135,7 @@ def angles(place: Place, farthest: int, pairs: int, channels: int, asked: Answer
 
 
 def counted(start: Any, length: int, axes: int) -> tuple[Place, int]:
-    """Positions counted from a first one, the same along so many axes, and the last of them."""
+    """Positions counted from a first one, the same along each axis, and the last of them."""
     first = start_position(start, length)
 
     def place(rows: slice) -> NDArray[np.int64]:
@@ -145,7 +145,9 @@ def counted(start: Any, length: int, axes: int) -> tuple[Place, int]:
 
 
 def integers(positions: Any) -> NDArray[np.int64]:
-    """An array of positions.  Raises TypeError for what are no integers, ValueError for those beyond ±2⁵³."""
+    """The positions as int64.  Raises TypeError unless they are integers, ValueError for one beyond
+    ±2⁵³.
+    """
     given = arrays.as_numpy(positions, "positions")
     if given.dtype.kind not in "iu":
         raise TypeError(f"positions have element type {given.dtype}, but should be integers.")
@@ -177,8 +179,8 @@ def placed(given: NDArray[np.int64], rows: tuple[int, ...], sections: Any) -> tu
 
 
 def pairs_of(inv_freq: Any) -> int:
-    """How many frequencies are given.  Raises TypeError and ValueError for what is no array with
-    one axis, nor an enclosure of one.
+    """The number of given frequencies.  Raises TypeError and ValueError unless they are an array
+    with one axis, or an enclosure of one.
     """
     found = inv_freq.mid if isinstance(inv_freq, Enclosure) else arrays.float_array(inv_freq, "inv_freq")
     if found.ndim != 1:
@@ -229,8 +231,8 @@ def _given(inv_freq: Any, channels: int) -> Ball:
 
 
 def _factor(attention_factor: Any) -> Ball:
-    """The attention factor as a ball.  Raises TypeError and ValueError for what is no finite
-    number, or enclosure of one.
+    """The attention factor as a ball.  Raises TypeError and ValueError unless it is a finite
+    number, or an enclosure of one.
     """
     if not isinstance(attention_factor, Enclosure):
         number = checked_scale(attention_factor, "attention_factor")

@@ -38,13 +38,14 @@ def rope(
     Row p of the last axis but one is at start_pos + p, or at `positions`: an array of integers,
     negative ones too, that broadcast to x's axes but the last.  Pair i has the frequency
     scale·base^(−2i/r), by `conventions.rope_base` and `rope_scale`, or inv_freq[i]: an array's
-    numbers are exact, and an enclosure's radius counts.  A budget for a kernel that computes its
-    frequencies takes those of `rotary_frequencies` for the same arithmetic.  The attention factor
-    is a number or an enclosure likewise.
+    numbers are exact, and an enclosure's radius counts.  For a kernel that computes its
+    frequencies, give `rotary_frequencies` of the same arithmetic.  The attention factor is a number
+    or an enclosure likewise.
 
     rotary_dim is r, head_dim where it is left out: the first r channels rotate, pairs lie inside
     them, the others pass.  With sections = (t, h, w) positions have an axis of three in front,
-    time, height and width, and so many pairs rotate by each, by `conventions.mrope`.
+    time, height and width; t pairs rotate by time, h by height and w by width, in the layout
+    `conventions.mrope`.
 
     Shapes: x is (…, seq, head_dim), and so is the result; inv_freq (r/2,).  Positions count from 0,
     and are within ±2⁵³; certificates are narrow to 2³¹ in float64, and beyond by ball arithmetic.
@@ -83,12 +84,11 @@ def apply_rotary(
     """x ⊙ cos + rotated(x) ⊙ sin, where rotated(x) is (−second, first) on each pair: tables need
     not be rotations.
 
-    Shapes: x is (…, seq, head_dim), the tables are (seq, head_dim), the result is like x.
-    Edge cases: the last channel of an odd head_dim is multiplied by cos + sin (`literal`) or left
-    as it is (`passthrough`); a NaN or ±∞ of x reaches its own pair, one of a table its own channel;
-    axes of size 0 are legal. Under an arithmetic the entries of the tables are numbers of
-    `arithmetic.angle.table`.
-    Raises TypeError and ValueError for what are not such arrays.
+    Shapes: x is (…, seq, head_dim), the tables are (seq, head_dim), the result is like x. Edge
+    cases: the last channel of an odd head_dim is multiplied by cos + sin (`literal`) or copied
+    (`passthrough`); a NaN or ±∞ of x reaches its own pair, one of a table its own channel; axes of
+    size 0 are legal. Under an arithmetic the entries of the tables are numbers of
+    `arithmetic.angle.table`. Raises TypeError and ValueError for what are not such arrays.
     """
     return _apply(checked(x, options), cos, sin)
 
@@ -145,7 +145,7 @@ def _placed(rows: tuple[int, ...], start: Any, options: RotationOptions) -> tupl
 
 
 def _largest(factor: Any) -> float:
-    """How large an attention factor may be, and what comes of it once it has been rounded."""
+    """The largest size of an attention factor, before and after it is rounded."""
     known = not isinstance(factor, Enclosure) or not factor.rad.any()
     size = (
         float(np.max(np.abs(factor.mid) + factor.rad, initial=0.0))

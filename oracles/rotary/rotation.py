@@ -48,8 +48,8 @@ class Rotation:
     """Validated arguments: the array that is rotated, forward or back.
 
     `gain` is the largest number by which a kernel may multiply x before it rotates it, or after,
-    instead of the tables; 1 where none does. It stores what it multiplies, and what comes of it, in
-    the coarser of the formats of tables and of what is elementwise.
+    instead of the tables; 1 where none does. It stores factor and product in the coarser of the
+    formats of tables and of elementwise operations.
     """
 
     x: Array
@@ -70,7 +70,7 @@ class Rotation:
 
     @property
     def rows(self) -> Array:
-        """x with one axis of batches, whose rows rotate alike."""
+        """x with one axis of batches, each of which has the same angles."""
         *lead, length, dim = self.x.shape
         return self.x.reshape((prod(lead), length, dim) if self.alike else (1, prod(lead) * length, dim))
 
@@ -86,7 +86,7 @@ class Rotation:
         """The enclosure by the method asked for; `of_table` says where the tables keep what belongs
         to x's channels.
 
-        Where inexact angles were given, ball arithmetic knows no more: it is not worth its while.
+        With inexact angles ball arithmetic gives no narrower result, so it is not tried.
         """
         work = AFFORDABLE + 1 if inexact else ARB_WORK * self.x.size
 
@@ -111,8 +111,8 @@ class Rotation:
         return ball(mid.reshape(self.x.shape), rad.reshape(self.x.shape))
 
     def _lose(self, x: Array, rad: Array, model: Arithmetic) -> None:
-        """Nothing is known of a pair that may overflow where it is multiplied and not yet rotated,
-        or rotated and not yet multiplied.
+        """Set the radius to ∞ for pairs that may overflow after the product and before the
+        rotation, or after the rotation and before the product.
         """
         lanes, largest = self.lanes, min(model.elementwise.largest, model.angle.table.largest)
         a, b = np.abs(x[:, lanes.first]), np.abs(x[:, lanes.second])
@@ -175,9 +175,10 @@ def _sum_of_products(
     itself; only zeros have none.
 
     Where a kernel multiplies by a gain after it has rotated, it multiplies what has underflowed
-    until then.  Besides, the sum may underflow where it is stored, and its product with the gain;
-    or a and b where they are multiplied before, which counts cos and sin times.  So these are two
-    numbers more, of the format whose steps are larger, times the gain or the largest cosine.
+    until then.  The sum may also underflow where it is stored, and so may its product with the
+    gain; or a and b may underflow where they are multiplied before, which counts cos and sin times.
+    So these are two numbers more, of the format whose steps are larger, times the gain or the
+    largest cosine.
     """
     size_a, size_b = np.abs(a), np.abs(b)
     mid = combine(a * c.mid, b * s.mid)

@@ -51,11 +51,10 @@ def inv_freq(
     A modelled kernel computes them in the precision of `angle.frequency` and returns them in the
     output's format.
 
-    Shapes: (⌈head_dim/2⌉,).
-    Edge cases: pair 0 has the scale itself; base 1 gives every pair the scale; head_dim may be 0,
-    and odd where `conventions.odd_lane` and `rope_pairing` allow it; nothing is known where the
-    base or the scale is beyond the range. Raises TypeError and ValueError for a head_dim that is no
-    natural number up to 2²⁰, or odd and refused.
+    Shapes: (⌈head_dim/2⌉,). Edge cases: pair 0 has the scale itself; base 1 gives every pair the
+    scale; head_dim may be 0, and odd where `conventions.odd_lane` and `rope_pairing` allow it; the
+    radius is ∞ where the base or the scale is beyond the range. Raises TypeError and ValueError for
+    a head_dim that is no natural number up to 2²⁰, or odd and refused.
     """
     model, named, method = answer(options)
     dim = _width(head_dim, named)
@@ -87,7 +86,7 @@ def rope_angles(
     enclosed.
 
     A modelled kernel computes the frequencies in the precision of `angle.frequency`, the product in
-    that of `angle.product`, and returns them in the output's format.
+    the precision of `angle.product`, and returns them in the output's format.
 
     Shapes: (seq_len, ⌈head_dim/2⌉).  Positions count from 0.
     Edge cases: as `inv_freq`; the angles of position 0 are 0; an angle beyond float64's range is
