@@ -40,10 +40,12 @@ def alibi_slopes(
     Shapes: (num_heads,).
     Raises TypeError and ValueError unless num_heads is an integer from 1 to 2¹⁶.
     """
-    a, c, method = answer(options)
-    exponents = _exponents(arrays.natural(num_heads, "num_heads", 1, _MOST_HEADS), c)
+    arithmetic, conventions, method = answer(options)
+    exponents = _exponents(arrays.natural(num_heads, "num_heads", 1, _MOST_HEADS), conventions)
     return _labelled(
-        Evaluation(a, method, lambda: (_slopes(exponents, a),), lambda: _exactly(exponents), len(exponents))
+        Evaluation(
+            arithmetic, method, lambda: (_slopes(exponents, arithmetic),), lambda: _exactly(exponents), len(exponents)
+        )
     )
 
 
@@ -66,8 +68,8 @@ def alibi_bias(
     TypeError and ValueError unless sizes are natural numbers and give at most 2²⁸ entries, and for
     an offset beyond ±2⁵².
     """
-    a, c, method = answer(options)
-    exponents = _exponents(arrays.natural(num_heads, "num_heads", 1, _MOST_HEADS), c)
+    arithmetic, conventions, method = answer(options)
+    exponents = _exponents(arrays.natural(num_heads, "num_heads", 1, _MOST_HEADS), conventions)
     rows, keys = arrays.natural(n_q, "n_q", most=LARGEST_BIAS), arrays.natural(n_k, "n_k", most=LARGEST_BIAS)
     if len(exponents) * rows * keys > LARGEST_BIAS:
         raise ValueError(
@@ -77,23 +79,23 @@ def alibi_bias(
         raise TypeError(f"offset has type {type(offset).__name__}, but should be an int or None.")
     if offset is not None and abs(int(offset)) > FARTHEST_OFFSET:
         raise ValueError(f"offset={offset}, but should be within ±2**52.")
-    start = int(offset) if offset is not None else keys - rows if c.causal == "bottom_right" else 0
+    start = int(offset) if offset is not None else keys - rows if conventions.causal == "bottom_right" else 0
     keys_at, rows_at = np.arange(keys), np.arange(rows)[:, None] + start
-    far = -np.abs(rows_at - keys_at) if c.alibi_reference == "distance" else keys_at + 0 * rows_at
+    far = -np.abs(rows_at - keys_at) if conventions.alibi_reference == "distance" else keys_at + 0 * rows_at
     steps = exact(far.astype(np.float64))
 
     def product(slopes: Balls) -> Balls:
         found = multiply(Ball(slopes[0].mid[:, None, None], slopes[0].rad[:, None, None]), steps)
-        if a is None:
+        if arithmetic is None:
             return (found,)
-        found = rounded(found, a.elementwise, times=2, flush=a.flush_to_zero)
-        return (Ball(found.mid, np.where(np.abs(far) <= a.elementwise.largest, found.rad, np.inf)),)
+        found = rounded(found, arithmetic.elementwise, times=2, flush=arithmetic.flush_to_zero)
+        return (Ball(found.mid, np.where(np.abs(far) <= arithmetic.elementwise.largest, found.rad, np.inf)),)
 
     return _labelled(
         Evaluation(
-            a,
+            arithmetic,
             method,
-            lambda: product((_slopes(exponents, a),)),
+            lambda: product((_slopes(exponents, arithmetic),)),
             lambda: product(_exactly(exponents)),
             len(exponents) * rows * keys,
         )
@@ -115,7 +117,7 @@ def _exponents(n: int, c: Conventions) -> list[Fraction]:
     return [Fraction(-8 * h, m) for h in range(1, m + 1)] + [Fraction(-8 * h, 2 * m) for h in range(1, 2 * (n - m), 2)]
 
 
-def _slopes(exponents: list[Fraction], a: Arithmetic | None) -> Ball:
+def _slopes(exponents: list[Fraction], arithmetic: Arithmetic | None) -> Ball:
     """The slopes in float64; an arithmetic takes them as powers 2^x, or multiplies the first one
     repeatedly.
 
@@ -125,10 +127,12 @@ def _slopes(exponents: list[Fraction], a: Arithmetic | None) -> Ball:
     mid = np.array([2.0 ** float(x) for x in exponents])
     whole = np.array([x.denominator == 1 for x in exponents])
     rad = np.where(whole, 0.0, 16 * ELEMENTARY * mid)
-    if a is not None:
-        u, steps = a.elementwise.unit_roundoff, np.arange(1, len(exponents) + 1)
-        rad = rad + mid * np.array([gamma(int(h), a.exp.relative + 8 * a.exp.per_unit + 16 * u) for h in steps])
-        return rounded(ball(mid, rad), a.elementwise, flush=a.flush_to_zero)
+    if arithmetic is not None:
+        u, steps = arithmetic.elementwise.unit_roundoff, np.arange(1, len(exponents) + 1)
+        rad = rad + mid * np.array(
+            [gamma(int(h), arithmetic.exp.relative + 8 * arithmetic.exp.per_unit + 16 * u) for h in steps]
+        )
+        return rounded(ball(mid, rad), arithmetic.elementwise, flush=arithmetic.flush_to_zero)
     return ball(mid, rad)
 
 

@@ -45,15 +45,15 @@ def plain(q: Any, k: Any, v: Any, mask: Any, options: DotProductOptions, *, grou
     A mask and causality compose, and the default scale is 1/√d: `Conventions.causal_with_mask` and
     `scale_default` concern `oracles.attention` only.
     """
-    c = resolve_conventions(options["conventions"])
-    if (c.causal_with_mask, c.scale_default) != ("compose", "rsqrt"):
-        c = replace(c, causal_with_mask="compose", scale_default="rsqrt")
+    conventions = resolve_conventions(options["conventions"])
+    if (conventions.causal_with_mask, conventions.scale_default) != ("compose", "rsqrt"):
+        conventions = replace(conventions, causal_with_mask="compose", scale_default="rsqrt")
     given = FeatureOptions(
         mask=mask,
         causal=checked_flag(options["is_causal"]),
         scale=options["scale"],
         arithmetic=options["arithmetic"],
-        conventions=c,
+        conventions=conventions,
         method=options["method"],
     )
     return checked(q, k, v, given, options["rows"], grouped=grouped)
@@ -67,20 +67,20 @@ def checked(
     Raises ValueError and TypeError for what does not fit.
     """
     options = cast(FeatureOptions, {**_DEFAULTS, **options})
-    a, c, method = asked = answer(options)
-    q, k, v = (arrays.float_array(x, name, arithmetic=a) for x, name in ((q, "q"), (k, "k"), (v, "v")))
+    arithmetic, conventions, method = asked = answer(options)
+    q, k, v = (arrays.float_array(x, name, arithmetic=arithmetic) for x, name in ((q, "q"), (k, "k"), (v, "v")))
     _require_shapes(q, k, v, grouped)
     lead = q.shape[:-1]
-    allowed = _narrowed(arrays.bool_mask(options["mask"], "mask", (*lead, k.shape[-2]), c.mask_polarity))
+    allowed = _narrowed(arrays.bool_mask(options["mask"], "mask", (*lead, k.shape[-2]), conventions.mask_polarity))
     if not grouped:
         q, k, v = (x[..., None, :, :] for x in (q, k, v))
         allowed = None if allowed is None else allowed[..., None, :, :]
-    heads = Heads(q.shape[-3], k.shape[-3], c.kv_heads == "tile")
+    heads = Heads(q.shape[-3], k.shape[-3], conventions.kv_heads == "tile")
     layout = _Layout((*q.shape[:-1], k.shape[-2]), heads, checked_positions(rows, q.shape[-2]))
-    bias = None if options["bias"] is None else _bias(options["bias"], layout.full, a)
+    bias = None if options["bias"] is None else _bias(options["bias"], layout.full, arithmetic)
     visible, features = _logits(layout, asked, options, allowed, bias)
     scale = checked_scale(options["scale"])
-    default = 1.0 if c.scale_default == "one" else 1.0 / sqrt(max(q.shape[-1], 1))
+    default = 1.0 if conventions.scale_default == "one" else 1.0 / sqrt(max(q.shape[-1], 1))
     return AttentionCall(
         q=heads.fold(q if rows is None else q[..., layout.chosen, :]),
         k=k,
@@ -88,9 +88,11 @@ def checked(
         lead=lead,
         chosen=layout.chosen,
         heads=heads,
-        setting=Setting(visible, default if scale is None else scale, a, c, features=features, group=heads.group),
+        setting=Setting(
+            visible, default if scale is None else scale, arithmetic, conventions, features=features, group=heads.group
+        ),
         method=method,
-        options={"scale": scale, "conventions": c},
+        options={"scale": scale, "conventions": conventions},
         bias=None if bias is None else bias.shape,
         sink=None if features is None or features.sink is None else (heads.heads, 1, 1),
     )
@@ -100,18 +102,18 @@ def _logits(
     layout: _Layout, asked: Answer, options: FeatureOptions, mask: Mask | None, bias: Array | None
 ) -> tuple[Visible, Tiled | None]:
     """The visible keys, and the features of the logits, or None without features."""
-    a, c, _ = asked
-    mask, causal = _together(mask, checked_flag(options["causal"], "causal"), c)
+    arithmetic, conventions, _ = asked
+    mask, causal = _together(mask, checked_flag(options["causal"], "causal"), conventions)
     finite, mask = (None, mask) if bias is None else _finite(bias, mask)
-    band = _band(options["window"], causal, c)
-    offset = _offset(options["offset"], layout.full, c)
+    band = _band(options["window"], causal, conventions)
+    offset = _offset(options["offset"], layout.full, conventions)
     visible = Visible(None if mask is None else layout.shared(mask), _places(layout, offset), *band)
-    softcap, sinks = _softcap(options["softcap"]), _sinks(options["sink"], layout, a)
+    softcap, sinks = _softcap(options["softcap"]), _sinks(options["sink"], layout, arithmetic)
     if softcap is None and finite is None and sinks is None:
         return visible, None
     shared = None if finite is None else layout.shared(finite)
-    features = Tiled(softcap, c.softcap_order != "before_bias", shared, None, sinks)
-    if softcap is not None and c.softcap_order == "after_mask" and not visible.everything:
+    features = Tiled(softcap, conventions.softcap_order != "before_bias", shared, None, sinks)
+    if softcap is not None and conventions.softcap_order == "after_mask" and not visible.everything:
         return Visible(None, visible.positions), features._replace(blocked=visible)
     return visible, features
 
@@ -150,15 +152,15 @@ def _require_shapes(q: Array, k: Array, v: Array, grouped: bool) -> None:
         raise ValueError(f"v has {v.shape[-2]} rows, but should have {k.shape[-2]} like k.")
 
 
-def _together(mask: Mask | None, causal: bool, c: Conventions) -> tuple[Mask | None, bool]:
+def _together(mask: Mask | None, causal: bool, conventions: Conventions) -> tuple[Mask | None, bool]:
     """The mask and causality, combined by `Conventions.causal_with_mask`."""
-    if mask is None or not causal or c.causal_with_mask == "compose":
+    if mask is None or not causal or conventions.causal_with_mask == "compose":
         return mask, causal
-    if c.causal_with_mask == "refuse":
+    if conventions.causal_with_mask == "refuse":
         raise ValueError(
             "A mask is given with causal=True, but should not be: Conventions.causal_with_mask is 'refuse'."
         )
-    return (mask, False) if c.causal_with_mask == "mask_wins" else (None, True)
+    return (mask, False) if conventions.causal_with_mask == "mask_wins" else (None, True)
 
 
 def _bias(given: Any, shape: tuple[int, ...], arithmetic: Arithmetic | None) -> Array:
@@ -199,11 +201,11 @@ def _softcap(given: Any) -> float | None:
     return softcap
 
 
-def _band(window: Any, causal: bool, c: Conventions) -> tuple[int | None, int | None]:
-    """The lowest and the highest j − p that the window and causality allow; None is no limit."""
+def _band(window: Any, causal: bool, conventions: Conventions) -> tuple[int | None, int | None]:
+    """The lowest and the highest j − p that the window and causality allow, or None."""
     if not isinstance(window, tuple | list) or len(window) != 2:
         raise TypeError(f"window={window!r}, but should be a pair (left, right) of integers or None.")
-    counts = c.window == "count"
+    counts = conventions.window == "count"
     left = None if window[0] is None else arrays.natural(window[0], "window[0]", int(counts)) - counts
     right = None if window[1] is None else arrays.natural(window[1], "window[1]")
     if causal:
@@ -223,11 +225,11 @@ def _places(layout: _Layout, offset: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.broadcast_to(places[..., None, :], (*places.shape[:-1], heads.kv_heads, places.shape[-1]))
 
 
-def _offset(offset: Any, full: tuple[int, ...], c: Conventions) -> NDArray[np.int64]:
+def _offset(offset: Any, full: tuple[int, ...], conventions: Conventions) -> NDArray[np.int64]:
     """The position of row 0 among the keys: one number, or one for each element of the batch."""
     *batch, _, n_q, n_k = full
     if offset is None:
-        return np.array(0 if c.causal == "top_left" else n_k - n_q)
+        return np.array(0 if conventions.causal == "top_left" else n_k - n_q)
     given = np.asarray(offset)
     if given.dtype == object and all(isinstance(x, int) for x in given.flat):
         raise ValueError(f"offset={offset}, but should be within ±2**53.")

@@ -110,7 +110,7 @@ class AttentionCall:
         times: int = 1,
         averages: bool = False,
     ) -> tuple[Enclosure, ...]:
-        """The enclosures of results whose work is `times` that of a forward pass; they are made
+        """The enclosures of results whose work is `times` a forward pass's; they are made
         sharp if necessary.
 
         The first `of_rows` results belong to query rows: they get the caller's axes.  With
@@ -123,10 +123,12 @@ class AttentionCall:
         def shaped(balls: Balls) -> Balls:
             return *map(self._unfolded, balls[:of_rows]), *balls[of_rows:]
 
-        a, work = self.setting.arithmetic, times * self.work
+        arithmetic, work = self.setting.arithmetic, times * self.work
         vacuous = attention_is_vacuous(self.v, self.allowed_row) if averages else zero_is_accepted
         return settle(
-            Evaluation(a, self.method, lambda: fast(self.setting), arb, work, vacuous, sharp, shaped, by_rows=averages)
+            Evaluation(
+                arithmetic, self.method, lambda: fast(self.setting), arb, work, vacuous, sharp, shaped, by_rows=averages
+            )
         )
 
     def _unfolded(self, x: Ball) -> Ball:
@@ -137,9 +139,12 @@ class AttentionCall:
 
     def of_lse(self, x: Enclosure) -> Enclosure:
         """A log-sum-exp, or its derivative, without its axis of columns, in the format in which it is saved."""
-        a = self.setting.arithmetic
+        arithmetic = self.setting.arithmetic
         return replace(
-            x, mid=x.mid[..., 0], rad=x.rad[..., 0], format=None if a is None else a.saved_lse or a.elementwise
+            x,
+            mid=x.mid[..., 0],
+            rad=x.rad[..., 0],
+            format=None if arithmetic is None else arithmetic.saved_lse or arithmetic.elementwise,
         )
 
     def gathered(self) -> list[Gathered]:

@@ -13,43 +13,49 @@ from typing import Any, Literal, get_args
 class Conventions:
     """The conventions that an implementation follows, and that an oracle's answer follows.
 
-    dead_rows         a query that may attend to no key: `zero` output and gradients; `nan` output, its dq unchecked and
-                      nothing added to dk and dv; `uniform`: the mean over all n_k values, dq 0, and
-                      g/n_k added to dv
-    dead_gradients    under `uniform`, equal weights are constants (`stop`), as where a fill takes the place of masked scores; or
-                      the row has the derivatives of equal logits (`flow`), as with a finite fill that absorbs the scores
+    dead_rows         a query without a visible key: `zero` output and gradients; `nan` output, its dq
+                      unchecked and nothing added to dk and dv; `uniform`: the mean over all n_k
+                      values, dq 0, and g/n_k added to dv
+    dead_gradients    under `uniform`, equal weights are constants (`stop`), as where a fill replaces masked
+                      scores; or the row has the derivatives of equal logits (`flow`), as where a finite
+                      fill is added that absorbs the scores
     causal            query i sees the keys j ≤ i (`top_left`) or j ≤ i + n_k − n_q (`bottom_right`)
-    blocked_values    whether entries behind a mask are `finite` numbers or stay `unread`, NaN and ±∞ included; the
-                      oracles themselves never read them
-    mask_polarity     whether a true mask entry allows (`true_allows`) or masks (`true_blocks`)
-    rope_pairing      rotated pairs are channels (2i, 2i + 1) (`adjacent`) or (i, i + d/2) (`half`, for even d only)
-    odd_lane          the unpaired channel of an odd d is multiplied by cos θ + sin θ (`literal`, as in TorchLean's
-                      text), not rotated (`passthrough`), or an odd d is refused (`reject`)
+    blocked_values    masked entries are `finite` numbers, or a kernel leaves them `unread`, NaN and ±∞
+                      included; the oracles themselves never read them
+    mask_polarity     a true mask entry allows (`true_allows`) or masks (`true_blocks`)
+    rope_pairing      rotated pairs are channels (2i, 2i + 1) (`adjacent`) or (i, i + d/2) (`half`, for
+                      even d only)
+    odd_lane          the unpaired channel of an odd d is multiplied by cos θ + sin θ (`literal`, as in
+                      TorchLean's text), not rotated (`passthrough`), or an odd d is refused (`reject`)
     rope_base         rotary frequencies are rope_scale·rope_base^(−2i/d); a number of at least 1
-    rope_scale        the factor of these frequencies, 1/4 for positions stretched fourfold; a number above 0
-    sinusoid_layout   sine and cosine columns alternate (`interleaved`), or all sines come first: with the same
-                      exponents 2i/d (`concatenated`) or with i/(d/2 − 1) (`tensor2tensor`, for even
-                      d but 2)
+    rope_scale        the factor of these frequencies, 1/4 for positions stretched fourfold; a number
+                      above 0
+    sinusoid_layout   sine and cosine columns alternate (`interleaved`), or all sines come first: with
+                      the same exponents 2i/d (`concatenated`) or with i/(d/2 − 1) (`tensor2tensor`, for
+                      even d except 2)
     kv_heads          query head h reads key head h // group (`repeat`) or h mod H_kv (`tile`)
-    window            the left side of a window is a `bound` on j ≥ p − L, which allows L + 1 keys, or a `count` of keys, the
-                      query's own included, of at least 1; the right side is a bound
-    softcap_order     a cap acts on the score (`before_bias`), on its sum with the bias (`after_bias`), or on that and what
-                      blocks alike (`after_mask`): there masked keys have the logit −c, and are read
+    window            the left side L of a window is a `bound`, j ≥ p − L, which allows L + 1 keys, or a
+                      `count` of keys, at least 1, with the query's own key; the right side is a bound
+    softcap_order     a softcap acts on the score (`before_bias`), on its sum with the bias
+                      (`after_bias`), or on that sum after masking (`after_mask`): there masked keys
+                      have the logit −c, and are read
     lse_base          log-sum-exps are natural (`e`) or of base `2`; so are their cotangents
-    lse_sink          whether the log-sum-exp has the sink in it: `included` or `excluded`
+    lse_sink          the log-sum-exp has the sink in it (`included`) or not (`excluded`)
     scale_default     the scale where none is given: 1/√d (`rsqrt`) or 1 (`one`)
-    causal_with_mask  given both, they `compose`, the other is left out (`mask_wins`,
-    `causal_wins`), or the call is refused
-                      (`refuse`)
-    alibi_slopes      slopes of n heads: 2^(−8h/m) for the largest power of two m ≤ n, then every second of those of 2m
-                      (`press`), or 2^(−8h/n) (`geometric`)
+    causal_with_mask  a mask and causality `compose`, one of them is ignored (`mask_wins`,
+                      `causal_wins`), or the call is refused (`refuse`)
+    alibi_slopes      slopes of n heads: 2^(−8h/m) for the largest power of two m ≤ n, then every second
+                      slope of 2m heads (`press`), or 2^(−8h/n) (`geometric`)
     alibi_reference   biases are −slope·|p − j| (`distance`) or slope·j (`key`)
-    yarn_truncate     where `truncate` is not given, the ends of YaRN's ramp are rounded outwards (`truncated`) or not (`exact`)
-    yarn_upper        these ends are at most r − 1 (`last_channel`) or r/2 − 1 (`last_pair`), of r channels that rotate
+    yarn_truncate     where `truncate` is not given, the ends of YaRN's ramp are rounded outwards
+                      (`truncated`) or not (`exact`)
+    yarn_upper        these ends are at most r − 1 (`last_channel`) or r/2 − 1 (`last_pair`), where r
+                      channels rotate
     longrope_switch   short factors are for lengths L ≤ M (`at_most`) or L < M (`below`)
-    dynamic_length    the base of dynamic frequencies grows with the length at hand (`current`), or is that of the length in the
-                      configuration (`configured`), and so does not grow
-    mrope             pairs of time, height and width come in blocks (`sectioned`) or in turn (`interleaved`)
+    dynamic_length    the base of dynamic frequencies grows with the sequence length (`current`), or
+                      depends on the length in the configuration alone (`configured`)
+    mrope             pairs of time, height and width come in blocks (`sectioned`) or in turn
+                      (`interleaved`)
 
     Raises ValueError for an unknown value of a field, and TypeError for a value of the wrong type.
     """

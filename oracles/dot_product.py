@@ -61,16 +61,18 @@ def scaled_dot_product_attention_vjp(
     grad_out/n_k to dv, or is a row of equal scores, by `dead_gradients`); masked positions get and
     give none.
     """
-    p = plain(q, k, v, mask, options)
-    g = p.of_rows(grad_out, "grad_out", p.v.shape[-1])
+    call = plain(q, k, v, mask, options)
+    cotangent = call.of_rows(grad_out, "grad_out", call.v.shape[-1])
 
     def fast(setting: Setting) -> Balls:
-        return ball_attention.vjp(operand(p.q), operand(p.k), operand(p.v), operand(g), setting)
+        return ball_attention.vjp(operand(call.q), operand(call.k), operand(call.v), operand(cotangent), setting)
 
     def arb() -> Balls:
-        return arb_attention.scaled_dot_product_attention_vjp((p.q, p.k, p.v), p.allowed(), g, **p.options)
+        return arb_attention.scaled_dot_product_attention_vjp(
+            (call.q, call.k, call.v), call.allowed(), cotangent, **call.options
+        )
 
-    results = p.evaluated(fast, arb, of_rows=3, times=3)
+    results = call.evaluated(fast, arb, of_rows=3, times=3)
     return results if options["rows"] is None else results[:1]
 
 
@@ -93,19 +95,21 @@ def scaled_dot_product_attention_jvp(
     key is 0 (NaN or the mean of dv, by `dead_rows`; or the derivative of a row of equal scores, by
     `dead_gradients`); tangents of masked entries are never read.
     """
-    p = plain(q, k, v, mask, options)
-    tq = p.of_rows(dq, "dq", p.q.shape[-1])
-    tk, tv = p.of_keys(dk, "dk", p.k), p.of_keys(dv, "dv", p.v)
+    call = plain(q, k, v, mask, options)
+    tq = call.of_rows(dq, "dq", call.q.shape[-1])
+    tk, tv = call.of_keys(dk, "dk", call.k), call.of_keys(dv, "dv", call.v)
 
     def fast(setting: Setting) -> Balls:
         return ball_attention.jvp(
-            operand(p.q), operand(p.k), operand(p.v), operand(tq), operand(tk), operand(tv), setting
+            operand(call.q), operand(call.k), operand(call.v), operand(tq), operand(tk), operand(tv), setting
         )[:1]
 
     def arb() -> Balls:
-        return arb_attention.scaled_dot_product_attention_jvp((p.q, p.k, p.v), p.allowed(), (tq, tk, tv), **p.options)
+        return arb_attention.scaled_dot_product_attention_jvp(
+            (call.q, call.k, call.v), call.allowed(), (tq, tk, tv), **call.options
+        )
 
-    return p.evaluated(fast, arb, of_rows=1, times=3)[0]
+    return call.evaluated(fast, arb, of_rows=1, times=3)[0]
 
 
 @takes(CausalOptions)
@@ -147,13 +151,13 @@ def grouped_query_attention(
     return _output(plain(q, k, v, mask, options, grouped=True))
 
 
-def _output(p: AttentionCall) -> Enclosure:
+def _output(call: AttentionCall) -> Enclosure:
     """The output of attention without features."""
 
     def fast(setting: Setting) -> Balls:
-        return (ball_attention.output(operand(p.q), operand(p.k), operand(p.v), setting),)
+        return (ball_attention.output(operand(call.q), operand(call.k), operand(call.v), setting),)
 
     def arb() -> Balls:
-        return arb_attention.scaled_dot_product_attention((p.q, p.k, p.v), p.allowed(), **p.options)
+        return arb_attention.scaled_dot_product_attention((call.q, call.k, call.v), call.allowed(), **call.options)
 
-    return p.evaluated(fast, arb, of_rows=1, averages=True)[0]
+    return call.evaluated(fast, arb, of_rows=1, averages=True)[0]

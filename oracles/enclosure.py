@@ -27,17 +27,19 @@ it tells on which side of 1 it is.
 
 @dataclass(frozen=True, eq=False)
 class Enclosure:
-    """The set of all arrays of which every element is within `rad` of `mid`.
+    """The set of all arrays whose elements are within `rad` of `mid`.
 
-    mid, rad   float64 arrays of one shape, () for a number.  Midpoint NaN or ±∞ with radius 0 means that this is the
-               expected value; an infinite radius promises nothing, and any element is within it
-    format     the output format that is judged: an interval that reaches beyond its largest number contains ±∞ there
-    vacuous    whether it tells nothing: in at least half of the rows it is as wide as the values that it judges, or outputs without
-               information are within it everywhere: all zero; for attention's output the mean of
-               the allowed values, where the radius is also at least half their spread, as a tight
-               budget accepts the mean too where attention is uniform.  Entries that should be NaN
-               don't count
-    judged     whether the radius is narrow enough to judge by: false where even the exact evaluation was not affordable
+    mid, rad   float64 arrays of one shape, () for a number.  Midpoint NaN or ±∞ with radius 0 means
+               that this is the expected value; with an infinite radius every element is within it
+    format     the output format that is judged: an interval that reaches beyond its largest number
+               contains ±∞ there
+    vacuous    whether the budget is too wide to tell anything: in at least half of the rows it is as
+               wide as the values that it judges, or outputs without information are within it
+               everywhere.  Such outputs are all zero; for attention's output, the mean of the visible
+               values, if the radius is also at least half their spread, because a tight budget accepts
+               the mean too where attention is uniform.  Entries that should be NaN do not count
+    judged     whether the radius is narrow enough to judge by: false where even the exact evaluation
+               was not affordable
 
     The enclosure of a certified value contains the exact value; a budget contains every result of
     correct code. Raises TypeError and ValueError unless mid and rad are such a pair of arrays.

@@ -40,16 +40,18 @@ def attention(
     (unchecked under uniform); with a sink it is 0, and its lse the sink; n_k = 0 is legal.  Masked
     keys, values and biases are never read.
     """
-    p = checked(q, k, v, options, options["rows"])
+    call = checked(q, k, v, options, options["rows"])
 
     def fast(setting: Setting) -> Balls:
-        return ball_attention.forward(operand(p.q), operand(p.k), operand(p.v), setting)
+        return ball_attention.forward(operand(call.q), operand(call.k), operand(call.v), setting)
 
     def arb() -> Balls:
-        return arb_attention.generalised_attention((p.q, p.k, p.v), p.allowed(), features=p.features, **p.options)
+        return arb_attention.generalised_attention(
+            (call.q, call.k, call.v), call.allowed(), features=call.features, **call.options
+        )
 
-    out, lse = p.evaluated(fast, arb, of_rows=2, averages=True)
-    return out, p.of_lse(lse)
+    out, lse = call.evaluated(fast, arb, of_rows=2, averages=True)
+    return out, call.of_lse(lse)
 
 
 @takes(FeatureOptions)
@@ -76,24 +78,26 @@ def attention_vjp(
     grad_lse is ignored, and its dq is 0 (unchecked under `dead_rows` = nan; grad_out/n_k is added
     to dv under uniform), or it is a row of equal logits, by `dead_gradients`.
     """
-    p = checked(q, k, v, options)
-    g = p.of_rows(grad_out, "grad_out", p.v.shape[-1])
-    of_lse = None if grad_lse is None else p.of_rows(grad_lse, "grad_lse")
-    natural = of_lse if of_lse is None or p.setting.conventions.lse_base == "e" else of_lse / np.log(2.0)
+    call = checked(q, k, v, options)
+    cotangent = call.of_rows(grad_out, "grad_out", call.v.shape[-1])
+    of_lse = None if grad_lse is None else call.of_rows(grad_lse, "grad_lse")
+    natural = of_lse if of_lse is None or call.setting.conventions.lse_base == "e" else of_lse / np.log(2.0)
 
     def fast(setting: Setting) -> Balls:
-        finer = p.gathered()
-        found = ball_attention.vjp(operand(p.q), operand(p.k), operand(p.v), operand(g), setting, natural, finer)
-        return *found, *p.finished(finer)
+        finer = call.gathered()
+        found = ball_attention.vjp(
+            operand(call.q), operand(call.k), operand(call.v), operand(cotangent), setting, natural, finer
+        )
+        return *found, *call.finished(finer)
 
     def arb() -> Balls:
         found = arb_attention.generalised_attention_vjp(
-            (p.q, p.k, p.v), p.allowed(), g, of_lse, features=p.features, **p.options
+            (call.q, call.k, call.v), call.allowed(), cotangent, of_lse, features=call.features, **call.options
         )
-        return *found[:3], *p.summed(found[3:])
+        return *found[:3], *call.summed(found[3:])
 
-    dq, dk, dv, *finer = p.evaluated(fast, arb, of_rows=1, times=3)
-    return dq, dk, dv, finer[0] if p.bias is not None else None, finer[-1] if p.sink is not None else None
+    dq, dk, dv, *finer = call.evaluated(fast, arb, of_rows=1, times=3)
+    return dq, dk, dv, finer[0] if call.bias is not None else None, finer[-1] if call.sink is not None else None
 
 
 @takes(AttentionOptions)
@@ -119,21 +123,35 @@ def attention_jvp(
     dead row's dout is 0 (NaN, or the mean of dv, by `dead_rows`) and its dlse is 0; or both are the
     derivatives of equal logits, by `dead_gradients`.
     """
-    p = checked(q, k, v, options, options["rows"])
-    tq = p.of_rows(dq, "dq", p.q.shape[-1])
-    tk, tv = p.of_keys(dk, "dk", p.k), p.of_keys(dv, "dv", p.v)
-    of_bias, of_sink = p.tangents(dbias, dsink)
+    call = checked(q, k, v, options, options["rows"])
+    tq = call.of_rows(dq, "dq", call.q.shape[-1])
+    tk, tv = call.of_keys(dk, "dk", call.k), call.of_keys(dv, "dv", call.v)
+    of_bias, of_sink = call.tangents(dbias, dsink)
 
     def fast(setting: Setting) -> Balls:
         return ball_attention.jvp(
-            operand(p.q), operand(p.k), operand(p.v), operand(tq), operand(tk), operand(tv), setting, of_bias, of_sink
+            operand(call.q),
+            operand(call.k),
+            operand(call.v),
+            operand(tq),
+            operand(tk),
+            operand(tv),
+            setting,
+            of_bias,
+            of_sink,
         )
 
     def arb() -> Balls:
         moves = None if of_bias is None else of_bias.tile(slice(None), slice(None))
         return arb_attention.generalised_attention_jvp(
-            (p.q, p.k, p.v), p.allowed(), (tq, tk, tv), moves, of_sink, features=p.features, **p.options
+            (call.q, call.k, call.v),
+            call.allowed(),
+            (tq, tk, tv),
+            moves,
+            of_sink,
+            features=call.features,
+            **call.options,
         )
 
-    out, lse = p.evaluated(fast, arb, of_rows=2, times=3)
-    return out, p.of_lse(lse)
+    out, lse = call.evaluated(fast, arb, of_rows=2, times=3)
+    return out, call.of_lse(lse)

@@ -41,7 +41,8 @@ def require_method(method: object) -> None:
     """
     if _SMALLEST_NORMAL * 0.5 * 2.0 != _SMALLEST_NORMAL:
         raise RuntimeError(
-            "This thread flushes subnormal numbers to zero, but should keep them: the oracles' radii hold for IEEE 754 only. "
+            "This thread flushes subnormal numbers to zero, but should keep them: "
+            "the oracles' radii hold for IEEE 754 only. "
             "Undo it, as by torch.set_flush_denormal(False), before an oracle is called."
         )
     if not isinstance(method, str):

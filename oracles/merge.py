@@ -56,25 +56,25 @@ def merge_attention(
     fit, for an lse of NaN or +∞, and if the log-sum-exp is without the sink (`lse_sink` =
     excluded), because then parts cannot be merged.
     """
-    a, c, method = answer(options)
-    if c.lse_sink == "excluded":
+    arithmetic, conventions, method = answer(options)
+    if conventions.lse_sink == "excluded":
         raise ValueError(
             "Parts cannot be merged under Conventions(lse_sink='excluded'): their log-sum-exps are without the sink."
         )
-    stored = None if a is None else _of_lse(a)
-    outs = [arrays.float_array(x, name, arithmetic=a) for x, name in ((out_a, "out_a"), (out_b, "out_b"))]
+    stored = None if arithmetic is None else _of_lse(arithmetic)
+    outs = [arrays.float_array(x, name, arithmetic=arithmetic) for x, name in ((out_a, "out_a"), (out_b, "out_b"))]
     sums = [arrays.float_array(x, name, arithmetic=stored) for x, name in ((lse_a, "lse_a"), (lse_b, "lse_b"))]
     _require_shapes(outs, sums)
     sums = [x[..., None] for x in sums]
 
     def dead(balls: Balls) -> Balls:
-        return _with_dead_rows(balls, np.maximum(*sums) == -np.inf, c)
+        return _with_dead_rows(balls, np.maximum(*sums) == -np.inf, conventions)
 
     evaluation = Evaluation(
-        a,
+        arithmetic,
         method,
-        lambda: dead(_fast(outs, sums, a, c.lse_base)),
-        lambda: dead(_exactly(outs, sums, c.lse_base)),
+        lambda: dead(_fast(outs, sums, arithmetic, conventions.lse_base)),
+        lambda: dead(_exactly(outs, sums, conventions.lse_base)),
         32 * outs[0].size,
         by_rows=True,
     )
@@ -96,12 +96,12 @@ def _require_shapes(outs: list[Array], sums: list[Array]) -> None:
             raise ValueError(f"{name} has a NaN or +∞, but should be finite, or −∞ where a part has no key.")
 
 
-def _of_lse(a: Arithmetic) -> Arithmetic:
+def _of_lse(arithmetic: Arithmetic) -> Arithmetic:
     """The arithmetic whose inputs are log-sum-exps in the format in which they are saved."""
-    return replace(a, inputs=a.saved_lse or a.elementwise)
+    return replace(arithmetic, inputs=arithmetic.saved_lse or arithmetic.elementwise)
 
 
-def _fast(outs: list[Array], sums: list[Array], a: Arithmetic | None, base: str) -> Balls:
+def _fast(outs: list[Array], sums: list[Array], arithmetic: Arithmetic | None, base: str) -> Balls:
     """Both results in float64, without dead rows."""
     unit = 1.0 if base == "e" else float(np.log(2.0))
     with np.errstate(all="ignore"):
@@ -112,35 +112,45 @@ def _fast(outs: list[Array], sums: list[Array], a: Arithmetic | None, base: str)
         lse = m + np.log(total) / unit
         there = [x > -np.inf for x in sums]
         size = (sum(np.where(known, np.abs(x), 0.0) for x, known in zip(sums, there, strict=True)) + np.abs(lse)) * unit
-        tau = sum((_exponent(each, size) for each in (OWN, a) if each is not None), start=np.zeros(m.shape))
+        tau = sum((_exponent(each, size) for each in (OWN, arithmetic) if each is not None), start=np.zeros(m.shape))
         read = [np.where(known, x, 0.0) for x, known in zip(outs, there, strict=True)]
         mid = sum((e / total * x for e, x in zip(parts, read, strict=True)), start=np.zeros(outs[0].shape))
         reach = sum((e / total * np.abs(x) for e, x in zip(parts, read, strict=True)), start=np.zeros(outs[0].shape))
         flush = UNDERFLOW
-        if a is not None:
-            least = a.elementwise.smallest_normal if a.flush_to_zero else a.elementwise.smallest_subnormal
-            flush += max(a.exp.flush, least, 1 / a.elementwise.largest)
+        if arithmetic is not None:
+            least = (
+                arithmetic.elementwise.smallest_normal
+                if arithmetic.flush_to_zero
+                else arithmetic.elementwise.smallest_subnormal
+            )
+            flush += max(arithmetic.exp.flush, least, 1 / arithmetic.elementwise.largest)
         lost = 4 * flush * sum((np.abs(x) + 1 for x in read), start=np.zeros(outs[0].shape))
-        log = 0.0 if a is None else a.log
+        log = 0.0 if arithmetic is None else arithmetic.log
         out = ball(mid, (reach * np.expm1(2 * tau + log * (np.log(total) + tau)) + lost) * (1 + 2.0**-40))
         merged = ball(lse, ((tau + 2 * flush) / unit + (OWN.log + log) * (np.abs(m) + np.abs(lse))) * (1 + 2.0**-40))
-        if a is not None:
-            out = rounded(out, a.output, flush=a.flush_to_zero)
+        if arithmetic is not None:
+            out = rounded(out, arithmetic.output, flush=arithmetic.flush_to_zero)
             out = Ball(
                 out.mid,
-                np.where(2 * reach.max(axis=-1, keepdims=True, initial=0.0) <= a.elementwise.largest, out.rad, np.inf),
+                np.where(
+                    2 * reach.max(axis=-1, keepdims=True, initial=0.0) <= arithmetic.elementwise.largest,
+                    out.rad,
+                    np.inf,
+                ),
             )
-            merged = rounded(merged, a.saved_lse or a.elementwise, flush=a.flush_to_zero)
-            most = a.elementwise.largest / (2 if base == "e" else 1)
+            merged = rounded(merged, arithmetic.saved_lse or arithmetic.elementwise, flush=arithmetic.flush_to_zero)
+            most = arithmetic.elementwise.largest / (2 if base == "e" else 1)
             overflow = np.maximum(np.abs(m), np.abs(lse)) > most
             out, merged = (Ball(x.mid, np.where(overflow, np.inf, x.rad)) for x in (out, merged))
     return out, merged
 
 
-def _exponent(a: Arithmetic, size: Array) -> Array:
+def _exponent(arithmetic: Arithmetic, size: Array) -> Array:
     """τ, for the sum of the sizes of all log-sum-exps."""
-    u = a.elementwise.unit_roundoff
-    return (6 * u + a.exp.per_unit) * size + (2 * a.exp.relative / (1 - a.exp.relative) + gamma(8, u))
+    u = arithmetic.elementwise.unit_roundoff
+    return (6 * u + arithmetic.exp.per_unit) * size + (
+        2 * arithmetic.exp.relative / (1 - arithmetic.exp.relative) + gamma(8, u)
+    )
 
 
 def _exactly(outs: list[Array], sums: list[Array], base: str) -> Balls:
@@ -158,19 +168,19 @@ def _exactly(outs: list[Array], sums: list[Array], base: str) -> Balls:
         lse: list[arb] = []
         for x, y, first, second in zip(*logs, *finite, strict=True):
             m = max(x, y)
-            a, b = ((((arb(z) - arb(m)) * unit).exp() if z > -np.inf else arb(0)) for z in (x, y))
-            total = a + b if m > -np.inf else arb(1)
-            out += [(a * p + b * r) / total for p, r in zip(first, second, strict=True)]
+            arithmetic, b = ((((arb(z) - arb(m)) * unit).exp() if z > -np.inf else arb(0)) for z in (x, y))
+            total = arithmetic + b if m > -np.inf else arb(1)
+            out += [(arithmetic * p + b * r) / total for p, r in zip(first, second, strict=True)]
             lse.append(total.log() / unit + (m if m > -np.inf else 0))
         return [(out, lost.reshape(outs[0].shape)), (lse, np.zeros(sums[0].shape, dtype=bool))]
 
     return enclosed(evaluate, PRECISION)
 
 
-def _with_dead_rows(balls: Balls, dead: Bools, c: Conventions) -> Balls:
+def _with_dead_rows(balls: Balls, dead: Bools, conventions: Conventions) -> Balls:
     """Both results with dead rows by convention."""
     out, lse = balls
-    value, unchecked = {"zero": (0.0, 0.0), "nan": (np.nan, 0.0), "uniform": (np.nan, np.inf)}[c.dead_rows]
+    value, unchecked = {"zero": (0.0, 0.0), "nan": (np.nan, 0.0), "uniform": (np.nan, np.inf)}[conventions.dead_rows]
     return (
         Ball(np.where(dead, value, out.mid), np.where(dead, unchecked, out.rad)),
         Ball(np.where(dead, -np.inf, lse.mid), np.where(dead, unchecked, lse.rad)),

@@ -11,13 +11,12 @@ function's signature and help.
 
 import textwrap
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from functools import wraps
 from inspect import Parameter, signature
 from typing import Annotated, Any, NamedTuple, TypedDict, TypeVar, cast, get_type_hints
 
 from oracles import formats
-from oracles.arguments import Given
+from oracles.arguments import Given, suggestion
 from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
 from oracles.formats import Arithmetic
@@ -127,8 +126,8 @@ class Answer(NamedTuple):
 def answer(options: AnswerOptions) -> Answer:
     """The validated `AnswerOptions`.  Raises TypeError and ValueError for what does not fit."""
     require_method(options["method"])
-    a, c = formats.resolve(options["arithmetic"]), resolve_conventions(options["conventions"])
-    return Answer(a, c, options["method"])
+    arithmetic, conventions = formats.resolve(options["arithmetic"]), resolve_conventions(options["conventions"])
+    return Answer(arithmetic, conventions, options["method"])
 
 
 def defaults(options: type) -> dict[str, Any]:
@@ -150,7 +149,8 @@ def takes(options: type) -> Callable[[Function], Function]:
         @wraps(function)
         def complete(*arguments: Any, **given: Any) -> Any:
             if not names.issuperset(given):
-                raise TypeError(_unknown(function.__name__, next(name for name in given if name not in names), known))
+                unknown = next(name for name in given if name not in names)
+                raise TypeError(f"{function.__name__}() has no option {unknown!r}. {suggestion(unknown, known)}")
             return function(*arguments, **(usual | given))
 
         complete.__signature__ = written.replace(parameters=[*others, *by_keyword])  # type: ignore[attr-defined]
@@ -165,13 +165,6 @@ def _explained(options: type) -> dict[str, Option]:
     hints = get_type_hints(options, include_extras=True)
     last = AnswerOptions.__annotations__
     return {name: hints[name].__metadata__[0] for name in sorted(hints, key=lambda name: name in last)}
-
-
-def _unknown(function: str, name: str, known: list[str]) -> str:
-    close = get_close_matches(name, known, n=1)
-    return f"{function}() has no option {name!r}. " + (
-        f"Did you mean {close[0]!r}?" if close else f"It takes {', '.join(known)}."
-    )
 
 
 def _help(explained: dict[str, Option]) -> str:

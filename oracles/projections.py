@@ -192,22 +192,26 @@ class Projections:
 
 def checked(inputs: Sequence[Any], num_heads: Any, mask: Any, options: MultiHeadOptions) -> Projections:
     """The validated call of multi-head attention on the inputs x, wq, wk, wv and wo."""
-    a, c, method = answer(options)
+    arithmetic, conventions, method = answer(options)
     names = ("x", "wq", "wk", "wv", "wo")
-    arguments = [arrays.float_array(given, name, arithmetic=a) for given, name in zip(inputs, names, strict=True)]
+    arguments = [
+        arrays.float_array(given, name, arithmetic=arithmetic) for given, name in zip(inputs, names, strict=True)
+    ]
     x, wq, wk, wv, wo = arguments
     heads = arrays.natural(num_heads, "num_heads", 1)
     _require_shapes(arguments, heads)
     n, width = x.shape[-2], wq.shape[1]
     if width == 0:
         heads = 1  # heads without columns add nothing, whatever their number
-    given = arrays.bool_mask(mask, "mask", (*x.shape[:-1], n), c.mask_polarity)
+    given = arrays.bool_mask(mask, "mask", (*x.shape[:-1], n), conventions.mask_polarity)
     shared = None if given is None else np.broadcast_to(given[..., None, None, :, :], (*x.shape[:-2], heads, 1, n, n))
     last = 0 if checked_flag(options["is_causal"]) else None
     visible = Visible(None if shared is None else Shared(shared), np.arange(n), high=last)
     scale = checked_scale(options["scale"])
-    setting = Setting(visible, scale if scale is not None else 1.0 / sqrt(max(width // heads, 1)), a, c)
-    return Projections(x, wq, wk, wv, wo, heads, setting, method, given, {"scale": scale, "conventions": c})
+    setting = Setting(
+        visible, scale if scale is not None else 1.0 / sqrt(max(width // heads, 1)), arithmetic, conventions
+    )
+    return Projections(x, wq, wk, wv, wo, heads, setting, method, given, {"scale": scale, "conventions": conventions})
 
 
 def _require_shapes(arguments: Sequence[Array], heads: int) -> None:

@@ -27,12 +27,12 @@ def rotated_attention(q: Any, k: Any, v: Any, **options: Unpack[FeatureOptions])
     """
     offset = options["offset"] or 0
     given = AnswerOptions(arithmetic=options["arithmetic"], conventions=options["conventions"])
-    p = checked(q, k, v, {**options, "offset": offset, "causal": True, "method": "fast"})
+    call = checked(q, k, v, {**options, "offset": offset, "causal": True, "method": "fast"})
 
     def fast(setting: Setting) -> Balls:
         query, key = rope(q, offset, **given), rope(k, 0, **given)
-        queries = operand(p.heads.fold(query.mid), p.heads.fold(query.rad))
-        return ball_attention.forward(queries, operand(key.mid, key.rad), operand(p.v), setting)
+        queries = operand(call.heads.fold(query.mid), call.heads.fold(query.rad))
+        return ball_attention.forward(queries, operand(key.mid, key.rad), operand(call.v), setting)
 
-    out, lse = p.evaluated(fast, lambda: fast(p.setting), of_rows=2, averages=True)
-    return out, p.of_lse(lse)
+    out, lse = call.evaluated(fast, lambda: fast(call.setting), of_rows=2, averages=True)
+    return out, call.of_lse(lse)

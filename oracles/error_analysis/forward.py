@@ -75,16 +75,16 @@ class _Online:
         if self.sums is None:
             self.sums, self.low = here, highest
         else:
-            a = self.sums
-            if a.large is not None:
+            sums = self.sums
+            if sums.large is not None:
                 risen = highest - self.low > np.log(FALL)
                 self.low = np.where(risen, highest, self.low)
-                a.small.count += np.where(risen, a.total + a.shared.count, 0.0)
-                a.small.distance += np.where(risen, a.weights.distance + a.shared.distance, 0.0)
+                sums.small.count += np.where(risen, sums.total + sums.shared.count, 0.0)
+                sums.small.distance += np.where(risen, sums.weights.distance + sums.shared.distance, 0.0)
             shrink = np.exp(self.maximum - highest)
-            a.total *= shrink
-            a.scale(shrink, shrink + UNDERFLOW)
-            a.add(here)
+            sums.total *= shrink
+            sums.scale(shrink, shrink + UNDERFLOW)
+            sums.add(here)
         self.maximum = highest
 
 
@@ -104,144 +104,150 @@ class _Weights(NamedTuple):
     projections: Array | None
 
 
-def rows_forward(p: AttentionProblem, rows: slice, g: Operand | None = None, reference: Array | None = None) -> Rows:
+def rows_forward(
+    problem: AttentionProblem, rows: slice, g: Operand | None = None, reference: Array | None = None
+) -> Rows:
     """The forward pass of a tile of rows, keys in tiles.
 
     `g` is the cotangent of these rows, or None. `reference` are sinks that no sum contains, but a
     kernel may take as its maxima.
     """
     online = _Online()
-    for block in p.blocks(rows):
-        _add_block(p, online, block, g)
-    return bounded(p, _totals(p, rows, online, reference), g is not None)
+    for block in problem.blocks(rows):
+        _add_block(problem, online, block, g)
+    return bounded(problem, _totals(problem, rows, online, reference), g is not None)
 
 
-def _add_block(p: AttentionProblem, online: _Online, block: Block, g: Operand | None) -> None:
+def _add_block(problem: AttentionProblem, online: _Online, block: Block, g: Operand | None) -> None:
     """Add a tile of keys to an online softmax."""
-    v, allowed, far = block.v, block.allowed, distances(block.v, p.centre)
-    logits = scores(p, block)
+    v, allowed, far = block.v, block.allowed, distances(block.v, problem.centre)
+    logits = scores(problem, block)
     s = logits.u
     online.reads = online.reads | (True if allowed is None else allowed.any(axis=-1, keepdims=True))
     highest = np.maximum(online.maximum, s.max(axis=-1, keepdims=True))
-    growths = levelled(p, block.rows, growth(p, block, logits, p.terms.shared.slope))
-    online.growth = np.maximum(online.growth, growths.max(axis=-1, keepdims=True) if p.elementwise else growths)
-    slopes = logits.size if p.elementwise and p.terms.separate.slope else None
+    growths = levelled(problem, block.rows, growth(problem, block, logits, problem.terms.shared.slope))
+    online.growth = np.maximum(online.growth, growths.max(axis=-1, keepdims=True) if problem.elementwise else growths)
+    slopes = logits.size if problem.elementwise and problem.terms.separate.slope else None
     s -= highest
     e = np.exp(s, out=s)
     row_sums = e.sum(axis=-1, keepdims=True)
-    size, readable = sizes(p, e, row_sums, far, allowed)
+    size, readable = sizes(problem, e, row_sums, far, allowed)
     here = Sums(row_sums, e @ v.value, Weighted(distance=size))
     online.readable = online.readable + readable
     if v.rad is not None:
         here.spread = e @ v.rad
     if v.unknown is not None:
         online.unknown = online.unknown + over_keys(allowed, v.unknown)
-    if p.elementwise:
-        projections = None if g is None else _projections(p, g, v, far, allowed)
-        _add_errors(p, here, _Weights(e, growths, slopes, far, projections), allowed)
+    if problem.elementwise:
+        projections = None if g is None else _projections(problem, g, v, far, allowed)
+        _add_errors(problem, here, _Weights(e, growths, slopes, far, projections), allowed)
     online.add(highest, here)
 
 
-def _totals(p: AttentionProblem, rows: slice, online: _Online, reference: Array | None) -> Totals:
+def _totals(problem: AttentionProblem, rows: slice, online: _Online, reference: Array | None) -> Totals:
     """What a tile of rows adds up to over all keys, and its sink."""
-    head, a, keys_alone = p.q.shape[:-2], online.sums, online.maximum
+    head, sums, keys_alone = problem.q.shape[:-2], online.sums, online.maximum
     zeros = np.zeros((*head, rows.stop - rows.start, 1))
-    if a is None:
-        a = Sums(zeros.copy(), np.zeros((*zeros.shape[:-1], p.v.shape[-1])), shared=Weighted(zeros.copy()))
+    if sums is None:
+        sums = Sums(zeros.copy(), np.zeros((*zeros.shape[:-1], problem.v.shape[-1])), shared=Weighted(zeros.copy()))
         keys_alone, online.growth = zeros - LARGEST, zeros
     maximum = keys_alone
     dead = None if online.reads is True else np.broadcast_to(np.logical_not(online.reads), zeros.shape)
-    if p.features is not None and p.features.sink is not None:
-        maximum, online.growth = _add_sink(p.terms, a, maximum, p.features.sink[..., rows, :], online.growth)
-        dead = None if dead is None else dead & (a.total == 0)
-    _normalise(p, a, online)
+    if problem.features is not None and problem.features.sink is not None:
+        maximum, online.growth = _add_sink(
+            problem.terms, sums, maximum, problem.features.sink[..., rows, :], online.growth
+        )
+        dead = None if dead is None else dead & (sums.total == 0)
+    _normalise(problem, sums, online)
     size, lost = np.abs(maximum), None
     if maximum is not keys_alone:
         size = np.maximum(size, np.where(keys_alone == -LARGEST, 0.0, np.abs(keys_alone)))
-        lost = (maximum - keys_alone > np.log(p.ranges.sums) - 1) & (keys_alone > -LARGEST)
-    if p.rounded_beyond(p.v):
+        lost = (maximum - keys_alone > np.log(problem.ranges.sums) - 1) & (keys_alone > -LARGEST)
+    if problem.rounded_beyond(problem.v):
         lost = np.ones(maximum.shape, dtype=bool)
     above: Bound = 1.0
     if reference is not None:
         highest = np.maximum(maximum, reference)
         size, above = np.maximum(size, np.abs(highest)), np.exp(highest - maximum)
-        if a.large is not None:
-            a.large += 1  # one more rescaling, from m to M
+        if sums.large is not None:
+            sums.large += 1  # one more rescaling, from m to M
     dead = dead if dead is not None and dead.any() else None
-    return Totals(size, maximum + np.log(a.total), a, online.readable, online.growth, dead, lost, above)
+    return Totals(size, maximum + np.log(sums.total), sums, online.readable, online.growth, dead, lost, above)
 
 
-def _normalise(p: AttentionProblem, a: Sums, online: _Online) -> None:
+def _normalise(problem: AttentionProblem, sums: Sums, online: _Online) -> None:
     """Take sums in units of e to units of p."""
-    share = 1 / a.total
-    a.scale(share, share)
-    if not p.elementwise:
-        underflow = p.terms.weight_underflow
-        a.shared.count = expm1(np.array(online.growth)) * (1 + p.n_k * underflow)
-        a.shared.distance = a.shared.count * (a.weights.distance + underflow * online.readable)
-    if p.v.unknown is not None:
-        a.out = np.where(online.unknown > 0, np.nan, a.out)
+    share = 1 / sums.total
+    sums.scale(share, share)
+    if not problem.elementwise:
+        underflow = problem.terms.weight_underflow
+        sums.shared.count = expm1(np.array(online.growth)) * (1 + problem.n_k * underflow)
+        sums.shared.distance = sums.shared.count * (sums.weights.distance + underflow * online.readable)
+    if problem.v.unknown is not None:
+        sums.out = np.where(online.unknown > 0, np.nan, sums.out)
 
 
-def keys_alone(p: AttentionProblem, rows: slice) -> Rows | None:
+def keys_alone(problem: AttentionProblem, rows: slice) -> Rows | None:
     """The forward pass of a tile of rows without its sinks, if the log-sum-exp leaves them out;
     else None.
     """
-    if (problem := p.without_sink) is None or p.features is None or p.features.sink is None:
+    if (alone := problem.without_sink) is None or problem.features is None or problem.features.sink is None:
         return None
-    return rows_forward(problem, rows, reference=None if p.terms == p.own else p.features.sink[..., rows, :])
+    return rows_forward(
+        alone, rows, reference=None if problem.terms == problem.own else problem.features.sink[..., rows, :]
+    )
 
 
-def without_sink(p: AttentionProblem, rows: slice, forward: Rows) -> tuple[Array, Array, Mask | None] | None:
+def without_sink(problem: AttentionProblem, rows: slice, forward: Rows) -> tuple[Array, Array, Mask | None] | None:
     """The factor 1/(1 − w_sink) between the weights without and with the sink, the relative error
     of a kernel's weights without it, and which rows have no key; None if the log-sum-exp has the
     sink.
     """
-    if (alone := keys_alone(p, rows)) is None:
+    if (alone := keys_alone(problem, rows)) is None:
         return None
     relative = expm1_upwards(alone.entry + alone.common + forward.entry + forward.common)
     return np.exp(forward.lse - alone.lse), relative, alone.dead
 
 
-def _add_sink(t: Terms, a: Sums, m: Array, sink: Array, tau: Array) -> tuple[Array, Array]:
+def _add_sink(t: Terms, sums: Sums, m: Array, sink: Array, tau: Array) -> tuple[Array, Array]:
     """Add a sink to the sums of each row, as a key of value 0 whose logit is an input; returns m
     and the largest exponent with it.
     """
     highest = np.maximum(m, sink)
     shrink = np.exp(m - highest)
-    a.total *= shrink
-    a.scale(shrink, shrink + UNDERFLOW)
+    sums.total *= shrink
+    sums.scale(shrink, shrink + UNDERFLOW)
     e, size = np.exp(sink - highest), np.where(sink == -np.inf, 0.0, np.abs(sink))
     of_sink = t.shared.slope * size
     grown = np.exp(of_sink) * (e + t.weight_underflow)
-    a.total += e
-    a.shared.count = a.shared.count + expm1_upwards(of_sink) * (e + t.weight_underflow)
-    a.separate.count = a.separate.count + expm1_upwards(t.separate.slope * size) * grown
-    if a.large is not None:
-        a.large += 1
+    sums.total += e
+    sums.shared.count = sums.shared.count + expm1_upwards(of_sink) * (e + t.weight_underflow)
+    sums.separate.count = sums.separate.count + expm1_upwards(t.separate.slope * size) * grown
+    if sums.large is not None:
+        sums.large += 1
     return highest, np.maximum(tau, of_sink)
 
 
-def _add_errors(p: AttentionProblem, a: Sums, w: _Weights, allowed: Mask | None) -> None:
+def _add_errors(problem: AttentionProblem, sums: Sums, w: _Weights, allowed: Mask | None) -> None:
     """Add to a tile's sums the errors of its weights, entry by entry; it overwrites their exponents."""
-    t, e = p.terms, w.e
+    t, e = problem.terms, w.e
     possible = e + t.weight_underflow if allowed is None else np.where(allowed, e + t.weight_underflow, 0.0)
     excess = expm1(w.growths)
     excess *= possible
-    a.shared = _weighted(excess, w)
+    sums.shared = _weighted(excess, w)
     if w.projections is not None:
-        a.weights.projection = (e * w.projections).sum(axis=-1, keepdims=True)
+        sums.weights.projection = (e * w.projections).sum(axis=-1, keepdims=True)
     possible += excess
-    if p.n_k > MANY and t.addition < np.inf:
-        a.large = np.count_nonzero(possible > t.addition, axis=-1, keepdims=True)
+    if problem.n_k > MANY and t.addition < np.inf:
+        sums.large = np.count_nonzero(possible > t.addition, axis=-1, keepdims=True)
         rest = np.where(e * e <= FALL * t.addition * possible, possible, 0.0)
-        a.small = Weighted(rest.sum(axis=-1, keepdims=True), rest @ w.distances)
+        sums.small = Weighted(rest.sum(axis=-1, keepdims=True), rest @ w.distances)
     if (slopes := w.slopes) is not None:
         if allowed is not None:
             np.copyto(slopes, 0.0, where=~allowed)
         slopes *= t.separate.slope
         possible *= expm1(slopes)
-        a.separate = _weighted(possible, w)
+        sums.separate = _weighted(possible, w)
 
 
 def _weighted(errors: Array, w: _Weights) -> Weighted:
@@ -252,9 +258,9 @@ def _weighted(errors: Array, w: _Weights) -> Weighted:
     return found
 
 
-def _projections(p: AttentionProblem, g: Operand, v: Operand, far: Array, allowed: Mask | None) -> Array:
+def _projections(problem: AttentionProblem, g: Operand, v: Operand, far: Array, allowed: Mask | None) -> Array:
     """Upper bounds of |g·(v − c)|, 0 where a row may not read a key; the product is off by γ·|g||v − c|ᵀ."""
-    projections = np.abs(g.value @ (v.value - p.centre).swapaxes(-1, -2))
+    projections = np.abs(g.value @ (v.value - problem.centre).swapaxes(-1, -2))
     relative = gamma(far.shape[-1] + 4, ROUNDOFF)
     # The norm of each row of v − c, without squares that may overflow.
     longest = far.max(axis=-1, initial=0.0) * far.shape[-1] ** 0.5
@@ -268,15 +274,15 @@ def _projections(p: AttentionProblem, g: Operand, v: Operand, far: Array, allowe
     return projections
 
 
-def uniform_rows(p: AttentionProblem) -> Rows:
+def uniform_rows(problem: AttentionProblem) -> Rows:
     """The one row (1, d_v) of a query that may read no key and reads all of them equally."""
-    head, n_k = p.v.shape[:-2], p.n_k
-    far = distances(p.v, p.centre).sum(axis=-2, keepdims=True)
+    head, n_k = problem.v.shape[:-2], problem.n_k
+    far = distances(problem.v, problem.centre).sum(axis=-2, keepdims=True)
     zero = np.zeros((*head, 1, 1))
-    a = Sums(
+    sums = Sums(
         total=zero + n_k,
-        out=p.v.raw.sum(axis=-2, keepdims=True) / n_k,
+        out=problem.v.raw.sum(axis=-2, keepdims=True) / n_k,
         weights=Weighted(distance=far / n_k),
-        spread=0.0 if p.v.rad is None else p.v.rad.sum(axis=-2, keepdims=True) / n_k,
+        spread=0.0 if problem.v.rad is None else problem.v.rad.sum(axis=-2, keepdims=True) / n_k,
     )
-    return bounded(p, Totals(zero, np.log(a.total), a, far, zero), False)
+    return bounded(problem, Totals(zero, np.log(sums.total), sums, far, zero), False)

@@ -103,56 +103,56 @@ class _Size(NamedTuple):
 
 
 def grad_scores(
-    p: AttentionProblem, block: Block, forward: Rows, of: Shift, g: Operand, of_bias: Gathered | None = None
+    problem: AttentionProblem, block: Block, forward: Rows, of: Shift, g: Operand, of_bias: Gathered | None = None
 ) -> Tile:
     """A tile of weights and of dS, with their errors; all 0 where a row may not read a key.
 
     dU, or dS where the softcap acts after the bias, is added to the gradient of the bias.
     """
-    logits, features = scores(p, block), p.features
-    exponents = growth(p, block, logits, p.terms.anew.slope)
+    logits, features = scores(problem, block), problem.features
+    exponents = growth(problem, block, logits, problem.terms.anew.slope)
     softcap = None if features is None else features.cap
-    slope = None if softcap is None else slope_of(logits, softcap, exponents, p.terms)
-    exponents = levelled(p, block.rows, exponents)
+    slope = None if softcap is None else slope_of(logits, softcap, exponents, problem.terms)
+    exponents = levelled(problem, block.rows, exponents)
     np.subtract(logits.u, forward.lse, out=logits.u)
-    factors = _Factors(np.exp(logits.u, out=logits.u), expm1(exponents), *_turned(p, block, of, g))
-    rest = p.terms, forward, of, factors
-    tile = _by_entry(*rest, p.tile(3, block)) if p.elementwise else _by_row(*rest)
-    _mask(p, block, forward, tile)
+    factors = _Factors(np.exp(logits.u, out=logits.u), expm1(exponents), *_turned(problem, block, of, g))
+    rest = problem.terms, forward, of, factors
+    tile = _by_entry(*rest, problem.tile(3, block)) if problem.elementwise else _by_row(*rest)
+    _mask(problem, block, forward, tile)
     size = _size(block, of, g, tile)
     if of_bias is not None and features is not None and not features.after_bias:
-        of_bias.add(block.rows, block.keys, tile.ds, _bias_error(p, block, logits, tile, size))
+        of_bias.add(block.rows, block.keys, tile.ds, _bias_error(problem, block, logits, tile, size))
     if slope is not None and softcap is not None:
-        _through_softcap(p, block, tile, slope, softcap)
+        _through_softcap(problem, block, tile, slope, softcap)
     if of_bias is not None and features is not None and features.after_bias:
-        of_bias.add(block.rows, block.keys, tile.ds, _bias_error(p, block, logits, tile, size))
-    _check_range(p, tile, size)
+        of_bias.add(block.rows, block.keys, tile.ds, _bias_error(problem, block, logits, tile, size))
+    _check_range(problem, tile, size)
     return tile
 
 
-def _turned(p: AttentionProblem, block: Block, of: Shift, g: Operand) -> tuple[Array, Array, Array]:
+def _turned(problem: AttentionProblem, block: Block, of: Shift, g: Operand) -> tuple[Array, Array, Array]:
     """T and |T|, and E entry by entry, or the row maxima of |g||v|ᵀ."""
-    turned = np.matmul(g.raw, block.v.raw.swapaxes(-1, -2), out=p.tile(1, block))
-    if p.elementwise:
-        spread = _spread(p, g, block.v, turned)
-        if p.terms != p.own:  # −δ may come first in the sum of dP
-            spread += p.terms.grad_dot.positive * np.abs(of.shift)
+    turned = np.matmul(g.raw, block.v.raw.swapaxes(-1, -2), out=problem.tile(1, block))
+    if problem.elementwise:
+        spread = _spread(problem, g, block.v, turned)
+        if problem.terms != problem.own:  # −δ may come first in the sum of dP
+            spread += problem.terms.grad_dot.positive * np.abs(of.shift)
     else:
         spread = row_products(g, block.v, block.allowed)
     turned -= of.shift
-    return turned, np.abs(turned, out=p.tile(2, block)), spread
+    return turned, np.abs(turned, out=problem.tile(2, block)), spread
 
 
-def _mask(p: AttentionProblem, block: Block, forward: Rows, tile: Tile) -> None:
+def _mask(problem: AttentionProblem, block: Block, forward: Rows, tile: Tile) -> None:
     """Set to 0 what is masked."""
     if (allowed := block.allowed) is None:
         return
-    for x in (tile.ds, *tile.errors, *((tile.possible,) if p.elementwise else ())):
+    for x in (tile.ds, *tile.errors, *((tile.possible,) if problem.elementwise else ())):
         np.copyto(x, 0.0, where=~allowed)
     if not (np.isfinite(forward.lse) & np.isfinite(forward.entry + forward.common)).all():
         np.copyto(tile.p, 0.0, where=~allowed)
-        if not p.elementwise:
-            tile.possible = np.where(allowed, tile.p + p.terms.weight_underflow, 0.0)
+        if not problem.elementwise:
+            tile.possible = np.where(allowed, tile.p + problem.terms.weight_underflow, 0.0)
         tile.growth = np.where(allowed, tile.growth, 0.0)
 
 
@@ -165,16 +165,18 @@ def _size(block: Block, of: Shift, g: Operand, tile: Tile) -> _Size:
     return _Size(turned + 2 * of.apart.max(initial=0.0), tile.p * of.apart)
 
 
-def _through_softcap(p: AttentionProblem, block: Block, tile: Tile, slope: tuple[Array, Array], softcap: float) -> None:
+def _through_softcap(
+    problem: AttentionProblem, block: Block, tile: Tile, slope: tuple[Array, Array], softcap: float
+) -> None:
     """Multiply dU by the slope of the softcap, and its errors."""
     h, off = slope
     visible = True if block.allowed is None else block.allowed
     np.copyto(h, 0.0, where=np.logical_not(visible))
-    moved = np.abs(tile.ds, out=p.tile(4, block))
+    moved = np.abs(tile.ds, out=problem.tile(4, block))
     moved += tile.error
-    overflow = p.elementwise and ~(2 * softcap * moved <= p.ranges.slope)
+    overflow = problem.elementwise and ~(2 * softcap * moved <= problem.ranges.slope)
     moved *= off
-    np.add(moved, lost_by_slope(p.terms, 1 / softcap), out=moved, where=visible)
+    np.add(moved, lost_by_slope(problem.terms, 1 / softcap), out=moved, where=visible)
     tile.ds *= h
     tile.h = h
     for x in tile.errors:
@@ -183,26 +185,26 @@ def _through_softcap(p: AttentionProblem, block: Block, tile: Tile, slope: tuple
         np.copyto(x, np.inf, where=overflow)
 
 
-def _check_range(p: AttentionProblem, tile: Tile, size: _Size) -> None:
+def _check_range(problem: AttentionProblem, tile: Tile, size: _Size) -> None:
     """Set `largest`, and errors to ∞ where dS, scaled or not, may leave the format it is stored in."""
-    largest, c = size.turned + 2 * tile.error.max(initial=0.0), max(1.0, abs(p.scale))
+    largest, c = size.turned + 2 * tile.error.max(initial=0.0), max(1.0, abs(problem.scale))
     tile.largest = float(largest)
-    if p.elementwise and not c * largest <= p.ranges.grad_scores:
-        overflow = ~(2 * c * (tile.error + np.abs(tile.ds) + size.aside) <= p.ranges.grad_scores)
+    if problem.elementwise and not c * largest <= problem.ranges.grad_scores:
+        overflow = ~(2 * c * (tile.error + np.abs(tile.ds) + size.aside) <= problem.ranges.grad_scores)
         tile.own, tile.error = np.where(overflow, np.inf, tile.own), np.where(overflow, np.inf, tile.error)
 
 
-def _bias_error(p: AttentionProblem, block: Block, logits: Logits, tile: Tile, size: _Size) -> Array:
+def _bias_error(problem: AttentionProblem, block: Block, logits: Logits, tile: Tile, size: _Size) -> Array:
     """The error of the gradient of a bias: with what underflows, and ∞ where it, or one of two
     products, may leave the range of what is stored.
     """
-    lost = p.terms.grad_underflow
+    lost = problem.terms.grad_underflow
     error = tile.error + (lost if logits.blocked is None else np.where(logits.blocked, 0.0, lost))
     if block.allowed is not None:
         np.copyto(error, 0.0, where=~block.allowed)
-    if 2 * (size.turned + 3 * error.max(initial=0.0)) <= p.ranges.grad_scores:
+    if 2 * (size.turned + 3 * error.max(initial=0.0)) <= problem.ranges.grad_scores:
         return error
-    return np.where(2 * (np.abs(tile.ds) + error + size.aside) <= p.ranges.grad_scores, error, np.inf)
+    return np.where(2 * (np.abs(tile.ds) + error + size.aside) <= problem.ranges.grad_scores, error, np.inf)
 
 
 def _kappa(t: Terms) -> float:
@@ -249,9 +251,9 @@ def _by_row(t: Terms, forward: Rows, of: Shift, f: _Factors) -> Tile:
     return Tile(weights, weights, ds, error, error, f.growth * np.exp(of_row) + expm1_upwards(of_row))
 
 
-def _spread(p: AttentionProblem, g: Operand, v: Operand, dp: Array) -> Array:
+def _spread(problem: AttentionProblem, g: Operand, v: Operand, dp: Array) -> Array:
     """E: how far a kernel's dP may be from the oracle's."""
-    t = p.terms
+    t = problem.terms
     spread: Array = g.reach @ v.reach.swapaxes(-1, -2)
     spread *= t.grad_dot.terms + t.product + 2 * t.grad_weights * (t.grad_dot.positive + t.product)
     spread += (t.grad_dot.result + t.grad_weights) * np.abs(dp)

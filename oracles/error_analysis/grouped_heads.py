@@ -101,7 +101,8 @@ class Gathered:
     """The gradient of a `Shared` array: for each entry the sum over all rows, keys and heads that
     read it, added up tile by tile.
 
-    sums     midpoints, radii, and, where an entry is read more than once, sizes |mid| + rad: in the shape in which it is given
+    sums     midpoints, radii, and, if an entry is read more than once, sizes |mid| + rad: in the
+             given shape
     views    the same with all axes of a tile, (…, H_kv, G, n, columns), of size 1 where it is broadcast
     number   how many read an entry
     rows     n

@@ -2,7 +2,8 @@
 errors.
 
     t = c·tanh(s/c)     u = t + bias          `before_bias`: the cap acts on the score alone
-    t = s + bias        u = c·tanh(t/c)       `after_bias`, and `after_mask`, where blocked entries come to −c and take part
+    t = s + bias        u = c·tanh(t/c)       `after_bias`; also `after_mask`, where masked entries
+                                              become −c and take part
 
 **The cap is a contraction.** With an error E of s, |c·tanh(s̃/c) − c·tanh(s/c)| ≤ E.  The quotient
 s/c is off by δ, which moves t by δ·|x·sech²x|·c, x = s/c, and |x·sech²x| ≤ |tanh x|; so each

@@ -174,7 +174,8 @@ class Rows:
 
     lse           log-sum-exp of the scores
     dead          which rows have no visible key, or None
-    lost          rows whose D may overflow, or whose weights may all be lost: their results are unknown, also if v has no columns
+    lost          rows whose D may overflow, or whose weights may all be lost: their results are
+                  unknown, also if v has no columns
     out, error    the output and the bound of its error, before it is rounded to the output's format
     unshared      the part of the error that the sums over keys do not share, where there is a cotangent
     own_unshared  the same for the oracle's own arithmetic, if a kernel may take δ from the weights
@@ -309,18 +310,18 @@ class _Sizes(NamedTuple):
     absolute: Bound
 
 
-def _sizes(p: AttentionProblem, found: Totals, inflation: float) -> _Sizes:
+def _sizes(problem: AttentionProblem, found: Totals, inflation: float) -> _Sizes:
     """The sizes; each |v| is at most |v − c| + |c|."""
-    a, t, centre, readable = found.sums, p.terms, np.abs(p.centre), found.readable
+    a, t, centre, readable = found.sums, problem.terms, np.abs(problem.centre), found.readable
     size = a.weights.distance
     grown, drift = a.shared.distance, a.separate.distance + centre * a.separate.count if t.separate.slope else 0.0
-    if has_centre := not isinstance(p.centre, float):
-        readable, size = readable + p.n_k * centre, size + centre
+    if has_centre := not isinstance(problem.centre, float):
+        readable, size = readable + problem.n_k * centre, size + centre
     unseen = (inflation - 1) * size
     out = np.abs(a.out) + unseen
-    distance = np.abs(a.out - p.centre) + unseen if has_centre else out
+    distance = np.abs(a.out - problem.centre) + unseen if has_centre else out
     absolute = t.weight_underflow * readable
-    if p.v.rad is not None:
+    if problem.v.rad is not None:
         distance, absolute = distance + a.spread, a.spread + absolute
     size = size + grown + centre * a.shared.count if has_centre else size + grown
     maximum, lse = found.maximum + found.growth, np.abs(found.lse) + found.growth
@@ -349,25 +350,25 @@ class _Quotient(NamedTuple):
     grown: Array
 
     @staticmethod
-    def of(p: AttentionProblem, found: Totals) -> "_Quotient":
+    def of(problem: AttentionProblem, found: Totals) -> "_Quotient":
         """The quotient of complete sums."""
-        t, a, inflation = p.terms, found.sums, 1 + 8 * gamma(p.n_k + 8, ROUNDOFF)
-        sizes = _sizes(p, found, inflation)
+        t, a, inflation = problem.terms, found.sums, 1 + 8 * gamma(problem.n_k + 8, ROUNDOFF)
+        sizes = _sizes(problem, found, inflation)
         costs = _costs(t, sizes.maximum, sizes.lse)
         if a.large is not None:
-            costs = _costs_of_few(t, costs, a, np.abs(p.centre), a.large)
+            costs = _costs_of_few(t, costs, a, np.abs(problem.centre), a.large)
         h = costs.shared
         both = costs.separate + t.rescaled + t.summed_weights + h
         of_row = np.asarray(np.exp(both))
         lam = of_row * (a.shared.count + a.separate.count) + expm1_upwards(both + costs.terms + costs.result)
-        lam = lam + 4 * p.n_k * t.weight_underflow * found.above
+        lam = lam + 4 * problem.n_k * t.weight_underflow * found.above
         if a.large is not None:
             lam = lam + costs.small
         lam = np.asarray(lam * inflation)
         grown = np.exp(h) * (a.shared.distance + sizes.distance * a.shared.count)
         grown = grown + expm1_upwards(h) * (a.weights.distance + sizes.distance)
         room = np.where(lam < 1.0, 1.0 - lam, np.nan)
-        return _Quotient(p, found, inflation, sizes, costs, of_row, lam, room, grown)
+        return _Quotient(problem, found, inflation, sizes, costs, of_row, lam, room, grown)
 
     def parts(self, of: Terms, row: _Costs, separate: Bound, drift: Bound) -> _Parts:
         """The errors that the sums do not share, under some terms."""
@@ -414,13 +415,13 @@ class _Quotient(NamedTuple):
         return Unshared(live(parts.key, dead), live(parts.divisor * scale, dead), live(parts.column * scale, dead))
 
 
-def bounded(p: AttentionProblem, found: Totals, delta: bool) -> Rows:
+def bounded(problem: AttentionProblem, found: Totals, delta: bool) -> Rows:
     """The rows with the module's bound; `delta` says whether δ is to be bounded as well."""
-    quotient, dead, own = _Quotient.of(p, found), found.dead, None
+    quotient, dead, own = _Quotient.of(problem, found), found.dead, None
     sizes = quotient.sizes
-    parts = quotient.parts(p.terms, quotient.costs, found.sums.separate.count, sizes.drift)
-    if delta and p.delta != "output":
-        own = quotient.unshared(quotient.parts(p.own, _costs(p.own, sizes.maximum, sizes.lse), 0.0, 0.0))
+    parts = quotient.parts(problem.terms, quotient.costs, found.sums.separate.count, sizes.drift)
+    if delta and problem.delta != "output":
+        own = quotient.unshared(quotient.parts(problem.own, _costs(problem.own, sizes.maximum, sizes.lse), 0.0, 0.0))
     lost, overflow = quotient.overflows()
     return Rows(
         lse=live(found.lse, dead),
@@ -437,7 +438,7 @@ def bounded(p: AttentionProblem, found: Totals, delta: bool) -> Rows:
         readable=sizes.readable,
         sums=found.sums,
         sizes=(sizes.maximum, sizes.lse),
-        terms=p.terms,
+        terms=problem.terms,
     )
 
 

@@ -35,7 +35,7 @@ class Operand:
     """An input ball, made safe to multiply.
 
     Where the input is not finite, `raw` is NaN, `value` is 0 and `unknown` is 1 (None if all
-    entries are finite). `rad` is None if it is 0 throughout.
+    entries are finite). `rad` 0 throughout is given as None.
     """
 
     raw: Array
@@ -215,23 +215,23 @@ class AttentionProblem(NamedTuple):
                 yield keys, None if allowed is None or allowed.all() else allowed
 
 
-def scores(p: AttentionProblem, block: Block) -> Logits:
+def scores(problem: AttentionProblem, block: Block) -> Logits:
     """The logits of a tile: scale·q·kᵀ, changed by the features.  They overwrite the logits of the tile before."""
-    s = np.matmul(block.q.raw, block.k.raw.swapaxes(-1, -2), out=p.tile(0, block))
-    s *= p.scale
-    if p.features is not None:
-        room = None if p.elementwise else (p.tile(4, block), p.tile(3, block))
-        found = logits(p.features.tile(block.rows, block.keys), s, block.allowed, room)
+    s = np.matmul(block.q.raw, block.k.raw.swapaxes(-1, -2), out=problem.tile(0, block))
+    s *= problem.scale
+    if problem.features is not None:
+        room = None if problem.elementwise else (problem.tile(4, block), problem.tile(3, block))
+        found = logits(problem.features.tile(block.rows, block.keys), s, block.allowed, room)
     else:
         found = Logits(s)
         if block.allowed is not None:
             np.copyto(s, -np.inf, where=~block.allowed)
-    if p.level is not None:
-        np.copyto(found.u, 0.0, where=p.level[..., block.rows, :])
+    if problem.level is not None:
+        np.copyto(found.u, 0.0, where=problem.level[..., block.rows, :])
     return found
 
 
-def growth(p: AttentionProblem, block: Block, x: Logits, slope: float) -> Array:
+def growth(problem: AttentionProblem, block: Block, x: Logits, slope: float) -> Array:
     """The exponent τ of each weight's error that comes with its logit: (rows, keys), or its row
     maxima (rows, 1).
 
@@ -243,16 +243,20 @@ def growth(p: AttentionProblem, block: Block, x: Logits, slope: float) -> Array:
     `levelled` says what is left of it in level rows.
     """
     q, k = block.q, block.k
-    if not p.elementwise:
-        tau = _row_growth(p, block, 0.0 if p.features is not None else slope)
-        return tau if p.features is None else passed(x, p.features, p.terms, tau, slope, p.ranges, p.scale)
-    t, c, of_logit = p.terms, abs(p.scale), slope
-    slope = 0.0 if p.features is not None else slope
+    if not problem.elementwise:
+        tau = _row_growth(problem, block, 0.0 if problem.features is not None else slope)
+        return (
+            tau
+            if problem.features is None
+            else passed(x, problem.features, problem.terms, tau, slope, problem.ranges, problem.scale)
+        )
+    t, c, of_logit = problem.terms, abs(problem.scale), slope
+    slope = 0.0 if problem.features is not None else slope
     tau = q.reach @ k.reach.swapaxes(-1, -2)
-    overflow = _overflows(p, q, k, tau)
+    overflow = _overflows(problem, q, k, tau)
     tau *= c  # apart, as c times the exponents may underflow
     tau *= t.dot.terms + t.product + t.scale_on_inputs
-    size = np.abs(x.u if x.score is None else x.score, out=p.tile(4, block))
+    size = np.abs(x.u if x.score is None else x.score, out=problem.tile(4, block))
     size *= t.dot.result + t.stored_scores + slope
     tau += size
     tau += t.score_underflow
@@ -265,24 +269,24 @@ def growth(p: AttentionProblem, block: Block, x: Logits, slope: float) -> Array:
         tau += moved * (q.reach @ k.rad.swapaxes(-1, -2))
     if overflow is not None:
         tau[overflow] = np.inf
-    if p.features is not None:
-        if p.bias_first and x.biased is not None:
+    if problem.features is not None:
+        if problem.bias_first and x.biased is not None:
             tau += t.dot.positive * x.biased
-        tau = passed(x, p.features, t, tau, of_logit, p.ranges, p.scale)
+        tau = passed(x, problem.features, t, tau, of_logit, problem.ranges, problem.scale)
     if block.allowed is not None:
         np.copyto(tau, 0.0, where=~block.allowed)
     return tau
 
 
-def levelled(p: AttentionProblem, rows: slice, tau: Array) -> Array:
+def levelled(problem: AttentionProblem, rows: slice, tau: Array) -> Array:
     """The exponents of weights, given the exponents of their logits: 0 in level rows, except where
     a kernel's score may overflow, as ∞ plus a fill is ∞.  The slope of a softcap depends on the
     score itself, so its error stays.
     """
-    if p.level is None:
+    if problem.level is None:
         return tau
-    level = p.level[..., rows, :]
-    return np.where(level & (tau < np.inf) if p.elementwise else level, 0.0, tau)
+    level = problem.level[..., rows, :]
+    return np.where(level & (tau < np.inf) if problem.elementwise else level, 0.0, tau)
 
 
 def row_products(a: Operand, b: Operand, allowed: Mask | None) -> Array:
@@ -291,15 +295,17 @@ def row_products(a: Operand, b: Operand, allowed: Mask | None) -> Array:
     return farthest
 
 
-def sizes(p: AttentionProblem, weights: Array, sums: Array, reach: Array, allowed: Mask | None) -> tuple[Array, Array]:
+def sizes(
+    problem: AttentionProblem, weights: Array, sums: Array, reach: Array, allowed: Mask | None
+) -> tuple[Array, Array]:
     """Upper bounds of Σ_j w_ij x_j for x ≥ 0, given the sums of the weights of each row, and of the
     Σ_j x_j that it may read.
 
     Where one number per row is enough, and every row may read all keys, the largest x_j of each
     column stands for all of them: that saves a matrix product.
     """
-    if p.elementwise or allowed is not None:
-        return weights @ reach, readable(p, reach, allowed)
+    if problem.elementwise or allowed is not None:
+        return weights @ reach, readable(problem, reach, allowed)
     largest = reach.max(axis=-2, keepdims=True)
     return sums * largest, reach.shape[-2] * largest
 
@@ -316,14 +322,14 @@ def expm1(tau: Array) -> Array:
     return tau
 
 
-def readable(p: AttentionProblem, x: Array, allowed: Mask | None) -> Array:
+def readable(problem: AttentionProblem, x: Array, allowed: Mask | None) -> Array:
     """Upper bounds of Σ_j x[j] for x ≥ 0 over the keys that each row may read, 0 in columns of
     zeros; underflow alone is counted by them.
 
     Where one number per row is enough, it is the largest entry that the row may read, as often as
     there are keys.
     """
-    if p.elementwise or allowed is None:
+    if problem.elementwise or allowed is None:
         return over_keys(allowed, x)
     return np.asarray(
         np.where(x.any(axis=-2, keepdims=True), x.shape[-2] * _largest(x.max(axis=-1, initial=0.0), allowed), 0.0)
@@ -346,20 +352,20 @@ def over_keys(allowed: Mask | None, x: Array) -> Array:
     return x.sum(axis=-2, keepdims=True) if allowed is None else allowed.astype(np.float64) @ x
 
 
-def _row_growth(p: AttentionProblem, block: Block, slope: float) -> Array:
+def _row_growth(problem: AttentionProblem, block: Block, slope: float) -> Array:
     """Row maxima of `growth` for the certified value of inputs without radii: |s| ≤ R ≤
     |scale|‖q‖‖k‖.
     """
-    t = p.terms
+    t = problem.terms
     products = row_products(block.q, block.k, block.allowed)
-    return abs(p.scale) * products * (t.dot.positive + slope) + t.score_underflow
+    return abs(problem.scale) * products * (t.dot.positive + slope) + t.score_underflow
 
 
 def _unless_zero(x: Array) -> Array | None:
     return x if x.any() else None
 
 
-def _overflows(p: AttentionProblem, q: Operand, k: Operand, products: Array) -> Mask | None:
+def _overflows(problem: AttentionProblem, q: Operand, k: Operand, products: Array) -> Mask | None:
     """Which scores may leave the modelled range, given |q||k|ᵀ, or depend on unknown entries; None
     if no score does.
 
@@ -369,7 +375,8 @@ def _overflows(p: AttentionProblem, q: Operand, k: Operand, products: Array) -> 
     """
     known = q.unknown is None and k.unknown is None
     most, fits = (
-        p.ranges.work / 1.5 / max(unscaled, abs(p.scale)) for unscaled in (1.0, p.ranges.work / p.ranges.products)
+        problem.ranges.work / 1.5 / max(unscaled, abs(problem.scale))
+        for unscaled in (1.0, problem.ranges.work / problem.ranges.products)
     )
     largest = [float(x.reach.max(initial=0.0)) for x in (q, k)]
     if known and max(largest) <= most and 2 * q.shape[-1] * largest[0] * largest[1] <= fits:

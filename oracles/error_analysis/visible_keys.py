@@ -16,7 +16,7 @@ class Visible:
     """Key j is visible to row i where `mask` (…, n_q, n_k) is true or None, and low ≤ j −
     positions[i] ≤ high.
 
-    A limit of None is no limit.  `positions` are (n_q,), or (…, n_q) if they differ in the batch.
+    None means: without this limit.  `positions` are (n_q,), or (…, n_q) if they differ in the batch.
     No array of all rows and keys is made: a window over a long sequence is evaluated tile by tile,
     and tiles outside it are skipped.
     """
@@ -28,7 +28,7 @@ class Visible:
 
     @property
     def everything(self) -> bool:
-        """Whether all keys are visible to each row, because there is no mask and no limit."""
+        """Whether all keys are visible to each row, without a mask and limits."""
         return self.mask is None and self.low is None and self.high is None
 
     def at(self, batch: tuple[int, ...] | EllipsisType) -> "Visible":

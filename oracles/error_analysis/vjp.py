@@ -120,7 +120,7 @@ class _Rows(NamedTuple):
 
 
 def gradients(
-    p: AttentionProblem,
+    problem: AttentionProblem,
     g: Operand,
     dead_rows_are_unchecked: bool,
     of_lse: Array | None = None,
@@ -132,56 +132,56 @@ def gradients(
     `of_lse` (…, n_q, 1) is the cotangent of the log-sum-exp, or None.  The gradients of the bias
     and of the sinks are added to `finer` in this order.
     """
-    backward = _begun(p, g, of_lse, finer)
-    p, found = backward.p, backward.found
-    for rows in p.row_tiles():
+    backward = _begun(problem, g, of_lse, finer)
+    problem, found = backward.p, backward.found
+    for rows in problem.row_tiles():
         here = _rows(backward, rows)
-        if p.elementwise:
+        if problem.elementwise:
             _lose_overflowing_rows(backward, here)
         mean, slack = (np.zeros(found.dq.at(rows).value.shape) for _ in range(2))
-        for block in p.blocks(rows):
-            tile = grad_scores(p, block, here.forward, here.shift, here.g, backward.of_bias)
+        for block in problem.blocks(rows):
+            tile = grad_scores(problem, block, here.forward, here.shift, here.g, backward.of_bias)
             of_keys = _add_block(backward, block, here.g, tile)
-            if p.elementwise:
+            if problem.elementwise:
                 mean += (tile.p if tile.h is None else tile.p * tile.h) @ block.k.value
-                slack = slack + 8 * gamma(p.n_k + 8, ROUNDOFF) * of_keys
-        if p.elementwise:
-            _add_common_error(p, found.dq.at(rows), here, np.abs(mean) + slack)
+                slack = slack + 8 * gamma(problem.n_k + 8, ROUNDOFF) * of_keys
+        if problem.elementwise:
+            _add_common_error(problem, found.dq.at(rows), here, np.abs(mean) + slack)
         if dead_rows_are_unchecked:
             found.dq.value[..., rows, :] = live(found.dq.value[..., rows, :], here.forward.dead, np.nan)
     _finish(backward)
     return found
 
 
-def _begun(p: AttentionProblem, g: Operand, of_lse: Array | None, finer: Sequence[Gathered]) -> _Pass:
+def _begun(problem: AttentionProblem, g: Operand, of_lse: Array | None, finer: Sequence[Gathered]) -> _Pass:
     """A backward pass to which nothing has been added."""
-    if of_lse is not None and p.elementwise:
-        t = p.terms
+    if of_lse is not None and problem.elementwise:
+        t = problem.terms
         t = replace(t, grad_scores=2 * t.grad_scores, grad_underflow=3 * t.grad_underflow)
-        p = p._replace(terms=t)
-    head = p.q.shape[:-2]
-    sizes = (p.n_q, p.q.shape[-1]), (p.n_k, p.q.shape[-1]), (p.n_k, p.v.shape[-1])
+        problem = problem._replace(terms=t)
+    head = problem.q.shape[:-2]
+    sizes = (problem.n_q, problem.q.shape[-1]), (problem.n_k, problem.q.shape[-1]), (problem.n_k, problem.v.shape[-1])
     found = Gradients(*(Gradient.zeros(*head, *size) for size in sizes))
-    heads_dk, heads_dv = (HeadSums.of(x.value.shape, p.n_q, p.group) for x in (found.dk, found.dv))
-    of_bias = finer[0] if p.features is not None and p.features.bias is not None else None
-    of_sink = finer[-1] if p.features is not None and p.features.sink is not None else None
-    return _Pass(p, g, of_lse, found, heads_dk, heads_dv, of_bias, of_sink)
+    heads_dk, heads_dv = (HeadSums.of(x.value.shape, problem.n_q, problem.group) for x in (found.dk, found.dv))
+    of_bias = finer[0] if problem.features is not None and problem.features.bias is not None else None
+    of_sink = finer[-1] if problem.features is not None and problem.features.sink is not None else None
+    return _Pass(problem, g, of_lse, found, heads_dk, heads_dv, of_bias, of_sink)
 
 
 def _rows(backward: _Pass, rows: slice) -> _Rows:
     """The forward pass of a tile of rows, and its shift; the gradients of the rows' sinks are added."""
-    p, g = backward.p, part(backward.g, rows)
-    forward = rows_forward(p, rows, g if p.elementwise else None)
-    shift = _shift(p, rows, forward, g, delta_spread(p, rows, forward, g), backward.of_lse)
+    problem, g = backward.p, part(backward.g, rows)
+    forward = rows_forward(problem, rows, g if problem.elementwise else None)
+    shift = _shift(problem, rows, forward, g, delta_spread(problem, rows, forward, g), backward.of_lse)
     if backward.of_sink is not None:
-        backward.of_sink.add(rows, slice(0, 1), *_sinks(p, rows, forward, shift))
+        backward.of_sink.add(rows, slice(0, 1), *_sinks(problem, rows, forward, shift))
     return _Rows(rows, forward, shift, g)
 
 
 def _lose_overflowing_rows(backward: _Pass, here: _Rows) -> None:
     """Set to ∞ the errors of what a row that may overflow reaches."""
-    p, forward, of_bias = backward.p, here.forward, backward.of_bias
-    known = np.isfinite(forward.sums.shared.count) & (p.n_k * (1 + 2.0**-6) <= p.ranges.sums)
+    problem, forward, of_bias = backward.p, here.forward, backward.of_bias
+    known = np.isfinite(forward.sums.shared.count) & (problem.n_k * (1 + 2.0**-6) <= problem.ranges.sums)
     lost = live(~known, forward.dead, False)
     if backward.of_sink is not None:  # exp(sink − m) may overflow, and all weights be lost
         lost = lost | forward.lost
@@ -189,13 +189,13 @@ def _lose_overflowing_rows(backward: _Pass, here: _Rows) -> None:
     lost = lost | np.isinf(here.shift.error)
     backward.found.dk.error[lost.any(axis=(-2, -1))] = np.inf
     if of_bias is not None and lost.any():
-        unknown = np.broadcast_to(np.where(lost, np.inf, 0.0), (*lost.shape[:-1], p.n_k))
-        of_bias.add(here.rows, slice(0, p.n_k), np.broadcast_to(0.0, unknown.shape), unknown)
+        unknown = np.broadcast_to(np.where(lost, np.inf, 0.0), (*lost.shape[:-1], problem.n_k))
+        of_bias.add(here.rows, slice(0, problem.n_k), np.broadcast_to(0.0, unknown.shape), unknown)
 
 
 def _add_block(backward: _Pass, block: Block, g: Operand, tile: Tile) -> Array:
     """Add a tile of dS and of weights to the gradients; returns Σ|k| over the keys that each row may read."""
-    p, (q, k, allowed) = backward.p, (block.q, block.k, block.allowed)
+    problem, (q, k, allowed) = backward.p, (block.q, block.k, block.allowed)
     dq, dk, dv = backward.found.dq.at(block.rows), backward.found.dk.at(block.keys), backward.found.dv.at(block.keys)
     by = None if allowed is None else allowed.swapaxes(-1, -2)
     ds, error, weights = (x.swapaxes(-1, -2) for x in (tile.ds, tile.error, tile.p))
@@ -203,13 +203,13 @@ def _add_block(backward: _Pass, block: Block, g: Operand, tile: Tile) -> Array:
     dk.value += ds @ q.value
     backward.heads_dk.add(block.rows, block.keys, ds, q.value)
     backward.heads_dv.add(block.rows, block.keys, weights, g.value)
-    of_keys = readable(p, k.reach, allowed)
-    dq.error += _product_error(p, (tile.ds, tile.own, tile.error), k, of_keys)
-    dk.error += _product_error(p, (ds, error, error), q, readable(p, q.reach, by))
-    mid, off = _weighted(p, tile, g, allowed)
+    of_keys = readable(problem, k.reach, allowed)
+    dq.error += _product_error(problem, (tile.ds, tile.own, tile.error), k, of_keys)
+    dk.error += _product_error(problem, (ds, error, error), q, readable(problem, q.reach, by))
+    mid, off = _weighted(problem, tile, g, allowed)
     dv.value += mid
     dv.error += off
-    if not _fits(p, tile, block, g):
+    if not _fits(problem, tile, block, g):
         size = np.abs(tile.ds) + tile.error
         dq.size += size @ k.reach
         dk.size += size.swapaxes(-1, -2) @ q.reach
@@ -217,9 +217,9 @@ def _add_block(backward: _Pass, block: Block, g: Operand, tile: Tile) -> Array:
     return of_keys
 
 
-def _add_common_error(p: AttentionProblem, dq: Gradient, here: _Rows, mean: Array) -> None:
+def _add_common_error(problem: AttentionProblem, dq: Gradient, here: _Rows, mean: Array) -> None:
     """Add to some rows of dq the error that is common to a row; `mean` is |Σ_j p_j k_j|, from above."""
-    c, common, delta = abs(p.scale), here.forward.common, here.shift.error
+    c, common, delta = abs(problem.scale), here.forward.common, here.shift.error
     dq.error += live(c * np.exp(common) * delta * mean, here.forward.dead)
     dq.error += expm1_upwards(common, c) * np.abs(dq.value)
     np.copyto(dq.error, np.inf, where=np.isinf(delta))
@@ -227,44 +227,46 @@ def _add_common_error(p: AttentionProblem, dq: Gradient, here: _Rows, mean: Arra
 
 def _finish(backward: _Pass) -> None:
     """Scale dq and dk, and add the errors of whole sums: of roundings, of storing, of what may overflow."""
-    p, (dq, dk, dv) = backward.p, backward.found
-    t, c = p.terms, abs(p.scale)
+    problem, (dq, dk, dv) = backward.p, backward.found
+    t, c = problem.terms, abs(problem.scale)
     # Level scores tell nothing of what is unknown, but products do.
-    if p.level is not None and p.k.unknown is not None:
-        np.copyto(dq.value, np.nan, where=p.level & p.k.unknown.any(axis=-2, keepdims=True))
-    if p.level is not None and p.q.unknown is not None:
-        np.copyto(dk.value, np.nan, where=(p.level & (p.q.unknown > 0)).any(axis=-2, keepdims=True))
-    dq.value *= p.scale
-    dk.value *= p.scale
+    if problem.level is not None and problem.k.unknown is not None:
+        np.copyto(dq.value, np.nan, where=problem.level & problem.k.unknown.any(axis=-2, keepdims=True))
+    if problem.level is not None and problem.q.unknown is not None:
+        np.copyto(dk.value, np.nan, where=(problem.level & (problem.q.unknown > 0)).any(axis=-2, keepdims=True))
+    dq.value *= problem.scale
+    dk.value *= problem.scale
     for x, of in ((dq, t.keys_sum), (dk, t.queries_sum), (dv, t.queries_sum)):
         x.error += of.result * (np.where(np.isnan(x.value), 0.0, np.abs(x.value)) + x.error)
-    dk.error += backward.heads_dk.rounded(t, dk.error, c, min(p.ranges.output, p.ranges.scaled * min(1.0, c)))
-    dv.error += backward.heads_dv.rounded(t, dv.error, 1.0, p.ranges.output)
-    if p.ranges.scaled < np.inf:
-        _store_before_the_scale(p, dq, 1)
-        _store_before_the_scale(p, dk, p.group)
-    if p.elementwise:
+    dk.error += backward.heads_dk.rounded(
+        t, dk.error, c, min(problem.ranges.output, problem.ranges.scaled * min(1.0, c))
+    )
+    dv.error += backward.heads_dv.rounded(t, dv.error, 1.0, problem.ranges.output)
+    if problem.ranges.scaled < np.inf:
+        _store_before_the_scale(problem, dq, 1)
+        _store_before_the_scale(problem, dk, problem.group)
+    if problem.elementwise:
         _lose_what_overflows(backward)
-    inflation = 1 + 8 * gamma(max(p.n_q, p.n_k) + p.q.shape[-1] + p.v.shape[-1] + 8, ROUNDOFF)
+    inflation = 1 + 8 * gamma(max(problem.n_q, problem.n_k) + problem.q.shape[-1] + problem.v.shape[-1] + 8, ROUNDOFF)
     for x in (dq, dk, dv):
         x.error *= inflation
 
 
 def _lose_what_overflows(backward: _Pass) -> None:
     """Set to ∞ the errors of gradients with an operand or a partial sum that may overflow."""
-    p, found = backward.p, backward.found
-    most = max(1.0, abs(p.scale))
+    problem, found = backward.p, backward.found
+    most = max(1.0, abs(problem.scale))
     # An operand may overflow where it is scaled, masked or not: 0 times ∞ is NaN.
-    for side, x in ((p.k, found.dq), (p.q, found.dk)):
-        np.copyto(x.error, np.inf, where=(side.reach * (1.5 * most) > p.ranges.work).any(axis=-2, keepdims=True))
-    if any(p.rounded_beyond(x) for x in (p.q, p.k, p.v, backward.g)):
+    for side, x in ((problem.k, found.dq), (problem.q, found.dk)):
+        np.copyto(x.error, np.inf, where=(side.reach * (1.5 * most) > problem.ranges.work).any(axis=-2, keepdims=True))
+    if any(problem.rounded_beyond(x) for x in (problem.q, problem.k, problem.v, backward.g)):
         for x in found:
             x.error[...] = np.inf
     for x, factor in ((found.dq, most), (found.dk, most), (found.dv, 1.0)):
-        x.error[~(2 * (factor * x.size + x.error) <= p.ranges.gradients)] = np.inf
+        x.error[~(2 * (factor * x.size + x.error) <= problem.ranges.gradients)] = np.inf
 
 
-def _store_before_the_scale(p: AttentionProblem, x: Gradient, heads: int) -> None:
+def _store_before_the_scale(problem: AttentionProblem, x: Gradient, heads: int) -> None:
     """Add what a gradient of q or k loses if, for each head, the gradient of the scaled q or k is
     stored in fewer bits before it is multiplied by the scale: its underflow, and ∞ where it may
     overflow. `scale_on_inputs` counts its rounding.
@@ -272,13 +274,15 @@ def _store_before_the_scale(p: AttentionProblem, x: Gradient, heads: int) -> Non
     What is stored is the gradient over what q, or k, was multiplied by: the scale, its root or 1.
     An exact 0 loses nothing.
     """
-    x.error += np.where(x.error > 0, heads * p.terms.scaled_underflow, 0.0)
-    largest = p.ranges.scaled * min(1.0, abs(p.scale))
+    x.error += np.where(x.error > 0, heads * problem.terms.scaled_underflow, 0.0)
+    largest = problem.ranges.scaled * min(1.0, abs(problem.scale))
     fits = (x.error == 0) | ((np.abs(x.value) + x.error) * (1 + 2.0**-6) <= largest)
     np.copyto(x.error, np.inf, where=~fits)
 
 
-def _shift(p: AttentionProblem, rows: slice, forward: Rows, g: Operand, delta: Array, of_lse: Array | None) -> Shift:
+def _shift(
+    problem: AttentionProblem, rows: slice, forward: Rows, g: Operand, delta: Array, of_lse: Array | None
+) -> Shift:
     """The number of each row that is subtracted from dP to give T, and its error.
 
     The difference is rounded, and a cotangent of another base converted.  If the log-sum-exp is
@@ -293,13 +297,13 @@ def _shift(p: AttentionProblem, rows: slice, forward: Rows, g: Operand, delta: A
         return Shift(shift, delta, None, np.zeros(shift.shape), shift, delta)
     of = live(of_lse[..., rows, :], forward.dead)
     relative = np.zeros(shift.shape)
-    if (alone := without_sink(p, rows, forward)) is not None:
+    if (alone := without_sink(problem, rows, forward)) is not None:
         factor, relative, dead = alone
         of, relative = live(of * factor, dead), live(relative, dead)
     size = np.abs(of)
-    error = delta + p.terms.biased * (np.abs(shift) + delta + size) + relative * size
-    error = np.where((6 * size <= p.ranges.work) & (relative < np.inf), error, np.inf)
-    apart = size if p.elementwise else None
+    error = delta + problem.terms.biased * (np.abs(shift) + delta + size) + relative * size
+    error = np.where((6 * size <= problem.ranges.work) & (relative < np.inf), error, np.inf)
+    apart = size if problem.elementwise else None
     return Shift(
         shift - of,
         error,
@@ -309,24 +313,26 @@ def _shift(p: AttentionProblem, rows: slice, forward: Rows, g: Operand, delta: A
     )
 
 
-def _sinks(p: AttentionProblem, rows: slice, forward: Rows, of: Shift) -> tuple[Array, Array]:
+def _sinks(problem: AttentionProblem, rows: slice, forward: Rows, of: Shift) -> tuple[Array, Array]:
     """The gradient of each row's sink, −w_sink·shift, and its error, ∞ where it may leave the
     format in which dS is stored.
     """
-    weight, spread = sink_weights(p, rows, forward)
+    weight, spread = sink_weights(problem, rows, forward)
     size = np.abs(of.sink) if of.sink_apart is None else np.abs(of.sink) + 2 * of.sink_apart
-    error = spread * (size + of.sink_error) + weight * of.sink_error + p.terms.grad_underflow * (weight + spread > 0)
-    error = np.where(2 * (weight + spread) * (size + of.sink_error) <= p.ranges.grad_scores, error, np.inf)
+    error = (
+        spread * (size + of.sink_error) + weight * of.sink_error + problem.terms.grad_underflow * (weight + spread > 0)
+    )
+    error = np.where(2 * (weight + spread) * (size + of.sink_error) <= problem.ranges.grad_scores, error, np.inf)
     return -weight * of.sink, error * (1 + 2.0**-40)
 
 
-def sink_weights(p: AttentionProblem, rows: slice, forward: Rows) -> tuple[Array, Array]:
+def sink_weights(problem: AttentionProblem, rows: slice, forward: Rows) -> tuple[Array, Array]:
     """w_sink = exp(sink − lse) and how far a kernel's may be from it; both are 0 where the sink is
     −∞.
     """
-    assert p.features is not None
-    assert p.features.sink is not None
-    t, sink = p.terms, p.features.sink[..., rows, :]
+    assert problem.features is not None
+    assert problem.features.sink is not None
+    t, sink = problem.terms, problem.features.sink[..., rows, :]
     none = sink == -np.inf
     weight = np.exp(sink - forward.lse)
     exponent = t.anew.slope * np.where(none, 0.0, np.abs(sink)) + forward.entry + forward.common + t.grad_scores
@@ -334,20 +340,20 @@ def sink_weights(p: AttentionProblem, rows: slice, forward: Rows) -> tuple[Array
     return np.where(none, 0.0, weight), np.where(none, 0.0, spread)
 
 
-def _fits(p: AttentionProblem, tile: Tile, block: Block, g: Operand) -> bool:
+def _fits(problem: AttentionProblem, tile: Tile, block: Block, g: Operand) -> bool:
     """Whether no sum over keys or queries can leave the range of the gradients because of this tile's share of it."""
-    longest = max(p.n_k * block.k.length.max(initial=0.0), p.n_q * block.q.length.max(initial=0.0))
-    share = max(tile.largest * longest * max(1.0, abs(p.scale)), p.n_q * g.length.max(initial=0.0))
-    return not p.elementwise or bool(4 * share <= p.ranges.gradients)
+    longest = max(problem.n_k * block.k.length.max(initial=0.0), problem.n_q * block.q.length.max(initial=0.0))
+    share = max(tile.largest * longest * max(1.0, abs(problem.scale)), problem.n_q * g.length.max(initial=0.0))
+    return not problem.elementwise or bool(4 * share <= problem.ranges.gradients)
 
 
-def _product_error(p: AttentionProblem, of: tuple[Array, Array, Array], x: Operand, allowed: Array) -> Array:
+def _product_error(problem: AttentionProblem, of: tuple[Array, Array, Array], x: Operand, allowed: Array) -> Array:
     """The error of scale·dS·x, of dS, its entries' own errors and all its errors: the own errors
     against |x|, dS with all its errors against the radius of x, and underflow.
 
     `allowed` is the sum of |x| over what may be read: where it is 0 the gradient is exactly 0.
     """
-    t, c, (ds, own, error) = p.terms, abs(p.scale), of
+    t, c, (ds, own, error) = problem.terms, abs(problem.scale), of
     found = c * (own @ x.reach)
     found = found + max(1.0, c) * (t.grad_underflow * allowed + t.sum_underflow * (allowed > 0))
     if x.rad is not None:
@@ -357,19 +363,19 @@ def _product_error(p: AttentionProblem, of: tuple[Array, Array, Array], x: Opera
     return found
 
 
-def _weighted(p: AttentionProblem, tile: Tile, g: Operand, allowed: Mask | None) -> tuple[Array, Array]:
+def _weighted(problem: AttentionProblem, tile: Tile, g: Operand, allowed: Mask | None) -> tuple[Array, Array]:
     """pᵀ·g over a tile's rows, and its error: the weights' exponents, the sum's, and what underflows."""
-    t, by = p.terms, None if allowed is None else allowed.swapaxes(-1, -2)
+    t, by = problem.terms, None if allowed is None else allowed.swapaxes(-1, -2)
     weights, reach = tile.p.swapaxes(-1, -2), g.reach
     exponent = max(t.weights, t.saved_weights) + t.product + t.queries_sum.terms
     lift = np.exp(exponent) * tile.growth + expm1_upwards(exponent)
-    if p.elementwise or lift.shape[-1] > 1:
+    if problem.elementwise or lift.shape[-1] > 1:
         error = (tile.possible * lift).swapaxes(-1, -2) @ reach
-        of_rows = readable(p, reach, by)
+        of_rows = readable(problem, reach, by)
     else:
         lifted = lift * reach
         error = weights @ lifted
-        of_rows = readable(p, reach + lifted, by)
+        of_rows = readable(problem, reach + lifted, by)
     error = error + t.weight_underflow * of_rows + t.sum_underflow * (of_rows > 0)
     if g.rad is not None:
         error = error + np.exp(exponent) * ((tile.possible * (1 + tile.growth)).swapaxes(-1, -2) @ g.rad)

@@ -223,7 +223,8 @@ def _given(inv_freq: Any, channels: int) -> Ball:
     found = Ball(inv_freq.mid, inv_freq.rad) if enclosed else exact(arrays.float_array(inv_freq, "inv_freq"))
     if found.mid.shape != (channels // 2,):
         raise ValueError(
-            f"inv_freq has shape {found.mid.shape}, but should be ({channels // 2},): one for each pair of {channels} channels."
+            f"inv_freq has shape {found.mid.shape}, but should be ({channels // 2},): "
+            f"one for each pair of {channels} channels."
         )
     if not (np.isfinite(found.mid) & np.isfinite(found.rad)).all():
         raise ValueError("inv_freq is not finite everywhere, but should be.")

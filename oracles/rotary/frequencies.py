@@ -30,7 +30,7 @@ from flint import arb
 
 from oracles import arrays, formats
 from oracles.arb_matrix import Bools, enclosed
-from oracles.arguments import Given
+from oracles.arguments import Given, suggestion
 from oracles.ball import ROUNDOFF, Ball, ball
 from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
@@ -120,7 +120,7 @@ def _checked(
     own = {field.name: field.default for field in fields(KINDS[kind]) if field.name != "of"}
     for name in parameters:
         if name not in own:
-            raise ValueError(f"{name} is no parameter of {kind!r}, which takes {', '.join(own) or 'none'}.")
+            raise ValueError(f"{kind!r} has no parameter {name!r}. {suggestion(name, own)}")
     for name, default in own.items():
         if name not in parameters and default is MISSING:
             raise ValueError(f"{name} is missing, but is a parameter of {kind!r} without a default.")

@@ -139,7 +139,8 @@ class Yarn(Band):
             except UndecidedError:
                 if precision >= MOST_PRECISION:
                     raise ValueError(
-                        f"The ends of the ramp are not decided in {MOST_PRECISION} bits, but should be: change beta_fast or beta_slow."
+                        f"The ends of the ramp are not decided in {MOST_PRECISION} bits, but should be: "
+                        "change beta_fast or beta_slow."
                     ) from None
                 precision = min(2 * precision, MOST_PRECISION)
 
@@ -160,7 +161,8 @@ class Yarn(Band):
         level = self.beta_fast == self.beta_slow and not low.is_exact() and not high.is_exact()
         if not level and _is_above(low, high):
             raise ValueError(
-                f"The ramp runs from low={low.str(6, radius=False)} to high={high.str(6, radius=False)}, but should rise: "
+                f"The ramp runs from low={low.str(6, radius=False)} to high={high.str(6, radius=False)}, "
+                "but should rise: "
                 f"see beta_fast={self.beta_fast} and beta_slow={self.beta_slow}."
             )
         return (low, high) if not level and _is_above(high, low) else (low, low + arb(1) / 1000)

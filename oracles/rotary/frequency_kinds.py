@@ -299,13 +299,14 @@ def _divided(s: float, u: float) -> float:
 
 
 def _list_of(given: Any, name: str, channels: int) -> list[float]:
-    """The factor of each pair.  Raises TypeError and ValueError unless there is one positive number
+    """The factor of each pair.  Raises TypeError and ValueError unless it has one positive number
     for each pair.
     """
     if not isinstance(given, list | tuple | np.ndarray):
         raise TypeError(f"{name} has type {type(given).__name__}, but should be a list of numbers.")
     if len(given) != channels // 2:
         raise ValueError(
-            f"{name} has {len(given)} numbers, but should have {channels // 2}, one for each pair of rotary_dim={channels}."
+            f"{name} has {len(given)} numbers, but should have {channels // 2}, "
+            f"one for each pair of rotary_dim={channels}."
         )
     return [positive(s, f"{name}[{i}]") for i, s in enumerate(given)]

@@ -70,7 +70,7 @@ class Rotation:
 
     @property
     def rows(self) -> Array:
-        """x with one axis of batches, each of which has the same angles."""
+        """x with one axis of batches, which all have the same angles."""
         *lead, length, dim = self.x.shape
         return self.x.reshape((prod(lead), length, dim) if self.alike else (1, prod(lead) * length, dim))
 

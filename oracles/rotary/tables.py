@@ -54,7 +54,7 @@ def inv_freq(
     Shapes: (⌈head_dim/2⌉,). Edge cases: pair 0 has the scale itself; base 1 gives every pair the
     scale; head_dim may be 0, and odd where `conventions.odd_lane` and `rope_pairing` allow it; the
     radius is ∞ where the base or the scale is beyond the range. Raises TypeError and ValueError for
-    a head_dim that is no natural number up to 2²⁰, or odd and refused.
+    a head_dim that is odd and refused, or not a natural number up to 2²⁰.
     """
     model, named, method = answer(options)
     dim = _width(head_dim, named)
