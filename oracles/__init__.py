@@ -1,21 +1,22 @@
 """The functions of `spec`, batched and fast, each value with a rigorous enclosure.
 
-    ref = oracles.scaled_dot_product_attention(q, k, v, mask)          # exact ∈ [ref.mid − ref.rad, ref.mid + ref.rad]
+    ref = oracles.scaled_dot_product_attention(q, k, v, mask)  # |exact − ref.mid| ≤ ref.rad
     budget = oracles.scaled_dot_product_attention(q, k, v, mask, arithmetic=oracles.FLOAT32)
-    oracles.assert_within(out, budget)                                 # out may come from any correct float32 kernel
+    oracles.assert_within(out, budget)  # out may come from any correct float32 kernel
 
 One module per idea:
 
-    formats, conventions              what an implementation rounds, and which reading it follows, as data
+    formats, conventions              what an implementation rounds, and which conventions it follows, as data
     arrays                            any array in, float64 out
-    ball, error_analysis              midpoint-radius primitives, and the terms of a budget
+    ball, error_analysis              midpoint-radius primitives, and the derivation of budgets
     dot_product, softmax, multi_head  operations …
-    generalised_attention             … attention as it is used today
-    merge, alibi                      … its parts merged, and its biases by distance
-    masks, positional, lookups        … more of them: masks, sinusoids, and numbers that are copied and not computed
-    rotary                            … and rotary embeddings, their tables, and the frequencies of each kind
+    generalised_attention             … attention with all its features
+    merge, alibi                      … attention over parts of the keys merged, and biases by distance
+    masks, positional, lookups        … masks, sinusoids, and numbers that are copied and not computed
+    rotary                            … rotary embeddings, their tables, and the frequencies of each kind
     exact                             the same values by ball arithmetic of any precision
-    enclosure                         what comes out, and the judgement of an implementation's output by it
+    enclosure                         the result of an oracle, and how it judges an output
+    options                           the options that oracles take by keyword
 """
 
 from oracles.alibi import alibi_bias, alibi_slopes

@@ -6,34 +6,31 @@ length extrapolation, 2022.
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from flint import arb
 
-from oracles import arrays, formats
+from oracles import arrays
 from oracles.arb_matrix import PRECISION, Bools, enclosed
-from oracles.arguments import Given
 from oracles.ball import ELEMENTARY, Ball, ball, exact, gamma, multiply, rounded
 from oracles.conventions import Conventions
-from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
 from oracles.formats import Arithmetic
-from oracles.judging import Balls, Evaluation, Method, require_method, settle
+from oracles.judging import Balls, Evaluation, settle
+from oracles.options import AnswerOptions, answer, takes
 
 LARGEST_BIAS = 2**28
 """Entries of a bias, at most."""
 FARTHEST_OFFSET = 2**52
-"""From an offset of so much at most, and 2²⁸ keys or queries, distances are integers of float64."""
+"""The largest offset: with at most 2²⁸ keys or queries, all distances are integers of float64."""
 _MOST_HEADS = 2**16
 
 
+@takes(AnswerOptions)
 def alibi_slopes(
     num_heads: Any,
-    *,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> Enclosure:
     """The slope of each head, enclosed.
 
@@ -41,25 +38,24 @@ def alibi_slopes(
     3, 5, …, n − m of them; 2^(−8h/n) under `conventions.alibi_slopes` = geometric.
 
     Shapes: (num_heads,).
-    Raises TypeError and ValueError for what is not a natural number from 1 to 2¹⁶.
+    Raises TypeError and ValueError unless num_heads is an integer from 1 to 2¹⁶.
     """
-    require_method(method)
-    a, c = formats.resolve(arithmetic), resolve_conventions(conventions)
-    exponents = _exponents(arrays.natural(num_heads, "num_heads", 1, _MOST_HEADS), c)
+    arithmetic, conventions, method = answer(options)
+    exponents = _exponents(arrays.natural(num_heads, "num_heads", 1, _MOST_HEADS), conventions)
     return _labelled(
-        Evaluation(a, method, lambda: (_slopes(exponents, a),), lambda: _exactly(exponents), len(exponents))
+        Evaluation(
+            arithmetic, method, lambda: (_slopes(exponents, arithmetic),), lambda: _exactly(exponents), len(exponents)
+        )
     )
 
 
+@takes(AnswerOptions)
 def alibi_bias(
     num_heads: Any,
     n_q: Any,
     n_k: Any,
     offset: Any = None,
-    *,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> Enclosure:
     """The bias −slope·|p − j| of each head, query and key, enclosed; slope·j under
     `conventions.alibi_reference` = key.
@@ -67,15 +63,13 @@ def alibi_bias(
     p = i + offset is the position of query i among the keys; the offset is 0 by default, or n_k −
     n_q under `conventions.causal` = bottom_right.
 
-    Shapes: (num_heads, n_q, n_k).
-    Edge cases: 0 queries or keys are legal; on the diagonal it is exactly 0.  Nothing is promised
-    where a distance is beyond the arithmetic's largest number.
-    Raises TypeError and ValueError for sizes that are no natural numbers, or more than 2²⁸ entries
-    together, and for an offset beyond ±2⁵².
+    Shapes: (num_heads, n_q, n_k). Edge cases: 0 queries or keys are legal; on the diagonal it is
+    exactly 0.  The radius is ∞ where a distance is beyond the arithmetic's largest number. Raises
+    TypeError and ValueError unless sizes are natural numbers and give at most 2²⁸ entries, and for
+    an offset beyond ±2⁵².
     """
-    require_method(method)
-    a, c = formats.resolve(arithmetic), resolve_conventions(conventions)
-    exponents = _exponents(arrays.natural(num_heads, "num_heads", 1, _MOST_HEADS), c)
+    arithmetic, conventions, method = answer(options)
+    exponents = _exponents(arrays.natural(num_heads, "num_heads", 1, _MOST_HEADS), conventions)
     rows, keys = arrays.natural(n_q, "n_q", most=LARGEST_BIAS), arrays.natural(n_k, "n_k", most=LARGEST_BIAS)
     if len(exponents) * rows * keys > LARGEST_BIAS:
         raise ValueError(
@@ -85,23 +79,23 @@ def alibi_bias(
         raise TypeError(f"offset has type {type(offset).__name__}, but should be an int or None.")
     if offset is not None and abs(int(offset)) > FARTHEST_OFFSET:
         raise ValueError(f"offset={offset}, but should be within ±2**52.")
-    start = int(offset) if offset is not None else keys - rows if c.causal == "bottom_right" else 0
+    start = int(offset) if offset is not None else keys - rows if conventions.causal == "bottom_right" else 0
     keys_at, rows_at = np.arange(keys), np.arange(rows)[:, None] + start
-    far = -np.abs(rows_at - keys_at) if c.alibi_reference == "distance" else keys_at + 0 * rows_at
+    far = -np.abs(rows_at - keys_at) if conventions.alibi_reference == "distance" else keys_at + 0 * rows_at
     steps = exact(far.astype(np.float64))
 
     def product(slopes: Balls) -> Balls:
         found = multiply(Ball(slopes[0].mid[:, None, None], slopes[0].rad[:, None, None]), steps)
-        if a is None:
+        if arithmetic is None:
             return (found,)
-        found = rounded(found, a.elementwise, times=2, flush=a.flush_to_zero)
-        return (Ball(found.mid, np.where(np.abs(far) <= a.elementwise.largest, found.rad, np.inf)),)
+        found = rounded(found, arithmetic.elementwise, times=2, flush=arithmetic.flush_to_zero)
+        return (Ball(found.mid, np.where(np.abs(far) <= arithmetic.elementwise.largest, found.rad, np.inf)),)
 
     return _labelled(
         Evaluation(
-            a,
+            arithmetic,
             method,
-            lambda: product((_slopes(exponents, a),)),
+            lambda: product((_slopes(exponents, arithmetic),)),
             lambda: product(_exactly(exponents)),
             len(exponents) * rows * keys,
         )
@@ -109,7 +103,9 @@ def alibi_bias(
 
 
 def _labelled(of: Evaluation) -> Enclosure:
-    """The one result, of the format in which it is computed: there an infinity is one, and not in the output's."""
+    """The one result, labelled with the format in which it is computed: overflow is judged by that
+    format.
+    """
     return replace(settle(of)[0], format=None if of.arithmetic is None else of.arithmetic.elementwise)
 
 
@@ -121,9 +117,9 @@ def _exponents(n: int, c: Conventions) -> list[Fraction]:
     return [Fraction(-8 * h, m) for h in range(1, m + 1)] + [Fraction(-8 * h, 2 * m) for h in range(1, 2 * (n - m), 2)]
 
 
-def _slopes(exponents: list[Fraction], a: Arithmetic | None) -> Ball:
-    """The slopes in float64; an arithmetic takes them as powers 2^x, or multiplies the first by
-    itself as often as needed.
+def _slopes(exponents: list[Fraction], arithmetic: Arithmetic | None) -> Ball:
+    """The slopes in float64; an arithmetic takes them as powers 2^x, or multiplies the first one
+    repeatedly.
 
     The first slope is 2^(−8/m), a power off by ε: exp's error, and two roundings of an exponent of
     at most 8; its h-th power is off by γ_h(ε), as a product or as a power.
@@ -131,10 +127,12 @@ def _slopes(exponents: list[Fraction], a: Arithmetic | None) -> Ball:
     mid = np.array([2.0 ** float(x) for x in exponents])
     whole = np.array([x.denominator == 1 for x in exponents])
     rad = np.where(whole, 0.0, 16 * ELEMENTARY * mid)
-    if a is not None:
-        u, steps = a.elementwise.unit_roundoff, np.arange(1, len(exponents) + 1)
-        rad = rad + mid * np.array([gamma(int(h), a.exp.relative + 8 * a.exp.per_unit + 16 * u) for h in steps])
-        return rounded(ball(mid, rad), a.elementwise, flush=a.flush_to_zero)
+    if arithmetic is not None:
+        u, steps = arithmetic.elementwise.unit_roundoff, np.arange(1, len(exponents) + 1)
+        rad = rad + mid * np.array(
+            [gamma(int(h), arithmetic.exp.relative + 8 * arithmetic.exp.per_unit + 16 * u) for h in steps]
+        )
+        return rounded(ball(mid, rad), arithmetic.elementwise, flush=arithmetic.flush_to_zero)
     return ball(mid, rad)
 
 

@@ -1,6 +1,7 @@
-"""Arguments of operations, validated one by one: whole sentences for what does not fit."""
+"""Validates single arguments; errors are whole sentences."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from math import isfinite
 from numbers import Real
 from typing import Any
@@ -16,17 +17,23 @@ FARTHEST = 2**53
 """Positions and offsets are within ±2⁵³, where they are exact in float64."""
 
 
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """A sentence for an unknown name: the nearest known one, or all of them."""
+    close = get_close_matches(name, known := list(known), n=1)
+    return f"Did you mean {close[0]!r}?" if close else f"It takes {', '.join(known) or 'none'}."
+
+
 def checked_flag(flag: Any, name: str = "is_causal") -> bool:
-    """A given flag as a bool; raises TypeError for anything else."""
+    """The flag as a bool.  Raises TypeError for anything else."""
     if not isinstance(flag, bool | np.bool_):
         raise TypeError(f"{name} has type {type(flag).__name__}, but should be a bool.")
     return bool(flag)
 
 
 def checked_scale(scale: Any, name: str = "scale") -> float | None:
-    """A given scale, or another factor, as a float; None stays None.
+    """The scale, or another factor, as a float; None stays None.
 
-    Raises TypeError and ValueError for what is not a finite float64 number.
+    Raises TypeError and ValueError unless it is a finite float64 number.
     """
     if scale is None:
         return None
@@ -44,7 +51,7 @@ def checked_scale(scale: Any, name: str = "scale") -> float | None:
 
 
 def checked_positions(rows: Any, n_q: int) -> NDArray[np.int64]:
-    """The chosen query rows, all by default."""
+    """The chosen query rows as integers; all rows for None."""
     if rows is None:
         return np.arange(n_q)
     if not isinstance(rows, Sequence | np.ndarray) or isinstance(rows, str | bytes):

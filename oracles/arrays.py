@@ -1,11 +1,10 @@
-"""Any array, as NumPy: values to float64 exactly, masks to bool, without importing anything the
-caller did not bring.
+"""Converts any array to NumPy: values to float64 exactly, masks to bool. It imports no array
+library itself.
 
-NumPy, torch (bfloat16, requires_grad and other devices included), JAX, CuPy, MLX and whatever else
-speaks `__array__` or DLPack.  Element types: binary16, binary32, binary64, longdouble where the
+NumPy, torch (bfloat16, requires_grad and other devices included), JAX, CuPy, MLX and every type
+with `__array__` or DLPack.  Element types: binary16, binary32, binary64, longdouble where the
 numbers fit binary64, and bfloat16. Complex, integer, object, FP8 and other packed types are
-refused, and so are Python lists, which have no element type: what a caller did not say should not
-be guessed.
+refused. So are Python lists, because they have no element type, and this module does not guess one.
 """
 
 import sys
@@ -32,14 +31,14 @@ def float_array(
 ) -> NDArray[np.float64]:
     """The values of an array as float64, exactly, and read-only.
 
-    The result shares memory with x where x already is float64 in native byte order; it is never
-    written, and no operation returns it.  With an arithmetic, every finite entry must be a number
-    of its input format: budgets don't charge the rounding of inputs.  Where a number may be given,
-    a float is an array of shape ().
+    The result shares memory with x if x is float64 in native byte order. No operation writes to it
+    or returns it.  With an arithmetic, every finite entry must be a number of its input format:
+    budgets don't charge the rounding of inputs.  If `number` is true, a float counts as an array of
+    shape ().
 
-    Raises TypeError for what is not an array of one of the element types above, ValueError for an
-    array without axes where no number may be given, and for an entry that the target format cannot
-    hold, which it names.
+    Raises TypeError unless x is an array of one of the element types above. Raises ValueError for
+    an array without axes unless `number` is true, and for an entry that the target format cannot
+    hold; the message names the entry.
     """
     array = as_numpy(np.asarray(x) if number and isinstance(x, float | np.floating) else x, name)
     element = array.dtype.type
@@ -130,7 +129,9 @@ def integer(value: Any, name: str, least: int, most: int) -> int:
 
 
 def as_numpy(x: Any, name: str) -> NDArray[Any]:
-    """Any array as NumPy's, of its own element type; bfloat16 as float32.  Raises TypeError for what is none."""
+    """The NumPy array with the same element type; bfloat16 becomes float32.  Raises TypeError if x
+    is not an array.
+    """
     if type(x) is np.ndarray:
         return _widened(x)
     torch = sys.modules.get("torch")
@@ -173,8 +174,8 @@ def _widened(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _from_dlpack(x: Any) -> NDArray[Any]:
-    """By DLPack; where that is older than the choice of a device, or the device is another, by
-    Python's buffers, as MLX has them.
+    """The array by DLPack; by Python's buffers, as MLX has them, where DLPack cannot choose the
+    device.
     """
     try:
         found: NDArray[Any] = np.from_dlpack(x, device="cpu")

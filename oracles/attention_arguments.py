@@ -1,135 +1,131 @@
-"""The arguments of attention, validated, and its heads laid out as problems of their own: one chain
-for all operations.
+"""Validates the arguments of attention, and folds query heads that share a key head into one
+problem.
 
-Those without an axis of heads have one put in, of size 1.
+Inputs without an axis of heads get one of size 1.
 """
 
 from dataclasses import replace
 from math import sqrt
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oracles import arrays, formats
-from oracles.arguments import FARTHEST, Given, checked_flag, checked_positions, checked_scale
+from oracles import arrays
+from oracles.arguments import FARTHEST, checked_flag, checked_positions, checked_scale
 from oracles.attention_call import AttentionCall, chosen_rows
 from oracles.ball import Array
 from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
 from oracles.error_analysis.ball_attention import Setting
-from oracles.error_analysis.grouped_heads import Heads
+from oracles.error_analysis.grouped_heads import Heads, Shared
 from oracles.error_analysis.logits import Tiled
 from oracles.error_analysis.visible_keys import Mask, Visible
-from oracles.judging import Method, require_method
+from oracles.formats import Arithmetic
+from oracles.options import Answer, DotProductOptions, FeatureOptions, answer, defaults
 
-Window = tuple[int | None, int | None]
-_OPEN: Window = (None, None)
+_DEFAULTS = defaults(FeatureOptions)
 
 
-def plain(
-    q: Any, k: Any, v: Any, mask: Any, scale: Any, is_causal: Any, rows: Any, arithmetic: Given, conventions: Conventions | None,
-    method: Method, *, grouped: bool = False,
-) -> AttentionCall:  # fmt: skip
-    """The arguments of attention without features, validated: with an axis of heads where they are
-    `grouped`, and else without.
+class _Layout(NamedTuple):
+    """Where inputs belong: the shape (…, H, n_q, n_k) of all scores, the heads, the chosen query rows."""
 
-    A mask and causality compose, and the default scale is 1/√d, whatever is declared of
-    `oracles.attention`.
+    full: tuple[int, ...]
+    heads: Heads
+    chosen: NDArray[np.int64]
+
+    def shared(self, x: NDArray[Any]) -> Shared:
+        """The chosen rows of an array that broadcasts to the shape of all scores, folded."""
+        return self.heads.shared(*chosen_rows(x, self.chosen, self.full))
+
+
+def plain(q: Any, k: Any, v: Any, mask: Any, options: DotProductOptions, *, grouped: bool = False) -> AttentionCall:
+    """The validated call of attention without features; q, k and v have an axis of heads only if `grouped`.
+
+    A mask and causality compose, and the default scale is 1/√d: `Conventions.causal_with_mask` and
+    `scale_default` concern `oracles.attention` only.
     """
-    c = resolve_conventions(conventions)
-    if (c.causal_with_mask, c.scale_default) != ("compose", "rsqrt"):
-        c = replace(c, causal_with_mask="compose", scale_default="rsqrt")
-    causal = checked_flag(is_causal, "is_causal")
-    return checked(
-        q,
-        k,
-        v,
+    conventions = resolve_conventions(options["conventions"])
+    if (conventions.causal_with_mask, conventions.scale_default) != ("compose", "rsqrt"):
+        conventions = replace(conventions, causal_with_mask="compose", scale_default="rsqrt")
+    given = FeatureOptions(
         mask=mask,
-        causal=causal,
-        scale=scale,
-        rows=rows,
-        arithmetic=arithmetic,
-        conventions=c,
-        method=method,
-        grouped=grouped,
+        causal=checked_flag(options["is_causal"]),
+        scale=options["scale"],
+        arithmetic=options["arithmetic"],
+        conventions=conventions,
+        method=options["method"],
     )
+    return checked(q, k, v, given, options["rows"], grouped=grouped)
 
 
 def checked(
-    q: Any,
-    k: Any,
-    v: Any,
-    *,
-    mask: Any,
-    causal: Any,
-    scale: Any,
-    rows: Any,
-    arithmetic: Given,
-    conventions: Conventions | None,
-    method: Method,
-    bias: Any = None,
-    offset: Any = None,
-    window: Any = _OPEN,
-    softcap: Any = None,
-    sink: Any = None,
-    grouped: bool = True,
+    q: Any, k: Any, v: Any, options: FeatureOptions, rows: Any = None, *, grouped: bool = True
 ) -> AttentionCall:
-    """The arguments, validated.  Raises ValueError and TypeError, in a sentence, for what does not fit."""
-    require_method(method)
-    a, c = formats.resolve(arithmetic), resolve_conventions(conventions)
-    q, k, v = (arrays.float_array(x, name, arithmetic=a) for x, name in ((q, "q"), (k, "k"), (v, "v")))
+    """The validated call of attention, for some query rows or all.  An option that is missing has its default.
+
+    Raises ValueError and TypeError for what does not fit.
+    """
+    options = cast(FeatureOptions, {**_DEFAULTS, **options})
+    arithmetic, conventions, method = asked = answer(options)
+    q, k, v = (arrays.float_array(x, name, arithmetic=arithmetic) for x, name in ((q, "q"), (k, "k"), (v, "v")))
     _require_shapes(q, k, v, grouped)
-    lead, (n_q, d), n_k = q.shape[:-1], q.shape[-2:], k.shape[-2]
-    allowed = _narrowed(arrays.bool_mask(mask, "mask", (*lead, n_k), c.mask_polarity))
+    lead = q.shape[:-1]
+    allowed = _narrowed(arrays.bool_mask(options["mask"], "mask", (*lead, k.shape[-2]), conventions.mask_polarity))
     if not grouped:
         q, k, v = (x[..., None, :, :] for x in (q, k, v))
         allowed = None if allowed is None else allowed[..., None, :, :]
-    full = (*q.shape[:-1], n_k)
-    heads = Heads(q.shape[-3], k.shape[-3], c.kv_heads == "tile")
-    allowed, is_causal = _together(allowed, checked_flag(causal, "causal"), c)
-    given = None if bias is None else _bias(arrays.float_array(bias, "bias", arithmetic=a), full)
-    biases, allowed = (None, allowed) if given is None else _finite(given, allowed)
-    band = _band(window, is_causal, c)
-    chosen = checked_positions(rows, n_q)
-    places = _places(chosen, _offset(offset, n_q, n_k, q.shape[:-3], c), heads)
-    visible = Visible(None if allowed is None else heads.shared(*chosen_rows(allowed, chosen, full)), places, *band)
-    cap = _cap(softcap)
-    sinks = None if sink is None else _sink(arrays.float_array(sink, "sink", arithmetic=a), heads.heads)
-    if sinks is not None:
-        sinks = heads.fold(np.broadcast_to(sinks[:, None, None], (*full[:-2], len(chosen), 1)))
-    shared = None if biases is None else heads.shared(*chosen_rows(biases, chosen, full))
-    features = Tiled(cap, c.softcap_order != "before_bias", shared, None, sinks)
-    if cap is not None and c.softcap_order == "after_mask" and not visible.everything:
-        features, visible = features._replace(blocked=visible), Visible(None, visible.positions)
-    factor = checked_scale(scale)
-    default = 1.0 if c.scale_default == "one" else 1.0 / sqrt(max(d, 1))
-    none = cap is None and biases is None and sinks is None
+    heads = Heads(q.shape[-3], k.shape[-3], conventions.kv_heads == "tile")
+    layout = _Layout((*q.shape[:-1], k.shape[-2]), heads, checked_positions(rows, q.shape[-2]))
+    bias = None if options["bias"] is None else _bias(options["bias"], layout.full, arithmetic)
+    visible, features = _logits(layout, asked, options, allowed, bias)
+    scale = checked_scale(options["scale"])
+    default = 1.0 if conventions.scale_default == "one" else 1.0 / sqrt(max(q.shape[-1], 1))
     return AttentionCall(
-        q=heads.fold(q if rows is None else q[..., chosen, :]),
+        q=heads.fold(q if rows is None else q[..., layout.chosen, :]),
         k=k,
         v=v,
         lead=lead,
-        chosen=chosen,
+        chosen=layout.chosen,
         heads=heads,
         setting=Setting(
-            visible, default if factor is None else factor, a, c, features=None if none else features, group=heads.group
+            visible, default if scale is None else scale, arithmetic, conventions, features=features, group=heads.group
         ),
         method=method,
-        options={"scale": factor, "conventions": c},
-        bias=None if given is None else given.shape,
-        sink=None if sinks is None else (heads.heads, 1, 1),
+        options={"scale": scale, "conventions": conventions},
+        bias=None if bias is None else bias.shape,
+        sink=None if features is None or features.sink is None else (heads.heads, 1, 1),
     )
 
 
+def _logits(
+    layout: _Layout, asked: Answer, options: FeatureOptions, mask: Mask | None, bias: Array | None
+) -> tuple[Visible, Tiled | None]:
+    """The visible keys, and the features of the logits, or None without features."""
+    arithmetic, conventions, _ = asked
+    mask, causal = _together(mask, checked_flag(options["causal"], "causal"), conventions)
+    finite, mask = (None, mask) if bias is None else _finite(bias, mask)
+    band = _band(options["window"], causal, conventions)
+    offset = _offset(options["offset"], layout.full, conventions)
+    visible = Visible(None if mask is None else layout.shared(mask), _places(layout, offset), *band)
+    softcap, sinks = _softcap(options["softcap"]), _sinks(options["sink"], layout, arithmetic)
+    if softcap is None and finite is None and sinks is None:
+        return visible, None
+    shared = None if finite is None else layout.shared(finite)
+    features = Tiled(softcap, conventions.softcap_order != "before_bias", shared, None, sinks)
+    if softcap is not None and conventions.softcap_order == "after_mask" and not visible.everything:
+        return Visible(None, visible.positions), features._replace(blocked=visible)
+    return visible, features
+
+
 def _narrowed(mask: Mask | None) -> Mask | None:
-    """A mask with axes of size 1 where it is broadcast."""
+    """The mask with axes of size 1 instead of broadcast axes."""
     return None if mask is None else mask[tuple(slice(0, 1) if step == 0 else slice(None) for step in mask.strides)]
 
 
 def _require_shapes(q: Array, k: Array, v: Array, grouped: bool) -> None:
-    """Raise ValueError unless heads, rows, columns and leading axes fit together; without heads
-    there is at least one row of each.
+    """Raise ValueError unless heads, rows, columns and leading axes fit together; without an axis
+    of heads each input needs a row.
     """
     for x, name, axes in ((q, "q", "H, n_q, d"), (k, "k", "H_kv, n_k, d"), (v, "v", "H_kv, n_k, d_v")):
         if x.ndim < 2 + grouped:
@@ -156,19 +152,20 @@ def _require_shapes(q: Array, k: Array, v: Array, grouped: bool) -> None:
         raise ValueError(f"v has {v.shape[-2]} rows, but should have {k.shape[-2]} like k.")
 
 
-def _together(mask: Mask | None, causal: bool, c: Conventions) -> tuple[Mask | None, bool]:
-    """A mask and causality, as the convention has them act together."""
-    if mask is None or not causal or c.causal_with_mask == "compose":
+def _together(mask: Mask | None, causal: bool, conventions: Conventions) -> tuple[Mask | None, bool]:
+    """The mask and causality, combined by `Conventions.causal_with_mask`."""
+    if mask is None or not causal or conventions.causal_with_mask == "compose":
         return mask, causal
-    if c.causal_with_mask == "refuse":
+    if conventions.causal_with_mask == "refuse":
         raise ValueError(
             "A mask is given with causal=True, but should not be: Conventions.causal_with_mask is 'refuse'."
         )
-    return (mask, False) if c.causal_with_mask == "mask_wins" else (None, True)
+    return (mask, False) if conventions.causal_with_mask == "mask_wins" else (None, True)
 
 
-def _bias(bias: Array, shape: tuple[int, ...]) -> Array:
-    """A bias that broadcasts to a shape, without NaN and +∞."""
+def _bias(given: Any, shape: tuple[int, ...], arithmetic: Arithmetic | None) -> Array:
+    """The validated bias: it broadcasts to a shape, and is finite or −∞."""
+    bias = arrays.float_array(given, "bias", arithmetic=arithmetic)
     trailing = shape[len(shape) - bias.ndim :]
     if bias.ndim > len(shape) or any(have not in (1, want) for have, want in zip(bias.shape, trailing, strict=True)):
         raise ValueError(f"bias has shape {bias.shape}, but should broadcast to {shape}.")
@@ -178,34 +175,37 @@ def _bias(bias: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _finite(bias: Array, mask: Mask | None) -> tuple[Array, Mask | None]:
-    """A bias with 0 in the place of −∞, and a mask that blocks what that does."""
+    """The bias with 0 instead of −∞, and a mask that masks those entries as well."""
     finite = bias > -np.inf
     if finite.all():
         return bias, mask
     return np.where(finite, bias, 0.0), finite if mask is None else mask & finite
 
 
-def _sink(sink: Array, heads: int) -> Array:
-    """A sink for each head."""
-    if sink.shape != (heads,):
-        raise ValueError(f"sink has shape {sink.shape}, but should be ({heads},), one for each head of q.")
+def _sinks(given: Any, layout: _Layout, arithmetic: Arithmetic | None) -> Array | None:
+    """The sink of each folded row (…, rows, 1), given one for each head; None without sinks."""
+    if given is None:
+        return None
+    sink, heads = arrays.float_array(given, "sink", arithmetic=arithmetic), layout.heads
+    if sink.shape != (heads.heads,):
+        raise ValueError(f"sink has shape {sink.shape}, but should be ({heads.heads},), one for each head of q.")
     if not (sink < np.inf).all():
-        raise ValueError("sink has a NaN or +∞, but should be finite, or −∞ where there is none.")
-    return sink
+        raise ValueError("sink has a NaN or +∞, but should be finite, or −∞ for a head without a sink.")
+    return heads.fold(np.broadcast_to(sink[:, None, None], (*layout.full[:-2], len(layout.chosen), 1)))
 
 
-def _cap(softcap: Any) -> float | None:
-    cap = checked_scale(softcap, "softcap")
-    if cap is not None and cap <= 0:
-        raise ValueError(f"softcap={softcap}, but should be more than 0, or None.")
-    return cap
+def _softcap(given: Any) -> float | None:
+    softcap = checked_scale(given, "softcap")
+    if softcap is not None and softcap <= 0:
+        raise ValueError(f"softcap={given}, but should be more than 0, or None.")
+    return softcap
 
 
-def _band(window: Any, causal: bool, c: Conventions) -> tuple[int | None, int | None]:
-    """The lowest and highest j − p that a window and causality allow."""
+def _band(window: Any, causal: bool, conventions: Conventions) -> tuple[int | None, int | None]:
+    """The lowest and the highest j − p that the window and causality allow, or None."""
     if not isinstance(window, tuple | list) or len(window) != 2:
         raise TypeError(f"window={window!r}, but should be a pair (left, right) of integers or None.")
-    counts = c.window == "count"
+    counts = conventions.window == "count"
     left = None if window[0] is None else arrays.natural(window[0], "window[0]", int(counts)) - counts
     right = None if window[1] is None else arrays.natural(window[1], "window[1]")
     if causal:
@@ -213,11 +213,11 @@ def _band(window: Any, causal: bool, c: Conventions) -> tuple[int | None, int | 
     return None if left is None else -left, right
 
 
-def _places(chosen: NDArray[np.int64], offset: NDArray[np.int64], heads: Heads) -> NDArray[np.int64]:
-    """The positions of the folded rows among the keys: (rows,), or (…, H_kv, rows) where offsets
-    are over the batch axes.
+def _places(layout: _Layout, offset: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The positions of the folded rows among the keys: (rows,), or (…, H_kv, rows) where each
+    element of the batch has its offset.
     """
-    places = chosen + offset[..., None]
+    heads, places = layout.heads, layout.chosen + offset[..., None]
     if heads.group > 1:
         places = np.tile(places, heads.group)
     if places.ndim == 1:
@@ -225,10 +225,11 @@ def _places(chosen: NDArray[np.int64], offset: NDArray[np.int64], heads: Heads) 
     return np.broadcast_to(places[..., None, :], (*places.shape[:-1], heads.kv_heads, places.shape[-1]))
 
 
-def _offset(offset: Any, n_q: int, n_k: int, batch: tuple[int, ...], c: Conventions) -> NDArray[np.int64]:
+def _offset(offset: Any, full: tuple[int, ...], conventions: Conventions) -> NDArray[np.int64]:
     """The position of row 0 among the keys: one number, or one for each element of the batch."""
+    *batch, _, n_q, n_k = full
     if offset is None:
-        return np.array(0 if c.causal == "top_left" else n_k - n_q)
+        return np.array(0 if conventions.causal == "top_left" else n_k - n_q)
     given = np.asarray(offset)
     if given.dtype == object and all(isinstance(x, int) for x in given.flat):
         raise ValueError(f"offset={offset}, but should be within ±2**53.")
@@ -236,8 +237,8 @@ def _offset(offset: Any, n_q: int, n_k: int, batch: tuple[int, ...], c: Conventi
         raise TypeError(
             f"offset has element type {given.dtype}, but should be an integer, or integers over the batch axes."
         )
-    if given.ndim and given.shape != batch:
-        raise ValueError(f"offset has shape {given.shape}, but should be () or {batch}, the batch axes of q.")
+    if given.ndim and given.shape != tuple(batch):
+        raise ValueError(f"offset has shape {given.shape}, but should be () or {tuple(batch)}, the batch axes of q.")
     if ((given > FARTHEST) | (given < -FARTHEST)).any():
         raise ValueError(f"offset={offset}, but should be within ±2**53.")
     return given.astype(np.int64)

@@ -1,5 +1,5 @@
-"""Validated arguments of attention: a problem with folded heads, how it is evaluated, and its
-results with the axes that are given.
+"""The validated call of attention: its folded problem, how it is evaluated, and results in the
+caller's axes.
 """
 
 from collections.abc import Callable
@@ -24,9 +24,9 @@ from oracles.judging import Balls, Evaluation, Method, attention_is_vacuous, set
 class AttentionCall:
     """Validated arguments of attention, folded.
 
-    `q` has its `chosen` rows only, of `lead` = (…, H, n_q), H left out where there is no axis of
-    heads; `bias` and `sink` are the shapes in which these are given, a sink's with axes of rows and
-    columns, or None.  `options` are those of ball arithmetic.
+    `q` has its `chosen` rows only.  `lead` is the given shape of query rows: (…, H, n_q), or (…,
+    n_q) without an axis of heads.  `bias` is the given shape of the bias, and `sink` that shape
+    with axes of rows and columns; None without one.  `options` are the options for ball arithmetic.
     """
 
     q: Array
@@ -55,42 +55,40 @@ class AttentionCall:
 
     @property
     def features(self) -> Features:
-        """The features of all folded rows, in full, for ball arithmetic."""
+        """The features of all folded rows, for ball arithmetic."""
         f = self.setting.features or Tiled()
         found = f.tile(slice(None), slice(0, self.k.shape[-2]))
         scores = (*self.q.shape[:-1], self.k.shape[-2])
         return found._replace(blocked=None if found.blocked is None else np.broadcast_to(found.blocked, scores))
 
     def allowed_row(self, i: int) -> Mask | None:
-        """Which keys the i-th of the folded rows may read: (…, 1, n_k), or None for all."""
+        """Which keys are visible to the i-th folded row: (…, 1, n_k), or None for all."""
         return self.setting.visible.tile(slice(i, i + 1), slice(0, self.k.shape[-2]))
 
     def allowed(self) -> Mask:
-        """Which keys each folded row may read, in full."""
+        """Which keys are visible to each folded row: (…, rows, n_k)."""
         found = self.setting.visible.tile(slice(None), slice(0, self.k.shape[-2]))
         return np.broadcast_to(True if found is None else found, (*self.q.shape[:-1], self.k.shape[-2]))
 
     def like(self, x: Any, name: str, shape: tuple[int, ...]) -> Array:
-        """A cotangent or tangent, of the shape that it should have."""
+        """A cotangent or tangent as float64.  Raises ValueError unless it has this shape."""
         array = arrays.float_array(x, name, arithmetic=self.setting.arithmetic)
         if array.shape != shape:
             raise ValueError(f"{name} has shape {array.shape}, but should be {shape}.")
         return array
 
     def of_rows(self, x: Any, name: str, *columns: int) -> Array:
-        """What belongs to query rows, of shape `lead` and columns, if any: its chosen rows, folded,
-        with an axis of columns.
-        """
+        """The chosen rows of an array (*lead, *columns), folded, with an axis of columns."""
         array = self.like(x, name, (*self.lead, *columns)).reshape(*self.full[:-1], *(columns or (1,)))
         return self.heads.fold(array[..., self.chosen, :])
 
     def of_keys(self, x: Any, name: str, keys: Array) -> Array:
-        """What is laid out as k or v are."""
+        """A tangent or cotangent of k or v, in the axes of `keys`."""
         return self.like(x, name, self._given(keys.shape)).reshape(keys.shape)
 
     def tangents(self, dbias: Any, dsink: Any) -> tuple[Shared | None, Array | None]:
-        """The tangents of the bias and of the sinks, laid out as these are.  Raises ValueError for
-        one of what is not given.
+        """The tangents of the bias and of the sinks, in their layout.  Raises ValueError for a
+        tangent without its input.
         """
         for x, name, of in ((dbias, "dbias", self.bias), (dsink, "dsink", self.sink)):
             if x is not None and of is None:
@@ -112,11 +110,11 @@ class AttentionCall:
         times: int = 1,
         averages: bool = False,
     ) -> tuple[Enclosure, ...]:
-        """The enclosures of results that take so many `times` the work of a forward pass, sharp
-        ones where that is needed.
+        """The enclosures of results whose work is `times` a forward pass's; they are made
+        sharp if necessary.
 
-        So many as are `of_rows`, of query rows, come first: they get the axes that are given.  If
-        there are `averages`, the first is the output of attention.
+        The first `of_rows` results belong to query rows: they get the caller's axes.  With
+        `averages` the first result is an output of attention.
         """
 
         def sharp() -> Balls:
@@ -125,39 +123,48 @@ class AttentionCall:
         def shaped(balls: Balls) -> Balls:
             return *map(self._unfolded, balls[:of_rows]), *balls[of_rows:]
 
-        a, work = self.setting.arithmetic, times * self.work
+        arithmetic, work = self.setting.arithmetic, times * self.work
         vacuous = attention_is_vacuous(self.v, self.allowed_row) if averages else zero_is_accepted
         return settle(
-            Evaluation(a, self.method, lambda: fast(self.setting), arb, work, vacuous, sharp, shaped, by_rows=averages)
+            Evaluation(
+                arithmetic, self.method, lambda: fast(self.setting), arb, work, vacuous, sharp, shaped, by_rows=averages
+            )
         )
 
     def _unfolded(self, x: Ball) -> Ball:
-        """A result of query rows, with the axes that are given."""
+        """A result of query rows, in the caller's axes."""
         found = self.heads.unfolded(x)
         shape = self._given(found.mid.shape)
         return Ball(found.mid.reshape(shape), found.rad.reshape(shape))
 
     def of_lse(self, x: Enclosure) -> Enclosure:
         """A log-sum-exp, or its derivative, without its axis of columns, in the format in which it is saved."""
-        a = self.setting.arithmetic
+        arithmetic = self.setting.arithmetic
         return replace(
-            x, mid=x.mid[..., 0], rad=x.rad[..., 0], format=None if a is None else a.saved_lse or a.elementwise
+            x,
+            mid=x.mid[..., 0],
+            rad=x.rad[..., 0],
+            format=None if arithmetic is None else arithmetic.saved_lse or arithmetic.elementwise,
         )
 
     def gathered(self) -> list[Gathered]:
-        """Zeros, to which the gradients of the bias and of the sinks are added, where there are such."""
+        """Zeros to which the gradients of the bias and of the sinks are added; empty without bias
+        and sinks.
+        """
         shapes = ((self.bias, self.full), (self.sink, (*self.full[:-1], 1)))
         return [Gathered.of(given, shape, self.heads) for given, shape in shapes if given is not None]
 
     def finished(self, gradients: list[Gathered]) -> Balls:
-        """The gradients of the bias and of the sinks, shaped as they are given."""
+        """The gradients of the bias and of the sinks, in the shapes of these inputs."""
         found = [x.finished(self.setting.arithmetic) for x in gradients]
         if self.sink is not None:
             found[-1] = Ball(found[-1].mid.reshape(-1), found[-1].rad.reshape(-1))
         return tuple(found)
 
     def summed(self, finer: Balls) -> Balls:
-        """The same, given those of each logit and each row in full."""
+        """The gradients of the bias and of the sinks, given the gradients of each logit and each
+        row.
+        """
         gradients = self.gathered()
         for total, x in zip(gradients, finer, strict=True):
             if x.mid.size:
@@ -165,14 +172,16 @@ class AttentionCall:
         return self.finished(gradients)
 
     def _given(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """A shape without the axis of heads that was put in."""
+        """The shape without the axis of heads that `attention_arguments` added."""
         return shape if len(self.lead) == len(self.full) - 1 else (*shape[:-3], *shape[-2:])
 
 
 def chosen_rows(
     x: NDArray[Any], rows: NDArray[np.int64], full: tuple[int, ...]
 ) -> tuple[NDArray[Any], tuple[int, ...]]:
-    """The chosen rows of what broadcasts to the shape of all scores, and the shape to which they do."""
+    """The chosen rows of an array that broadcasts to the shape of all scores, and the shape to
+    which they broadcast.
+    """
     if x.ndim > 1 and x.shape[-2] > 1 and not np.array_equal(rows, np.arange(full[-2])):
         x = x[..., rows, :]
     return x, (*full[:-2], len(rows), full[-1])

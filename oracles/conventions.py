@@ -1,4 +1,6 @@
-"""Where frameworks disagree silently, as data: every disagreement is a named field with named values."""
+"""The conventions in which frameworks differ silently, as data: each is a named field with named
+values.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -9,48 +11,53 @@ from typing import Any, Literal, get_args
 
 @dataclass(frozen=True)
 class Conventions:
-    """Which of the readings in use an implementation follows, and an oracle answers in.
+    """The conventions that an implementation follows, and that an oracle's answer follows.
 
-    dead_rows         a query that may attend to no key: `zero` output and gradients; `nan` output, its dq unchecked and
-                      nothing added to dk and dv; `uniform`: the mean over all n_k values, dq 0, and
-                      g/n_k added to dv
-    dead_gradients    under `uniform`, equal weights are constants (`stop`), as where a fill takes the place of masked scores; or
-                      derivatives are those of equal logits (`flow`), as where a finite fill is
-                      added that absorbs the scores
+    dead_rows         a query without a visible key: `zero` output and gradients; `nan` output, its dq
+                      unchecked and nothing added to dk and dv; `uniform`: the mean over all n_k
+                      values, dq 0, and g/n_k added to dv
+    dead_gradients    under `uniform`, equal weights are constants (`stop`), as where a fill replaces masked
+                      scores; or the row has the derivatives of equal logits (`flow`), as where a finite
+                      fill is added that absorbs the scores
     causal            query i sees the keys j ≤ i (`top_left`) or j ≤ i + n_k − n_q (`bottom_right`)
-    blocked_values    whether entries behind a mask are `finite` numbers or stay `unread`, NaN and ±∞ included; the
-                      oracles themselves never read them
-    mask_polarity     whether a true mask entry allows (`true_allows`) or masks (`true_blocks`)
-    rope_pairing      rotated pairs are channels (2i, 2i + 1) (`adjacent`) or (i, i + d/2) (`half`, for even d only)
-    odd_lane          the unpaired channel of an odd d is multiplied by cos θ + sin θ (`literal`, as in TorchLean's
-                      text), left as it is (`passthrough`), or an odd d is refused (`reject`)
+    blocked_values    masked entries are `finite` numbers, or a kernel leaves them `unread`, NaN and ±∞
+                      included; the oracles themselves never read them
+    mask_polarity     a true mask entry allows (`true_allows`) or masks (`true_blocks`)
+    rope_pairing      rotated pairs are channels (2i, 2i + 1) (`adjacent`) or (i, i + d/2) (`half`, for
+                      even d only)
+    odd_lane          the unpaired channel of an odd d is multiplied by cos θ + sin θ (`literal`, as in
+                      TorchLean's text), not rotated (`passthrough`), or an odd d is refused (`reject`)
     rope_base         rotary frequencies are rope_scale·rope_base^(−2i/d); a number of at least 1
-    rope_scale        the factor of these frequencies, 1/4 for positions stretched fourfold; a number above 0
-    sinusoid_layout   sine and cosine columns alternate (`interleaved`), or all sines come first: with the same
-                      exponents 2i/d (`concatenated`) or with i/(d/2 − 1) (`tensor2tensor`, for even
-                      d but 2)
+    rope_scale        the factor of these frequencies, 1/4 for positions stretched fourfold; a number
+                      above 0
+    sinusoid_layout   sine and cosine columns alternate (`interleaved`), or all sines come first: with
+                      the same exponents 2i/d (`concatenated`) or with i/(d/2 − 1) (`tensor2tensor`, for
+                      even d except 2)
     kv_heads          query head h reads key head h // group (`repeat`) or h mod H_kv (`tile`)
-    window            the left side of a window is a `bound` on j ≥ p − L, which allows L + 1 keys, or a `count` of keys, the
-                      query's own included, of at least 1; the right side is a bound
-    softcap_order     a cap acts on the score (`before_bias`), on its sum with the bias (`after_bias`), or on that and what
-                      blocks alike (`after_mask`): there masked keys have the logit −c, and are read
+    window            the left side L of a window is a `bound`, j ≥ p − L, which allows L + 1 keys, or a
+                      `count` of keys, at least 1, with the query's own key; the right side is a bound
+    softcap_order     a softcap acts on the score (`before_bias`), on its sum with the bias
+                      (`after_bias`), or on that sum after masking (`after_mask`): there masked keys
+                      have the logit −c, and are read
     lse_base          log-sum-exps are natural (`e`) or of base `2`; so are their cotangents
-    lse_sink          whether the log-sum-exp has the sink in it: `included` or `excluded`
+    lse_sink          the log-sum-exp has the sink in it (`included`) or not (`excluded`)
     scale_default     the scale where none is given: 1/√d (`rsqrt`) or 1 (`one`)
-    causal_with_mask  given both, they `compose`, the other is left out (`mask_wins`,
-    `causal_wins`), or the call is refused
-                      (`refuse`)
-    alibi_slopes      slopes of n heads: 2^(−8h/m) for the largest power of two m ≤ n, then every second of those of 2m
-                      (`press`), or 2^(−8h/n) (`geometric`)
+    causal_with_mask  a mask and causality `compose`, one of them is ignored (`mask_wins`,
+                      `causal_wins`), or the call is refused (`refuse`)
+    alibi_slopes      slopes of n heads: 2^(−8h/m) for the largest power of two m ≤ n, then every second
+                      slope of 2m heads (`press`), or 2^(−8h/n) (`geometric`)
     alibi_reference   biases are −slope·|p − j| (`distance`) or slope·j (`key`)
-    yarn_truncate     where `truncate` is not given, the ends of YaRN's ramp are rounded outwards (`truncated`) or not (`exact`)
-    yarn_upper        these ends are at most r − 1 (`last_channel`) or r/2 − 1 (`last_pair`), of r channels that rotate
+    yarn_truncate     where `truncate` is not given, the ends of YaRN's ramp are rounded outwards
+                      (`truncated`) or not (`exact`)
+    yarn_upper        these ends are at most r − 1 (`last_channel`) or r/2 − 1 (`last_pair`), where r
+                      channels rotate
     longrope_switch   short factors are for lengths L ≤ M (`at_most`) or L < M (`below`)
-    dynamic_length    the base of dynamic frequencies grows with the length at hand (`current`), or is that of the length in the
-                      configuration (`configured`), and so does not grow
-    mrope             pairs of time, height and width come in blocks (`sectioned`) or in turn (`interleaved`)
+    dynamic_length    the base of dynamic frequencies grows with the sequence length (`current`), or
+                      depends on the length in the configuration alone (`configured`)
+    mrope             pairs of time, height and width come in blocks (`sectioned`) or in turn
+                      (`interleaved`)
 
-    Raises ValueError for a value that a field does not have, TypeError for one of the wrong type.
+    Raises ValueError for an unknown value of a field, and TypeError for a value of the wrong type.
     """
 
     dead_rows: Literal["zero", "nan", "uniform"] = "zero"
@@ -80,15 +87,15 @@ class Conventions:
 
     @classmethod
     def onnx(cls, version: str) -> "Conventions":
-        """What ONNX's Attention of opset 23 means in a version of ONNX, from "1.18" to "1.23": the
-        text was mended in place.
+        """The conventions of ONNX's Attention (opset 23) in a version of ONNX, from "1.18" to
+        "1.23": later versions changed the text.
 
         1.18   heads that share keys are tiled; a cap comes after the mask; a row without keys is NaN
         1.20   heads are repeated; causality counts a cache, which is the adapter's to say by an offset
         1.22   a cap comes before the bias and the mask
         1.23   a row without keys is 0
 
-        "1.19" is as 1.18, "1.19.1" as 1.20 is, and "1.21" as well.
+        "1.19" means the same as "1.18"; "1.19.1" and "1.21" mean the same as "1.20".
 
         Raises ValueError for another version.
         Source: onnx/onnx, onnx/defs/nn/defs.cc and onnx/reference/ops/op_attention.py at these
@@ -154,7 +161,7 @@ DEFAULT = Conventions()
 
 
 def resolve(conventions: Conventions | None) -> Conventions:
-    """The conventions meant by a `Conventions`, or by None: the defaults.  Raises TypeError for anything else."""
+    """The given conventions, or the defaults for None.  Raises TypeError for anything else."""
     if conventions is None:
         return DEFAULT
     if not isinstance(conventions, Conventions):
@@ -165,7 +172,7 @@ def resolve(conventions: Conventions | None) -> Conventions:
 
 
 def odd_is_refused(dim: int, conventions: Conventions) -> str:
-    """The convention that refuses a head_dim for being odd, if one does."""
+    """The convention that refuses an odd head_dim, or "" if head_dim is even or allowed."""
     if dim % 2 == 0:
         return ""
     if conventions.rope_pairing == "half":

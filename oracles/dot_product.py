@@ -3,47 +3,31 @@
     out = softmax(scale·q·kᵀ over the allowed keys)·v
 
 Shapes: q (…, n_q, d), k (…, n_k, d), v (…, n_k, d_v) with equal leading axes; `mask` is bool and
-broadcasts to (…, n_q, n_k).  Every function takes by keyword
+broadcasts to (…, n_q, n_k).  `oracles.options` explains the options.
 
-    scale         a finite float64 number; 1/√d by default (1 for d = 0)
-    is_causal     allow key j to query i where j ≤ i, aligned by `conventions.causal`, on top of the mask
-    rows          the query rows to evaluate, all by default
-    arithmetic    None for the certificate: exact ∈ [mid − rad, mid + rad]; an `Arithmetic` or a preset's name for the
-                  budget: any covered code under that arithmetic is within rad of mid
-    conventions   the readings of masks, dead rows and heads that the answer follows
-    method        "fast" (float64), "arb" (ball arithmetic), or "auto": fast, and arb where fast is too wide and arb
-                  affordable
-
-Raises ValueError or TypeError, in a sentence, for shapes, types and values that do not fit.
+Raises ValueError or TypeError for shapes, types and values that do not fit.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
-from oracles.arguments import Given
 from oracles.attention_arguments import plain
 from oracles.attention_call import AttentionCall
-from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
 from oracles.error_analysis import ball_attention
 from oracles.error_analysis.ball_attention import Setting
 from oracles.error_analysis.scores import operand
 from oracles.exact import attention as arb_attention
-from oracles.judging import Balls, Method
+from oracles.judging import Balls
+from oracles.options import CausalOptions, DotProductOptions, takes
 
 
+@takes(DotProductOptions)
 def scaled_dot_product_attention(
     q: Any,
     k: Any,
     v: Any,
     mask: Any = None,
-    *,
-    scale: float | None = None,
-    is_causal: bool = False,
-    rows: Sequence[int] | None = None,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[DotProductOptions],
 ) -> Enclosure:
     """The attention output softmax(scale·q·kᵀ)·v over the allowed keys, enclosed.
 
@@ -54,46 +38,45 @@ def scaled_dot_product_attention(
     keys and values are never read; a NaN or ±∞ that a row may read makes that row, or that column
     of it, NaN with an infinite radius; d = 0 gives the mean of the allowed values.
     """
-    return _output(plain(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method))
+    return _output(plain(q, k, v, mask, options))
 
 
+@takes(DotProductOptions)
 def scaled_dot_product_attention_vjp(
     q: Any,
     k: Any,
     v: Any,
     mask: Any,
     grad_out: Any,
-    *,
-    scale: float | None = None,
-    is_causal: bool = False,
-    rows: Sequence[int] | None = None,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[DotProductOptions],
 ) -> tuple[Enclosure, ...]:
     """The gradients (dq, dk, dv) of Σ grad_out ⊙ out, enclosed.
 
     With P the weights, T = grad_out·vᵀ − rowsum(grad_out ⊙ out) and dS = P ⊙ T: dq = scale·dS·k, dk
     = scale·dSᵀ·q, dv = Pᵀ·grad_out.
 
-    Shapes: those of q, k and v; grad_out is (…, n_q, d_v).  With `rows` only dq is returned, as the
-    tuple (dq,), for those rows: dk and dv need them all. Edge cases: a row with no allowed key gets
-    and gives no gradient (`dead_rows` = nan leaves its dq unchecked, uniform adds grad_out/n_k to
-    dv, or is a row of equal scores, by `dead_gradients`); masked positions get and give none.
+    Shapes: dq, dk and dv are like q, k and v; grad_out is (…, n_q, d_v).  With `rows` the result is
+    the tuple (dq,) for these rows, because dk and dv need all rows. Edge cases: a row with no
+    allowed key gets and gives no gradient (`dead_rows` = nan leaves its dq unchecked, uniform adds
+    grad_out/n_k to dv, or is a row of equal scores, by `dead_gradients`); masked positions get and
+    give none.
     """
-    p = plain(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method)
-    g = p.of_rows(grad_out, "grad_out", p.v.shape[-1])
+    call = plain(q, k, v, mask, options)
+    cotangent = call.of_rows(grad_out, "grad_out", call.v.shape[-1])
 
     def fast(setting: Setting) -> Balls:
-        return ball_attention.vjp(operand(p.q), operand(p.k), operand(p.v), operand(g), setting)
+        return ball_attention.vjp(operand(call.q), operand(call.k), operand(call.v), operand(cotangent), setting)
 
     def arb() -> Balls:
-        return arb_attention.scaled_dot_product_attention_vjp(p.q, p.k, p.v, p.allowed(), g, **p.options)
+        return arb_attention.scaled_dot_product_attention_vjp(
+            (call.q, call.k, call.v), call.allowed(), cotangent, **call.options
+        )
 
-    results = p.evaluated(fast, arb, of_rows=3, times=3)
-    return results if rows is None else results[:1]
+    results = call.evaluated(fast, arb, of_rows=3, times=3)
+    return results if options["rows"] is None else results[:1]
 
 
+@takes(DotProductOptions)
 def scaled_dot_product_attention_jvp(
     q: Any,
     k: Any,
@@ -102,49 +85,41 @@ def scaled_dot_product_attention_jvp(
     dq: Any,
     dk: Any,
     dv: Any,
-    *,
-    scale: float | None = None,
-    is_causal: bool = False,
-    rows: Sequence[int] | None = None,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[DotProductOptions],
 ) -> Enclosure:
     """The derivative of the attention output in the direction (dq, dk, dv), enclosed.
 
     With t = scale·(dq·kᵀ + q·dkᵀ): dout = (P ⊙ (t − rowsum(P ⊙ t)))·v + P·dv.
 
-    Shapes: tangents like q, k and v; the result like the output.
-    Edge cases: a row with no allowed key is 0 (NaN, or the mean of dv, by `dead_rows`, or that of a
-    row of equal scores, by `dead_gradients`); tangents of masked entries are never read.
+    Shapes: tangents like q, k and v; the result like the output. Edge cases: a row with no visible
+    key is 0 (NaN or the mean of dv, by `dead_rows`; or the derivative of a row of equal scores, by
+    `dead_gradients`); tangents of masked entries are never read.
     """
-    p = plain(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method)
-    tq = p.of_rows(dq, "dq", p.q.shape[-1])
-    tk, tv = p.of_keys(dk, "dk", p.k), p.of_keys(dv, "dv", p.v)
+    call = plain(q, k, v, mask, options)
+    tq = call.of_rows(dq, "dq", call.q.shape[-1])
+    tk, tv = call.of_keys(dk, "dk", call.k), call.of_keys(dv, "dv", call.v)
 
     def fast(setting: Setting) -> Balls:
         return ball_attention.jvp(
-            operand(p.q), operand(p.k), operand(p.v), operand(tq), operand(tk), operand(tv), setting
+            operand(call.q), operand(call.k), operand(call.v), operand(tq), operand(tk), operand(tv), setting
         )[:1]
 
     def arb() -> Balls:
-        return arb_attention.scaled_dot_product_attention_jvp(p.q, p.k, p.v, p.allowed(), tq, tk, tv, **p.options)
+        return arb_attention.scaled_dot_product_attention_jvp(
+            (call.q, call.k, call.v), call.allowed(), (tq, tk, tv), **call.options
+        )
 
-    return p.evaluated(fast, arb, of_rows=1, times=3)[0]
+    return call.evaluated(fast, arb, of_rows=1, times=3)[0]
 
 
+@takes(CausalOptions)
 def causal_attention(
     q: Any,
     k: Any,
     v: Any,
-    *,
-    scale: float | None = None,
-    rows: Sequence[int] | None = None,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[CausalOptions],
 ) -> Enclosure:
-    """Attention under the causal mask, for code that takes no mask but a flag, enclosed.
+    """Attention under the causal mask, enclosed, for code that takes a flag and not a mask.
 
     Query i attends to the keys j ≤ i, or j ≤ i + n_k − n_q where `conventions.causal` is
     `bottom_right`.
@@ -153,23 +128,16 @@ def causal_attention(
     cases: with `bottom_right` and n_q > n_k the first n_q − n_k rows follow
     `conventions.dead_rows`.
     """
-    return scaled_dot_product_attention(
-        q, k, v, scale=scale, is_causal=True, rows=rows, arithmetic=arithmetic, conventions=conventions, method=method
-    )
+    return scaled_dot_product_attention(q, k, v, **options, is_causal=True)
 
 
+@takes(DotProductOptions)
 def grouped_query_attention(
     q: Any,
     k: Any,
     v: Any,
     mask: Any = None,
-    *,
-    scale: float | None = None,
-    is_causal: bool = False,
-    rows: Sequence[int] | None = None,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[DotProductOptions],
 ) -> Enclosure:
     """Attention in which groups of query heads share a key head, enclosed.
 
@@ -180,16 +148,16 @@ def grouped_query_attention(
     Edge cases: H_kv = H is ordinary attention; H_kv = 1 shares one key head by all; n_q = 0 is
     legal, and without keys every row is dead.
     """
-    return _output(plain(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method, grouped=True))
+    return _output(plain(q, k, v, mask, options, grouped=True))
 
 
-def _output(p: AttentionCall) -> Enclosure:
+def _output(call: AttentionCall) -> Enclosure:
     """The output of attention without features."""
 
     def fast(setting: Setting) -> Balls:
-        return (ball_attention.output(operand(p.q), operand(p.k), operand(p.v), setting),)
+        return (ball_attention.output(operand(call.q), operand(call.k), operand(call.v), setting),)
 
     def arb() -> Balls:
-        return arb_attention.scaled_dot_product_attention(p.q, p.k, p.v, p.allowed(), **p.options)
+        return arb_attention.scaled_dot_product_attention((call.q, call.k, call.v), call.allowed(), **call.options)
 
-    return p.evaluated(fast, arb, of_rows=1, averages=True)[0]
+    return call.evaluated(fast, arb, of_rows=1, averages=True)[0]

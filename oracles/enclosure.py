@@ -1,5 +1,4 @@
-"""What an oracle returns: a value and a radius for every element, and the judgement of an output by
-them.
+"""The result of an oracle, a value and a radius for every element, and how it judges an output.
 
 The judgement is rigorous: `contains` decides |out − mid| ≤ rad over the reals, although it computes
 in float64. Fast2Sum (Dekker; Higham, Accuracy and Stability, 2nd ed., section 4.3) gives out − mid
@@ -28,20 +27,22 @@ it tells on which side of 1 it is.
 
 @dataclass(frozen=True, eq=False)
 class Enclosure:
-    """All arrays whose every element is within `rad` of `mid`.
+    """The set of all arrays whose elements are within `rad` of `mid`.
 
-    mid, rad   float64 arrays of one shape, () for a number.  Midpoint NaN or ±∞ with radius 0 means that this is the
-               expected value; an infinite radius promises nothing, and any element is within it
-    format     the output format that is judged: an interval that reaches beyond its largest number contains ±∞ there
-    vacuous    whether it says nothing: in at least half of the rows it is as wide as what it judges, or outputs without
-               information are within it everywhere: all zero; for attention's output the mean of
-               the allowed values, where the radius is also at least half their spread, as a tight
-               budget accepts the mean too where attention is uniform.  Entries that should be NaN
-               don't count
-    judged     whether the radius is narrow enough to judge by: false where even the exact evaluation was not affordable
+    mid, rad   float64 arrays of one shape, () for a number.  Midpoint NaN or ±∞ with radius 0 means
+               that this is the expected value; with an infinite radius every element is within it
+    format     the output format that is judged: an interval that reaches beyond its largest number
+               contains ±∞ there
+    vacuous    whether the budget is too wide to tell anything: in at least half of the rows it is as
+               wide as the values that it judges, or outputs without information are within it
+               everywhere.  Such outputs are all zero; for attention's output, the mean of the visible
+               values, if the radius is also at least half their spread, because a tight budget accepts
+               the mean too where attention is uniform.  Entries that should be NaN do not count
+    judged     whether the radius is narrow enough to judge by: false where even the exact evaluation
+               was not affordable
 
-    An enclosure of a certificate contains the exact value; one of a budget contains whatever
-    correct code may return. Raises TypeError and ValueError for what is not such a pair of arrays.
+    The enclosure of a certified value contains the exact value; a budget contains every result of
+    correct code. Raises TypeError and ValueError unless mid and rad are such a pair of arrays.
     """
 
     mid: Array
@@ -130,10 +131,11 @@ class Enclosure:
 
 
 def assert_within(out: Any, enclosure: Enclosure, *, name: str = "out") -> None:
-    """Assert that every element of an output is within an enclosure that means something.
+    """Assert that every element of an output is within an enclosure that is narrow enough to judge
+    it.
 
-    An element of infinite radius is within it whatever it is, for nothing is promised of it:
-    `np.isinf(enclosure.rad)` shows which.
+    An element of infinite radius is always within it; `np.isinf(enclosure.rad)` shows these
+    elements.
 
     Raises AssertionError for a wrong shape, for elements outside (naming the worst and counting
     all), and for an enclosure that is vacuous or was not judged; TypeError for what is not a

@@ -1,62 +1,37 @@
-"""Attention as it is used today, each value with a rigorous enclosure: grouped heads, windows,
-offsets, biases, caps and sinks.
+"""Attention with its features, each value with a rigorous enclosure: grouped heads, windows, offsets,
+biases, softcaps and sinks.
 
-    s = scale·q·k,  t = c·tanh(s/c),  u = t + bias,  D = Σ_allowed exp(u) + exp(sink),  out = Σ
-    exp(u)·v / D,  lse = log D
+    s = scale·q·k    t = c·tanh(s/c)    u = t + bias    D = Σ exp(u) + exp(sink) over the visible keys
+    out = Σ exp(u)·v / D    lse = log D
 
-Shapes: q (…, H, n_q, d), k (…, H_kv, n_k, d), v (…, H_kv, n_k, d_v), H a multiple of H_kv.  Every
-function takes by keyword
+Shapes: q (…, H, n_q, d), k (…, H_kv, n_k, d), v (…, H_kv, n_k, d_v), where H is a multiple of H_kv.
+`oracles.options` explains the options.
 
-    mask          bool, broadcast to (…, H, n_q, n_k)
-    bias          float, broadcast to it; −∞ masks
-    scale         a finite float64 number; 1/√d by default (1 for d = 0)
-    causal        allow key j to the query at position p where j ≤ p
-    offset        the position of query 0 among the keys, an int within ±2⁵³ or one for each element of the batch; by default 0, or
-                  n_k − n_q under `conventions.causal` = bottom_right
-    window        (left, right): allow j ≥ p − left and j ≤ p + right; None is open
-    softcap       c > 0, or None
-    sink          (H,): the logit of a key without a value; −∞ is none
-    rows          the query rows to evaluate, all by default
-    arithmetic, conventions, method   as in `oracles.scaled_dot_product_attention`
-
-Raises ValueError or TypeError, in a sentence, for shapes, types and values that do not fit. Source:
-ONNX Attention-25 (onnx/defs/nn/defs.cc); Dao et al., FlashAttention; gpt-oss (sinks); Gemma 2
-(caps).
+Raises ValueError or TypeError for shapes, types and values that do not fit.
+Source: ONNX Attention-25 (onnx/defs/nn/defs.cc); Dao et al., FlashAttention; gpt-oss (sinks); Gemma
+2 (softcaps).
 """
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
-from oracles.arguments import Given
-from oracles.attention_arguments import Window, checked
-from oracles.conventions import Conventions
+from oracles.attention_arguments import checked
 from oracles.enclosure import Enclosure
 from oracles.error_analysis import ball_attention
 from oracles.error_analysis.ball_attention import Setting
 from oracles.error_analysis.scores import operand
 from oracles.exact import attention as arb_attention
-from oracles.judging import Balls, Method
+from oracles.judging import Balls
+from oracles.options import AttentionOptions, FeatureOptions, takes
 
 
+@takes(AttentionOptions)
 def attention(
     q: Any,
     k: Any,
     v: Any,
-    *,
-    mask: Any = None,
-    bias: Any = None,
-    scale: float | None = None,
-    causal: bool = False,
-    offset: Any = None,
-    window: Window = (None, None),
-    softcap: float | None = None,
-    sink: Any = None,
-    rows: Sequence[int] | None = None,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AttentionOptions],
 ) -> tuple[Enclosure, Enclosure]:
     """The output Σ w v and the log-sum-exp of attention with all its features, enclosed.
 
@@ -65,39 +40,28 @@ def attention(
     (unchecked under uniform); with a sink it is 0, and its lse the sink; n_k = 0 is legal.  Masked
     keys, values and biases are never read.
     """
-    p = checked(
-        q, k, v, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink, rows=rows,
-        arithmetic=arithmetic, conventions=conventions, method=method,
-    )  # fmt: skip
+    call = checked(q, k, v, options, options["rows"])
 
     def fast(setting: Setting) -> Balls:
-        return ball_attention.forward(operand(p.q), operand(p.k), operand(p.v), setting)
+        return ball_attention.forward(operand(call.q), operand(call.k), operand(call.v), setting)
 
     def arb() -> Balls:
-        return arb_attention.generalised_attention(p.q, p.k, p.v, p.allowed(), features=p.features, **p.options)
+        return arb_attention.generalised_attention(
+            (call.q, call.k, call.v), call.allowed(), features=call.features, **call.options
+        )
 
-    out, lse = p.evaluated(fast, arb, of_rows=2, averages=True)
-    return out, p.of_lse(lse)
+    out, lse = call.evaluated(fast, arb, of_rows=2, averages=True)
+    return out, call.of_lse(lse)
 
 
+@takes(FeatureOptions)
 def attention_vjp(
     q: Any,
     k: Any,
     v: Any,
     grad_out: Any,
     grad_lse: Any = None,
-    *,
-    mask: Any = None,
-    bias: Any = None,
-    scale: float | None = None,
-    causal: bool = False,
-    offset: Any = None,
-    window: Window = (None, None),
-    softcap: float | None = None,
-    sink: Any = None,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[FeatureOptions],
 ) -> tuple[Enclosure, Enclosure, Enclosure, Enclosure | None, Enclosure | None]:
     """The gradients (dq, dk, dv, dbias, dsink) of Σ grad_out ⊙ out + Σ grad_lse ⊙ lse, enclosed;
     None for a bias or sink that is not given.
@@ -114,29 +78,29 @@ def attention_vjp(
     grad_lse is ignored, and its dq is 0 (unchecked under `dead_rows` = nan; grad_out/n_k is added
     to dv under uniform), or it is a row of equal logits, by `dead_gradients`.
     """
-    p = checked(
-        q, k, v, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink, rows=None,
-        arithmetic=arithmetic, conventions=conventions, method=method,
-    )  # fmt: skip
-    g = p.of_rows(grad_out, "grad_out", p.v.shape[-1])
-    of_lse = None if grad_lse is None else p.of_rows(grad_lse, "grad_lse")
-    natural = of_lse if of_lse is None or p.setting.conventions.lse_base == "e" else of_lse / np.log(2.0)
+    call = checked(q, k, v, options)
+    cotangent = call.of_rows(grad_out, "grad_out", call.v.shape[-1])
+    of_lse = None if grad_lse is None else call.of_rows(grad_lse, "grad_lse")
+    natural = of_lse if of_lse is None or call.setting.conventions.lse_base == "e" else of_lse / np.log(2.0)
 
     def fast(setting: Setting) -> Balls:
-        finer = p.gathered()
-        found = ball_attention.vjp(operand(p.q), operand(p.k), operand(p.v), operand(g), setting, natural, finer)
-        return *found, *p.finished(finer)
+        finer = call.gathered()
+        found = ball_attention.vjp(
+            operand(call.q), operand(call.k), operand(call.v), operand(cotangent), setting, natural, finer
+        )
+        return *found, *call.finished(finer)
 
     def arb() -> Balls:
         found = arb_attention.generalised_attention_vjp(
-            p.q, p.k, p.v, p.allowed(), g, of_lse, features=p.features, **p.options
+            (call.q, call.k, call.v), call.allowed(), cotangent, of_lse, features=call.features, **call.options
         )
-        return *found[:3], *p.summed(found[3:])
+        return *found[:3], *call.summed(found[3:])
 
-    dq, dk, dv, *finer = p.evaluated(fast, arb, of_rows=1, times=3)
-    return dq, dk, dv, finer[0] if p.bias is not None else None, finer[-1] if p.sink is not None else None
+    dq, dk, dv, *finer = call.evaluated(fast, arb, of_rows=1, times=3)
+    return dq, dk, dv, finer[0] if call.bias is not None else None, finer[-1] if call.sink is not None else None
 
 
+@takes(AttentionOptions)
 def attention_jvp(
     q: Any,
     k: Any,
@@ -146,19 +110,7 @@ def attention_jvp(
     dv: Any,
     dbias: Any = None,
     dsink: Any = None,
-    *,
-    mask: Any = None,
-    bias: Any = None,
-    scale: float | None = None,
-    causal: bool = False,
-    offset: Any = None,
-    window: Window = (None, None),
-    softcap: float | None = None,
-    sink: Any = None,
-    rows: Sequence[int] | None = None,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AttentionOptions],
 ) -> tuple[Enclosure, Enclosure]:
     """The derivatives (dout, dlse) of attention in the direction (dq, dk, dv, dbias, dsink),
     enclosed.
@@ -166,29 +118,40 @@ def attention_jvp(
     dU = (scale·(dq·kᵀ + q·dkᵀ)) ⊙ (1 − tanh²(s/c)) + dbias on allowed entries; dlse = Σ w dU +
     w_sink·dsink; dout = Σ w (dU − dlse)·v + Σ w dv.
 
-    Shapes: tangents like their inputs; the results like out and lse.
-    Edge cases: tangents of masked entries are never read, those of a bias or sink that is not given
-    are refused; a dead row's dout is 0 (NaN, or the mean of dv, by `dead_rows`), its dlse 0, or
-    both are those of equal logits, by `dead_gradients`.
+    Shapes: tangents like their inputs; the results like out and lse. Edge cases: tangents of masked
+    entries are never read; a tangent of a bias or sink is refused unless that input is given. A
+    dead row's dout is 0 (NaN, or the mean of dv, by `dead_rows`) and its dlse is 0; or both are the
+    derivatives of equal logits, by `dead_gradients`.
     """
-    p = checked(
-        q, k, v, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink, rows=rows,
-        arithmetic=arithmetic, conventions=conventions, method=method,
-    )  # fmt: skip
-    tq = p.of_rows(dq, "dq", p.q.shape[-1])
-    tk, tv = p.of_keys(dk, "dk", p.k), p.of_keys(dv, "dv", p.v)
-    of_bias, of_sink = p.tangents(dbias, dsink)
+    call = checked(q, k, v, options, options["rows"])
+    tq = call.of_rows(dq, "dq", call.q.shape[-1])
+    tk, tv = call.of_keys(dk, "dk", call.k), call.of_keys(dv, "dv", call.v)
+    of_bias, of_sink = call.tangents(dbias, dsink)
 
     def fast(setting: Setting) -> Balls:
         return ball_attention.jvp(
-            operand(p.q), operand(p.k), operand(p.v), operand(tq), operand(tk), operand(tv), setting, of_bias, of_sink
+            operand(call.q),
+            operand(call.k),
+            operand(call.v),
+            operand(tq),
+            operand(tk),
+            operand(tv),
+            setting,
+            of_bias,
+            of_sink,
         )
 
     def arb() -> Balls:
         moves = None if of_bias is None else of_bias.tile(slice(None), slice(None))
         return arb_attention.generalised_attention_jvp(
-            p.q, p.k, p.v, p.allowed(), tq, tk, tv, moves, of_sink, features=p.features, **p.options
+            (call.q, call.k, call.v),
+            call.allowed(),
+            (tq, tk, tv),
+            moves,
+            of_sink,
+            features=call.features,
+            **call.options,
         )
 
-    out, lse = p.evaluated(fast, arb, of_rows=2, times=3)
-    return out, p.of_lse(lse)
+    out, lse = call.evaluated(fast, arb, of_rows=2, times=3)
+    return out, call.of_lse(lse)

@@ -1,5 +1,6 @@
-"""From balls to enclosures: which evaluation to take, whether it is narrow enough to judge by, and
-whether a budget is vacuous."""
+"""Makes enclosures of balls: chooses the evaluation, and says whether it is narrow enough to judge
+by and whether a budget is vacuous.
+"""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ SAMPLE = 256
 """Elements of a column from which a typical one is taken, at most."""
 
 BLOCK = 1 << 15
-"""Elements that are looked at together."""
+"""Elements that are evaluated together."""
 
 AFFORDABLE = 1 << 20
 """Multiplications in ball arithmetic that take about 100 ms."""
@@ -40,7 +41,8 @@ def require_method(method: object) -> None:
     """
     if _SMALLEST_NORMAL * 0.5 * 2.0 != _SMALLEST_NORMAL:
         raise RuntimeError(
-            "This thread flushes subnormal numbers to zero, but should keep them: the oracles' radii hold for IEEE 754 only. "
+            "This thread flushes subnormal numbers to zero, but should keep them: "
+            "the oracles' radii hold for IEEE 754 only. "
             "Undo it, as by torch.set_flush_denormal(False), before an oracle is called."
         )
     if not isinstance(method, str):
@@ -53,19 +55,21 @@ def zero_is_accepted(balls: Balls) -> tuple[bool, ...]:
     """For each result whether its budget is vacuous: it is wide (`is_wide`), or zeros are within it
     everywhere.
 
-    Entries that should be NaN by convention are left out: they say nothing about how wide the
-    budget is.
+    Entries that should be NaN by convention are left out, because they do not show the width of the
+    budget.
     """
     return tuple(is_wide(x) or (_holds_zeros(x) and bool((x.rad > 0).any())) for x in balls)
 
 
 def _holds_zeros(x: Ball) -> bool:
-    """Whether zeros are within it everywhere, NaN left out: one block of rows that they are not in settles it."""
+    """Whether zeros are within it everywhere, NaN left out; the first block of rows without them
+    decides.
+    """
     return x.mid.size == 0 or all(bool(((np.abs(mid) <= rad) | np.isnan(mid)).all()) for _, mid, rad in _blocks(x))
 
 
 def _blocks(x: Ball) -> Iterator[tuple[slice, Array, Array]]:
-    """Some rows at a time, over all axes but the last, so that what is computed of them stays in the cache."""
+    """Some rows at a time, over all axes except the last, so that results stay in the cache."""
     columns = x.mid.shape[-1] if x.mid.ndim else 1
     mid, rad = (part.reshape(-1, columns) for part in (x.mid, x.rad))
     for first in range(0, len(mid), step := max(1, BLOCK // columns)):
@@ -74,13 +78,15 @@ def _blocks(x: Ball) -> Iterator[tuple[slice, Array, Array]]:
 
 
 def zeros_are_accepted(balls: Balls) -> tuple[bool, ...]:
-    """The same of all results or of none: at position 0 all sines are 0, and zeros are what they should be."""
+    """For each result whether the budgets of all results are vacuous: at position 0 all sines
+    should be 0, so zeros in one table do not count alone.
+    """
     return (all(zero_is_accepted(balls)),) * len(balls)
 
 
 def attention_is_vacuous(v: Array, allowed: Callable[[int], Mask | None]) -> Callable[[Balls], tuple[bool, ...]]:
-    """For an output of attention and, where there is one, its log-sum-exp: `mean_is_accepted`, and
-    `zero_is_accepted`.
+    """A function that says whether budgets of attention are vacuous: `mean_is_accepted` for the
+    output, `zero_is_accepted` for the log-sum-exp.
     """
     return lambda balls: (mean_is_accepted(balls[0], v, allowed), *zero_is_accepted(balls[1:]))
 
@@ -90,9 +96,9 @@ def is_wide(x: Ball) -> bool:
     radii reach the row's mean |mid|.
 
     The mean, so that a row is known by its large entries.  Rows count that have an entry above the
-    last bit of binary32 next to the largest of the matrix: others are 0 but for rounding (the first
-    of dq under a causal mask), or for what underflows (dv of keys whose weights do).  Entries with
-    an infinite radius, which promise nothing, do not count, unless there are no others.
+    last bit of binary32 next to the largest of the matrix: others differ from 0 only by rounding
+    (the first row of dq under a causal mask) or underflow (dv of keys whose weights underflow).
+    Entries with an infinite radius do not count, unless all radii are infinite.
     """
     if x.mid.size == 0:
         return False
@@ -129,16 +135,16 @@ def _wide_rows(mid: Array, rad: Array) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """An operation on given arguments: the ways to enclose its results, and when a budget of them
-    says nothing.
+    """An operation on given arguments: the ways to enclose its results, and when their budget is
+    vacuous.
 
     arithmetic, method  as they were given
     fast                the certificate, or the budget, in float64
     arb                 the certificate in ball arithmetic, which takes `work` multiplications
-    vacuous             whether the budget of each result says nothing, given all of them
-    sharp               a narrower certificate in float64 than `fast`, where there is one
-    shaped              the results as they are returned, given as they are computed
-    by_rows             whether each row of the first result is one by itself, as those of an output of attention
+    vacuous             whether the budget of each result is vacuous, given all results
+    sharp               a narrower certified value in float64 than `fast`, or None
+    shaped              the returned results, given the computed ones
+    by_rows             whether each row of the first result must be narrow, as for an output of attention
     """
 
     arithmetic: Arithmetic | None
@@ -152,7 +158,9 @@ class Evaluation:
     by_rows: bool = False
 
     def is_narrow(self, balls: Balls) -> bool:
-        """Whether a certificate can tell binary32 results apart, or is the exact value but for one rounding."""
+        """Whether a certified value can tell binary32 results apart, or is the exact value up to
+        one rounding.
+        """
         narrow = all(map(_is_narrow, balls)) and not (self.by_rows and _has_wide_row(balls[0]))
         return narrow or _is_rounded_once(balls)
 
@@ -162,9 +170,9 @@ def settle(of: Evaluation) -> tuple[Enclosure, ...]:
 
     "auto" takes `fast`; a certificate that is too wide to judge by is taken from `sharp`, then from
     `arb` where that is affordable, and is marked as not judged where it is too wide still.  A
-    budget's own part, that of float64 arithmetic, is no wider than the part of the given arithmetic
-    where that rounds as much as float64; so a budget is too wide to judge by only if that of the
-    given arithmetic is, which makes it vacuous, whichever method evaluates the midpoint.  The
+    budget has a part for the oracle's float64 and a part for the given arithmetic.  If the given
+    arithmetic rounds at least as much as float64, the second part is the wider one.  So a budget is
+    too wide to judge by only if the second part is, and then it is vacuous with every method.  The
     budget of an arithmetic that is finer than float64 is marked as not judged.
     """
     judged = not _is_finer(of.arithmetic)
@@ -194,10 +202,10 @@ def mean_is_accepted(out: Ball, v: Array, allowed: Callable[[int], Mask | None])
     """Whether the budget is vacuous: it is as wide as the outputs (`is_wide`), or everywhere
     accepts the mean of the allowed values and is as wide as they spread, rad ≥ spread / 2.
 
-    Both are needed.  Attention that is uniform, as with q = 0, *is* the mean, and the tightest
-    correct budget accepts it; what makes a budget say nothing is that it is as wide as the range in
-    which every convex combination lies.  Only entries with two different allowed values count; dead
-    rows and single keys know their result without a budget.
+    Both are needed.  Uniform attention, as with q = 0, *is* the mean, and the tightest correct
+    budget accepts it; a budget is vacuous if it is as wide as the range in which every convex
+    combination lies.  Only entries with two different allowed values count; dead rows and single
+    keys know their result without a budget.
 
     `allowed(i)` says which keys query row i may read, for all batches: (…, 1, n_k), or None for
     all.  One row of values whose spread the budget resolves, or whose mean it refuses, settles the
@@ -232,10 +240,10 @@ def _is_narrow(x: Ball) -> bool:
 
     Typical of a column is the median of its elements other than 0, of `SAMPLE` of them at most, or
     of all where these are all 0, as the last columns of a causal matrix are: the largest would let
-    one huge element excuse a wide radius elsewhere, and so would another column's; a row alone may
-    be 0 but for rounding, as the first row of dq is under a causal mask (`_has_wide_row` is for
-    others).  Entries without a midpoint are left out: nothing is known of them because of an input,
-    which no method can change.
+    one huge element excuse a wide radius elsewhere, and so would another column's; a single row may
+    differ from 0 only by rounding, as the first row of dq does under a causal mask (`_has_wide_row`
+    is for other results).  Entries without a midpoint are left out: an input makes them unknown,
+    and no method can change that.
     """
     if x.mid.size == 0:
         return True
@@ -255,8 +263,8 @@ def _is_narrow(x: Ball) -> bool:
 
 
 def _has_wide_row(x: Ball) -> bool:
-    """Whether in some row a radius is more than u/4 of the largest midpoint: nothing is known of
-    the row, if nothing else is looked at.
+    """Whether in some row a radius is more than u/4 of the largest midpoint: the row is unknown to
+    a reader who looks at it alone.
     """
     if x.mid.size == 0:
         return False
@@ -273,14 +281,17 @@ def _is_rounded_once(balls: Balls) -> bool:
 
 
 def _fits(size: Array, most: Array) -> NDArray[np.bool_]:
-    """Whether radii of so much at most are narrow beside elements of a size; it holds for all that are larger, too."""
+    """Whether radii up to `most` are narrow beside elements of this size, and so beside larger
+    ones.
+    """
     found: NDArray[np.bool_] = most <= BINARY32.unit_roundoff / 4 * size + BINARY32.smallest_subnormal
     return found
 
 
 def _typically_fits(size: Array, most: Array) -> NDArray[np.bool_]:
-    """The same beside the lower median of each column's elements other than 0 and NaN, which is to
-    say, beside more than half of them; and beside 0 where there are none."""
+    """The same beside the lower median of each column's elements other than 0 and NaN, so beside
+    more than half of them; beside 0 in a column without such elements.
+    """
     counts = size > 0
     wide = counts & ~_fits(size, most[:, None])
     found: NDArray[np.bool_] = _fits(np.zeros(()), most) | (2 * wide.sum(axis=1) < counts.sum(axis=1))

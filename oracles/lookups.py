@@ -1,24 +1,24 @@
-"""Numbers that are copied and not computed: rows of tables, and halves that change places.
+"""Operations that copy numbers and compute none: rows of tables, and halves that change places.
 
 Every value is exact, and so is its budget, unless the output's format does not hold the inputs'
-numbers, or results below the smallest normal number may be replaced by 0.  `method` doesn't matter;
-every oracle takes it.
+numbers, or results below the smallest normal number may be replaced by 0.  `method` does not
+matter.
 """
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
-from oracles import arrays, formats
+from oracles import arrays
 from oracles.ball import Array, exact
-from oracles.conventions import Conventions
-from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
 from oracles.formats import Arithmetic
-from oracles.judging import Balls, Evaluation, Method, require_method, settle
-from oracles.positional import LARGEST_TABLE, Given, copied
+from oracles.judging import Balls, Evaluation, Method, settle
+from oracles.options import AnswerOptions, answer, takes
+from oracles.positional import LARGEST_TABLE, copied
 
 
+@takes(AnswerOptions)
 def learned_positional_encoding(
     table: Any,
     seq_len: Any,
@@ -26,9 +26,7 @@ def learned_positional_encoding(
     *,
     offset: Any = 0,
     max_len: Any = None,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> Enclosure:
     """seq_len rows of a table from the row of position start_pos on, rounded if the output format
     is narrower.
@@ -43,7 +41,7 @@ def learned_positional_encoding(
     Raises TypeError and ValueError for what is not such a table, and for sizes and positions that
     it doesn't have.
     """
-    model = _resolved(arithmetic, conventions, method)
+    model, _, method = answer(options)
     table = _table(table, model)
     length, first = arrays.natural(seq_len, "seq_len"), arrays.natural(start_pos, "start_pos")
     skipped = arrays.natural(offset, "offset", most=table.shape[0])
@@ -55,19 +53,18 @@ def learned_positional_encoding(
     return _copied(table[first + skipped : first + skipped + length].copy(), model, method)
 
 
+@takes(AnswerOptions)
 def table_lookup(
     table: Any,
     indices: Any,
     *,
     padding_row: Any = None,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> Enclosure:
     """table[indices]; with zeros wherever the index is `padding_row`, if one is given.
 
     Padded sequences: position p of a sequence reads row p + padding_row + 1, and padding reads row
-    `padding_row`, which is 0 by definition, whatever the table holds there.
+    `padding_row`, which counts as 0; the table's own entries there are not read.
 
     Shapes: table is (rows, embed_dim), the result (*indices.shape, embed_dim).  Indices count from
     0; they are an array of integers, or a sequence of them.
@@ -76,7 +73,7 @@ def table_lookup(
     Raises TypeError and ValueError for what is not such a table or such indices, and for more than
     2²⁸ entries.
     """
-    model = _resolved(arithmetic, conventions, method)
+    model, _, method = answer(options)
     table = _table(table, model)
     if table.shape[0] == 0:
         raise ValueError(f"table has shape {table.shape}, but should have at least one row.")
@@ -90,13 +87,12 @@ def table_lookup(
     return _copied(rows if padding is None else np.where((chosen == padding)[..., None], 0.0, rows), model, method)
 
 
+@takes(AnswerOptions)
 def rotate_half(
     x: Any,
     *,
     axis: Any = -1,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> Enclosure:
     """(−second half, first half) of x along an axis: a rotation by a right angle of every pair of
     channels (i, i + d/2).
@@ -107,19 +103,13 @@ def rotate_half(
     Edge cases: an odd size is refused; 0 is legal; a NaN or ±∞ stays a single entry, where it is
     moved to. Raises TypeError and ValueError for what is not such an array or axis.
     """
-    model = _resolved(arithmetic, conventions, method)
+    model, _, method = answer(options)
     x = arrays.float_array(x, "x", arithmetic=model)
     along = arrays.integer(axis, "axis", -x.ndim, x.ndim - 1)
     if x.shape[along] % 2:
         raise ValueError(f"x has size {x.shape[along]} along axis {along}, but should have an even one.")
     first, second = np.split(x, 2, axis=along)
     return _copied(np.concatenate([-second, first], axis=along), model, method)
-
-
-def _resolved(arithmetic: Given, conventions: Conventions | None, method: Method) -> Arithmetic | None:
-    resolve_conventions(conventions)
-    require_method(method)
-    return formats.resolve(arithmetic)
 
 
 def _table(table: Any, arithmetic: Arithmetic | None) -> Array:

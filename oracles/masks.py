@@ -1,30 +1,25 @@
 """Masks as plain bool arrays, in the polarity of the conventions.
 
-A mask is exact, so `arithmetic` and `method` don't matter here; every oracle takes them.
+A mask is exact, so `arithmetic` and `method` do not matter here.
 """
 
 from math import prod
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oracles import arrays, formats
-from oracles.conventions import Conventions
-from oracles.conventions import resolve as resolve_conventions
-from oracles.formats import Arithmetic
-from oracles.judging import Method, require_method
+from oracles import arrays
+from oracles.options import AnswerOptions, answer, takes
 
 LARGEST_MASK = 2**28
 
 
+@takes(AnswerOptions)
 def causal_mask(
     n_q: Any,
     n_k: Any = None,
-    *,
-    arithmetic: Arithmetic | str | None = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> NDArray[np.bool_]:
     """The mask under which query i attends to the keys up to its own position; `n_k` is `n_q`
     unless given.
@@ -32,12 +27,11 @@ def causal_mask(
     mask[i, j] = (j ≤ i), or (j ≤ i + n_k − n_q) where `conventions.causal` is `bottom_right`;
     inverted where `conventions.mask_polarity` is `true_blocks`.
 
-    Shapes: (n_q, n_k).
-    Edge cases: 0 rows or columns are legal; with `bottom_right` and n_q > n_k the first n_q − n_k
-    rows are dead. Raises TypeError and ValueError for sizes that are no natural numbers, or more
-    than 2²⁸ entries together.
+    Shapes: (n_q, n_k). Edge cases: 0 rows or columns are legal; with `bottom_right` and n_q > n_k
+    the first n_q − n_k rows are dead. Raises TypeError and ValueError unless sizes are natural
+    numbers and give at most 2²⁸ entries.
     """
-    named = _resolved(arithmetic, conventions, method)
+    _, named, _ = answer(options)
     rows = arrays.natural(n_q, "n_q", most=LARGEST_MASK)
     columns = rows if n_k is None else arrays.natural(n_k, "n_k", most=LARGEST_MASK)
     if rows * columns > LARGEST_MASK:
@@ -47,13 +41,11 @@ def causal_mask(
     return allowed if named.mask_polarity == "true_allows" else ~allowed
 
 
+@takes(AnswerOptions)
 def padding_mask(
     lengths: Any,
     max_len: Any,
-    *,
-    arithmetic: Arithmetic | str | None = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> NDArray[np.bool_]:
     """The mask of sequences padded at their end: which positions of each are its own.
 
@@ -63,12 +55,11 @@ def padding_mask(
     Shapes: lengths is (batch,), an array of integers or a sequence of them; the mask is (batch,
     max_len).  As a mask of keys for attention it takes axes of heads and queries: mask[:, None,
     None, :].  Without them it would broadcast along the queries where batch and n_q happen to be
-    equal.
-    Edge cases: a sequence of length 0 is all padding, and every row over its keys is dead; sizes
-    may be 0. Raises TypeError and ValueError for lengths that are no natural numbers up to max_len,
-    or more than 2²⁸ entries together.
+    equal. Edge cases: a sequence of length 0 is all padding, and every row over its keys is dead;
+    sizes may be 0. Raises TypeError and ValueError unless lengths are natural numbers up to max_len
+    and the mask has at most 2²⁸ entries.
     """
-    named = _resolved(arithmetic, conventions, method)
+    _, named, _ = answer(options)
     columns = arrays.natural(max_len, "max_len", most=LARGEST_MASK)
     own = arrays.naturals(lengths, "lengths", most=columns)
     if own.ndim != 1:
@@ -79,11 +70,10 @@ def padding_mask(
     return allowed if named.mask_polarity == "true_allows" else ~allowed
 
 
+@takes(AnswerOptions)
 def combine_masks(
     *masks: Any,
-    arithmetic: Arithmetic | str | None = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> NDArray[np.bool_]:
     """The mask that allows what all the given ones allow, in their polarity.
 
@@ -96,7 +86,7 @@ def combine_masks(
     Raises TypeError for anything but booleans, ValueError where nothing but None is given, for
     shapes that don't broadcast, and for more than 2²⁸ entries.
     """
-    named = _resolved(arithmetic, conventions, method)
+    _, named, _ = answer(options)
     given = [arrays.booleans(mask, f"masks[{i}]") for i, mask in enumerate(masks) if mask is not None]
     if not given:
         raise ValueError(f"masks={masks}, but should have at least one array.")
@@ -112,9 +102,3 @@ def combine_masks(
     for mask in given:
         (np.logical_and if allows else np.logical_or)(combined, mask, out=combined)
     return combined
-
-
-def _resolved(arithmetic: Arithmetic | str | None, conventions: Conventions | None, method: Method) -> Conventions:
-    formats.resolve(arithmetic)
-    require_method(method)
-    return resolve_conventions(conventions)

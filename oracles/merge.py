@@ -2,50 +2,47 @@
 
 **Error.** A weight a/(a + b) is computed as such, or as exp(lse_a − lse): its arguments are off by
 at most 6u, and what the exponential is off by for each unit, of each of |lse_a|, |lse_b| and |lse|,
-its exponentials and quotient by a few roundings more.  So but for the logarithm it is w·exp(±2τ), τ
-= slope·(|lse_a| + |lse_b| + |lse|) + 2·exp + γ₈, and log(a + b) is off by τ.  The logarithm is one
-of a number from 1 to 2: in lse_a − lse its own error is `log` times log(a + b) + τ more, ℓ.  The
-output is off by Σ w(exp(2τ + ℓ) − 1)|out_x|, lse by τ, the logarithm's error and the sum's; and
-where the smaller of a and b is flushed, by as much, for the larger is 1: so is a weight 1/(1 +
-exp(lse_b − lse_a)) where that overflows.  The oracle's
-own τ adds to that of an arithmetic, as in `oracles.error_analysis.terms`.  (A kernel that takes out_a − w_b·(out_a
-− out_b) is off by more where out_a is large and has no weight: it is not covered.)
+its exponentials and quotient by a few roundings more.  Without the logarithm's error it is
+w·exp(±2τ), τ = slope·(|lse_a| + |lse_b| + |lse|) + 2·exp + γ₈, and log(a + b) is off by τ.  The
+logarithm is one of a number from 1 to 2: in lse_a − lse its own error is `log` times log(a + b) + τ
+more, ℓ.  The output is off by Σ w(exp(2τ + ℓ) − 1)|out_x|, lse by τ, the logarithm's error and the
+sum's; and where the smaller of a and b is flushed, by as much, for the larger is 1: so is a weight
+1/(1 + exp(lse_b − lse_a)) where that overflows.  The oracle's own τ adds to the τ of an arithmetic,
+as in `oracles.error_analysis.terms`.  (A kernel that takes out_a − w_b·(out_a − out_b) is off by
+more where out_a is large and has no weight: it is not covered.)
 
 **Overflow.** A kernel may take log-sum-exps in base e to base 2, where they are 1.44 times as
-large: where m or lse may overflow so, nothing is promised.  (The smaller lse of two may: its weight
-is 0 then, as it should be.)
+large: where m or lse may overflow so, the radius is ∞.  (The smaller lse of two may overflow: its
+weight is 0 then, which is right.)
 """
 
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from flint import arb
 
-from oracles import arrays, formats
+from oracles import arrays
 from oracles.arb_matrix import PRECISION, Bools, enclosed
-from oracles.arguments import Given
 from oracles.ball import UNDERFLOW, Array, Ball, ball, gamma, rounded
 from oracles.conventions import Conventions
-from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
 from oracles.error_analysis.terms import OWN
 from oracles.formats import Arithmetic
-from oracles.judging import Balls, Evaluation, Method, require_method, settle
+from oracles.judging import Balls, Evaluation, settle
+from oracles.options import AnswerOptions, answer, takes
 
 
+@takes(AnswerOptions)
 def merge_attention(
     out_a: Any,
     lse_a: Any,
     out_b: Any,
     lse_b: Any,
-    *,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> tuple[Enclosure, Enclosure]:
-    """The output and the log-sum-exp of attention over two parts of the keys, from those of each
+    """The output and the log-sum-exp of attention over two parts of the keys, given both for each
     part, enclosed.
 
     m = max(lse_a, lse_b), a = exp(lse_a − m), b = exp(lse_b − m): lse = m + log(a + b), out =
@@ -53,23 +50,41 @@ def merge_attention(
 
     Shapes: out_a and out_b (…, d_v), lse_a and lse_b (…), with at least one axis of rows; d_v may
     be 0.  Under an arithmetic outputs are of its inputs' format, log-sum-exps of the one in which
-    they are saved.
-    Edge cases: a part whose lse is −∞ has no key, and its output is not read; where both are, the
-    row is dead: 0 (NaN, or unchecked, by `dead_rows`), with lse −∞.  A sink belongs to one of the
-    parts.
-    Raises ValueError and TypeError for shapes, types and values that do not fit, for an lse of NaN
-    or +∞, and where the log-sum-exp is without the sink (`lse_sink` = excluded): there is nothing
-    to merge by.
+    they are saved. Edge cases: a part whose lse is −∞ has no key, and its output is not read; where
+    both are, the row is dead: 0 (NaN, or unchecked, by `dead_rows`), with lse −∞.  A sink belongs
+    to one of the parts. Raises ValueError and TypeError for shapes, types and values that do not
+    fit, for an lse of NaN or +∞, and if the log-sum-exp is without the sink (`lse_sink` =
+    excluded), because then parts cannot be merged.
     """
-    require_method(method)
-    a, c = formats.resolve(arithmetic), resolve_conventions(conventions)
-    if c.lse_sink == "excluded":
+    arithmetic, conventions, method = answer(options)
+    if conventions.lse_sink == "excluded":
         raise ValueError(
             "Parts cannot be merged under Conventions(lse_sink='excluded'): their log-sum-exps are without the sink."
         )
-    outs = [arrays.float_array(x, name, arithmetic=a) for x, name in ((out_a, "out_a"), (out_b, "out_b"))]
-    stored = a if a is None else _of_lse(a)
+    stored = None if arithmetic is None else _of_lse(arithmetic)
+    outs = [arrays.float_array(x, name, arithmetic=arithmetic) for x, name in ((out_a, "out_a"), (out_b, "out_b"))]
     sums = [arrays.float_array(x, name, arithmetic=stored) for x, name in ((lse_a, "lse_a"), (lse_b, "lse_b"))]
+    _require_shapes(outs, sums)
+    sums = [x[..., None] for x in sums]
+
+    def dead(balls: Balls) -> Balls:
+        return _with_dead_rows(balls, np.maximum(*sums) == -np.inf, conventions)
+
+    evaluation = Evaluation(
+        arithmetic,
+        method,
+        lambda: dead(_fast(outs, sums, arithmetic, conventions.lse_base)),
+        lambda: dead(_exactly(outs, sums, conventions.lse_base)),
+        32 * outs[0].size,
+        by_rows=True,
+    )
+    out, lse = settle(evaluation)
+    target = None if stored is None else stored.inputs
+    return out, replace(lse, mid=lse.mid[..., 0], rad=lse.rad[..., 0], format=target)
+
+
+def _require_shapes(outs: list[Array], sums: list[Array]) -> None:
+    """Raise ValueError unless both parts have one shape and log-sum-exps that are numbers or −∞."""
     if outs[1].shape != outs[0].shape:
         raise ValueError(f"out_b has shape {outs[1].shape}, but should be {outs[0].shape} like out_a.")
     for x, name in zip(sums, ("lse_a", "lse_b"), strict=True):
@@ -80,36 +95,14 @@ def merge_attention(
         if not (x < np.inf).all():
             raise ValueError(f"{name} has a NaN or +∞, but should be finite, or −∞ where a part has no key.")
 
-    def dead(balls: Balls) -> Balls:
-        return _with_dead_rows(balls, np.maximum(*sums)[..., None] == -np.inf, c)
 
-    found = settle(
-        Evaluation(
-            a,
-            method,
-            lambda: dead(_fast(outs, [x[..., None] for x in sums], a, c.lse_base)),
-            lambda: dead(_exactly(outs, [x[..., None] for x in sums], c.lse_base)),
-            32 * outs[0].size,
-            by_rows=True,
-        )
-    )
-    out, lse = found
-    return out, Enclosure(
-        lse.mid[..., 0],
-        lse.rad[..., 0],
-        format=None if stored is None else stored.inputs,
-        vacuous=lse.vacuous,
-        judged=lse.judged,
-    )
+def _of_lse(arithmetic: Arithmetic) -> Arithmetic:
+    """The arithmetic whose inputs are log-sum-exps in the format in which they are saved."""
+    return replace(arithmetic, inputs=arithmetic.saved_lse or arithmetic.elementwise)
 
 
-def _of_lse(a: Arithmetic) -> Arithmetic:
-    """The arithmetic whose inputs are log-sum-exps as they are saved."""
-    return replace(a, inputs=a.saved_lse or a.elementwise)
-
-
-def _fast(outs: list[Array], sums: list[Array], a: Arithmetic | None, base: str) -> Balls:
-    """Both results in float64, those of dead rows aside."""
+def _fast(outs: list[Array], sums: list[Array], arithmetic: Arithmetic | None, base: str) -> Balls:
+    """Both results in float64, without dead rows."""
     unit = 1.0 if base == "e" else float(np.log(2.0))
     with np.errstate(all="ignore"):
         m = np.maximum(*sums)
@@ -119,39 +112,49 @@ def _fast(outs: list[Array], sums: list[Array], a: Arithmetic | None, base: str)
         lse = m + np.log(total) / unit
         there = [x > -np.inf for x in sums]
         size = (sum(np.where(known, np.abs(x), 0.0) for x, known in zip(sums, there, strict=True)) + np.abs(lse)) * unit
-        tau = sum((_exponent(each, size) for each in (OWN, a) if each is not None), start=np.zeros(m.shape))
+        tau = sum((_exponent(each, size) for each in (OWN, arithmetic) if each is not None), start=np.zeros(m.shape))
         read = [np.where(known, x, 0.0) for x, known in zip(outs, there, strict=True)]
         mid = sum((e / total * x for e, x in zip(parts, read, strict=True)), start=np.zeros(outs[0].shape))
         reach = sum((e / total * np.abs(x) for e, x in zip(parts, read, strict=True)), start=np.zeros(outs[0].shape))
         flush = UNDERFLOW
-        if a is not None:
-            least = a.elementwise.smallest_normal if a.flush_to_zero else a.elementwise.smallest_subnormal
-            flush += max(a.exp.flush, least, 1 / a.elementwise.largest)
+        if arithmetic is not None:
+            least = (
+                arithmetic.elementwise.smallest_normal
+                if arithmetic.flush_to_zero
+                else arithmetic.elementwise.smallest_subnormal
+            )
+            flush += max(arithmetic.exp.flush, least, 1 / arithmetic.elementwise.largest)
         lost = 4 * flush * sum((np.abs(x) + 1 for x in read), start=np.zeros(outs[0].shape))
-        log = 0.0 if a is None else a.log
+        log = 0.0 if arithmetic is None else arithmetic.log
         out = ball(mid, (reach * np.expm1(2 * tau + log * (np.log(total) + tau)) + lost) * (1 + 2.0**-40))
         merged = ball(lse, ((tau + 2 * flush) / unit + (OWN.log + log) * (np.abs(m) + np.abs(lse))) * (1 + 2.0**-40))
-        if a is not None:
-            out = rounded(out, a.output, flush=a.flush_to_zero)
+        if arithmetic is not None:
+            out = rounded(out, arithmetic.output, flush=arithmetic.flush_to_zero)
             out = Ball(
                 out.mid,
-                np.where(2 * reach.max(axis=-1, keepdims=True, initial=0.0) <= a.elementwise.largest, out.rad, np.inf),
+                np.where(
+                    2 * reach.max(axis=-1, keepdims=True, initial=0.0) <= arithmetic.elementwise.largest,
+                    out.rad,
+                    np.inf,
+                ),
             )
-            merged = rounded(merged, a.saved_lse or a.elementwise, flush=a.flush_to_zero)
-            most = a.elementwise.largest / (2 if base == "e" else 1)
+            merged = rounded(merged, arithmetic.saved_lse or arithmetic.elementwise, flush=arithmetic.flush_to_zero)
+            most = arithmetic.elementwise.largest / (2 if base == "e" else 1)
             overflow = np.maximum(np.abs(m), np.abs(lse)) > most
             out, merged = (Ball(x.mid, np.where(overflow, np.inf, x.rad)) for x in (out, merged))
     return out, merged
 
 
-def _exponent(a: Arithmetic, size: Array) -> Array:
+def _exponent(arithmetic: Arithmetic, size: Array) -> Array:
     """τ, for the sum of the sizes of all log-sum-exps."""
-    u = a.elementwise.unit_roundoff
-    return (6 * u + a.exp.per_unit) * size + (2 * a.exp.relative / (1 - a.exp.relative) + gamma(8, u))
+    u = arithmetic.elementwise.unit_roundoff
+    return (6 * u + arithmetic.exp.per_unit) * size + (
+        2 * arithmetic.exp.relative / (1 - arithmetic.exp.relative) + gamma(8, u)
+    )
 
 
 def _exactly(outs: list[Array], sums: list[Array], base: str) -> Balls:
-    """Both results by ball arithmetic, those of dead rows aside."""
+    """Both results by ball arithmetic, without dead rows."""
     given = [
         np.where(x > -np.inf, out, 0.0).reshape(prod(x.shape), out.shape[-1]) for out, x in zip(outs, sums, strict=True)
     ]
@@ -165,19 +168,19 @@ def _exactly(outs: list[Array], sums: list[Array], base: str) -> Balls:
         lse: list[arb] = []
         for x, y, first, second in zip(*logs, *finite, strict=True):
             m = max(x, y)
-            a, b = ((((arb(z) - arb(m)) * unit).exp() if z > -np.inf else arb(0)) for z in (x, y))
-            total = a + b if m > -np.inf else arb(1)
-            out += [(a * p + b * r) / total for p, r in zip(first, second, strict=True)]
+            arithmetic, b = ((((arb(z) - arb(m)) * unit).exp() if z > -np.inf else arb(0)) for z in (x, y))
+            total = arithmetic + b if m > -np.inf else arb(1)
+            out += [(arithmetic * p + b * r) / total for p, r in zip(first, second, strict=True)]
             lse.append(total.log() / unit + (m if m > -np.inf else 0))
         return [(out, lost.reshape(outs[0].shape)), (lse, np.zeros(sums[0].shape, dtype=bool))]
 
     return enclosed(evaluate, PRECISION)
 
 
-def _with_dead_rows(balls: Balls, dead: Bools, c: Conventions) -> Balls:
+def _with_dead_rows(balls: Balls, dead: Bools, conventions: Conventions) -> Balls:
     """Both results with dead rows by convention."""
     out, lse = balls
-    value, unchecked = {"zero": (0.0, 0.0), "nan": (np.nan, 0.0), "uniform": (np.nan, np.inf)}[c.dead_rows]
+    value, unchecked = {"zero": (0.0, 0.0), "nan": (np.nan, 0.0), "uniform": (np.nan, np.inf)}[conventions.dead_rows]
     return (
         Ball(np.where(dead, value, out.mid), np.where(dead, unchecked, out.rad)),
         Ball(np.where(dead, -np.inf, lse.mid), np.where(dead, unchecked, lse.rad)),

@@ -8,18 +8,18 @@ arithmetic (`ball.rounded`), attention maps balls to balls (`oracles.error_analy
 """
 
 from math import prod
-from typing import Any
+from typing import Any, Unpack
 
-from oracles.arguments import Given
 from oracles.ball import Ball, exact
-from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
 from oracles.error_analysis import ball_attention
 from oracles.exact import attention as arb_attention
-from oracles.judging import Balls, Evaluation, Method, settle
+from oracles.judging import Balls, Evaluation, settle
+from oracles.options import MultiHeadOptions, takes
 from oracles.projections import checked, mapped
 
 
+@takes(MultiHeadOptions)
 def multi_head_attention(
     x: Any,
     wq: Any,
@@ -28,12 +28,7 @@ def multi_head_attention(
     wo: Any,
     num_heads: int,
     mask: Any = None,
-    *,
-    scale: float | None = None,
-    is_causal: bool = False,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[MultiHeadOptions],
 ) -> Enclosure:
     """Multi-head self-attention of x, enclosed.
 
@@ -43,19 +38,20 @@ def multi_head_attention(
     `conventions.dead_rows`). Raises ValueError and TypeError for shapes, types and values that do
     not fit.
     """
-    p = checked(x, wq, wk, wv, wo, num_heads, mask, scale, is_causal, arithmetic, conventions, method)
+    call = checked((x, wq, wk, wv, wo), num_heads, mask, options)
 
     def fast() -> Balls:
-        q, k, v = p.projections()
-        heads = p.kept(ball_attention.output(q, k, v, p.setting), v)
-        return (p.expecting_nan(p.last(p.product(_side_by_side(heads), exact(p.wo)))),)
+        q, k, v = call.projections()
+        heads = call.kept(ball_attention.output(q, k, v, call.setting), v)
+        return (call.expecting_nan(call.last(call.product(_side_by_side(heads), exact(call.wo)))),)
 
     def arb() -> Balls:
-        return arb_attention.multi_head_attention(*p.arguments, p.allowed(), **p.options)
+        return arb_attention.multi_head_attention(call.arguments, call.num_heads, call.allowed(), **call.options)
 
-    return settle(Evaluation(p.setting.arithmetic, method, fast, arb, p.work, by_rows=True))[0]
+    return settle(Evaluation(call.setting.arithmetic, call.method, fast, arb, call.work, by_rows=True))[0]
 
 
+@takes(MultiHeadOptions)
 def multi_head_attention_vjp(
     x: Any,
     wq: Any,
@@ -65,15 +61,10 @@ def multi_head_attention_vjp(
     num_heads: int,
     mask: Any,
     grad_out: Any,
-    *,
-    scale: float | None = None,
-    is_causal: bool = False,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[MultiHeadOptions],
 ) -> tuple[Enclosure, ...]:
-    """The gradients (dx, dwq, dwk, dwv, dwo) of Σ grad_out ⊙ out, enclosed; those of the weights
-    are summed over the batch.
+    """The gradients (dx, dwq, dwk, dwv, dwo) of Σ grad_out ⊙ out, enclosed; the gradients of
+    weights are summed over the batch.
 
     With dc = grad_out·woᵀ split into heads and (dq, dk, dv) the heads' VJPs side by side: dwo =
     concatᵀ·grad_out, dwq = xᵀ·dq and so on, dx = dq·wqᵀ + dk·wkᵀ + dv·wvᵀ.
@@ -82,28 +73,31 @@ def multi_head_attention_vjp(
     Edge cases: as for attention; a dead row that is NaN leaves every entry unchecked that its dq
     reaches. Raises ValueError and TypeError for shapes, types and values that do not fit.
     """
-    p = checked(x, wq, wk, wv, wo, num_heads, mask, scale, is_causal, arithmetic, conventions, method)
-    g = p.like(grad_out, "grad_out", p.x)
+    call = checked((x, wq, wk, wv, wo), num_heads, mask, options)
+    cotangent = call.like(grad_out, "grad_out", call.x)
 
     def fast() -> Balls:
-        q, k, v = p.projections(backward=True)
-        tokens, out = exact(p.x), exact(g)
-        concat = _side_by_side(p.kept(ball_attention.output(q, k, v, p.setting), v))
-        split = p.heads(p.stored(p.product(out, _transposed(exact(p.wo)), backward=True)), g)
-        dq, dk, dv = ball_attention.vjp(q, k, v, split, p.setting)
-        kept = (p.kept(dq, k, q, v, split), p.kept(dk, q, k, v, split), p.kept(dv, split))
+        q, k, v = call.projections(backward=True)
+        tokens, out = exact(call.x), exact(cotangent)
+        concat = _side_by_side(call.kept(ball_attention.output(q, k, v, call.setting), v))
+        split = call.heads(call.stored(call.product(out, _transposed(exact(call.wo)), backward=True)), cotangent)
+        dq, dk, dv = ball_attention.vjp(q, k, v, split, call.setting)
+        kept = (call.kept(dq, k, q, v, split), call.kept(dk, q, k, v, split), call.kept(dv, split))
         pulled = [_side_by_side(d) for d in kept]
-        dx = p.added(pulled, [_transposed(exact(w)) for w in (p.wq, p.wk, p.wv)], p.last, backward=True)
+        dx = call.added(pulled, [_transposed(exact(w)) for w in (call.wq, call.wk, call.wv)], call.last, backward=True)
         pairs = [(tokens, d) for d in pulled] + [(concat, out)]
-        weights = (p.product(_transposed(_tokens(a)), _tokens(b), backward=True) for a, b in pairs)
-        return (dx, *(p.last(w) for w in weights))
+        weights = (call.product(_transposed(_tokens(a)), _tokens(b), backward=True) for a, b in pairs)
+        return (dx, *(call.last(w) for w in weights))
 
     def arb() -> Balls:
-        return arb_attention.multi_head_attention_vjp(*p.arguments, p.allowed(), g, **p.options)
+        return arb_attention.multi_head_attention_vjp(
+            call.arguments, call.num_heads, call.allowed(), cotangent, **call.options
+        )
 
-    return settle(Evaluation(p.setting.arithmetic, method, fast, arb, 3 * p.work))
+    return settle(Evaluation(call.setting.arithmetic, call.method, fast, arb, 3 * call.work))
 
 
+@takes(MultiHeadOptions)
 def multi_head_attention_jvp(
     x: Any,
     wq: Any,
@@ -117,12 +111,7 @@ def multi_head_attention_jvp(
     dwk: Any,
     dwv: Any,
     dwo: Any,
-    *,
-    scale: float | None = None,
-    is_causal: bool = False,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[MultiHeadOptions],
 ) -> Enclosure:
     """The derivative of multi-head attention in the direction (dx, dwq, dwk, dwv, dwo), enclosed.
 
@@ -134,27 +123,35 @@ def multi_head_attention_jvp(
     `conventions.dead_rows`). Raises ValueError and TypeError for shapes, types and values that do
     not fit.
     """
-    p = checked(x, wq, wk, wv, wo, num_heads, mask, scale, is_causal, arithmetic, conventions, method)
-    named = ((dx, "dx", p.x), (dwq, "dwq", p.wq), (dwk, "dwk", p.wk), (dwv, "dwv", p.wv), (dwo, "dwo", p.wo))
-    tangents = [p.like(tangent, name, like) for tangent, name, like in named]
+    call = checked((x, wq, wk, wv, wo), num_heads, mask, options)
+    named = (
+        (dx, "dx", call.x),
+        (dwq, "dwq", call.wq),
+        (dwk, "dwk", call.wk),
+        (dwv, "dwv", call.wv),
+        (dwo, "dwo", call.wo),
+    )
+    tangents = [call.like(tangent, name, like) for tangent, name, like in named]
 
     def fast() -> Balls:
-        q, k, v = p.projections(backward=True)
+        q, k, v = call.projections(backward=True)
         pairs = (
-            ([exact(tangents[0]), exact(p.x)], [exact(w), exact(dw)])
-            for w, dw in zip((p.wq, p.wk, p.wv), tangents[1:4], strict=True)
+            ([exact(tangents[0]), exact(call.x)], [exact(w), exact(dw)])
+            for w, dw in zip((call.wq, call.wk, call.wv), tangents[1:4], strict=True)
         )
-        tq, tk, tv = (p.heads(p.added(*pair, p.stored), p.x, tangents[0]) for pair in pairs)
-        heads = _side_by_side(p.kept(ball_attention.output(q, k, v, p.setting), v))
+        tq, tk, tv = (call.heads(call.added(*pair, call.stored), call.x, tangents[0]) for pair in pairs)
+        heads = _side_by_side(call.kept(ball_attention.output(q, k, v, call.setting), v))
         drift = _side_by_side(
-            p.kept(p.kept(ball_attention.jvp(q, k, v, tq, tk, tv, p.setting)[0], v, q, k, tq, tk), tv)
+            call.kept(call.kept(ball_attention.jvp(q, k, v, tq, tk, tv, call.setting)[0], v, q, k, tq, tk), tv)
         )
-        return (p.expecting_nan(p.added([drift, heads], [exact(p.wo), exact(tangents[4])], p.last)),)
+        return (call.expecting_nan(call.added([drift, heads], [exact(call.wo), exact(tangents[4])], call.last)),)
 
     def arb() -> Balls:
-        return arb_attention.multi_head_attention_jvp(*p.arguments, p.allowed(), *tangents, **p.options)
+        return arb_attention.multi_head_attention_jvp(
+            call.arguments, call.num_heads, call.allowed(), tangents, **call.options
+        )
 
-    return settle(Evaluation(p.setting.arithmetic, method, fast, arb, 3 * p.work))[0]
+    return settle(Evaluation(call.setting.arithmetic, call.method, fast, arb, 3 * call.work))[0]
 
 
 def _transposed(a: Ball) -> Ball:

@@ -8,11 +8,11 @@ arithmetic, "auto" for arb where float64 is too wide to judge by and arb afforda
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
-from oracles import arrays, formats
+from oracles import arrays
 from oracles.ball import Array, Ball, add, exact, rounded
 from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
@@ -20,24 +20,23 @@ from oracles.enclosure import Enclosure
 from oracles.error_analysis.angle import blocks, cos_sin, frequencies, pair_exponents, start_position
 from oracles.exact import positional as arb_positional
 from oracles.formats import Arithmetic, Format
-from oracles.judging import Balls, Evaluation, Method, require_method, settle
+from oracles.judging import Balls, Evaluation, settle
+from oracles.options import AnswerOptions, answer, takes
 
 Given = Arithmetic | str | None
 
 SINUSOID_BASE = 10000.0
 LARGEST_TABLE, WIDEST = 2**28, 2**20
 ARB_WORK = 8
-"""What an entry costs in ball arithmetic, counted in multiplications."""
+"""The cost of an entry in ball arithmetic, in multiplications."""
 
 
+@takes(AnswerOptions)
 def sinusoidal_positional_encoding(
     seq_len: Any,
     embed_dim: Any,
     start_pos: Any = 0,
-    *,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> Enclosure:
     """Sines and cosines of the angles (start_pos + p)·10000^(−2i/embed_dim), enclosed.
 
@@ -45,13 +44,12 @@ def sinusoidal_positional_encoding(
     `conventions.sinusoid_layout` moves all sines before the cosines, and for `tensor2tensor` the
     exponents are −i/(embed_dim/2 − 1), as in `tensor2tensor_sinusoidal`.
 
-    Shapes: (seq_len, embed_dim).  Positions count from 0.
-    Edge cases: an odd embed_dim ends with a sine; `tensor2tensor` refuses it, and embed_dim 2;
-    sizes may be 0. Raises TypeError and ValueError for sizes and positions that are no natural
-    numbers, positions beyond 2⁵³, an embed_dim beyond 2²⁰, and more than 2²⁸ entries.
+    Shapes: (seq_len, embed_dim).  Positions count from 0. Edge cases: an odd embed_dim ends with a
+    sine; `tensor2tensor` refuses it, and embed_dim 2; sizes may be 0. Raises TypeError and
+    ValueError for sizes and positions that are not natural numbers, positions beyond 2⁵³, an
+    embed_dim beyond 2²⁰, and more than 2²⁸ entries.
     """
-    model, named = formats.resolve(arithmetic), resolve_conventions(conventions)
-    require_method(method)
+    model, named, method = answer(options)
     length, dim = arrays.natural(seq_len, "seq_len"), arrays.natural(embed_dim, "embed_dim", most=WIDEST)
     if length * dim > LARGEST_TABLE:
         raise ValueError(f"seq_len × embed_dim = {length} × {dim}, but should be at most {LARGEST_TABLE} entries.")
@@ -84,39 +82,34 @@ def sinusoidal_positional_encoding(
     return settle(Evaluation(model, method, fast, arb, ARB_WORK * length * dim))[0]
 
 
+@takes(AnswerOptions)
 def tensor2tensor_sinusoidal(
     seq_len: Any,
     embed_dim: Any,
     start_pos: Any = 0,
-    *,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> Enclosure:
     """All sines, then all cosines, of the angles (start_pos + p)·exp(−i·ln 10000 / (embed_dim/2 −
     1)), enclosed.
 
-    It is `sinusoidal_positional_encoding` with `sinusoid_layout` `tensor2tensor`, whatever the
-    given conventions say: the frequencies run from 1 to 1/10000, both ends included, as in
-    tensor2tensor, fairseq and fairseq2.
+    It is `sinusoidal_positional_encoding` with `sinusoid_layout` = `tensor2tensor`; that field of
+    the given conventions is ignored: the frequencies run from 1 to 1/10000, both ends included, as
+    in tensor2tensor, fairseq and fairseq2.
 
     Shapes: (seq_len, embed_dim).  Positions count from 0.
     Edge cases: an odd embed_dim is refused, and so is 2, where the exponents are divided by 0;
     sizes may be 0. Raises TypeError and ValueError as `sinusoidal_positional_encoding`.
     """
-    named = replace(resolve_conventions(conventions), sinusoid_layout="tensor2tensor")
-    return sinusoidal_positional_encoding(
-        seq_len, embed_dim, start_pos, arithmetic=arithmetic, conventions=named, method=method
-    )
+    named = replace(resolve_conventions(options["conventions"]), sinusoid_layout="tensor2tensor")
+    given = AnswerOptions(arithmetic=options["arithmetic"], conventions=named, method=options["method"])
+    return sinusoidal_positional_encoding(seq_len, embed_dim, start_pos, **given)
 
 
+@takes(AnswerOptions)
 def add_positional_encoding(
     x: Any,
     pos: Any,
-    *,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> Enclosure:
     """x + pos, enclosed.
 
@@ -124,9 +117,7 @@ def add_positional_encoding(
     batch. Edge cases: a NaN or ±∞ stays in its entry; axes of size 0 are legal.
     Raises TypeError and ValueError for what are not such arrays.
     """
-    model = formats.resolve(arithmetic)
-    resolve_conventions(conventions)
-    require_method(method)
+    model, _, method = answer(options)
     x, pos = (arrays.float_array(a, name, arithmetic=model) for a, name in ((x, "x"), (pos, "pos")))
     if x.ndim < 2:
         raise ValueError(f"x has shape {x.shape}, but should have at least two axes: (…, seq_len, embed_dim).")
@@ -147,14 +138,14 @@ def add_positional_encoding(
 
 
 def stored(value: Ball, source: Format, arithmetic: Arithmetic) -> Ball:
-    """Numbers of a format as they come out in the output format: rounded, unless that holds all of them."""
+    """Numbers of a format in the output's format: rounded, unless that format holds all of them."""
     target = arithmetic.output
     return value if target.holds(source) else rounded(value, target, flush=arithmetic.flush_to_zero)
 
 
 def copied(value: Ball, arithmetic: Arithmetic) -> Ball:
-    """Numbers of the inputs' format as they come out where nothing is computed: those below the
-    smallest normal one as 0, if any may.
+    """Copied numbers of the inputs' format, in the output's format; numbers below the smallest
+    normal one may become 0 if the arithmetic flushes.
     """
     small = np.abs(value.mid) - value.rad < arithmetic.output.smallest_normal
     if arithmetic.flush_to_zero and small.any():
@@ -170,8 +161,8 @@ def _exponents(dim: int, conventions: Conventions) -> list[Fraction]:
 
 
 def _require_ends(dim: int) -> None:
-    """Raise ValueError unless the exponents of tensor2tensor, from 0 to 1, have as many sines as
-    cosines and two ends.
+    """Raise ValueError unless tensor2tensor's exponents, from 0 to 1, have as many sines as cosines
+    and two ends.
     """
     if dim % 2:
         raise ValueError(f"embed_dim={dim}, but should be even: sinusoid_layout='tensor2tensor'.")

@@ -1,5 +1,5 @@
-"""The arguments of multi-head attention, validated, and its projections in the modelled arithmetic,
-as products of balls.
+"""Validates the arguments of multi-head attention, and computes its projections in the modelled
+arithmetic, as products of balls.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,17 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from oracles import arrays, ball, formats
-from oracles.arguments import Given, checked_flag, checked_scale
+from oracles import arrays, ball
+from oracles.arguments import checked_flag, checked_scale
 from oracles.ball import ROUNDOFF, Array, Ball, exact
-from oracles.conventions import Conventions
-from oracles.conventions import resolve as resolve_conventions
 from oracles.error_analysis.ball_attention import Setting
 from oracles.error_analysis.grouped_heads import Shared
 from oracles.error_analysis.scores import Operand, operand
 from oracles.error_analysis.visible_keys import Mask, Visible
 from oracles.formats import Format
-from oracles.judging import Method, require_method
+from oracles.judging import Method
+from oracles.options import MultiHeadOptions, answer
 
 
 @dataclass(frozen=True)
@@ -35,13 +34,14 @@ class Projections:
     wo: Array
     num_heads: int
     setting: Setting
+    method: Method
     mask: Mask | None
     options: dict[str, Any]
 
     @property
-    def arguments(self) -> tuple[Array, Array, Array, Array, Array, int]:
+    def arguments(self) -> tuple[Array, ...]:
         """The arguments in their order."""
-        return self.x, self.wq, self.wk, self.wv, self.wo, self.num_heads
+        return self.x, self.wq, self.wk, self.wv, self.wo
 
     @property
     def work(self) -> int:
@@ -57,7 +57,7 @@ class Projections:
         return array
 
     def allowed(self) -> Mask | None:
-        """Which tokens each token may read, in full: (…, n, n), or None for all."""
+        """Which tokens are visible to each token: (…, n, n), or None for all."""
         n = self.x.shape[-2]
         if self.setting.visible.high is None:
             return self.mask
@@ -82,7 +82,9 @@ class Projections:
         )
 
     def stored(self, a: Ball) -> Ball:
-        """A result as it enters the next product: rounded to every format that it may pass through on its way."""
+        """A result that enters the next product: rounded to every format that it may be stored in
+        before.
+        """
         model = self.setting.arithmetic
         return a if model is None else self._rounded(a, {model.elementwise, model.output, model.inputs})
 
@@ -90,9 +92,10 @@ class Projections:
         """A result of attention, which is rounded already: radius ∞ where it overflows the format
         it is stored in.
 
-        Where what is blocked is read, so it is in the columns that are lost `of` what it is a sum
-        of, and for a head of which a column of others is, which its weights are made of: in rows
-        that may read nothing too, a weight of 0 times ∞ is NaN.
+        A kernel that multiplies masked entries by 0 spreads ∞, in rows without visible tokens too,
+        as a weight of 0 times ∞ is NaN. So the radius is also ∞ in the lost columns of the summed
+        operand `of`, and for a whole head if a column of `others`, of which its weights are
+        computed, is lost.
         """
         model = self.setting.arithmetic
         if model is None:
@@ -111,7 +114,7 @@ class Projections:
         return masked and self.setting.arithmetic is not None and self.setting.conventions.blocked_values == "finite"
 
     def last(self, a: Ball) -> Ball:
-        """A result as it is returned."""
+        """A result in the output's format."""
         model = self.setting.arithmetic
         return a if model is None else self._rounded(a, {model.elementwise, model.output})
 
@@ -128,14 +131,14 @@ class Projections:
     def added(
         self, parts: Sequence[Ball], others: Sequence[Ball], keep: Callable[[Ball], Ball], backward: bool = False
     ) -> Ball:
-        """Products of parts with others, added up: each kept by itself, whichever come first, which
-        in reverse, as automatic differentiation does, may overflow; or all in one product, as where
-        projections are packed.
+        """Products of parts with others, added up: either each product is kept alone and they are
+        added in any order (in reverse order, which automatic differentiation takes, a sum may
+        overflow), or all are one product, as with packed projections.
 
-        The radius is the largest of theirs about one midpoint, that of the given order. The others
-        differ from the exact sum of the products' midpoints by what is in their own radii, this one
-        by u·Σ|partial sums|, which is added. The packed product's radius holds for every order of
-        summation, and so about this one's midpoint.
+        The radius is the largest of theirs about one midpoint, the midpoint of the given order. The
+        others differ from the exact sum of the products' midpoints by what is in their own radii,
+        this one by u·Σ|partial sums|, which is added. The packed product's radius holds for every
+        order of summation, and so about this one's midpoint.
         """
         products = [keep(self.product(x, y, backward)) for x, y in zip(parts, others, strict=True)]
         if self.setting.arithmetic is None:
@@ -158,8 +161,8 @@ class Projections:
     def heads(self, a: Ball, *given: Array) -> Operand:
         """(…, n, num_heads·head_dim) -> (…, num_heads, n, head_dim), as attention takes it.
 
-        Where a projection of a token overflows, of which all that is given is finite, nothing is
-        known of its column: behind a mask too, where it is read, a weight of 0 times ∞ is NaN.
+        Where a projection of a token overflows although the token is finite, its column is unknown;
+        behind a mask too, if a kernel reads masked entries, as a weight of 0 times ∞ is NaN.
         """
         if given and self._reads_what_is_blocked:
             finite = np.logical_and.reduce([np.isfinite(x).all(axis=-1, keepdims=True) for x in given])
@@ -187,29 +190,36 @@ class Projections:
         return Ball(np.where(dead, np.nan, out.mid), np.where(dead, 0.0, out.rad))
 
 
-def checked(
-    x: Any,
-    wq: Any,
-    wk: Any,
-    wv: Any,
-    wo: Any,
-    num_heads: Any,
-    mask: Any,
-    scale: Any,
-    is_causal: Any,
-    arithmetic: Given,
-    conventions: Conventions | None,
-    method: Method,
-) -> Projections:
-    """The arguments of multi-head attention, validated."""
-    require_method(method)
-    a, c = formats.resolve(arithmetic), resolve_conventions(conventions)
-    named = ((x, "x"), (wq, "wq"), (wk, "wk"), (wv, "wv"), (wo, "wo"))
-    x, wq, wk, wv, wo = (arrays.float_array(value, name, arithmetic=a) for value, name in named)
+def checked(inputs: Sequence[Any], num_heads: Any, mask: Any, options: MultiHeadOptions) -> Projections:
+    """The validated call of multi-head attention on the inputs x, wq, wk, wv and wo."""
+    arithmetic, conventions, method = answer(options)
+    names = ("x", "wq", "wk", "wv", "wo")
+    arguments = [
+        arrays.float_array(given, name, arithmetic=arithmetic) for given, name in zip(inputs, names, strict=True)
+    ]
+    x, wq, wk, wv, wo = arguments
     heads = arrays.natural(num_heads, "num_heads", 1)
+    _require_shapes(arguments, heads)
+    n, width = x.shape[-2], wq.shape[1]
+    if width == 0:
+        heads = 1  # heads without columns add nothing, whatever their number
+    given = arrays.bool_mask(mask, "mask", (*x.shape[:-1], n), conventions.mask_polarity)
+    shared = None if given is None else np.broadcast_to(given[..., None, None, :, :], (*x.shape[:-2], heads, 1, n, n))
+    last = 0 if checked_flag(options["is_causal"]) else None
+    visible = Visible(None if shared is None else Shared(shared), np.arange(n), high=last)
+    scale = checked_scale(options["scale"])
+    setting = Setting(
+        visible, scale if scale is not None else 1.0 / sqrt(max(width // heads, 1)), arithmetic, conventions
+    )
+    return Projections(x, wq, wk, wv, wo, heads, setting, method, given, {"scale": scale, "conventions": conventions})
+
+
+def _require_shapes(arguments: Sequence[Array], heads: int) -> None:
+    """Raise ValueError unless x has a token and the weights fit to it and to the number of heads."""
+    x, wq, wk, wv, wo = arguments
     if x.ndim < 2 or x.shape[-2] == 0:
         raise ValueError(f"x has shape {x.shape}, but should be (…, n, d_model) with n at least 1.")
-    n, d_model = x.shape[-2:]
+    d_model = x.shape[-1]
     if wq.ndim != 2 or wq.shape[0] != d_model:
         raise ValueError(
             f"wq has shape {wq.shape}, but should be ({d_model}, num_heads·head_dim) as x has shape {x.shape}."
@@ -217,25 +227,9 @@ def checked(
     width = wq.shape[1]
     if width % heads:
         raise ValueError(f"num_heads={heads}, but should divide the {width} columns of wq.")
-    if width == 0:
-        heads = 1  # heads without columns add nothing, however many they are
-    for w, name, shape in ((wk, "wk", wq.shape), (wv, "wv", wq.shape), (wo, "wo", (width, d_model))):
-        if w.shape != shape:
-            raise ValueError(f"{name} has shape {w.shape}, but should be {shape} as wq has shape {wq.shape}.")
-    given = arrays.bool_mask(mask, "mask", (*x.shape[:-1], n), c.mask_polarity)
-    shared = None if given is None else np.broadcast_to(given[..., None, :, :], (*x.shape[:-2], heads, n, n))
-    factor = checked_scale(scale)
-    setting = Setting(
-        visible=Visible(
-            None if shared is None else Shared(shared[..., None, :, :]),
-            np.arange(n),
-            high=0 if checked_flag(is_causal) else None,
-        ),
-        scale=factor if factor is not None else 1.0 / sqrt(max(width // heads, 1)),
-        arithmetic=a,
-        conventions=c,
-    )
-    return Projections(x, wq, wk, wv, wo, heads, setting, given, {"scale": factor, "conventions": c})
+    for weight, name, shape in ((wk, "wk", wq.shape), (wv, "wv", wq.shape), (wo, "wo", (width, d_model))):
+        if weight.shape != shape:
+            raise ValueError(f"{name} has shape {weight.shape}, but should be {shape} as wq has shape {wq.shape}.")
 
 
 def joined(parts: Sequence[Ball], axis: int) -> Ball:
@@ -244,5 +238,5 @@ def joined(parts: Sequence[Ball], axis: int) -> Ball:
 
 
 def mapped(a: Ball, change: Callable[[Array], Array]) -> Ball:
-    """A ball whose midpoint and radius are laid out anew."""
+    """A ball with its midpoint and radius in another layout."""
     return Ball(change(a.mid), change(a.rad))

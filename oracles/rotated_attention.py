@@ -1,51 +1,38 @@
-"""Causal attention of queries and keys that are rotated by their positions first: of a cache that
-rotates what it is given.
+"""Causal attention of queries and keys that are first rotated by their positions, for caches that
+rotate their inputs.
 
-The rotation's enclosure, or its budget, is an operand with a radius: what attention makes of any
-numbers within it is enclosed.
+The enclosure of the rotation, or its budget, is an operand with a radius: the result encloses
+attention for all numbers within it.
 """
 
-from typing import Any
+from typing import Any, Unpack
 
-from oracles.arguments import Given
-from oracles.attention_arguments import Window, checked
-from oracles.conventions import Conventions
+from oracles.attention_arguments import checked
 from oracles.enclosure import Enclosure
 from oracles.error_analysis import ball_attention
 from oracles.error_analysis.ball_attention import Setting
 from oracles.error_analysis.scores import operand
 from oracles.judging import Balls
+from oracles.options import AnswerOptions, FeatureOptions, takes
 from oracles.rotary.embeddings import rope
 
 
-def rotated_attention(
-    q: Any,
-    k: Any,
-    v: Any,
-    *,
-    mask: Any = None,
-    offset: int = 0,
-    window: Window = (None, None),
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-) -> tuple[Enclosure, Enclosure]:
+@takes(FeatureOptions)
+def rotated_attention(q: Any, k: Any, v: Any, **options: Unpack[FeatureOptions]) -> tuple[Enclosure, Enclosure]:
     """The output and the log-sum-exp of causal attention with key j rotated by position j and query
-    i by position offset + i, enclosed.
+    i by position offset + i, enclosed, in float64.
 
     Shapes, edge cases and errors: as `oracles.attention`; the offset is an int from 0, and the
     rotation as `oracles.rope` has it.
     """
-    p = checked(
-        q, k, v, mask=mask, causal=True, scale=None, rows=None, offset=offset, window=window, arithmetic=arithmetic,
-        conventions=conventions, method="fast",
-    )  # fmt: skip
+    offset = options["offset"] or 0
+    given = AnswerOptions(arithmetic=options["arithmetic"], conventions=options["conventions"])
+    call = checked(q, k, v, {**options, "offset": offset, "causal": True, "method": "fast"})
 
     def fast(setting: Setting) -> Balls:
-        query, key = (
-            rope(x, start, arithmetic=arithmetic, conventions=conventions) for x, start in ((q, offset), (k, 0))
-        )
-        queries = operand(p.heads.fold(query.mid), p.heads.fold(query.rad))
-        return ball_attention.forward(queries, operand(key.mid, key.rad), operand(p.v), setting)
+        query, key = rope(q, offset, **given), rope(k, 0, **given)
+        queries = operand(call.heads.fold(query.mid), call.heads.fold(query.rad))
+        return ball_attention.forward(queries, operand(key.mid, key.rad), operand(call.v), setting)
 
-    out, lse = p.evaluated(fast, lambda: fast(p.setting), of_rows=2, averages=True)
-    return out, p.of_lse(lse)
+    out, lse = call.evaluated(fast, lambda: fast(call.setting), of_rows=2, averages=True)
+    return out, call.of_lse(lse)

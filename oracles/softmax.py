@@ -2,33 +2,30 @@
 
 Weights are exp(s_j)/Σ_allowed exp(s_l) on allowed entries and exactly 0 on masked ones.  A kernel's
 weight is p_j·exp(±ρ_j) with ρ_j = slope·(|s_j| + |m| + |lse|) + exp + rescale + sum + normalise −
-log(1 − λ) in the terms of `oracles.error_analysis.terms`: the score is an input, so it has no error of its own,
+log(1 − λ) in the terms of `oracles.error_analysis.terms`: the score is an input without an error,
 and λ bounds the relative error of the sum, as in `oracles.error_analysis.output_error`.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
-from oracles import arrays, formats
+from oracles import arrays
 from oracles.ball import ROUNDOFF, Array, Ball, ball, gamma
 from oracles.conventions import Conventions
-from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
 from oracles.error_analysis.terms import Ranges, Terms, ranges, terms
 from oracles.error_analysis.visible_keys import Mask
 from oracles.exact import attention as arb_attention
-from oracles.formats import Arithmetic
-from oracles.judging import Evaluation, Method, require_method, settle
+from oracles.judging import Evaluation, settle
+from oracles.options import Answer, AnswerOptions, answer, takes
 
 
+@takes(AnswerOptions)
 def hard_masked_softmax(
     scores: Any,
     mask: Any = None,
-    *,
-    arithmetic: Arithmetic | str | None = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> Enclosure:
     """The softmax of each row's allowed scores, and 0 on masked ones, enclosed.
 
@@ -40,26 +37,24 @@ def hard_masked_softmax(
     its row NaN with an infinite radius. Raises ValueError and TypeError for shapes, types and
     values that do not fit.
     """
-    s, allowed, t, a, c = _checked(scores, mask, arithmetic, conventions, method)
+    s, allowed, t, (arithmetic, conventions, method) = _checked(scores, mask, options)
     evaluation = Evaluation(
-        arithmetic=a,
+        arithmetic=arithmetic,
         method=method,
-        fast=lambda: (_forward(s, allowed, t, ranges(a), c),),
-        arb=lambda: arb_attention.hard_masked_softmax(s, allowed, conventions=c),
+        fast=lambda: (_forward(s, allowed, t, ranges(arithmetic), conventions),),
+        arb=lambda: arb_attention.hard_masked_softmax(s, allowed, conventions=conventions),
         work=8 * s.size,
         vacuous=lambda balls: (_uniform_is_accepted(balls[0], allowed),),
     )
     return settle(evaluation)[0]
 
 
+@takes(AnswerOptions)
 def hard_masked_softmax_vjp(
     scores: Any,
     mask: Any,
     grad_weights: Any,
-    *,
-    arithmetic: Arithmetic | str | None = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> Enclosure:
     """The gradient of Σ grad_weights ⊙ weights with respect to the scores, enclosed.
 
@@ -70,15 +65,15 @@ def hard_masked_softmax_vjp(
     scores get, by `dead_gradients`); masked entries of g are never read.
     Raises ValueError and TypeError for shapes, types and values that do not fit.
     """
-    s, allowed, t, a, c = _checked(scores, mask, arithmetic, conventions, method)
-    g = arrays.float_array(grad_weights, "grad_weights", arithmetic=a)
+    s, allowed, t, (arithmetic, conventions, method) = _checked(scores, mask, options)
+    g = arrays.float_array(grad_weights, "grad_weights", arithmetic=arithmetic)
     if g.shape != s.shape:
         raise ValueError(f"grad_weights has shape {g.shape}, but should be {s.shape} like scores.")
     evaluation = Evaluation(
-        arithmetic=a,
+        arithmetic=arithmetic,
         method=method,
-        fast=lambda: (_vjp(s, allowed, g, t, ranges(a), c),),
-        arb=lambda: arb_attention.hard_masked_softmax_vjp(s, allowed, g, conventions=c),
+        fast=lambda: (_vjp(s, allowed, g, t, ranges(arithmetic), conventions),),
+        arb=lambda: arb_attention.hard_masked_softmax_vjp(s, allowed, g, conventions=conventions),
         work=16 * s.size,
     )
     return settle(evaluation)[0]
@@ -93,17 +88,15 @@ class _Weights(NamedTuple):
     dead: Mask
 
 
-def _checked(
-    scores: Any, mask: Any, arithmetic: Arithmetic | str | None, conventions: Conventions | None, method: Method
-) -> tuple[Array, Mask | None, Terms, Arithmetic | None, Conventions]:
+def _checked(scores: Any, mask: Any, options: AnswerOptions) -> tuple[Array, Mask | None, Terms, Answer]:
     """The arguments of a softmax, validated, and its terms."""
-    require_method(method)
-    a, c = formats.resolve(arithmetic), resolve_conventions(conventions)
-    s = arrays.float_array(scores, "scores", arithmetic=a)
+    asked = answer(options)
+    arithmetic, conventions, _ = asked
+    s = arrays.float_array(scores, "scores", arithmetic=arithmetic)
     if s.shape[-1] == 0:
         raise ValueError(f"scores has shape {s.shape}, but should have at least one entry in a row.")
-    t = terms(a, 1, s.shape[-1], 0, 0, 1.0)
-    return s, arrays.bool_mask(mask, "mask", s.shape, c.mask_polarity), t, a, c
+    t = terms(arithmetic, 1, s.shape[-1], 0, 0, 1.0)
+    return s, arrays.bool_mask(mask, "mask", s.shape, conventions.mask_polarity), t, asked
 
 
 def _weights(s: Array, allowed: Mask | None, t: Terms, most: Ranges, uniform: bool) -> _Weights:
@@ -135,19 +128,19 @@ def _weights(s: Array, allowed: Mask | None, t: Terms, most: Ranges, uniform: bo
     return _Weights(p, error, may, dead)
 
 
-def _forward(s: Array, allowed: Mask | None, t: Terms, most: Ranges, c: Conventions) -> Ball:
+def _forward(s: Array, allowed: Mask | None, t: Terms, most: Ranges, conventions: Conventions) -> Ball:
     """The weights as a ball, rounded to the format of weights and to the output's."""
     with np.errstate(all="ignore"):
-        w = _weights(s, allowed, t, most, c.dead_rows == "uniform")
+        w = _weights(s, allowed, t, most, conventions.dead_rows == "uniform")
         relative = t.weights + t.output * (1 + t.weights)
         rad = np.where(w.allowed, w.error + relative * (w.p + w.error) + t.output_underflow, w.error)
         result = ball(w.p, rad * (1 + 2.0**-48))
-    if c.dead_rows == "nan":
+    if conventions.dead_rows == "nan":
         return Ball(np.where(w.dead, np.nan, result.mid), result.rad)
     return result
 
 
-def _vjp(s: Array, allowed: Mask | None, g: Array, t: Terms, most: Ranges, c: Conventions) -> Ball:
+def _vjp(s: Array, allowed: Mask | None, g: Array, t: Terms, most: Ranges, conventions: Conventions) -> Ball:
     """dS = p ⊙ T with T = g − Σ p g, by the product rule; Σ p g is off by what p is, stored and
     summed, against |g|.
 
@@ -156,11 +149,12 @@ def _vjp(s: Array, allowed: Mask | None, g: Array, t: Terms, most: Ranges, c: Co
     weights and dP are stored (PyTorch on a GPU): there it is off by that rounding of p|g| and,
     twice, of p Σ p|g|, whose sum and product are stored, and by what underflows.
 
-    Radius ∞ where T, or dS as it is stored, may overflow, and throughout a row where Σ p g may, at
-    masked entries too: 0·∞ is NaN. So of a masked entry of g its size matters, and nothing else.
+    The radius is ∞ where T, or dS in the format it is stored in, may overflow, and throughout a row
+    where Σ p g may, at masked entries too: 0·∞ is NaN. So only the size of a masked entry of g
+    matters.
     """
     with np.errstate(all="ignore"):
-        w = _weights(s, allowed, t, most, c.dead_rows_flow)
+        w = _weights(s, allowed, t, most, conventions.dead_rows_flow)
         size = np.where(np.isfinite(g), np.abs(g), 0.0)
         g = np.where(w.allowed, np.where(np.isfinite(g), g, np.nan), 0.0)
         stored = w.error + float(
@@ -189,7 +183,7 @@ def _vjp(s: Array, allowed: Mask | None, g: Array, t: Terms, most: Ranges, c: Co
         inflation = 1 + 8 * gamma(s.shape[-1] + 8, ROUNDOFF)
         blocked = np.where(2 * (size + mean_size) <= most.work, 0.0, np.inf)
         mid, rad = np.where(w.allowed, w.p * centred, 0.0), np.where(w.allowed, error * inflation, blocked)
-    if c.dead_rows == "nan":
+    if conventions.dead_rows == "nan":
         mid, rad = np.where(w.dead, np.nan, mid), np.where(w.dead, np.inf, rad)
     return ball(mid, rad)
 

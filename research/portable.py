@@ -30,7 +30,7 @@ TORCH = {"X86_V3": "avx2", "X86_V4": "avx512"}
 """NumPy's SIMD levels that torch has too, under its names."""
 
 TESTS = (
-    *("oracles/tests/test_attention.py", "oracles/tests/test_arb_attention.py", "oracles/tests/test_ball.py"),
+    *("oracles/tests/test_attention.py", "oracles/tests/test_exact_attention.py", "oracles/tests/test_ball.py"),
     *("oracles/tests/test_composition.py", "oracles/tests/test_range.py", "oracles/tests/test_trust.py"),
     *("properties/tests/test_kills.py", "properties/tests/test_verifier.py"),
     *("properties/tests/test_laws_gradients.py", "properties/tests/test_laws_dominating.py"),

@@ -1,5 +1,5 @@
-"""Sine and cosine of position × frequency, to a little more than an ulp at every position, and what
-others may get.
+"""Sine and cosine of position × frequency, to a little more than an ulp at every position, and how
+far a kernel's may be from them.
 
 Angles are counted in quarter turns, so that they are reduced without a multiple of π: with φ =
 (2/π)·scale·base^(−e) from ball arithmetic, less a multiple of 4 where it is above 2 (positions are
@@ -63,10 +63,11 @@ COS_SIGN, SIN_SIGN = np.array([1.0, -1.0, -1.0, 1.0]), np.array([1.0, 1.0, -1.0,
 
 @dataclass(frozen=True)
 class Frequencies:
-    """Frequencies in quarter turns, |φ − high − low| ≤ rest but for whole turns; bounds of them in
-    radians, from above; the coefficients of the series.  Of computed ones, scale·base^(−e), the e;
-    of given ones how far a kernel moves them when it takes them over, relatively, and which are 0
-    or powers of two."""
+    """Frequencies in quarter turns, |φ − high − low| ≤ rest modulo whole turns, and the
+    coefficients of the series. `size` bounds the frequencies in radians. `shares` are the exponents
+    e of computed frequencies scale·base^(−e). `taken` says how far, relatively, a kernel moves
+    given frequencies when it rounds them. `binary` says which frequencies are 0 or powers of two.
+    """
 
     high: Array
     low: Array
@@ -91,8 +92,8 @@ def frequencies(exponents: list[Fraction], base: float, positions: int, scale: f
 
 
 def given_frequencies(given: Ball, positions: int, taken: Array) -> Frequencies:
-    """The frequencies that are given, exact or with a radius; a kernel moves them by `taken`,
-    relatively, when it takes them over.
+    """The given frequencies, exact or with a radius; a kernel moves them by `taken`, relatively,
+    when it rounds them.
     """
     binary = (given.rad == 0) & ((given.mid == 0) | (np.abs(np.frexp(given.mid)[0]) == 0.5))
     most = max(0, int(np.frexp(np.abs(given.mid).max(initial=0.0))[1]))
@@ -158,8 +159,8 @@ def blocks(length: int, dim: int) -> Iterator[slice]:
 
 
 def cos_sin(positions: Array, chosen: Frequencies, arithmetic: Arithmetic | None) -> tuple[Ball, Ball]:
-    """cos and sin of position × frequency, both (positions, frequencies): exact values, or those of
-    a modelled kernel.
+    """cos and sin of position × frequency, both (positions, frequencies): exact values, or values
+    of a modelled kernel.
 
     Positions are natural numbers: one for each row, or one for each row and frequency.  The
     kernel's part is described in `_kernel`.  At position 0 the certificate is exact.
@@ -189,9 +190,8 @@ def cos_sin(positions: Array, chosen: Frequencies, arithmetic: Arithmetic | None
 def _radius(p: Array, chosen: Frequencies) -> Array:
     """The bound of the module's derivation; 0 at position 0.
 
-    It is that of the largest position for all of them, which are as far out as their neighbours,
-    but where frequencies were given with a radius, more than `low` is rounded by: there positions
-    matter.
+    All positions get the bound of the largest one, because they are about as large. Only
+    frequencies with a radius above the rounding of `low` get a bound for each position.
     """
     rounding = 2 * ROUNDOFF * np.abs(chosen.low)
     by = p if (chosen.rest > rounding + TINY).any() else p.max()
@@ -235,10 +235,11 @@ def moved_angle(p: Array, chosen: Frequencies, arithmetic: Arithmetic) -> Array:
 
     It computes θ = p·f with f as in `moved_frequency`, or (p·scale)·f.  Then θ takes one rounding
     of `angle.product`, unless f is a power of two, and f another where it is of a finer precision;
-    p takes one where it may be no number of that of the product.  The scale's roundings are those
-    of `frequency` or of `product`, whichever are worse.  Radius ∞ where p·scale or θ may overflow,
-    and at position 0 too where the scale or f may: 0·∞ is NaN.  Where θ may underflow, the
-    frequency is as small, positions being at least 1, and p times its absolute part is more than θ.
+    p takes one where the format of the product may not hold it.  The scale's roundings count in
+    `frequency` or in `product`, in the coarser of the two.  Radius ∞ where p·scale or θ may
+    overflow, and at position 0 too where the scale or f may: 0·∞ is NaN.  Where θ may underflow,
+    the frequency is as small, positions being at least 1, and p times its absolute part is more
+    than θ.
     """
     angle, far = arithmetic.angle, p * arithmetic.angle.product > 1
     relative, absolute = moved_frequency(chosen, arithmetic)
@@ -265,14 +266,14 @@ def moved_frequency(chosen: Frequencies, arithmetic: Arithmetic) -> tuple[Array,
     exponent, and absolute.
 
     A given frequency moves by what it takes over.  Else it computes an exponential or power and
-    perhaps its reciprocal, in roundoff u = `angle.frequency`: x = e·ln(base)
-    moves by `EXPONENT`·u·x, which is relative in exp(−x), and that by `EXPONENTIAL`·u more; for e =
-    0 all is exact.  A base that is rounded on the way in moves ln(base) by u, and x by e·u.  A
-    scale that is no power of two takes `SCALING` roundings.  All these are exponents: (1 ± u)^±1
-    lies within exp(±u/(1 − u)) = exp(±γ₁).
+    perhaps its reciprocal, in roundoff u = `angle.frequency`: x = e·ln(base) moves by
+    `EXPONENT`·u·x, which is relative in exp(−x), and that by `EXPONENTIAL`·u more; for e = 0 all is
+    exact.  A base that is rounded on the way in moves ln(base) by u, and x by e·u.  A scale takes
+    `SCALING` roundings unless it is a power of two.  All these are exponents: (1 ± u)^±1 lies
+    within exp(±u/(1 − u)) = exp(±γ₁).
 
-    Nothing is known where the scale or the frequency may overflow, nor where the base may: its
-    powers are 0 then, and 0·ln ∞ is NaN.
+    The bound is ∞ where the scale, the frequency or the base may overflow: the powers of an
+    infinite base are 0, and 0·ln ∞ is NaN.
 
     Near the smallest normal number the power, the reciprocal's operand and the scaled frequency may
     under- or overflow. What is below 4·least may come out as 0, or lose its last bits, which are

@@ -1,9 +1,9 @@
-"""Attention and its derivatives on balls: batches taken apart, dead rows by their convention,
-results rounded to the output.
+"""Attention and its derivatives on balls, for any batch axes; dead rows by convention, results
+rounded to the output's format.
 
-These are what the public operations and multi-head attention are made of.  Inputs may have radii,
-as what was computed before attention has; outputs are balls that contain the exact value and, under
-an arithmetic, whatever a covered kernel returns for any inputs within the balls.
+The public operations and multi-head attention call these functions.  Inputs may have radii, as
+results of earlier operations have.  Outputs are balls that contain the exact value and, under an
+arithmetic, the result of every covered kernel for all inputs within the balls.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ from oracles.error_analysis.output_error import Rows, live
 from oracles.error_analysis.scores import ROW_TILE, AttentionProblem, Operand, offset
 from oracles.error_analysis.terms import KEY_TILE, OWN, ranges, terms
 from oracles.error_analysis.visible_keys import Mask, Visible
-from oracles.error_analysis.vjp import gradients
+from oracles.error_analysis.vjp import Gradient, gradients
 from oracles.formats import Arithmetic
 
 Index = tuple[int, ...] | EllipsisType
@@ -39,11 +39,10 @@ TOGETHER = 1 << 16
 
 @dataclass(frozen=True)
 class Setting:
-    """Everything about an attention problem but its numbers.
+    """An attention problem without its numbers.
 
-    `visible` says which keys a row may read, its mask a view that may be broadcast
-    (`groups.Shared`). A certificate is bounded by one number per row unless it is to be `sharp`.
-    `group` query heads are folded into one problem.
+    `visible` says which keys a row may read. The certified value has one error bound for each row
+    unless `sharp` is true. `group` query heads are folded into one problem.
     """
 
     visible: Visible
@@ -64,10 +63,10 @@ def forward(q: Operand, k: Operand, v: Operand, setting: Setting) -> tuple[Ball,
 
 
 def output(q: Operand, k: Operand, v: Operand, setting: Setting, lse: Ball | None = None) -> Ball:
-    """softmax(scale·q·kᵀ)·v over the allowed keys, with features if there are such; the log-sum-exp
-    is written to `lse`, if it is given.
+    """softmax(scale·q·kᵀ)·v over the visible keys, with the features; the log-sum-exp is written to
+    `lse` if that is given.
 
-    The statistical line is one of the output.
+    The statistical line covers the output alone.
     """
     if (points := _points(q, k, v, setting)) is not None:
         certificate, budget = output(q, k, v, replace(setting, arithmetic=None)), output(q, k, v, _proved(setting), lse)
@@ -76,13 +75,13 @@ def output(q: Operand, k: Operand, v: Operand, setting: Setting, lse: Ball | Non
         return _below(budget, certificate, lines)
     out = _room_for_rows(q, v.shape[-1])
     with np.errstate(all="ignore"):
-        for at, p, _ in _pieces(q, k, v, setting):
-            uniform = uniform_rows(p) if setting.conventions.dead_rows == "uniform" and p.n_k else None
-            for rows in p.row_tiles():
-                found = rows_forward(p, rows)
-                _store(out, at, rows, *_of_rows(p, setting, found.dead, uniform, found.out, found.error))
+        for index, problem, _ in _pieces(q, k, v, setting):
+            uniform = uniform_rows(problem) if setting.conventions.dead_rows == "uniform" and problem.n_k else None
+            for rows in problem.row_tiles():
+                found = rows_forward(problem, rows)
+                _store(out, index, rows, *_of_rows(problem, setting, found.dead, uniform, found.out, found.error))
                 if lse is not None:
-                    _store(lse, at, rows, *_of_sums(p, setting, rows, found))
+                    _store(lse, index, rows, *_of_sums(problem, setting, rows, found))
     return out
 
 
@@ -97,19 +96,19 @@ def jvp(
     of_bias: Shared | None = None,
     of_sink: Array | None = None,
 ) -> tuple[Ball, Ball]:
-    """The derivatives of `forward` in the direction (dq, dk, dv), also in those of the bias and the sinks."""
+    """The derivatives of `forward` in the direction (dq, dk, dv, dbias, dsink)."""
     out, lse = _room_for_rows(q, v.shape[-1]), _room_for_rows(q, 1)
     with np.errstate(all="ignore"):
-        for at, p, (tq, tk, tv) in _pieces(q, k, v, setting, dq, dk, dv):
-            p = _levelled(p, setting.conventions)
+        for index, problem, (tq, tk, tv) in _pieces(q, k, v, setting, dq, dk, dv):
+            problem = _levelled(problem, setting.conventions)
             tangents = Tangents(
-                tq, tk, tv, None if of_bias is None else of_bias.at(at), None if of_sink is None else of_sink[at]
+                tq, tk, tv, None if of_bias is None else of_bias.at(index), None if of_sink is None else of_sink[index]
             )
-            uniform = uniform_rows(p._replace(v=tv)) if _averages(setting) and p.n_k else None
-            for rows in p.row_tiles():
-                found = rows_jvp(p, tangents, rows)
-                _store(out, at, rows, *_of_rows(p, setting, found.dead, uniform, found.dout, found.dout_error))
-                _store(lse, at, rows, *_of_lse(setting, ball(found.dlse, found.dlse_error)))
+            uniform = uniform_rows(problem._replace(v=tv)) if _averages(setting) and problem.n_k else None
+            for rows in problem.row_tiles():
+                found = rows_jvp(problem, tangents, rows)
+                _store(out, index, rows, *_of_rows(problem, setting, found.dead, uniform, found.dout, found.dout_error))
+                _store(lse, index, rows, *_of_lse(setting, ball(found.dlse, found.dlse_error)))
     return out, lse
 
 
@@ -120,29 +119,29 @@ def _room_for_rows(q: Operand, columns: int) -> Ball:
 
 
 def _of_rows(
-    p: AttentionProblem, setting: Setting, dead: Mask | None, uniform: Rows | None, out: Array, error: Array
+    problem: AttentionProblem, setting: Setting, dead: Mask | None, uniform: Rows | None, out: Array, error: Array
 ) -> tuple[Array, Array]:
-    """An output, or its derivative, as it is stored, dead rows by convention."""
+    """An output, or its derivative, rounded to the output's format; dead rows by convention."""
     if uniform is not None and dead is not None:
         out, error = np.where(dead, uniform.out, out), np.where(dead, uniform.error, error)
-    return _dead(dead, rounded_to_output(p.terms, out, error), setting.conventions)
+    return _dead(dead, rounded_to_output(problem.terms, out, error), setting.conventions)
 
 
-def _of_sums(p: AttentionProblem, setting: Setting, rows: slice, found: Rows) -> tuple[Array, Array]:
-    """The log-sum-exp of a tile of rows as it is stored, dead rows by convention."""
-    found = keys_alone(p, rows) or found
+def _of_sums(problem: AttentionProblem, setting: Setting, rows: slice, found: Rows) -> tuple[Array, Array]:
+    """The log-sum-exp of a tile of rows, rounded to its format; dead rows by convention."""
+    found = keys_alone(problem, rows) or found
     mid, rad = _of_lse(setting, ball(found.lse, found.lse_error * (1 + 2.0**-48)))
     unchecked = np.inf if setting.conventions.dead_rows == "uniform" else 0.0
     return live(mid, found.dead, -np.inf), live(rad, found.dead, unchecked)
 
 
 def _of_lse(setting: Setting, sums: Ball) -> tuple[Array, Array]:
-    """A log-sum-exp, or its derivative, in the base of the convention, as it is stored."""
-    a = setting.arithmetic
+    """A log-sum-exp, or its derivative, in the base of the convention, rounded to its format."""
+    arithmetic = setting.arithmetic
     if setting.conventions.lse_base == "2":
         sums = multiply(sums, _LOG2E)
-    if a is not None:
-        sums = rounded(sums, a.saved_lse or a.elementwise, times=3, flush=a.flush_to_zero)
+    if arithmetic is not None:
+        sums = rounded(sums, arithmetic.saved_lse or arithmetic.elementwise, times=3, flush=arithmetic.flush_to_zero)
     return sums.mid, sums.rad
 
 
@@ -157,9 +156,9 @@ def vjp(
 ) -> tuple[Ball, ...]:
     """The gradients of Σ g ⊙ forward(q, k, v) with respect to q, k and v.
 
-    Those of a bias and of sinks are added to `finer`, where there are such.  `of_lse` (…, n_q, 1)
-    is the cotangent of the log-sum-exp, of which the statistical line knows nothing: with it, and
-    with features, the budget stands.
+    The gradients of the bias and of the sinks are added to `finer`.  `of_lse` (…, n_q, 1) is the
+    cotangent of the log-sum-exp.  The statistical line covers neither it nor features: with these
+    the proved budget stays.
     """
     if of_lse is None and setting.features is None and (points := _points(q, k, v, setting, g)) is not None:
         certificates, budgets = vjp(q, k, v, g, replace(setting, arithmetic=None)), vjp(q, k, v, g, _proved(setting))
@@ -170,36 +169,39 @@ def vjp(
     results = tuple(Ball(np.empty(x.shape), np.empty(x.shape)) for x in (q, k, v))
     unchecked = setting.conventions.dead_rows == "nan"
     with np.errstate(all="ignore"):
-        for at, p, (cotangent,) in _pieces(q, k, v, setting, g):
-            p = _levelled(p, setting.conventions)
-            of = None if of_lse is None else of_lse[at]
-            here = [x.at(at) for x in finer]
-            dq, dq_error, dk, dk_error, dv, dv_error = gradients(p, cotangent, unchecked, of, here)
+        for index, problem, (cotangent,) in _pieces(q, k, v, setting, g):
+            problem = _levelled(problem, setting.conventions)
+            of = None if of_lse is None else of_lse[index]
+            here = [x.at(index) for x in finer]
+            found = gradients(problem, cotangent, unchecked, of, here)
             if _averages(setting):
-                dead = _dead_rows(p, slice(0, p.n_q))
-                share = np.where(dead, cotangent.raw, 0.0).sum(axis=-2, keepdims=True) / p.n_k
-                reach = np.where(dead, cotangent.reach, 0.0).sum(axis=-2, keepdims=True)
-                size = reach / p.n_k  # which may underflow
-                uniform = uniform_rows(p)
-                relative = (
-                    uniform.entry + uniform.common + p.terms.queries_sum.positive + p.terms.weights + p.terms.product
-                )
-                apart = p.group if p.group > 1 else 0  # heads whose own gradients are rounded
-                relative = relative + (apart > 0) * p.terms.output
-                dv, dv_error = dv + share, dv_error + np.expm1(relative) * size * (1 + 2.0**-40)
-                dv_error = dv_error + p.terms.weight_underflow * p.n_k * size
-                dv_error = dv_error + (p.terms.sum_underflow + apart * p.terms.output_underflow) * (reach > 0)
-                dv_error = np.where(4 * size <= (p.ranges.output if apart else p.ranges.gradients), dv_error, np.inf)
-                if cotangent.rad is not None:
-                    dv_error = dv_error + np.where(dead, cotangent.rad, 0.0).sum(axis=-2, keepdims=True) / p.n_k
-            pairs = ((dq, dq_error), (dk, dk_error), (dv, dv_error))
-            for result, (x, error) in zip(results, pairs, strict=True):
-                _store(result, at, slice(None), *rounded_to_output(p.terms, x, error))
+                _add_mean(problem, cotangent, found.dv)
+            for result, x in zip(results, found, strict=True):
+                _store(result, index, slice(None), *rounded_to_output(problem.terms, x.value, x.error))
     return results
 
 
+def _add_mean(problem: AttentionProblem, g: Operand, dv: Gradient) -> None:
+    """Add to dv the gradient of dead rows that are a mean of all values: g/n_k of each, and its error."""
+    dead, t = _dead_rows(problem, slice(0, problem.n_q)), problem.terms
+    reach = np.where(dead, g.reach, 0.0).sum(axis=-2, keepdims=True)
+    size = reach / problem.n_k  # which may underflow
+    uniform = uniform_rows(problem)
+    relative = uniform.entry + uniform.common + t.queries_sum.positive + t.weights + t.product
+    apart = problem.group if problem.group > 1 else 0  # heads whose own gradients are rounded
+    relative = relative + (apart > 0) * t.output
+    dv.value = dv.value + np.where(dead, g.raw, 0.0).sum(axis=-2, keepdims=True) / problem.n_k
+    error = dv.error + np.expm1(relative) * size * (1 + 2.0**-40)
+    error = error + t.weight_underflow * problem.n_k * size
+    error = error + (t.sum_underflow + apart * t.output_underflow) * (reach > 0)
+    error = np.where(4 * size <= (problem.ranges.output if apart else problem.ranges.gradients), error, np.inf)
+    if g.rad is not None:
+        error = error + np.where(dead, g.rad, 0.0).sum(axis=-2, keepdims=True) / problem.n_k
+    dv.error = error
+
+
 def _proved(setting: Setting) -> Setting:
-    """The same with a proof in place of a statistical line."""
+    """The same setting without a statistical line."""
     return (
         setting if setting.arithmetic is None else replace(setting, arithmetic=replace(setting.arithmetic, likely=None))
     )
@@ -208,14 +210,13 @@ def _proved(setting: Setting) -> Setting:
 def _points(
     q: Operand, k: Operand, v: Operand, setting: Setting, *others: Operand
 ) -> list[tuple[likely.Point, list[Array]]] | None:
-    """The problem's batches in plain numbers, for a statistical line.
+    """The elements of the batch in plain numbers, for a statistical line.
 
-    None where none is asked for, where sums are so short that it would not be below the budget,
-    where inputs have radii of their own, or are not finite, or where a row may read no key: there
-    the budget stands.
+    None, and the proved budget stays, if no line is asked for, if sums are too short for a line
+    below the budget, if inputs have radii or are not finite, or if a row has no visible key.
     """
-    a = setting.arithmetic
-    if a is None or a.likely is None or not q.value.size:
+    arithmetic = setting.arithmetic
+    if arithmetic is None or arithmetic.likely is None or not q.value.size:
         return None
     if max(q.shape[-2:] + k.shape[-2:] + v.shape[-1:]) <= likely.SHORT:
         return None
@@ -226,28 +227,28 @@ def _points(
         allowed = np.broadcast_to(allowed, (*q.shape[:-1], k.shape[-2]))
         if not allowed.any(axis=-1).all():
             return None
-    f = setting.features or Tiled()
+    features = setting.features or Tiled()
     return [
         (
             likely.Point(
-                q.value[at],
-                k.value[at],
-                v.value[at],
-                None if allowed is None else allowed[at],
+                q.value[index],
+                k.value[index],
+                v.value[index],
+                None if allowed is None else allowed[index],
                 setting.scale,
-                a,
-                f.at(at),
+                arithmetic,
+                features.at(index),
                 setting.group,
             ),
-            [x.value[at] for x in others],
+            [x.value[index] for x in others],
         )
-        for at in np.ndindex(q.shape[:-2])
+        for index in np.ndindex(q.shape[:-2])
     ]
 
 
 def _below(budget: Ball, certificate: Ball, line: Array) -> Ball:
-    """A statistical line, with what the oracle itself is off by, where that is below the budget and
-    not beyond its range.
+    """The statistical line plus the oracle's own error, where that is below the budget and the
+    budget is finite.
     """
     with np.errstate(all="ignore"):
         rad = np.fmin(budget.rad, line + certificate.rad)
@@ -260,44 +261,44 @@ def _pieces(
     """The problem's batches, one index of the batch axes at a time or all together, and the
     operands of other inputs.
     """
-    head, (n_q, d), (n_k, d_v), a = q.shape[:-2], q.shape[-2:], v.shape[-2:], setting.arithmetic
+    head, (n_q, d), (n_k, d_v), arithmetic = q.shape[:-2], q.shape[-2:], v.shape[-2:], setting.arithmetic
     sizes = (n_q, n_k, d, d_v, setting.scale)
     sinks = setting.features is not None and setting.features.sink is not None
     bias = setting.features is not None and setting.features.bias_first
-    together, own = terms(a, *sizes, sinks, bias), terms(None, *sizes, sinks)
+    together, own = terms(arithmetic, *sizes, sinks, bias), terms(None, *sizes, sinks)
     small = prod(head) * n_q * n_k <= TOGETHER
     room = np.empty((5, *(head if small else ()), min(n_q, ROW_TILE), min(n_k, KEY_TILE)))
-    for at in [...] if small else np.ndindex(head):
-        operands = [x[at] for x in (q, k, v, *others)]
-        elementwise = setting.sharp or a is not None or any(x.rad is not None for x in operands)
+    for index in [...] if small else np.ndindex(head):
+        operands = [x[index] for x in (q, k, v, *others)]
+        elementwise = setting.sharp or arithmetic is not None or any(x.rad is not None for x in operands)
         all_read = (
             setting.visible.everything and n_k > 0 and not sinks
         )  # else a centre would depend on what is not read, or miss a sink
         yield (
-            at,
+            index,
             AttentionProblem(
                 q=operands[0],
                 k=operands[1],
                 v=operands[2],
-                visible=setting.visible.at(at),
-                features=None if setting.features is None else setting.features.at(at),
+                visible=setting.visible.at(index),
+                features=None if setting.features is None else setting.features.at(index),
                 scale=setting.scale,
                 terms=together,
                 own=own,
-                delta=OWN.delta if a is None else a.delta,
-                ranges=ranges(a),
+                delta=OWN.delta if arithmetic is None else arithmetic.delta,
+                ranges=ranges(arithmetic),
                 elementwise=elementwise,
                 centre=offset(operands[2]) if elementwise and all_read else 0.0,
                 room=room,
                 lse_without_sink=setting.conventions.lse_sink == "excluded",
-                group=1 if a is None else setting.group,
+                group=1 if arithmetic is None else setting.group,
             ),
             operands[3:],
         )
 
 
 def _dead(dead: Mask | None, result: tuple[Array, Array], conventions: Conventions) -> tuple[Array, Array]:
-    """The result with NaN expected on dead rows under that convention, and exactly 0 there under another."""
+    """The result with the expected value of dead rows: NaN under that convention, else exactly 0."""
     mid, rad = result
     if conventions.dead_rows == "uniform" or dead is None:
         return mid, rad
@@ -305,31 +306,31 @@ def _dead(dead: Mask | None, result: tuple[Array, Array], conventions: Conventio
     return np.where(dead, value, mid), np.where(dead, 0.0, rad)
 
 
-def _dead_rows(p: AttentionProblem, rows: slice) -> Mask:
+def _dead_rows(problem: AttentionProblem, rows: slice) -> Mask:
     """Which rows (rows, 1) may read no key."""
-    head = p.q.shape[:-2]
+    head = problem.q.shape[:-2]
     dead = np.ones((*head, rows.stop - rows.start, 1), dtype=bool)
-    for _, allowed in p.key_tiles(rows):
+    for _, allowed in problem.key_tiles(rows):
         dead &= False if allowed is None else ~allowed.any(axis=-1, keepdims=True)
-    if p.features is not None and p.features.sink is not None:
-        dead &= p.features.sink[..., rows, :] == -np.inf
+    if problem.features is not None and problem.features.sink is not None:
+        dead &= problem.features.sink[..., rows, :] == -np.inf
     return dead
 
 
 def _averages(setting: Setting) -> bool:
-    """Whether derivatives of dead rows are those of a mean with constant weights."""
+    """Whether dead rows have the derivatives of a mean with constant weights."""
     return setting.conventions.dead_rows == "uniform" and not setting.conventions.dead_rows_flow
 
 
-def _levelled(p: AttentionProblem, conventions: Conventions) -> AttentionProblem:
+def _levelled(problem: AttentionProblem, conventions: Conventions) -> AttentionProblem:
     """The problem of derivatives, in which dead rows read all keys by equal logits where gradients
     flow through them.
     """
-    dead = _dead_rows(p, slice(0, p.n_q)) if conventions.dead_rows_flow else None
-    return p if dead is None or not dead.any() else p._replace(level=dead)
+    dead = _dead_rows(problem, slice(0, problem.n_q)) if conventions.dead_rows_flow else None
+    return problem if dead is None or not dead.any() else problem._replace(level=dead)
 
 
-def _store(result: Ball, at: Index, rows: slice, mid: Array, rad: Array) -> None:
+def _store(result: Ball, index: Index, rows: slice, mid: Array, rad: Array) -> None:
     """Write a part of a result."""
-    place: Any = (at, rows, slice(None)) if at is ... else (*at, rows, slice(None))
+    place: Any = (index, rows, slice(None)) if index is ... else (*index, rows, slice(None))
     result.mid[place], result.rad[place] = mid, rad

@@ -1,38 +1,39 @@
-"""The forward pass of attention: one blocked online softmax in float64, and what its error is made
-of.
+"""The forward pass of attention: one blocked online softmax in float64, and the parts of its error.
 
-`oracles.error_analysis.output_error` says what is added up over keys, and what follows for the output.
+`oracles.error_analysis.output_error` defines the sums over keys and derives the output's error from
+them.
 
 **Underflow.** A weight that comes out as 0 is less than the smallest normal number η, but the
-kernel's, or the exact one, may be exp(τ_j) times as large: so e_j + η takes the place of e_j in
-every bound, and exp(m_old − m_new) + η that of a rescaling.
+kernel's, or the exact one, may be exp(τ_j) times as large: so every bound takes e_j + η in place of
+e_j, and exp(m_old − m_new) + η in place of a rescaling.
 
 **A sink** is a key of value 0 whose logit is an input.  A kernel may take the maximum over keys
 alone, and add exp(sink − m) at the end: the bound takes the larger of both |m|, and promises
 nothing where that exponential overflows.
 
 Where the log-sum-exp is without the sink, a kernel may still take M = max(m, sink) for both of its
-sums, and add to M the logarithm of Σ exp(s_j − M) = exp(m − M)·D.  So the slopes are those of |M|,
-and what underflows is exp(M − m) times as much of that sum: in λ alone, for no output is made of
-it.  (Weights that belong to it are larger by 1/(1 − w_sink) ≥ exp(M − m)/D, and so is what is
-counted of those that underflow.)  The oracle itself takes m.
+sums, and add to M the logarithm of Σ exp(s_j − M) = exp(m − M)·D.  So the slopes multiply |M|, and
+what underflows is exp(M − m) times as large a part of that sum. This counts in λ alone, because no
+output is computed from that sum.  (Its weights are larger by 1/(1 − w_sink) ≥ exp(M − m)/D, and
+what is counted for their underflow is larger by the same factor.)  The oracle itself takes m.
 """
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from oracles.ball import LARGEST, ROUNDOFF, UNDERFLOW, Array, expm1_upwards, gamma
-from oracles.error_analysis.output_error import Bound, Rows, Sums, bounded
+from oracles.error_analysis.output_error import Bound, Rows, Sums, Totals, Weighted, bounded
 from oracles.error_analysis.scores import (
     AttentionProblem,
+    Block,
     Operand,
     distances,
     expm1,
     growth,
     levelled,
     over_keys,
-    part,
     scores,
     sizes,
 )
@@ -40,190 +41,248 @@ from oracles.error_analysis.terms import Terms
 from oracles.error_analysis.visible_keys import Mask
 
 MANY = 64
-"""Keys from which on it may matter that few of them are large."""
+"""With more keys than this, it may matter that few of them are large."""
 
 FALL = 256.0
-"""A weight may fall by so much after its tile, as the maximum rises, before it is looked at again."""
+"""A weight may fall by this factor after its tile, as the maximum rises, before all earlier keys
+count as small.
+"""
 
 
-def rows_forward(p: AttentionProblem, rows: slice, g: Operand | None = None, reference: Array | None = None) -> Rows:
-    """The forward pass of a tile of rows, keys in tiles; `g` is the cotangent of these rows, if
-    there is one; `reference` are sinks that are in no sum, but may be a kernel's maxima."""
-    q, t = part(p.q, rows), p.terms
-    head, d_v = q.shape[:-1], p.v.shape[-1]
-    a: Sums | None = None
-    m: Any = -LARGEST
+@dataclass
+class _Online:
+    """An online softmax of a tile of rows, after some tiles of keys.
+
+    sums      in units of exp(s − maximum); None before the first tile
+    maximum   the largest logit so far
+    low       the maximum since which small keys have been counted
+    growth    the largest exponent τ so far
+    readable  Σ|v − c| over the keys that a row may read
+    unknown   how many unknown values of each column a row may read
+    reads     whether a row may read a key
+    """
+
+    sums: Sums | None = None
+    maximum: Any = -LARGEST
     low: Any = -LARGEST
-    tau: Any = 0.0
+    growth: Any = 0.0
     readable: Bound = 0.0
     unknown: Bound = 0.0
     reads: Any = False
-    for keys, allowed in p.key_tiles(rows):
-        k, v = part(p.k, keys), part(p.v, keys)
-        far = distances(v, p.centre)
-        x = scores(p, rows, keys, q, k, allowed)
-        s = x.u
-        reads = reads | (True if allowed is None else allowed.any(axis=-1, keepdims=True))
-        highest = np.maximum(m, s.max(axis=-1, keepdims=True))
-        growths = levelled(p, rows, growth(p, q, k, x, allowed, t.shared.slope))
-        tau = np.maximum(tau, growths.max(axis=-1, keepdims=True) if p.elementwise else growths)
-        slopes = x.size if p.elementwise and t.separate.slope else None
-        s -= highest
-        e = np.exp(s, out=s)
-        row_sums = e.sum(axis=-1, keepdims=True)
-        size, readable_here = sizes(p, e, row_sums, far, allowed)
-        here = Sums(row_sums, e @ v.value, size=size)
-        readable = readable + readable_here
-        if v.rad is not None:
-            here.spread = e @ v.rad
-        if v.unknown is not None:
-            unknown = unknown + over_keys(allowed, v.unknown)
-        if p.elementwise:
-            turned = None if g is None else _turned(p, g, v, far, allowed)
-            _add_errors(p, here, e, growths, slopes, far, turned, allowed)
-        if a is None:
-            a, low = here, highest
+
+    def add(self, highest: Array, here: Sums) -> None:
+        """Add the sums of a tile in units of exp(s − highest), and rescale the sums before to that unit."""
+        if self.sums is None:
+            self.sums, self.low = here, highest
         else:
-            if a.large is not None:
-                risen = highest - low > np.log(FALL)
-                low = np.where(risen, highest, low)
-                a.small += np.where(risen, a.total + a.x, 0.0)
-                a.tiny += np.where(risen, a.size + a.grown, 0.0)
-            shrink = np.exp(m - highest)
-            a.total *= shrink
-            a.scale(shrink, shrink + UNDERFLOW)
-            a.add(here)
-        m = highest
-    if a is None:
-        a = Sums(np.zeros((*head, 1)), np.zeros((*head, d_v)), x=np.zeros((*head, 1)))
-        m, tau = np.full((*head, 1), -LARGEST), np.zeros((*head, 1))
-    dead = None if reads is True else np.broadcast_to(np.logical_not(reads), (*head, 1))
-    largest = m
-    if p.features is not None and p.features.sink is not None:
-        m, tau = _add_sink(t, a, m, p.features.sink[..., rows, :], tau)
-        dead = None if dead is None else dead & (a.total == 0)
-    share = 1 / a.total
-    a.scale(share, share)
-    if not p.elementwise:
-        a.x = expm1(tau.copy()) * (1 + p.n_k * t.weight_underflow)
-        a.grown = a.x * (a.size + t.weight_underflow * readable)
-    if p.v.unknown is not None:
-        a.out = np.where(unknown > 0, np.nan, a.out)
-    size = np.abs(m) if largest is m else np.maximum(np.abs(m), np.where(largest == -LARGEST, 0.0, np.abs(largest)))
-    lost = None if largest is m else (m - largest > np.log(p.ranges.sums) - 1) & (largest > -LARGEST)
-    if p.rounded_beyond(p.v):
-        lost = np.ones(m.shape, dtype=bool)
-    dead = dead if dead is not None and dead.any() else None
+            sums = self.sums
+            if sums.large is not None:
+                risen = highest - self.low > np.log(FALL)
+                self.low = np.where(risen, highest, self.low)
+                sums.small.count += np.where(risen, sums.total + sums.shared.count, 0.0)
+                sums.small.distance += np.where(risen, sums.weights.distance + sums.shared.distance, 0.0)
+            shrink = np.exp(self.maximum - highest)
+            sums.total *= shrink
+            sums.scale(shrink, shrink + UNDERFLOW)
+            sums.add(here)
+        self.maximum = highest
+
+
+class _Weights(NamedTuple):
+    """The weights e of a tile, and what their errors are made of.
+
+    growths     the exponents τ
+    slopes      |s|, if a part of the error is of one sum alone
+    distances   |v − c|
+    projections |g·(v − c)|, or None without a cotangent
+    """
+
+    e: Array
+    growths: Array
+    slopes: Array | None
+    distances: Array
+    projections: Array | None
+
+
+def rows_forward(
+    problem: AttentionProblem, rows: slice, g: Operand | None = None, reference: Array | None = None
+) -> Rows:
+    """The forward pass of a tile of rows, keys in tiles.
+
+    `g` is the cotangent of these rows, or None. `reference` are sinks that no sum contains, but a
+    kernel may take as its maxima.
+    """
+    online = _Online()
+    for block in problem.blocks(rows):
+        _add_block(problem, online, block, g)
+    return bounded(problem, _totals(problem, rows, online, reference), g is not None)
+
+
+def _add_block(problem: AttentionProblem, online: _Online, block: Block, g: Operand | None) -> None:
+    """Add a tile of keys to an online softmax."""
+    v, allowed, far = block.v, block.allowed, distances(block.v, problem.centre)
+    logits = scores(problem, block)
+    s = logits.u
+    online.reads = online.reads | (True if allowed is None else allowed.any(axis=-1, keepdims=True))
+    highest = np.maximum(online.maximum, s.max(axis=-1, keepdims=True))
+    growths = levelled(problem, block.rows, growth(problem, block, logits, problem.terms.shared.slope))
+    online.growth = np.maximum(online.growth, growths.max(axis=-1, keepdims=True) if problem.elementwise else growths)
+    slopes = logits.size if problem.elementwise and problem.terms.separate.slope else None
+    s -= highest
+    e = np.exp(s, out=s)
+    row_sums = e.sum(axis=-1, keepdims=True)
+    size, readable = sizes(problem, e, row_sums, far, allowed)
+    here = Sums(row_sums, e @ v.value, Weighted(distance=size))
+    online.readable = online.readable + readable
+    if v.rad is not None:
+        here.spread = e @ v.rad
+    if v.unknown is not None:
+        online.unknown = online.unknown + over_keys(allowed, v.unknown)
+    if problem.elementwise:
+        projections = None if g is None else _projections(problem, g, v, far, allowed)
+        _add_errors(problem, here, _Weights(e, growths, slopes, far, projections), allowed)
+    online.add(highest, here)
+
+
+def _totals(problem: AttentionProblem, rows: slice, online: _Online, reference: Array | None) -> Totals:
+    """What a tile of rows adds up to over all keys, and its sink."""
+    head, sums, keys_alone = problem.q.shape[:-2], online.sums, online.maximum
+    zeros = np.zeros((*head, rows.stop - rows.start, 1))
+    if sums is None:
+        sums = Sums(zeros.copy(), np.zeros((*zeros.shape[:-1], problem.v.shape[-1])), shared=Weighted(zeros.copy()))
+        keys_alone, online.growth = zeros - LARGEST, zeros
+    maximum = keys_alone
+    dead = None if online.reads is True else np.broadcast_to(np.logical_not(online.reads), zeros.shape)
+    if problem.features is not None and problem.features.sink is not None:
+        maximum, online.growth = _add_sink(
+            problem.terms, sums, maximum, problem.features.sink[..., rows, :], online.growth
+        )
+        dead = None if dead is None else dead & (sums.total == 0)
+    _normalise(problem, sums, online)
+    size, lost = np.abs(maximum), None
+    if maximum is not keys_alone:
+        size = np.maximum(size, np.where(keys_alone == -LARGEST, 0.0, np.abs(keys_alone)))
+        lost = (maximum - keys_alone > np.log(problem.ranges.sums) - 1) & (keys_alone > -LARGEST)
+    if problem.rounded_beyond(problem.v):
+        lost = np.ones(maximum.shape, dtype=bool)
     above: Bound = 1.0
     if reference is not None:
-        highest = np.maximum(m, reference)
-        size, above = np.maximum(size, np.abs(highest)), np.exp(highest - m)
-        if a.large is not None:
-            a.large += 1  # one more rescaling, from m to M
-    return bounded(p, size, m + np.log(a.total), dead, a, readable, tau, g is not None, lost, above)
+        highest = np.maximum(maximum, reference)
+        size, above = np.maximum(size, np.abs(highest)), np.exp(highest - maximum)
+        if sums.large is not None:
+            sums.large += 1  # one more rescaling, from m to M
+    dead = dead if dead is not None and dead.any() else None
+    return Totals(size, maximum + np.log(sums.total), sums, online.readable, online.growth, dead, lost, above)
 
 
-def keys_alone(p: AttentionProblem, rows: slice) -> Rows | None:
-    """The forward pass of a tile of rows without its sinks, where these are no part of the log-sum-exp; else None."""
-    if (problem := p.without_sink) is None or p.features is None or p.features.sink is None:
+def _normalise(problem: AttentionProblem, sums: Sums, online: _Online) -> None:
+    """Take sums in units of e to units of p."""
+    share = 1 / sums.total
+    sums.scale(share, share)
+    if not problem.elementwise:
+        underflow = problem.terms.weight_underflow
+        sums.shared.count = expm1(np.array(online.growth)) * (1 + problem.n_k * underflow)
+        sums.shared.distance = sums.shared.count * (sums.weights.distance + underflow * online.readable)
+    if problem.v.unknown is not None:
+        sums.out = np.where(online.unknown > 0, np.nan, sums.out)
+
+
+def keys_alone(problem: AttentionProblem, rows: slice) -> Rows | None:
+    """The forward pass of a tile of rows without its sinks, if the log-sum-exp leaves them out;
+    else None.
+    """
+    if (alone := problem.without_sink) is None or problem.features is None or problem.features.sink is None:
         return None
-    return rows_forward(problem, rows, reference=None if p.terms == p.own else p.features.sink[..., rows, :])
+    return rows_forward(
+        alone, rows, reference=None if problem.terms == problem.own else problem.features.sink[..., rows, :]
+    )
 
 
-def without_sink(p: AttentionProblem, rows: slice, forward: Rows) -> tuple[Array, Array, Mask | None] | None:
-    """Where the log-sum-exp is without the sink: 1/(1 − w_sink), by which the weights that belong
-    to it are larger, how far a kernel's such weights may be from them, relative to them, and which
-    rows have no key; else None."""
-    if (alone := keys_alone(p, rows)) is None:
+def without_sink(problem: AttentionProblem, rows: slice, forward: Rows) -> tuple[Array, Array, Mask | None] | None:
+    """The factor 1/(1 − w_sink) between the weights without and with the sink, the relative error
+    of a kernel's weights without it, and which rows have no key; None if the log-sum-exp has the
+    sink.
+    """
+    if (alone := keys_alone(problem, rows)) is None:
         return None
     relative = expm1_upwards(alone.entry + alone.common + forward.entry + forward.common)
     return np.exp(forward.lse - alone.lse), relative, alone.dead
 
 
-def _add_sink(t: Terms, a: Sums, m: Array, sink: Array, tau: Array) -> tuple[Array, Array]:
+def _add_sink(t: Terms, sums: Sums, m: Array, sink: Array, tau: Array) -> tuple[Array, Array]:
     """Add a sink to the sums of each row, as a key of value 0 whose logit is an input; returns m
     and the largest exponent with it.
     """
     highest = np.maximum(m, sink)
     shrink = np.exp(m - highest)
-    a.total *= shrink
-    a.scale(shrink, shrink + UNDERFLOW)
+    sums.total *= shrink
+    sums.scale(shrink, shrink + UNDERFLOW)
     e, size = np.exp(sink - highest), np.where(sink == -np.inf, 0.0, np.abs(sink))
     of_sink = t.shared.slope * size
     grown = np.exp(of_sink) * (e + t.weight_underflow)
-    a.total += e
-    a.x = a.x + expm1_upwards(of_sink) * (e + t.weight_underflow)
-    a.wander = a.wander + expm1_upwards(t.separate.slope * size) * grown
-    if a.large is not None:
-        a.large += 1
+    sums.total += e
+    sums.shared.count = sums.shared.count + expm1_upwards(of_sink) * (e + t.weight_underflow)
+    sums.separate.count = sums.separate.count + expm1_upwards(t.separate.slope * size) * grown
+    if sums.large is not None:
+        sums.large += 1
     return highest, np.maximum(tau, of_sink)
 
 
-def _add_errors(
-    p: AttentionProblem,
-    a: Sums,
-    e: Array,
-    growths: Array,
-    slopes: Array | None,
-    far: Array,
-    turned: Array | None,
-    allowed: Mask | None,
-) -> None:
-    """Add to a tile's sums what the errors of its weights e come to, entry by entry; it overwrites
-    the exponents of both.
-    """
-    t = p.terms
+def _add_errors(problem: AttentionProblem, sums: Sums, w: _Weights, allowed: Mask | None) -> None:
+    """Add to a tile's sums the errors of its weights, entry by entry; it overwrites their exponents."""
+    t, e = problem.terms, w.e
     possible = e + t.weight_underflow if allowed is None else np.where(allowed, e + t.weight_underflow, 0.0)
-    excess = expm1(growths)
+    excess = expm1(w.growths)
     excess *= possible
-    a.x = excess.sum(axis=-1, keepdims=True)
-    a.grown = excess @ far
-    if turned is not None:
-        a.turned = (e * turned).sum(axis=-1, keepdims=True)
-        a.moved = (excess * turned).sum(axis=-1, keepdims=True)
+    sums.shared = _weighted(excess, w)
+    if w.projections is not None:
+        sums.weights.projection = (e * w.projections).sum(axis=-1, keepdims=True)
     possible += excess
-    if p.n_k > MANY and t.addition < np.inf:
-        a.large = np.count_nonzero(possible > t.addition, axis=-1, keepdims=True)
+    if problem.n_k > MANY and t.addition < np.inf:
+        sums.large = np.count_nonzero(possible > t.addition, axis=-1, keepdims=True)
         rest = np.where(e * e <= FALL * t.addition * possible, possible, 0.0)
-        a.small = rest.sum(axis=-1, keepdims=True)
-        a.tiny = rest @ far
-    if slopes is not None:
+        sums.small = Weighted(rest.sum(axis=-1, keepdims=True), rest @ w.distances)
+    if (slopes := w.slopes) is not None:
         if allowed is not None:
             np.copyto(slopes, 0.0, where=~allowed)
         slopes *= t.separate.slope
         possible *= expm1(slopes)
-        a.wander = possible.sum(axis=-1, keepdims=True)
-        a.drift = possible @ far
-        if turned is not None:
-            a.swayed = (possible * turned).sum(axis=-1, keepdims=True)
+        sums.separate = _weighted(possible, w)
 
 
-def _turned(p: AttentionProblem, g: Operand, v: Operand, far: Array, allowed: Mask | None) -> Array:
+def _weighted(errors: Array, w: _Weights) -> Weighted:
+    """The sums of errors of weights over the keys of a tile."""
+    found = Weighted(errors.sum(axis=-1, keepdims=True), errors @ w.distances)
+    if w.projections is not None:
+        found.projection = (errors * w.projections).sum(axis=-1, keepdims=True)
+    return found
+
+
+def _projections(problem: AttentionProblem, g: Operand, v: Operand, far: Array, allowed: Mask | None) -> Array:
     """Upper bounds of |g·(v − c)|, 0 where a row may not read a key; the product is off by γ·|g||v − c|ᵀ."""
-    turned = np.abs(g.value @ (v.value - p.centre).swapaxes(-1, -2))
+    projections = np.abs(g.value @ (v.value - problem.centre).swapaxes(-1, -2))
     relative = gamma(far.shape[-1] + 4, ROUNDOFF)
-    longest = (
-        far.max(axis=-1, initial=0.0) * far.shape[-1] ** 0.5
-    )  # of each row of v − c: its norm, without squares that may overflow
-    turned += (relative * g.length)[..., :, None] * longest[..., None, :]
+    # The norm of each row of v − c, without squares that may overflow.
+    longest = far.max(axis=-1, initial=0.0) * far.shape[-1] ** 0.5
+    projections += (relative * g.length)[..., :, None] * longest[..., None, :]
     if g.rad is not None:
-        turned += g.rad @ far.swapaxes(-1, -2)
+        projections += g.rad @ far.swapaxes(-1, -2)
     if v.rad is not None:
-        turned += g.reach @ v.rad.swapaxes(-1, -2)
+        projections += g.reach @ v.rad.swapaxes(-1, -2)
     if allowed is not None:
-        np.copyto(turned, 0.0, where=~allowed)
-    return turned
+        np.copyto(projections, 0.0, where=~allowed)
+    return projections
 
 
-def uniform_rows(p: AttentionProblem) -> Rows:
+def uniform_rows(problem: AttentionProblem) -> Rows:
     """The one row (1, d_v) of a query that may read no key and reads all of them equally."""
-    head, n_k = p.v.shape[:-2], p.n_k
-    far = distances(p.v, p.centre).sum(axis=-2, keepdims=True)
+    head, n_k = problem.v.shape[:-2], problem.n_k
+    far = distances(problem.v, problem.centre).sum(axis=-2, keepdims=True)
     zero = np.zeros((*head, 1, 1))
-    a = Sums(
+    sums = Sums(
         total=zero + n_k,
-        out=p.v.raw.sum(axis=-2, keepdims=True) / n_k,
-        size=far / n_k,
-        spread=0.0 if p.v.rad is None else p.v.rad.sum(axis=-2, keepdims=True) / n_k,
+        out=problem.v.raw.sum(axis=-2, keepdims=True) / n_k,
+        weights=Weighted(distance=far / n_k),
+        spread=0.0 if problem.v.rad is None else problem.v.rad.sum(axis=-2, keepdims=True) / n_k,
     )
-    return bounded(p, zero, np.log(a.total), None, a, far, zero, False)
+    return bounded(problem, Totals(zero, np.log(sums.total), sums, far, zero), False)

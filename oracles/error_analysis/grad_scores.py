@@ -1,8 +1,8 @@
-"""A tile of dS, and of what the gradients are made of besides, each with its error; `oracles.error_analysis.vjp`
-derives the terms.
+"""A tile of dS, and of the weights for dv, each with its error; `oracles.error_analysis.vjp`
+derives the errors.
 
-A certificate is bounded by one number for each row, as in `oracles.error_analysis.scores`.  With z = |T| + E + Δ,
-of which E and Δ are then the row's,
+A certified value has one bound for each row, as in `oracles.error_analysis.scores`.  With z = |T| +
+E + Δ, where E and Δ are numbers of the row,
 
     error = p·[exp(ρ)·(lift·(E + Δ) + E·exp(κ) + Δ) + (exp(ρ)·lift + exp(ρ) − 1)·|T|] +
     η·exp(ρ)·[(lift + exp(κ))·z + E·exp(κ)],
@@ -11,6 +11,7 @@ lift = exp(τ + κ) − 1: the same terms as entry by entry, ordered by p and |T
 underflow alone causes, takes the row's largest |T| ≤ ‖g‖·max‖v‖ + |δ|.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -19,19 +20,29 @@ from oracles.ball import Array, expm1_upwards
 from oracles.error_analysis.grouped_heads import Gathered
 from oracles.error_analysis.logits import Logits, lost_by_slope, slope_of
 from oracles.error_analysis.output_error import Rows
-from oracles.error_analysis.scores import AttentionProblem, Operand, expm1, growth, levelled, part, row_products, scores
+from oracles.error_analysis.scores import (
+    AttentionProblem,
+    Block,
+    Operand,
+    expm1,
+    growth,
+    levelled,
+    row_products,
+    scores,
+)
 from oracles.error_analysis.terms import Terms
-from oracles.error_analysis.visible_keys import Mask
 
 
-class Tile(NamedTuple):
+@dataclass
+class Tile:
     """A tile of the weights p, of p + η, and of dS.
 
-    possible  p + η; p itself where `growth` is one for each row, η being counted elsewhere
-    own       the error w of dS that is each entry's own, `error` the same with what is common to a row
+    possible  p + η; p itself where `growth` is one number for each row, η being counted elsewhere
+    own       the error w of dS that is each entry's own
+    error     the same with what is common to a row
     growth    exp(τ + κ + ρ) − 1, entry by entry or one for each row
     largest   a bound of dS and its error
-    h         1 − tanh² where there is a cap
+    h         1 − tanh² with a softcap, else None
     """
 
     p: Array
@@ -40,17 +51,22 @@ class Tile(NamedTuple):
     own: Array
     error: Array
     growth: Array
-    largest: float
+    largest: float = 0.0
     h: Array | None = None
+
+    @property
+    def errors(self) -> tuple[Array, ...]:
+        """The arrays of errors, each once."""
+        return (self.error,) if self.own is self.error else (self.error, self.own)
 
 
 class Shift(NamedTuple):
-    """δ − g_lse, by which T is dP less, in each row.
+    """The number δ − g_lse of each row, which is subtracted from dP to give T.
 
     shift, error             the number, and how far a kernel's is from it
-    apart                    |g_lse|, where there is one: what may be taken times weights by itself
-    of_keys                  how far these weights, of a softmax without the sink, may be off by themselves, times |g_lse|
-    sink, sink_error, sink_apart   what −dsink is w_sink times, likewise: δ where the log-sum-exp is without the sink
+    apart                    |g_lse|, which a kernel may multiply with weights in a separate product, or None
+    of_keys                  the error of these weights, of a softmax without the sink, times |g_lse|
+    sink, sink_error, sink_apart   the same for −dsink = w_sink·shift: δ if the log-sum-exp is without the sink
     """
 
     shift: Array
@@ -62,90 +78,133 @@ class Shift(NamedTuple):
     sink_apart: Array | None = None
 
 
-class _Errors(NamedTuple):
-    """What the errors of a tile are made of: growth and p + η as in `Tile`, and the errors of dU,
-    each entry's own and all.
+class _Factors(NamedTuple):
+    """What the error of dS is made of, in a tile.
+
+    weights  p
+    growth   exp(τ) − 1, entry by entry or one for each row
+    turned   T, which becomes dU
+    reach    |T|, which is overwritten
+    spread   E, which is overwritten, or row maxima of |g||v|ᵀ
     """
 
+    weights: Array
     growth: Array
-    possible: Array
-    own: Array
-    error: Array
+    turned: Array
+    reach: Array
+    spread: Array
+
+
+class _Size(NamedTuple):
+    """Bounds for overflow: of |T| in all rows, and of p·g_lse, which may be a separate product."""
+
+    turned: float
+    aside: Array | float
 
 
 def grad_scores(
-    p: AttentionProblem, rows: slice, keys: slice, forward: Rows, of: Shift, q: Operand, g: Operand, allowed: Mask | None,
-    of_bias: Gathered | None,
-) -> Tile:  # fmt: skip
-    """A tile of weights and of dS, with their errors; all 0 where a row may not read a key.  dU, or
-    dS where the cap acts after the bias, is added to the gradient of the bias."""
-    t, k, v, shift, delta = p.terms, part(p.k, keys), part(p.v, keys), of.shift, of.error
-    u = scores(p, rows, keys, q, k, allowed)
-    excess = growth(p, q, k, u, allowed, t.anew.slope)
-    cap = None if p.features is None else p.features.cap
-    slope = None if cap is None else slope_of(u, cap, excess, t)
-    excess = levelled(p, rows, excess)
-    np.subtract(u.u, forward.lse, out=u.u)
-    weights = np.exp(u.u, out=u.u)
-    ds = np.matmul(g.raw, v.raw.swapaxes(-1, -2), out=p.tile(1, q, k))
-    spread = _spread(p, g, v, ds) if p.elementwise else row_products(g, v, allowed)
-    if p.elementwise and t != p.own:  # −δ may come first in the sum of dP
-        spread += t.grad_dot.positive * np.abs(shift)
-    ds -= shift
-    reach = np.abs(ds, out=p.tile(2, q, k))
-    if p.elementwise:
-        errors = _by_entry(t, forward, weights, expm1(excess), reach, spread, of, p.tile(3, q, k))
+    problem: AttentionProblem, block: Block, forward: Rows, of: Shift, g: Operand, of_bias: Gathered | None = None
+) -> Tile:
+    """A tile of weights and of dS, with their errors; all 0 where a row may not read a key.
+
+    dU, or dS where the softcap acts after the bias, is added to the gradient of the bias.
+    """
+    logits, features = scores(problem, block), problem.features
+    exponents = growth(problem, block, logits, problem.terms.anew.slope)
+    softcap = None if features is None else features.cap
+    slope = None if softcap is None else slope_of(logits, softcap, exponents, problem.terms)
+    exponents = levelled(problem, block.rows, exponents)
+    np.subtract(logits.u, forward.lse, out=logits.u)
+    factors = _Factors(np.exp(logits.u, out=logits.u), expm1(exponents), *_turned(problem, block, of, g))
+    rest = problem.terms, forward, of, factors
+    tile = _by_entry(*rest, problem.tile(3, block)) if problem.elementwise else _by_row(*rest)
+    _mask(problem, block, forward, tile)
+    size = _size(block, of, g, tile)
+    if of_bias is not None and features is not None and not features.after_bias:
+        of_bias.add(block.rows, block.keys, tile.ds, _bias_error(problem, block, logits, tile, size))
+    if slope is not None and softcap is not None:
+        _through_softcap(problem, block, tile, slope, softcap)
+    if of_bias is not None and features is not None and features.after_bias:
+        of_bias.add(block.rows, block.keys, tile.ds, _bias_error(problem, block, logits, tile, size))
+    _check_range(problem, tile, size)
+    return tile
+
+
+def _turned(problem: AttentionProblem, block: Block, of: Shift, g: Operand) -> tuple[Array, Array, Array]:
+    """T and |T|, and E entry by entry, or the row maxima of |g||v|ᵀ."""
+    turned = np.matmul(g.raw, block.v.raw.swapaxes(-1, -2), out=problem.tile(1, block))
+    if problem.elementwise:
+        spread = _spread(problem, g, block.v, turned)
+        if problem.terms != problem.own:  # −δ may come first in the sum of dP
+            spread += problem.terms.grad_dot.positive * np.abs(of.shift)
     else:
-        errors = _by_row(t, forward, weights, expm1(excess), reach, spread, delta, np.abs(shift))
-    ds *= weights
-    growths, possible, own, error = errors
-    if allowed is not None:
-        for x in (ds, error, own, possible) if p.elementwise else (ds, error):
-            np.copyto(x, 0.0, where=~allowed)
-        if not (np.isfinite(forward.lse) & np.isfinite(forward.entry + forward.common)).all():
-            np.copyto(weights, 0.0, where=~allowed)
-            possible = possible if p.elementwise else np.where(allowed, weights + t.weight_underflow, 0.0)
-            growths = np.where(allowed, growths, 0.0)
-    of_row = 2 * (2 * g.length.max(initial=0.0) * v.length.max(initial=0.0) + np.abs(shift).max(initial=0.0))
-    aside: Array | float = 0.0 if of.apart is None else weights * of.apart
-    of_row += 0.0 if of.apart is None else 2 * of.apart.max(initial=0.0)
-    if of_bias is not None and p.features is not None and not p.features.after_bias:
-        of_bias.add(rows, keys, ds, _of_bias(p, u, ds, error, aside, of_row, allowed))
-    if slope is not None and cap is not None:
-        h, off = slope
-        if allowed is not None:
-            np.copyto(h, 0.0, where=~allowed)
-        moved = np.abs(ds, out=p.tile(4, q, k))
-        moved += error
-        overflow = p.elementwise and ~(2 * cap * moved <= p.ranges.slope)
-        moved *= off
-        np.add(moved, lost_by_slope(t, 1 / cap), out=moved, where=True if allowed is None else allowed)
-        ds *= h
-        for x in (error, own) if p.elementwise else (error,):
-            x *= h
-            x += moved
-            np.copyto(x, np.inf, where=overflow)
-    if of_bias is not None and p.features is not None and p.features.after_bias:
-        of_bias.add(rows, keys, ds, _of_bias(p, u, ds, error, aside, of_row, allowed))
-    largest, c = of_row + 2 * error.max(initial=0.0), max(1.0, abs(p.scale))
-    if p.elementwise and not c * largest <= p.ranges.grad_scores:
-        overflow = ~(2 * c * (error + np.abs(ds) + aside) <= p.ranges.grad_scores)
-        own, error = np.where(overflow, np.inf, own), np.where(overflow, np.inf, error)
-    return Tile(weights, possible, ds, own, error, growths, float(largest), None if slope is None else h)
+        spread = row_products(g, block.v, block.allowed)
+    turned -= of.shift
+    return turned, np.abs(turned, out=problem.tile(2, block)), spread
 
 
-def _of_bias(
-    p: AttentionProblem, u: Logits, ds: Array, error: Array, aside: Array | float, of_row: float, allowed: Mask | None
-) -> Array:
-    """The error of the gradient of a bias: with what underflows, and infinite where it, or one of
-    two products, may leave the range of what is stored."""
-    lost = p.terms.grad_underflow
-    error = error + (lost if u.blocked is None else np.where(u.blocked, 0.0, lost))
-    if allowed is not None:
-        np.copyto(error, 0.0, where=~allowed)
-    if 2 * (of_row + 3 * error.max(initial=0.0)) <= p.ranges.grad_scores:
+def _mask(problem: AttentionProblem, block: Block, forward: Rows, tile: Tile) -> None:
+    """Set to 0 what is masked."""
+    if (allowed := block.allowed) is None:
+        return
+    for x in (tile.ds, *tile.errors, *((tile.possible,) if problem.elementwise else ())):
+        np.copyto(x, 0.0, where=~allowed)
+    if not (np.isfinite(forward.lse) & np.isfinite(forward.entry + forward.common)).all():
+        np.copyto(tile.p, 0.0, where=~allowed)
+        if not problem.elementwise:
+            tile.possible = np.where(allowed, tile.p + problem.terms.weight_underflow, 0.0)
+        tile.growth = np.where(allowed, tile.growth, 0.0)
+
+
+def _size(block: Block, of: Shift, g: Operand, tile: Tile) -> _Size:
+    """The bounds for overflow."""
+    products = g.length.max(initial=0.0) * block.v.length.max(initial=0.0)
+    turned = 2 * (2 * products + np.abs(of.shift).max(initial=0.0))
+    if of.apart is None:
+        return _Size(turned, 0.0)
+    return _Size(turned + 2 * of.apart.max(initial=0.0), tile.p * of.apart)
+
+
+def _through_softcap(
+    problem: AttentionProblem, block: Block, tile: Tile, slope: tuple[Array, Array], softcap: float
+) -> None:
+    """Multiply dU by the slope of the softcap, and its errors."""
+    h, off = slope
+    visible = True if block.allowed is None else block.allowed
+    np.copyto(h, 0.0, where=np.logical_not(visible))
+    moved = np.abs(tile.ds, out=problem.tile(4, block))
+    moved += tile.error
+    overflow = problem.elementwise and ~(2 * softcap * moved <= problem.ranges.slope)
+    moved *= off
+    np.add(moved, lost_by_slope(problem.terms, 1 / softcap), out=moved, where=visible)
+    tile.ds *= h
+    tile.h = h
+    for x in tile.errors:
+        x *= h
+        x += moved
+        np.copyto(x, np.inf, where=overflow)
+
+
+def _check_range(problem: AttentionProblem, tile: Tile, size: _Size) -> None:
+    """Set `largest`, and errors to ∞ where dS, scaled or not, may leave the format it is stored in."""
+    largest, c = size.turned + 2 * tile.error.max(initial=0.0), max(1.0, abs(problem.scale))
+    tile.largest = float(largest)
+    if problem.elementwise and not c * largest <= problem.ranges.grad_scores:
+        overflow = ~(2 * c * (tile.error + np.abs(tile.ds) + size.aside) <= problem.ranges.grad_scores)
+        tile.own, tile.error = np.where(overflow, np.inf, tile.own), np.where(overflow, np.inf, tile.error)
+
+
+def _bias_error(problem: AttentionProblem, block: Block, logits: Logits, tile: Tile, size: _Size) -> Array:
+    """The error of the gradient of a bias: with what underflows, and ∞ where it, or one of two
+    products, may leave the range of what is stored.
+    """
+    lost = problem.terms.grad_underflow
+    error = tile.error + (lost if logits.blocked is None else np.where(logits.blocked, 0.0, lost))
+    if block.allowed is not None:
+        np.copyto(error, 0.0, where=~block.allowed)
+    if 2 * (size.turned + 3 * error.max(initial=0.0)) <= problem.ranges.grad_scores:
         return error
-    return np.where(2 * (np.abs(ds) + error + aside) <= p.ranges.grad_scores, error, np.inf)
+    return np.where(2 * (np.abs(tile.ds) + error + size.aside) <= problem.ranges.grad_scores, error, np.inf)
 
 
 def _kappa(t: Terms) -> float:
@@ -153,10 +212,9 @@ def _kappa(t: Terms) -> float:
     return t.grad_scores + t.product + t.scale_on_inputs + max(t.keys_sum.terms, t.queries_sum.terms)
 
 
-def _by_entry(
-    t: Terms, forward: Rows, weights: Array, grown: Array, reach: Array, spread: Array, of: Shift, room: Array
-) -> _Errors:
-    """The errors entry by entry, given exp(τ) − 1, and |T| and E, which are overwritten; `room` is for p + η."""
+def _by_entry(t: Terms, forward: Rows, of: Shift, f: _Factors, room: Array) -> Tile:
+    """The tile with its errors entry by entry; `room` is overwritten by p + η."""
+    weights, reach, spread = f.weights, f.reach, f.spread
     exponent, of_row = forward.entry + _kappa(t), forward.entry + forward.common
     common = weights * (np.exp(forward.common) * of.error + expm1_upwards(forward.common) * reach)
     reach += spread
@@ -165,37 +223,37 @@ def _by_entry(
     if of.apart is not None:
         reach += 2 * of.apart
         spread += expm1_upwards(forward.common, 2 * of.apart) + of.of_keys
-    lift = grown * np.exp(exponent) + expm1_upwards(exponent)
+    lift = f.growth * np.exp(exponent) + expm1_upwards(exponent)
     possible = np.add(weights, t.weight_underflow, out=room)
-    error = possible * lift
-    error += t.weight_underflow * np.exp(exponent)
-    error *= reach
-    error += possible * spread
-    error *= np.exp(forward.common)
-    return _Errors(grown * np.exp(of_row) + expm1_upwards(of_row), possible, error, error + common)
+    own = possible * lift
+    own += t.weight_underflow * np.exp(exponent)
+    own *= reach
+    own += possible * spread
+    own *= np.exp(forward.common)
+    ds = np.multiply(f.turned, weights, out=f.turned)
+    return Tile(weights, possible, ds, own, own + common, f.growth * np.exp(of_row) + expm1_upwards(of_row))
 
 
-def _by_row(
-    t: Terms, forward: Rows, weights: Array, grown: Array, reach: Array, products: Array, delta: Array, shift: Array
-) -> _Errors:
-    """The errors by one number for each row, given |T|, which is overwritten by them, row maxima of
-    |g||v|ᵀ, Δ and |δ|.
-    """
-    spread, most = products * (t.grad_dot.positive + t.product) + 2 * t.sum_underflow, products + shift
+def _by_row(t: Terms, forward: Rows, of: Shift, f: _Factors) -> Tile:
+    """The tile with its errors by one number for each row, as the module derives them."""
+    weights, delta, error = f.weights, of.error, f.reach
+    spread = f.spread * (t.grad_dot.positive + t.product) + 2 * t.sum_underflow
+    most = f.spread + np.abs(of.shift)
     kappa, of_row, common = _kappa(t), forward.entry + forward.common, np.exp(forward.common)
     lifted = np.exp(forward.entry + kappa)
-    lift, of_dot = grown * lifted + expm1_upwards(forward.entry + kappa), spread * np.exp(kappa)
+    lift, of_dot = f.growth * lifted + expm1_upwards(forward.entry + kappa), spread * np.exp(kappa)
     underflow = t.weight_underflow * common * ((lift + lifted) * (most + spread + delta) + of_dot)
-    reach *= common * lift + expm1_upwards(forward.common)
-    reach += common * (lift * (spread + delta) + of_dot + delta)
-    reach *= weights
-    reach += underflow
-    return _Errors(grown * np.exp(of_row) + expm1_upwards(of_row), weights, reach, reach)
+    error *= common * lift + expm1_upwards(forward.common)
+    error += common * (lift * (spread + delta) + of_dot + delta)
+    error *= weights
+    error += underflow
+    ds = np.multiply(f.turned, weights, out=f.turned)
+    return Tile(weights, weights, ds, error, error, f.growth * np.exp(of_row) + expm1_upwards(of_row))
 
 
-def _spread(p: AttentionProblem, g: Operand, v: Operand, dp: Array) -> Array:
+def _spread(problem: AttentionProblem, g: Operand, v: Operand, dp: Array) -> Array:
     """E: how far a kernel's dP may be from the oracle's."""
-    t = p.terms
+    t = problem.terms
     spread: Array = g.reach @ v.reach.swapaxes(-1, -2)
     spread *= t.grad_dot.terms + t.product + 2 * t.grad_weights * (t.grad_dot.positive + t.product)
     spread += (t.grad_dot.result + t.grad_weights) * np.abs(dp)

@@ -1,5 +1,5 @@
-"""Query heads that share key heads, and what is shared among rows, keys and heads: laid out as
-problems of their own, tile by tile.
+"""Folds query heads that share a key head into one problem, and reads and adds to arrays that are
+broadcast among rows, keys and heads, tile by tile.
 
 Query heads of one key head are one problem with the rows of all: (…, H, n, ·) becomes (…, H_kv,
 G·n, ·), G = H / H_kv.  So keys are not repeated, and what flows back into them is summed where sums
@@ -26,7 +26,7 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True)
 class Heads:
-    """How query heads are shared out among key heads: repeated, or dealt out (`tile`)."""
+    """Which query heads read a key head: consecutive ones, or every H_kv-th one (`tile`)."""
 
     heads: int
     kv_heads: int
@@ -47,20 +47,20 @@ class Heads:
         return x.reshape(*lead, self.kv_heads, self.group, *rest)
 
     def fold(self, x: NDArray[Any]) -> NDArray[Any]:
-        """(…, H, n, ·) -> (…, H_kv, G·n, ·)."""
+        """The folded array: (…, H, n, ·) -> (…, H_kv, G·n, ·)."""
         if self.group == 1:
             return x
         split = self.split(x)
         return split.reshape(*x.shape[:-3], self.kv_heads, self.group * x.shape[-2], x.shape[-1])
 
     def shared(self, x: NDArray[Any], shape: tuple[int, ...]) -> "Shared":
-        """An array that broadcasts to (…, H, n, ·), as it is read by folded problems."""
+        """The view of an array that broadcasts to (…, H, n, ·), for folded problems."""
         axes = (1,) * (len(shape) - x.ndim) + x.shape
         lead, rows = (*shape[:-3], self.kv_heads, self.group), shape[-2:]
         return Shared(np.broadcast_to(self.split(x.reshape(axes)), (*lead, *rows)))
 
     def unfold(self, x: Array) -> Array:
-        """(…, H_kv, G·n, ·) -> (…, H, n, ·)."""
+        """The array of all query heads: (…, H_kv, G·n, ·) -> (…, H, n, ·)."""
         if self.group == 1:
             return x
         lead, rows, columns = x.shape[:-3], x.shape[-2] // self.group, x.shape[-1]
@@ -82,7 +82,7 @@ class Shared:
     parts: NDArray[Any]
 
     def at(self, batch: tuple[int, ...] | EllipsisType) -> "Shared":
-        """That of one element of the batch, or of all."""
+        """The array of one element of the batch, or of all."""
         return self if batch is ... else Shared(self.parts[batch])
 
     def tile(self, rows: slice, columns: slice) -> NDArray[Any]:
@@ -98,10 +98,11 @@ class Shared:
 
 @dataclass(frozen=True)
 class Gathered:
-    """The gradient of what is `Shared`: of each of its entries the sum over all that read it, added
-    up tile by tile.
+    """The gradient of a `Shared` array: for each entry the sum over all rows, keys and heads that
+    read it, added up tile by tile.
 
-    sums     midpoints, radii, and, where an entry is read more than once, sizes |mid| + rad: in the shape in which it is given
+    sums     midpoints, radii, and, if an entry is read more than once, sizes |mid| + rad: in the
+             given shape
     views    the same with all axes of a tile, (…, H_kv, G, n, columns), of size 1 where it is broadcast
     number   how many read an entry
     rows     n
@@ -160,15 +161,16 @@ class Gathered:
 
 @dataclass(frozen=True)
 class HeadSums:
-    """What rows of each query head alone add to a gradient of the key head that they share: (…, G,
-    n_k, columns); None where the heads' own sums are not rounded."""
+    """The sum of each query head in a gradient of the key head that they share: (…, G, n_k,
+    columns); None if these sums are not rounded.
+    """
 
     sums: Array | None
     rows: int
 
     @staticmethod
     def of(shape: tuple[int, ...], rows: int, group: int) -> "HeadSums":
-        """Zeros, for so many folded rows of a group of heads, and a gradient of a shape."""
+        """Zeros for a gradient of a shape, and a number of folded rows of a group of heads."""
         return HeadSums(None if group == 1 else np.zeros((*shape[:-2], group, *shape[-2:])), rows // group)
 
     def add(self, rows: slice, keys: slice, left: Array, right: Array) -> None:
@@ -179,8 +181,9 @@ class HeadSums:
             self.sums[..., head, keys, :] += left[..., here] @ right[..., here, :]
 
     def rounded(self, t: Terms, error: Array, factor: float, largest: float) -> Array | float:
-        """What it adds to an error that each head's sum, times a factor, is rounded to the output's
-        format before they are added up; ∞ where one may be beyond the largest number of that."""
+        """The error added because each head's sum, times a factor, is rounded to the output's
+        format before the heads are added up; ∞ where a sum may be beyond that format.
+        """
         if self.sums is None:
             return 0.0
         each = factor * np.abs(self.sums)
@@ -190,14 +193,16 @@ class HeadSums:
 
 
 def by_group(rows: slice, n: int) -> Iterator[tuple[int, slice, slice]]:
-    """Some folded rows, group by group of n: which group, its rows, and where these are among all."""
+    """Some folded rows, group by group of n: the number of the group, its rows, and their places
+    among the folded rows.
+    """
     for g in range(rows.start // n, -(-rows.stop // n)):
         first, last = max(rows.start, g * n), min(rows.stop, (g + 1) * n)
         yield g, slice(first - g * n, last - g * n), slice(first - rows.start, last - rows.start)
 
 
 def rounded_to_output(t: Terms, out: Array, error: Array) -> tuple[Array, Array]:
-    """A result and its error, rounded to the output's format; an exact 0, whose error is 0, stays one."""
+    """A result and its error, rounded to the output's format; a 0 without error stays an exact 0."""
     wider = error + t.output * (np.abs(out) + error) + t.output_underflow
     result = ball(out, np.where((error == 0) & (out == 0), 0.0, wider * (1 + 2.0**-48)))
     return result.mid, result.rad

@@ -1,8 +1,9 @@
-"""Logits of attention: what stands between a score and its exponential, and what computing it
-costs.
+"""The logits of attention: the steps between a score and its exponential, and their rounding
+errors.
 
     t = c·tanh(s/c)     u = t + bias          `before_bias`: the cap acts on the score alone
-    t = s + bias        u = c·tanh(t/c)       `after_bias`, and `after_mask`, where blocked entries come to −c and take part
+    t = s + bias        u = c·tanh(t/c)       `after_bias`; also `after_mask`, where masked entries
+                                              become −c and take part
 
 **The cap is a contraction.** With an error E of s, |c·tanh(s̃/c) − c·tanh(s/c)| ≤ E.  The quotient
 s/c is off by δ, which moves t by δ·|x·sech²x|·c, x = s/c, and |x·sech²x| ≤ |tanh x|; so each
@@ -11,19 +12,19 @@ all of these, and tanh's own relative error; its absolute one, where tanh is wri
 exponentials, counts c times, as `Terms.cap_absolute`, and so does what the quotient and tanh are
 off by where they underflow, as the slope of tanh is at most 1: `Terms.quotient_underflow`.  The
 product may underflow as well (`Terms.logit_underflow`).  They act on t̃, |t̃| ≤ |t| + E: so E
-becomes E + cap·(|t| + E) + c·(cap_absolute + quotient_underflow) + logit_underflow.  That a blocked
-entry comes to −c is exact, as tanh(−∞) is −1, but for the same roundings: there E is 0 before the
-cap.  A kernel may multiply by 1/c: where the arithmetic does not hold c or 1/c as normal numbers
-(`Ranges.cap`), 0·∞ may be NaN, and nothing is promised.
+becomes E + cap·(|t| + E) + c·(cap_absolute + quotient_underflow) + logit_underflow.  A masked entry
+becomes −c exactly, as tanh(−∞) is −1, with the same roundings: there E is 0 before the cap.  A
+kernel may multiply by 1/c: where the arithmetic does not hold c or 1/c as normal numbers
+(`Ranges.cap`), 0·∞ may be NaN, and the bound is ∞.
 
-**A bias** is an input, and exact.  The sum is off by its rounding, and by that of both summands
-where they are converted to base 2 each by itself: E becomes E + biased·(|t| + |bias| + E) +
+**A bias** is an input, and exact.  The sum is off by its rounding, and by the roundings of both
+summands if each is converted to base 2 separately: E becomes E + biased·(|t| + |bias| + E) +
 logit_underflow, where that is stored, converted or flushed. For the same reason the exponential's
 argument costs its slope of |t| + |bias|.
 
 **The slope of the cap** is h = 1 − tanh²(s/c), by which gradients of scores are multiplied.  With
-tanh off by a, h is off by 2|tanh|·a + a²: a is E/c, where E is that of t, and cap·|tanh| for the
-rounding of the square; that of the difference is within cap·h, as cap has six.
+tanh off by a, h is off by 2|tanh|·a + a².  Here a is E/c, with the error E of t, plus cap·|tanh|
+for the rounding of the square.  The rounding of the difference is within cap·h, as cap has six.
 """
 
 from types import EllipsisType
@@ -38,12 +39,12 @@ from oracles.error_analysis.visible_keys import Mask, Visible
 
 
 class Features(NamedTuple):
-    """What logits are made of besides scores: those of a tile, or of a whole problem.
+    """What changes a score into a logit, for a tile or for a whole problem.
 
     cap, after_bias   c, or None; and whether the cap acts on the sum with the bias
     bias              (…, n_q, n_k), finite, or None
     blocked           with `after_mask` the entries (…, n_q, n_k) that come to −c, else None
-    sink              (…, n_q, 1), −∞ where there is none, or None
+    sink              (…, n_q, 1), −∞ for a row without a sink, or None
     """
 
     cap: float | None = None
@@ -54,7 +55,9 @@ class Features(NamedTuple):
 
 
 class Tiled(NamedTuple):
-    """The features of a problem, tile by tile: `blocked` are the entries that are not visible, by a mask or a band."""
+    """The features of a problem, tile by tile; `blocked` are the visible keys, and all other
+    entries come to −c.
+    """
 
     cap: float | None = None
     after_bias: bool = False
@@ -64,11 +67,13 @@ class Tiled(NamedTuple):
 
     @property
     def bias_first(self) -> bool:
-        """Whether nothing comes between a score and the bias, which may be the first summand of it then."""
+        """Whether the bias is added to the score itself, so that a kernel may begin the score's sum
+        with it.
+        """
         return self.bias is not None and (self.cap is None or self.after_bias)
 
     def at(self, batch: tuple[int, ...] | EllipsisType) -> "Tiled":
-        """Those of one element of the batch, or of all."""
+        """The features of one element of the batch, or of all."""
         if batch is ...:
             return self
         bias, blocked = (
@@ -78,7 +83,7 @@ class Tiled(NamedTuple):
         return self._replace(bias=bias, blocked=blocked, sink=None if self.sink is None else self.sink[batch])
 
     def tile(self, rows: slice, keys: slice) -> Features:
-        """Those of some rows and keys."""
+        """The features of some rows and keys."""
         hidden = None if self.blocked is None else self.blocked.tile(rows, keys)
         return Features(
             self.cap,
@@ -95,10 +100,10 @@ class Logits(NamedTuple):
 
     u        −∞ where a row may not read a key
     score    |s|, or None where it is not needed
-    capped   |t| after the cap, biased |t| + |bias| before their sum is rounded; None where there is no such step
+    capped   |t| after the cap, biased |t| + |bias| before their sum is rounded; None without that step
     after    whether the cap is the last step
-    blocked  where u is −c whatever the score is
-    turned   tanh of each entry, where sizes are those of rows
+    blocked  where u is −c and does not depend on the score
+    turned   tanh of each entry, if sizes are row maxima
     """
 
     u: Array
@@ -156,9 +161,10 @@ def _largest(x: Array, allowed: Mask | None) -> Array:
 
 
 def passed(x: Logits, f: Tiled, t: Terms, tau: Array, slope: float, ranges: Ranges, scale: float) -> Array:
-    """The exponent of a logit's error, given its score's: each step in turn, and the slope; ∞ where
-    a sum may leave the range, or the cap does, or the scale divided by it: a kernel may fold them
-    into one number."""
+    """The exponent of a logit's error, given its score's: each step in turn, and the slope. It is ∞
+    where a sum, the cap, or the scale divided by the cap (a kernel may fold them into one number)
+    may leave the range.
+    """
     smallest, largest = ranges.cap
     for capping in (False, True) if x.after else (True, False):
         if capping and f.cap is not None and x.capped is not None:
@@ -175,9 +181,10 @@ def passed(x: Logits, f: Tiled, t: Terms, tau: Array, slope: float, ranges: Rang
 
 
 def lost_by_slope(t: Terms, amplified: float) -> float:
-    """What three products by a slope lose by underflow, where the steps before the last are
-    amplified: by 1/c in a gradient, in which c is divided out at last, and by c in a tangent, in
-    which it is multiplied in."""
+    """What three products with a slope lose by underflow. The steps before the last are amplified:
+    by 1/c in a gradient, whose last step divides by c, and by c in a tangent, whose last step
+    multiplies by c.
+    """
     return (t.logit_underflow + t.quotient_underflow) * (1 + amplified)
 
 
@@ -185,11 +192,11 @@ def slope_of(x: Logits, cap: float, exponents: Array, t: Terms) -> tuple[Array, 
     """h = 1 − tanh²(s/c), 0 where the logit does not depend on the score, and how far a kernel's is
     from it; E is at most the logit's.
 
-    Where sizes are those of rows, one number bounds the error of each, as h ≤ 1; h overwrites
-    `turned`.  Of a gradient that is stored operator by operator, dU, c·dU, c·dU·h and that ÷ c, the
-    roundings are among those of `cap`: t², h and two products, 1 + 2h of what is stored, the last
-    being that of dS, where 2t² of the tanh's three and 3 are charged.  `lost_by_slope` is what
-    underflows there.
+    If sizes are row maxima, one number bounds the error in each row, as h ≤ 1; h overwrites
+    `turned`.  A gradient may be stored operator by operator: dU, c·dU, c·dU·h, and c·dU·h ÷ c.
+    `cap` covers these roundings: t², h and two products are 1 + 2h roundings of stored numbers, and
+    the last one is the rounding of dS, while 2t² of tanh's three and 3 are charged.
+    `lost_by_slope` covers the underflow.
     """
     size = np.asarray(x.capped) / cap
     apart = exponents / cap + t.cap * size

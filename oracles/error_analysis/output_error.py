@@ -6,7 +6,7 @@ quotient
     õ = Σ e_j exp(t_j) A_j v_j / Σ e_j exp(t_j) B_j,    |t_j| ≤ τ_j + h,  |log A_j| ≤ ω_j + a,  |log B_j| ≤ ω_j + b,
 
 of sums that are themselves off by the additions.  What the two sums share is in t: τ_j belongs to
-the score (`scores.growth`), h to the row.  What each has of its own is in A and B: ω_j =
+the score (`scores.growth`), h to the row.  What only one of the sums has is in A and B: ω_j =
 slope·|s_j|, and a and b of the row.  As Σ p_j (v_j − o) = 0,
 
     õ − o = [Σ p_j (exp t_j − 1)(v_j − o) + Σ p_j exp(t_j) ((A_j − 1)·v_j − (B_j − 1)·o)] / Σ p_j
@@ -37,11 +37,11 @@ keys are added to the small ones.  A key may be both.
 
 Here p, o, s and lse are those that float64 computes, not the exact ones, which nobody has.  That is
 rigorous because the bound compares the kernel with the computed values at once: both have e_j up to
-an exponent, so the kernel's e_j is the computed one up to the sum of the two, which is what `terms`
-gives; in a certificate the exact value takes the kernel's place.
+an exponent, so the kernel's e_j is the computed one up to the sum of the two exponents, which
+`terms` gives.  For the certified value, the exact value takes the kernel's place.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -58,50 +58,104 @@ Bound = Array | float
 
 
 @dataclass
-class Sums:
-    """Sums over keys, in units of e while they are added up and of p when they are complete; 0
-    where nothing was added.
-
-    With W = e(exp τ − 1), V = e·exp(τ)·(exp ω − 1), U = e·exp(τ) of small keys, and distances |v − c|:
-    total, out                 D and Σ e·v, so that `out` ends as o
-    x, wander, small           ΣW, ΣV, ΣU
-    size, grown, drift, tiny   Σe|v − c|, ΣW|v − c|, ΣV|v − c|, ΣU|v − c|
-    spread                     Σe·rad v
-    turned, moved, swayed      Σe|g·(v − c)|, ΣW|g·(v − c)|, ΣV|g·(v − c)|, if there is a cotangent g
-    large                      how many keys are large, where they are counted
+class Weighted:
+    """One kind of error of the weights, summed over keys: the errors, the errors times |v − c|,
+    and, with a cotangent g, the errors times |g·(v − c)|.
     """
 
-    total: Array
-    out: Array
-    x: Bound = 0.0
-    wander: Bound = 0.0
-    small: Bound = 0.0
-    size: Bound = 0.0
-    grown: Bound = 0.0
-    drift: Bound = 0.0
-    tiny: Bound = 0.0
-    spread: Bound = 0.0
-    turned: Bound = 0.0
-    moved: Bound = 0.0
-    swayed: Bound = 0.0
-    large: NDArray[np.int64] | None = None
+    count: Bound = 0.0
+    distance: Bound = 0.0
+    projection: Bound = 0.0
 
-    def scale(self, factor: Array, upwards: Array) -> None:
-        """Multiply all sums but the total: `out` by a factor, and bounds by one that is no smaller."""
-        for name, x in vars(self).items():
-            if name not in ("total", "large") and isinstance(x, np.ndarray):
-                x *= factor if name == "out" else upwards
+    def scale(self, upwards: Array) -> None:
+        """Multiply all three."""
+        for x in vars(self).values():
+            if isinstance(x, np.ndarray):
+                x *= upwards
 
-    def add(self, other: "Sums") -> None:
+    def add(self, other: "Weighted") -> None:
         """Add the sums over other keys."""
         for name, x in vars(self).items():
             if isinstance(x, np.ndarray):
                 x += getattr(other, name)
 
 
+@dataclass
+class Sums:
+    """Sums over keys: in units of e while they are added up, in units of p when they are complete;
+    0 where nothing was added.
+
+    total, out   D and Σ e·v; at the end `out` is o
+    weights      Σ e·(|v − c|, |g·(v − c)|); its `count` is 0, as `total` has it
+    shared       Σ W·(1, |v − c|, |g·(v − c)|) with W = e(exp τ − 1)
+    separate     Σ V·(1, |v − c|, |g·(v − c)|) with V = e·exp(τ)·(exp ω − 1)
+    small        Σ U·(1, |v − c|) with U = e·exp(τ) of small keys
+    spread       Σ e·rad v
+    large        how many keys are large, if they are counted
+    """
+
+    total: Array
+    out: Array
+    weights: Weighted = field(default_factory=Weighted)
+    shared: Weighted = field(default_factory=Weighted)
+    separate: Weighted = field(default_factory=Weighted)
+    small: Weighted = field(default_factory=Weighted)
+    spread: Bound = 0.0
+    large: NDArray[np.int64] | None = None
+
+    @property
+    def _kinds(self) -> tuple[Weighted, ...]:
+        return self.weights, self.shared, self.separate, self.small
+
+    def scale(self, factor: Array, upwards: Array) -> None:
+        """Multiply all sums except the total: `out` by a factor, and bounds by the factor rounded
+        upwards.
+        """
+        self.out *= factor
+        for kind in self._kinds:
+            kind.scale(upwards)
+        if isinstance(self.spread, np.ndarray):
+            self.spread *= upwards
+
+    def add(self, other: "Sums") -> None:
+        """Add the sums over other keys."""
+        self.total += other.total
+        self.out += other.out
+        for kind, same in zip(self._kinds, other._kinds, strict=True):
+            kind.add(same)
+        if isinstance(self.spread, np.ndarray):
+            self.spread += other.spread
+        if self.large is not None and other.large is not None:
+            self.large += other.large
+
+
+@dataclass(frozen=True)
+class Totals:
+    """The sums of the forward pass of a tile of rows, before its error is bounded.
+
+    maximum    |m|
+    lse        log-sum-exp of the logits
+    sums       over keys
+    readable   Σ|v − c| over the keys that a row may read, from above
+    growth     the largest τ of each row, by which a kernel's m and lse may differ
+    dead       which rows have no visible key, or None
+    lost       rows that get an infinite bound, or None
+    above      the factor by which e may exceed the weights of a kernel whose reference is above m, if D alone matters
+    """
+
+    maximum: Array
+    lse: Array
+    sums: Sums
+    readable: Bound
+    growth: Array
+    dead: Mask | None = None
+    lost: Mask | None = None
+    above: Bound = 1.0
+
+
 class Unshared(NamedTuple):
-    """The part of the error of the output that the two sums over keys do not share, by what it is
-    common to.
+    """The part of the output's error that the two sums over keys do not share, sorted by key, row
+    and column.
 
     key          exponent of A_j, which all columns of the output share, on top of ω_j
     row          error of the denominator, for each unit of |o|
@@ -115,14 +169,16 @@ class Unshared(NamedTuple):
 
 @dataclass(frozen=True)
 class Rows:
-    """What the forward pass knows of a tile of rows; columns are (rows, 1), matrices (rows, d_v).
+    """The forward pass of a tile of rows with its error; columns are (rows, 1), matrices (rows,
+    d_v).
 
     lse           log-sum-exp of the scores
-    dead          which rows may read no key, None where there are none
-    lost          of which rows D may overflow, or all weights be lost: nothing is known of these, though v may have no columns
+    dead          which rows have no visible key, or None
+    lost          rows whose D may overflow, or whose weights may all be lost: their results are
+                  unknown, also if v has no columns
     out, error    the output and the bound of its error, before it is rounded to the output's format
     unshared      the part of the error that the sums over keys do not share, where there is a cotangent
-    own_unshared  that of the oracle's own arithmetic, where a kernel's δ may be taken from the weights besides
+    own_unshared  the same for the oracle's own arithmetic, if a kernel may take δ from the weights
     distance      |o − c|, from above
     shared        h
     lam           λ
@@ -170,143 +226,219 @@ class Rows:
         return live(self.terms.saved_lse * self.sizes[1] - np.log1p(-self.lam), self.dead)
 
 
-class _Row(NamedTuple):
-    """What the sums of each row cost: h, what each weight has of its own in one of them, the error
-    of a sum as a `Sum`, and what small keys add where few are large: to a relative error, and to
-    each entry."""
+class _Costs(NamedTuple):
+    """What the sums of each row cost.
+
+    shared    h
+    separate  the exponent that each weight has in one of the sums alone
+    terms     the error of a sum, as the two fields of a `Sum`: this one and
+    result    … this one
+    small     what small keys add to a relative error, if few keys are large
+    entries   … and to each entry of the output
+    """
 
     shared: Bound
     separate: Bound
     terms: Bound
     result: Bound
     small: Bound = 0.0
-    tiny: Bound = 0.0
+    entries: Bound = 0.0
 
 
-def _row(t: Terms, m: Array, lse: Array) -> _Row:
+class _Parts(NamedTuple):
+    """The errors that the two sums do not share, each times 1 − λ.
+
+    key      the exponent of A_j, on top of ω_j
+    divisor  the error of the denominator, for each unit of |o|
+    column   the rest of the error of each entry
+    of_keys  the error that comes from `key`
+    """
+
+    key: Bound
+    divisor: Array
+    column: Array
+    of_keys: Array
+
+
+def _costs(t: Terms, m: Array, lse: Array) -> _Costs:
     """The costs for any number of large keys."""
-    return _Row(t.shared.of_row(m, lse), t.separate.of_row(m, lse), t.sum.terms, t.sum.result)
+    return _Costs(t.shared.of_row(m, lse), t.separate.of_row(m, lse), t.sum.terms, t.sum.result)
 
 
-def _row_of_few(t: Terms, m: Array, lse: Array, a: Sums, centre: Bound, large: NDArray[np.int64]) -> _Row:
-    """The costs where K keys are large: K + 1 in place of n, and at most so many exponentials of
-    rescalings; in rows where that is less."""
-    usual = _row(t, m, lse)
+def _costs_of_few(t: Terms, usual: _Costs, a: Sums, centre: Bound, large: NDArray[np.int64]) -> _Costs:
+    """The costs where K keys are large, in rows where they are below the usual ones: K + 1 takes
+    the place of n, and at most K + 1 rescalings have an exponential.
+    """
     once = (large + 1) * t.addition
     many = np.where(once < 1, once / (1 - once), np.inf) * (1 + 4 * t.addition) / 2
     saved = [of.rescale - np.minimum(of.rescale, (large + 1) * of.rescaling) for of in (t.shared, t.separate)]
     exponents = usual.shared + usual.separate + t.rescaled + t.normalise + t.weights + t.product
     everything = np.exp(exponents) * (1 + t.sum.positive)
-    small = 8 * everything * a.small
+    small = 8 * everything * a.small.count
     use = t.sum.positive - 2 * t.addition - 2 * many + saved[0] + saved[1] > small
-    return _Row(
+    far = 5 * everything * (a.small.distance + centre * a.small.count) + small * (a.weights.distance + centre)
+    return _Costs(
         np.where(use, usual.shared - saved[0], usual.shared),
         np.where(use, usual.separate - saved[1], usual.separate),
         np.where(use, 2 * t.addition + many, usual.terms),
         np.where(use, many, usual.result),
         np.where(use, small, 0.0),
-        np.where(use, 5 * everything * (a.tiny + centre * a.small) + small * (a.size + centre), 0.0),
+        np.where(use, far, 0.0),
     )
 
 
-def bounded(
-    p: AttentionProblem,
-    m: Array,
-    lse: Array,
-    dead: Mask | None,
-    a: Sums,
-    readable: Bound,
-    tau: Array,
-    delta: bool,
-    lost: Mask | None = None,
-    above: Bound = 1.0,
-) -> Rows:
-    """The module's bound; `m` is |m|, `tau` the largest τ of each row, by which a kernel's m and
-    lse may differ; `delta` says whether δ is to be bounded as well; of rows that are `lost` nothing
-    is promised; `above` is by what factor e may be larger than the weights of a kernel whose
-    reference is above m, where D alone matters.
+class _Sizes(NamedTuple):
+    """Sizes of a tile of rows, from above.
 
-    Its own sums over keys are known to γ_{n_k}(2⁻⁵³), which `inflation` covers.
+    maximum, lse   |m| and |lse| of a kernel
+    readable       Σ|v| over the keys that a row may read
+    one            Σ p·exp(τ)
+    size           Σ p·exp(τ)|v|
+    drift          Σ p·exp(τ)(exp ω − 1)|v|
+    out, distance  |o| and |o − c|
+    absolute       what underflows in the numerator, and the radii of the values
     """
-    t, n_k, centre = p.terms, p.n_k, np.abs(p.centre)
-    sizes = m + tau, np.abs(lse) + tau
-    inflation = 1 + 8 * gamma(n_k + 8, ROUNDOFF)
-    size, one = a.size, 1 + a.x
-    if apart := not isinstance(p.centre, float):
-        readable, size = readable + n_k * centre, size + centre
+
+    maximum: Array
+    lse: Array
+    readable: Bound
+    one: Bound
+    size: Array
+    drift: Bound
+    out: Array
+    distance: Array
+    absolute: Bound
+
+
+def _sizes(problem: AttentionProblem, found: Totals, inflation: float) -> _Sizes:
+    """The sizes; each |v| is at most |v − c| + |c|."""
+    a, t, centre, readable = found.sums, problem.terms, np.abs(problem.centre), found.readable
+    size = a.weights.distance
+    grown, drift = a.shared.distance, a.separate.distance + centre * a.separate.count if t.separate.slope else 0.0
+    if has_centre := not isinstance(problem.centre, float):
+        readable, size = readable + problem.n_k * centre, size + centre
     unseen = (inflation - 1) * size
     out = np.abs(a.out) + unseen
-    distance = np.abs(a.out - p.centre) + unseen if apart else out
+    distance = np.abs(a.out - problem.centre) + unseen if has_centre else out
     absolute = t.weight_underflow * readable
-    if p.v.rad is not None:
+    if problem.v.rad is not None:
         distance, absolute = distance + a.spread, a.spread + absolute
-    absolute = absolute + t.sum_underflow
-    row = _row(t, *sizes) if a.large is None else _row_of_few(t, *sizes, a, centre, a.large)
-    h, b = row.shared, row.separate + t.rescaled + t.summed_weights
-    both = b + h
-    lift, of_row = np.exp(h), np.exp(both)
-    lam = (
-        of_row * (a.x + a.wander) + expm1_upwards(both + row.terms + row.result) + 4 * n_k * t.weight_underflow * above
-    )
-    if a.large is not None:
-        lam = lam + row.small
-    lam = lam * inflation
-    room = np.where(lam < 1.0, 1.0 - lam, np.nan)
-    grown = lift * (a.grown + distance * a.x) + expm1_upwards(h) * (a.size + distance)
-    size = size + a.grown + centre * a.x if apart else size + a.grown
+    size = size + grown + centre * a.shared.count if has_centre else size + grown
+    maximum, lse = found.maximum + found.growth, np.abs(found.lse) + found.growth
+    one = 1 + a.shared.count
+    return _Sizes(maximum, lse, readable, one, np.asarray(size), drift, out, distance, absolute + t.sum_underflow)
 
-    def unshared(of: Terms, row: _Row, wander: Bound, drift: Bound) -> tuple[Bound, Array, Array, Array]:
-        """The three parts of the error that are not shared, times 1 − λ, and what comes from the first."""
-        key, rest, b = (
-            row.separate + of.weights,
-            of.normalise + of.product + of.rescaled,
-            row.separate + of.rescaled + of.summed_weights,
-        )
-        of_key, of_rest = lift * np.exp(key), np.exp(rest)
-        of_keys = of_key * drift + lift * expm1_upwards(key) * size
-        reach = of_key * (size + drift)
-        of_columns = expm1_upwards(rest) * reach
-        divisor = lift * (np.exp(b) * wander + expm1_upwards(b) * one) + 4 * n_k * of.weight_underflow
-        divisor = divisor + (row.terms + row.result) * (of_row if of is t else np.exp(h + b)) * (one + wander)
-        sums = row.terms * of_rest * reach + row.result * (out + grown + of_keys + of_columns)
-        column = of_columns + sums + of_key * of_rest * absolute
+
+class _Quotient(NamedTuple):
+    """The quotient of two sums over keys, and what the bound of its error is made of.
+
+    inflation  the factor that covers the oracle's own sums over keys, which are known to γ_{n_k}(2⁻⁵³)
+    costs      what the sums cost, in the modelled arithmetic and the oracle's together
+    of_row     exp(h + b)
+    lam, room  λ, and 1 − λ, or NaN where λ is 1 or more
+    grown      the error that both sums share, times 1 − λ
+    """
+
+    p: AttentionProblem
+    found: Totals
+    inflation: float
+    sizes: _Sizes
+    costs: _Costs
+    of_row: Array
+    lam: Array
+    room: Array
+    grown: Array
+
+    @staticmethod
+    def of(problem: AttentionProblem, found: Totals) -> "_Quotient":
+        """The quotient of complete sums."""
+        t, a, inflation = problem.terms, found.sums, 1 + 8 * gamma(problem.n_k + 8, ROUNDOFF)
+        sizes = _sizes(problem, found, inflation)
+        costs = _costs(t, sizes.maximum, sizes.lse)
         if a.large is not None:
-            column = column + row.tiny + (out + distance) * row.small
-        return key, divisor, column, of_keys
+            costs = _costs_of_few(t, costs, a, np.abs(problem.centre), a.large)
+        h = costs.shared
+        both = costs.separate + t.rescaled + t.summed_weights + h
+        of_row = np.asarray(np.exp(both))
+        lam = of_row * (a.shared.count + a.separate.count) + expm1_upwards(both + costs.terms + costs.result)
+        lam = lam + 4 * problem.n_k * t.weight_underflow * found.above
+        if a.large is not None:
+            lam = lam + costs.small
+        lam = np.asarray(lam * inflation)
+        grown = np.exp(h) * (a.shared.distance + sizes.distance * a.shared.count)
+        grown = grown + expm1_upwards(h) * (a.weights.distance + sizes.distance)
+        room = np.where(lam < 1.0, 1.0 - lam, np.nan)
+        return _Quotient(problem, found, inflation, sizes, costs, of_row, lam, room, grown)
 
-    drift = a.drift + centre * a.wander if t.separate.slope else 0.0
-    parts = unshared(t, row, a.wander, drift)
-    _, divisor, column, of_keys = parts
-    scale = inflation / room
-    error = (of_keys + column + out * divisor + grown) * scale
-    sums, weights, unit = (readable, n_k, of_row) if p.ranges.by_parts else (size + drift, one, of_row * a.total)
-    unit = unit * (1 + 2.0**-6)
-    overflow = weights * unit > p.ranges.sums
-    lost = overflow if lost is None else overflow | lost
-    overflow = lost | (sums * unit > p.ranges.sums)
-    if overflow.any():
-        error = error + np.where(overflow, np.inf, 0.0)
+    def parts(self, of: Terms, row: _Costs, separate: Bound, drift: Bound) -> _Parts:
+        """The errors that the sums do not share, under some terms."""
+        lift, sizes = np.exp(self.costs.shared), self.sizes
+        key, rest = row.separate + of.weights, of.normalise + of.product + of.rescaled
+        b = row.separate + of.rescaled + of.summed_weights
+        of_key, of_rest = lift * np.exp(key), np.exp(rest)
+        of_keys = of_key * drift + lift * expm1_upwards(key) * sizes.size
+        reach = of_key * (sizes.size + drift)
+        of_columns = expm1_upwards(rest) * reach
+        divisor = lift * (np.exp(b) * separate + expm1_upwards(b) * sizes.one) + 4 * self.p.n_k * of.weight_underflow
+        of_row = self.of_row if of is self.p.terms else np.exp(self.costs.shared + b)
+        divisor = divisor + (row.terms + row.result) * of_row * (sizes.one + separate)
+        sums = row.terms * of_rest * reach + row.result * (sizes.out + self.grown + of_keys + of_columns)
+        column = of_columns + sums + of_key * of_rest * sizes.absolute
+        if self.found.sums.large is not None:
+            column = column + row.entries + (sizes.out + sizes.distance) * row.small
+        return _Parts(key, divisor, column, of_keys)
 
-    def divided(key: Bound, divisor: Array, column: Array, _: Array) -> Unshared:
-        return Unshared(live(key, dead), live(divisor * scale, dead), live(column * scale, dead))
+    def overflows(self) -> tuple[Mask, Mask]:
+        """Which rows are lost because D may leave the range of sums, and which entries of the
+        output are lost.
+        """
+        sizes = self.sizes
+        if self.p.ranges.by_parts:
+            unit = self.of_row * (1 + 2.0**-6)
+            overflow, beyond = self.p.n_k * unit > self.p.ranges.sums, sizes.readable * unit > self.p.ranges.sums
+        else:
+            unit = self.of_row * self.found.sums.total * (1 + 2.0**-6)
+            overflow = sizes.one * unit > self.p.ranges.sums
+            beyond = (sizes.size + sizes.drift) * unit > self.p.ranges.sums
+        lost = overflow if self.found.lost is None else overflow | self.found.lost
+        return np.asarray(lost), np.asarray(lost | beyond)
 
-    own = delta and p.delta != "output"
+    def error(self, parts: _Parts, overflow: Mask) -> Array:
+        """The bound of the output's error, ∞ where its row or entry may overflow."""
+        error = parts.of_keys + parts.column + self.sizes.out * parts.divisor + self.grown
+        error = np.asarray(error * (self.inflation / self.room))
+        return error + np.where(overflow, np.inf, 0.0) if overflow.any() else error
+
+    def unshared(self, parts: _Parts) -> "Unshared":
+        """The errors that the sums do not share, as a part of the output's error."""
+        scale, dead = self.inflation / self.room, self.found.dead
+        return Unshared(live(parts.key, dead), live(parts.divisor * scale, dead), live(parts.column * scale, dead))
+
+
+def bounded(problem: AttentionProblem, found: Totals, delta: bool) -> Rows:
+    """The rows with the module's bound; `delta` says whether δ is to be bounded as well."""
+    quotient, dead, own = _Quotient.of(problem, found), found.dead, None
+    sizes = quotient.sizes
+    parts = quotient.parts(problem.terms, quotient.costs, found.sums.separate.count, sizes.drift)
+    if delta and problem.delta != "output":
+        own = quotient.unshared(quotient.parts(problem.own, _costs(problem.own, sizes.maximum, sizes.lse), 0.0, 0.0))
+    lost, overflow = quotient.overflows()
     return Rows(
-        lse=live(lse, dead),
+        lse=live(found.lse, dead),
         dead=dead,
         lost=live(lost, dead, False),
-        out=live(a.out, dead),
-        error=live(error, dead),
-        unshared=divided(*parts) if delta else None,
-        own_unshared=divided(*unshared(p.own, _row(p.own, *sizes), 0.0, 0.0)) if own else None,
-        distance=live(distance, dead),
-        shared=live(h, dead),
-        lam=lam,
-        room=live(room, dead, 1.0),
-        readable=readable,
-        sums=a,
-        sizes=sizes,
-        terms=t,
+        out=live(found.sums.out, dead),
+        error=live(quotient.error(parts, overflow), dead),
+        unshared=quotient.unshared(parts) if delta else None,
+        own_unshared=own,
+        distance=live(sizes.distance, dead),
+        shared=live(quotient.costs.shared, dead),
+        lam=quotient.lam,
+        room=live(quotient.room, dead, 1.0),
+        readable=sizes.readable,
+        sums=found.sums,
+        sizes=(sizes.maximum, sizes.lse),
+        terms=problem.terms,
     )
 
 

@@ -1,9 +1,9 @@
 """Scores of attention, tile by tile: each with the exponent that bounds its weight's relative
 error, and the entries a row may read.
 
-Masked entries are never read: their scores are −∞ and their exponents 0, whatever the key holds;
-keys, values and queries enter products with their non-finite entries replaced by 0, so that 0·NaN
-does not arise, and NaN reaches the allowed rows by their scores.
+Masked entries are never read: their scores are −∞ and their exponents 0.  Products of keys, values
+and queries take 0 in place of entries that are not finite, so 0·NaN does not arise; NaN reaches the
+rows that may read it by their scores.
 """
 
 from collections.abc import Iterator
@@ -34,8 +34,8 @@ MEDIAN_OF = 64
 class Operand:
     """An input ball, made safe to multiply.
 
-    `raw` is NaN where the input is not finite, `value` is 0 there and `unknown` is 1 there (None
-    where all is finite); `rad` is None where it is 0 throughout.
+    Where the input is not finite, `raw` is NaN, `value` is 0 and `unknown` is 1 (None if all
+    entries are finite). `rad` 0 throughout is given as None.
     """
 
     raw: Array
@@ -93,7 +93,7 @@ def offset(v: Operand) -> Array | float:
 
 
 def distances(v: Operand, centre: Array | float) -> Array:
-    """A bound of |v − centre| for every number in the ball, but for one rounding."""
+    """A bound of |v − centre| for every number in the ball, up to one rounding."""
     if isinstance(centre, float):  # there is none: it is 0
         return v.reach
     far = np.abs(v.value - centre)
@@ -108,21 +108,31 @@ def part(x: Operand, rows: slice) -> Operand:
     return Operand(x.raw[..., rows, :], x.value[..., rows, :], rad, unknown)
 
 
+class Block(NamedTuple):
+    """A tile of query rows and keys: its operands, and which keys each row may read (None for all)."""
+
+    rows: slice
+    keys: slice
+    q: Operand
+    k: Operand
+    v: Operand
+    allowed: Mask | None
+
+
 class AttentionProblem(NamedTuple):
     """One attention problem with all its batch axes: what is asked, and the terms to answer it
     with.
 
-    `visible` says which keys a row may read, `features` what logits are made of besides scores.
-    `terms` are those of the modelled arithmetic and the oracle's together, `own`
-    the oracle's alone; `delta` says how a kernel forms δ, `ranges` where the modelled arithmetic
-    overflows.  With `elementwise`, errors of scores and of dP are bounded entry by entry; without,
-    by one number per row, which is faster and a few times wider.  `centre` (…, 1, d_v), or 0, is
-    any point: errors are counted by distances of values from it.  `room` holds five arrays of the
-    size of a tile, to be overwritten by the next: fresh memory would cost as much as the
-    arithmetic.  `group` is the number of query heads whose rows these are, where a kernel may round
-    the gradients of each. `level` (…, n_q, 1), if there is one, are rows that read all keys by
-    logits of exactly 0, whatever is visible: a constant that is added to all of them, as a fill is,
-    changes nothing.
+    `visible` says which keys a row may read, and `features` how a score becomes a logit. `terms`
+    are the terms of the modelled arithmetic plus the oracle's, and `own` the oracle's alone.
+    `delta` says how a kernel forms δ, and `ranges` where the modelled arithmetic overflows.  With
+    `elementwise`, errors of scores and of dP are bounded entry by entry; without, by one number per
+    row, which is faster and a few times wider.  `centre` (…, 1, d_v), or 0, is any point: errors
+    are counted by distances of values from it.  `room` holds five arrays of the size of a tile, to
+    be overwritten by the next: fresh memory would cost as much as the arithmetic.  `group` is the
+    number of query heads whose rows these are, where a kernel may round the gradients of each.
+    `level` (…, n_q, 1) are rows that read all keys, masked ones too, by logits of exactly 0: adding
+    one constant to all of them, as a fill does, changes no weight.
     """
 
     q: Operand
@@ -144,7 +154,7 @@ class AttentionProblem(NamedTuple):
 
     @property
     def without_sink(self) -> "AttentionProblem | None":
-        """The same without its sinks, where these are no part of the log-sum-exp; else None."""
+        """The problem without its sinks, if the log-sum-exp leaves them out; else None."""
         if not self.lse_without_sink or self.features is None or self.features.sink is None:
             return None
         return self._replace(features=self.features._replace(sink=None))
@@ -159,26 +169,32 @@ class AttentionProblem(NamedTuple):
         """The number of keys."""
         return int(self.k.shape[-2])
 
-    def tile(self, number: int, q: Operand, k: Operand) -> Array:
+    def tile(self, number: int, block: Block) -> Array:
         """Uninitialised memory for one of the five arrays of a tile."""
-        tile: Array = self.room[number, ..., : q.shape[-2], : k.shape[-2]]
+        tile: Array = self.room[number, ..., : block.q.shape[-2], : block.k.shape[-2]]
         return tile
 
     @property
     def bias_first(self) -> bool:
-        """Whether a kernel, but not the oracle itself, may begin the sum of a score, or of its
-        tangent, with the bias, or that of it.
+        """Whether a kernel, but not the oracle itself, may begin the sum of a score with the bias,
+        or the sum of its tangent with the bias's tangent.
         """
         return self.features is not None and self.features.bias_first and self.terms != self.own
 
     def rounded_beyond(self, x: Operand) -> bool:
-        """Whether an operand may overflow as it is rounded before a product: a weight of 0 times ∞ is NaN."""
+        """Whether rounding an operand before a product may overflow: a weight of 0 times ∞ is NaN."""
         product = self.terms.product
         return bool(product and x.reach.max(initial=0.0) * (1 + product) > self.ranges.work)
 
     def row_tiles(self) -> Iterator[slice]:
         """The query rows, `ROW_TILE` at a time."""
         return (slice(i, min(i + ROW_TILE, self.n_q)) for i in range(0, self.n_q, ROW_TILE))
+
+    def blocks(self, rows: slice) -> Iterator[Block]:
+        """The tiles of some rows, with the keys of `key_tiles`."""
+        q = part(self.q, rows)
+        for keys, allowed in self.key_tiles(rows):
+            yield Block(rows, keys, q, part(self.k, keys), part(self.v, keys), allowed)
 
     def key_tiles(self, rows: slice) -> Iterator[tuple[slice, Mask | None]]:
         """The keys from the first to the last that any of the rows may read, `KEY_TILE` at a time,
@@ -199,24 +215,23 @@ class AttentionProblem(NamedTuple):
                 yield keys, None if allowed is None or allowed.all() else allowed
 
 
-def scores(p: AttentionProblem, rows: slice, keys: slice, q: Operand, k: Operand, allowed: Mask | None) -> Logits:
-    """The logits of a tile, scale·q·kᵀ and what `features` make of it; they overwrite those of the tile before."""
-    s = np.matmul(q.raw, k.raw.swapaxes(-1, -2), out=p.tile(0, q, k))
-    s *= p.scale
-    if p.features is not None:
-        found = logits(
-            p.features.tile(rows, keys), s, allowed, None if p.elementwise else (p.tile(4, q, k), p.tile(3, q, k))
-        )
+def scores(problem: AttentionProblem, block: Block) -> Logits:
+    """The logits of a tile: scale·q·kᵀ, changed by the features.  They overwrite the logits of the tile before."""
+    s = np.matmul(block.q.raw, block.k.raw.swapaxes(-1, -2), out=problem.tile(0, block))
+    s *= problem.scale
+    if problem.features is not None:
+        room = None if problem.elementwise else (problem.tile(4, block), problem.tile(3, block))
+        found = logits(problem.features.tile(block.rows, block.keys), s, block.allowed, room)
     else:
         found = Logits(s)
-        if allowed is not None:
-            np.copyto(s, -np.inf, where=~allowed)
-    if p.level is not None:
-        np.copyto(found.u, 0.0, where=p.level[..., rows, :])
+        if block.allowed is not None:
+            np.copyto(s, -np.inf, where=~block.allowed)
+    if problem.level is not None:
+        np.copyto(found.u, 0.0, where=problem.level[..., block.rows, :])
     return found
 
 
-def growth(p: AttentionProblem, q: Operand, k: Operand, x: Logits, allowed: Mask | None, slope: float) -> Array:
+def growth(problem: AttentionProblem, block: Block, x: Logits, slope: float) -> Array:
     """The exponent τ of each weight's error that comes with its logit: (rows, keys), or its row
     maxima (rows, 1).
 
@@ -227,16 +242,21 @@ def growth(p: AttentionProblem, q: Operand, k: Operand, x: Logits, allowed: Mask
     η‖q‖₁.  0 where a row may not read a key: masked scores that overflow should do no harm.
     `levelled` says what is left of it in level rows.
     """
-    if not p.elementwise:
-        tau = _row_growth(p, q, k, allowed, 0.0 if p.features is not None else slope)
-        return tau if p.features is None else passed(x, p.features, p.terms, tau, slope, p.ranges, p.scale)
-    t, c, of_logit = p.terms, abs(p.scale), slope
-    slope = 0.0 if p.features is not None else slope
+    q, k = block.q, block.k
+    if not problem.elementwise:
+        tau = _row_growth(problem, block, 0.0 if problem.features is not None else slope)
+        return (
+            tau
+            if problem.features is None
+            else passed(x, problem.features, problem.terms, tau, slope, problem.ranges, problem.scale)
+        )
+    t, c, of_logit = problem.terms, abs(problem.scale), slope
+    slope = 0.0 if problem.features is not None else slope
     tau = q.reach @ k.reach.swapaxes(-1, -2)
-    overflow = _overflows(p, q, k, tau)
+    overflow = _overflows(problem, q, k, tau)
     tau *= c  # apart, as c times the exponents may underflow
     tau *= t.dot.terms + t.product + t.scale_on_inputs
-    size = np.abs(x.u if x.score is None else x.score, out=p.tile(4, q, k))
+    size = np.abs(x.u if x.score is None else x.score, out=problem.tile(4, block))
     size *= t.dot.result + t.stored_scores + slope
     tau += size
     tau += t.score_underflow
@@ -249,23 +269,24 @@ def growth(p: AttentionProblem, q: Operand, k: Operand, x: Logits, allowed: Mask
         tau += moved * (q.reach @ k.rad.swapaxes(-1, -2))
     if overflow is not None:
         tau[overflow] = np.inf
-    if p.features is not None:
-        if p.bias_first and x.biased is not None:
+    if problem.features is not None:
+        if problem.bias_first and x.biased is not None:
             tau += t.dot.positive * x.biased
-        tau = passed(x, p.features, t, tau, of_logit, p.ranges, p.scale)
-    if allowed is not None:
-        np.copyto(tau, 0.0, where=~allowed)
+        tau = passed(x, problem.features, t, tau, of_logit, problem.ranges, problem.scale)
+    if block.allowed is not None:
+        np.copyto(tau, 0.0, where=~block.allowed)
     return tau
 
 
-def levelled(p: AttentionProblem, rows: slice, tau: Array) -> Array:
-    """The exponents of weights, given those of their logits: 0 in level rows, but where a kernel's
-    score may overflow, as a fill that is added to ∞ levels nothing.  The slope of a cap is that of
-    the score itself, whose error stays."""
-    if p.level is None:
+def levelled(problem: AttentionProblem, rows: slice, tau: Array) -> Array:
+    """The exponents of weights, given the exponents of their logits: 0 in level rows, except where
+    a kernel's score may overflow, as ∞ plus a fill is ∞.  The slope of a softcap depends on the
+    score itself, so its error stays.
+    """
+    if problem.level is None:
         return tau
-    level = p.level[..., rows, :]
-    return np.where(level & (tau < np.inf) if p.elementwise else level, 0.0, tau)
+    level = problem.level[..., rows, :]
+    return np.where(level & (tau < np.inf) if problem.elementwise else level, 0.0, tau)
 
 
 def row_products(a: Operand, b: Operand, allowed: Mask | None) -> Array:
@@ -274,15 +295,17 @@ def row_products(a: Operand, b: Operand, allowed: Mask | None) -> Array:
     return farthest
 
 
-def sizes(p: AttentionProblem, weights: Array, sums: Array, reach: Array, allowed: Mask | None) -> tuple[Array, Array]:
+def sizes(
+    problem: AttentionProblem, weights: Array, sums: Array, reach: Array, allowed: Mask | None
+) -> tuple[Array, Array]:
     """Upper bounds of Σ_j w_ij x_j for x ≥ 0, given the sums of the weights of each row, and of the
     Σ_j x_j that it may read.
 
     Where one number per row is enough, and every row may read all keys, the largest x_j of each
     column stands for all of them: that saves a matrix product.
     """
-    if p.elementwise or allowed is not None:
-        return weights @ reach, readable(p, reach, allowed)
+    if problem.elementwise or allowed is not None:
+        return weights @ reach, readable(problem, reach, allowed)
     largest = reach.max(axis=-2, keepdims=True)
     return sums * largest, reach.shape[-2] * largest
 
@@ -299,14 +322,14 @@ def expm1(tau: Array) -> Array:
     return tau
 
 
-def readable(p: AttentionProblem, x: Array, allowed: Mask | None) -> Array:
+def readable(problem: AttentionProblem, x: Array, allowed: Mask | None) -> Array:
     """Upper bounds of Σ_j x[j] for x ≥ 0 over the keys that each row may read, 0 in columns of
     zeros; underflow alone is counted by them.
 
     Where one number per row is enough, it is the largest entry that the row may read, as often as
     there are keys.
     """
-    if p.elementwise or allowed is None:
+    if problem.elementwise or allowed is None:
         return over_keys(allowed, x)
     return np.asarray(
         np.where(x.any(axis=-2, keepdims=True), x.shape[-2] * _largest(x.max(axis=-1, initial=0.0), allowed), 0.0)
@@ -329,27 +352,31 @@ def over_keys(allowed: Mask | None, x: Array) -> Array:
     return x.sum(axis=-2, keepdims=True) if allowed is None else allowed.astype(np.float64) @ x
 
 
-def _row_growth(p: AttentionProblem, q: Operand, k: Operand, allowed: Mask | None, slope: float) -> Array:
-    """Row maxima of `growth` where inputs have no radii and nothing is modelled: |s| ≤ R ≤ |scale|‖q‖‖k‖."""
-    t = p.terms
-    return abs(p.scale) * row_products(q, k, allowed) * (t.dot.positive + slope) + t.score_underflow
+def _row_growth(problem: AttentionProblem, block: Block, slope: float) -> Array:
+    """Row maxima of `growth` for the certified value of inputs without radii: |s| ≤ R ≤
+    |scale|‖q‖‖k‖.
+    """
+    t = problem.terms
+    products = row_products(block.q, block.k, block.allowed)
+    return abs(problem.scale) * products * (t.dot.positive + slope) + t.score_underflow
 
 
 def _unless_zero(x: Array) -> Array | None:
     return x if x.any() else None
 
 
-def _overflows(p: AttentionProblem, q: Operand, k: Operand, products: Array) -> Mask | None:
-    """Which scores could leave the modelled range, given |q||k|ᵀ, or are of what is unknown; None
-    where none could.
+def _overflows(problem: AttentionProblem, q: Operand, k: Operand, products: Array) -> Mask | None:
+    """Which scores may leave the modelled range, given |q||k|ᵀ, or depend on unknown entries; None
+    if no score does.
 
-    They could scaled, in units of ln 2 (1.44 times larger), as their factors, or as they are, in
-    the accumulators alone: a narrow format in which scores are stored excuses no product that would
-    fit if it were scaled first.
+    A score may overflow after scaling, in units of ln 2 (1.44 times larger); in one of its factors;
+    or before scaling, in the accumulators alone: a narrow format in which scores are stored excuses
+    no product that fits if it is scaled first.
     """
     known = q.unknown is None and k.unknown is None
     most, fits = (
-        p.ranges.work / 1.5 / max(unscaled, abs(p.scale)) for unscaled in (1.0, p.ranges.work / p.ranges.products)
+        problem.ranges.work / 1.5 / max(unscaled, abs(problem.scale))
+        for unscaled in (1.0, problem.ranges.work / problem.ranges.products)
     )
     largest = [float(x.reach.max(initial=0.0)) for x in (q, k)]
     if known and max(largest) <= most and 2 * q.shape[-1] * largest[0] * largest[1] <= fits:

@@ -13,12 +13,12 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Visible:
-    """Row i may read key j where `mask` (…, n_q, n_k), if there is one, is true, and low ≤ j −
+    """Key j is visible to row i where `mask` (…, n_q, n_k) is true or None, and low ≤ j −
     positions[i] ≤ high.
 
-    A side of the band that is None is open; `positions` are (n_q,), or (…, n_q) where batches stand
-    at different places.  No array of all rows and keys is made: a window over a long sequence is
-    looked at tile by tile, and tiles outside are never seen.
+    None means: without this limit.  `positions` are (n_q,), or (…, n_q) if they differ in the batch.
+    No array of all rows and keys is made: a window over a long sequence is evaluated tile by tile,
+    and tiles outside it are skipped.
     """
 
     mask: Shared | None
@@ -28,11 +28,11 @@ class Visible:
 
     @property
     def everything(self) -> bool:
-        """Whether each row may read all keys, as far as is stated."""
+        """Whether all keys are visible to each row, without a mask and limits."""
         return self.mask is None and self.low is None and self.high is None
 
     def at(self, batch: tuple[int, ...] | EllipsisType) -> "Visible":
-        """That of one element of the batch, or of all."""
+        """The visible keys of one element of the batch, or of all."""
         if batch is ...:
             return self
         positions = self.positions if self.positions.ndim == 1 else self.positions[batch]
@@ -48,7 +48,7 @@ class Visible:
         return range(max(first, 0), min(last + 1, n_k))
 
     def tile(self, rows: slice, keys: slice) -> Mask | None:
-        """Which of some keys each of some rows may read: (…, rows, keys); None where nothing is stated."""
+        """Which of some keys are visible to each of some rows: (…, rows, keys); None for all."""
         found = None if self.mask is None else self.mask.tile(rows, keys)
         if self.low is None and self.high is None:
             return found

@@ -13,41 +13,41 @@ underflows there is an absolute error as well.
 
 **δ** is one number for each row, off by Δ_i (`oracles.error_analysis.delta`).
 
-**dS.** p̃(T + E − Δ) − p·T is, but for roundings, what is common to a row, −p·exp(r)·Δ and (exp(r)
-− 1)·p·T, and the rest,
+**dS.** Up to roundings, p̃(T + E − Δ) − p·T is the sum of a part that is common to a row,
+−p·exp(r)·Δ + (exp(r) − 1)·p·T, and the rest,
 
     w_ij = exp(ρ)·[p(exp(τ + κ) − 1)·z + p·E] + underflow,   z = |T| + E + Δ.
 
 In dq what is common to a row goes with |Σ_j p_j k_j|·Δ and |dq|, where signs cancel; in dk with Σ_i
-p_ij|q_i|Δ_i.  Roundings of dS, and of the terms of a sum, are exponents K of each entry; those of
-the sum itself are `Sum`s of (Σ|dS||k|, |dq|).
+p_ij|q_i|Δ_i.  Roundings of dS, and of the terms of a sum, are exponents K of each entry; roundings
+of the sum itself are `Sum`s of (Σ|dS||k|, |dq|).
 
 **The cotangent of the log-sum-exp.** With it T is dP − δ + g. A kernel adds g to dP − δ, or takes
 it from δ; or it forms p̃·(dP − δ) + p̃'·g, as autograd does of two results, where p̃' is exp(u −
-lse) made by itself: then the errors of the weights are two, and do not share the factor T, which
-may cancel. So z has |dP − δ| + |g| ≤ |T| + 2|g| in place of |T|; and of what is common to a row,
-p·T has the share of p̃, to which p̃' adds 2·(exp(ρ) − 1)·p·|g| at most, as each entry's own.  Both
-products may be stored, and their sum: what that rounds is counted twice, and what underflows three
-times; and each product should be in range, where their sum may cancel. So should T be with g:
+lse) computed a second time: then the weights have two errors, and these do not share the factor T,
+which may cancel. So z has |dP − δ| + |g| ≤ |T| + 2|g| in place of |T|; and of what is common to a
+row, p·T has the share of p̃, to which p̃' adds 2·(exp(ρ) − 1)·p·|g| at most, as each entry's own.
+Both products may be stored, and their sum: what that rounds is counted twice, and what underflows
+three times; and each product should be in range, where their sum may cancel. So should T be with g:
 beside a dP and a δ as `oracles.error_analysis.delta` allows them, |g| may be a sixth of the range.
 
-**Heads that share a key head.** A kernel may add up all rows of dk and dv at once, or those of each
-query head, round these to the output's format, and add up the heads' own: then |dk_h + e_h|·u, u
-the output's, comes to it for each head h, Σ|e_h| ≤ E where E is the bound of the whole sum's error;
-on that E acts once more: E becomes (1 + u)·E + u·(1 + queries_sum.result)·Σ_h|dk_h|, and what
-underflows.
+**Heads that share a key head.** A kernel may add up all rows of dk and dv at once. Or it may add up
+the rows of each query head, round each sum to the output's format, and add up the heads: then each
+head h adds |dk_h + e_h|·u, with the output's u, Σ|e_h| ≤ E where E is the bound of the whole sum's
+error; on that E acts once more: E becomes (1 + u)·E + u·(1 + queries_sum.result)·Σ_h|dk_h|, and
+what underflows.
 
-All this holds as long as nothing overflows.  Where |g||v|ᵀ, masked or not, δ or T may, the row's
-errors are infinite; so is that of a dP or dS, scaled or not, that may leave the format it is stored
-in, and that of a gradient where a sum of
-|dS||k|, |dS||q| or p|g| may leave the range of its accumulator, before or after it is scaled.
-A row whose scores, or whose Σe, may overflow may be NaN throughout, at masked keys too, as exp(−∞ −
-NaN) is and 0·NaN: then nothing is known of dk and dv of any key, and of no bias of the row, and
-nothing of dk and the row's biases where δ may overflow.
+All this holds as long as no step overflows.  Where |g||v|ᵀ (visible or masked), δ or T may
+overflow, the row's errors are ∞.  The error of a dP or dS, scaled or not, is ∞ where it may leave
+the format it is stored in.  The error of a gradient is ∞ where a sum of |dS||k|, |dS||q| or p|g|
+may leave the range of its accumulator, before or after it is scaled.  A row whose scores or Σe may
+overflow may be NaN throughout, at masked keys too, as exp(−∞ − NaN) and 0·NaN are NaN: then dk and
+dv of all keys and the biases of the row are unknown.  Where δ may overflow, dk and the row's biases
+are unknown.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -58,23 +58,69 @@ from oracles.error_analysis.forward import rows_forward, without_sink
 from oracles.error_analysis.grad_scores import Shift, Tile, grad_scores
 from oracles.error_analysis.grouped_heads import Gathered, HeadSums
 from oracles.error_analysis.output_error import Rows, live
-from oracles.error_analysis.scores import AttentionProblem, Operand, over_keys, part, readable
+from oracles.error_analysis.scores import AttentionProblem, Block, Operand, over_keys, part, readable
 from oracles.error_analysis.visible_keys import Mask
 
 
-class Gradients(NamedTuple):
-    """Gradients with the bounds of their errors before they are rounded to the output's format."""
+@dataclass
+class Gradient:
+    """A gradient with the bound of its error, and the sum of the sizes of what is added up, where a
+    sum may leave the range.
+    """
 
-    dq: Array
-    dq_error: Array
-    dk: Array
-    dk_error: Array
-    dv: Array
-    dv_error: Array
+    value: Array
+    error: Array
+    size: Array
+
+    @staticmethod
+    def zeros(*shape: int) -> "Gradient":
+        """Zeros of a shape."""
+        return Gradient(*(np.zeros(shape) for _ in range(3)))
+
+    def at(self, rows: slice) -> "Gradient":
+        """A view of some rows."""
+        return Gradient(*(x[..., rows, :] for x in (self.value, self.error, self.size)))
+
+
+class Gradients(NamedTuple):
+    """The gradients of q, k and v, before they are rounded to the output's format."""
+
+    dq: Gradient
+    dk: Gradient
+    dv: Gradient
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """A backward pass: the problem, the cotangents, and the sums to which tiles are added.
+
+    g         the cotangent of the output
+    of_lse    the cotangent of the log-sum-exp (…, n_q, 1), or None
+    heads_dk, heads_dv   the sums of each query head alone, where they are rounded
+    of_bias, of_sink     the gradients of the bias and of the sinks, if there are such
+    """
+
+    p: AttentionProblem
+    g: Operand
+    of_lse: Array | None
+    found: Gradients
+    heads_dk: HeadSums
+    heads_dv: HeadSums
+    of_bias: Gathered | None
+    of_sink: Gathered | None
+
+
+class _Rows(NamedTuple):
+    """A tile of rows of the backward pass: its forward pass, its shift, and its cotangent."""
+
+    rows: slice
+    forward: Rows
+    shift: Shift
+    g: Operand
 
 
 def gradients(
-    p: AttentionProblem,
+    problem: AttentionProblem,
     g: Operand,
     dead_rows_are_unchecked: bool,
     of_lse: Array | None = None,
@@ -83,135 +129,181 @@ def gradients(
     """The gradients of the live rows; a dead row's dq is 0, or NaN with an infinite error where it
     is unchecked.
 
-    `of_lse` (…, n_q, 1) is the cotangent of the log-sum-exp, if there is one.  The gradients of the
-    bias and of the sinks, if there are such, are added to `finer` in this order.
+    `of_lse` (…, n_q, 1) is the cotangent of the log-sum-exp, or None.  The gradients of the bias
+    and of the sinks are added to `finer` in this order.
     """
-    if of_lse is not None and p.elementwise:
-        p = p._replace(
-            terms=replace(p.terms, grad_scores=2 * p.terms.grad_scores, grad_underflow=3 * p.terms.grad_underflow)
-        )
-    head, d, d_v = p.q.shape[:-2], p.q.shape[-1], p.v.shape[-1]
-    t, c = p.terms, abs(p.scale)
-    dq, dq_error, dq_size = (np.zeros((*head, p.n_q, d)) for _ in range(3))
-    dk, dk_error, dk_size = (np.zeros((*head, p.n_k, d)) for _ in range(3))
-    dv, dv_error, dv_size = (np.zeros((*head, p.n_k, d_v)) for _ in range(3))
-    heads_dk, heads_dv = (HeadSums.of(x.shape, p.n_q, p.group) for x in (dk, dv))
-    of_bias = finer[0] if p.features is not None and p.features.bias is not None else None
-    of_sink = finer[-1] if p.features is not None and p.features.sink is not None else None
-    for rows in p.row_tiles():
-        q, gi = part(p.q, rows), part(g, rows)
-        forward = rows_forward(p, rows, gi if p.elementwise else None)
-        delta = delta_spread(p, rows, forward, gi)
-        moved = _shift(p, rows, forward, gi, delta, of_lse)
-        delta = moved.error
-        if of_sink is not None:
-            of_sink.add(rows, slice(0, 1), *_sinks(p, rows, forward, moved))
-        if p.elementwise:
-            lost = live(~(np.isfinite(forward.sums.x) & (p.n_k * (1 + 2.0**-6) <= p.ranges.sums)), forward.dead, False)
-            if of_sink is not None:  # exp(sink − m) may overflow, and all weights be lost
-                lost = lost | forward.lost
-            dv_error[lost.any(axis=(-2, -1))] = np.inf
-            lost = lost | np.isinf(delta)
-            dk_error[lost.any(axis=(-2, -1))] = np.inf
-            if of_bias is not None and lost.any():
-                unknown = np.broadcast_to(np.where(lost, np.inf, 0.0), (*lost.shape[:-1], p.n_k))
-                of_bias.add(rows, slice(0, p.n_k), np.broadcast_to(0.0, unknown.shape), unknown)
-        mean, slack = np.zeros(dq[..., rows, :].shape), np.zeros(dq[..., rows, :].shape)
-        for keys, allowed in p.key_tiles(rows):
-            k, by = part(p.k, keys), None if allowed is None else allowed.swapaxes(-1, -2)
-            tile = grad_scores(p, rows, keys, forward, moved, q, gi, allowed, of_bias)
-            dq[..., rows, :] += tile.ds @ k.value
-            ds, ds_error = tile.ds.swapaxes(-1, -2), tile.error.swapaxes(-1, -2)
-            dk[..., keys, :] += ds @ q.value
-            heads_dk.add(rows, keys, ds, q.value)
-            heads_dv.add(rows, keys, tile.p.swapaxes(-1, -2), gi.value)
-            if p.elementwise:
-                mean += (tile.p if tile.h is None else tile.p * tile.h) @ k.value
-            of_keys = readable(p, k.reach, allowed)
-            dq_error[..., rows, :] += _product_error(p, tile.ds, tile.own, tile.error, k, of_keys)
-            slack = slack + 8 * gamma(p.n_k + 8, ROUNDOFF) * of_keys
-            dk_error[..., keys, :] += _product_error(p, ds, ds_error, ds_error, q, readable(p, q.reach, by))
-            mid, error = _weighted(p, tile, gi, allowed)
-            dv[..., keys, :] += mid
-            dv_error[..., keys, :] += error
-            if not _fits(p, tile, q, k, gi):
-                size = np.abs(tile.ds) + tile.error
-                dq_size[..., rows, :] += size @ k.reach
-                dk_size[..., keys, :] += size.swapaxes(-1, -2) @ q.reach
-                dv_size[..., keys, :] += tile.p.swapaxes(-1, -2) @ gi.reach
-        if p.elementwise:
-            lift = np.exp(forward.common)
-            dq_error[..., rows, :] += live(c * lift * delta * (np.abs(mean) + slack), forward.dead)
-            dq_error[..., rows, :] += expm1_upwards(forward.common, c) * np.abs(dq[..., rows, :])
-            np.copyto(dq_error[..., rows, :], np.inf, where=np.isinf(delta))
+    backward = _begun(problem, g, of_lse, finer)
+    problem, found = backward.p, backward.found
+    for rows in problem.row_tiles():
+        here = _rows(backward, rows)
+        if problem.elementwise:
+            _lose_overflowing_rows(backward, here)
+        mean, slack = (np.zeros(found.dq.at(rows).value.shape) for _ in range(2))
+        for block in problem.blocks(rows):
+            tile = grad_scores(problem, block, here.forward, here.shift, here.g, backward.of_bias)
+            of_keys = _add_block(backward, block, here.g, tile)
+            if problem.elementwise:
+                mean += (tile.p if tile.h is None else tile.p * tile.h) @ block.k.value
+                slack = slack + 8 * gamma(problem.n_k + 8, ROUNDOFF) * of_keys
+        if problem.elementwise:
+            _add_common_error(problem, found.dq.at(rows), here, np.abs(mean) + slack)
         if dead_rows_are_unchecked:
-            dq[..., rows, :] = live(dq[..., rows, :], forward.dead, np.nan)
-    if p.level is not None and p.k.unknown is not None:  # level scores tell nothing of what is unknown, but products do
-        np.copyto(dq, np.nan, where=p.level & p.k.unknown.any(axis=-2, keepdims=True))
-    if p.level is not None and p.q.unknown is not None:
-        np.copyto(dk, np.nan, where=(p.level & (p.q.unknown > 0)).any(axis=-2, keepdims=True))
-    inflation = 1 + 8 * gamma(max(p.n_q, p.n_k) + d + d_v + 8, ROUNDOFF)
-    dq *= p.scale
-    dk *= p.scale
-    for x, error, of in ((dq, dq_error, t.keys_sum), (dk, dk_error, t.queries_sum), (dv, dv_error, t.queries_sum)):
-        error += of.result * (np.where(np.isnan(x), 0.0, np.abs(x)) + error)
-    for heads, error, factor, most in (
-        (heads_dk, dk_error, c, p.ranges.scaled * min(1.0, c)),
-        (heads_dv, dv_error, 1.0, np.inf),
-    ):
-        error += heads.rounded(p.terms, error, factor, min(p.ranges.output, most))
-    if p.ranges.scaled < np.inf:
-        _store_before_the_scale(p, dq, dq_error, 1)
-        _store_before_the_scale(p, dk, dk_error, p.group)
-    if p.elementwise:
-        most = max(1.0, c)
-        for side, error in (
-            (p.k, dq_error),
-            (p.q, dk_error),
-        ):  # which may overflow where it is scaled, masked or not: 0 times ∞ is NaN
-            np.copyto(error, np.inf, where=(side.reach * (1.5 * most) > p.ranges.work).any(axis=-2, keepdims=True))
-        if any(p.rounded_beyond(x) for x in (p.q, p.k, p.v, g)):
-            for error in (dq_error, dk_error, dv_error):
-                error[...] = np.inf
-        for sum_of_sizes, error in ((most * dq_size, dq_error), (most * dk_size, dk_error), (dv_size, dv_error)):
-            error[~(2 * (sum_of_sizes + error) <= p.ranges.gradients)] = np.inf
-    return Gradients(dq, dq_error * inflation, dk, dk_error * inflation, dv, dv_error * inflation)
+            found.dq.value[..., rows, :] = live(found.dq.value[..., rows, :], here.forward.dead, np.nan)
+    _finish(backward)
+    return found
 
 
-def _store_before_the_scale(p: AttentionProblem, x: Array, error: Array, heads: int) -> None:
-    """Add what a gradient of q or k loses where that of a scaled q or k is stored in fewer bits,
-    for each head, and multiplied by the scale then: what underflows, and all where it may overflow.
-    `scale_on_inputs` counts its rounding.
+def _begun(problem: AttentionProblem, g: Operand, of_lse: Array | None, finer: Sequence[Gathered]) -> _Pass:
+    """A backward pass to which nothing has been added."""
+    if of_lse is not None and problem.elementwise:
+        t = problem.terms
+        t = replace(t, grad_scores=2 * t.grad_scores, grad_underflow=3 * t.grad_underflow)
+        problem = problem._replace(terms=t)
+    head = problem.q.shape[:-2]
+    sizes = (problem.n_q, problem.q.shape[-1]), (problem.n_k, problem.q.shape[-1]), (problem.n_k, problem.v.shape[-1])
+    found = Gradients(*(Gradient.zeros(*head, *size) for size in sizes))
+    heads_dk, heads_dv = (HeadSums.of(x.value.shape, problem.n_q, problem.group) for x in (found.dk, found.dv))
+    of_bias = finer[0] if problem.features is not None and problem.features.bias is not None else None
+    of_sink = finer[-1] if problem.features is not None and problem.features.sink is not None else None
+    return _Pass(problem, g, of_lse, found, heads_dk, heads_dv, of_bias, of_sink)
+
+
+def _rows(backward: _Pass, rows: slice) -> _Rows:
+    """The forward pass of a tile of rows, and its shift; the gradients of the rows' sinks are added."""
+    problem, g = backward.p, part(backward.g, rows)
+    forward = rows_forward(problem, rows, g if problem.elementwise else None)
+    shift = _shift(problem, rows, forward, g, delta_spread(problem, rows, forward, g), backward.of_lse)
+    if backward.of_sink is not None:
+        backward.of_sink.add(rows, slice(0, 1), *_sinks(problem, rows, forward, shift))
+    return _Rows(rows, forward, shift, g)
+
+
+def _lose_overflowing_rows(backward: _Pass, here: _Rows) -> None:
+    """Set to ∞ the errors of what a row that may overflow reaches."""
+    problem, forward, of_bias = backward.p, here.forward, backward.of_bias
+    known = np.isfinite(forward.sums.shared.count) & (problem.n_k * (1 + 2.0**-6) <= problem.ranges.sums)
+    lost = live(~known, forward.dead, False)
+    if backward.of_sink is not None:  # exp(sink − m) may overflow, and all weights be lost
+        lost = lost | forward.lost
+    backward.found.dv.error[lost.any(axis=(-2, -1))] = np.inf
+    lost = lost | np.isinf(here.shift.error)
+    backward.found.dk.error[lost.any(axis=(-2, -1))] = np.inf
+    if of_bias is not None and lost.any():
+        unknown = np.broadcast_to(np.where(lost, np.inf, 0.0), (*lost.shape[:-1], problem.n_k))
+        of_bias.add(here.rows, slice(0, problem.n_k), np.broadcast_to(0.0, unknown.shape), unknown)
+
+
+def _add_block(backward: _Pass, block: Block, g: Operand, tile: Tile) -> Array:
+    """Add a tile of dS and of weights to the gradients; returns Σ|k| over the keys that each row may read."""
+    problem, (q, k, allowed) = backward.p, (block.q, block.k, block.allowed)
+    dq, dk, dv = backward.found.dq.at(block.rows), backward.found.dk.at(block.keys), backward.found.dv.at(block.keys)
+    by = None if allowed is None else allowed.swapaxes(-1, -2)
+    ds, error, weights = (x.swapaxes(-1, -2) for x in (tile.ds, tile.error, tile.p))
+    dq.value += tile.ds @ k.value
+    dk.value += ds @ q.value
+    backward.heads_dk.add(block.rows, block.keys, ds, q.value)
+    backward.heads_dv.add(block.rows, block.keys, weights, g.value)
+    of_keys = readable(problem, k.reach, allowed)
+    dq.error += _product_error(problem, (tile.ds, tile.own, tile.error), k, of_keys)
+    dk.error += _product_error(problem, (ds, error, error), q, readable(problem, q.reach, by))
+    mid, off = _weighted(problem, tile, g, allowed)
+    dv.value += mid
+    dv.error += off
+    if not _fits(problem, tile, block, g):
+        size = np.abs(tile.ds) + tile.error
+        dq.size += size @ k.reach
+        dk.size += size.swapaxes(-1, -2) @ q.reach
+        dv.size += weights @ g.reach
+    return of_keys
+
+
+def _add_common_error(problem: AttentionProblem, dq: Gradient, here: _Rows, mean: Array) -> None:
+    """Add to some rows of dq the error that is common to a row; `mean` is |Σ_j p_j k_j|, from above."""
+    c, common, delta = abs(problem.scale), here.forward.common, here.shift.error
+    dq.error += live(c * np.exp(common) * delta * mean, here.forward.dead)
+    dq.error += expm1_upwards(common, c) * np.abs(dq.value)
+    np.copyto(dq.error, np.inf, where=np.isinf(delta))
+
+
+def _finish(backward: _Pass) -> None:
+    """Scale dq and dk, and add the errors of whole sums: of roundings, of storing, of what may overflow."""
+    problem, (dq, dk, dv) = backward.p, backward.found
+    t, c = problem.terms, abs(problem.scale)
+    # Level scores tell nothing of what is unknown, but products do.
+    if problem.level is not None and problem.k.unknown is not None:
+        np.copyto(dq.value, np.nan, where=problem.level & problem.k.unknown.any(axis=-2, keepdims=True))
+    if problem.level is not None and problem.q.unknown is not None:
+        np.copyto(dk.value, np.nan, where=(problem.level & (problem.q.unknown > 0)).any(axis=-2, keepdims=True))
+    dq.value *= problem.scale
+    dk.value *= problem.scale
+    for x, of in ((dq, t.keys_sum), (dk, t.queries_sum), (dv, t.queries_sum)):
+        x.error += of.result * (np.where(np.isnan(x.value), 0.0, np.abs(x.value)) + x.error)
+    dk.error += backward.heads_dk.rounded(
+        t, dk.error, c, min(problem.ranges.output, problem.ranges.scaled * min(1.0, c))
+    )
+    dv.error += backward.heads_dv.rounded(t, dv.error, 1.0, problem.ranges.output)
+    if problem.ranges.scaled < np.inf:
+        _store_before_the_scale(problem, dq, 1)
+        _store_before_the_scale(problem, dk, problem.group)
+    if problem.elementwise:
+        _lose_what_overflows(backward)
+    inflation = 1 + 8 * gamma(max(problem.n_q, problem.n_k) + problem.q.shape[-1] + problem.v.shape[-1] + 8, ROUNDOFF)
+    for x in (dq, dk, dv):
+        x.error *= inflation
+
+
+def _lose_what_overflows(backward: _Pass) -> None:
+    """Set to ∞ the errors of gradients with an operand or a partial sum that may overflow."""
+    problem, found = backward.p, backward.found
+    most = max(1.0, abs(problem.scale))
+    # An operand may overflow where it is scaled, masked or not: 0 times ∞ is NaN.
+    for side, x in ((problem.k, found.dq), (problem.q, found.dk)):
+        np.copyto(x.error, np.inf, where=(side.reach * (1.5 * most) > problem.ranges.work).any(axis=-2, keepdims=True))
+    if any(problem.rounded_beyond(x) for x in (problem.q, problem.k, problem.v, backward.g)):
+        for x in found:
+            x.error[...] = np.inf
+    for x, factor in ((found.dq, most), (found.dk, most), (found.dv, 1.0)):
+        x.error[~(2 * (factor * x.size + x.error) <= problem.ranges.gradients)] = np.inf
+
+
+def _store_before_the_scale(problem: AttentionProblem, x: Gradient, heads: int) -> None:
+    """Add what a gradient of q or k loses if, for each head, the gradient of the scaled q or k is
+    stored in fewer bits before it is multiplied by the scale: its underflow, and ∞ where it may
+    overflow. `scale_on_inputs` counts its rounding.
 
     What is stored is the gradient over what q, or k, was multiplied by: the scale, its root or 1.
-    Nothing is stored of what is 0 exactly.
+    An exact 0 loses nothing.
     """
-    error += np.where(error > 0, heads * p.terms.scaled_underflow, 0.0)
-    fits = (error == 0) | ((np.abs(x) + error) * (1 + 2.0**-6) <= p.ranges.scaled * min(1.0, abs(p.scale)))
-    np.copyto(error, np.inf, where=~fits)
+    x.error += np.where(x.error > 0, heads * problem.terms.scaled_underflow, 0.0)
+    largest = problem.ranges.scaled * min(1.0, abs(problem.scale))
+    fits = (x.error == 0) | ((np.abs(x.value) + x.error) * (1 + 2.0**-6) <= largest)
+    np.copyto(x.error, np.inf, where=~fits)
 
 
-def _shift(p: AttentionProblem, rows: slice, forward: Rows, g: Operand, delta: Array, of_lse: Array | None) -> Shift:
-    """By what T is dP less.
+def _shift(
+    problem: AttentionProblem, rows: slice, forward: Rows, g: Operand, delta: Array, of_lse: Array | None
+) -> Shift:
+    """The number of each row that is subtracted from dP to give T, and its error.
 
-    The difference is rounded, and a cotangent of another base converted.  Where the log-sum-exp is
-    without the sink, its cotangent belongs to weights that are larger by 1/(1 − w_sink), and not to
-    the sink: those of a softmax without it, as whose they are bounded.  What these are off by is
-    common to the row but for each one's own: it is counted as both.  (A kernel that forms 1 −
-    w_sink is off by more where that is small: it is not covered.)
+    The difference is rounded, and a cotangent of another base converted.  If the log-sum-exp is
+    without the sink, its cotangent belongs to the weights of a softmax without the sink, which are
+    larger by 1/(1 − w_sink) and are bounded as such; the sink gets no part of it.  One part of the
+    error of these weights is common to the row and the rest is each entry's own: the bound counts
+    it as both.  (A kernel that forms 1 − w_sink is off by more where that is small: it is not
+    covered.)
     """
     shift = (g.raw * forward.out).sum(axis=-1, keepdims=True)
     if of_lse is None:
         return Shift(shift, delta, None, np.zeros(shift.shape), shift, delta)
     of = live(of_lse[..., rows, :], forward.dead)
     relative = np.zeros(shift.shape)
-    if (alone := without_sink(p, rows, forward)) is not None:
+    if (alone := without_sink(problem, rows, forward)) is not None:
         factor, relative, dead = alone
         of, relative = live(of * factor, dead), live(relative, dead)
     size = np.abs(of)
-    error = delta + p.terms.biased * (np.abs(shift) + delta + size) + relative * size
-    error = np.where((6 * size <= p.ranges.work) & (relative < np.inf), error, np.inf)
-    apart = size if p.elementwise else None
+    error = delta + problem.terms.biased * (np.abs(shift) + delta + size) + relative * size
+    error = np.where((6 * size <= problem.ranges.work) & (relative < np.inf), error, np.inf)
+    apart = size if problem.elementwise else None
     return Shift(
         shift - of,
         error,
@@ -221,24 +313,26 @@ def _shift(p: AttentionProblem, rows: slice, forward: Rows, g: Operand, delta: A
     )
 
 
-def _sinks(p: AttentionProblem, rows: slice, forward: Rows, of: Shift) -> tuple[Array, Array]:
+def _sinks(problem: AttentionProblem, rows: slice, forward: Rows, of: Shift) -> tuple[Array, Array]:
     """The gradient of each row's sink, −w_sink·shift, and its error, ∞ where it may leave the
     format in which dS is stored.
     """
-    weight, spread = sink_weights(p, rows, forward)
+    weight, spread = sink_weights(problem, rows, forward)
     size = np.abs(of.sink) if of.sink_apart is None else np.abs(of.sink) + 2 * of.sink_apart
-    error = spread * (size + of.sink_error) + weight * of.sink_error + p.terms.grad_underflow * (weight + spread > 0)
-    error = np.where(2 * (weight + spread) * (size + of.sink_error) <= p.ranges.grad_scores, error, np.inf)
+    error = (
+        spread * (size + of.sink_error) + weight * of.sink_error + problem.terms.grad_underflow * (weight + spread > 0)
+    )
+    error = np.where(2 * (weight + spread) * (size + of.sink_error) <= problem.ranges.grad_scores, error, np.inf)
     return -weight * of.sink, error * (1 + 2.0**-40)
 
 
-def sink_weights(p: AttentionProblem, rows: slice, forward: Rows) -> tuple[Array, Array]:
-    """w_sink = exp(sink − lse) and how far a kernel's is from it; 0 where there is no sink, and
-    where no row is alive.
+def sink_weights(problem: AttentionProblem, rows: slice, forward: Rows) -> tuple[Array, Array]:
+    """w_sink = exp(sink − lse) and how far a kernel's may be from it; both are 0 where the sink is
+    −∞.
     """
-    assert p.features is not None
-    assert p.features.sink is not None
-    t, sink = p.terms, p.features.sink[..., rows, :]
+    assert problem.features is not None
+    assert problem.features.sink is not None
+    t, sink = problem.terms, problem.features.sink[..., rows, :]
     none = sink == -np.inf
     weight = np.exp(sink - forward.lse)
     exponent = t.anew.slope * np.where(none, 0.0, np.abs(sink)) + forward.entry + forward.common + t.grad_scores
@@ -246,20 +340,20 @@ def sink_weights(p: AttentionProblem, rows: slice, forward: Rows) -> tuple[Array
     return np.where(none, 0.0, weight), np.where(none, 0.0, spread)
 
 
-def _fits(p: AttentionProblem, tile: Tile, q: Operand, k: Operand, g: Operand) -> bool:
+def _fits(problem: AttentionProblem, tile: Tile, block: Block, g: Operand) -> bool:
     """Whether no sum over keys or queries can leave the range of the gradients because of this tile's share of it."""
-    longest = max(p.n_k * k.length.max(initial=0.0), p.n_q * q.length.max(initial=0.0))
-    share = max(tile.largest * longest * max(1.0, abs(p.scale)), p.n_q * g.length.max(initial=0.0))
-    return not p.elementwise or bool(4 * share <= p.ranges.gradients)
+    longest = max(problem.n_k * block.k.length.max(initial=0.0), problem.n_q * block.q.length.max(initial=0.0))
+    share = max(tile.largest * longest * max(1.0, abs(problem.scale)), problem.n_q * g.length.max(initial=0.0))
+    return not problem.elementwise or bool(4 * share <= problem.ranges.gradients)
 
 
-def _product_error(p: AttentionProblem, ds: Array, own: Array, error: Array, x: Operand, allowed: Array) -> Array:
-    """The error of scale·dS·x: its own error against |x|, dS with all its error against the radius
-    of x, and underflow.
+def _product_error(problem: AttentionProblem, of: tuple[Array, Array, Array], x: Operand, allowed: Array) -> Array:
+    """The error of scale·dS·x, of dS, its entries' own errors and all its errors: the own errors
+    against |x|, dS with all its errors against the radius of x, and underflow.
 
     `allowed` is the sum of |x| over what may be read: where it is 0 the gradient is exactly 0.
     """
-    t, c = p.terms, abs(p.scale)
+    t, c, (ds, own, error) = problem.terms, abs(problem.scale), of
     found = c * (own @ x.reach)
     found = found + max(1.0, c) * (t.grad_underflow * allowed + t.sum_underflow * (allowed > 0))
     if x.rad is not None:
@@ -269,19 +363,19 @@ def _product_error(p: AttentionProblem, ds: Array, own: Array, error: Array, x: 
     return found
 
 
-def _weighted(p: AttentionProblem, tile: Tile, g: Operand, allowed: Mask | None) -> tuple[Array, Array]:
+def _weighted(problem: AttentionProblem, tile: Tile, g: Operand, allowed: Mask | None) -> tuple[Array, Array]:
     """pᵀ·g over a tile's rows, and its error: the weights' exponents, the sum's, and what underflows."""
-    t, by = p.terms, None if allowed is None else allowed.swapaxes(-1, -2)
+    t, by = problem.terms, None if allowed is None else allowed.swapaxes(-1, -2)
     weights, reach = tile.p.swapaxes(-1, -2), g.reach
     exponent = max(t.weights, t.saved_weights) + t.product + t.queries_sum.terms
     lift = np.exp(exponent) * tile.growth + expm1_upwards(exponent)
-    if p.elementwise or lift.shape[-1] > 1:
+    if problem.elementwise or lift.shape[-1] > 1:
         error = (tile.possible * lift).swapaxes(-1, -2) @ reach
-        of_rows = readable(p, reach, by)
+        of_rows = readable(problem, reach, by)
     else:
         lifted = lift * reach
         error = weights @ lifted
-        of_rows = readable(p, reach + lifted, by)
+        of_rows = readable(problem, reach + lifted, by)
     error = error + t.weight_underflow * of_rows + t.sum_underflow * (of_rows > 0)
     if g.rad is not None:
         error = error + np.exp(exponent) * ((tile.possible * (1 + tile.growth)).swapaxes(-1, -2) @ g.rad)

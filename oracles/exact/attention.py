@@ -6,15 +6,15 @@ row by row and head by head.  Arguments are validated float64 arrays with equal 
 `allowed` a bool array of the shape of the scores (true where a query may attend) or None; the scale
 is 1/√d unless given.  Each function returns a tuple with one `Ball` per result.
 
-Masked entries are outside the support of the weights, so nothing in them matters.  A number that is
-not finite loses exactly the entries whose products read it, be the other factor 0: midpoint NaN,
-radius ∞.
+Masked entries are outside the support of the weights, so they do not matter.  An entry whose
+product reads a number that is not finite is lost, even if the other factor is 0: its midpoint is
+NaN and its radius ∞.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from itertools import chain
-from typing import Any, cast
+from typing import Any, Required, TypedDict, Unpack, cast
 
 import numpy as np
 from flint import arb
@@ -36,6 +36,23 @@ from oracles.exact.multi_head import (
     softmax_derivative,
     split_heads,
 )
+
+Inputs = Sequence[Array]
+"""q, k and v, or their tangents; or x, wq, wk, wv and wo."""
+
+
+class ExactOptions(TypedDict, total=False):
+    """The options of exact attention: the scale, 1/√d by default, the conventions, and the first precision."""
+
+    scale: float | None
+    conventions: Required[Conventions]
+    precision: int
+
+
+class FeaturedOptions(ExactOptions, total=False):
+    """The same, and the features of the logits."""
+
+    features: Required[Features]
 
 
 def hard_masked_softmax(
@@ -69,163 +86,118 @@ def hard_masked_softmax_vjp(
 
 
 def scaled_dot_product_attention(
-    q: Array,
-    k: Array,
-    v: Array,
-    allowed: Bools | None,
-    *,
-    scale: float | None = None,
-    conventions: Conventions,
-    precision: int = PRECISION,
+    point: Inputs, allowed: Bools | None, **options: Unpack[ExactOptions]
 ) -> tuple[Ball, ...]:
-    """out = softmax(scale·q·kᵀ)·v over the allowed keys."""
-    live = _allowed((*q.shape[:-1], k.shape[-2]), allowed)
+    """out = softmax(scale·q·kᵀ)·v over the visible keys, at the point (q, k, v)."""
+    visible, scale, conventions = _visible(point, allowed), _scale(point, options), options["conventions"]
 
-    def evaluate(q: Array, k: Array, v: Array, a: Bools) -> list[Matrix]:
-        return [attention((from_array(q), from_array(k), from_array(v)), a, _scale(scale, q.shape[-1]), conventions)]
+    def evaluate(*arrays: Any) -> list[Matrix]:
+        *head, mask = arrays
+        return [attention(_matrices(head), mask, scale(), conventions)]
 
-    return _expecting_nan(_batched(evaluate, [q, k, v, live], precision), live, conventions)
+    return _expecting_nan(_batched(evaluate, [*point, visible], _precision(options)), visible, conventions)
 
 
 def scaled_dot_product_attention_vjp(
-    q: Array,
-    k: Array,
-    v: Array,
-    allowed: Bools | None,
-    grad_out: Array,
-    *,
-    scale: float | None = None,
-    conventions: Conventions,
-    precision: int = PRECISION,
+    point: Inputs, allowed: Bools | None, grad_out: Array, **options: Unpack[ExactOptions]
 ) -> tuple[Ball, ...]:
     """(dq, dk, dv): dS = scale·softmax'(g·vᵀ), dq = dS·k, dk = dSᵀ·q, dv = weightsᵀ·g."""
+    scale, conventions = _scale(point, options), options["conventions"]
 
-    def evaluate(q: Array, k: Array, v: Array, a: Bools, g: Array) -> list[Matrix]:
-        head = from_array(q), from_array(k), from_array(v)
-        return attention_vjp(head, a, from_array(g), _scale(scale, q.shape[-1]), conventions)
+    def evaluate(*arrays: Any) -> list[Matrix]:
+        *head, mask, g = arrays
+        return attention_vjp(_matrices(head), mask, from_array(g), scale(), conventions)
 
-    live = _allowed((*q.shape[:-1], k.shape[-2]), allowed)
-    return _batched(evaluate, [q, k, v, live, grad_out], precision)
+    return _batched(evaluate, [*point, _visible(point, allowed), grad_out], _precision(options))
 
 
 def scaled_dot_product_attention_jvp(
-    q: Array,
-    k: Array,
-    v: Array,
-    allowed: Bools | None,
-    dq: Array,
-    dk: Array,
-    dv: Array,
-    *,
-    scale: float | None = None,
-    conventions: Conventions,
-    precision: int = PRECISION,
+    point: Inputs, allowed: Bools | None, tangent: Inputs, **options: Unpack[ExactOptions]
 ) -> tuple[Ball, ...]:
     """dout = softmax'(scale·(dq·kᵀ + q·dkᵀ))·v + weights·dv."""
+    visible, scale, conventions = _visible(point, allowed), _scale(point, options), options["conventions"]
 
-    def evaluate(q: Array, k: Array, v: Array, a: Bools, dq: Array, dk: Array, dv: Array) -> list[Matrix]:
-        point, tangent = (from_array(q), from_array(k), from_array(v)), (from_array(dq), from_array(dk), from_array(dv))
-        return [attention_jvp(point, tangent, a, _scale(scale, q.shape[-1]), conventions)]
+    def evaluate(*arrays: Any) -> list[Matrix]:
+        q, k, v, mask, *moves = arrays
+        return [attention_jvp(_matrices((q, k, v)), _matrices(moves), mask, scale(), conventions)]
 
-    live = _allowed((*q.shape[:-1], k.shape[-2]), allowed)
-    return _expecting_nan(_batched(evaluate, [q, k, v, live, dq, dk, dv], precision), live, conventions)
+    found = _batched(evaluate, [*point, visible, *tangent], _precision(options))
+    return _expecting_nan(found, visible, conventions)
 
 
-def generalised_attention(
-    q: Array,
-    k: Array,
-    v: Array,
-    allowed: Bools,
-    *,
-    scale: float | None = None,
-    features: Features,
-    conventions: Conventions,
-    precision: int = PRECISION,
-) -> tuple[Ball, ...]:
+def generalised_attention(point: Inputs, allowed: Bools, **options: Unpack[FeaturedOptions]) -> tuple[Ball, ...]:
     """(out, lse) of `oracles.attention`, its heads folded; lse (…, n, 1) is −∞ in a row that may
     read no key and has no sink.
     """
+    features, conventions, scale = options["features"], options["conventions"], _scale(point, options, True)
 
-    def evaluate(q: Array, k: Array, v: Array, a: Bools, *parts: Array) -> list[Matrix]:
-        f = features._replace(**cast(Any, dict(zip(given, parts, strict=True))))
-        return generalised(
-            (from_array(q), from_array(k), from_array(v)), a, f, _scale(scale, q.shape[-1], conventions), conventions
-        )
+    def evaluate(*arrays: Any) -> list[Matrix]:
+        q, k, v, mask, *parts = arrays
+        return generalised(_matrices((q, k, v)), mask, _with(features, parts), scale(), conventions)
 
-    given = _given(features)
-    out, lse = _batched(evaluate, [q, k, v, allowed, *given.values()], precision)
+    out, lse = _batched(evaluate, [*point, allowed, *_given(features).values()], _precision(options))
     live = _live(allowed, features)
     none = ~(_live(allowed, features._replace(sink=None)) if conventions.lse_sink == "excluded" else live)
     unchecked = np.inf if conventions.dead_rows == "uniform" else 0.0
-    return *_expecting_nan((out,), live, conventions), Ball(
-        np.where(none, -np.inf, lse.mid), np.where(none, unchecked, lse.rad)
-    )
+    finite = Ball(np.where(none, -np.inf, lse.mid), np.where(none, unchecked, lse.rad))
+    return *_expecting_nan((out,), live, conventions), finite
 
 
 def generalised_attention_vjp(
-    q: Array,
-    k: Array,
-    v: Array,
-    allowed: Bools,
-    grad_out: Array,
-    grad_lse: Array | None,
-    *,
-    scale: float | None = None,
-    features: Features,
-    conventions: Conventions,
-    precision: int = PRECISION,
+    point: Inputs, allowed: Bools, grad_out: Array, grad_lse: Array | None, **options: Unpack[FeaturedOptions]
 ) -> tuple[Ball, ...]:
-    """(dq, dk, dv), and the gradients of each logit's bias and of each row's sink, where there are such."""
-    given = _given(features)
+    """(dq, dk, dv), and the gradients of each logit's bias and of each row's sink, if there are such."""
+    features, conventions, scale = options["features"], options["conventions"], _scale(point, options, True)
 
-    def evaluate(q: Array, k: Array, v: Array, a: Bools, g: Array, of_lse: Array, *parts: Array) -> list[Matrix]:
-        f = features._replace(**cast(Any, dict(zip(given, parts, strict=True))))
-        head, scale_ = (from_array(q), from_array(k), from_array(v)), _scale(scale, q.shape[-1], conventions)
-        return generalised_vjp(head, a, from_array(g), from_array(of_lse), f, scale_, conventions)
+    def evaluate(*arrays: Any) -> list[Matrix]:
+        q, k, v, mask, g, of_lse, *parts = arrays
+        cotangents = from_array(g), from_array(of_lse)
+        return generalised_vjp(_matrices((q, k, v)), mask, cotangents, _with(features, parts), scale(), conventions)
 
-    of_lse = np.zeros((*q.shape[:-1], 1)) if grad_lse is None else grad_lse
-    return _batched(evaluate, [q, k, v, allowed, grad_out, of_lse, *given.values()], precision)
+    of_lse = np.zeros((*point[0].shape[:-1], 1)) if grad_lse is None else grad_lse
+    arrays = [*point, allowed, grad_out, of_lse, *_given(features).values()]
+    return _batched(evaluate, arrays, _precision(options))
 
 
 def generalised_attention_jvp(
-    q: Array,
-    k: Array,
-    v: Array,
+    point: Inputs,
     allowed: Bools,
-    dq: Array,
-    dk: Array,
-    dv: Array,
+    tangent: Inputs,
     dbias: Array | None,
     dsink: Array | None,
-    *,
-    scale: float | None = None,
-    features: Features,
-    conventions: Conventions,
-    precision: int = PRECISION,
+    **options: Unpack[FeaturedOptions],
 ) -> tuple[Ball, ...]:
     """(dout, dlse) in the direction of all tangents; dlse (…, n, 1) is 0 in a dead row."""
-    given = _given(features)
-    moves = [np.zeros((*q.shape[:-1], n)) if x is None else x for x, n in ((dbias, k.shape[-2]), (dsink, 1))]
+    features, conventions, scale = options["features"], options["conventions"], _scale(point, options, True)
+    rows, keys = point[0].shape[:-1], point[1].shape[-2]
+    moves = [np.zeros((*rows, n)) if x is None else x for x, n in ((dbias, keys), (dsink, 1))]
 
-    def evaluate(
-        q: Array,
-        k: Array,
-        v: Array,
-        a: Bools,
-        dq: Array,
-        dk: Array,
-        dv: Array,
-        dbias: Array,
-        dsink: Array,
-        *parts: Array,
-    ) -> list[Matrix]:
-        f = features._replace(**cast(Any, dict(zip(given, parts, strict=True))))
-        point, tangent = (from_array(q), from_array(k), from_array(v)), (from_array(dq), from_array(dk), from_array(dv))
-        scale_ = _scale(scale, q.shape[-1], conventions)
-        return generalised_jvp(point, tangent, from_array(dbias), from_array(dsink), a, f, scale_, conventions)
+    def evaluate(*arrays: Any) -> list[Matrix]:
+        head, mask, moved, parts = arrays[:3], arrays[3], arrays[4:9], arrays[9:]
+        return generalised_jvp(_matrices(head), _matrices(moved), mask, _with(features, parts), scale(), conventions)
 
-    out, lse = _batched(evaluate, [q, k, v, allowed, dq, dk, dv, *moves, *given.values()], precision)
+    arrays = [*point, allowed, *tangent, *moves, *_given(features).values()]
+    out, lse = _batched(evaluate, arrays, _precision(options))
     return *_expecting_nan((out,), _live(allowed, features), conventions), lse
+
+
+def _matrices(arrays: Sequence[Array]) -> tuple[Matrix, ...]:
+    return tuple(map(from_array, arrays))
+
+
+def _visible(point: Inputs, allowed: Bools | None) -> Bools:
+    """Which keys each row may read, in full."""
+    q, k, *_ = point
+    return _allowed((*q.shape[:-1], k.shape[-2]), allowed)
+
+
+def _precision(options: ExactOptions) -> int:
+    return options.get("precision", PRECISION)
+
+
+def _with(features: Features, parts: Sequence[Array]) -> Features:
+    """The features with the arrays of one element of the batch."""
+    return features._replace(**cast(Any, dict(zip(_given(features), parts, strict=True))))
 
 
 def _live(allowed: Bools, features: Features) -> Bools:
@@ -240,108 +212,84 @@ def _given(features: Features) -> dict[str, Any]:
 
 
 def multi_head_attention(
-    x: Array,
-    wq: Array,
-    wk: Array,
-    wv: Array,
-    wo: Array,
-    num_heads: int,
-    allowed: Bools | None,
-    *,
-    scale: float | None = None,
-    conventions: Conventions,
-    precision: int = PRECISION,
+    point: Inputs, num_heads: int, allowed: Bools | None, **options: Unpack[ExactOptions]
 ) -> tuple[Ball, ...]:
-    """out = [head_0 | head_1 | …]·wo, where head h attends with the h-th block of columns of x·wq, x·wk and x·wv."""
-    live = _allowed((*x.shape[:-1], x.shape[-2]), allowed)
-    width = wq.shape[1] // num_heads
+    """out = [head_0 | head_1 | …]·wo at the point (x, wq, wk, wv, wo), where head h attends with the
+    h-th block of columns of x·wq, x·wk and x·wv.
+    """
+    x, *projections, wo = point
+    conventions, width, visible = options["conventions"], projections[0].shape[1] // num_heads, _tokens(x, allowed)
 
-    def evaluate(x: Array, a: Bools) -> list[Matrix]:
-        projected = (split_heads(from_array(x) @ from_array(w), num_heads) for w in (wq, wk, wv))
-        outs = [attention(head, a, _scale(scale, width), conventions) for head in zip(*projected, strict=True)]
+    def evaluate(x: Array, mask: Bools) -> list[Matrix]:
+        heads = _heads(from_array(x), _matrices(projections), num_heads)
+        outs = [attention(head, mask, _factor(options.get("scale"), width), conventions) for head in heads]
         return [side_by_side(outs) @ from_array(wo)]
 
-    found = _batched(evaluate, [x, live], precision)
-    return _expecting_nan(found, live, conventions) if width else found
+    found = _batched(evaluate, [x, visible], _precision(options))
+    return _expecting_nan(found, visible, conventions) if width else found
 
 
 def multi_head_attention_vjp(
-    x: Array,
-    wq: Array,
-    wk: Array,
-    wv: Array,
-    wo: Array,
-    num_heads: int,
-    allowed: Bools | None,
-    grad_out: Array,
-    *,
-    scale: float | None = None,
-    conventions: Conventions,
-    precision: int = PRECISION,
+    point: Inputs, num_heads: int, allowed: Bools | None, grad_out: Array, **options: Unpack[ExactOptions]
 ) -> tuple[Ball, ...]:
     """(dx, dwq, dwk, dwv, dwo), the weights' gradients summed over the batch.
 
     With dc = g·woᵀ, split into heads, and (dq, dk, dv) each head's VJP put side by side again: dwo
     = concatᵀ·g, dwq = xᵀ·dq and so on, dx = dq·wqᵀ + dk·wkᵀ + dv·wvᵀ.
     """
-    live = _allowed((*x.shape[:-1], x.shape[-2]), allowed)
-    width = wq.shape[1] // num_heads
+    x, *weights, wo = point
+    conventions, width = options["conventions"], weights[0].shape[1] // num_heads
 
-    def evaluate(x: Array, a: Bools, g: Array) -> list[Matrix]:
-        factor = _scale(scale, width)
-        tokens, projections = from_array(x), [from_array(w) for w in (wq, wk, wv)]
-        heads = list(zip(*(split_heads(tokens @ w, num_heads) for w in projections), strict=True))
-        concat = side_by_side([attention(head, a, factor, conventions) for head in heads])
+    def evaluate(x: Array, mask: Bools, g: Array) -> list[Matrix]:
+        factor, tokens, projections = _factor(options.get("scale"), width), from_array(x), _matrices(weights)
+        heads = _heads(tokens, projections, num_heads)
+        concat = side_by_side([attention(head, mask, factor, conventions) for head in heads])
         grads = split_heads(from_array(g) @ from_array(wo).transposed, num_heads)
-        pulled = [attention_vjp(head, a, grad, factor, conventions) for head, grad in zip(heads, grads, strict=True)]
+        pulled = [attention_vjp(head, mask, grad, factor, conventions) for head, grad in zip(heads, grads, strict=True)]
         dq, dk, dv = (side_by_side(list(parts)) for parts in zip(*pulled, strict=True))
         dx = dq @ projections[0].transposed + dk @ projections[1].transposed + dv @ projections[2].transposed
         return [dx, *(tokens.transposed @ d for d in (dq, dk, dv)), concat.transposed @ from_array(g)]
 
-    return _batched(evaluate, [x, live, grad_out], precision, summed=4)
+    return _batched(evaluate, [x, _tokens(x, allowed), grad_out], _precision(options), summed=4)
 
 
 def multi_head_attention_jvp(
-    x: Array,
-    wq: Array,
-    wk: Array,
-    wv: Array,
-    wo: Array,
-    num_heads: int,
-    allowed: Bools | None,
-    dx: Array,
-    dwq: Array,
-    dwk: Array,
-    dwv: Array,
-    dwo: Array,
-    *,
-    scale: float | None = None,
-    conventions: Conventions,
-    precision: int = PRECISION,
+    point: Inputs, num_heads: int, allowed: Bools | None, tangent: Inputs, **options: Unpack[ExactOptions]
 ) -> tuple[Ball, ...]:
     """dout = [dhead_0 | …]·wo + [head_0 | …]·dwo, each head's tangents being blocks of dx·wq + x·dwq and so on."""
-    live = _allowed((*x.shape[:-1], x.shape[-2]), allowed)
-    width = wq.shape[1] // num_heads
+    (x, *weights, wo), (dx, *moves, dwo) = point, tangent
+    conventions, width, visible = options["conventions"], weights[0].shape[1] // num_heads, _tokens(x, allowed)
 
-    def evaluate(x: Array, a: Bools, dx: Array) -> list[Matrix]:
-        factor = _scale(scale, width)
-        pairs = [(from_array(w), from_array(dw)) for w, dw in ((wq, dwq), (wk, dwk), (wv, dwv))]
-        points = list(zip(*(split_heads(from_array(x) @ w, num_heads) for w, _ in pairs), strict=True))
-        moves = (split_heads(from_array(dx) @ w + from_array(x) @ dw, num_heads) for w, dw in pairs)
-        tangents = list(zip(*moves, strict=True))
-        outs = [attention(point, a, factor, conventions) for point in points]
+    def evaluate(x: Array, mask: Bools, dx: Array) -> list[Matrix]:
+        factor, tokens, moved = _factor(options.get("scale"), width), from_array(x), from_array(dx)
+        pairs = [(from_array(w), from_array(dw)) for w, dw in zip(weights, moves, strict=True)]
+        points = _heads(tokens, [w for w, _ in pairs], num_heads)
+        blocks = (split_heads(moved @ w + tokens @ dw, num_heads) for w, dw in pairs)
+        outs = [attention(head, mask, factor, conventions) for head in points]
         douts = [
-            attention_jvp(point, tangent, a, factor, conventions)
-            for point, tangent in zip(points, tangents, strict=True)
+            attention_jvp(head, direction, mask, factor, conventions)
+            for head, direction in zip(points, zip(*blocks, strict=True), strict=True)
         ]
         return [side_by_side(douts) @ from_array(wo) + side_by_side(outs) @ from_array(dwo)]
 
-    found = _batched(evaluate, [x, live, dx], precision)
-    return _expecting_nan(found, live, conventions) if width else found
+    found = _batched(evaluate, [x, visible, dx], _precision(options))
+    return _expecting_nan(found, visible, conventions) if width else found
+
+
+def _tokens(x: Array, allowed: Bools | None) -> Bools:
+    """Which tokens each token may read, in full."""
+    return _allowed((*x.shape[:-1], x.shape[-2]), allowed)
+
+
+def _heads(tokens: Matrix, projections: Sequence[Matrix], num_heads: int) -> list[tuple[Matrix, ...]]:
+    """The query, the key and the value of each head."""
+    return list(zip(*(split_heads(tokens @ w, num_heads) for w in projections), strict=True))
 
 
 def _expecting_nan(found: tuple[Ball, ...], allowed: Bools, conventions: Conventions) -> tuple[Ball, ...]:
-    """Radius 0 on the dead rows of an output that are NaN by convention: NaN is what is expected there."""
+    """The output with radius 0 on dead rows if they are NaN by convention, because NaN is the
+    expected value.
+    """
     if conventions.dead_rows != "nan":
         return found
     dead = ~allowed.any(axis=-1, keepdims=True)
@@ -352,10 +300,15 @@ def _allowed(shape: tuple[int, ...], allowed: Bools | None) -> Bools:
     return np.ones(shape, dtype=bool) if allowed is None else np.broadcast_to(allowed, shape)
 
 
-def _scale(scale: float | None, width: int, conventions: Conventions | None = None) -> arb:
-    """1/√width, or 1 by the convention, unless given; 1 where there is nothing to scale."""
-    if scale is None and conventions is not None and conventions.scale_default == "one":
-        return arb(1)
+def _scale(point: Inputs, options: ExactOptions, by_convention: bool = False) -> Callable[[], arb]:
+    """The scale at the working precision: the given one, or 1/√d, or 1 if the convention says so."""
+    one = by_convention and options["conventions"].scale_default == "one"
+    scale, width = options.get("scale"), point[0].shape[-1]
+    return lambda: arb(1) if scale is None and one else _factor(scale, width)
+
+
+def _factor(scale: float | None, width: int) -> arb:
+    """The scale at the working precision: the given one, or 1/√width; 1 for width 0."""
     return arb(scale) if scale is not None else arb(max(width, 1)).rsqrt()
 
 

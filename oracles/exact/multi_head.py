@@ -56,12 +56,12 @@ def generalised(head: Head, allowed: Bools, f: Features, scale: arb, conventions
 
 
 def generalised_vjp(
-    head: Head, allowed: Bools, grad: Matrix, of_lse: Matrix, f: Features, scale: arb, conventions: Conventions
+    head: Head, allowed: Bools, cotangents: Head, f: Features, scale: arb, conventions: Conventions
 ) -> list[Matrix]:
     """[dq, dk, dv, dbias, dsink], the last two where there are such: dU = softmax'(g·vᵀ) + w ⊙
     g_lse, dS = dU ⊙ (1 − tanh²).
     """
-    q, k, v = head
+    (q, k, v), (grad, of_lse) = head, cotangents
     scores, n = (q @ k.transposed) * scale, allowed.shape[1]
     u, may = levelled(*with_sink(logits(scores, f), allowed, f), conventions, n)
     weights = softmax(u, may, replace(conventions, dead_rows="zero"))
@@ -84,19 +84,12 @@ def generalised_vjp(
 
 
 def generalised_jvp(
-    point: Head,
-    tangent: Head,
-    dbias: Matrix,
-    dsink: Matrix,
-    allowed: Bools,
-    f: Features,
-    scale: arb,
-    conventions: Conventions,
+    point: Head, tangent: Head, allowed: Bools, f: Features, scale: arb, conventions: Conventions
 ) -> list[Matrix]:
     """[dout, dlse]: dU = (scale·(dq·kᵀ + q·dkᵀ)) ⊙ (1 − tanh²) + dbias, dlse = Σ w dU, dout = Σ w
     (dU − dlse) v + Σ w dv.
     """
-    (q, k, v), (dq, dk, dv) = point, tangent
+    (q, k, v), (dq, dk, dv, dbias, dsink) = point, tangent
     scores, n = (q @ k.transposed) * scale, allowed.shape[1]
     u, may = levelled(*with_sink(logits(scores, f), allowed, f), conventions, n)
     plain = replace(conventions, dead_rows="zero")
@@ -114,7 +107,7 @@ def generalised_jvp(
 
 
 def _of_keys(weights: Matrix, may: Bools, n: int, conventions: Conventions) -> Matrix:
-    """The weights of the keys alone; under `uniform` those of a dead row are all 1/n."""
+    """The weights of the keys without the sink; under `uniform` all weights of a dead row are 1/n."""
     found, dead = weights.columns(slice(0, n)), ~may.any(axis=1, keepdims=True)
     if conventions.dead_rows == "uniform" and n:
         found = found + from_array(np.where(dead, 1.0, 0.0) * np.ones((len(may), n))) * (1 / arb(n))
@@ -122,17 +115,19 @@ def _of_keys(weights: Matrix, may: Bools, n: int, conventions: Conventions) -> M
 
 
 def _counted(may: Bools, n: int, conventions: Conventions) -> Bools:
-    """What the log-sum-exp is over: all that a row may read, or its keys alone."""
+    """The entries that the log-sum-exp includes: all visible ones, or the keys without the sink."""
     return may if conventions.lse_sink == "included" else may & (np.arange(may.shape[1]) < n)
 
 
 def _in_base(x: Matrix, conventions: Conventions) -> Matrix:
-    """What is in units of a natural logarithm, or a cotangent of that, in the base of the convention."""
+    """A natural logarithm, or a cotangent of one, in the base of the convention."""
     return x * (1 / arb(2).log()) if conventions.lse_base == "2" else x
 
 
 def cap_slope(scores: Matrix, f: Features) -> Matrix | None:
-    """1 − tanh² of what is capped, 0 where the logit does not depend on the score; None where there is no cap."""
+    """The slope 1 − tanh² of the softcap, 0 where the logit does not depend on the score; None
+    without a softcap.
+    """
     if f.cap is None:
         return None
     given = scores + from_array(f.bias) if f.after_bias and f.bias is not None else scores
@@ -148,7 +143,9 @@ def cap_slope(scores: Matrix, f: Features) -> Matrix | None:
 
 
 def times(a: Matrix, b: Matrix) -> Matrix:
-    """The product entry by entry, with the support of the first; what the second does not read is lost on neither."""
+    """The product entry by entry, with the support of the first; entries outside the second's
+    support are not lost.
+    """
     rows = [
         [x * y for x, y in zip(*pair, strict=True)] for pair in zip(a.balls.tolist(), b.balls.tolist(), strict=True)
     ]
@@ -170,7 +167,9 @@ def row_sums(a: Matrix, b: Matrix, where: Bools) -> Matrix:
 
 
 def logits(scores: Matrix, f: Features) -> Matrix:
-    """c·tanh(s/c) + bias, or c·tanh((s + bias)/c), and −c where that is what masked entries come to."""
+    """c·tanh(s/c) + bias, or c·tanh((s + bias)/c), with −c at masked entries if the softcap acts
+    after the mask.
+    """
     for capping in (False, True) if f.after_bias else (True, False):
         if not capping and f.bias is not None:
             scores = scores + from_array(f.bias)
@@ -188,7 +187,7 @@ def logits(scores: Matrix, f: Features) -> Matrix:
 
 
 def with_sink(u: Matrix, allowed: Bools, f: Features) -> tuple[Matrix, Bools]:
-    """The logits and what may be read, with the sink as a last column, where there is one."""
+    """The logits and the visible entries; a sink is their last column."""
     if f.sink is None:
         return u, allowed
     there = f.sink > -np.inf
@@ -196,8 +195,8 @@ def with_sink(u: Matrix, allowed: Bools, f: Features) -> tuple[Matrix, Bools]:
 
 
 def levelled(u: Matrix, allowed: Bools, conventions: Conventions, n: int | None = None) -> tuple[Matrix, Bools]:
-    """The logits of which derivatives are, and what may be read: where gradients flow in dead rows,
-    all of the n keys there, by zeros.
+    """The logits and the visible entries for derivatives: if gradients flow in dead rows, these see
+    all n keys with logits of 0.
     """
     dead = np.asarray(~allowed.any(axis=1, keepdims=True))
     if not (conventions.dead_rows_flow and dead.any()):
@@ -208,7 +207,7 @@ def levelled(u: Matrix, allowed: Bools, conventions: Conventions, n: int | None 
 
 
 def log_sum_exp(u: Matrix, allowed: Bools) -> Matrix:
-    """log Σ exp(u) over the allowed entries of each row, (rows, 1); 0 where there is none."""
+    """log Σ exp(u) over the visible entries of each row, (rows, 1); 0 in a row without one."""
     rows = [[_log_sum_exp(row)] for row in _read(u, allowed)]
     return from_rows(
         rows, np.ones((len(rows), 1), dtype=bool), np.asarray((u.lost & allowed).any(axis=1, keepdims=True))
@@ -223,8 +222,8 @@ def _log_sum_exp(row: list[arb]) -> arb:
 
 
 def softmax(scores: Matrix, allowed: Bools, conventions: Conventions) -> Matrix:
-    """exp(s_j − s_m) / Σ exp(s_l − s_m) over the allowed keys of each row, m the largest; 1/n where
-    all are, dead, alike.
+    """exp(s_j − s_m) / Σ exp(s_l − s_m) over the visible keys of each row, where m is the largest;
+    1/n in dead rows under `uniform`.
     """
     uniform = ~allowed.any(axis=1, keepdims=True) & np.full(allowed.shape, conventions.dead_rows == "uniform")
     shares = list(chain.from_iterable(map(_shares, _read(scores, allowed))))
@@ -259,7 +258,7 @@ def _shares(scores: list[arb]) -> list[arb]:
 
 
 def _slopes(weights: list[arb], direction: list[arb]) -> list[arb]:
-    """w ⊙ (t − Σ w ⊙ t); exactly 0 for a single weight, which is 1 whatever its score is."""
+    """w ⊙ (t − Σ w ⊙ t); exactly 0 for a single weight, because it is always 1."""
     if len(weights) < 2:
         return [ZERO] * len(weights)
     mean = sum(map(mul, weights, direction), ZERO)
@@ -281,7 +280,9 @@ def _placed(entries: list[arb], where: Bools, others: NDArray[np.object_], suppo
 
 
 def lose_dead_rows(result: Matrix, allowed: Bools, conventions: Conventions) -> Matrix:
-    """Dead rows that are NaN by convention reach whatever is computed from them."""
+    """The result with dead rows marked as lost, if they are NaN by convention: results computed
+    from them are lost too.
+    """
     if conventions.dead_rows != "nan":
         return result
     dead = ~allowed.any(axis=1, keepdims=True)

@@ -1,10 +1,10 @@
 """The angles of a rotary encoding: position × frequency for each row and pair, their cosines and
 sines, and the attention factor.
 
-Frequencies are those of the conventions, or given: numbers of an array are exact, an enclosure's
-radius moves an angle by |p| times as much.  A kernel takes the midpoint of neither: given an array,
-or a certificate, it rounds what is no number of `angle.frequency`'s roundoff; given a budget, it
-has numbers of its own within it.
+Frequencies come from the conventions, or are given: numbers of an array are exact, and an
+enclosure's radius moves an angle by |p| times as much.  A kernel may not take the midpoint: given
+an array or a certified value, it rounds numbers to `angle.frequency`'s roundoff; given a budget, it
+has other numbers within it.
 
 The attention factor multiplies cosines and sines, or what they rotate.  That is two roundings, of
 the factor and of the product, in the coarser of the formats of tables and of what is elementwise;
@@ -14,7 +14,7 @@ none where it is exactly 1.
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from flint import arb
@@ -24,7 +24,6 @@ from oracles import arrays
 from oracles.arb_matrix import MOST_PRECISION, PRECISION
 from oracles.arguments import FARTHEST, checked_scale
 from oracles.ball import Ball, exact, gamma, multiply, rounded
-from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
 from oracles.error_analysis.angle import (
     Frequencies,
@@ -38,16 +37,17 @@ from oracles.error_analysis.angle import (
     start_position,
 )
 from oracles.formats import Arithmetic
+from oracles.options import Answer
 
 Place = Callable[[slice], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
 class Angles:
-    """What rows rotate by.
+    """The angles by which rows rotate.
 
     place      the positions of some rows along each axis, (axes, rows)
-    axes       which axis each pair rotates by, None where there is one for all
+    axes       the axis that each pair rotates by; None if all pairs rotate by one
     chosen     the frequencies, split for positions up to the farthest
     turning    the frequencies at the working precision
     factor     the attention factor, (1,)
@@ -63,12 +63,12 @@ class Angles:
 
     @property
     def most(self) -> int:
-        """The bits from which on more are of no use."""
+        """The precision above which more bits do not help."""
         return 2 * PRECISION if self.inexact else MOST_PRECISION
 
     def tables(self, rows: slice, arithmetic: Arithmetic | None) -> tuple[Ball, Ball]:
         """Cosines and sines of some rows, (rows, pairs), times the attention factor: exact values,
-        or those of a modelled kernel.
+        or values of a modelled kernel.
         """
         at = self.place(rows)
         at = at[:1].T if self.axes is None or not self.axes.size else at[self.axes].T
@@ -102,36 +102,32 @@ class Angles:
         return found
 
 
-def angles(
-    place: Place,
-    farthest: int,
-    pairs: int,
-    channels: int,
-    *,
-    inv_freq: Any,
-    attention_factor: Any,
-    sections: Any,
-    arithmetic: Arithmetic | None,
-    conventions: Conventions,
-) -> Angles:
-    """The angles of the first pairs of so many channels, at positions up to the farthest.
+class RotatedBy(NamedTuple):
+    """The caller's frequencies, None for the default ones, attention factor and sections."""
+
+    inv_freq: Any
+    attention_factor: Any
+    sections: Any
+
+
+def angles(place: Place, farthest: int, pairs: int, channels: int, asked: Answer, by: RotatedBy) -> Angles:
+    """The angles of the first pairs of a number of channels, at positions up to the farthest.
 
     Raises ValueError and TypeError for frequencies, a factor and sections that do not fit.
     """
-    axes = (
-        None
-        if sections is None
-        else np.array(_axes(channels // 2, sections, conventions.mrope)[:pairs], dtype=np.int64)
-    )
-    factor = _factor(attention_factor)
-    if inv_freq is None:
+    arithmetic, conventions, _ = asked
+    axes = None
+    if by.sections is not None:
+        axes = np.array(_axes(channels // 2, by.sections, conventions.mrope)[:pairs], dtype=np.int64)
+    factor = _factor(by.attention_factor)
+    if by.inv_freq is None:
         exponents = pair_exponents(channels)[:pairs]
         base, scale = conventions.rope_base, conventions.rope_scale
         chosen = frequencies(exponents, base, farthest + 1, scale)
         return Angles(place, axes, chosen, lambda: powers(exponents, base, scale), factor, bool(factor.rad.any()))
-    given = _given(inv_freq, channels)[:pairs]
+    given = _given(by.inv_freq, channels)[:pairs]
     taken = np.zeros(pairs)
-    if arithmetic is not None and not (isinstance(inv_freq, Enclosure) and inv_freq.format is not None):
+    if arithmetic is not None and not (isinstance(by.inv_freq, Enclosure) and by.inv_freq.format is not None):
         u = arithmetic.angle.frequency
         taken = np.where((given.rad > 0) | is_rounded(given.mid, u), gamma(1, u), 0.0)
     chosen = given_frequencies(given, farthest + 1, taken)
@@ -139,7 +135,7 @@ def angles(
 
 
 def counted(start: Any, length: int, axes: int) -> tuple[Place, int]:
-    """Positions counted from a first one, the same along so many axes, and the last of them."""
+    """Positions counted from a first one, the same along each axis, and the last of them."""
     first = start_position(start, length)
 
     def place(rows: slice) -> NDArray[np.int64]:
@@ -149,7 +145,9 @@ def counted(start: Any, length: int, axes: int) -> tuple[Place, int]:
 
 
 def integers(positions: Any) -> NDArray[np.int64]:
-    """An array of positions.  Raises TypeError for what are no integers, ValueError for those beyond ±2⁵³."""
+    """The positions as int64.  Raises TypeError unless they are integers, ValueError for one beyond
+    ±2⁵³.
+    """
     given = arrays.as_numpy(positions, "positions")
     if given.dtype.kind not in "iu":
         raise TypeError(f"positions have element type {given.dtype}, but should be integers.")
@@ -181,8 +179,8 @@ def placed(given: NDArray[np.int64], rows: tuple[int, ...], sections: Any) -> tu
 
 
 def pairs_of(inv_freq: Any) -> int:
-    """How many frequencies are given.  Raises TypeError and ValueError for what is no array with
-    one axis, nor an enclosure of one.
+    """The number of given frequencies.  Raises TypeError and ValueError unless they are an array
+    with one axis, or an enclosure of one.
     """
     found = inv_freq.mid if isinstance(inv_freq, Enclosure) else arrays.float_array(inv_freq, "inv_freq")
     if found.ndim != 1:
@@ -225,7 +223,8 @@ def _given(inv_freq: Any, channels: int) -> Ball:
     found = Ball(inv_freq.mid, inv_freq.rad) if enclosed else exact(arrays.float_array(inv_freq, "inv_freq"))
     if found.mid.shape != (channels // 2,):
         raise ValueError(
-            f"inv_freq has shape {found.mid.shape}, but should be ({channels // 2},): one for each pair of {channels} channels."
+            f"inv_freq has shape {found.mid.shape}, but should be ({channels // 2},): "
+            f"one for each pair of {channels} channels."
         )
     if not (np.isfinite(found.mid) & np.isfinite(found.rad)).all():
         raise ValueError("inv_freq is not finite everywhere, but should be.")
@@ -233,8 +232,8 @@ def _given(inv_freq: Any, channels: int) -> Ball:
 
 
 def _factor(attention_factor: Any) -> Ball:
-    """The attention factor as a ball.  Raises TypeError and ValueError for what is no finite
-    number, or enclosure of one.
+    """The attention factor as a ball.  Raises TypeError and ValueError unless it is a finite
+    number, or an enclosure of one.
     """
     if not isinstance(attention_factor, Enclosure):
         number = checked_scale(attention_factor, "attention_factor")

@@ -1,8 +1,8 @@
 """Rotary frequencies as models use them, and the attention factor that goes with them, each value
 with a rigorous enclosure.
 
-With r channels that rotate, fᵢ = base^(−2i/r), s a factor, M the original length and L that of the
-sequence, the kinds are
+With r channels that rotate, fᵢ = base^(−2i/r), s a factor, M the original length and L the sequence
+length, the kinds are
 
     default         f
     linear          f / s
@@ -12,13 +12,13 @@ sequence, the kinds are
     longrope        f / shortᵢ where L ≤ M, f / longᵢ where L > M
     proportional    base^(−2i/headDim) / s for the first pairs, 0 for the others
 
-Floors, ceilings and orders on which a value depends are decided by integers or proved by balls; the
-others are of values that meet.
+Floors, ceilings and comparisons on which a value depends are decided by integers or proved by
+balls; at the other comparisons both branches have the same value.
 
-A budget is that of a kernel which takes pairs' powers by pow, or by exp of a product, and perhaps a
-reciprocal, and divides by s, or multiplies by 1/s, in roundoff `angle.frequency` (where positions
-may be divided instead, `angle.product`); what comes of it is a number of binary64 or binary32,
-whichever is as fine, and not of the output's 16 bits: frequencies held in those are another
+A budget covers a kernel that computes powers by pow, or by exp of a product, and perhaps a
+reciprocal, and divides by s or multiplies by 1/s, in roundoff `angle.frequency` (or `angle.product`
+if it divides positions instead).  It stores frequencies in binary64 or binary32, the coarsest that
+is as fine as these roundoffs, and not in the output's 16 bits: frequencies in 16 bits are another
 model's. Sources: `spec.extended.rotary_frequencies`
 """
 
@@ -30,7 +30,7 @@ from flint import arb
 
 from oracles import arrays, formats
 from oracles.arb_matrix import Bools, enclosed
-from oracles.arguments import Given
+from oracles.arguments import Given, suggestion
 from oracles.ball import ROUNDOFF, Ball, ball
 from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
@@ -120,7 +120,7 @@ def _checked(
     own = {field.name: field.default for field in fields(KINDS[kind]) if field.name != "of"}
     for name in parameters:
         if name not in own:
-            raise ValueError(f"{name} is no parameter of {kind!r}, which takes {', '.join(own) or 'none'}.")
+            raise ValueError(f"{kind!r} has no parameter {name!r}. {suggestion(name, own)}")
     for name, default in own.items():
         if name not in parameters and default is MISSING:
             raise ValueError(f"{name} is missing, but is a parameter of {kind!r} without a default.")
@@ -181,7 +181,7 @@ def _budgets(bent: Default, powers: Ball, inv_freq: Ball, factor: Ball, model: A
 
 
 def _shaped(balls: Balls) -> Balls:
-    """The frequencies as they are, and the attention factor as a number."""
+    """The frequencies, and the attention factor as a number, shape ()."""
     inv_freq, factor = balls
     return inv_freq, Ball(factor.mid.reshape(()), factor.rad.reshape(()))
 

@@ -1,18 +1,18 @@
-"""The kinds of rotary frequencies that keep fast pairs and interpolate slow ones: YaRN by turns,
-llama3 by wavelength.
+"""The kinds of rotary frequencies that keep fast pairs and interpolate slow ones: YaRN by numbers
+of turns, llama3 by wavelengths.
 
-Both have the gain g = keep + (1 − keep)/s, where keep is a line cut to [0, 1].  So g is continuous,
-and nothing is decided at the ends of the band: a kernel that compares wavelengths a little off
-takes a branch whose value is as little off.
+Both have the gain g = keep + (1 − keep)/s, where keep is a line cut to [0, 1].  So g is continuous
+at the ends of the band: a kernel that compares slightly wrong wavelengths takes a branch whose
+value is only slightly wrong.
 
-Within the band a kernel's line is in an interval, found from intervals of what it is made of.  The
+Within the band a kernel's line is in an interval, computed from intervals of its operands.  The
 gain's slope is 1 − 1/s.  One minus the line, its complement, and a factor 1 − 1/s where a kernel
 has one, take `COMPLEMENTS` = 4 roundings of at most 1 + 1/s.  `BLEND` = 5 more are relative, within
 the band and beyond: of s, a reciprocal, two products and a sum of two numbers above 0.
 
 Where s < 1, the two terms of 1/s + keep·(1 − 1/s), or of f/s + keep·(f − f/s), cancel.  Roundings
 of s and of the sum are relative, as (1 − keep)/s ≤ g.  The first term takes two more, of a
-reciprocal and a product; the second one of the reciprocal, keep/s, and three of its own size c =
+reciprocal and a product; the second one of the reciprocal, keep/s, and three of the term's size c =
 keep·(1/s − 1), of the difference and two products.  As 1/s = g + c, these are 3/s + 3c = 3g + 6c at
 most, where `BLEND` has 3g: `CANCELLED` = 6 roundings of c remain, within the band and beyond.
 """
@@ -35,7 +35,7 @@ Span = tuple[float, float]
 
 
 class UndecidedError(Exception):
-    """Balls of this precision do not tell on which side of a number another one is."""
+    """Raised where balls of this precision do not decide whether one number is above another."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,11 @@ class Band(Factored):
 
     def gain_shifts(self, powers: Array, gains: Array, moved: Array, u: float) -> Array:
         """Within the band: to the farther end of the interval, and by the roundings of what are no
-        small numbers.  Everywhere: by those of terms that cancel.
+        small numbers.  Everywhere: by the roundings of terms that cancel.
 
-        Where a kernel's line may leave [0, 1] these are as much larger, and those of the blend
-        cancel no more, though the slope be 0; where the line may be anything, as 0/0 is, nothing is
-        known.
+        Where a kernel's line may leave [0, 1], these roundings grow with it, and the roundings of
+        the blend no longer cancel, even if the slope is 0; where the line may be any number, as
+        with 0/0, the gain is unknown.
         """
         least, most = self.lines(powers, moved, u)
         slope, ends = 1 - 1 / self.factor, 1 + 1 / self.factor
@@ -127,8 +127,8 @@ class Yarn(Band):
     def decided(self) -> int:
         """A precision at which the ends of the ramp are known.
 
-        There is one: were a correction an integer k, or a half of it, π = M/(2ρ) · base^(−2k/r)
-        would be algebraic, for rational numbers.
+        Such a precision exists: if a correction were an integer or half an integer k, π = M/(2ρ) ·
+        base^(−2k/r) would be algebraic, as M, ρ and base are rational.
         """
         precision = PRECISION
         while True:
@@ -139,12 +139,13 @@ class Yarn(Band):
             except UndecidedError:
                 if precision >= MOST_PRECISION:
                     raise ValueError(
-                        f"The ends of the ramp are not decided in {MOST_PRECISION} bits, but should be: change beta_fast or beta_slow."
+                        f"The ends of the ramp are not decided in {MOST_PRECISION} bits, but should be: "
+                        "change beta_fast or beta_slow."
                     ) from None
                 precision = min(2 * precision, MOST_PRECISION)
 
     def corr(self, turns: float) -> arb:
-        """The pair, a real number, that makes so many turns in M positions."""
+        """The pair, a real number, that makes this number of turns in M positions."""
         fewer = (self.original_max_position_embeddings / (2 * arb.pi() * arb(turns))).log()
         found: arb = fewer * self.of.channels / (2 * self.log_base())
         return found
@@ -160,7 +161,8 @@ class Yarn(Band):
         level = self.beta_fast == self.beta_slow and not low.is_exact() and not high.is_exact()
         if not level and _is_above(low, high):
             raise ValueError(
-                f"The ramp runs from low={low.str(6, radius=False)} to high={high.str(6, radius=False)}, but should rise: "
+                f"The ramp runs from low={low.str(6, radius=False)} to high={high.str(6, radius=False)}, "
+                "but should rise: "
                 f"see beta_fast={self.beta_fast} and beta_slow={self.beta_slow}."
             )
         return (low, high) if not level and _is_above(high, low) else (low, low + arb(1) / 1000)
@@ -187,12 +189,13 @@ class Yarn(Band):
         them.
 
         The ramp, cut, falls as either end grows.  Its differences and their quotient take three
-        roundings.  A low end that is no integer may be rounded before it is taken from i, and not
-        before it is taken from the other: so these differences are off by `apart` besides, as much
-        as a number of `lowest`'s size may be rounded.  Where the ends may meet, the ramp may be
-        anything between them, and as much beyond as a ramp without a width has: 0.001, which 2⁻⁹ is
-        more than, and two roundings of the high end.  Where u·low is as much as that 0.001, less
-        two roundings, it may be lost in the sum, and the pair of the low end be 0/0.
+        roundings.  A low end that is not an integer may be rounded before it is subtracted from i,
+        but not before it is subtracted from the other end: so these differences are also off by
+        `apart`, as much as a number of `lowest`'s size may be rounded.  Where the ends may meet,
+        the ramp may be anything between them, and as much beyond as a ramp without a width has:
+        0.001, which 2⁻⁹ is more than, and two roundings of the high end.  Where u·low is as much as
+        that 0.001, less two roundings, it may be lost in the sum, and the pair of the low end be
+        0/0.
 
         The low end is kept at or above 0 and the high one at or below `upper`, and that is all:
         where roundings make them cross, a ramp runs backwards, and is 1 before its ends and 0
@@ -287,7 +290,7 @@ class Llama3(Band):
         self._store(low_freq_factor=low, high_freq_factor=high)
 
     def keeps(self, powers: list[arb]) -> list[arb]:
-        """By turns in M positions, M/λ."""
+        """The line of the number of turns in M positions, M/λ, for each pair."""
         low, high = arb(self.low_freq_factor), arb(self.high_freq_factor)
         turns = [self.original_max_position_embeddings * f / (2 * arb.pi()) for f in powers]
         return [_cut((n - low) / (high - low)) for n in turns]

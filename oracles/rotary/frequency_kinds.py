@@ -1,12 +1,12 @@
-"""The kinds of rotary frequencies that treat all pairs alike, or pair by pair as a list or a share
-says: their values and their errors.
+"""The kinds of rotary frequencies that treat all pairs in the same way, or each pair by a list or a
+share: their values and their errors.
 
 A kind bends the powers fᵢ = base'^(−eᵢ) to fᵢ·gᵢ.  Values are balls at the working precision.
-Errors are those of a kernel in roundoff u, whose operations are off by u, and whose logarithms and
+The errors cover a kernel in roundoff u, whose operations are off by u, and whose logarithms and
 powers by 4 ulp (8u), relatively; parameters are rounded on the way in:
 
     `base_moves`    how far ln base' may be off
-    `gain_moves`    how far gᵢ may be off, relative to it; `gain_shifts`: how far besides, absolutely
+    `gain_moves`    how far gᵢ may be off, relative to it; `gain_shifts`: how far it may be off absolutely, in addition
     `multiplier_moves`  how far the attention factor, what multiplies cosines and sines, may be off
 
 A gain that divides by s takes three roundings, of s, of a reciprocal and of a product, and none
@@ -79,8 +79,8 @@ class Default:
         return arb(1)
 
     def base_moves(self, u: float) -> float:
-        """How far ln base' may be off, but for what its own exponentials take: as far as the base
-        is rounded on the way in.
+        """How far ln base' may be off because the base is rounded when it is read; the errors of
+        exponentials count elsewhere.
         """
         return gamma(1, u) if is_rounded(self.of.base, u) else 0.0
 
@@ -89,8 +89,10 @@ class Default:
         return np.zeros(self.of.channels // 2)
 
     def gain_shifts(self, powers: Array, gains: Array, moved: Array, u: float) -> Array:
-        """How far a gain may be off besides, given powers and gains to a few roundings, which 16u
-        of both ends of a gain cover, and how far a kernel's powers are off, as exponents."""
+        """How far a gain may be off absolutely, in addition, given the exponents `moved` by which a
+        kernel's powers are off. Powers and gains are known up to a few roundings, which 16u of both
+        ends of a gain cover.
+        """
         return np.zeros(len(powers))
 
     def multiplier_moves(self, u: float) -> float:
@@ -151,7 +153,7 @@ class Dynamic(Factored):
 
     @property
     def power(self) -> Fraction:
-        """q; without channels there is no pair, whatever its base."""
+        """q; without channels it is not used."""
         return Fraction(self.of.channels, max(self.of.channels - 2, 1))
 
     def log_base(self) -> arb:
@@ -162,9 +164,10 @@ class Dynamic(Factored):
         """G = s·L'/M − (s − 1), or s·(L'/M − 1) + 1, sums terms of at most s·L'/M + s + 1 with five
         roundings each.
 
-        Its power takes those of an exponential of q·ln G, and the product with the base two, one of
-        the base itself.  G and base' are computed: where a kernel takes their logarithms, these are
-        off by `LOGARITHM`, and not by the one rounding of a constant's that an exponential counts.
+        Its power takes the roundings of an exponential of q·ln G.  The product with the base takes
+        two, one of them of the base itself.  G and base' are computed: where a kernel takes their
+        logarithms, these are off by `LOGARITHM`, and not by the one rounding of a constant's that
+        an exponential counts.
         """
         grown, size = float(self.grown), float(Fraction(self.factor) * (self.stretch + 1) + 1)
         off = gamma(5, u) * size / grown * (1 + 8 * ROUNDOFF)
@@ -206,7 +209,7 @@ class Longrope(Default):
 
     @property
     def chosen(self) -> list[float]:
-        """The factors for the length at hand."""
+        """The factors for the sequence length."""
         length, most = self.of.length, self.original_max_position_embeddings
         short = length is None or length < most or (length == most and self.of.conventions.longrope_switch == "at_most")
         found: list[float] = self.short_factor if short else self.long_factor
@@ -231,8 +234,7 @@ class Longrope(Default):
         )
 
     def multiplier_moves(self, u: float) -> float:
-        """√x halves what x is off by, which here is at least 1: so x's own errors are those of x,
-        and the root takes one rounding.
+        """√x halves the error of x, as x is at least 1 here; the root takes one rounding.
 
         ln s is off by s's rounding, absolutely, and ln M likewise; both by their own; their
         quotient and the sum take one each.
@@ -297,11 +299,14 @@ def _divided(s: float, u: float) -> float:
 
 
 def _list_of(given: Any, name: str, channels: int) -> list[float]:
-    """The factor of each pair.  Raises TypeError and ValueError for what is not one positive number for each."""
+    """The factor of each pair.  Raises TypeError and ValueError unless it has one positive number
+    for each pair.
+    """
     if not isinstance(given, list | tuple | np.ndarray):
         raise TypeError(f"{name} has type {type(given).__name__}, but should be a list of numbers.")
     if len(given) != channels // 2:
         raise ValueError(
-            f"{name} has {len(given)} numbers, but should have {channels // 2}, one for each pair of rotary_dim={channels}."
+            f"{name} has {len(given)} numbers, but should have {channels // 2}, "
+            f"one for each pair of rotary_dim={channels}."
         )
     return [positive(s, f"{name}[{i}]") for i, s in enumerate(given)]

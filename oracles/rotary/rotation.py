@@ -3,21 +3,20 @@ by in float64 and in a kernel.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from oracles import arrays, formats
-from oracles.arguments import Given
+from oracles import arrays
 from oracles.ball import ROUNDOFF, UNDERFLOW, Array, Ball, ball, gamma
 from oracles.conventions import Conventions, odd_is_refused
-from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
 from oracles.error_analysis.angle import blocks
 from oracles.formats import Arithmetic
-from oracles.judging import AFFORDABLE, Balls, Evaluation, Method, require_method, settle
+from oracles.judging import AFFORDABLE, Balls, Evaluation, Method, settle
+from oracles.options import AnswerOptions, answer
 from oracles.positional import ARB_WORK, copied, stored
 
 Tables = Callable[[slice], tuple[Ball, Ball]]
@@ -49,8 +48,8 @@ class Rotation:
     """Validated arguments: the array that is rotated, forward or back.
 
     `gain` is the largest number by which a kernel may multiply x before it rotates it, or after,
-    instead of the tables; 1 where none does. It stores what it multiplies, and what comes of it, in
-    the coarser of the formats of tables and of what is elementwise.
+    instead of the tables; 1 where none does. It stores factor and product in the coarser of the
+    formats of tables and of elementwise operations.
     """
 
     x: Array
@@ -62,9 +61,16 @@ class Rotation:
     alike: bool = True
     gain: float = 1.0
 
+    def pulled_back(self, grad_out: Any) -> "Rotation":
+        """The rotation back of a cotangent of the result.  Raises as `arrays.float_array`, and for its shape."""
+        found = arrays.float_array(grad_out, "grad_out", arithmetic=self.arithmetic)
+        if found.shape != self.x.shape:
+            raise ValueError(f"grad_out has shape {found.shape}, but should be {self.x.shape}, that of x.")
+        return replace(self, x=found, back=True)
+
     @property
     def rows(self) -> Array:
-        """x with one axis of batches, whose rows rotate alike."""
+        """x with one axis of batches, which all have the same angles."""
         *lead, length, dim = self.x.shape
         return self.x.reshape((prod(lead), length, dim) if self.alike else (1, prod(lead) * length, dim))
 
@@ -80,7 +86,7 @@ class Rotation:
         """The enclosure by the method asked for; `of_table` says where the tables keep what belongs
         to x's channels.
 
-        Where inexact angles were given, ball arithmetic knows no more: it is not worth its while.
+        With inexact angles ball arithmetic gives no narrower result, so it is not tried.
         """
         work = AFFORDABLE + 1 if inexact else ARB_WORK * self.x.size
 
@@ -105,8 +111,8 @@ class Rotation:
         return ball(mid.reshape(self.x.shape), rad.reshape(self.x.shape))
 
     def _lose(self, x: Array, rad: Array, model: Arithmetic) -> None:
-        """Nothing is known of a pair that may overflow where it is multiplied and not yet rotated,
-        or rotated and not yet multiplied.
+        """Set the radius to ∞ for pairs that may overflow after the product and before the
+        rotation, or after the rotation and before the product.
         """
         lanes, largest = self.lanes, min(model.elementwise.largest, model.angle.table.largest)
         a, b = np.abs(x[:, lanes.first]), np.abs(x[:, lanes.second])
@@ -169,9 +175,10 @@ def _sum_of_products(
     itself; only zeros have none.
 
     Where a kernel multiplies by a gain after it has rotated, it multiplies what has underflowed
-    until then.  Besides, the sum may underflow where it is stored, and its product with the gain;
-    or a and b where they are multiplied before, which counts cos and sin times.  So these are two
-    numbers more, of the format whose steps are larger, times the gain or the largest cosine.
+    until then.  The sum may also underflow where it is stored, and so may its product with the
+    gain; or a and b may underflow where they are multiplied before, which counts cos and sin times.
+    So these are two numbers more, of the format whose steps are larger, times the gain or the
+    largest cosine.
     """
     size_a, size_b = np.abs(a), np.abs(b)
     mid = combine(a * c.mid, b * s.mid)
@@ -191,26 +198,13 @@ def _sum_of_products(
     return stored(Ball(mid, rad), target, arithmetic)
 
 
-def checked(
-    x: Any,
-    turned: Any,
-    back: bool,
-    given: Given,
-    conventions: Conventions | None,
-    method: Method,
-    channels: Callable[[int], int] = lambda dim: dim,
-) -> Rotation:
-    """The arguments, validated; `channels` says how many of a head's channels rotate."""
-    arithmetic, named = formats.resolve(given), resolve_conventions(conventions)
-    require_method(method)
+def checked(x: Any, options: AnswerOptions, channels: Callable[[int], int] = lambda dim: dim) -> Rotation:
+    """The validated rotation of x; `channels` says how many of a head's channels rotate."""
+    arithmetic, conventions, method = answer(options)
     x = arrays.float_array(x, "x", arithmetic=arithmetic)
     if x.ndim < 2:
         raise ValueError(f"x has shape {x.shape}, but should have at least two axes: (…, seq, head_dim).")
     rotating = channels(x.shape[-1])
-    if odd := odd_is_refused(rotating, named):
+    if odd := odd_is_refused(rotating, conventions):
         raise ValueError(f"x has head_dim {rotating}, but should have an even one: {odd}.")
-    if back:
-        shape, x = x.shape, arrays.float_array(turned, "grad_out", arithmetic=arithmetic)
-        if x.shape != shape:
-            raise ValueError(f"grad_out has shape {x.shape}, but should be {shape}, that of x.")
-    return Rotation(x, back, arithmetic, named, method, rotating)
+    return Rotation(x, False, arithmetic, conventions, method, rotating)

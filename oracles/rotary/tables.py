@@ -15,14 +15,13 @@ whose budget covers a complex product of four real ones, but not one of three.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
-from oracles import arrays, formats
+from oracles import arrays
 from oracles.ball import Array, Ball, exact, multiply, rounded
 from oracles.conventions import Conventions, odd_is_refused
-from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
 from oracles.error_analysis.angle import (
     blocks,
@@ -35,17 +34,16 @@ from oracles.error_analysis.angle import (
 )
 from oracles.exact import positional as arb_positional
 from oracles.formats import Arithmetic
-from oracles.judging import AFFORDABLE, Balls, Evaluation, Method, require_method, settle, zeros_are_accepted
-from oracles.positional import ARB_WORK, LARGEST_TABLE, WIDEST, Given
-from oracles.rotary.angles import angles, integers, pairs_of, placed
+from oracles.judging import AFFORDABLE, Balls, Evaluation, settle, zeros_are_accepted
+from oracles.options import AnswerOptions, answer, takes
+from oracles.positional import ARB_WORK, LARGEST_TABLE, WIDEST
+from oracles.rotary.angles import RotatedBy, angles, integers, pairs_of, placed
 
 
+@takes(AnswerOptions)
 def inv_freq(
     head_dim: Any,
-    *,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> Enclosure:
     """scale·base^(−2i/head_dim) for every pair i: the angle between two neighbouring positions,
     enclosed.
@@ -53,14 +51,12 @@ def inv_freq(
     A modelled kernel computes them in the precision of `angle.frequency` and returns them in the
     output's format.
 
-    Shapes: (⌈head_dim/2⌉,).
-    Edge cases: pair 0 has the scale itself; base 1 gives every pair the scale; head_dim may be 0,
-    and odd where `conventions.odd_lane` and `rope_pairing` allow it; nothing is known where the
-    base or the scale is beyond the range. Raises TypeError and ValueError for a head_dim that is no
-    natural number up to 2²⁰, or odd and refused.
+    Shapes: (⌈head_dim/2⌉,). Edge cases: pair 0 has the scale itself; base 1 gives every pair the
+    scale; head_dim may be 0, and odd where `conventions.odd_lane` and `rope_pairing` allow it; the
+    radius is ∞ where the base or the scale is beyond the range. Raises TypeError and ValueError for
+    a head_dim that is odd and refused, or not a natural number up to 2²⁰.
     """
-    model, named = formats.resolve(arithmetic), resolve_conventions(conventions)
-    require_method(method)
+    model, named, method = answer(options)
     dim = _width(head_dim, named)
     exponents = pair_exponents(dim)
 
@@ -79,20 +75,18 @@ def inv_freq(
     return settle(Evaluation(model, method, fast, arb, ARB_WORK * len(exponents)))[0]
 
 
+@takes(AnswerOptions)
 def rope_angles(
     seq_len: Any,
     head_dim: Any,
     start_pos: Any = 0,
-    *,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> Enclosure:
     """(start_pos + p)·scale·base^(−2i/head_dim) for every position p and pair i, in radians,
     enclosed.
 
     A modelled kernel computes the frequencies in the precision of `angle.frequency`, the product in
-    that of `angle.product`, and returns them in the output's format.
+    the precision of `angle.product`, and returns them in the output's format.
 
     Shapes: (seq_len, ⌈head_dim/2⌉).  Positions count from 0.
     Edge cases: as `inv_freq`; the angles of position 0 are 0; an angle beyond float64's range is
@@ -100,8 +94,7 @@ def rope_angles(
     Raises TypeError and ValueError as `inv_freq`, for positions beyond 2⁵³, and for more than 2²⁸
     entries.
     """
-    model, named = formats.resolve(arithmetic), resolve_conventions(conventions)
-    require_method(method)
+    model, named, method = answer(options)
     length, dim, first = _sizes(seq_len, head_dim, start_pos, named)
     exponents = pair_exponents(dim) if length else []
     shape = length, -(-dim // 2)
@@ -123,14 +116,12 @@ def rope_angles(
     return settle(Evaluation(model, method, fast, arb, ARB_WORK * length * len(exponents)))[0]
 
 
+@takes(AnswerOptions)
 def rope_tables(
     seq_len: Any,
     head_dim: Any,
     start_pos: Any = 0,
-    *,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> tuple[Enclosure, Enclosure]:
     """(cos, sin) of the angle of every channel's pair at positions start_pos + p: tables for
     `apply_rotary`, enclosed.
@@ -144,8 +135,7 @@ def rope_tables(
     angle of the pair that it would begin, or cosine 1 and sine 0 where `conventions.odd_lane` is
     `passthrough`; sizes may be 0. Raises TypeError and ValueError as `rope_angles`.
     """
-    model, named = formats.resolve(arithmetic), resolve_conventions(conventions)
-    require_method(method)
+    model, named, method = answer(options)
     length, dim, first = _sizes(seq_len, head_dim, start_pos, named)
     exponents = pair_exponents(dim) if length else []
 
@@ -171,15 +161,13 @@ def rope_tables(
     return cos, sin
 
 
+@takes(AnswerOptions)
 def rotary_tables(
     positions: Any,
     inv_freq: Any,
     attention_factor: Any = 1.0,
     sections: Any = None,
-    *,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
+    **options: Unpack[AnswerOptions],
 ) -> tuple[Enclosure, Enclosure]:
     """(cos, sin) of position × frequency for both channels of each pair, times the attention
     factor: what models keep, enclosed.
@@ -191,8 +179,7 @@ def rotary_tables(
     2·pairs). Edge cases: position 0 has the attention factor and 0; sizes may be 0.
     Raises TypeError and ValueError as `rope`, and for more than 2²⁸ entries.
     """
-    model, named = formats.resolve(arithmetic), resolve_conventions(conventions)
-    require_method(method)
+    model, named, method = answer(options)
     given = integers(positions)
     rows = given.shape if sections is None else given.shape[1:]
     at, _ = placed(given, (1, *rows), sections)
@@ -200,9 +187,9 @@ def rotary_tables(
     length, dim = at.shape[1], 2 * pairs
     if length * dim > LARGEST_TABLE:
         raise ValueError(f"positions × channels = {length} × {dim}, but should be at most {LARGEST_TABLE} entries.")
-    options: dict[str, Any] = {"inv_freq": inv_freq, "attention_factor": attention_factor, "sections": sections}
     farthest = int(np.abs(at).max(initial=0))
-    found = angles(lambda chosen: at[:, chosen], farthest, pairs, dim, arithmetic=model, conventions=named, **options)
+    by = RotatedBy(inv_freq, attention_factor, sections)
+    found = angles(lambda chosen: at[:, chosen], farthest, pairs, dim, answer(options), by)
     layout = (
         (slice(0, pairs), slice(pairs, dim)) if named.rope_pairing == "half" else (slice(0, dim, 2), slice(1, dim, 2))
     )

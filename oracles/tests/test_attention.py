@@ -196,7 +196,10 @@ def test_nan_times_an_exact_zero_is_nan_by_both_methods(poisoned: int, dead_rows
         (multi_head_attention_vjp, (*inputs, 1, mask, g)),
         (multi_head_attention_jvp, (*inputs, 1, mask, *tangents)),
     ):
-        fast, arb = (enclosures(operation(*arguments, conventions=c, method=method)) for method in ("fast", "arb"))  # type: ignore[operator]
+        fast, arb = (
+            enclosures(operation(*arguments, conventions=c, method=method))  # type: ignore[operator]
+            for method in ("fast", "arb")
+        )
         for ours, theirs in zip(fast, arb, strict=True):
             np.testing.assert_array_equal(np.isnan(ours.mid), np.isnan(theirs.mid))
             np.testing.assert_array_equal(np.isinf(ours.rad), np.isinf(theirs.rad))
@@ -316,12 +319,14 @@ def test_grouped_heads_have_masks_and_rows_of_their_own(kv_heads: Any) -> None:
 
 def test_grouped_heads_without_queries_or_keys_are_legal() -> None:
     q, k, v = drawn((4, 3, 2), (2, 5, 2), (2, 5, 3))
+    nan_rows = Conventions(dead_rows="nan")
     for method in ("fast", "arb"):
         assert grouped_query_attention(q[:, :0], k, v, method=method).mid.shape == (4, 0, 3)  # type: ignore[arg-type]
         out = grouped_query_attention(q, k[:, :0], v[:, :0], method=method)  # type: ignore[arg-type]
         assert (out.mid == 0).all()
         assert (out.rad == 0).all()
-        nan = grouped_query_attention(q, k[:, :0], v[:, :0], method=method, conventions=Conventions(dead_rows="nan"))  # type: ignore[arg-type]
+        given = {"method": method, "conventions": nan_rows}
+        nan = grouped_query_attention(q, k[:, :0], v[:, :0], **given)  # type: ignore[arg-type]
         assert np.isnan(nan.mid).all()
 
 

@@ -82,11 +82,13 @@ SENTENCES: list[tuple[Callable[[], Any], str]] = [
     ),
     (
         lambda: oracles.sinusoidal_positional_encoding(3, 2, conventions=TENSOR2TENSOR),
-        "ValueError: embed_dim=2, but should be 0 or at least 4: sinusoid_layout='tensor2tensor' divides by embed_dim/2 − 1.",
+        "ValueError: embed_dim=2, but should be 0 or at least 4: "
+        "sinusoid_layout='tensor2tensor' divides by embed_dim/2 − 1.",
     ),
     (
         lambda: oracles.tensor2tensor_sinusoidal(0, 2),
-        "ValueError: embed_dim=2, but should be 0 or at least 4: sinusoid_layout='tensor2tensor' divides by embed_dim/2 − 1.",
+        "ValueError: embed_dim=2, but should be 0 or at least 4: "
+        "sinusoid_layout='tensor2tensor' divides by embed_dim/2 − 1.",
     ),
     (
         lambda: oracles.tensor2tensor_sinusoidal(3, 7),

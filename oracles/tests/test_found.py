@@ -526,11 +526,12 @@ def test_a_share_of_a_cotangent_that_underflows_is_no_exact_zero() -> None:
     q, k, g = np.zeros((1, 1)), np.zeros((2, 1)), np.full((1, 1), 2.0**-1074)
     mask, conventions = np.zeros((1, 2), bool), Conventions(dead_rows="uniform")
     for method in ("fast", "auto", "arb"):
-        *_, dv = scaled_dot_product_attention_vjp(q, k, k, mask, g, conventions=conventions, method=method)  # type: ignore[arg-type]
+        options = {"conventions": conventions, "method": method}
+        *_, dv = scaled_dot_product_attention_vjp(q, k, k, mask, g, **options)  # type: ignore[arg-type]
         assert (dv.rad > 0).all()
 
 
-# -- What is stored before it is scaled, and what overflows in a projection behind a mask ----------------------------------------------
+# -- What is stored before it is scaled, and what overflows in a projection behind a mask ----------
 
 
 def _autograd(function, *given, g):

@@ -23,7 +23,7 @@ HALF_ANGLES = replace(
     FLOAT32, name="angles in binary16", angle=Angle(frequency=2.0**-11, product=2.0**-11, table=BINARY16)
 )
 
-# -- Frequencies by kinds ----------------------------------------------------------------------------------------------------------------
+# -- Frequencies by kinds --------------------------------------------------------------------------
 
 
 def yarn(
@@ -163,7 +163,7 @@ def test_the_logarithm_of_a_base_that_is_computed(base: float, upwards: bool) ->
     assert (budget.excess(out) <= 1).all()
 
 
-# -- Frequencies and angles of the conventions -------------------------------------------------------------------------------------------
+# -- Frequencies and angles of the conventions -----------------------------------------------------
 
 
 @pytest.mark.parametrize(("base", "scale"), [(1e39, 1.0), (1e30, 1e39)], ids=["base", "scale"])
@@ -235,7 +235,7 @@ def test_a_base_that_is_no_number_of_the_format_is_rounded_on_the_way_in() -> No
     assert 1.05 < given / held < 1.2
 
 
-# -- Rotations ---------------------------------------------------------------------------------------------------------------------------
+# -- Rotations -------------------------------------------------------------------------------------
 
 FLUSHING = replace(FLOAT32, name="float32 that flushes", flush_to_zero=True)
 

@@ -30,9 +30,10 @@ SIGNS = np.array([[1.0], [-1.0]])
 
 
 def test_a_tiny_scale_does_not_make_errors_of_huge_products_vanish() -> None:
-    k, dq, none = HUGE_KEYS, HUGE_QUERY, np.zeros((1, 3))
+    k, none = HUGE_KEYS, np.zeros((1, 3))
+    point, tangent = (none, k, SIGNS), (HUGE_QUERY, 0 * k, 0 * SIGNS)
     fast, exact = (
-        scaled_dot_product_attention_jvp(none, k, SIGNS, None, dq, 0 * k, 0 * SIGNS, scale=1e-320, method=method)  # type: ignore[arg-type]
+        scaled_dot_product_attention_jvp(*point, None, *tangent, scale=1e-320, method=method)  # type: ignore[arg-type]
         for method in ("fast", "arb")
     )
     assert (np.abs(fast.mid - exact.mid) + exact.rad <= fast.rad).all()

@@ -190,7 +190,7 @@ def test_conventions_name_what_libraries_do_otherwise() -> None:
     assert (kept.mid != oracles.rotary_frequencies("yarn", 16, **long)[0].mid).any()
 
 
-# -- Code as libraries write it, in binary32 and in binary64 ---------------------------------------------------------------------
+# -- Code as libraries write it, in binary32 and in binary64 ---------------------------------------
 
 Power = Callable[[float, int, Any], Any]
 POWERS: dict[str, Power] = {
@@ -430,10 +430,22 @@ REFUSED: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
         ("ntk", 8),
         {},
         ValueError,
-        "kind='ntk', but should be one of 'default', 'linear', 'dynamic', 'yarn', 'llama3', 'longrope', 'proportional'.",
+        "kind='ntk', but should be one of "
+        "'default', 'linear', 'dynamic', 'yarn', 'llama3', 'longrope', 'proportional'.",
     ),
     (("linear", 8), {}, ValueError, "factor is missing, but is a parameter of 'linear' without a default."),
-    (("linear", 8), {"factor": 2.0, "beta_fast": 1}, ValueError, "beta_fast is no parameter of 'linear', which takes factor."),
+    (
+        ("linear", 8),
+        {"factor": 2.0, "beta_fast": 1},
+        ValueError,
+        "'linear' has no parameter 'beta_fast'. It takes factor.",
+    ),
+    (
+        ("linear", 8),
+        {"faktor": 2.0},
+        ValueError,
+        "'linear' has no parameter 'faktor'. Did you mean 'factor'?",
+    ),
     (("linear", 8), {"factor": 0.0}, ValueError, "factor=0.0, but should be a finite number above 0."),
     (("linear", 8), {"factor": "2"}, TypeError, "factor has type str, but should be a real number or None."),
     (("default", 7), {}, ValueError, "head_dim=7, but should be even: channels rotate in pairs."),
@@ -494,7 +506,12 @@ REFUSED: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
         ValueError,
         "rotary_dim=4, but should be head_dim=8: the pairs of 'proportional' are those of the head.",
     ),
-    (("proportional", 8), {"partial_rotary_factor": 1.5}, ValueError, "partial_rotary_factor=1.5, but should be from 0 to 1."),
+    (
+        ("proportional", 8),
+        {"partial_rotary_factor": 1.5},
+        ValueError,
+        "partial_rotary_factor=1.5, but should be from 0 to 1.",
+    ),
 ]  # fmt: skip
 
 

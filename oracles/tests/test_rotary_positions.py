@@ -117,7 +117,7 @@ def test_the_radius_of_given_frequencies_is_that_of_angles() -> None:
     assert (np.abs(exactly.rad - 2e-3) < 1e-3).all()
 
 
-# -- Kernels in the arithmetic that a budget is for ------------------------------------------------------------------------------
+# -- Kernels in the arithmetic that a budget is for ------------------------------------------------
 
 
 def rotated(x: Any, cos: Any, sin: Any, half: int) -> Any:
@@ -213,7 +213,7 @@ def test_binary32_loses_a_thousandth_where_its_angles_do() -> None:
     assert widths[0] < 1e-3 < widths[1] < widths[2]
 
 
-# -- Tables ----------------------------------------------------------------------------------------------------------------------
+# -- Tables ----------------------------------------------------------------------------------------
 
 
 @settings(max_examples=40)

@@ -31,7 +31,12 @@ POSITIONS = st.one_of(
 DIMS = st.one_of(st.integers(0, 9), st.sampled_from([2, 64, 127, 128]))
 LANES = [{"rope_pairing": "half"}, {"odd_lane": "literal"}, {"odd_lane": "passthrough"}]
 READINGS = st.sampled_from(
-    [Conventions(rope_base=base, rope_scale=scale, **lanes) for base in BASES for scale in SCALES for lanes in LANES]  # type: ignore[arg-type]
+    [
+        Conventions(rope_base=base, rope_scale=scale, **lanes)  # type: ignore[arg-type]
+        for base in BASES
+        for scale in SCALES
+        for lanes in LANES
+    ]
 )
 METHODS = st.sampled_from(["fast", "arb"])
 

@@ -60,7 +60,7 @@ class FeaturedKernel(Kernel):
             self.form, self.a, self.c, self.mask, self.of._replace(sink=None, dsink=None, alone=False), self.seed
         )
 
-    # -- Forward ---------------------------------------------------------------------------------------------------------------
+    # -- Forward -----------------------------------------------------------------------------------
 
     def quotient(self, s: Array) -> Array:
         """tanh(s/c)."""
@@ -133,7 +133,7 @@ class FeaturedKernel(Kernel):
         x = x if units is None else self.work(x * float(self.work(np.array(units))))
         return rounding(self.a.saved_lse)(x)
 
-    # -- Backward --------------------------------------------------------------------------------------------------------------
+    # -- Backward ----------------------------------------------------------------------------------
 
     def natural(self, of_lse: Array) -> Array:
         """The cotangent of a natural log-sum-exp."""

@@ -3,6 +3,7 @@ of those that a budget covers.
 """
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from numpy.random import Generator
 
@@ -19,7 +20,7 @@ class Form:
     order      of sums, as in `rounding.Sums`
     chopped    whether accumulators truncate
     scale      what the scale multiplies: scores "s", "q", "k", or its root "both", its sign with q
-    folded     whether derivatives take the q and k that the scale multiplies, or the given ones and multiply by it themselves
+    folded     whether derivatives take the scaled q and k, or take the given ones and multiply by the scale
     base       of exponentials and log-sum-exps: "e" or "2"
     tile       keys per step of an online softmax, or None for all at once
     lazy       whether the reference of an online softmax only moves by more than the slack in base 2
@@ -36,11 +37,13 @@ class Form:
                its own, as it is where the output is kept normalised, or keys are in parts
     divided    whether scores are divided by a cap, or multiplied by its reciprocal
     squared    whether the slope of a cap is 1 − y², or (1 − y)(1 + y)
-    added      to what the cotangent of the log-sum-exp is added: "dP − delta", "−delta", or, times weights made by themselves, "dU"
+    added      what the cotangent of the log-sum-exp is added to: "dP − delta", "−delta", or, times weights
+               that are computed a second time, "dU"
     heads      whether the gradients of query heads that share a key head are stored before they are added up
     biased     whether a bias is added before the change to base 2, or both are changed first
     tanh       "near" or as far off as allowed, as `exp`
-    exp        "near": correctly rounded; else as far off as allowed, with the sign of the "values" or "minus values", or a "random" one
+    exp        "near": correctly rounded; else as far off as allowed, with the sign of the "values" or
+               "minus values", or a "random" one
     """
 
     order: str = "sequential"
@@ -103,7 +106,10 @@ def allowed_forms(a: Arithmetic) -> dict[str, tuple[object, ...]]:
 
 def any_form(a: Arithmetic, rng: Generator) -> Form:
     """Any of the allowed forms."""
-    return Form(**{name: choices[int(rng.integers(len(choices)))] for name, choices in allowed_forms(a).items()})  # type: ignore[arg-type]
+    chosen: dict[str, Any] = {
+        name: choices[int(rng.integers(len(choices)))] for name, choices in allowed_forms(a).items()
+    }
+    return Form(**chosen)
 
 
 def other_form(form: Form, a: Arithmetic, rng: Generator) -> Form:

@@ -92,8 +92,8 @@ def _odd_sum(a: Array, b: Array) -> Array:
 class Sums:
     """How sums are formed.
 
-    order    "sequential", "reversed", "pairwise", "tree" (of a random shape), "fused" (in order, a multiply-add rounding once), or
-             "library": as NumPy and its BLAS have them, in binary64 or binary32
+    order    "sequential", "reversed", "pairwise", "tree" (of a random shape), "fused" (in order, a
+             multiply-add rounding once), or "library": as NumPy and its BLAS have them, in binary64 or binary32
     block    terms that are added up before their sum is added to those of other blocks, if they are
     round    the accumulator's rounding
     seed     what random trees are drawn from

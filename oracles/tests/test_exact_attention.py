@@ -105,12 +105,12 @@ def test_attention_and_its_derivatives_agree_with_mpmath(
     dq, dk, dv = normal(n_q, d), normal(n_k, d), normal(n_k, d_v)
     allowed, dead = a_mask(n_q, n_k), conventions.dead_rows
     mq, mk, mv, mg, mdq, mdk, mdv = map(matrix, (q, k, v, g, dq, dk, dv))
-    (out,) = arb_attention.scaled_dot_product_attention(q, k, v, allowed, conventions=conventions)
+    (out,) = arb_attention.scaled_dot_product_attention((q, k, v), allowed, conventions=conventions)
     assert_agrees(out, attention(mq, mk, mv, allowed, dead)[1])
-    grads = arb_attention.scaled_dot_product_attention_vjp(q, k, v, allowed, g, conventions=conventions)
+    grads = arb_attention.scaled_dot_product_attention_vjp((q, k, v), allowed, g, conventions=conventions)
     for found, witness in zip(grads, attention_vjp(mq, mk, mv, allowed, mg, dead), strict=True):
         assert_agrees(found, witness)
-    (dout,) = arb_attention.scaled_dot_product_attention_jvp(q, k, v, allowed, dq, dk, dv, conventions=conventions)
+    (dout,) = arb_attention.scaled_dot_product_attention_jvp((q, k, v), allowed, (dq, dk, dv), conventions=conventions)
     assert_agrees(dout, attention_jvp(mq, mk, mv, allowed, mdq, mdk, mdv, dead))
 
 
@@ -151,12 +151,14 @@ def test_multi_head_attention_and_its_derivatives_agree_with_mpmath(heads: int, 
     pulled = [attention_vjp(*p, allowed, block(mg * wo.T, h), dead) for h, p in enumerate(parts)]
     dq, dk, dv = (joined([grads[i] for grads in pulled]) for i in range(3))
 
-    (out,) = arb_attention.multi_head_attention(x, *weights, heads, allowed, conventions=conventions)
+    (out,) = arb_attention.multi_head_attention((x, *weights), heads, allowed, conventions=conventions)
     assert_agrees(out, concat * wo)
-    (dout,) = arb_attention.multi_head_attention_jvp(x, *weights, heads, allowed, dx, *moves, conventions=conventions)
+    (dout,) = arb_attention.multi_head_attention_jvp(
+        (x, *weights), heads, allowed, (dx, *moves), conventions=conventions
+    )
     assert_agrees(dout, dconcat * wo + concat * dwo)
     expected = (dq * wq.T + dk * wk.T + dv * wv.T, mx.T * dq, mx.T * dk, mx.T * dv, concat.T * mg)
-    found = arb_attention.multi_head_attention_vjp(x, *weights, heads, allowed, g, conventions=conventions)
+    found = arb_attention.multi_head_attention_vjp((x, *weights), heads, allowed, g, conventions=conventions)
     for one, witness in zip(found, expected, strict=True):
         assert_agrees(one, witness)
 
@@ -164,9 +166,9 @@ def test_multi_head_attention_and_its_derivatives_agree_with_mpmath(heads: int, 
 def test_weight_gradients_are_summed_over_the_batch() -> None:
     x, g = normal(2, 3, 4), normal(2, 3, 4)
     weights = [normal(4, 4) for _ in range(4)]
-    whole = arb_attention.multi_head_attention_vjp(x, *weights, 2, None, g, conventions=DEFAULT)
+    whole = arb_attention.multi_head_attention_vjp((x, *weights), 2, None, g, conventions=DEFAULT)
     parts = [
-        arb_attention.multi_head_attention_vjp(x[b], *weights, 2, None, g[b], conventions=DEFAULT) for b in range(2)
+        arb_attention.multi_head_attention_vjp((x[b], *weights), 2, None, g[b], conventions=DEFAULT) for b in range(2)
     ]
     assert np.array_equal(whole[0].mid, np.stack([part[0].mid for part in parts]))
     for i in range(1, 5):
@@ -176,7 +178,7 @@ def test_weight_gradients_are_summed_over_the_batch() -> None:
 
 def test_logits_beyond_the_range_of_float64_are_no_problem() -> None:
     q, k, v = np.array([[1e300], [-1e300]]), np.array([[1e300], [1.0], [-2e300]]), np.array([[1.0], [2.0], [3.0]])
-    (out,) = arb_attention.scaled_dot_product_attention(q, k, v, None, conventions=DEFAULT)
+    (out,) = arb_attention.scaled_dot_product_attention((q, k, v), None, conventions=DEFAULT)
     assert out.mid.tolist() == [[1.0], [3.0]]
     assert (out.rad <= 1e-15).all()
 
@@ -185,7 +187,7 @@ def test_a_cancelled_gradient_is_resolved() -> None:
     """dq is 2⁻¹²¹ of the cotangents of the weights; 113 bits see nothing of it."""
     q, k, v = np.array([[0.0]]), np.array([[1.0], [-1.0]]), np.array([[1.0, 0.0], [1.0, 2.0**-60]])
     grads = arb_attention.scaled_dot_product_attention_vjp(
-        q, k, v, None, np.array([[2.0**60, 1.0]]), conventions=DEFAULT
+        (q, k, v), None, np.array([[2.0**60, 1.0]]), conventions=DEFAULT
     )
     assert grads[0].mid.tolist() == [[-(2.0**-61)]]
     assert grads[0].rad[0, 0] <= np.spacing(2.0**-61)
@@ -195,7 +197,7 @@ def test_what_cannot_be_settled_ends_in_bounded_precision() -> None:
     """Equal values give a gradient of exactly 0, which ball arithmetic can only narrow down."""
     q, k = normal(1, 2), normal(3, 2)
     dq, _, _ = arb_attention.scaled_dot_product_attention_vjp(
-        q, k, np.ones((3, 2)), None, np.ones((1, 2)), conventions=DEFAULT
+        (q, k, np.ones((3, 2))), None, np.ones((1, 2)), conventions=DEFAULT
     )
     assert (np.abs(dq.mid) <= 5e-324).all()
     assert (dq.rad <= 5e-324).all()
@@ -213,17 +215,17 @@ def test_blocked_entries_are_never_read(poison: float, conventions: Conventions)
     bad_k[3], bad_v[3] = poison, poison
     for clean, dirty in [
         (
-            arb_attention.scaled_dot_product_attention(q, k, v, allowed, conventions=conventions),
-            arb_attention.scaled_dot_product_attention(q, bad_k, bad_v, allowed, conventions=conventions),
+            arb_attention.scaled_dot_product_attention((q, k, v), allowed, conventions=conventions),
+            arb_attention.scaled_dot_product_attention((q, bad_k, bad_v), allowed, conventions=conventions),
         ),
         (
-            arb_attention.scaled_dot_product_attention_vjp(q, k, v, allowed, g, conventions=conventions),
-            arb_attention.scaled_dot_product_attention_vjp(q, bad_k, bad_v, allowed, g, conventions=conventions),
+            arb_attention.scaled_dot_product_attention_vjp((q, k, v), allowed, g, conventions=conventions),
+            arb_attention.scaled_dot_product_attention_vjp((q, bad_k, bad_v), allowed, g, conventions=conventions),
         ),
         (
-            arb_attention.scaled_dot_product_attention_jvp(q, k, v, allowed, q, k, v, conventions=conventions),
+            arb_attention.scaled_dot_product_attention_jvp((q, k, v), allowed, (q, k, v), conventions=conventions),
             arb_attention.scaled_dot_product_attention_jvp(
-                q, bad_k, bad_v, allowed, q, bad_k, bad_v, conventions=conventions
+                (q, bad_k, bad_v), allowed, (q, bad_k, bad_v), conventions=conventions
             ),
         ),
     ]:
@@ -243,26 +245,26 @@ def test_an_allowed_nan_reaches_what_depends_on_it_and_nothing_else(poison: floa
     q, k, v, g = normal(3, 2), normal(3, 2), normal(3, 2), normal(3, 2)
     allowed = np.tri(3, dtype=bool)
     k[1, 0] = poison
-    assert lost(arb_attention.scaled_dot_product_attention(q, k, v, allowed, conventions=DEFAULT)[0]) == [
+    assert lost(arb_attention.scaled_dot_product_attention((q, k, v), allowed, conventions=DEFAULT)[0]) == [
         [0, 0],
         [1, 1],
         [1, 1],
     ]
-    dq, dk, dv = arb_attention.scaled_dot_product_attention_vjp(q, k, v, allowed, g, conventions=DEFAULT)
+    dq, dk, dv = arb_attention.scaled_dot_product_attention_vjp((q, k, v), allowed, g, conventions=DEFAULT)
     assert lost(dq) == [[0, 0], [1, 1], [1, 1]]
     assert lost(dk) == lost(dv) == [[1, 1], [1, 1], [1, 1]]
     k[1, 0], v[2, 1] = 0.0, poison
-    assert lost(arb_attention.scaled_dot_product_attention(q, k, v, allowed, conventions=DEFAULT)[0]) == [
+    assert lost(arb_attention.scaled_dot_product_attention((q, k, v), allowed, conventions=DEFAULT)[0]) == [
         [0, 0],
         [0, 0],
         [0, 1],
     ]
-    dq, dk, dv = arb_attention.scaled_dot_product_attention_vjp(q, k, v, allowed, g, conventions=DEFAULT)
+    dq, dk, dv = arb_attention.scaled_dot_product_attention_vjp((q, k, v), allowed, g, conventions=DEFAULT)
     assert lost(dq) == [[0, 0], [0, 0], [1, 1]]
     assert lost(dk) == [[1, 1], [1, 1], [1, 1]]
     assert lost(dv) == [[0, 0], [0, 0], [0, 0]]
     v[2, 1], g[1, 0] = 0.0, poison
-    dq, dk, dv = arb_attention.scaled_dot_product_attention_vjp(q, k, v, allowed, g, conventions=DEFAULT)
+    dq, dk, dv = arb_attention.scaled_dot_product_attention_vjp((q, k, v), allowed, g, conventions=DEFAULT)
     assert lost(dq) == [[0, 0], [1, 1], [0, 0]]
     assert lost(dk) == [[1, 1], [1, 1], [0, 0]]
     assert lost(dv) == [[1, 0], [1, 0], [0, 0]]
@@ -273,8 +275,8 @@ def test_dead_rows_follow_their_convention() -> None:
     allowed = np.array([[False] * 4, [True] * 4])
 
     def run(conventions: Conventions) -> tuple[Ball, ...]:
-        forward = arb_attention.scaled_dot_product_attention(q, k, v, allowed, conventions=conventions)
-        return *forward, *arb_attention.scaled_dot_product_attention_vjp(q, k, v, allowed, g, conventions=conventions)
+        forward = arb_attention.scaled_dot_product_attention((q, k, v), allowed, conventions=conventions)
+        return *forward, *arb_attention.scaled_dot_product_attention_vjp((q, k, v), allowed, g, conventions=conventions)
 
     out, dq, dk, dv = run(DEFAULT)
     assert out.mid[0].tolist() == out.rad[0].tolist() == dq.mid[0].tolist() == dq.rad[0].tolist() == [0.0, 0.0]
@@ -296,24 +298,26 @@ def test_dead_rows_follow_their_convention() -> None:
 )
 def test_empty_axes_are_legal(batch: tuple[int, ...], n_q: int, n_k: int, d: int, d_v: int) -> None:
     q, k, v = np.ones((*batch, n_q, d)), np.ones((*batch, n_k, d)), np.ones((*batch, n_k, d_v))
-    (out,) = arb_attention.scaled_dot_product_attention(q, k, v, None, conventions=DEFAULT)
+    (out,) = arb_attention.scaled_dot_product_attention((q, k, v), None, conventions=DEFAULT)
     assert out.mid.shape == (*batch, n_q, d_v)
     grads = arb_attention.scaled_dot_product_attention_vjp(
-        q, k, v, None, np.ones((*batch, n_q, d_v)), conventions=DEFAULT
+        (q, k, v), None, np.ones((*batch, n_q, d_v)), conventions=DEFAULT
     )
     assert [grad.mid.shape for grad in grads] == [q.shape, k.shape, v.shape]
 
 
 def test_without_columns_in_q_the_output_is_the_mean() -> None:
     v = np.array([[1.0], [2.0], [6.0]])
-    (out,) = arb_attention.scaled_dot_product_attention(np.ones((1, 0)), np.ones((3, 0)), v, None, conventions=DEFAULT)
+    (out,) = arb_attention.scaled_dot_product_attention(
+        (np.ones((1, 0)), np.ones((3, 0)), v), None, conventions=DEFAULT
+    )
     assert out.mid.tolist() == [[3.0]]
 
 
 def test_the_scale_can_be_given() -> None:
     q, k, v = normal(2, 4), normal(3, 4), normal(3, 1)
-    (default,) = arb_attention.scaled_dot_product_attention(q, k, v, None, conventions=DEFAULT)
-    (given,) = arb_attention.scaled_dot_product_attention(q, k, v, None, scale=0.5, conventions=DEFAULT)
+    (default,) = arb_attention.scaled_dot_product_attention((q, k, v), None, conventions=DEFAULT)
+    (given,) = arb_attention.scaled_dot_product_attention((q, k, v), None, scale=0.5, conventions=DEFAULT)
     assert np.array_equal(default.mid, given.mid)
 
 
@@ -355,11 +359,11 @@ def in_threads(work: Callable[[], None]) -> None:
 def test_threads_do_not_disturb_each_other_nor_the_process_wide_precision() -> None:
     before = flint.ctx.prec
     q, k, v = normal(4, 3), normal(5, 3), np.ones((5, 2))
-    expected = arb_attention.scaled_dot_product_attention_vjp(q, k, v, None, q[:, :2], conventions=DEFAULT)
+    expected = arb_attention.scaled_dot_product_attention_vjp((q, k, v), None, q[:, :2], conventions=DEFAULT)
 
     def work() -> None:
         for _ in range(5):
-            found = arb_attention.scaled_dot_product_attention_vjp(q, k, v, None, q[:, :2], conventions=DEFAULT)
+            found = arb_attention.scaled_dot_product_attention_vjp((q, k, v), None, q[:, :2], conventions=DEFAULT)
             for one, other in zip(found, expected, strict=True):
                 assert np.array_equal(one.mid, other.mid)
                 assert np.array_equal(one.rad, other.rad)

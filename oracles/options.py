@@ -1,0 +1,177 @@
+"""The options that oracles take by keyword: each one is written once, with its meaning and default.
+
+A function with options is written as
+
+    @takes(AttentionOptions)
+    def attention(q, k, v, **options: Unpack[AttentionOptions]): ...
+
+`takes` fills in the defaults, refuses a name that is not an option, and adds the options to the
+function's signature and help.
+"""
+
+import textwrap
+from collections.abc import Callable, Sequence
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Annotated, Any, NamedTuple, TypedDict, TypeVar, cast, get_type_hints
+
+from oracles import formats
+from oracles.arguments import Given, suggestion
+from oracles.conventions import Conventions
+from oracles.conventions import resolve as resolve_conventions
+from oracles.formats import Arithmetic
+from oracles.judging import Method, require_method
+
+Window = tuple[int | None, int | None]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Option(NamedTuple):
+    """What an option means, and its default."""
+
+    meaning: str
+    default: Any = None
+
+
+class AnswerOptions(TypedDict, total=False):
+    """The options of every oracle: they say which kind of answer it gives."""
+
+    arithmetic: Annotated[
+        Given,
+        Option(
+            "None for the certified value: the exact value is within mid ± rad; an Arithmetic, or the name of a "
+            "preset, for the budget: the result of any covered code in this arithmetic is within mid ± rad"
+        ),
+    ]
+    conventions: Annotated[
+        Conventions | None, Option("an oracles.Conventions; the defaults of oracles.Conventions() if None")
+    ]
+    method: Annotated[
+        Method,
+        Option(
+            "'fast' (float64), 'arb' (ball arithmetic), or 'auto': fast, and arb where the radius of fast is too "
+            "wide to judge by and arb is affordable",
+            "auto",
+        ),
+    ]
+
+
+class _ScaleOptions(AnswerOptions, total=False):
+    scale: Annotated[float | None, Option("a finite float64 number; 1/√d by default (1 for d = 0)")]
+
+
+class MultiHeadOptions(_ScaleOptions, total=False):
+    """The options of multi-head attention."""
+
+    is_causal: Annotated[
+        bool, Option("query i attends only to keys j ≤ i that the mask allows, aligned by conventions.causal", False)
+    ]
+
+
+class CausalOptions(_ScaleOptions, total=False):
+    """The options of `causal_attention`."""
+
+    rows: Annotated[Sequence[int] | None, Option("the query rows to evaluate; all by default")]
+
+
+class DotProductOptions(MultiHeadOptions, CausalOptions, total=False):
+    """The options of scaled dot-product attention."""
+
+
+class FeatureOptions(_ScaleOptions, total=False):
+    """The options of `attention_vjp`."""
+
+    mask: Annotated[Any, Option("bool, broadcast to (…, H, n_q, n_k)")]
+    bias: Annotated[Any, Option("float, broadcast to (…, H, n_q, n_k); −∞ masks the entry")]
+    causal: Annotated[bool, Option("the query at position p attends only to keys j ≤ p", False)]
+    offset: Annotated[
+        Any,
+        Option(
+            "the position of query 0 among the keys: an int within ±2⁵³, or one for each element of the batch; "
+            "0 by default, or n_k − n_q under conventions.causal = bottom_right"
+        ),
+    ]
+    window: Annotated[
+        Window,
+        Option("(left, right): a query attends only to p − left ≤ j ≤ p + right; None is no limit", (None, None)),
+    ]
+    softcap: Annotated[float | None, Option("c > 0: scores s become c·tanh(s/c); no softcap if None")]
+    sink: Annotated[Any, Option("(H,): for each head the logit of a key without a value; −∞ for a head without a sink")]
+
+
+class AttentionOptions(FeatureOptions, CausalOptions, total=False):
+    """The options of `attention` and `attention_jvp`."""
+
+
+class RotationOptions(AnswerOptions, total=False):
+    """The options of `rope`."""
+
+    positions: Annotated[
+        Any, Option("integers, broadcast to the axes of x but the last, instead of positions counted from start_pos")
+    ]
+    inv_freq: Annotated[Any, Option("the frequencies (r/2,): an array, or an Enclosure whose radius counts")]
+    attention_factor: Annotated[Any, Option("a number, or an Enclosure of one, that multiplies cosines and sines", 1.0)]
+    rotary_dim: Annotated[Any, Option("r, how many of the first channels rotate; head_dim by default")]
+    sections: Annotated[Any, Option("(t, h, w): how many pairs rotate by time, by height and by width")]
+
+
+class Answer(NamedTuple):
+    """Which kind of answer is asked for: the validated `AnswerOptions`."""
+
+    arithmetic: Arithmetic | None
+    conventions: Conventions
+    method: Method
+
+
+def answer(options: AnswerOptions) -> Answer:
+    """The validated `AnswerOptions`.  Raises TypeError and ValueError for what does not fit."""
+    require_method(options["method"])
+    arithmetic, conventions = formats.resolve(options["arithmetic"]), resolve_conventions(options["conventions"])
+    return Answer(arithmetic, conventions, options["method"])
+
+
+def defaults(options: type) -> dict[str, Any]:
+    """The default of each option of a class of options, by name."""
+    return {name: option.default for name, option in _explained(options).items()}
+
+
+def takes(options: type) -> Callable[[Function], Function]:
+    """A decorator for a function that takes options of this class by keyword."""
+    explained, usual, hints = _explained(options), defaults(options), get_type_hints(options)
+    by_keyword = [Parameter(x, Parameter.KEYWORD_ONLY, default=usual[x], annotation=hints[x]) for x in explained]
+
+    def decorated(function: Function) -> Function:
+        written = signature(function)
+        others = [x for x in written.parameters.values() if x.kind is not x.VAR_KEYWORD]
+        known = [*(x.name for x in others if x.kind is not x.VAR_POSITIONAL), *explained]
+        names = frozenset(known)
+
+        @wraps(function)
+        def complete(*arguments: Any, **given: Any) -> Any:
+            if not names.issuperset(given):
+                unknown = next(name for name in given if name not in names)
+                raise TypeError(f"{function.__name__}() has no option {unknown!r}. {suggestion(unknown, known)}")
+            return function(*arguments, **(usual | given))
+
+        complete.__signature__ = written.replace(parameters=[*others, *by_keyword])  # type: ignore[attr-defined]
+        complete.__doc__ = f"{(function.__doc__ or '').rstrip()}\n\n{_help(explained)}\n    "
+        return cast(Function, complete)
+
+    return decorated
+
+
+def _explained(options: type) -> dict[str, Option]:
+    """The options of a class, by name; the options that all oracles take come last."""
+    hints = get_type_hints(options, include_extras=True)
+    last = AnswerOptions.__annotations__
+    return {name: hints[name].__metadata__[0] for name in sorted(hints, key=lambda name: name in last)}
+
+
+def _help(explained: dict[str, Option]) -> str:
+    """The options as the end of a docstring."""
+    width = max(map(len, explained))
+    lines = ["    Options, by keyword:", ""]
+    for name, option in explained.items():
+        start, rest = f"        {name.ljust(width)}  ", " " * (width + 10)
+        lines += textwrap.wrap(option.meaning, 100, initial_indent=start, subsequent_indent=rest)
+    return "\n".join(lines)
