@@ -23,12 +23,16 @@ def _of_any_key(q: Array, k: Array, v: Array) -> Array:
     return right.scaled_dot_product_attention(q, k, v)
 
 
-@bug(CAUSAL, law=_LAW, promises={"twins": {"with weights": {CAUSAL: _of_any_key}}})
+@bug.in_operation(
+    CAUSAL,
+    law=_LAW,
+    promises={"twins": {"with weights": {CAUSAL: _of_any_key}}},
+    effect="A model that is asked for its attention weights returns other outputs, which depend on later tokens.",
+    repair="Make the mask for the path that is taken.",
+    citations=("huggingface/transformers#30652", "pytorch/pytorch#99282"),
+)
 def causal_path_with_weights_sees_the_future(q: Array, k: Array, v: Array) -> Array:
-    """Asked for the weights, it takes another path, for which no causal mask was made.
-    Effect: A model that is asked for its attention weights returns other outputs, which depend on
-    later tokens. Repair: Make the mask for the path that is taken. Seen:
-    huggingface/transformers#30652; pytorch/pytorch#99282"""
+    """Asked for the weights, it takes another path, for which no causal mask was made."""
     return right.causal_attention(q, k, v)
 
 
@@ -36,11 +40,17 @@ def _without_broadcasting(q: Array, k: Array, v: Array, mask: Mask = None) -> Ar
     return right.scaled_dot_product_attention(q, k, v, None if mask is not None and 1 in mask.shape[-2:] else mask)
 
 
-@bug(SDPA, law=_LAW, promises={"twins": {"compiled": {SDPA: _without_broadcasting}}})
+@bug.in_operation(
+    SDPA,
+    law=_LAW,
+    promises={"twins": {"compiled": {SDPA: _without_broadcasting}}},
+    effect="Padding is read as soon as the model is compiled.",
+    repair="Broadcast the mask before it is used.",
+    citations=("pytorch/pytorch#93823",),
+)
 def sdpa_compiled_does_not_broadcast_masks(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """Compiled, a mask with one row for all queries, or one column for all keys, is not broadcast,
-    and blocks nothing. Effect: Padding is read as soon as the model is compiled. Repair: Broadcast
-    the mask before it is used. Seen: pytorch/pytorch#93823"""
+    and blocks nothing."""
     return right.scaled_dot_product_attention(q, k, v, mask)
 
 
@@ -50,13 +60,19 @@ def _blank(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int,
     return np.where(alive, out, np.nan)
 
 
-@bug(MHA, law=_LAW, promises={"twins": {"in evaluation": {MHA: _blank}}})
+@bug.in_operation(
+    MHA,
+    law=_LAW,
+    promises={"twins": {"in evaluation": {MHA: _blank}}},
+    effect="Padded tokens are zeros in training and NaN in evaluation.",
+    repair="Let both paths follow one convention.",
+    citations=("pytorch/pytorch#190486",),
+)
 def mha_evaluation_path_is_nan_without_keys(
     x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None
 ) -> Array:
     """In evaluation a kernel of its own takes a softmax of nothing but −∞ for tokens that may read
-    nothing. Effect: Padded tokens are zeros in training and NaN in evaluation. Repair: Let both
-    paths follow one convention. Seen: pytorch/pytorch#190486"""
+    nothing."""
     return right.multi_head_attention(x, wq, wk, wv, wo, num_heads, mask)
 
 
@@ -70,18 +86,20 @@ def _by_kept_tables(x: Array, start_pos: int = 0, **options: Any) -> Array:
     return np.asarray(x * cos + placed.rotated(x) * sin)
 
 
-@bug(
+@bug.in_operation(
     "rope",
     law=_LAW,
     requires=("two calls in a row",),
     making=True,
     promises={"twins": {"with a cache": {"rope": _by_kept_tables}}},
+    effect=(
+        "All chunks of a length are rotated as the first of them, so that decoding differs from a pass over the whole."
+    ),
+    repair="Make the first position a part of the key.",
+    citations=("lucidrains/rotary-embedding-torch#11", "pytorch/executorch#2010"),
 )
 def rope_cached_path_keeps_the_first_positions() -> Callable[..., Array]:
-    """With a cache, tables are kept by the length of the chunk alone, and not by where it begins.
-    Effect: All chunks of a length are rotated as the first of them, so that decoding differs from a
-    pass over the whole. Repair: Make the first position a part of the key. Seen:
-    lucidrains/rotary-embedding-torch#11; pytorch/executorch#2010"""
+    """With a cache, tables are kept by the length of the chunk alone, and not by where it begins."""
     _KEPT.clear()
     return placed.rope
 
@@ -96,12 +114,17 @@ def _converted(x: Array, start_pos: int = 0, **options: Any) -> Array:
     return np.asarray(x * np.cos(angles) + placed.rotated(x) * np.sin(angles))
 
 
-@bug("rope", law=_LAW, promises={"twins": {"converted": {"rope": _converted}}})
+@bug.in_operation(
+    "rope",
+    law=_LAW,
+    promises={"twins": {"converted": {"rope": _converted}}},
+    effect="A model that is loaded and then converted rotates otherwise than one that is made in that type.",
+    repair="Keep frequencies out of what is converted, or compute them anew.",
+    citations=("NVIDIA-NeMo/Automodel#2549", "huggingface/transformers#25681"),
+)
 def rope_converted_module_has_coarse_frequencies(x: Array, start_pos: int = 0) -> Array:
     """A module that is converted to 16 bits after it was made has converted its frequencies too,
-    and has 8 digits of them. Effect: A model that is loaded and then converted rotates otherwise
-    than one that is made in that type. Repair: Keep frequencies out of what is converted, or
-    compute them anew. Seen: NVIDIA-NeMo/Automodel#2549; huggingface/transformers#25681"""
+    and has 8 digits of them."""
     return placed.rope(x, start_pos)
 
 
@@ -113,14 +136,18 @@ def _by_reciprocals(q: Any, k: Any, v: Any, mask: Mask = None) -> Any:
     return (_in_float64(q, k, v, mask) * (1 + FLOAT32.inputs.unit_roundoff)).astype(np.float32)
 
 
-@bug(
+@bug.in_operation(
     SDPA,
     law=_LAW,
     promises={"arithmetic": "float32", "twins": {"in evaluation": Twin({SDPA: _by_reciprocals}, exactly=True)}},
+    effect=(
+        "Training without dropout and evaluation differ in the last digit, although they are said to be one "
+        "computation."
+    ),
+    repair="Skip the product where nothing is dropped.",
+    origin="within any tolerance, and by that unseen",
 )
 def sdpa_evaluation_path_rounds_otherwise(q: Any, k: Any, v: Any, mask: Mask = None) -> Any:
     """In evaluation, where dropout is to do nothing, results are still multiplied by the reciprocal
-    of the share that is kept, rounded. Effect: Training without dropout and evaluation differ in
-    the last digit, although they are said to be one computation. Repair: Skip the product where
-    nothing is dropped. Seen: none: within any tolerance, and by that unseen"""
+    of the share that is kept, rounded."""
     return _in_float64(q, k, v, mask).astype(np.float32)

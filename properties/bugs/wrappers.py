@@ -16,13 +16,17 @@ ATTENTION, VJP = "attention", "attention_vjp"
 _BLOCK = 128
 
 
-@bug(ATTENTION, law="masked keys can be appended")
+@bug.in_operation(
+    ATTENTION,
+    law="masked keys can be appended",
+    effect="Masked keys keep a weight of about e^(−2c), which a cap of 50 hides.",
+    repair="Cap the scores, then add the bias and the mask.",
+    citations=("onnx/onnx#7867",),
+)
 def attention_cap_after_the_mask(
     q: Array, k: Array, v: Array, *, softcap: float | None = None, **options: Any
 ) -> tuple[Array, Array]:
-    """The cap acts on scores that the mask has made −∞ already, and makes −c of them.
-    Effect: Masked keys keep a weight of about e^(−2c), which a cap of 50 hides. Repair: Cap the
-    scores, then add the bias and the mask. Seen: onnx/onnx#7867"""
+    """The cap acts on scores that the mask has made −∞ already, and makes −c of them."""
     if softcap is None:
         return right.attention(q, k, v, **options)
     named = ("mask", "bias", "causal", "offset", "window")
@@ -35,42 +39,61 @@ def attention_cap_after_the_mask(
     return right.attention(q, k, v, bias=u - s, **options)
 
 
-@bug.slip("may_read", seen=ATTENTION, law="a window is the mask of its band")
+@bug.in_step(
+    "may_read",
+    seen=ATTENTION,
+    law="a window is the mask of its band",
+    effect="Tokens of a tree of guesses see their siblings.",
+    repair="Pass the mask to the kernel.",
+    citations=("sgl-project/sglang#20278",),
+)
 def attention_mask_taken_for_causality(
     shape: tuple[int, ...], mask: Any, bias: Any, causal: bool, offset: Any, window: Any
 ) -> Any:
-    """A mask is not read: where there is one, attention is causal.
-    Effect: Tokens of a tree of guesses see their siblings. Repair: Pass the mask to the kernel.
-    Seen: sgl-project/sglang#20278"""
+    """A mask is not read: where there is one, attention is causal."""
     return right.may_read(shape, None, bias, causal or mask is not None, offset, window)
 
 
-@bug(ATTENTION, law="keys masked for all queries do not matter")
+@bug.in_operation(
+    ATTENTION,
+    law="keys masked for all queries do not matter",
+    effect="Masked keys weigh 1/e of what allowed ones do.",
+    repair="Make a bias of 0 and −∞ of it.",
+    citations=("huggingface/diffusers#14342",),
+)
 def attention_mask_taken_for_a_bias(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
-    """A mask of booleans goes where the kernel takes a bias, and is added to the scores as 0 and 1.
-    Effect: Masked keys weigh 1/e of what allowed ones do. Repair: Make a bias of 0 and −∞ of it.
-    Seen: huggingface/diffusers#14342"""
+    """A mask of booleans goes where the kernel takes a bias, and is added to the scores as 0 and 1."""
     mask, bias = options.get("mask"), options.get("bias")
     added = bias if mask is None else mask + (0.0 if bias is None else bias)
     return right.attention(q, k, v, **{**options, "mask": None, "bias": added})
 
 
-@bug(ATTENTION, law="columns of values are computed independently")
+@bug.in_operation(
+    ATTENTION,
+    law="columns of values are computed independently",
+    effect="Training is unstable where widths differ, as in multi-head latent attention.",
+    repair="Take the width of the queries.",
+    citations=("NVIDIA/Megatron-LM#1501",),
+)
 def attention_scale_of_the_values(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
     """The scale that is not given is 1/√ of the width of the values, or of the model by the number
-    of heads, not of the queries. Effect: Training is unstable where widths differ, as in multi-head
-    latent attention. Repair: Take the width of the queries. Seen: NVIDIA/Megatron-LM#1501"""
+    of heads, not of the queries."""
     return right.attention(q, k, v, **{"scale": right.scale_of(v.shape[-1], None), **options})
 
 
-@bug.slip("may_read", seen=ATTENTION, law="batch elements are computed independently")
+@bug.in_step(
+    "may_read",
+    seen=ATTENTION,
+    law="batch elements are computed independently",
+    effect="All problems of a batch but the first are zeros, or see what others may.",
+    repair="Build the block mask for the keys that there are.",
+    citations=("pytorch/pytorch#139462",),
+)
 def attention_blocks_of_more_keys(
     shape: tuple[int, ...], mask: Any, bias: Any, causal: bool, offset: Any, window: Any
 ) -> Any:
     """What may be read was laid out for a multiple of 128 keys, more than there are, and the batch
-    is passed through with that stride. Effect: All problems of a batch but the first are zeros, or
-    see what others may. Repair: Build the block mask for the keys that there are. Seen:
-    pytorch/pytorch#139462"""
+    is passed through with that stride."""
     may = right.may_read(shape, mask, bias, causal, offset, window)
     problems, size = prod(shape[:-3]), prod(shape[-3:])
     if mask is None or problems < 2 or not size:
@@ -81,14 +104,18 @@ def attention_blocks_of_more_keys(
     return flat[np.minimum(places, may.size)].reshape(shape)
 
 
-@bug(VJP, law="a chunk of queries is part of the whole")
+@bug.in_operation(
+    VJP,
+    law="a chunk of queries is part of the whole",
+    effect="Gradients are NaN unless the number of keys is a multiple of 128.",
+    repair="Mask the padding after the scores are changed.",
+    citations=("pytorch/pytorch#153799",),
+)
 def attention_gradients_of_a_partial_block(
     q: Array, k: Array, v: Array, grad_out: Array, **options: Any
 ) -> tuple[Any, ...]:
     """Beyond 128 keys, those that fill the last block of 128 are padding with scores of −∞, of
-    which a cap or a bias makes NaN. Effect: Gradients are NaN unless the number of keys is a
-    multiple of 128. Repair: Mask the padding after the scores are changed. Seen:
-    pytorch/pytorch#153799"""
+    which a cap or a bias makes NaN."""
     found = right.attention_vjp(q, k, v, grad_out, **options)
     n_k, changed = k.shape[-2], options.get("softcap") is not None or options.get("bias") is not None
     if n_k < _BLOCK or not n_k % _BLOCK or not changed:

@@ -203,7 +203,8 @@ def test_an_entry_is_written_in_sentences_and_cites():
     for bug in CATALOGUE.values():
         assert next(iter(bug.mutants)) == bug.operation
         assert all(re.fullmatch(r"\S.*\.", text) for text in (bug.mechanism, bug.effect, bug.repair)), bug
-        assert re.match(r"none: \S", bug.citation) or re.match(r"[\w.-]+/[\w.-]+#\d+", bug.citation), bug
+        assert bool(bug.citations) != bool(bug.origin), bug
+        assert all(re.match(r"[\w.-]+/[\w.-]+#\d+", citation) for citation in bug.citations), bug
         assert bug.law in laws, bug
     assert sum(bug.public for bug in CATALOGUE.values()) == 30
     assert not EQUIVALENT.keys() & CATALOGUE.keys()
