@@ -23,6 +23,7 @@ BACKWARD = (SDPA_VJP, MHA_VJP, SOFTMAX_VJP)
 
 Gradients = tuple[Array, ...]
 Mutant = Callable[..., Any]
+Mutants = Callable[[Callable[[], Any]], dict[str, Callable[[], Mutant]]]  # of a maker, by operation
 Memory = dict[Any, Any]
 _TILE_SIZES = (8, 16, 32, 64, 128)  # that kernels use
 Requirement = Literal[
@@ -97,6 +98,26 @@ def _with_tile(function: Mutant, tile: int) -> Mutant:
     return lambda *arguments: function(*arguments, tile=tile)
 
 
+def _bug(
+    function: Mutant,
+    mutants: Mutants,
+    make: Callable[[], Any],
+    entry: Mapping[str, Any],
+) -> Bug:
+    """The entry of a function in the catalogue; with an argument `tile`, with other sizes of the tile too."""
+    each, usual = mutants(make), signature(function).parameters.get("tile")
+    operation = next(iter(each))
+    sizes = [size for size in _TILE_SIZES if size != usual.default] if usual else []
+    return Bug(
+        id=function.__name__.replace("_", "-"),
+        operation=operation,
+        mutants=each,
+        mechanism=" ".join((function.__doc__ or "").split()),
+        tiles={size: mutants(partial(_with_tile, function, size))[operation] for size in sizes},
+        **entry,
+    )
+
+
 class Register:
     """Decorators that add a function to the catalogue as a mutant. The function's name is the bug's
     id, and its docstring says in a sentence what the code does wrong:
@@ -110,8 +131,9 @@ class Register:
     `in_step` replaces a step of the reference by the function, in all operations that take the step.
     `in_operation` replaces one operation. With `remembers=True` the function's first argument is the
     memory of a mutant, which is empty before the first of two calls in a row. With `making=True` the
-    function takes no argument and returns the replacement. A function with an argument `tile` is
-    registered with other sizes of the tile too.
+    function takes no argument and returns the replacement. With `record` its argument is that record
+    of the operation's arguments. A function with an argument `tile` is registered with other sizes
+    of the tile too.
     """
 
     def __init__(self) -> None:
@@ -119,7 +141,7 @@ class Register:
 
     def in_operation(self, operation: str, **entry: Any) -> Callable[[Mutant], Mutant]:
         """The decorator for a bug in one operation; the other arguments are fields of `Bug`."""
-        return lambda function: self._registered(function, [operation], _mutant_operation, **entry)
+        return self._decorator(lambda make: {operation: partial(_mutant_operation, operation, make)}, **entry)
 
     def in_step(
         self, *steps: str, seen: str = "", without: tuple[str, ...] = (), **entry: Any
@@ -130,33 +152,28 @@ class Register:
         operations that stay correct with the bug, or in which it is another bug.
         """
         first = seen or steps[0]
-        operations_with_it = [first, *(name for name in users_of(*steps) if name not in (first, *without))]
-        return lambda function: self._registered(function, operations_with_it, partial(_mutant_steps, steps), **entry)
+        names = [first, *(name for name in users_of(*steps) if name not in (first, *without))]
+        return self._decorator(
+            lambda make: {name: partial(_mutant_steps, steps, name, make) for name in names}, **entry
+        )
 
-    def _registered(
+    def _decorator(
         self,
-        function: Mutant,
-        operations_with_it: list[str],
-        mutant: Callable[[str, Callable[[], Any]], Mutant],
+        mutants: Mutants,
         *,
         remembers: bool = False,
         making: bool = False,
+        record: Callable[..., Any] | None = None,
         **entry: Any,
-    ) -> Mutant:
-        make = function if making else lambda: partial(function, {}) if remembers else function
-        operation = operations_with_it[0]
+    ) -> Callable[[Mutant], Mutant]:
+        """The decorator for a function whose replacements, made by a maker, are these mutants."""
         if remembers:
             entry["requires"] = ("two calls in a row",)
-        if usual := signature(function).parameters.get("tile"):
-            sizes = [size for size in _TILE_SIZES if size != usual.default]
-            entry["tiles"] = {size: partial(mutant, operation, partial(_with_tile, function, size)) for size in sizes}
-        self.bugs.append(
-            Bug(
-                id=function.__name__.replace("_", "-"),
-                operation=operation,
-                mutants={name: partial(mutant, name, make) for name in operations_with_it},
-                mechanism=" ".join((function.__doc__ or "").split()),
-                **entry,
-            )
-        )
-        return function
+
+        def register(function: Mutant) -> Mutant:
+            of_arguments = (lambda *arguments: function(record(*arguments))) if record else function
+            make = function if making else lambda: partial(function, {}) if remembers else of_arguments
+            self.bugs.append(_bug(function, mutants, make, entry))
+            return function
+
+        return register

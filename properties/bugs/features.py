@@ -20,7 +20,7 @@ ATTENTION, VJP, JVP, MERGE, SLOPES, BIAS = (
     "alibi_bias",
 )
 
-# -- Windows and offsets -----------------------------------------------------------------------------------------------------------
+# -- Windows and offsets ---------------------------------------------------------------------------
 
 
 @bug.in_step(
@@ -71,12 +71,12 @@ def attention_offset_subtracted(n_q: int, offset: Any) -> Any:
     origin="< for ≤",
 )
 def attention_causal_without_itself(
-    shape: tuple[int, ...], mask: Any, bias: Any, causal: bool, offset: Any, window: Any
+    shape: tuple[int, ...], causal: bool = False, window: Any = (None, None), **others: Any
 ) -> Any:
     """Causality is compared with <: a query does not read the key at its own position."""
     left, right_side = window
     nearest = right_side if not causal else -1 if right_side is None else min(right_side, -1)
-    return right.may_read(shape, mask, bias, False, offset, (left, nearest))
+    return right.may_read(shape, window=(left, nearest), **others)
 
 
 @bug.in_step(
@@ -127,12 +127,9 @@ def attention_window_without_a_right_side(p: Any, j: Any, left: int | None, righ
     repair="Add the offset to the rows of the window too.",
     citations=("keras-team/keras-hub#1738",),
 )
-def attention_window_ignores_the_offset(
-    shape: tuple[int, ...], mask: Any, bias: Any, causal: bool, offset: Any, window: Any
-) -> Any:
+def attention_window_ignores_the_offset(shape: tuple[int, ...], window: Any = (None, None), **others: Any) -> Any:
     """The window's rows are counted from 0, whatever the offset; causality has the offset."""
-    may = right.may_read(shape, mask, bias, causal, offset, (None, None))
-    return may & right.may_read(shape, None, None, False, None, window)
+    return right.may_read(shape, **others) & right.may_read(shape, window=window)
 
 
 @bug.in_step(
@@ -179,7 +176,7 @@ def attention_offset_of_the_first_for_all(n_q: int, offset: Any) -> Any:
     )
 
 
-# -- Caps --------------------------------------------------------------------------------------------------------------------------
+# -- Caps ------------------------------------------------------------------------------------------
 
 
 @bug.in_step(
@@ -262,7 +259,7 @@ def attention_cap_slope_of_the_score(s: Array, softcap: float | None) -> Array:
     return right.cap_slope(s, None if softcap is None else 1.0)
 
 
-# -- Biases ------------------------------------------------------------------------------------------------------------------------
+# -- Biases ----------------------------------------------------------------------------------------
 
 
 @bug.in_step(
@@ -352,7 +349,7 @@ def attention_bias_gradient_not_reduced(du: Array, bias: Any) -> Any:
     return whole[tuple(slice(0, n) for n in bias.shape)].copy()
 
 
-# -- Sinks -------------------------------------------------------------------------------------------------------------------------
+# -- Sinks -----------------------------------------------------------------------------------------
 
 
 @bug.in_step(
@@ -476,7 +473,7 @@ def attention_sink_gradient_of_the_first_problem(of_sink: Array, delta: Array, o
     return right.sink_gradient(of_sink[first], delta[first], of_lse[first], sink)
 
 
-# -- Log-sum-exps ------------------------------------------------------------------------------------------------------------------
+# -- Log-sum-exps ----------------------------------------------------------------------------------
 
 
 @bug.in_step(
@@ -577,7 +574,7 @@ def attention_lse_gradient_subtracted(w: Array, of_weights: Array, delta: Array,
     return right.logit_gradient(w, of_weights, delta, -of_lse)
 
 
-# -- Scale -------------------------------------------------------------------------------------------------------------------------
+# -- Scale -----------------------------------------------------------------------------------------
 
 
 @bug.in_step(
@@ -605,9 +602,9 @@ def attention_masked_before_the_scale(q: Array, k: Array, v: Array, **options: A
     out, lse = right.attention(q, k, v, **options)
     if options.get("scale") is None or options["scale"] > 0:
         return out, lse
-    rules: Any = {"mask": None, "bias": None, "causal": False, "offset": None, "window": (None, None)}
-    rules = {name: options.get(name, usual) for name, usual in rules.items()}
-    whole = right.may_read((*q.shape[:-1], k.shape[-2]), **rules).all(-1)
+    names = ("mask", "bias", "causal", "offset", "window")
+    visible = {name: options[name] for name in names if name in options}
+    whole = right.may_read((*q.shape[:-1], k.shape[-2]), **visible).all(-1)
     return np.where(whole[..., None], out, np.nan), np.where(whole, lse, np.nan)
 
 
@@ -624,7 +621,7 @@ def attention_scale_given_and_its_own(width: int, scale: float | None) -> float:
     return right.scale_of(width, None) * (1.0 if scale is None else scale)
 
 
-# -- Parts -------------------------------------------------------------------------------------------------------------------------
+# -- Parts -----------------------------------------------------------------------------------------
 
 
 @bug.in_step(
@@ -686,7 +683,7 @@ def merge_without_the_largest(out_a: Array, lse_a: Array, out_b: Array, lse_b: A
         return out, np.log(total)
 
 
-# -- ALiBi -------------------------------------------------------------------------------------------------------------------------
+# -- ALiBi -----------------------------------------------------------------------------------------
 
 
 @bug.in_step(

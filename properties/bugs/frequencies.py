@@ -13,7 +13,7 @@ from properties.bugs.reference_frequencies import Given
 bug = Register()
 FREQUENCIES = "rotary_frequencies"
 
-# -- YaRN ------------------------------------------------------------------------------------------------------------------------------
+# -- YaRN ------------------------------------------------------------------------------------------
 
 
 @bug.in_step(
@@ -148,7 +148,7 @@ def yarn_ramp_of_the_default_base(turns: float, r: int, base: float, original: i
     return right.pair_of_turns(turns, r, 10000.0, original)
 
 
-# -- llama3 ----------------------------------------------------------------------------------------------------------------------------
+# -- llama3 ----------------------------------------------------------------------------------------
 
 
 @bug.in_step(
@@ -205,7 +205,7 @@ def llama3_without_a_band(waves: Array, low: float, high: float) -> Array:
     return np.where(z < 1, 0.0, z)
 
 
-# -- longrope and dynamic --------------------------------------------------------------------------------------------------------------
+# -- longrope and dynamic --------------------------------------------------------------------------
 
 
 @bug.in_step(
@@ -320,7 +320,7 @@ def dynamic_base_of_the_longest_so_far(memory: Memory, base: float, r: int, seq_
     return right.grown_base(base, r, memory["longest"], **given)
 
 
-# -- Widths, bases and formats ---------------------------------------------------------------------------------------------------------
+# -- Widths, bases and formats ---------------------------------------------------------------------
 
 
 @bug.in_step(

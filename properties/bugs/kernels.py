@@ -3,6 +3,7 @@ Where they slip is a parameter.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -11,12 +12,12 @@ from oracles.ball import Array
 from properties.bugs.reference import Mask, allowed, causal_mask, row_term, scaled, scores_of, transposed
 
 __all__ = [
+    "OnlineAttention",
     "dead_rows",
     "gradients_of",
     "is_causal",
     "joined",
     "masked",
-    "online_attention",
     "rounded_to",
     "scores_shape",
     "tiles",
@@ -48,27 +49,35 @@ def tiles(n: int, width: int) -> Iterator[slice]:
     return (slice(start, min(start + width, n)) for start in range(0, n, width))
 
 
-def online_attention(
-    q: Array, k: Array, v: Array, mask: Mask, *, width: int = 16, start: float = -np.inf,
-    rescale_sum: bool = True, rescale_output: bool = True, dead: Literal["skipped", "not a number", "taken for zero"] = "skipped",
-) -> Array:  # fmt: skip
-    """Attention by tiles of keys under a running maximum; right as it stands.
+@dataclass(frozen=True)
+class OnlineAttention:
+    """Attention by tiles of keys under a running maximum, which is correct with the defaults.
 
-    `start` is the maximum before the first tile, `dead` what becomes of a maximum that is still −∞
-    after a tile.
+    `width` is the size of a tile and `start` the maximum before the first tile. The sum and the
+    output are rescaled when the maximum grows, or one of them is not. `dead` says what happens to a
+    maximum that is still −∞ after a tile.
     """
-    scores = masked(scores_of(q, k), mask)
-    largest, total = np.full((*q.shape[:-1], 1), start), np.zeros((*q.shape[:-1], 1))
-    out = np.zeros((*q.shape[:-1], v.shape[-1]))
-    for keys in tiles(k.shape[-2], width):
-        before, largest = largest, np.maximum(largest, scores[..., keys].max(-1, keepdims=True))
-        shift = largest if dead == "not a number" else np.where(np.isneginf(largest), 0.0, largest)
-        with np.errstate(invalid="ignore"):
-            shrink, e = np.exp(before - shift), np.exp(scores[..., keys] - shift)
-        total = total * (shrink if rescale_sum else 1.0) + e.sum(-1, keepdims=True)
-        out = out * (shrink if rescale_output else 1.0) + e @ v[..., keys, :]
-        largest = shift if dead == "taken for zero" else largest
-    return np.asarray(out / np.where(total == 0, 1.0, total))
+
+    width: int = 16
+    start: float = -np.inf
+    rescale_sum: bool = True
+    rescale_output: bool = True
+    dead: Literal["skipped", "not a number", "taken for zero"] = "skipped"
+
+    def __call__(self, q: Array, k: Array, v: Array, mask: Mask) -> Array:
+        """The output of attention."""
+        scores = masked(scores_of(q, k), mask)
+        largest, total = np.full((*q.shape[:-1], 1), self.start), np.zeros((*q.shape[:-1], 1))
+        out = np.zeros((*q.shape[:-1], v.shape[-1]))
+        for keys in tiles(k.shape[-2], self.width):
+            before, largest = largest, np.maximum(largest, scores[..., keys].max(-1, keepdims=True))
+            shift = largest if self.dead == "not a number" else np.where(np.isneginf(largest), 0.0, largest)
+            with np.errstate(invalid="ignore"):
+                shrink, e = np.exp(before - shift), np.exp(scores[..., keys] - shift)
+            total = total * (shrink if self.rescale_sum else 1.0) + e.sum(-1, keepdims=True)
+            out = out * (shrink if self.rescale_output else 1.0) + e @ v[..., keys, :]
+            largest = shift if self.dead == "taken for zero" else largest
+        return np.asarray(out / np.where(total == 0, 1.0, total))
 
 
 def gradients_of(

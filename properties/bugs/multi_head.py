@@ -12,6 +12,7 @@ from oracles.ball import Array
 from properties.bugs import reference as right
 from properties.bugs.bug import GQA, MHA, MHA_JVP, MHA_VJP, Register
 from properties.bugs.kernels import joined
+from properties.bugs.records import MultiHead
 from properties.bugs.reference import Mask
 
 bug = Register()
@@ -204,61 +205,56 @@ def mha_layout_guessed_from_the_shape() -> tuple[Callable[..., Array], ...]:
 
 @bug.in_operation(
     MHA,
+    record=MultiHead,
     law="value and output gradients balance",
     public=True,
     effect="For some widths of heads the future and the padding are attended to.",
     repair="Pass the mask on to every path.",
     citations=("keras-team/keras#23038", "pytorch/pytorch#99282", "facebookresearch/xformers#103"),
 )
-def mha_fused_path_drops_mask(
-    x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None
-) -> Array:
+def mha_fused_path_drops_mask(call: MultiHead) -> Array:
     """The mask is ignored where the width of a head is a multiple of 8."""
-    return right.multi_head_attention(
-        x, wq, wk, wv, wo, num_heads, None if wq.shape[-1] // num_heads % 8 == 0 else mask
-    )
+    return right.multi_head_attention(*call._replace(mask=call.mask if call.head_width % 8 else None))
 
 
 @bug.in_operation(
     MHA,
+    record=MultiHead,
     law="one head is self attention",
     effect="Weights come from the values and averages are taken of the keys.",
     repair="Pass the projections in their order.",
     origin="three arrays of one shape in a row, or a fused projection cut up in another order",
 )
-def mha_keys_and_values_exchanged(
-    x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None
-) -> Array:
+def mha_keys_and_values_exchanged(call: MultiHead) -> Array:
     """The projections to keys and to values are exchanged."""
-    return right.multi_head_attention(x, wq, wv, wk, wo, num_heads, mask)
+    return right.multi_head_attention(*call._replace(wk=call.wv, wv=call.wk))
 
 
 @bug.in_operation(
     MHA,
+    record=MultiHead,
     law="one head is self attention",
     effect="Outputs are projected by the transpose where the heads together are as wide as the model.",
     repair="Multiply by wo as it is stored, (heads·width, d_model).",
     origin="layers that store weights as (out, in) expect the transpose, and squares fit",
 )
-def mha_square_output_weights_transposed(
-    x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None
-) -> Array:
+def mha_square_output_weights_transposed(call: MultiHead) -> Array:
     """Outputs are multiplied by woᵀ where wo is square."""
-    return right.multi_head_attention(x, wq, wk, wv, wo.T if wo.shape[0] == wo.shape[1] else wo, num_heads, mask)
+    is_square = call.wo.shape[0] == call.wo.shape[1]
+    return right.multi_head_attention(*call._replace(wo=call.wo.T if is_square else call.wo))
 
 
 @bug.in_operation(
     MHA,
+    record=MultiHead,
     law="heads are computed independently",
     effect="The input is part of the output.",
     repair="Leave the residual to the block.",
     origin="layer and block begin as one function",
 )
-def mha_adds_its_input(
-    x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None
-) -> Array:
+def mha_adds_its_input(call: MultiHead) -> Array:
     """The residual connection is part of the result."""
-    return right.multi_head_attention(x, wq, wk, wv, wo, num_heads, mask) + x
+    return right.multi_head_attention(*call) + call.x
 
 
 @bug.in_operation(
@@ -345,51 +341,44 @@ def mha_vjp_first_token_frozen(*arguments: Any) -> Any:
 
 @bug.in_operation(
     MHA,
+    record=MultiHead,
     law="heads are computed independently",
     effect="Attention is too flat or too sharp.",
     repair="Scale by the width of a head.",
     citations=("tenstorrent/tt-metal#56789",),
 )
-def mha_scale_by_number_of_heads(
-    x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None
-) -> Array:
+def mha_scale_by_number_of_heads(call: MultiHead) -> Array:
     """The scale is 1/√heads."""
-    return right.multi_head_attention(
-        x, wq * np.sqrt(wq.shape[-1] // num_heads / num_heads), wk, wv, wo, num_heads, mask
-    )
+    return right.multi_head_attention(*call._replace(wq=call.wq * np.sqrt(call.head_width / call.num_heads)))
 
 
 @bug.in_operation(
     MHA,
+    record=MultiHead,
     law="one head is self attention",
     effect="Attention is too flat by the root of the number of heads.",
     repair="Scale by the width of a head.",
     citations=("lucidrains/vit-pytorch#65", "omihub777/ViT-CIFAR#12", "Graylab/DL4Proteins-notebooks#12"),
 )
-def mha_scale_by_model_width(
-    x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None
-) -> Array:
+def mha_scale_by_model_width(call: MultiHead) -> Array:
     """The scale is 1/√d_model."""
-    return right.multi_head_attention(
-        x, wq * np.sqrt(wq.shape[-1] // num_heads / max(len(wq), 1)), wk, wv, wo, num_heads, mask
-    )
+    return right.multi_head_attention(*call._replace(wq=call.wq * np.sqrt(call.head_width / max(len(call.wq), 1))))
 
 
 @bug.in_operation(
     MHA,
+    record=MultiHead,
     law="the order of heads does not matter",
     effect="Heads but the first attend to what is masked.",
     repair="Give the mask an axis for heads.",
     origin="first tests have one head",
 )
-def mha_mask_of_the_first_head_only(
-    x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None
-) -> Array:
+def mha_mask_of_the_first_head_only(call: MultiHead) -> Array:
     """Only head 0 is masked."""
-    first = (np.arange(len(wo)) < len(wo) // num_heads)[:, None]
+    first = (np.arange(len(call.wo)) < len(call.wo) // call.num_heads)[:, None]
     masked, others = (
-        right.multi_head_attention(x, wq, wk, wv, wo * heads, num_heads, m)
-        for heads, m in ((first, mask), (~first, None))
+        right.multi_head_attention(*call._replace(wo=call.wo * heads, mask=mask))
+        for heads, mask in ((first, call.mask), (~first, None))
     )
     return masked + others
 

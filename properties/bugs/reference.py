@@ -49,7 +49,7 @@ __all__ = ["OPERATIONS", "Mask", "key_heads", "operations", "transposed", "users
 Mask = Any  # a bool array that broadcasts to the scores, or None
 
 
-# -- Attention -------------------------------------------------------------------------------------------------------------------
+# -- Attention -------------------------------------------------------------------------------------
 
 
 def scaled(products: Array, width: int) -> Array:
@@ -202,7 +202,7 @@ def multi_head_attention_jvp(
     return merge_heads(dheads) @ wo + merge_heads(heads) @ dwo
 
 
-# -- Masks -----------------------------------------------------------------------------------------------------------------------
+# -- Masks -----------------------------------------------------------------------------------------
 
 
 def causal_mask(n_q: int, n_k: int | None = None) -> Any:
@@ -225,7 +225,7 @@ def causal_attention(q: Array, k: Array, v: Array) -> Array:
     return scaled_dot_product_attention(q, k, v, causal_mask(q.shape[-2], k.shape[-2]))
 
 
-# -- The operations, and slips in them -------------------------------------------------------------------------------------------
+# -- The operations, and slips in them -------------------------------------------------------------
 
 
 decode = Cached(Buffered)

@@ -50,7 +50,7 @@ def key_heads(heads: int, groups: int) -> Any:
     return np.repeat(np.arange(groups), heads // groups)
 
 
-# -- What is read ----------------------------------------------------------------------------------------------------------------
+# -- What is read ----------------------------------------------------------------------------------
 
 
 def query_positions(n_q: int, offset: Any) -> Any:
@@ -63,14 +63,23 @@ def in_window(p: Any, j: Any, left: int | None, right: int | None) -> Any:
     return (j >= (-np.inf if left is None else p - left)) & (j <= (np.inf if right is None else p + right))
 
 
-def may_read(shape: tuple[int, ...], mask: Any, bias: Any, causal: bool, offset: Any, window: Any) -> Any:
-    """True for each key that a query may read: by the mask, its causality, its window, and a bias above −∞."""
+def may_read(
+    shape: tuple[int, ...],
+    mask: Any = None,
+    bias: Any = None,
+    causal: bool = False,
+    offset: Any = None,
+    window: Any = (None, None),
+) -> Any:
+    """True for each key that is visible to a query by the mask, causality, the window, and a bias
+    above −∞.
+    """
     p, j = query_positions(shape[-2], offset), np.arange(shape[-1])
     may = in_window(p, j, *window) & (True if mask is None else mask) & (True if bias is None else bias > -np.inf)
     return np.broadcast_to(may & (j <= p) if causal else may, shape)
 
 
-# -- Weights ---------------------------------------------------------------------------------------------------------------------
+# -- Weights ---------------------------------------------------------------------------------------
 
 
 def scale_of(width: int, scale: float | None) -> float:
@@ -127,20 +136,13 @@ def options_of(q: Array, k: Array, scale: float | None = None, **options: Any) -
 
 
 def weights_of(
-    q: Array,
-    k: Array,
-    scale: float,
-    mask: Any = None,
-    bias: Any = None,
-    causal: bool = False,
-    offset: Any = None,
-    window: Any = (None, None),
-    softcap: float | None = None,
-    sink: Any = None,
+    q: Array, k: Array, scale: float, softcap: float | None = None, sink: Any = None, **visible: Any
 ) -> tuple[Array, ...]:
-    """The weights, the sink's weight, the log-sum-exp, and the scores."""
+    """The weights, the sink's weight, the log-sum-exp, and the scores. `visible` are the options of
+    `may_read`.
+    """
     s = scale * (q @ transposed(k.take(key_heads(q.shape[-3], k.shape[-3]), -3)))
-    u, may = logits_of(s, softcap, bias), may_read(s.shape, mask, bias, causal, offset, window)
+    u, may = logits_of(s, softcap, visible.get("bias")), may_read(s.shape, **visible)
     largest = largest_logit(u, may, sink)
     e, of_sink = np.exp(np.where(may, u - largest, -np.inf)), sinks_of(sink, largest)
     total = e.sum(-1, keepdims=True) + of_sink
@@ -154,7 +156,7 @@ def attention(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Arra
     return w @ v.take(key_heads(q.shape[-3], k.shape[-3]), -3), lse
 
 
-# -- Derivatives -----------------------------------------------------------------------------------------------------------------
+# -- Derivatives -----------------------------------------------------------------------------------
 
 
 def logit_gradient(w: Array, of_weights: Array, delta: Array, of_lse: Array) -> Array:
@@ -219,7 +221,7 @@ def attention_jvp(
     return (w * (du - dlse)) @ v.take(heads, -3) + w @ dv.take(heads, -3), dlse[..., 0]
 
 
-# -- Parts, and ALiBi ------------------------------------------------------------------------------------------------------------
+# -- Parts, and ALiBi ------------------------------------------------------------------------------
 
 
 def merge_weights(lse_a: Array, lse_b: Array) -> tuple[Array, Array, Array]:

@@ -6,7 +6,7 @@ They are the right ones, in which `properties.bugs.caches` puts slips: a step do
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -246,17 +246,8 @@ class Cached(Decoder):
     name: str = "Right"
     steps: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
-    def __call__(
-        self,
-        q: Any,
-        k: Any,
-        v: Any,
-        steps: str,
-        *,
-        window: int | None = None,
-        capacity: int | None = None,
-        rotates: bool | None = None,
-    ) -> Any:
-        """What a program gives on them."""
+    def __call__(self, q: Any, k: Any, v: Any, steps: str, *, rotates: bool | None = None, **sizes: Any) -> Any:
+        """The results of a program that runs on these caches."""
         own: dict[str, Any] = {"pools": {}, "memory": {}, "rotates": bool(rotates), **self.steps}
-        return Decoder(type(self.name, (self.make,), own))(q, k, v, steps, window=window, capacity=capacity)  # type: ignore[arg-type]
+        cache = type(self.name, (cast(type, self.make),), own)
+        return Decoder(cache)(q, k, v, steps, **sizes)

@@ -40,7 +40,7 @@ def powers(base: float, r: int) -> Array:
     return np.asarray(base ** -(np.arange(0, r, 2) / max(r, 1)))
 
 
-# -- Gains -----------------------------------------------------------------------------------------------------------------------------
+# -- Gains -----------------------------------------------------------------------------------------
 
 
 def gains(kind: str, f: Array, base: float, seq_len: int | None, given: Given) -> Any:
@@ -129,7 +129,7 @@ def proportional_gains(pairs: int, factor: float, partial_rotary_factor: float) 
     return (np.arange(pairs) < floor(partial_rotary_factor * pairs)) / factor
 
 
-# -- The attention factor --------------------------------------------------------------------------------------------------------------
+# -- The attention factor --------------------------------------------------------------------------
 
 
 def multiplier(kind: str, given: Given) -> float:

@@ -138,7 +138,7 @@ def apply_rotary_vjp(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array
     return grad_out * cos + back
 
 
-# -- As models rotate --------------------------------------------------------------------------------------------------------------------
+# -- As models rotate ------------------------------------------------------------------------------
 
 
 def rotating_channels(dim: int, rotary_dim: int | None) -> int:
@@ -177,15 +177,17 @@ def scaled_tables(theta: Array, attention_factor: float | None) -> tuple[Array, 
     return np.cos(theta) * factor, np.sin(theta) * factor
 
 
-def model_tables(
-    x: Array, start_pos: int, positions: Any = None, inv_freq: Any = None, attention_factor: Any = None, rotary_dim: Any = None,
-    sections: Any = None,
-) -> tuple[Array, Array]:  # fmt: skip
-    """Cosines and sines for the rows of x and the channels that rotate."""
+def model_angles(
+    x: Array, start_pos: int, positions: Any = None, inv_freq: Any = None, rotary_dim: Any = None, sections: Any = None
+) -> Array:
+    """The angles of the rows of x, for each pair of channels that rotates."""
     f = pair_frequencies(rotating_channels(x.shape[-1], rotary_dim), inv_freq)
-    return scaled_tables(
-        pair_angles(row_positions(x.shape, start_pos, positions, sections), f, sections), attention_factor
-    )
+    return pair_angles(row_positions(x.shape, start_pos, positions, sections), f, sections)
+
+
+def model_tables(x: Array, start_pos: int, attention_factor: float | None = None, **given: Any) -> tuple[Array, Array]:
+    """Cosines and sines for the rows of x and the channels that rotate."""
+    return scaled_tables(model_angles(x, start_pos, **given), attention_factor)
 
 
 def rotary_tables(

@@ -17,7 +17,7 @@ bug = Register()
 ROPE, VJP, TABLES = "rope", "rope_vjp", "rotary_tables"
 _HALVES = {"conventions": Conventions(rope_pairing="half")}
 
-# -- Positions ---------------------------------------------------------------------------------------------------------------------------
+# -- Positions -------------------------------------------------------------------------------------
 
 
 @bug.in_step(
@@ -80,7 +80,7 @@ def rope_given_positions_in_16_bits(shape: tuple[int, ...], start_pos: int, posi
     return rounded_to(8, np.asarray(right.row_positions(shape, start_pos, positions, sections), np.float64))
 
 
-# -- Frequencies -------------------------------------------------------------------------------------------------------------------------
+# -- Frequencies -----------------------------------------------------------------------------------
 
 
 @bug.in_step(
@@ -149,7 +149,7 @@ def rotary_table_that_grows_keeps_its_rows(
     return cos, sin
 
 
-# -- Attention factors -------------------------------------------------------------------------------------------------------------------
+# -- Attention factors -----------------------------------------------------------------------------
 
 
 @bug.in_step(
@@ -204,7 +204,7 @@ def rope_channels_that_pass_are_zeros(turned: Array, x: Array) -> Array:
     return right.beside(turned, np.zeros_like(x))
 
 
-# -- Channels and axes -------------------------------------------------------------------------------------------------------------------
+# -- Channels and axes -----------------------------------------------------------------------------
 
 
 @bug.in_operation(

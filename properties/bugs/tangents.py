@@ -5,22 +5,23 @@ import numpy as np
 from oracles.ball import Array
 from properties.bugs import reference as right
 from properties.bugs.bug import BACKWARD, SDPA_JVP, Register
-from properties.bugs.reference import Mask
+from properties.bugs.records import Tangent
 
 bug = Register()
 
 
 @bug.in_step(
     SDPA_JVP,
+    record=Tangent,
     law="vjp and jvp are adjoint",
     public=True,
     effect="What the values' tangent gives is missing.",
     repair="Add P dv.",
     origin="the class is known",
 )
-def jvp_missing_value_tangent(q: Array, k: Array, v: Array, mask: Mask, dq: Array, dk: Array, dv: Array) -> Array:
+def jvp_missing_value_tangent(call: Tangent) -> Array:
     """dout = dP v, without P dv."""
-    return right.scaled_dot_product_attention_jvp(q, k, v, mask, dq, dk, np.zeros(dv.shape))
+    return right.scaled_dot_product_attention_jvp(*call._replace(dv=np.zeros(call.dv.shape)))
 
 
 @bug.in_step(
@@ -92,14 +93,16 @@ def jvp_product_of_tangents(q: Array, k: Array, dq: Array, dk: Array) -> Array:
 
 @bug.in_step(
     SDPA_JVP,
+    record=Tangent,
     law="the derivative is linear",
     effect="One digit is right, fewer for steep scores.",
     repair="Differentiate instead.",
     origin="a stand-in of a first version",
 )
-def jvp_by_finite_differences(q: Array, k: Array, v: Array, mask: Mask, dq: Array, dk: Array, dv: Array) -> Array:
+def jvp_by_finite_differences(call: Tangent) -> Array:
     """The tangent is a quotient of differences with a step of 1/8: a smaller one would lose to
     rounding, and differ by processor."""
+    q, k, v, mask, dq, dk, dv = call
     step = 0.125
     moved = right.scaled_dot_product_attention(q + step * dq, k + step * dk, v + step * dv, mask)
     return np.asarray((moved - right.scaled_dot_product_attention(q, k, v, mask)) / step)
@@ -107,30 +110,31 @@ def jvp_by_finite_differences(q: Array, k: Array, v: Array, mask: Mask, dq: Arra
 
 @bug.in_step(
     SDPA_JVP,
+    record=Tangent,
     law="vjp and jvp are adjoint",
     effect="Tangents of masked keys leak into it.",
     repair="Take it with the masked weights.",
     origin="it is computed before the mask",
 )
-def jvp_mean_over_blocked_keys(q: Array, k: Array, v: Array, mask: Mask, dq: Array, dk: Array, dv: Array) -> Array:
+def jvp_mean_over_blocked_keys(call: Tangent) -> Array:
     """The mean that centres dS has the weights of the unmasked softmax."""
+    q, k, v, mask, dq, dk, dv = call
     p, ds = right.attention_weights(q, k, mask), right.scores_of(dq, k) + right.scores_of(q, dk)
     return np.asarray(p * (ds - (right.attention_weights(q, k) * ds).sum(-1, keepdims=True)) @ v + p @ dv)
 
 
 @bug.in_step(
     SDPA_JVP,
+    record=Tangent,
     law="vjp and jvp are adjoint",
     effect="Tangents of masked values reach the output.",
     repair="Use the masked weights in both terms.",
     origin="one recomputes them",
 )
-def jvp_blocked_value_tangents_leak(q: Array, k: Array, v: Array, mask: Mask, dq: Array, dk: Array, dv: Array) -> Array:
+def jvp_blocked_value_tangents_leak(call: Tangent) -> Array:
     """P dv is computed with the weights of the unmasked softmax."""
-    return (
-        right.scaled_dot_product_attention_jvp(q, k, v, mask, dq, dk, np.zeros(dv.shape))
-        + right.attention_weights(q, k) @ dv
-    )
+    without_values = right.scaled_dot_product_attention_jvp(*call._replace(dv=np.zeros(call.dv.shape)))
+    return np.asarray(without_values + right.attention_weights(call.q, call.k) @ call.dv)
 
 
 @bug.in_step(
@@ -148,12 +152,14 @@ def jvp_tangents_exchanged(q: Array, k: Array, dq: Array, dk: Array) -> Array:
 
 @bug.in_operation(
     SDPA_JVP,
+    record=Tangent,
     law="vjp and jvp are adjoint",
     effect="Tangents of the last values are lost, unless their number is a multiple of 32 or below it.",
     repair="Round the number of tiles up in each of the loops.",
     origin="the counterpart of tile-ai/tilelang#2010 in the loop over the values' tangents",
 )
-def jvp_tail_value_tangents_dropped(q: Array, k: Array, v: Array, mask: Mask, dq: Array, dk: Array, dv: Array) -> Array:
+def jvp_tail_value_tangents_dropped(call: Tangent) -> Array:
     """Of more than 32 tangents of values those beyond the last full tile of 32 are left out."""
-    kept = np.arange(k.shape[-2]) < (k.shape[-2] // 32 * 32 or k.shape[-2])
-    return right.scaled_dot_product_attention_jvp(q, k, v, mask, dq, dk, dv * kept[:, None])
+    n_k = call.k.shape[-2]
+    kept = np.arange(n_k) < (n_k // 32 * 32 or n_k)
+    return right.scaled_dot_product_attention_jvp(*call._replace(dv=call.dv * kept[:, None]))

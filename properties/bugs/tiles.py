@@ -7,7 +7,7 @@ import numpy as np
 from oracles.ball import Array
 from properties.bugs import reference as right
 from properties.bugs.bug import SDPA, Register
-from properties.bugs.kernels import is_causal, masked, online_attention, scores_shape, tiles
+from properties.bugs.kernels import OnlineAttention, is_causal, masked, scores_shape, tiles
 from properties.bugs.reference import Mask
 
 bug = Register()
@@ -31,7 +31,7 @@ def _padded(q: Array, k: Array, v: Array, mask: Mask, extra: int) -> Array:
 def sdpa_online_nothing_rescaled(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 16) -> Array:
     """When the maximum grows in a later tile of 16 keys, neither the sum nor the output is
     rescaled."""
-    return online_attention(q, k, v, mask, width=tile, rescale_sum=False, rescale_output=False)
+    return OnlineAttention(width=tile, rescale_sum=False, rescale_output=False)(q, k, v, mask)
 
 
 @bug.in_operation(
@@ -43,7 +43,7 @@ def sdpa_online_nothing_rescaled(q: Array, k: Array, v: Array, mask: Mask = None
 )
 def sdpa_online_output_not_rescaled(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 16) -> Array:
     """When the maximum grows in a later tile of 16 keys, the sum is rescaled, the output is not."""
-    return online_attention(q, k, v, mask, width=tile, rescale_output=False)
+    return OnlineAttention(width=tile, rescale_output=False)(q, k, v, mask)
 
 
 @bug.in_operation(
@@ -56,7 +56,7 @@ def sdpa_online_output_not_rescaled(q: Array, k: Array, v: Array, mask: Mask = N
 def sdpa_first_tile_blocked_nan(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 16) -> Array:
     """While all keys so far are masked, the running maximum is −∞ and the exponent is −∞ − (−∞);
     wholly dead rows are caught."""
-    out = online_attention(q, k, v, mask, width=tile, dead="not a number")
+    out = OnlineAttention(width=tile, dead="not a number")(q, k, v, mask)
     return np.where(right.allowed(mask, scores_shape(q, k)).any(-1, keepdims=True), out, 0.0)
 
 
@@ -70,7 +70,7 @@ def sdpa_first_tile_blocked_nan(q: Array, k: Array, v: Array, mask: Mask = None,
 def sdpa_first_tile_blocked_keeps_zero(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 16) -> Array:
     """Where the first tile of 16 keys is masked, 0 takes the place of the maximum −∞ and stays the
     maximum."""
-    return online_attention(q, k, v, mask, width=tile, dead="taken for zero")
+    return OnlineAttention(width=tile, dead="taken for zero")(q, k, v, mask)
 
 
 @bug.in_operation(
@@ -82,7 +82,7 @@ def sdpa_first_tile_blocked_keeps_zero(q: Array, k: Array, v: Array, mask: Mask 
 )
 def sdpa_running_maximum_starts_finite(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The running maximum starts at −1000 instead of −∞, and no lower score moves it."""
-    return online_attention(q, k, v, mask, start=-1e3)
+    return OnlineAttention(start=-1e3)(q, k, v, mask)
 
 
 @bug.in_operation(

@@ -12,6 +12,7 @@ from oracles.ball import Array
 from properties.bugs import reference as right
 from properties.bugs import reference_positions as placed
 from properties.bugs.bug import CAUSAL, MHA, SDPA, Register
+from properties.bugs.records import MultiHead
 from properties.bugs.reference import Mask
 from properties.contract.twins import Twin
 
@@ -54,26 +55,26 @@ def sdpa_compiled_does_not_broadcast_masks(q: Array, k: Array, v: Array, mask: M
     return right.scaled_dot_product_attention(q, k, v, mask)
 
 
-def _blank(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
-    out = right.multi_head_attention(x, wq, wk, wv, wo, num_heads, mask)
-    alive = True if mask is None else np.broadcast_to(mask, (*x.shape[:-1], x.shape[-2])).any(-1, keepdims=True)
-    return np.where(alive, out, np.nan)
+def _nan_without_keys(*arguments: Any) -> Array:
+    x, *_, mask = call = MultiHead(*arguments)
+    shape = (*x.shape[:-1], x.shape[-2])
+    sees_a_key = True if mask is None else np.broadcast_to(mask, shape).any(-1, keepdims=True)
+    return np.where(sees_a_key, right.multi_head_attention(*call), np.nan)
 
 
 @bug.in_operation(
     MHA,
+    record=MultiHead,
     law=_LAW,
-    promises={"twins": {"in evaluation": {MHA: _blank}}},
+    promises={"twins": {"in evaluation": {MHA: _nan_without_keys}}},
     effect="Padded tokens are zeros in training and NaN in evaluation.",
     repair="Let both paths follow one convention.",
     citations=("pytorch/pytorch#190486",),
 )
-def mha_evaluation_path_is_nan_without_keys(
-    x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None
-) -> Array:
+def mha_evaluation_path_is_nan_without_keys(call: MultiHead) -> Array:
     """In evaluation a kernel of its own takes a softmax of nothing but −∞ for tokens that may read
     nothing."""
-    return right.multi_head_attention(x, wq, wk, wv, wo, num_heads, mask)
+    return right.multi_head_attention(*call)
 
 
 _KEPT: dict[tuple[int, ...], tuple[Array, Array]] = {}

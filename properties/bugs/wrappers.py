@@ -29,13 +29,13 @@ def attention_cap_after_the_mask(
     """The cap acts on scores that the mask has made −∞ already, and makes −c of them."""
     if softcap is None:
         return right.attention(q, k, v, **options)
-    named = ("mask", "bias", "causal", "offset", "window")
-    mask, bias, causal, offset, window = (options.pop(p, None) for p in named)
+    names = ("mask", "bias", "causal", "offset", "window")
+    visible = {name: options.pop(name) for name in names if name in options}
     s = right.scale_of(q.shape[-1], options.get("scale")) * (
         q @ right.transposed(k.take(right.key_heads(q.shape[-3], k.shape[-3]), -3))
     )
-    may = right.may_read(s.shape, mask, bias, bool(causal), offset, window or (None, None))
-    u = softcap * np.tanh(np.where(may, right.biased(s, bias), -np.inf) / softcap)
+    may = right.may_read(s.shape, **visible)
+    u = softcap * np.tanh(np.where(may, right.biased(s, visible.get("bias")), -np.inf) / softcap)
     return right.attention(q, k, v, bias=u - s, **options)
 
 
@@ -48,10 +48,10 @@ def attention_cap_after_the_mask(
     citations=("sgl-project/sglang#20278",),
 )
 def attention_mask_taken_for_causality(
-    shape: tuple[int, ...], mask: Any, bias: Any, causal: bool, offset: Any, window: Any
+    shape: tuple[int, ...], mask: Any = None, causal: bool = False, **others: Any
 ) -> Any:
     """A mask is not read: where there is one, attention is causal."""
-    return right.may_read(shape, None, bias, causal or mask is not None, offset, window)
+    return right.may_read(shape, causal=causal or mask is not None, **others)
 
 
 @bug.in_operation(
@@ -89,12 +89,10 @@ def attention_scale_of_the_values(q: Array, k: Array, v: Array, **options: Any) 
     repair="Build the block mask for the keys that there are.",
     citations=("pytorch/pytorch#139462",),
 )
-def attention_blocks_of_more_keys(
-    shape: tuple[int, ...], mask: Any, bias: Any, causal: bool, offset: Any, window: Any
-) -> Any:
+def attention_blocks_of_more_keys(shape: tuple[int, ...], mask: Any = None, **others: Any) -> Any:
     """What may be read was laid out for a multiple of 128 keys, more than there are, and the batch
     is passed through with that stride."""
-    may = right.may_read(shape, mask, bias, causal, offset, window)
+    may = right.may_read(shape, mask, **others)
     problems, size = prod(shape[:-3]), prod(shape[-3:])
     if mask is None or problems < 2 or not size:
         return may
