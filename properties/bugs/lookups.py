@@ -17,74 +17,73 @@ bug = Register()
 @bug.in_operation(
     "padding_mask",
     law="each row allows as many positions as its sequence has",
-    effect="The first position of padding is attended to.",
-    repair="Position j is the sequence's own where j < length: positions count from 0.",
+    effect="Queries attend to the first position of padding.",
+    repair="Make position j visible if j < length.",
     origin="positions count from 0 and lengths from 1",
 )
 def padding_one_too_many(lengths: Any, max_len: int) -> Any:
-    """Position j is allowed up to the length, inclusively."""
+    """Position j is visible up to the length, including it."""
     return np.arange(max_len) <= lengths[:, None]
 
 
 @bug.in_operation(
     "padding_mask",
     law="each row allows as many positions as its sequence has",
-    effect="The ends of sequences are masked, and their padding is attended to.",
-    repair="Compare positions with lengths from the side on which the batch is padded: here the end.",
-    origin="batches to generate from are padded at the beginning, others at the end",
+    effect="The mask covers the ends of sequences, and queries attend to padding.",
+    repair="Compare positions with lengths from the padded side, here the end.",
+    origin="batches for generation are padded at the beginning, others at the end",
 )
 def padding_at_the_beginning(lengths: Any, max_len: int) -> Any:
-    """The last positions are allowed instead of the first."""
+    """The last positions are visible instead of the first."""
     return np.arange(max_len) >= max_len - lengths[:, None]
 
 
 @bug.in_operation(
     "padding_mask",
     law="each row allows as many positions as its sequence has",
-    effect="An empty sequence is attended to as a whole.",
-    repair="Compare each position with the length: a length of 0 has no last position.",
-    origin="an index of −1 raises nothing in Python",
+    effect="All positions of an empty sequence are visible.",
+    repair="Compare each position with the length.",
+    origin="in Python an index of −1 raises no error",
 )
 def padding_empty_sequence_is_full(lengths: Any, max_len: int) -> Any:
-    """The last own position is marked, and all before it: for a length of 0 that is the position
-    −1, which is the last."""
+    """The code marks the last position of a sequence and all before it, and for a length of 0 that
+    is position −1."""
     return np.arange(max_len) <= (lengths[:, None] - 1) % max(max_len, 1)
 
 
 @bug.in_operation(
     "padding_mask",
     law="each row allows as many positions as its sequence has",
-    effect="What is masked depends on the longest sequence of the batch.",
-    repair="Compare with the lengths themselves, not with their share of the longest one.",
-    origin="lengths are given as shares of the longest in some data loaders, and of max_len in others",
+    effect="The mask depends on the longest sequence of the batch.",
+    repair="Compare with the lengths themselves.",
+    origin="some data loaders give lengths relative to the longest sequence, others relative to max_len",
 )
 def padding_relative_to_the_end(lengths: Any, max_len: int) -> Any:
-    """Lengths are stretched, so that the longest sequence reaches max_len."""
+    """The code scales the lengths so that the longest sequence reaches max_len."""
     return np.arange(max_len) < lengths[:, None] * max_len // lengths.max(initial=1)
 
 
 @bug.in_operation(
     "padding_mask",
     law="each row allows as many positions as its sequence has",
-    effect="Sequences have each other's masks, unless they come sorted.",
-    repair="Bring the rows back to the order of the batch.",
-    origin="batches are sorted by length for packing; compare allenai/allennlp#510",
+    effect="Sequences have the masks of other sequences, unless the batch is sorted.",
+    repair="Restore the order of the batch.",
+    origin="code sorts batches by length for packing; compare allenai/allennlp#510",
 )
 def padding_sorted_by_length(lengths: Any, max_len: int) -> Any:
-    """The lengths are sorted, longest first, and the rows are not brought back."""
+    """The code sorts the lengths and does not restore the order of the rows."""
     return padding_mask(np.sort(lengths)[::-1], max_len)
 
 
 @bug.in_operation(
     "padding_mask",
     law="empty arrays give empty results",
-    effect="A batch without sequences raises ValueError.",
+    effect="An empty batch raises ValueError.",
     repair="Compare up to max_len.",
-    origin="NumPy has no maximum of nothing",
+    origin="NumPy has no maximum of an empty array",
 )
 def padding_of_nothing_raises(lengths: Any, max_len: int) -> Any:
-    """Columns are compared up to the longest length, which there is not in a batch without
-    sequences."""
+    """The code compares columns up to the longest length, which an empty batch does not have."""
     longest, out = lengths.max(), np.zeros((len(lengths), max_len), bool)
     out[:, :longest] = np.arange(longest) < lengths[:, None]
     return out
@@ -93,48 +92,49 @@ def padding_of_nothing_raises(lengths: Any, max_len: int) -> Any:
 @bug.in_operation(
     "combine_masks",
     law="causal and padding masks allow the first keys",
-    effect="The future and padding are attended to, wherever one of the masks allows it.",
-    repair="Masks whose true entries allow are combined by `and`, those whose true entries block by `or`.",
+    effect="Queries attend to the future and to padding if one of the masks shows them.",
+    repair="Combine masks of visible entries by `and`, and masks of masked entries by `or`.",
     citations=("lucidrains/local-attention#5", "NVIDIA/TransformerEngine#1271"),
 )
 def combined_by_or(first: Any, second: Any) -> Any:
-    """The masks are combined by `or`, as those are whose true entries block."""
+    """The code combines the masks by `or`, which is correct for masks whose true entries are
+    masked."""
     return first | second
 
 
 @bug.in_operation(
     "combine_masks",
     law="masks that allow all or nothing decide",
-    effect="Padding alone is attended to.",
-    repair="Bring both masks to one polarity.",
+    effect="Queries attend to padding only.",
+    repair="Convert both masks to one polarity.",
     citations=("InseeFrLab/torchTextClassifiers#92",),
 )
 def combined_second_inverted(first: Any, second: Any) -> Any:
-    """The second mask is taken for one whose true entries block, as padding masks often are."""
+    """The code treats true entries of the second mask as masked, as in many padding masks."""
     return first & ~second
 
 
 @bug.in_operation(
     "combine_masks",
     law="masks that allow all or nothing decide",
-    effect="What both masks block is attended to.",
+    effect="Queries attend to entries that both masks hide.",
     repair="Combine masks by `and`.",
-    origin="it is an exclusive or of what they mask",
+    origin="the code uses an exclusive or of the masked entries",
 )
 def combined_where_equal(first: Any, second: Any) -> Any:
-    """An entry is allowed where the masks agree: masked twice is not masked."""
+    """An entry is visible if the masks are equal."""
     return first == second
 
 
 @bug.in_operation(
     "combine_masks",
     law="causal and padding masks allow the first keys",
-    effect="Queries that may attend to nothing attend to what the first mask allows.",
-    repair="Leave dead rows dead: attention has a convention for them.",
-    origin="a guard against NaN in softmax, one layer too early; compare pytorch/pytorch#103963",
+    effect="Queries with a fully masked row attend to the keys of the first mask.",
+    repair="Keep fully masked rows; attention has a convention for them.",
+    origin="a guard against NaN in the softmax, in the wrong function; compare pytorch/pytorch#103963",
 )
 def combined_keeps_a_dead_row(first: Any, second: Any) -> Any:
-    """A row in which nothing is left has what the first mask allows."""
+    """A fully masked row of the result is replaced by the row of the first mask."""
     both = first & second
     return np.where(both.any(-1, keepdims=True), both, first)
 
@@ -142,12 +142,12 @@ def combined_keeps_a_dead_row(first: Any, second: Any) -> Any:
 @bug.in_operation(
     "combine_masks",
     law="a mask can be written out",
-    effect="Where there are as many sequences as queries, padding is masked along the queries.",
-    repair="Give padding an axis for the queries, and leave axes of size 1 where they are.",
-    origin="axes are squeezed and broadcast anew, from the right",
+    effect="With as many sequences as queries, padding is masked along the queries.",
+    repair="Give padding an axis for the queries, and keep axes of size 1.",
+    origin="code squeezes axes and broadcasts again from the right",
 )
 def combined_square_batch_along_queries(first: Any, second: Any) -> Any:
-    """A row for all queries of each sequence is squeezed; with as many queries it is read as one
+    """The code squeezes a mask of one row for each sequence, and with as many queries reads it as a
     row for each query."""
     if second.ndim == 3 and second.shape[1] == 1 and first.ndim > 1 and first.shape[-2] == second.shape[0]:
         return np.broadcast_to(first & second[:, 0], np.broadcast_shapes(first.shape, second.shape)).copy()
@@ -158,11 +158,11 @@ def combined_square_batch_along_queries(first: Any, second: Any) -> Any:
     "combine_masks",
     law="empty arrays give empty results",
     effect="Masks without columns raise ValueError.",
-    repair="Return those as they are.",
-    origin="the maximum of nothing has no position",
+    repair="Return masks without columns unchanged.",
+    origin="the maximum of an empty row has no position",
 )
 def combined_without_entries_raises(first: Any, second: Any) -> Any:
-    """The first allowed key of each row is looked for, so that the keys before it can be left out."""
+    """The code searches the first visible key of each row, to skip the keys before it."""
     both = first & second
     return both & (np.arange(both.shape[-1]) >= both.argmax(-1)[..., None])
 
@@ -171,23 +171,23 @@ def combined_without_entries_raises(first: Any, second: Any) -> Any:
     "table_lookup",
     law="tables of row numbers read out the rows",
     effect="The entry of index 0 is lost.",
-    repair="A row is for padding only if one is declared.",
+    repair="Treat a row as padding only if it is declared.",
     citations=("facebookresearch/fairseq#1187",),
 )
 def lookup_padding_row(table: Array, indices: Any) -> Array:
-    """Row 0 is taken for the padding row and read as zeros."""
+    """The code treats row 0 as the padding row and returns zeros for it."""
     return np.where((indices == 0)[..., None], 0.0, table[indices])
 
 
 @bug.in_step(
     "table_lookup",
     law="tables of row numbers read out the rows",
-    effect="Index 0 reads the last row, every other the row before its own.",
-    repair="Count rows from 0, or shift the indices where a table of another language is read.",
+    effect="Index 0 gives the last row, and every other index gives the previous row.",
+    repair="Count rows from 0, or shift the indices of a table from another language.",
     citations=("mlverse/torch#220 (indices from 1, where an index of 0 raises instead)",),
 )
 def lookup_counts_from_one(table: Array, indices: Any) -> Array:
-    """Indices count from 1, so that 0 wraps around to the end."""
+    """Indices count from 1, so 0 wraps around to the end."""
     return np.asarray(table[indices - 1])
 
 
@@ -196,36 +196,36 @@ def lookup_counts_from_one(table: Array, indices: Any) -> Array:
     law="tables of row numbers read out the rows",
     requires=("large sizes",),
     effect="Indices from 128 on read rows from the end of the table.",
-    repair="Hold indices in a type that is wide enough for the table.",
-    origin="indices are kept in the smallest type that passes the tests, and negative ones raise nothing",
+    repair="Store indices in a type that is wide enough for the table.",
+    origin="the smallest type passes the tests, and negative indices raise no error",
 )
 def lookup_in_eight_bits(table: Array, indices: Any) -> Array:
-    """Indices are signed numbers of eight bits: 128 becomes −128, which counts from the table's
-    end."""
+    """The code stores indices as signed 8-bit numbers, in which 128 becomes −128."""
     return np.asarray(table[indices.astype(np.int8)])
 
 
 @bug.in_operation(
     "table_lookup",
     law="the order of indices does not matter",
-    effect="Rows come out in the order of the table.",
-    repair="Bring the rows back to their order.",
-    origin="it reads memory in order",
+    effect="The rows have the order of the table.",
+    repair="Restore the order of the rows.",
+    origin="sorted indices read memory in order",
 )
 def lookup_sorted(table: Array, indices: Any) -> Array:
-    """Indices are sorted, so that memory is read in order, and the rows are not brought back."""
+    """The code sorts the indices to read memory in order, and does not restore the order of the
+    rows."""
     return np.asarray(table[np.sort(indices, axis=None).reshape(indices.shape)])
 
 
 @bug.in_operation(
     "table_lookup",
     law="the order of indices does not matter",
-    effect="A token that comes twice has its embedding at its last place only.",
-    repair="Gather rows at each index, instead of scattering each row to its place.",
-    origin="the inverse of an index is one place, where a token comes twice it has two",
+    effect="A repeated token has its embedding only at its last place.",
+    repair="Gather a row for each index instead of scattering each row.",
+    origin="code inverts the indices, and a repeated token has two places",
 )
 def lookup_each_row_once(table: Array, indices: Any) -> Array:
-    """Each row of the table is written to the last place at which its index stands."""
+    """The code writes each row of the table only to the last place of its index."""
     flat, out = indices.ravel(), np.zeros((indices.size, table.shape[-1]))
     last = np.zeros(len(table), np.int64)
     last[flat] = np.arange(flat.size)
@@ -236,12 +236,12 @@ def lookup_each_row_once(table: Array, indices: Any) -> Array:
 @bug.in_operation(
     "table_lookup",
     law="the order of indices does not matter",
-    effect="As many sequences as positions have their tokens exchanged.",
-    repair="Keep the order of the axes: the width comes last.",
-    origin="batch-first and batch-last shapes can be told apart, but for squares",
+    effect="With as many sequences as positions, tokens are exchanged.",
+    repair="Keep the order of the axes; the width comes last.",
+    origin="shapes distinguish batch-first from batch-last unless they are square",
 )
 def lookup_indices_transposed(table: Array, indices: Any) -> Array:
-    """Square indices are read along their other axis."""
+    """The code transposes square indices."""
     return np.asarray(table[indices.T if indices.ndim == 2 and indices.shape[0] == indices.shape[1] else indices])
 
 

@@ -17,12 +17,12 @@ bug = Register()
     "positions",
     seen="rope",
     law="position zero is the identity",
-    effect="Position 0 is rotated too. Scores are right, absolute values and caches filled by other code are not.",
+    effect="The code rotates position 0 too. Scores are correct; absolute values and caches of other code are not.",
     repair="Count positions from 0.",
     citations=("PrimeIntellect-ai/prime-rl#1545",),
 )
 def rope_positions_from_one(start_pos: int, seq_len: int) -> Any:
-    """Positions are counted from 1."""
+    """The code counts positions from 1."""
     return right.positions(start_pos + 1, seq_len)
 
 
@@ -30,12 +30,12 @@ def rope_positions_from_one(start_pos: int, seq_len: int) -> Any:
     "positions",
     seen=SINUSOID,
     law="a chunk is the slice of the whole",
-    effect="Chunks of more than one row are encoded at positions far behind their own.",
-    repair="Add the start position as it is, in rows.",
-    origin="a chunk's number and its first row are both called an offset",
+    effect="Chunks of more than one row have positions far behind their own.",
+    repair="Use the start position as a number of rows.",
+    origin="both the number of a chunk and its first row are called an offset",
 )
 def sin_start_counts_chunks(start_pos: int, seq_len: int) -> Any:
-    """The start position is taken for the number of the chunk and multiplied by the chunk's length."""
+    """The code multiplies the start position by the length of the chunk."""
     return right.positions(start_pos * seq_len, seq_len)
 
 
@@ -45,11 +45,11 @@ def sin_start_counts_chunks(start_pos: int, seq_len: int) -> Any:
     law="a chunk is the slice of the whole",
     requires=("large sizes",),
     effect="Row 128 of a long chunk has the position of row 0.",
-    repair="Add the block's first row to the row within the block.",
-    origin="the index within a block is what a kernel has at hand",
+    repair="Add the first row of the block to the row within the block.",
+    origin="a kernel has the index within a block in a register",
 )
 def sin_rows_count_within_blocks(start_pos: int, seq_len: int) -> Any:
-    """Rows are counted from 0 in each block of 128."""
+    """The code counts rows from 0 in each block of 128."""
     return start_pos + np.arange(seq_len) % 128
 
 
@@ -58,12 +58,12 @@ def sin_rows_count_within_blocks(start_pos: int, seq_len: int) -> Any:
     seen=SINUSOID,
     law="the first pair rotates by its position",
     requires=("long positions",),
-    effect="Positions beyond 255 begin again at 0.",
-    repair="Hold positions in a wider type.",
+    effect="Positions from 256 on start again at 0.",
+    repair="Store positions in a wider type.",
     origin="the smallest type passes the tests",
 )
 def sin_positions_in_eight_bits(start_pos: int, seq_len: int) -> Any:
-    """Positions are unsigned numbers of eight bits, and wrap around."""
+    """The code stores positions as unsigned 8-bit numbers, which wrap around."""
     return right.positions(start_pos, seq_len).astype(np.uint8)
 
 
@@ -77,7 +77,7 @@ def sin_positions_in_eight_bits(start_pos: int, seq_len: int) -> Any:
     origin="the smallest type passes the tests",
 )
 def rope_positions_in_sixteen_bits(start_pos: int, seq_len: int) -> Any:
-    """Positions are signed numbers of sixteen bits, and wrap around."""
+    """The code stores positions as signed 16-bit numbers, which wrap around."""
     return right.positions(start_pos, seq_len).astype(np.int16)
 
 
@@ -87,8 +87,8 @@ def rope_positions_in_sixteen_bits(start_pos: int, seq_len: int) -> Any:
     law="a tenth of the frequency takes ten times the position",
     requires=("long positions",),
     public=True,
-    effect="Beyond position 256 neighbours get the same angle, far out dozens of them.",
-    repair="Form angles from integers or float32, and round cosines and sines.",
+    effect="From position 256 on, neighbours get the same angle; far positions share it with dozens.",
+    repair="Compute angles from integers or float32, then round cosines and sines.",
     citations=(
         "huggingface/candle#3520",
         "NVIDIA/Megatron-LM#535",
@@ -97,7 +97,8 @@ def rope_positions_in_sixteen_bits(start_pos: int, seq_len: int) -> Any:
     ),
 )
 def rope_positions_bf16(start_pos: int, seq_len: int) -> Any:
-    """Positions are rounded to bfloat16, which has 8 significant bits, before the angle is formed."""
+    """The code rounds positions to bfloat16, which has 8 significant bits, before it multiplies
+    them by frequencies."""
     return rounded_to(8, right.positions(start_pos, seq_len))
 
 
@@ -106,8 +107,8 @@ def rope_positions_bf16(start_pos: int, seq_len: int) -> Any:
     seen="rope",
     law="a tenth of the frequency takes ten times the position",
     requires=("long positions",),
-    effect="From position 4096 on all tokens have one position.",
-    repair="Build the table for all positions that are admitted, and refuse the others.",
+    effect="From position 4096 on, all tokens have the same position.",
+    repair="Build the table for all supported positions, and refuse others.",
     citations=(
         "pegainfer-project/pegainfer#220",
         "pegainfer-project/pegainfer#253",
@@ -115,7 +116,7 @@ def rope_positions_bf16(start_pos: int, seq_len: int) -> Any:
     ),
 )
 def rope_table_ends_at_4096(start_pos: int, seq_len: int) -> Any:
-    """Positions beyond a table of 4096 rows read its last row."""
+    """Positions beyond a table of 4096 rows use its last row."""
     return np.minimum(right.positions(start_pos, seq_len), 4095)
 
 
@@ -123,12 +124,12 @@ def rope_table_ends_at_4096(start_pos: int, seq_len: int) -> Any:
     "positions",
     seen="rope_tables",
     law="a chunk is the slice of the whole",
-    effect="A chunk is rotated as if it came first, wherever it stands.",
-    repair="Slice the tables from the start position on.",
+    effect="The code rotates every chunk like the first chunk.",
+    repair="Slice the tables from the start position.",
     citations=("Blaizzy/mlx-vlm#1983", "RobertCsordas/moeut#6"),
 )
 def rope_tables_begin_at_zero(start_pos: int, seq_len: int) -> Any:
-    """The first rows are returned, whatever the start position."""
+    """The code returns the first rows for every start position."""
     return right.positions(0, seq_len)
 
 
@@ -137,11 +138,11 @@ def rope_tables_begin_at_zero(start_pos: int, seq_len: int) -> Any:
     seen="rope",
     law="a chunk is the slice of the whole",
     effect="Chunks are rotated as if they began twice as far from the start.",
-    repair="Slice a table that begins at 0, or build one that begins at the start position, not both.",
-    origin="who builds the table and who reads it both add the offset",
+    repair="Slice a table that begins at 0, or build one that begins at the start position.",
+    origin="both the code that builds the table and the code that reads it add the offset",
 )
 def rope_offset_twice(start_pos: int, seq_len: int) -> Any:
-    """The start position is added when the table is built and again when it is read."""
+    """The code adds the start position when it builds the table and again when it reads it."""
     return right.positions(2 * start_pos, seq_len)
 
 
@@ -149,12 +150,12 @@ def rope_offset_twice(start_pos: int, seq_len: int) -> Any:
     "positions",
     seen="rope",
     law="a chunk is the slice of the whole",
-    effect="Every token that is decoded one at a time is rotated as if it came first; prefill is right.",
-    repair="Add the number of cached tokens to the positions of each chunk, whatever its length.",
+    effect="Each token that is decoded alone is rotated like the first token; prefill is correct.",
+    repair="Add the number of cached tokens to the positions of each chunk.",
     citations=("Blaizzy/mlx-vlm#1983", "RobertCsordas/moeut#6"),
 )
 def rope_decodes_at_zero(start_pos: int, seq_len: int) -> Any:
-    """The start position is ignored where the sequence has one row."""
+    """With a sequence of one row, the code ignores the start position."""
     return right.positions(start_pos if seq_len > 1 else 0, seq_len)
 
 
@@ -162,12 +163,13 @@ def rope_decodes_at_zero(start_pos: int, seq_len: int) -> Any:
     "positions",
     seen="rope",
     law="a chunk is the slice of the whole",
-    effect="A decoded token is rotated one position too far.",
-    repair="Read the cache's length before the new key is appended.",
+    effect="The code rotates a decoded token by one position too many.",
+    repair="Read the length of the cache before the new key is appended.",
     citations=("fla-org/flash-linear-attention#766",),
 )
 def rope_decodes_one_late(start_pos: int, seq_len: int) -> Any:
-    """Where the sequence has one row, the position is the cache's length with that row included."""
+    """With a sequence of one row, the position is the length of the cache after the row is
+    appended."""
     return right.positions(start_pos + (seq_len == 1 and start_pos > 0), seq_len)
 
 
@@ -175,12 +177,12 @@ def rope_decodes_one_late(start_pos: int, seq_len: int) -> Any:
     "positions",
     seen="rope",
     law="a chunk is the slice of the whole",
-    effect="Tokens that are decoded several at a time all have the position of the first one.",
-    repair="Add the row's index to the start position.",
+    effect="Tokens that are decoded together all have the position of the first one.",
+    repair="Add the index of the row to the start position.",
     citations=("jundot/omlx#2363", "NVIDIA/TensorRT-LLM#2084"),
 )
 def rope_window_at_one_position(start_pos: int, seq_len: int) -> Any:
-    """With a start position other than 0, all rows are at the start position."""
+    """If the start position is not 0, all rows have the start position."""
     return np.full(seq_len, start_pos) if start_pos else right.positions(0, seq_len)
 
 
@@ -188,15 +190,12 @@ def rope_window_at_one_position(start_pos: int, seq_len: int) -> Any:
     "positions",
     seen="rope",
     law="rope is within its budget",
-    effect=(
-        "Pairs are rotated the wrong way: relative positions have the wrong sign for everyone who rotates the "
-        "other way."
-    ),
-    repair="Subtract the sine in the first channel, add it in the second.",
+    effect="Relative positions have the wrong sign for all code that rotates forwards.",
+    repair="Subtract the sine in the first channel, and add it in the second.",
     citations=("trymirai/lalamo#268", "karpathy/nanochat#489"),
 )
 def rope_turns_backwards(start_pos: int, seq_len: int) -> Any:
-    """Each pair is rotated by minus its angle."""
+    """The code rotates each pair by minus its angle."""
     return -right.positions(start_pos, seq_len)
 
 
@@ -204,12 +203,12 @@ def rope_turns_backwards(start_pos: int, seq_len: int) -> Any:
     "tables_of",
     seen="rope",
     law="batches are computed one by one",
-    effect="Tokens of one sequence have the position of their head, and all tokens of a head the same one.",
+    effect="All tokens of a head have the same position, which is the index of the head.",
     repair="Take the position from the axis of the sequence, the last but one.",
     citations=("mlfoundations/open_lm#4", "facebookresearch/xformers#841", "vukrosic/leo-optimizer#2"),
 )
 def rope_along_heads(x: Array, start_pos: int) -> tuple[Array, ...]:
-    """Where there is an axis before that of the sequence, it is taken for the sequence."""
+    """If there is an axis before the sequence, the code takes it for the sequence."""
     if x.ndim == 2:
         return right.tables_of(x, start_pos)
     return tuple(t[:, None] for t in right.chunk_tables(start_pos, x.shape[-3], x.shape[-1]))
@@ -219,12 +218,12 @@ def rope_along_heads(x: Array, start_pos: int) -> tuple[Array, ...]:
     "tables_of",
     seen="rope",
     law="batches are computed one by one",
-    effect="The second sequence begins where the first ends.",
+    effect="The second sequence starts at the position where the first ends.",
     repair="Count rows within each sequence.",
     citations=("turboderp/exllama#101",),
 )
 def rope_positions_run_through_the_batch(x: Array, start_pos: int) -> tuple[Array, ...]:
-    """Positions are counted through all rows of the batch."""
+    """The code counts positions through all rows of the batch."""
     return tuple(t.reshape(x.shape) for t in right.chunk_tables(start_pos, math.prod(x.shape[:-1]), x.shape[-1]))
 
 
@@ -234,13 +233,12 @@ def rope_positions_run_through_the_batch(x: Array, start_pos: int) -> tuple[Arra
     law="a call does not depend on earlier calls",
     remembers=True,
     public=True,
-    effect="Chunks of one length are all rotated like the first of them: decoding stays at the first token's position.",
-    repair="Make the start position part of the cache's key.",
+    effect="Chunks of one length are all rotated like the first of them, so decoding stays at the first position.",
+    repair="Add the start position to the key of the cache.",
     citations=("lucidrains/rotary-embedding-torch#11",),
 )
 def rope_cache_ignores_offset(memory: Memory, start_pos: int, seq_len: int, dim: int) -> Any:
-    """Cosines and sines are cached by the length of the sequence (and the width), not by its start
-    position."""
+    """The code caches cosines and sines by length and width, without the start position."""
     return memory.setdefault((seq_len, dim), right.chunk_tables(start_pos, seq_len, dim))
 
 
@@ -248,13 +246,13 @@ def rope_cache_ignores_offset(memory: Memory, start_pos: int, seq_len: int, dim:
     SINUSOID,
     law="a call does not depend on earlier calls",
     remembers=True,
-    effect="A chunk far from the start has too few rows, or none, after a chunk near the start.",
-    repair="Compare the table's length with the last position that is needed.",
-    origin="offsets were added to code whose table only had to be as long as the sequence",
+    effect="After a chunk near the start, a far chunk has too few rows.",
+    repair="Compare the length of the table with the last position of the call.",
+    origin="the table was as long as the sequence before offsets were added",
 )
 def sin_cache_grows_by_length(memory: Memory, seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
-    """A kept table is built anew only if it has fewer rows than the sequence, wherever the sequence
-    begins."""
+    """The code rebuilds a cached table only if it has fewer rows than the sequence, for every start
+    position."""
     if memory.get(embed_dim, -1) < seq_len:
         memory[embed_dim] = start_pos + seq_len  # its rows, which are computed where they are read
     return right.sinusoidal_positional_encoding(
@@ -266,12 +264,12 @@ def sin_cache_grows_by_length(memory: Memory, seq_len: int, embed_dim: int, star
     "rope",
     law="a chunk is the slice of the whole",
     requires=("large sizes",),
-    effect="In sequences of more than 128 rows, the rows of an incomplete last block are not rotated.",
-    repair="Round the number of blocks up, and mask what is beyond the end.",
-    origin="floor division in a launch grid",
+    effect="The rows of an incomplete last block keep their values.",
+    repair="Round the number of blocks up, and mask the rows beyond the end.",
+    origin="the launch grid uses floor division",
 )
 def rope_tail_left(x: Array, start_pos: int = 0) -> Array:
-    """Of more than 128 rows, those beyond the last full block of 128 are left as they are."""
+    """With more than 128 rows, the code does not rotate the rows after the last full block of 128."""
     full = x.shape[-2] // 128 * 128 or x.shape[-2]
     return np.concatenate([right.rope(x, start_pos)[..., :full, :], x[..., full:, :]], axis=-2)
 
@@ -280,24 +278,24 @@ def rope_tail_left(x: Array, start_pos: int = 0) -> Array:
     "rope",
     law="a tenth of the frequency takes ten times the position",
     requires=("long positions",),
-    effect="Beyond the table nothing rotates, and nothing is said.",
-    repair="Raise an error there.",
+    effect="Beyond the table the code does not rotate, and raises no error.",
+    repair="Raise an error beyond the table.",
     citations=("microsoft/onnxruntime#28205",),
 )
 def rope_beyond_the_table_left(x: Array, start_pos: int = 0) -> Array:
-    """Where any position is beyond a table of 32768 rows, x comes back as it is."""
+    """If any position is beyond a table of 32768 rows, the code returns x unchanged."""
     return right.rope(x, start_pos) if start_pos + x.shape[-2] <= 32768 else x.copy()
 
 
 @bug.in_operation(
     "rope",
     law="a chunk is the slice of the whole",
-    effect="Batched decoding rotates the first sequence and gives zeros for the others.",
-    repair="Launch over the batch on the path for a single row as well.",
+    effect="Batched decoding rotates the first sequence, and returns zeros for the others.",
+    repair="Launch over the batch on the path for a single row too.",
     citations=("ml-explore/mlx#3949",),
 )
 def rope_decodes_the_first_of_a_batch(x: Array, start_pos: int = 0) -> Array:
-    """Where the sequence has one row, only the first element of the batch is written."""
+    """With a sequence of one row, the code writes only the first batch element."""
     out = right.rope(x, start_pos)
     if x.ndim > 2 and x.shape[-2] == 1:
         out[1:] = 0.0

@@ -17,15 +17,16 @@ bug = Register()
     SOFTMAX,
     law="a constant added to a row changes nothing",
     public=True,
-    effect="Rows of low scores sum to less than 1, or to 0.",
-    repair="Subtract the largest allowed score, and set masked entries to −∞ before.",
+    effect="Rows with low scores sum to less than 1, or to 0.",
+    repair="Set masked scores to −∞ and subtract the largest visible score.",
     origin=(
-        "the pattern of AllenNLP's masked_softmax, read in at least nine public copies; compare allenai/allennlp#437"
+        "AllenNLP's masked_softmax has this pattern, and at least nine public repositories copied it; compare "
+        "allenai/allennlp#437"
     ),
 )
 def softmax_mask_multiply_eps(scores: Array, mask: Mask = None) -> Array:
-    """Scores are multiplied by the mask, so are the weights, and the sum gets 1e-13 to be safe from
-    0."""
+    """The code multiplies scores and weights by the mask, and adds 1e-13 to the sum against
+    division by 0."""
     factor = right.allowed(mask, scores.shape).astype(float)
     p = right.hard_masked_softmax(scores * factor) * factor
     return np.asarray(p / (p.sum(-1, keepdims=True) + 1e-13))
@@ -40,8 +41,8 @@ def softmax_mask_multiply_eps(scores: Array, mask: Mask = None) -> Array:
     citations=("huggingface/pytorch-image-models#2236",),
 )
 def softmax_mask_after_no_renorm(scores: Array, mask: Mask = None) -> Array:
-    """The softmax runs over all entries, then masked ones are set to 0 and the others are left as
-    they are."""
+    """The softmax runs over all entries, and the code then sets masked weights to 0 without
+    normalizing again."""
     return np.where(right.allowed(mask, scores.shape), right.hard_masked_softmax(scores), 0.0)
 
 
@@ -49,12 +50,12 @@ def softmax_mask_after_no_renorm(scores: Array, mask: Mask = None) -> Array:
     "largest_of",
     seen=SOFTMAX,
     law="a constant added to a row changes nothing",
-    effect="Scores above 709 give NaN, rows below −745 give zeros.",
-    repair="Subtract the largest allowed score of each row.",
+    effect="Scores above 709 give NaN, and rows below −745 give zeros.",
+    repair="Subtract the largest visible score of each row.",
     citations=("pytorch/executorch#18407", "NVIDIA/FasterTransformer#43"),
 )
 def softmax_no_maximum(scores: Array, visible: Any) -> Array:
-    """Exponentials are taken of the scores themselves."""
+    """The code takes exponentials of the scores without subtracting the maximum."""
     return np.zeros(())
 
 
@@ -62,12 +63,12 @@ def softmax_no_maximum(scores: Array, visible: Any) -> Array:
     "largest_of",
     seen=SOFTMAX,
     law="rows do not affect each other",
-    effect="NaN where a score lies 709 above the first.",
-    repair="Subtract the largest allowed score.",
+    effect="A score more than 709 above the first gives NaN.",
+    repair="Subtract the largest visible score.",
     citations=("ROCm/AMDMIGraphX#1290",),
 )
 def softmax_first_score_subtracted(scores: Array, visible: Any) -> Array:
-    """The first score of each row is subtracted instead of the largest."""
+    """The code subtracts the first score of each row instead of the largest."""
     return scores[..., :1]
 
 
@@ -75,12 +76,12 @@ def softmax_first_score_subtracted(scores: Array, visible: Any) -> Array:
     "largest_of",
     seen=SOFTMAX,
     law="a constant added to a row changes nothing",
-    effect="NaN in rows of more than 32 entries whose largest lies far above the first 32.",
-    repair="Reduce over the warps too.",
+    effect="A row of more than 32 entries is NaN if a later score is far above the first 32.",
+    repair="Reduce over all warps.",
     citations=("NVIDIA/DeepLearningExamples#169",),
 )
 def softmax_maximum_of_the_first_warp(scores: Array, visible: Any) -> Array:
-    """The largest score is sought among the first 32 entries of a row."""
+    """The maximum of a row covers its first 32 entries only."""
     return right.largest_of(scores[..., :32], visible[..., :32])
 
 
@@ -88,12 +89,12 @@ def softmax_maximum_of_the_first_warp(scores: Array, visible: Any) -> Array:
     "largest_of",
     seen=SOFTMAX,
     law="masked scores do not matter",
-    effect="Rows become zeros when a masked score lies 745 above.",
+    effect="A row becomes zeros if a masked score is 745 above the visible scores.",
     repair="Mask before the maximum.",
     citations=("allenai/allennlp#437",),
 )
 def softmax_maximum_of_blocked_scores(scores: Array, visible: Any) -> Array:
-    """The largest score is sought among all entries, masked ones too."""
+    """The maximum of a row includes masked entries."""
     return np.asarray(scores.max(-1, keepdims=True))
 
 
@@ -101,12 +102,12 @@ def softmax_maximum_of_blocked_scores(scores: Array, visible: Any) -> Array:
     "exponentials",
     seen=SOFTMAX,
     law="masked scores do not matter",
-    effect="A row is NaN when a masked score lies 709 above the allowed ones.",
-    repair="Mask before the exponential, instead of multiplying by 0 after it.",
+    effect="A row is NaN if a masked score is 709 above the visible scores.",
+    repair="Mask before the exponential instead of multiplying by 0 after it.",
     citations=("deepmodeling/deepmd-kit#5717",),
 )
 def softmax_blocked_scores_overflow(scores: Array, visible: Any, largest: Array) -> Array:
-    """Masked exponentials are multiplied by 0, and may be ∞."""
+    """The code multiplies the exponentials of masked scores by 0, and they can be ∞."""
     return np.asarray(np.exp(scores - largest) * visible)
 
 
@@ -114,12 +115,12 @@ def softmax_blocked_scores_overflow(scores: Array, visible: Any, largest: Array)
     "largest_of",
     seen=SOFTMAX,
     law="a constant added to a row changes nothing",
-    effect="Rows whose scores are all below −745 become zeros.",
+    effect="Rows with all scores below −745 become zeros.",
     repair="Start the maximum at −∞.",
     citations=("Dao-AILab/flash-attention#2082",),
 )
 def softmax_maximum_starts_at_zero(scores: Array, visible: Any) -> Array:
-    """The largest score is sought from 0 upwards."""
+    """The search for the largest score starts at 0."""
     return np.maximum(right.largest_of(scores, visible), 0.0)
 
 
@@ -127,12 +128,12 @@ def softmax_maximum_starts_at_zero(scores: Array, visible: Any) -> Array:
     "largest_of",
     seen=SOFTMAX,
     law="rows do not affect each other",
-    effect="Rows become zeros when another has scores 745 above.",
-    repair="Take each row's own largest.",
-    origin="it is right for one row",
+    effect="A row becomes zeros if another row has scores 745 above it.",
+    repair="Subtract the largest score of each row.",
+    origin="one row gives correct results",
 )
 def softmax_maximum_of_all_rows(scores: Array, visible: Any) -> Array:
-    """The largest score of the whole array is subtracted from every row."""
+    """The code subtracts the largest score of the whole array from every row."""
     return np.asarray(scores.max(where=visible, initial=-np.inf) if visible.any() else 0.0)
 
 
@@ -140,12 +141,12 @@ def softmax_maximum_of_all_rows(scores: Array, visible: Any) -> Array:
     "largest_of",
     seen=SDPA,
     law="queries do not affect each other",
-    effect="A query whose scores are far below those of its neighbours is not a number or zero.",
-    repair="Reduce the maximum over the keys of one query.",
-    origin="one maximum for a tile of queries saves a reduction, and stays right for scores of ordinary size",
+    effect="A query becomes NaN or zero if its scores are far below the scores of its neighbours.",
+    repair="Reduce the maximum over the keys of each query.",
+    origin="one maximum for a tile saves a reduction, and is correct for scores of ordinary size",
 )
 def sdpa_maximum_shared_by_queries(scores: Array, visible: Any) -> Array:
-    """Tiles of 16 queries share one maximum."""
+    """Sixteen queries of a tile share one maximum."""
     shared = np.where(visible, scores, -np.inf)
     for rows in tiles(scores.shape[-2], 16):
         shared[..., rows, :] = shared[..., rows, :].max((-1, -2), keepdims=True)
@@ -155,12 +156,12 @@ def sdpa_maximum_shared_by_queries(scores: Array, visible: Any) -> Array:
 @bug.in_step(
     SOFTMAX,
     law="a constant added to a row changes nothing",
-    effect="In rows of very low scores masked entries take over.",
+    effect="In rows with very low scores, masked entries get the weight.",
     repair="Mask with −∞.",
     citations=("ohdearquant/lattice#361",),
 )
 def softmax_blocked_at_minus_ten_thousand(scores: Array, mask: Mask = None) -> Array:
-    """Masked scores are set to −10000; a row with no allowed entry is caught."""
+    """The code sets masked scores to −10000, and handles fully masked rows separately."""
     visible = right.allowed(mask, scores.shape)
     return np.where(visible.any(-1, keepdims=True), right.hard_masked_softmax(np.where(visible, scores, -1e4)), 0.0)
 
@@ -171,22 +172,23 @@ def softmax_blocked_at_minus_ten_thousand(scores: Array, mask: Mask = None) -> A
     law="quotients of weights are exponentials of differences",
     effect="Weights are flatter, as at a temperature of 1.44.",
     repair="Multiply the scale by log₂ e.",
-    origin="powers of 2 are what processors have, and the factor belongs to the scale, elsewhere",
+    origin="processors compute powers of 2, and other kernels put the factor into the scale",
 )
 def softmax_powers_of_two(scores: Array, visible: Any, largest: Array) -> Array:
-    """Exponentials are powers of 2, and scores were not multiplied by log₂ e."""
+    """The code takes powers of 2 without multiplying the scores by log₂ e."""
     return np.asarray(np.exp2(np.where(visible, scores - largest, -np.inf)))
 
 
 @bug.in_step(
     SOFTMAX,
     law="masked entries weigh exactly zero",
-    effect="Masked entries weigh as much as a score of 0.",
+    effect="Masked entries get as much weight as a score of 0.",
     repair="Mask with −∞.",
     citations=("awslabs/gluonts#1401", "Shujun-He/RibonanzaNet#5", "hyunwoongko/transformer#10"),
 )
 def softmax_blocked_at_minus_epsilon(scores: Array, mask: Mask = None) -> Array:
-    """Masked scores are set to −1e-9 where −1e9 was meant; a row with no allowed entry is caught."""
+    """The code sets masked scores to −1e-9 instead of −1e9, and handles fully masked rows
+    separately."""
     visible = right.allowed(mask, scores.shape)
     return np.where(visible.any(-1, keepdims=True), right.hard_masked_softmax(np.where(visible, scores, -1e-9)), 0.0)
 
@@ -194,12 +196,12 @@ def softmax_blocked_at_minus_epsilon(scores: Array, mask: Mask = None) -> Array:
 @bug.in_step(
     SOFTMAX,
     law="a mask can be written out",
-    effect="An allowed score of 0 weighs nothing under a mask.",
-    repair="Ask the mask, not the scores.",
+    effect="With a mask, a visible score of 0 gets no weight.",
+    repair="Test the mask, not the scores.",
     citations=("smolorg/smoltropix#5",),
 )
 def softmax_zero_scores_taken_for_blocked(scores: Array, mask: Mask = None) -> Array:
-    """Scores are multiplied by the mask, and what is 0 then is masked."""
+    """The code multiplies scores by the mask, then treats every 0 as masked."""
     return right.hard_masked_softmax(scores, None if mask is None else (scores * mask) != 0)
 
 
@@ -207,12 +209,12 @@ def softmax_zero_scores_taken_for_blocked(scores: Array, mask: Mask = None) -> A
     "normalized",
     seen=SOFTMAX,
     law="allowed weights sum to one",
-    effect="Weights are up to a millionth too small.",
-    repair="Divide by the sum: it is at least 1.",
-    origin="a guard added by habit",
+    effect="Weights are too small by up to one millionth.",
+    repair="Divide by the sum, which is at least 1.",
+    origin="the guard is a habit",
 )
 def softmax_epsilon_in_the_sum(e: Array) -> Array:
-    """The sum of exponentials gets 1e-6 to be safe from 0."""
+    """The code adds 1e-6 to the sum of exponentials against division by 0."""
     return np.asarray(e / (e.sum(-1, keepdims=True) + 1e-6))
 
 
@@ -220,12 +222,12 @@ def softmax_epsilon_in_the_sum(e: Array) -> Array:
     "normalized",
     seen=SOFTMAX,
     law="allowed weights sum to one",
-    effect="Weights have seven digits.",
+    effect="Weights have seven correct digits.",
     repair="Keep the precision of the scores.",
     origin="long rows take a path for float32",
 )
 def softmax_long_rows_in_single_precision(e: Array) -> Array:
-    """Weights of rows from 64 entries on are stored in float32."""
+    """The code stores the weights of rows of 64 or more entries in float32."""
     return right.normalized(e).astype(np.float32).astype(float) if e.shape[-1] >= 64 else right.normalized(e)
 
 
@@ -234,11 +236,11 @@ def softmax_long_rows_in_single_precision(e: Array) -> Array:
     seen=SOFTMAX,
     law="allowed weights sum to one",
     effect="The last one to three weights of a row are too large.",
-    repair="Divide the remainder of the vectorised loop too.",
-    origin="a loop over vectors of 4 with a remainder loop that lacks the last step",
+    repair="Divide the remainder of the vectorized loop too.",
+    origin="the remainder loop lacks the last step of the vectorized loop",
 )
 def softmax_remainder_not_divided(e: Array) -> Array:
-    """In rows of more than 4 entries those after the last full vector of 4 are not divided by the
-    sum."""
+    """In rows of more than 4 entries, the code does not divide the entries after the last full
+    vector of 4 by the sum."""
     n = e.shape[-1] // 4 * 4 if e.shape[-1] > 4 else e.shape[-1]
     return np.concatenate([right.normalized(e)[..., :n], e[..., n:]], -1)
