@@ -41,12 +41,12 @@ def cache_bug(cache: type[Buffered], *steps: str, **entry: Any) -> Callable[[Mut
     Buffered,
     "visible",
     law=PREFILL,
-    effect="Decoding and prefilling disagree by the oldest key.",
-    repair="Keep L + 1 keys, or count the query's own.",
+    effect="Decoding and prefill differ by the oldest key.",
+    repair="Keep L + 1 keys, or include the key of the query in L.",
     citations=("lightseekorg/tokenspeed#578",),
 )
 def cache_window_one_key_short_at_decode(self: Buffered, p: Any, j: Any) -> Any:
-    """Decoding keeps the last L keys, where a left bound of L allows L + 1."""
+    """While decoding, the cache keeps the last L keys, but a left bound of L shows L + 1."""
     own = j == p
     return Buffered.visible(self, p, j) & (True if len(p) > 1 or self.left is None else own | (j > p - self.left))
 
@@ -56,11 +56,11 @@ def cache_window_one_key_short_at_decode(self: Buffered, p: Any, j: Any) -> Any:
     "visible",
     law=PREFILL,
     effect="The same token has other logits when it is decoded.",
-    repair="Take one definition of the window for both.",
+    repair="Use one definition of the window for both.",
     citations=("ml-explore/mlx-lm#390",),
 )
 def cache_window_one_key_too_many_at_prefill(self: Buffered, p: Any, j: Any) -> Any:
-    """The mask of a prompt lets one key more through than the cache keeps."""
+    """The mask of a prompt shows one key more than the cache keeps."""
     wider = self.left is not None and len(p) > 1
     return (j <= p) & (j >= p - (self.left or 0) - 1) if wider else Buffered.visible(self, p, j)
 
@@ -69,13 +69,13 @@ def cache_window_one_key_too_many_at_prefill(self: Buffered, p: Any, j: Any) -> 
     Buffered,
     "visible",
     law=PREFILL,
-    effect="Decoding looks at the wrong keys as soon as there is a cache.",
-    repair="Add the cache's length to the rows.",
+    effect="With a cache, decoding attends to the wrong keys.",
+    repair="Add the length of the cache to the rows.",
     citations=("keras-team/keras-hub#1738",),
 )
 def cache_window_of_the_queries(self: Buffered, p: Any, j: Any) -> Any:
-    """The window is at most as wide as there are queries, and its rows are counted from 0, without
-    what is cached."""
+    """The window counts its rows from 0 without the cached keys, and is at most as wide as the
+    number of queries."""
     if self.left is None:
         return Buffered.visible(self, p, j)
     n = len(p)
@@ -93,12 +93,12 @@ def cache_window_of_the_queries(self: Buffered, p: Any, j: Any) -> Any:
     Buffered,
     "require",
     law=REFUSED,
-    effect="Early rows lose keys of their window.",
-    repair="Keep as many slots as the window and the chunk need, or refuse.",
+    effect="The first rows lose keys of their window.",
+    repair="Keep enough slots for the window and the chunk, or refuse the prompt.",
     citations=("Lightning-AI/litgpt#2182",),
 )
 def cache_ring_shorter_than_the_prompt(self: Buffered, n: int) -> None:
-    """A prompt that does not fit overwrites slots before its early rows have been computed."""
+    """A prompt that is longer than the ring overwrites slots before its first rows are computed."""
     if n > self.end - self.first:
         raise ValueError(f"{n} queries are more than the positions.")
 
@@ -107,12 +107,12 @@ def cache_ring_shorter_than_the_prompt(self: Buffered, n: int) -> None:
     Buffered,
     "slots",
     law=PREFILL,
-    effect="Stale or missing keys after the first wrap.",
-    repair="Find each position's slot around the ring.",
+    effect="After the first wrap, queries see old keys and miss new ones.",
+    repair="Compute the slot of each position around the ring.",
     citations=("Blaizzy/mlx-vlm#1715",),
 )
 def cache_ring_read_by_its_length(self: Buffered, positions: Any) -> Any:
-    """A ring that has wrapped is read as if the order of slots were that of time."""
+    """After a ring wraps, the code reads its slots as if they were in order of time."""
     reads = len(positions) and positions[-1] < self.end and self.wraps
     return positions - positions[0] if reads else Buffered.slots(self, positions)
 
@@ -121,12 +121,12 @@ def cache_ring_read_by_its_length(self: Buffered, positions: Any) -> Any:
     Buffered,
     "attend",
     law=UNUSED,
-    effect="Unused slots get weight, until the buffer is full.",
-    repair="Mask what is not in use.",
+    effect="Unused slots get weight until the buffer is full.",
+    repair="Mask unused slots.",
     citations=("lablup/mlxcel#1776",),
 )
 def cache_mask_as_wide_as_the_buffer(self: Buffered, q: Array) -> tuple[Array, Array]:
-    """The mask is as wide as the buffer: slots that are not in use are visible."""
+    """The mask is as wide as the buffer, so unused slots are visible."""
     self.require(len(q))
     at, j = self.read()
     unused = np.setdiff1d(self.own(), at)
@@ -140,12 +140,12 @@ def cache_mask_as_wide_as_the_buffer(self: Buffered, q: Array) -> tuple[Array, A
     Buffered,
     "rollback",
     law=GONE,
-    effect="After a rejected draft the window has keys of the draft.",
-    repair="Remember which positions are gone.",
-    origin="a ring that is counted by its end alone has all positions below it",
+    effect="After a rejected draft, the window contains keys of the draft.",
+    repair="Record which positions were overwritten.",
+    origin="a ring that stores only its end treats all earlier positions as present",
 )
 def cache_ring_rolls_back_to_what_is_overwritten(self: Buffered, n: int) -> None:
-    """Rolling back gives positions back that had given way: their slots hold newer keys."""
+    """A rollback restores positions whose slots hold newer keys."""
     Buffered.rollback(self, n)
     self.dropped = max(0, self.end - (self.capacity or 0)) if self.wraps else 0
 
@@ -157,12 +157,12 @@ def cache_ring_rolls_back_to_what_is_overwritten(self: Buffered, n: int) -> None
     Buffered,
     "evict",
     law=EVICTED,
-    effect="Positions run backwards, and queries miss the newest keys.",
-    repair="Count positions apart from rows.",
+    effect="Positions decrease, and queries miss the newest keys.",
+    repair="Count positions separately from rows.",
     citations=("rajveer43/VeloxQuant-MLX#389",),
 )
 def cache_offset_of_the_rows_kept(self: Buffered, n: int) -> None:
-    """After an eviction the offset is the number of rows that are kept."""
+    """After an eviction, the offset is the number of kept rows."""
     Buffered.evict(self, n)
     self.offset = self.end - self.first
 
@@ -172,11 +172,11 @@ def cache_offset_of_the_rows_kept(self: Buffered, n: int) -> None:
     "advance",
     law=PREFILL,
     effect="Positions jump after the prompt.",
-    repair="Advance in one place.",
+    repair="Advance the offset in one place.",
     citations=("skyzh/tiny-llm#46",),
 )
 def cache_prompt_counted_twice(self: Buffered, n: int) -> None:
-    """The prompt's length is added to the offset a second time."""
+    """The code adds the length of the prompt to the offset twice."""
     self.offset += n if self.end == 0 else 0
     Buffered.advance(self, n)
 
@@ -185,13 +185,13 @@ def cache_prompt_counted_twice(self: Buffered, n: int) -> None:
     Buffered,
     "positions",
     law=PREFILL,
-    effect="Chunks after the first see the oldest keys only.",
-    repair="Add the cache's length to the rows.",
-    origin="a causal flag is passed on, whatever is cached",
+    effect="Chunks after the first see only the oldest keys.",
+    repair="Add the length of the cache to the rows.",
+    origin="the code passes a causal flag without the length of the cache",
 )
 def cache_chunk_aligned_top_left(self: Buffered, n: int) -> Any:
-    """A chunk's rows are counted from the first key, as a causal mask of n rows does by default;
-    one query sees all."""
+    """The code counts the rows of a chunk from the first key, like a default causal mask; a single
+    query sees all keys."""
     return Buffered.positions(self, n) if n == 1 else np.arange(self.first, self.first + n)[:, None]
 
 
@@ -199,12 +199,12 @@ def cache_chunk_aligned_top_left(self: Buffered, n: int) -> Any:
     Buffered,
     "visible",
     law=PREFILL,
-    effect="Rows of a chunk see later ones.",
-    repair="Mask the rows of a chunk causally.",
-    origin="chunks after the first came later than decoding by one",
+    effect="Rows of a chunk see later rows.",
+    repair="Apply a causal mask to the rows of a chunk.",
+    origin="chunks with a cache were added after decoding of single tokens",
 )
 def cache_chunk_sees_its_future(self: Buffered, p: Any, j: Any) -> Any:
-    """No mask is made where there is a cache, as for one query none is needed."""
+    """With a cache, the code builds no mask, because a single query needs none."""
     past = len(j) > len(p)
     return Buffered.visible(self, np.full_like(p, p[-1, 0]) if past and len(p) else p, j) & (
         Buffered.visible(self, p, j) | (j > p)
@@ -218,12 +218,12 @@ def cache_chunk_sees_its_future(self: Buffered, p: Any, j: Any) -> Any:
     Buffered,
     "rollback",
     law=ROLLBACK,
-    effect="Rejected drafts stay, and the prompt's beginning goes.",
+    effect="Rejected drafts stay, and the start of the prompt is lost.",
     repair="Drop rows from the end.",
-    origin="trimming from the front is at hand",
+    origin="a function that trims from the front already exists",
 )
 def cache_rollback_of_the_oldest(self: Buffered, n: int) -> None:
-    """The slots are moved as if the oldest positions went."""
+    """A rollback moves the slots as if it dropped the oldest positions."""
     Buffered.rollback(self, n)
     self.k, self.v = (np.concatenate([x[n:], x[:n]]) for x in (self.k, self.v))
 
@@ -232,12 +232,12 @@ def cache_rollback_of_the_oldest(self: Buffered, n: int) -> None:
     Buffered,
     "rollback",
     law=ROLLBACK,
-    effect="Rejected drafts are seen by everything that comes later.",
-    repair="Count keys and positions together.",
-    origin="two counters, one of which is forgotten",
+    effect="All later queries see the rejected drafts.",
+    repair="Update both counts together.",
+    origin="the code has two counters and forgets one",
 )
 def cache_rollback_of_the_count_alone(self: Buffered, n: int) -> None:
-    """Positions are counted back, and the keys that are read are not."""
+    """A rollback reduces the count of positions but not the count of keys."""
     self.require_held(n)
     self.offset -= n
 
@@ -246,12 +246,12 @@ def cache_rollback_of_the_count_alone(self: Buffered, n: int) -> None:
     Buffered,
     "append",
     law=REFUSED,
-    effect="After a refusal there are keys that nobody has added.",
-    repair="Look at the capacity first.",
-    origin="no test goes on after an exception",
+    effect="After a refusal, the count includes keys that were never added.",
+    repair="Check the capacity first.",
+    origin="no test continues after an exception",
 )
 def cache_refuses_after_it_has_counted(self: Buffered, k: Array, v: Array) -> None:
-    """Positions are counted before the capacity is looked at."""
+    """The cache counts positions before it checks the capacity."""
     try:
         self.admit(len(k))
     except ValueError:
@@ -266,12 +266,12 @@ def cache_refuses_after_it_has_counted(self: Buffered, k: Array, v: Array) -> No
     Buffered,
     "admit",
     law=REFUSED,
-    effect="Memory that was not reserved.",
+    effect="The cache uses memory that was not reserved.",
     repair="Compare with the capacity.",
     origin="tests stay below the capacity",
 )
 def cache_without_a_limit(self: Buffered, n: int) -> None:
-    """The capacity is stored, and more is taken."""
+    """The cache stores the capacity and accepts more positions."""
 
 
 # -- Pages -----------------------------------------------------------------------------------------
@@ -281,12 +281,12 @@ def cache_without_a_limit(self: Buffered, n: int) -> None:
     Paged,
     "read",
     law=PREFILL,
-    effect="A key that nobody has added gets weight, which near-zero keys hide.",
-    repair="Round the number of pages up, not down and add one.",
+    effect="A key that was never added gets weight; keys near zero do not show it.",
+    repair="Round the number of pages up instead of rounding down and adding one.",
     citations=("pegainfer-project/pegainfer#291",),
 )
 def cache_one_page_too_many(self: Paged) -> tuple[Any, Any]:
-    """One page more is read when the length is a multiple of the page size."""
+    """If the length is a multiple of the page size, the code reads one page too many."""
     at, j = Buffered.read(self)
     if not len(j) or self.end % PAGE:
         return at, j
@@ -302,13 +302,13 @@ def cache_one_page_too_many(self: Paged) -> tuple[Any, Any]:
     Paged,
     "write",
     law=PREFILL,
-    effect="Another sequence's keys change.",
-    repair="Write the rows of the chunk alone.",
+    effect="The keys of another sequence change.",
+    repair="Write only the rows of the chunk.",
     citations=("tenstorrent/tt-metal#56324",),
 )
 def cache_padded_tail_in_other_pages(self: Paged, k: Array, v: Array) -> None:
-    """A chunk is padded to a tile of two pages, and its tail written behind it in the pool,
-    whosever page that is."""
+    """The code pads a chunk to a tile of two pages and writes the padding into pages of other
+    sequences."""
     last = int(self.slots(np.array([self.end + len(k) - 1]))[0])
     tail = np.arange(last + 1, min(last + 1 + -len(k) % (2 * PAGE), len(self.k)))
     self.k[tail], self.v[tail] = 0.0, 0.0
@@ -319,12 +319,12 @@ def cache_padded_tail_in_other_pages(self: Paged, k: Array, v: Array) -> None:
     Paged,
     "give_back",
     law=PREFILL,
-    effect="Keys that are still visible are overwritten by other sequences.",
-    repair="Give a page back when its last position is gone.",
-    origin="evictions of whole pages are tested",
+    effect="Other sequences overwrite keys that are still visible.",
+    repair="Return a page when its last position is evicted.",
+    origin="tests evict whole pages",
 )
 def cache_pages_given_back_by_the_oldest(self: Paged) -> None:
-    """A page is given back when its first position is evicted."""
+    """The cache returns a page to the pool when its first position is evicted."""
     for page in [page for page in self.table if page * PAGE < self.first or page * PAGE >= self.end]:
         self.pool.free.append(self.table[page])
         if page * PAGE >= self.end or (page + 1) * PAGE <= self.first:
@@ -344,12 +344,12 @@ def _shared(cache: Buffered) -> dict[Any, Any]:
     Buffered,
     "prepare",
     law=SIDE,
-    effect="A sequence overwrites another's keys.",
-    repair="Make the buffers for each cache.",
-    origin="a default argument, or an attribute of the class",
+    effect="A sequence overwrites the keys of another.",
+    repair="Allocate buffers for each cache.",
+    origin="the buffer is a default argument or an attribute of the class",
 )
 def cache_buffers_shared(self: Buffered, d: int, d_v: int) -> None:
-    """All caches of one size have the same buffers."""
+    """All caches of one size share their buffers."""
     size = self.capacity or PAGE
     self.k, self.v = _shared(self).setdefault((size, d, d_v), (np.zeros((size, d)), np.zeros((size, d_v))))
 
@@ -368,13 +368,12 @@ def _behind(self: Buffered, q: Array, before: tuple[Array, Array]) -> tuple[Arra
     Buffered,
     "attend",
     law=SIDE,
-    effect="Sequences see each other.",
+    effect="Sequences see the keys of other sequences.",
     repair="Mask by the boundaries.",
     citations=("Tencent-Hunyuan/HunyuanVideo#310",),
 )
 def cache_boundaries_ignored(self: Buffered, q: Array) -> tuple[Array, Array]:
-    """Sequences are packed side by side, and their boundaries ignored: what another one had when it
-    was asked is visible to all."""
+    """The code packs sequences side by side and ignores their boundaries."""
     at, _ = self.read()
     others = [x for owner, x in _shared(self).items() if owner is not self]
     _shared(self)[self] = self.k[at], self.v[at]
@@ -386,12 +385,12 @@ def cache_boundaries_ignored(self: Buffered, q: Array) -> tuple[Array, Array]:
     "prepare",
     "advance",
     law=RESTART,
-    effect="Masks by positions, and angles, are those of later rows.",
+    effect="Masks by position, and angles, belong to later rows.",
     repair="Reset the position with the sequence.",
     citations=("allenai/OLMo-core#591",),
 )
 def cache_positions_go_on_in_the_next_sequence(self: Buffered, *numbers: int) -> None:
-    """Positions are not counted from 0 at the start of a sequence."""
+    """A new sequence continues the positions of the previous one."""
     if len(numbers) == 2:
         Buffered.prepare(self, *numbers)
         self.offset = _shared(self).get("offset", 0)
@@ -405,13 +404,13 @@ def cache_positions_go_on_in_the_next_sequence(self: Buffered, *numbers: int) ->
     "advance",
     "attend",
     law=RESTART,
-    effect="One-token documents merge with the next.",
-    repair="Keep the lengths of sequences.",
+    effect="One-token documents merge with the next document.",
+    repair="Store the lengths of sequences.",
     citations=("modelscope/ms-swift#9904",),
 )
 def cache_sequences_of_one_token_merge(self: Buffered, x: Any) -> Any:
-    """A sequence begins where the position falls: behind one of one token it does not, and goes on
-    with that token."""
+    """The code starts a sequence where the position decreases, so a sequence after a one-token
+    sequence does not start."""
     if isinstance(x, int):
         last, _shared(self)["last"] = _shared(self).get("last", self), self
         if self.end == 0 and last is not self and last.end == 1:

@@ -27,12 +27,12 @@ ATTENTION, VJP, JVP, MERGE, SLOPES, BIAS = (
     "in_window",
     seen=ATTENTION,
     law="a window is the mask of its band",
-    effect="One key too many in every full window, and a small drift of the logits.",
-    repair="Subtract the query's own key where a count is meant.",
+    effect="Each full window has one key too many, and logits drift slightly.",
+    repair="Subtract 1 for the key of the query if the number is a count.",
     citations=("NVIDIA-NeMo/Megatron-Bridge#2656", "ml-explore/mlx-lm#390"),
 )
 def attention_window_one_key_too_many(p: Any, j: Any, left: int | None, right_side: int | None) -> Any:
-    """A count of keys is passed on as a left bound: one key more is allowed."""
+    """The code passes a count of keys as a left bound, which shows one key more."""
     return right.in_window(p, j, None if left is None else left + 1, right_side)
 
 
@@ -40,12 +40,12 @@ def attention_window_one_key_too_many(p: Any, j: Any, left: int | None, right_si
     "in_window",
     seen=ATTENTION,
     law="a window is the mask of its band",
-    effect="Decoding and prefilling disagree by the oldest key.",
-    repair="A bound of L allows L + 1 keys.",
+    effect="Decoding and prefill differ by the oldest key.",
+    repair="Show L + 1 keys for a bound of L.",
     citations=("lightseekorg/tokenspeed#578", "microsoft/unilm#1612"),
 )
 def attention_window_one_key_short(p: Any, j: Any, left: int | None, right_side: int | None) -> Any:
-    """A left bound is read as a count of keys: the oldest key is left out; a bound of 0 is none."""
+    """The code reads a left bound as a count of keys, and a bound of 0 as no bound."""
     return right.in_window(p, j, left if left is None else left - 1 if left else None, right_side)
 
 
@@ -53,12 +53,12 @@ def attention_window_one_key_short(p: Any, j: Any, left: int | None, right_side:
     "query_positions",
     seen=ATTENTION,
     law="causality is a window without a right side",
-    effect="After a cache no query reads a key, or the first ones alone.",
-    repair="Add it: queries come after what is cached.",
-    origin="an offset may count keys before the queries, or queries before the keys",
+    effect="After a cache, queries see no key or only the first ones.",
+    repair="Add the offset: queries come after the cached keys.",
+    origin="an offset may count the keys before the queries, or the queries before the keys",
 )
 def attention_offset_subtracted(n_q: int, offset: Any) -> Any:
-    """The offset is subtracted from the positions of the queries."""
+    """The code subtracts the offset from the positions of the queries."""
     return right.query_positions(n_q, None if offset is None else -np.asarray(offset))
 
 
@@ -66,14 +66,14 @@ def attention_offset_subtracted(n_q: int, offset: Any) -> Any:
     "may_read",
     seen=ATTENTION,
     law="causality is a window without a right side",
-    effect="The first query reads nothing, and every other one misses the newest key.",
+    effect="The first query sees nothing, and every other query misses the newest key.",
     repair="Compare with ≤.",
-    origin="< for ≤",
+    origin="the code has < instead of ≤",
 )
 def attention_causal_without_itself(
     shape: tuple[int, ...], causal: bool = False, window: Any = (None, None), **others: Any
 ) -> Any:
-    """Causality is compared with <: a query does not read the key at its own position."""
+    """The causal mask compares with <, so a query does not see the key at the same position."""
     left, right_side = window
     nearest = right_side if not causal else -1 if right_side is None else min(right_side, -1)
     return right.may_read(shape, window=(left, nearest), **others)
@@ -83,13 +83,12 @@ def attention_causal_without_itself(
     "in_window",
     seen=ATTENTION,
     law="a window is the mask of its band",
-    effect="Every full window is a key short, and a window of 0 reads nothing.",
+    effect="Every full window misses its oldest key, and a window of 0 shows no key.",
     repair="Compare with ≥.",
-    origin="counts of keys are compared so, and a bound takes the place of one",
+    origin="counts of keys are compared with >, and a bound replaced the count",
 )
 def attention_window_bound_excluded(p: Any, j: Any, left: int | None, right_side: int | None) -> Any:
-    """The left bound is compared with >: the oldest key is left out, and by a bound of 0 the
-    query's own."""
+    """The code compares the left bound with > instead of ≥."""
     return right.in_window(p, j, left, right_side) & (True if left is None else j > p - left)
 
 
@@ -97,12 +96,12 @@ def attention_window_bound_excluded(p: Any, j: Any, left: int | None, right_side
     "in_window",
     seen=ATTENTION,
     law="a chunk of queries is part of the whole",
-    effect="Without causality keys far in the future are not read.",
-    repair="Leave the side that is not given open.",
-    origin="(w, w) is what is passed for causal layers, where it does nothing; compare huggingface/transformers#39408",
+    effect="Without causality, queries do not see keys far in the future.",
+    repair="Leave the missing side open.",
+    origin="causal layers pass (w, w), where the right side has no effect; compare huggingface/transformers#39408",
 )
 def attention_window_on_both_sides(p: Any, j: Any, left: int | None, right_side: int | None) -> Any:
-    """A window that is bounded on the left alone is bounded as far on the right."""
+    """If only the left side of a window is given, the code uses the same bound on the right."""
     return right.in_window(p, j, left, left if right_side is None else right_side)
 
 
@@ -110,12 +109,12 @@ def attention_window_on_both_sides(p: Any, j: Any, left: int | None, right_side:
     "in_window",
     seen=ATTENTION,
     law="a window is the mask of its band",
-    effect="Without causality a window sees the whole future.",
+    effect="Without causality, a window shows the whole future.",
     repair="Compare with both sides.",
-    origin="windows are tested with causal masks only, where the right side does nothing",
+    origin="tests of windows have causal masks, where the right side has no effect",
 )
 def attention_window_without_a_right_side(p: Any, j: Any, left: int | None, right_side: int | None) -> Any:
-    """The right side of a window is ignored, as causal kernels may."""
+    """The code ignores the right side of a window."""
     return right.in_window(p, j, left, None)
 
 
@@ -123,12 +122,12 @@ def attention_window_without_a_right_side(p: Any, j: Any, left: int | None, righ
     "may_read",
     seen=ATTENTION,
     law="a chunk of queries is part of the whole",
-    effect="Decoding looks at the wrong keys as soon as there is a cache.",
-    repair="Add the offset to the rows of the window too.",
+    effect="With a cache, decoding attends to the wrong keys.",
+    repair="Add the offset to the rows of the window.",
     citations=("keras-team/keras-hub#1738",),
 )
 def attention_window_ignores_the_offset(shape: tuple[int, ...], window: Any = (None, None), **others: Any) -> Any:
-    """The window's rows are counted from 0, whatever the offset; causality has the offset."""
+    """The window counts rows from 0 and ignores the offset; the causal mask uses the offset."""
     return right.may_read(shape, **others) & right.may_read(shape, window=window)
 
 
@@ -137,12 +136,12 @@ def attention_window_ignores_the_offset(shape: tuple[int, ...], window: Any = (N
     seen=ATTENTION,
     law="a chunk of queries is part of the whole",
     without=(BIAS,),
-    effect="A query of a step sees the first key only.",
+    effect="While decoding, the query sees only the first key.",
     repair="Add the offset to the rows.",
-    origin="prefilling has an offset of 0",
+    origin="prefill has an offset of 0",
 )
 def attention_offset_ignored(n_q: int, offset: Any) -> Any:
-    """Queries are counted from 0, whatever the offset."""
+    """The code counts queries from 0 and ignores the offset."""
     return right.query_positions(n_q, None)
 
 
@@ -152,11 +151,11 @@ def attention_offset_ignored(n_q: int, offset: Any) -> Any:
     law="a chunk of queries is part of the whole",
     without=(BIAS,),
     effect="Positions jump after the prompt, and queries see the future.",
-    repair="Keep the position in one place.",
+    repair="Add the offset in one place.",
     citations=("skyzh/tiny-llm#46",),
 )
 def attention_offset_added_twice(n_q: int, offset: Any) -> Any:
-    """The offset is added by the cache, and again by attention."""
+    """The cache adds the offset, and attention adds it again."""
     return right.query_positions(n_q, None if offset is None else 2 * np.asarray(offset))
 
 
@@ -165,12 +164,12 @@ def attention_offset_added_twice(n_q: int, offset: Any) -> Any:
     seen=ATTENTION,
     law="batch elements are computed independently",
     without=(BIAS,),
-    effect="Sequences of other lengths see too much, or too little.",
-    repair="Take an offset for each element of the batch.",
+    effect="Sequences of other lengths see too many keys, or too few.",
+    repair="Use the offset of each batch element.",
     origin="tests of decoding have batches of one length",
 )
 def attention_offset_of_the_first_for_all(n_q: int, offset: Any) -> Any:
-    """All sequences of a batch have the offset of the first one."""
+    """All batch elements use the offset of the first one."""
     return right.query_positions(
         n_q, offset if offset is None or not np.ndim(offset) else np.full_like(offset, np.ravel(offset)[:1])
     )
@@ -183,12 +182,12 @@ def attention_offset_of_the_first_for_all(n_q: int, offset: Any) -> Any:
     "capped",
     seen=ATTENTION,
     law="a cap bounds the log sum exp",
-    effect="The results for caps of 0, 5 and 50 are the same bytes.",
-    repair="Apply the cap.",
+    effect="Results with softcaps of 0, 5 and 50 are identical.",
+    repair="Apply the softcap.",
     citations=("sgl-project/sgl-kernel-xpu#491",),
 )
 def attention_cap_ignored(s: Array, softcap: float | None) -> Array:
-    """The cap is stored, and never applied."""
+    """The code stores the softcap and never applies it."""
     return s
 
 
@@ -196,12 +195,12 @@ def attention_cap_ignored(s: Array, softcap: float | None) -> Array:
     "logits_of",
     seen=ATTENTION,
     law="a bias that is the same for all keys adds to the log sum exp alone",
-    effect="Large biases are flattened.",
-    repair="Cap the scores, then add the bias.",
+    effect="The softcap reduces large biases.",
+    repair="Apply the softcap to the scores, then add the bias.",
     citations=("emmtrix/emx-onnx-cgen#731", "onnx/onnx#7867"),
 )
 def attention_cap_after_the_bias(s: Array, softcap: float | None, bias: Any) -> Array:
-    """The cap acts on the score and the bias together."""
+    """The code applies the softcap to the sum of score and bias."""
     return right.capped(right.biased(s, bias), softcap)
 
 
@@ -209,12 +208,12 @@ def attention_cap_after_the_bias(s: Array, softcap: float | None, bias: Any) -> 
     "options_of",
     seen=ATTENTION,
     law="a scale is a factor of the queries",
-    effect="Everyday scores are flattened as large ones should be, for products are √d times as large.",
+    effect="The softcap reduces ordinary scores, because products are √d times as large.",
     repair="Scale first.",
     origin="two lines are exchanged",
 )
 def attention_cap_before_the_scale(q: Array, k: Array, **options: Any) -> Any:
-    """The cap acts on products that are not scaled yet."""
+    """The code applies the softcap before the scale."""
     options = right.options_of(q, k, **options)
     cap, scale = options.get("softcap"), options["scale"]
     return {**options, "softcap": cap * scale if cap and scale else cap}  # s·c·tanh(x/c) = cs·tanh(sx/cs)
@@ -225,11 +224,11 @@ def attention_cap_before_the_scale(q: Array, k: Array, **options: Any) -> Any:
     seen=ATTENTION,
     law="a cap far above all scores is none",
     effect="All scores are between −1 and 1.",
-    repair="Multiply by the cap.",
-    origin="with a cap of 1 it is right",
+    repair="Multiply by the softcap.",
+    origin="a softcap of 1 gives correct results",
 )
 def attention_cap_not_multiplied_back(s: Array, softcap: float | None) -> Array:
-    """tanh(s/c) is not multiplied by c."""
+    """The code does not multiply tanh(s/c) by c."""
     return s if softcap is None else np.tanh(s / softcap)
 
 
@@ -239,10 +238,10 @@ def attention_cap_not_multiplied_back(s: Array, softcap: float | None) -> Array:
     law="vjp and jvp are adjoint",
     effect="Gradients of large scores are too large.",
     repair="Multiply by 1 − tanh².",
-    origin="small scores have a slope of 1",
+    origin="the slope of small scores is 1",
 )
 def attention_derivative_without_the_cap(s: Array, softcap: float | None) -> Array:
-    """Derivatives pass the cap as if it were not there."""
+    """Derivatives ignore the softcap."""
     return np.ones(s.shape)
 
 
@@ -250,12 +249,12 @@ def attention_derivative_without_the_cap(s: Array, softcap: float | None) -> Arr
     "cap_slope",
     seen=VJP,
     law="a cap far above all scores is none",
-    effect="Gradients of scores below the cap vanish.",
-    repair="Divide by the cap first.",
-    origin="with a cap of 1 it is right",
+    effect="Gradients of scores below the softcap vanish.",
+    repair="Divide by the softcap first.",
+    origin="a softcap of 1 gives correct results",
 )
 def attention_cap_slope_of_the_score(s: Array, softcap: float | None) -> Array:
-    """The slope is taken of tanh(s), not of tanh(s/c)."""
+    """The code takes the slope of tanh(s) instead of tanh(s/c)."""
     return right.cap_slope(s, None if softcap is None else 1.0)
 
 
@@ -266,12 +265,12 @@ def attention_cap_slope_of_the_score(s: Array, softcap: float | None) -> Array:
     "biased",
     seen=ATTENTION,
     law="a bias that is the same for all keys adds to the log sum exp alone",
-    effect="Far keys are preferred where near ones should be.",
+    effect="Far keys get more weight than near ones, if the bias prefers near keys.",
     repair="Add the bias.",
     citations=("meta-pytorch/attention-gym#86",),
 )
 def attention_bias_negated(t: Array, bias: Any) -> Array:
-    """The bias is subtracted."""
+    """The code subtracts the bias."""
     return right.biased(t, None if bias is None else np.where(bias > -np.inf, -bias, bias))
 
 
@@ -279,12 +278,12 @@ def attention_bias_negated(t: Array, bias: Any) -> Array:
     "biased",
     seen=ATTENTION,
     law="the order of heads does not matter",
-    effect="Biases by head, as ALiBi's, are those of one slope.",
-    repair="Read the bias of each head.",
-    origin="biases that all heads share are tested",
+    effect="Biases of heads, as in ALiBi, all have one slope.",
+    repair="Use the bias of each head.",
+    origin="tests have a bias that all heads share",
 )
 def attention_bias_of_the_first_head(t: Array, bias: Any) -> Array:
-    """All heads have the bias of the first one."""
+    """All heads use the bias of the first head."""
     return right.biased(t, bias if bias is None or bias.ndim < 3 else bias[..., :1, :, :])
 
 
@@ -297,7 +296,7 @@ def attention_bias_of_the_first_head(t: Array, bias: Any) -> Array:
     citations=("NVIDIA/TransformerEngine#103", "tenstorrent/tt-metal#55337"),
 )
 def attention_bias_scaled(q: Array, k: Array, **options: Any) -> Any:
-    """The bias is added before the scores are scaled."""
+    """The code adds the bias before it scales the scores."""
     options = right.options_of(q, k, **options)
     bias = options.get("bias")
     return {**options, "bias": None if bias is None else np.where(bias > -np.inf, options["scale"] * bias, bias)}
@@ -307,12 +306,12 @@ def attention_bias_scaled(q: Array, k: Array, **options: Any) -> Any:
     "options_of",
     seen=ATTENTION,
     law="the order of heads does not matter",
-    effect="Heads of one group have one bias, and the last biases are none's.",
-    repair="Read it by the query head.",
-    origin="without groups the two are one",
+    effect="Heads of one group share a bias, and no head uses the last biases.",
+    repair="Index the bias by the query head.",
+    origin="without groups, the two indices are equal",
 )
 def attention_bias_of_the_key_head(q: Array, k: Array, **options: Any) -> Any:
-    """The bias is read by the key head that a query head has."""
+    """The code indexes the bias by the key head instead of the query head."""
     bias, heads = options.get("bias"), right.key_heads(q.shape[-3], k.shape[-3])
     if bias is not None and bias.ndim > 2 and bias.shape[-3] > 1:
         options["bias"] = bias.take(heads, -3)
@@ -325,10 +324,10 @@ def attention_bias_of_the_key_head(q: Array, k: Array, **options: Any) -> Any:
     law="gradients of bias and sink sum to those of the log sum exp",
     effect="Biases that heads or queries share learn too slowly.",
     repair="Sum over the broadcast axes.",
-    origin="a bias of all axes is tested",
+    origin="tests have a bias with all axes",
 )
 def attention_bias_gradient_is_a_mean(du: Array, bias: Any) -> Any:
-    """The gradient of a bias is the mean over the axes along which it is broadcast."""
+    """The gradient of a bias is the mean over its broadcast axes instead of the sum."""
     return None if bias is None else right.shared(du, bias.shape) * (bias.size / max(du.size, 1))
 
 
@@ -336,12 +335,12 @@ def attention_bias_gradient_is_a_mean(du: Array, bias: Any) -> Any:
     "bias_gradient",
     seen=VJP,
     law="gradients of bias and sink sum to those of the log sum exp",
-    effect="A gradient of the wrong size.",
+    effect="The gradient has the wrong size.",
     repair="Sum over the broadcast axes.",
     citations=("HKUSTDial/flash-sparse-attention#199",),
 )
 def attention_bias_gradient_not_reduced(du: Array, bias: Any) -> Any:
-    """The gradient of a broadcast bias is that of its first entries, and is not summed over its
+    """The gradient of a broadcast bias takes the first entries instead of the sum over the
     broadcast axes."""
     if bias is None:
         return None
@@ -356,12 +355,13 @@ def attention_bias_gradient_not_reduced(du: Array, bias: Any) -> Any:
     "largest_logit",
     seen=ATTENTION,
     law="a row without keys follows its convention",
-    effect="NaN in rows that should be 0.",
-    repair="Let the sink count among the logits of which the largest is taken.",
+    effect="Fully masked rows are NaN instead of 0.",
+    repair="Include the sink in the maximum.",
     citations=("NVIDIA/TensorRT-LLM#19220",),
 )
 def attention_sink_over_a_sentinel(u: Array, may: Any, sink: Any) -> Array:
-    """The largest logit of a row without keys is a sentinel of −1e5, so that e^(sink + 1e5) is ∞."""
+    """The largest logit of a row without visible keys is a sentinel of −1e5, so e^(sink + 1e5) is
+    ∞."""
     largest = u.max(-1, keepdims=True, where=may, initial=-np.inf)
     return right.largest_logit(u, may, sink) if sink is None else np.where(np.isneginf(largest), -1e5, largest)
 
@@ -370,12 +370,12 @@ def attention_sink_over_a_sentinel(u: Array, may: Any, sink: Any) -> Array:
     "sinks_of",
     seen=ATTENTION,
     law="a sink is one more key of value zero",
-    effect="Weights depend on a common shift of the scores.",
+    effect="Adding a constant to all scores changes the weights.",
     repair="Add e^(sink − largest).",
     citations=("kyegomez/AttentionIsOFFByOne#5",),
 )
 def attention_sink_after_the_shift(sink: Any, largest: Array) -> Array:
-    """e^sink is added to the sum after the largest logit has been subtracted from all others."""
+    """The code adds e^sink to the sum after it subtracts the largest logit from all others."""
     return right.sinks_of(sink, largest if sink is None else np.zeros(largest.shape))
 
 
@@ -383,12 +383,12 @@ def attention_sink_after_the_shift(sink: Any, largest: Array) -> Array:
     "sinks_of",
     seen=ATTENTION,
     law="a sink is one more key of value zero",
-    effect="Plain softmax.",
+    effect="The result is a softmax without sinks.",
     repair="Pass the sinks to the kernel.",
     citations=("vllm-project/vllm-metal#550",),
 )
 def attention_sink_ignored(sink: Any, largest: Array) -> Array:
-    """The code of sinks cannot be reached."""
+    """The code never reaches the part that handles sinks."""
     return np.zeros(largest.shape)
 
 
@@ -396,12 +396,12 @@ def attention_sink_ignored(sink: Any, largest: Array) -> Array:
     "sinks_of",
     seen=ATTENTION,
     law="a sink of −∞ is none",
-    effect="A head whose sink is disabled has one of 0.",
+    effect="A head with a disabled sink has a sink of 0.",
     repair="Keep −∞.",
-    origin="heads of one model all have sinks, or none has",
+    origin="in one model either all heads have sinks, or none",
 )
 def attention_sink_disabled_is_zero(sink: Any, largest: Array) -> Array:
-    """Sinks are loaded with −∞ replaced by 0, as NaN and ∞ are in weights."""
+    """The code loads sinks with −∞ replaced by 0, as it replaces NaN and ∞ in weights."""
     return right.sinks_of(None if sink is None else np.nan_to_num(sink, neginf=0.0), largest)
 
 
@@ -409,24 +409,24 @@ def attention_sink_disabled_is_zero(sink: Any, largest: Array) -> Array:
     "sinks_of",
     seen=ATTENTION,
     law="the order of heads does not matter",
-    effect="Sinks that were learned by head are exchanged.",
-    repair="Read the sink of each head.",
-    origin="kernels loop over heads inside groups, and index by the group",
+    effect="Heads do not use their learned sinks.",
+    repair="Use the sink of each head.",
+    origin="kernels loop over heads within groups, and index by the group",
 )
 def attention_sink_of_the_first_head(sink: Any, largest: Array) -> Array:
-    """All heads have the sink of the first one."""
+    """All heads use the sink of the first head."""
     return right.sinks_of(None if sink is None else np.full_like(sink, sink[0]), largest)
 
 
 @bug.in_operation(
     ATTENTION,
     law="keys masked for all queries do not matter",
-    effect="Parts with masked keys weigh too much when they are merged.",
-    repair="Mask the scores before their sum is taken for both.",
-    origin="the output is masked elsewhere, and is what tests compare",
+    effect="Parts with masked keys get too much weight in a merge.",
+    repair="Mask the scores before both sums.",
+    origin="the output has a separate mask, and tests compare the output only",
 )
 def attention_lse_of_all_keys(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
-    """The log-sum-exp is that of all keys, those that may not be read among them."""
+    """The log-sum-exp includes masked keys."""
     whole = {**options, "mask": None, "causal": False, "window": (None, None)}
     return right.attention(q, k, v, **options)[0], right.attention(q, k, v, **whole)[1]
 
@@ -435,12 +435,12 @@ def attention_lse_of_all_keys(q: Array, k: Array, v: Array, **options: Any) -> t
     "options_of",
     seen=ATTENTION,
     law="the order of heads does not matter",
-    effect="Heads of one group have one sink, and the last sinks are none's.",
-    repair="Read it by the query head.",
-    origin="without groups the two are one",
+    effect="Heads of one group share a sink, and no head uses the last sinks.",
+    repair="Index the sink by the query head.",
+    origin="without groups, the two indices are equal",
 )
 def attention_sink_of_the_key_head(q: Array, k: Array, **options: Any) -> Any:
-    """The sink is read by the key head that a query head has."""
+    """The code indexes the sink by the key head instead of the query head."""
     sink, heads = options.get("sink"), right.key_heads(q.shape[-3], k.shape[-3])
     return right.options_of(q, k, **{**options, "sink": None if sink is None else sink[heads]})
 
@@ -450,7 +450,7 @@ def attention_sink_of_the_key_head(q: Array, k: Array, **options: Any) -> Any:
     seen=VJP,
     law="gradients of bias and sink sum to those of the log sum exp",
     effect="Sinks do not learn.",
-    repair="Σ w_sink·(g_lse − δ).",
+    repair="Return Σ w_sink·(g_lse − δ).",
     citations=("Dao-AILab/flash-attention#1973",),
 )
 def attention_sink_without_a_gradient(of_sink: Array, delta: Array, of_lse: Array, sink: Any) -> Any:
@@ -464,10 +464,10 @@ def attention_sink_without_a_gradient(of_sink: Array, delta: Array, of_lse: Arra
     law="vjp and jvp are adjoint",
     effect="Sinks learn from a part of the batch.",
     repair="Sum over the batch.",
-    origin="each block writes what it found",
+    origin="each block writes its part instead of adding it",
 )
 def attention_sink_gradient_of_the_first_problem(of_sink: Array, delta: Array, of_lse: Array, sink: Any) -> Any:
-    """The gradient of the sinks is that of the first problem of a batch."""
+    """The gradient of the sinks comes from the first batch element only."""
     of_sink, delta, of_lse = np.broadcast_arrays(of_sink, delta, of_lse)
     first = (slice(0, 1),) * (of_sink.ndim - 3)
     return right.sink_gradient(of_sink[first], delta[first], of_lse[first], sink)
@@ -483,10 +483,10 @@ def attention_sink_gradient_of_the_first_problem(of_sink: Array, delta: Array, o
     law="a bias that is the same for all keys adds to the log sum exp alone",
     effect="Log-sum-exps are between 0 and log n, and parts merge wrongly.",
     repair="Add the largest logit.",
-    origin="the output does not depend on it",
+    origin="the output does not depend on the log-sum-exp",
 )
 def attention_lse_without_the_largest(largest: Array, total: Array) -> Array:
-    """The largest logit is not added back."""
+    """The code does not add the largest logit to the log-sum-exp."""
     return right.log_of_sum(np.zeros(largest.shape), total)
 
 
@@ -495,12 +495,12 @@ def attention_lse_without_the_largest(largest: Array, total: Array) -> Array:
     seen=ATTENTION,
     without=(VJP, JVP),
     law="parts of the keys merge to the whole",
-    effect="Log-sum-exps are off by a factor of up to 1.44.",
+    effect="Log-sum-exps are wrong by a factor of up to 1.44.",
     repair="Convert both, or neither.",
     citations=("lightseekorg/tokenspeed#571",),
 )
 def attention_lse_in_base_two(largest: Array, total: Array) -> Array:
-    """The binary logarithm of the sum is added to the natural largest logit."""
+    """The code adds the binary logarithm of the sum to the natural largest logit."""
     return np.asarray((largest + np.log2(total))[..., 0])
 
 
@@ -509,12 +509,12 @@ def attention_lse_in_base_two(largest: Array, total: Array) -> Array:
     seen=ATTENTION,
     without=(VJP, JVP),
     law="parts of the keys merge to the whole",
-    effect="Parts are merged as at a temperature of 1.44.",
-    repair="Convert where it is binary alone.",
+    effect="Parts merge as at a temperature of 1.44.",
+    repair="Convert only a binary log-sum-exp.",
     citations=("pytorch/pytorch#181645",),
 )
 def attention_lse_converted_twice(largest: Array, total: Array) -> Array:
-    """A natural log-sum-exp is multiplied by ln 2, as a binary one should be."""
+    """The code multiplies a natural log-sum-exp by ln 2, as if it were binary."""
     return np.asarray(np.log(2) * right.log_of_sum(largest, total))
 
 
@@ -523,12 +523,12 @@ def attention_lse_converted_twice(largest: Array, total: Array) -> Array:
     seen=ATTENTION,
     without=(VJP, JVP),
     law="attention with its features is within its budget",
-    effect="Merged with another part such a row takes all the weight, and the result is NaN.",
+    effect="In a merge, such a row takes all the weight, and the result is NaN.",
     repair="Return −∞, the logarithm of 0.",
     citations=("Dao-AILab/flash-attention#978",),
 )
 def attention_lse_of_nothing_is_infinite(largest: Array, total: Array) -> Array:
-    """The log-sum-exp of a row without keys is +∞, so that exp(score − lse) is 0 in the backward."""
+    """The log-sum-exp of a fully masked row is +∞, so that exp(score − lse) is 0 in the backward."""
     lse = right.log_of_sum(largest, total)
     return np.where(np.isneginf(lse), np.inf, lse)
 
@@ -538,12 +538,12 @@ def attention_lse_of_nothing_is_infinite(largest: Array, total: Array) -> Array:
     seen=ATTENTION,
     without=(VJP, JVP),
     law="attention with its features is within its budget",
-    effect="Merged with another part such a row takes weight, and pulls the output towards 0.",
+    effect="In a merge, such a row takes weight and moves the output towards 0.",
     repair="Return −∞, the logarithm of 0.",
     citations=("pytorch/pytorch#134650", "flashinfer-ai/flashinfer#4452"),
 )
 def attention_lse_of_nothing_is_zero(largest: Array, total: Array) -> Array:
-    """The log-sum-exp of a row without keys is 0, that of one key with a score of 0."""
+    """The log-sum-exp of a fully masked row is 0, as for one key with a score of 0."""
     lse = right.log_of_sum(largest, total)
     return np.where(np.isneginf(lse), 0.0, lse)
 
@@ -552,12 +552,12 @@ def attention_lse_of_nothing_is_zero(largest: Array, total: Array) -> Array:
     "logit_gradient",
     seen=VJP,
     law="vjp and jvp are adjoint",
-    effect="A loss of the log-sum-exp alone has zero gradients.",
-    repair="Add it to T − δ.",
+    effect="A loss on the log-sum-exp alone has zero gradients.",
+    repair="Add the cotangent to T − δ.",
     citations=("Dao-AILab/flash-attention#889",),
 )
 def attention_lse_without_a_gradient(w: Array, of_weights: Array, delta: Array, of_lse: Array) -> Array:
-    """The cotangent of the log-sum-exp is not used."""
+    """The code ignores the cotangent of the log-sum-exp."""
     return right.logit_gradient(w, of_weights, delta, np.zeros(()))
 
 
@@ -565,12 +565,12 @@ def attention_lse_without_a_gradient(w: Array, of_weights: Array, delta: Array, 
     "logit_gradient",
     seen=VJP,
     law="vjp and jvp are adjoint",
-    effect="Such losses grow.",
-    repair="Add it.",
-    origin="δ − g_lse is precomputed, and its sign mistaken",
+    effect="Training increases a loss on the log-sum-exp.",
+    repair="Add the cotangent.",
+    origin="the code precomputes δ − g_lse with the wrong sign",
 )
 def attention_lse_gradient_subtracted(w: Array, of_weights: Array, delta: Array, of_lse: Array) -> Array:
-    """The cotangent of the log-sum-exp is subtracted, as δ is."""
+    """The code subtracts the cotangent of the log-sum-exp, like δ."""
     return right.logit_gradient(w, of_weights, delta, -of_lse)
 
 
@@ -581,24 +581,25 @@ def attention_lse_gradient_subtracted(w: Array, of_weights: Array, delta: Array,
     "scale_of",
     seen=ATTENTION,
     law="a scale is a factor of the queries",
-    effect="Where all keys should weigh alike, the largest score has most of the weight.",
+    effect="With a scale of 0, weights are unequal instead of equal.",
     repair="Compare with None.",
-    origin="a scale of 0 is rarely meant, and comes from schedules that begin or end there",
+    origin="schedules of scales can start or end at 0",
 )
 def attention_scale_of_zero_is_none(width: int, scale: float | None) -> float:
-    """A scale of 0 is taken for one that is not given, as `scale or 1 / sqrt(d)` does."""
+    """The code treats a scale of 0 as missing, as `scale or 1 / sqrt(d)` does."""
     return right.scale_of(width, scale or None)
 
 
 @bug.in_operation(
     ATTENTION,
     law="a scale is a factor of the queries",
-    effect="NaN in each row with a masked key, for scales of 0 and below.",
+    effect="With a scale of 0 or below, each row with a masked key is NaN.",
     repair="Mask the scaled scores.",
     citations=("NVIDIA/cudnn-frontend#804",),
 )
 def attention_masked_before_the_scale(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
-    """What is masked is −∞ before scores are scaled: 0·−∞ is NaN, and below 0 it becomes +∞."""
+    """The code masks with −∞ before it scales: a scale of 0 gives NaN, and a negative scale gives
+    +∞."""
     out, lse = right.attention(q, k, v, **options)
     if options.get("scale") is None or options["scale"] > 0:
         return out, lse
@@ -612,12 +613,12 @@ def attention_masked_before_the_scale(q: Array, k: Array, v: Array, **options: A
     "scale_of",
     seen=ATTENTION,
     law="channels of zeros change the scale alone",
-    effect="Attention is too flat where a scale is given.",
-    repair="Take the scale that is given, or 1/√d.",
-    origin="the kernel scales, and its wrapper too",
+    effect="Attention is too flat with a given scale.",
+    repair="Use the given scale, or 1/√d.",
+    origin="both the kernel and its wrapper scale",
 )
 def attention_scale_given_and_its_own(width: int, scale: float | None) -> float:
-    """A scale that is given is multiplied by 1/√d."""
+    """The code multiplies a given scale by 1/√d."""
     return right.scale_of(width, None) * (1.0 if scale is None else scale)
 
 
@@ -628,12 +629,12 @@ def attention_scale_given_and_its_own(width: int, scale: float | None) -> float:
     "merge_weights",
     seen=MERGE,
     law="merging is associative",
-    effect="Errors to 0.1 with long prefixes, none where the parts weigh the same.",
+    effect="With long prefixes errors reach 0.1; parts of equal weight merge correctly.",
     repair="Take exponentials in the base of the log-sum-exps.",
     citations=("sgl-project/sglang#40903",),
 )
 def merge_in_base_two(lse_a: Array, lse_b: Array) -> tuple[Array, Array, Array]:
-    """Exponentials are of base 2, and log-sum-exps natural."""
+    """The code takes exponentials in base 2 of natural log-sum-exps."""
     largest, a, b = right.merge_weights(lse_a, lse_b)
     return largest, np.asarray(a ** np.log(2)), np.asarray(b ** np.log(2))
 
@@ -641,12 +642,12 @@ def merge_in_base_two(lse_a: Array, lse_b: Array) -> tuple[Array, Array, Array]:
 @bug.in_operation(
     MERGE,
     law="an empty part changes nothing",
-    effect="Where there are fewer keys than splits, parts are lost.",
+    effect="With fewer keys than splits, the code loses parts.",
     repair="Skip parts without work.",
     citations=("sgl-project/sgl-kernel-xpu#487",),
 )
 def merge_lost_with_an_empty_part(out_a: Array, lse_a: Array, out_b: Array, lse_b: Array) -> tuple[Array, Array]:
-    """A part without keys writes its −∞ over what another one has written."""
+    """A part without keys overwrites the result of another part with −∞."""
     out, lse = right.merge_attention(out_a, lse_a, out_b, lse_b)
     empty = np.isneginf(lse_b)
     return np.where(empty[..., None], 0.0, out), np.where(empty, -np.inf, lse)
@@ -655,12 +656,12 @@ def merge_lost_with_an_empty_part(out_a: Array, lse_a: Array, out_b: Array, lse_
 @bug.in_operation(
     MERGE,
     law="an empty part changes nothing",
-    effect="NaN where neither part has a key.",
-    repair="Subtract 0 there.",
-    origin="−∞ − (−∞) is forgotten",
+    effect="The result is NaN if neither part has a key.",
+    repair="Subtract 0 if both are −∞.",
+    origin="the code does not handle −∞ − (−∞)",
 )
 def merge_of_two_empty_parts(out_a: Array, lse_a: Array, out_b: Array, lse_b: Array) -> tuple[Array, Array]:
-    """The larger log-sum-exp is subtracted though it is −∞."""
+    """The code subtracts the larger log-sum-exp even if it is −∞."""
     largest = np.maximum(lse_a, lse_b)
     with np.errstate(all="ignore"):
         a, b = np.exp(lse_a - largest), np.exp(lse_b - largest)
@@ -670,12 +671,12 @@ def merge_of_two_empty_parts(out_a: Array, lse_a: Array, out_b: Array, lse_b: Ar
 @bug.in_operation(
     MERGE,
     law="a number added to both log sum exps is added to theirs",
-    effect="∞ or NaN beyond 709.",
+    effect="Log-sum-exps above 709 give ∞ or NaN.",
     repair="Subtract the larger one first.",
-    origin="small tests have small log-sum-exps",
+    origin="tests have small log-sum-exps",
 )
 def merge_without_the_largest(out_a: Array, lse_a: Array, out_b: Array, lse_b: Array) -> tuple[Array, Array]:
-    """Exponentials are taken of the log-sum-exps as they are."""
+    """The code takes exponentials of the log-sum-exps without subtracting the larger one."""
     with np.errstate(all="ignore"):
         a, b = np.exp(lse_a), np.exp(lse_b)
         total = a + b
@@ -695,7 +696,7 @@ def merge_without_the_largest(out_a: Array, lse_a: Array, out_b: Array, lse_b: A
     citations=("paiml/aprender#2143",),
 )
 def alibi_slopes_from_zero(num_heads: int) -> Array:
-    """Heads are counted from 0: the first has slope 1."""
+    """The code counts heads from 0, so the first slope is 1."""
     found = right.slope_exponents(num_heads)
     return np.asarray(found - found[0])
 
@@ -704,13 +705,13 @@ def alibi_slopes_from_zero(num_heads: int) -> Array:
     "slope_exponents",
     seen=SLOPES,
     law="biases are slopes times distances",
-    effect="Every rank but the first has wrong slopes.",
-    repair="Compute the slopes of all heads, and take the rank's own.",
+    effect="Every rank except the first has wrong slopes.",
+    repair="Compute the slopes of all heads, and select the heads of the rank.",
     citations=("flashinfer-ai/flashinfer#1606",),
 )
 def alibi_slopes_of_half_the_heads(num_heads: int) -> Array:
-    """From two heads on slopes are those of half as many heads, twice, as each rank of two computes
-    its own, counted from 0."""
+    """With two or more heads, each of two ranks computes the slopes of half as many heads, counted
+    from 0."""
     if num_heads < 2 or num_heads % 2:
         return right.slope_exponents(num_heads)
     return np.tile(right.slope_exponents(num_heads // 2), 2)
@@ -725,7 +726,7 @@ def alibi_slopes_of_half_the_heads(num_heads: int) -> Array:
     citations=("meta-pytorch/attention-gym#86",),
 )
 def alibi_rewards_distance(n_q: int, n_k: int, offset: Any) -> Array:
-    """The bias is slope·(p − j)."""
+    """The bias is slope·(p − j) instead of its negative."""
     return np.asarray(right.query_positions(n_q, offset)[0] - np.arange(n_k), np.float64)
 
 
@@ -733,10 +734,10 @@ def alibi_rewards_distance(n_q: int, n_k: int, offset: Any) -> Array:
     "alibi_distances",
     seen=BIAS,
     law="a chunk of queries is part of the whole",
-    effect="In decoding the first key is the nearest.",
+    effect="While decoding, the first key is the nearest.",
     repair="Add the offset to the rows.",
-    origin="prefilling has an offset of 0",
+    origin="prefill has an offset of 0",
 )
 def alibi_offset_ignored(n_q: int, n_k: int, offset: Any) -> Array:
-    """Distances are counted from row 0, whatever the offset."""
+    """The code counts distances from row 0 and ignores the offset."""
     return right.alibi_distances(n_q, n_k, None)

@@ -160,7 +160,7 @@ def yarn_ramp_of_the_default_base(turns: float, r: int, base: float, original: i
     citations=("lablup/mlxcel#1355",),
 )
 def llama3_scaling_not_read(f: Array, **given: Any) -> Array:
-    """The code parses the scaling and never uses it."""
+    """The code parses the scaling and never uses it, so frequencies are the default ones."""
     return np.ones(len(f))
 
 

@@ -117,7 +117,7 @@ def combined_second_inverted(first: Any, second: Any) -> Any:
 @bug.in_operation(
     "combine_masks",
     law="masks that allow all or nothing decide",
-    effect="Queries attend to entries that both masks hide.",
+    effect="Queries attend to keys that are masked in both masks.",
     repair="Combine masks by `and`.",
     origin="the code uses an exclusive or of the masked entries",
 )
@@ -313,12 +313,12 @@ def add_scales_by_root_of_width(x: Array, pos: Array) -> Array:
 @bug.in_operation(
     "add_positional_encoding",
     law="batches are computed one by one",
-    effect="All tokens of a sequence have the same encoding, and every sequence of the batch another.",
+    effect="All tokens of a sequence have the same encoding, which differs between sequences.",
     repair="Add the encoding along the axis of the sequence.",
     citations=("songyangco/GETNext#2", "tanjimin/C.Origami#42", "KasperGroesLudvigsen/influenza_transformer#9"),
 )
 def add_along_batch_axis(x: Array, pos: Array) -> Array:
-    """Row b of the encoding is added to the element b of the batch, where there are enough rows."""
+    """If there are enough rows, the code adds row b of the encoding to batch element b."""
     if pos.ndim == x.ndim or len(x) > len(pos):
         return right.add_positional_encoding(x, pos)
     return x + pos[: len(x)].reshape(len(x), *(1,) * (x.ndim - 2), pos.shape[-1])
@@ -327,10 +327,10 @@ def add_along_batch_axis(x: Array, pos: Array) -> Array:
 @bug.in_operation(
     "add_positional_encoding",
     law="batches are computed one by one",
-    effect="Sequences with their own encodings, as in packed batches, get those of the first one.",
-    repair="Add each sequence's own encoding.",
-    origin="one encoding for the whole batch is the usual case, and the only one that is tested",
+    effect="Sequences with separate encodings, as in packed batches, get the encoding of the first.",
+    repair="Add the encoding of each sequence.",
+    origin="tests have one encoding for the whole batch",
 )
 def add_first_encoding_to_all(x: Array, pos: Array) -> Array:
-    """Of a batch of encodings the first is added to every element."""
+    """The code adds the first encoding of a batch to every element."""
     return x + (pos[:1] if pos.ndim > 2 else pos)

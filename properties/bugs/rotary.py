@@ -265,7 +265,7 @@ def apply_rotary_normalizes(x: Array, cos: Array, sin: Array) -> Array:
     "apply_rotary",
     law="apply rotary is within its budget",
     requires=_OTHER_TABLES,
-    effect="The sine of the partner multiplies each channel.",
+    effect="The code adds a channel with its own sine, not with the sine of the channel that receives it.",
     repair="Rotate first, then multiply by the sines.",
     origin="PaddlePaddle/Paddle#74716 is the same exchange in the backward",
 )

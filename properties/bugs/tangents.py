@@ -15,12 +15,12 @@ bug = Register()
     record=Tangent,
     law="vjp and jvp are adjoint",
     public=True,
-    effect="What the values' tangent gives is missing.",
+    effect="The tangent of the values has no effect.",
     repair="Add P dv.",
-    origin="the class is known",
+    origin="the derivative of a product often loses a term",
 )
 def jvp_missing_value_tangent(call: Tangent) -> Array:
-    """dout = dP v, without P dv."""
+    """The code computes dout = dP v, without P dv."""
     return right.scaled_dot_product_attention_jvp(*call._replace(dv=np.zeros(call.dv.shape)))
 
 
@@ -30,12 +30,12 @@ def jvp_missing_value_tangent(call: Tangent) -> Array:
     without=BACKWARD,
     law="vjp and jvp are adjoint",
     public=True,
-    effect="Tangents of weights do not sum to 0: constant values get one.",
-    repair="dP = P ⊙ (dS − Σ P·dS).",
-    origin="the class is known",
+    effect="Tangents of the weights do not sum to 0, so constant values get a tangent.",
+    repair="Use dP = P ⊙ (dS − Σ P·dS).",
+    origin="the backward of softmax often loses the same term",
 )
 def jvp_softmax_uncentred(weights: Array, grad_weights: Array) -> Array:
-    """dP = P ⊙ dS, without the mean of the row."""
+    """The code computes dP = P ⊙ dS, without subtracting the mean of the row."""
     return np.zeros(())
 
 
@@ -43,12 +43,12 @@ def jvp_softmax_uncentred(weights: Array, grad_weights: Array) -> Array:
     "scores_tangent",
     seen=SDPA_JVP,
     law="vjp and jvp are adjoint",
-    effect="What the keys' tangent gives is missing.",
-    repair="dS = (dq kᵀ + q dkᵀ) / √d.",
+    effect="The tangent of the keys has no effect.",
+    repair="Use dS = (dq kᵀ + q dkᵀ) / √d.",
     origin="cached keys seem constant",
 )
 def jvp_key_tangent_ignored(q: Array, k: Array, dq: Array, dk: Array) -> Array:
-    """dS = dq kᵀ / √d, without q dkᵀ."""
+    """The code computes dS = dq kᵀ / √d, without q dkᵀ."""
     return right.scores_of(dq, k)
 
 
@@ -56,12 +56,12 @@ def jvp_key_tangent_ignored(q: Array, k: Array, dq: Array, dk: Array) -> Array:
     "scores_tangent",
     seen=SDPA_JVP,
     law="vjp and jvp are adjoint",
-    effect="What the keys' tangent gives is √d times too large.",
+    effect="The part from the tangent of the keys is √d times too large.",
     repair="Scale both terms.",
-    origin="queries are scaled beforehand",
+    origin="the code scales queries beforehand",
 )
 def jvp_key_tangent_not_scaled(q: Array, k: Array, dq: Array, dk: Array) -> Array:
-    """dS = dq kᵀ / √d + q dkᵀ."""
+    """The code computes dS = dq kᵀ / √d + q dkᵀ."""
     return right.scores_of(dq, k) + q @ right.transposed(dk)
 
 
@@ -69,12 +69,12 @@ def jvp_key_tangent_not_scaled(q: Array, k: Array, dq: Array, dk: Array) -> Arra
     "scores_tangent",
     seen=SDPA_JVP,
     law="vjp and jvp are adjoint",
-    effect="What the queries' tangent gives is √d times too large.",
+    effect="The part from the tangent of the queries is √d times too large.",
     repair="Scale both terms.",
-    origin="queries are scaled beforehand, and their tangents are not",
+    origin="the code scales queries beforehand, but not their tangents",
 )
 def jvp_query_tangent_not_scaled(q: Array, k: Array, dq: Array, dk: Array) -> Array:
-    """dS = dq kᵀ + q dkᵀ / √d."""
+    """The code computes dS = dq kᵀ + q dkᵀ / √d."""
     return dq @ right.transposed(k) + right.scores_of(q, dk)
 
 
@@ -82,12 +82,12 @@ def jvp_query_tangent_not_scaled(q: Array, k: Array, dq: Array, dk: Array) -> Ar
     "scores_tangent",
     seen=SDPA_JVP,
     law="the derivative is linear",
-    effect="Tangents are wrong in the second order: right for small ones, or for one tangent at a time.",
-    repair="Leave out dq dkᵀ.",
-    origin="the difference (q + dq)(k + dk)ᵀ − q kᵀ is taken for the derivative",
+    effect="Tangents have a wrong second-order term; small tangents, or a single one, are correct.",
+    repair="Drop dq dkᵀ.",
+    origin="the code takes the difference (q + dq)(k + dk)ᵀ − q kᵀ for the derivative",
 )
 def jvp_product_of_tangents(q: Array, k: Array, dq: Array, dk: Array) -> Array:
-    """dS contains dq dkᵀ."""
+    """The code adds dq dkᵀ to dS."""
     return right.scores_of(dq, k) + right.scores_of(q + dq, dk)
 
 
@@ -95,13 +95,13 @@ def jvp_product_of_tangents(q: Array, k: Array, dq: Array, dk: Array) -> Array:
     SDPA_JVP,
     record=Tangent,
     law="the derivative is linear",
-    effect="One digit is right, fewer for steep scores.",
-    repair="Differentiate instead.",
-    origin="a stand-in of a first version",
+    effect="One digit is correct, and fewer for steep scores.",
+    repair="Compute the derivative.",
+    origin="a placeholder of a first version",
 )
 def jvp_by_finite_differences(call: Tangent) -> Array:
-    """The tangent is a quotient of differences with a step of 1/8: a smaller one would lose to
-    rounding, and differ by processor."""
+    """The code computes the tangent by finite differences with a step of 1/8; a smaller step would
+    lose digits to rounding and differ between processors."""
     q, k, v, mask, dq, dk, dv = call
     step = 0.125
     moved = right.scaled_dot_product_attention(q + step * dq, k + step * dk, v + step * dv, mask)
@@ -112,12 +112,12 @@ def jvp_by_finite_differences(call: Tangent) -> Array:
     SDPA_JVP,
     record=Tangent,
     law="vjp and jvp are adjoint",
-    effect="Tangents of masked keys leak into it.",
-    repair="Take it with the masked weights.",
-    origin="it is computed before the mask",
+    effect="Tangents of masked keys change the mean.",
+    repair="Take the mean with the masked weights.",
+    origin="the code computes the mean before the mask",
 )
 def jvp_mean_over_blocked_keys(call: Tangent) -> Array:
-    """The mean that centres dS has the weights of the unmasked softmax."""
+    """The code centres dS by a mean with the weights of the unmasked softmax."""
     q, k, v, mask, dq, dk, dv = call
     p, ds = right.attention_weights(q, k, mask), right.scores_of(dq, k) + right.scores_of(q, dk)
     return np.asarray(p * (ds - (right.attention_weights(q, k) * ds).sum(-1, keepdims=True)) @ v + p @ dv)
@@ -129,10 +129,10 @@ def jvp_mean_over_blocked_keys(call: Tangent) -> Array:
     law="vjp and jvp are adjoint",
     effect="Tangents of masked values reach the output.",
     repair="Use the masked weights in both terms.",
-    origin="one recomputes them",
+    origin="the code recomputes the weights for one term",
 )
 def jvp_blocked_value_tangents_leak(call: Tangent) -> Array:
-    """P dv is computed with the weights of the unmasked softmax."""
+    """The code computes P dv with the weights of the unmasked softmax."""
     without_values = right.scaled_dot_product_attention_jvp(*call._replace(dv=np.zeros(call.dv.shape)))
     return np.asarray(without_values + right.attention_weights(call.q, call.k) @ call.dv)
 
@@ -141,12 +141,12 @@ def jvp_blocked_value_tangents_leak(call: Tangent) -> Array:
     "scores_tangent",
     seen=SDPA_JVP,
     law="vjp and jvp are adjoint",
-    effect="Tangents of queries and keys are exchanged in self-attention; where their shapes differ all is right.",
+    effect="In self-attention, tangents of queries and keys are exchanged; with different shapes, results are correct.",
     repair="Pass tangents in the order of the inputs.",
-    origin="two arrays of one shape can be exchanged without a complaint",
+    origin="arrays of the same shape can be exchanged without an error",
 )
 def jvp_tangents_exchanged(q: Array, k: Array, dq: Array, dk: Array) -> Array:
-    """dq and dk are exchanged where they have one shape."""
+    """If dq and dk have the same shape, the code exchanges them."""
     return right.scores_tangent(q, k, dk, dq) if dq.shape == dk.shape else right.scores_tangent(q, k, dq, dk)
 
 
@@ -154,12 +154,12 @@ def jvp_tangents_exchanged(q: Array, k: Array, dq: Array, dk: Array) -> Array:
     SDPA_JVP,
     record=Tangent,
     law="vjp and jvp are adjoint",
-    effect="Tangents of the last values are lost, unless their number is a multiple of 32 or below it.",
-    repair="Round the number of tiles up in each of the loops.",
-    origin="the counterpart of tile-ai/tilelang#2010 in the loop over the values' tangents",
+    effect="Tangents of the last values have no effect, unless their number is at most 32 or a multiple of 32.",
+    repair="Round the number of tiles up in each loop.",
+    origin="the counterpart of tile-ai/tilelang#2010 in the loop over the tangents of the values",
 )
 def jvp_tail_value_tangents_dropped(call: Tangent) -> Array:
-    """Of more than 32 tangents of values those beyond the last full tile of 32 are left out."""
+    """With more than 32 values, the code drops the tangents after the last full tile of 32."""
     n_k = call.k.shape[-2]
     kept = np.arange(n_k) < (n_k // 32 * 32 or n_k)
     return right.scaled_dot_product_attention_jvp(*call._replace(dv=call.dv * kept[:, None]))

@@ -28,12 +28,12 @@ def _of_any_key(q: Array, k: Array, v: Array) -> Array:
     CAUSAL,
     law=_LAW,
     promises={"twins": {"with weights": {CAUSAL: _of_any_key}}},
-    effect="A model that is asked for its attention weights returns other outputs, which depend on later tokens.",
-    repair="Make the mask for the path that is taken.",
+    effect="A model that returns its attention weights has other outputs, which depend on later tokens.",
+    repair="Build the mask for both paths.",
     citations=("huggingface/transformers#30652", "pytorch/pytorch#99282"),
 )
 def causal_path_with_weights_sees_the_future(q: Array, k: Array, v: Array) -> Array:
-    """Asked for the weights, it takes another path, for which no causal mask was made."""
+    """If the caller requests the weights, the code takes another path, which has no causal mask."""
     return right.causal_attention(q, k, v)
 
 
@@ -45,13 +45,12 @@ def _without_broadcasting(q: Array, k: Array, v: Array, mask: Mask = None) -> Ar
     SDPA,
     law=_LAW,
     promises={"twins": {"compiled": {SDPA: _without_broadcasting}}},
-    effect="Padding is read as soon as the model is compiled.",
+    effect="The compiled model attends to padding.",
     repair="Broadcast the mask before it is used.",
     citations=("pytorch/pytorch#93823",),
 )
 def sdpa_compiled_does_not_broadcast_masks(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """Compiled, a mask with one row for all queries, or one column for all keys, is not broadcast,
-    and blocks nothing."""
+    """The compiled path does not broadcast a mask of one row or one column, and masks nothing."""
     return right.scaled_dot_product_attention(q, k, v, mask)
 
 
@@ -68,12 +67,11 @@ def _nan_without_keys(*arguments: Any) -> Array:
     law=_LAW,
     promises={"twins": {"in evaluation": {MHA: _nan_without_keys}}},
     effect="Padded tokens are zeros in training and NaN in evaluation.",
-    repair="Let both paths follow one convention.",
+    repair="Use one convention on both paths.",
     citations=("pytorch/pytorch#190486",),
 )
 def mha_evaluation_path_is_nan_without_keys(call: MultiHead) -> Array:
-    """In evaluation a kernel of its own takes a softmax of nothing but −∞ for tokens that may read
-    nothing."""
+    """In evaluation, a separate kernel takes the softmax of −∞ only for fully masked tokens."""
     return right.multi_head_attention(*call)
 
 
@@ -94,13 +92,14 @@ def _by_kept_tables(x: Array, start_pos: int = 0, **options: Any) -> Array:
     making=True,
     promises={"twins": {"with a cache": {"rope": _by_kept_tables}}},
     effect=(
-        "All chunks of a length are rotated as the first of them, so that decoding differs from a pass over the whole."
+        "All chunks of a length are rotated like the first of them, so decoding differs from one pass over the "
+        "sequence."
     ),
-    repair="Make the first position a part of the key.",
+    repair="Add the start position to the key.",
     citations=("lucidrains/rotary-embedding-torch#11", "pytorch/executorch#2010"),
 )
 def rope_cached_path_keeps_the_first_positions() -> Callable[..., Array]:
-    """With a cache, tables are kept by the length of the chunk alone, and not by where it begins."""
+    """With a cache, the code keeps tables by the length of the chunk, without its start position."""
     _KEPT.clear()
     return placed.rope
 
@@ -119,13 +118,12 @@ def _converted(x: Array, start_pos: int = 0, **options: Any) -> Array:
     "rope",
     law=_LAW,
     promises={"twins": {"converted": {"rope": _converted}}},
-    effect="A model that is loaded and then converted rotates otherwise than one that is made in that type.",
-    repair="Keep frequencies out of what is converted, or compute them anew.",
+    effect="A model that is loaded and then converted rotates differently from a model created in that type.",
+    repair="Keep frequencies out of the conversion, or compute them again.",
     citations=("NVIDIA-NeMo/Automodel#2549", "huggingface/transformers#25681"),
 )
 def rope_converted_module_has_coarse_frequencies(x: Array, start_pos: int = 0) -> Array:
-    """A module that is converted to 16 bits after it was made has converted its frequencies too,
-    and has 8 digits of them."""
+    """A conversion of the module to 16 bits also rounds its frequencies to 8 significant bits."""
     return placed.rope(x, start_pos)
 
 
@@ -141,14 +139,11 @@ def _by_reciprocals(q: Any, k: Any, v: Any, mask: Mask = None) -> Any:
     SDPA,
     law=_LAW,
     promises={"arithmetic": "float32", "twins": {"in evaluation": Twin({SDPA: _by_reciprocals}, exactly=True)}},
-    effect=(
-        "Training without dropout and evaluation differ in the last digit, although they are said to be one "
-        "computation."
-    ),
-    repair="Skip the product where nothing is dropped.",
-    origin="within any tolerance, and by that unseen",
+    effect="Training without dropout and evaluation differ in the last digit, although they should be one computation.",
+    repair="Skip the product if nothing is dropped.",
+    origin="the difference is within every tolerance, so no test shows it",
 )
 def sdpa_evaluation_path_rounds_otherwise(q: Any, k: Any, v: Any, mask: Mask = None) -> Any:
-    """In evaluation, where dropout is to do nothing, results are still multiplied by the reciprocal
-    of the share that is kept, rounded."""
+    """In evaluation without dropout, the code still multiplies results by the rounded reciprocal of
+    the kept share."""
     return _in_float64(q, k, v, mask).astype(np.float32)

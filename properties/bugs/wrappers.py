@@ -19,14 +19,14 @@ _BLOCK = 128
 @bug.in_operation(
     ATTENTION,
     law="masked keys can be appended",
-    effect="Masked keys keep a weight of about e^(−2c), which a cap of 50 hides.",
-    repair="Cap the scores, then add the bias and the mask.",
+    effect="Masked keys keep a weight of about e^(−2c); a softcap of 50 makes it too small to see.",
+    repair="Apply the softcap to the scores, then add the bias and the mask.",
     citations=("onnx/onnx#7867",),
 )
 def attention_cap_after_the_mask(
     q: Array, k: Array, v: Array, *, softcap: float | None = None, **options: Any
 ) -> tuple[Array, Array]:
-    """The cap acts on scores that the mask has made −∞ already, and makes −c of them."""
+    """The code applies the softcap to scores that are already masked, which turns −∞ into −c."""
     if softcap is None:
         return right.attention(q, k, v, **options)
     names = ("mask", "bias", "causal", "offset", "window")
@@ -43,26 +43,26 @@ def attention_cap_after_the_mask(
     "may_read",
     seen=ATTENTION,
     law="a window is the mask of its band",
-    effect="Tokens of a tree of guesses see their siblings.",
+    effect="In a tree of draft tokens, tokens see their siblings.",
     repair="Pass the mask to the kernel.",
     citations=("sgl-project/sglang#20278",),
 )
 def attention_mask_taken_for_causality(
     shape: tuple[int, ...], mask: Any = None, causal: bool = False, **others: Any
 ) -> Any:
-    """A mask is not read: where there is one, attention is causal."""
+    """If there is a mask, the code ignores it and applies a causal mask."""
     return right.may_read(shape, causal=causal or mask is not None, **others)
 
 
 @bug.in_operation(
     ATTENTION,
     law="keys masked for all queries do not matter",
-    effect="Masked keys weigh 1/e of what allowed ones do.",
-    repair="Make a bias of 0 and −∞ of it.",
+    effect="A masked key gets 1/e of the weight of a visible key.",
+    repair="Convert the mask to a bias of 0 and −∞.",
     citations=("huggingface/diffusers#14342",),
 )
 def attention_mask_taken_for_a_bias(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
-    """A mask of booleans goes where the kernel takes a bias, and is added to the scores as 0 and 1."""
+    """The code passes a boolean mask as a bias, and adds 0 and 1 to the scores."""
     mask, bias = options.get("mask"), options.get("bias")
     added = bias if mask is None else mask + (0.0 if bias is None else bias)
     return right.attention(q, k, v, **{**options, "mask": None, "bias": added})
@@ -71,13 +71,12 @@ def attention_mask_taken_for_a_bias(q: Array, k: Array, v: Array, **options: Any
 @bug.in_operation(
     ATTENTION,
     law="columns of values are computed independently",
-    effect="Training is unstable where widths differ, as in multi-head latent attention.",
-    repair="Take the width of the queries.",
+    effect="Training is unstable if widths differ, as in multi-head latent attention.",
+    repair="Take the scale from the width of the queries.",
     citations=("NVIDIA/Megatron-LM#1501",),
 )
 def attention_scale_of_the_values(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
-    """The scale that is not given is 1/√ of the width of the values, or of the model by the number
-    of heads, not of the queries."""
+    """The default scale is 1/√d_v, from the width of the values."""
     return right.attention(q, k, v, **{"scale": right.scale_of(v.shape[-1], None), **options})
 
 
@@ -85,13 +84,12 @@ def attention_scale_of_the_values(q: Array, k: Array, v: Array, **options: Any) 
     "may_read",
     seen=ATTENTION,
     law="batch elements are computed independently",
-    effect="All problems of a batch but the first are zeros, or see what others may.",
-    repair="Build the block mask for the keys that there are.",
+    effect="All batch elements except the first are zeros, or have the mask of another element.",
+    repair="Build the block mask for the number of keys of the call.",
     citations=("pytorch/pytorch#139462",),
 )
 def attention_blocks_of_more_keys(shape: tuple[int, ...], mask: Any = None, **others: Any) -> Any:
-    """What may be read was laid out for a multiple of 128 keys, more than there are, and the batch
-    is passed through with that stride."""
+    """The code builds the mask for a multiple of 128 keys, and reads the batch with that stride."""
     may = right.may_read(shape, mask, **others)
     problems, size = prod(shape[:-3]), prod(shape[-3:])
     if mask is None or problems < 2 or not size:
@@ -112,8 +110,8 @@ def attention_blocks_of_more_keys(shape: tuple[int, ...], mask: Any = None, **ot
 def attention_gradients_of_a_partial_block(
     q: Array, k: Array, v: Array, grad_out: Array, **options: Any
 ) -> tuple[Any, ...]:
-    """Beyond 128 keys, those that fill the last block of 128 are padding with scores of −∞, of
-    which a cap or a bias makes NaN."""
+    """With more than 128 keys, the last block has padded keys with scores of −∞, which a softcap or
+    a bias turns into NaN."""
     found = right.attention_vjp(q, k, v, grad_out, **options)
     n_k, changed = k.shape[-2], options.get("softcap") is not None or options.get("bias") is not None
     if n_k < _BLOCK or not n_k % _BLOCK or not changed:
