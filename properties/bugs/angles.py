@@ -1,4 +1,4 @@
-"""Slips in frequencies, and in the angles that they give."""
+"""Known bugs of frequencies and angles."""
 
 import math
 

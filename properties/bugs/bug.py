@@ -43,7 +43,7 @@ class Bug:
     what to change. `citations` names public reports (owner/repo#number). Where nobody has reported
     the bug, `origin` says how code gets it. `law` names the law that should detect the bug.
 
-    `requires` says what a harness must do besides calling the mutant on arrays. `public` marks the
+    `requires` says what a harness must do in addition to calling the mutant on arrays. `public` marks the
     thirty bugs that the suite was tuned on. `promises` replaces the default promises of an
     implementation with the bug. `tiles` has makers of the same mutant for other sizes of a tile.
     """
@@ -104,7 +104,9 @@ def _bug(
     make: Callable[[], Any],
     entry: Mapping[str, Any],
 ) -> Bug:
-    """The entry of a function in the catalogue; with an argument `tile`, with other sizes of the tile too."""
+    """The entry of a function in the catalogue, with all sizes of a tile if the function has an argument
+    `tile`.
+    """
     each, usual = mutants(make), signature(function).parameters.get("tile")
     operation = next(iter(each))
     sizes = [size for size in _TILE_SIZES if size != usual.default] if usual else []

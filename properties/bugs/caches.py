@@ -1,5 +1,5 @@
-"""Slips in caches: in how they count, keep, find and read positions, and in what they share. Each
-is a right cache with a wrong step.
+"""Known bugs of caches: how they count, keep, find and read positions, and what they share. Each
+mutant is a correct cache with one wrong step.
 """
 
 from collections.abc import Callable
@@ -335,7 +335,7 @@ def cache_pages_given_back_by_the_oldest(self: Paged) -> None:
 
 
 def _shared(cache: Buffered) -> dict[Any, Any]:
-    """What all caches of a class have in common."""
+    """The memory that all caches of a class share."""
     found: dict[Any, Any] = type(cache).memory  # type: ignore[attr-defined]
     return found
 
@@ -355,7 +355,9 @@ def cache_buffers_shared(self: Buffered, d: int, d_v: int) -> None:
 
 
 def _behind(self: Buffered, q: Array, before: tuple[Array, Array]) -> tuple[Array, Array]:
-    """The output and the log-sum-exp where other keys and values are visible to all queries besides."""
+    """The output and the log-sum-exp, with other keys and values before the cached ones that all
+    queries see.
+    """
     self.require(len(q))
     at, j = self.read()
     k, v = (np.concatenate([x, y[at]]) for x, y in zip(before, (self.k, self.v), strict=True))

@@ -1,5 +1,5 @@
-"""Slips in conduct: what is written, returned, printed, changed or remembered that should be left
-alone, and how arrays are read.
+"""Known bugs of conduct: code that writes to inputs, returns views, prints, changes process-wide
+state or keeps state, and code that reads arrays without their strides.
 """
 
 import math
@@ -51,7 +51,7 @@ def softmax_fills_scores(scores: Array, mask: Mask = None) -> Array:
     law="inputs are not written",
     effect="A second use of the cotangent finds a gradient.",
     repair="Write into a new array.",
-    origin="it saves an allocation",
+    origin="the overwrite saves an allocation",
 )
 def softmax_vjp_overwrites_cotangent(scores: Array, mask: Mask, grad_weights: Array) -> Array:
     """The code overwrites the cotangent with the gradient and returns a copy."""
@@ -101,7 +101,7 @@ def rope_first_position_is_its_input(x: Array, start_pos: int = 0) -> Array:
 @bug.in_operation(
     SDPA,
     law="the result is no view of an input",
-    effect="Writing into the result changes the values.",
+    effect="A program that writes into the result changes the values.",
     repair="Return a copy.",
     origin="one query and one key need no arithmetic",
 )

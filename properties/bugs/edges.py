@@ -1,5 +1,5 @@
-"""Slips at edges that everyday cases do not reach: no queries, no keys, ties of large scores,
-scores below what masks are filled with.
+"""Known bugs of edge cases: no queries, no keys, equal large scores, and scores below the value
+that masks use.
 """
 
 from typing import Any
@@ -51,7 +51,9 @@ def sdpa_filled_at_minus_a_billion(scores: Array, mask: Mask = None) -> Array:
 
 
 def _of_one_key(q: Array, k: Array, mask: Mask) -> tuple[Any, Any]:
-    """Rows whose largest score is above 10⁴, and a mask that allows the first key alone that has it."""
+    """Rows whose largest score is above 10⁴, and a mask that shows only the first key with that
+    score.
+    """
     scores = right.scores_of(q, k)
     scores = np.where(right.allowed(mask, scores.shape), scores, -np.inf)
     top = scores.max(-1, keepdims=True, initial=-np.inf)
@@ -97,8 +99,7 @@ def vjp_large_scores_have_one_winner(q: Array, k: Array, v: Array, mask: Mask, g
     origin="for batches it is reported often, as in Dao-AILab/flash-attention#1159",
 )
 def sdpa_without_queries_raises(q: Any, k: Any, v: Any, mask: Mask = None) -> Any:
-    """The code computes blocks of queries and joins them, and without queries there is no first
-    block."""
+    """The code joins blocks of queries, and without queries the list of blocks is empty."""
     wide = [x.astype(np.float64) for x in (q, k, v)]
     blocks = range(0, q.shape[-2], 16)
     may = right.allowed(mask, (*q.shape[:-1], k.shape[-2]))
@@ -159,7 +160,7 @@ def causal_queries_past_the_last_key_begin_anew(q: Array, k: Array, v: Array) ->
 
 
 def _cleared(x: Array, mask: Mask, shape: tuple[int, ...]) -> Array:
-    """Keys or values with 0 where no query may read them."""
+    """Keys or values, with 0 for keys that are masked for all queries."""
     return np.where(right.allowed(mask, shape).any(-2)[..., None], x, 0.0)
 
 

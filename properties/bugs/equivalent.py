@@ -1,4 +1,6 @@
-"""Traps: what looks like a slip and is none. Laws must let these pass, so they stay out of the catalogue."""
+"""Mutants that are equivalent to the reference: each looks like a bug and is correct. Laws must let
+these pass, so the catalogue does not contain them.
+"""
 
 import math
 from typing import Any

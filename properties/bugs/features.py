@@ -1,5 +1,5 @@
-"""Slips in what attention takes besides q, k and v: windows, caps, biases, sinks, offsets,
-log-sum-exps; and in merging and ALiBi.
+"""Known bugs of the options of attention (window, softcap, bias, sink, offset, log-sum-exp), of
+merging, and of ALiBi.
 """
 
 from typing import Any
@@ -175,7 +175,7 @@ def attention_offset_of_the_first_for_all(n_q: int, offset: Any) -> Any:
     )
 
 
-# -- Caps ------------------------------------------------------------------------------------------
+# -- Softcaps --------------------------------------------------------------------------------------
 
 
 @bug.in_step(
@@ -223,7 +223,7 @@ def attention_cap_before_the_scale(q: Array, k: Array, **options: Any) -> Any:
     "capped",
     seen=ATTENTION,
     law="a cap far above all scores is none",
-    effect="All scores are between −1 and 1.",
+    effect="All scores are between −1 and 1 before the bias is added.",
     repair="Multiply by the softcap.",
     origin="a softcap of 1 gives correct results",
 )
@@ -397,7 +397,7 @@ def attention_sink_ignored(sink: Any, largest: Array) -> Array:
     seen=ATTENTION,
     law="a sink of −∞ is none",
     effect="A head with a disabled sink has a sink of 0.",
-    repair="Keep −∞.",
+    repair="Keep −∞ for disabled sinks.",
     origin="in one model either all heads have sinks, or none",
 )
 def attention_sink_disabled_is_zero(sink: Any, largest: Array) -> Array:
@@ -643,7 +643,7 @@ def merge_in_base_two(lse_a: Array, lse_b: Array) -> tuple[Array, Array, Array]:
     MERGE,
     law="an empty part changes nothing",
     effect="With fewer keys than splits, the code loses parts.",
-    repair="Skip parts without work.",
+    repair="Skip parts without keys.",
     citations=("sgl-project/sgl-kernel-xpu#487",),
 )
 def merge_lost_with_an_empty_part(out_a: Array, lse_a: Array, out_b: Array, lse_b: Array) -> tuple[Array, Array]:

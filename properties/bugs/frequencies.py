@@ -1,4 +1,4 @@
-"""Slips in the kinds of rotary frequencies: bases, ramps, bands, lists, and attention factors."""
+"""Known bugs of the kinds of rotary frequencies: bases, ramps, bands, lists, and attention factors."""
 
 from typing import Any
 
@@ -88,7 +88,7 @@ def yarn_ramp_not_rounded(low: float, high: float, truncate: bool, r: int) -> tu
     law="a ramp is a straight line between its ends",
     effect="Models that turn `truncate` off, such as GPT-OSS, get other frequencies.",
     repair="Read `truncate`.",
-    origin="most configurations leave it out",
+    origin="most configurations omit `truncate`",
 )
 def yarn_ramp_always_rounded(low: float, high: float, truncate: bool, r: int) -> tuple[float, float]:
     """The code rounds the ends of the ramp even if `truncate` is off."""
@@ -328,7 +328,7 @@ def dynamic_base_of_the_longest_so_far(memory: Memory, base: float, r: int, seq_
     seen=FREQUENCIES,
     law="frequencies are those of the default divided",
     effect="Positions advance too fast by the square of the factor.",
-    repair="Divide frequencies, or positions.",
+    repair="Divide the frequencies or the positions by the factor.",
     origin="some configurations write 0.25 where others write 4",
 )
 def linear_scaling_multiplies(kind: str, f: Array, base: float, seq_len: int | None, given: Given) -> Any:

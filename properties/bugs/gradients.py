@@ -1,4 +1,4 @@
-"""Slips in the backward of attention and of its softmax."""
+"""Known bugs of the backward of attention and of its softmax."""
 
 import math
 from collections.abc import Callable
@@ -75,7 +75,7 @@ def softmax_vjp_of_the_logarithm(weights: Array, grad_weights: Array) -> Array:
     law="score gradients sum to zero",
     effect="Gradients of a row do not sum to 0.",
     repair="Subtract the sum of w·g.",
-    origin="Σ w·g is a mean of g under w",
+    origin="Σ w·g is a mean of g with weights w",
 )
 def softmax_vjp_subtracts_a_mean(weights: Array, grad_weights: Array) -> Array:
     """The code divides Σ w·g by the number of entries."""
@@ -104,7 +104,7 @@ def jvp_centred_by_the_plain_mean(weights: Array, grad_weights: Array) -> Array:
     origin="an unrolled loop ends with the last whole group; compare sdpa-tail-keys-dropped",
 )
 def softmax_vjp_tail_not_in_the_sum(weights: Array, grad_weights: Array) -> Array:
-    """The code sums w·g over whole groups of four entries only, if there is one."""
+    """In rows of more than four entries, the code sums w·g over whole groups of four entries only."""
     whole = weights.shape[-1] // 4 * 4 or weights.shape[-1]
     return right.row_term(weights[..., :whole], grad_weights[..., :whole])
 

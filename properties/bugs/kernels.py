@@ -1,5 +1,5 @@
-"""What kernels do that the reference does not: masked scores, tiles, online softmax, rounding.
-Where they slip is a parameter.
+"""Building blocks that kernels have and the reference does not: masked scores, tiles, online
+softmax, rounding.
 """
 
 from collections.abc import Iterator
@@ -30,17 +30,19 @@ def scores_shape(q: Array, k: Array) -> tuple[int, ...]:
 
 
 def dead_rows(mask: Mask, shape: tuple[int, ...]) -> Any:
-    """True for each row of this shape with no allowed entry; the last axis has length 1."""
+    """True for each fully masked row of this shape; the last axis has length 1."""
     return ~allowed(mask, shape).any(-1, keepdims=True)
 
 
 def masked(scores: Array, mask: Mask) -> Array:
-    """The scores, −∞ where they are masked."""
+    """The scores, with −∞ for masked entries."""
     return np.where(allowed(mask, scores.shape), scores, -np.inf)
 
 
 def is_causal(mask: Mask, shape: tuple[int, ...]) -> bool:
-    """Whether the mask is the causal one for scores of this shape, so that a kernel may take its causal path."""
+    """Whether the mask is the causal mask for scores of this shape, so that a kernel may use its
+    causal path.
+    """
     return mask is not None and mask.shape[-2:] == shape[-2:] and bool((mask == causal_mask(*shape[-2:])).all())
 
 
@@ -83,7 +85,7 @@ class OnlineAttention:
 def gradients_of(
     q: Array, k: Array, v: Array, grad_out: Array, p: Array, term: Array | None = None
 ) -> tuple[Array, ...]:
-    """dq, dk and dv of weights p, and of the term of each row, Σ P·dP unless it is given."""
+    """dq, dk and dv of weights p and of the term of each row, which is Σ P·dP by default."""
     grad_weights = grad_out @ transposed(v)
     ds = scaled(p * (grad_weights - (row_term(p, grad_weights) if term is None else term)), q.shape[-1])
     return ds @ k, transposed(ds) @ q, transposed(p) @ grad_out
@@ -95,6 +97,6 @@ def joined(x: Array) -> Array:
 
 
 def rounded_to(bits: int, x: Any) -> Array:
-    """x rounded to so many significant bits, ties to even: 8 for bfloat16, 11 for float16."""
+    """x rounded to this number of significant bits, ties to even: 8 for bfloat16, 11 for float16."""
     mantissa, exponent = np.frexp(x)
     return np.asarray(np.ldexp(np.round(np.ldexp(mantissa, bits)), exponent - bits))

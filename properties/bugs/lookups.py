@@ -1,6 +1,4 @@
-"""Slips in what is built and looked up by integers, and in adding encodings: masks of padding,
-masks combined, rows of tables.
-"""
+"""Known bugs of padding masks, combined masks, table lookups, and adding encodings."""
 
 from typing import Any
 
@@ -248,24 +246,24 @@ def lookup_indices_transposed(table: Array, indices: Any) -> Array:
 @bug.in_step(
     "table_lookup",
     law="rows that are not read do not matter",
-    effect="A row depends on all the others.",
-    repair="Return the table's rows as they are.",
-    origin="embeddings are centred in training",
+    effect="Each row depends on all other rows.",
+    repair="Return the rows of the table unchanged.",
+    origin="training code centres embeddings",
 )
 def lookup_subtracts_the_mean(table: Array, indices: Any) -> Array:
-    """The mean of the table's rows is subtracted."""
+    """The code subtracts the mean of the rows from the table."""
     return np.asarray((table - table.mean(0))[indices])
 
 
 @bug.in_step(
     "table_lookup",
     law="empty arrays give empty results",
-    effect="A lookup of nothing raises ValueError.",
-    repair="Check indices by a maximum that is defined for none.",
+    effect="A lookup without indices raises ValueError.",
+    repair="Use a maximum with an initial value.",
     origin="a check of bounds takes the maximum of the indices; compare PriorLabs/TabPFN#570",
 )
 def lookup_no_indices_raises(table: Array, indices: Any) -> Array:
-    """The largest index is checked first, and there is none."""
+    """The code first checks the largest index, which an empty array does not have."""
     if indices.max() >= len(table):
         raise IndexError(f"There is no row {indices.max()}.")
     return right.table_lookup(table, indices)
@@ -275,38 +273,39 @@ def lookup_no_indices_raises(table: Array, indices: Any) -> Array:
     "learned_positional_encoding",
     law="rows that are not read do not matter",
     public=True,
-    effect="Every position gets the row of the second one after it; the first two rows are never used.",
+    effect="Every position gets the row two places later; the first two rows are never used.",
     repair=(
-        "Index with the position; the offset by padding_idx + 1 belongs to checkpoints whose tables have two rows more."
+        "Index with the position; an offset of padding_idx + 1 belongs to checkpoints whose tables have two more rows."
     ),
     citations=("huggingface/transformers#20761", "huggingface/transformers#22359", "huggingface/transformers#5285"),
 )
 def learned_pe_start_offset(table: Array, seq_len: int, start_pos: int = 0) -> Array:
-    """Position p reads row p + 2; beyond the table's end, its last row."""
+    """Position p reads row p + 2, limited to the last row of the table."""
     return np.asarray(table.take(right.positions(start_pos, seq_len) + 2, axis=0, mode="clip"))
 
 
 @bug.in_operation(
     "learned_positional_encoding",
     law="a chunk is the slice of the whole",
-    effect="The chunk that ends with the table is one row early.",
-    repair="Clamp to the number of rows minus the chunk's length, or raise an error beyond it.",
-    origin="slices with a start that is clamped do not complain, so a bound off by one shows in the last chunk only",
+    effect="The last chunk of the table is one row too early.",
+    repair="Limit it to the number of rows minus the length of the chunk, or raise an error beyond it.",
+    origin="a slice with a limited start raises no error, so the bound shows only in the last chunk",
 )
 def learned_last_chunk_early(table: Array, seq_len: int, start_pos: int = 0) -> Array:
-    """The start position is clamped to the number of rows minus the chunk's length minus 1."""
+    """The code limits the start position to the number of rows minus the length of the chunk minus
+    1."""
     return right.learned_positional_encoding(table, seq_len, max(min(start_pos, len(table) - seq_len - 1), 0))
 
 
 @bug.in_operation(
     "add_positional_encoding",
     law="adding zero changes nothing",
-    effect="Tokens outweigh their positions by the root of the width.",
-    repair="Scale embeddings at their lookup.",
+    effect="Tokens have √dim times more weight than positions.",
+    repair="Scale embeddings where they are looked up.",
     citations=("khirotaka/SAnD#3",),
 )
 def add_scales_by_root_of_width(x: Array, pos: Array) -> Array:
-    """x is multiplied by √dim before the encoding is added."""
+    """The code multiplies x by √dim before it adds the encoding."""
     return np.asarray(x * np.sqrt(x.shape[-1]) + pos)
 
 

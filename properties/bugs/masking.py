@@ -1,4 +1,4 @@
-"""Slips in what masks do: which entries are allowed, rows with no allowed entry, and the causal mask itself."""
+"""Known bugs of masks: which entries are visible, fully masked rows, and the causal mask."""
 
 from typing import Any
 

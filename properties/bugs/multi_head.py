@@ -1,5 +1,5 @@
-"""Slips in heads: which keys, values and masks a query head meets, how heads are split and merged,
-and their weights.
+"""Known bugs of heads: which keys, values and masks a query head uses, how code splits and merges
+heads, and their weights.
 """
 
 import math
@@ -109,7 +109,7 @@ def gqa_mask_of_the_key_head(q: Array, k: Array, v: Array, mask: Mask = None) ->
     GQA,
     law="the order of heads does not matter",
     effect="With grouped heads, masks that differ between queries apply to the wrong queries.",
-    repair="The query of row r of a packed group is r % n_q.",
+    repair="Mask row r of a packed group as query r % n_q.",
     origin="both orders of packing exist",
 )
 def gqa_packed_rows_masked_by_division(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
@@ -156,7 +156,7 @@ def mha_split_heads_view() -> tuple[Callable[..., Array], ...]:
     law="heads are computed independently",
     public=True,
     effect="Heads get columns of other heads, unless there is one head or heads have one channel.",
-    repair="Head h has the columns h·width to (h + 1)·width.",
+    repair="Give head h the columns h·width to (h + 1)·width.",
     citations=("tenstorrent/tt-metal#6243",),
 )
 def mha_strided_head_split(x: Array, num_heads: int) -> Array:
@@ -224,7 +224,7 @@ def mha_fused_path_drops_mask(call: MultiHead) -> Array:
     record=MultiHead,
     law="one head is self attention",
     effect="Weights come from the values, and outputs are averages of the keys.",
-    repair="Pass the projections in their order.",
+    repair="Pass the projections in the declared order.",
     origin="three arrays have the same shape, or a fused projection is split in another order",
 )
 def mha_keys_and_values_exchanged(call: MultiHead) -> Array:
@@ -263,7 +263,7 @@ def mha_adds_its_input(call: MultiHead) -> Array:
     MHA_VJP,
     law="vjp and jvp are adjoint",
     effect="The gradient of a square wo is transposed.",
-    repair="dwo = headsᵀ g.",
+    repair="Compute dwo = headsᵀ g.",
     origin="gᵀ heads is correct for weights that are stored as (out, in)",
 )
 def mha_vjp_output_weights_transposed(*arguments: Any) -> Any:

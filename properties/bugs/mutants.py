@@ -1,4 +1,4 @@
-"""Mutants: each known bug in each of its operations, as an implementation that is put under test."""
+"""Mutants: each known bug in each of its operations, as an implementation to test."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,18 +15,20 @@ __all__ = ["MUTANTS", "TRAPS", "Mutant"]
 
 @dataclass(frozen=True)
 class Mutant:
-    """A bug in one of its operations: a row of the matrix."""
+    """A known bug in one of its operations: a row of the kill matrix."""
 
     bug: Bug
     operation: str
 
     @property
     def id(self) -> str:
-        """The bug's, with the operation where that is not the one in which the bug was seen."""
+        """The id of the bug, followed by the operation if the bug was seen in another one."""
         return self.bug.id if self.operation == self.bug.operation else f"{self.bug.id}[{self.operation}]"
 
     def implementation(self) -> Implementation:
-        """One with the bug; where it has promises of its own, it offers nothing else."""
+        """A new implementation with the bug. With promises of the bug, it offers only this
+        operation; otherwise the reference has the other operations.
+        """
         others = {} if self.bug.promises else OPERATIONS
         mutant = {**others, self.operation: self.bug.mutants[self.operation]()}
         return Implementation(self.id, mutant, **{"features": FEATURES, **self.bug.promises})

@@ -1,4 +1,4 @@
-"""Slips in positions: which one a row has, and in which type it is held."""
+"""Known bugs of positions: their values, and the type that stores them."""
 
 import math
 from typing import Any
@@ -208,7 +208,7 @@ def rope_turns_backwards(start_pos: int, seq_len: int) -> Any:
     citations=("mlfoundations/open_lm#4", "facebookresearch/xformers#841", "vukrosic/leo-optimizer#2"),
 )
 def rope_along_heads(x: Array, start_pos: int) -> tuple[Array, ...]:
-    """If there is an axis before the sequence, the code takes it for the sequence."""
+    """The code takes an axis before the sequence for the sequence."""
     if x.ndim == 2:
         return right.tables_of(x, start_pos)
     return tuple(t[:, None] for t in right.chunk_tables(start_pos, x.shape[-3], x.shape[-1]))

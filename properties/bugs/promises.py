@@ -1,5 +1,5 @@
-"""Slips of implementations whose promises are not the defaults: another convention, another format,
-sizes that they refuse.
+"""Known bugs of implementations with other promises than the default: another convention, another
+format, refused sizes.
 """
 
 from collections.abc import Callable
@@ -86,7 +86,7 @@ _TABLES: dict[tuple[int, ...], tuple[Array, Array]] = {}
 
 
 def _of_base(base: float) -> Callable[..., Array]:
-    """RoPE of a base, whose tables all instances keep in one place, by start, length and width."""
+    """RoPE of a base, whose tables all instances share, by start position, length and width."""
 
     def rotating(x: Array, start_pos: int = 0) -> Array:
         key = start_pos, *x.shape[-2:]

@@ -1,4 +1,4 @@
-"""The arguments of operations that take many, as records: a mutant takes the record of a call."""
+"""Records for the arguments of operations that take many: a mutant takes the record of a call."""
 
 from typing import NamedTuple
 

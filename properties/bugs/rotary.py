@@ -1,4 +1,4 @@
-"""Slips in rotating: the tables, which channels they rotate, and the gradients."""
+"""Known bugs of rotations: their tables, their channels, and their gradients."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ def rope_half_split_pairs(x: Array, start_pos: int = 0) -> Array:
     ),
 )
 def rope_tables_tiled(theta: Array, dim: int) -> Array:
-    """The angles of the channels are θ₀, θ₁, …, θ₀, θ₁, … instead of θ₀, θ₀, θ₁, θ₁, …."""
+    """The angles of the channels repeat as θ₀, θ₁, θ₀, θ₁ instead of θ₀, θ₀, θ₁, θ₁."""
     return np.tile(theta, 2)[..., :dim]
 
 

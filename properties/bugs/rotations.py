@@ -1,5 +1,5 @@
-"""Slips in rope as models use it: positions, frequencies and channels that are given, axes,
-attention factors, and tables that are kept.
+"""Known bugs of rotary encodings in models: given positions, frequencies and channels, axes,
+attention factors, and cached tables.
 """
 
 from collections.abc import Callable
@@ -308,7 +308,7 @@ def rope_time_alone(pairs: int, sections: Any) -> Any:
     law="each pair rotates by its own axis",
     promises={"conventions": Conventions(mrope="interleaved")},
     effect="The model misreads images; text is correct.",
-    repair="Read the flag, and interleave.",
+    repair="Read the flag, and interleave the axes.",
     citations=("alibaba/MNN#4133", "vllm-project/vllm-gaudi#1437"),
 )
 def rope_blocks_where_axes_interleave(x: Array, start_pos: int = 0, **options: Any) -> Array:

@@ -1,4 +1,4 @@
-"""Slips in the scores of attention: their scale, their precision, their width."""
+"""Known bugs of the scores of attention: their scale, their precision, their width."""
 
 import math
 

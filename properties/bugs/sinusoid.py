@@ -1,4 +1,4 @@
-"""Slips in the sinusoidal encoding: what stands in which column."""
+"""Known bugs of the sinusoidal encoding: which entry is in which column."""
 
 import numpy as np
 
@@ -88,7 +88,7 @@ def sin_odd_width_raises(seq_len: int, embed_dim: int, start_pos: int = 0) -> Ar
     SINUSOID,
     law="twice the width has the same angles in every second pair",
     effect="The last column of an odd width carries no position.",
-    repair="An odd width has (dim + 1) // 2 sines.",
+    repair="Compute (dim + 1) // 2 sines.",
     origin="the padding silences an error",
 )
 def sin_odd_width_padded(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
@@ -129,7 +129,7 @@ def sin_rows_by_recurrence(seq_len: int, embed_dim: int, start_pos: int = 0) -> 
     law="position zero is the identity",
     effect="At position 0, the even columns are 1.",
     repair="Put the sine first.",
-    origin="exp(iθ) is cos θ + i sin θ",
+    origin="exp(iθ) is cos θ + i sin θ, with the cosine first",
 )
 def sin_cosine_first(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """The even columns hold cosines, and the odd columns hold sines."""

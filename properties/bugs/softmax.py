@@ -1,4 +1,4 @@
-"""Slips in the softmax over allowed entries: the maximum, the exponentials, the sum."""
+"""Known bugs of the softmax over visible entries: the maximum, the exponentials, the sum."""
 
 from typing import Any
 

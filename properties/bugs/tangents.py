@@ -1,4 +1,4 @@
-"""Slips in the forward derivative of attention."""
+"""Known bugs of the forward derivative of attention."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ bug = Register()
     public=True,
     effect="The tangent of the values has no effect.",
     repair="Add P dv.",
-    origin="the derivative of a product often loses a term",
+    origin="bugs of this class are known",
 )
 def jvp_missing_value_tangent(call: Tangent) -> Array:
     """The code computes dout = dP v, without P dv."""
@@ -32,7 +32,7 @@ def jvp_missing_value_tangent(call: Tangent) -> Array:
     public=True,
     effect="Tangents of the weights do not sum to 0, so constant values get a tangent.",
     repair="Use dP = P ⊙ (dS − Σ P·dS).",
-    origin="the backward of softmax often loses the same term",
+    origin="bugs of this class are known",
 )
 def jvp_softmax_uncentred(weights: Array, grad_weights: Array) -> Array:
     """The code computes dP = P ⊙ dS, without subtracting the mean of the row."""

@@ -1,6 +1,4 @@
-"""Slips in the forward of attention that walks over tiles: rescaling, tails, split keys, masks
-looked at tile by tile.
-"""
+"""Known bugs of attention by tiles: rescaling, last tiles, split keys, and masks of tiles."""
 
 import numpy as np
 
@@ -14,7 +12,7 @@ bug = Register()
 
 
 def _padded(q: Array, k: Array, v: Array, mask: Mask, extra: int) -> Array:
-    """Attention that also allows `extra` keys and values of zeros."""
+    """Attention that also attends to `extra` keys and values of zeros."""
     rows = [(0, 0)] * (k.ndim - 2) + [(0, extra), (0, 0)]
     more = np.ones((*scores_shape(q, k)[:-1], extra), bool)
     every = np.concatenate([right.allowed(mask, scores_shape(q, k)), more], -1)

@@ -1,5 +1,5 @@
-"""Slips in one path of several: the implementation itself is right, and another path of it, which
-is to be its twin, is not.
+"""Known bugs of one path among several: the implementation is correct, but another path that should
+agree with it, its twin, is not.
 """
 
 from collections.abc import Callable

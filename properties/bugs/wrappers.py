@@ -1,5 +1,5 @@
-"""Slips around the kernel of attention with its features: what wrappers make of a mask, a scale and
-a cap, and of blocks of 128.
+"""Known bugs of wrappers around attention with options: how they pass a mask, a scale and a
+softcap, and blocks of 128.
 """
 
 from math import prod
@@ -50,7 +50,7 @@ def attention_cap_after_the_mask(
 def attention_mask_taken_for_causality(
     shape: tuple[int, ...], mask: Any = None, causal: bool = False, **others: Any
 ) -> Any:
-    """If there is a mask, the code ignores it and applies a causal mask."""
+    """The code replaces every mask by a causal mask."""
     return right.may_read(shape, causal=causal or mask is not None, **others)
 
 
