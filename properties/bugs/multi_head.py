@@ -268,7 +268,7 @@ def mha_adds_its_input(call: MultiHead) -> Array:
 )
 def mha_vjp_output_weights_transposed(*arguments: Any) -> Any:
     """If wo is square, the code computes dwo as gᵀ heads."""
-    *others, dwo = right.OPERATIONS[MHA_VJP](*arguments)
+    *others, dwo = right.REFERENCE[MHA_VJP](*arguments)
     return *others, dwo.T if dwo.shape[0] == dwo.shape[1] else dwo
 
 
@@ -282,7 +282,7 @@ def mha_vjp_output_weights_transposed(*arguments: Any) -> Any:
 def mha_jvp_output_weights_constant(*arguments: Any) -> Any:
     """The code ignores the tangent of wo."""
     *others, dwo = arguments
-    return right.OPERATIONS[MHA_JVP](*others, np.zeros(dwo.shape))
+    return right.REFERENCE[MHA_JVP](*others, np.zeros(dwo.shape))
 
 
 @bug.in_operation(
@@ -295,7 +295,7 @@ def mha_jvp_output_weights_constant(*arguments: Any) -> Any:
 def mha_jvp_projections_constant(*arguments: Any) -> Any:
     """The code ignores the tangents of wq, wk and wv."""
     *others, dwq, dwk, dwv, dwo = arguments
-    return right.OPERATIONS[MHA_JVP](*others, *(np.zeros(w.shape) for w in (dwq, dwk, dwv)), dwo)
+    return right.REFERENCE[MHA_JVP](*others, *(np.zeros(w.shape) for w in (dwq, dwk, dwv)), dwo)
 
 
 @bug.in_operation(
@@ -308,7 +308,7 @@ def mha_jvp_projections_constant(*arguments: Any) -> Any:
 def mha_jvp_product_of_tangents(*arguments: Any) -> Any:
     """The code multiplies dwo by the heads plus their tangent."""
     x, wq, wk, wv, _, *others, dwo = arguments
-    return right.OPERATIONS[MHA_JVP](*arguments) + right.OPERATIONS[MHA_JVP](
+    return right.REFERENCE[MHA_JVP](*arguments) + right.REFERENCE[MHA_JVP](
         x, wq, wk, wv, dwo, *others, np.zeros(dwo.shape)
     )
 
@@ -323,7 +323,7 @@ def mha_jvp_product_of_tangents(*arguments: Any) -> Any:
 def mha_vjp_cotangent_clipped(*arguments: Any) -> Any:
     """The code clips the cotangent to ±1."""
     *others, grad_out = arguments
-    return right.OPERATIONS[MHA_VJP](*others, np.clip(grad_out, -1, 1))
+    return right.REFERENCE[MHA_VJP](*others, np.clip(grad_out, -1, 1))
 
 
 @bug.in_operation(
@@ -335,7 +335,7 @@ def mha_vjp_cotangent_clipped(*arguments: Any) -> Any:
 )
 def mha_vjp_first_token_frozen(*arguments: Any) -> Any:
     """With four or more tokens, dx of the first token is 0."""
-    dx, *dw = right.OPERATIONS[MHA_VJP](*arguments)
+    dx, *dw = right.REFERENCE[MHA_VJP](*arguments)
     if dx.shape[-2] > 3:
         dx[..., 0, :] = 0
     return dx, *dw

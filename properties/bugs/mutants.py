@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from properties.bugs import CATALOGUE
 from properties.bugs.bug import Bug
 from properties.bugs.equivalent import EQUIVALENT
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES
 
-__all__ = ["MUTANTS", "TRAPS", "Mutant"]
+__all__ = ["EQUIVALENT_MUTANTS", "MUTANTS", "Mutant"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Mutant:
         """A new implementation with the bug. With promises of the bug, it offers only this
         operation; otherwise the reference has the other operations.
         """
-        others = {} if self.bug.promises else OPERATIONS
+        others = {} if self.bug.promises else REFERENCE
         mutant = {**others, self.operation: self.bug.mutants[self.operation]()}
         return Implementation(self.id, mutant, **{"features": FEATURES, **self.bug.promises})
 
@@ -38,4 +38,4 @@ def _mutants(bugs: Iterable[Bug]) -> dict[str, Mutant]:
     return {mutant.id: mutant for bug in bugs for mutant in (Mutant(bug, operation) for operation in bug.mutants)}
 
 
-MUTANTS, TRAPS = _mutants(CATALOGUE.values()), _mutants(EQUIVALENT.values())
+MUTANTS, EQUIVALENT_MUTANTS = _mutants(CATALOGUE.values()), _mutants(EQUIVALENT.values())

@@ -43,7 +43,7 @@ from properties.bugs.reference_positions import (
     table_lookup,
 )
 
-__all__ = ["OPERATIONS", "Mask", "key_heads", "operations", "transposed", "users_of"]
+__all__ = ["REFERENCE", "Mask", "key_heads", "operations", "transposed", "users_of"]
 
 Mask = Any  # a bool array that broadcasts to the scores, or None
 
@@ -229,7 +229,7 @@ def causal_attention(q: Array, k: Array, v: Array) -> Array:
 
 decode = Cached(Buffered)
 
-OPERATIONS: dict[str, Callable[..., Any]] = {
+REFERENCE: dict[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (
         scaled_dot_product_attention,
@@ -282,7 +282,7 @@ def operations(**steps: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
     for name, f in _FUNCTIONS.items():
         scope[name].__kwdefaults__ = f.__kwdefaults__
     scope |= steps
-    return {name: scope[name] for name in OPERATIONS}
+    return {name: scope[name] for name in REFERENCE}
 
 
 def users_of(*steps: str) -> tuple[str, ...]:
@@ -290,7 +290,7 @@ def users_of(*steps: str) -> tuple[str, ...]:
     found = set(steps)
     while more := {name for name, names in _NAMES.items() if not found.isdisjoint(names)} - found:
         found |= more
-    return tuple(name for name in OPERATIONS if name in found)
+    return tuple(name for name in REFERENCE if name in found)
 
 
 def _names(code: CodeType) -> Iterator[str]:

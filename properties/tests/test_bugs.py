@@ -12,8 +12,7 @@ import pytest
 from oracles import FLOAT64, Conventions
 from properties.bugs import CATALOGUE
 from properties.bugs.equivalent import EQUIVALENT
-from properties.bugs.reference import OPERATIONS as REFERENCE
-from properties.bugs.reference import operations, users_of
+from properties.bugs.reference import REFERENCE, operations, users_of
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, FEATURES, OPERATIONS
 from properties.contract.results import BrokenError

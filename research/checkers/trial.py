@@ -10,7 +10,7 @@ import torch
 
 from oracles.ball import Array
 from oracles.formats import BINARY16, BINARY32, BINARY64, BRAIN16, Format
-from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.bugs.reference import REFERENCE
 from properties.bugs.reference_attention import may_read
 from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
