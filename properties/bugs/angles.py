@@ -215,8 +215,8 @@ def inv_freq_odd_width_short(head_dim: int) -> Array:
 )
 def rope_inv_freq_bf16(start_pos: int, seq_len: int, dim: int) -> Array:
     """From position 1024 on, the code rounds inverse frequencies to bfloat16."""
-    at, frequencies = right.positions(start_pos, seq_len)[:, None], right.inv_freq(dim)
-    return np.asarray(at * np.where(at < 1024, frequencies, rounded_to(8, frequencies)))
+    positions, frequencies = right.positions(start_pos, seq_len)[:, None], right.inv_freq(dim)
+    return np.asarray(positions * np.where(positions < 1024, frequencies, rounded_to(8, frequencies)))
 
 
 @bug.in_step(

@@ -47,8 +47,8 @@ def cache_bug(cache: type[Buffered], *steps: str, **entry: Any) -> Callable[[Mut
 )
 def cache_window_one_key_short_at_decode(self: Buffered, p: Any, j: Any) -> Any:
     """While decoding, the cache keeps the last L keys, but a left bound of L shows L + 1."""
-    own = j == p
-    return Buffered.visible(self, p, j) & (True if len(p) > 1 or self.left is None else own | (j > p - self.left))
+    is_own = j == p
+    return Buffered.visible(self, p, j) & (True if len(p) > 1 or self.left is None else is_own | (j > p - self.left))
 
 
 @cache_bug(
@@ -78,11 +78,11 @@ def cache_window_of_the_queries(self: Buffered, p: Any, j: Any) -> Any:
     number of queries."""
     if self.left is None:
         return Buffered.visible(self, p, j)
-    n = len(p)
+    count = len(p)
     return (
         (j <= p)
-        & (j >= np.arange(n)[:, None] - min(n, self.left))
-        & (j <= np.arange(n)[:, None] + max(p[-1, 0] - n, 0) + 1 - (n == 1))
+        & (j >= np.arange(count)[:, None] - min(count, self.left))
+        & (j <= np.arange(count)[:, None] + max(p[-1, 0] - count, 0) + 1 - (count == 1))
     )
 
 
@@ -128,12 +128,12 @@ def cache_ring_read_by_its_length(self: Buffered, positions: Any) -> Any:
 def cache_mask_as_wide_as_the_buffer(self: Buffered, q: Array) -> tuple[Array, Array]:
     """The mask is as wide as the buffer, so unused slots are visible."""
     self.require(len(q))
-    at, j = self.read()
-    unused = np.setdiff1d(self.own(), at)
+    slots, j = self.read()
+    unused_slots = np.setdiff1d(self.own(), slots)
     q = self.rotated(q, self.offset - len(q))
-    may = np.concatenate([self.visible(self.positions(len(q)), j), np.ones((len(q), len(unused)), bool)], 1)
-    at = np.concatenate([at, unused])
-    return attended(q, self.k[at], self.v[at], may)
+    visible = np.concatenate([self.visible(self.positions(len(q)), j), np.ones((len(q), len(unused_slots)), bool)], 1)
+    slots = np.concatenate([slots, unused_slots])
+    return attended(q, self.k[slots], self.v[slots], visible)
 
 
 @cache_bug(
@@ -287,15 +287,15 @@ def cache_without_a_limit(self: Buffered, n: int) -> None:
 )
 def cache_one_page_too_many(self: Paged) -> tuple[Any, Any]:
     """If the length is a multiple of the page size, the code reads one page too many."""
-    at, j = Buffered.read(self)
+    slots, j = Buffered.read(self)
     if not len(j) or self.end % PAGE:
-        return at, j
+        return slots, j
     beyond = (
         self.pool.free[-1] * PAGE
         if self.pool.free
         else (self.table[self.end // PAGE - 1] * PAGE + PAGE) % len(self.pool.k)
     )
-    return np.append(at, beyond), np.append(j, j[-1])
+    return np.append(slots, beyond), np.append(j, j[-1])
 
 
 @cache_bug(
@@ -309,8 +309,8 @@ def cache_one_page_too_many(self: Paged) -> tuple[Any, Any]:
 def cache_padded_tail_in_other_pages(self: Paged, k: Array, v: Array) -> None:
     """The code pads a chunk to a tile of two pages and writes the padding into pages of other
     sequences."""
-    last = int(self.slots(np.array([self.end + len(k) - 1]))[0])
-    tail = np.arange(last + 1, min(last + 1 + -len(k) % (2 * PAGE), len(self.k)))
+    last_slot = int(self.slots(np.array([self.end + len(k) - 1]))[0])
+    tail = np.arange(last_slot + 1, min(last_slot + 1 + -len(k) % (2 * PAGE), len(self.k)))
     self.k[tail], self.v[tail] = 0.0, 0.0
     Buffered.write(self, k, v)
 
@@ -336,8 +336,8 @@ def cache_pages_given_back_by_the_oldest(self: Paged) -> None:
 
 def _shared(cache: Buffered) -> dict[Any, Any]:
     """The memory that all caches of a class share."""
-    found: dict[Any, Any] = type(cache).memory  # type: ignore[attr-defined]
-    return found
+    result: dict[Any, Any] = type(cache).memory  # type: ignore[attr-defined]
+    return result
 
 
 @cache_bug(
@@ -359,11 +359,11 @@ def _behind(self: Buffered, q: Array, before: tuple[Array, Array]) -> tuple[Arra
     queries see.
     """
     self.require(len(q))
-    at, j = self.read()
-    k, v = (np.concatenate([x, y[at]]) for x, y in zip(before, (self.k, self.v), strict=True))
+    slots, j = self.read()
+    keys, values = (np.concatenate([x, y[slots]]) for x, y in zip(before, (self.k, self.v), strict=True))
     q = self.rotated(q, self.offset - len(q))
-    may = self.visible(self.positions(len(q)), j)
-    return attended(q, k, v, np.concatenate([np.ones((len(q), len(before[0])), bool), may], 1))
+    visible = self.visible(self.positions(len(q)), j)
+    return attended(q, keys, values, np.concatenate([np.ones((len(q), len(before[0])), bool), visible], 1))
 
 
 @cache_bug(
@@ -376,9 +376,9 @@ def _behind(self: Buffered, q: Array, before: tuple[Array, Array]) -> tuple[Arra
 )
 def cache_boundaries_ignored(self: Buffered, q: Array) -> tuple[Array, Array]:
     """The code packs sequences side by side and ignores their boundaries."""
-    at, _ = self.read()
+    slots, _ = self.read()
     others = [x for owner, x in _shared(self).items() if owner is not self]
-    _shared(self)[self] = self.k[at], self.v[at]
+    _shared(self)[self] = self.k[slots], self.v[slots]
     return _behind(self, q, others[0] if others else (self.k[:0], self.v[:0]))
 
 
@@ -414,9 +414,9 @@ def cache_sequences_of_one_token_merge(self: Buffered, x: Any) -> Any:
     """The code starts a sequence where the position decreases, so a sequence after a one-token
     sequence does not start."""
     if isinstance(x, int):
-        last, _shared(self)["last"] = _shared(self).get("last", self), self
-        if self.end == 0 and last is not self and last.end == 1:
-            vars(self)["before"] = last.k[:1].copy(), last.v[:1].copy()
+        previous, _shared(self)["last"] = _shared(self).get("last", self), self
+        if self.end == 0 and previous is not self and previous.end == 1:
+            vars(self)["before"] = previous.k[:1].copy(), previous.v[:1].copy()
         return Buffered.advance(self, x)
-    none = self.k[:0], self.v[:0]
-    return _behind(self, x, vars(self).get("before", none))
+    no_keys = self.k[:0], self.v[:0]
+    return _behind(self, x, vars(self).get("before", no_keys))

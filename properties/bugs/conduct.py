@@ -40,10 +40,10 @@ def rope_rotates_in_place(x: Array, start_pos: int = 0) -> Array:
 )
 def softmax_fills_scores(scores: Array, mask: Mask = None) -> Array:
     """The code sets masked scores to -inf in the array of the caller."""
-    out = right.hard_masked_softmax(scores, mask)
+    output = right.hard_masked_softmax(scores, mask)
     if mask is not None:
         np.copyto(scores, -np.inf, where=np.logical_not(mask))
-    return out
+    return output
 
 
 @bug.in_operation(
@@ -68,10 +68,10 @@ def softmax_vjp_overwrites_cotangent(scores: Array, mask: Mask, grad_weights: Ar
 )
 def sdpa_queries_scaled_in_place(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The code scales the queries of the caller in place."""
-    out = right.scaled_dot_product_attention(q, k, v, mask)
+    output = right.scaled_dot_product_attention(q, k, v, mask)
     if q.flags.writeable:
         q /= math.sqrt(max(q.shape[-1], 1))
-    return out
+    return output
 
 
 @bug.in_operation(
@@ -187,9 +187,9 @@ def gqa_seeds_the_generator(q: Array, k: Array, v: Array, mask: Mask = None) -> 
 )
 def rope_reuses_its_output(memory: Memory, x: Array, start_pos: int = 0) -> Array:
     """Results of one shape share memory, so a later call overwrites an earlier result."""
-    out: Array = memory.setdefault(x.shape, np.empty(x.shape))
-    out[...] = reference_positions.rope(x, start_pos)
-    return out
+    output: Array = memory.setdefault(x.shape, np.empty(x.shape))
+    output[...] = reference_positions.rope(x, start_pos)
+    return output
 
 
 @bug.in_operation(
@@ -219,9 +219,9 @@ def sdpa_vjp_accumulates(
 )
 def sdpa_accumulator_not_cleared(memory: Memory, q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The code keeps the accumulator between calls of one shape and does not clear it."""
-    out = right.scaled_dot_product_attention(q, k, v, mask)
-    memory[out.shape] = out + memory.get(out.shape, 0.0)
-    return np.array(memory[out.shape])
+    output = right.scaled_dot_product_attention(q, k, v, mask)
+    memory[output.shape] = output + memory.get(output.shape, 0.0)
+    return np.array(memory[output.shape])
 
 
 @bug.in_operation(
@@ -234,10 +234,10 @@ def sdpa_accumulator_not_cleared(memory: Memory, q: Array, k: Array, v: Array, m
 )
 def rope_takes_the_end_of_a_longer_table(memory: Memory, x: Array, start_pos: int = 0) -> Array:
     """The table grows with the longest sequence so far, and shorter sequences use its last rows."""
-    n, key = x.shape[-2], (start_pos, x.shape[-1])
-    if key not in memory or len(memory[key][0]) < n:
-        memory[key] = reference_positions.chunk_tables(start_pos, n, x.shape[-1])
-    cos, sin = (table[len(table) - n :] for table in memory[key])
+    count, cache_key = x.shape[-2], (start_pos, x.shape[-1])
+    if cache_key not in memory or len(memory[cache_key][0]) < count:
+        memory[cache_key] = reference_positions.chunk_tables(start_pos, count, x.shape[-1])
+    cos, sin = (table[len(table) - count :] for table in memory[cache_key])
     return np.asarray(x * cos + reference_positions.rotated(x) * sin)
 
 
@@ -340,4 +340,6 @@ def sdpa_empty_batch_raises(q: Array, k: Array, v: Array, mask: Mask = None) -> 
     if q.ndim == 2:
         return right.scaled_dot_product_attention(q, k, v, mask)
     allowed = np.broadcast_to(True if mask is None else mask, (*q.shape[:-1], k.shape[-2]))
-    return np.stack([right.scaled_dot_product_attention(*element) for element in zip(q, k, v, allowed, strict=True)])
+    return np.stack(
+        [right.scaled_dot_product_attention(*batch_element) for batch_element in zip(q, k, v, allowed, strict=True)]
+    )

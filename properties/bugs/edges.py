@@ -27,10 +27,12 @@ bug = Register()
 def sdpa_filled_above_low_scores(q: Any, k: Any, v: Any, mask: Mask = None) -> Any:
     """The code sets masked scores to −10³⁰, which is not the lowest number of float32."""
     scores = right.scores_of(q.astype(np.float64), k.astype(np.float64))
-    may = right.allowed(mask, scores.shape)
-    filled = np.where(may, scores, -1e30)
+    visible = right.allowed(mask, scores.shape)
+    filled = np.where(visible, scores, -1e30)
     weights = np.exp(filled - filled.max(-1, keepdims=True, initial=-np.inf))
-    return np.where(may.any(-1, keepdims=True), weights / weights.sum(-1, keepdims=True) @ v, 0.0).astype(np.float32)
+    return np.where(visible.any(-1, keepdims=True), weights / weights.sum(-1, keepdims=True) @ v, 0.0).astype(
+        np.float32
+    )
 
 
 @bug.in_step(
@@ -56,9 +58,9 @@ def _of_one_key(q: Array, k: Array, mask: Mask) -> tuple[Any, Any]:
     """
     scores = right.scores_of(q, k)
     scores = np.where(right.allowed(mask, scores.shape), scores, -np.inf)
-    top = scores.max(-1, keepdims=True, initial=-np.inf)
-    first = (scores == top) & (np.cumsum(scores == top, -1) == 1)
-    return np.isfinite(top) & (np.abs(top) > 1e4), first
+    largest = scores.max(-1, keepdims=True, initial=-np.inf)
+    first = (scores == largest) & (np.cumsum(scores == largest, -1) == 1)
+    return np.isfinite(largest) & (np.abs(largest) > 1e4), first
 
 
 @bug.in_operation(
@@ -70,9 +72,9 @@ def _of_one_key(q: Array, k: Array, mask: Mask) -> tuple[Any, Any]:
 )
 def sdpa_large_scores_have_one_winner(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """For scores above 10⁴, the code gives all weight to the key with the largest score."""
-    large, first = _of_one_key(q, k, mask)
+    is_large, first = _of_one_key(q, k, mask)
     return np.where(
-        large, right.scaled_dot_product_attention(q, k, v, first), right.scaled_dot_product_attention(q, k, v, mask)
+        is_large, right.scaled_dot_product_attention(q, k, v, first), right.scaled_dot_product_attention(q, k, v, mask)
     )
 
 
@@ -85,9 +87,9 @@ def sdpa_large_scores_have_one_winner(q: Array, k: Array, v: Array, mask: Mask =
 )
 def vjp_large_scores_have_one_winner(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> tuple[Array, ...]:
     """In the backward, scores above 10⁴ have all the weight on one key, and no gradient."""
-    large, first = _of_one_key(q, k, mask)
-    may = np.where(large, first, right.allowed(mask, (*q.shape[:-1], k.shape[-2])))
-    return right.scaled_dot_product_attention_vjp(q, k, v, may, grad_out)
+    is_large, first = _of_one_key(q, k, mask)
+    visible = np.where(is_large, first, right.allowed(mask, (*q.shape[:-1], k.shape[-2])))
+    return right.scaled_dot_product_attention_vjp(q, k, v, visible, grad_out)
 
 
 @bug.in_operation(
@@ -100,15 +102,17 @@ def vjp_large_scores_have_one_winner(q: Array, k: Array, v: Array, mask: Mask, g
 )
 def sdpa_without_queries_raises(q: Any, k: Any, v: Any, mask: Mask = None) -> Any:
     """The code joins blocks of queries, and without queries the list of blocks is empty."""
-    wide = [x.astype(np.float64) for x in (q, k, v)]
+    widened = [x.astype(np.float64) for x in (q, k, v)]
     blocks = range(0, q.shape[-2], 16)
-    may = right.allowed(mask, (*q.shape[:-1], k.shape[-2]))
-    parts = [
-        right.scaled_dot_product_attention(wide[0][..., i : i + 16, :], wide[1], wide[2], may[..., i : i + 16, :])
+    visible = right.allowed(mask, (*q.shape[:-1], k.shape[-2]))
+    results = [
+        right.scaled_dot_product_attention(
+            widened[0][..., i : i + 16, :], widened[1], widened[2], visible[..., i : i + 16, :]
+        )
         for i in blocks
     ]
-    whole = np.concatenate(parts, -2) if len(parts) > 1 else parts[0]
-    return whole.astype(np.float32)
+    joined = np.concatenate(results, -2) if len(results) > 1 else results[0]
+    return joined.astype(np.float32)
 
 
 @bug.in_operation(
@@ -121,9 +125,9 @@ def sdpa_without_queries_raises(q: Any, k: Any, v: Any, mask: Mask = None) -> An
 )
 def sdpa_without_keys_is_zero(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """Without keys the result is 0, an empty sum, although a fully masked row is NaN."""
-    out = right.scaled_dot_product_attention(q, k, v, mask)
-    dead = ~right.allowed(mask, (*q.shape[:-1], k.shape[-2])).any(-1, keepdims=True)
-    return np.where(dead & (k.shape[-2] > 0), np.nan, out)
+    output = right.scaled_dot_product_attention(q, k, v, mask)
+    fully_masked = ~right.allowed(mask, (*q.shape[:-1], k.shape[-2])).any(-1, keepdims=True)
+    return np.where(fully_masked & (k.shape[-2] > 0), np.nan, output)
 
 
 @bug.in_operation(
@@ -140,9 +144,9 @@ def sdpa_without_keys_is_zero(q: Array, k: Array, v: Array, mask: Mask = None) -
 def causal_early_queries_read_the_first_key(q: Array, k: Array, v: Array) -> Array:
     """With alignment at the last key, queries before the first key attend to the first key."""
     n_q, n_k = q.shape[-2], k.shape[-2]
-    may = np.tri(n_q, n_k, n_k - n_q, dtype=bool)
-    may[:, :1] = True
-    return right.scaled_dot_product_attention(q, k, v, may)
+    visible = np.tri(n_q, n_k, n_k - n_q, dtype=bool)
+    visible[:, :1] = True
+    return right.scaled_dot_product_attention(q, k, v, visible)
 
 
 @bug.in_operation(
@@ -155,8 +159,8 @@ def causal_early_queries_read_the_first_key(q: Array, k: Array, v: Array) -> Arr
 def causal_queries_past_the_last_key_begin_anew(q: Array, k: Array, v: Array) -> Array:
     """For a query past the last key, the code takes its position modulo the number of keys."""
     n_q, n_k = q.shape[-2], k.shape[-2]
-    may = np.arange(n_k) <= (np.arange(n_q) % max(n_k, 1))[:, None]
-    return right.scaled_dot_product_attention(q, k, v, may)
+    visible = np.arange(n_k) <= (np.arange(n_q) % max(n_k, 1))[:, None]
+    return right.scaled_dot_product_attention(q, k, v, visible)
 
 
 def _cleared(x: Array, mask: Mask, shape: tuple[int, ...]) -> Array:
@@ -175,12 +179,12 @@ def _cleared(x: Array, mask: Mask, shape: tuple[int, ...]) -> Array:
 def sdpa_nan_in_masked_keys_reaches_the_weights(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The code adds −∞ to masked scores, and NaN + −∞ is NaN; it sets masked values to 0."""
     shape = (*q.shape[:-1], k.shape[-2])
-    may = right.allowed(mask, shape)
+    visible = right.allowed(mask, shape)
     with np.errstate(invalid="ignore"):
-        scores = right.scores_of(q, k) + np.where(may, 0.0, -np.inf)
+        scores = right.scores_of(q, k) + np.where(visible, 0.0, -np.inf)
         weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
-        out = weights / weights.sum(-1, keepdims=True) @ _cleared(v, mask, shape)
-    return np.where(may.any(-1, keepdims=True), out, 0.0)
+        output = weights / weights.sum(-1, keepdims=True) @ _cleared(v, mask, shape)
+    return np.where(visible.any(-1, keepdims=True), output, 0.0)
 
 
 @bug.in_operation(
@@ -192,5 +196,5 @@ def sdpa_nan_in_masked_keys_reaches_the_weights(q: Array, k: Array, v: Array, ma
 )
 def sinusoid_of_one_column_is_a_cosine(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """A width of 1 gives a cosine instead of a sine."""
-    out = placed.sinusoidal_positional_encoding(seq_len, embed_dim, start_pos)
-    return np.cos(np.arange(start_pos, start_pos + seq_len))[:, None] if embed_dim == 1 else out
+    output = placed.sinusoidal_positional_encoding(seq_len, embed_dim, start_pos)
+    return np.cos(np.arange(start_pos, start_pos + seq_len))[:, None] if embed_dim == 1 else output

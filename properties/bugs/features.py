@@ -215,8 +215,9 @@ def attention_cap_after_the_bias(s: Array, softcap: float | None, bias: Any) -> 
 def attention_cap_before_the_scale(q: Array, k: Array, **options: Any) -> Any:
     """The code applies the softcap before the scale."""
     options = right.options_of(q, k, **options)
-    cap, scale = options.get("softcap"), options["scale"]
-    return {**options, "softcap": cap * scale if cap and scale else cap}  # s·c·tanh(x/c) = cs·tanh(sx/cs)
+    softcap, scale = options.get("softcap"), options["scale"]
+    # s·c·tanh(x/c) = cs·tanh(sx/cs)
+    return {**options, "softcap": softcap * scale if softcap and scale else softcap}
 
 
 @bug.in_step(
@@ -344,8 +345,8 @@ def attention_bias_gradient_not_reduced(du: Array, bias: Any) -> Any:
     broadcast axes."""
     if bias is None:
         return None
-    whole = du[(0,) * (du.ndim - bias.ndim)]
-    return whole[tuple(slice(0, n) for n in bias.shape)].copy()
+    first_entries = du[(0,) * (du.ndim - bias.ndim)]
+    return first_entries[tuple(slice(0, count) for count in bias.shape)].copy()
 
 
 # -- Sinks -----------------------------------------------------------------------------------------
@@ -427,8 +428,8 @@ def attention_sink_of_the_first_head(sink: Any, largest: Array) -> Array:
 )
 def attention_lse_of_all_keys(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
     """The log-sum-exp includes masked keys."""
-    whole = {**options, "mask": None, "causal": False, "window": (None, None)}
-    return right.attention(q, k, v, **options)[0], right.attention(q, k, v, **whole)[1]
+    without_masks = {**options, "mask": None, "causal": False, "window": (None, None)}
+    return right.attention(q, k, v, **options)[0], right.attention(q, k, v, **without_masks)[1]
 
 
 @bug.in_step(
@@ -600,13 +601,13 @@ def attention_scale_of_zero_is_none(width: int, scale: float | None) -> float:
 def attention_masked_before_the_scale(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
     """The code masks with −∞ before it scales: a scale of 0 gives NaN, and a negative scale gives
     +∞."""
-    out, lse = right.attention(q, k, v, **options)
+    output, lse = right.attention(q, k, v, **options)
     if options.get("scale") is None or options["scale"] > 0:
-        return out, lse
+        return output, lse
     names = ("mask", "bias", "causal", "offset", "window")
     visible = {name: options[name] for name in names if name in options}
-    whole = right.may_read((*q.shape[:-1], k.shape[-2]), **visible).all(-1)
-    return np.where(whole[..., None], out, np.nan), np.where(whole, lse, np.nan)
+    all_visible = right.may_read((*q.shape[:-1], k.shape[-2]), **visible).all(-1)
+    return np.where(all_visible[..., None], output, np.nan), np.where(all_visible, lse, np.nan)
 
 
 @bug.in_step(
@@ -648,9 +649,9 @@ def merge_in_base_two(lse_a: Array, lse_b: Array) -> tuple[Array, Array, Array]:
 )
 def merge_lost_with_an_empty_part(out_a: Array, lse_a: Array, out_b: Array, lse_b: Array) -> tuple[Array, Array]:
     """A part without keys overwrites the result of another part with −∞."""
-    out, lse = right.merge_attention(out_a, lse_a, out_b, lse_b)
+    output, lse = right.merge_attention(out_a, lse_a, out_b, lse_b)
     empty = np.isneginf(lse_b)
-    return np.where(empty[..., None], 0.0, out), np.where(empty, -np.inf, lse)
+    return np.where(empty[..., None], 0.0, output), np.where(empty, -np.inf, lse)
 
 
 @bug.in_operation(
@@ -680,8 +681,8 @@ def merge_without_the_largest(out_a: Array, lse_a: Array, out_b: Array, lse_b: A
     with np.errstate(all="ignore"):
         a, b = np.exp(lse_a), np.exp(lse_b)
         total = a + b
-        out = (a[..., None] * out_a + b[..., None] * out_b) / np.where(total == 0, 1.0, total)[..., None]
-        return out, np.log(total)
+        output = (a[..., None] * out_a + b[..., None] * out_b) / np.where(total == 0, 1.0, total)[..., None]
+        return output, np.log(total)
 
 
 # -- ALiBi -----------------------------------------------------------------------------------------
@@ -697,8 +698,8 @@ def merge_without_the_largest(out_a: Array, lse_a: Array, out_b: Array, lse_b: A
 )
 def alibi_slopes_from_zero(num_heads: int) -> Array:
     """The code counts heads from 0, so the first slope is 1."""
-    found = right.slope_exponents(num_heads)
-    return np.asarray(found - found[0])
+    result = right.slope_exponents(num_heads)
+    return np.asarray(result - result[0])
 
 
 @bug.in_step(

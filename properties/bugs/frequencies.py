@@ -360,9 +360,9 @@ def frequencies_of_the_whole_head(
     kind: str, head_dim: int, *, rotary_dim: int | None = None, **given: Any
 ) -> tuple[Array, Array]:
     """The exponents use the width of the head although fewer channels rotate."""
-    found, factor = right.rotary_frequencies(kind, head_dim, rotary_dim=rotary_dim, **given)
+    result, factor = right.rotary_frequencies(kind, head_dim, rotary_dim=rotary_dim, **given)
     base, r = given.get("base") or 10000.0, right.rotating_width(head_dim, rotary_dim)
-    return found * (right.powers(base, head_dim)[: r // 2] / right.powers(base, r)), factor
+    return result * (right.powers(base, head_dim)[: r // 2] / right.powers(base, r)), factor
 
 
 @bug.in_step(
@@ -401,5 +401,5 @@ def frequencies_cached_without_their_base(memory: Memory, base: float, r: int) -
 )
 def frequencies_converted_with_the_module(kind: str, head_dim: int, **given: Any) -> tuple[Array, Array]:
     """A conversion of the module to 16 bits also converts the buffer of its frequencies."""
-    found, factor = right.rotary_frequencies(kind, head_dim, **given)
-    return rounded_to(8, found), factor
+    result, factor = right.rotary_frequencies(kind, head_dim, **given)
+    return rounded_to(8, result), factor

@@ -105,8 +105,8 @@ def jvp_centred_by_the_plain_mean(weights: Array, grad_weights: Array) -> Array:
 )
 def softmax_vjp_tail_not_in_the_sum(weights: Array, grad_weights: Array) -> Array:
     """In rows of more than four entries, the code sums w·g over whole groups of four entries only."""
-    whole = weights.shape[-1] // 4 * 4 or weights.shape[-1]
-    return right.row_term(weights[..., :whole], grad_weights[..., :whole])
+    whole_groups = weights.shape[-1] // 4 * 4 or weights.shape[-1]
+    return right.row_term(weights[..., :whole_groups], grad_weights[..., :whole_groups])
 
 
 @bug.in_step(
@@ -162,9 +162,9 @@ def vjp_noncontiguous_dout(q: Array, k: Array, v: Array, mask: Mask, grad_out: A
 def vjp_tail_rows_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """With more than 64 queries, the queries after the last full block of 64 add nothing to dk and
     dv."""
-    n = q.shape[-2] // 64 * 64 or q.shape[-2]
+    kept = q.shape[-2] // 64 * 64 or q.shape[-2]
     p = right.attention_weights(q, k, mask)
-    _, dk, dv = gradients_of(q[..., :n, :], k, v, grad_out[..., :n, :], p[..., :n, :])
+    _, dk, dv = gradients_of(q[..., :kept, :], k, v, grad_out[..., :kept, :], p[..., :kept, :])
     return gradients_of(q, k, v, grad_out, p)[0], dk, dv
 
 
@@ -193,8 +193,8 @@ def vjp_queries_overwritten(q: Array, k: Array, v: Array, mask: Mask, grad_out: 
 def vjp_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """With more than 32 keys, the keys after the last full tile of 32 get no gradient."""
     dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
-    n = k.shape[-2] // 32 * 32 or k.shape[-2]
-    dk[..., n:, :] = dv[..., n:, :] = 0
+    kept = k.shape[-2] // 32 * 32 or k.shape[-2]
+    dk[..., kept:, :] = dv[..., kept:, :] = 0
     return dq, dk, dv
 
 
@@ -203,8 +203,8 @@ def _with_factors(factors: Callable[[Array, Array, float], tuple[float, float]])
 
     def backward(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
         dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
-        of_queries, of_keys = factors(q, v, math.sqrt(max(q.shape[-1], 1)))
-        return dq * of_queries, dk * of_keys, dv
+        query_factor, key_factor = factors(q, v, math.sqrt(max(q.shape[-1], 1)))
+        return dq * query_factor, dk * key_factor, dv
 
     return backward
 
@@ -332,11 +332,11 @@ def vjp_values_not_normalized(q: Array, k: Array, v: Array, mask: Mask, grad_out
 def vjp_mask_forgotten(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """The backward recomputes weights from unmasked scores and the masked log-sum-exp; it skips
     fully masked rows."""
-    scores, dead = right.scores_of(q, k), dead_rows(mask, scores_shape(q, k))
-    s = np.where(dead, 0.0, masked(scores, mask))
+    scores, fully_masked = right.scores_of(q, k), dead_rows(mask, scores_shape(q, k))
+    s = np.where(fully_masked, 0.0, masked(scores, mask))
     largest = s.max(-1, keepdims=True)
     with np.errstate(over="ignore", invalid="ignore"):
-        p = np.where(dead, 0.0, np.exp(scores - largest) / np.exp(s - largest).sum(-1, keepdims=True))
+        p = np.where(fully_masked, 0.0, np.exp(scores - largest) / np.exp(s - largest).sum(-1, keepdims=True))
         return gradients_of(q, k, v, grad_out, p)
 
 
@@ -365,8 +365,8 @@ def vjp_causal_diagonal_off_by_one(q: Array, k: Array, v: Array, mask: Mask, gra
 )
 def vjp_dead_rows_uniform(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """In the backward, a fully masked row has equal weights."""
-    dead = dead_rows(mask, scores_shape(q, k))
-    return gradients_of(q, k, v, grad_out, np.where(dead, 1 / k.shape[-2], right.attention_weights(q, k, mask)))
+    fully_masked = dead_rows(mask, scores_shape(q, k))
+    return gradients_of(q, k, v, grad_out, np.where(fully_masked, 1 / k.shape[-2], right.attention_weights(q, k, mask)))
 
 
 @bug.in_step(

@@ -70,16 +70,16 @@ class OnlineAttention:
         """The output of attention."""
         scores = masked(scores_of(q, k), mask)
         largest, total = np.full((*q.shape[:-1], 1), self.start), np.zeros((*q.shape[:-1], 1))
-        out = np.zeros((*q.shape[:-1], v.shape[-1]))
+        output = np.zeros((*q.shape[:-1], v.shape[-1]))
         for keys in tiles(k.shape[-2], self.width):
             before, largest = largest, np.maximum(largest, scores[..., keys].max(-1, keepdims=True))
             shift = largest if self.dead == "not a number" else np.where(np.isneginf(largest), 0.0, largest)
             with np.errstate(invalid="ignore"):
                 shrink, e = np.exp(before - shift), np.exp(scores[..., keys] - shift)
             total = total * (shrink if self.rescale_sum else 1.0) + e.sum(-1, keepdims=True)
-            out = out * (shrink if self.rescale_output else 1.0) + e @ v[..., keys, :]
+            output = output * (shrink if self.rescale_output else 1.0) + e @ v[..., keys, :]
             largest = shift if self.dead == "taken for zero" else largest
-        return np.asarray(out / np.where(total == 0, 1.0, total))
+        return np.asarray(output / np.where(total == 0, 1.0, total))
 
 
 def gradients_of(

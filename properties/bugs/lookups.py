@@ -82,9 +82,9 @@ def padding_sorted_by_length(lengths: Any, max_len: int) -> Any:
 )
 def padding_of_nothing_raises(lengths: Any, max_len: int) -> Any:
     """The code compares columns up to the longest length, which an empty batch does not have."""
-    longest, out = lengths.max(), np.zeros((len(lengths), max_len), bool)
-    out[:, :longest] = np.arange(longest) < lengths[:, None]
-    return out
+    longest, output = lengths.max(), np.zeros((len(lengths), max_len), bool)
+    output[:, :longest] = np.arange(longest) < lengths[:, None]
+    return output
 
 
 @bug.in_operation(
@@ -133,8 +133,8 @@ def combined_where_equal(first: Any, second: Any) -> Any:
 )
 def combined_keeps_a_dead_row(first: Any, second: Any) -> Any:
     """A fully masked row of the result is replaced by the row of the first mask."""
-    both = first & second
-    return np.where(both.any(-1, keepdims=True), both, first)
+    combined = first & second
+    return np.where(combined.any(-1, keepdims=True), combined, first)
 
 
 @bug.in_operation(
@@ -161,8 +161,8 @@ def combined_square_batch_along_queries(first: Any, second: Any) -> Any:
 )
 def combined_without_entries_raises(first: Any, second: Any) -> Any:
     """The code searches the first visible key of each row, to skip the keys before it."""
-    both = first & second
-    return both & (np.arange(both.shape[-1]) >= both.argmax(-1)[..., None])
+    combined = first & second
+    return combined & (np.arange(combined.shape[-1]) >= combined.argmax(-1)[..., None])
 
 
 @bug.in_step(
@@ -224,11 +224,11 @@ def lookup_sorted(table: Array, indices: Any) -> Array:
 )
 def lookup_each_row_once(table: Array, indices: Any) -> Array:
     """The code writes each row of the table only to the last place of its index."""
-    flat, out = indices.ravel(), np.zeros((indices.size, table.shape[-1]))
-    last = np.zeros(len(table), np.int64)
-    last[flat] = np.arange(flat.size)
-    out[last[flat]] = table[flat]
-    return out.reshape(*indices.shape, table.shape[-1])
+    flat, output = indices.ravel(), np.zeros((indices.size, table.shape[-1]))
+    last_place = np.zeros(len(table), np.int64)
+    last_place[flat] = np.arange(flat.size)
+    output[last_place[flat]] = table[flat]
+    return output.reshape(*indices.shape, table.shape[-1])
 
 
 @bug.in_operation(

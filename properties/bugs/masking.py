@@ -202,8 +202,10 @@ def vjp_fully_masked_nan(e: Array) -> Array:
 )
 def sdpa_dead_rows_only_when_all_are(scores: Array, mask: Mask = None) -> Array:
     """The code returns zeros for fully masked rows only if all rows are fully masked."""
-    dead = dead_rows(mask, scores.shape)
-    return np.where(dead & ~dead.all(), 1 / max(scores.shape[-1], 1), right.hard_masked_softmax(scores, mask))
+    fully_masked = dead_rows(mask, scores.shape)
+    return np.where(
+        fully_masked & ~fully_masked.all(), 1 / max(scores.shape[-1], 1), right.hard_masked_softmax(scores, mask)
+    )
 
 
 @bug.in_step(
@@ -217,9 +219,9 @@ def sdpa_dead_rows_only_when_all_are(scores: Array, mask: Mask = None) -> Array:
 )
 def sdpa_dead_rows_keep_the_row_before(scores: Array, mask: Mask = None) -> Array:
     """The code skips a fully masked row and writes the output of the previous row again."""
-    dead, weights = dead_rows(mask, scores.shape), right.hard_masked_softmax(scores, mask)
+    fully_masked, weights = dead_rows(mask, scores.shape), right.hard_masked_softmax(scores, mask)
     for i in range(1, scores.shape[-2]):
-        weights[..., i, :] = np.where(dead[..., i, :], weights[..., i - 1, :], weights[..., i, :])
+        weights[..., i, :] = np.where(fully_masked[..., i, :], weights[..., i - 1, :], weights[..., i, :])
     return weights
 
 
@@ -382,5 +384,7 @@ def causal_attention_without_itself(n_q: int, n_k: int | None = None) -> Any:
 )
 def causal_attention_dropped_for_whole_tiles(q: Array, k: Array, v: Array) -> Array:
     """The code ignores the causal flag if both lengths are multiples of 8."""
-    whole = q.shape[-2] % 8 == k.shape[-2] % 8 == 0
-    return right.scaled_dot_product_attention(q, k, v, None if whole else right.causal_mask(q.shape[-2], k.shape[-2]))
+    has_whole_tiles = q.shape[-2] % 8 == k.shape[-2] % 8 == 0
+    return right.scaled_dot_product_attention(
+        q, k, v, None if has_whole_tiles else right.causal_mask(q.shape[-2], k.shape[-2])
+    )

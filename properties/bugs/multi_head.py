@@ -117,8 +117,8 @@ def gqa_packed_rows_masked_by_division(q: Array, k: Array, v: Array, mask: Mask 
     // group."""
     (heads, n_q), group = q.shape[-3:-1], q.shape[-3] // k.shape[-3]
     rows = (np.arange(heads)[:, None] % group * n_q + np.arange(n_q)) // group
-    every = right.allowed(mask, (*q.shape[:-1], k.shape[-2]))
-    return right.grouped_query_attention(q, k, v, every[..., np.arange(heads)[:, None], rows, :])
+    visible = right.allowed(mask, (*q.shape[:-1], k.shape[-2]))
+    return right.grouped_query_attention(q, k, v, visible[..., np.arange(heads)[:, None], rows, :])
 
 
 @bug.in_operation(

@@ -211,7 +211,7 @@ def rope_along_heads(x: Array, start_pos: int) -> tuple[Array, ...]:
     """The code takes an axis before the sequence for the sequence."""
     if x.ndim == 2:
         return right.tables_of(x, start_pos)
-    return tuple(t[:, None] for t in right.chunk_tables(start_pos, x.shape[-3], x.shape[-1]))
+    return tuple(table[:, None] for table in right.chunk_tables(start_pos, x.shape[-3], x.shape[-1]))
 
 
 @bug.in_step(
@@ -224,7 +224,9 @@ def rope_along_heads(x: Array, start_pos: int) -> tuple[Array, ...]:
 )
 def rope_positions_run_through_the_batch(x: Array, start_pos: int) -> tuple[Array, ...]:
     """The code counts positions through all rows of the batch."""
-    return tuple(t.reshape(x.shape) for t in right.chunk_tables(start_pos, math.prod(x.shape[:-1]), x.shape[-1]))
+    return tuple(
+        table.reshape(x.shape) for table in right.chunk_tables(start_pos, math.prod(x.shape[:-1]), x.shape[-1])
+    )
 
 
 @bug.in_step(
@@ -296,7 +298,7 @@ def rope_beyond_the_table_left(x: Array, start_pos: int = 0) -> Array:
 )
 def rope_decodes_the_first_of_a_batch(x: Array, start_pos: int = 0) -> Array:
     """With a sequence of one row, the code writes only the first batch element."""
-    out = right.rope(x, start_pos)
+    output = right.rope(x, start_pos)
     if x.ndim > 2 and x.shape[-2] == 1:
-        out[1:] = 0.0
-    return out
+        output[1:] = 0.0
+    return output

@@ -28,8 +28,8 @@ _EVEN = {"head_dim": lambda d: d % 2 == 0}
 )
 def sdpa_overflow_becomes_nan(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """In float16, outputs above half of the largest number become NaN."""
-    out = right.scaled_dot_product_attention(q.astype(np.float64), k.astype(np.float64), v.astype(np.float64), mask)
-    return np.where(np.abs(out) > 32752, np.nan, out).astype(np.float16)
+    output = right.scaled_dot_product_attention(q.astype(np.float64), k.astype(np.float64), v.astype(np.float64), mask)
+    return np.where(np.abs(output) > 32752, np.nan, output).astype(np.float16)
 
 
 @bug.in_operation(
@@ -89,13 +89,13 @@ def _of_base(base: float) -> Callable[..., Array]:
     """RoPE of a base, whose tables all instances share, by start position, length and width."""
 
     def rotating(x: Array, start_pos: int = 0) -> Array:
-        key = start_pos, *x.shape[-2:]
-        if key not in _TABLES:
-            angle = np.arange(start_pos, start_pos + key[1])[:, None] * base ** (
-                -(np.arange(key[2]) // 2 * 2) / max(key[2], 1)
+        cache_key = start_pos, *x.shape[-2:]
+        if cache_key not in _TABLES:
+            angle = np.arange(start_pos, start_pos + cache_key[1])[:, None] * base ** (
+                -(np.arange(cache_key[2]) // 2 * 2) / max(cache_key[2], 1)
             )
-            _TABLES[key] = np.cos(angle), np.sin(angle)
-        return np.asarray(x * _TABLES[key][0] + reference_positions.rotated(x) * _TABLES[key][1])
+            _TABLES[cache_key] = np.cos(angle), np.sin(angle)
+        return np.asarray(x * _TABLES[cache_key][0] + reference_positions.rotated(x) * _TABLES[cache_key][1])
 
     return rotating
 
@@ -130,6 +130,6 @@ def rope_instances_share_their_tables() -> Callable[..., Array]:
 def rope_answers_odd_widths(x: Array, start_pos: int = 0) -> Array:
     """The code declares that it refuses odd widths, but returns a result with 0 in the last
     channel."""
-    out = reference_positions.rope(x, start_pos)
-    out[..., x.shape[-1] // 2 * 2 :] = 0.0
-    return out
+    output = reference_positions.rope(x, start_pos)
+    output[..., x.shape[-1] // 2 * 2 :] = 0.0
+    return output

@@ -287,10 +287,10 @@ def operations(**steps: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
 
 def users_of(*steps: str) -> tuple[str, ...]:
     """The operations that take one of these steps, or that are one of them."""
-    found = set(steps)
-    while more := {name for name, names in _NAMES.items() if not found.isdisjoint(names)} - found:
-        found |= more
-    return tuple(name for name in REFERENCE if name in found)
+    reached = set(steps)
+    while added := {name for name, names in _NAMES.items() if not reached.isdisjoint(names)} - reached:
+        reached |= added
+    return tuple(name for name in REFERENCE if name in reached)
 
 
 def _names(code: CodeType) -> Iterator[str]:

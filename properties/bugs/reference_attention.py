@@ -74,8 +74,8 @@ def may_read(
     above −∞.
     """
     p, j = query_positions(shape[-2], offset), np.arange(shape[-1])
-    may = in_window(p, j, *window) & (True if mask is None else mask) & (True if bias is None else bias > -np.inf)
-    return np.broadcast_to(may & (j <= p) if causal else may, shape)
+    visible = in_window(p, j, *window) & (True if mask is None else mask) & (True if bias is None else bias > -np.inf)
+    return np.broadcast_to(visible & (j <= p) if causal else visible, shape)
 
 
 # -- Weights ---------------------------------------------------------------------------------------
@@ -143,10 +143,10 @@ def weights_of(
     s = scale * (q @ transposed(k.take(key_heads(q.shape[-3], k.shape[-3]), -3)))
     u, may = logits_of(s, softcap, visible.get("bias")), may_read(s.shape, **visible)
     largest = largest_logit(u, may, sink)
-    e, of_sink = np.exp(np.where(may, u - largest, -np.inf)), sinks_of(sink, largest)
-    total = e.sum(-1, keepdims=True) + of_sink
-    there = np.where(total == 0, 1.0, total)
-    return e / there, of_sink / there, log_of_sum(largest, total), s
+    e, sink_weight = np.exp(np.where(may, u - largest, -np.inf)), sinks_of(sink, largest)
+    total = e.sum(-1, keepdims=True) + sink_weight
+    divisor = np.where(total == 0, 1.0, total)
+    return e / divisor, sink_weight / divisor, log_of_sum(largest, total), s
 
 
 def attention(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
@@ -166,7 +166,7 @@ def logit_gradient(w: Array, of_weights: Array, delta: Array, of_lse: Array) -> 
 def shared(x: Array, shape: tuple[int, ...]) -> Array:
     """The sum over the axes along which an array of this shape is broadcast."""
     x = x.sum(tuple(range(x.ndim - len(shape))))
-    return np.asarray(x.sum(tuple(a for a, n in enumerate(shape) if n == 1), keepdims=True))
+    return np.asarray(x.sum(tuple(axis for axis, length in enumerate(shape) if length == 1), keepdims=True))
 
 
 def bias_gradient(du: Array, bias: Any) -> Any:
@@ -189,14 +189,14 @@ def attention_vjp(
 ) -> tuple[Any, ...]:
     """The gradients of Σ grad_out ⊙ out + Σ grad_lse ⊙ lse with respect to q, k, v, the bias and the sinks."""
     heads, groups, options = key_heads(q.shape[-3], k.shape[-3]), k.shape[-3], options_of(q, k, **options)
-    w, of_sink, _, s = weights_of(q, k, **options)
-    of_weights = grad_out @ transposed(v.take(heads, -3))
-    delta, of_lse = (w * of_weights).sum(-1, keepdims=True), np.zeros(()) if grad_lse is None else grad_lse[..., None]
-    du = logit_gradient(w, of_weights, delta, of_lse)
+    w, sink_weight, _, s = weights_of(q, k, **options)
+    grad_weights = grad_out @ transposed(v.take(heads, -3))
+    delta, of_lse = (w * grad_weights).sum(-1, keepdims=True), np.zeros(()) if grad_lse is None else grad_lse[..., None]
+    du = logit_gradient(w, grad_weights, delta, of_lse)
     ds = options["scale"] * du * cap_slope(s, options.get("softcap"))
     dk, dv = (group_sums(transposed(x) @ y, heads, groups) for x, y in ((ds, q), (w, grad_out)))
     bias, sink = options.get("bias"), options.get("sink")
-    return ds @ k.take(heads, -3), dk, dv, bias_gradient(du, bias), sink_gradient(of_sink, delta, of_lse, sink)
+    return ds @ k.take(heads, -3), dk, dv, bias_gradient(du, bias), sink_gradient(sink_weight, delta, of_lse, sink)
 
 
 def attention_jvp(
@@ -213,10 +213,10 @@ def attention_jvp(
 ) -> tuple[Array, Array]:
     """The derivatives of the output and of the log-sum-exp in the direction (dq, dk, dv, dbias, dsink)."""
     heads, options = key_heads(q.shape[-3], k.shape[-3]), options_of(q, k, **options)
-    w, of_sink, _, s = weights_of(q, k, **options)
+    w, sink_weight, _, s = weights_of(q, k, **options)
     ds = options["scale"] * (dq @ transposed(k.take(heads, -3)) + q @ transposed(dk.take(heads, -3)))
     du = cap_slope(s, options.get("softcap")) * ds + (0.0 if dbias is None else dbias)
-    dlse = (w * du).sum(-1, keepdims=True) + (0.0 if dsink is None else of_sink * dsink[:, None, None])
+    dlse = (w * du).sum(-1, keepdims=True) + (0.0 if dsink is None else sink_weight * dsink[:, None, None])
     return (w * (du - dlse)) @ v.take(heads, -3) + w @ dv.take(heads, -3), dlse[..., 0]
 
 
@@ -237,9 +237,9 @@ def merge_attention(out_a: Array, lse_a: Array, out_b: Array, lse_b: Array) -> t
     read.
     """
     largest, a, b = merge_weights(lse_a, lse_b)
-    parts = (np.where(w[..., None] == 0, 0.0, w[..., None] * x) for w, x in ((a, out_a), (b, out_b)))
+    weighted = (np.where(w[..., None] == 0, 0.0, w[..., None] * x) for w, x in ((a, out_a), (b, out_b)))
     total = a + b
-    return sum(parts, np.zeros(())) / np.where(total == 0, 1.0, total)[..., None], largest + logarithm(total)
+    return sum(weighted, np.zeros(())) / np.where(total == 0, 1.0, total)[..., None], largest + logarithm(total)
 
 
 def slope_exponents(num_heads: int) -> Array:

@@ -25,9 +25,9 @@ def attended(q: Array, k: Array, v: Array, may: Any) -> tuple[Array, Array]:
     largest = np.where(np.isneginf(largest), 0.0, largest)
     e = np.exp(u - largest)
     total = e.sum(-1, keepdims=True)
-    out = e @ np.where(may.any(0)[:, None], v, 0.0) / np.where(total == 0, 1.0, total)
+    output = e @ np.where(may.any(0)[:, None], v, 0.0) / np.where(total == 0, 1.0, total)
     with np.errstate(divide="ignore"):
-        return out, np.asarray((largest + np.log(total))[:, 0])
+        return output, np.asarray((largest + np.log(total))[:, 0])
 
 
 class Buffered:
@@ -82,8 +82,8 @@ class Buffered:
 
     def write(self, k: Array, v: Array) -> None:
         """Store keys and values in the slots of the next positions."""
-        at = self.slots(np.arange(self.end, self.end + len(k)))
-        self.k[at], self.v[at] = k, v
+        slots = self.slots(np.arange(self.end, self.end + len(k)))
+        self.k[slots], self.v[slots] = k, v
 
     def advance(self, n: int) -> None:
         """Count added positions, overwritten positions, and the position of the next query."""
@@ -99,9 +99,9 @@ class Buffered:
     def attend(self, q: Array) -> tuple[Array, Array]:
         """The output and the log-sum-exp of queries at the last positions."""
         self.require(len(q))
-        at, j = self.read()
+        slots, positions = self.read()
         q = self.rotated(q, self.offset - len(q))
-        return attended(q, self.k[at], self.v[at], self.visible(self.positions(len(q)), j))
+        return attended(q, self.k[slots], self.v[slots], self.visible(self.positions(len(q)), positions))
 
     def require(self, n: int) -> None:
         """Refuse more queries than positions, and queries whose windows were overwritten."""
@@ -117,8 +117,8 @@ class Buffered:
 
     def read(self) -> tuple[Any, Any]:
         """The slots to read, and their positions."""
-        j = np.arange(self.oldest, self.end)
-        return self.slots(j), j
+        positions = np.arange(self.oldest, self.end)
+        return self.slots(positions), positions
 
     def positions(self, n: int) -> Any:
         """The positions of n queries."""
@@ -148,8 +148,8 @@ class Buffered:
 
     def poison(self, value: float) -> None:
         """Fill the unused slots with a value."""
-        unused = np.setdiff1d(self.own(), self.slots(np.arange(self.oldest, self.end)))
-        self.k[unused], self.v[unused] = value, value
+        unused_slots = np.setdiff1d(self.own(), self.slots(np.arange(self.oldest, self.end)))
+        self.k[unused_slots], self.v[unused_slots] = value, value
 
     def own(self) -> Any:
         """All slots that the cache may use."""
@@ -232,7 +232,8 @@ class Paged(Buffered):
     def own(self) -> Any:
         """The slots of the pages of this cache and of free pages."""
         return np.array(
-            [page * PAGE + row for page in (*self.table.values(), *self.pool.free) for row in range(PAGE)], int
+            [page * PAGE + row for page in (*self.table.values(), *self.pool.free) for row in range(PAGE)],
+            int,
         )
 
 

@@ -64,10 +64,10 @@ def angles(start_pos: int, seq_len: int, dim: int) -> Array:
 def sinusoidal_positional_encoding(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """Sines in the even columns, cosines in the odd ones."""
     theta = angles(start_pos, seq_len, embed_dim)
-    out = np.empty((len(theta), embed_dim))
-    out[:, 0::2] = np.sin(theta)
-    out[:, 1::2] = np.cos(theta[:, : embed_dim // 2])
-    return out
+    output = np.empty((len(theta), embed_dim))
+    output[:, 0::2] = np.sin(theta)
+    output[:, 1::2] = np.cos(theta[:, : embed_dim // 2])
+    return output
 
 
 def add_positional_encoding(x: Array, pos: Array) -> Array:
@@ -121,10 +121,10 @@ def rotated(x: Array) -> Array:
     """(−second, first) for each pair of channels; the unpaired last channel of an odd width is
     unchanged.
     """
-    out = x.copy()
+    output = x.copy()
     pairs = x.shape[-1] // 2 * 2
-    out[..., 0:pairs:2], out[..., 1:pairs:2] = -x[..., 1:pairs:2], x[..., 0:pairs:2]
-    return out
+    output[..., 0:pairs:2], output[..., 1:pairs:2] = -x[..., 1:pairs:2], x[..., 0:pairs:2]
+    return output
 
 
 def apply_rotary(x: Array, cos: Array, sin: Array) -> Array:
@@ -135,9 +135,9 @@ def apply_rotary(x: Array, cos: Array, sin: Array) -> Array:
 def apply_rotary_vjp(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
     """grad_out ⊙ cos + rotatedᵀ(grad_out ⊙ sin): the transpose rotates each pair backwards."""
     pairs = x.shape[-1] // 2 * 2
-    back = rotated(grad_out * sin)
-    back[..., :pairs] *= -1
-    return grad_out * cos + back
+    rotated_back = rotated(grad_out * sin)
+    rotated_back[..., :pairs] *= -1
+    return grad_out * cos + rotated_back
 
 
 # -- As models rotate ------------------------------------------------------------------------------
@@ -152,8 +152,8 @@ def row_positions(shape: tuple[int, ...], start_pos: int, positions: Any, sectio
     """The position of each row, along three axes if there are sections."""
     if positions is not None:
         return positions
-    at = start_pos + np.arange(shape[-2])
-    return at if sections is None else np.stack([at] * 3)
+    counted = start_pos + np.arange(shape[-2])
+    return counted if sections is None else np.stack([counted] * 3)
 
 
 def pair_frequencies(r: int, inv_freq_: Any) -> Array:

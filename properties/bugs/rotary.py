@@ -147,9 +147,9 @@ def apply_rotary_without_minus(x: Array) -> Array:
 )
 def rope_first_lane_overwritten(x: Array, cos: Array, sin: Array) -> Array:
     """The code computes the second channel of each pair from the new value of the first."""
-    out, pairs = right.apply_rotary(x, cos, sin), x.shape[-1] // 2 * 2
-    out[..., 1:pairs:2] = x[..., 1:pairs:2] * cos[..., 1:pairs:2] + out[..., 0:pairs:2] * sin[..., 1:pairs:2]
-    return out
+    output, pairs = right.apply_rotary(x, cos, sin), x.shape[-1] // 2 * 2
+    output[..., 1:pairs:2] = x[..., 1:pairs:2] * cos[..., 1:pairs:2] + output[..., 0:pairs:2] * sin[..., 1:pairs:2]
+    return output
 
 
 @bug.in_step(
@@ -163,8 +163,8 @@ def rope_first_lane_overwritten(x: Array, cos: Array, sin: Array) -> Array:
 def rope_pairs_stored_as_halves(x: Array, cos: Array, sin: Array) -> Array:
     """The code rotates the channels (2i, 2i + 1), then stores first channels in the first half and
     second channels in the second."""
-    out = right.apply_rotary(x, cos, sin)
-    return np.concatenate([out[..., 0::2], out[..., 1::2]], axis=-1)
+    output = right.apply_rotary(x, cos, sin)
+    return np.concatenate([output[..., 0::2], output[..., 1::2]], axis=-1)
 
 
 @bug.in_step(
@@ -177,9 +177,9 @@ def rope_pairs_stored_as_halves(x: Array, cos: Array, sin: Array) -> Array:
 )
 def rope_lanes_exchanged(x: Array, cos: Array, sin: Array) -> Array:
     """The code exchanges the two results of each pair."""
-    lanes = np.arange(x.shape[-1])
-    lanes[: x.shape[-1] // 2 * 2] ^= 1
-    return np.asarray(right.apply_rotary(x, cos, sin)[..., lanes])
+    order = np.arange(x.shape[-1])
+    order[: x.shape[-1] // 2 * 2] ^= 1
+    return np.asarray(right.apply_rotary(x, cos, sin)[..., order])
 
 
 @bug.in_step(
@@ -217,8 +217,8 @@ def rope_lanes_beyond_64_left(x: Array, start_pos: int = 0) -> Array:
 )
 def rope_last_head_to_all(x: Array, start_pos: int = 0) -> Array:
     """With several heads, each head gets the result of the last one."""
-    out = right.rope(x, start_pos)
-    return out if x.ndim == 2 or x.shape[-3] == 0 else np.broadcast_to(out[..., -1:, :, :], out.shape).copy()
+    output = right.rope(x, start_pos)
+    return output if x.ndim == 2 or x.shape[-3] == 0 else np.broadcast_to(output[..., -1:, :, :], output.shape).copy()
 
 
 @bug.in_operation(
@@ -245,7 +245,7 @@ def rope_of_nothing_raises(x: Array, start_pos: int = 0) -> Array:
 )
 def apply_rotary_reads_half_the_tables(x: Array, cos: Array, sin: Array) -> Array:
     """Both channels of a pair use the table entry of the first channel."""
-    return right.apply_rotary(x, *(np.repeat(t[..., 0::2], 2, axis=-1)[..., : x.shape[-1]] for t in (cos, sin)))
+    return right.apply_rotary(x, *(np.repeat(table[..., 0::2], 2, axis=-1)[..., : x.shape[-1]] for table in (cos, sin)))
 
 
 @bug.in_step(
@@ -284,7 +284,7 @@ def apply_rotary_sine_before_rotation(x: Array, cos: Array, sin: Array) -> Array
 def apply_rotary_square_tables_transposed(x: Array, cos: Array, sin: Array) -> Array:
     """The code transposes tables whose first axis is as long as the head is wide."""
     return right.apply_rotary(
-        x, *(t.T if len(t) == x.shape[-1] and t.T.shape == x.shape[-2:] else t for t in (cos, sin))
+        x, *(table.T if len(table) == x.shape[-1] and table.T.shape == x.shape[-2:] else table for table in (cos, sin))
     )
 
 
@@ -368,9 +368,9 @@ def rope_vjp_negates_every_sine(x: Array, cos: Array, sin: Array, grad_out: Arra
 )
 def rope_vjp_one_sign_forgotten(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
     """The code computes the gradient of the second channel with the sign of the forward."""
-    out, pairs = right.apply_rotary_vjp(x, cos, sin, grad_out), x.shape[-1] // 2 * 2
-    out[..., 1:pairs:2] = right.apply_rotary(grad_out, cos, sin)[..., 1:pairs:2]
-    return out
+    output, pairs = right.apply_rotary_vjp(x, cos, sin, grad_out), x.shape[-1] // 2 * 2
+    output[..., 1:pairs:2] = right.apply_rotary(grad_out, cos, sin)[..., 1:pairs:2]
+    return output
 
 
 @bug.in_step(

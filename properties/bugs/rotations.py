@@ -137,10 +137,10 @@ def rotary_table_that_grows_keeps_its_rows(
 ) -> tuple[Array, Array]:
     """A table that grows keeps its old rows for every new set of angles."""
     cos, sin = right.scaled_tables(theta, attention_factor)
-    old = memory.get(theta.shape[-1])
-    if old is not None and cos.ndim == old[0].ndim and cos.shape[:-2] == old[0].shape[:-2]:
-        rows = min(cos.shape[-2], old[0].shape[-2])
-        cos[..., :rows, :], sin[..., :rows, :] = (x[..., :rows, :] for x in old)
+    old_tables = memory.get(theta.shape[-1])
+    if old_tables is not None and cos.ndim == old_tables[0].ndim and cos.shape[:-2] == old_tables[0].shape[:-2]:
+        rows = min(cos.shape[-2], old_tables[0].shape[-2])
+        cos[..., :rows, :], sin[..., :rows, :] = (x[..., :rows, :] for x in old_tables)
     memory[theta.shape[-1]] = cos.copy(), sin.copy()
     return cos, sin
 
@@ -221,10 +221,10 @@ def rope_pairs_at_half_the_head(
     r, half = right.rotating_channels(x.shape[-1], rotary_dim), x.shape[-1] // 2
     if x.shape[-1] % 2:
         raise ValueError(f"head_dim is {x.shape[-1]}, but should be even.")
-    cos, sin = (t[..., ::2] for t in right.model_tables(x, start_pos, rotary_dim=rotary_dim, **options))
-    out, first, second = x.copy(), x[..., : r // 2], x[..., half : half + r // 2]
-    out[..., : r // 2], out[..., half : half + r // 2] = first * cos - second * sin, second * cos + first * sin
-    return out
+    cos, sin = (table[..., ::2] for table in right.model_tables(x, start_pos, rotary_dim=rotary_dim, **options))
+    output, first, second = x.copy(), x[..., : r // 2], x[..., half : half + r // 2]
+    output[..., : r // 2], output[..., half : half + r // 2] = first * cos - second * sin, second * cos + first * sin
+    return output
 
 
 @bug.in_operation(
@@ -242,14 +242,16 @@ def rope_pairs_within_the_share(
     the channels of the other frequencies."""
     if x.shape[-1] % 2:
         raise ValueError(f"head_dim is {x.shape[-1]}, but should be even.")
-    n = right.rotating_channels(x.shape[-1], rotary_dim) // 2
+    pairs = right.rotating_channels(x.shape[-1], rotary_dim) // 2
     if inv_freq is not None and options.get("sections") is None:
-        n = int(np.count_nonzero(inv_freq))
-    f = None if inv_freq is None else inv_freq[:n]
-    cos, sin = (t[..., ::2] for t in right.model_tables(x, start_pos, inv_freq=f, rotary_dim=2 * n, **options))
-    out, first, second = x.copy(), x[..., :n], x[..., n : 2 * n]
-    out[..., :n], out[..., n : 2 * n] = first * cos - second * sin, second * cos + first * sin
-    return out
+        pairs = int(np.count_nonzero(inv_freq))
+    f = None if inv_freq is None else inv_freq[:pairs]
+    cos, sin = (
+        table[..., ::2] for table in right.model_tables(x, start_pos, inv_freq=f, rotary_dim=2 * pairs, **options)
+    )
+    output, first, second = x.copy(), x[..., :pairs], x[..., pairs : 2 * pairs]
+    output[..., :pairs], output[..., pairs : 2 * pairs] = first * cos - second * sin, second * cos + first * sin
+    return output
 
 
 @bug.in_step(

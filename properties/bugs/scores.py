@@ -114,8 +114,8 @@ def sdpa_scale_twice_under_a_mask(q: Array, k: Array, mask: Mask = None) -> Arra
 )
 def sdpa_last_lanes_dropped(q: Array, k: Array) -> Array:
     """The code rounds a width above 8 down to a multiple of 8."""
-    lanes = q.shape[-1] // 8 * 8 if q.shape[-1] > 8 else q.shape[-1]
-    return right.scaled(q[..., :lanes] @ right.transposed(k[..., :lanes]), q.shape[-1])
+    kept_channels = q.shape[-1] // 8 * 8 if q.shape[-1] > 8 else q.shape[-1]
+    return right.scaled(q[..., :kept_channels] @ right.transposed(k[..., :kept_channels]), q.shape[-1])
 
 
 @bug.in_step(

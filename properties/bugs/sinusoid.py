@@ -79,9 +79,9 @@ def sin_cast_to_integers(seq_len: int, embed_dim: int, start_pos: int = 0) -> Ar
 )
 def sin_odd_width_raises(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """The code computes as many cosines as sines, which do not fit into an odd width."""
-    theta, out = right.angles(start_pos, seq_len, embed_dim), np.empty((seq_len, embed_dim))
-    out[:, 0::2], out[:, 1::2] = np.sin(theta), np.cos(theta)
-    return out
+    theta, output = right.angles(start_pos, seq_len, embed_dim), np.empty((seq_len, embed_dim))
+    output[:, 0::2], output[:, 1::2] = np.sin(theta), np.cos(theta)
+    return output
 
 
 @bug.in_operation(
@@ -120,8 +120,8 @@ def sin_returns_float32(seq_len: int, embed_dim: int, start_pos: int = 0) -> Arr
 def sin_rows_by_recurrence(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """The code computes each row by rotating the previous row, with a cosine and a sine in float32."""
     step = np.exp(1j * right.inv_freq(embed_dim)).astype(np.complex64).astype(np.complex128)
-    turned = np.exp(1j * right.angles(start_pos, 1, embed_dim)) * step ** np.arange(seq_len)[:, None]
-    return np.stack([turned.imag, turned.real], axis=-1).reshape(seq_len, 2 * turned.shape[1])[:, :embed_dim]
+    rotated = np.exp(1j * right.angles(start_pos, 1, embed_dim)) * step ** np.arange(seq_len)[:, None]
+    return np.stack([rotated.imag, rotated.real], axis=-1).reshape(seq_len, 2 * rotated.shape[1])[:, :embed_dim]
 
 
 @bug.in_operation(

@@ -242,5 +242,5 @@ def softmax_long_rows_in_single_precision(e: Array) -> Array:
 def softmax_remainder_not_divided(e: Array) -> Array:
     """In rows of more than 4 entries, the code does not divide the entries after the last full
     vector of 4 by the sum."""
-    n = e.shape[-1] // 4 * 4 if e.shape[-1] > 4 else e.shape[-1]
-    return np.concatenate([right.normalized(e)[..., :n], e[..., n:]], -1)
+    whole_vectors = e.shape[-1] // 4 * 4 if e.shape[-1] > 4 else e.shape[-1]
+    return np.concatenate([right.normalized(e)[..., :whole_vectors], e[..., whole_vectors:]], -1)

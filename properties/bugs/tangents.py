@@ -104,8 +104,8 @@ def jvp_by_finite_differences(call: Tangent) -> Array:
     lose digits to rounding and differ between processors."""
     q, k, v, mask, dq, dk, dv = call
     step = 0.125
-    moved = right.scaled_dot_product_attention(q + step * dq, k + step * dk, v + step * dv, mask)
-    return np.asarray((moved - right.scaled_dot_product_attention(q, k, v, mask)) / step)
+    moved_output = right.scaled_dot_product_attention(q + step * dq, k + step * dk, v + step * dv, mask)
+    return np.asarray((moved_output - right.scaled_dot_product_attention(q, k, v, mask)) / step)
 
 
 @bug.in_step(

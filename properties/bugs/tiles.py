@@ -14,9 +14,9 @@ bug = Register()
 def _padded(q: Array, k: Array, v: Array, mask: Mask, extra: int) -> Array:
     """Attention that also attends to `extra` keys and values of zeros."""
     rows = [(0, 0)] * (k.ndim - 2) + [(0, extra), (0, 0)]
-    more = np.ones((*scores_shape(q, k)[:-1], extra), bool)
-    every = np.concatenate([right.allowed(mask, scores_shape(q, k)), more], -1)
-    return right.scaled_dot_product_attention(q, np.pad(k, rows), np.pad(v, rows), every)
+    padded_mask = np.ones((*scores_shape(q, k)[:-1], extra), bool)
+    visible = np.concatenate([right.allowed(mask, scores_shape(q, k)), padded_mask], -1)
+    return right.scaled_dot_product_attention(q, np.pad(k, rows), np.pad(v, rows), visible)
 
 
 @bug.in_operation(
@@ -55,8 +55,8 @@ def sdpa_online_output_not_rescaled(q: Array, k: Array, v: Array, mask: Mask = N
 def sdpa_first_tile_blocked_nan(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 16) -> Array:
     """While all keys so far are masked, the code computes exp(−∞ − (−∞)); it handles fully masked
     rows separately."""
-    out = OnlineAttention(width=tile, dead="not a number")(q, k, v, mask)
-    return np.where(right.allowed(mask, scores_shape(q, k)).any(-1, keepdims=True), out, 0.0)
+    output = OnlineAttention(width=tile, dead="not a number")(q, k, v, mask)
+    return np.where(right.allowed(mask, scores_shape(q, k)).any(-1, keepdims=True), output, 0.0)
 
 
 @bug.in_operation(
@@ -116,9 +116,9 @@ def sdpa_reads_one_key_beyond(q: Array, k: Array, v: Array, mask: Mask = None, t
 )
 def sdpa_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 32) -> Array:
     """With more than 32 keys, the code drops the keys after the last full tile of 32."""
-    n = k.shape[-2] // tile * tile or k.shape[-2]
+    kept_keys = k.shape[-2] // tile * tile or k.shape[-2]
     return right.scaled_dot_product_attention(
-        q, k[..., :n, :], v[..., :n, :], right.allowed(mask, scores_shape(q, k))[..., :n]
+        q, k[..., :kept_keys, :], v[..., :kept_keys, :], right.allowed(mask, scores_shape(q, k))[..., :kept_keys]
     )
 
 
@@ -131,9 +131,9 @@ def sdpa_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask = None, tile
 )
 def sdpa_last_key_dropped(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 32) -> Array:
     """The code drops a last tile that has one key, as with 33, 65 or 97 keys."""
-    n = k.shape[-2] - int(k.shape[-2] > tile and k.shape[-2] % tile == 1)
+    kept_keys = k.shape[-2] - int(k.shape[-2] > tile and k.shape[-2] % tile == 1)
     return right.scaled_dot_product_attention(
-        q, k[..., :n, :], v[..., :n, :], right.allowed(mask, scores_shape(q, k))[..., :n]
+        q, k[..., :kept_keys, :], v[..., :kept_keys, :], right.allowed(mask, scores_shape(q, k))[..., :kept_keys]
     )
 
 
@@ -147,8 +147,8 @@ def sdpa_last_key_dropped(q: Array, k: Array, v: Array, mask: Mask = None, tile:
 def sdpa_last_tile_moved_back(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 16) -> Array:
     """The last tile of 16 keys starts early enough to be full, and the keys that it shares with the
     previous tile count twice."""
-    n, first = k.shape[-2], max(k.shape[-2] - tile, 0)
-    keys = np.concatenate([np.arange(min(j, first), min(j, first) + min(n, tile)) for j in range(0, n, tile)])
+    n_k, first = k.shape[-2], max(k.shape[-2] - tile, 0)
+    keys = np.concatenate([np.arange(min(j, first), min(j, first) + min(n_k, tile)) for j in range(0, n_k, tile)])
     return right.scaled_dot_product_attention(
         q, k[..., keys, :], v[..., keys, :], right.allowed(mask, scores_shape(q, k))[..., keys]
     )
@@ -163,12 +163,17 @@ def sdpa_last_tile_moved_back(q: Array, k: Array, v: Array, mask: Mask = None, t
 )
 def sdpa_split_keys_merged_without_maxima(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """With 64 or more keys, the code adds two halves that are relative to different maxima."""
-    scores, total, out, parts = masked(right.scores_of(q, k), mask), np.zeros(()), np.zeros(()), 1 + (k.shape[-2] >= 64)
-    for s, values in zip(np.array_split(scores, parts, -1), np.array_split(v, parts, -2), strict=True):
+    scores, total, output, part_count = (
+        masked(right.scores_of(q, k), mask),
+        np.zeros(()),
+        np.zeros(()),
+        1 + (k.shape[-2] >= 64),
+    )
+    for s, values in zip(np.array_split(scores, part_count, -1), np.array_split(v, part_count, -2), strict=True):
         largest = s.max(-1, keepdims=True)
         e = np.exp(s - np.where(np.isneginf(largest), 0.0, largest))
-        total, out = total + e.sum(-1, keepdims=True), out + e @ values
-    return out / np.where(total == 0, 1.0, total)
+        total, output = total + e.sum(-1, keepdims=True), output + e @ values
+    return output / np.where(total == 0, 1.0, total)
 
 
 @bug.in_operation(
@@ -200,8 +205,8 @@ def sdpa_causal_loop_ends_early(q: Array, k: Array, v: Array, mask: Mask = None,
     queries."""
     if not is_causal(mask, scores_shape(q, k)):
         return right.scaled_dot_product_attention(q, k, v, mask)
-    met = np.arange(k.shape[-2]) < (np.arange(q.shape[-2]) // (2 * tile) * 2 * tile + tile)[:, None]
-    return right.scaled_dot_product_attention(q, k, v, mask & met)
+    visible = np.arange(k.shape[-2]) < (np.arange(q.shape[-2]) // (2 * tile) * 2 * tile + tile)[:, None]
+    return right.scaled_dot_product_attention(q, k, v, mask & visible)
 
 
 @bug.in_operation(
@@ -213,12 +218,14 @@ def sdpa_causal_loop_ends_early(q: Array, k: Array, v: Array, mask: Mask = None,
 )
 def sdpa_tile_judged_by_its_corners(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 8) -> Array:
     """The code skips the mask of a tile of 8 by 8 if its four corners are visible."""
-    every = right.allowed(mask, scores_shape(q, k)).copy()
+    visible = right.allowed(mask, scores_shape(q, k)).copy()
     for rows in tiles(q.shape[-2], tile):
         for keys in tiles(k.shape[-2], tile):
-            part = every[..., rows, keys]
-            part |= (part[..., :1, :1] & part[..., :1, -1:]) & (part[..., -1:, :1] & part[..., -1:, -1:])
-    return right.scaled_dot_product_attention(q, k, v, every)
+            tile_mask = visible[..., rows, keys]
+            tile_mask |= (tile_mask[..., :1, :1] & tile_mask[..., :1, -1:]) & (
+                tile_mask[..., -1:, :1] & tile_mask[..., -1:, -1:]
+            )
+    return right.scaled_dot_product_attention(q, k, v, visible)
 
 
 @bug.in_operation(
@@ -230,11 +237,11 @@ def sdpa_tile_judged_by_its_corners(q: Array, k: Array, v: Array, mask: Mask = N
 )
 def sdpa_tile_skipped_by_its_first_row(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 16) -> Array:
     """Outside the causal path, the code skips a tile of 16 by 16 if its first row is masked."""
-    every = right.allowed(mask, scores_shape(q, k)).copy()
-    for rows in tiles(0 if is_causal(mask, every.shape) else q.shape[-2], tile):
+    visible = right.allowed(mask, scores_shape(q, k)).copy()
+    for rows in tiles(0 if is_causal(mask, visible.shape) else q.shape[-2], tile):
         for keys in tiles(k.shape[-2], tile):
-            every[..., rows, keys] &= every[..., rows, keys][..., :1, :].any(-1, keepdims=True)
-    return right.scaled_dot_product_attention(q, k, v, every)
+            visible[..., rows, keys] &= visible[..., rows, keys][..., :1, :].any(-1, keepdims=True)
+    return right.scaled_dot_product_attention(q, k, v, visible)
 
 
 @bug.in_operation(

@@ -107,10 +107,10 @@ def rope_cached_path_keeps_the_first_positions() -> Callable[..., Array]:
 def _converted(x: Array, start_pos: int = 0, **options: Any) -> Array:
     if options:
         return placed.rope(x, start_pos, **options)
-    n, d = x.shape[-2:]
+    count, d = x.shape[-2:]
     frequencies = 10000.0 ** -(np.arange(d) // 2 * 2 / max(d, 1))
     coarse = np.ldexp(np.rint(np.ldexp(np.frexp(frequencies)[0], 8)), np.frexp(frequencies)[1] - 8)  # bfloat16's digits
-    angles = np.arange(start_pos, start_pos + n)[:, None] * coarse
+    angles = np.arange(start_pos, start_pos + count)[:, None] * coarse
     return np.asarray(x * np.cos(angles) + placed.rotated(x) * np.sin(angles))
 
 

@@ -90,14 +90,14 @@ def attention_scale_of_the_values(q: Array, k: Array, v: Array, **options: Any) 
 )
 def attention_blocks_of_more_keys(shape: tuple[int, ...], mask: Any = None, **others: Any) -> Any:
     """The code builds the mask for a multiple of 128 keys, and reads the batch with that stride."""
-    may = right.may_read(shape, mask, **others)
+    visible = right.may_read(shape, mask, **others)
     problems, size = prod(shape[:-3]), prod(shape[-3:])
     if mask is None or problems < 2 or not size:
-        return may
-    wide = size // shape[-1] * (-(-shape[-1] // _BLOCK) * _BLOCK)
-    places = np.arange(problems)[:, None] * wide + np.arange(size)
-    flat = np.append(may.ravel(), False)
-    return flat[np.minimum(places, may.size)].reshape(shape)
+        return visible
+    padded_size = size // shape[-1] * (-(-shape[-1] // _BLOCK) * _BLOCK)
+    places = np.arange(problems)[:, None] * padded_size + np.arange(size)
+    flat = np.append(visible.ravel(), False)
+    return flat[np.minimum(places, visible.size)].reshape(shape)
 
 
 @bug.in_operation(
@@ -112,8 +112,8 @@ def attention_gradients_of_a_partial_block(
 ) -> tuple[Any, ...]:
     """With more than 128 keys, the last block has padded keys with scores of −∞, which a softcap or
     a bias turns into NaN."""
-    found = right.attention_vjp(q, k, v, grad_out, **options)
+    result = right.attention_vjp(q, k, v, grad_out, **options)
     n_k, changed = k.shape[-2], options.get("softcap") is not None or options.get("bias") is not None
     if n_k < _BLOCK or not n_k % _BLOCK or not changed:
-        return found
-    return tuple(None if x is None else np.full(x.shape, np.nan) for x in found)
+        return result
+    return tuple(None if x is None else np.full(x.shape, np.nan) for x in result)
