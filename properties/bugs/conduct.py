@@ -339,7 +339,7 @@ def sdpa_empty_batch_raises(q: Array, k: Array, v: Array, mask: Mask = None) -> 
     """The code computes batch elements in a loop and stacks them, which needs at least one element."""
     if q.ndim == 2:
         return right.scaled_dot_product_attention(q, k, v, mask)
-    allowed = np.broadcast_to(True if mask is None else mask, (*q.shape[:-1], k.shape[-2]))
+    visible = np.broadcast_to(True if mask is None else mask, (*q.shape[:-1], k.shape[-2]))
     return np.stack(
-        [right.scaled_dot_product_attention(*batch_element) for batch_element in zip(q, k, v, allowed, strict=True)]
+        [right.scaled_dot_product_attention(*batch_element) for batch_element in zip(q, k, v, visible, strict=True)]
     )

@@ -27,7 +27,7 @@ bug = Register()
 def sdpa_filled_above_low_scores(q: Any, k: Any, v: Any, mask: Mask = None) -> Any:
     """The code sets masked scores to −10³⁰, which is not the lowest number of float32."""
     scores = right.scores_of(q.astype(np.float64), k.astype(np.float64))
-    visible = right.allowed(mask, scores.shape)
+    visible = right.visible_entries(mask, scores.shape)
     filled = np.where(visible, scores, -1e30)
     weights = np.exp(filled - filled.max(-1, keepdims=True, initial=-np.inf))
     return np.where(visible.any(-1, keepdims=True), weights / weights.sum(-1, keepdims=True) @ v, 0.0).astype(
@@ -49,7 +49,7 @@ def sdpa_filled_above_low_scores(q: Any, k: Any, v: Any, mask: Mask = None) -> A
 )
 def sdpa_filled_at_minus_a_billion(scores: Array, mask: Mask = None) -> Array:
     """The code sets masked scores to −10⁹."""
-    return right.hard_masked_softmax(np.where(right.allowed(mask, scores.shape), scores, -1e9))
+    return right.hard_masked_softmax(np.where(right.visible_entries(mask, scores.shape), scores, -1e9))
 
 
 def _of_one_key(q: Array, k: Array, mask: Mask) -> tuple[Any, Any]:
@@ -57,7 +57,7 @@ def _of_one_key(q: Array, k: Array, mask: Mask) -> tuple[Any, Any]:
     score.
     """
     scores = right.scores_of(q, k)
-    scores = np.where(right.allowed(mask, scores.shape), scores, -np.inf)
+    scores = np.where(right.visible_entries(mask, scores.shape), scores, -np.inf)
     largest = scores.max(-1, keepdims=True, initial=-np.inf)
     first = (scores == largest) & (np.cumsum(scores == largest, -1) == 1)
     return np.isfinite(largest) & (np.abs(largest) > 1e4), first
@@ -88,7 +88,7 @@ def sdpa_large_scores_have_one_winner(q: Array, k: Array, v: Array, mask: Mask =
 def vjp_large_scores_have_one_winner(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> tuple[Array, ...]:
     """In the backward, scores above 10⁴ have all the weight on one key, and no gradient."""
     is_large, first = _of_one_key(q, k, mask)
-    visible = np.where(is_large, first, right.allowed(mask, (*q.shape[:-1], k.shape[-2])))
+    visible = np.where(is_large, first, right.visible_entries(mask, (*q.shape[:-1], k.shape[-2])))
     return right.scaled_dot_product_attention_vjp(q, k, v, visible, grad_out)
 
 
@@ -104,7 +104,7 @@ def sdpa_without_queries_raises(q: Any, k: Any, v: Any, mask: Mask = None) -> An
     """The code joins blocks of queries, and without queries the list of blocks is empty."""
     widened = [x.astype(np.float64) for x in (q, k, v)]
     blocks = range(0, q.shape[-2], 16)
-    visible = right.allowed(mask, (*q.shape[:-1], k.shape[-2]))
+    visible = right.visible_entries(mask, (*q.shape[:-1], k.shape[-2]))
     results = [
         right.scaled_dot_product_attention(
             widened[0][..., i : i + 16, :], widened[1], widened[2], visible[..., i : i + 16, :]
@@ -126,7 +126,7 @@ def sdpa_without_queries_raises(q: Any, k: Any, v: Any, mask: Mask = None) -> An
 def sdpa_without_keys_is_zero(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """Without keys the result is 0, an empty sum, although a fully masked row is NaN."""
     output = right.scaled_dot_product_attention(q, k, v, mask)
-    fully_masked = ~right.allowed(mask, (*q.shape[:-1], k.shape[-2])).any(-1, keepdims=True)
+    fully_masked = ~right.visible_entries(mask, (*q.shape[:-1], k.shape[-2])).any(-1, keepdims=True)
     return np.where(fully_masked & (k.shape[-2] > 0), np.nan, output)
 
 
@@ -165,7 +165,7 @@ def causal_queries_past_the_last_key_begin_anew(q: Array, k: Array, v: Array) ->
 
 def _cleared(x: Array, mask: Mask, shape: tuple[int, ...]) -> Array:
     """Keys or values, with 0 for keys that are masked for all queries."""
-    return np.where(right.allowed(mask, shape).any(-2)[..., None], x, 0.0)
+    return np.where(right.visible_entries(mask, shape).any(-2)[..., None], x, 0.0)
 
 
 @bug.in_operation(
@@ -179,7 +179,7 @@ def _cleared(x: Array, mask: Mask, shape: tuple[int, ...]) -> Array:
 def sdpa_nan_in_masked_keys_reaches_the_weights(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The code adds −∞ to masked scores, and NaN + −∞ is NaN; it sets masked values to 0."""
     shape = (*q.shape[:-1], k.shape[-2])
-    visible = right.allowed(mask, shape)
+    visible = right.visible_entries(mask, shape)
     with np.errstate(invalid="ignore"):
         scores = right.scores_of(q, k) + np.where(visible, 0.0, -np.inf)
         weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))

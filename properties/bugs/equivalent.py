@@ -122,7 +122,7 @@ def sdpa_online(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
 )
 def sdpa_blocked_padding(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The code pads keys and values with zeros to a multiple of 16, and masks the padding."""
-    padding, visible = -k.shape[-2] % 16, right.allowed(mask, (*q.shape[:-1], k.shape[-2]))
+    padding, visible = -k.shape[-2] % 16, right.visible_entries(mask, (*q.shape[:-1], k.shape[-2]))
     rows = [(0, 0)] * (k.ndim - 2) + [(0, padding), (0, 0)]
     padded_mask = np.pad(visible, [(0, 0)] * (visible.ndim - 1) + [(0, padding)])
     return right.scaled_dot_product_attention(q, np.pad(k, rows), np.pad(v, rows), padded_mask)

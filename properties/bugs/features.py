@@ -63,7 +63,7 @@ def attention_offset_subtracted(n_q: int, offset: Any) -> Any:
 
 
 @bug.in_step(
-    "may_read",
+    "visible_keys",
     seen=ATTENTION,
     law="causality is a window without a right side",
     effect="The first query sees nothing, and every other query misses the newest key.",
@@ -76,7 +76,7 @@ def attention_causal_without_itself(
     """The causal mask compares with <, so a query does not see the key at the same position."""
     left, right_side = window
     nearest = right_side if not causal else -1 if right_side is None else min(right_side, -1)
-    return right.may_read(shape, window=(left, nearest), **others)
+    return right.visible_keys(shape, window=(left, nearest), **others)
 
 
 @bug.in_step(
@@ -119,7 +119,7 @@ def attention_window_without_a_right_side(p: Any, j: Any, left: int | None, righ
 
 
 @bug.in_step(
-    "may_read",
+    "visible_keys",
     seen=ATTENTION,
     law="a chunk of queries is part of the whole",
     effect="With a cache, decoding attends to the wrong keys.",
@@ -128,7 +128,7 @@ def attention_window_without_a_right_side(p: Any, j: Any, left: int | None, righ
 )
 def attention_window_ignores_the_offset(shape: tuple[int, ...], window: Any = (None, None), **others: Any) -> Any:
     """The window counts rows from 0 and ignores the offset; the causal mask uses the offset."""
-    return right.may_read(shape, **others) & right.may_read(shape, window=window)
+    return right.visible_keys(shape, **others) & right.visible_keys(shape, window=window)
 
 
 @bug.in_step(
@@ -179,7 +179,7 @@ def attention_offset_of_the_first_for_all(n_q: int, offset: Any) -> Any:
 
 
 @bug.in_step(
-    "capped",
+    "softcapped",
     seen=ATTENTION,
     law="a cap bounds the log sum exp",
     effect="Results with softcaps of 0, 5 and 50 are identical.",
@@ -201,7 +201,7 @@ def attention_cap_ignored(s: Array, softcap: float | None) -> Array:
 )
 def attention_cap_after_the_bias(s: Array, softcap: float | None, bias: Any) -> Array:
     """The code applies the softcap to the sum of score and bias."""
-    return right.capped(right.biased(s, bias), softcap)
+    return right.softcapped(right.biased(s, bias), softcap)
 
 
 @bug.in_step(
@@ -221,7 +221,7 @@ def attention_cap_before_the_scale(q: Array, k: Array, **options: Any) -> Any:
 
 
 @bug.in_step(
-    "capped",
+    "softcapped",
     seen=ATTENTION,
     law="a cap far above all scores is none",
     effect="All scores are between −1 and 1 before the bias is added.",
@@ -234,7 +234,7 @@ def attention_cap_not_multiplied_back(s: Array, softcap: float | None) -> Array:
 
 
 @bug.in_step(
-    "cap_slope",
+    "softcap_slope",
     seen=VJP,
     law="vjp and jvp are adjoint",
     effect="Gradients of large scores are too large.",
@@ -247,7 +247,7 @@ def attention_derivative_without_the_cap(s: Array, softcap: float | None) -> Arr
 
 
 @bug.in_step(
-    "cap_slope",
+    "softcap_slope",
     seen=VJP,
     law="a cap far above all scores is none",
     effect="Gradients of scores below the softcap vanish.",
@@ -256,7 +256,7 @@ def attention_derivative_without_the_cap(s: Array, softcap: float | None) -> Arr
 )
 def attention_cap_slope_of_the_score(s: Array, softcap: float | None) -> Array:
     """The code takes the slope of tanh(s) instead of tanh(s/c)."""
-    return right.cap_slope(s, None if softcap is None else 1.0)
+    return right.softcap_slope(s, None if softcap is None else 1.0)
 
 
 # -- Biases ----------------------------------------------------------------------------------------
@@ -606,7 +606,7 @@ def attention_masked_before_the_scale(q: Array, k: Array, v: Array, **options: A
         return output, lse
     names = ("mask", "bias", "causal", "offset", "window")
     visible = {name: options[name] for name in names if name in options}
-    all_visible = right.may_read((*q.shape[:-1], k.shape[-2]), **visible).all(-1)
+    all_visible = right.visible_keys((*q.shape[:-1], k.shape[-2]), **visible).all(-1)
     return np.where(all_visible[..., None], output, np.nan), np.where(all_visible, lse, np.nan)
 
 

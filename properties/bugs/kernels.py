@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from oracles.ball import Array
-from properties.bugs.reference import Mask, allowed, causal_mask, row_term, scaled, scores_of, transposed
+from properties.bugs.reference import Mask, causal_mask, row_term, scaled, scores_of, transposed, visible_entries
 
 __all__ = [
     "OnlineAttention",
@@ -31,12 +31,12 @@ def scores_shape(q: Array, k: Array) -> tuple[int, ...]:
 
 def dead_rows(mask: Mask, shape: tuple[int, ...]) -> Any:
     """True for each fully masked row of this shape; the last axis has length 1."""
-    return ~allowed(mask, shape).any(-1, keepdims=True)
+    return ~visible_entries(mask, shape).any(-1, keepdims=True)
 
 
 def masked(scores: Array, mask: Mask) -> Array:
     """The scores, with −∞ for masked entries."""
-    return np.where(allowed(mask, scores.shape), scores, -np.inf)
+    return np.where(visible_entries(mask, scores.shape), scores, -np.inf)
 
 
 def is_causal(mask: Mask, shape: tuple[int, ...]) -> bool:

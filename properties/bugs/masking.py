@@ -27,7 +27,7 @@ _DEAD = "a query with no allowed key follows its convention"
 
 
 @bug.in_step(
-    "allowed",
+    "visible_entries",
     seen=SDPA,
     without=MULTI_HEAD,
     law="masked keys and values do not matter",
@@ -38,11 +38,11 @@ _DEAD = "a query with no allowed key follows its convention"
 )
 def sdpa_rectangular_mask_ignored(mask: Mask, shape: tuple[int, ...]) -> Any:
     """The code applies the mask only if there are as many queries as keys."""
-    return right.allowed(mask if shape[-1] == shape[-2] else None, shape)
+    return right.visible_entries(mask if shape[-1] == shape[-2] else None, shape)
 
 
 @bug.in_step(
-    "allowed",
+    "visible_entries",
     seen=SDPA,
     law="masked keys and values do not matter",
     public=True,
@@ -52,7 +52,7 @@ def sdpa_rectangular_mask_ignored(mask: Mask, shape: tuple[int, ...]) -> Any:
 )
 def sdpa_mask_polarity_inverted(mask: Mask, shape: tuple[int, ...]) -> Any:
     """The code treats True as masked instead of visible."""
-    return right.allowed(None if mask is None else ~mask, shape)
+    return right.visible_entries(None if mask is None else ~mask, shape)
 
 
 @bug.in_step(
@@ -69,7 +69,7 @@ def sdpa_mask_added_to_the_scores(scores: Array, mask: Mask = None) -> Array:
 
 
 @bug.in_step(
-    "allowed",
+    "visible_entries",
     seen=SOFTMAX_VJP,
     law="masked scores do not matter",
     effect="Masked scores get gradients, and change the gradients of others.",
@@ -78,11 +78,11 @@ def sdpa_mask_added_to_the_scores(scores: Array, mask: Mask = None) -> Array:
 )
 def softmax_vjp_ignores_the_mask(mask: Mask, shape: tuple[int, ...]) -> Any:
     """The backward recomputes the weights without the mask."""
-    return right.allowed(None, shape)
+    return right.visible_entries(None, shape)
 
 
 @bug.in_step(
-    "allowed",
+    "visible_entries",
     seen=SDPA,
     law="queries are computed independently",
     effect="While decoding, queries attend to padding and to evicted keys.",
@@ -92,11 +92,11 @@ def softmax_vjp_ignores_the_mask(mask: Mask, shape: tuple[int, ...]) -> Any:
 def sdpa_one_query_ignores_the_mask(mask: Mask, shape: tuple[int, ...]) -> Any:
     """With one query the code skips the mask, because a causal mask shows the newest token all
     keys."""
-    return right.allowed(None if shape[-2] == 1 else mask, shape)
+    return right.visible_entries(None if shape[-2] == 1 else mask, shape)
 
 
 @bug.in_step(
-    "allowed",
+    "visible_entries",
     seen=SDPA,
     without=(CAUSAL,),
     law="keys masked for all queries do not matter",
@@ -110,11 +110,11 @@ def sdpa_one_query_ignores_the_mask(mask: Mask, shape: tuple[int, ...]) -> Any:
 )
 def sdpa_mask_of_the_first_in_the_batch(mask: Mask, shape: tuple[int, ...]) -> Any:
     """The code uses the mask of the first batch element for all elements."""
-    return right.allowed(mask[:1] if mask is not None and mask.ndim > 2 else mask, shape)
+    return right.visible_entries(mask[:1] if mask is not None and mask.ndim > 2 else mask, shape)
 
 
 @bug.in_step(
-    "allowed",
+    "visible_entries",
     seen=SDPA,
     without=(CAUSAL,),
     law="a mask can be written out",
@@ -125,11 +125,11 @@ def sdpa_mask_of_the_first_in_the_batch(mask: Mask, shape: tuple[int, ...]) -> A
 def sdpa_key_mask_taken_for_queries(mask: Mask, shape: tuple[int, ...]) -> Any:
     """With as many queries as keys, the code reads a mask of one row as a column."""
     row = mask is not None and mask.ndim > 0 and shape[-2] == shape[-1] and (mask.ndim == 1 or mask.shape[-2] == 1)
-    return right.allowed(right.transposed(np.atleast_2d(mask)) if row else mask, shape)
+    return right.visible_entries(right.transposed(np.atleast_2d(mask)) if row else mask, shape)
 
 
 @bug.in_step(
-    "allowed",
+    "visible_entries",
     seen=SDPA,
     without=(CAUSAL,),
     law="a mask can be written out",
@@ -140,11 +140,11 @@ def sdpa_key_mask_taken_for_queries(mask: Mask, shape: tuple[int, ...]) -> Any:
 def sdpa_masks_of_keys_ignored(mask: Mask, shape: tuple[int, ...]) -> Any:
     """The code ignores a mask that several queries share."""
     shared = mask is not None and shape[-2] > 1 and (mask.ndim < 2 or mask.shape[-2] == 1)
-    return right.allowed(None if shared else mask, shape)
+    return right.visible_entries(None if shared else mask, shape)
 
 
 @bug.in_step(
-    "allowed",
+    "visible_entries",
     seen=SDPA,
     without=(CAUSAL,),
     law="a mask can be written out",
@@ -157,7 +157,7 @@ def sdpa_masks_tiled_over_heads(mask: Mask, shape: tuple[int, ...]) -> Any:
     batch."""
     if mask is not None and mask.ndim == 4 and mask.shape[1] == 1 < mask.shape[0]:
         mask = np.tile(mask[:, 0], (shape[1], 1, 1)).reshape(*shape[:2], *mask.shape[2:])
-    return right.allowed(mask, shape)
+    return right.visible_entries(mask, shape)
 
 
 @bug.in_step(

@@ -117,7 +117,7 @@ def gqa_packed_rows_masked_by_division(q: Array, k: Array, v: Array, mask: Mask 
     // group."""
     (heads, n_q), group = q.shape[-3:-1], q.shape[-3] // k.shape[-3]
     rows = (np.arange(heads)[:, None] % group * n_q + np.arange(n_q)) // group
-    visible = right.allowed(mask, (*q.shape[:-1], k.shape[-2]))
+    visible = right.visible_entries(mask, (*q.shape[:-1], k.shape[-2]))
     return right.grouped_query_attention(q, k, v, visible[..., np.arange(heads)[:, None], rows, :])
 
 

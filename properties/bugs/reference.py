@@ -61,7 +61,7 @@ def scores_of(q: Array, k: Array) -> Array:
     return scaled(q @ transposed(k), q.shape[-1])
 
 
-def allowed(mask: Mask, shape: tuple[int, ...]) -> Any:
+def visible_entries(mask: Mask, shape: tuple[int, ...]) -> Any:
     """True for each visible entry of this shape; without a mask, for all entries."""
     return np.broadcast_to(True if mask is None else mask, shape)
 
@@ -85,7 +85,7 @@ def normalized(e: Array) -> Array:
 
 def hard_masked_softmax(scores: Array, mask: Mask = None) -> Array:
     """The softmax over the visible entries of each row; masked entries and fully masked rows are 0."""
-    visible = allowed(mask, scores.shape)
+    visible = visible_entries(mask, scores.shape)
     return normalized(exponentials(scores, visible, largest_of(scores, visible)))
 
 

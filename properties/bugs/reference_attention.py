@@ -18,14 +18,11 @@ __all__ = [
     "attention_vjp",
     "bias_gradient",
     "biased",
-    "cap_slope",
-    "capped",
     "group_sums",
     "in_window",
     "key_heads",
     "log_of_sum",
     "logit_gradient",
-    "may_read",
     "merge_attention",
     "merge_weights",
     "options_of",
@@ -34,7 +31,10 @@ __all__ = [
     "shared",
     "sink_gradient",
     "sinks_of",
+    "softcap_slope",
+    "softcapped",
     "transposed",
+    "visible_keys",
     "weights_of",
 ]
 
@@ -62,7 +62,7 @@ def in_window(p: Any, j: Any, left: int | None, right: int | None) -> Any:
     return (j >= (-np.inf if left is None else p - left)) & (j <= (np.inf if right is None else p + right))
 
 
-def may_read(
+def visible_keys(
     shape: tuple[int, ...],
     mask: Any = None,
     bias: Any = None,
@@ -86,12 +86,12 @@ def scale_of(width: int, scale: float | None) -> float:
     return float(1 / np.sqrt(max(width, 1))) if scale is None else scale
 
 
-def capped(s: Array, softcap: float | None) -> Array:
+def softcapped(s: Array, softcap: float | None) -> Array:
     """The scores after the softcap: c·tanh(s/c)."""
     return s if softcap is None else softcap * np.tanh(s / softcap)
 
 
-def cap_slope(s: Array, softcap: float | None) -> Array:
+def softcap_slope(s: Array, softcap: float | None) -> Array:
     """The derivative of the softcap: 1 − tanh²(s/c)."""
     return np.ones(s.shape) if softcap is None else np.cosh(np.clip(s / softcap, -300, 300)) ** -2
 
@@ -103,7 +103,7 @@ def biased(t: Array, bias: Any) -> Array:
 
 def logits_of(s: Array, softcap: float | None, bias: Any) -> Array:
     """The scores after the softcap and the bias."""
-    return biased(capped(s, softcap), bias)
+    return biased(softcapped(s, softcap), bias)
 
 
 def sinks_of(sink: Any, largest: Array) -> Array:
@@ -138,10 +138,10 @@ def weights_of(
     q: Array, k: Array, scale: float, softcap: float | None = None, sink: Any = None, **visible: Any
 ) -> tuple[Array, ...]:
     """The weights, the sink's weight, the log-sum-exp, and the scores. `visible` are the options of
-    `may_read`.
+    `visible_keys`.
     """
     s = scale * (q @ transposed(k.take(key_heads(q.shape[-3], k.shape[-3]), -3)))
-    u, may = logits_of(s, softcap, visible.get("bias")), may_read(s.shape, **visible)
+    u, may = logits_of(s, softcap, visible.get("bias")), visible_keys(s.shape, **visible)
     largest = largest_logit(u, may, sink)
     e, sink_weight = np.exp(np.where(may, u - largest, -np.inf)), sinks_of(sink, largest)
     total = e.sum(-1, keepdims=True) + sink_weight
@@ -193,7 +193,7 @@ def attention_vjp(
     grad_weights = grad_out @ transposed(v.take(heads, -3))
     delta, of_lse = (w * grad_weights).sum(-1, keepdims=True), np.zeros(()) if grad_lse is None else grad_lse[..., None]
     du = logit_gradient(w, grad_weights, delta, of_lse)
-    ds = options["scale"] * du * cap_slope(s, options.get("softcap"))
+    ds = options["scale"] * du * softcap_slope(s, options.get("softcap"))
     dk, dv = (group_sums(transposed(x) @ y, heads, groups) for x, y in ((ds, q), (w, grad_out)))
     bias, sink = options.get("bias"), options.get("sink")
     return ds @ k.take(heads, -3), dk, dv, bias_gradient(du, bias), sink_gradient(sink_weight, delta, of_lse, sink)
@@ -215,7 +215,7 @@ def attention_jvp(
     heads, options = key_heads(q.shape[-3], k.shape[-3]), options_of(q, k, **options)
     w, sink_weight, _, s = weights_of(q, k, **options)
     ds = options["scale"] * (dq @ transposed(k.take(heads, -3)) + q @ transposed(dk.take(heads, -3)))
-    du = cap_slope(s, options.get("softcap")) * ds + (0.0 if dbias is None else dbias)
+    du = softcap_slope(s, options.get("softcap")) * ds + (0.0 if dbias is None else dbias)
     dlse = (w * du).sum(-1, keepdims=True) + (0.0 if dsink is None else sink_weight * dsink[:, None, None])
     return (w * (du - dlse)) @ v.take(heads, -3) + w @ dv.take(heads, -3), dlse[..., 0]
 

@@ -191,7 +191,7 @@ def sdpa_softmax_query_axis(q: Array, k: Array, mask: Mask = None) -> Array:
     """The softmax runs over the queries instead of the keys."""
     scores = right.scores_of(q, k)
     return right.transposed(
-        right.hard_masked_softmax(right.transposed(scores), right.transposed(right.allowed(mask, scores.shape)))
+        right.hard_masked_softmax(right.transposed(scores), right.transposed(right.visible_entries(mask, scores.shape)))
     )
 
 
@@ -206,6 +206,6 @@ def sdpa_softmax_query_axis(q: Array, k: Array, mask: Mask = None) -> Array:
 def sdpa_mask_scaled_with_the_scores(q: Array, k: Array, mask: Mask = None) -> Array:
     """The code adds −10000 to masked scores before it divides them by √d."""
     scores = right.scores_of(q, k)
-    visible = right.allowed(mask, scores.shape)
+    visible = right.visible_entries(mask, scores.shape)
     penalty = np.where(visible, 0.0, right.scaled(np.array(-1e4), q.shape[-1]))
     return np.where(visible.any(-1, keepdims=True), right.hard_masked_softmax(scores + penalty), 0.0)

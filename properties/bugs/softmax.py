@@ -27,7 +27,7 @@ bug = Register()
 def softmax_mask_multiply_eps(scores: Array, mask: Mask = None) -> Array:
     """The code multiplies scores and weights by the mask, and adds 1e-13 to the sum against
     division by 0."""
-    factor = right.allowed(mask, scores.shape).astype(float)
+    factor = right.visible_entries(mask, scores.shape).astype(float)
     p = right.hard_masked_softmax(scores * factor) * factor
     return np.asarray(p / (p.sum(-1, keepdims=True) + 1e-13))
 
@@ -43,7 +43,7 @@ def softmax_mask_multiply_eps(scores: Array, mask: Mask = None) -> Array:
 def softmax_mask_after_no_renorm(scores: Array, mask: Mask = None) -> Array:
     """The softmax runs over all entries, and the code then sets masked weights to 0 without
     normalizing again."""
-    return np.where(right.allowed(mask, scores.shape), right.hard_masked_softmax(scores), 0.0)
+    return np.where(right.visible_entries(mask, scores.shape), right.hard_masked_softmax(scores), 0.0)
 
 
 @bug.in_step(
@@ -162,7 +162,7 @@ def sdpa_maximum_shared_by_queries(scores: Array, visible: Any) -> Array:
 )
 def softmax_blocked_at_minus_ten_thousand(scores: Array, mask: Mask = None) -> Array:
     """The code sets masked scores to −10000, and handles fully masked rows separately."""
-    visible = right.allowed(mask, scores.shape)
+    visible = right.visible_entries(mask, scores.shape)
     return np.where(visible.any(-1, keepdims=True), right.hard_masked_softmax(np.where(visible, scores, -1e4)), 0.0)
 
 
@@ -189,7 +189,7 @@ def softmax_powers_of_two(scores: Array, visible: Any, largest: Array) -> Array:
 def softmax_blocked_at_minus_epsilon(scores: Array, mask: Mask = None) -> Array:
     """The code sets masked scores to −1e-9 instead of −1e9, and handles fully masked rows
     separately."""
-    visible = right.allowed(mask, scores.shape)
+    visible = right.visible_entries(mask, scores.shape)
     return np.where(visible.any(-1, keepdims=True), right.hard_masked_softmax(np.where(visible, scores, -1e-9)), 0.0)
 
 

@@ -15,7 +15,7 @@ def _padded(q: Array, k: Array, v: Array, mask: Mask, extra: int) -> Array:
     """Attention that also attends to `extra` keys and values of zeros."""
     rows = [(0, 0)] * (k.ndim - 2) + [(0, extra), (0, 0)]
     padded_mask = np.ones((*scores_shape(q, k)[:-1], extra), bool)
-    visible = np.concatenate([right.allowed(mask, scores_shape(q, k)), padded_mask], -1)
+    visible = np.concatenate([right.visible_entries(mask, scores_shape(q, k)), padded_mask], -1)
     return right.scaled_dot_product_attention(q, np.pad(k, rows), np.pad(v, rows), visible)
 
 
@@ -56,7 +56,7 @@ def sdpa_first_tile_blocked_nan(q: Array, k: Array, v: Array, mask: Mask = None,
     """While all keys so far are masked, the code computes exp(−∞ − (−∞)); it handles fully masked
     rows separately."""
     output = OnlineAttention(width=tile, dead="not a number")(q, k, v, mask)
-    return np.where(right.allowed(mask, scores_shape(q, k)).any(-1, keepdims=True), output, 0.0)
+    return np.where(right.visible_entries(mask, scores_shape(q, k)).any(-1, keepdims=True), output, 0.0)
 
 
 @bug.in_operation(
@@ -118,7 +118,10 @@ def sdpa_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask = None, tile
     """With more than 32 keys, the code drops the keys after the last full tile of 32."""
     kept_keys = k.shape[-2] // tile * tile or k.shape[-2]
     return right.scaled_dot_product_attention(
-        q, k[..., :kept_keys, :], v[..., :kept_keys, :], right.allowed(mask, scores_shape(q, k))[..., :kept_keys]
+        q,
+        k[..., :kept_keys, :],
+        v[..., :kept_keys, :],
+        right.visible_entries(mask, scores_shape(q, k))[..., :kept_keys],
     )
 
 
@@ -133,7 +136,10 @@ def sdpa_last_key_dropped(q: Array, k: Array, v: Array, mask: Mask = None, tile:
     """The code drops a last tile that has one key, as with 33, 65 or 97 keys."""
     kept_keys = k.shape[-2] - int(k.shape[-2] > tile and k.shape[-2] % tile == 1)
     return right.scaled_dot_product_attention(
-        q, k[..., :kept_keys, :], v[..., :kept_keys, :], right.allowed(mask, scores_shape(q, k))[..., :kept_keys]
+        q,
+        k[..., :kept_keys, :],
+        v[..., :kept_keys, :],
+        right.visible_entries(mask, scores_shape(q, k))[..., :kept_keys],
     )
 
 
@@ -150,7 +156,7 @@ def sdpa_last_tile_moved_back(q: Array, k: Array, v: Array, mask: Mask = None, t
     n_k, first = k.shape[-2], max(k.shape[-2] - tile, 0)
     keys = np.concatenate([np.arange(min(j, first), min(j, first) + min(n_k, tile)) for j in range(0, n_k, tile)])
     return right.scaled_dot_product_attention(
-        q, k[..., keys, :], v[..., keys, :], right.allowed(mask, scores_shape(q, k))[..., keys]
+        q, k[..., keys, :], v[..., keys, :], right.visible_entries(mask, scores_shape(q, k))[..., keys]
     )
 
 
@@ -218,7 +224,7 @@ def sdpa_causal_loop_ends_early(q: Array, k: Array, v: Array, mask: Mask = None,
 )
 def sdpa_tile_judged_by_its_corners(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 8) -> Array:
     """The code skips the mask of a tile of 8 by 8 if its four corners are visible."""
-    visible = right.allowed(mask, scores_shape(q, k)).copy()
+    visible = right.visible_entries(mask, scores_shape(q, k)).copy()
     for rows in tiles(q.shape[-2], tile):
         for keys in tiles(k.shape[-2], tile):
             tile_mask = visible[..., rows, keys]
@@ -237,7 +243,7 @@ def sdpa_tile_judged_by_its_corners(q: Array, k: Array, v: Array, mask: Mask = N
 )
 def sdpa_tile_skipped_by_its_first_row(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 16) -> Array:
     """Outside the causal path, the code skips a tile of 16 by 16 if its first row is masked."""
-    visible = right.allowed(mask, scores_shape(q, k)).copy()
+    visible = right.visible_entries(mask, scores_shape(q, k)).copy()
     for rows in tiles(0 if is_causal(mask, visible.shape) else q.shape[-2], tile):
         for keys in tiles(k.shape[-2], tile):
             visible[..., rows, keys] &= visible[..., rows, keys][..., :1, :].any(-1, keepdims=True)
@@ -255,7 +261,7 @@ def sdpa_mask_of_the_first_tile(q: Array, k: Array, v: Array, mask: Mask = None,
     """The code masks every tile of 32 keys with the columns of the first tile."""
     return (
         right.hard_masked_softmax(
-            right.scores_of(q, k), right.allowed(mask, scores_shape(q, k))[..., np.arange(k.shape[-2]) % tile]
+            right.scores_of(q, k), right.visible_entries(mask, scores_shape(q, k))[..., np.arange(k.shape[-2]) % tile]
         )
         @ v
     )

@@ -34,13 +34,13 @@ def attention_cap_after_the_mask(
     s = right.scale_of(q.shape[-1], options.get("scale")) * (
         q @ right.transposed(k.take(right.key_heads(q.shape[-3], k.shape[-3]), -3))
     )
-    may = right.may_read(s.shape, **visible)
+    may = right.visible_keys(s.shape, **visible)
     u = softcap * np.tanh(np.where(may, right.biased(s, visible.get("bias")), -np.inf) / softcap)
     return right.attention(q, k, v, bias=u - s, **options)
 
 
 @bug.in_step(
-    "may_read",
+    "visible_keys",
     seen=ATTENTION,
     law="a window is the mask of its band",
     effect="In a tree of draft tokens, tokens see their siblings.",
@@ -51,7 +51,7 @@ def attention_mask_taken_for_causality(
     shape: tuple[int, ...], mask: Any = None, causal: bool = False, **others: Any
 ) -> Any:
     """The code replaces every mask by a causal mask."""
-    return right.may_read(shape, causal=causal or mask is not None, **others)
+    return right.visible_keys(shape, causal=causal or mask is not None, **others)
 
 
 @bug.in_operation(
@@ -81,7 +81,7 @@ def attention_scale_of_the_values(q: Array, k: Array, v: Array, **options: Any) 
 
 
 @bug.in_step(
-    "may_read",
+    "visible_keys",
     seen=ATTENTION,
     law="batch elements are computed independently",
     effect="All batch elements except the first are zeros, or have the mask of another element.",
@@ -90,7 +90,7 @@ def attention_scale_of_the_values(q: Array, k: Array, v: Array, **options: Any) 
 )
 def attention_blocks_of_more_keys(shape: tuple[int, ...], mask: Any = None, **others: Any) -> Any:
     """The code builds the mask for a multiple of 128 keys, and reads the batch with that stride."""
-    visible = right.may_read(shape, mask, **others)
+    visible = right.visible_keys(shape, mask, **others)
     problems, size = prod(shape[:-3]), prod(shape[-3:])
     if mask is None or problems < 2 or not size:
         return visible
