@@ -31,7 +31,7 @@ import oracles
 import properties
 import spec
 from oracles import formats
-from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.bugs.reference import REFERENCE
 from properties.command.cli import main as main_of_command
 from properties.command.cli import parser_of_command
 from properties.contract.features import KINDS

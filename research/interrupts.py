@@ -21,13 +21,13 @@ from pathlib import Path
 from random import Random
 
 from properties.bugs import CATALOGUE
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 from properties.contract.implementation import Implementation
 
 __all__ = ["ADAPTERS", "main"]
 
 ADAPTERS = [
-    Implementation("right", {name: OPERATIONS[name] for name in ("rope", "hard_masked_softmax")}),
+    Implementation("right", {name: REFERENCE[name] for name in ("rope", "hard_masked_softmax")}),
     Implementation("wrong", {"rope": CATALOGUE["rope-half-split-pairs"].fresh()}),
 ]
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGKILL)

@@ -25,8 +25,8 @@ from unittest.mock import patch
 import numpy as np
 
 from properties.bugs import CATALOGUE
-from properties.bugs.mutants import MUTANTS, TRAPS
-from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.bugs.mutants import EQUIVALENT_MUTANTS, MUTANTS
+from properties.bugs.reference import REFERENCE
 from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, Operation
@@ -53,7 +53,7 @@ __all__ += [
 SEEDS = range(10)
 Matrix = dict[str, dict[str, int]]
 """{mutant: {law: examples}}, for the laws that kill it."""
-REPORTED = [bug.id for bug in CATALOGUE.values() if bug.public or not bug.citation.startswith("none")]
+REPORTED = [bug.id for bug in CATALOGUE.values() if bug.public or bug.citations]
 """The bugs that were reported in public, and the thirty that the suite was tuned on."""
 MOST_BY_AGREEMENT, SOON = 0.05, 3
 """At most this share of bugs lives without agreement with the oracle, and the median bug is killed
@@ -66,7 +66,7 @@ Survivors = dict[str, list[str]]
 
 def matrix(jobs: int) -> Matrix:
     """All laws, each against all mutants, those that are equivalent to the reference too."""
-    found: Matrix = {mutant: {} for mutant in (*MUTANTS, *TRAPS)}
+    found: Matrix = {mutant: {} for mutant in (*MUTANTS, *EQUIVALENT_MUTANTS)}
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         for place, (law, kills) in enumerate(zip(LAWS, pool.map(kills_of, [law.id for law in LAWS]), strict=True), 1):
             for mutant, examples in kills.items():
@@ -135,7 +135,7 @@ def _summary(found: Matrix, survivors: Survivors) -> list[str]:
         f"Written by `make mutants`: {len({law.name for law in LAWS})} laws ({len(LAWS)} with their operations) against",
         f"{len(CATALOGUE)} known bugs in {len(found)} mutants, on up to {EXAMPLES} cases, seed {SEED}. {len(first)} mutants are killed,",
         f"{by_law} of them by a law other than plain agreement with the oracle; the median is {statistics.median(first):g} examples to the",
-        f"first kill. The {len(TRAPS)} mutants that are equivalent to the reference pass every law.",
+        f"first kill. The {len(EQUIVALENT_MUTANTS)} mutants that are equivalent to the reference pass every law.",
         "",
         f"The quick plan has {len(plan)} of the laws with their operations, and they kill {quickly} of the mutants; how many bugs it",
         "sees on its few cases is in [what today's checkers see](checkers.md).",
@@ -245,7 +245,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=Path("docs"), help="the folder to write to (docs)")
     options = parser.parse_args(arguments)
     found = matrix(options.jobs)
-    wrongly = {trap: kills for trap in TRAPS if (kills := found.pop(trap))}
+    wrongly = {trap: kills for trap in EQUIVALENT_MUTANTS if (kills := found.pop(trap))}
     seeded = [(bug, seed, found[bug]) for bug in REPORTED for seed in SEEDS]
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
         lived = list(zip(seeded, pool.map(lives, *zip(*seeded, strict=True)), strict=True))

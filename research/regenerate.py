@@ -19,7 +19,7 @@ from pathlib import Path
 
 from properties.bugs import CATALOGUE, GROUPS
 from properties.bugs.mutants import MUTANTS
-from properties.bugs.reference import OPERATIONS, users_of
+from properties.bugs.reference import REFERENCE, users_of
 from properties.laws import FAMILIES, LAWS
 from properties.tests.kills import killers, kills_of
 from properties.verifier.plan import QUICK, is_quick
@@ -64,7 +64,7 @@ def touched(lines: dict[str, Spans]) -> Touched:
     code = {path: spans for path, spans in lines.items() if path.endswith(".py") and "/tests/" not in path}
     all_of_them = any(path.startswith(_RESTS_ON[:3]) for path in code)
     bugs, operations = _bugs(code)
-    every = frozenset(OPERATIONS) if all_of_them else operations
+    every = frozenset(REFERENCE) if all_of_them else operations
     return Touched(bugs, _laws(code), every, any(path.startswith(_RESTS_ON) for path in code))
 
 
@@ -80,7 +80,7 @@ def _bugs(lines: dict[str, Spans]) -> tuple[frozenset[str], frozenset[str]]:
     """The touched bugs, and the operations that take a touched step of the reference."""
     reference = "properties.bugs.reference"
     tables = [
-        f"{reference}:{name}" for name in ("OPERATIONS", "_SCOPE", "_FUNCTIONS", "_NAMES")
+        f"{reference}:{name}" for name in ("REFERENCE", "_SCOPE", "_FUNCTIONS", "_NAMES")
     ]  # all steps stand in them
     bugs, steps = set[str](), set[str]()
     for module, its in _parts_of("properties/bugs", lines, tables).items():
@@ -93,7 +93,7 @@ def _bugs(lines: dict[str, Spans]) -> tuple[frozenset[str], frozenset[str]]:
                 steps |= (
                     {name.partition(":")[2] for name in part.defines}
                     if part.defines.isdisjoint(tables)
-                    else {*OPERATIONS}
+                    else {*REFERENCE}
                 )
             elif module.endswith(".mutants"):
                 bugs |= {*CATALOGUE}

@@ -1,6 +1,6 @@
 """The implementations that come with attnspec, in groups that share a table."""
 
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES
 from systems import (
@@ -29,7 +29,7 @@ from systems import (
 __all__ = ["GROUPS"]
 
 GROUPS: dict[str, list[Implementation]] = {
-    "NumPy": [Implementation("NumPy float64", OPERATIONS, features=FEATURES), *numpy_tiled.IMPLEMENTATIONS],
+    "NumPy": [Implementation("NumPy float64", REFERENCE, features=FEATURES), *numpy_tiled.IMPLEMENTATIONS],
     "mpmath": [mpmath_witness.ATTENTION, mpmath_witness.POSITIONAL],
     "PyTorch: attention": [
         *torch_attention.IMPLEMENTATIONS,

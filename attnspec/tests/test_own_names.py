@@ -17,11 +17,11 @@ def test_the_project_imports_its_own_module():
 KERNELS = """
 import oracles, properties, spec
 import attnspec
-from attnspec.properties.bugs.reference import OPERATIONS
+from attnspec.properties.bugs.reference import REFERENCE
 
 assert {module.KEY for module in (oracles, properties, spec)} == {"theirs"}
-right = attnspec.Implementation("right", {"causal_mask": OPERATIONS["causal_mask"]})
-wrong = attnspec.Implementation("wrong", {"causal_mask": lambda n_q, n_k=None: ~OPERATIONS["causal_mask"](n_q, n_k)})
+right = attnspec.Implementation("right", {"causal_mask": REFERENCE["causal_mask"]})
+wrong = attnspec.Implementation("wrong", {"causal_mask": lambda n_q, n_k=None: ~REFERENCE["causal_mask"](n_q, n_k)})
 """
 
 

@@ -1,21 +1,21 @@
-"""The catalogue of known bugs: executable, cited, and explained. It scores the laws, and it
-diagnoses who fails them.
+"""The catalogue of known bugs. Each is executable, explained, and has a citation or an origin. The
+catalogue measures what the laws detect, and finds likely causes of a failure.
 """
 
 from properties.bugs import (  # isort: skip
-    scores, softmax, masks, tiles, multi_head, features, wrappers, caches, gradients, tangents, positions, angles, frequencies, rotary,
-    rotations, sinusoid, lookups, conduct, promises, twins, edges,
+    scores, softmax, masking, tiles, multi_head, features, wrappers, caches, gradients, tangents, positions, angles,
+    frequencies, rotary, rotations, sinusoid, lookups, conduct, promises, twins, edges,
 )  # fmt: skip
 from properties.bugs.bug import Bug
 
 __all__ = ["CATALOGUE", "GROUPS", "Bug"]
 
 _MODULES = (
-    scores, softmax, masks, tiles, multi_head, features, wrappers, caches, gradients, tangents, positions, angles, frequencies, rotary,
-    rotations, sinusoid, lookups, conduct, promises, twins, edges,
+    scores, softmax, masking, tiles, multi_head, features, wrappers, caches, gradients, tangents, positions, angles,
+    frequencies, rotary, rotations, sinusoid, lookups, conduct, promises, twins, edges,
 )  # fmt: skip
 
 GROUPS: dict[str, tuple[Bug, ...]] = {module.__name__.rpartition(".")[2]: tuple(module.bug.bugs) for module in _MODULES}
-"""The known bugs by what they are about: the name of their module."""
+"""The known bugs by topic, which is the name of their module."""
 
 CATALOGUE: dict[str, Bug] = {bug.id: bug for bugs in GROUPS.values() for bug in bugs}

@@ -1,8 +1,7 @@
-"""What a known bug is: a small executable slip in the reference, with where it was seen, what it
-does and how it is mended.
+"""A known bug: a small executable change of the reference, with its effect, its repair and public
+reports of it.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +13,7 @@ import numpy as np
 from oracles.ball import Array
 from properties.bugs.reference import operations, users_of
 
-__all__ = ["Bug", "Memory", "Register", "Requirement", "named"]
+__all__ = ["Bug", "Memory", "Mutant", "Register", "Requirement"]
 
 SDPA, GQA, CAUSAL = "scaled_dot_product_attention", "grouped_query_attention", "causal_attention"
 SDPA_VJP, SDPA_JVP = f"{SDPA}_vjp", f"{SDPA}_jvp"
@@ -24,36 +23,40 @@ BACKWARD = (SDPA_VJP, MHA_VJP, SOFTMAX_VJP)
 
 Gradients = tuple[Array, ...]
 Mutant = Callable[..., Any]
+Mutants = Callable[[Callable[[], Any]], dict[str, Callable[[], Mutant]]]  # of a maker, by operation
 Memory = dict[Any, Any]
-_TILES = (8, 16, 32, 64, 128)  # sizes that kernels have
+_TILE_SIZES = (8, 16, 32, 64, 128)  # that kernels use
 Requirement = Literal[
     "strided views", "two calls in a row", "tables that are not rotations", "long positions", "large sizes"
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Bug:
-    """A known mistake, in one operation or in all that take the step in which it is made.
+    """A known bug of one operation, or of all operations that take one step.
 
-    `operation` is where it was seen. `mutants` has for each operation with the mistake a maker of a
-    new instance: a function of the operation's arguments in NumPy float64, with no memory of
-    earlier calls. `mechanism` says what the mistake does, `effect` what a user sees, `repair` what
-    to change; each is a sentence. `citation` names public reports (owner/repo#number), or says
-    "none" and why it is here. `law` names the law that is expected to see it; `requires` what a
-    harness must do besides calling it on arrays. `public` bugs are the thirty that the suite was
-    tuned on; of the others some are documented in the open too. `promises` are those of an
-    implementation that has the bug, where they are not the usual ones; `tiles` has makers of the
-    same mistake in tiles of other sizes than the usual one.
+    `operation` is the operation in which the bug was seen. `mutants` has a maker for each operation
+    that can have the bug. A maker returns a new mutant, which has no memory of earlier calls: a
+    function of the operation's arguments in NumPy float64.
+
+    `mechanism`, `effect` and `repair` are sentences: what the code does wrong, what a user sees, and
+    what to change. `citations` names public reports (owner/repo#number). Where nobody has reported
+    the bug, `origin` says how code gets it. `law` names the law that should detect the bug.
+
+    `requires` says what a harness must do in addition to calling the mutant on arrays. `public` marks the
+    thirty bugs that the suite was tuned on. `promises` replaces the default promises of an
+    implementation with the bug. `tiles` has makers of the same mutant for other sizes of a tile.
     """
 
     id: str
     operation: str
     mutants: Mapping[str, Callable[[], Mutant]]
     mechanism: str
-    effect: str
-    repair: str
-    citation: str
+    effect: str = ""
+    repair: str = ""
     law: str
+    citations: tuple[str, ...] = ()
+    origin: str = ""
     requires: tuple[Requirement, ...] = ()
     public: bool = False
     promises: Mapping[str, Any] = field(default_factory=dict)
@@ -61,95 +64,118 @@ class Bug:
 
     @property
     def fresh(self) -> Callable[[], Mutant]:
-        """The maker of a new instance of the mutant of the operation in which it was seen."""
+        """The maker of mutants of the operation in which the bug was seen."""
         return self.mutants[self.operation]
 
+    @property
+    def citation(self) -> str:
+        """The public reports in one line, or "none" with the origin of the bug."""
+        return "; ".join(self.citations) or f"none: {self.origin}"
 
-def _plainly(operation: str, make: Callable[[], Mutant]) -> Mutant:
-    """A mutant of a whole operation; one of calls without options, where it takes none: others the
-    reference answers.
+
+def _takes_options(function: Mutant) -> bool:
+    return any(p.kind in (p.KEYWORD_ONLY, p.VAR_KEYWORD) for p in signature(function).parameters.values())
+
+
+def _mutant_operation(operation: str, make: Callable[[], Mutant]) -> Mutant:
+    """A mutant of one operation. The reference answers calls with options that the mutant does not
+    take.
     """
     mutant, right = make(), operations()[operation]
-    takes_options = any(p.kind in (p.KEYWORD_ONLY, p.VAR_KEYWORD) for p in signature(mutant).parameters.values())
-    if takes_options or not any(
-        p.kind in (p.KEYWORD_ONLY, p.VAR_KEYWORD) for p in signature(right).parameters.values()
-    ):
+    if _takes_options(mutant) or not _takes_options(right):
         return mutant
     return lambda *arguments, **options: right(*arguments, **options) if options else mutant(*arguments)
 
 
-def _of_tiles(function: Mutant, tile: int) -> Mutant:
+def _mutant_steps(steps: tuple[str, ...], operation: str, make: Callable[[], Any]) -> Mutant:
+    """An operation of the reference in which other functions replace these steps."""
+    others = make()
+    replaced = operations(**dict(zip(steps, others if isinstance(others, tuple) else (others,), strict=True)))
+    return np.errstate(all="ignore")(replaced[operation])
+
+
+def _with_tile(function: Mutant, tile: int) -> Mutant:
     return lambda *arguments: function(*arguments, tile=tile)
 
 
-class Register:
-    """Decorators that turn a function into an entry of a catalogue. Its name is the id, its
-    docstring what there is to say about it:
+def _bug(
+    function: Mutant,
+    mutants: Mutants,
+    make: Callable[[], Any],
+    entry: Mapping[str, Any],
+) -> Bug:
+    """The entry of a function in the catalogue, with all sizes of a tile if the function has an argument
+    `tile`.
+    """
+    each, usual = mutants(make), signature(function).parameters.get("tile")
+    operation = next(iter(each))
+    sizes = [size for size in _TILE_SIZES if size != usual.default] if usual else []
+    return Bug(
+        id=function.__name__.replace("_", "-"),
+        operation=operation,
+        mutants=each,
+        mechanism=" ".join((function.__doc__ or "").split()),
+        tiles={size: mutants(partial(_with_tile, function, size))[operation] for size in sizes},
+        **entry,
+    )
 
-        @bug.slip("row_term", seen="scaled_dot_product_attention_vjp", law="…")
+
+class Register:
+    """Decorators that add a function to the catalogue as a mutant. The function's name is the bug's
+    id, and its docstring says in a sentence what the code does wrong:
+
+        @bug.in_step("row_term", seen="scaled_dot_product_attention_vjp", law="…", effect="…", repair="…",
+                     citations=("owner/repo#1", "owner/repo#2"))
         def vjp_missing_rowdot(weights, grad_weights):
-            \"\"\"The row's own term is left out.
-            Effect: … Repair: … Seen: owner/repo#1; owner/repo#2\"\"\"
+            \"\"\"The backward leaves out the term of each row.\"\"\"
             return np.zeros(())
 
-    `bug.slip` puts the function in the place of a step of the reference, in all operations that
-    take the step; `bug` in the place of one operation. With `remembers=True` its first argument is
-    the memory of a mutant, empty before the first of two calls in a row; with `making=True` it
-    takes no argument and returns what takes the place. What has an argument `tile`, a size, is made
-    with others too.
+    `in_step` replaces a step of the reference by the function, in all operations that take the step.
+    `in_operation` replaces one operation. With `remembers=True` the function's first argument is the
+    memory of a mutant, which is empty before the first of two calls in a row. With `making=True` the
+    function takes no argument and returns the replacement. With `record` its argument is that record
+    of the operation's arguments. A function with an argument `tile` is registered with other sizes
+    of the tile too.
     """
 
     def __init__(self) -> None:
         self.bugs: list[Bug] = []
 
-    def __call__(self, operation: str, **entry: Any) -> Callable[[Mutant], Mutant]:
-        """The decorator for a mutant of an operation; the other arguments are fields of `Bug`."""
-        return lambda function: self._registered(function, [operation], _plainly, **entry)
+    def in_operation(self, operation: str, **entry: Any) -> Callable[[Mutant], Mutant]:
+        """The decorator for a bug in one operation; the other arguments are fields of `Bug`."""
+        return self._decorator(lambda make: {operation: partial(_mutant_operation, operation, make)}, **entry)
 
-    def slip(
+    def in_step(
         self, *steps: str, seen: str = "", without: tuple[str, ...] = (), **entry: Any
     ) -> Callable[[Mutant], Mutant]:
-        """The decorator for a slip in a step, or in several at once.
+        """The decorator for a bug in a step, or in several steps at once.
 
-        `seen` names the operation where it was seen, if it is not the step; `without` those in
-        which it is nothing, or another bug.
+        `seen` names the operation in which the bug was seen, if that is not the step. `without` names
+        operations that stay correct with the bug, or in which it is another bug.
         """
         first = seen or steps[0]
-        among = [first, *(name for name in users_of(*steps) if name not in (first, *without))]
+        names = [first, *(name for name in users_of(*steps) if name not in (first, *without))]
+        return self._decorator(
+            lambda make: {name: partial(_mutant_steps, steps, name, make) for name in names}, **entry
+        )
 
-        def mutant(operation: str, make: Callable[[], Any]) -> Mutant:
-            others = make()
-            replaced = operations(**dict(zip(steps, others if isinstance(others, tuple) else (others,), strict=True)))
-            return np.errstate(all="ignore")(replaced[operation])
-
-        return lambda function: self._registered(function, among, mutant, **entry)
-
-    def _registered(
+    def _decorator(
         self,
-        function: Mutant,
-        among: list[str],
-        mutant: Mutant,
+        mutants: Mutants,
         *,
         remembers: bool = False,
         making: bool = False,
+        record: Callable[..., Any] | None = None,
         **entry: Any,
-    ) -> Mutant:
-        make = function if making else lambda: partial(function, {}) if remembers else function
+    ) -> Callable[[Mutant], Mutant]:
+        """The decorator for a function whose replacements, made by a maker, are these mutants."""
         if remembers:
             entry["requires"] = ("two calls in a row",)
-        text = " ".join((function.__doc__ or "").split())
-        mechanism, *told = re.split(r" (?=Effect:|Repair:|Seen:)", text)
-        labelled = dict(part.split(": ", 1) for part in told)
-        sentences = mechanism, labelled.get("Effect", ""), labelled.get("Repair", ""), labelled["Seen"]
-        mutants = {operation: partial(mutant, operation, make) for operation in among}
-        if usual := signature(function).parameters.get("tile"):
-            sizes = [n for n in _TILES if n != usual.default]
-            entry["tiles"] = {n: partial(mutant, among[0], partial(_of_tiles, function, n)) for n in sizes}
-        self.bugs.append(Bug(function.__name__.replace("_", "-"), among[0], mutants, *sentences, **entry))
-        return function
 
+        def register(function: Mutant) -> Mutant:
+            of_arguments = (lambda *arguments: function(record(*arguments))) if record else function
+            make = function if making else lambda: partial(function, {}) if remembers else of_arguments
+            self.bugs.append(_bug(function, mutants, make, entry))
+            return function
 
-def named(function: Mutant, name: str, told: str) -> Mutant:
-    """A function of a table, with its name, and what there is to say about it."""
-    function.__name__, function.__doc__ = name, told
-    return function
+        return register

@@ -1,4 +1,6 @@
-"""Traps: what looks like a slip and is none. Laws must let these pass, so they stay out of the catalogue."""
+"""Mutants that are equivalent to the reference: each looks like a bug and is correct. Laws must let
+these pass, so the catalogue does not contain them.
+"""
 
 import math
 from typing import Any
@@ -9,7 +11,7 @@ from oracles.ball import Array
 from properties.bugs import reference as right
 from properties.bugs import reference_frequencies
 from properties.bugs.bug import MHA_JVP, SDPA, SDPA_JVP, SDPA_VJP, SOFTMAX, Bug, Register
-from properties.bugs.kernels import gradients_of, online_attention
+from properties.bugs.kernels import OnlineAttention, gradients_of
 from properties.bugs.reference import Mask
 from properties.bugs.rotary import rope_vjp_sin_after_rotate
 
@@ -18,96 +20,154 @@ __all__ = ["EQUIVALENT"]
 bug = Register()
 
 
-@bug.slip("scores_of", seen=SDPA, without=(SDPA_JVP, MHA_JVP), law="none", public=True)
+@bug.in_step(
+    "scores_of",
+    seen=SDPA,
+    without=(SDPA_JVP, MHA_JVP),
+    law="none",
+    public=True,
+    citations=("tinygrad/tinygrad#2425",),
+)
 def sdpa_mask_adds_one(q: Array, k: Array) -> Array:
-    """The mask adds 1 to every allowed score instead of 0: a softmax does not see what is added to
-    all. Seen: tinygrad/tinygrad#2425
-    """
+    """The mask adds 1 instead of 0 to every visible score, which does not change the softmax."""
     return right.scores_of(q, k) + 1.0
 
 
-@bug.slip("scores_of", seen=SDPA, without=(SDPA_JVP, MHA_JVP), law="none")
+@bug.in_step(
+    "scores_of",
+    seen=SDPA,
+    without=(SDPA_JVP, MHA_JVP),
+    law="none",
+    citations=("vllm-project/vllm#945",),
+)
 def sdpa_alibi_counted_from_one(q: Array, k: Array) -> Array:
-    """ALiBi's distances of a step are j − n + 1 instead of j − n: a slope more for all keys of a
-    row, which its softmax does not see. The log-sum-exp does, by that constant: of an operation
-    that returns it this would be a bug. Seen: vllm-project/vllm#945"""
+    """The distances of ALiBi are j − n + 1 instead of j − n, which adds one slope to all keys of a
+    row and does not change the softmax; it changes the log-sum-exp, so this is a bug in an
+    operation that returns one."""
     return right.scores_of(q, k) + 2.0**-4 * np.arange(1.0, q.shape[-2] + 1)[:, None]
 
 
-@bug.slip("causal_mask", law="none", public=True)
+@bug.in_step(
+    "causal_mask",
+    law="none",
+    public=True,
+    citations=("RVC-Boss/GPT-SoVITS#965", "TransformerLensOrg/TransformerLens#284"),
+)
 def causal_as_complement_of_the_future(n_q: int, n_k: int | None = None) -> Any:
-    """The mask is what triu with diagonal 1, the forbidden keys, leaves over.
-    Seen: RVC-Boss/GPT-SoVITS#965; TransformerLensOrg/TransformerLens#284"""
+    """The code inverts triu with diagonal 1, the future keys."""
     return ~np.triu(np.ones((n_q, n_q if n_k is None else n_k), bool), 1)
 
 
-@bug.slip(SDPA_VJP, law="none", public=True)
+@bug.in_step(
+    SDPA_VJP,
+    law="none",
+    public=True,
+    citations=("huggingface/picotron#37",),
+)
 def vjp_row_terms_from_outputs(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> tuple[Array, ...]:
-    """The term of each row is Σ o·g instead of Σ P·dP: for o = P v the two are equal. Seen: huggingface/picotron#37"""
+    """The term of each row is Σ o·g instead of Σ P·dP; the two are equal because o = P v."""
     p = right.attention_weights(q, k, mask)
     return gradients_of(q, k, v, grad_out, p, right.row_term(p @ v, grad_out))
 
 
-@bug.slip("normalized", seen=SOFTMAX, law="none")
+@bug.in_step(
+    "normalized",
+    seen=SOFTMAX,
+    law="none",
+    citations=("iree-org/iree#24178",),
+)
 def softmax_sum_is_at_least_one(e: Array) -> Array:
-    """The sum of exponentials is raised to 1 against division by 0: after the maximum is subtracted
-    it is at least 1 anyhow. Seen: iree-org/iree#24178"""
+    """The code raises the sum of exponentials to at least 1; after the maximum is subtracted, the
+    sum is at least 1 anyway."""
     return np.asarray(e / np.maximum(e.sum(-1, keepdims=True), 1.0))
 
 
-@bug.slip("exponentials", seen=SOFTMAX, law="none")
+@bug.in_step(
+    "exponentials",
+    seen=SOFTMAX,
+    law="none",
+    origin="some processors have exp2 but not exp",
+)
 def softmax_in_base_two(scores: Array, visible: Any, largest: Array) -> Array:
-    """Weights are powers of two of scores times log₂ e. Seen: none: kernels have exp2 and no exp"""
+    """The code takes powers of two of scores times log₂ e."""
     return np.where(visible, np.exp2((scores - largest) * math.log2(math.e)), 0.0)
 
 
-@bug.slip("scores_of", seen=SDPA, law="none")
+@bug.in_step(
+    "scores_of",
+    seen=SDPA,
+    law="none",
+    origin="PyTorch scales queries and keys by the root of the scale",
+)
 def sdpa_scale_shared_by_queries_and_keys(q: Array, k: Array) -> Array:
-    """Queries and keys are each scaled by the fourth root of 1/d. Seen: none: PyTorch scales both by the root"""
+    """The code scales queries and keys by the fourth root of 1/d each."""
     root = max(q.shape[-1], 1) ** -0.25
     return np.asarray((q * root) @ right.transposed(k * root))
 
 
-@bug(SDPA, law="none")
+@bug.in_operation(
+    SDPA,
+    law="none",
+    origin="kernels work this way",
+)
 def sdpa_online(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """Tiles of 16 keys under a running maximum, divided by the sum at the end. Seen: none: it is how kernels work"""
-    return online_attention(q, k, v, mask)
+    """The code uses tiles of 16 keys under a running maximum, and divides by the sum at the end."""
+    return OnlineAttention()(q, k, v, mask)
 
 
-@bug(SDPA, law="none")
+@bug.in_operation(
+    SDPA,
+    law="none",
+    origin="kernels pad to fill their tiles",
+)
 def sdpa_blocked_padding(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """Keys and values are padded with zeros to a multiple of 16, and the padding is masked.
-    Seen: none: padding is how kernels reach their tiles"""
-    extra, every = -k.shape[-2] % 16, right.allowed(mask, (*q.shape[:-1], k.shape[-2]))
-    rows = [(0, 0)] * (k.ndim - 2) + [(0, extra), (0, 0)]
-    more = np.pad(every, [(0, 0)] * (every.ndim - 1) + [(0, extra)])
-    return right.scaled_dot_product_attention(q, np.pad(k, rows), np.pad(v, rows), more)
+    """The code pads keys and values with zeros to a multiple of 16, and masks the padding."""
+    padding, visible = -k.shape[-2] % 16, right.visible_entries(mask, (*q.shape[:-1], k.shape[-2]))
+    rows = [(0, 0)] * (k.ndim - 2) + [(0, padding), (0, 0)]
+    padded_mask = np.pad(visible, [(0, 0)] * (visible.ndim - 1) + [(0, padding)])
+    return right.scaled_dot_product_attention(q, np.pad(k, rows), np.pad(v, rows), padded_mask)
 
 
-@bug.slip("apply_rotary_vjp", seen="rope_vjp", without=("apply_rotary_vjp",), law="none")
+@bug.in_step(
+    "apply_rotary_vjp",
+    seen="rope_vjp",
+    without=("apply_rotary_vjp",),
+    law="none",
+    citations=("PaddlePaddle/Paddle#74716",),
+)
 def rope_vjp_sin_after_rotate_of_rotations(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
-    """The gradient is g ⊙ cos − rotated(g) ⊙ sin: both channels of a pair of a rotation have the
-    same sine. Seen: PaddlePaddle/Paddle#74716"""
+    """The gradient is g ⊙ cos − rotated(g) ⊙ sin, which is correct because both channels of a
+    rotated pair have the same sine."""
     return np.asarray(rope_vjp_sin_after_rotate(x, cos, sin, grad_out))
 
 
-@bug.slip("yarn_multiplier", seen="rotary_frequencies", law="none")
+@bug.in_step(
+    "yarn_multiplier",
+    seen="rotary_frequencies",
+    law="none",
+    citations=("turboderp-org/exllamav3#259",),
+)
 def yarn_equal_weights_leave_the_softmax_alone(
     factor: float, mscale: Any, mscale_all_dim: Any, attention_factor: Any
 ) -> float:
-    """Equal weights give an attention factor of 1, whatever the factor: a quotient of two equal
-    numbers. It is disputed: the report asks for 0.1·ln s + 1, which is what the model's softmax is
-    scaled by besides. Seen: turboderp-org/exllamav3#259"""
+    """Equal weights give an attention factor of 1 for every scaling factor, as a quotient of equal
+    numbers; the report disputes it and asks for 0.1·ln s + 1, which the model also applies to its
+    softmax."""
     if attention_factor is None and mscale and mscale == mscale_all_dim:
         return 1.0
     return reference_frequencies.yarn_multiplier(factor, mscale, mscale_all_dim, attention_factor)
 
 
-@bug.slip("longrope_list", seen="rotary_frequencies", law="none")
+@bug.in_step(
+    "longrope_list",
+    seen="rotary_frequencies",
+    law="none",
+    citations=("vllm-project/vllm#27431",),
+)
 def longrope_list_changes_within_a_sequence(seq_len: int | None, given: Any) -> Any:
-    """The list is that of each call's own length, and changes when a sequence grows past the
-    original one. It is disputed: keys that a cache kept have the short list; the report mends it by
-    the configured length, others report that. Seen: vllm-project/vllm#27431"""
+    """Each call chooses the list by its length, so the list changes when a sequence passes the
+    original length; this is disputed, because cached keys have the short list: the report uses the
+    configured length, and others report that."""
     beyond = (seq_len or 0) - given["original_max_position_embeddings"]
     return (given["short_factor"], given["long_factor"])[int(beyond > 0)]
 

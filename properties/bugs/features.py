@@ -1,5 +1,5 @@
-"""Slips in what attention takes besides q, k and v: windows, caps, biases, sinks, offsets,
-log-sum-exps; and in merging and ALiBi.
+"""Known bugs of the options of attention (window, softcap, bias, sink, offset, log-sum-exp), of
+merging, and of ALiBi.
 """
 
 from typing import Any
@@ -20,482 +20,725 @@ ATTENTION, VJP, JVP, MERGE, SLOPES, BIAS = (
     "alibi_bias",
 )
 
-# -- Windows and offsets -----------------------------------------------------------------------------------------------------------
+# -- Windows and offsets ---------------------------------------------------------------------------
 
 
-@bug.slip("in_window", seen=ATTENTION, law="a window is the mask of its band")
+@bug.in_step(
+    "in_window",
+    seen=ATTENTION,
+    law="a window is the mask of its band",
+    effect="Each full window has one key too many, and logits drift slightly.",
+    repair="Subtract 1 for the key of the query if the number is a count.",
+    citations=("NVIDIA-NeMo/Megatron-Bridge#2656", "ml-explore/mlx-lm#390"),
+)
 def attention_window_one_key_too_many(p: Any, j: Any, left: int | None, right_side: int | None) -> Any:
-    """A count of keys is passed on as a left bound: one key more is allowed.
-    Effect: One key too many in every full window, and a small drift of the logits. Repair: Subtract
-    the query's own key where a count is meant. Seen: NVIDIA-NeMo/Megatron-Bridge#2656;
-    ml-explore/mlx-lm#390"""
+    """The code passes a count of keys as a left bound, which shows one key more."""
     return right.in_window(p, j, None if left is None else left + 1, right_side)
 
 
-@bug.slip("in_window", seen=ATTENTION, law="a window is the mask of its band")
+@bug.in_step(
+    "in_window",
+    seen=ATTENTION,
+    law="a window is the mask of its band",
+    effect="Decoding and prefill differ by the oldest key.",
+    repair="Show L + 1 keys for a bound of L.",
+    citations=("lightseekorg/tokenspeed#578", "microsoft/unilm#1612"),
+)
 def attention_window_one_key_short(p: Any, j: Any, left: int | None, right_side: int | None) -> Any:
-    """A left bound is read as a count of keys: the oldest key is left out; a bound of 0 is none.
-    Effect: Decoding and prefilling disagree by the oldest key. Repair: A bound of L allows L + 1
-    keys. Seen: lightseekorg/tokenspeed#578; microsoft/unilm#1612"""
+    """The code reads a left bound as a count of keys, and a bound of 0 as no bound."""
     return right.in_window(p, j, left if left is None else left - 1 if left else None, right_side)
 
 
-@bug.slip("query_positions", seen=ATTENTION, law="causality is a window without a right side")
+@bug.in_step(
+    "query_positions",
+    seen=ATTENTION,
+    law="causality is a window without a right side",
+    effect="After a cache, queries see no key or only the first ones.",
+    repair="Add the offset: queries come after the cached keys.",
+    origin="an offset may count the keys before the queries, or the queries before the keys",
+)
 def attention_offset_subtracted(n_q: int, offset: Any) -> Any:
-    """The offset is subtracted from the positions of the queries.
-    Effect: After a cache no query reads a key, or the first ones alone. Repair: Add it: queries
-    come after what is cached. Seen: none: an offset may count keys before the queries, or queries
-    before the keys"""
+    """The code subtracts the offset from the positions of the queries."""
     return right.query_positions(n_q, None if offset is None else -np.asarray(offset))
 
 
-@bug.slip("may_read", seen=ATTENTION, law="causality is a window without a right side")
+@bug.in_step(
+    "visible_keys",
+    seen=ATTENTION,
+    law="causality is a window without a right side",
+    effect="The first query sees nothing, and every other query misses the newest key.",
+    repair="Compare with ≤.",
+    origin="the code has < instead of ≤",
+)
 def attention_causal_without_itself(
-    shape: tuple[int, ...], mask: Any, bias: Any, causal: bool, offset: Any, window: Any
+    shape: tuple[int, ...], causal: bool = False, window: Any = (None, None), **others: Any
 ) -> Any:
-    """Causality is compared with <: a query does not read the key at its own position.
-    Effect: The first query reads nothing, and every other one misses the newest key. Repair:
-    Compare with ≤. Seen: none: < for ≤"""
+    """The causal mask compares with <, so a query does not see the key at the same position."""
     left, right_side = window
     nearest = right_side if not causal else -1 if right_side is None else min(right_side, -1)
-    return right.may_read(shape, mask, bias, False, offset, (left, nearest))
+    return right.visible_keys(shape, window=(left, nearest), **others)
 
 
-@bug.slip("in_window", seen=ATTENTION, law="a window is the mask of its band")
+@bug.in_step(
+    "in_window",
+    seen=ATTENTION,
+    law="a window is the mask of its band",
+    effect="Every full window misses its oldest key, and a window of 0 shows no key.",
+    repair="Compare with ≥.",
+    origin="counts of keys are compared with >, and a bound replaced the count",
+)
 def attention_window_bound_excluded(p: Any, j: Any, left: int | None, right_side: int | None) -> Any:
-    """The left bound is compared with >: the oldest key is left out, and by a bound of 0 the
-    query's own. Effect: Every full window is a key short, and a window of 0 reads nothing. Repair:
-    Compare with ≥. Seen: none: counts of keys are compared so, and a bound takes the place of
-    one"""
+    """The code compares the left bound with > instead of ≥."""
     return right.in_window(p, j, left, right_side) & (True if left is None else j > p - left)
 
 
-@bug.slip("in_window", seen=ATTENTION, law="a chunk of queries is part of the whole")
+@bug.in_step(
+    "in_window",
+    seen=ATTENTION,
+    law="a chunk of queries is part of the whole",
+    effect="Without causality, queries do not see keys far in the future.",
+    repair="Leave the missing side open.",
+    origin="causal layers pass (w, w), where the right side has no effect; compare huggingface/transformers#39408",
+)
 def attention_window_on_both_sides(p: Any, j: Any, left: int | None, right_side: int | None) -> Any:
-    """A window that is bounded on the left alone is bounded as far on the right.
-    Effect: Without causality keys far in the future are not read. Repair: Leave the side that is
-    not given open. Seen: none: (w, w) is what is passed for causal layers, where it does nothing;
-    compare huggingface/transformers#39408"""
+    """If only the left side of a window is given, the code uses the same bound on the right."""
     return right.in_window(p, j, left, left if right_side is None else right_side)
 
 
-@bug.slip("in_window", seen=ATTENTION, law="a window is the mask of its band")
+@bug.in_step(
+    "in_window",
+    seen=ATTENTION,
+    law="a window is the mask of its band",
+    effect="Without causality, a window shows the whole future.",
+    repair="Compare with both sides.",
+    origin="tests of windows have causal masks, where the right side has no effect",
+)
 def attention_window_without_a_right_side(p: Any, j: Any, left: int | None, right_side: int | None) -> Any:
-    """The right side of a window is ignored, as causal kernels may.
-    Effect: Without causality a window sees the whole future. Repair: Compare with both sides. Seen:
-    none: windows are tested with causal masks only, where the right side does nothing"""
+    """The code ignores the right side of a window."""
     return right.in_window(p, j, left, None)
 
 
-@bug.slip("may_read", seen=ATTENTION, law="a chunk of queries is part of the whole")
-def attention_window_ignores_the_offset(
-    shape: tuple[int, ...], mask: Any, bias: Any, causal: bool, offset: Any, window: Any
-) -> Any:
-    """The window's rows are counted from 0, whatever the offset; causality has the offset. Effect:
-    Decoding looks at the wrong keys as soon as there is a cache. Repair: Add the offset to the rows
-    of the window too. Seen: keras-team/keras-hub#1738"""
-    may = right.may_read(shape, mask, bias, causal, offset, (None, None))
-    return may & right.may_read(shape, None, None, False, None, window)
+@bug.in_step(
+    "visible_keys",
+    seen=ATTENTION,
+    law="a chunk of queries is part of the whole",
+    effect="With a cache, decoding attends to the wrong keys.",
+    repair="Add the offset to the rows of the window.",
+    citations=("keras-team/keras-hub#1738",),
+)
+def attention_window_ignores_the_offset(shape: tuple[int, ...], window: Any = (None, None), **others: Any) -> Any:
+    """The window counts rows from 0 and ignores the offset; the causal mask uses the offset."""
+    return right.visible_keys(shape, **others) & right.visible_keys(shape, window=window)
 
 
-@bug.slip("query_positions", seen=ATTENTION, law="a chunk of queries is part of the whole", without=(BIAS,))
+@bug.in_step(
+    "query_positions",
+    seen=ATTENTION,
+    law="a chunk of queries is part of the whole",
+    without=(BIAS,),
+    effect="While decoding, the query sees only the first key.",
+    repair="Add the offset to the rows.",
+    origin="prefill has an offset of 0",
+)
 def attention_offset_ignored(n_q: int, offset: Any) -> Any:
-    """Queries are counted from 0, whatever the offset.
-    Effect: A query of a step sees the first key only. Repair: Add the offset to the rows. Seen:
-    none: prefilling has an offset of 0"""
+    """The code counts queries from 0 and ignores the offset."""
     return right.query_positions(n_q, None)
 
 
-@bug.slip("query_positions", seen=ATTENTION, law="a chunk of queries is part of the whole", without=(BIAS,))
+@bug.in_step(
+    "query_positions",
+    seen=ATTENTION,
+    law="a chunk of queries is part of the whole",
+    without=(BIAS,),
+    effect="Positions jump after the prompt, and queries see the future.",
+    repair="Add the offset in one place.",
+    citations=("skyzh/tiny-llm#46",),
+)
 def attention_offset_added_twice(n_q: int, offset: Any) -> Any:
-    """The offset is added by the cache, and again by attention.
-    Effect: Positions jump after the prompt, and queries see the future. Repair: Keep the position
-    in one place. Seen: skyzh/tiny-llm#46"""
+    """The cache adds the offset, and attention adds it again."""
     return right.query_positions(n_q, None if offset is None else 2 * np.asarray(offset))
 
 
-@bug.slip("query_positions", seen=ATTENTION, law="batch elements are computed independently", without=(BIAS,))
+@bug.in_step(
+    "query_positions",
+    seen=ATTENTION,
+    law="batch elements are computed independently",
+    without=(BIAS,),
+    effect="Sequences of other lengths see too many keys, or too few.",
+    repair="Use the offset of each batch element.",
+    origin="tests of decoding have batches of one length",
+)
 def attention_offset_of_the_first_for_all(n_q: int, offset: Any) -> Any:
-    """All sequences of a batch have the offset of the first one.
-    Effect: Sequences of other lengths see too much, or too little. Repair: Take an offset for each
-    element of the batch. Seen: none: tests of decoding have batches of one length"""
+    """All batch elements use the offset of the first one."""
     return right.query_positions(
         n_q, offset if offset is None or not np.ndim(offset) else np.full_like(offset, np.ravel(offset)[:1])
     )
 
 
-# -- Caps --------------------------------------------------------------------------------------------------------------------------
+# -- Softcaps --------------------------------------------------------------------------------------
 
 
-@bug.slip("capped", seen=ATTENTION, law="a cap bounds the log sum exp")
+@bug.in_step(
+    "softcapped",
+    seen=ATTENTION,
+    law="a cap bounds the log sum exp",
+    effect="Results with softcaps of 0, 5 and 50 are identical.",
+    repair="Apply the softcap.",
+    citations=("sgl-project/sgl-kernel-xpu#491",),
+)
 def attention_cap_ignored(s: Array, softcap: float | None) -> Array:
-    """The cap is stored, and never applied.
-    Effect: The results for caps of 0, 5 and 50 are the same bytes. Repair: Apply the cap. Seen:
-    sgl-project/sgl-kernel-xpu#491"""
+    """The code stores the softcap and never applies it."""
     return s
 
 
-@bug.slip("logits_of", seen=ATTENTION, law="a bias that is the same for all keys adds to the log sum exp alone")
+@bug.in_step(
+    "logits_of",
+    seen=ATTENTION,
+    law="a bias that is the same for all keys adds to the log sum exp alone",
+    effect="The softcap reduces large biases.",
+    repair="Apply the softcap to the scores, then add the bias.",
+    citations=("emmtrix/emx-onnx-cgen#731", "onnx/onnx#7867"),
+)
 def attention_cap_after_the_bias(s: Array, softcap: float | None, bias: Any) -> Array:
-    """The cap acts on the score and the bias together.
-    Effect: Large biases are flattened. Repair: Cap the scores, then add the bias. Seen:
-    emmtrix/emx-onnx-cgen#731; onnx/onnx#7867"""
-    return right.capped(right.biased(s, bias), softcap)
+    """The code applies the softcap to the sum of score and bias."""
+    return right.softcapped(right.biased(s, bias), softcap)
 
 
-@bug.slip("options_of", seen=ATTENTION, law="a scale is a factor of the queries")
+@bug.in_step(
+    "options_of",
+    seen=ATTENTION,
+    law="a scale is a factor of the queries",
+    effect="The softcap reduces ordinary scores, because products are √d times as large.",
+    repair="Scale first.",
+    origin="two lines are exchanged",
+)
 def attention_cap_before_the_scale(q: Array, k: Array, **options: Any) -> Any:
-    """The cap acts on products that are not scaled yet.
-    Effect: Everyday scores are flattened as large ones should be, for products are √d times as
-    large. Repair: Scale first. Seen: none: two lines are exchanged"""
+    """The code applies the softcap before the scale."""
     options = right.options_of(q, k, **options)
-    cap, scale = options.get("softcap"), options["scale"]
-    return {**options, "softcap": cap * scale if cap and scale else cap}  # s·c·tanh(x/c) = cs·tanh(sx/cs)
+    softcap, scale = options.get("softcap"), options["scale"]
+    # s·c·tanh(x/c) = cs·tanh(sx/cs)
+    return {**options, "softcap": softcap * scale if softcap and scale else softcap}
 
 
-@bug.slip("capped", seen=ATTENTION, law="a cap far above all scores is none")
+@bug.in_step(
+    "softcapped",
+    seen=ATTENTION,
+    law="a cap far above all scores is none",
+    effect="All scores are between −1 and 1 before the bias is added.",
+    repair="Multiply by the softcap.",
+    origin="a softcap of 1 gives correct results",
+)
 def attention_cap_not_multiplied_back(s: Array, softcap: float | None) -> Array:
-    """tanh(s/c) is not multiplied by c.
-    Effect: All scores are between −1 and 1. Repair: Multiply by the cap. Seen: none: with a cap of
-    1 it is right"""
+    """The code does not multiply tanh(s/c) by c."""
     return s if softcap is None else np.tanh(s / softcap)
 
 
-@bug.slip("cap_slope", seen=VJP, law="vjp and jvp are adjoint")
+@bug.in_step(
+    "softcap_slope",
+    seen=VJP,
+    law="vjp and jvp are adjoint",
+    effect="Gradients of large scores are too large.",
+    repair="Multiply by 1 − tanh².",
+    origin="the slope of small scores is 1",
+)
 def attention_derivative_without_the_cap(s: Array, softcap: float | None) -> Array:
-    """Derivatives pass the cap as if it were not there.
-    Effect: Gradients of large scores are too large. Repair: Multiply by 1 − tanh². Seen: none:
-    small scores have a slope of 1"""
+    """Derivatives ignore the softcap."""
     return np.ones(s.shape)
 
 
-@bug.slip("cap_slope", seen=VJP, law="a cap far above all scores is none")
+@bug.in_step(
+    "softcap_slope",
+    seen=VJP,
+    law="a cap far above all scores is none",
+    effect="Gradients of scores below the softcap vanish.",
+    repair="Divide by the softcap first.",
+    origin="a softcap of 1 gives correct results",
+)
 def attention_cap_slope_of_the_score(s: Array, softcap: float | None) -> Array:
-    """The slope is taken of tanh(s), not of tanh(s/c).
-    Effect: Gradients of scores below the cap vanish. Repair: Divide by the cap first. Seen: none:
-    with a cap of 1 it is right"""
-    return right.cap_slope(s, None if softcap is None else 1.0)
+    """The code takes the slope of tanh(s) instead of tanh(s/c)."""
+    return right.softcap_slope(s, None if softcap is None else 1.0)
 
 
-# -- Biases ------------------------------------------------------------------------------------------------------------------------
+# -- Biases ----------------------------------------------------------------------------------------
 
 
-@bug.slip("biased", seen=ATTENTION, law="a bias that is the same for all keys adds to the log sum exp alone")
+@bug.in_step(
+    "biased",
+    seen=ATTENTION,
+    law="a bias that is the same for all keys adds to the log sum exp alone",
+    effect="Far keys get more weight than near ones, if the bias prefers near keys.",
+    repair="Add the bias.",
+    citations=("meta-pytorch/attention-gym#86",),
+)
 def attention_bias_negated(t: Array, bias: Any) -> Array:
-    """The bias is subtracted.
-    Effect: Far keys are preferred where near ones should be. Repair: Add the bias. Seen:
-    meta-pytorch/attention-gym#86"""
+    """The code subtracts the bias."""
     return right.biased(t, None if bias is None else np.where(bias > -np.inf, -bias, bias))
 
 
-@bug.slip("biased", seen=ATTENTION, law="the order of heads does not matter")
+@bug.in_step(
+    "biased",
+    seen=ATTENTION,
+    law="the order of heads does not matter",
+    effect="Biases of heads, as in ALiBi, all have one slope.",
+    repair="Use the bias of each head.",
+    origin="tests have a bias that all heads share",
+)
 def attention_bias_of_the_first_head(t: Array, bias: Any) -> Array:
-    """All heads have the bias of the first one.
-    Effect: Biases by head, as ALiBi's, are those of one slope. Repair: Read the bias of each head.
-    Seen: none: biases that all heads share are tested"""
+    """All heads use the bias of the first head."""
     return right.biased(t, bias if bias is None or bias.ndim < 3 else bias[..., :1, :, :])
 
 
-@bug.slip("options_of", seen=ATTENTION, law="a bias that is the same for all keys adds to the log sum exp alone")
+@bug.in_step(
+    "options_of",
+    seen=ATTENTION,
+    law="a bias that is the same for all keys adds to the log sum exp alone",
+    effect="Biases are √d times too weak.",
+    repair="Scale first, or multiply the bias by √d.",
+    citations=("NVIDIA/TransformerEngine#103", "tenstorrent/tt-metal#55337"),
+)
 def attention_bias_scaled(q: Array, k: Array, **options: Any) -> Any:
-    """The bias is added before the scores are scaled.
-    Effect: Biases are √d times too weak. Repair: Scale first, or multiply the bias by √d. Seen:
-    NVIDIA/TransformerEngine#103; tenstorrent/tt-metal#55337"""
+    """The code adds the bias before it scales the scores."""
     options = right.options_of(q, k, **options)
     bias = options.get("bias")
     return {**options, "bias": None if bias is None else np.where(bias > -np.inf, options["scale"] * bias, bias)}
 
 
-@bug.slip("options_of", seen=ATTENTION, law="the order of heads does not matter")
+@bug.in_step(
+    "options_of",
+    seen=ATTENTION,
+    law="the order of heads does not matter",
+    effect="Heads of one group share a bias, and no head uses the last biases.",
+    repair="Index the bias by the query head.",
+    origin="without groups, the two indices are equal",
+)
 def attention_bias_of_the_key_head(q: Array, k: Array, **options: Any) -> Any:
-    """The bias is read by the key head that a query head has.
-    Effect: Heads of one group have one bias, and the last biases are none's. Repair: Read it by the
-    query head. Seen: none: without groups the two are one"""
+    """The code indexes the bias by the key head instead of the query head."""
     bias, heads = options.get("bias"), right.key_heads(q.shape[-3], k.shape[-3])
     if bias is not None and bias.ndim > 2 and bias.shape[-3] > 1:
         options["bias"] = bias.take(heads, -3)
     return right.options_of(q, k, **options)
 
 
-@bug.slip("bias_gradient", seen=VJP, law="gradients of bias and sink sum to those of the log sum exp")
+@bug.in_step(
+    "bias_gradient",
+    seen=VJP,
+    law="gradients of bias and sink sum to those of the log sum exp",
+    effect="Biases that heads or queries share learn too slowly.",
+    repair="Sum over the broadcast axes.",
+    origin="tests have a bias with all axes",
+)
 def attention_bias_gradient_is_a_mean(du: Array, bias: Any) -> Any:
-    """The gradient of a bias is the mean over the axes along which it is broadcast.
-    Effect: Biases that heads or queries share learn too slowly. Repair: Sum over the broadcast
-    axes. Seen: none: a bias of all axes is tested"""
+    """The gradient of a bias is the mean over its broadcast axes instead of the sum."""
     return None if bias is None else right.shared(du, bias.shape) * (bias.size / max(du.size, 1))
 
 
-@bug.slip("bias_gradient", seen=VJP, law="gradients of bias and sink sum to those of the log sum exp")
+@bug.in_step(
+    "bias_gradient",
+    seen=VJP,
+    law="gradients of bias and sink sum to those of the log sum exp",
+    effect="The gradient has the wrong size.",
+    repair="Sum over the broadcast axes.",
+    citations=("HKUSTDial/flash-sparse-attention#199",),
+)
 def attention_bias_gradient_not_reduced(du: Array, bias: Any) -> Any:
-    """The gradient of a broadcast bias is that of its first entries, and is not summed over its
-    broadcast axes. Effect: A gradient of the wrong size. Repair: Sum over the broadcast axes. Seen:
-    HKUSTDial/flash-sparse-attention#199"""
+    """The gradient of a broadcast bias takes the first entries instead of the sum over the
+    broadcast axes."""
     if bias is None:
         return None
-    whole = du[(0,) * (du.ndim - bias.ndim)]
-    return whole[tuple(slice(0, n) for n in bias.shape)].copy()
+    first_entries = du[(0,) * (du.ndim - bias.ndim)]
+    return first_entries[tuple(slice(0, count) for count in bias.shape)].copy()
 
 
-# -- Sinks -------------------------------------------------------------------------------------------------------------------------
+# -- Sinks -----------------------------------------------------------------------------------------
 
 
-@bug.slip("largest_logit", seen=ATTENTION, law="a row without keys follows its convention")
+@bug.in_step(
+    "largest_logit",
+    seen=ATTENTION,
+    law="a row without keys follows its convention",
+    effect="Fully masked rows are NaN instead of 0.",
+    repair="Include the sink in the maximum.",
+    citations=("NVIDIA/TensorRT-LLM#19220",),
+)
 def attention_sink_over_a_sentinel(u: Array, may: Any, sink: Any) -> Array:
-    """The largest logit of a row without keys is a sentinel of −1e5, so that e^(sink + 1e5) is ∞.
-    Effect: NaN in rows that should be 0. Repair: Let the sink count among the logits of which the
-    largest is taken. Seen: NVIDIA/TensorRT-LLM#19220"""
+    """The largest logit of a row without visible keys is a sentinel of −1e5, so e^(sink + 1e5) is
+    ∞."""
     largest = u.max(-1, keepdims=True, where=may, initial=-np.inf)
     return right.largest_logit(u, may, sink) if sink is None else np.where(np.isneginf(largest), -1e5, largest)
 
 
-@bug.slip("sinks_of", seen=ATTENTION, law="a sink is one more key of value zero")
+@bug.in_step(
+    "sinks_of",
+    seen=ATTENTION,
+    law="a sink is one more key of value zero",
+    effect="Adding a constant to all scores changes the weights.",
+    repair="Add e^(sink − largest).",
+    citations=("kyegomez/AttentionIsOFFByOne#5",),
+)
 def attention_sink_after_the_shift(sink: Any, largest: Array) -> Array:
-    """e^sink is added to the sum after the largest logit has been subtracted from all others.
-    Effect: Weights depend on a common shift of the scores. Repair: Add e^(sink − largest). Seen:
-    kyegomez/AttentionIsOFFByOne#5"""
+    """The code adds e^sink to the sum after it subtracts the largest logit from all others."""
     return right.sinks_of(sink, largest if sink is None else np.zeros(largest.shape))
 
 
-@bug.slip("sinks_of", seen=ATTENTION, law="a sink is one more key of value zero")
+@bug.in_step(
+    "sinks_of",
+    seen=ATTENTION,
+    law="a sink is one more key of value zero",
+    effect="The result is a softmax without sinks.",
+    repair="Pass the sinks to the kernel.",
+    citations=("vllm-project/vllm-metal#550",),
+)
 def attention_sink_ignored(sink: Any, largest: Array) -> Array:
-    """The code of sinks cannot be reached.
-    Effect: Plain softmax. Repair: Pass the sinks to the kernel. Seen:
-    vllm-project/vllm-metal#550"""
+    """The code never reaches the part that handles sinks."""
     return np.zeros(largest.shape)
 
 
-@bug.slip("sinks_of", seen=ATTENTION, law="a sink of −∞ is none")
+@bug.in_step(
+    "sinks_of",
+    seen=ATTENTION,
+    law="a sink of −∞ is none",
+    effect="A head with a disabled sink has a sink of 0.",
+    repair="Keep −∞ for disabled sinks.",
+    origin="in one model either all heads have sinks, or none",
+)
 def attention_sink_disabled_is_zero(sink: Any, largest: Array) -> Array:
-    """Sinks are loaded with −∞ replaced by 0, as NaN and ∞ are in weights.
-    Effect: A head whose sink is disabled has one of 0. Repair: Keep −∞. Seen: none: heads of one
-    model all have sinks, or none has"""
+    """The code loads sinks with −∞ replaced by 0, as it replaces NaN and ∞ in weights."""
     return right.sinks_of(None if sink is None else np.nan_to_num(sink, neginf=0.0), largest)
 
 
-@bug.slip("sinks_of", seen=ATTENTION, law="the order of heads does not matter")
+@bug.in_step(
+    "sinks_of",
+    seen=ATTENTION,
+    law="the order of heads does not matter",
+    effect="Heads do not use their learned sinks.",
+    repair="Use the sink of each head.",
+    origin="kernels loop over heads within groups, and index by the group",
+)
 def attention_sink_of_the_first_head(sink: Any, largest: Array) -> Array:
-    """All heads have the sink of the first one.
-    Effect: Sinks that were learned by head are exchanged. Repair: Read the sink of each head. Seen:
-    none: kernels loop over heads inside groups, and index by the group"""
+    """All heads use the sink of the first head."""
     return right.sinks_of(None if sink is None else np.full_like(sink, sink[0]), largest)
 
 
-@bug(ATTENTION, law="keys masked for all queries do not matter")
+@bug.in_operation(
+    ATTENTION,
+    law="keys masked for all queries do not matter",
+    effect="Parts with masked keys get too much weight in a merge.",
+    repair="Mask the scores before both sums.",
+    origin="the output has a separate mask, and tests compare the output only",
+)
 def attention_lse_of_all_keys(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
-    """The log-sum-exp is that of all keys, those that may not be read among them.
-    Effect: Parts with masked keys weigh too much when they are merged. Repair: Mask the scores
-    before their sum is taken for both. Seen: none: the output is masked elsewhere, and is what
-    tests compare"""
-    whole = {**options, "mask": None, "causal": False, "window": (None, None)}
-    return right.attention(q, k, v, **options)[0], right.attention(q, k, v, **whole)[1]
+    """The log-sum-exp includes masked keys."""
+    without_masks = {**options, "mask": None, "causal": False, "window": (None, None)}
+    return right.attention(q, k, v, **options)[0], right.attention(q, k, v, **without_masks)[1]
 
 
-@bug.slip("options_of", seen=ATTENTION, law="the order of heads does not matter")
+@bug.in_step(
+    "options_of",
+    seen=ATTENTION,
+    law="the order of heads does not matter",
+    effect="Heads of one group share a sink, and no head uses the last sinks.",
+    repair="Index the sink by the query head.",
+    origin="without groups, the two indices are equal",
+)
 def attention_sink_of_the_key_head(q: Array, k: Array, **options: Any) -> Any:
-    """The sink is read by the key head that a query head has.
-    Effect: Heads of one group have one sink, and the last sinks are none's. Repair: Read it by the
-    query head. Seen: none: without groups the two are one"""
+    """The code indexes the sink by the key head instead of the query head."""
     sink, heads = options.get("sink"), right.key_heads(q.shape[-3], k.shape[-3])
     return right.options_of(q, k, **{**options, "sink": None if sink is None else sink[heads]})
 
 
-@bug.slip("sink_gradient", seen=VJP, law="gradients of bias and sink sum to those of the log sum exp")
+@bug.in_step(
+    "sink_gradient",
+    seen=VJP,
+    law="gradients of bias and sink sum to those of the log sum exp",
+    effect="Sinks do not learn.",
+    repair="Return Σ w_sink·(g_lse − δ).",
+    citations=("Dao-AILab/flash-attention#1973",),
+)
 def attention_sink_without_a_gradient(of_sink: Array, delta: Array, of_lse: Array, sink: Any) -> Any:
-    """The gradient of the sinks is 0.
-    Effect: Sinks do not learn. Repair: Σ w_sink·(g_lse − δ). Seen:
-    Dao-AILab/flash-attention#1973"""
+    """The gradient of the sinks is 0."""
     return None if sink is None else np.zeros(sink.shape)
 
 
-@bug.slip("sink_gradient", seen=VJP, law="vjp and jvp are adjoint")
+@bug.in_step(
+    "sink_gradient",
+    seen=VJP,
+    law="vjp and jvp are adjoint",
+    effect="Sinks learn from a part of the batch.",
+    repair="Sum over the batch.",
+    origin="each block writes its part instead of adding it",
+)
 def attention_sink_gradient_of_the_first_problem(of_sink: Array, delta: Array, of_lse: Array, sink: Any) -> Any:
-    """The gradient of the sinks is that of the first problem of a batch.
-    Effect: Sinks learn from a part of the batch. Repair: Sum over the batch. Seen: none: each block
-    writes what it found"""
+    """The gradient of the sinks comes from the first batch element only."""
     of_sink, delta, of_lse = np.broadcast_arrays(of_sink, delta, of_lse)
     first = (slice(0, 1),) * (of_sink.ndim - 3)
     return right.sink_gradient(of_sink[first], delta[first], of_lse[first], sink)
 
 
-# -- Log-sum-exps ------------------------------------------------------------------------------------------------------------------
+# -- Log-sum-exps ----------------------------------------------------------------------------------
 
 
-@bug.slip(
+@bug.in_step(
     "log_of_sum",
     seen=ATTENTION,
     without=(VJP, JVP),
     law="a bias that is the same for all keys adds to the log sum exp alone",
+    effect="Log-sum-exps are between 0 and log n, and parts merge wrongly.",
+    repair="Add the largest logit.",
+    origin="the output does not depend on the log-sum-exp",
 )
 def attention_lse_without_the_largest(largest: Array, total: Array) -> Array:
-    """The largest logit is not added back.
-    Effect: Log-sum-exps are between 0 and log n, and parts merge wrongly. Repair: Add the largest
-    logit. Seen: none: the output does not depend on it"""
+    """The code does not add the largest logit to the log-sum-exp."""
     return right.log_of_sum(np.zeros(largest.shape), total)
 
 
-@bug.slip("log_of_sum", seen=ATTENTION, without=(VJP, JVP), law="parts of the keys merge to the whole")
+@bug.in_step(
+    "log_of_sum",
+    seen=ATTENTION,
+    without=(VJP, JVP),
+    law="parts of the keys merge to the whole",
+    effect="Log-sum-exps are wrong by a factor of up to 1.44.",
+    repair="Convert both, or neither.",
+    citations=("lightseekorg/tokenspeed#571",),
+)
 def attention_lse_in_base_two(largest: Array, total: Array) -> Array:
-    """The binary logarithm of the sum is added to the natural largest logit.
-    Effect: Log-sum-exps are off by a factor of up to 1.44. Repair: Convert both, or neither. Seen:
-    lightseekorg/tokenspeed#571"""
+    """The code adds the binary logarithm of the sum to the natural largest logit."""
     return np.asarray((largest + np.log2(total))[..., 0])
 
 
-@bug.slip("log_of_sum", seen=ATTENTION, without=(VJP, JVP), law="parts of the keys merge to the whole")
+@bug.in_step(
+    "log_of_sum",
+    seen=ATTENTION,
+    without=(VJP, JVP),
+    law="parts of the keys merge to the whole",
+    effect="Parts merge as at a temperature of 1.44.",
+    repair="Convert only a binary log-sum-exp.",
+    citations=("pytorch/pytorch#181645",),
+)
 def attention_lse_converted_twice(largest: Array, total: Array) -> Array:
-    """A natural log-sum-exp is multiplied by ln 2, as a binary one should be.
-    Effect: Parts are merged as at a temperature of 1.44. Repair: Convert where it is binary alone.
-    Seen: pytorch/pytorch#181645"""
+    """The code multiplies a natural log-sum-exp by ln 2, as if it were binary."""
     return np.asarray(np.log(2) * right.log_of_sum(largest, total))
 
 
-@bug.slip("log_of_sum", seen=ATTENTION, without=(VJP, JVP), law="attention with its features is within its budget")
+@bug.in_step(
+    "log_of_sum",
+    seen=ATTENTION,
+    without=(VJP, JVP),
+    law="attention with its features is within its budget",
+    effect="In a merge, such a row takes all the weight, and the result is NaN.",
+    repair="Return −∞, the logarithm of 0.",
+    citations=("Dao-AILab/flash-attention#978",),
+)
 def attention_lse_of_nothing_is_infinite(largest: Array, total: Array) -> Array:
-    """The log-sum-exp of a row without keys is +∞, so that exp(score − lse) is 0 in the backward.
-    Effect: Merged with another part such a row takes all the weight, and the result is NaN. Repair:
-    Return −∞, the logarithm of 0. Seen: Dao-AILab/flash-attention#978"""
+    """The log-sum-exp of a fully masked row is +∞, so that exp(score − lse) is 0 in the backward."""
     lse = right.log_of_sum(largest, total)
     return np.where(np.isneginf(lse), np.inf, lse)
 
 
-@bug.slip("log_of_sum", seen=ATTENTION, without=(VJP, JVP), law="attention with its features is within its budget")
+@bug.in_step(
+    "log_of_sum",
+    seen=ATTENTION,
+    without=(VJP, JVP),
+    law="attention with its features is within its budget",
+    effect="In a merge, such a row takes weight and moves the output towards 0.",
+    repair="Return −∞, the logarithm of 0.",
+    citations=("pytorch/pytorch#134650", "flashinfer-ai/flashinfer#4452"),
+)
 def attention_lse_of_nothing_is_zero(largest: Array, total: Array) -> Array:
-    """The log-sum-exp of a row without keys is 0, that of one key with a score of 0.
-    Effect: Merged with another part such a row takes weight, and pulls the output towards 0.
-    Repair: Return −∞, the logarithm of 0. Seen: pytorch/pytorch#134650;
-    flashinfer-ai/flashinfer#4452"""
+    """The log-sum-exp of a fully masked row is 0, as for one key with a score of 0."""
     lse = right.log_of_sum(largest, total)
     return np.where(np.isneginf(lse), 0.0, lse)
 
 
-@bug.slip("logit_gradient", seen=VJP, law="vjp and jvp are adjoint")
+@bug.in_step(
+    "logit_gradient",
+    seen=VJP,
+    law="vjp and jvp are adjoint",
+    effect="A loss on the log-sum-exp alone has zero gradients.",
+    repair="Add the cotangent to T − δ.",
+    citations=("Dao-AILab/flash-attention#889",),
+)
 def attention_lse_without_a_gradient(w: Array, of_weights: Array, delta: Array, of_lse: Array) -> Array:
-    """The cotangent of the log-sum-exp is not used.
-    Effect: A loss of the log-sum-exp alone has zero gradients. Repair: Add it to T − δ. Seen:
-    Dao-AILab/flash-attention#889"""
+    """The code ignores the cotangent of the log-sum-exp."""
     return right.logit_gradient(w, of_weights, delta, np.zeros(()))
 
 
-@bug.slip("logit_gradient", seen=VJP, law="vjp and jvp are adjoint")
+@bug.in_step(
+    "logit_gradient",
+    seen=VJP,
+    law="vjp and jvp are adjoint",
+    effect="Training increases a loss on the log-sum-exp.",
+    repair="Add the cotangent.",
+    origin="the code precomputes δ − g_lse with the wrong sign",
+)
 def attention_lse_gradient_subtracted(w: Array, of_weights: Array, delta: Array, of_lse: Array) -> Array:
-    """The cotangent of the log-sum-exp is subtracted, as δ is.
-    Effect: Such losses grow. Repair: Add it. Seen: none: δ − g_lse is precomputed, and its sign
-    mistaken"""
+    """The code subtracts the cotangent of the log-sum-exp, like δ."""
     return right.logit_gradient(w, of_weights, delta, -of_lse)
 
 
-# -- Scale -------------------------------------------------------------------------------------------------------------------------
+# -- Scale -----------------------------------------------------------------------------------------
 
 
-@bug.slip("scale_of", seen=ATTENTION, law="a scale is a factor of the queries")
+@bug.in_step(
+    "scale_of",
+    seen=ATTENTION,
+    law="a scale is a factor of the queries",
+    effect="With a scale of 0, weights are unequal instead of equal.",
+    repair="Compare with None.",
+    origin="schedules of scales can start or end at 0",
+)
 def attention_scale_of_zero_is_none(width: int, scale: float | None) -> float:
-    """A scale of 0 is taken for one that is not given, as `scale or 1 / sqrt(d)` does.
-    Effect: Where all keys should weigh alike, the largest score has most of the weight. Repair:
-    Compare with None. Seen: none: a scale of 0 is rarely meant, and comes from schedules that begin
-    or end there"""
+    """The code treats a scale of 0 as missing, as `scale or 1 / sqrt(d)` does."""
     return right.scale_of(width, scale or None)
 
 
-@bug(ATTENTION, law="a scale is a factor of the queries")
+@bug.in_operation(
+    ATTENTION,
+    law="a scale is a factor of the queries",
+    effect="With a scale of 0 or below, each row with a masked key is NaN.",
+    repair="Mask the scaled scores.",
+    citations=("NVIDIA/cudnn-frontend#804",),
+)
 def attention_masked_before_the_scale(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
-    """What is masked is −∞ before scores are scaled: 0·−∞ is NaN, and below 0 it becomes +∞.
-    Effect: NaN in each row with a masked key, for scales of 0 and below. Repair: Mask the scaled
-    scores. Seen: NVIDIA/cudnn-frontend#804"""
-    out, lse = right.attention(q, k, v, **options)
+    """The code masks with −∞ before it scales: a scale of 0 gives NaN, and a negative scale gives
+    +∞."""
+    output, lse = right.attention(q, k, v, **options)
     if options.get("scale") is None or options["scale"] > 0:
-        return out, lse
-    rules: Any = {"mask": None, "bias": None, "causal": False, "offset": None, "window": (None, None)}
-    rules = {name: options.get(name, usual) for name, usual in rules.items()}
-    whole = right.may_read((*q.shape[:-1], k.shape[-2]), **rules).all(-1)
-    return np.where(whole[..., None], out, np.nan), np.where(whole, lse, np.nan)
+        return output, lse
+    names = ("mask", "bias", "causal", "offset", "window")
+    visible = {name: options[name] for name in names if name in options}
+    all_visible = right.visible_keys((*q.shape[:-1], k.shape[-2]), **visible).all(-1)
+    return np.where(all_visible[..., None], output, np.nan), np.where(all_visible, lse, np.nan)
 
 
-@bug.slip("scale_of", seen=ATTENTION, law="channels of zeros change the scale alone")
+@bug.in_step(
+    "scale_of",
+    seen=ATTENTION,
+    law="channels of zeros change the scale alone",
+    effect="Attention is too flat with a given scale.",
+    repair="Use the given scale, or 1/√d.",
+    origin="both the kernel and its wrapper scale",
+)
 def attention_scale_given_and_its_own(width: int, scale: float | None) -> float:
-    """A scale that is given is multiplied by 1/√d.
-    Effect: Attention is too flat where a scale is given. Repair: Take the scale that is given, or
-    1/√d. Seen: none: the kernel scales, and its wrapper too"""
+    """The code multiplies a given scale by 1/√d."""
     return right.scale_of(width, None) * (1.0 if scale is None else scale)
 
 
-# -- Parts -------------------------------------------------------------------------------------------------------------------------
+# -- Parts -----------------------------------------------------------------------------------------
 
 
-@bug.slip("merge_weights", seen=MERGE, law="merging is associative")
+@bug.in_step(
+    "merge_weights",
+    seen=MERGE,
+    law="merging is associative",
+    effect="With long prefixes errors reach 0.1; parts of equal weight merge correctly.",
+    repair="Take exponentials in the base of the log-sum-exps.",
+    citations=("sgl-project/sglang#40903",),
+)
 def merge_in_base_two(lse_a: Array, lse_b: Array) -> tuple[Array, Array, Array]:
-    """Exponentials are of base 2, and log-sum-exps natural.
-    Effect: Errors to 0.1 with long prefixes, none where the parts weigh the same. Repair: Take
-    exponentials in the base of the log-sum-exps. Seen: sgl-project/sglang#40903"""
+    """The code takes exponentials in base 2 of natural log-sum-exps."""
     largest, a, b = right.merge_weights(lse_a, lse_b)
     return largest, np.asarray(a ** np.log(2)), np.asarray(b ** np.log(2))
 
 
-@bug(MERGE, law="an empty part changes nothing")
+@bug.in_operation(
+    MERGE,
+    law="an empty part changes nothing",
+    effect="With fewer keys than splits, the code loses parts.",
+    repair="Skip parts without keys.",
+    citations=("sgl-project/sgl-kernel-xpu#487",),
+)
 def merge_lost_with_an_empty_part(out_a: Array, lse_a: Array, out_b: Array, lse_b: Array) -> tuple[Array, Array]:
-    """A part without keys writes its −∞ over what another one has written.
-    Effect: Where there are fewer keys than splits, parts are lost. Repair: Skip parts without work.
-    Seen: sgl-project/sgl-kernel-xpu#487"""
-    out, lse = right.merge_attention(out_a, lse_a, out_b, lse_b)
+    """A part without keys overwrites the result of another part with −∞."""
+    output, lse = right.merge_attention(out_a, lse_a, out_b, lse_b)
     empty = np.isneginf(lse_b)
-    return np.where(empty[..., None], 0.0, out), np.where(empty, -np.inf, lse)
+    return np.where(empty[..., None], 0.0, output), np.where(empty, -np.inf, lse)
 
 
-@bug(MERGE, law="an empty part changes nothing")
+@bug.in_operation(
+    MERGE,
+    law="an empty part changes nothing",
+    effect="The result is NaN if neither part has a key.",
+    repair="Subtract 0 if both are −∞.",
+    origin="the code does not handle −∞ − (−∞)",
+)
 def merge_of_two_empty_parts(out_a: Array, lse_a: Array, out_b: Array, lse_b: Array) -> tuple[Array, Array]:
-    """The larger log-sum-exp is subtracted though it is −∞.
-    Effect: NaN where neither part has a key. Repair: Subtract 0 there. Seen: none: −∞ − (−∞) is
-    forgotten"""
+    """The code subtracts the larger log-sum-exp even if it is −∞."""
     largest = np.maximum(lse_a, lse_b)
     with np.errstate(all="ignore"):
         a, b = np.exp(lse_a - largest), np.exp(lse_b - largest)
         return (a[..., None] * out_a + b[..., None] * out_b) / (a + b)[..., None], np.asarray(largest + np.log(a + b))
 
 
-@bug(MERGE, law="a number added to both log sum exps is added to theirs")
+@bug.in_operation(
+    MERGE,
+    law="a number added to both log sum exps is added to theirs",
+    effect="Log-sum-exps above 709 give ∞ or NaN.",
+    repair="Subtract the larger one first.",
+    origin="tests have small log-sum-exps",
+)
 def merge_without_the_largest(out_a: Array, lse_a: Array, out_b: Array, lse_b: Array) -> tuple[Array, Array]:
-    """Exponentials are taken of the log-sum-exps as they are.
-    Effect: ∞ or NaN beyond 709. Repair: Subtract the larger one first. Seen: none: small tests have
-    small log-sum-exps"""
+    """The code takes exponentials of the log-sum-exps without subtracting the larger one."""
     with np.errstate(all="ignore"):
         a, b = np.exp(lse_a), np.exp(lse_b)
         total = a + b
-        out = (a[..., None] * out_a + b[..., None] * out_b) / np.where(total == 0, 1.0, total)[..., None]
-        return out, np.log(total)
+        output = (a[..., None] * out_a + b[..., None] * out_b) / np.where(total == 0, 1.0, total)[..., None]
+        return output, np.log(total)
 
 
-# -- ALiBi -------------------------------------------------------------------------------------------------------------------------
+# -- ALiBi -----------------------------------------------------------------------------------------
 
 
-@bug.slip("slope_exponents", seen=SLOPES, law="slopes are every second of twice as many")
+@bug.in_step(
+    "slope_exponents",
+    seen=SLOPES,
+    law="slopes are every second of twice as many",
+    effect="Every head is one step too steep.",
+    repair="Count heads from 1.",
+    citations=("paiml/aprender#2143",),
+)
 def alibi_slopes_from_zero(num_heads: int) -> Array:
-    """Heads are counted from 0: the first has slope 1.
-    Effect: Every head is one step too steep. Repair: Count heads from 1. Seen:
-    paiml/aprender#2143"""
-    found = right.slope_exponents(num_heads)
-    return np.asarray(found - found[0])
+    """The code counts heads from 0, so the first slope is 1."""
+    result = right.slope_exponents(num_heads)
+    return np.asarray(result - result[0])
 
 
-@bug.slip("slope_exponents", seen=SLOPES, law="biases are slopes times distances")
+@bug.in_step(
+    "slope_exponents",
+    seen=SLOPES,
+    law="biases are slopes times distances",
+    effect="Every rank except the first has wrong slopes.",
+    repair="Compute the slopes of all heads, and select the heads of the rank.",
+    citations=("flashinfer-ai/flashinfer#1606",),
+)
 def alibi_slopes_of_half_the_heads(num_heads: int) -> Array:
-    """From two heads on slopes are those of half as many heads, twice, as each rank of two computes
-    its own, counted from 0. Effect: Every rank but the first has wrong slopes. Repair: Compute the
-    slopes of all heads, and take the rank's own. Seen: flashinfer-ai/flashinfer#1606"""
+    """With two or more heads, each of two ranks computes the slopes of half as many heads, counted
+    from 0."""
     if num_heads < 2 or num_heads % 2:
         return right.slope_exponents(num_heads)
     return np.tile(right.slope_exponents(num_heads // 2), 2)
 
 
-@bug.slip("alibi_distances", seen=BIAS, law="biases are slopes times distances")
+@bug.in_step(
+    "alibi_distances",
+    seen=BIAS,
+    law="biases are slopes times distances",
+    effect="The model prefers the oldest token.",
+    repair="Negate the distance.",
+    citations=("meta-pytorch/attention-gym#86",),
+)
 def alibi_rewards_distance(n_q: int, n_k: int, offset: Any) -> Array:
-    """The bias is slope·(p − j).
-    Effect: The model prefers the oldest token. Repair: Negate the distance. Seen:
-    meta-pytorch/attention-gym#86"""
+    """The bias is slope·(p − j) instead of its negative."""
     return np.asarray(right.query_positions(n_q, offset)[0] - np.arange(n_k), np.float64)
 
 
-@bug.slip("alibi_distances", seen=BIAS, law="a chunk of queries is part of the whole")
+@bug.in_step(
+    "alibi_distances",
+    seen=BIAS,
+    law="a chunk of queries is part of the whole",
+    effect="While decoding, the first key is the nearest.",
+    repair="Add the offset to the rows.",
+    origin="prefill has an offset of 0",
+)
 def alibi_offset_ignored(n_q: int, n_k: int, offset: Any) -> Array:
-    """Distances are counted from row 0, whatever the offset.
-    Effect: In decoding the first key is the nearest. Repair: Add the offset to the rows. Seen:
-    none: prefilling has an offset of 0"""
+    """The code counts distances from row 0 and ignores the offset."""
     return right.alibi_distances(n_q, n_k, None)

@@ -1,4 +1,4 @@
-"""Slips in the kinds of rotary frequencies: bases, ramps, bands, lists, and attention factors."""
+"""Known bugs of the kinds of rotary frequencies: bases, ramps, bands, lists, and attention factors."""
 
 from typing import Any
 
@@ -13,258 +13,393 @@ from properties.bugs.reference_frequencies import Given
 bug = Register()
 FREQUENCIES = "rotary_frequencies"
 
-# -- YaRN ------------------------------------------------------------------------------------------------------------------------------
+# -- YaRN ------------------------------------------------------------------------------------------
 
 
-@bug.slip("yarn_multiplier", seen=FREQUENCIES, law="an attention factor that is given is returned")
+@bug.in_step(
+    "yarn_multiplier",
+    seen=FREQUENCIES,
+    law="an attention factor that is given is returned",
+    effect="Cosines and sines are too large by 0.1·ln s + 1, and scores by the square of that.",
+    repair="Use the given factor, or compute one.",
+    citations=("sgl-project/sglang#33558",),
+)
 def yarn_attention_factor_twice(factor: float, mscale: Any, mscale_all_dim: Any, attention_factor: Any) -> float:
-    """The attention factor that is given, the final one, is multiplied by the computed one. Effect:
-    Cosines and sines are too large by 0.1·ln s + 1, and scores by its square. Repair: Take the
-    factor that is given, or compute one. Seen: sgl-project/sglang#33558"""
+    """The code multiplies the given attention factor by the computed one."""
     computed = right.yarn_multiplier(factor, mscale, mscale_all_dim, None)
     return computed * (1.0 if attention_factor is None else attention_factor)
 
 
-@bug.slip("yarn_multiplier", seen=FREQUENCIES, law="an attention factor that is given is returned")
+@bug.in_step(
+    "yarn_multiplier",
+    seen=FREQUENCIES,
+    law="an attention factor that is given is returned",
+    effect="Scores are wrong by a constant factor, unless the given factor equals the computed one.",
+    repair="Use the given factor.",
+    citations=("ml-explore/mlx-lm#1507",),
+)
 def yarn_attention_factor_ignored(factor: float, mscale: Any, mscale_all_dim: Any, attention_factor: Any) -> float:
-    """The attention factor is computed, though one is given.
-    Effect: Scores are off by a constant factor, but where the one that is given is the computed
-    one. Repair: Take the factor that is given. Seen: ml-explore/mlx-lm#1507"""
+    """The code computes the attention factor although one is given."""
     return right.yarn_multiplier(factor, mscale, mscale_all_dim, None)
 
 
-@bug.slip("yarn_multiplier", seen=FREQUENCIES, law="an attention factor is a quotient of two weights")
+@bug.in_step(
+    "yarn_multiplier",
+    seen=FREQUENCIES,
+    law="an attention factor is a quotient of two weights",
+    effect="If they differ, the temperature of the softmax is wrong.",
+    repair="Compute m(s, mscale) / m(s, mscale_all_dim).",
+    citations=("NVIDIA/Megatron-LM#1429, in the scale of the softmax",),
+)
 def yarn_mscales_exchanged(factor: float, mscale: Any, mscale_all_dim: Any, attention_factor: Any) -> float:
-    """mscale and mscale_all_dim change places.
-    Effect: Where they differ, the temperature of the softmax is wrong. Repair: m(s, mscale) / m(s,
-    mscale_all_dim). Seen: NVIDIA/Megatron-LM#1429, in the scale of the softmax"""
+    """The code exchanges mscale and mscale_all_dim."""
     return right.yarn_multiplier(factor, mscale_all_dim, mscale, attention_factor)
 
 
-@bug.slip("yarn_multiplier", seen=FREQUENCIES, law="an attention factor is a quotient of two weights")
+@bug.in_step(
+    "yarn_multiplier",
+    seen=FREQUENCIES,
+    law="an attention factor is a quotient of two weights",
+    effect="Models that also scale their softmax by mscale_all_dim apply it twice.",
+    repair="Divide by m(s, mscale_all_dim) if both are given and not 0.",
+    origin="configurations with only one of the two give the same result",
+)
 def yarn_second_mscale_ignored(factor: float, mscale: Any, mscale_all_dim: Any, attention_factor: Any) -> float:
-    """The attention factor is m(s, mscale), without mscale_all_dim.
-    Effect: Models that scale their softmax by mscale_all_dim besides have it twice. Repair: Divide
-    by m(s, mscale_all_dim), where both are given and not 0. Seen: none: configurations that have
-    one of the two alone are read the same"""
+    """The attention factor is m(s, mscale), without mscale_all_dim."""
     return attention_factor if attention_factor is not None else right.sharpened(factor, mscale or 1.0)
 
 
-@bug.slip("yarn_ends", seen=FREQUENCIES, law="a ramp is a straight line between its ends")
+@bug.in_step(
+    "yarn_ends",
+    seen=FREQUENCIES,
+    law="a ramp is a straight line between its ends",
+    effect="The pairs of the ramp rotate slightly too fast or too slowly, which shows at far positions.",
+    repair="Round the ends outwards unless `truncate` is off.",
+    citations=("keras-team/keras-hub#2981",),
+)
 def yarn_ramp_not_rounded(low: float, high: float, truncate: bool, r: int) -> tuple[float, float]:
-    """The ends of the ramp are never rounded, as if `truncate` were off.
-    Effect: The pairs of the ramp turn a little too fast or too slowly, which shows far out. Repair:
-    Round the ends outwards, but where `truncate` is off. Seen: keras-team/keras-hub#2981"""
+    """The code never rounds the ends of the ramp, as if `truncate` were off."""
     return right.yarn_ends(low, high, False, r)
 
 
-@bug.slip("yarn_ends", seen=FREQUENCIES, law="a ramp is a straight line between its ends")
+@bug.in_step(
+    "yarn_ends",
+    seen=FREQUENCIES,
+    law="a ramp is a straight line between its ends",
+    effect="Models that turn `truncate` off, such as GPT-OSS, get other frequencies.",
+    repair="Read `truncate`.",
+    origin="most configurations omit `truncate`",
+)
 def yarn_ramp_always_rounded(low: float, high: float, truncate: bool, r: int) -> tuple[float, float]:
-    """The ends of the ramp are rounded though `truncate` is off.
-    Effect: Models that turn it off, as GPT-OSS does, get other frequencies. Repair: Read
-    `truncate`. Seen: none: most configurations leave it out"""
+    """The code rounds the ends of the ramp even if `truncate` is off."""
     return right.yarn_ends(low, high, True, r)
 
 
-@bug.slip("yarn_ends", seen=FREQUENCIES, law="a ramp is a straight line between its ends")
+@bug.in_step(
+    "yarn_ends",
+    seen=FREQUENCIES,
+    law="a ramp is a straight line between its ends",
+    effect="With a long original length, slow pairs are interpolated too much.",
+    repair="Limit the ramp to r − 1.",
+    citations=("keras-team/keras-hub#2981",),
+)
 def yarn_ramp_ends_at_the_last_pair(low: float, high: float, truncate: bool, r: int) -> tuple[float, float]:
-    """The ramp is cut to the number of the last pair, and not to that of the last channel. Effect:
-    With a long original length slow pairs are interpolated too much. Repair: Cut it to r − 1. Seen:
-    keras-team/keras-hub#2981"""
+    """The code limits the ramp to the number of the last pair instead of the last channel."""
     low, high = right.yarn_ends(low, high, truncate, r)
     return low, min(high, r // 2 - 1)
 
 
-@bug.slip("yarn_multiplier", seen=FREQUENCIES, law="an attention factor grows as the logarithm of the factor")
+@bug.in_step(
+    "yarn_multiplier",
+    seen=FREQUENCIES,
+    law="an attention factor grows as the logarithm of the factor",
+    effect="The softmax of long sequences is too flat.",
+    repair="Use 0.1·ln s + 1.",
+    origin="code for linear scaling has no attention factor",
+)
 def yarn_attention_factor_forgotten(factor: float, mscale: Any, mscale_all_dim: Any, attention_factor: Any) -> float:
-    """The attention factor is 1 where none is given.
-    Effect: The softmax of long sequences is too flat. Repair: 0.1·ln s + 1. Seen: none: code for
-    linear scaling has no attention factor"""
+    """The attention factor is 1 if none is given."""
     return 1.0 if attention_factor is None else attention_factor
 
 
-@bug.slip("yarn_ramp", seen=FREQUENCIES, law="a ramp is a straight line between its ends")
+@bug.in_step(
+    "yarn_ramp",
+    seen=FREQUENCIES,
+    law="a ramp is a straight line between its ends",
+    effect="The model separates near tokens worse, and far tokens no better.",
+    repair="Interpolate where the ramp is 1.",
+    origin="both the ramp and its complement are called a mask",
+)
 def yarn_ramp_reversed(*arguments: Any, **given: Any) -> Array:
-    """Fast pairs are interpolated, and slow ones kept.
-    Effect: Near tokens are told apart worse, and far ones not better. Repair: Interpolate where the
-    ramp is 1. Seen: none: there is a ramp and its complement, both called mask"""
+    """The code interpolates fast pairs and keeps slow ones."""
     return 1 - right.yarn_ramp(*arguments, **given)
 
 
-@bug.slip("pair_of_turns", seen=FREQUENCIES, law="a ramp is a straight line between its ends")
+@bug.in_step(
+    "pair_of_turns",
+    seen=FREQUENCIES,
+    law="a ramp is a straight line between its ends",
+    effect="Models with larger bases interpolate other pairs.",
+    repair="Pass the base to the function that finds the ends.",
+    origin="the base is a default argument of that function",
+)
 def yarn_ramp_of_the_default_base(turns: float, r: int, base: float, original: int) -> float:
-    """The ends of the ramp are those of the base 10000, whatever the base is.
-    Effect: Models of larger bases interpolate other pairs. Repair: Hand the base on. Seen: none:
-    the base is a default argument of the helper that finds the ends"""
+    """The ends of the ramp use the base 10000 for every base."""
     return right.pair_of_turns(turns, r, 10000.0, original)
 
 
-# -- llama3 ----------------------------------------------------------------------------------------------------------------------------
+# -- llama3 ----------------------------------------------------------------------------------------
 
 
-@bug.slip("llama3_gains", seen=FREQUENCIES, law="fast pairs are kept and slow ones divided")
+@bug.in_step(
+    "llama3_gains",
+    seen=FREQUENCIES,
+    law="fast pairs are kept and slow ones divided",
+    effect="Short prompts are correct, and long prompts degrade.",
+    repair="Read both `rope_type` and `type`, which older files use.",
+    citations=("lablup/mlxcel#1355",),
+)
 def llama3_scaling_not_read(f: Array, **given: Any) -> Array:
-    """The scaling is parsed and never read: frequencies are those of the default.
-    Effect: Short prompts are fine, long ones degrade. Repair: Read `type` where files say so, and
-    `rope_type`. Seen: lablup/mlxcel#1355"""
+    """The code parses the scaling and never uses it, so frequencies are the default ones."""
     return np.ones(len(f))
 
 
-@bug.slip("gains", seen=FREQUENCIES, law="fast pairs are kept and slow ones divided")
+@bug.in_step(
+    "gains",
+    seen=FREQUENCIES,
+    law="fast pairs are kept and slow ones divided",
+    effect="On that path, the output is nonsense beyond some length.",
+    repair="Compute frequencies in one place.",
+    citations=("unslothai/unsloth#6197",),
+)
 def llama3_scaling_dropped_on_a_path(kind: str, f: Array, base: float, seq_len: int | None, given: Given) -> Any:
-    """On one of the paths, here where a base is given, the scaling is dropped.
-    Effect: Gibberish beyond some length, on that path. Repair: Compute frequencies in one place.
-    Seen: unslothai/unsloth#6197"""
+    """One path ignores the scaling, here the path of a given base."""
     return 1.0 if kind == "llama3" and base != 10000.0 else right.gains(kind, f, base, seq_len, given)
 
 
-@bug.slip("llama3_line", seen=FREQUENCIES, law="wavelengths at the ends of a band are continuous")
+@bug.in_step(
+    "llama3_line",
+    seen=FREQUENCIES,
+    law="wavelengths at the ends of a band are continuous",
+    effect="Frequencies jump at both ends of the band.",
+    repair="Use (1 − z)/s + z, where z goes from 0 at long waves to 1 at short ones.",
+    origin="the smooth factor multiplies the wrong term",
+)
 def llama3_blend_exchanged(waves: Array, low: float, high: float) -> Array:
-    """Within the band the two weights are exchanged; beyond it nothing changes.
-    Effect: At both ends of the band frequencies jump. Repair: (1 − z)/s + z with z from 0 at long
-    waves to 1 at short ones. Seen: none: the smooth factor is multiplied to the wrong term"""
+    """The code exchanges the two weights within the band."""
     z = right.llama3_line(waves, low, high)
     return np.where((z > 0) & (z < 1), 1 - z, z)
 
 
-@bug.slip("llama3_line", seen=FREQUENCIES, law="wavelengths at the ends of a band are continuous")
+@bug.in_step(
+    "llama3_line",
+    seen=FREQUENCIES,
+    law="wavelengths at the ends of a band are continuous",
+    effect="Pairs of middle wavelengths rotate too slowly.",
+    repair="Blend between the ends of the band.",
+    origin="the code has the first two branches of three",
+)
 def llama3_without_a_band(waves: Array, low: float, high: float) -> Array:
-    """Pairs within the band are divided, as those beyond it.
-    Effect: Pairs of middle wavelengths rotate too slowly. Repair: Blend between the ends of the
-    band. Seen: none: the first two branches of three are written"""
+    """The code divides the pairs within the band like the pairs beyond it."""
     z = right.llama3_line(waves, low, high)
     return np.where(z < 1, 0.0, z)
 
 
-# -- longrope and dynamic --------------------------------------------------------------------------------------------------------------
+# -- longrope and dynamic --------------------------------------------------------------------------
 
 
-@bug.slip("is_long", seen=FREQUENCIES, law="the length decides between the short and the long list")
+@bug.in_step(
+    "is_long",
+    seen=FREQUENCIES,
+    law="the length decides between the short and the long list",
+    effect="The result for that one length is wrong.",
+    repair="Use the short list up to the original length, including it.",
+    citations=("unslothai/unsloth#10681",),
+)
 def longrope_switched_below(seq_len: int | None, original: int) -> bool:
-    """The long list is for lengths of at least the original one: < stands for ≤.
-    Effect: One length is wrong. Repair: Short to the original length, and at it. Seen:
-    unslothai/unsloth#10681"""
+    """The code uses the long list at the original length too: it compares with ≥ instead of >."""
     return seq_len is not None and seq_len >= original
 
 
-@bug.slip("is_long", seen=FREQUENCIES, law="the length decides between the short and the long list")
+@bug.in_step(
+    "is_long",
+    seen=FREQUENCIES,
+    law="the length decides between the short and the long list",
+    effect="Beyond the original length, generated text is nonsense.",
+    repair="Use the long list beyond the original length.",
+    origin="code builds modules once, before it knows a length",
+)
 def longrope_never_long(seq_len: int | None, original: int) -> bool:
-    """The short list is for all lengths.
-    Effect: Beyond the original length texts fall apart. Repair: Take the long list there. Seen:
-    none: modules are built once, before a length is known"""
+    """The code uses the short list for all lengths."""
     return False
 
 
-@bug.slip("is_long", seen=FREQUENCIES, law="a call does not depend on earlier calls", remembers=True)
+@bug.in_step(
+    "is_long",
+    seen=FREQUENCIES,
+    law="a call does not depend on earlier calls",
+    remembers=True,
+    effect="The answer to a prompt depends on earlier prompts.",
+    repair="Choose the list for each length.",
+    origin="a long sequence overwrites the buffer of a module, and the code does not restore it",
+)
 def longrope_long_once_long(memory: Memory, seq_len: int | None, original: int) -> bool:
-    """After a long sequence the long list is for short ones too.
-    Effect: What a prompt is answered depends on the prompts before it. Repair: Choose the list for
-    each length. Seen: none: the buffer of a module is written over when a long sequence comes, and
-    not restored"""
+    """After a long sequence, the code uses the long list for short sequences too."""
     memory["longest"] = max(memory.get("longest", 0), seq_len or 0)
     return bool(memory["longest"] > original)
 
 
-@bug.slip("longrope_list", seen=FREQUENCIES, law="frequencies are those of the default divided")
+@bug.in_step(
+    "longrope_list",
+    seen=FREQUENCIES,
+    law="frequencies are those of the default divided",
+    effect="Slow pairs rotate many times too fast.",
+    repair="Divide by the list.",
+    origin="the list is called a list of factors",
+)
 def longrope_list_multiplies(seq_len: int | None, given: Given) -> Array:
-    """Frequencies are multiplied by the list.
-    Effect: Slow pairs rotate many times too fast. Repair: Divide by it. Seen: none: it is a list of
-    factors"""
+    """The code multiplies frequencies by the list."""
     return 1 / np.asarray(right.longrope_list(seq_len, given))
 
 
-@bug.slip("longrope_multiplier", seen=FREQUENCIES, law="an attention factor grows as the logarithm of the factor")
+@bug.in_step(
+    "longrope_multiplier",
+    seen=FREQUENCIES,
+    law="an attention factor grows as the logarithm of the factor",
+    effect="Scores are wrong by a constant factor.",
+    repair="Use √(1 + ln s / ln M).",
+    origin="one helper serves both kinds",
+)
 def longrope_attention_factor_of_yarn(factor: float, original: int, attention_factor: float | None) -> float:
-    """The attention factor is that of YaRN, 0.1·ln s + 1.
-    Effect: Scores are off by a constant factor. Repair: √(1 + ln s / ln M). Seen: none: one helper
-    for both"""
+    """The attention factor is the one of YaRN, 0.1·ln s + 1."""
     return right.yarn_multiplier(factor, None, None, attention_factor)
 
 
-@bug.slip("grown_base", seen=FREQUENCIES, law="a kind with a factor of one is the default")
+@bug.in_step(
+    "grown_base",
+    seen=FREQUENCIES,
+    law="a kind with a factor of one is the default",
+    effect="The code scales short inputs too.",
+    repair="Use the length of the input if it is beyond the original length.",
+    citations=("vllm-project/vllm#41236",),
+)
 def dynamic_base_of_the_configured_length(
     base: float, r: int, seq_len: int | None, factor: float, max_position_embeddings: int
 ) -> float:
-    """The length is the original one times the factor, always.
-    Effect: Short inputs are scaled too. Repair: Take the length at hand, where it is beyond the
-    original. Seen: vllm-project/vllm#41236"""
+    """The code always uses the original length times the factor as the length."""
     return right.grown_base(base, r, int(factor * max_position_embeddings), factor, max_position_embeddings)
 
 
-@bug.slip("grown_base", seen=FREQUENCIES, law="the slowest pair of a dynamic kind is divided by its growth")
+@bug.in_step(
+    "grown_base",
+    seen=FREQUENCIES,
+    law="the slowest pair of a dynamic kind is divided by its growth",
+    effect="Slow pairs rotate slightly too fast.",
+    repair="Use base · growth^(r/(r − 2)).",
+    origin="for wide heads the power is nearly 1",
+)
 def dynamic_base_without_its_power(
     base: float, r: int, seq_len: int | None, factor: float, max_position_embeddings: int
 ) -> float:
-    """The base is multiplied by the growth itself, without the power r/(r − 2).
-    Effect: Slow pairs rotate a little too fast. Repair: base · growth^(r/(r − 2)). Seen: none: for
-    wide heads the power is nearly 1"""
+    """The code multiplies the base by the growth without the power r/(r − 2)."""
     return float(base * (right.grown_base(base, r, seq_len, factor, max_position_embeddings) / base) ** ((r - 2) / r))
 
 
-@bug.slip("grown_base", seen=FREQUENCIES, law="a call does not depend on earlier calls", remembers=True)
+@bug.in_step(
+    "grown_base",
+    seen=FREQUENCIES,
+    law="a call does not depend on earlier calls",
+    remembers=True,
+    effect="The answer to a short prompt depends on earlier prompts.",
+    repair="Compute the base for each sequence, or restore it below the original length.",
+    citations=("huggingface/transformers#25104, of keys that were rotated by the base of an earlier length",),
+)
 def dynamic_base_of_the_longest_so_far(memory: Memory, base: float, r: int, seq_len: int | None, **given: Any) -> float:
-    """The base grows with the longest sequence that there has been, and never shrinks again.
-    Effect: What a short prompt is answered depends on the prompts before it. Repair: Compute it for
-    each sequence, or restore it below the original length. Seen: huggingface/transformers#25104, of
-    keys that were rotated by the base of an earlier length"""
+    """The base grows with the longest sequence so far and never shrinks."""
     memory["longest"] = max(memory.get("longest", 0), seq_len or 0)
     return right.grown_base(base, r, memory["longest"], **given)
 
 
-# -- Widths, bases and formats ---------------------------------------------------------------------------------------------------------
+# -- Widths, bases and formats ---------------------------------------------------------------------
 
 
-@bug.slip("gains", seen=FREQUENCIES, law="frequencies are those of the default divided")
+@bug.in_step(
+    "gains",
+    seen=FREQUENCIES,
+    law="frequencies are those of the default divided",
+    effect="Positions advance too fast by the square of the factor.",
+    repair="Divide the frequencies or the positions by the factor.",
+    origin="some configurations write 0.25 where others write 4",
+)
 def linear_scaling_multiplies(kind: str, f: Array, base: float, seq_len: int | None, given: Given) -> Any:
-    """Frequencies are multiplied by the factor.
-    Effect: Positions run the factor squared too fast. Repair: Divide frequencies, or positions.
-    Seen: none: some configurations say 0.25 where others say 4"""
+    """The code multiplies frequencies by the factor."""
     return given["factor"] if kind == "linear" else right.gains(kind, f, base, seq_len, given)
 
 
-@bug.slip("proportional_gains", seen=FREQUENCIES, law="frequencies are those of the default divided")
+@bug.in_step(
+    "proportional_gains",
+    seen=FREQUENCIES,
+    law="frequencies are those of the default divided",
+    effect="Channels rotate that should carry no position.",
+    repair="Set the frequencies of all pairs after the share to 0.",
+    origin="a share of 1 gives correct results",
+)
 def proportional_share_ignored(pairs: int, factor: float, partial_rotary_factor: float) -> Array:
-    """All pairs rotate.
-    Effect: Channels rotate that should carry no position. Repair: All but the first pairs have
-    frequency 0. Seen: none: a share of 1 is right"""
+    """The code rotates all pairs."""
     return np.full(pairs, 1 / factor)
 
 
-@bug.slip("rotary_frequencies", law="channels that do not rotate do not count")
+@bug.in_step(
+    "rotary_frequencies",
+    law="channels that do not rotate do not count",
+    effect="All pairs except the first rotate too fast.",
+    repair="Divide by the number of channels that rotate.",
+    origin="the proportional kind uses the width of the head, the other kinds do not; compare apple/coreai-models#66",
+)
 def frequencies_of_the_whole_head(
     kind: str, head_dim: int, *, rotary_dim: int | None = None, **given: Any
 ) -> tuple[Array, Array]:
-    """Exponents are over the width of the head, though fewer channels rotate.
-    Effect: All pairs but the first rotate too fast. Repair: Divide by the number of channels that
-    rotate. Seen: none: kinds that are proportional do so, others do not; compare
-    apple/coreai-models#66"""
-    found, factor = right.rotary_frequencies(kind, head_dim, rotary_dim=rotary_dim, **given)
+    """The exponents use the width of the head although fewer channels rotate."""
+    result, factor = right.rotary_frequencies(kind, head_dim, rotary_dim=rotary_dim, **given)
     base, r = given.get("base") or 10000.0, right.rotating_width(head_dim, rotary_dim)
-    return found * (right.powers(base, head_dim)[: r // 2] / right.powers(base, r)), factor
+    return result * (right.powers(base, head_dim)[: r // 2] / right.powers(base, r)), factor
 
 
-@bug.slip("base_of", seen=FREQUENCIES, law="frequencies are every second of twice the width")
+@bug.in_step(
+    "base_of",
+    seen=FREQUENCIES,
+    law="frequencies are every second of twice the width",
+    effect="Models with larger bases lose their long range.",
+    repair="Read rope_theta.",
+    origin="small tests omit the base",
+)
 def frequencies_of_the_default_base(kind: str, base: float | None, r: int, seq_len: int | None, given: Given) -> float:
-    """The base is 10000, whatever is given.
-    Effect: Models of larger bases lose their long range. Repair: Read rope_theta. Seen: none: small
-    tests leave the base out"""
+    """The code uses the base 10000 for every given base."""
     return right.base_of(kind, None, r, seq_len, given)
 
 
-@bug.slip("powers", seen=FREQUENCIES, law="a call does not depend on earlier calls", remembers=True)
+@bug.in_step(
+    "powers",
+    seen=FREQUENCIES,
+    law="a call does not depend on earlier calls",
+    remembers=True,
+    effect="The second of two models rotates by the frequencies of the first.",
+    repair="Add the base to the key, or cache nothing.",
+    origin="layers of local and of global attention have different bases; compare ml-explore/mlx#561",
+)
 def frequencies_cached_without_their_base(memory: Memory, base: float, r: int) -> Any:
-    """Frequencies are kept by the width alone: a second instance in the process gets those of the
-    first one's base. Effect: Of two models the second rotates by the first one's frequencies.
-    Repair: Make the base part of the key, or keep nothing. Seen: none: layers of local and of
-    global attention have other bases; compare ml-explore/mlx#561"""
+    """The code caches frequencies by width only, for all instances in a process."""
     return memory.setdefault(r, right.powers(base, r)).copy()
 
 
-@bug.slip("rotary_frequencies", law="frequencies fall by one ratio")
+@bug.in_step(
+    "rotary_frequencies",
+    law="frequencies fall by one ratio",
+    effect="Far positions are wrong by whole radians.",
+    repair="Keep frequencies in float32, outside of the converted parameters.",
+    citations=("huggingface/transformers#29285", "NVIDIA/Megatron-LM#744"),
+)
 def frequencies_converted_with_the_module(kind: str, head_dim: int, **given: Any) -> tuple[Array, Array]:
-    """The module was converted to 16 bits after it was built, and the buffer of its frequencies
-    with it. Effect: Far out positions are off by whole radians. Repair: Keep frequencies in
-    float32, outside of what is converted. Seen: huggingface/transformers#29285;
-    NVIDIA/Megatron-LM#744"""
-    found, factor = right.rotary_frequencies(kind, head_dim, **given)
-    return rounded_to(8, found), factor
+    """A conversion of the module to 16 bits also converts the buffer of its frequencies."""
+    result, factor = right.rotary_frequencies(kind, head_dim, **given)
+    return rounded_to(8, result), factor

@@ -1,183 +1,305 @@
-"""Slips in the backward of attention and of its softmax."""
+"""Known bugs of the backward of attention and of its softmax."""
 
 import math
 from collections.abc import Callable
-from functools import partial
-from typing import Any
 
 import numpy as np
 
 from oracles.ball import Array
 from properties.bugs import reference as right
-from properties.bugs.bug import MHA_JVP, MHA_VJP, SDPA_JVP, SDPA_VJP, SOFTMAX_VJP, Gradients, Register, named
+from properties.bugs.bug import MHA_JVP, MHA_VJP, SDPA_JVP, SDPA_VJP, SOFTMAX_VJP, Gradients, Mutant, Register
 from properties.bugs.kernels import dead_rows, gradients_of, is_causal, masked, scores_shape, tiles
 from properties.bugs.reference import Mask
 
 bug = Register()
 
 
-@bug.slip("softmax_backward", seen=SDPA_VJP, law="key gradients sum to zero", public=True)
+@bug.in_step(
+    "softmax_backward",
+    seen=SDPA_VJP,
+    law="key gradients sum to zero",
+    public=True,
+    effect="With two or more keys, dq and dk are wrong; dv is correct.",
+    repair="Use dS = P ⊙ (dP − Σ P·dP).",
+    citations=("deeplearning4j/libnd4j#440", "Apiquet/DeepLearningFrameworkFromScratchCpp#1"),
+)
 def vjp_softmax_diagonal_only(weights: Array, grad_weights: Array) -> Array:
-    """The softmax's backward has the diagonal of its Jacobian only, dS = P ⊙ (1 − P) ⊙ dP. Effect:
-    dq and dk are wrong as soon as there are two keys; dv is right. Repair: dS = P ⊙ (dP − Σ P·dP).
-    Seen: deeplearning4j/libnd4j#440; Apiquet/DeepLearningFrameworkFromScratchCpp#1"""
+    """The backward of the softmax uses only the diagonal of its Jacobian: dS = P ⊙ (1 − P) ⊙ dP."""
     return weights * (1 - weights) * grad_weights
 
 
-@bug.slip("row_term", seen=SDPA_VJP, without=(SDPA_JVP, MHA_JVP), law="key gradients sum to zero", public=True)
+@bug.in_step(
+    "row_term",
+    seen=SDPA_VJP,
+    without=(SDPA_JVP, MHA_JVP),
+    law="key gradients sum to zero",
+    public=True,
+    effect="With two or more keys, dq and dk are wrong; dv is correct.",
+    repair="Subtract Σ P·dP in each row.",
+    citations=("HomericIntelligence/Odyssey#2134",),
+)
 def vjp_missing_rowdot(weights: Array, grad_weights: Array) -> Array:
-    """dS = P ⊙ dP, without the term of the row.
-    Effect: dq and dk are wrong from two keys on, dv not. Repair: Subtract Σ P·dP in each row. Seen:
-    HomericIntelligence/Odyssey#2134"""
+    """The backward computes dS = P ⊙ dP, without the term of the row."""
     return np.zeros(())
 
 
-@bug.slip("row_term", seen=SOFTMAX_VJP, law="batches are computed one by one")
+@bug.in_step(
+    "row_term",
+    seen=SOFTMAX_VJP,
+    law="batches are computed one by one",
+    effect="Batched gradients are wrong.",
+    repair="Sum over the last axis.",
+    origin="axis 1 is the last axis of a matrix; compare torch/nn#548",
+)
 def softmax_vjp_sums_over_axis_one(weights: Array, grad_weights: Array) -> Array:
-    """Σ w·g is taken over axis 1, whatever the number of axes.
-    Effect: Batched gradients are wrong. Repair: Sum over the last axis. Seen: none: it is axis 1 of
-    a matrix; compare torch/nn#548"""
+    """The code sums w·g over axis 1 for every number of axes."""
     return np.asarray((weights * grad_weights).sum(min(1, weights.ndim - 1), keepdims=True))
 
 
-@bug.slip("softmax_backward", seen=SOFTMAX_VJP, law="masked scores do not matter")
+@bug.in_step(
+    "softmax_backward",
+    seen=SOFTMAX_VJP,
+    law="masked scores do not matter",
+    effect="Gradients belong to the logarithm of the weights.",
+    repair="Multiply by the weights.",
+    origin="the two formulas look similar; compare mlpack/mlpack#2360",
+)
 def softmax_vjp_of_the_logarithm(weights: Array, grad_weights: Array) -> Array:
-    """g − w·Σ g, the gradient of a log-softmax.
-    Effect: Gradients are those of the logarithm of the weights. Repair: Multiply by the weights.
-    Seen: none: the two backward formulas look alike; compare mlpack/mlpack#2360"""
+    """The code computes g − w·Σ g, the gradient of a log-softmax."""
     return np.asarray(grad_weights - weights * grad_weights.sum(-1, keepdims=True))
 
 
-@bug.slip("row_term", seen=SOFTMAX_VJP, law="score gradients sum to zero")
+@bug.in_step(
+    "row_term",
+    seen=SOFTMAX_VJP,
+    law="score gradients sum to zero",
+    effect="Gradients of a row do not sum to 0.",
+    repair="Subtract the sum of w·g.",
+    origin="Σ w·g is a mean of g with weights w",
+)
 def softmax_vjp_subtracts_a_mean(weights: Array, grad_weights: Array) -> Array:
-    """Σ w·g is divided by the number of entries.
-    Effect: Gradients of a row do not sum to 0. Repair: Subtract the sum of w·g. Seen: none: Σ w·g
-    is a mean of g under w"""
+    """The code divides Σ w·g by the number of entries."""
     return np.asarray((weights * grad_weights).mean(-1, keepdims=True))
 
 
-@bug.slip("row_term", seen=SDPA_JVP, law="vjp and jvp are adjoint")
+@bug.in_step(
+    "row_term",
+    seen=SDPA_JVP,
+    law="vjp and jvp are adjoint",
+    effect="Tangents of the weights do not sum to 0 if weights are unequal.",
+    repair="Weight the mean by P.",
+    origin="the plain mean also cancels a constant that is added to all keys",
+)
 def jvp_centred_by_the_plain_mean(weights: Array, grad_weights: Array) -> Array:
-    """dP = P ⊙ (dS − the plain mean of dS).
-    Effect: Tangents of unequal weights do not sum to 0. Repair: Weight the mean by P. Seen: none:
-    it also cancels what keys share"""
+    """The code computes dP = P ⊙ (dS − the plain mean of dS)."""
     return np.asarray(grad_weights.mean(-1, keepdims=True))
 
 
-@bug.slip("row_term", seen=SOFTMAX_VJP, law="the order of scores does not matter")
+@bug.in_step(
+    "row_term",
+    seen=SOFTMAX_VJP,
+    law="the order of scores does not matter",
+    effect="Rows that are not whole groups of four have wrong gradients, unless their last entries are masked.",
+    repair="Add the entries of the tail to the sum.",
+    origin="an unrolled loop ends with the last whole group; compare sdpa-tail-keys-dropped",
+)
 def softmax_vjp_tail_not_in_the_sum(weights: Array, grad_weights: Array) -> Array:
-    """Σ w·g is taken over whole groups of four entries, unless there is none.
-    Effect: Rows that are not whole groups of four have wrong gradients, unless their last entries
-    are masked. Repair: Add the entries of the tail to the sum. Seen: none: an unrolled loop ends
-    with the last whole group; compare sdpa-tail-keys-dropped"""
-    whole = weights.shape[-1] // 4 * 4 or weights.shape[-1]
-    return right.row_term(weights[..., :whole], grad_weights[..., :whole])
+    """In rows of more than four entries, the code sums w·g over whole groups of four entries only."""
+    whole_groups = weights.shape[-1] // 4 * 4 or weights.shape[-1]
+    return right.row_term(weights[..., :whole_groups], grad_weights[..., :whole_groups])
 
 
-@bug.slip("row_term", seen=SDPA_VJP, law="key gradients sum to zero")
+@bug.in_step(
+    "row_term",
+    seen=SDPA_VJP,
+    law="key gradients sum to zero",
+    effect="With as many queries as keys, dq and dk are wrong.",
+    repair="Keep the axis of the sum (keepdims), so that each row subtracts its sum.",
+    origin="a sum without keepdims broadcasts along the other axis of a square",
+)
 def vjp_row_terms_subtracted_from_columns(weights: Array, grad_weights: Array) -> Array:
-    """With as many queries as keys, Σ P·dP of row i is subtracted from column i.
-    Effect: dq and dk are wrong where there are as many queries as keys. Repair: Keep the axis of
-    the sum, so that it is subtracted from its own row. Seen: none: a sum without keepdims
-    broadcasts along the other axis of a square"""
+    """With as many queries as keys, the code subtracts Σ P·dP of row i from column i."""
     term = right.row_term(weights, grad_weights)
     return right.transposed(term) if weights.shape[-2] == weights.shape[-1] else term
 
 
-@bug.slip("row_term", seen=SDPA_VJP, law="queries are computed independently")
+@bug.in_step(
+    "row_term",
+    seen=SDPA_VJP,
+    law="queries are computed independently",
+    effect="After 16 queries, dq and dk are wrong.",
+    repair="Advance the pointer to Σ o·g too.",
+    origin="one pointer does not advance",
+)
 def vjp_row_terms_of_the_first_tile(weights: Array, grad_weights: Array) -> Array:
-    """Every tile of 16 queries subtracts the Σ o·g of the first.
-    Effect: dq and dk are wrong after 16 queries. Repair: Advance the pointer to Σ o·g too. Seen:
-    none: one pointer is not advanced"""
+    """Every tile of 16 queries subtracts the Σ o·g of the first tile."""
     return right.row_term(weights, grad_weights)[..., np.arange(weights.shape[-2]) % 16, :]
 
 
-@bug(SDPA_VJP, law="a view equals its copy", requires=("strided views",), public=True)
+@bug.in_operation(
+    SDPA_VJP,
+    law="a view equals its copy",
+    requires=("strided views",),
+    public=True,
+    effect="If the cotangent is a transposed or strided view, dq and dk are wrong; dv is correct.",
+    repair="Use the strides of the cotangent.",
+    citations=("Dao-AILab/flash-attention#355", "ROCm/aiter#2808", "flagos-ai/FlagAttention#1"),
+)
 def vjp_noncontiguous_dout(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
-    """Where Σ o·g is computed, g is read in the order in which it lies in memory.
-    Effect: dq and dk are wrong for a cotangent that is a transposed or strided view; dv is right.
-    Repair: Use the cotangent's own strides. Seen: Dao-AILab/flash-attention#355; ROCm/aiter#2808;
-    flagos-ai/FlagAttention#1"""
+    """For Σ o·g, the code reads g in memory order."""
     p = right.attention_weights(q, k, mask)
     return gradients_of(q, k, v, grad_out, p, right.row_term(p @ v, grad_out.ravel(order="K").reshape(grad_out.shape)))
 
 
-@bug(SDPA_VJP, law="the order of queries does not matter", public=True)
+@bug.in_operation(
+    SDPA_VJP,
+    law="the order of queries does not matter",
+    public=True,
+    effect="dk and dv miss the last queries, unless their number is at most 64 or a multiple of 64.",
+    repair="Round the number of blocks of queries up.",
+    citations=("flagos-ai/FlagGems#898", "flagos-ai/FlagGems#3607"),
+)
 def vjp_tail_rows_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
-    """Of more than 64 queries those beyond the last full block of 64 add nothing to dk and dv.
-    Effect: dk and dv miss the last queries, unless their number is a multiple of 64 or below it.
-    Repair: Round the number of blocks of queries up. Seen: flagos-ai/FlagGems#898;
-    flagos-ai/FlagGems#3607"""
-    n = q.shape[-2] // 64 * 64 or q.shape[-2]
+    """With more than 64 queries, the queries after the last full block of 64 add nothing to dk and
+    dv."""
+    kept = q.shape[-2] // 64 * 64 or q.shape[-2]
     p = right.attention_weights(q, k, mask)
-    _, dk, dv = gradients_of(q[..., :n, :], k, v, grad_out[..., :n, :], p[..., :n, :])
+    _, dk, dv = gradients_of(q[..., :kept, :], k, v, grad_out[..., :kept, :], p[..., :kept, :])
     return gradients_of(q, k, v, grad_out, p)[0], dk, dv
 
 
-@bug(SDPA_VJP, law="the order of keys does not matter")
+@bug.in_operation(
+    SDPA_VJP,
+    law="the order of keys does not matter",
+    effect="With more than 32 keys, dq is the part of the last tile.",
+    repair="Add to dq instead of storing.",
+    origin="the loop over tiles has = instead of +=",
+)
 def vjp_queries_overwritten(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
-    """Each tile of 32 keys overwrites what the tiles before gave to dq.
-    Effect: From 33 keys on dq is the last tile's part. Repair: Add to dq instead of storing. Seen:
-    none: = for += in the loop over tiles"""
+    """Each tile of 32 keys overwrites the part of dq from earlier tiles."""
     p = right.attention_weights(q, k, mask)
     ds = right.softmax_backward(p, grad_out @ right.transposed(v)) / math.sqrt(max(q.shape[-1], 1))
     keys = list(tiles(k.shape[-2], 32))[-1]
     return ds[..., keys] @ k[..., keys, :], right.transposed(ds) @ q, right.transposed(p) @ grad_out
 
 
-@bug(SDPA_VJP, law="the order of keys does not matter")
+@bug.in_operation(
+    SDPA_VJP,
+    law="the order of keys does not matter",
+    effect="The last keys and values get no gradient, unless their number is at most 32 or a multiple of 32.",
+    repair="Round the number of tiles of keys up.",
+    origin="the counterpart of tile-ai/tilelang#2010 in the backward",
+)
 def vjp_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
-    """Of more than 32 keys those beyond the last full tile of 32 get no gradient.
-    Effect: The last keys and values get no gradient, unless their number is a multiple of 32 or
-    below it. Repair: Round the number of tiles of keys up. Seen: none: the counterpart of
-    tile-ai/tilelang#2010 in the backward"""
+    """With more than 32 keys, the keys after the last full tile of 32 get no gradient."""
     dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
-    n = k.shape[-2] // 32 * 32 or k.shape[-2]
-    dk[..., n:, :] = dv[..., n:, :] = 0
+    kept = k.shape[-2] // 32 * 32 or k.shape[-2]
+    dk[..., kept:, :] = dv[..., kept:, :] = 0
     return dq, dk, dv
 
 
-def _scaled_by(
-    factors: Callable[[Array, Array, float], Any], q: Array, k: Array, v: Array, mask: Mask, grad_out: Array
-) -> Gradients:
-    """dq and dk times a factor each, of the queries, the values and √d."""
-    dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
-    of_queries, of_keys = factors(q, v, math.sqrt(max(q.shape[-1], 1)))
-    return dq * of_queries, dk * of_keys, dv
+def _with_factors(factors: Callable[[Array, Array, float], tuple[float, float]]) -> Mutant:
+    """The backward, with dq and dk multiplied by factors of the queries, the values and √d."""
+
+    def backward(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
+        dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
+        query_factor, key_factor = factors(q, v, math.sqrt(max(q.shape[-1], 1)))
+        return dq * query_factor, dk * key_factor, dv
+
+    return backward
 
 
-_ADJOINT = "vjp and jvp are adjoint"
-for _name, _factors, _without, _law, _told in (
-    ("vjp_not_scaled", lambda q, v, root: (root, root), (), _ADJOINT, """dq and dk lack the scale 1/√d. Effect: Both are √d times too large;
-     dv is right. Repair: Scale the gradient of the scores. Seen: none: the forward scales its queries before the product, and the backward
-     is given them unscaled"""),
-    ("vjp_queries_not_scaled", lambda q, v, root: (root, 1.0), (), _ADJOINT, """dq lacks the scale 1/√d. Effect: dq is √d times too large;
-     dk and dv are right. Repair: Scale dq too, or the gradient of the scores once. Seen: none: dk = dSᵀ·(q/√d) has the scale of stored
-     queries, and dq = dS·k has none"""),
-    ("vjp_keys_not_scaled", lambda q, v, root: (1.0, root), (), _ADJOINT, """dk lacks the scale 1/√d. Effect: dk is √d times too large; dq
-     and dv are right. Repair: Scale dk too, or the gradient of the scores once. Seen: none: the scale is applied where dq is stored, and
-     forgotten where dk is"""),
-    ("vjp_queries_scaled_in_base_two", lambda q, v, root: (1 if q.shape[-1] % 8 else 1 / math.log(2), 1.0), (), _ADJOINT, """On the path for
-     widths that are multiples of 8, dq is scaled by log₂ e / √d. Effect: For widths that are multiples of 8, dq is 1.44 times too large.
-     Repair: Multiply dq by ln 2, or keep one scale for the exponent and one for the gradient. Seen: none: the scale of a kernel in base 2
-     holds log₂ e, which is no part of the derivative"""),
-    ("vjp_scale_by_value_width", lambda q, v, root: (root / math.sqrt(max(v.shape[-1], 1)),) * 2, (MHA_VJP,), _ADJOINT, """The backward
-     scales by 1/√d_v. Effect: dq and dk are wrong as soon as values are wider or narrower than keys. Repair: Scale by the width of keys.
-     Seen: none: of g's last axis, which is d_v, the backward knows more than of q's; compare lucidrains/flash-attention-jax#15"""),
-    ("vjp_one_query_scaled_twice", lambda q, v, root: (1.0, 1.0 if q.shape[-2] > 1 else 1 / root), (MHA_VJP,),
-     "queries are computed independently", """With one query, dk has the scale of the scores and that of the query. Effect: With one query,
-     as in decoding, dk is scaled twice. Repair: Scale the gradient of the scores once. Seen: none: for one query the product is an outer
-     one, written by hand from a scaled query"""),
-):  # fmt: skip
-    bug.slip(SDPA_VJP, without=_without, law=_law)(named(partial(_scaled_by, _factors), _name, _told))
+@bug.in_step(
+    SDPA_VJP,
+    making=True,
+    law="vjp and jvp are adjoint",
+    effect="dq and dk are √d times too large; dv is correct.",
+    repair="Scale the gradient of the scores.",
+    origin="the forward scales its queries before the product, and the backward gets unscaled queries",
+)
+def vjp_not_scaled() -> Mutant:
+    """dq and dk lack the scale 1/√d."""
+    return _with_factors(lambda q, v, root: (root, root))
 
 
-@bug.slip(SDPA_VJP, law="key gradients sum to zero")
+@bug.in_step(
+    SDPA_VJP,
+    making=True,
+    law="vjp and jvp are adjoint",
+    effect="dq is √d times too large; dk and dv are correct.",
+    repair="Scale dq too, or the gradient of the scores once.",
+    origin="dk = dSᵀ·(q/√d) contains the scale of stored queries, and dq = dS·k does not",
+)
+def vjp_queries_not_scaled() -> Mutant:
+    """dq lacks the scale 1/√d."""
+    return _with_factors(lambda q, v, root: (root, 1.0))
+
+
+@bug.in_step(
+    SDPA_VJP,
+    making=True,
+    law="vjp and jvp are adjoint",
+    effect="dk is √d times too large; dq and dv are correct.",
+    repair="Scale dk too, or the gradient of the scores once.",
+    origin="the code scales dq when it stores it, but not dk",
+)
+def vjp_keys_not_scaled() -> Mutant:
+    """dk lacks the scale 1/√d."""
+    return _with_factors(lambda q, v, root: (1.0, root))
+
+
+@bug.in_step(
+    SDPA_VJP,
+    making=True,
+    law="vjp and jvp are adjoint",
+    effect="For such widths, dq is 1.44 times too large.",
+    repair="Multiply dq by ln 2, or keep separate scales for the exponent and the gradient.",
+    origin="the scale of a kernel in base 2 contains log₂ e, which does not belong to the derivative",
+)
+def vjp_queries_scaled_in_base_two() -> Mutant:
+    """For widths that are multiples of 8, the code scales dq by log₂ e / √d."""
+    return _with_factors(lambda q, v, root: (1 if q.shape[-1] % 8 else 1 / math.log(2), 1.0))
+
+
+@bug.in_step(
+    SDPA_VJP,
+    making=True,
+    law="vjp and jvp are adjoint",
+    without=(MHA_VJP,),
+    effect="dq and dk are wrong if values are wider or narrower than keys.",
+    repair="Scale by the width of the keys.",
+    origin=(
+        "the backward takes the width from the last axis of g, which is d_v; compare lucidrains/flash-attention-jax#15"
+    ),
+)
+def vjp_scale_by_value_width() -> Mutant:
+    """The backward scales by 1/√d_v."""
+    return _with_factors(lambda q, v, root: 2 * (root / math.sqrt(max(v.shape[-1], 1)),))
+
+
+@bug.in_step(
+    SDPA_VJP,
+    making=True,
+    law="queries are computed independently",
+    without=(MHA_VJP,),
+    effect="With one query, as in decoding, dk is scaled twice.",
+    repair="Scale the gradient of the scores once.",
+    origin="for one query the product is an outer product, written by hand with a scaled query",
+)
+def vjp_one_query_scaled_twice() -> Mutant:
+    """With one query, dk contains the scale of the scores and the scale of the query."""
+    return _with_factors(lambda q, v, root: (1.0, 1.0 if q.shape[-2] > 1 else 1 / root))
+
+
+@bug.in_step(
+    SDPA_VJP,
+    law="key gradients sum to zero",
+    effect="dk is wrong with as many queries as keys; rectangular calls are correct.",
+    repair="Use dk = dSᵀ q.",
+    origin="a rectangular call fails without the transpose, so the code handles it separately",
+)
 def vjp_transpose_missing_when_square(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
-    """With as many queries as keys, dk = dS q.
-    Effect: dk is wrong where there are as many queries as keys; rectangular calls are right.
-    Repair: dk = dSᵀ q. Seen: none: without the transpose a rectangular call would not even run, so
-    a special case is made for it"""
+    """With as many queries as keys, the code computes dk = dS q instead of dSᵀ q."""
     dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
     if q.shape[-2] == k.shape[-2]:
         ds = right.softmax_backward(right.attention_weights(q, k, mask), grad_out @ right.transposed(v))
@@ -185,78 +307,104 @@ def vjp_transpose_missing_when_square(q: Array, k: Array, v: Array, mask: Mask, 
     return dq, dk, dv
 
 
-@bug.slip(SDPA_VJP, law="repeating every key changes nothing")
+@bug.in_step(
+    SDPA_VJP,
+    law="repeating every key changes nothing",
+    effect="dv is too large by the sum of exponentials; dq and dk are correct.",
+    repair="Divide the exponentials by their sum before the product with g.",
+    origin="the code saves the maximum instead of the log-sum-exp",
+)
 def vjp_values_not_normalized(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
-    """dv is computed from exp(s − max) instead of the weights.
-    Effect: dv is too large by the sum of exponentials; dq and dk are right. Repair: Divide the
-    exponentials by their sum before they meet g. Seen: none: the maximum was saved where the
-    log-sum-exp was meant"""
+    """The code computes dv from exp(s − max) instead of the weights."""
     dq, dk, _ = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
     p = right.attention_weights(q, k, mask)
     largest = p.max(-1, keepdims=True)
     return dq, dk, right.transposed(p / np.where(largest == 0, 1.0, largest)) @ grad_out
 
 
-@bug.slip(SDPA_VJP, law="keys masked for all queries do not matter")
+@bug.in_step(
+    SDPA_VJP,
+    law="keys masked for all queries do not matter",
+    effect="Masked keys and values get gradients, and other gradients may overflow.",
+    repair="Mask the recomputed scores like the forward.",
+    citations=("hao-ai-lab/FastVideo#925", "pytorch/pytorch#27461"),
+)
 def vjp_mask_forgotten(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
-    """Weights are recomputed from all scores and the log-sum-exp of the allowed ones; dead rows are
-    skipped. Effect: Masked keys and values get gradients, and the gradients of others may overflow.
-    Repair: Mask the recomputed scores as the forward did. Seen: hao-ai-lab/FastVideo#925;
-    pytorch/pytorch#27461"""
-    scores, dead = right.scores_of(q, k), dead_rows(mask, scores_shape(q, k))
-    s = np.where(dead, 0.0, masked(scores, mask))
+    """The backward recomputes weights from unmasked scores and the masked log-sum-exp; it skips
+    fully masked rows."""
+    scores, fully_masked = right.scores_of(q, k), dead_rows(mask, scores_shape(q, k))
+    s = np.where(fully_masked, 0.0, masked(scores, mask))
     largest = s.max(-1, keepdims=True)
     with np.errstate(over="ignore", invalid="ignore"):
-        p = np.where(dead, 0.0, np.exp(scores - largest) / np.exp(s - largest).sum(-1, keepdims=True))
+        p = np.where(fully_masked, 0.0, np.exp(scores - largest) / np.exp(s - largest).sum(-1, keepdims=True))
         return gradients_of(q, k, v, grad_out, p)
 
 
-@bug.slip(SDPA_VJP, law="no derivative passes the mask")
+@bug.in_step(
+    SDPA_VJP,
+    law="no derivative passes the mask",
+    effect="On the causal path, each key gets a gradient from the query before it.",
+    repair="Compare positions in the backward like in the forward.",
+    origin="the tiles of the backward are transposed, and <= becomes <= + 1",
+)
 def vjp_causal_diagonal_off_by_one(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
-    """Under a causal mask the backward allows one key more for each query.
-    Effect: On the causal path each key gets a gradient from the query before it. Repair: Compare
-    positions in the backward as in the forward. Seen: none: the backward's tiles are transposed,
-    and <= becomes <= + 1"""
+    """Under a causal mask, the backward shows one key too many to each query."""
     if is_causal(mask, scores_shape(q, k)):
         mask = np.arange(k.shape[-2]) <= np.arange(q.shape[-2])[:, None] + 1
     return right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
 
 
-@bug.slip(SDPA_VJP, law="a query with no allowed key follows its convention")
+@bug.in_step(
+    SDPA_VJP,
+    law="a query with no allowed key follows its convention",
+    effect="A fully masked query gives gradients to all values, and to queries and keys.",
+    repair="Set its weights to 0 in the backward too.",
+    origin=(
+        "only the forward was corrected, and the backward masks with the lowest finite number; compare NVIDIA/apex#1390"
+    ),
+)
 def vjp_dead_rows_uniform(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
-    """In the backward, a row with no allowed key has equal weights.
-    Effect: A query with no allowed key gives gradients to all values, and to queries and keys.
-    Repair: Set its weights to 0 there too. Seen: none: the forward was mended, the backward
-    recomputes from the lowest finite number; compare NVIDIA/apex#1390"""
-    dead = dead_rows(mask, scores_shape(q, k))
-    return gradients_of(q, k, v, grad_out, np.where(dead, 1 / k.shape[-2], right.attention_weights(q, k, mask)))
+    """In the backward, a fully masked row has equal weights."""
+    fully_masked = dead_rows(mask, scores_shape(q, k))
+    return gradients_of(q, k, v, grad_out, np.where(fully_masked, 1 / k.shape[-2], right.attention_weights(q, k, mask)))
 
 
-@bug.slip(SDPA_VJP, law="batches are computed one by one")
+@bug.in_step(
+    SDPA_VJP,
+    law="batches are computed one by one",
+    effect="Gradients shrink with the size of the batch.",
+    repair="Leave the mean to the loss.",
+    origin="the loss already takes the mean",
+)
 def vjp_divided_by_the_batch(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
-    """All gradients are divided by the length of the first batch axis.
-    Effect: Gradients shrink with the size of the batch. Repair: Leave the mean to the loss. Seen:
-    none: the loss takes the mean already"""
+    """The code divides all gradients by the length of the first batch axis."""
     batch = max(q.shape[0], 1) if q.ndim > 2 else 1
     return tuple(g / batch for g in right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out))
 
 
-@bug.slip(SDPA_VJP, law="vjp and jvp are adjoint")
+@bug.in_step(
+    SDPA_VJP,
+    law="vjp and jvp are adjoint",
+    effect="For an odd width, the last channel of dq is 0.",
+    repair="Store the last channel too.",
+    origin="the code stores two channels at once",
+)
 def vjp_odd_lane_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
-    """dq is stored in pairs of channels, and the last channel of an odd width above 1 is not
-    stored. Effect: For an odd width the last channel of dq is 0. Repair: Store it. Seen: none: two
-    channels are stored at once"""
+    """The code stores dq in pairs of channels, without the last channel of an odd width above 1."""
     dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
     if q.shape[-1] > 1 and q.shape[-1] % 2:
         dq[..., -1] = 0
     return dq, dk, dv
 
 
-@bug.slip(SDPA_VJP, law="key gradients sum to zero")
+@bug.in_step(
+    SDPA_VJP,
+    law="key gradients sum to zero",
+    effect="dq and dk have seven correct digits instead of sixteen, and fewer if the values have a common offset.",
+    repair="Save the output in the precision of the gradient, or sum P·dP.",
+    origin="the saved output is the rounded one of the caller",
+)
 def vjp_row_terms_in_single_precision(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
-    """Σ o·g is computed from an output that was saved in float32.
-    Effect: dq and dk have seven digits instead of sixteen, fewer for values with a common offset.
-    Repair: Save the output in the precision of the gradient, or sum P·dP. Seen: none: the saved
-    output is the one that was rounded for the caller"""
+    """The code computes Σ o·g from an output that it saved in float32."""
     p = right.attention_weights(q, k, mask)
     return gradients_of(q, k, v, grad_out, p, right.row_term((p @ v).astype(np.float32).astype(float), grad_out))

@@ -1,22 +1,23 @@
-"""What kernels do that the reference does not: masked scores, tiles, online softmax, rounding.
-Where they slip is a parameter.
+"""Building blocks that kernels have and the reference does not: masked scores, tiles, online
+softmax, rounding.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from oracles.ball import Array
-from properties.bugs.reference import Mask, allowed, causal_mask, row_term, scaled, scores_of, transposed
+from properties.bugs.reference import Mask, causal_mask, row_term, scaled, scores_of, transposed, visible_entries
 
 __all__ = [
+    "OnlineAttention",
     "dead_rows",
     "gradients_of",
     "is_causal",
     "joined",
     "masked",
-    "online_attention",
     "rounded_to",
     "scores_shape",
     "tiles",
@@ -29,17 +30,19 @@ def scores_shape(q: Array, k: Array) -> tuple[int, ...]:
 
 
 def dead_rows(mask: Mask, shape: tuple[int, ...]) -> Any:
-    """True for each row of this shape with no allowed entry; the last axis has length 1."""
-    return ~allowed(mask, shape).any(-1, keepdims=True)
+    """True for each fully masked row of this shape; the last axis has length 1."""
+    return ~visible_entries(mask, shape).any(-1, keepdims=True)
 
 
 def masked(scores: Array, mask: Mask) -> Array:
-    """The scores, −∞ where they are masked."""
-    return np.where(allowed(mask, scores.shape), scores, -np.inf)
+    """The scores, with −∞ for masked entries."""
+    return np.where(visible_entries(mask, scores.shape), scores, -np.inf)
 
 
 def is_causal(mask: Mask, shape: tuple[int, ...]) -> bool:
-    """Whether the mask is the causal one for scores of this shape, so that a kernel may take its causal path."""
+    """Whether the mask is the causal mask for scores of this shape, so that a kernel may use its
+    causal path.
+    """
     return mask is not None and mask.shape[-2:] == shape[-2:] and bool((mask == causal_mask(*shape[-2:])).all())
 
 
@@ -48,33 +51,41 @@ def tiles(n: int, width: int) -> Iterator[slice]:
     return (slice(start, min(start + width, n)) for start in range(0, n, width))
 
 
-def online_attention(
-    q: Array, k: Array, v: Array, mask: Mask, *, width: int = 16, start: float = -np.inf,
-    rescale_sum: bool = True, rescale_output: bool = True, dead: Literal["skipped", "not a number", "taken for zero"] = "skipped",
-) -> Array:  # fmt: skip
-    """Attention by tiles of keys under a running maximum; right as it stands.
+@dataclass(frozen=True)
+class OnlineAttention:
+    """Attention by tiles of keys under a running maximum, which is correct with the defaults.
 
-    `start` is the maximum before the first tile, `dead` what becomes of a maximum that is still −∞
-    after a tile.
+    `width` is the size of a tile and `start` the maximum before the first tile. The sum and the
+    output are rescaled when the maximum grows, or one of them is not. `dead` says what happens to a
+    maximum that is still −∞ after a tile.
     """
-    scores = masked(scores_of(q, k), mask)
-    largest, total = np.full((*q.shape[:-1], 1), start), np.zeros((*q.shape[:-1], 1))
-    out = np.zeros((*q.shape[:-1], v.shape[-1]))
-    for keys in tiles(k.shape[-2], width):
-        before, largest = largest, np.maximum(largest, scores[..., keys].max(-1, keepdims=True))
-        shift = largest if dead == "not a number" else np.where(np.isneginf(largest), 0.0, largest)
-        with np.errstate(invalid="ignore"):
-            shrink, e = np.exp(before - shift), np.exp(scores[..., keys] - shift)
-        total = total * (shrink if rescale_sum else 1.0) + e.sum(-1, keepdims=True)
-        out = out * (shrink if rescale_output else 1.0) + e @ v[..., keys, :]
-        largest = shift if dead == "taken for zero" else largest
-    return np.asarray(out / np.where(total == 0, 1.0, total))
+
+    width: int = 16
+    start: float = -np.inf
+    rescale_sum: bool = True
+    rescale_output: bool = True
+    dead: Literal["skipped", "not a number", "taken for zero"] = "skipped"
+
+    def __call__(self, q: Array, k: Array, v: Array, mask: Mask) -> Array:
+        """The output of attention."""
+        scores = masked(scores_of(q, k), mask)
+        largest, total = np.full((*q.shape[:-1], 1), self.start), np.zeros((*q.shape[:-1], 1))
+        output = np.zeros((*q.shape[:-1], v.shape[-1]))
+        for keys in tiles(k.shape[-2], self.width):
+            before, largest = largest, np.maximum(largest, scores[..., keys].max(-1, keepdims=True))
+            shift = largest if self.dead == "not a number" else np.where(np.isneginf(largest), 0.0, largest)
+            with np.errstate(invalid="ignore"):
+                shrink, e = np.exp(before - shift), np.exp(scores[..., keys] - shift)
+            total = total * (shrink if self.rescale_sum else 1.0) + e.sum(-1, keepdims=True)
+            output = output * (shrink if self.rescale_output else 1.0) + e @ v[..., keys, :]
+            largest = shift if self.dead == "taken for zero" else largest
+        return np.asarray(output / np.where(total == 0, 1.0, total))
 
 
 def gradients_of(
     q: Array, k: Array, v: Array, grad_out: Array, p: Array, term: Array | None = None
 ) -> tuple[Array, ...]:
-    """dq, dk and dv of weights p, and of the term of each row, Σ P·dP unless it is given."""
+    """dq, dk and dv of weights p and of the term of each row, which is Σ P·dP by default."""
     grad_weights = grad_out @ transposed(v)
     ds = scaled(p * (grad_weights - (row_term(p, grad_weights) if term is None else term)), q.shape[-1])
     return ds @ k, transposed(ds) @ q, transposed(p) @ grad_out
@@ -86,6 +97,6 @@ def joined(x: Array) -> Array:
 
 
 def rounded_to(bits: int, x: Any) -> Array:
-    """x rounded to so many significant bits, ties to even: 8 for bfloat16, 11 for float16."""
+    """x rounded to this number of significant bits, ties to even: 8 for bfloat16, 11 for float16."""
     mantissa, exponent = np.frexp(x)
     return np.asarray(np.ldexp(np.round(np.ldexp(mantissa, bits)), exponent - bits))

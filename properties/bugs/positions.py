@@ -1,4 +1,4 @@
-"""Slips in positions: which one a row has, and in which type it is held."""
+"""Known bugs of positions: their values, and the type that stores them."""
 
 import math
 from typing import Any
@@ -7,147 +7,254 @@ import numpy as np
 
 from oracles.ball import Array
 from properties.bugs import reference_positions as right
-from properties.bugs.bug import SINUSOID, Memory, Register, named
+from properties.bugs.bug import SINUSOID, Memory, Register
 from properties.bugs.kernels import rounded_to
 
 bug = Register()
 
 
-@bug.slip("positions", seen="rope", law="position zero is the identity")
+@bug.in_step(
+    "positions",
+    seen="rope",
+    law="position zero is the identity",
+    effect="The code rotates position 0 too. Scores are correct; absolute values and caches of other code are not.",
+    repair="Count positions from 0.",
+    citations=("PrimeIntellect-ai/prime-rl#1545",),
+)
 def rope_positions_from_one(start_pos: int, seq_len: int) -> Any:
-    """Positions are counted from 1.
-    Effect: Position 0 is rotated too. Scores are right, absolute values and caches filled by other
-    code are not. Repair: Count positions from 0. Seen: PrimeIntellect-ai/prime-rl#1545"""
+    """The code counts positions from 1."""
     return right.positions(start_pos + 1, seq_len)
 
 
-@bug.slip("positions", seen=SINUSOID, law="a chunk is the slice of the whole")
+@bug.in_step(
+    "positions",
+    seen=SINUSOID,
+    law="a chunk is the slice of the whole",
+    effect="Chunks of more than one row have positions far behind their own.",
+    repair="Use the start position as a number of rows.",
+    origin="both the number of a chunk and its first row are called an offset",
+)
 def sin_start_counts_chunks(start_pos: int, seq_len: int) -> Any:
-    """The start position is taken for the number of the chunk and multiplied by the chunk's length.
-    Effect: Chunks of more than one row are encoded at positions far behind their own. Repair: Add
-    the start position as it is, in rows. Seen: none: a chunk's number and its first row are both
-    called an offset"""
+    """The code multiplies the start position by the length of the chunk."""
     return right.positions(start_pos * seq_len, seq_len)
 
 
-@bug.slip("positions", seen=SINUSOID, law="a chunk is the slice of the whole", requires=("large sizes",))
+@bug.in_step(
+    "positions",
+    seen=SINUSOID,
+    law="a chunk is the slice of the whole",
+    requires=("large sizes",),
+    effect="Row 128 of a long chunk has the position of row 0.",
+    repair="Add the first row of the block to the row within the block.",
+    origin="a kernel has the index within a block in a register",
+)
 def sin_rows_count_within_blocks(start_pos: int, seq_len: int) -> Any:
-    """Rows are counted from 0 in each block of 128.
-    Effect: Row 128 of a long chunk has the position of row 0. Repair: Add the block's first row to
-    the row within the block. Seen: none: the index within a block is what a kernel has at hand"""
+    """The code counts rows from 0 in each block of 128."""
     return start_pos + np.arange(seq_len) % 128
 
 
-@bug.slip("positions", seen=SINUSOID, law="the first pair rotates by its position", requires=("long positions",))
+@bug.in_step(
+    "positions",
+    seen=SINUSOID,
+    law="the first pair rotates by its position",
+    requires=("long positions",),
+    effect="Positions from 256 on start again at 0.",
+    repair="Store positions in a wider type.",
+    origin="the smallest type passes the tests",
+)
 def sin_positions_in_eight_bits(start_pos: int, seq_len: int) -> Any:
-    """Positions are unsigned numbers of eight bits, and wrap around.
-    Effect: Positions beyond 255 begin again at 0. Repair: Hold positions in a wider type. Seen:
-    none: the smallest type passes the tests"""
+    """The code stores positions as unsigned 8-bit numbers, which wrap around."""
     return right.positions(start_pos, seq_len).astype(np.uint8)
 
 
-@bug.slip("positions", seen="rope", law="rotations compose", requires=("long positions",))
+@bug.in_step(
+    "positions",
+    seen="rope",
+    law="rotations compose",
+    requires=("long positions",),
+    effect="Positions from 32768 on are negative.",
+    repair="Use 32 bits or more.",
+    origin="the smallest type passes the tests",
+)
 def rope_positions_in_sixteen_bits(start_pos: int, seq_len: int) -> Any:
-    """Positions are signed numbers of sixteen bits, and wrap around.
-    Effect: Positions from 32768 on are negative. Repair: Use 32 bits or more. Seen: none: the
-    smallest type passes the tests"""
+    """The code stores positions as signed 16-bit numbers, which wrap around."""
     return right.positions(start_pos, seq_len).astype(np.int16)
 
 
-@bug.slip(
+@bug.in_step(
     "positions",
     seen="rope",
     law="a tenth of the frequency takes ten times the position",
     requires=("long positions",),
     public=True,
+    effect="From position 256 on, neighbours get the same angle; far positions share it with dozens.",
+    repair="Compute angles from integers or float32, then round cosines and sines.",
+    citations=(
+        "huggingface/candle#3520",
+        "NVIDIA/Megatron-LM#535",
+        "nkalyanv99/UNI-D2#6",
+        "openvinotoolkit/openvino#33214",
+    ),
 )
 def rope_positions_bf16(start_pos: int, seq_len: int) -> Any:
-    """Positions are rounded to bfloat16, which has 8 significant bits, before the angle is formed.
-    Effect: Beyond position 256 neighbours get the same angle, far out dozens of them. Repair: Form
-    angles from integers or float32, and round cosines and sines. Seen: huggingface/candle#3520;
-    NVIDIA/Megatron-LM#535; nkalyanv99/UNI-D2#6; openvinotoolkit/openvino#33214"""
+    """The code rounds positions to bfloat16, which has 8 significant bits, before it multiplies
+    them by frequencies."""
     return rounded_to(8, right.positions(start_pos, seq_len))
 
 
-@bug.slip(
-    "positions", seen="rope", law="a tenth of the frequency takes ten times the position", requires=("long positions",)
+@bug.in_step(
+    "positions",
+    seen="rope",
+    law="a tenth of the frequency takes ten times the position",
+    requires=("long positions",),
+    effect="From position 4096 on, all tokens have the same position.",
+    repair="Build the table for all supported positions, and refuse others.",
+    citations=(
+        "pegainfer-project/pegainfer#220",
+        "pegainfer-project/pegainfer#253",
+        "apache/mxnet#8940 (lookups that clip)",
+    ),
 )
 def rope_table_ends_at_4096(start_pos: int, seq_len: int) -> Any:
-    """Positions beyond a table of 4096 rows read its last row.
-    Effect: From position 4096 on all tokens have one position. Repair: Build the table for all
-    positions that are admitted, and refuse the others. Seen: pegainfer-project/pegainfer#220;
-    pegainfer-project/pegainfer#253; apache/mxnet#8940 (lookups that clip)"""
+    """Positions beyond a table of 4096 rows use its last row."""
     return np.minimum(right.positions(start_pos, seq_len), 4095)
 
 
-@bug.slip("positions", seen="rope_tables", law="a chunk is the slice of the whole")
+@bug.in_step(
+    "positions",
+    seen="rope_tables",
+    law="a chunk is the slice of the whole",
+    effect="The code rotates every chunk like the first chunk.",
+    repair="Slice the tables from the start position.",
+    citations=("Blaizzy/mlx-vlm#1983", "RobertCsordas/moeut#6"),
+)
 def rope_tables_begin_at_zero(start_pos: int, seq_len: int) -> Any:
-    """The first rows are returned, whatever the start position.
-    Effect: A chunk is rotated as if it came first, wherever it stands. Repair: Slice the tables
-    from the start position on. Seen: Blaizzy/mlx-vlm#1983; RobertCsordas/moeut#6"""
+    """The code returns the first rows for every start position."""
     return right.positions(0, seq_len)
 
 
-for _name, _positions, _told in (
-    ("rope_offset_twice", lambda start, n: right.positions(2 * start, n), """The start position is added when the table is built and again
-     when it is read. Effect: Chunks are rotated as if they began twice as far from the start. Repair: Slice a table that begins at 0, or
-     build one that begins at the start position, not both. Seen: none: who builds the table and who reads it both add the offset"""),
-    ("rope_decodes_at_zero", lambda start, n: right.positions(start if n > 1 else 0, n), """The start position is ignored where the sequence
-     has one row. Effect: Every token that is decoded one at a time is rotated as if it came first; prefill is right. Repair: Add the number
-     of cached tokens to the positions of each chunk, whatever its length. Seen: Blaizzy/mlx-vlm#1983; RobertCsordas/moeut#6"""),
-    ("rope_decodes_one_late", lambda start, n: right.positions(start + (n == 1 and start > 0), n), """Where the sequence has one row, the
-     position is the cache's length with that row included. Effect: A decoded token is rotated one position too far. Repair: Read the
-     cache's length before the new key is appended. Seen: fla-org/flash-linear-attention#766"""),
-    ("rope_window_at_one_position", lambda start, n: np.full(n, start) if start else right.positions(0, n), """With a start position other
-     than 0, all rows are at the start position. Effect: Tokens that are decoded several at a time all have the position of the first one.
-     Repair: Add the row's index to the start position. Seen: jundot/omlx#2363; NVIDIA/TensorRT-LLM#2084"""),
-):  # fmt: skip
-    bug.slip("positions", seen="rope", law="a chunk is the slice of the whole")(named(_positions, _name, _told))
+@bug.in_step(
+    "positions",
+    seen="rope",
+    law="a chunk is the slice of the whole",
+    effect="Chunks are rotated as if they began twice as far from the start.",
+    repair="Slice a table that begins at 0, or build one that begins at the start position.",
+    origin="both the code that builds the table and the code that reads it add the offset",
+)
+def rope_offset_twice(start_pos: int, seq_len: int) -> Any:
+    """The code adds the start position when it builds the table and again when it reads it."""
+    return right.positions(2 * start_pos, seq_len)
 
 
-@bug.slip("positions", seen="rope", law="rope is within its budget")
+@bug.in_step(
+    "positions",
+    seen="rope",
+    law="a chunk is the slice of the whole",
+    effect="Each token that is decoded alone is rotated like the first token; prefill is correct.",
+    repair="Add the number of cached tokens to the positions of each chunk.",
+    citations=("Blaizzy/mlx-vlm#1983", "RobertCsordas/moeut#6"),
+)
+def rope_decodes_at_zero(start_pos: int, seq_len: int) -> Any:
+    """With a sequence of one row, the code ignores the start position."""
+    return right.positions(start_pos if seq_len > 1 else 0, seq_len)
+
+
+@bug.in_step(
+    "positions",
+    seen="rope",
+    law="a chunk is the slice of the whole",
+    effect="The code rotates a decoded token by one position too many.",
+    repair="Read the length of the cache before the new key is appended.",
+    citations=("fla-org/flash-linear-attention#766",),
+)
+def rope_decodes_one_late(start_pos: int, seq_len: int) -> Any:
+    """With a sequence of one row, the position is the length of the cache after the row is
+    appended."""
+    return right.positions(start_pos + (seq_len == 1 and start_pos > 0), seq_len)
+
+
+@bug.in_step(
+    "positions",
+    seen="rope",
+    law="a chunk is the slice of the whole",
+    effect="Tokens that are decoded together all have the position of the first one.",
+    repair="Add the index of the row to the start position.",
+    citations=("jundot/omlx#2363", "NVIDIA/TensorRT-LLM#2084"),
+)
+def rope_window_at_one_position(start_pos: int, seq_len: int) -> Any:
+    """If the start position is not 0, all rows have the start position."""
+    return np.full(seq_len, start_pos) if start_pos else right.positions(0, seq_len)
+
+
+@bug.in_step(
+    "positions",
+    seen="rope",
+    law="rope is within its budget",
+    effect="Relative positions have the wrong sign for all code that rotates forwards.",
+    repair="Subtract the sine in the first channel, and add it in the second.",
+    citations=("trymirai/lalamo#268", "karpathy/nanochat#489"),
+)
 def rope_turns_backwards(start_pos: int, seq_len: int) -> Any:
-    """Each pair is rotated by minus its angle.
-    Effect: Pairs are rotated the wrong way: relative positions have the wrong sign for everyone who
-    rotates the other way. Repair: Subtract the sine in the first channel, add it in the second.
-    Seen: trymirai/lalamo#268; karpathy/nanochat#489"""
+    """The code rotates each pair by minus its angle."""
     return -right.positions(start_pos, seq_len)
 
 
-@bug.slip("tables_of", seen="rope", law="batches are computed one by one")
+@bug.in_step(
+    "tables_of",
+    seen="rope",
+    law="batches are computed one by one",
+    effect="All tokens of a head have the same position, which is the index of the head.",
+    repair="Take the position from the axis of the sequence, the last but one.",
+    citations=("mlfoundations/open_lm#4", "facebookresearch/xformers#841", "vukrosic/leo-optimizer#2"),
+)
 def rope_along_heads(x: Array, start_pos: int) -> tuple[Array, ...]:
-    """Where there is an axis before that of the sequence, it is taken for the sequence.
-    Effect: Tokens of one sequence have the position of their head, and all tokens of a head the
-    same one. Repair: Take the position from the axis of the sequence, the last but one. Seen:
-    mlfoundations/open_lm#4; facebookresearch/xformers#841; vukrosic/leo-optimizer#2"""
+    """The code takes an axis before the sequence for the sequence."""
     if x.ndim == 2:
         return right.tables_of(x, start_pos)
-    return tuple(t[:, None] for t in right.chunk_tables(start_pos, x.shape[-3], x.shape[-1]))
+    return tuple(table[:, None] for table in right.chunk_tables(start_pos, x.shape[-3], x.shape[-1]))
 
 
-@bug.slip("tables_of", seen="rope", law="batches are computed one by one")
+@bug.in_step(
+    "tables_of",
+    seen="rope",
+    law="batches are computed one by one",
+    effect="The second sequence starts at the position where the first ends.",
+    repair="Count rows within each sequence.",
+    citations=("turboderp/exllama#101",),
+)
 def rope_positions_run_through_the_batch(x: Array, start_pos: int) -> tuple[Array, ...]:
-    """Positions are counted through all rows of the batch.
-    Effect: The second sequence begins where the first ends. Repair: Count rows within each
-    sequence. Seen: turboderp/exllama#101"""
-    return tuple(t.reshape(x.shape) for t in right.chunk_tables(start_pos, math.prod(x.shape[:-1]), x.shape[-1]))
+    """The code counts positions through all rows of the batch."""
+    return tuple(
+        table.reshape(x.shape) for table in right.chunk_tables(start_pos, math.prod(x.shape[:-1]), x.shape[-1])
+    )
 
 
-@bug.slip("chunk_tables", seen="rope", law="a call does not depend on earlier calls", remembers=True, public=True)
+@bug.in_step(
+    "chunk_tables",
+    seen="rope",
+    law="a call does not depend on earlier calls",
+    remembers=True,
+    public=True,
+    effect="Chunks of one length are all rotated like the first of them, so decoding stays at the first position.",
+    repair="Add the start position to the key of the cache.",
+    citations=("lucidrains/rotary-embedding-torch#11",),
+)
 def rope_cache_ignores_offset(memory: Memory, start_pos: int, seq_len: int, dim: int) -> Any:
-    """Cosines and sines are cached by the length of the sequence (and the width), not by its start
-    position. Effect: Chunks of one length are all rotated like the first of them: decoding stays at
-    the first token's position. Repair: Make the start position part of the cache's key. Seen:
-    lucidrains/rotary-embedding-torch#11"""
+    """The code caches cosines and sines by length and width, without the start position."""
     return memory.setdefault((seq_len, dim), right.chunk_tables(start_pos, seq_len, dim))
 
 
-@bug(SINUSOID, law="a call does not depend on earlier calls", remembers=True)
+@bug.in_operation(
+    SINUSOID,
+    law="a call does not depend on earlier calls",
+    remembers=True,
+    effect="After a chunk near the start, a far chunk has too few rows.",
+    repair="Compare the length of the table with the last position of the call.",
+    origin="the table was as long as the sequence before offsets were added",
+)
 def sin_cache_grows_by_length(memory: Memory, seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
-    """A kept table is built anew only if it has fewer rows than the sequence, wherever the sequence
-    begins. Effect: A chunk far from the start has too few rows, or none, after a chunk near the
-    start. Repair: Compare the table's length with the last position that is needed. Seen: none:
-    offsets were added to code whose table only had to be as long as the sequence"""
+    """The code rebuilds a cached table only if it has fewer rows than the sequence, for every start
+    position."""
     if memory.get(embed_dim, -1) < seq_len:
         memory[embed_dim] = start_pos + seq_len  # its rows, which are computed where they are read
     return right.sinusoidal_positional_encoding(
@@ -155,30 +262,43 @@ def sin_cache_grows_by_length(memory: Memory, seq_len: int, embed_dim: int, star
     )
 
 
-@bug("rope", law="a chunk is the slice of the whole", requires=("large sizes",))
+@bug.in_operation(
+    "rope",
+    law="a chunk is the slice of the whole",
+    requires=("large sizes",),
+    effect="The rows of an incomplete last block keep their values.",
+    repair="Round the number of blocks up, and mask the rows beyond the end.",
+    origin="the launch grid uses floor division",
+)
 def rope_tail_left(x: Array, start_pos: int = 0) -> Array:
-    """Of more than 128 rows, those beyond the last full block of 128 are left as they are. Effect:
-    In sequences of more than 128 rows, the rows of an incomplete last block are not rotated.
-    Repair: Round the number of blocks up, and mask what is beyond the end. Seen: none: floor
-    division in a launch grid"""
+    """With more than 128 rows, the code does not rotate the rows after the last full block of 128."""
     full = x.shape[-2] // 128 * 128 or x.shape[-2]
     return np.concatenate([right.rope(x, start_pos)[..., :full, :], x[..., full:, :]], axis=-2)
 
 
-@bug("rope", law="a tenth of the frequency takes ten times the position", requires=("long positions",))
+@bug.in_operation(
+    "rope",
+    law="a tenth of the frequency takes ten times the position",
+    requires=("long positions",),
+    effect="Beyond the table the code does not rotate, and raises no error.",
+    repair="Raise an error beyond the table.",
+    citations=("microsoft/onnxruntime#28205",),
+)
 def rope_beyond_the_table_left(x: Array, start_pos: int = 0) -> Array:
-    """Where any position is beyond a table of 32768 rows, x comes back as it is.
-    Effect: Beyond the table nothing rotates, and nothing is said. Repair: Raise an error there.
-    Seen: microsoft/onnxruntime#28205"""
+    """If any position is beyond a table of 32768 rows, the code returns x unchanged."""
     return right.rope(x, start_pos) if start_pos + x.shape[-2] <= 32768 else x.copy()
 
 
-@bug("rope", law="a chunk is the slice of the whole")
+@bug.in_operation(
+    "rope",
+    law="a chunk is the slice of the whole",
+    effect="Batched decoding rotates the first sequence, and returns zeros for the others.",
+    repair="Launch over the batch on the path for a single row too.",
+    citations=("ml-explore/mlx#3949",),
+)
 def rope_decodes_the_first_of_a_batch(x: Array, start_pos: int = 0) -> Array:
-    """Where the sequence has one row, only the first element of the batch is written.
-    Effect: Batched decoding rotates the first sequence and gives zeros for the others. Repair:
-    Launch over the batch on the path for a single row as well. Seen: ml-explore/mlx#3949"""
-    out = right.rope(x, start_pos)
+    """With a sequence of one row, the code writes only the first batch element."""
+    output = right.rope(x, start_pos)
     if x.ndim > 2 and x.shape[-2] == 1:
-        out[1:] = 0.0
-    return out
+        output[1:] = 0.0
+    return output

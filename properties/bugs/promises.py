@@ -1,5 +1,5 @@
-"""Slips of implementations whose promises are not the defaults: another convention, another format,
-sizes that they refuse.
+"""Known bugs of implementations with other promises than the default: another convention, another
+format, refused sizes.
 """
 
 from collections.abc import Callable
@@ -18,22 +18,30 @@ bug = Register()
 _EVEN = {"head_dim": lambda d: d % 2 == 0}
 
 
-@bug(SDPA, law="outputs beyond the largest number may overflow", promises={"arithmetic": "float16"})
+@bug.in_operation(
+    SDPA,
+    law="outputs beyond the largest number may overflow",
+    promises={"arithmetic": "float16"},
+    effect="Values near the largest number become NaN, not ±∞.",
+    repair="Normalize the weights before the product with the values, or accumulate in a wider format.",
+    origin="sums in float16 that are not normalized overflow where averages do not, and ∞ − ∞ follows",
+)
 def sdpa_overflow_becomes_nan(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """In float16, an output beyond half of the largest number comes out as NaN.
-    Effect: Values near the largest number become NaN, not ±∞. Repair: Normalise the weights before
-    the product with the values, or accumulate in a wider format. Seen: none: unnormalised sums of
-    float16 overflow where averages do not, and ∞ − ∞ follows."""
-    out = right.scaled_dot_product_attention(q.astype(np.float64), k.astype(np.float64), v.astype(np.float64), mask)
-    return np.where(np.abs(out) > 32752, np.nan, out).astype(np.float16)
+    """In float16, outputs above half of the largest number become NaN."""
+    output = right.scaled_dot_product_attention(q.astype(np.float64), k.astype(np.float64), v.astype(np.float64), mask)
+    return np.where(np.abs(output) > 32752, np.nan, output).astype(np.float16)
 
 
-@bug(SDPA, law="one key has all the weight however low its score", promises={"arithmetic": "float16-eager"})
+@bug.in_operation(
+    SDPA,
+    law="one key has all the weight however low its score",
+    promises={"arithmetic": "float16-eager"},
+    effect="Products above 65504 are ∞ although the scores are not, and rows become NaN.",
+    repair="Scale queries or keys before the product.",
+    citations=("philipturner/metal-flash-attention#8", "ultralytics/ultralytics#24990"),
+)
 def sdpa_products_overflow_before_they_are_scaled(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """Products of queries and keys are stored in float16, and scaled only then.
-    Effect: Beyond 65504 they are ∞ though the scores are not, and rows are NaN. Repair: Scale
-    queries or keys before the product. Seen: philipturner/metal-flash-attention#8;
-    ultralytics/ultralytics#24990"""
+    """The code stores products of queries and keys in float16 before it scales them."""
     with np.errstate(over="ignore", invalid="ignore"):
         products = (q.astype(np.float64) @ right.transposed(k.astype(np.float64))).astype(np.float16).astype(np.float64)
         return (right.hard_masked_softmax(right.scaled(products, q.shape[-1]), mask) @ v.astype(np.float64)).astype(
@@ -41,27 +49,32 @@ def sdpa_products_overflow_before_they_are_scaled(q: Array, k: Array, v: Array, 
         )
 
 
-@bug(
-    SDPA, law="non finite masked entries do not matter", promises={"conventions": Conventions(blocked_values="unread")}
+@bug.in_operation(
+    SDPA,
+    law="non finite masked entries do not matter",
+    promises={"conventions": Conventions(blocked_values="unread")},
+    effect="NaN and ±∞ in padding reach every row, although they are masked for every query.",
+    repair="Set masked values to 0 before the product, or skip them.",
+    citations=("pytorch/pytorch#101967",),
 )
 def sdpa_blocked_nan_reaches_the_output(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """Masked values are multiplied by weights of 0, and 0 times NaN is NaN.
-    Effect: NaN and ±∞ in padding reach every row, although no query may read them. Repair: Zero the
-    masked values before the product, or skip them. Seen: pytorch/pytorch#101967"""
+    """The code multiplies masked values by weights of 0, and 0 times NaN is NaN."""
     with np.errstate(invalid="ignore"):
         return right.scaled_dot_product_attention(q, k, v, mask)
 
 
-@bug(
+@bug.in_operation(
     "rope",
     law="scores depend on relative positions only",
     promises={"conventions": Conventions(rope_pairing="half"), "supports": _EVEN},
+    effect=(
+        "Channels i and i + d/2 are rotated by different angles, so the rotation changes norms and relative positions."
+    ),
+    repair="Use tables in the layout of the pairs.",
+    origin="code combines tables of adjacent pairs (repeat_interleave) with rotate_half of the half-split layout",
 )
 def rope_half_with_interleaved_tables(x: Array, start_pos: int = 0) -> Array:
-    """Pairs are (i, i + d/2), but the tables are those of pairs (2i, 2i + 1).
-    Effect: Channels i and i + d/2 are rotated by angles of different pairs: norms and relative
-    positions are lost. Repair: Lay the tables out as the pairs are. Seen: none: tables of adjacent
-    pairs (repeat_interleave) are taken with the half turn of the other layout."""
+    """Pairs are (i, i + d/2), but the tables belong to pairs (2i, 2i + 1)."""
     if x.shape[-1] % 2:
         raise ValueError(f"head_dim is {x.shape[-1]}, but should be even.")
     cos, sin = reference_positions.chunk_tables(start_pos, *x.shape[-2:])
@@ -73,16 +86,16 @@ _TABLES: dict[tuple[int, ...], tuple[Array, Array]] = {}
 
 
 def _of_base(base: float) -> Callable[..., Array]:
-    """RoPE of a base, whose tables all instances keep in one place, by start, length and width."""
+    """RoPE of a base, whose tables all instances share, by start position, length and width."""
 
     def rotating(x: Array, start_pos: int = 0) -> Array:
-        key = start_pos, *x.shape[-2:]
-        if key not in _TABLES:
-            angle = np.arange(start_pos, start_pos + key[1])[:, None] * base ** (
-                -(np.arange(key[2]) // 2 * 2) / max(key[2], 1)
+        cache_key = start_pos, *x.shape[-2:]
+        if cache_key not in _TABLES:
+            angle = np.arange(start_pos, start_pos + cache_key[1])[:, None] * base ** (
+                -(np.arange(cache_key[2]) // 2 * 2) / max(cache_key[2], 1)
             )
-            _TABLES[key] = np.cos(angle), np.sin(angle)
-        return np.asarray(x * _TABLES[key][0] + reference_positions.rotated(x) * _TABLES[key][1])
+            _TABLES[cache_key] = np.cos(angle), np.sin(angle)
+        return np.asarray(x * _TABLES[cache_key][0] + reference_positions.rotated(x) * _TABLES[cache_key][1])
 
     return rotating
 
@@ -90,28 +103,33 @@ def _of_base(base: float) -> Callable[..., Array]:
 _BESIDE = Implementation("base 100", {"rope": _of_base(100.0)}, conventions=Conventions(rope_base=100.0))
 
 
-@bug(
+@bug.in_operation(
     "rope",
     law="instances and sizes share no state",
     requires=("two calls in a row",),
     making=True,
     promises={"beside": (_BESIDE,)},
+    effect="Two models with different bases in one process both rotate by the base of the first.",
+    repair="Keep tables in the instance, or add the base to the key.",
+    origin="a cache of a class or module outlives the instance that filled it",
 )
 def rope_instances_share_their_tables() -> Callable[..., Array]:
-    """Tables are kept for the class, by position and shape, and not by the instance's base. Effect:
-    Two models with other bases in one process rotate by the base of whichever came first. Repair:
-    Keep tables in the instance, or make the base a part of the key. Seen: none: a cache on the
-    class, or on the module, outlives the instance that filled it"""
+    """The class caches tables by position and shape, without the base of the instance."""
     _TABLES.clear()
     return _of_base(10000.0)
 
 
-@bug("rope", law="what is not supported is refused", promises={"supports": _EVEN})
+@bug.in_operation(
+    "rope",
+    law="what is not supported is refused",
+    promises={"supports": _EVEN},
+    effect="An input that should be refused gives numbers that no document defines.",
+    repair="Raise an error for an unsupported width.",
+    citations=("huggingface/transformers#35233, as a model: odd rotary sizes were neither refused nor right",),
+)
 def rope_answers_odd_widths(x: Array, start_pos: int = 0) -> Array:
-    """Odd widths are declared to be refused, and are answered, with 0 in the last channel. Effect:
-    What is documented to be refused gives numbers that nobody defined. Repair: Refuse what is not
-    supported. Seen: huggingface/transformers#35233, as a model: odd rotary sizes were neither
-    refused nor right"""
-    out = reference_positions.rope(x, start_pos)
-    out[..., x.shape[-1] // 2 * 2 :] = 0.0
-    return out
+    """The code declares that it refuses odd widths, but returns a result with 0 in the last
+    channel."""
+    output = reference_positions.rope(x, start_pos)
+    output[..., x.shape[-1] // 2 * 2 :] = 0.0
+    return output

@@ -1,11 +1,10 @@
-"""Every operation as one would write it in NumPy: short, batched, in float64, in named steps that
-operations share.
+"""Every operation in NumPy: short, batched, in float64, in named steps that operations share.
 
-A known bug is a slip in one step, made in every operation that takes it: `operations(scores_of=…)`
-are the operations with that slip.
+A mutant changes one step in every operation that takes the step: `operations(scores_of=…)` returns
+the operations with another step `scores_of`.
 
-It is no oracle: it proves nothing about its errors. It is an implementation like any other, and the
-verifier judges it.
+The reference proves no bound of its errors. It is an implementation like any other, and the
+verifier tests it.
 """
 
 from collections.abc import Callable, Iterator
@@ -44,16 +43,16 @@ from properties.bugs.reference_positions import (
     table_lookup,
 )
 
-__all__ = ["OPERATIONS", "Mask", "key_heads", "operations", "transposed", "users_of"]
+__all__ = ["REFERENCE", "Mask", "key_heads", "operations", "transposed", "users_of"]
 
 Mask = Any  # a bool array that broadcasts to the scores, or None
 
 
-# -- Attention -------------------------------------------------------------------------------------------------------------------
+# -- Attention -------------------------------------------------------------------------------------
 
 
 def scaled(products: Array, width: int) -> Array:
-    """Divided by √width; a width of 0 divides by 1."""
+    """The products divided by √width; a width of 0 divides by 1."""
     return np.asarray(products / np.sqrt(max(width, 1)))
 
 
@@ -62,13 +61,13 @@ def scores_of(q: Array, k: Array) -> Array:
     return scaled(q @ transposed(k), q.shape[-1])
 
 
-def allowed(mask: Mask, shape: tuple[int, ...]) -> Any:
-    """True for each entry of this shape that the mask allows; without a mask, for all."""
+def visible_entries(mask: Mask, shape: tuple[int, ...]) -> Any:
+    """True for each visible entry of this shape; without a mask, for all entries."""
     return np.broadcast_to(True if mask is None else mask, shape)
 
 
 def largest_of(scores: Array, visible: Any) -> Array:
-    """The largest allowed score of each row; 0 for a row with no allowed entry."""
+    """The largest visible score of each row; 0 for a fully masked row."""
     largest = scores.max(-1, keepdims=True, where=visible, initial=-np.inf)
     return np.where(np.isneginf(largest), 0.0, largest)
 
@@ -79,14 +78,14 @@ def exponentials(scores: Array, visible: Any, largest: Array) -> Array:
 
 
 def normalized(e: Array) -> Array:
-    """Each row divided by its sum; a row whose sum is 0 stays as it is."""
+    """Each row divided by its sum; a row with the sum 0 is unchanged."""
     total = e.sum(-1, keepdims=True)
     return np.asarray(e / np.where(total == 0, 1.0, total))
 
 
 def hard_masked_softmax(scores: Array, mask: Mask = None) -> Array:
-    """The softmax over the allowed entries of each row; masked entries and rows without an allowed entry are 0."""
-    visible = allowed(mask, scores.shape)
+    """The softmax over the visible entries of each row; masked entries and fully masked rows are 0."""
+    visible = visible_entries(mask, scores.shape)
     return normalized(exponentials(scores, visible, largest_of(scores, visible)))
 
 
@@ -106,7 +105,7 @@ def hard_masked_softmax_vjp(scores: Array, mask: Mask, grad_weights: Array) -> A
 
 
 def attention_weights(q: Array, k: Array, mask: Mask = None) -> Array:
-    """The softmax of the scores over the allowed keys."""
+    """The softmax of the scores over the visible keys."""
     return hard_masked_softmax(scores_of(q, k), mask)
 
 
@@ -142,7 +141,7 @@ def grouped_query_attention(q: Array, k: Array, v: Array, mask: Mask = None) -> 
 
 
 def split_heads(x: Array, num_heads: int) -> Array:
-    """(…, n, heads·width) as (…, heads, n, width): head h has the h-th block of columns."""
+    """(…, n, heads·width) as (…, heads, n, width): head h takes the h-th block of columns."""
     return x.reshape(*x.shape[:-1], num_heads, x.shape[-1] // num_heads).swapaxes(-2, -3)
 
 
@@ -153,25 +152,25 @@ def merge_heads(x: Array) -> Array:
 
 
 def heads_mask(mask: Mask) -> Mask:
-    """A mask that all heads share."""
+    """The mask with an axis for the heads, which share it."""
     return None if mask is None else mask[..., None, :, :] if mask.ndim > 1 else mask
 
 
 def multi_head_attention(
     x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None
 ) -> Array:
-    """Attention of each head over its block of the projections, merged and projected."""
+    """Attention of each head over its block of the projections, then merged and projected."""
     q, k, v = (split_heads(x @ w, num_heads) for w in (wq, wk, wv))
     return merge_heads(scaled_dot_product_attention(q, k, v, heads_mask(mask))) @ wo
 
 
 def token_gradient(grads: list[Array], weights: list[Array]) -> Array:
-    """The gradient of x, from those of its projections."""
+    """The gradient of x from the gradients of its projections."""
     return sum((g @ w.T for g, w in zip(grads, weights, strict=True)), np.zeros(()))
 
 
 def summed(x: Array, rank: int) -> Array:
-    """The sum over the batch axes: weights are shared by the batch."""
+    """The sum over the batch axes, because the batch shares the weights."""
     return np.asarray(x.sum(tuple(range(x.ndim - rank))))
 
 
@@ -202,7 +201,7 @@ def multi_head_attention_jvp(
     return merge_heads(dheads) @ wo + merge_heads(heads) @ dwo
 
 
-# -- Masks -----------------------------------------------------------------------------------------------------------------------
+# -- Masks -----------------------------------------------------------------------------------------
 
 
 def causal_mask(n_q: int, n_k: int | None = None) -> Any:
@@ -216,7 +215,7 @@ def padding_mask(lengths: Any, max_len: int) -> Any:
 
 
 def combine_masks(first: Any, second: Any) -> Any:
-    """True where both masks are."""
+    """True where both masks are true."""
     return first & second
 
 
@@ -225,12 +224,12 @@ def causal_attention(q: Array, k: Array, v: Array) -> Array:
     return scaled_dot_product_attention(q, k, v, causal_mask(q.shape[-2], k.shape[-2]))
 
 
-# -- The operations, and slips in them -------------------------------------------------------------------------------------------
+# -- The operations, and mutants of their steps ----------------------------------------------------
 
 
 decode = Cached(Buffered)
 
-OPERATIONS: dict[str, Callable[..., Any]] = {
+REFERENCE: dict[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (
         scaled_dot_product_attention,
@@ -275,23 +274,23 @@ _FUNCTIONS = {name: f for name, f in _SCOPE.items() if isinstance(f, FunctionTyp
 
 
 def operations(**steps: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    """The operations with other functions in the place of these steps: the same text, in which the
-    names mean the others.
+    """The operations with other functions in place of these steps: the same code with other global
+    names.
     """
     scope = dict(_SCOPE)
     scope |= {name: FunctionType(f.__code__, scope, name, f.__defaults__) for name, f in _FUNCTIONS.items()}
     for name, f in _FUNCTIONS.items():
         scope[name].__kwdefaults__ = f.__kwdefaults__
     scope |= steps
-    return {name: scope[name] for name in OPERATIONS}
+    return {name: scope[name] for name in REFERENCE}
 
 
 def users_of(*steps: str) -> tuple[str, ...]:
-    """The operations that take one of these steps, or are one."""
-    found = set(steps)
-    while more := {name for name, names in _NAMES.items() if not found.isdisjoint(names)} - found:
-        found |= more
-    return tuple(name for name in OPERATIONS if name in found)
+    """The operations that take one of these steps, or that are one of them."""
+    reached = set(steps)
+    while added := {name for name, names in _NAMES.items() if not reached.isdisjoint(names)} - reached:
+        reached |= added
+    return tuple(name for name in REFERENCE if name in reached)
 
 
 def _names(code: CodeType) -> Iterator[str]:

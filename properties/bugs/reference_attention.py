@@ -1,7 +1,6 @@
-"""Attention with its features, its derivatives, merging and ALiBi, as one would write them in
-NumPy: a part of the reference.
+"""Attention with its options, its derivatives, merging and ALiBi in NumPy: a part of the reference.
 
-`properties.bugs.reference` has the other operations, and says what steps are for.
+`properties.bugs.reference` has the other operations and explains steps.
 """
 
 from typing import Any
@@ -19,14 +18,11 @@ __all__ = [
     "attention_vjp",
     "bias_gradient",
     "biased",
-    "cap_slope",
-    "capped",
     "group_sums",
     "in_window",
     "key_heads",
     "log_of_sum",
     "logit_gradient",
-    "may_read",
     "merge_attention",
     "merge_weights",
     "options_of",
@@ -35,13 +31,16 @@ __all__ = [
     "shared",
     "sink_gradient",
     "sinks_of",
+    "softcap_slope",
+    "softcapped",
     "transposed",
+    "visible_keys",
     "weights_of",
 ]
 
 
 def transposed(x: Array) -> Array:
-    """The last two axes exchanged."""
+    """The array with its last two axes exchanged."""
     return x.swapaxes(-1, -2)
 
 
@@ -50,102 +49,104 @@ def key_heads(heads: int, groups: int) -> Any:
     return np.repeat(np.arange(groups), heads // groups)
 
 
-# -- What is read ----------------------------------------------------------------------------------------------------------------
+# -- Visible keys ----------------------------------------------------------------------------------
 
 
 def query_positions(n_q: int, offset: Any) -> Any:
-    """The position of each query among the keys, for each element of the batch."""
+    """The position of each query among the keys, for each batch element."""
     return np.asarray(0 if offset is None else offset)[..., None, None, None] + np.arange(n_q)[:, None]
 
 
 def in_window(p: Any, j: Any, left: int | None, right: int | None) -> Any:
-    """True where key j is at most `left` before position p, and at most `right` after it."""
+    """True if key j is at most `left` before position p and at most `right` after it."""
     return (j >= (-np.inf if left is None else p - left)) & (j <= (np.inf if right is None else p + right))
 
 
-def may_read(shape: tuple[int, ...], mask: Any, bias: Any, causal: bool, offset: Any, window: Any) -> Any:
-    """True for each key that a query may read: by the mask, its causality, its window, and a bias above −∞."""
+def visible_keys(
+    shape: tuple[int, ...],
+    mask: Any = None,
+    bias: Any = None,
+    causal: bool = False,
+    offset: Any = None,
+    window: Any = (None, None),
+) -> Any:
+    """True for each key that is visible to a query by the mask, causality, the window, and a bias
+    above −∞.
+    """
     p, j = query_positions(shape[-2], offset), np.arange(shape[-1])
-    may = in_window(p, j, *window) & (True if mask is None else mask) & (True if bias is None else bias > -np.inf)
-    return np.broadcast_to(may & (j <= p) if causal else may, shape)
+    visible = in_window(p, j, *window) & (True if mask is None else mask) & (True if bias is None else bias > -np.inf)
+    return np.broadcast_to(visible & (j <= p) if causal else visible, shape)
 
 
-# -- Weights ---------------------------------------------------------------------------------------------------------------------
+# -- Weights ---------------------------------------------------------------------------------------
 
 
 def scale_of(width: int, scale: float | None) -> float:
-    """1/√d, unless another is given."""
+    """The given scale, or 1/√d."""
     return float(1 / np.sqrt(max(width, 1))) if scale is None else scale
 
 
-def capped(s: Array, softcap: float | None) -> Array:
-    """c·tanh(s/c)."""
+def softcapped(s: Array, softcap: float | None) -> Array:
+    """The scores after the softcap: c·tanh(s/c)."""
     return s if softcap is None else softcap * np.tanh(s / softcap)
 
 
-def cap_slope(s: Array, softcap: float | None) -> Array:
-    """The derivative of the cap: 1 − tanh²(s/c)."""
+def softcap_slope(s: Array, softcap: float | None) -> Array:
+    """The derivative of the softcap: 1 − tanh²(s/c)."""
     return np.ones(s.shape) if softcap is None else np.cosh(np.clip(s / softcap, -300, 300)) ** -2
 
 
 def biased(t: Array, bias: Any) -> Array:
-    """t + bias, where that is finite."""
+    """t + bias, where the bias is finite."""
     return t if bias is None else t + np.where(bias > -np.inf, bias, 0.0)
 
 
 def logits_of(s: Array, softcap: float | None, bias: Any) -> Array:
-    """Scores, capped and then biased."""
-    return biased(capped(s, softcap), bias)
+    """The scores after the softcap and the bias."""
+    return biased(softcapped(s, softcap), bias)
 
 
 def sinks_of(sink: Any, largest: Array) -> Array:
-    """exp(sink − largest) of each row; 0 without a sink."""
+    """exp(sink − largest) for each row; 0 without a sink."""
     return np.zeros(largest.shape) if sink is None else np.exp(sink[:, None, None] - largest)
 
 
 def largest_logit(u: Array, may: Any, sink: Any) -> Array:
-    """The largest logit of each row, the sink's included; 0 where there is none."""
+    """The largest logit of each row, including the sink; 0 for a row without visible keys or sink."""
     largest = u.max(-1, keepdims=True, where=may, initial=-np.inf)
     largest = largest if sink is None else np.maximum(largest, sink[:, None, None])
     return np.where(np.isneginf(largest), 0.0, largest)
 
 
 def logarithm(x: Array) -> Array:
-    """log x, quietly: −∞ for 0."""
+    """log x without a warning; −∞ for 0."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(x))
 
 
 def log_of_sum(largest: Array, total: Array) -> Array:
-    """The log-sum-exp of each row: −∞ where nothing is read, and there is no sink."""
+    """The log-sum-exp of each row; −∞ for a row without visible keys or sink."""
     return np.asarray((largest + logarithm(total))[..., 0])
 
 
 def options_of(q: Array, k: Array, scale: float | None = None, **options: Any) -> Any:
-    """The options of a call, with the scale that is taken."""
+    """The options of a call, with the scale filled in."""
     return {"scale": scale_of(q.shape[-1], scale), **options}
 
 
 def weights_of(
-    q: Array,
-    k: Array,
-    scale: float,
-    mask: Any = None,
-    bias: Any = None,
-    causal: bool = False,
-    offset: Any = None,
-    window: Any = (None, None),
-    softcap: float | None = None,
-    sink: Any = None,
+    q: Array, k: Array, scale: float, softcap: float | None = None, sink: Any = None, **visible: Any
 ) -> tuple[Array, ...]:
-    """The weights, the sink's weight, the log-sum-exp, and the scores."""
+    """The weights, the sink's weight, the log-sum-exp, and the scores. `visible` are the options of
+    `visible_keys`.
+    """
     s = scale * (q @ transposed(k.take(key_heads(q.shape[-3], k.shape[-3]), -3)))
-    u, may = logits_of(s, softcap, bias), may_read(s.shape, mask, bias, causal, offset, window)
+    u, may = logits_of(s, softcap, visible.get("bias")), visible_keys(s.shape, **visible)
     largest = largest_logit(u, may, sink)
-    e, of_sink = np.exp(np.where(may, u - largest, -np.inf)), sinks_of(sink, largest)
-    total = e.sum(-1, keepdims=True) + of_sink
-    there = np.where(total == 0, 1.0, total)
-    return e / there, of_sink / there, log_of_sum(largest, total), s
+    e, sink_weight = np.exp(np.where(may, u - largest, -np.inf)), sinks_of(sink, largest)
+    total = e.sum(-1, keepdims=True) + sink_weight
+    divisor = np.where(total == 0, 1.0, total)
+    return e / divisor, sink_weight / divisor, log_of_sum(largest, total), s
 
 
 def attention(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
@@ -154,7 +155,7 @@ def attention(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Arra
     return w @ v.take(key_heads(q.shape[-3], k.shape[-3]), -3), lse
 
 
-# -- Derivatives -----------------------------------------------------------------------------------------------------------------
+# -- Derivatives -----------------------------------------------------------------------------------
 
 
 def logit_gradient(w: Array, of_weights: Array, delta: Array, of_lse: Array) -> Array:
@@ -163,13 +164,13 @@ def logit_gradient(w: Array, of_weights: Array, delta: Array, of_lse: Array) -> 
 
 
 def shared(x: Array, shape: tuple[int, ...]) -> Array:
-    """The sum over the axes along which an array of a shape is broadcast."""
+    """The sum over the axes along which an array of this shape is broadcast."""
     x = x.sum(tuple(range(x.ndim - len(shape))))
-    return np.asarray(x.sum(tuple(a for a, n in enumerate(shape) if n == 1), keepdims=True))
+    return np.asarray(x.sum(tuple(axis for axis, length in enumerate(shape) if length == 1), keepdims=True))
 
 
 def bias_gradient(du: Array, bias: Any) -> Any:
-    """The gradient of the bias, of its own shape."""
+    """The gradient of the bias, in the shape of the bias."""
     return None if bias is None else shared(du, bias.shape)
 
 
@@ -179,7 +180,7 @@ def sink_gradient(of_sink: Array, delta: Array, of_lse: Array, sink: Any) -> Any
 
 
 def group_sums(x: Array, heads: Any, groups: int) -> Array:
-    """The sums over the heads that share a key head."""
+    """The sums over the query heads that share a key head."""
     return np.stack([x[..., heads == head, :, :].sum(-3) for head in range(groups)], -3)
 
 
@@ -188,14 +189,14 @@ def attention_vjp(
 ) -> tuple[Any, ...]:
     """The gradients of Σ grad_out ⊙ out + Σ grad_lse ⊙ lse with respect to q, k, v, the bias and the sinks."""
     heads, groups, options = key_heads(q.shape[-3], k.shape[-3]), k.shape[-3], options_of(q, k, **options)
-    w, of_sink, _, s = weights_of(q, k, **options)
-    of_weights = grad_out @ transposed(v.take(heads, -3))
-    delta, of_lse = (w * of_weights).sum(-1, keepdims=True), np.zeros(()) if grad_lse is None else grad_lse[..., None]
-    du = logit_gradient(w, of_weights, delta, of_lse)
-    ds = options["scale"] * du * cap_slope(s, options.get("softcap"))
+    w, sink_weight, _, s = weights_of(q, k, **options)
+    grad_weights = grad_out @ transposed(v.take(heads, -3))
+    delta, of_lse = (w * grad_weights).sum(-1, keepdims=True), np.zeros(()) if grad_lse is None else grad_lse[..., None]
+    du = logit_gradient(w, grad_weights, delta, of_lse)
+    ds = options["scale"] * du * softcap_slope(s, options.get("softcap"))
     dk, dv = (group_sums(transposed(x) @ y, heads, groups) for x, y in ((ds, q), (w, grad_out)))
     bias, sink = options.get("bias"), options.get("sink")
-    return ds @ k.take(heads, -3), dk, dv, bias_gradient(du, bias), sink_gradient(of_sink, delta, of_lse, sink)
+    return ds @ k.take(heads, -3), dk, dv, bias_gradient(du, bias), sink_gradient(sink_weight, delta, of_lse, sink)
 
 
 def attention_jvp(
@@ -212,39 +213,45 @@ def attention_jvp(
 ) -> tuple[Array, Array]:
     """The derivatives of the output and of the log-sum-exp in the direction (dq, dk, dv, dbias, dsink)."""
     heads, options = key_heads(q.shape[-3], k.shape[-3]), options_of(q, k, **options)
-    w, of_sink, _, s = weights_of(q, k, **options)
+    w, sink_weight, _, s = weights_of(q, k, **options)
     ds = options["scale"] * (dq @ transposed(k.take(heads, -3)) + q @ transposed(dk.take(heads, -3)))
-    du = cap_slope(s, options.get("softcap")) * ds + (0.0 if dbias is None else dbias)
-    dlse = (w * du).sum(-1, keepdims=True) + (0.0 if dsink is None else of_sink * dsink[:, None, None])
+    du = softcap_slope(s, options.get("softcap")) * ds + (0.0 if dbias is None else dbias)
+    dlse = (w * du).sum(-1, keepdims=True) + (0.0 if dsink is None else sink_weight * dsink[:, None, None])
     return (w * (du - dlse)) @ v.take(heads, -3) + w @ dv.take(heads, -3), dlse[..., 0]
 
 
-# -- Parts, and ALiBi ------------------------------------------------------------------------------------------------------------
+# -- Parts, and ALiBi ------------------------------------------------------------------------------
 
 
 def merge_weights(lse_a: Array, lse_b: Array) -> tuple[Array, Array, Array]:
-    """The larger of two log-sum-exps, 0 where both are −∞, and what each part weighs beside it."""
+    """The larger of two log-sum-exps (0 if both are −∞), and the weight of each part relative to
+    it.
+    """
     largest = np.maximum(lse_a, lse_b)
     largest = np.where(np.isneginf(largest), 0.0, largest)
     return largest, np.exp(lse_a - largest), np.exp(lse_b - largest)
 
 
 def merge_attention(out_a: Array, lse_a: Array, out_b: Array, lse_b: Array) -> tuple[Array, Array]:
-    """The output and the log-sum-exp over both parts; a part without weight is not read."""
+    """The output and the log-sum-exp over both parts; the output of a part with weight 0 is not
+    read.
+    """
     largest, a, b = merge_weights(lse_a, lse_b)
-    parts = (np.where(w[..., None] == 0, 0.0, w[..., None] * x) for w, x in ((a, out_a), (b, out_b)))
+    weighted = (np.where(w[..., None] == 0, 0.0, w[..., None] * x) for w, x in ((a, out_a), (b, out_b)))
     total = a + b
-    return sum(parts, np.zeros(())) / np.where(total == 0, 1.0, total)[..., None], largest + logarithm(total)
+    return sum(weighted, np.zeros(())) / np.where(total == 0, 1.0, total)[..., None], largest + logarithm(total)
 
 
 def slope_exponents(num_heads: int) -> Array:
-    """8h/m for h = 1 … m, the largest power of two; then every second one of those of 2m."""
+    """8h/m for h = 1 … m, with m the largest power of two up to the number of heads; then every
+    second exponent for 2m heads.
+    """
     m = 1 << (num_heads.bit_length() - 1)
     return np.concatenate([np.arange(1, m + 1) * 8 / m, np.arange(1, 2 * (num_heads - m), 2) * 4 / m])
 
 
 def alibi_slopes(num_heads: int) -> Array:
-    """2 to minus its exponent for each head."""
+    """2^(−exponent) for each head."""
     return np.asarray(2.0 ** -slope_exponents(num_heads))
 
 
@@ -254,5 +261,5 @@ def alibi_distances(n_q: int, n_k: int, offset: Any) -> Array:
 
 
 def alibi_bias(num_heads: int, n_q: int, n_k: int, *, offset: Any = None) -> Array:
-    """The slope of each head times the distance."""
+    """The slope of each head times the negative distance."""
     return alibi_slopes(num_heads)[:, None, None] * alibi_distances(n_q, n_k, offset)

@@ -1,12 +1,11 @@
-"""Caches as one would write them in NumPy, in named steps: in a buffer, which may be a ring, and in
-pages of a pool that caches share.
+"""Caches in NumPy, in named steps: in a buffer, which may be a ring, and in pages of a pool that caches share.
 
-They are the right ones, in which `properties.bugs.caches` puts slips: a step done in another way.
+These caches are correct; `properties.bugs.caches` replaces some of their steps.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -20,20 +19,20 @@ PAGE = 4
 
 
 def attended(q: Array, k: Array, v: Array, may: Any) -> tuple[Array, Array]:
-    """The output and the log-sum-exp of queries over the keys that they may read."""
+    """The output and the log-sum-exp of queries over their visible keys."""
     u = np.where(may, q @ k.T / np.sqrt(max(q.shape[-1], 1)), -np.inf)
     largest = u.max(-1, keepdims=True, initial=-np.inf)
     largest = np.where(np.isneginf(largest), 0.0, largest)
     e = np.exp(u - largest)
     total = e.sum(-1, keepdims=True)
-    out = e @ np.where(may.any(0)[:, None], v, 0.0) / np.where(total == 0, 1.0, total)
+    output = e @ np.where(may.any(0)[:, None], v, 0.0) / np.where(total == 0, 1.0, total)
     with np.errstate(divide="ignore"):
-        return out, np.asarray((largest + np.log(total))[:, 0])
+        return output, np.asarray((largest + np.log(total))[:, 0])
 
 
 class Buffered:
-    """Keys and values side by side in a buffer, the oldest first, which grows; with a window and a
-    capacity it is a ring.
+    """Keys and values in a buffer that grows, oldest first. With a window and a capacity it is a
+    ring.
     """
 
     ring, rotates = True, False
@@ -44,13 +43,13 @@ class Buffered:
         self.prepare(d, d_v)
 
     def prepare(self, d: int, d_v: int) -> None:
-        """Make room for the first keys."""
+        """Allocate the first slots."""
         size = self.capacity or PAGE
         self.k, self.v = np.zeros((size, d)), np.zeros((size, d_v))
 
     @property
     def wraps(self) -> bool:
-        """Whether old positions give way: without a window none does, and without a capacity there is always room."""
+        """Whether new positions overwrite old ones, which needs a window and a capacity."""
         return self.left is not None and self.capacity is not None
 
     def append(self, k: Array, v: Array) -> None:
@@ -61,8 +60,8 @@ class Buffered:
         self.advance(len(k))
 
     def rotated(self, x: Array, start: int) -> Array:
-        """Each pair of channels rotated by its angle at positions from `start` on, if this is what
-        rotates; else as it is.
+        """Each pair of channels rotated by its angle at positions from `start` on, if the cache
+        rotates; otherwise x.
         """
         if not self.rotates:
             return x
@@ -77,35 +76,35 @@ class Buffered:
             raise ValueError(f"{n} more positions are more than the capacity, {self.capacity}.")
 
     def make_room(self, n: int) -> None:
-        """Twice the slots, until there are enough; a ring does not grow."""
+        """Double the number of slots until there are enough; a ring does not grow."""
         while not self.wraps and self.end - self.first + n > len(self.k):
             self.k, self.v = (np.concatenate([x, np.zeros_like(x)]) for x in (self.k, self.v))
 
     def write(self, k: Array, v: Array) -> None:
-        """Put keys and values into the slots of the next positions."""
-        at = self.slots(np.arange(self.end, self.end + len(k)))
-        self.k[at], self.v[at] = k, v
+        """Store keys and values in the slots of the next positions."""
+        slots = self.slots(np.arange(self.end, self.end + len(k)))
+        self.k[slots], self.v[slots] = k, v
 
     def advance(self, n: int) -> None:
-        """Count positions that were added, those that gave way to them, and where the next query stands."""
+        """Count added positions, overwritten positions, and the position of the next query."""
         self.end += n
         self.offset += n
         if self.wraps:
             self.dropped = max(self.dropped, self.end - (self.capacity or 0))
 
     def slots(self, positions: Any) -> Any:
-        """Where positions are: counted from the first one, or around the ring."""
+        """The slots of positions, counted from the first position or around the ring."""
         return positions % len(self.k) if self.wraps else positions - self.first
 
     def attend(self, q: Array) -> tuple[Array, Array]:
         """The output and the log-sum-exp of queries at the last positions."""
         self.require(len(q))
-        at, j = self.read()
+        slots, positions = self.read()
         q = self.rotated(q, self.offset - len(q))
-        return attended(q, self.k[at], self.v[at], self.visible(self.positions(len(q)), j))
+        return attended(q, self.k[slots], self.v[slots], self.visible(self.positions(len(q)), positions))
 
     def require(self, n: int) -> None:
-        """Refuse more queries than positions, and those whose windows have given way."""
+        """Refuse more queries than positions, and queries whose windows were overwritten."""
         if n > self.end - self.first:
             raise ValueError(f"{n} queries are more than the positions, {self.end - self.first}.")
         if self.wraps and max(self.first, self.end - n - (self.left or 0)) < self.dropped:
@@ -113,13 +112,13 @@ class Buffered:
 
     @property
     def oldest(self) -> int:
-        """The oldest position that is held."""
+        """The oldest position in the cache."""
         return max(self.first, self.dropped)
 
     def read(self) -> tuple[Any, Any]:
-        """The slots that are read, and the positions that are there."""
-        j = np.arange(self.oldest, self.end)
-        return self.slots(j), j
+        """The slots to read, and their positions."""
+        positions = np.arange(self.oldest, self.end)
+        return self.slots(positions), positions
 
     def positions(self, n: int) -> Any:
         """The positions of n queries."""
@@ -130,42 +129,42 @@ class Buffered:
         return (j <= p) & (j >= (-np.inf if self.left is None else p - self.left))
 
     def rollback(self, n: int) -> None:
-        """The newest positions go."""
+        """Drop the newest positions."""
         self.require_held(n)
         self.end -= n
         self.offset -= n
 
     def evict(self, n: int) -> None:
-        """The oldest positions go; the others move to the front, but in a ring."""
+        """Drop the oldest positions, and move the others to the front unless the cache is a ring."""
         self.require_held(n)
         if not self.wraps:
             self.k, self.v = (np.concatenate([x[n:], x[:n]]) for x in (self.k, self.v))
         self.first += n
 
     def require_held(self, n: int) -> None:
-        """Refuse that more positions go than are held."""
+        """Refuse to drop more positions than the cache holds."""
         if n > self.end - self.oldest:
             raise ValueError(f"{n} positions are more than are held, {self.end - self.oldest}.")
 
     def poison(self, value: float) -> None:
-        """Fill the slots that are not in use."""
-        unused = np.setdiff1d(self.own(), self.slots(np.arange(self.oldest, self.end)))
-        self.k[unused], self.v[unused] = value, value
+        """Fill the unused slots with a value."""
+        unused_slots = np.setdiff1d(self.own(), self.slots(np.arange(self.oldest, self.end)))
+        self.k[unused_slots], self.v[unused_slots] = value, value
 
     def own(self) -> Any:
-        """All slots that it may use."""
+        """All slots that the cache may use."""
         return np.arange(len(self.k))
 
 
 class Pool:
-    """Pages for all caches of some widths: those that were given back are taken first."""
+    """Pages for all caches of the same widths; a cache takes returned pages first."""
 
     def __init__(self, d: int, d_v: int) -> None:
         self.k, self.v = np.zeros((0, d)), np.zeros((0, d_v))
         self.free: list[int] = []
 
     def take(self) -> int:
-        """A page, by its number."""
+        """The number of a free page."""
         if not self.free:
             pages = len(self.k) // PAGE
             self.k, self.v = (np.concatenate([x, np.zeros((4 * PAGE, x.shape[1]))]) for x in (self.k, self.v))
@@ -174,8 +173,8 @@ class Pool:
 
 
 class Paged(Buffered):
-    """Pages of a pool, found through a table, a page for each `PAGE` positions: those without
-    positions are given back.
+    """Keys and values in pages of a pool, with a table that has a page for each `PAGE` positions.
+    The cache returns pages without positions.
     """
 
     pools: ClassVar[dict[tuple[int, int], Pool]] = {}
@@ -196,67 +195,60 @@ class Paged(Buffered):
         self.k, self.v = self.pool.k, self.pool.v
 
     def attend(self, q: Array) -> tuple[Array, Array]:
-        """Read what is in the pool by now."""
+        """Read the current arrays of the pool."""
         self.k, self.v = self.pool.k, self.pool.v
         return super().attend(q)
 
     def slots(self, positions: Any) -> Any:
-        """Where positions are: by the table."""
+        """The slots of positions, by the table of pages."""
         return np.array([self.table[j // PAGE] * PAGE + j % PAGE for j in positions.tolist()], int)
 
     def advance(self, n: int) -> None:
-        """Count positions, and give back the pages of those that gave way."""
+        """Count positions, and return the pages of overwritten ones."""
         super().advance(n)
         self.give_back()
 
     def rollback(self, n: int) -> None:
-        """The newest positions go."""
+        """Drop the newest positions."""
         super().rollback(n)
         self.give_back()
 
     def evict(self, n: int) -> None:
-        """The oldest positions go; none moves."""
+        """Drop the oldest positions without moving others."""
         self.require_held(n)
         self.first += n
         self.give_back()
 
     def give_back(self) -> None:
-        """Give back the pages without a position."""
+        """Return pages without positions to the pool."""
         for page in [page for page in self.table if (page + 1) * PAGE <= self.oldest or page * PAGE >= self.end]:
             self.pool.free.append(self.table.pop(page))
 
     def poison(self, value: float) -> None:
-        """Fill the slots that are not in use, in its own pages and in free ones."""
+        """Fill the unused slots, in the pages of this cache and in free pages."""
         self.k, self.v = self.pool.k, self.pool.v
         super().poison(value)
 
     def own(self) -> Any:
-        """The slots of its pages and of free ones."""
+        """The slots of the pages of this cache and of free pages."""
         return np.array(
-            [page * PAGE + row for page in (*self.table.values(), *self.pool.free) for row in range(PAGE)], int
+            [page * PAGE + row for page in (*self.table.values(), *self.pool.free) for row in range(PAGE)],
+            int,
         )
 
 
 @dataclass(frozen=True)
 class Cached(Decoder):
-    """Right caches, with other functions in the place of some steps, which rotate where the
-    program's should. Each program is run on a class of its own, with pools and a memory that its
-    caches share, and no other's."""
+    """Correct caches, in which other functions can replace some steps. They rotate if the program
+    requires it. Each program runs on a new class, whose caches share pools and a memory with no
+    other class.
+    """
 
     name: str = "Right"
     steps: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
-    def __call__(
-        self,
-        q: Any,
-        k: Any,
-        v: Any,
-        steps: str,
-        *,
-        window: int | None = None,
-        capacity: int | None = None,
-        rotates: bool | None = None,
-    ) -> Any:
-        """What a program gives on them."""
+    def __call__(self, q: Any, k: Any, v: Any, steps: str, *, rotates: bool | None = None, **sizes: Any) -> Any:
+        """The results of a program that runs on these caches."""
         own: dict[str, Any] = {"pools": {}, "memory": {}, "rotates": bool(rotates), **self.steps}
-        return Decoder(type(self.name, (self.make,), own))(q, k, v, steps, window=window, capacity=capacity)  # type: ignore[arg-type]
+        cache = type(self.name, (cast(type, self.make),), own)
+        return Decoder(cache)(q, k, v, steps, **sizes)

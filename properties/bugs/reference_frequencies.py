@@ -1,7 +1,7 @@
-"""Rotary frequencies of every kind, as one would write them in NumPy: a part of the reference.
+"""Rotary frequencies of every kind in NumPy: a part of the reference.
 
-`properties.bugs.reference` has the other operations, and says what steps are for. A kind bends the
-powers f of its base to f·g.
+`properties.bugs.reference` has the other operations and explains steps. A kind multiplies the
+powers f of its base by gains g.
 """
 
 from collections.abc import Mapping
@@ -19,12 +19,12 @@ _DEFAULT = 10000.0
 
 
 def rotating_width(head_dim: int, rotary_dim: int | None) -> int:
-    """r, the channels that rotate."""
+    """r, the number of channels that rotate."""
     return head_dim if rotary_dim is None else rotary_dim
 
 
 def base_of(kind: str, base: float | None, r: int, seq_len: int | None, given: Given) -> float:
-    """The base, which grows with the length where the kind is dynamic."""
+    """The base, which grows with the length for the dynamic kind."""
     base = _DEFAULT if base is None else base
     return grown_base(base, r, seq_len, **given) if kind == "dynamic" else base
 
@@ -40,11 +40,11 @@ def powers(base: float, r: int) -> Array:
     return np.asarray(base ** -(np.arange(0, r, 2) / max(r, 1)))
 
 
-# -- Gains -----------------------------------------------------------------------------------------------------------------------------
+# -- Gains -----------------------------------------------------------------------------------------
 
 
 def gains(kind: str, f: Array, base: float, seq_len: int | None, given: Given) -> Any:
-    """What each power is multiplied by."""
+    """The gain of each power."""
     if kind == "linear":
         return 1 / given["factor"]
     if kind == "yarn":
@@ -59,12 +59,12 @@ def gains(kind: str, f: Array, base: float, seq_len: int | None, given: Given) -
 
 
 def blend(keep: Array, factor: float) -> Array:
-    """Where a pair is kept 1, where it is not 1/s, and a mean between."""
+    """1 for a pair that is kept, 1/s for a pair that is not, and a mean between the two."""
     return keep + (1 - keep) / factor
 
 
 def yarn_only(given: Given) -> dict[str, Any]:
-    """What the ramp depends on."""
+    """The parameters of the ramp."""
     return {
         p: x
         for p, x in given.items()
@@ -73,12 +73,14 @@ def yarn_only(given: Given) -> dict[str, Any]:
 
 
 def pair_of_turns(turns: float, r: int, base: float, original: int) -> float:
-    """The pair, a real number, that makes so many turns in M positions."""
+    """The pair, as a real number, that makes this number of full rotations in M positions."""
     return r * log(original / (2 * pi * turns)) / (2 * log(base))
 
 
 def yarn_ends(low: float, high: float, truncate: bool, r: int) -> tuple[float, float]:
-    """The pairs where the ramp begins and ends: rounded outwards if asked for, within the pairs that there may be."""
+    """The pairs at which the ramp begins and ends, rounded outwards if `truncate` is on, within the
+    range of pairs.
+    """
     if truncate:
         low, high = floor(low), ceil(high)
     return max(low, 0), min(high, r - 1)
@@ -92,7 +94,7 @@ def yarn_ramp(
     beta_slow: float = 1.0,
     truncate: bool = True,
 ) -> Array:
-    """From 0 at the pair of many turns to 1 at the pair of few."""
+    """A ramp from 0 at the pair with many rotations to 1 at the pair with few."""
     r = 2 * pairs
     low, high = (pair_of_turns(turns, r, base, original_max_position_embeddings) for turns in (beta_fast, beta_slow))
     low, high = yarn_ends(low, high, truncate, r)
@@ -102,13 +104,15 @@ def yarn_ramp(
 def llama3_gains(
     f: Array, factor: float, original_max_position_embeddings: int, low_freq_factor: float, high_freq_factor: float
 ) -> Array:
-    """Of short waves 1, of long ones 1/s, and a mean between, by how many waves there are in M positions."""
+    """1 for short waves, 1/s for long ones, and a mean between the two, by the number of waves in M
+    positions.
+    """
     waves = original_max_position_embeddings * f / (2 * pi)
     return blend(np.clip(llama3_line(waves, low_freq_factor, high_freq_factor), 0, 1), factor)
 
 
 def llama3_line(waves: Array, low: float, high: float) -> Array:
-    """0 at so few waves, 1 at so many."""
+    """The line that is 0 at `low` waves and 1 at `high` waves."""
     return (waves - low) / (high - low)
 
 
@@ -129,11 +133,11 @@ def proportional_gains(pairs: int, factor: float, partial_rotary_factor: float) 
     return (np.arange(pairs) < floor(partial_rotary_factor * pairs)) / factor
 
 
-# -- The attention factor --------------------------------------------------------------------------------------------------------------
+# -- The attention factor --------------------------------------------------------------------------
 
 
 def multiplier(kind: str, given: Given) -> float:
-    """What multiplies cosines and sines."""
+    """The factor of cosines and sines."""
     if kind == "yarn":
         return yarn_multiplier(
             given["factor"], *(given.get(p) for p in ("mscale", "mscale_all_dim", "attention_factor"))
@@ -153,7 +157,9 @@ def sharpened(factor: float, weight: float) -> float:
 def yarn_multiplier(
     factor: float, mscale: float | None, mscale_all_dim: float | None, attention_factor: float | None
 ) -> float:
-    """The one that is given; or a quotient of two, where both are given and not 0; or m(s, 1)."""
+    """The given attention factor; or the quotient of two weights, if both are given and not 0; or
+    m(s, 1).
+    """
     if attention_factor is not None:
         return attention_factor
     if mscale and mscale_all_dim:
@@ -162,7 +168,7 @@ def yarn_multiplier(
 
 
 def longrope_multiplier(factor: float, original: int, attention_factor: float | None) -> float:
-    """The one that is given, or √(1 + ln s / ln M) for s > 1."""
+    """The given attention factor, or √(1 + ln s / ln M) for s > 1."""
     if attention_factor is not None:
         return attention_factor
     return float(np.sqrt(1 + log(factor) / log(original))) if factor > 1 else 1.0
@@ -177,7 +183,7 @@ def rotary_frequencies(
     seq_len: int | None = None,
     **given: Any,
 ) -> tuple[Array, Array]:
-    """Radians per position of each pair, and what multiplies cosines and sines, one number."""
+    """Radians per position for each pair, and one factor of cosines and sines."""
     r = rotating_width(head_dim, rotary_dim)
     base = base_of(kind, base, r, seq_len, given)
     f = powers(base, r)

@@ -1,6 +1,6 @@
-"""Positions, rotary and sinusoidal, as one would write them in NumPy: a part of the reference.
+"""Positional encodings, rotary and sinusoidal, in NumPy: a part of the reference.
 
-`properties.bugs.reference` has the other operations, and says what steps are for.
+`properties.bugs.reference` has the other operations and explains steps.
 """
 
 from typing import Any
@@ -47,7 +47,7 @@ def positions(start_pos: int, seq_len: int) -> Any:
 
 
 def exponents(dim: int) -> Array:
-    """2i/dim for each pair i of channels; an odd width's last channel begins a pair too."""
+    """2i/dim for each pair i of channels; the last channel of an odd width begins a pair too."""
     return np.asarray(2.0 * np.arange((dim + 1) // 2) / max(dim, 1))
 
 
@@ -64,10 +64,10 @@ def angles(start_pos: int, seq_len: int, dim: int) -> Array:
 def sinusoidal_positional_encoding(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """Sines in the even columns, cosines in the odd ones."""
     theta = angles(start_pos, seq_len, embed_dim)
-    out = np.empty((len(theta), embed_dim))
-    out[:, 0::2] = np.sin(theta)
-    out[:, 1::2] = np.cos(theta[:, : embed_dim // 2])
-    return out
+    output = np.empty((len(theta), embed_dim))
+    output[:, 0::2] = np.sin(theta)
+    output[:, 1::2] = np.cos(theta[:, : embed_dim // 2])
+    return output
 
 
 def add_positional_encoding(x: Array, pos: Array) -> Array:
@@ -81,7 +81,7 @@ def table_lookup(table: Array, indices: Any) -> Array:
 
 
 def learned_positional_encoding(table: Array, seq_len: int, start_pos: int = 0) -> Array:
-    """The rows of the table from the start position on."""
+    """The rows of the table from the start position."""
     return table_lookup(table, np.arange(start_pos, start_pos + seq_len))
 
 
@@ -91,7 +91,7 @@ def rope_angles(seq_len: int, head_dim: int, start_pos: int = 0) -> Array:
 
 
 def channels(theta: Array, dim: int) -> Array:
-    """The angle of each channel: both channels of a pair have the same."""
+    """The angle of each channel; both channels of a pair have the same angle."""
     return np.repeat(theta, 2, axis=-1)[..., :dim]
 
 
@@ -102,7 +102,7 @@ def chunk_tables(start_pos: int, seq_len: int, dim: int) -> tuple[Array, Array]:
 
 
 def tables_of(x: Array, start_pos: int) -> tuple[Array, Array]:
-    """Cosines and sines for the rows of x: positions run along its last axis but one."""
+    """Cosines and sines for the rows of x, with positions along the last axis but one."""
     return chunk_tables(start_pos, *x.shape[-2:])
 
 
@@ -118,11 +118,13 @@ def rotate_half(x: Array) -> Array:
 
 
 def rotated(x: Array) -> Array:
-    """(−second, first) of each pair of channels; the unpaired last channel of an odd dim as it is."""
-    out = x.copy()
+    """(−second, first) for each pair of channels; the unpaired last channel of an odd width is
+    unchanged.
+    """
+    output = x.copy()
     pairs = x.shape[-1] // 2 * 2
-    out[..., 0:pairs:2], out[..., 1:pairs:2] = -x[..., 1:pairs:2], x[..., 0:pairs:2]
-    return out
+    output[..., 0:pairs:2], output[..., 1:pairs:2] = -x[..., 1:pairs:2], x[..., 0:pairs:2]
+    return output
 
 
 def apply_rotary(x: Array, cos: Array, sin: Array) -> Array:
@@ -131,41 +133,41 @@ def apply_rotary(x: Array, cos: Array, sin: Array) -> Array:
 
 
 def apply_rotary_vjp(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
-    """grad_out ⊙ cos + rotatedᵀ(grad_out ⊙ sin): the transpose turns each pair back."""
+    """grad_out ⊙ cos + rotatedᵀ(grad_out ⊙ sin): the transpose rotates each pair backwards."""
     pairs = x.shape[-1] // 2 * 2
-    back = rotated(grad_out * sin)
-    back[..., :pairs] *= -1
-    return grad_out * cos + back
+    rotated_back = rotated(grad_out * sin)
+    rotated_back[..., :pairs] *= -1
+    return grad_out * cos + rotated_back
 
 
-# -- As models rotate --------------------------------------------------------------------------------------------------------------------
+# -- As models rotate ------------------------------------------------------------------------------
 
 
 def rotating_channels(dim: int, rotary_dim: int | None) -> int:
-    """How many channels rotate: all, unless it is said."""
+    """The number of channels that rotate, which is all of them by default."""
     return dim if rotary_dim is None else rotary_dim
 
 
 def row_positions(shape: tuple[int, ...], start_pos: int, positions: Any, sections: Any) -> Any:
-    """The position of each row, along each of three axes where there are sections."""
+    """The position of each row, along three axes if there are sections."""
     if positions is not None:
         return positions
-    at = start_pos + np.arange(shape[-2])
-    return at if sections is None else np.stack([at] * 3)
+    counted = start_pos + np.arange(shape[-2])
+    return counted if sections is None else np.stack([counted] * 3)
 
 
 def pair_frequencies(r: int, inv_freq_: Any) -> Array:
-    """The frequencies that are given, or those of the base."""
+    """The given frequencies, or the frequencies of the base."""
     return inv_freq(r) if inv_freq_ is None else inv_freq_
 
 
 def pair_axes(pairs: int, sections: Any) -> Any:
-    """The axis that each pair rotates by: blocks of time, height and width."""
+    """The axis of each pair: blocks of time, height and width."""
     return np.repeat(np.arange(3), sections)[:pairs]
 
 
 def pair_angles(at: Any, f: Array, sections: Any) -> Array:
-    """Positions times frequencies, each pair's by its own axis."""
+    """Positions times frequencies, each pair by its axis."""
     if sections is None:
         return np.asarray(at[..., None] * f)
     return np.asarray(np.moveaxis(at, 0, -1)[..., pair_axes(len(f), sections)] * f)
@@ -177,15 +179,17 @@ def scaled_tables(theta: Array, attention_factor: float | None) -> tuple[Array, 
     return np.cos(theta) * factor, np.sin(theta) * factor
 
 
-def model_tables(
-    x: Array, start_pos: int, positions: Any = None, inv_freq: Any = None, attention_factor: Any = None, rotary_dim: Any = None,
-    sections: Any = None,
-) -> tuple[Array, Array]:  # fmt: skip
-    """Cosines and sines for the rows of x and the channels that rotate."""
+def model_angles(
+    x: Array, start_pos: int, positions: Any = None, inv_freq: Any = None, rotary_dim: Any = None, sections: Any = None
+) -> Array:
+    """The angles of the rows of x, for each pair of channels that rotates."""
     f = pair_frequencies(rotating_channels(x.shape[-1], rotary_dim), inv_freq)
-    return scaled_tables(
-        pair_angles(row_positions(x.shape, start_pos, positions, sections), f, sections), attention_factor
-    )
+    return pair_angles(row_positions(x.shape, start_pos, positions, sections), f, sections)
+
+
+def model_tables(x: Array, start_pos: int, attention_factor: float | None = None, **given: Any) -> tuple[Array, Array]:
+    """Cosines and sines for the rows of x and the channels that rotate."""
+    return scaled_tables(model_angles(x, start_pos, **given), attention_factor)
 
 
 def rotary_tables(
@@ -196,7 +200,7 @@ def rotary_tables(
 
 
 def beside(turned: Array, x: Array) -> Array:
-    """What was rotated, and the channels of x that were not."""
+    """The rotated channels, followed by the channels of x that do not rotate."""
     return np.concatenate([turned, x[..., turned.shape[-1] :]], axis=-1)
 
 

@@ -1,4 +1,4 @@
-"""Slips in rotating: the tables, which channels they rotate, and the gradients."""
+"""Known bugs of rotations: their tables, their channels, and their gradients."""
 
 from typing import Any
 
@@ -12,35 +12,52 @@ bug = Register()
 _OTHER_TABLES: tuple[Requirement] = ("tables that are not rotations",)
 
 
-@bug("rope", law="twice the width has the same angles in every second pair", public=True)
+@bug.in_operation(
+    "rope",
+    law="twice the width has the same angles in every second pair",
+    public=True,
+    effect="Each channel has a partner of another pair, so weights trained with adjacent pairs give other scores.",
+    repair="Rotate the channels (2i, 2i + 1) by the angle of pair i.",
+    citations=("EleutherAI/gpt-neox#834", "vllm-project/vllm-ascend#12820", "jzhang38/TinyLlama#24"),
+)
 def rope_half_split_pairs(x: Array, start_pos: int = 0) -> Array:
-    """The channels (j, j + d/2) are rotated instead of (2i, 2i + 1); an odd width, which has no
-    halves, is rotated as it should be. Effect: Each channel rotates with one of another pair:
-    weights trained with adjacent pairs give other scores. Repair: Rotate the channels (2i, 2i + 1)
-    by the angle of pair i. Seen: EleutherAI/gpt-neox#834; vllm-project/vllm-ascend#12820;
-    jzhang38/TinyLlama#24"""
+    """The code rotates the channels (j, j + d/2) instead of (2i, 2i + 1) if the width is even."""
     if x.shape[-1] % 2:
         return right.rope(x, start_pos)
     theta = np.tile(right.angles(start_pos, *x.shape[-2:]), 2)
     return np.asarray(x * np.cos(theta) + right.rotate_half(x) * np.sin(theta))
 
 
-@bug.slip("channels", seen="rope", law="pairs keep their norm")
+@bug.in_step(
+    "channels",
+    seen="rope",
+    law="pairs keep their norm",
+    effect="The two channels of a pair get different angles: norms change, and scores depend on absolute positions.",
+    repair="Repeat each angle twice in a row; tiling belongs to the half-split layout.",
+    citations=(
+        "facebookresearch/vjepa2#15",
+        "Tongjilibo/bert4torch#1",
+        "xiangking/ark-nlp#47",
+        "raiyanyahya/how-to-train-your-gpt#6",
+        "huggingface/transformers#47403",
+    ),
+)
 def rope_tables_tiled(theta: Array, dim: int) -> Array:
-    """The angles of the channels are θ₀, θ₁, …, θ₀, θ₁, … instead of θ₀, θ₀, θ₁, θ₁, ….
-    Effect: The channels of a pair get angles of two pairs: lengths change, and scores depend on
-    absolute positions. Repair: Repeat each angle twice in a row; tiling belongs to the layout in
-    halves. Seen: facebookresearch/vjepa2#15; Tongjilibo/bert4torch#1; xiangking/ark-nlp#47;
-    raiyanyahya/how-to-train-your-gpt#6; huggingface/transformers#47403"""
+    """The angles of the channels repeat as θ₀, θ₁, θ₀, θ₁ instead of θ₀, θ₀, θ₁, θ₁."""
     return np.tile(theta, 2)[..., :dim]
 
 
-@bug.slip("chunk_tables", seen="rope", law="pairs keep their norm")
+@bug.in_step(
+    "chunk_tables",
+    seen="rope",
+    law="pairs keep their norm",
+    effect="Widths such as 6, 12 or 96 use sines of other pairs or other rows.",
+    repair="Start the sines at half of the width, not half of the padded width.",
+    citations=("vllm-project/vllm-ascend#15688",),
+)
 def rope_sines_at_padded_offset(start_pos: int, seq_len: int, dim: int) -> tuple[Array, ...]:
-    """Rows of a table [cosines | sines] are read as if their width were padded to a power of two.
-    Effect: Widths such as 6, 12 or 96 are rotated with sines of other pairs, or of other rows.
-    Repair: The sines begin at half the width, not at half the padded width. Seen:
-    vllm-project/vllm-ascend#15688"""
+    """The code reads rows of a table [cosines | sines] as if their width were padded to a power of
+    two."""
     theta = right.angles(start_pos, seq_len, dim)
     padded = 1 << (dim - 1).bit_length() if dim % 2 == 0 and dim else dim
     flat = np.concatenate([np.cos(theta), np.sin(theta)], axis=1).ravel()
@@ -54,268 +71,379 @@ def rope_sines_at_padded_offset(start_pos: int, seq_len: int, dim: int) -> tuple
     return right.channels(np.cos(theta), dim), right.channels(sin, dim)
 
 
-@bug.slip("chunk_tables", seen="rope_tables", law="cosines and sines lie on the circle")
+@bug.in_step(
+    "chunk_tables",
+    seen="rope_tables",
+    law="cosines and sines lie on the circle",
+    effect="The cosine and the sine of a channel belong to different angles, so the rotation changes norms.",
+    repair="Use the same angle for both.",
+    origin="one of two kernels is off by a pair; compare vllm-project/vllm-ascend#15688",
+)
 def rope_tables_sines_of_the_next_pair(start_pos: int, seq_len: int, dim: int) -> tuple[Array, Array]:
-    """The sines are read one pair later than the cosines, around the end of the row.
-    Effect: The cosine and the sine of a channel are of two angles: rotating changes norms. Repair:
-    Take both of the same angles. Seen: none: two kernels, of which one is off by a pair; compare
-    vllm-project/vllm-ascend#15688"""
+    """The code reads each sine from the next pair."""
     cos, sin = right.chunk_tables(start_pos, seq_len, dim)
     return cos, np.roll(sin, -2, axis=-1)
 
 
-@bug.slip("chunk_tables", seen="rope_tables", law="position zero is the identity")
+@bug.in_step(
+    "chunk_tables",
+    seen="rope_tables",
+    law="position zero is the identity",
+    effect="At position 0, every pair is rotated by a right angle.",
+    repair="Return the cosines first.",
+    origin="the sinusoidal encoding has this order",
+)
 def rope_tables_sine_first(start_pos: int, seq_len: int, dim: int) -> tuple[Array, ...]:
-    """The tables are returned in the order sine, cosine.
-    Effect: At position 0 every pair is rotated by a quarter. Repair: Return the cosines first.
-    Seen: none: it is the encoding's order"""
+    """The code returns the tables in the order sine, cosine."""
     return right.chunk_tables(start_pos, seq_len, dim)[::-1]
 
 
-@bug.slip("rotated", seen="rope", law="the odd channel follows its convention")
+@bug.in_step(
+    "rotated",
+    seen="rope",
+    law="the odd channel follows its convention",
+    effect="With an odd width, the code multiplies the last channel by its cosine only.",
+    repair="Rotate the channel with itself, as TorchLean defines, or declare that it passes through.",
+    origin="padding is the first remedy for the error that odd widths raise",
+)
 def rope_odd_width_padded(x: Array) -> Array:
-    """An odd width is padded with a channel of zeros, which is cut off again after the rotation.
-    Effect: With an odd width the last channel is multiplied by its cosine only. Repair: Rotate the
-    channel with itself, as TorchLean's text does, or declare that it passes through. Seen: none:
-    padding to an even width is the first remedy for the error that odd widths raise"""
+    """The code pads an odd width with a channel of zeros and drops it after the rotation."""
     return np.where(np.arange(x.shape[-1]) < x.shape[-1] // 2 * 2, right.rotated(x), 0.0)
 
 
-@bug.slip("rotated", seen="rope", law="the odd channel follows its convention")
+@bug.in_step(
+    "rotated",
+    seen="rope",
+    law="the odd channel follows its convention",
+    effect="An odd width raises an error.",
+    repair="Slice the channels.",
+    citations=("lucidrains/rotary-embedding-torch#45", "Jamie-Stirling/RetNet#31"),
+)
 def rope_odd_width_raises(x: Array) -> Array:
-    """Channels are reshaped into pairs, which an odd width does not allow.
-    Effect: An odd width cannot be used. Repair: Slice the channels. Seen:
-    lucidrains/rotary-embedding-torch#45; Jamie-Stirling/RetNet#31"""
+    """The code reshapes channels into pairs, which an odd width does not allow."""
     return right.rotated(x.reshape(*x.shape[:-1], x.shape[-1] // 2, 2).reshape(x.shape))
 
 
-@bug.slip("rotated", seen="apply_rotary", law="apply rotary is within its budget")
+@bug.in_step(
+    "rotated",
+    seen="apply_rotary",
+    law="apply rotary is within its budget",
+    effect="The code reflects and stretches pairs instead of rotating them.",
+    repair="Negate the channel that goes to the first place.",
+    origin="the code loses the sign",
+)
 def apply_rotary_without_minus(x: Array) -> Array:
-    """The channels of a pair are exchanged without the minus.
-    Effect: Pairs are reflected and stretched instead of rotated. Repair: Negate what goes to the
-    first. Seen: none: the sign is lost"""
+    """The code exchanges the channels of a pair without the minus sign."""
     return np.asarray(right.rotated(x) * right.rotated(np.ones(x.shape[-1])))
 
 
-@bug.slip("apply_rotary", seen="rope", law="pairs keep their norm")
+@bug.in_step(
+    "apply_rotary",
+    seen="rope",
+    law="pairs keep their norm",
+    effect="The second channel of a pair is wrong if the angle is not 0.",
+    repair="Keep the old first channel until the second one is computed.",
+    origin="a loop over pairs was changed to work in place",
+)
 def rope_first_lane_overwritten(x: Array, cos: Array, sin: Array) -> Array:
-    """The second channel of each pair is computed from the first channel's new value.
-    Effect: The second channel of a pair is wrong wherever the angle is not 0. Repair: Keep the
-    first channel until the second one is computed. Seen: none: what happens to a loop over pairs
-    when it is made to work in place"""
-    out, pairs = right.apply_rotary(x, cos, sin), x.shape[-1] // 2 * 2
-    out[..., 1:pairs:2] = x[..., 1:pairs:2] * cos[..., 1:pairs:2] + out[..., 0:pairs:2] * sin[..., 1:pairs:2]
-    return out
+    """The code computes the second channel of each pair from the new value of the first."""
+    output, pairs = right.apply_rotary(x, cos, sin), x.shape[-1] // 2 * 2
+    output[..., 1:pairs:2] = x[..., 1:pairs:2] * cos[..., 1:pairs:2] + output[..., 0:pairs:2] * sin[..., 1:pairs:2]
+    return output
 
 
-@bug.slip("apply_rotary", seen="rope", law="twice the width has the same angles in every second pair")
+@bug.in_step(
+    "apply_rotary",
+    seen="rope",
+    law="twice the width has the same angles in every second pair",
+    effect="Each rotated pair is in the wrong place.",
+    repair="Interleave the two results with a stack along a new last axis and a reshape.",
+    origin="first versions often concatenate the results",
+)
 def rope_pairs_stored_as_halves(x: Array, cos: Array, sin: Array) -> Array:
-    """The channels (2i, 2i + 1) are rotated, and the results concatenated: first channels in the
-    first half, second channels in the second. Effect: Each pair is rotated rightly, and then stored
-    elsewhere. Repair: Interleave the two results again, by a stack along a new last axis and a
-    reshape. Seen: none: common in first versions"""
-    out = right.apply_rotary(x, cos, sin)
-    return np.concatenate([out[..., 0::2], out[..., 1::2]], axis=-1)
+    """The code rotates the channels (2i, 2i + 1), then stores first channels in the first half and
+    second channels in the second."""
+    output = right.apply_rotary(x, cos, sin)
+    return np.concatenate([output[..., 0::2], output[..., 1::2]], axis=-1)
 
 
-@bug.slip("apply_rotary", seen="rope", law="position zero is the identity")
+@bug.in_step(
+    "apply_rotary",
+    seen="rope",
+    law="position zero is the identity",
+    effect="The two channels of each pair are exchanged.",
+    repair="Store a·cos − b·sin first, then b·cos + a·sin.",
+    origin="first versions often exchange them",
+)
 def rope_lanes_exchanged(x: Array, cos: Array, sin: Array) -> Array:
-    """The two results of each pair change places.
-    Effect: Pairs come back exchanged. Repair: First comes a·cos − b·sin, then b·cos + a·sin. Seen:
-    none: common in first versions"""
-    lanes = np.arange(x.shape[-1])
-    lanes[: x.shape[-1] // 2 * 2] ^= 1
-    return np.asarray(right.apply_rotary(x, cos, sin)[..., lanes])
+    """The code exchanges the two results of each pair."""
+    order = np.arange(x.shape[-1])
+    order[: x.shape[-1] // 2 * 2] ^= 1
+    return np.asarray(right.apply_rotary(x, cos, sin)[..., order])
 
 
-@bug.slip("apply_rotary", seen="rope", law="parts add up")
+@bug.in_step(
+    "apply_rotary",
+    seen="rope",
+    law="parts add up",
+    effect="Activations above 4 lose their size.",
+    repair="Do not clip the inputs of the rotation.",
+    origin="quantized kernels saturate",
+)
 def rope_saturates(x: Array, cos: Array, sin: Array) -> Array:
-    """Inputs are clipped to ±4.
-    Effect: Large activations lose their size on the way. Repair: Do not clip what is rotated. Seen:
-    none: quantised kernels saturate."""
+    """The code clips its inputs to ±4."""
     return right.apply_rotary(np.clip(x, -4, 4), cos, sin)
 
 
-@bug("rope", law="rope is within its budget", requires=("large sizes",))
+@bug.in_operation(
+    "rope",
+    law="rope is within its budget",
+    requires=("large sizes",),
+    effect="The slow pairs of wide heads carry no position.",
+    repair="Rotate all channels, in as many blocks as needed.",
+    origin="the kernel was written for heads of 64 channels, or a partial rotation stays on",
+)
 def rope_lanes_beyond_64_left(x: Array, start_pos: int = 0) -> Array:
-    """Channels beyond the first 64 are left as they are.
-    Effect: Wide heads lose the positions of their slow pairs. Repair: Rotate all channels, in as
-    many blocks as it takes. Seen: none: a kernel made for heads of 64 channels, or a partial rotary
-    encoding left switched on"""
+    """The code does not rotate channels after the first 64."""
     return np.concatenate([right.rope(x, start_pos)[..., :64], x[..., 64:]], axis=-1)
 
 
-@bug("rope", law="batch elements do not affect each other")
+@bug.in_operation(
+    "rope",
+    law="batch elements do not affect each other",
+    effect="All heads equal the last head.",
+    repair="Give each head a separate buffer.",
+    origin="the results are views of one buffer",
+)
 def rope_last_head_to_all(x: Array, start_pos: int = 0) -> Array:
-    """With several heads, each gets the result of the last.
-    Effect: All heads are the last head. Repair: Give each head a buffer of its own. Seen: none:
-    results are views of one buffer"""
-    out = right.rope(x, start_pos)
-    return out if x.ndim == 2 or x.shape[-3] == 0 else np.broadcast_to(out[..., -1:, :, :], out.shape).copy()
+    """With several heads, each head gets the result of the last one."""
+    output = right.rope(x, start_pos)
+    return output if x.ndim == 2 or x.shape[-3] == 0 else np.broadcast_to(output[..., -1:, :, :], output.shape).copy()
 
 
-@bug("rope", law="empty arrays give empty results")
+@bug.in_operation(
+    "rope",
+    law="empty arrays give empty results",
+    effect="An empty chunk stops the model with an error.",
+    repair="Return an empty array.",
+    origin="frequencies of a width of 0 divide by 0",
+)
 def rope_of_nothing_raises(x: Array, start_pos: int = 0) -> Array:
-    """An array without rows or channels is an error.
-    Effect: An empty chunk stops the model with an error. Repair: Return it as it is. Seen: none:
-    frequencies of no channels divide by 0"""
+    """An array without rows or without channels raises an error."""
     if 0 in x.shape[-2:]:
         raise ZeroDivisionError("division by zero")
     return right.rope(x, start_pos)
 
 
-@bug("apply_rotary", law="apply rotary is within its budget", requires=_OTHER_TABLES)
+@bug.in_operation(
+    "apply_rotary",
+    law="apply rotary is within its budget",
+    requires=_OTHER_TABLES,
+    effect="Every second entry of the tables has no effect.",
+    repair="Read an entry for each channel.",
+    origin="half of each table is enough for rotations",
+)
 def apply_rotary_reads_half_the_tables(x: Array, cos: Array, sin: Array) -> Array:
-    """Both channels of a pair use the entries of the first channel.
-    Effect: Every second entry of the tables is ignored. Repair: Read an entry for each channel.
-    Seen: none: half of each table does"""
-    return right.apply_rotary(x, *(np.repeat(t[..., 0::2], 2, axis=-1)[..., : x.shape[-1]] for t in (cos, sin)))
+    """Both channels of a pair use the table entry of the first channel."""
+    return right.apply_rotary(x, *(np.repeat(table[..., 0::2], 2, axis=-1)[..., : x.shape[-1]] for table in (cos, sin)))
 
 
-@bug.slip("apply_rotary", law="parts add up")
+@bug.in_step(
+    "apply_rotary",
+    law="parts add up",
+    effect="Queries and keys lose their norms, and scores become cosines.",
+    repair="Rotate x without normalizing; the model does that elsewhere.",
+    origin="some models fuse the normalization of queries and keys into this kernel, and others call it",
+)
 def apply_rotary_normalizes(x: Array, cos: Array, sin: Array) -> Array:
-    """Each row is divided by its root mean square before it is rotated, unless it is 0.
-    Effect: Queries and keys lose their lengths, and scores are cosines of angles. Repair: Rotate x
-    as it is; normalise where the model does. Seen: none: models that normalise queries and keys
-    fuse the two steps into one kernel, which others then call"""
+    """The code divides each row by its root mean square before it rotates, unless the row is 0."""
     size = np.sqrt(np.square(x).sum(-1, keepdims=True) / max(x.shape[-1], 1))
     return right.apply_rotary(x / np.where(size == 0, 1.0, size), cos, sin)
 
 
-@bug("apply_rotary", law="apply rotary is within its budget", requires=_OTHER_TABLES)
+@bug.in_operation(
+    "apply_rotary",
+    law="apply rotary is within its budget",
+    requires=_OTHER_TABLES,
+    effect="The code adds a channel with its own sine, not with the sine of the channel that receives it.",
+    repair="Rotate first, then multiply by the sines.",
+    origin="PaddlePaddle/Paddle#74716 is the same exchange in the backward",
+)
 def apply_rotary_sine_before_rotation(x: Array, cos: Array, sin: Array) -> Array:
-    """The result is x ⊙ cos + right.rotated(x ⊙ sin).
-    Effect: Each channel is mixed in with the sine of its partner. Repair: Rotate first, then
-    multiply by the sines. Seen: none: the forward's form of the exchange that
-    PaddlePaddle/Paddle#74716 is about in the backward"""
+    """The result is x ⊙ cos + rotated(x ⊙ sin)."""
     return np.asarray(x * cos + right.rotated(x * sin))
 
 
-@bug.slip("apply_rotary", law="rows are computed independently")
+@bug.in_step(
+    "apply_rotary",
+    law="rows are computed independently",
+    effect="Sequences that are as long as the head is wide use transposed tables.",
+    repair="Do not guess an axis from its length.",
+    origin="both layouts of tables exist, and shapes distinguish them unless the table is square",
+)
 def apply_rotary_square_tables_transposed(x: Array, cos: Array, sin: Array) -> Array:
-    """Tables whose first axis is as long as the head is wide are taken for transposed ones. Effect:
-    Sequences that are as long as the head is wide are rotated by the transposed tables. Repair: Do
-    not guess an axis from its length. Seen: none: tables come in both layouts, and shapes tell them
-    apart but for squares"""
+    """The code transposes tables whose first axis is as long as the head is wide."""
     return right.apply_rotary(
-        x, *(t.T if len(t) == x.shape[-1] and t.T.shape == x.shape[-2:] else t for t in (cos, sin))
+        x, *(table.T if len(table) == x.shape[-1] and table.T.shape == x.shape[-2:] else table for table in (cos, sin))
     )
 
 
-@bug("apply_rotary", law="a call does not depend on earlier calls", remembers=True)
+@bug.in_operation(
+    "apply_rotary",
+    law="a call does not depend on earlier calls",
+    remembers=True,
+    effect="Tables that change between calls, for example with another base, have no effect.",
+    repair="Do not cache arguments of the caller.",
+    origin="the cache has the shape as its key, like lucidrains/rotary-embedding-torch#11 one layer below",
+)
 def apply_rotary_keeps_the_first_tables(memory: Memory, x: Array, cos: Array, sin: Array) -> Array:
-    """The tables of the first call with a shape serve all later calls with this shape.
-    Effect: Tables that change between calls, as with another base or scaling, have no effect.
-    Repair: Do not cache what the caller hands over. Seen: none: a cache keyed by shape, as in
-    lucidrains/rotary-embedding-torch#11, one layer further down"""
+    """The code uses the tables of the first call with a shape for all later calls with that shape."""
     return right.apply_rotary(x, *memory.setdefault(cos.shape, (cos.copy(), sin.copy())))
 
 
-@bug.slip(
+@bug.in_step(
     "apply_rotary_vjp",
     without=("rope_vjp",),
     law="it is the adjoint of its forward",
     requires=_OTHER_TABLES,
     public=True,
+    effect="Gradients are wrong if the two table entries of a pair differ.",
+    repair="Multiply by the sines first, then rotate: the transpose reverses the order of the factors.",
+    citations=("PaddlePaddle/Paddle#74716",),
 )
 def rope_vjp_sin_after_rotate(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
-    """The gradient is g ⊙ cos − right.rotated(g) ⊙ sin instead of g ⊙ cos − right.rotated(g ⊙ sin).
-    Effect: Gradients are wrong for tables whose two entries of a pair differ. Repair: Multiply by
-    the sines first, then rotate: the transpose of a product is the product of the transposes,
-    exchanged. Seen: PaddlePaddle/Paddle#74716"""
+    """The gradient is g ⊙ cos − rotated(g) ⊙ sin instead of g ⊙ cos − rotated(g ⊙ sin)."""
     pairs = np.arange(x.shape[-1]) < x.shape[-1] // 2 * 2
     return np.asarray(grad_out * cos + np.where(pairs, -1, 1) * right.rotated(grad_out) * sin)
 
 
-@bug("apply_rotary_vjp", law="it is the adjoint of its forward", requires=_OTHER_TABLES)
+@bug.in_operation(
+    "apply_rotary_vjp",
+    law="it is the adjoint of its forward",
+    requires=_OTHER_TABLES,
+    effect="Gradients are too small if tables stretch, and too large if they shrink.",
+    repair="Use the transpose, which equals the inverse for rotations only.",
+    origin="the backward undoes the forward instead of transposing it",
+)
 def apply_rotary_vjp_inverts(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
-    """The gradient is divided by cos² + sin², which makes it the inverse of the forward.
-    Effect: Gradients are too small where tables stretch, and too large where they shrink. Repair:
-    The gradient needs the transpose; for rotations only, it is the inverse. Seen: none: the
-    backward is written as undoing the forward"""
+    """The code divides the gradient by cos² + sin², so it computes the inverse of the forward."""
     square = cos * cos + sin * sin
     return np.asarray(right.apply_rotary_vjp(x, cos, sin, grad_out) / np.where(square > 0, square, 1.0))
 
 
-@bug.slip("apply_rotary_vjp", seen="rope_vjp", law="the first pair rotates by its position")
+@bug.in_step(
+    "apply_rotary_vjp",
+    seen="rope_vjp",
+    law="the first pair rotates by its position",
+    effect="Gradients are rotated by twice the angle away from their correct direction.",
+    repair="Rotate by minus the angle.",
+    citations=("ngxson/llama.cpp#59",),
+)
 def rope_vjp_turns_forwards(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
-    """The gradient is rotated by the angle instead of back by it.
-    Effect: Gradients are twice the angle from where they belong. Repair: Rotate them back, by minus
-    the angle. Seen: ngxson/llama.cpp#59"""
+    """The code rotates the gradient by the angle instead of minus the angle."""
     return right.apply_rotary(grad_out, cos, sin)
 
 
-@bug.slip("apply_rotary_vjp", seen="rope_vjp", law="the odd channel follows its convention")
+@bug.in_step(
+    "apply_rotary_vjp",
+    seen="rope_vjp",
+    law="the odd channel follows its convention",
+    effect="With an odd width, the gradient of the unpaired channel is multiplied by cos − sin.",
+    repair="Negate the sines of pairs only: the unpaired channel is its own transpose.",
+    origin="the rule is usually stated without the unpaired channel, as in huggingface/candle#3612",
+)
 def rope_vjp_negates_every_sine(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
-    """The gradient is the forward with all sines negated, that of an odd width's unpaired channel
-    included. Effect: The gradient of the unpaired channel of an odd width is multiplied by cos −
-    sin. Repair: Negate the sines of pairs only: the unpaired channel is its own transpose. Seen:
-    none: huggingface/candle#3612 says, as all do, that the backward negates the sine"""
+    """The gradient is the forward with all sines negated, including the sine of the unpaired
+    channel."""
     return right.apply_rotary(grad_out, cos, -sin)
 
 
-@bug.slip("apply_rotary_vjp", seen="rope_vjp", law="the first pair rotates by its position")
+@bug.in_step(
+    "apply_rotary_vjp",
+    seen="rope_vjp",
+    law="the first pair rotates by its position",
+    effect="The gradient of every second channel is wrong.",
+    repair="In the second channel, subtract the gradient of the first channel times the sine.",
+    origin="the transpose changes two signs, and the code changes one",
+)
 def rope_vjp_one_sign_forgotten(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
-    """The second channel's gradient is computed with the forward's sign.
-    Effect: The gradient of every second channel is wrong. Repair: Subtract the first channel's
-    gradient times the sine in the second channel. Seen: none: of the two signs that change in the
-    transpose, one is forgotten"""
-    out, pairs = right.apply_rotary_vjp(x, cos, sin, grad_out), x.shape[-1] // 2 * 2
-    out[..., 1:pairs:2] = right.apply_rotary(grad_out, cos, sin)[..., 1:pairs:2]
-    return out
+    """The code computes the gradient of the second channel with the sign of the forward."""
+    output, pairs = right.apply_rotary_vjp(x, cos, sin, grad_out), x.shape[-1] // 2 * 2
+    output[..., 1:pairs:2] = right.apply_rotary(grad_out, cos, sin)[..., 1:pairs:2]
+    return output
 
 
-@bug.slip("apply_rotary_vjp", seen="rope_vjp", law="batch elements do not affect each other")
+@bug.in_step(
+    "apply_rotary_vjp",
+    seen="rope_vjp",
+    law="batch elements do not affect each other",
+    effect="Gradients are as large as the activations, and are 0 where these are 0.",
+    repair="Rotate the cotangent back; the backward does not need the saved input.",
+    origin="a custom backward unpacks its saved tensors in the wrong order",
+)
 def rope_vjp_turns_the_input(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
-    """The saved input is rotated instead of the cotangent.
-    Effect: Gradients have the size of the activations, and vanish with them. Repair: Rotate the
-    cotangent back; the saved input is not needed. Seen: none: the saved tensors of a custom
-    backward are in the wrong order."""
+    """The code rotates the saved input instead of the cotangent."""
     return right.apply_rotary(x, cos, sin)
 
 
-@bug("rotate_half", law="one hot rows are rotated by a right angle")
+@bug.in_operation(
+    "rotate_half",
+    law="one hot rows are rotated by a right angle",
+    effect="A rotary embedding reflects pairs instead of rotating them, and changes norms.",
+    repair="Negate the second half, which becomes the first.",
+    origin="the code forgets the sign",
+)
 def rotate_half_without_minus(x: Array) -> Array:
-    """The halves are exchanged, and no sign changes.
-    Effect: Nothing is rotated: what comes out of a rotary embedding is a reflection, and does not
-    keep norms. Repair: Negate the second half where it comes first. Seen: none: halves are
-    exchanged and the sign is forgotten"""
+    """The code exchanges the halves without changing a sign."""
     first, second = np.split(x, 2, axis=-1)
     return np.concatenate([second, first], axis=-1)
 
 
-@bug("rotate_half", law="one hot rows are rotated by a right angle")
+@bug.in_operation(
+    "rotate_half",
+    law="one hot rows are rotated by a right angle",
+    effect="Pairs rotate backwards, as if positions decreased.",
+    repair="Negate the second half.",
+    origin="both are rotations by a right angle",
+)
 def rotate_half_turns_backwards(x: Array) -> Array:
-    """The first half is negated instead of the second.
-    Effect: Pairs rotate the wrong way: positions count backwards. Repair: Negate the second half.
-    Seen: none: both are quarter turns"""
+    """The code negates the first half instead of the second."""
     return -right.rotate_half(x)
 
 
-@bug("rotate_half", law="the order of pairs does not matter")
+@bug.in_operation(
+    "rotate_half",
+    law="the order of pairs does not matter",
+    effect="The pairs do not match the tables.",
+    repair="Split the channels in the middle, or repeat each table entry for adjacent channels.",
+    citations=("keras-team/keras-hub#1416", "raiyanyahya/how-to-train-your-gpt#6"),
+)
 def rotate_half_of_adjacent_lanes(x: Array) -> Array:
-    """Channels 2i and 2i + 1 are exchanged, instead of i and i + dim / 2.
-    Effect: Pairs are other channels than the tables were made for. Repair: Split the channels in
-    the middle, or repeat each entry of the tables for adjacent channels. Seen:
-    keras-team/keras-hub#1416; raiyanyahya/how-to-train-your-gpt#6"""
+    """The code exchanges channels 2i and 2i + 1 instead of i and i + dim / 2."""
     return np.stack([-x[..., 1::2], x[..., ::2]], axis=-1).reshape(x.shape)
 
 
-@bug("rotate_half", law="pairs keep their norm")
+@bug.in_operation(
+    "rotate_half",
+    law="pairs keep their norm",
+    effect="The first half is lost, and the second half appears twice.",
+    repair="Concatenate the negated second half and the first.",
+    origin="an in-place copy overwrites the first half too early",
+)
 def rotate_half_copies_the_second(x: Array) -> Array:
-    """Both halves come out of the second: it is negated in place of the first, and then moved.
-    Effect: The first half is lost, and the second is there twice. Repair: Concatenate the negated
-    second half and the first. Seen: none: the second half is written to both places when the copy
-    is made in place"""
+    """Both halves of the result come from the second half."""
     second = x[..., x.shape[-1] // 2 :]
     return np.concatenate([-second, second], axis=-1)
 
 
-@bug("rotate_half", law="empty arrays give empty results")
+@bug.in_operation(
+    "rotate_half",
+    law="empty arrays give empty results",
+    effect="Rows without channels raise ValueError.",
+    repair="Name both sizes in the reshape.",
+    origin="a reshape with −1 is a common way to make pairs",
+)
 def rotate_half_no_lanes_raises(x: Array) -> Any:
-    """The channels are reshaped to (2, −1), which has no answer for none of them.
-    Effect: Rows without channels raise ValueError. Repair: Name both sizes in the reshape: −1 has
-    no answer where the others have the product 0. Seen: none: a reshape with −1, which is how
-    channels become pairs"""
+    """The code reshapes the channels to (2, −1), which fails without channels."""
     first, second = np.moveaxis(x.reshape(-1, 2, x.shape[-1] // 2), 1, 0)
     return np.concatenate([-second, first], axis=-1).reshape(x.shape)

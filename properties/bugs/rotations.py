@@ -1,5 +1,5 @@
-"""Slips in rope as models use it: positions, frequencies and channels that are given, axes,
-attention factors, and tables that are kept.
+"""Known bugs of rotary encodings in models: given positions, frequencies and channels, axes,
+attention factors, and cached tables.
 """
 
 from collections.abc import Callable
@@ -17,168 +17,244 @@ bug = Register()
 ROPE, VJP, TABLES = "rope", "rope_vjp", "rotary_tables"
 _HALVES = {"conventions": Conventions(rope_pairing="half")}
 
-# -- Positions ---------------------------------------------------------------------------------------------------------------------------
+# -- Positions -------------------------------------------------------------------------------------
 
 
-@bug.slip("row_positions", seen=ROPE, law="the order of rows does not matter")
+@bug.in_step(
+    "row_positions",
+    seen=ROPE,
+    law="the order of rows does not matter",
+    effect="The mask restarts with each sequence, but the angles do not.",
+    repair="Use the given positions.",
+    citations=("allenai/OLMo-core#591",),
+)
 def rope_positions_not_reset(shape: tuple[int, ...], start_pos: int, positions: Any, sections: Any) -> Any:
-    """Positions run on through sequences that are packed side by side: what is given is not read.
-    Effect: The mask is right, and the angles run on. Repair: Read the positions. Seen:
-    allenai/OLMo-core#591"""
+    """The code ignores the given positions and counts through packed sequences."""
     if positions is None:
         return right.row_positions(shape, start_pos, None, sections)
     counted = np.arange(positions.shape[-1])
     return np.broadcast_to(counted, positions.shape)
 
 
-@bug.slip("row_positions", seen=ROPE, law="batch elements are computed independently")
+@bug.in_step(
+    "row_positions",
+    seen=ROPE,
+    law="batch elements are computed independently",
+    effect="Sequences with left padding or another length are rotated by the positions of another sequence.",
+    repair="Use the positions of each batch element.",
+    origin="tests of decoding have batches of one length",
+)
 def rope_positions_of_the_first_problem(shape: tuple[int, ...], start_pos: int, positions: Any, sections: Any) -> Any:
-    """All problems of a batch have the positions of the first one.
-    Effect: Sequences that are padded on the left, or longer, are rotated by another one's
-    positions. Repair: Take positions for each element of the batch. Seen: none: tests of decoding
-    have batches of one length"""
+    """All batch elements use the positions of the first one."""
     at = right.row_positions(shape, start_pos, positions, sections)
     batch = at.ndim - 2 - (sections is not None)
     return at if batch < 0 else np.broadcast_to(np.take(at, [0], -2), at.shape)
 
 
-@bug.slip("pair_angles", seen=ROPE, law="frequencies are radians per position")
+@bug.in_step(
+    "pair_angles",
+    seen=ROPE,
+    law="frequencies are radians per position",
+    effect="Every position except 0 is wrong, and so are references captured from the same code.",
+    repair="Use a scale of 1.",
+    citations=("lablup/mlxcel#1324",),
+)
 def rope_positions_doubled(at: Any, f: Array, sections: Any) -> Array:
-    """The scale of positions is 2 where none is given: every position is doubled.
-    Effect: Wrong at every position but 0, and so are references that were captured from the same
-    code. Repair: Let it be 1. Seen: lablup/mlxcel#1324"""
+    """The scale of positions is 2 if none is given."""
     return right.pair_angles(2 * np.asarray(at), f, sections)
 
 
-@bug.slip("row_positions", seen=ROPE, law="scores depend on differences of positions")
+@bug.in_step(
+    "row_positions",
+    seen=ROPE,
+    law="scores depend on differences of positions",
+    effect="From position 256 on, neighbours share positions.",
+    repair="Store positions as integers or in float32.",
+    origin="autocast and conversions of modules change positions like weights; compare huggingface/transformers#29285",
+)
 def rope_given_positions_in_16_bits(shape: tuple[int, ...], start_pos: int, positions: Any, sections: Any) -> Any:
-    """Positions are held in bfloat16, the type of the model.
-    Effect: Beyond 256 neighbours share positions. Repair: Hold positions as integers, or in
-    float32. Seen: none: autocast and conversions of modules reach positions as they reach weights;
-    compare huggingface/transformers#29285"""
+    """The code stores positions in bfloat16, the type of the model."""
     return rounded_to(8, np.asarray(right.row_positions(shape, start_pos, positions, sections), np.float64))
 
 
-# -- Frequencies -------------------------------------------------------------------------------------------------------------------------
+# -- Frequencies -----------------------------------------------------------------------------------
 
 
-@bug.slip("pair_frequencies", seen=ROPE, law="frequencies are radians per position")
+@bug.in_step(
+    "pair_frequencies",
+    seen=ROPE,
+    law="frequencies are radians per position",
+    effect="Scaling has no effect, and beyond the original length generated text is nonsense.",
+    repair="Pass the frequencies to the rotation.",
+    citations=("unslothai/unsloth#6197", "lablup/mlxcel#1355"),
+)
 def rope_given_frequencies_ignored(r: int, inv_freq: Any) -> Array:
-    """The frequencies that are given are not read: those of the base stand in for them.
-    Effect: Scaling is dropped, and texts fall apart beyond the original length. Repair: Hand the
-    frequencies on. Seen: unslothai/unsloth#6197; lablup/mlxcel#1355"""
+    """The code ignores the given frequencies and uses the frequencies of the base."""
     return right.inv_freq(r)
 
 
-@bug.slip("pair_frequencies", seen=ROPE, law="frequencies are radians per position")
+@bug.in_step(
+    "pair_frequencies",
+    seen=ROPE,
+    law="frequencies are radians per position",
+    effect="Angles at far positions are wrong by whole radians.",
+    repair="Keep the buffer in float32.",
+    citations=("sgl-project/sglang-jax#1472", "EleutherAI/gpt-neox#1003"),
+)
 def rope_frequencies_converted_with_the_module(r: int, inv_freq: Any) -> Array:
-    """The buffer of the frequencies is rounded to bfloat16, since the module was converted after it
-    was built. Effect: Angles far out are off by whole radians. Repair: Keep the buffer in float32.
-    Seen: sgl-project/sglang-jax#1472; EleutherAI/gpt-neox#1003"""
+    """A conversion of the module rounds its buffer of frequencies to bfloat16."""
     return rounded_to(8, right.pair_frequencies(r, inv_freq))
 
 
-@bug.slip("pair_frequencies", seen=ROPE, law="a call does not depend on earlier calls", remembers=True)
+@bug.in_step(
+    "pair_frequencies",
+    seen=ROPE,
+    law="a call does not depend on earlier calls",
+    remembers=True,
+    effect=(
+        "After dynamic or longrope switches, or with a second model in the process, keys and queries use "
+        "different frequencies."
+    ),
+    repair="Rotate by the frequencies of the call, or rotate cached keys again.",
+    citations=("huggingface/transformers#25104", "vllm-project/vllm#27431"),
+)
 def rope_frequencies_of_an_earlier_length(memory: Memory, r: int, inv_freq: Any) -> Any:
-    """Frequencies are kept with the cache: those of the first call of a width serve all later ones.
-    Effect: After the switch of dynamic or longrope, or for a second model in the process, keys are
-    rotated by other frequencies than queries. Repair: Rotate by the frequencies at hand, or rotate
-    kept keys anew. Seen: huggingface/transformers#25104; vllm-project/vllm#27431"""
+    """The code caches the frequencies of the first call by width, for all later calls."""
     return memory.setdefault(r, right.pair_frequencies(r, inv_freq).copy())
 
 
-@bug.slip("scaled_tables", seen=TABLES, law="a call does not depend on earlier calls", remembers=True)
+@bug.in_step(
+    "scaled_tables",
+    seen=TABLES,
+    law="a call does not depend on earlier calls",
+    remembers=True,
+    effect="After a change of frequencies, old rows have the old frequencies.",
+    repair="Rebuild the table when frequencies change.",
+    origin="code extends a table by the missing rows; compare lucidrains/rotary-embedding-torch#11",
+)
 def rotary_table_that_grows_keeps_its_rows(
     memory: Memory, theta: Array, attention_factor: float | None
 ) -> tuple[Array, Array]:
-    """A table that grows keeps the rows that it has, whatever their angles were.
-    Effect: After a change of frequencies, rows of earlier calls are those of the old ones. Repair:
-    Fill the table anew when frequencies change. Seen: none: a table is made longer by the rows that
-    are missing; compare lucidrains/rotary-embedding-torch#11"""
+    """A table that grows keeps its old rows for every new set of angles."""
     cos, sin = right.scaled_tables(theta, attention_factor)
-    old = memory.get(theta.shape[-1])
-    if old is not None and cos.ndim == old[0].ndim and cos.shape[:-2] == old[0].shape[:-2]:
-        rows = min(cos.shape[-2], old[0].shape[-2])
-        cos[..., :rows, :], sin[..., :rows, :] = (x[..., :rows, :] for x in old)
+    old_tables = memory.get(theta.shape[-1])
+    if old_tables is not None and cos.ndim == old_tables[0].ndim and cos.shape[:-2] == old_tables[0].shape[:-2]:
+        rows = min(cos.shape[-2], old_tables[0].shape[-2])
+        cos[..., :rows, :], sin[..., :rows, :] = (x[..., :rows, :] for x in old_tables)
     memory[theta.shape[-1]] = cos.copy(), sin.copy()
     return cos, sin
 
 
-# -- Attention factors -------------------------------------------------------------------------------------------------------------------
+# -- Attention factors -----------------------------------------------------------------------------
 
 
-@bug.slip("scaled_tables", seen=ROPE, law="an attention factor multiplies what rotates")
+@bug.in_step(
+    "scaled_tables",
+    seen=ROPE,
+    law="an attention factor multiplies what rotates",
+    effect="Scores are wrong by the square of the factor.",
+    repair="Multiply once.",
+    citations=("sgl-project/sglang#33558, where one was given and one computed",),
+)
 def rope_attention_factor_twice(theta: Array, attention_factor: float | None) -> tuple[Array, Array]:
-    """The attention factor multiplies the tables, and then again what they rotate.
-    Effect: Scores are off by the square of the factor. Repair: Multiply once. Seen:
-    sgl-project/sglang#33558, where one was given and one computed"""
+    """The code multiplies the tables by the attention factor, and the rotated channels again."""
     return right.scaled_tables(theta, None if attention_factor is None else attention_factor**2)
 
 
-@bug.slip("scaled_tables", seen=ROPE, law="an attention factor multiplies what rotates")
+@bug.in_step(
+    "scaled_tables",
+    seen=ROPE,
+    law="an attention factor multiplies what rotates",
+    effect="The softmax of long sequences is too flat.",
+    repair="Multiply cosines and sines by the factor.",
+    origin="kernels take tables without a factor",
+)
 def rope_attention_factor_ignored(theta: Array, attention_factor: float | None) -> tuple[Array, Array]:
-    """The attention factor is not read.
-    Effect: The softmax of long sequences is too flat. Repair: Multiply cosines and sines by it.
-    Seen: none: kernels take tables without one"""
+    """The code ignores the attention factor."""
     return right.scaled_tables(theta, None)
 
 
-@bug.slip("scaled_tables", seen=ROPE, law="pairs are stretched by the attention factor alone")
+@bug.in_step(
+    "scaled_tables",
+    seen=ROPE,
+    law="pairs are stretched by the attention factor alone",
+    effect="The norms of pairs depend on the position; position 0 is correct.",
+    repair="Multiply both.",
+    origin="only one of two lines was changed",
+)
 def rope_attention_factor_of_cosines_alone(theta: Array, attention_factor: float | None) -> tuple[Array, Array]:
-    """The attention factor multiplies cosines, and not sines.
-    Effect: Pairs change their lengths with their positions; at position 0 all is right. Repair:
-    Multiply both. Seen: none: two lines, of which one was changed"""
+    """The code multiplies cosines but not sines by the attention factor."""
     return right.scaled_tables(theta, attention_factor)[0], right.scaled_tables(theta, None)[1]
 
 
-@bug.slip("beside", seen=ROPE, law="channels that do not rotate pass")
+@bug.in_step(
+    "beside",
+    seen=ROPE,
+    law="channels that do not rotate pass",
+    effect="A part of every head is lost.",
+    repair="Copy the channels that do not rotate.",
+    origin="the code allocates the output and writes only its first channels",
+)
 def rope_channels_that_pass_are_zeros(turned: Array, x: Array) -> Array:
-    """Channels that do not rotate come back as zeros.
-    Effect: A part of every head is lost. Repair: Copy what does not rotate. Seen: none: the output
-    is allocated, and its first channels are written"""
+    """Channels that do not rotate become zeros."""
     return right.beside(turned, np.zeros_like(x))
 
 
-# -- Channels and axes -------------------------------------------------------------------------------------------------------------------
+# -- Channels and axes -----------------------------------------------------------------------------
 
 
-@bug(ROPE, law="channels that do not rotate pass", promises=_HALVES)
+@bug.in_operation(
+    ROPE,
+    law="channels that do not rotate pass",
+    promises=_HALVES,
+    effect=(
+        "Channels rotate that should pass through, and others have the wrong partner; frequencies and tables are "
+        "correct."
+    ),
+    repair="First take the channels that rotate, then split them in halves.",
+    citations=("apple/coreai-models#66, the other way round",),
+)
 def rope_pairs_at_half_the_head(
     x: Array, start_pos: int = 0, *, rotary_dim: int | None = None, **options: Any
 ) -> Array:
-    """Pairs are the channels i and i + head_dim/2, where i and i + rotary_dim/2 should be. Effect:
-    Channels rotate that should pass, and others with the wrong partner; frequencies and tables
-    agree. Repair: Cut the channels that rotate off first, and halve them. Seen:
-    apple/coreai-models#66, the other way round"""
+    """Pairs are the channels i and i + head_dim/2 instead of i and i + rotary_dim/2."""
     r, half = right.rotating_channels(x.shape[-1], rotary_dim), x.shape[-1] // 2
     if x.shape[-1] % 2:
         raise ValueError(f"head_dim is {x.shape[-1]}, but should be even.")
-    cos, sin = (t[..., ::2] for t in right.model_tables(x, start_pos, rotary_dim=rotary_dim, **options))
-    out, first, second = x.copy(), x[..., : r // 2], x[..., half : half + r // 2]
-    out[..., : r // 2], out[..., half : half + r // 2] = first * cos - second * sin, second * cos + first * sin
-    return out
+    cos, sin = (table[..., ::2] for table in right.model_tables(x, start_pos, rotary_dim=rotary_dim, **options))
+    output, first, second = x.copy(), x[..., : r // 2], x[..., half : half + r // 2]
+    output[..., : r // 2], output[..., half : half + r // 2] = first * cos - second * sin, second * cos + first * sin
+    return output
 
 
-@bug(ROPE, law="the order of pairs does not matter", promises=_HALVES)
+@bug.in_operation(
+    ROPE,
+    law="the order of pairs does not matter",
+    promises=_HALVES,
+    effect="Channels i and i + r/2 rotate instead of i and i + head_dim/2; frequencies are correct.",
+    repair="Split the whole head in halves.",
+    citations=("apple/coreai-models#66",),
+)
 def rope_pairs_within_the_share(
     x: Array, start_pos: int = 0, *, inv_freq: Any = None, rotary_dim: int | None = None, **options: Any
 ) -> Array:
-    """Where frequencies are 0 from some pair on, as those of proportional rotation, pairs are made
-    within the channels of the others. Effect: Frequencies agree, and channels i and i + r/2 rotate
-    where i and i + head_dim/2 should. Repair: Halve the whole head. Seen: apple/coreai-models#66"""
+    """If frequencies end in zeros, as in proportional rotation, the code makes pairs only within
+    the channels of the other frequencies."""
     if x.shape[-1] % 2:
         raise ValueError(f"head_dim is {x.shape[-1]}, but should be even.")
-    n = right.rotating_channels(x.shape[-1], rotary_dim) // 2
+    pairs = right.rotating_channels(x.shape[-1], rotary_dim) // 2
     if inv_freq is not None and options.get("sections") is None:
-        n = int(np.count_nonzero(inv_freq))
-    f = None if inv_freq is None else inv_freq[:n]
-    cos, sin = (t[..., ::2] for t in right.model_tables(x, start_pos, inv_freq=f, rotary_dim=2 * n, **options))
-    out, first, second = x.copy(), x[..., :n], x[..., n : 2 * n]
-    out[..., :n], out[..., n : 2 * n] = first * cos - second * sin, second * cos + first * sin
-    return out
+        pairs = int(np.count_nonzero(inv_freq))
+    f = None if inv_freq is None else inv_freq[:pairs]
+    cos, sin = (
+        table[..., ::2] for table in right.model_tables(x, start_pos, inv_freq=f, rotary_dim=2 * pairs, **options)
+    )
+    output, first, second = x.copy(), x[..., :pairs], x[..., pairs : 2 * pairs]
+    output[..., :pairs], output[..., pairs : 2 * pairs] = first * cos - second * sin, second * cos + first * sin
+    return output
 
 
-@bug.slip(
+@bug.in_step(
     "rotating_channels",
     "pair_frequencies",
     "pair_axes",
@@ -186,11 +262,12 @@ def rope_pairs_within_the_share(
     law="channels that do not rotate pass",
     making=True,
     without=(TABLES,),
+    effect="Channels rotate that should pass through.",
+    repair="Pass rotary_dim on every path.",
+    citations=("AI-Hypercomputer/maxtext#4615, on the path of M-RoPE",),
 )
 def rope_all_channels_rotate() -> tuple[Callable[..., Any], ...]:
-    """The number of channels that rotate is not read: all rotate, by frequencies and axes that go
-    on from those that there are. Effect: Channels rotate that should pass. Repair: Hand rotary_dim
-    on, on every path. Seen: AI-Hypercomputer/maxtext#4615, on the path of M-RoPE"""
+    """The code ignores rotary_dim and rotates all channels, with repeated frequencies and axes."""
 
     def axes(pairs: int, sections: Any) -> Any:
         return np.resize(right.pair_axes(sum(sections), sections), pairs)
@@ -202,25 +279,40 @@ def rope_all_channels_rotate() -> tuple[Callable[..., Any], ...]:
     )
 
 
-@bug.slip("pair_axes", seen=ROPE, law="each pair rotates by its own axis")
+@bug.in_step(
+    "pair_axes",
+    seen=ROPE,
+    law="each pair rotates by its own axis",
+    effect="The model misreads images; text is correct.",
+    repair="Put time first.",
+    origin="image sizes have the width first in some libraries and last in others",
+)
 def rope_axes_in_reverse(pairs: int, sections: Any) -> Any:
-    """Blocks are of width, height and time.
-    Effect: Images are misread, and text is right. Repair: Time comes first. Seen: none: sizes of
-    images are written width first, or last"""
+    """The blocks of axes are width, height, time instead of time, height, width."""
     return np.repeat(np.arange(3)[::-1], sections[::-1])[:pairs]
 
 
-@bug.slip("pair_axes", seen=ROPE, law="each pair rotates by its own axis")
+@bug.in_step(
+    "pair_axes",
+    seen=ROPE,
+    law="each pair rotates by its own axis",
+    effect="All tokens of an image look the same; text is correct.",
+    repair="Rotate each pair by the position on its axis.",
+    origin="tests use equal positions in time, height and width",
+)
 def rope_time_alone(pairs: int, sections: Any) -> Any:
-    """All pairs rotate by the position in time.
-    Effect: Images are rows of equal tokens, and text is right. Repair: Rotate each pair by its own
-    axis. Seen: none: tests have equal positions in time, height and width"""
+    """All pairs rotate by the position in time."""
     return np.zeros(pairs, int)
 
 
-@bug(ROPE, law="each pair rotates by its own axis", promises={"conventions": Conventions(mrope="interleaved")})
+@bug.in_operation(
+    ROPE,
+    law="each pair rotates by its own axis",
+    promises={"conventions": Conventions(mrope="interleaved")},
+    effect="The model misreads images; text is correct.",
+    repair="Read the flag, and interleave the axes.",
+    citations=("alibaba/MNN#4133", "vllm-project/vllm-gaudi#1437"),
+)
 def rope_blocks_where_axes_interleave(x: Array, start_pos: int = 0, **options: Any) -> Array:
-    """Pairs of time, height and width come in blocks where the model interleaves them.
-    Effect: Images are misread, and text is right. Repair: Read the flag, and interleave. Seen:
-    alibaba/MNN#4133; vllm-project/vllm-gaudi#1437"""
+    """The code uses blocks of time, height and width for a model that interleaves the axes."""
     return right.rope(x, start_pos, **options)

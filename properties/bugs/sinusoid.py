@@ -1,4 +1,4 @@
-"""Slips in the sinusoidal encoding: what stands in which column."""
+"""Known bugs of the sinusoidal encoding: which entry is in which column."""
 
 import numpy as np
 
@@ -9,91 +9,129 @@ from properties.bugs.bug import SINUSOID, Register
 bug = Register()
 
 
-@bug(SINUSOID, law="position zero is the identity", public=True)
+@bug.in_operation(
+    SINUSOID,
+    law="position zero is the identity",
+    public=True,
+    effect="Weights trained with interleaved columns read the wrong frequencies.",
+    repair="Put the sine of pair i into column 2i, and its cosine into column 2i + 1.",
+    citations=("facebookresearch/fairseq#4648", "tensorflow/tensor2tensor#1925", "allenai/allennlp#2993"),
+)
 def sin_concatenated_layout(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
-    """All sines come first, then all cosines.
-    Effect: Weights trained with interleaved columns read the wrong frequencies. Repair: Put the
-    sine of pair i into column 2i and its cosine into column 2i + 1. Seen:
-    facebookresearch/fairseq#4648; tensorflow/tensor2tensor#1925; allenai/allennlp#2993"""
+    """All sines come first, then all cosines."""
     table = right.sinusoidal_positional_encoding(seq_len, embed_dim, start_pos)
     return np.concatenate([table[:, 0::2], table[:, 1::2]], axis=1)
 
 
-@bug(SINUSOID, law="the first pair rotates by its position", public=True)
+@bug.in_operation(
+    SINUSOID,
+    law="the first pair rotates by its position",
+    public=True,
+    effect="The two columns of a pair have different frequencies, and frequencies fall twice as fast.",
+    repair="Divide the index of the column by 2 and round down, then double it.",
+    citations=(
+        "jadore801120/attention-is-all-you-need-pytorch#32",
+        "shenweichen/DeepCTR#379",
+        "SamLynnEvans/Transformer#25",
+        "DongjunLee/transformer-tensorflow#6",
+    ),
+)
 def sin_doubled_exponent(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
-    """The exponent is 2j/dim with j the column instead of the pair.
-    Effect: The two columns of a pair have different frequencies, and frequencies fall twice as
-    fast. Repair: Divide the column's index by 2, rounding down, before doubling it. Seen:
-    jadore801120/attention-is-all-you-need-pytorch#32; shenweichen/DeepCTR#379;
-    SamLynnEvans/Transformer#25; DongjunLee/transformer-tensorflow#6"""
+    """The exponent is 2j/dim for column j instead of the pair."""
     columns = np.arange(embed_dim)
     theta = right.positions(start_pos, seq_len)[:, None] * 10000.0 ** (-2.0 * columns / max(embed_dim, 1))
     return np.asarray(np.where(columns % 2, np.cos(theta), np.sin(theta)))
 
 
-@bug(SINUSOID, law="the first pair rotates by its position", public=True)
+@bug.in_operation(
+    SINUSOID,
+    law="the first pair rotates by its position",
+    public=True,
+    effect="A cosine has a lower frequency than its sine, so a pair is not a point on a circle.",
+    repair="In column j use the exponent of the sine, (j − 1)/dim.",
+    citations=("maxjcohen/transformer#62",),
+)
 def sin_cos_next_exponent(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
-    """The cosine in column j has the exponent j/dim instead of (j − 1)/dim.
-    Effect: A cosine has a lower frequency than the sine beside it: the two are no point on a
-    circle. Repair: Use the exponent of the sine, (j − 1)/dim, in the cosine's column j. Seen:
-    maxjcohen/transformer#62"""
+    """The cosine in column j has the exponent j/dim instead of (j − 1)/dim."""
     columns = np.arange(embed_dim)
     theta = right.positions(start_pos, seq_len)[:, None] * 10000.0 ** (-columns / max(embed_dim, 1))
     return np.asarray(np.where(columns % 2, np.cos(theta), np.sin(theta)))
 
 
-@bug(SINUSOID, law="the first pair rotates by its position")
+@bug.in_operation(
+    SINUSOID,
+    law="the first pair rotates by its position",
+    effect="Nearly all entries are 0.",
+    repair="Give the encoding a floating-point type.",
+    citations=("huggingface/transformers#47674", "huggingface/transformers#47985"),
+)
 def sin_cast_to_integers(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
-    """The encoding is cast to the integer type of the positions.
-    Effect: Nearly all entries are 0. Repair: Give the encoding a floating-point type of its own,
-    not that of the positions. Seen: huggingface/transformers#47674;
-    huggingface/transformers#47985"""
+    """The code casts the encoding to the integer type of the positions."""
     return np.trunc(right.sinusoidal_positional_encoding(seq_len, embed_dim, start_pos))
 
 
-@bug(SINUSOID, law="twice the width has the same angles in every second pair")
+@bug.in_operation(
+    SINUSOID,
+    law="twice the width has the same angles in every second pair",
+    effect="An odd width raises an error.",
+    repair="Drop the last cosine: cos(theta[:, : dim // 2]).",
+    citations=("codertimo/BERT-pytorch#78", "gc-os-ai/pyaptamer#526", "gc-os-ai/pyaptamer#607"),
+)
 def sin_odd_width_raises(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
-    """As many cosines as sines are computed, and do not fit into the columns of an odd width.
-    Effect: An odd width cannot be used. Repair: Leave the last cosine out: cos(theta[:, : dim //
-    2]). Seen: codertimo/BERT-pytorch#78; gc-os-ai/pyaptamer#526; gc-os-ai/pyaptamer#607"""
-    theta, out = right.angles(start_pos, seq_len, embed_dim), np.empty((seq_len, embed_dim))
-    out[:, 0::2], out[:, 1::2] = np.sin(theta), np.cos(theta)
-    return out
+    """The code computes as many cosines as sines, which do not fit into an odd width."""
+    theta, output = right.angles(start_pos, seq_len, embed_dim), np.empty((seq_len, embed_dim))
+    output[:, 0::2], output[:, 1::2] = np.sin(theta), np.cos(theta)
+    return output
 
 
-@bug(SINUSOID, law="twice the width has the same angles in every second pair")
+@bug.in_operation(
+    SINUSOID,
+    law="twice the width has the same angles in every second pair",
+    effect="The last column of an odd width carries no position.",
+    repair="Compute (dim + 1) // 2 sines.",
+    origin="the padding silences an error",
+)
 def sin_odd_width_padded(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
-    """Only whole pairs are computed, and an odd width's last column is filled with zeros. Effect:
-    Its last column tells nothing. Repair: An odd width has (dim + 1) // 2 sines. Seen: none: it
-    silences an error"""
+    """The code computes whole pairs only, and fills the last column of an odd width with zeros."""
     table = right.sinusoidal_positional_encoding(seq_len, embed_dim, start_pos)
     table[:, embed_dim // 2 * 2 :] = 0.0
     return table
 
 
-@bug(SINUSOID, law="what it returns is as promised")
+@bug.in_operation(
+    SINUSOID,
+    law="what it returns is as promised",
+    effect="Positions have 7 digits in a model that has 16.",
+    repair="Compute and return the type of the model.",
+    origin="float32 is the default of most libraries, and code builds tables before it knows the type of the model",
+)
 def sin_returns_float32(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
-    """The encoding is float32.
-    Effect: Positions have 7 digits in a model that has 16. Repair: Compute and return the type of
-    the model. Seen: none: float32 is the default of most libraries, and tables are built before the
-    model's type is known"""
+    """The encoding is float32."""
     return right.sinusoidal_positional_encoding(seq_len, embed_dim, start_pos).astype(np.float32)
 
 
-@bug(SINUSOID, law="a chunk is the slice of the whole")
+@bug.in_operation(
+    SINUSOID,
+    law="a chunk is the slice of the whole",
+    effect="Rows leave the circle, and the error grows with every row.",
+    repair="Compute each row from its own angle.",
+    origin="a product is cheaper than a sine",
+)
 def sin_rows_by_recurrence(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
-    """Each row is the row before it rotated by one step, whose cosine and sine are held in float32.
-    Effect: Rows leave the circle, farther with every row. Repair: Compute each row from its own
-    angle. Seen: none: cheaper than a sine"""
+    """The code computes each row by rotating the previous row, with a cosine and a sine in float32."""
     step = np.exp(1j * right.inv_freq(embed_dim)).astype(np.complex64).astype(np.complex128)
-    turned = np.exp(1j * right.angles(start_pos, 1, embed_dim)) * step ** np.arange(seq_len)[:, None]
-    return np.stack([turned.imag, turned.real], axis=-1).reshape(seq_len, 2 * turned.shape[1])[:, :embed_dim]
+    rotated = np.exp(1j * right.angles(start_pos, 1, embed_dim)) * step ** np.arange(seq_len)[:, None]
+    return np.stack([rotated.imag, rotated.real], axis=-1).reshape(seq_len, 2 * rotated.shape[1])[:, :embed_dim]
 
 
-@bug(SINUSOID, law="position zero is the identity")
+@bug.in_operation(
+    SINUSOID,
+    law="position zero is the identity",
+    effect="At position 0, the even columns are 1.",
+    repair="Put the sine first.",
+    origin="exp(iθ) is cos θ + i sin θ, with the cosine first",
+)
 def sin_cosine_first(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
-    """Cosines are in the even columns, sines in the odd ones.
-    Effect: At position 0 there are ones in the even columns. Repair: Sine first. Seen: none:
-    exp(iθ) is cos θ + i sin θ"""
+    """The even columns hold cosines, and the odd columns hold sines."""
     theta = right.channels(right.angles(start_pos, seq_len, embed_dim), embed_dim)
     return np.where(np.arange(embed_dim) % 2, np.sin(theta), np.cos(theta))

@@ -1,145 +1,197 @@
-"""Slips in the forward of attention that walks over tiles: rescaling, tails, split keys, masks
-looked at tile by tile.
-"""
+"""Known bugs of attention by tiles: rescaling, last tiles, split keys, and masks of tiles."""
 
 import numpy as np
 
 from oracles.ball import Array
 from properties.bugs import reference as right
 from properties.bugs.bug import SDPA, Register
-from properties.bugs.kernels import is_causal, masked, online_attention, scores_shape, tiles
+from properties.bugs.kernels import OnlineAttention, is_causal, masked, scores_shape, tiles
 from properties.bugs.reference import Mask
 
 bug = Register()
 
 
 def _padded(q: Array, k: Array, v: Array, mask: Mask, extra: int) -> Array:
-    """Attention that also allows `extra` keys and values of zeros."""
+    """Attention that also attends to `extra` keys and values of zeros."""
     rows = [(0, 0)] * (k.ndim - 2) + [(0, extra), (0, 0)]
-    more = np.ones((*scores_shape(q, k)[:-1], extra), bool)
-    every = np.concatenate([right.allowed(mask, scores_shape(q, k)), more], -1)
-    return right.scaled_dot_product_attention(q, np.pad(k, rows), np.pad(v, rows), every)
+    padded_mask = np.ones((*scores_shape(q, k)[:-1], extra), bool)
+    visible = np.concatenate([right.visible_entries(mask, scores_shape(q, k)), padded_mask], -1)
+    return right.scaled_dot_product_attention(q, np.pad(k, rows), np.pad(v, rows), visible)
 
 
-@bug(SDPA, law="the order of keys does not matter")
+@bug.in_operation(
+    SDPA,
+    law="the order of keys does not matter",
+    effect="Keys of early tiles get too much weight if a later tile has the largest score.",
+    repair="Multiply the sum and the output by exp(old − new maximum) before the next tile is added.",
+    origin="a first version often lacks the line that rescales",
+)
 def sdpa_online_nothing_rescaled(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 16) -> Array:
-    """When the maximum grows in a later tile of 16 keys, neither the sum nor the output is
-    rescaled. Effect: Keys of early tiles weigh too much wherever a later tile has the largest
-    score. Repair: Multiply the sum and the output by exp(old − new maximum) before the next tile is
-    added. Seen: none: the line that rescales is the one a first version lacks"""
-    return online_attention(q, k, v, mask, width=tile, rescale_sum=False, rescale_output=False)
+    """When a later tile of 16 keys raises the maximum, the code rescales neither the sum nor the
+    output."""
+    return OnlineAttention(width=tile, rescale_sum=False, rescale_output=False)(q, k, v, mask)
 
 
-@bug(SDPA, law="constant values come out unchanged")
+@bug.in_operation(
+    SDPA,
+    law="constant values come out unchanged",
+    effect="Outputs are too large if a later tile has the largest score.",
+    repair="Rescale the output together with the sum.",
+    origin="the code keeps the sum beside the maximum, and the output elsewhere",
+)
 def sdpa_online_output_not_rescaled(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 16) -> Array:
-    """When the maximum grows in a later tile of 16 keys, the sum is rescaled, the output is not.
-    Effect: Outputs are too large wherever a later tile has the largest score. Repair: Rescale the
-    output together with the sum. Seen: none: the sum is a scalar next to the maximum, the output
-    lies elsewhere"""
-    return online_attention(q, k, v, mask, width=tile, rescale_output=False)
+    """When a later tile of 16 keys raises the maximum, the code rescales the sum but not the
+    output."""
+    return OnlineAttention(width=tile, rescale_output=False)(q, k, v, mask)
 
 
-@bug(SDPA, law="one head is self attention")
+@bug.in_operation(
+    SDPA,
+    law="one head is self attention",
+    effect="Queries with a masked first tile of keys, for example by left padding, are NaN.",
+    repair="Replace a maximum of −∞ by 0 in the exponents.",
+    citations=("flashinfer-ai/flashinfer#4401",),
+)
 def sdpa_first_tile_blocked_nan(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 16) -> Array:
-    """While all keys so far are masked, the running maximum is −∞ and the exponent is −∞ − (−∞);
-    wholly dead rows are caught. Effect: Queries whose first tile of keys is masked, as by left
-    padding, are NaN. Repair: Take 0 for a maximum of −∞ in the exponents. Seen:
-    flashinfer-ai/flashinfer#4401"""
-    out = online_attention(q, k, v, mask, width=tile, dead="not a number")
-    return np.where(right.allowed(mask, scores_shape(q, k)).any(-1, keepdims=True), out, 0.0)
+    """While all keys so far are masked, the code computes exp(−∞ − (−∞)); it handles fully masked
+    rows separately."""
+    output = OnlineAttention(width=tile, dead="not a number")(q, k, v, mask)
+    return np.where(right.visible_entries(mask, scores_shape(q, k)).any(-1, keepdims=True), output, 0.0)
 
 
-@bug(SDPA, law="attention is within its budget")
+@bug.in_operation(
+    SDPA,
+    law="attention is within its budget",
+    effect="Queries with a masked first tile become zeros if all their scores are very low.",
+    repair="Use 0 in the exponents only, and keep −∞ as the running maximum.",
+    citations=("Dao-AILab/flash-attention#2082",),
+)
 def sdpa_first_tile_blocked_keeps_zero(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 16) -> Array:
-    """Where the first tile of 16 keys is masked, 0 takes the place of the maximum −∞ and stays the
-    maximum. Effect: Queries whose first tile is masked come out as zeros when all their scores are
-    very low. Repair: Use 0 in the exponents only, and keep −∞ as the running maximum. Seen:
-    Dao-AILab/flash-attention#2082"""
-    return online_attention(q, k, v, mask, width=tile, dead="taken for zero")
+    """If the first tile of 16 keys is masked, 0 replaces the maximum −∞ and stays the maximum."""
+    return OnlineAttention(width=tile, dead="taken for zero")(q, k, v, mask)
 
 
-@bug(SDPA, law="a vector added to all keys changes nothing")
+@bug.in_operation(
+    SDPA,
+    law="a vector added to all keys changes nothing",
+    effect="Rows with very low scores become zeros.",
+    repair="Start the running maximum at −∞.",
+    citations=("flashinfer-ai/flashinfer#4267",),
+)
 def sdpa_running_maximum_starts_finite(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """The running maximum starts at −1000 instead of −∞, and no lower score moves it.
-    Effect: Rows with very low scores come out as zeros. Repair: Start the running maximum at −∞.
-    Seen: flashinfer-ai/flashinfer#4267"""
-    return online_attention(q, k, v, mask, start=-1e3)
+    """The running maximum starts at −1000 instead of −∞."""
+    return OnlineAttention(start=-1e3)(q, k, v, mask)
 
 
-@bug(SDPA, law="constant values come out unchanged")
+@bug.in_operation(
+    SDPA,
+    law="constant values come out unchanged",
+    effect="Outputs shrink towards 0 if the number of keys is not a multiple of the tile.",
+    repair="Give padded keys the score −∞.",
+    citations=("flashinfer-ai/flashinfer#5090", "NVIDIA/TensorRT-LLM#18111", "FluxML/NNkernels.jl#16"),
+)
 def sdpa_tail_counts_as_zeros(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 64) -> Array:
-    """The last tile of 64 keys is filled up with zeros, whose scores of 0 count.
-    Effect: Outputs shrink towards 0 when the number of keys is no multiple of the tile. Repair:
-    Give the keys beyond the last one the score −∞. Seen: flashinfer-ai/flashinfer#5090;
-    NVIDIA/TensorRT-LLM#18111; FluxML/NNkernels.jl#16"""
+    """The code pads the last tile of 64 keys with zeros, and their scores of 0 count."""
     return _padded(q, k, v, mask, -k.shape[-2] % tile)
 
 
-@bug(SDPA, law="a vector added to all keys changes nothing")
+@bug.in_operation(
+    SDPA,
+    law="a vector added to all keys changes nothing",
+    effect="Outputs are slightly too small for 128, 256, 384 … keys.",
+    repair="Stop at the end: a full last tile needs no further tile.",
+    origin="n // 128 + 1 tiles, or a bound tested with <=",
+)
 def sdpa_reads_one_key_beyond(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 128) -> Array:
-    """For a multiple of 128 keys one more is read, which is zero.
-    Effect: Outputs are a little too small for 128, 256, 384 … keys. Repair: Stop before the end: a
-    full last tile needs no further one. Seen: none: n // 128 + 1 tiles, and a bound tested with
-    <="""
+    """With a multiple of 128 keys, the code reads one more key, which is zero."""
     return _padded(q, k, v, mask, int(k.shape[-2] % tile == 0))
 
 
-@bug(SDPA, law="the order of keys does not matter")
+@bug.in_operation(
+    SDPA,
+    law="the order of keys does not matter",
+    effect="For most lengths, queries do not see the newest keys.",
+    repair="Round the number of tiles up.",
+    citations=("tile-ai/tilelang#2010",),
+)
 def sdpa_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 32) -> Array:
-    """Of more than 32 keys those beyond the last full tile of 32 are left out.
-    Effect: The newest keys are not attended to, for most lengths. Repair: Round the number of tiles
-    up. Seen: tile-ai/tilelang#2010"""
-    n = k.shape[-2] // tile * tile or k.shape[-2]
+    """With more than 32 keys, the code drops the keys after the last full tile of 32."""
+    kept_keys = k.shape[-2] // tile * tile or k.shape[-2]
     return right.scaled_dot_product_attention(
-        q, k[..., :n, :], v[..., :n, :], right.allowed(mask, scores_shape(q, k))[..., :n]
+        q,
+        k[..., :kept_keys, :],
+        v[..., :kept_keys, :],
+        right.visible_entries(mask, scores_shape(q, k))[..., :kept_keys],
     )
 
 
-@bug(SDPA, law="the order of keys does not matter")
+@bug.in_operation(
+    SDPA,
+    law="the order of keys does not matter",
+    effect="Once in 32 steps of decoding, the query does not see the newest key.",
+    repair="Compute the last tile even if it has one key.",
+    origin="(n − 2) // 32 + 1 tiles, or a tail that runs only with more than one key",
+)
 def sdpa_last_key_dropped(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 32) -> Array:
-    """A last tile of a single key, of 33, 65, 97 … keys, is left out.
-    Effect: The newest key is not attended to once in 32 steps of decoding. Repair: Compute the last
-    tile also when it holds one key. Seen: none: (n − 2) // 32 + 1 tiles, or a tail handled where
-    more than one key is left"""
-    n = k.shape[-2] - int(k.shape[-2] > tile and k.shape[-2] % tile == 1)
+    """The code drops a last tile that has one key, as with 33, 65 or 97 keys."""
+    kept_keys = k.shape[-2] - int(k.shape[-2] > tile and k.shape[-2] % tile == 1)
     return right.scaled_dot_product_attention(
-        q, k[..., :n, :], v[..., :n, :], right.allowed(mask, scores_shape(q, k))[..., :n]
+        q,
+        k[..., :kept_keys, :],
+        v[..., :kept_keys, :],
+        right.visible_entries(mask, scores_shape(q, k))[..., :kept_keys],
     )
 
 
-@bug(SDPA, law="the order of keys does not matter")
+@bug.in_operation(
+    SDPA,
+    law="the order of keys does not matter",
+    effect="Some keys of the last two tiles get twice their weight.",
+    repair="Mask the overlap, or pad the keys.",
+    origin="some libraries silently move a slice back that would pass the end, as JAX's dynamic_slice does",
+)
 def sdpa_last_tile_moved_back(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 16) -> Array:
-    """The last tile of 16 begins so that it ends with the keys, and what it shares with the tile
-    before counts twice. Effect: Some keys of the last two tiles weigh twice. Repair: Mask the
-    overlap, or pad the keys. Seen: none: a slice that would pass the end is silently moved back, as
-    JAX's dynamic_slice does"""
-    n, first = k.shape[-2], max(k.shape[-2] - tile, 0)
-    keys = np.concatenate([np.arange(min(j, first), min(j, first) + min(n, tile)) for j in range(0, n, tile)])
+    """The last tile of 16 keys starts early enough to be full, and the keys that it shares with the
+    previous tile count twice."""
+    n_k, first = k.shape[-2], max(k.shape[-2] - tile, 0)
+    keys = np.concatenate([np.arange(min(j, first), min(j, first) + min(n_k, tile)) for j in range(0, n_k, tile)])
     return right.scaled_dot_product_attention(
-        q, k[..., keys, :], v[..., keys, :], right.allowed(mask, scores_shape(q, k))[..., keys]
+        q, k[..., keys, :], v[..., keys, :], right.visible_entries(mask, scores_shape(q, k))[..., keys]
     )
 
 
-@bug(SDPA, law="the order of keys does not matter")
+@bug.in_operation(
+    SDPA,
+    law="the order of keys does not matter",
+    effect="With 64 or more keys, halves with different maxima have wrong weights.",
+    repair="Multiply the sum of each half by exp(its maximum − the common maximum).",
+    origin="halves with equal maxima merge correctly, and random scores are close to that",
+)
 def sdpa_split_keys_merged_without_maxima(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """From 64 keys on, two halves are merged by their sums, each relative to its own maximum.
-    Effect: From 64 keys on, halves of the keys with different maxima are weighted wrongly. Repair:
-    Multiply each half's sum by the exponential of its maximum less the common one. Seen: none:
-    halves with equal maxima merge rightly, and random scores come close"""
-    scores, total, out, parts = masked(right.scores_of(q, k), mask), np.zeros(()), np.zeros(()), 1 + (k.shape[-2] >= 64)
-    for s, values in zip(np.array_split(scores, parts, -1), np.array_split(v, parts, -2), strict=True):
+    """With 64 or more keys, the code adds two halves that are relative to different maxima."""
+    scores, total, output, part_count = (
+        masked(right.scores_of(q, k), mask),
+        np.zeros(()),
+        np.zeros(()),
+        1 + (k.shape[-2] >= 64),
+    )
+    for s, values in zip(np.array_split(scores, part_count, -1), np.array_split(v, part_count, -2), strict=True):
         largest = s.max(-1, keepdims=True)
         e = np.exp(s - np.where(np.isneginf(largest), 0.0, largest))
-        total, out = total + e.sum(-1, keepdims=True), out + e @ values
-    return out / np.where(total == 0, 1.0, total)
+        total, output = total + e.sum(-1, keepdims=True), output + e @ values
+    return output / np.where(total == 0, 1.0, total)
 
 
-@bug(SDPA, law="the past does not depend on the future")
+@bug.in_operation(
+    SDPA,
+    law="the past does not depend on the future",
+    effect="With 32 or more queries, each query sees up to 15 future keys.",
+    repair="Apply the mask inside the tiles on the diagonal.",
+    origin="tiles before the diagonal need no mask, and the comparison is <= instead of <",
+)
 def sdpa_causal_diagonal_tile_full(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 16) -> Array:
-    """On the causal path the tiles of 16 by 16 on the diagonal are computed without a mask, from 32
-    queries on. Effect: From 32 queries on, each query sees up to 15 future keys. Repair: Apply the
-    mask inside the tiles on the diagonal. Seen: none: tiles before the diagonal need no mask, and
-    the comparison is <= for <"""
+    """On the causal path with 32 or more queries, the code computes the diagonal tiles of 16 by 16
+    without a mask."""
     if not is_causal(mask, scores_shape(q, k)) or q.shape[-2] < 2 * tile:
         return right.scaled_dot_product_attention(q, k, v, mask)
     return right.scaled_dot_product_attention(
@@ -147,53 +199,69 @@ def sdpa_causal_diagonal_tile_full(q: Array, k: Array, v: Array, mask: Mask = No
     )
 
 
-@bug(SDPA, law="causal attention is attention under the causal mask")
+@bug.in_operation(
+    SDPA,
+    law="causal attention is attention under the causal mask",
+    effect="On the causal path, the later half of each tile of queries does not see the newest keys.",
+    repair="End the loop at the tile that holds the last query of the tile.",
+    origin="the bound is correct if both tiles have the same size",
+)
 def sdpa_causal_loop_ends_early(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 16) -> Array:
-    """On the causal path, 32 queries are met with tiles of 16 keys up to the one that holds the
-    first of these queries. Effect: On the causal path, the later half of each tile of queries does
-    not see the newest keys. Repair: End the loop with the tile of keys that holds the last query of
-    the tile. Seen: none: the bound is right where both tiles have one size"""
+    """On the causal path, the loop over tiles of 16 keys ends at the tile of the first of 32
+    queries."""
     if not is_causal(mask, scores_shape(q, k)):
         return right.scaled_dot_product_attention(q, k, v, mask)
-    met = np.arange(k.shape[-2]) < (np.arange(q.shape[-2]) // (2 * tile) * 2 * tile + tile)[:, None]
-    return right.scaled_dot_product_attention(q, k, v, mask & met)
+    visible = np.arange(k.shape[-2]) < (np.arange(q.shape[-2]) // (2 * tile) * 2 * tile + tile)[:, None]
+    return right.scaled_dot_product_attention(q, k, v, mask & visible)
 
 
-@bug(SDPA, law="masked keys and values do not matter")
+@bug.in_operation(
+    SDPA,
+    law="masked keys and values do not matter",
+    effect="Queries attend to masked keys inside the tile.",
+    repair="Test every entry of a tile before its mask is skipped.",
+    origin="for causal and banded masks, the corners decide the whole tile",
+)
 def sdpa_tile_judged_by_its_corners(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 8) -> Array:
-    """A tile of 8 by 8 whose four corners are allowed is computed without a mask.
-    Effect: Masked keys inside a tile are attended to. Repair: Look at every entry of a tile before
-    its mask is left out. Seen: none: for causal and banded masks the corners tell everything"""
-    every = right.allowed(mask, scores_shape(q, k)).copy()
+    """The code skips the mask of a tile of 8 by 8 if its four corners are visible."""
+    visible = right.visible_entries(mask, scores_shape(q, k)).copy()
     for rows in tiles(q.shape[-2], tile):
         for keys in tiles(k.shape[-2], tile):
-            part = every[..., rows, keys]
-            part |= (part[..., :1, :1] & part[..., :1, -1:]) & (part[..., -1:, :1] & part[..., -1:, -1:])
-    return right.scaled_dot_product_attention(q, k, v, every)
+            tile_mask = visible[..., rows, keys]
+            tile_mask |= (tile_mask[..., :1, :1] & tile_mask[..., :1, -1:]) & (
+                tile_mask[..., -1:, :1] & tile_mask[..., -1:, -1:]
+            )
+    return right.scaled_dot_product_attention(q, k, v, visible)
 
 
-@bug(SDPA, law="queries are computed independently")
+@bug.in_operation(
+    SDPA,
+    law="queries are computed independently",
+    effect="Queries lose keys that are masked for the first query of their tile.",
+    repair="Skip a tile only if all its rows are masked.",
+    origin="under a causal mask with square tiles, the first row decides whether a tile has a visible key",
+)
 def sdpa_tile_skipped_by_its_first_row(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 16) -> Array:
-    """A tile of 16 by 16 is skipped if its first row is masked; the causal path is its own. Effect:
-    Queries lose keys that a query some rows above them may not see. Repair: Skip a tile only if all
-    its rows are masked. Seen: none: under a causal mask of square tiles the first row is the last
-    to wake"""
-    every = right.allowed(mask, scores_shape(q, k)).copy()
-    for rows in tiles(0 if is_causal(mask, every.shape) else q.shape[-2], tile):
+    """Outside the causal path, the code skips a tile of 16 by 16 if its first row is masked."""
+    visible = right.visible_entries(mask, scores_shape(q, k)).copy()
+    for rows in tiles(0 if is_causal(mask, visible.shape) else q.shape[-2], tile):
         for keys in tiles(k.shape[-2], tile):
-            every[..., rows, keys] &= every[..., rows, keys][..., :1, :].any(-1, keepdims=True)
-    return right.scaled_dot_product_attention(q, k, v, every)
+            visible[..., rows, keys] &= visible[..., rows, keys][..., :1, :].any(-1, keepdims=True)
+    return right.scaled_dot_product_attention(q, k, v, visible)
 
 
-@bug(SDPA, law="masked keys and values do not matter")
+@bug.in_operation(
+    SDPA,
+    law="masked keys and values do not matter",
+    effect="After the first 32 keys, each key has the mask of an earlier key.",
+    repair="Advance the pointer to the mask with the pointer to the keys.",
+    origin="one of three pointers does not advance",
+)
 def sdpa_mask_of_the_first_tile(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 32) -> Array:
-    """Every tile of 32 keys is masked with the columns of the first.
-    Effect: Beyond the first 32 keys, keys are masked and allowed as those 32 places before them.
-    Repair: Move the pointer to the mask with the pointer to the keys. Seen: none: one of three
-    pointers is not advanced"""
+    """The code masks every tile of 32 keys with the columns of the first tile."""
     return (
         right.hard_masked_softmax(
-            right.scores_of(q, k), right.allowed(mask, scores_shape(q, k))[..., np.arange(k.shape[-2]) % tile]
+            right.scores_of(q, k), right.visible_entries(mask, scores_shape(q, k))[..., np.arange(k.shape[-2]) % tile]
         )
         @ v
     )

@@ -1,5 +1,5 @@
-"""Slips in one path of several: the implementation itself is right, and another path of it, which
-is to be its twin, is not.
+"""Known bugs of one path among several: the implementation is correct, but another path that should
+agree with it, its twin, is not.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from oracles.ball import Array
 from properties.bugs import reference as right
 from properties.bugs import reference_positions as placed
 from properties.bugs.bug import CAUSAL, MHA, SDPA, Register
+from properties.bugs.records import MultiHead
 from properties.bugs.reference import Mask
 from properties.contract.twins import Twin
 
@@ -23,12 +24,16 @@ def _of_any_key(q: Array, k: Array, v: Array) -> Array:
     return right.scaled_dot_product_attention(q, k, v)
 
 
-@bug(CAUSAL, law=_LAW, promises={"twins": {"with weights": {CAUSAL: _of_any_key}}})
+@bug.in_operation(
+    CAUSAL,
+    law=_LAW,
+    promises={"twins": {"with weights": {CAUSAL: _of_any_key}}},
+    effect="A model that returns its attention weights has other outputs, which depend on later tokens.",
+    repair="Build the mask for both paths.",
+    citations=("huggingface/transformers#30652", "pytorch/pytorch#99282"),
+)
 def causal_path_with_weights_sees_the_future(q: Array, k: Array, v: Array) -> Array:
-    """Asked for the weights, it takes another path, for which no causal mask was made.
-    Effect: A model that is asked for its attention weights returns other outputs, which depend on
-    later tokens. Repair: Make the mask for the path that is taken. Seen:
-    huggingface/transformers#30652; pytorch/pytorch#99282"""
+    """If the caller requests the weights, the code takes another path, which has no causal mask."""
     return right.causal_attention(q, k, v)
 
 
@@ -36,28 +41,38 @@ def _without_broadcasting(q: Array, k: Array, v: Array, mask: Mask = None) -> Ar
     return right.scaled_dot_product_attention(q, k, v, None if mask is not None and 1 in mask.shape[-2:] else mask)
 
 
-@bug(SDPA, law=_LAW, promises={"twins": {"compiled": {SDPA: _without_broadcasting}}})
+@bug.in_operation(
+    SDPA,
+    law=_LAW,
+    promises={"twins": {"compiled": {SDPA: _without_broadcasting}}},
+    effect="The compiled model attends to padding.",
+    repair="Broadcast the mask before it is used.",
+    citations=("pytorch/pytorch#93823",),
+)
 def sdpa_compiled_does_not_broadcast_masks(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """Compiled, a mask with one row for all queries, or one column for all keys, is not broadcast,
-    and blocks nothing. Effect: Padding is read as soon as the model is compiled. Repair: Broadcast
-    the mask before it is used. Seen: pytorch/pytorch#93823"""
+    """The compiled path does not broadcast a mask of one row or one column, and masks nothing."""
     return right.scaled_dot_product_attention(q, k, v, mask)
 
 
-def _blank(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
-    out = right.multi_head_attention(x, wq, wk, wv, wo, num_heads, mask)
-    alive = True if mask is None else np.broadcast_to(mask, (*x.shape[:-1], x.shape[-2])).any(-1, keepdims=True)
-    return np.where(alive, out, np.nan)
+def _nan_without_keys(*arguments: Any) -> Array:
+    x, *_, mask = call = MultiHead(*arguments)
+    shape = (*x.shape[:-1], x.shape[-2])
+    sees_a_key = True if mask is None else np.broadcast_to(mask, shape).any(-1, keepdims=True)
+    return np.where(sees_a_key, right.multi_head_attention(*call), np.nan)
 
 
-@bug(MHA, law=_LAW, promises={"twins": {"in evaluation": {MHA: _blank}}})
-def mha_evaluation_path_is_nan_without_keys(
-    x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None
-) -> Array:
-    """In evaluation a kernel of its own takes a softmax of nothing but −∞ for tokens that may read
-    nothing. Effect: Padded tokens are zeros in training and NaN in evaluation. Repair: Let both
-    paths follow one convention. Seen: pytorch/pytorch#190486"""
-    return right.multi_head_attention(x, wq, wk, wv, wo, num_heads, mask)
+@bug.in_operation(
+    MHA,
+    record=MultiHead,
+    law=_LAW,
+    promises={"twins": {"in evaluation": {MHA: _nan_without_keys}}},
+    effect="Padded tokens are zeros in training and NaN in evaluation.",
+    repair="Use one convention on both paths.",
+    citations=("pytorch/pytorch#190486",),
+)
+def mha_evaluation_path_is_nan_without_keys(call: MultiHead) -> Array:
+    """In evaluation, a separate kernel takes the softmax of −∞ only for fully masked tokens."""
+    return right.multi_head_attention(*call)
 
 
 _KEPT: dict[tuple[int, ...], tuple[Array, Array]] = {}
@@ -70,18 +85,21 @@ def _by_kept_tables(x: Array, start_pos: int = 0, **options: Any) -> Array:
     return np.asarray(x * cos + placed.rotated(x) * sin)
 
 
-@bug(
+@bug.in_operation(
     "rope",
     law=_LAW,
     requires=("two calls in a row",),
     making=True,
     promises={"twins": {"with a cache": {"rope": _by_kept_tables}}},
+    effect=(
+        "All chunks of a length are rotated like the first of them, so decoding differs from one pass over the "
+        "sequence."
+    ),
+    repair="Add the start position to the key.",
+    citations=("lucidrains/rotary-embedding-torch#11", "pytorch/executorch#2010"),
 )
 def rope_cached_path_keeps_the_first_positions() -> Callable[..., Array]:
-    """With a cache, tables are kept by the length of the chunk alone, and not by where it begins.
-    Effect: All chunks of a length are rotated as the first of them, so that decoding differs from a
-    pass over the whole. Repair: Make the first position a part of the key. Seen:
-    lucidrains/rotary-embedding-torch#11; pytorch/executorch#2010"""
+    """With a cache, the code keeps tables by the length of the chunk, without its start position."""
     _KEPT.clear()
     return placed.rope
 
@@ -89,19 +107,23 @@ def rope_cached_path_keeps_the_first_positions() -> Callable[..., Array]:
 def _converted(x: Array, start_pos: int = 0, **options: Any) -> Array:
     if options:
         return placed.rope(x, start_pos, **options)
-    n, d = x.shape[-2:]
+    count, d = x.shape[-2:]
     frequencies = 10000.0 ** -(np.arange(d) // 2 * 2 / max(d, 1))
     coarse = np.ldexp(np.rint(np.ldexp(np.frexp(frequencies)[0], 8)), np.frexp(frequencies)[1] - 8)  # bfloat16's digits
-    angles = np.arange(start_pos, start_pos + n)[:, None] * coarse
+    angles = np.arange(start_pos, start_pos + count)[:, None] * coarse
     return np.asarray(x * np.cos(angles) + placed.rotated(x) * np.sin(angles))
 
 
-@bug("rope", law=_LAW, promises={"twins": {"converted": {"rope": _converted}}})
+@bug.in_operation(
+    "rope",
+    law=_LAW,
+    promises={"twins": {"converted": {"rope": _converted}}},
+    effect="A model that is loaded and then converted rotates differently from a model created in that type.",
+    repair="Keep frequencies out of the conversion, or compute them again.",
+    citations=("NVIDIA-NeMo/Automodel#2549", "huggingface/transformers#25681"),
+)
 def rope_converted_module_has_coarse_frequencies(x: Array, start_pos: int = 0) -> Array:
-    """A module that is converted to 16 bits after it was made has converted its frequencies too,
-    and has 8 digits of them. Effect: A model that is loaded and then converted rotates otherwise
-    than one that is made in that type. Repair: Keep frequencies out of what is converted, or
-    compute them anew. Seen: NVIDIA-NeMo/Automodel#2549; huggingface/transformers#25681"""
+    """A conversion of the module to 16 bits also rounds its frequencies to 8 significant bits."""
     return placed.rope(x, start_pos)
 
 
@@ -113,14 +135,15 @@ def _by_reciprocals(q: Any, k: Any, v: Any, mask: Mask = None) -> Any:
     return (_in_float64(q, k, v, mask) * (1 + FLOAT32.inputs.unit_roundoff)).astype(np.float32)
 
 
-@bug(
+@bug.in_operation(
     SDPA,
     law=_LAW,
     promises={"arithmetic": "float32", "twins": {"in evaluation": Twin({SDPA: _by_reciprocals}, exactly=True)}},
+    effect="Training without dropout and evaluation differ in the last digit, although they should be one computation.",
+    repair="Skip the product if nothing is dropped.",
+    origin="the difference is within every tolerance, so no test shows it",
 )
 def sdpa_evaluation_path_rounds_otherwise(q: Any, k: Any, v: Any, mask: Mask = None) -> Any:
-    """In evaluation, where dropout is to do nothing, results are still multiplied by the reciprocal
-    of the share that is kept, rounded. Effect: Training without dropout and evaluation differ in
-    the last digit, although they are said to be one computation. Repair: Skip the product where
-    nothing is dropped. Seen: none: within any tolerance, and by that unseen"""
+    """In evaluation without dropout, the code still multiplies results by the rounded reciprocal of
+    the kept share."""
     return _in_float64(q, k, v, mask).astype(np.float32)

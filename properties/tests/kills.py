@@ -14,8 +14,8 @@ from zlib import crc32
 
 import numpy as np
 
-from properties.bugs.mutants import MUTANTS, TRAPS, Mutant
-from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.bugs.mutants import EQUIVALENT_MUTANTS, MUTANTS, Mutant
+from properties.bugs.reference import REFERENCE
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, OPERATIONS, Operation
 from properties.contract.results import BrokenError
@@ -85,7 +85,7 @@ def kills_of(law_id: str, mutants: Sequence[str] | None = None, seed: int = SEED
     """The mutants, among some or all, that a law kills, and after how many examples. Raises
     ValueError for a mutant that does not exist.
     """
-    if unknown := {*(mutants or ())} - {*MUTANTS, *TRAPS}:
+    if unknown := {*(mutants or ())} - {*MUTANTS, *EQUIVALENT_MUTANTS}:
         raise ValueError(f"There are no mutants {', '.join(sorted(unknown))}.")
     (law,) = find(law_id)
     usual, answers, found = (
@@ -93,7 +93,7 @@ def kills_of(law_id: str, mutants: Sequence[str] | None = None, seed: int = SEED
         Answers(),
         dict[str, int](),
     )
-    for mutant in (MUTANTS | TRAPS).values():
+    for mutant in (MUTANTS | EQUIVALENT_MUTANTS).values():
         if mutant.operation in law.operations and (mutants is None or mutant.id in mutants):
             usual, same = tee(usual)  # cases are drawn when a mutant first needs them
             own = (_draws(law, mutant.implementation(), seed), Answers()) if mutant.bug.promises else (same, answers)
@@ -112,7 +112,7 @@ def killers(mutants: Sequence[str], laws: Sequence[Law] = LAWS) -> dict[str, str
         if left := [mutant.id for mutant in among if mutant.id not in found and mutant.operation in law.operations]:
             found.update(dict.fromkeys(kills_of(law.id, left), law.id))
 
-    those = [(MUTANTS | TRAPS)[mutant] for mutant in mutants]
+    those = [(MUTANTS | EQUIVALENT_MUTANTS)[mutant] for mutant in mutants]
     for law in laws:
         put(law, [mutant for mutant in those if mutant.bug.law == law.name])
     for law in sorted(laws, key=lambda law: (not law.agreement, not is_quick(law))):

@@ -11,7 +11,7 @@ import pytest
 from oracles import preset
 from oracles.formats import PRESETS
 from properties.bugs import CATALOGUE
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 from properties.contract.implementation import Implementation
 from properties.tests.diagnosing import causes
 from properties.tests.test_causes import AGREEMENT, cause_of
@@ -37,7 +37,7 @@ def attention(given, scores, returned):
 
 
 def sinusoids(seq_len, embed_dim, start_pos=0):
-    return OPERATIONS[SIN](seq_len, embed_dim, start_pos).astype(ml_dtypes.bfloat16).astype(np.float32)
+    return REFERENCE[SIN](seq_len, embed_dim, start_pos).astype(ml_dtypes.bfloat16).astype(np.float32)
 
 
 def diagnosis_of(operation, function, arithmetic, law):

@@ -14,7 +14,7 @@ import oracles
 import properties
 from oracles import Conventions
 from properties.bugs.caches import bug as register
-from properties.bugs.reference import OPERATIONS as OPERATIONS_OF_NUMPY
+from properties.bugs.reference import REFERENCE
 from properties.bugs.reference_caches import Buffered, Paged
 from properties.contract.cache_programs import Held, attends, is_legal, parse, rows_of_part, written
 from properties.contract.caches import CACHES, decode, held_of, offered
@@ -349,7 +349,7 @@ def test_a_step_that_raises_or_should_have_is_said_with_its_place():
 
 
 def test_a_function_with_past_keys_is_a_cache_that_gives_the_log_sum_exp_if_the_function_does():
-    attention = OPERATIONS_OF_NUMPY["attention"]
+    attention = REFERENCE["attention"]
     both, alone = (
         Implementation("x", {"decode": properties.concatenating(f)})
         for f in (attention, lambda *x, **y: attention(*x, **y)[0])

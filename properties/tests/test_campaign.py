@@ -38,10 +38,10 @@ GUIDE = (ROOT / "docs/guide/campaigns.md").read_text("utf-8")
 KERNELS = """
 import os, signal, time
 import numpy as np
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 from properties.contract.implementation import Implementation
 
-rope = OPERATIONS["rope"]
+rope = REFERENCE["rope"]
 
 def first(kill):
     def call(x, start_pos=0):
@@ -59,7 +59,7 @@ def leaks(x, start_pos=0):
     kept.append(np.ones(2**24))
     return rope(x, start_pos)
 
-right = [Implementation("right", {"rope": rope, "rotate_half": OPERATIONS["rotate_half"]})]
+right = [Implementation("right", {"rope": rope, "rotate_half": REFERENCE["rotate_half"]})]
 driven = [Implementation("ends its worker", {"rope": lambda x, start_pos=0: os.kill(os.getppid(), signal.SIGKILL)})]
 pair = [*right, Implementation("wrong", {"rope": lambda x, start_pos=0: rope(x, start_pos + 1)})]
 killed = [Implementation("killed", {"rope": first(signal.SIGKILL)})]
@@ -326,7 +326,7 @@ def test_a_database_is_of_one_campaign(tmp_path):
 
 def test_a_kernel_that_was_mended_needs_another_database(kernels, capsys):
     (kernels / "written.py").write_text(
-        "from properties.bugs.reference import OPERATIONS\n\ndef rope(x, start_pos=0):\n    return -x\n"
+        "from properties.bugs.reference import REFERENCE\n\ndef rope(x, start_pos=0):\n    return -x\n"
     )
     (kernels / "adapters").mkdir()
     (kernels / "adapters/__init__.py").write_text("")

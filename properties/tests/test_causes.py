@@ -9,7 +9,7 @@ import pytest
 import oracles
 from oracles import Conventions
 from properties.bugs import CATALOGUE
-from properties.bugs.reference import OPERATIONS, scaled_dot_product_attention
+from properties.bugs.reference import REFERENCE, scaled_dot_product_attention
 from properties.contract.implementation import Implementation, implementation_of
 from properties.laws import LAWS, find
 from properties.tests.diagnosing import causes
@@ -56,7 +56,7 @@ def cause_of(chosen, function, arithmetic="float32", examples=20):
     function for the operation.
     """
     given = in_float32 if arithmetic == "float32" else lambda f: f
-    operations = {name: given(function if name == chosen.operation else f) for name, f in OPERATIONS.items()}
+    operations = {name: given(function if name == chosen.operation else f) for name, f in REFERENCE.items()}
     offered = {name: operations[name] for name in (chosen.operation, *chosen.needs)}
     blind = Implementation("blind", offered, arithmetic=arithmetic)
     outcomes = examine(list(dict.fromkeys([chosen, AGREEMENT[chosen.operation]])), blind, examples, 0)
@@ -156,7 +156,7 @@ def test_a_law_of_what_few_promise_is_explained_by_what_it_is_to_see(bug):
 
 
 def test_a_correct_implementation_has_nothing_to_diagnose():
-    assert cause_of(AGREEMENT["rope"], OPERATIONS["rope"]) is None
+    assert cause_of(AGREEMENT["rope"], REFERENCE["rope"]) is None
 
 
 # -- Several laws --------------------------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def test_one_convention_is_one_cause_in_all_operations_that_follow_it():
 
 def test_what_nothing_explains_is_one_cause_of_each_operation_and_says_what_was_worst():
     def off(x, start_pos=0):
-        return OPERATIONS["rope"](x, start_pos) * (1 + 1e-10 * (x.shape[-2] > 2) + (np.nan if x.shape[-2] > 6 else 0))
+        return REFERENCE["rope"](x, start_pos) * (1 + 1e-10 * (x.shape[-2] > 2) + (np.nan if x.shape[-2] > 6 else 0))
 
     (cause,) = causes_of({"rope": off}, HALVES)
     assert cause.diagnosis == ()
@@ -217,7 +217,7 @@ def test_what_gives_something_else_on_calls_that_are_right_is_no_cause():
     half = CATALOGUE["rope-half-split-pairs"].fresh()
 
     def sometimes(x, start_pos=0):
-        return OPERATIONS["rope"](x, start_pos) if x.shape[-2] % 2 else half(x, start_pos)
+        return REFERENCE["rope"](x, start_pos) if x.shape[-2] % 2 else half(x, start_pos)
 
     (cause,) = causes_of({"rope": sometimes}, ("rope is within its budget[rope]",))
     assert not {d.id for d in cause.diagnosis} & {"rope-half-split-pairs", "rope_pairing=half"}
@@ -231,7 +231,7 @@ def test_the_example_of_a_cause_is_not_one_of_another():
         return (
             half(x, start_pos)
             if x.shape[-1] >= 6
-            else OPERATIONS["rope"](x, start_pos) * (1.25 if x.shape[-1] == 2 else 1)
+            else REFERENCE["rope"](x, start_pos) * (1.25 if x.shape[-1] == 2 else 1)
         )
 
     report = verify(
@@ -269,7 +269,7 @@ def test_what_reproduces_a_third_is_a_hint():
 
     def twofold(q, k, v, mask=None):
         few = k.shape[-2] <= 4
-        return OPERATIONS[SDPA](q, k, v, None if few else mask) * (1 if few else 1.01)
+        return REFERENCE[SDPA](q, k, v, None if few else mask) * (1 if few else 1.01)
 
     found = causes(Implementation("twofold", {SDPA: twofold}), 40, 1)
     assert not any(cause.likely for cause in found)
@@ -284,7 +284,7 @@ def test_a_slip_of_the_scale_is_no_arithmetic():
 
     def short(q, k, v, mask=None):
         width = q.shape[-1]
-        return OPERATIONS[SDPA](q * np.sqrt(width / (width + 1)), k, v, mask)
+        return REFERENCE[SDPA](q * np.sqrt(width / (width + 1)), k, v, mask)
 
     (cause,) = causes(Implementation("short", {SDPA: short}), 30)
     assert not any(each.mechanism.startswith("All is within budget as if") for each in cause.diagnosis)
@@ -296,7 +296,7 @@ def test_a_refusal_of_what_few_are_asked_is_no_evidence():
     def inverted(q, k, v, mask=None):
         if not k.shape[-2]:
             raise ValueError("No keys are no input.")
-        return OPERATIONS[SDPA](q, k, v, None if mask is None else ~mask)
+        return REFERENCE[SDPA](q, k, v, None if mask is None else ~mask)
 
     (cause,) = causes(Implementation("inverted", {SDPA: inverted}), 30, seed=1)
     assert {d.id for d in cause.diagnosis[:2]} == {"mask_polarity=true_blocks", "sdpa-mask-polarity-inverted"}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import oracles
-from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.bugs.reference import REFERENCE
 from properties.campaign import climbing
 from properties.campaign.climbing import climb
 from properties.campaign.packing import packed, unpacked

@@ -25,17 +25,17 @@ ADAPTERS = """
 import ctypes, itertools, os, time
 import numpy as np
 from properties.contract.implementation import Implementation
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 
-right = {"rope": OPERATIONS["rope"]}
-also = OPERATIONS["rope"]
+right = {"rope": REFERENCE["rope"]}
+also = REFERENCE["rope"]
 
 def rope(x, start_pos=0):
-    return OPERATIONS["rope"](x, start_pos)
+    return REFERENCE["rope"](x, start_pos)
 
 calls = itertools.count()
 wrong = {"rope": lambda x, start_pos=0: x + next(calls)}
-from_one = {"rope": lambda x, start_pos=0: OPERATIONS["rope"](x, start_pos + 1)}
+from_one = {"rope": lambda x, start_pos=0: REFERENCE["rope"](x, start_pos + 1)}
 
 def allocates(x, start_pos=0):
     raise MemoryError("8 TiB")
@@ -55,15 +55,15 @@ hangs = {"rope": waits_forever}
 def aborts_on_simple_numbers(x, start_pos=0):
     if x.any() and np.array_equal(x, np.sign(x)):
         os.abort()
-    return OPERATIONS["rope"](x, start_pos) + x
+    return REFERENCE["rope"](x, start_pos) + x
 
 ends_while_it_is_shrunk = {"rope": aborts_on_simple_numbers}  # such numbers are hardly ever drawn
-raises_first = {**raises, "rotate_half": OPERATIONS["rotate_half"]}
+raises_first = {**raises, "rotate_half": REFERENCE["rotate_half"]}
 wrong_twice = {**wrong, "rotate_half": lambda x: x + next(calls)}
 
 def says_something(x, start_pos=0):
     os.system("echo from below; echo from below >&2")
-    return OPERATIONS["rope"](x, start_pos)
+    return REFERENCE["rope"](x, start_pos)
 
 prints = {"rope": says_something}
 

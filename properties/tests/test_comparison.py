@@ -132,9 +132,9 @@ def test_it_is_told_law_by_law_with_a_verdict_and_with_what_makes_cases_differ()
 
 KERNELS = """
 from properties.bugs import CATALOGUE
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 
-right = {"rope": OPERATIONS["rope"]}
+right = {"rope": REFERENCE["rope"]}
 half = {"rope": CATALOGUE["rope-half-split-pairs"].fresh()}
 backwards = {"rope": CATALOGUE["rope-turns-backwards"].fresh()}
 """
@@ -157,11 +157,11 @@ def test_a_violation_is_known_by_its_law_and_by_its_cause():
 
 SEVERAL = """
 from properties.bugs import CATALOGUE
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 
 half, backwards = ({"rope": CATALOGUE[name].fresh()} for name in ("rope-half-split-pairs", "rope-turns-backwards"))
-right = {name: OPERATIONS[name] for name in ("rope", "rotate_half")}
-turned = {"rotate_half": lambda x: -OPERATIONS["rotate_half"](x)}
+right = {name: REFERENCE[name] for name in ("rope", "rotate_half")}
+turned = {"rotate_half": lambda x: -REFERENCE["rotate_half"](x)}
 known, another, new = [half, {**right, **half}], [backwards, right], [{**half, **turned}, right]
 """
 

@@ -9,13 +9,13 @@ from properties.command.cli import main
 
 KERNELS = """
 from properties.bugs import CATALOGUE
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 from properties.contract.implementation import Implementation
 
-right = {"rope": OPERATIONS["rope"]}
+right = {"rope": REFERENCE["rope"]}
 half = {"rope": CATALOGUE["rope-half-split-pairs"].fresh()}
 both = [Implementation("right one", right), Implementation("wrong one", half)]
-lookup = {"rotate_half": OPERATIONS["rotate_half"]}
+lookup = {"rotate_half": REFERENCE["rotate_half"]}
 """
 TABLE = """
 [tool.attnspec]

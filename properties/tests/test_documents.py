@@ -93,10 +93,10 @@ def test_arrows_that_follow_are_left_out_and_circles_are_refused(architecture):
 ADDED = """
 from properties import verify
 from properties.bugs import CATALOGUE
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 
 wrong = CATALOGUE["shift-right-around-the-end"]
-assert verify({"shift_right": OPERATIONS["shift_right"]}, max_examples=5).ok
+assert verify({"shift_right": REFERENCE["shift_right"]}, max_examples=5).ok
 (cause,) = verify({"shift_right": wrong.fresh()}, max_examples=5).causes
 assert cause.diagnosis[0].id == wrong.id
 assert f"{wrong.law}[shift_right]" in cause.laws

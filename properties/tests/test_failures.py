@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.bugs.reference import REFERENCE
 from properties.command.cli import main
 from properties.contract.implementation import Implementation
 from properties.laws import find
@@ -16,14 +16,14 @@ ROPE = find("rope is within its budget[rope]")[0].id
 DEFECT = "This is a defect of attnspec, not of your kernel: please report it, with this traceback: "
 PLANTED = """
 import numpy as np
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 from properties.command import worker
 
 def fails(*arguments, **options):
     raise ZeroDivisionError("planted")
 
 worker.{name} = fails
-right = {{"rope": OPERATIONS["rope"]}}
+right = {{"rope": REFERENCE["rope"]}}
 wrong = {{"rope": lambda x, start_pos=0: -x}}
 """
 

@@ -16,7 +16,7 @@ import oracles
 from oracles import Conventions
 from properties import verify
 from properties.bugs import CATALOGUE
-from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.bugs.reference import REFERENCE
 from properties.contract.features import NEEDS
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, OPERATIONS
@@ -69,7 +69,7 @@ def test_every_pair_of_features_comes_up_with_and_without_each(operation):
 
 
 DRAWN = """
-from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.bugs.reference import REFERENCE
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, OPERATIONS
 from properties.strategies.cases import Cases

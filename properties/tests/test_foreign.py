@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from oracles import Conventions
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES
 from properties.verifier.plan import plan
@@ -36,7 +36,7 @@ ADAPTERS = {
 
 def reference(q, k, v, softcap=None, **options):
     """Attention of arrays of float64, heads before the sequence."""
-    return OPERATIONS["attention"](*(np.asarray(x, float) for x in (q, k, v)), softcap=softcap or None, **options)
+    return REFERENCE["attention"](*(np.asarray(x, float) for x in (q, k, v)), softcap=softcap or None, **options)
 
 
 def turned(*arrays):
@@ -137,7 +137,7 @@ OTHERS = {
 
 LAWS = [
     law
-    for law in plan(Implementation("any", {"attention": OPERATIONS["attention"]}, features=FEATURES))
+    for law in plan(Implementation("any", {"attention": REFERENCE["attention"]}, features=FEATURES))
     if law.agreement
 ]
 

@@ -9,7 +9,7 @@ import pytest
 import properties
 from oracles import Conventions, preset
 from properties.bugs import CATALOGUE
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS as CONTRACTS
 from properties.strategies.axes import along
@@ -28,7 +28,7 @@ def in_format(name, arithmetic):
 
     def found(*arguments):
         given = (np.asarray(x, np.float64) if isinstance(x, np.ndarray) and x.dtype != bool else x for x in arguments)
-        return OPERATIONS[name](*given).astype(DTYPES[preset(arithmetic).output.name])
+        return REFERENCE[name](*given).astype(DTYPES[preset(arithmetic).output.name])
 
     return found
 
@@ -48,7 +48,7 @@ def shifted_beyond(width):
     def rope(x, start_pos=0):
         if x.shape[-1] % 2:
             raise ValueError("The width is odd, but should be even.")
-        out = OPERATIONS["rope"](x, start_pos)
+        out = REFERENCE["rope"](x, start_pos)
         out[..., width:] = x[..., width:]
         return out
 
@@ -68,7 +68,7 @@ def test_a_law_of_odd_widths_says_nothing_of_even_ones():
     """To which a smaller input may be cut."""
     properties.replay(
         "the odd channel follows its convention[rope]",
-        {"rope": OPERATIONS["rope"]},
+        {"rope": REFERENCE["rope"]},
         x=np.array([[0.0, 1.0]]),
         start_pos=1,
     )
@@ -89,7 +89,7 @@ def test_a_batch_stride_that_is_computed_from_that_of_a_head_is_seen():
         return np.lib.stride_tricks.as_strided(x, x.shape, strides)
 
     def attention(q, k, v, mask=None):
-        return OPERATIONS[SDPA](misread(q), misread(k), misread(v), mask)
+        return REFERENCE[SDPA](misread(q), misread(k), misread(v), mask)
 
     report = verify({SDPA: attention}, laws=["a view equals its copy"], max_examples=60)
     assert not report.ok
@@ -102,7 +102,7 @@ def test_every_width_of_a_list_is_drawn():
 
     def attention(*arguments, **options):
         seen.add(arguments[0].shape[-1])
-        return OPERATIONS["attention"](*arguments, **options)
+        return REFERENCE["attention"](*arguments, **options)
 
     widths = Implementation("widths", {"attention": attention}, features=["causal"], supports={"head_dim": (64, 128)})
     report = verify(widths, max_examples=20)
@@ -134,9 +134,7 @@ def test_scales_of_0_and_below_are_drawn_and_need_not_be_taken():
 
 
 def test_a_kernel_of_no_scale_that_is_drawn_is_told_so():
-    of_tenths = Implementation(
-        "tenths", OPERATIONS, features=("scale",), supports={"scale": lambda scale: scale == 0.1}
-    )
+    of_tenths = Implementation("tenths", REFERENCE, features=("scale",), supports={"scale": lambda scale: scale == 0.1})
     (outcome,) = verify(of_tenths, laws=["columns of values are computed independently[attention]"]).outcomes
     assert "supports none of the drawn scales" in outcome.reason
 
@@ -147,7 +145,7 @@ def test_sizes_that_differ_by_a_number_are_drawn(difference):
     would be its nearest.
     """
     tied = Implementation(
-        "tied", {SDPA: OPERATIONS[SDPA]}, supports=["positive sizes", {"n_k_minus_n_q": lambda n: n == difference}]
+        "tied", {SDPA: REFERENCE[SDPA]}, supports=["positive sizes", {"n_k_minus_n_q": lambda n: n == difference}]
     )
     report = verify(tied, max_examples=5)
     assert report.ok

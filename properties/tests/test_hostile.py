@@ -32,11 +32,11 @@ import time
 from collections.abc import Mapping
 import numpy as np
 from oracles import Conventions
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 from properties.bugs.reference_positions import rotated
 from properties.contract.implementation import Implementation
 
-rope = OPERATIONS["rope"]
+rope = REFERENCE["rope"]
 right = {"rope": rope}
 
 def forking(x, start_pos=0):

@@ -372,7 +372,7 @@ def test_the_command_makes_a_page_of_reports(real, tmp_path, capsys):
 
 def test_verifying_writes_the_page_too(tmp_path, monkeypatch, capsys):
     (tmp_path / "kernels.py").write_text(
-        "from properties.bugs.reference import OPERATIONS\nadapter = {'rope': OPERATIONS['rope']}\n"
+        "from properties.bugs.reference import REFERENCE\nadapter = {'rope': REFERENCE['rope']}\n"
     )
     monkeypatch.chdir(tmp_path)
     law = "parts add up[rope]"

@@ -14,7 +14,7 @@ import pytest
 
 from oracles import Conventions
 from properties.bugs import reference
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 from properties.contract import process_state
 from properties.contract.implementation import Implementation
 from properties.contract.subject import Subject
@@ -34,7 +34,7 @@ def after(operation, effect):
     """
 
     def call(*arguments):
-        out = OPERATIONS[operation](*arguments)
+        out = REFERENCE[operation](*arguments)
         other = effect(out, *arguments)
         return out if other is None else other
 
@@ -43,7 +43,7 @@ def after(operation, effect):
 
 def before(operation, change):
     """The operation of changed arguments."""
-    return lambda *arguments: OPERATIONS[operation](*change(*arguments))
+    return lambda *arguments: REFERENCE[operation](*change(*arguments))
 
 
 def in_memory_order(x):
@@ -60,7 +60,7 @@ def kept(operation):
     memory = {}
 
     def call(*arguments):
-        out = OPERATIONS[operation](*arguments)
+        out = REFERENCE[operation](*arguments)
         buffer = memory.setdefault(out.shape, np.empty(out.shape))
         buffer[...] = out
         return buffer
@@ -74,7 +74,7 @@ def remembering(operation, key, what):
 
     def call(*arguments):
         old = memory.setdefault(key(*arguments), arguments)
-        return OPERATIONS[operation](*(old[place] if place in what else x for place, x in enumerate(arguments)))
+        return REFERENCE[operation](*(old[place] if place in what else x for place, x in enumerate(arguments)))
 
     return call
 
@@ -84,7 +84,7 @@ def counting(operation):
 
     def call(*arguments):
         calls.append(1)
-        return OPERATIONS[operation](*arguments) * (1 + 1e-15 * len(calls))
+        return REFERENCE[operation](*arguments) * (1 + 1e-15 * len(calls))
 
     return call
 
@@ -148,7 +148,7 @@ def test_a_bias_of_a_part_of_the_batch_axes_gets_the_sum_of_its_gradients(shape)
     """The right gradient is right whichever axes of the batch the bias has."""
     rng = np.random.default_rng(0)
     q, k, v, grad_out = (rng.standard_normal((2, 3, 2, n, 3)) for n in (4, 5, 5, 4))
-    i = Implementation("NumPy", {"attention_vjp": OPERATIONS["attention_vjp"]}, batch_ranks=(3,), features=("bias",))
+    i = Implementation("NumPy", {"attention_vjp": REFERENCE["attention_vjp"]}, batch_ranks=(3,), features=("bias",))
     (law,) = find("batches are computed one by one[attention_vjp]")
     assert law.hold(
         Subject(i, "attention_vjp"), {"q": q, "k": k, "v": v, "bias": rng.standard_normal(shape), "grad_out": grad_out}
@@ -158,7 +158,7 @@ def test_a_bias_of_a_part_of_the_batch_axes_gets_the_sum_of_its_gradients(shape)
 def test_a_batch_of_one_says_nothing_of_batches_where_no_single_problem_is_taken():
     (law,) = find(f"{BATCH}[{SDPA}]")
     for ranks, status in (((1,), "not applicable"), ((0, 1), "held")):
-        one = Implementation("one", {SDPA: OPERATIONS[SDPA]}, supports={"batch": (1,)}, batch_ranks=ranks)
+        one = Implementation("one", {SDPA: REFERENCE[SDPA]}, supports={"batch": (1,)}, batch_ranks=ranks)
         assert outcome(law, one).status == status
 
 
@@ -314,7 +314,7 @@ def test_the_right_answer_for_what_is_not_supported_is_no_violation_and_a_wrong_
     assert "but should have shape" in short
     (law,) = find("what is not supported is refused[causal_mask]")
     for make, status in (
-        (OPERATIONS["causal_mask"], "held"),
+        (REFERENCE["causal_mask"], "held"),
         (lambda n_q, n_k=None: np.ones((n_q, n_k or n_q), bool), "violated"),
     ):
         assert (
@@ -341,7 +341,7 @@ def test_a_nan_is_found_by_python_without_assertions_too():
 def test_an_odd_width_has_no_exponents_in_tensor2tensor():
     (law,) = find(f"what is not supported is refused[{SINUSOID}]")
     layout = Conventions(sinusoid_layout="tensor2tensor")
-    assert outcome(law, Implementation("i", {SINUSOID: OPERATIONS[SINUSOID]}, conventions=layout)).status == "violated"
+    assert outcome(law, Implementation("i", {SINUSOID: REFERENCE[SINUSOID]}, conventions=layout)).status == "violated"
 
 
 def test_a_batch_is_compared_with_batches_of_one_where_single_problems_are_not_taken():
@@ -397,7 +397,7 @@ class Foreign:
 
 def of_foreign(operation):
     def call(*arguments):
-        return Foreign(OPERATIONS[operation](*(x.values if isinstance(x, Foreign) else x for x in arguments)))
+        return Foreign(REFERENCE[operation](*(x.values if isinstance(x, Foreign) else x for x in arguments)))
 
     return call
 
@@ -454,7 +454,7 @@ def test_what_is_wrong_by_itself_does_not_depend_on_earlier_calls(rope):
 
 def test_the_call_that_is_wrong_is_shown_as_it_was_handed_over():
     def minds_zeros(q, k, v, mask=None):
-        return OPERATIONS[SDPA](q, k, v, mask) + 1.0 * (q.shape[-1] > 1 and not q[..., -1].any())
+        return REFERENCE[SDPA](q, k, v, mask) + 1.0 * (q.shape[-1] > 1 and not q[..., -1].any())
 
     report = verify({SDPA: minds_zeros}, laws=["channels of zeros change the scale alone"], max_examples=60)
     (cause,) = report.causes

@@ -9,7 +9,7 @@ import pytest
 
 import oracles
 from oracles import Conventions
-from properties.bugs.reference import OPERATIONS, attention_weights, hard_masked_softmax, scores_of
+from properties.bugs.reference import REFERENCE, attention_weights, hard_masked_softmax, scores_of
 from properties.contract import operations
 from properties.contract.implementation import Implementation
 from properties.laws import LAWS, gradients, multi_head, tangents
@@ -44,7 +44,7 @@ OURS = {
 
 
 def vjp(q, k, v, mask, g, dq=1.0, dk=1.0, dv=1.0):
-    found = OPERATIONS[VJP](q, k, v, mask, g)
+    found = REFERENCE[VJP](q, k, v, mask, g)
     return found[0] * dq, found[1] * dk, found[2] * dv
 
 
@@ -60,15 +60,15 @@ def uncentred(q, k, v, mask, dq, dk, dv):
 
 
 def jvp(*case):
-    return OPERATIONS[JVP](*case)
+    return REFERENCE[JVP](*case)
 
 
 def softmax_vjp(scores, mask, g):
-    return OPERATIONS[SOFTMAX](scores, mask, g)
+    return REFERENCE[SOFTMAX](scores, mask, g)
 
 
 def heads(x, wq, wk, wv, wo, num_heads, mask=None):
-    return OPERATIONS[HEADS](x, wq, wk, wv, wo, num_heads, mask)
+    return REFERENCE[HEADS](x, wq, wk, wv, wo, num_heads, mask)
 
 
 def strided(x, wq, wk, wv, wo, num_heads, mask=None):
@@ -78,15 +78,15 @@ def strided(x, wq, wk, wv, wo, num_heads, mask=None):
 
 
 def heads_vjp(*case, place=0, factor=1.0):
-    return tuple(x * factor if n == place else x for n, x in enumerate(OPERATIONS[HEADS_VJP](*case)))
+    return tuple(x * factor if n == place else x for n, x in enumerate(REFERENCE[HEADS_VJP](*case)))
 
 
 def heads_jvp(*case):
-    return OPERATIONS[HEADS_JVP](*case)
+    return REFERENCE[HEADS_JVP](*case)
 
 
 def tiled(q, k, v, mask=None):
-    return OPERATIONS[SDPA](q, *(np.concatenate([x] * (q.shape[-3] // x.shape[-3]), -3) for x in (k, v)), mask)
+    return REFERENCE[SDPA](q, *(np.concatenate([x] * (q.shape[-3] // x.shape[-3]), -3) for x in (k, v)), mask)
 
 
 def nan_where_dead(x, mask, n_k):
@@ -145,7 +145,7 @@ MISTAKES = {
     ],
     GQA: [
         tiled,
-        lambda q, k, v, mask=None: OPERATIONS[GQA](
+        lambda q, k, v, mask=None: REFERENCE[GQA](
             q * (1 + 1e-6 * np.arange(q.shape[-3]) * k.shape[-3])[:, None, None], k, v, mask
         ),
     ],
@@ -157,7 +157,7 @@ def test_each_law_catches_one_of_some_mistakes(operation):
     left = list(OURS[operation])
     for mistake in MISTAKES[operation]:
         if left:
-            found = examine(left, Implementation("mistaken", {**OPERATIONS, operation: mistake}), 12, 0)
+            found = examine(left, Implementation("mistaken", {**REFERENCE, operation: mistake}), 12, 0)
             left = [law for law, outcome in zip(left, found, strict=True) if outcome.status != "violated"]
     assert [law.name for law in left] == []
 
@@ -175,23 +175,23 @@ def correct(**reading):
 
     named = {
         name: function(o)
-        for name, o in operations.OPERATIONS.items()
+        for name, o in operations.REFERENCE.items()
         if name in OURS or name in (SDPA, "hard_masked_softmax")
     }
     return Implementation(f"correct with {reading}", named, conventions=conventions)
 
 
 PROMISES = [
-    Implementation("reference", OPERATIONS),
+    Implementation("reference", REFERENCE),
     correct(dead_rows="uniform", mask_polarity="true_blocks"),
     correct(dead_rows="nan", kv_heads="tile"),
     replace(
-        Implementation("square", OPERATIONS),
+        Implementation("square", REFERENCE),
         batch_ranks=(0, 1),
         supports={"model_dim_minus_heads_width": lambda n: n == 0},
     ),
     replace(
-        Implementation("even", OPERATIONS), supports={"head_dim": lambda d: d % 8 == 0, "n_q": lambda n: n % 8 == 0}
+        Implementation("even", REFERENCE), supports={"head_dim": lambda d: d % 8 == 0, "n_q": lambda n: n % 8 == 0}
     ),
 ]
 

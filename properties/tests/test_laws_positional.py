@@ -17,7 +17,7 @@ from properties.verifier.verify import check, examine
 
 OWN = [law for module in (positional, frequencies, rotary, odd_widths, masks) for law in module.law.laws]
 ABOUT = tuple(dict.fromkeys(law.operation for law in OWN))
-NUMPY = Implementation("NumPy", reference.OPERATIONS)
+NUMPY = Implementation("NumPy", reference.REFERENCE)
 HALVES = Conventions(rope_pairing="half")
 
 
@@ -179,7 +179,7 @@ def test_laws_ask_for_nothing_that_is_not_supported(promises):
         return call
 
     declared = Implementation(
-        "declared", {name: guarded(name, f) for name, f in reference.OPERATIONS.items() if name != "decode"}, **promises
+        "declared", {name: guarded(name, f) for name, f in reference.REFERENCE.items() if name != "decode"}, **promises
     )
     assert not wrong(outcomes(declared, 4))
 

@@ -9,7 +9,7 @@ from properties import Implementation
 from properties.bugs import reference, reference_positions
 from properties.bugs.edges import bug as edges
 from properties.bugs.mutants import MUTANTS
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 from properties.contract.operations import FEATURES
 from properties.laws import find
 from properties.verifier.verify import examine
@@ -34,7 +34,7 @@ def where(operation, condition, wrong=lambda out: -1.5 * out):
     """The reference, but where a condition holds of the arguments."""
 
     def call(*arguments, **options):
-        out = OPERATIONS[operation](*arguments, **options)
+        out = REFERENCE[operation](*arguments, **options)
         if not condition(*arguments, **options):
             return out
         return tuple(map(wrong, out)) if isinstance(out, tuple) else wrong(out)
@@ -137,9 +137,9 @@ def test_the_reference_holds_where_kernels_are_planted(operation, law):
 
     def unread(q, k, v, mask=None):
         read = reference.allowed(mask, (*q.shape[:-1], k.shape[-2])).any(-2)[..., None]
-        return OPERATIONS[SDPA](q, np.where(read, k, 0.0), np.where(read, v, 0.0), mask)
+        return REFERENCE[SDPA](q, np.where(read, k, 0.0), np.where(read, v, 0.0), mask)
 
-    function = unread if law == NAN else OPERATIONS[operation]
+    function = unread if law == NAN else REFERENCE[operation]
     i = Implementation("NumPy", {operation: function}, features=FEATURES, **promises)
     (found,) = examine(find(f"{law}[{operation}]"), i, 40, 2)
     assert found.status == "held", found.reason

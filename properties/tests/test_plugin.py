@@ -8,16 +8,16 @@ import sys
 import pytest
 
 import properties
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 from properties.conformance import checks
 from properties.contract.implementation import Implementation
 
 KERNELS = """
 import itertools
 from properties.contract.implementation import Implementation
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 
-rope = OPERATIONS["rope"]
+rope = REFERENCE["rope"]
 calls = itertools.count()
 right = Implementation("right one", {"rope": rope})
 wrong = {"rope": lambda x, start_pos=0: rope(x, start_pos) + next(calls)}
@@ -110,17 +110,17 @@ def test_a_target_that_is_none_is_an_error_of_usage(run):
 
 
 def test_laws_that_do_not_apply_are_left_out_and_names_are_distinct():
-    found = checks([{"rope": OPERATIONS["rope"]}, Implementation("implementation", {"rope": OPERATIONS["rope"]})])
+    found = checks([{"rope": REFERENCE["rope"]}, Implementation("implementation", {"rope": REFERENCE["rope"]})])
     assert {check.law.operation for check in found} == {"rope"}
     assert len({check.id for check in found}) == len(found)
     assert all(re.fullmatch(r"\S+", check.id) for check in found)
 
 
 def test_laws_that_are_excluded_are_left_out():
-    laws, other = ["parts add up", "pairs keep their norm"], {"rope_vjp": OPERATIONS["rope_vjp"]}
-    found = checks([{"rope": OPERATIONS["rope"], **other}], laws, exclude=["parts add up[rope]", "pairs keep"])
+    laws, other = ["parts add up", "pairs keep their norm"], {"rope_vjp": REFERENCE["rope_vjp"]}
+    found = checks([{"rope": REFERENCE["rope"], **other}], laws, exclude=["parts add up[rope]", "pairs keep"])
     assert [check.law.id for check in found] == ["parts add up[rope_vjp]"]
-    marked = properties.parametrize_with_laws([{"rope": OPERATIONS["rope"]}], laws, exclude=["parts add up"])
+    marked = properties.parametrize_with_laws([{"rope": REFERENCE["rope"]}], laws, exclude=["parts add up"])
     assert [parameter.id for parameter in marked.mark.args[1]] == ["pairs-keep-their-norm[rope]-implementation"]
 
 
@@ -128,7 +128,7 @@ def test_laws_that_are_excluded_are_left_out():
     ("arguments", "error", "sentence"),
     [
         (
-            {"implementations": {"rope": OPERATIONS["rope"]}},
+            {"implementations": {"rope": REFERENCE["rope"]}},
             TypeError,
             "implementations has type dict, but should be a list of impl",
         ),
@@ -138,27 +138,27 @@ def test_laws_that_are_excluded_are_left_out():
             "an object of type int offers no operation, but should be a mapping or an object with",
         ),
         (
-            {"implementations": [OPERATIONS], "laws": ["zzz"]},
+            {"implementations": [REFERENCE], "laws": ["zzz"]},
             ValueError,
             "There is no law 'zzz'; `attnspec laws` lists them.",
         ),
         (
-            {"implementations": [OPERATIONS], "max_examples": 0},
+            {"implementations": [REFERENCE], "max_examples": 0},
             ValueError,
             "max_examples=0, but should be a whole number from 1.",
         ),
         (
-            {"implementations": [OPERATIONS], "exclude": "zzz"},
+            {"implementations": [REFERENCE], "exclude": "zzz"},
             TypeError,
             "exclude='zzz', but should be a collection of names.",
         ),
         (
-            {"implementations": [OPERATIONS], "exclude": None},
+            {"implementations": [REFERENCE], "exclude": None},
             TypeError,
             "exclude=None, but should be a collection of names.",
         ),
         (
-            {"implementations": [OPERATIONS], "exclude": ["zzz"]},
+            {"implementations": [REFERENCE], "exclude": ["zzz"]},
             ValueError,
             "There is no law 'zzz'; `attnspec laws` lists them.",
         ),

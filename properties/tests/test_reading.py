@@ -70,7 +70,7 @@ def test_the_schema_describes_all_that_is_written(report, kind, described):
 def test_what_the_command_writes_is_as_the_schema_says(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("kernels.py").write_text(
-        "from properties.bugs.reference import OPERATIONS\nadapter = {'rope': OPERATIONS['rope']}\n"
+        "from properties.bugs.reference import REFERENCE\nadapter = {'rope': REFERENCE['rope']}\n"
     )
     assert (
         main(["verify", "kernels:adapter", "--laws", *LAWS, "--max-examples", "5", "--jobs", "1", "--json", "out.json"])

@@ -22,23 +22,23 @@ import time
 import numpy as np
 import pytest
 
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 
 
 def rope(x, start_pos=0):
-    return OPERATIONS["rope"](x, start_pos)
+    return REFERENCE["rope"](x, start_pos)
 
 
 def attention(q, k, v, mask=None):
-    return OPERATIONS["scaled_dot_product_attention"](q, k, v, mask)
+    return REFERENCE["scaled_dot_product_attention"](q, k, v, mask)
 
 
 GROUPS = {"it's NAME": [{"rope": rope, "scaled_dot_product_attention": attention}]}
 """
 BROKEN = {
-    "raises": ('OPERATIONS["rope"](x, start_pos)', 'OPERATIONS["rope"](x, 1 // (x.shape[-2] < 3))'),
-    "aborts": ('OPERATIONS["rope"](x, start_pos)', "os.abort()"),
-    "hangs": ('OPERATIONS["rope"](x, start_pos)', "time.sleep(10**6)"),
+    "raises": ('REFERENCE["rope"](x, start_pos)', 'REFERENCE["rope"](x, 1 // (x.shape[-2] < 3))'),
+    "aborts": ('REFERENCE["rope"](x, start_pos)', "os.abort()"),
+    "hangs": ('REFERENCE["rope"](x, start_pos)', "time.sleep(10**6)"),
     "forgets the mask": ("(q, k, v, mask)\n\n\nG", "(q, k, v)\n\n\nG"),
 }
 

@@ -15,7 +15,7 @@ from oracles import Conventions
 from properties import verify
 from properties.bugs import CATALOGUE
 from properties.bugs.mutants import MUTANTS
-from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.bugs.reference import REFERENCE
 from properties.contract.features import FEATURES, KINDS, ROTATION
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS

@@ -19,9 +19,9 @@ from properties.verifier.verify import check
 ADAPTERS = """
 import numpy as np
 from properties.contract.implementation import Implementation
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 
-attention = OPERATIONS["scaled_dot_product_attention"]
+attention = REFERENCE["scaled_dot_product_attention"]
 
 def ignores_the_mask(q, k, v, mask=None):
     return attention(q, k, v)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.bugs.reference import REFERENCE
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.strategies.cases import Cases

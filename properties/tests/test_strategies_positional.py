@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 from oracles import Conventions
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS as ALL
 from properties.strategies.cases import Cases
 from properties.strategies.domains import DOMAINS
 
-ANY = Implementation("any", OPERATIONS)
+ANY = Implementation("any", REFERENCE)
 FEW = Implementation(
     "few",
-    OPERATIONS,
+    REFERENCE,
     batch_ranks=(1,),
     supports={
         "seq_len": lambda n: 1 < n < 130,
@@ -123,12 +123,12 @@ def test_empty_cases_are_empty(operation, domain):
 def test_what_is_not_supported_at_all_is_refused():
     with pytest.raises(ValueError, match=r"^few supports no seq_len among \[1\]\.$"):
         Cases(ALL["rope"], DOMAINS["rope"]["one position"], FEW)
-    positive = Implementation("few", OPERATIONS, supports="positive sizes")
+    positive = Implementation("few", REFERENCE, supports="positive sizes")
     with pytest.raises(ValueError, match=r"^few supports no head_dim among \[0\]\.$"):
         Cases(ALL["rope"], DOMAINS["rope"]["no columns"], positive)
 
 
 def test_tensor2tensor_is_given_no_width_that_it_does_not_define():
-    other = Implementation("other", OPERATIONS, conventions=Conventions(sinusoid_layout="tensor2tensor"))
+    other = Implementation("other", REFERENCE, conventions=Conventions(sinusoid_layout="tensor2tensor"))
     assert {d % 2 for _, d, _ in drawn(SINUSOID, other, number=200)} == {0}
     assert next(drawn(SINUSOID, other)) == (1, 4, 0)

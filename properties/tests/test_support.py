@@ -13,7 +13,7 @@ from rich.console import Console
 import oracles
 from oracles import Conventions
 from properties import Implementation, verify
-from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.bugs.reference import REFERENCE
 from properties.contract.operations import OPERATIONS
 from properties.contract.support import WORDS
 from properties.verifier.plan import plan

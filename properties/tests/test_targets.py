@@ -9,7 +9,7 @@ from properties.command.targets import TargetError, load
 from properties.verifier.script import script
 from properties.verifier.verify import verify
 
-ROPE = "from properties.bugs.reference import OPERATIONS as _OPERATIONS\nrope = _OPERATIONS['rope']\n"
+ROPE = "from properties.bugs.reference import REFERENCE as _REFERENCE\nrope = _REFERENCE['rope']\n"
 DECLARED = "from properties import Implementation\n"
 
 

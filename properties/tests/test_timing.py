@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 import properties
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 from properties.command.cli import main
 from properties.laws import LAWS
 from properties.strategies.cases import Cases
@@ -22,7 +22,7 @@ from properties.verifier.timing import Time
 from properties.verifier.verify import examine, verify
 
 ROPE = [law for law in LAWS if law.operation == "rope"]
-RIGHT = properties.Implementation("right", {"rope": OPERATIONS["rope"]})
+RIGHT = properties.Implementation("right", {"rope": REFERENCE["rope"]})
 
 
 def clock(module, monkeypatch, readings):
@@ -128,12 +128,12 @@ def test_smaller_inputs_are_looked_for_in_time(monkeypatch):
 @pytest.mark.parametrize("budget", [0, -1, inf, float("nan"), "60s", True])
 def test_a_budget_is_a_number_of_seconds(budget):
     with pytest.raises(ValueError, match=r"^budget=.*, but should be a positive number of seconds\.$"):
-        verify({"rope": OPERATIONS["rope"]}, budget=budget)
+        verify({"rope": REFERENCE["rope"]}, budget=budget)
 
 
 KERNELS = """
 import time
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 
 def slowly(function):
     def call(*arguments):
@@ -141,7 +141,7 @@ def slowly(function):
         return function(*arguments)
     return call
 
-slow = {name: slowly(OPERATIONS[name]) for name in ("rope", "rotate_half", "apply_rotary")}
+slow = {name: slowly(REFERENCE[name]) for name in ("rope", "rotate_half", "apply_rotary")}
 """
 
 

@@ -12,7 +12,7 @@ from properties import Implementation, Twin
 from properties.bugs import reference_positions
 from properties.bugs import twins as bugs_of_twins
 from properties.bugs.mutants import MUTANTS
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 from properties.contract.operations import FEATURES
 from properties.contract.operations import OPERATIONS as OPERATIONS_
 from properties.tests.diagnosing import causes
@@ -43,7 +43,7 @@ def in_float32(operation):
             p: x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype == np.float32 else x
             for p, x in options.items()
         }
-        found = OPERATIONS[operation](*wide, **wide_options)
+        found = REFERENCE[operation](*wide, **wide_options)
         return tuple(map(np.float32, found)) if isinstance(found, tuple) else np.asarray(found, np.float32)
 
     return call
@@ -58,7 +58,7 @@ FEW = (
     "causal_mask",
 )
 TWINS = {
-    "itself, exactly": Twin(OPERATIONS, exactly=True),
+    "itself, exactly": Twin(REFERENCE, exactly=True),
     "rounded otherwise": {name: meaning(OPERATIONS_[name], Conventions()) for name in FEW},
     "in float32": Twin({name: in_float32(name) for name in FEW[:-1]}, promises={"arithmetic": "float32"}),
 }
@@ -68,7 +68,7 @@ TWINS = {
 @pytest.mark.parametrize("seed", range(2))
 def test_paths_that_agree_pass(operation, seed):
     declared = {name: twin for name, twin in TWINS.items() if operation in getattr(twin, "operations", twin)}
-    i = Implementation("NumPy", OPERATIONS, features=FEATURES, twins=declared)
+    i = Implementation("NumPy", REFERENCE, features=FEATURES, twins=declared)
     (found,) = verify(i, laws=[f"{LAW}[{operation}]"], max_examples=25, seed=seed).outcomes
     assert (found.status, found.reason) == ("held", "")
     assert found.informative > 5
@@ -109,7 +109,7 @@ def raises(q, k, v, mask=None):
 
 
 def test_a_path_that_raises_is_named():
-    i = Implementation("mine", {SDPA: OPERATIONS[SDPA]}, twins={"compiled": {SDPA: raises}})
+    i = Implementation("mine", {SDPA: REFERENCE[SDPA]}, twins={"compiled": {SDPA: raises}})
     with pytest.raises(AssertionError, match=r"^The path 'compiled' raised RuntimeError: not compiled$"):
         properties.replay(f"{LAW}[{SDPA}]", i, q=np.zeros((1, 1)), k=np.zeros((1, 1)), v=np.zeros((1, 1)), mask=None)
 
@@ -117,20 +117,20 @@ def test_a_path_that_raises_is_named():
 def refuses_no_keys(q, k, v, mask=None):
     if not k.shape[-2]:
         raise IndexError("no keys")
-    return OPERATIONS[GQA](q, k, v, mask)
+    return REFERENCE[GQA](q, k, v, mask)
 
 
 @pytest.mark.parametrize(("refuses", "status"), [(IndexError, "held"), (ValueError, "violated")])
 def test_a_path_may_refuse_a_case_without_keys_by_an_exception_that_is_declared(refuses, status):
     twin = Twin({GQA: refuses_no_keys}, promises={"refuses": (refuses,)})
-    i = Implementation("mine", {GQA: OPERATIONS[GQA]}, twins={"another": twin})
+    i = Implementation("mine", {GQA: REFERENCE[GQA]}, twins={"another": twin})
     (found,) = verify(i, laws=[LAW], max_examples=100).outcomes
     assert found.status == status
     assert found.violation is None or found.violation.summary == "The path 'another' raised IndexError: no keys"
 
 
 def test_without_twins_the_law_does_not_apply_and_says_so():
-    (found,) = verify({"rope": OPERATIONS["rope"]}, laws=[LAW]).outcomes
+    (found,) = verify({"rope": REFERENCE["rope"]}, laws=[LAW]).outcomes
     assert (found.status, found.reason) == ("not applicable", "It names no other path of rope.")
 
 
@@ -147,7 +147,7 @@ def test_without_twins_the_law_does_not_apply_and_says_so():
 )  # fmt: skip
 def test_what_is_no_twin_is_refused(twins, error, sentence):
     with pytest.raises(error) as raised:
-        Implementation("mine", {"rope": OPERATIONS["rope"]}, twins=twins)
+        Implementation("mine", {"rope": REFERENCE["rope"]}, twins=twins)
     assert sentence in str(raised.value)
 
 
@@ -174,16 +174,16 @@ ADAPTER = """
 import os
 import numpy as np
 from properties import Implementation
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 
 def ends(x, start_pos=0):
     os._exit(3) if x.shape[-2] > 1 else None
-    return OPERATIONS["rope"](x, start_pos)
+    return REFERENCE["rope"](x, start_pos)
 
 def halved(x, start_pos=0):
-    return OPERATIONS["rope"](x, start_pos / 2)
+    return REFERENCE["rope"](x, start_pos / 2)
 
-adapter = Implementation("mine", {"rope": OPERATIONS["rope"]}, twins={"compiled": {"rope": FUNCTION}})
+adapter = Implementation("mine", {"rope": REFERENCE["rope"]}, twins={"compiled": {"rope": FUNCTION}})
 """
 
 

@@ -21,8 +21,7 @@ from oracles import Conventions, Enclosure
 from oracles.ball import Ball
 from properties.bugs import CATALOGUE, reference
 from properties.bugs.bug import Register
-from properties.bugs.reference import OPERATIONS as OPERATIONS_
-from properties.bugs.reference import rope
+from properties.bugs.reference import REFERENCE, rope
 from properties.contract.implementation import Implementation, implementation_of
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError, Result
@@ -226,7 +225,7 @@ def test_a_declared_deviation_must_really_happen(name):
 def test_a_declared_deviation_of_a_law_without_cases_should_go():
     name = f"a query with no allowed key follows its convention[{SDPA}]"
     found = outcome_of(
-        OPERATIONS_[SDPA], name, supports={"n_q": lambda n: n > 2000}, known_deviations={name: "it has no such rows."}
+        REFERENCE[SDPA], name, supports={"n_q": lambda n: n > 2000}, known_deviations={name: "it has no such rows."}
     )
     assert found.status == "violated"
     assert found.violation.summary.startswith(
@@ -297,7 +296,7 @@ def test_what_is_unavailable_is_not_run_and_never_held(capsys):
 
 def test_a_law_whose_cases_are_not_supported_does_not_apply():
     found = outcome_of(
-        OPERATIONS_[SDPA],
+        REFERENCE[SDPA],
         law=f"a query with no allowed key follows its convention[{SDPA}]",
         supports={"n_q": lambda n: n > 2000},
     )
@@ -327,7 +326,7 @@ def test_shrinking_ends_even_where_every_case_fails():
 
 
 def test_modules_and_objects_are_implementations_of_what_they_have():
-    assert set(implementation_of(reference).operations) == set(reference.OPERATIONS)
+    assert set(implementation_of(reference).operations) == set(reference.REFERENCE)
     assert implementation_of(types.SimpleNamespace(rope=rope)).name == "SimpleNamespace"
     assert implementation_of({"rope": rope}, arithmetic="float32").resolved_arithmetic.name == "float32"
     assert (
@@ -532,7 +531,7 @@ def without_zeros(function):
 
 
 def test_positive_sizes_in_a_word_mean_that_no_law_draws_a_size_of_0():
-    small = {name: without_zeros(function) for name, function in OPERATIONS_.items()}
+    small = {name: without_zeros(function) for name, function in REFERENCE.items()}
     promised = Implementation("mine", small, supports="positive sizes")
     assert promised.allows(n_q=1, n_k_minus_n_q=0, start_pos=0)
     assert not promised.allows(head_dim=0)
@@ -552,7 +551,7 @@ def test_positive_sizes_in_a_word_mean_that_no_law_draws_a_size_of_0():
 def test_laws_about_more_keys_than_queries_do_not_apply_where_there_are_as_many():
     square = {"supports": {"n_k_minus_n_q": lambda n: n == 0}}
     for law in (f"repeating every key changes nothing[{SDPA}]", f"masked keys can be appended[{SDPA}]"):
-        assert outcome_of(OPERATIONS_[SDPA], law, 5, **square).status == "not applicable"
+        assert outcome_of(REFERENCE[SDPA], law, 5, **square).status == "not applicable"
 
 
 def test_a_violation_is_shown_on_a_small_input():
@@ -593,7 +592,7 @@ def test_further_cases_of_a_law_are_judged_by_agreement_too():
     """
 
     def wrong(x, start_pos=0):
-        return OPERATIONS_["rope"](x, start_pos) * (1.5 if x.shape[-2] > 1 else 1.0)
+        return REFERENCE["rope"](x, start_pos) * (1.5 if x.shape[-2] > 1 else 1.0)
 
     report = verify({"rope": wrong}, laws=["rope is within its budget", "parts add up"], max_examples=1)
     assert "rope is within its budget" in {v.law for v in report.violations}
@@ -601,9 +600,9 @@ def test_further_cases_of_a_law_are_judged_by_agreement_too():
 
 def test_a_law_s_calls_of_another_operation_are_not_judged_as_its_own():
     def wrong(x, start_pos=0):
-        return OPERATIONS_["rope"](x, start_pos) * 1.5
+        return REFERENCE["rope"](x, start_pos) * 1.5
 
-    offered = {"rope": wrong, "rope_vjp": OPERATIONS_["rope_vjp"]}
+    offered = {"rope": wrong, "rope_vjp": REFERENCE["rope_vjp"]}
     report = verify(
         offered, laws=["rope is within its budget[rope_vjp]", "it is the adjoint of its forward"], max_examples=1
     )

@@ -12,7 +12,7 @@ import numpy as np
 from oracles import Conventions
 from oracles.conventions import DEFAULT, ONNX
 from properties.bugs import CATALOGUE, Bug
-from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.bugs.reference import REFERENCE
 from properties.contract.cache_programs import parse
 from properties.contract.caches import held_of, require_refused
 from properties.contract.implementation import Implementation

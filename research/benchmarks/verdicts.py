@@ -33,7 +33,9 @@ def leaks(q, k, v, mask=None):  # -10 where -inf should be
 _IN_TIME = """
 import time
 import numpy as np, oracles, properties
-from {numpy} import OPERATIONS, scaled_dot_product_attention as right
+import {numpy} as reference
+from {numpy} import scaled_dot_product_attention as right
+REFERENCE = getattr(reference, "REFERENCE", None) or reference.OPERATIONS  # its name in older trees
 {setup}
 begin = time.perf_counter()
 for _ in range({times}):
@@ -94,8 +96,9 @@ _SINCE = (
 )
 """Operations that there were not."""
 _THERE_WERE = f"""
-from {{numpy}} import OPERATIONS
-THERE_WERE = {{{{name: f for name, f in OPERATIONS.items() if name not in {_SINCE}}}}}
+import {{numpy}} as reference
+REFERENCE = getattr(reference, "REFERENCE", None) or reference.OPERATIONS
+THERE_WERE = {{{{name: f for name, f in REFERENCE.items() if name not in {_SINCE}}}}}
 """
 _NUMPY, _MAIN = ("--jobs", "2"), ("--max-examples", "25", "--seed", "0", "--jobs", "2")
 ROWS = (

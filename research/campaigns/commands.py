@@ -11,7 +11,7 @@ from properties.campaign.store import reading
 
 __all__ = ["TARGET", "chunks", "planned", "rows", "started", "verdicts"]
 
-TARGET = "properties.bugs.reference:OPERATIONS"  # all operations in NumPy, which imports little
+TARGET = "properties.bugs.reference:REFERENCE"  # all operations in NumPy, which imports little
 
 _VERDICTS = (
     "SELECT chunk, cases, examples, held, suspicious, violated, declared, vacuous, not_applicable, not_run, excess, line FROM chunk",

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 from properties.contract.implementation import implementation_of
 from properties.verifier.plan import grouped, plan
 from properties.verifier.verify import examine
@@ -21,7 +21,7 @@ _CHUNKS = "SELECT operation, seed, substr(chunk, instr(chunk, ' cases=') + 7) FR
 
 def main(database: str) -> int:
     """Run the chunks that are in a database, of the operations in NumPy."""
-    implementation = implementation_of(OPERATIONS)
+    implementation = implementation_of(REFERENCE)
     laws = {group[0].operation: group for group in grouped(plan(implementation))}
     start = time.monotonic()
     for operation, seed, cases in rows(Path(database), _CHUNKS):

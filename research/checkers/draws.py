@@ -13,7 +13,7 @@ import torch
 
 from oracles.ball import Array
 from oracles.formats import BINARY16, BINARY32, BRAIN16, Format
-from properties.bugs.reference_attention import alibi_distances, key_heads, may_read
+from properties.bugs.reference_attention import alibi_distances, key_heads, visible_keys
 from properties.strategies.choices import rounded
 from research.checkers.trial import Trial, posed, tensor
 
@@ -130,7 +130,7 @@ def _plain(
     scores = arrays[0] @ (arrays[1] / q.shape[-1] ** 0.5)[:, each].mT
     if softcap is not None:
         scores = (scores / softcap).tanh() * softcap
-    may = torch.from_numpy(may_read((*q.shape[:-1], k.shape[-2]), None, None, causal, offset, window).copy())
+    may = torch.from_numpy(visible_keys((*q.shape[:-1], k.shape[-2]), None, None, causal, offset, window).copy())
     scores = scores.masked_fill(~may, -torch.inf)
     if bias is not None:
         scores = scores + tensor(bias, target)

@@ -11,7 +11,7 @@ from oracles.ball import Array
 from oracles.formats import BINARY32, BRAIN16, Format
 from properties.bugs import CATALOGUE
 from properties.bugs.bug import Bug
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 from properties.bugs.reference_attention import group_sums, key_heads
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES
@@ -26,9 +26,7 @@ from research.checkers.trial import FORWARD, SDPA, posed
 __all__ = ["LENGTHS", "POSERS", "Poser", "exhibits", "windows"]
 
 LENGTHS = tuple(2**e for e in range(8, 15))
-_ALL = tuple(
-    f"{name}{suffix}" for name in FORWARD for suffix in ("", "_vjp", "_jvp") if f"{name}{suffix}" in OPERATIONS
-)
+_ALL = tuple(f"{name}{suffix}" for name in FORWARD for suffix in ("", "_vjp", "_jvp") if f"{name}{suffix}" in REFERENCE)
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class Poser:
 
     def implementation(self) -> Implementation:
         """All operations that are attention, and their derivatives."""
-        return Implementation(self.name, OPERATIONS | {name: self._of(name) for name in _ALL}, features=FEATURES)
+        return Implementation(self.name, REFERENCE | {name: self._of(name) for name in _ALL}, features=FEATURES)
 
     def _of(self, operation: str) -> Any:
         kind = operation.rpartition("_")[2]
@@ -158,4 +156,4 @@ def _window(n: int, bug: str, key: int, factor: float) -> dict[str, Any]:
 
 
 def _implementation(bug: Bug) -> Implementation:
-    return Implementation(bug.id, OPERATIONS | {"attention": bug.mutants["attention"]()}, features=FEATURES)
+    return Implementation(bug.id, REFERENCE | {"attention": bug.mutants["attention"]()}, features=FEATURES)

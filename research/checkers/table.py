@@ -8,7 +8,7 @@ from multiprocessing import get_context
 from properties.bugs import CATALOGUE
 from properties.bugs.bug import Bug
 from properties.bugs.equivalent import EQUIVALENT
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES
 from research.checkers.asked import concerned, unasked
@@ -25,7 +25,7 @@ Verdicts = dict[str, dict[str, str]]
 def candidate(bug: Bug) -> Implementation:
     """An implementation with a bug in all its operations; the others are the reference's."""
     mutated = {operation: make() for operation, make in bug.mutants.items()}
-    return Implementation(bug.id, OPERATIONS | mutated, **{"features": FEATURES, **bug.promises})
+    return Implementation(bug.id, REFERENCE | mutated, **{"features": FEATURES, **bug.promises})
 
 
 def _by(checker: Checker, bug: Bug) -> str:
@@ -69,8 +69,8 @@ def _refused(name: str) -> dict[str, bool]:
     reference, where it has no name.
     """
     if not name:
-        reference = Implementation("reference", OPERATIONS, features=FEATURES)
-        return {checker.name: not checker.takes(reference, OPERATIONS) for checker in ROWS}
+        reference = Implementation("reference", REFERENCE, features=FEATURES)
+        return {checker.name: not checker.takes(reference, REFERENCE) for checker in ROWS}
     bug = EQUIVALENT[name]
     return {checker.name: not checker.takes(candidate(bug), bug.mutants) for checker in ROWS if concerned(checker, bug)}
 

@@ -10,8 +10,8 @@ import torch
 
 from oracles.ball import Array
 from oracles.formats import BINARY16, BINARY32, BINARY64, BRAIN16, Format
-from properties.bugs.reference import OPERATIONS as REFERENCE
-from properties.bugs.reference_attention import may_read
+from properties.bugs.reference import REFERENCE
+from properties.bugs.reference_attention import visible_keys
 from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
@@ -144,7 +144,7 @@ def _expressed(given: dict[str, Any], q: Array, k: Array) -> dict[str, dict[str,
 def _mask(
     q: Array, k: Array, mask: Any = None, causal: bool = False, offset: Any = None, window: Any = (None, None)
 ) -> Any:
-    return may_read((*q.shape[:-1], k.shape[-2]), mask, None, causal, offset, window).copy()
+    return visible_keys((*q.shape[:-1], k.shape[-2]), mask, None, causal, offset, window).copy()
 
 
 def tensor(x: Array, target: Format) -> torch.Tensor:

@@ -9,7 +9,7 @@ import pytest
 
 from oracles.formats import BINARY32, BRAIN16
 from properties.bugs import CATALOGUE, GROUPS
-from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference import REFERENCE
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES
 from research.checkers.__main__ import write
@@ -22,7 +22,7 @@ from research.checkers.rows import ROWS
 from research.checkers.table import COLUMNS
 from research.checkers.trial import SDPA, Trial, posed
 
-REFERENCE = Implementation("reference", OPERATIONS, features=FEATURES)
+REFERENCE = Implementation("reference", REFERENCE, features=FEATURES)
 SLOW = ("KernelBench fp32", "KernelBench bf16", "flash-attention")
 SAID = {
     "ONNX node suite": ("attention-window-without-a-right-side", "sdpa-reads-one-key-beyond"),
@@ -91,7 +91,7 @@ def test_the_vectors_say_which_bug_takes_more_than_one_call():
     "checker", [checker for checker in ROWS if checker.name not in SLOW], ids=lambda checker: checker.name
 )
 def test_no_checker_refuses_right_code(checker):
-    assert checker.takes(REFERENCE, OPERATIONS)
+    assert checker.takes(REFERENCE, REFERENCE)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_what_is_checked_of_derivatives_is_that_they_are_those_of_the_function_i
     rng = np.random.default_rng(0)
     (plain, *_) = (t for t in posed(*rng.standard_normal((3, 1, 3, 4)), BINARY32) if t.operation == SDPA)
     zeros = POSERS[1].implementation()
-    half = Implementation("half", OPERATIONS | {SDPA: zeros.operations[SDPA]}, features=FEATURES)
+    half = Implementation("half", REFERENCE | {SDPA: zeros.operations[SDPA]}, features=FEATURES)
     for consistent in (gradcheck, check_grads(BINARY32, 2e-3)):
         assert consistent(REFERENCE, plain)
         assert consistent(zeros, plain)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from properties.bugs import CATALOGUE
-from properties.bugs.mutants import MUTANTS, TRAPS
+from properties.bugs.mutants import EQUIVALENT_MUTANTS, MUTANTS
 from properties.laws import LAWS, find
 from properties.tests.test_kills import violated
 from research import mutants
@@ -102,6 +102,6 @@ def test_the_page_and_the_data_say_what_was_measured(good):
     assert json.loads(as_json(good, NOTHING))["kills"] == good
 
 
-@pytest.mark.parametrize("trap", TRAPS)
+@pytest.mark.parametrize("trap", EQUIVALENT_MUTANTS)
 def test_what_is_equivalent_to_the_reference_passes_the_quick_plan(trap):
-    assert violated(TRAPS[trap]) == []
+    assert violated(EQUIVALENT_MUTANTS[trap]) == []

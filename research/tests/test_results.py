@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import properties
-from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.bugs.reference import REFERENCE
 from properties.contract.implementation import Implementation
 from properties.verifier.reading import read
 from research import results

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from oracles import Conventions
-from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.bugs.reference import REFERENCE
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, OPERATIONS, Operation
 from properties.contract.results import BrokenError
