@@ -18,7 +18,7 @@ class _Target(pytest.Collector):
 
     def collect(self) -> Iterator["_Item"]:
         targets, conformance = (
-            import_module(f"attnspec.properties.{name}") for name in ("command.targets", "conformance")
+            import_module(f"attnspec.properties.{name}") for name in ("processes.adapters", "conformance")
         )
         try:
             found = [

@@ -9,17 +9,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from properties.campaign.chunks import Chunk
-from properties.campaign.climbing import Worst
-from properties.campaign.packing import unpacked
-from properties.command.messages import Climb, Entry, Order, Task
-from properties.command.runner import Runner
-from properties.command.signals import Signals
-from properties.command.targets import TargetError
 from properties.laws.agreement import AGREEMENT
 from properties.laws.names import parts_of
+from properties.processes.adapters import AdapterError
+from properties.processes.messages import Climb, Entry, Order, Task
+from properties.processes.runner import Runner
+from properties.processes.signals import Signals
+from properties.verifier.case_json import unpacked
 from properties.verifier.note import UnwritableError
 from properties.verifier.report import PASSING, Cause, Outcome, Violation, broken, reason_for, with_causes
 from properties.verifier.script import script
+from properties.verifier.worst_input import Worst
 
 __all__ = ["Bench", "Broken", "Lost", "Result", "agreement_of"]
 
@@ -80,7 +80,7 @@ class Bench:
     _runner: Runner | None = None
 
     def entries(self, signals: Signals | None = None) -> list[Entry]:
-        """What there is to verify. Raises TargetError where there is nothing, and StoppedError
+        """What there is to verify. Raises AdapterError where there is nothing, and StoppedError
         where one of `signals` comes before that.
         """
         return self._open(signals).entries
@@ -99,7 +99,7 @@ class Bench:
             os.chdir(self.folder)
         except OSError as error:
             why = f"a worker cannot work in {self.folder}, {error.strerror}"
-            raise TargetError(f"What is verified should be under the same path on every machine, but {why}.") from None
+            raise AdapterError(f"What is verified should be under the same path on every machine, but {why}.") from None
 
     def run(self, chunk: Chunk) -> Result | Lost:
         """What comes of a chunk."""
@@ -118,7 +118,7 @@ class Bench:
         except (OSError, UnwritableError) as error:  # of a full disk, say: no verdict on what is verified
             self._shut()
             return Lost(str(error))
-        except TargetError as error:
+        except AdapterError as error:
             self._shut()
             if not outcomes:
                 return Lost(str(error), starts=False)
@@ -154,13 +154,13 @@ class Bench:
 
 
 def _entry(entries: list[Entry], chunk: Chunk) -> tuple[int, Entry]:
-    """The place of a chunk's implementation, and its entry. Raises TargetError where this machine
+    """The place of a chunk's implementation, and its entry. Raises AdapterError where this machine
     has not found it, as another has.
     """
     for place, entry in enumerate(entries):
         if entry.name == chunk.implementation and chunk.operation in entry.groups and not entry.unavailable:
             return place, entry
-    raise TargetError(
+    raise AdapterError(
         f"{chunk.implementation} with {chunk.operation} is not found, or cannot be run, where a worker is."
     )
 

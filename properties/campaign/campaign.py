@@ -13,8 +13,8 @@ from properties.campaign.chunks import Chunk
 from properties.campaign.engines import Engine
 from properties.campaign.examples import AwayError, Examples
 from properties.campaign.store import FullError, Store
-from properties.command.signals import Signals
-from properties.command.targets import TargetError
+from properties.processes.adapters import AdapterError
+from properties.processes.signals import Signals
 
 __all__ = ["Campaign", "until_cases"]
 
@@ -48,7 +48,7 @@ class Campaign:
 
     def run(self) -> None:
         """Run it to its end. Raises StoppedError where a signal has come: what is under way then is
-        run another time; and TargetError where workers do not start any more."""
+        run another time; and AdapterError where workers do not start any more."""
         fresh = self._fresh()
         while True:
             while self.engine.running < self.engine.workers and (chunk := self._next(fresh)) is not None:
@@ -93,7 +93,7 @@ class Campaign:
         if self._failures >= _STARTS * self.engine.workers:
             for known, result in list(self._partly.items()):
                 self._keep(known, result)
-            raise TargetError(f"No worker starts any more: {lost.why}")
+            raise AdapterError(f"No worker starts any more: {lost.why}")
         self.said(f"{chunk.id} is run again in {self.wait:g} s: {lost.why}")
         self._again.append((time.monotonic() + self.wait, chunk))
 

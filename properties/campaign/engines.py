@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 from properties.campaign.bench import Bench, Broken, Lost, Result
 from properties.campaign.chunks import Chunk
-from properties.command.messages import Entry, Order
-from properties.command.signals import Signals
 from properties.laws.names import parts_of
+from properties.processes.messages import Entry, Order
+from properties.processes.signals import Signals
 from properties.verifier.report import Violation, broken, reason_for
 
 __all__ = ["ENGINES", "Engine", "Local", "OnRay"]

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from properties.command.messages import Entry, Order
+from properties.processes.messages import Entry, Order
 
 __all__ = ["identity"]
 

@@ -122,7 +122,7 @@ def _run(options: argparse.Namespace) -> int:
     from properties.campaign.report import found_in, print_status
     from properties.campaign.store import Store
     from properties.command.configuration import configure
-    from properties.command.signals import Signals, StoppedError
+    from properties.processes.signals import Signals, StoppedError
 
     if options.memory < inf and not Path("/proc/self/status").exists():
         raise ValueError("--memory needs Linux, which says by /proc what a process has.")
@@ -161,12 +161,12 @@ def _order(options: argparse.Namespace) -> Any:
 
 def _follow(options: argparse.Namespace, entries: Any, campaign: Any) -> None:
     """Run a campaign, show how far it is, and write down how it ended. Raises StoppedError where a
-    signal has come, and TargetError where workers do not start any more."""
+    signal has come, and AdapterError where workers do not start any more."""
     from rich.console import Console
 
     from properties.campaign.progress import Shown
-    from properties.command.signals import StoppedError
-    from properties.command.targets import TargetError
+    from properties.processes.adapters import AdapterError
+    from properties.processes.signals import StoppedError
     from properties.views.html.environment import environment
 
     store, seconds = campaign.store, options.hours * 3600
@@ -177,7 +177,7 @@ def _follow(options: argparse.Namespace, entries: Any, campaign: Any) -> None:
         campaign.end, campaign.said, campaign.done = time.monotonic() + seconds, shown.say, shown.done
         try:
             campaign.run()
-        except (StoppedError, TargetError) as stopped:
+        except (StoppedError, AdapterError) as stopped:
             store.end(str(stopped))
             raise
         store.end("to its end")

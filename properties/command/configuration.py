@@ -4,19 +4,16 @@ directory. The command line wins.
 
 import argparse
 import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from oracles.formats import resolve
 from properties.command.conventions import parsed
-from properties.command.targets import Found
-from properties.contract.implementation import Implementation
-from properties.laws import LAWS, LONG, find
+from properties.laws import find
 
-__all__ = ["configure", "deviating"]
+__all__ = ["configure"]
 
 _FILE = Path("pyproject.toml")
 _DEFAULTS: dict[str, Any] = {"targets": [], "arithmetic": None, "laws": None, "max-examples": 100, "seed": 0}
@@ -118,21 +115,3 @@ def _law(text: str) -> str:
     """The whole name of a law, or of a law of an operation."""
     law = find(text)[0]
     return law.id if "[" in text else law.name
-
-
-def deviating(found: list[Found], deviations: Mapping[str, Any]) -> list[Found]:
-    """The implementations with what a project declares of them besides: of all those to which a law
-    applies, or of one by its name.
-    """
-    return (
-        [replace(one, implementation=_deviating(one.implementation, deviations)) for one in found]
-        if deviations
-        else found
-    )
-
-
-def _deviating(i: Implementation, deviations: Mapping[str, Any]) -> Implementation:
-    applicable = {name for law in (*LAWS, *LONG) if not law.not_applicable(i) for name in (law.name, law.id)}
-    everywhere = {name: reason for name, reason in deviations.items() if isinstance(reason, str) and name in applicable}
-    own = deviations.get(i.name, {})
-    return replace(i, known_deviations={**i.known_deviations, **everywhere, **(own if isinstance(own, dict) else {})})

@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from properties.command.messages import Entry, Order
-from properties.command.runner import Runner
-from properties.command.signals import Signals, StoppedError
-from properties.command.targets import TargetError
+from properties.processes.adapters import AdapterError
+from properties.processes.messages import Entry, Order
+from properties.processes.runner import Runner
+from properties.processes.signals import Signals, StoppedError
 from properties.verifier.note import UnwritableError
 from properties.verifier.report import Cause, Outcome
 
@@ -47,11 +47,11 @@ def run(order: Order, jobs: int) -> Run:
         with Signals() as signals:
             _follow(known, order, jobs, signals)
             signals.obey()
-    except (StoppedError, TargetError) as stopped:
+    except (StoppedError, AdapterError) as stopped:
         known.stopped = stopped
     except (OSError, UnwritableError) as error:
         why = str(getattr(error, "strerror", "") or error).rstrip(".")
-        known.stopped = TargetError(f"The processes cannot be run: {why}.")
+        known.stopped = AdapterError(f"The processes cannot be run: {why}.")
     return known
 
 

@@ -12,12 +12,12 @@ from rich.console import Console
 from oracles.formats import resolve
 from properties.command import forms
 from properties.command.configuration import configure
-from properties.command.messages import Order
 from properties.command.outputs import printing
 from properties.command.run import Run, run
-from properties.command.signals import StoppedError
 from properties.laws import find
 from properties.laws.names import parts_of
+from properties.processes.messages import Order
+from properties.processes.signals import StoppedError
 from properties.verifier.comparison import Comparison, Known, against
 from properties.verifier.plan import QUICKLY
 from properties.verifier.reading import read

@@ -24,14 +24,14 @@ from properties.campaign import engines, report
 from properties.campaign.bench import Bench, Broken, Lost, Result
 from properties.campaign.campaign import Campaign, until_cases
 from properties.campaign.chunks import Chunk, parsed_seeds, plan
-from properties.campaign.climbing import Worst
 from properties.campaign.examples import AwayError, Examples, at
 from properties.campaign.progress import Shown
 from properties.campaign.store import FullError, Store, reading
 from properties.command.campaign import _order
 from properties.command.cli import main, parser_of_command
 from properties.command.configuration import configure
-from properties.command.signals import Signals, StoppedError
+from properties.processes.signals import Signals, StoppedError
+from properties.verifier.worst_input import Worst
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs/guide/campaigns.md").read_text("utf-8")

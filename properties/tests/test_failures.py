@@ -17,7 +17,7 @@ DEFECT = "This is a defect of attnspec, not of your kernel: please report it, wi
 PLANTED = """
 import numpy as np
 from properties.bugs.reference import OPERATIONS
-from properties.command import worker
+from properties.processes import worker
 
 def fails(*arguments, **options):
     raise ZeroDivisionError("planted")
@@ -64,7 +64,7 @@ def test_laws_that_attnspec_fails_to_check_have_no_verdict_and_the_command_says_
     assert reason.startswith(
         f"attnspec failed while it did what the command had asked for: ZeroDivisionError: planted. {DEFECT}"
     )
-    assert "planted.py:7 in fails, called from properties/command/worker.py:" in reason
+    assert "planted.py:7 in fails, called from properties/processes/worker.py:" in reason
 
 
 def test_a_violation_stays_one_where_attnspec_fails_to_look_for_its_cause(ran):

@@ -11,8 +11,8 @@ import pytest
 from properties import verify
 from properties.command.cli import main
 from properties.command.new import _LIBRARIES, adapter
-from properties.command.targets import load
 from properties.contract.operations import OPERATIONS
+from properties.processes.adapters import load
 
 RUFF = [sys.executable, "-m", "ruff"]
 STUB = '    raise NotImplementedError("Fill in rope: call your kernel, and return its result.")\n'

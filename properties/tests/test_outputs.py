@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 import properties
 from properties.command.cli import main
-from properties.command.sources import sources
+from properties.processes.sources import sources
 from properties.verifier.report import Cause, Diagnosis, Outcome, Report, Violation
 from properties.views.github import annotations
 from properties.views.junit import junit

@@ -15,13 +15,13 @@ from properties.contract.operations import OPERATIONS
 from properties.contract.wording import printable, told
 from properties.verifier.place import Place, place
 
-__all__ = ["Found", "TargetError", "distinct", "interleaved", "load"]
+__all__ = ["AdapterError", "Found", "distinct", "interleaved", "load"]
 
 T = TypeVar("T")
 _BESIDE = 4  # neighbours of an implementation between whose calls it is called
 
 
-class TargetError(ValueError):
+class AdapterError(ValueError):
     """A target cannot be imported, or is no implementation; the message is a sentence."""
 
 
@@ -53,7 +53,7 @@ def load(
     mapping, a list or groups, else the module's own functions. The working directory, or the
     file's, is put first on the path. An arithmetic, and some conventions, replace what they
     declare. Equal names are told apart by numbers. With `only`, those are left whose name or group
-    contains one of its texts, in any case. Raises TargetError.
+    contains one of its texts, in any case. Raises AdapterError.
     """
     if (directory := os.getcwd()) not in sys.path:
         sys.path.insert(0, directory)
@@ -69,7 +69,7 @@ def load(
     ]
     if not chosen:
         groups = ", ".join(dict.fromkeys(one.group for one in found))
-        raise TargetError(
+        raise AdapterError(
             f"No implementation is called {' or '.join(map(repr, only))}, nor a group of them: there are {groups}."
         )
     lists: dict[tuple[str, str], list[Found]] = {}
@@ -114,24 +114,24 @@ def _read(target: str, arithmetic: str | None) -> list[Found]:
     """What a target offers; a mapping, or an attribute that is looked up, may raise anything."""
     try:
         return list(_load(target, arithmetic))
-    except (TargetError, KeyboardInterrupt):
+    except (AdapterError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        raise TargetError(f"{target} could not be read: {told(error)}.") from error
+        raise AdapterError(f"{target} could not be read: {told(error)}.") from error
 
 
 def _load(target: str, arithmetic: str | None) -> Iterator[Found]:
     try:
         at = place(target)
     except ValueError as error:
-        raise TargetError(str(error)) from error
+        raise AdapterError(str(error)) from error
     thing = module = _imported(at)
     path = at.attribute or _only_adapter(module, at.module)
     for part in filter(None, path.split(".")):
         if not hasattr(thing, part):
             others = ", ".join(_adapters(module))
             there = f": its adapters are {others}" if others else ", nor an adapter of another name"
-            raise TargetError(f"{at.module} has no attribute {path!r}{there}.")
+            raise AdapterError(f"{at.module} has no attribute {path!r}{there}.")
         thing = getattr(thing, part)
     name = path or at.module
     target = f"{at.file if at.folder else at.module}:{path}".rstrip(":")
@@ -143,7 +143,7 @@ def _load(target: str, arithmetic: str | None) -> Iterator[Found]:
         yield Found(target, name, _implementation(thing, target, name, arithmetic))
         return
     if not any(groups.values()):
-        raise TargetError(f"{target} is empty, but should hold an implementation.")
+        raise AdapterError(f"{target} is empty, but should hold an implementation.")
     for group, members in groups.items():
         listed = name if members is thing else f"{name}[{group!r}]"
         names = [getattr(member, "name", None) if isinstance(member, Implementation) else None for member in members]
@@ -162,10 +162,10 @@ def _imported(at: Place) -> Any:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a module may raise anything, SystemExit included
-        raise TargetError(f"{at.module or 'A module without a name'} could not be imported: {told(error)}.") from error
+        raise AdapterError(f"{at.module or 'A module without a name'} could not be imported: {told(error)}.") from error
     found = getattr(module, "__file__", None) or "a module without a file"
     if at.file is not None and not (os.path.exists(found) and at.file.samefile(found)):
-        raise TargetError(f"import {at.module} finds {found}, but should find {at.file}: give the file another name.")
+        raise AdapterError(f"import {at.module} finds {found}, but should find {at.file}: give the file another name.")
     return module
 
 
@@ -175,9 +175,9 @@ def _only_adapter(module: Any, name: str) -> str:
     """
     found = _adapters(module)
     if len(found) > 1:
-        raise TargetError(f"{name} has {len(found)} adapters: {', '.join(found)}; name one, as in {name}:{found[0]}.")
+        raise AdapterError(f"{name} has {len(found)} adapters: {', '.join(found)}; name one, as in {name}:{found[0]}.")
     if not found and not any(callable(getattr(module, operation, None)) for operation in OPERATIONS):
-        raise TargetError(
+        raise AdapterError(
             f"{name} has no adapter: no properties.Implementation, no mapping from operations to functions, and no function of an "
             "operation's name. `attnspec operations` lists them, and `attnspec new FILE` writes an adapter to fill in."
         )
@@ -216,4 +216,4 @@ def _implementation(thing: Any, target: str, name: str, arithmetic: str | None) 
     try:
         return implementation_of(thing, arithmetic, name=None if named else name)
     except (TypeError, ValueError) as error:
-        raise TargetError(f"{target} is no implementation: {error}") from error
+        raise AdapterError(f"{target} is no implementation: {error}") from error

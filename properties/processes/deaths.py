@@ -2,9 +2,9 @@
 
 from math import inf
 
-from properties.command.messages import Entry
 from properties.contract.operations import OPERATIONS
 from properties.laws.twins import TWINS
+from properties.processes.messages import Entry
 from properties.verifier.note import Note
 from properties.verifier.report import Outcome, Violation, broken, reason_for
 from properties.verifier.script import script, script_of_call

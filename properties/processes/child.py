@@ -15,7 +15,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from properties.command.messages import Climb, Explain, Order, Task
+from properties.processes.messages import Climb, Explain, Order, Task
 from properties.verifier.note import Note
 
 __all__ = ["Child"]

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from properties.command.targets import TargetError, load
+from properties.processes.adapters import AdapterError, load
 from properties.verifier.script import script
 from properties.verifier.verify import verify
 
@@ -73,7 +73,7 @@ def test_what_was_found_instead_is_said(written, target, sentence):
         none="x = 1\n",
         **{"my-kernels": ROPE},
     )
-    with pytest.raises(TargetError) as raised:
+    with pytest.raises(AdapterError) as raised:
         load([target])
     assert str(raised.value) == sentence
 
@@ -81,7 +81,7 @@ def test_what_was_found_instead_is_said(written, target, sentence):
 def test_a_file_whose_name_another_module_has_is_refused(written, tmp_path):
     written(hypothesis=ROPE)
     with pytest.raises(
-        TargetError, match=r"import hypothesis finds .*, but should find .*hypothesis.py: give the file another name\."
+        AdapterError, match=r"import hypothesis finds .*, but should find .*hypothesis.py: give the file another name\."
     ):
         load(["hypothesis.py"])
 

@@ -11,16 +11,16 @@ from pathlib import Path
 from select import select
 from types import TracebackType
 
-from properties.campaign.climbing import Worst
-from properties.command.child import Child
-from properties.command.deaths import death
-from properties.command.messages import Climb, Entry, Explain, Failed, Order, Task
-from properties.command.signals import Signals
-from properties.command.targets import TargetError
 from properties.laws.names import parts_of
+from properties.processes.adapters import AdapterError
+from properties.processes.child import Child
+from properties.processes.deaths import death
+from properties.processes.messages import Climb, Entry, Explain, Failed, Order, Task
+from properties.processes.signals import Signals
 from properties.verifier.note import UnwritableError
 from properties.verifier.report import Cause, Outcome, Violation
 from properties.verifier.timing import Time
+from properties.verifier.worst_input import Worst
 
 __all__ = ["Found", "Runner"]
 
@@ -39,7 +39,7 @@ class Runner:
 
     `entries` says what there is to verify. An order to fail fast ends it at the first violation of
     a law that is not known to be violated, or else with the causes of the first implementation of
-    which one is new. Raises TargetError where a process cannot find out what there is to verify,
+    which one is new. Raises AdapterError where a process cannot find out what there is to verify,
     UnwritableError and OSError where none can go on, and StoppedError where one of `signals` has
     come.
     """
@@ -268,13 +268,13 @@ class Runner:
         return child
 
     def _welcome(self, child: Child) -> None:
-        """The entries that a child has found, or a TargetError that says why it found none."""
+        """The entries that a child has found, or a AdapterError that says why it found none."""
         try:
             found = child.answer()
         except EOFError:
-            raise TargetError(f"{' and '.join(self.order.targets)} could not be imported: it {child.end()}.") from None
+            raise AdapterError(f"{' and '.join(self.order.targets)} could not be imported: it {child.end()}.") from None
         if isinstance(found, str):
-            raise TargetError(found)
+            raise AdapterError(found)
         child.calls.clear()
         self.entries = self.entries or found
 

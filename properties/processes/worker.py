@@ -21,14 +21,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from properties.campaign.climbing import Worst, climb
-from properties.command.configuration import deviating
-from properties.command.messages import Climb, Entry, Explain, Failed, Order, Task
-from properties.command.sources import sources
-from properties.command.targets import Found, TargetError, load
 from properties.contract.implementation import Implementation
 from properties.contract.results import Call
 from properties.laws.law import Law
+from properties.processes.adapters import AdapterError, Found, load
+from properties.processes.deviations import with_deviations
+from properties.processes.messages import Climb, Entry, Explain, Failed, Order, Task
+from properties.processes.sources import sources
 from properties.verifier.explaining import causes_of
 from properties.verifier.failures import failure
 from properties.verifier.note import Note, UnwritableError
@@ -36,6 +35,7 @@ from properties.verifier.plan import plan, without
 from properties.verifier.report import Cause, Outcome, Violation
 from properties.verifier.script import script
 from properties.verifier.verify import examine
+from properties.verifier.worst_input import Worst, climb
 
 __all__ = ["main"]
 
@@ -62,9 +62,11 @@ def main() -> None:
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
 
     try:
-        found = deviating(load(order.targets, order.arithmetic, order.only, order.conventions), order.known_deviations)
+        found = with_deviations(
+            load(order.targets, order.arithmetic, order.only, order.conventions), order.known_deviations
+        )
         plans = [without(plan(one.implementation, order.laws, order.long, order.quick), order.exclude) for one in found]
-    except (TargetError, ValueError) as error:
+    except (AdapterError, ValueError) as error:
         answer(str(error))
         return
     except Exception as error:

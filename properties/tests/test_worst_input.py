@@ -8,9 +8,6 @@ import pytest
 
 import oracles
 from properties.bugs.reference import OPERATIONS as REFERENCE
-from properties.campaign import climbing
-from properties.campaign.climbing import climb
-from properties.campaign.packing import packed, unpacked
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, OPERATIONS
 from properties.strategies.cases import Cases
@@ -18,6 +15,9 @@ from properties.strategies.changes import another, changed
 from properties.strategies.climb import Height, mutated
 from properties.strategies.climb import climb as climbed
 from properties.strategies.domains import DOMAINS
+from properties.verifier import worst_input
+from properties.verifier.case_json import packed, unpacked
+from properties.verifier.worst_input import climb
 
 SDPA = "scaled_dot_product_attention"
 ROUGH = 1e-16
@@ -133,8 +133,8 @@ def test_what_is_no_array_of_a_case_is_refused():
 def test_a_climb_gets_where_as_many_drawn_cases_do_not():
     implementation = Implementation("rough", {SDPA: rough})
     cases = Cases(OPERATIONS[SDPA], DOMAINS[SDPA]["everyday"], implementation)
-    caller = climbing.Caller(implementation, SDPA)
-    drawn = [climbing.ratios(caller, OPERATIONS[SDPA].named(cases.draw(seed))) for seed in range(1, 301)]
+    caller = worst_input.Caller(implementation, SDPA)
+    drawn = [worst_input.ratios(caller, OPERATIONS[SDPA].named(cases.draw(seed))) for seed in range(1, 301)]
     found = climb(implementation, SDPA, "everyday", 1, 300)
     assert found.calls == 300
     assert found.output == "out"
