@@ -82,7 +82,7 @@ def add_to(commands: Any) -> None:
     )
     for name, (purpose, how) in _ARGUMENTS.items():
         campaign.add_argument(name, help=purpose, **how)
-    campaign.set_defaults(run=_campaign, seed=None, long=False, quick=False, budget=None, fail_fast=False)
+    campaign.set_defaults(run=_campaign, seed=None, long=False, quick=False, time_limit=None, fail_fast=False)
 
 
 def _campaign(options: argparse.Namespace) -> int:

@@ -63,7 +63,7 @@ _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
     "--only": ("check only these implementations, or groups of them", _SOME | {"metavar": "TEXT"}),
     "--jobs": ("number of processes (%(default)s)", {"type": natural, "default": _JOBS, "metavar": "N"}),
     "--timeout": ("limit for one call (60)", {"type": positive, "default": 60.0, "metavar": "SECONDS"}),
-    "--budget": (
+    "--time-limit": (
         "limit for the whole run, such as 60s or 5m; laws that are cut short do not count as held",
         {"type": duration, "metavar": "TIME"},
     ),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from properties.command.outputs import file_to_write, printing
+from properties.command.parsing import duration, memory, positive
 
 if TYPE_CHECKING:
     from properties.gatehouse.verdict import Verdict
@@ -60,10 +61,13 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "--seed": ("seed of the cases; by default one that cannot be known beforehand", {"type": int, "metavar": "N"}),
     "--timeout": (
         "limit for one call (2, or 1 with --quick); an import may take 60",
-        {"type": float, "metavar": "SECONDS"},
+        {"type": positive, "metavar": "SECONDS"},
     ),
-    "--budget": ("limit for all its calls together (6, or 3 with --quick)", {"type": float, "metavar": "SECONDS"}),
-    "--memory": ("limit of its address space, in GiB (4)", {"type": float, "metavar": "GIB"}),
+    "--time-limit": (
+        "time limit for all its calls together, such as 6s or 1m (6s, or 3s with --quick)",
+        {"type": duration, "metavar": "TIME"},
+    ),
+    "--memory": ("limit of its address space, such as 512M or 4G (4G)", {"type": memory, "metavar": "SIZE"}),
     "--json": ("also write the verdict as JSON; - writes it to standard output, and nothing else", {"metavar": "FILE"}),
 }
 """The arguments: what each is for, and how it is parsed."""
@@ -131,7 +135,7 @@ def _print(verdict: "Verdict", said: str) -> None:
 
 def _submission(options: argparse.Namespace) -> Any:
     """What is put to the gate, as options name it. Raises ValueError."""
-    from properties.gatehouse import adapters
+    from properties.gatehouse import foreign_formats
     from properties.gatehouse.submission import of_file
 
     foreign = options.kernelbench is not None or options.candidate.suffix == ".json"
@@ -139,9 +143,9 @@ def _submission(options: argparse.Namespace) -> Any:
     if foreign and given:
         raise ValueError(f"--{given[0]} is for a candidate by itself; another project's format says it.")
     if options.kernelbench is not None:
-        return adapters.kernelbench(options.kernelbench, options.candidate, libraries=tuple(options.library))
+        return foreign_formats.kernelbench(options.kernelbench, options.candidate, libraries=tuple(options.library))
     if options.candidate.suffix == ".json":
-        return adapters.flashinfer_bench(options.candidate, libraries=tuple(options.library))
+        return foreign_formats.flashinfer_bench(options.candidate, libraries=tuple(options.library))
     functions = {}
     for text in options.function:
         function, mark, operation = text.rpartition("=")
@@ -195,19 +199,12 @@ def _supported(text: str) -> Any:
 
 
 def _limits(options: argparse.Namespace) -> Any:
-    """What it may take, as options say it. Raises ValueError."""
+    """The limits of the candidate: the usual ones, except for those that options give."""
     from dataclasses import replace
 
-    from properties.gatehouse.candidate import Limits
     from properties.gatehouse.gate import QUICK
+    from properties.gatehouse.isolated_kernel import Limits
 
-    given = {"call": options.timeout, "calls": options.budget, "memory": options.memory}
-    for name, number in given.items():
-        if number is not None and not 0 < number < float("inf"):
-            raise ValueError(f"The limit of {name} is {number}, but should be a positive number.")
-    changes = {
-        name: number if name != "memory" else int(number * 2**30)
-        for name, number in given.items()
-        if number is not None
-    }
-    return replace(QUICK if options.quick else Limits(), **changes)
+    given = {"call": options.timeout, "calls": options.time_limit, "memory": options.memory}
+    usual = QUICK if options.quick else Limits()
+    return replace(usual, **{name: limit for name, limit in given.items() if limit is not None})

@@ -39,7 +39,7 @@ _AS_GIVEN = (
     "only",
     "long",
     "quick",
-    "budget",
+    "time_limit",
 )
 """The options that a report's settings have as they were given."""
 
@@ -81,7 +81,7 @@ def order_of(options: argparse.Namespace, known: Known) -> Order:
         max_examples=min(options.max_examples, QUICKLY) if options.quick else options.max_examples,
         seed=options.seed,
         timeout=options.timeout,
-        budget=options.budget or inf,
+        time_limit=options.time_limit or inf,
         fail_fast=options.fail_fast,
         known=known,
     )

@@ -17,7 +17,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError
 from properties.contract.subject import Subject
-from properties.gatehouse.candidate import Candidate
+from properties.gatehouse.isolated_kernel import IsolatedKernel
 from properties.laws.conduct import another
 from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.domains import DOMAINS
@@ -68,7 +68,7 @@ class _Made:
 
 
 def checked(
-    implementation: Implementation, first: Candidate, second: Candidate, number: int, seed: int
+    implementation: Implementation, first: IsolatedKernel, second: IsolatedKernel, number: int, seed: int
 ) -> Iterator[Outcome]:
     """The outcomes of the checks that call it, on so many further cases of each operation, and at
     large sizes. Both processes have the same functions."""
@@ -129,7 +129,7 @@ def _large(o: Operation, i: Implementation, random: Random) -> Iterator[tuple[An
             yield Cases(o, far, i).draw(random.randint(1, _SEEDS))
 
 
-def finished(implementation: Implementation, candidates: Sequence[Candidate]) -> Outcome:
+def finished(implementation: Implementation, candidates: Sequence[IsolatedKernel]) -> Outcome:
     """The outcome of the check at the end. It is as good as the candidate's process is honest,
     which could say that all is well.
     """
@@ -138,7 +138,7 @@ def finished(implementation: Implementation, candidates: Sequence[Candidate]) ->
 
 
 def _made(
-    implementation: Implementation, candidate: Candidate, operation: str, cases: Sequence[tuple[Any, ...]]
+    implementation: Implementation, candidate: IsolatedKernel, operation: str, cases: Sequence[tuple[Any, ...]]
 ) -> list[_Made]:
     """What comes of some cases in a candidate's process, each judged by the oracle."""
     subject = Subject(replace(implementation, operations=candidate.functions), operation)

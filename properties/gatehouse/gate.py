@@ -19,11 +19,11 @@ from typing import Any
 from oracles import Arithmetic, Conventions
 from properties.contract.implementation import Implementation
 from properties.contract.wording import shown
-from properties.gatehouse.candidate import Candidate, Limits
 from properties.gatehouse.checks import checked, finished
+from properties.gatehouse.isolated_kernel import IsolatedKernel, Limits
 from properties.gatehouse.process import Process
+from properties.gatehouse.sandbox import sandbox
 from properties.gatehouse.submission import Submission, of_file
-from properties.gatehouse.surroundings import surroundings
 from properties.gatehouse.verdict import Verdict, cause, score
 from properties.laws.law import Law
 from properties.verifier.explaining import causes_of
@@ -89,7 +89,7 @@ def gate(
     with ExitStack() as stack:
         first, second = (_started(candidate, promised, limits, stack) for _ in range(2))
         with ThreadPoolExecutor(2) as pool:
-            unusable = [*filter(None, pool.map(Candidate.begin, (first, second)))]
+            unusable = [*filter(None, pool.map(IsolatedKernel.begin, (first, second)))]
         found = _examined(replace(promised, operations=first.functions), (first, second), laws, quick, seed, unusable)
         ended = unusable or [f"It {c.process.ended}." for c in (first, second) if c.process.ended]
     outcomes, causes, calls = found
@@ -140,14 +140,14 @@ def _never(*arguments: Any, **options: Any) -> Any:
     raise NotImplementedError("A candidate's functions are called in its own process.")
 
 
-def _started(candidate: Submission, promised: Implementation, limits: Limits, stack: ExitStack) -> Candidate:
+def _started(candidate: Submission, promised: Implementation, limits: Limits, stack: ExitStack) -> IsolatedKernel:
     """The candidate in a process and a folder of its own, which end with the stack."""
     folder = Path(tempfile.mkdtemp()).resolve()  # whose name says nothing of us
     stack.callback(_remove, folder)
     libraries = ("numpy", "ml_dtypes", *(["torch"] if candidate.arrays == "torch" else []), *candidate.libraries)
-    process = Process(surroundings(folder, libraries, dict(candidate.sources)), candidate.arrays, limits.memory)
+    process = Process(sandbox(folder, libraries, dict(candidate.sources)), candidate.arrays, limits.memory)
     stack.callback(process.end, "")
-    return Candidate(process, candidate.entry, candidate.arrays, promised, limits)
+    return IsolatedKernel(process, candidate.entry, candidate.arrays, promised, limits)
 
 
 def _remove(folder: Path) -> None:
@@ -158,7 +158,7 @@ def _remove(folder: Path) -> None:
 
 def _examined(
     implementation: Implementation,
-    candidates: tuple[Candidate, Candidate],
+    candidates: tuple[IsolatedKernel, IsolatedKernel],
     laws: list[Law],
     quick: bool,
     seed: int,

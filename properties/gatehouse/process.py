@@ -17,7 +17,7 @@ from select import select
 from typing import Any
 
 from properties.gatehouse import wire
-from properties.gatehouse.surroundings import Surroundings
+from properties.gatehouse.sandbox import Sandbox
 
 __all__ = ["EndedError", "Process"]
 
@@ -29,9 +29,9 @@ def load(name):
     module = types.ModuleType(name)
     exec(compile(texts[name], name, "exec"), vars(module))
     return module
-fence = load("fence")
-fence.limit(settings["memory"])
-enclosed = fence.enclose(settings["readable"], settings["writable"])
+limits = load("limits")
+limits.limit(settings["memory"])
+enclosed = limits.enclose(settings["readable"], settings["writable"])
 sys.path.append(settings["libraries"])
 wire = load("wire")
 load("server").main(settings, stream, wire, enclosed)
@@ -51,7 +51,7 @@ class Process:
     """One process, in a session of its own; `ended` says why it is over, "" while it runs;
     `seconds` is how long its answers took; `apart` that it has a namespace of its own."""
 
-    def __init__(self, around: Surroundings, arrays: str, memory: int) -> None:
+    def __init__(self, around: Sandbox, arrays: str, memory: int) -> None:
         self.ended, self.seconds, self.apart = "", 0.0, around.apart
         self._process = subprocess.Popen(
             [*around.command, "-c", _BOOT],
@@ -76,7 +76,7 @@ class Process:
             "writable": around.writable,
         }
         texts = {
-            name: Path(__file__).with_name(f"{name}.py").read_text("utf-8") for name in ("fence", "wire", "server")
+            name: Path(__file__).with_name(f"{name}.py").read_text("utf-8") for name in ("limits", "wire", "server")
         }
         self._first = json.dumps([settings, texts]).encode() + b"\n"
 

@@ -35,7 +35,7 @@ class Order:
     max_examples: int
     seed: int
     timeout: float
-    budget: float
+    time_limit: float
     fail_fast: bool
     known: Known
     memory: float = inf

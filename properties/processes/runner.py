@@ -50,7 +50,7 @@ class Runner:
         self._folder = tempfile.TemporaryDirectory(prefix="attnspec-")
         self._children: list[Child] = []
         self._started = 0
-        self._time = Time(order.budget)
+        self._time = Time(order.time_limit)
         self._gently = False
         self._tasks: deque[Task | Explain | Climb] = deque()
         self._idle: list[Child] = []

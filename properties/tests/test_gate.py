@@ -16,10 +16,10 @@ import oracles
 from properties.command.cli import main
 from properties.gatehouse import server, wire
 from properties.gatehouse.answers import answers
-from properties.gatehouse.candidate import MOST_KEPT, Limits
 from properties.gatehouse.gate import gate
+from properties.gatehouse.isolated_kernel import MOST_KEPT, Limits
+from properties.gatehouse.sandbox import sandbox
 from properties.gatehouse.submission import Submission
-from properties.gatehouse.surroundings import surroundings
 from properties.tests.candidates import OPERATION, RIGHT, WRONG, adversary, candidate, right
 from properties.tests.processes import processes_in, wait_for
 from properties.verifier.reading import SCHEMA as REPORT
@@ -93,7 +93,7 @@ def require_refused(name, port, folder):
     """An adversary is not accepted for the reason that its source states. What needs a fence that
     the system has not is not judged: there it is right."""
     _, words = WRONG[name]
-    if words.get("needs") == "processes" and not surroundings(folder, (), {}).apart:
+    if words.get("needs") == "processes" and not sandbox(folder, (), {}).apart:
         pytest.skip("This system gives a process no namespace of its own.")
     verdict = gate(adversary(name, port), quick=True, seed=1, limits=replace(PATIENT, call=2.0))
     if not set(words.get("needs", "").split()) <= set(verdict.held):
@@ -160,7 +160,7 @@ def test_nothing_is_left_of_what_is_judged(first, tmp_path, monkeypatch):
     assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize("name", ["wire", "server", "fence"])
+@pytest.mark.parametrize("name", ["wire", "server", "limits"])
 def test_a_candidate_may_be_called_as_what_calls_it(name):
     text = RIGHT["plain"][0]
     submission = Submission(f"{name}.py", {f"{name}.py": text}, {OPERATION: (name, OPERATION)})
@@ -320,7 +320,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def command(*arguments):
-    return main(["gate", *arguments, "--quick", "--budget", "200", "--timeout", "20"])
+    return main(["gate", *arguments, "--quick", "--time-limit", "200", "--timeout", "20"])
 
 
 def test_the_command_says_by_its_status_whether_a_candidate_is_accepted(folder, capsys):
@@ -340,7 +340,7 @@ def test_the_command_says_by_its_status_whether_a_candidate_is_accepted(folder, 
 def test_the_command_takes_what_has_batches_of_heads_alone(folder):
     text = RIGHT["plain"][0].replace(SIGNATURE, f"{SIGNATURE}\n    batch, heads, length, width = q.shape")
     (folder / "heads.py").write_text(text)
-    command = ["gate", "heads.py", "--quick", "--seed", "0", "--timeout", "20", "--budget", "200"]
+    command = ["gate", "heads.py", "--quick", "--seed", "0", "--timeout", "20", "--time-limit", "200"]
     assert [main(command), main([*command, "--batch-ranks", "2", "--nondeterministic"])] == [1, 0]
 
 
@@ -354,7 +354,7 @@ def test_a_candidate_may_have_arguments_of_its_own(folder, call, accepted):
     (folder / "flash.py").write_text(theirs)
     signature = ["--reference-signature", f"{call}=scaled_dot_product_attention"]
     assert (
-        main(["gate", "flash.py", *signature, "--quick", "--seed", "0", "--timeout", "20", "--budget", "200"])
+        main(["gate", "flash.py", *signature, "--quick", "--seed", "0", "--timeout", "20", "--time-limit", "200"])
         == accepted
     )
 
@@ -403,7 +403,6 @@ def flash(v, k, q, factor=None):
             ["right.py", "--library", "nothing-of-this-name"],
             "There is no library 'nothing-of-this-name', but it should be installed.",
         ),
-        (["right.py", "--memory", "0"], "The limit of memory is 0.0, but should be a positive number."),
         (
             ["right.py", "--supports", "head_dim=wide"],
             "--supports 'head_dim=wide', but should list whole numbers, as head_dim=64,128, or scales of scores.",
@@ -419,6 +418,13 @@ def flash(v, k, q, factor=None):
 def test_what_cannot_be_put_to_the_gate_is_refused_in_a_sentence(folder, capsys, arguments, sentence):
     assert command(*arguments) == 2
     assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("option", "text"), [("--memory", "0G"), ("--memory", "4"), ("--timeout", "0")])
+def test_a_limit_is_a_positive_amount(folder, capsys, option, text):
+    with pytest.raises(SystemExit, match=r"^2$"):
+        main(["gate", "right.py", option, text])
+    assert f"argument {option}: {text!r}, but should be" in capsys.readouterr().err
 
 
 # -- Other projects' formats ------------------------------------------------------------------------------------------------------

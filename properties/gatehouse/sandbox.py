@@ -15,7 +15,7 @@ from functools import cache
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
-__all__ = ["Surroundings", "surroundings"]
+__all__ = ["Sandbox", "sandbox"]
 
 _HIDDEN = ("attnspec", "spec", "oracles", "properties")
 _HOME = Path(__file__).resolve().parents[2]
@@ -27,7 +27,7 @@ _APART = ("--user", "--map-current-user", "--pid", "--fork", "--mount-proc", "--
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class Sandbox:
     """How a process is started in a folder: its command's beginning and environment, and what it may read and write."""
 
     command: tuple[str, ...]
@@ -39,8 +39,8 @@ class Surroundings:
     apart: bool
 
 
-def surroundings(folder: Path, libraries: Iterable[str], sources: dict[str, str]) -> Surroundings:
-    """The surroundings in a fresh folder, with sources by their names and the libraries of some
+def sandbox(folder: Path, libraries: Iterable[str], sources: dict[str, str]) -> Sandbox:
+    """The sandbox in a fresh folder, with sources by their names and the libraries of some
     distributions.
 
     Raises ValueError for a distribution that is not installed, and for a source outside of the
@@ -70,7 +70,7 @@ def surroundings(folder: Path, libraries: Iterable[str], sources: dict[str, str]
     }
     command = (*(("unshare", *_APART, "--") if _can_be_apart() else ()), python, "-I", "-S", "-B")
     readable = (*_of_the_interpreter(), str(links), *map(str, targets))
-    return Surroundings(command, environment, work, links, readable, (str(work), *_WRITABLE), _can_be_apart())
+    return Sandbox(command, environment, work, links, readable, (str(work), *_WRITABLE), _can_be_apart())
 
 
 @cache

@@ -18,7 +18,7 @@ from properties.gatehouse import wire
 from properties.gatehouse.answers import FINISHED, IMPORTED, RAISED, answers, has
 from properties.gatehouse.process import EndedError, Process
 
-__all__ = ["MOST_KEPT", "Candidate", "Limits"]
+__all__ = ["MOST_KEPT", "IsolatedKernel", "Limits"]
 
 MOST_KEPT = 200, 2**23
 """So many results, of so many bytes, are kept until the end, to see whether they have changed."""
@@ -39,7 +39,7 @@ class Limits:
     memory: int = 2**32
 
 
-class Candidate:
+class IsolatedKernel:
     """The functions of a candidate, in one process.
 
     `functions` are those by the operations' names, to be an implementation's: each asks the
