@@ -9,7 +9,7 @@ from typing import Any
 
 from properties.command import campaign, gate, listings, new, vectors
 from properties.command.outputs import complain, folder_of_page, open_streams, printing
-from properties.command.parsing import duration, natural, positive
+from properties.command.parsing import Parser, duration, natural, positive
 
 __all__ = ["main", "parser_of_command"]
 
@@ -83,9 +83,9 @@ _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
 """The arguments of `attnspec verify`: what each is for, and how it is parsed."""
 
 
-def parser_of_command() -> argparse.ArgumentParser:
+def parser_of_command() -> Parser:
     """What `attnspec` understands."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="attnspec",
         description="Check attention and positional encodings against their laws, and diagnose what breaks them.",
     )

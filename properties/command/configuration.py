@@ -5,11 +5,11 @@ directory. The command line wins.
 import argparse
 import tomllib
 from collections.abc import Callable
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from oracles.formats import resolve
+from oracles.spelling import did_you_mean
 from properties.command.conventions import parsed
 from properties.laws import find
 
@@ -88,10 +88,8 @@ def _read(file: Path) -> dict[str, Any]:
 def _checked(key: str, value: Any) -> Any:
     """An entry, with laws by their names and conventions by their fields. Raises ValueError, a sentence."""
     if key not in _KEYS:
-        near = get_close_matches(key, _KEYS, n=1)
-        raise ValueError(
-            f"There is no key {key!r}, but there are {', '.join(_KEYS)}{f'; {near[0]} is the nearest' if near else ''}."
-        )
+        listed = f"The keys are {', '.join(_KEYS)}."
+        raise ValueError(f"Unknown key {key!r}.{did_you_mean(key, _KEYS, listed)}")
     fine, should = _KEYS[key]
     if not fine(value):
         raise ValueError(f"{key} is {value!r}, but should be {should}.")

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from oracles import Conventions
+from oracles.spelling import did_you_mean
 
 __all__ = ["parsed"]
 
@@ -21,7 +22,8 @@ def parsed(texts: Iterable[str]) -> dict[str, Any]:
         name, _, value = text.partition("=")
         field = name.strip().replace("-", "_")
         if field not in default:
-            raise ValueError(f"There is no convention {name!r}, but there are {', '.join(default)}.")
+            listed = f"The conventions are {', '.join(default)}."
+            raise ValueError(f"Unknown convention {name!r}.{did_you_mean(name, default, listed)}")
         found[field] = _number(field, value) if isinstance(default[field], float) else value.strip().replace("-", "_")
     Conventions(**found)
     return found

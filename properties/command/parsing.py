@@ -1,14 +1,43 @@
-"""How options' texts are read; each raises argparse's error, which says what the text should be."""
+"""Reads the command line: a parser that suggests the right name for a misspelt one, and the types of options.
+
+Each type raises argparse's error, which says what the text should be.
+"""
 
 import argparse
 import re
+from collections.abc import Sequence
+from typing import Any
 
-__all__ = ["duration", "memory", "natural", "positive", "whole", "workers"]
+__all__ = ["Parser", "duration", "memory", "natural", "positive", "whole", "workers"]
 
 _MOST = 10**15  # cases, of which a thousand workers would take decades; sums of such numbers are 64-bit integers
 _WORKERS = 10**4
 _SHARES = 10**4  # of a device: Ray knows no smaller ones
 _LARGE = 10**9  # seconds, or hours, that nobody waits for
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that says "Did you mean ...?" for a misspelt subcommand, option or choice."""
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            from oracles.spelling import did_you_mean  # with NumPy, which takes a while
+
+            known = list(action.choices)
+            listed = f"Choose from {', '.join(known)}."
+            raise argparse.ArgumentError(action, f"unknown value {value!r}.{did_you_mean(value, known, listed)}")
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """The options, and arguments that are not options. An unknown option ends the command with status 2."""
+        options, others = super().parse_known_args(args, namespace)
+        if unknown := [text.partition("=")[0] for text in others if text.startswith("-")]:
+            from oracles.spelling import did_you_mean  # with NumPy, which takes a while
+
+            listed = f"`{self.prog} --help` lists the options."
+            self.error(f"Unknown option {unknown[0]!r}.{did_you_mean(unknown[0], self._option_string_actions, listed)}")
+        return options, others
 
 
 def natural(text: str) -> int:

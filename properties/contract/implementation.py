@@ -9,6 +9,7 @@ from oracles import Arithmetic, Conventions
 from oracles.conventions import resolve as resolve_conventions
 from oracles.formats import Format
 from oracles.formats import resolve as resolve_arithmetic
+from oracles.spelling import did_you_mean
 from properties.contract.caches import CACHES, admitted
 from properties.contract.features import NEEDS
 from properties.contract.operations import BATCH, FEATURES, OPERATIONS, Operation
@@ -143,14 +144,14 @@ class Implementation:
         if not self.operations:
             raise ValueError(f"{self.name} offers no operation, but should offer some of {', '.join(OPERATIONS)}.")
         for name, function in self.operations.items():
-            _require_member(name, tuple(OPERATIONS), "An operation is")
+            _require_member(name, tuple(OPERATIONS), "operation")
             if not callable(function):
                 raise TypeError(
                     f"operations[{shown(name)}] has type {type(function).__name__}, but should be a function."
                 )
         object.__setattr__(self, "supports", read(self.supports))
         for name in self.features:
-            _require_member(name, FEATURES, "A feature is")
+            _require_member(name, FEATURES, "feature")
         object.__setattr__(self, "features", frozenset(self.features))
         for name, needed in NEEDS.items():
             if name in self.features and needed not in self.features:
@@ -159,7 +160,7 @@ class Implementation:
                 )
         self._admit_caches()
         for name in self.layouts or ():
-            _require_member(name, LAYOUTS, "A layout is")
+            _require_member(name, LAYOUTS, "layout")
         for name, reason in self.known_deviations.items():
             if not (isinstance(name, str) and isinstance(reason, str) and reason):
                 raise TypeError(f"known_deviations[{shown(name)}]={shown(reason)}, but should be a reason, a str.")
@@ -184,7 +185,7 @@ class Implementation:
             object.__setattr__(self, "operations", {**self.operations, "decode": decode})
         object.__setattr__(self, "caches", offers if self.caches is None else frozenset(self.caches))
         for name in self.of_caches:
-            _require_member(name, CACHES, "What caches offer is")
+            _require_member(name, CACHES, "feature of caches")
 
     @property
     def resolved_arithmetic(self) -> Arithmetic:
@@ -307,6 +308,7 @@ def implementation_of(
     return Implementation(**{"name": default, "operations": operations, **changes})
 
 
-def _require_member(name: object, names: tuple[str, ...], what: str) -> None:
+def _require_member(name: object, names: tuple[str, ...], kind: str) -> None:
     if not isinstance(name, str) or name not in names:
-        raise ValueError(f"{what} {shown(name)}, but should be one of {', '.join(names)}.")
+        listed = f"Known are {', '.join(names)}."
+        raise ValueError(f"Unknown {kind} {shown(name)}.{did_you_mean(name, names, listed)}")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from oracles.spelling import did_you_mean
 from properties.contract.masks import ENTRIES, EXTENTS, Extent
 from properties.contract.operations import Operation
 from properties.contract.wording import shown
@@ -216,15 +217,16 @@ def read(supports: Any) -> Support:
             words = ", ".join(map(repr, WORDS))
             raise TypeError(
                 f"supports={shown(part)}, but should be a mapping from sizes to predicates or lists, or a word: {words}."
+                f"{did_you_mean(part, WORDS)}"
             )
     return Support(sizes, **rest)
 
 
 def _predicate(name: str, given: Any) -> Predicate:
     if not isinstance(name, str) or name not in (*SIZES, EVERY_SIZE):
-        raise ValueError(
-            f"A size in supports is {shown(name)}, but should be one of {', '.join((*SIZES, EVERY_SIZE))}."
-        )
+        known = (*SIZES, EVERY_SIZE)
+        all_sizes = f"The sizes are {', '.join(known)}."
+        raise ValueError(f"Unknown size {shown(name)} in supports.{did_you_mean(name, known, all_sizes)}")
     if callable(given):
         return given  # type: ignore[no-any-return]
     listed = isinstance(given, Collection) and not isinstance(given, str | bytes | Mapping)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from oracles import Arithmetic, Conventions
+from oracles.spelling import did_you_mean
 from properties.contract.implementation import Implementation
 from properties.contract.wording import shown
 from properties.gatehouse.checks import checked, finished
@@ -133,7 +134,8 @@ def _require_sensible(
             raise TypeError(f"{name}={shown(x)}, but should be {wanted}.")
     for name in promises:
         if name not in _PROMISES and (name not in _OF_SUBMISSIONS or isinstance(candidate, Submission)):
-            raise TypeError(f"A promise is called {shown(name)}, but should be one of {', '.join(_PROMISES)}.")
+            listed = f"Promises are {', '.join(_PROMISES)}."
+            raise TypeError(f"Unknown promise {shown(name)}.{did_you_mean(name, _PROMISES, listed)}")
 
 
 def _never(*arguments: Any, **options: Any) -> Any:

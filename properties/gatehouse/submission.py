@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from oracles.spelling import did_you_mean
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.wording import printable, shown
 
@@ -51,7 +52,8 @@ class Submission:
             raise TypeError(f"libraries={shown(self.libraries)}, but should be a tuple of names of distributions.")
         for name in self.entry:
             if name not in OPERATIONS:
-                raise ValueError(f"An operation is {shown(name)}, but should be one of {', '.join(OPERATIONS)}.")
+                listed = "`attnspec operations` lists the known ones."
+                raise ValueError(f"Unknown operation {shown(name)}.{did_you_mean(name, OPERATIONS, listed)}")
             if name == "decode":
                 raise ValueError("The gate takes functions, and a cache is a class: attnspec verify takes it.")
         if not self.entry:
@@ -78,7 +80,8 @@ def of_file(file: str | PathLike[str], functions: Mapping[str, str] | None = Non
     for given, operation in chosen.items():
         function, call = _called(given)
         if there and function not in there:
-            raise ValueError(f"{file} defines no function {function!r}, but {', '.join(sorted(there))}.")
+            listed = f"Its functions are {', '.join(sorted(there))}."
+            raise ValueError(f"{file} defines no function {function!r}.{did_you_mean(function, there, listed)}")
         entry[operation] = place.stem, function
         if call is not None and operation in OPERATIONS:
             entry[operation] = module, _ = f"{_CALLING}_{operation}", "entry"

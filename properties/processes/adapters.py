@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, TypeVar
 
+from oracles.spelling import did_you_mean
 from properties.contract.implementation import Implementation, implementation_of
 from properties.contract.operations import OPERATIONS
 from properties.contract.wording import printable, told
@@ -64,14 +65,7 @@ def load(
     ]
     named = distinct(read)
     found = [replace(one, implementation=implementation) for one, implementation in zip(found, named, strict=True)]
-    chosen = [
-        f for f in found if not only or any(o.lower() in f"{f.group}\n{f.implementation.name}".lower() for o in only)
-    ]
-    if not chosen:
-        groups = ", ".join(dict.fromkeys(one.group for one in found))
-        raise AdapterError(
-            f"No implementation is called {' or '.join(map(repr, only))}, nor a group of them: there are {groups}."
-        )
+    chosen = _chosen(found, only)
     lists: dict[tuple[str, str], list[Found]] = {}
     for one in chosen:
         lists.setdefault((one.target, one.group), []).append(one)
@@ -82,6 +76,19 @@ def load(
             zip(several, interleaved([one.implementation for one in several]), strict=True)
         )
     ]
+
+
+def _chosen(found: list[Found], only: Sequence[str]) -> list[Found]:
+    """The implementations whose name or group contains one of some texts; all of them without texts."""
+    names = [f"{one.group}\n{one.implementation.name}".lower() for one in found]
+    for text in only:
+        if not any(text.lower() in name for name in names):
+            groups = dict.fromkeys(one.group for one in found)
+            known = dict.fromkeys([*groups, *(one.implementation.name for one in found)])
+            listed = f"The groups are {', '.join(groups)}."
+            raise AdapterError(f"No implementation or group matches {text!r}.{did_you_mean(text, known, listed)}")
+    wanted = [text.lower() for text in only]
+    return [one for one, name in zip(found, names, strict=True) if not wanted or any(text in name for text in wanted)]
 
 
 def interleaved(implementations: list[Implementation]) -> list[Implementation]:
@@ -129,9 +136,9 @@ def _load(target: str, arithmetic: str | None) -> Iterator[Found]:
     path = at.attribute or _only_adapter(module, at.module)
     for part in filter(None, path.split(".")):
         if not hasattr(thing, part):
-            others = ", ".join(_adapters(module))
-            there = f": its adapters are {others}" if others else ", nor an adapter of another name"
-            raise AdapterError(f"{at.module} has no attribute {path!r}{there}.")
+            others = _adapters(module)
+            there = f"Its adapters are {', '.join(others)}." if others else "It has no adapter of another name."
+            raise AdapterError(f"{at.module} has no attribute {path!r}.{did_you_mean(path, others, there)}")
         thing = getattr(thing, part)
     name = path or at.module
     target = f"{at.file if at.folder else at.module}:{path}".rstrip(":")
@@ -216,4 +223,4 @@ def _implementation(thing: Any, target: str, name: str, arithmetic: str | None) 
     try:
         return implementation_of(thing, arithmetic, name=None if named else name)
     except (TypeError, ValueError) as error:
-        raise AdapterError(f"{target} is no implementation: {error}") from error
+        raise AdapterError(f"{target} is not an implementation: {error}") from error

@@ -56,14 +56,15 @@ def test_a_module_is_its_only_implementation_under_any_name_or_its_only_mapping_
     ("target", "sentence"),
     [
         ("two.py", "two has 2 adapters: first, second; name one, as in two:first."),
-        ("two.py:third", "two has no attribute 'third': its adapters are first, second."),
+        ("two.py:third", "two has no attribute 'third'. Its adapters are first, second."),
+        ("two.py:secnd", "two has no attribute 'secnd'. Did you mean 'second'?"),
         (
             "none.py",
             "none has no adapter: no properties.Implementation, no mapping from operations to functions, and no function of an operation's "
             "name. `attnspec operations` lists them, and `attnspec new FILE` writes an adapter to fill in.",
         ),
-        ("none.py:adapter", "none has no attribute 'adapter', nor an adapter of another name."),
-        ("absent.py", "absent.py is no file, but should be one, as my_kernels.py is, or a module."),
+        ("none.py:adapter", "none has no attribute 'adapter'. It has no adapter of another name."),
+        ("absent.py", "absent.py does not exist. Give a .py file or an importable module."),
         ("my-kernels.py", "my-kernels.py cannot be imported: its name should be an identifier, as my_kernels.py is."),
     ],
 )
@@ -104,3 +105,14 @@ def test_a_file_elsewhere_and_in_a_package_is_found_again_by_its_script(written,
     del sys.modules["kernels"]
     with pytest.raises(AssertionError, match="the error is"):
         runpy.run_path(str(tmp_path / "again.py"))
+
+
+def test_each_text_of_only_names_an_implementation_or_a_group(written):
+    written(grouped=f"{ROPE}both = {{'torch': [{{'rope': rope}}], 'numpy': [{{'rope': rope}}]}}\n")
+    assert [found.group for found in load(["grouped.py"], only=["TOR"])] == ["torch"]
+    with pytest.raises(AdapterError, match=r"^No implementation or group matches 'tosch'\. Did you mean 'torch'\?$"):
+        load(["grouped.py"], only=["numpy", "tosch"])
+    with pytest.raises(
+        AdapterError, match=r"^No implementation or group matches 'zzz'\. The groups are torch, numpy\.$"
+    ):
+        load(["grouped.py"], only=["zzz"])

@@ -381,7 +381,7 @@ def flash(v, k, q, factor=None):
     [
         (["gone.py"], "gone.py cannot be read: No such file or directory."),
         (["none.py"], "none.py offers no operation, but should offer some: a function of an operation's name."),
-        (["right.py", "--operation", "rope"], "right.py defines no function 'rope', but"),
+        (["right.py", "--operation", "rope"], "right.py defines no function 'rope'. Its functions are "),
         (["right.py", "--function", "wide"], "--function 'wide', but should be NAME=OPERATION"),
         *(
             (
@@ -398,7 +398,7 @@ def flash(v, k, q, factor=None):
             ["right.py", "--function", "wide=decode"],
             "The gate takes functions, and a cache is a class: attnspec verify takes it.",
         ),
-        (["right.py", "--function", "wide=ropes"], "An operation is 'ropes', but should be one of"),
+        (["right.py", "--function", "wide=ropes"], "Unknown operation 'ropes'. Did you mean 'rope'?"),
         (
             ["right.py", "--library", "nothing-of-this-name"],
             "There is no library 'nothing-of-this-name', but it should be installed.",
@@ -411,7 +411,7 @@ def flash(v, k, q, factor=None):
             ["right.py", "--supports", "some sizes"],
             "supports='some sizes', but should be a mapping from sizes to predicates or lists",
         ),
-        (["right.py", "--kernelbench", "problem.py"], "right.py defines no function 'ModelNew', but"),
+        (["right.py", "--kernelbench", "problem.py"], "right.py defines no function 'ModelNew'. Its functions are "),
         (["right.py", "--kernelbench", "problem.py", "--arrays", "torch"], "--arrays is for a candidate by itself"),
     ],
 )

@@ -142,7 +142,7 @@ def test_a_c_library_is_called_through_ctypes_when_it_is_filled_in(folder):
         (["my-kernels.py"], "my-kernels.py cannot be imported: its name should be an identifier, as my_kernels.py is."),
         (["kernels"], "kernels cannot be imported: its name should be an identifier, as my_kernels.py is."),
         (["nowhere/kernels.py"], "nowhere/kernels.py cannot be written: No such file or directory."),
-        (["kernels.py", "--operations", "rop_vjp"], "There is no operation 'rop_vjp'; the nearest are: rope_vjp; "),
+        (["kernels.py", "--operations", "rop_vjp"], "Unknown operation 'rop_vjp'. Did you mean 'rope_vjp'?"),
     ],
 )
 def test_what_cannot_be_written_is_a_sentence_and_nothing_is_overwritten(folder, capsys, arguments, sentence):
