@@ -13,9 +13,9 @@ import numpy as np
 from oracles.spelling import did_you_mean
 from properties.contract.masks import ENTRIES, EXTENTS, Extent
 from properties.contract.operations import Operation
-from properties.contract.wording import shown
+from properties.contract.wording import shown, told
 
-__all__ = ["EVERY_SIZE", "SIZES", "WORDS", "Listed", "OutsideError", "Shapes", "Support", "read"]
+__all__ = ["EVERY_SIZE", "SIZES", "WORDS", "Listed", "OutsideError", "Shapes", "Support", "SupportsError", "read"]
 
 SIZES = (
     *("batch", "n_q", "n_k", "n_k_minus_n_q", "seq_len", "start_pos"),
@@ -43,6 +43,25 @@ Predicate = Callable[[Any], bool]
 
 class OutsideError(ValueError):
     """A call is outside of what an implementation takes; the message says why in a sentence."""
+
+
+class SupportsError(ValueError):
+    """A predicate of `supports` raised an exception: the adapter cannot be used. The message is a sentence."""
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A predicate of the adapter for a size; an exception in it is a SupportsError."""
+
+    name: str
+    predicate: Predicate
+
+    def __call__(self, size: float) -> bool:
+        """Whether a size is supported, as the adapter says."""
+        try:
+            return bool(self.predicate(size))
+        except Exception as error:
+            raise SupportsError(f"supports[{self.name!r}]({size}) raised {told(error)}.") from error
 
 
 @dataclass(frozen=True)
@@ -228,7 +247,7 @@ def _predicate(name: str, given: Any) -> Predicate:
         all_sizes = f"The sizes are {', '.join(known)}."
         raise ValueError(f"Unknown size {shown(name)} in supports.{did_you_mean(name, known, all_sizes)}")
     if callable(given):
-        return given  # type: ignore[no-any-return]
+        return Guarded(name, given)
     listed = isinstance(given, Collection) and not isinstance(given, str | bytes | Mapping)
     if not (
         listed

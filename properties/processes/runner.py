@@ -11,6 +11,7 @@ from pathlib import Path
 from select import select
 from types import TracebackType
 
+from properties.contract.support import SupportsError
 from properties.laws.names import parts_of
 from properties.processes.adapters import AdapterError
 from properties.processes.child import Child
@@ -152,8 +153,10 @@ class Runner:
                     self._start()
                 return
             child.task = None
-            if isinstance(answer, str):
-                raise UnwritableError(answer)
+            if isinstance(answer, SupportsError):
+                raise AdapterError(f"{self.entries[task.entry].name} cannot be used: {answer}")
+            if isinstance(answer, UnwritableError):
+                raise answer
             if isinstance(answer, Failed):
                 yield from self._without_verdict(task, answer.why)
             elif isinstance(task, Climb):

@@ -23,6 +23,7 @@ import numpy as np
 
 from properties.contract.implementation import Implementation
 from properties.contract.results import Call
+from properties.contract.support import SupportsError
 from properties.laws.law import Law
 from properties.processes.adapters import AdapterError, Found, load
 from properties.processes.deviations import with_deviations
@@ -82,8 +83,8 @@ def main() -> None:
                 answer(_outcomes(one, task, plans[task.entry], order, calls))
             else:
                 answer(_causes(one, task, order, calls) if isinstance(task, Explain) else _worst(one, task, calls))
-        except UnwritableError as error:
-            answer(str(error))
+        except (SupportsError, UnwritableError) as error:
+            answer(error)
         except Exception as error:
             answer(Failed(failure("it did what the command had asked for", error)))
 

@@ -26,6 +26,15 @@ worker.{name} = fails
 right = {{"rope": OPERATIONS["rope"]}}
 wrong = {{"rope": lambda x, start_pos=0: -x}}
 """
+RAISING = """
+from attnspec import properties
+from properties.bugs.reference import OPERATIONS
+
+def raises(width):
+    raise KeyError("no width")
+
+mine = properties.Implementation("mine", {"rope": OPERATIONS["rope"]}, supports={"head_dim": raises})
+"""
 
 
 @pytest.fixture
@@ -83,6 +92,28 @@ def test_a_failure_before_anything_is_checked_is_a_sentence(ran):
     assert told.startswith(
         "attnspec: attnspec failed while it read what there is to verify: ZeroDivisionError: planted. This is a defect of "
     )
+
+
+def test_a_predicate_that_raises_makes_the_adapter_unusable_and_is_no_failure_of_attnspec(
+    tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "raising.py").write_text(RAISING)
+    monkeypatch.chdir(tmp_path)
+    assert main(["verify", "raising.py", "--laws", ROPE, "--max-examples", "4", "--jobs", "1"]) == 2
+    printed = capsys.readouterr()
+    assert "attnspec: mine cannot be used: supports['head_dim'](" in printed.err
+    assert ") raised KeyError: 'no width', at " in printed.err
+    assert printed.err.endswith("raising.py:6.\n")
+    assert "defect of attnspec" not in printed.err + printed.out
+
+
+def test_a_predicate_that_raises_ends_a_verification_with_a_sentence():
+    def raises(width):
+        raise KeyError("no width")
+
+    mine = Implementation("mine", {"rope": REFERENCE["rope"]}, supports={"head_dim": raises})
+    with pytest.raises(ValueError, match=r"^supports\['head_dim'\]\(\d+\) raised KeyError: 'no width'\.$"):
+        verify(mine, laws=[ROPE], max_examples=4)
 
 
 def fails(*arguments, **options):
