@@ -1,4 +1,4 @@
-"""The subcommand that puts a candidate to the gate."""
+"""The subcommand `attnspec gate`, which accepts or rejects an untrusted kernel."""
 
 import argparse
 import json
@@ -13,73 +13,77 @@ if TYPE_CHECKING:
 
 __all__ = ["add_to"]
 
-_MANY: dict[str, Any] = {"action": "append", "default": []}
+_SEVERAL: dict[str, Any] = {"action": "append", "default": []}
 
 _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "candidate": (
-        "kernel.py, with functions under the operations' names; or a solution for flashinfer-bench, in JSON",
+        "kernel.py, with functions of the operations' names; or a solution for flashinfer-bench, in JSON",
         {"type": Path},
     ),
-    "--operation": ("these operations only; may be repeated", _MANY | {"metavar": "NAME"}),
+    "--operation": ("check only this operation; may be repeated", _SEVERAL | {"metavar": "NAME"}),
     "--function": (
-        "a function and the operation that it implements, where it has another name; may be repeated",
-        _MANY | {"metavar": "NAME=OPERATION"},
+        "a function with another name than its operation; may be repeated",
+        _SEVERAL | {"metavar": "NAME=OPERATION"},
     ),
     "--reference-signature": (
-        "the same for a function with other names or another order of arguments: its call in terms of the operation's, such as "
-        "'flash(v, k, q, attn_mask=mask)=scaled_dot_product_attention'",
-        _MANY | {"metavar": "CALL=OPERATION", "dest": "function"},
+        "a function with other argument names or another order of arguments: its call, written with the operation's "
+        "arguments, such as 'flash(v, k, q, attn_mask=mask)=scaled_dot_product_attention'; may be repeated",
+        _SEVERAL | {"metavar": "CALL=OPERATION", "dest": "function"},
     ),
     "--kernelbench": (
-        "the KernelBench problem that the candidate solves, by its class ModelNew",
+        "the KernelBench problem that the class ModelNew of the candidate solves",
         {"type": Path, "metavar": "PROBLEM"},
     ),
-    "--arithmetic": ("the arithmetic to judge by (float64), such as float32 or bfloat16", {"metavar": "NAME"}),
+    "--arithmetic": ("judge by this arithmetic (float64), such as float32 or bfloat16", {"metavar": "NAME"}),
     "--convention": (
-        "a convention that it follows, such as causal=bottom_right; may be repeated",
-        _MANY | {"metavar": "NAME=VALUE"},
+        "judge by this convention, such as causal=bottom_right; may be repeated",
+        _SEVERAL | {"metavar": "NAME=VALUE"},
     ),
     "--feature": (
-        "a feature of attention, or an option of rope, that it takes; may be repeated",
-        _MANY | {"metavar": "NAME"},
+        "a feature of attention or an option of rope that the kernel takes; may be repeated",
+        _SEVERAL | {"metavar": "NAME"},
     ),
     "--supports": (
-        "which inputs it takes, if not all: head_dim=64,128, or words such as 'positive sizes'; may be repeated",
-        _MANY | {"metavar": "TEXT"},
+        "the inputs that the kernel takes, such as head_dim=64,128 or 'positive sizes' (all inputs); may be repeated",
+        _SEVERAL | {"metavar": "TEXT"},
     ),
     "--batch-ranks": (
-        "how many leading axes it takes (0 1 2): 2 for (batch, heads, length, width) alone",
+        "the numbers of leading axes that the kernel takes (0 1 2): 2 for (batch, heads, length, width) only",
         {"type": int, "nargs": "+", "metavar": "N"},
     ),
-    "--nondeterministic": ("the same call may give another result, within the budget", {"action": "store_true"}),
-    "--arrays": ("whose arrays it takes and returns (numpy)", {"choices": ("numpy", "torch")}),
-    "--library": (
-        "a distribution that it may import, besides the one of its arrays; may be repeated",
-        _MANY | {"metavar": "NAME"},
+    "--nondeterministic": ("the same call may give another result, within the error limit", {"action": "store_true"}),
+    "--arrays": (
+        "the library of the arrays that the kernel takes and returns (numpy)",
+        {"choices": ("numpy", "torch")},
     ),
-    "--quick": ("few laws on few cases: a verdict in a few seconds", {"action": "store_true"}),
-    "--seed": ("seed of the cases; by default one that cannot be known beforehand", {"type": int, "metavar": "N"}),
+    "--library": (
+        "another distribution that the kernel may import; may be repeated",
+        _SEVERAL | {"metavar": "NAME"},
+    ),
+    "--quick": ("check few laws on few inputs: a verdict in a few seconds", {"action": "store_true"}),
+    "--seed": ("seed of the test inputs; the default cannot be predicted", {"type": int, "metavar": "N"}),
     "--timeout": (
-        "limit for one call (2, or 1 with --quick); an import may take 60",
+        "time limit for one call (2, or 1 with --quick); an import may take 60",
         {"type": positive, "metavar": "SECONDS"},
     ),
     "--time-limit": (
-        "time limit for all its calls together, such as 6s or 1m (6s, or 3s with --quick)",
+        "time limit for all calls together, such as 6s or 1m (6s, or 3s with --quick)",
         {"type": duration, "metavar": "TIME"},
     ),
-    "--memory": ("limit of its address space, such as 512M or 4G (4G)", {"type": memory, "metavar": "SIZE"}),
-    "--json": ("also write the verdict as JSON; - writes it to standard output, and nothing else", {"metavar": "FILE"}),
+    "--memory": ("limit of the address space, such as 512M or 4G (4G)", {"type": memory, "metavar": "SIZE"}),
+    "--json": ("also write the verdict as JSON; - prints only the JSON", {"metavar": "FILE"}),
 }
-"""The arguments: what each is for, and how it is parsed."""
+"""The arguments: the help of each, and how argparse reads it."""
 
 
 def add_to(commands: Any) -> None:
-    """Add the subcommand to a parser's."""
+    """Add the subcommand to the parser."""
     gate = commands.add_parser(
         "gate",
-        help="accept an untrusted kernel, or not",
-        description="Check a candidate against the laws in processes that know nothing of attnspec, on cases that cannot be foreseen. "
-        "Exit status: 0 it is accepted, 1 it is not accepted, 2 it cannot be checked.",
+        help="accept or reject an untrusted kernel",
+        description="Check an untrusted kernel against the laws. The kernel runs in processes without attnspec, on inputs that "
+        "it cannot predict. "
+        "Exit status: 0 accepted · 1 not accepted · 2 the kernel cannot be checked.",
     )
     for name, (purpose, how) in _ARGUMENTS.items():
         gate.add_argument(name, help=purpose, **how)
@@ -114,7 +118,7 @@ def _gate(options: argparse.Namespace) -> int:
 
 
 def _print(verdict: "Verdict", said: str) -> None:
-    """What is wrong, and the verdict."""
+    """Print what fails, and the verdict."""
     from rich.console import Console
 
     console = Console(highlight=False, emoji=False)
@@ -134,14 +138,14 @@ def _print(verdict: "Verdict", said: str) -> None:
 
 
 def _submission(options: argparse.Namespace) -> Any:
-    """What is put to the gate, as options name it. Raises ValueError."""
+    """The submission that the options describe. Raises ValueError for options that do not fit together."""
     from properties.gatehouse import foreign_formats
     from properties.gatehouse.submission import of_file
 
     foreign = options.kernelbench is not None or options.candidate.suffix == ".json"
     given = [name for name in ("operation", "function", "arrays") if getattr(options, name)]
     if foreign and given:
-        raise ValueError(f"--{given[0]} is for a candidate by itself; another project's format says it.")
+        raise ValueError(f"--{given[0]} cannot be used here: the file of the other project already says it.")
     if options.kernelbench is not None:
         return foreign_formats.kernelbench(options.kernelbench, options.candidate, libraries=tuple(options.library))
     if options.candidate.suffix == ".json":
@@ -161,7 +165,7 @@ def _submission(options: argparse.Namespace) -> Any:
 
 
 def _promises(options: argparse.Namespace, submission: Any) -> dict[str, Any]:
-    """What options promise besides; what they say nothing of is left out."""
+    """The promises that the options make, by name."""
     from dataclasses import replace
 
     from oracles import Conventions
@@ -186,7 +190,7 @@ def _promises(options: argparse.Namespace, submission: Any) -> dict[str, Any]:
 
 
 def _supported(text: str) -> Any:
-    """What is supported: a list of sizes by a name, or a word as it is."""
+    """One entry of `supports`: sizes of an axis, or a word."""
     size, mark, numbers = text.partition("=")
     if not mark:
         return text

@@ -412,7 +412,7 @@ def flash(v, k, q, factor=None):
             "supports='some sizes', but should be a mapping from sizes to predicates or lists",
         ),
         (["right.py", "--kernelbench", "problem.py"], "right.py defines no function 'ModelNew'. Its functions are "),
-        (["right.py", "--kernelbench", "problem.py", "--arrays", "torch"], "--arrays is for a candidate by itself"),
+        (["right.py", "--kernelbench", "problem.py", "--arrays", "torch"], "--arrays cannot be used here"),
     ],
 )
 def test_what_cannot_be_put_to_the_gate_is_refused_in_a_sentence(folder, capsys, arguments, sentence):
