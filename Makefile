@@ -36,7 +36,7 @@ setup: $(READY) ## use: set up .venv; then: . .venv/bin/activate
 
 .PHONY: verify
 verify: EXAMPLES = 25
-verify: $(READY) ## use: check the laws on all systems of this repository [ONLY= EXAMPLES=25 SEED=0 JOBS=2]
+verify: $(READY) ## use: check the laws on all systems of this repository [ONLY= EXAMPLES=25 SEED=0]
 	$(BIN)/attnspec verify systems:GROUPS $(if $(ONLY),--only "$(ONLY)") --max-examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS)
 
 .PHONY: report

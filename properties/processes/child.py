@@ -1,6 +1,4 @@
-"""A child process of `attnspec verify`, as the parent sees it: it is told what to do, answers, and
-ends, by itself or not.
-"""
+"""The parent's view of one child process: give it a task, read its answer, find out how it ended."""
 
 import json
 import os
@@ -20,30 +18,31 @@ from properties.verifier.note import Note
 
 __all__ = ["Child"]
 
-_BOOT = f"import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {__package__}.worker import main; main()"
-_FROM_OUTSIDE = (1, 2, 9, 15)  # SIGHUP, SIGINT, SIGKILL, SIGTERM: what people send, and Linux where memory is short
-_IMPORTS = 10  # timeouts that an import may take: compilers run there
+_START = f"import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {__package__}.worker import main; main()"
+_SIGNALS_FROM_OUTSIDE = (1, 2, 9, 15)  # SIGHUP, SIGINT, SIGTERM from people; SIGKILL from Linux when memory is short
+_TIMEOUTS_OF_AN_IMPORT = 10  # an import may take this many timeouts: compilers run there
+_LOG_CHARACTERS, _LOG_LINES, _LINE_CHARACTERS, _FRAMES = 100_000, 3, 300, 4  # how much of the log a report quotes
 
 
 class Child:
-    """A process that checks laws, in a session of its own: what it starts ends with it, and an
-    interrupt reaches the parent alone.
+    """A child process that checks laws, in a session of its own.
 
-    `task` is what it is at, since `since`; None until it has said what there is to verify, and
-    between tasks. `calls` says what it calls.
+    Processes that it starts end with it, and an interrupt reaches only the parent. `task` is what
+    the child is doing since `since`; it is None during the import and between tasks. `calls` says
+    what the child is calling.
     """
 
     def __init__(self, order: Order, folder: Path, number: int) -> None:
         self.task: Task | Explain | Climb | None = None
-        self.since, self._overdue, self._timeout = time.monotonic(), False, order.timeout
-        self._memory, self._bloated, self._begun = order.memory, False, 0
+        self.since, self._timed_out, self._timeout = time.monotonic(), False, order.timeout
+        self._memory_limit, self._over_memory, self._tasks_given = order.memory, False, 0
         self._log, note = folder / f"{number}.log", folder / f"{number}.note"
         self.calls = Note(note)
         self.calls.begin("import", (), "contiguous")
         path = json.dumps([entry for entry in sys.path if entry])
         environment = {**os.environ, **order.environment, "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis")}
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _BOOT, path],
+            [sys.executable, "-P", "-c", _START, path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -52,105 +51,108 @@ class Child:
         )
         assert self._process.stdout is not None
         self._answers = self._process.stdout
-        self._tell((order, str(note), str(self._log)))
+        self._send((order, str(note), str(self._log)))
 
     def begin(self, task: Task | Explain | Climb) -> None:
-        """Give it something to do."""
+        """Give the child a task."""
         self.task, self.since = task, time.monotonic()
-        self._begun += 1
-        self._tell(task)
+        self._tasks_given += 1
+        self._send(task)
 
-    def _tell(self, something: Any) -> None:
-        """Send a request; that it may be dead already shows when its answer is awaited."""
+    def _send(self, message: Any) -> None:
+        """Send a message. If the child is dead, `answer` finds that out."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
-            pickle.dump(something, self._process.stdin)
+            pickle.dump(message, self._process.stdin)
             self._process.stdin.flush()
 
     def answer(self) -> Any:
-        """What it answers; raises EOFError where it is dead, or took too much memory."""
+        """The child's answer. Raises EOFError if the child is dead, or has used too much memory."""
         try:
             answer = pickle.load(self._answers)
         except pickle.UnpicklingError:
             raise EOFError from None
-        if self._end_if_bloated():
+        if self._killed_over_memory():
             raise EOFError
         return answer
 
     def fileno(self) -> int:
-        """What `select` waits for: it has answered, or is dead."""
+        """The descriptor on which `select` waits: it is readable after an answer, or after the end."""
         return self._answers.fileno()
 
     @property
     def _limit(self) -> float:
-        """Seconds that a call may take, or the import before all tasks."""
-        return self._timeout * (1 if self.task else _IMPORTS)
+        """How many seconds the current call may take; an import, before the first task, may take more."""
+        return self._timeout * (1 if self.task else _TIMEOUTS_OF_AN_IMPORT)
 
-    def abort_if_overdue(self) -> None:
-        """End it, if its call takes too long, where it is, and have it say where that is; or if it
-        takes too much memory.
+    def kill_if_over_limit(self) -> None:
+        """Kill the child if its call takes too long, or if it uses too much memory.
+
+        After a timeout the child gets SIGABRT first, and writes to its log where it was.
         """
-        if self._end_if_bloated():
+        if self._killed_over_memory():
             return
         if self.calls.seconds > self._limit:
-            self._overdue = True
+            self._timed_out = True
             self._signal(signal.SIGABRT)
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(1)
             self._signal(signal.SIGKILL)
 
-    def _end_if_bloated(self) -> bool:
-        """End it, if it has ever had more memory than it may; whether it is so."""
-        if self._memory < inf and not self._bloated and self._peak > self._memory:
-            self._bloated = True
+    def _killed_over_memory(self) -> bool:
+        """Kill the child if it has ever used more memory than the limit; whether that has happened."""
+        if self._memory_limit < inf and not self._over_memory and self._peak_memory > self._memory_limit:
+            self._over_memory = True
             self._signal(signal.SIGKILL)
-        return self._bloated
+        return self._over_memory
 
     @property
-    def _peak(self) -> int:
-        """The most bytes of memory that it has had, as Linux says it; 0 where it is dead."""
+    def _peak_memory(self) -> int:
+        """The largest number of bytes that the child has used, as Linux counts them; 0 if it is dead."""
         with suppress(OSError, TypeError):
             status = Path(f"/proc/{self._process.pid}/status").read_text()
             return int(re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)[1]) * 1024  # type: ignore[index]
         return 0
 
     @property
-    def innocent(self) -> bool:
-        """Whether it was ended, being dead, by no doing of its last task: by a signal from outside,
-        or by memory that others took.
+    def ended_from_outside(self) -> bool:
+        """Whether the last task of a dead child is not to blame for its end.
+
+        A signal from outside ended the child, or earlier tasks had used memory too.
         """
         status = self._process.wait()
-        return self._begun > 1 if self._bloated else not self._overdue and -status in _FROM_OUTSIDE
+        if self._over_memory:
+            return self._tasks_given > 1
+        return not self._timed_out and -status in _SIGNALS_FROM_OUTSIDE
 
-    def end(self) -> str:
-        """How it ended, being dead, as the end of a sentence."""
-        if self._overdue:
+    def how_it_ended(self) -> str:
+        """How a dead child ended, as the predicate of a sentence."""
+        if self._timed_out:
             return f"did not return within {self._limit:g} s"
-        if self._bloated:
-            return f"took more than {self._memory / 2**30:g} GiB of memory"
+        if self._over_memory:
+            return f"took more than {self._memory_limit / 2**30:g} GiB of memory"
         status = self._process.wait()
-        return (
-            f"killed the process: {_signal_name(-status)}"
-            if status < 0
-            else f"ended the process with exit status {status}"
-        )
+        if status < 0:
+            return f"killed the process: {_signal_name(-status)}"
+        return f"ended the process with exit status {status}"
 
-    def last_words(self) -> list[str]:
-        """Sentences on what a dead process wrote last, and in which lines of Python it was,
-        innermost first, without ours.
+    def last_output(self) -> list[str]:
+        """Sentences about the last output of a dead child, and about the user's lines in which it was.
+
+        The innermost line comes first. Lines of attnspec are left out.
         """
-        printed, _, trace = self._log.read_text(errors="replace")[-100_000:].partition("Fatal Python error")
-        theirs = []
-        for name, line, function in re.findall(r'File "(.+)", line (\d+) in (\S+)', trace):
-            if Path(__file__).parents[1] in Path(name).parents:
+        printed, _, trace = self._log.read_text(errors="replace")[-_LOG_CHARACTERS:].partition("Fatal Python error")
+        frames = []
+        for file, line, function in re.findall(r'File "(.+)", line (\d+) in (\S+)', trace):
+            if Path(__file__).parents[1] in Path(file).parents:
                 break
-            theirs.append(f"{name}:{line} in {function}")
-        lines = [line.strip() for line in printed.splitlines() if line.strip()][-3:]
-        at = [f"The process was at {', called from '.join(theirs[:4])}."] if theirs else []
-        return [*at, f"It had printed: {' / '.join(lines)[-300:]}"] if lines else at
+            frames.append(f"{file}:{line} in {function}")
+        lines = [line.strip() for line in printed.splitlines() if line.strip()][-_LOG_LINES:]
+        where = [f"The process was at {', called from '.join(frames[:_FRAMES])}."] if frames else []
+        return [*where, f"It had printed: {' / '.join(lines)[-_LINE_CHARACTERS:]}"] if lines else where
 
     def stop(self, gently: bool = False) -> None:
-        """End it and all that it started; gently, it has a while to end by itself."""
+        """End the child and everything that it started; `gently` gives it two seconds to end first."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()

@@ -1,4 +1,4 @@
-"""Adds the deviations that a project's pyproject.toml declares to its implementations."""
+"""Adds the deviations that pyproject.toml declares to the implementations."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,19 +14,19 @@ __all__ = ["with_deviations"]
 def with_deviations(found: list[Found], deviations: Mapping[str, Any]) -> list[Found]:
     """The implementations, each with the deviations that the project declares for it.
 
-    `deviations` maps laws to reasons, for all implementations to which the law applies, or the name
-    of an implementation to such a mapping.
+    `deviations` maps a law to its reason, for all implementations to which the law applies, or the
+    name of an implementation to such a mapping.
     """
+    if not deviations:
+        return found
     return [replace(one, implementation=_deviating(one.implementation, deviations)) for one in found]
 
 
 def _deviating(implementation: Implementation, deviations: Mapping[str, Any]) -> Implementation:
-    """One implementation with the deviations that are declared for all, and its own."""
-    if not deviations:
-        return implementation
+    """One implementation with the deviations for all implementations, and with its own."""
     laws = [law for law in (*LAWS, *LONG) if not law.not_applicable(implementation)]
     applicable = {name for law in laws for name in (law.name, law.id)}
     for_all = {law: reason for law, reason in deviations.items() if isinstance(reason, str) and law in applicable}
     own = deviations.get(implementation.name, {})
-    its_own = own if isinstance(own, dict) else {}
-    return replace(implementation, known_deviations={**implementation.known_deviations, **for_all, **its_own})
+    declared = {**implementation.known_deviations, **for_all, **(own if isinstance(own, dict) else {})}
+    return replace(implementation, known_deviations=declared)

@@ -1,6 +1,4 @@
-"""The parent's side of `attnspec verify`: which child process checks which laws, and what became of
-those that did not come back.
-"""
+"""The parent process: which child checks which laws, and what the end of a child means."""
 
 import tempfile
 import time
@@ -23,26 +21,24 @@ from properties.verifier.report import Cause, Outcome, Violation
 from properties.verifier.timing import Time
 from properties.verifier.worst_input import Worst
 
-__all__ = ["Found", "Runner"]
+__all__ = ["Result", "Runner"]
 
-Found = Outcome | tuple[Cause, ...] | Worst | None
+Result = Outcome | tuple[Cause, ...] | Worst | None
 
-_AT_ONCE = 2  # processes that are started before it is known how many there are tasks for: an import may take as long as all laws
-_DEATHS = 3  # of the process in one operation of one implementation, after which its other laws are not tried: each costs up to a timeout
+_FIRST_CHILDREN = 2  # started before the number of tasks is known: an import may take as long as all laws
+_MOST_DEATHS = 3  # in one operation of one implementation; its other laws are then not run: each may cost a timeout
 
 
 class Runner:
-    """What is verified by an order, in `jobs` processes, of which none waits longer than the
-    order's timeout for one call.
+    """Runs an order in `jobs` child processes; no call takes longer than the order's timeout.
 
         with Runner(order, jobs, signals) as runner:
-            for entry, found in runner.outcomes(): ...
+            for entry, result in runner.outcomes(): ...
 
-    `entries` says what there is to verify. An order to fail fast ends it at the first violation of
-    a law that is not known to be violated, or else with the causes of the first implementation of
-    which one is new. Raises AdapterError where a process cannot find out what there is to verify,
-    UnwritableError and OSError where none can go on, and StoppedError where one of `signals` has
-    come.
+    `entries` says what there is to verify. An order with `fail_fast` ends the run at the first
+    violation that is not known, or else with the causes of the first implementation that has a new
+    cause. Raises AdapterError if the adapters cannot be imported or used, UnwritableError and
+    OSError if the processes cannot go on, and StoppedError if one of `signals` has come.
     """
 
     def __init__(self, order: Order, jobs: int, signals: Signals) -> None:
@@ -50,23 +46,23 @@ class Runner:
         self.entries: list[Entry] = []
         self._folder = tempfile.TemporaryDirectory(prefix="attnspec-")
         self._children: list[Child] = []
-        self._started = 0
+        self._number_started = 0
         self._time = Time(order.time_limit)
-        self._gently = False
+        self._finished = False
         self._tasks: deque[Task | Explain | Climb] = deque()
         self._idle: list[Child] = []
-        self._left: list[int] = []  # of each entry the laws that are not known
-        self._violations: list[list[Violation]] = []  # of each entry
-        self._deaths: Counter[tuple[int, str]] = Counter()  # in an operation of an entry
-        self.lost = 0  # how often a task was given out again
+        self._laws_left: list[int] = []  # by entry: how many laws have no outcome yet
+        self._violations: list[list[Violation]] = []  # by entry
+        self._deaths: Counter[tuple[int, str]] = Counter()  # by entry and operation
+        self.lost = 0  # how many times a task was given out again
 
     def __enter__(self) -> "Runner":
         try:
-            for _ in range(min(self.jobs, _AT_ONCE)):
+            for _ in range(min(self.jobs, _FIRST_CHILDREN)):
                 self._start()
             while not (ready := self._ready(self._children)):
                 for child in self._children:
-                    child.abort_if_overdue()
+                    child.kill_if_over_limit()
             self._welcome(ready[0])
             self._idle.append(ready[0])
         except BaseException:
@@ -78,21 +74,22 @@ class Runner:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for child in self._children:
-            child.stop(self._gently and child in self._idle)  # one that still imports would not notice
+            # A child that still imports would not notice that its input was closed.
+            child.stop(gently=self._finished and child in self._idle)
         self._children.clear()
         self._folder.cleanup()
 
-    def outcomes(self, tasks: Iterable[Task | Climb] | None = None) -> Iterator[tuple[int, Found]]:
-        """(the entry's place, an outcome) as they are known, and after its last one the causes of
-        its violations, if there are some.
+    def outcomes(self, tasks: Iterable[Task | Climb] | None = None) -> Iterator[tuple[int, Result]]:
+        """Pairs of an entry's position and a result, as they become known.
 
-        Of all laws, or of some tasks: when they are done others may be asked for, of processes that
-        are kept. A climb has a worst input, or none, and no causes.
+        The results are the outcomes of all laws, or of some tasks. After the last outcome of an
+        entry come the causes of its violations, if it has any. A climb gives its worst input, or
+        None, and no causes. The child processes stay, so the method may be called again.
         """
-        self._tasks.extend(self._all() if tasks is None else tasks)
-        self._left = [0 for _ in self.entries]
+        self._tasks.extend(self._all_tasks() if tasks is None else tasks)
+        self._laws_left = [0 for _ in self.entries]
         for task in self._tasks:
-            self._left[task.entry] += len(task.laws) if isinstance(task, Task) else 0
+            self._laws_left[task.entry] += len(task.laws) if isinstance(task, Task) else 0
         self._violations = [[] for _ in self.entries]
         self._deaths.clear()
         while len(self._children) < min(self.jobs, len(self._tasks)):
@@ -101,198 +98,209 @@ class Runner:
             yield from self._hand_out()
             busy = [child for child in self._children if child not in self._idle]
             if not self._tasks and all(child.task is None for child in busy):
-                self._gently = True
+                self._finished = True
                 return
             ready = self._ready(busy)
             for child in busy:
-                if child not in self._children:  # it was ended as the others were
+                if child not in self._children:  # it was ended while the others were collected
                     continue
                 if child in ready:
                     yield from self._collect(child)
                 else:
-                    child.abort_if_overdue()
+                    child.kill_if_over_limit()
 
-    def _all(self) -> Iterator[Task]:
-        """All laws of all entries, those about one operation together."""
-        for place, entry in enumerate(self.entries):
+    def _all_tasks(self) -> Iterator[Task]:
+        """A task for each operation of each entry."""
+        for position, entry in enumerate(self.entries):
             for laws in entry.groups.values():
-                yield Task(place, laws, self.order.seed, self.order.max_examples)
+                yield Task(position, laws, self.order.seed, self.order.max_examples)
 
     def _hand_out(self) -> Iterator[tuple[int, Outcome]]:
-        """Give tasks to children that are idle; the outcomes of those that are not tried."""
+        """Give tasks to the idle children. The outcomes are those of laws that are not run any more."""
         while self._idle and self._tasks:
             task = self._tasks.popleft()
             if isinstance(task, Task):
-                laws = [parts_of(self.entries[task.entry].laws[law]) for law in task.laws]
-                operation = laws[0][1]
-                if self._deaths[task.entry, operation] >= _DEATHS:
-                    reason = f"It was not tried: {operation} had ended the process, or not returned, {_DEATHS} times."
-                    name = self.entries[task.entry].name
-                    yield from self._known(task.entry, [Outcome(*law, name, "not run", reason=reason) for law in laws])
+                operation = parts_of(self._law_ids(task)[0])[1]
+                if self._deaths[task.entry, operation] >= _MOST_DEATHS:
+                    yield from self._not_tried(task, operation)
                     continue
-                later = sum(len(each.laws) for each in self._tasks if isinstance(each, Task))
-                task = replace(task, until=self._time.share(len(laws), len(laws) + later, len(self._children)))
+                later = sum(len(other.laws) for other in self._tasks if isinstance(other, Task))
+                number = len(task.laws)
+                task = replace(task, until=self._time.share(number, number + later, len(self._children)))
             self._idle.pop().begin(task)
 
-    def _collect(self, child: Child) -> Iterator[tuple[int, Found]]:
-        """What a child answers, which is idle then, or what its death means."""
+    def _not_tried(self, task: Task, operation: str) -> Iterator[tuple[int, Outcome]]:
+        """The outcomes of laws whose operation has already ended too many processes."""
+        reason = f"It was not tried: {operation} had ended the process, or not returned, {_MOST_DEATHS} times."
+        name = self.entries[task.entry].name
+        outcomes = [Outcome(*parts_of(law), name, "not run", reason=reason) for law in self._law_ids(task)]
+        return self._known(task.entry, outcomes)
+
+    def _law_ids(self, task: Task | Climb) -> list[str]:
+        """The laws of a task, "law[operation]"; of a climb, the laws of its operation."""
+        entry = self.entries[task.entry]
+        positions = task.laws if isinstance(task, Task) else entry.groups[task.operation]
+        return [entry.laws[position] for position in positions]
+
+    def _collect(self, child: Child) -> Iterator[tuple[int, Result]]:
+        """The results in a child's answer; the child is then idle. If the child is dead, what its end means."""
         task = child.task
         if task is None:
             self._welcome(child)
+            self._idle.append(child)
+            return
+        try:
+            answer = child.answer()
+        except EOFError:
+            yield from self._after_death(child, task)
+            return
+        child.task = None
+        if isinstance(answer, SupportsError):
+            raise AdapterError(f"{self.entries[task.entry].name} cannot be used: {answer}")
+        if isinstance(answer, UnwritableError):
+            raise answer
+        if isinstance(answer, Failed):
+            yield from self._without_verdict(task, answer.reason)
+        elif isinstance(task, Climb):
+            yield task.entry, answer
+        elif isinstance(task, Explain):
+            if self.order.fail_fast and not all(map(self.order.known.may_be, answer)):
+                self._give_up()
+            yield task.entry, answer
         else:
-            try:
-                answer = child.answer()
-            except EOFError:
-                if child.innocent and task.lost < self.order.again:
-                    self._again(child, replace(task, lost=task.lost + 1))
-                else:
-                    yield from (
-                        self._unexplained(child, task) if isinstance(task, Explain) else self._failed(child, task)
-                    )
-                if self._tasks:
-                    self._start()
-                return
-            child.task = None
-            if isinstance(answer, SupportsError):
-                raise AdapterError(f"{self.entries[task.entry].name} cannot be used: {answer}")
-            if isinstance(answer, UnwritableError):
-                raise answer
-            if isinstance(answer, Failed):
-                yield from self._without_verdict(task, answer.why)
-            elif isinstance(task, Climb):
-                yield task.entry, answer
-            elif isinstance(task, Explain):
-                if self.order.fail_fast and not all(map(self.order.known.may_be, answer)):
-                    self._give_up()
-                yield task.entry, answer
-            else:
-                yield from self._known(task.entry, answer)
+            yield from self._known(task.entry, answer)
         self._idle.append(child)
 
-    def _known(self, place: int, found: Iterable[Outcome]) -> Iterator[tuple[int, Outcome]]:
-        """Outcomes of one task, without what only their causes need, which are asked for when the
-        entry's last outcome is known.
+    def _after_death(self, child: Child, task: Task | Explain | Climb) -> Iterator[tuple[int, Result]]:
+        """The results of a task whose child is dead, if it is not given out again; then start another child."""
+        if child.ended_from_outside and task.lost < self.order.again:
+            self._give_again(child, replace(task, lost=task.lost + 1))
+        elif isinstance(task, Explain):
+            yield from self._unexplained(child, task)
+        else:
+            yield from self._failed(child, task)
+        if self._tasks:
+            self._start()
+
+    def _known(self, position: int, outcomes: Iterable[Outcome]) -> Iterator[tuple[int, Outcome]]:
+        """The outcomes of one task, without the calls that only the search for causes needs.
+
+        That search is asked for when the entry's last outcome is known.
         """
-        told = []
-        for outcome in found:
-            self._left[place] -= 1
-            v = outcome.violation
-            if outcome.status == "violated" and v is not None:
-                self._violations[place].append(v)
-            told.append(outcome if v is None else replace(outcome, violation=v.without_calls()))
-        if not self._left[place]:
-            self._explain(place)
+        light = []
+        for outcome in outcomes:
+            self._laws_left[position] -= 1
+            violation = outcome.violation
+            if outcome.status == "violated" and violation is not None:
+                self._violations[position].append(violation)
+            light.append(outcome if violation is None else replace(outcome, violation=violation.without_calls()))
+        if not self._laws_left[position]:
+            self._explain(position)
         if self.order.fail_fast and any(
-            o.status == "violated" and not self.order.known.has(o.implementation, o.law_id) for o in told
+            outcome.status == "violated" and not self.order.known.has(outcome.implementation, outcome.law_id)
+            for outcome in light
         ):
             self._give_up()
-        for outcome in told:
-            yield place, outcome
+        for outcome in light:
+            yield position, outcome
 
-    def _explain(self, place: int) -> None:
-        """Ask for the causes of an entry's violations, if there are some, in the order of its plan,
-        and not as they came.
-        """
-        planned = self.entries[place].laws.index
-        if in_order := sorted(self._violations[place], key=lambda v: planned(v.law_id)):
-            self._tasks.appendleft(Explain(place, tuple(in_order), until=self._time.end))
+    def _explain(self, position: int) -> None:
+        """Ask for the causes of an entry's violations, if it has any, in the order of its plan."""
+        planned = self.entries[position].laws.index
+        if in_order := sorted(self._violations[position], key=lambda violation: planned(violation.law_id)):
+            self._tasks.appendleft(Explain(position, tuple(in_order), until=self._time.end))
 
     def _give_up(self) -> None:
-        """Check no further law, and end those that are being checked; of what is known the causes
-        are still looked for.
-        """
+        """Check no further law, and end the children that check one; still explain the known violations."""
         explaining = [task for task in self._tasks if isinstance(task, Explain)]
         self._tasks.clear()
         self._tasks.extend(explaining)
         for child in [child for child in self._children if isinstance(child.task, Task)]:
-            self._bury(child)
-        for place in [place for place, left in enumerate(self._left) if left]:
-            self._left[place] = 0
-            self._explain(place)
+            self._remove(child)
+        for position in [position for position, left in enumerate(self._laws_left) if left]:
+            self._laws_left[position] = 0
+            self._explain(position)
 
     def _failed(self, child: Child, task: Task | Climb) -> Iterator[tuple[int, Outcome]]:
-        """The outcome of the law under which a child died, by climbs the first of the operation; a
-        task's other laws are gone on with.
+        """The outcome of the law under which a child died; the other laws of the task become a new task.
+
+        Under a climb, the outcome is that of the operation's first law.
         """
-        entry = self.entries[task.entry]
-        laws = task.laws if isinstance(task, Task) else entry.groups[task.operation]
-        noted, ids = child.calls.noted, [entry.laws[law] for law in laws]
-        law = noted.law if noted is not None and noted.law in ids else ids[0]
-        seconds = time.monotonic() - child.since
-        found = death(entry, *parts_of(law), child.end(), child.calls, *child.last_words(), seconds=seconds)
-        self._bury(child)
+        law_ids, noted = self._law_ids(task), child.calls.noted
+        law = noted.law if noted is not None and noted.law in law_ids else law_ids[0]
+        outcome = death(self.entries[task.entry], law, child, time.monotonic() - child.since)
+        self._remove(child)
         if isinstance(task, Climb):
-            return iter([(task.entry, found)])
-        self._deaths[task.entry, found.operation] += 1
-        others = tuple(place for place, each in zip(task.laws, ids, strict=True) if each != law)
+            return iter([(task.entry, outcome)])
+        self._deaths[task.entry, outcome.operation] += 1
+        others = tuple(position for position, each in zip(task.laws, law_ids, strict=True) if each != law)
         if others:
             self._tasks.appendleft(replace(task, laws=others))
-        return self._known(task.entry, [found])
+        return self._known(task.entry, [outcome])
 
-    def _again(self, child: Child, task: Task | Explain | Climb) -> None:
-        """Give out a task again, whose process something else has ended."""
-        self._bury(child)
+    def _give_again(self, child: Child, task: Task | Explain | Climb) -> None:
+        """Give out a task again, after something from outside has ended its process."""
+        self._remove(child)
         self._tasks.appendleft(task)
         self.lost += 1
 
     def _unexplained(self, child: Child, task: Explain) -> Iterator[tuple[int, tuple[Cause, ...]]]:
-        """What is told where a child died when causes were looked for: the same without smaller
-        inputs, or else the violations alone.
+        """The result of a search for causes in which a child died.
+
+        The search is repeated without smaller inputs, which calls nothing. If that fails too, all
+        violations have one unknown cause.
         """
-        how = child.end()
-        self._bury(child)
+        how = child.how_it_ended()
+        self._remove(child)
         if task.shrinks:
-            self._tasks.append(replace(task, shrinks=False))  # which calls nothing
+            self._tasks.append(replace(task, shrinks=False))
             return
         yield task.entry, _unknown_cause(task, f"When smaller inputs were looked for, the implementation {how}.")
 
-    def _without_verdict(self, task: Task | Explain | Climb, why: str) -> Iterator[tuple[int, Found]]:
-        """What is told of a task in which attnspec itself failed: its laws have no verdict, its violations no cause."""
+    def _without_verdict(self, task: Task | Explain | Climb, reason: str) -> Iterator[tuple[int, Result]]:
+        """The results of a task in which attnspec itself failed: laws without verdict, violations without cause."""
         if isinstance(task, Explain):
-            yield task.entry, _unknown_cause(task, why)
+            yield task.entry, _unknown_cause(task, reason)
             return
-        entry = self.entries[task.entry]
-        laws = [
-            entry.laws[place] for place in (task.laws if isinstance(task, Task) else entry.groups[task.operation][:1])
-        ]
-        found = [Outcome(*parts_of(law), entry.name, "not run", reason=why, defect=True) for law in laws]
-        yield from self._known(task.entry, found) if isinstance(task, Task) else [(task.entry, found[0])]
+        name, law_ids = self.entries[task.entry].name, self._law_ids(task)
+        outcomes = [Outcome(*parts_of(law), name, "not run", reason=reason, defect=True) for law in law_ids]
+        yield from self._known(task.entry, outcomes) if isinstance(task, Task) else [(task.entry, outcomes[0])]
 
-    def _bury(self, child: Child) -> None:
+    def _remove(self, child: Child) -> None:
         self._children.remove(child)
         if child in self._idle:
             self._idle.remove(child)
         child.stop()
 
     def _start(self) -> Child:
-        child = Child(self.order, Path(self._folder.name), self._started)
-        self._started += 1
+        child = Child(self.order, Path(self._folder.name), self._number_started)
+        self._number_started += 1
         self._children.append(child)
         return child
 
     def _welcome(self, child: Child) -> None:
-        """The entries that a child has found, or a AdapterError that says why it found none."""
+        """Take over the entries that a child has found. Raises AdapterError if it found none."""
         try:
-            found = child.answer()
+            answer = child.answer()
         except EOFError:
-            raise AdapterError(f"{' and '.join(self.order.targets)} could not be imported: it {child.end()}.") from None
-        if isinstance(found, str):
-            raise AdapterError(found)
+            targets = " and ".join(self.order.targets)
+            raise AdapterError(f"{targets} could not be imported: it {child.how_it_ended()}.") from None
+        if isinstance(answer, str):
+            raise AdapterError(answer)
         child.calls.clear()
-        self.entries = self.entries or found
+        self.entries = self.entries or answer
 
     def _ready(self, children: list[Child]) -> list[Child]:
-        """The children that have answered, or are dead, after a while at most. Raises StoppedError
-        where a signal has come.
-        """
+        """The children that have answered or are dead, after a short wait at most. Raises StoppedError."""
         watched: list[Child | Signals] = [self.signals, *children]
         ready, _, _ = select(watched, (), (), min(0.5, self.order.timeout / 4))
         self.signals.obey()
         return [child for child in children if child in ready]
 
 
-def _unknown_cause(task: Explain, why: str) -> tuple[Cause, ...]:
-    """One cause of all violations of a task, with a note that says why no cause was searched for."""
+def _unknown_cause(task: Explain, reason: str) -> tuple[Cause, ...]:
+    """One cause for all violations of a task, with a note that says why attnspec did not search for causes."""
     first = task.violations[0]
-    example = replace(first, notes=(*first.notes, why)).without_calls()
-    return (Cause(example.implementation, tuple(v.law_id for v in task.violations), example, searched=False),)
+    example = replace(first, notes=(*first.notes, reason)).without_calls()
+    laws = tuple(violation.law_id for violation in task.violations)
+    return (Cause(example.implementation, laws, example, searched=False),)

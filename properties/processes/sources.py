@@ -1,4 +1,4 @@
-"""Where the functions under test are written: files and lines, which annotations of code point at."""
+"""Finds the files and lines in which the functions under test are written, for annotations of code."""
 
 import inspect
 import os
@@ -12,37 +12,36 @@ __all__ = ["sources"]
 
 
 def sources(operations: Mapping[str, Any], target: str) -> dict[str, tuple[str, int]]:
-    """The file and the line of each operation's function, relative to the repository where it is in
-    it.
+    """The file and the line of each operation's function; a file in the repository is relative to it.
 
-    A function that is compiled, or that others have written, is called by the target: its module is
-    named then.
+    For a compiled function, or one of an installed library, this is the first line of the adapter.
     """
     module = target.partition(":")[0]
-    home = module if module.endswith(".py") else getattr(sys.modules.get(module), "__file__", None)
-    found = {}
+    adapter = module if module.endswith(".py") else getattr(sys.modules.get(module), "__file__", None)
+    lines = {}
     for name, function in operations.items():
-        own = _source(function)
-        if home and not (own and _ours(own[0])):
-            own = Path(home).resolve(), 1
-        if own:
-            found[name] = (str(own[0].relative_to(_root()) if _ours(own[0]) else own[0]), own[1])
-    return found
+        source = _source(function)
+        if adapter and not (source and _in_repository(source[0])):
+            source = Path(adapter).resolve(), 1
+        if source:
+            file, line = source
+            lines[name] = (str(file.relative_to(_repository()) if _in_repository(file) else file), line)
+    return lines
 
 
-def _root() -> Path:
-    """The repository, as a workflow of GitHub's says it, or the working directory."""
+def _repository() -> Path:
+    """The repository that a GitHub workflow names, or the working directory."""
     root = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd()).resolve()
     return root if Path.cwd().is_relative_to(root) else Path.cwd()
 
 
-def _ours(file: Path) -> bool:
-    """Whether a file is in the repository, and not installed there."""
-    return file.is_relative_to(_root()) and "site-packages" not in file.parts
+def _in_repository(file: Path) -> bool:
+    """Whether a file is in the repository, and not in an environment that is installed there."""
+    return file.is_relative_to(_repository()) and "site-packages" not in file.parts
 
 
 def _source(function: Any) -> tuple[Path, int] | None:
-    """Where a function is written, below its decorators; None where Python does not know."""
+    """Where a function is written, without its decorators; None if Python does not know."""
     try:
         while isinstance(function, partial):
             function = function.func
@@ -51,5 +50,5 @@ def _source(function: Any) -> tuple[Path, int] | None:
             function = type(function).__call__
         file = inspect.getsourcefile(function)
         return (Path(file).resolve(), inspect.getsourcelines(function)[1]) if file else None
-    except Exception:  # it is anybody's object, and its attributes may raise anything
+    except Exception:  # the object is the user's, and its attributes may raise anything
         return None

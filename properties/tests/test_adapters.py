@@ -55,7 +55,7 @@ def test_a_module_is_its_only_implementation_under_any_name_or_its_only_mapping_
 @pytest.mark.parametrize(
     ("target", "sentence"),
     [
-        ("two.py", "two has 2 adapters: first, second; name one, as in two:first."),
+        ("two.py", "two has 2 adapters: first, second. Name one, as in two:first."),
         ("two.py:third", "two has no attribute 'third'. Its adapters are first, second."),
         ("two.py:secnd", "two has no attribute 'secnd'. Did you mean 'second'?"),
         (

@@ -328,7 +328,7 @@ def test_another_of_the_list_that_ends_the_process_says_nothing_about_this_one(a
     outcome = found["right", "instances and sizes share no state"]
     assert outcome["status"] == "not applicable"
     assert outcome["reason"].startswith(
-        "Another implementation of its list, which was called by turns with it, killed the process: SIGABRT"
+        "Another implementation of the list, which was called alternately with this one, killed the process: SIGABRT"
     )
     assert found["right", "a second call gives the same"]["status"] == "held"
 
