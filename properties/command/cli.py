@@ -45,8 +45,8 @@ _JOBS = min(4, os.cpu_count() or 1)
 _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
     "targets": (
         "the adapter: file.py or a module, with :attribute if it has several adapters. An adapter is a "
-        "properties.Implementation; a mapping from operations to functions, or an object with functions of their names; "
-        "a list of adapters; or a mapping from groups to lists. Default: the targets of pyproject.toml",
+        "properties.Implementation; a mapping from operations to functions, or an object with functions of their "
+        "names; a list of adapters; or a mapping from groups to lists. Default: the targets of pyproject.toml",
         {"nargs": "*", "metavar": "ADAPTER"},
     ),
     "--arithmetic": (
@@ -93,7 +93,8 @@ def parser_of_command() -> Parser:
     """The parser of the command line."""
     parser = Parser(
         prog="attnspec",
-        description="Check kernels for attention and positional encodings against their laws, and name the cause of each failure. "
+        description="Check kernels for attention and positional encodings against their laws, "
+        "and name the cause of each failure. "
         "`attnspec verify FILE.py` does the main job; `attnspec new FILE.py` writes an adapter to fill in.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
@@ -104,11 +105,12 @@ def parser_of_command() -> Parser:
         help="check the laws on your kernels",
         description="Check the laws on your kernels, in child processes, and name the cause of each failure. "
         "The table [tool.attnspec] of pyproject.toml may hold options too. "
-        "Exit status: 0 every law passes · 1 a law fails · 2 the command line or the adapter is wrong, an output cannot be "
-        "written, or attnspec itself failed and no law fails · 129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM.",
+        "Exit status: 0 every law passes · 1 a law fails · 2 the command line or the adapter is wrong, an output "
+        "cannot be written, or attnspec itself failed and no law fails · "
+        "129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM.",
     )
-    for name, (purpose, how) in _VERIFY.items():
-        verify.add_argument(name, help=purpose, **how)
+    for name, (purpose, settings) in _VERIFY.items():
+        verify.add_argument(name, help=purpose, **settings)
     verify.set_defaults(run=_verify)
 
     report = commands.add_parser("report", help="make one HTML page of several JSON reports")
@@ -121,8 +123,8 @@ def parser_of_command() -> Parser:
     compare = commands.add_parser(
         "compare",
         help="compare two JSON reports",
-        description="Compare two reports, as `attnspec verify --json` writes them: which laws broke, which were fixed, and "
-        "which got slower or closer to their error limit. "
+        description="Compare two reports, as `attnspec verify --json` writes them: which laws broke, which were fixed, "
+        "and which got slower or closer to their error limit. "
         "Exit status: 0 no law broke · 1 a law broke · 2 a file is not a report.",
     )
     compare.add_argument("before", metavar="BEFORE", type=Path, help="the earlier report")

@@ -1,4 +1,4 @@
-"""Conventions on a command line: rope_pairing=half."""
+"""Reads conventions of a command line, such as rope_pairing=half."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,11 +10,10 @@ __all__ = ["parsed"]
 
 
 def parsed(texts: Iterable[str]) -> dict[str, Any]:
-    """The fields of `Conventions` that texts such as "rope_pairing=half" name, with their values;
-    of one that is named twice the last.
+    """The fields of `Conventions` and their values in texts such as "rope_pairing=half".
 
-    Raises ValueError, a sentence that lists what there is, for a field or a value that there is
-    not.
+    If a field is named twice, the last value counts. Raises ValueError, a sentence, for an unknown
+    field or value.
     """
     default = vars(Conventions())
     found: dict[str, Any] = {}

@@ -81,12 +81,12 @@ def add_to(commands: Any) -> None:
     gate = commands.add_parser(
         "gate",
         help="accept or reject an untrusted kernel",
-        description="Check an untrusted kernel against the laws. The kernel runs in processes without attnspec, on inputs that "
-        "it cannot predict. "
+        description="Check an untrusted kernel against the laws. The kernel runs in processes without attnspec, "
+        "on inputs that it cannot predict. "
         "Exit status: 0 accepted · 1 not accepted · 2 the kernel cannot be checked.",
     )
-    for name, (purpose, how) in _ARGUMENTS.items():
-        gate.add_argument(name, help=purpose, **how)
+    for name, (purpose, settings) in _ARGUMENTS.items():
+        gate.add_argument(name, help=purpose, **settings)
     gate.set_defaults(run=_gate)
 
 
@@ -101,19 +101,19 @@ def _gate(options: argparse.Namespace) -> int:
         verdict = gate(submission, quick=options.quick, seed=options.seed, limits=_limits(options), **promises)
     except TypeError as error:
         raise ValueError(str(error)) from error
-    text = json.dumps(verdict.to_dict(), indent=1, allow_nan=False) + "\n"
-    name = options.candidate.name
-    said = f"{name} is accepted" if verdict.accepted else f"{name} is not accepted. {verdict.cause}"
+    json_text = json.dumps(verdict.to_dict(), indent=1, allow_nan=False) + "\n"
+    file_name = options.candidate.name
+    summary = f"{file_name} is accepted" if verdict.accepted else f"{file_name} is not accepted. {verdict.cause}"
     if place is not None:
         try:
-            write_whole(place, text)
+            write_whole(place, json_text)
         except OSError as error:
-            raise ValueError(f"{place} cannot be written: {error.strerror}. The verdict was: {said}") from error
-    with printing(said):
+            raise ValueError(f"{place} cannot be written: {error.strerror}. The verdict was: {summary}") from error
+    with printing(summary):
         if options.json == "-":
-            print(text, end="")
+            print(json_text, end="")
         else:
-            _print(verdict, said)
+            _print(verdict, summary)
     return 0 if verdict.accepted else 1
 
 
@@ -128,8 +128,9 @@ def _print(verdict: "Verdict", said: str) -> None:
         for cause in verdict.report.causes:
             print_cause(console, cause)
             console.print()
-        for o in (o for o in verdict.report.outcomes if verdict.report.fails(o)):
-            print_indented(console, f"{o.law} [{o.operation}]: {o.violation.summary if o.violation else o.reason}")
+        for outcome in (outcome for outcome in verdict.report.outcomes if verdict.report.fails(outcome)):
+            why = outcome.violation.summary if outcome.violation else outcome.reason
+            print_indented(console, f"{outcome.law} [{outcome.operation}]: {why}")
     held = " and ".join(verdict.held) or "nothing"
     console.print(f"Seed {verdict.report.settings['seed']}; the system confined {held}; {verdict.seconds:.1f} s.")
     console.print(
@@ -152,8 +153,8 @@ def _submission(options: argparse.Namespace) -> Any:
         return foreign_formats.flashinfer_bench(options.candidate, libraries=tuple(options.library))
     functions = {}
     for text in options.function:
-        function, mark, operation = text.rpartition("=")
-        if not mark or ")" in operation:
+        function, equals_sign, operation = text.rpartition("=")
+        if not equals_sign or ")" in operation:
             raise ValueError(
                 f"--function {text!r}, but should be NAME=OPERATION, as flash=scaled_dot_product_attention."
             )
@@ -191,8 +192,8 @@ def _promises(options: argparse.Namespace, submission: Any) -> dict[str, Any]:
 
 def _supported(text: str) -> Any:
     """One entry of `supports`: sizes of an axis, or a word."""
-    size, mark, numbers = text.partition("=")
-    if not mark:
+    size, equals_sign, numbers = text.partition("=")
+    if not equals_sign:
         return text
     try:
         return {size.strip(): [(float if size.strip() == "scale" else int)(number) for number in numbers.split(",")]}

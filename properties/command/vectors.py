@@ -14,7 +14,7 @@ def add_to(commands: Any) -> None:
     vectors = commands.add_parser(
         "vectors",
         help="check files of certified test vectors",
-        description="Check files of test vectors: calls with certified values and error limits, as JSON and safetensors. "
+        description="Check files of test vectors, which hold calls with certified values and error limits. "
         "Exit status: 0 every vector is right · 1 a vector is wrong · 2 a file is not a vector file.",
     )
     actions = vectors.add_subparsers(metavar="check", required=True)

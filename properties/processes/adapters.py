@@ -196,8 +196,8 @@ def _only_adapter(module: Any, name: str) -> str:
     if not found and not any(callable(getattr(module, operation, None)) for operation in OPERATIONS):
         raise AdapterError(
             f"{name} has no adapter: no properties.Implementation, no mapping from operations to functions, and no "
-            "function of an operation's name. `attnspec operations` lists them, and `attnspec new FILE` writes an adapter "
-            "to fill in."
+            "function of an operation's name. `attnspec operations` lists them, and `attnspec new FILE` writes "
+            "an adapter to fill in."
         )
     return found[0] if found else ""
 
@@ -205,7 +205,7 @@ def _only_adapter(module: Any, name: str) -> str:
 def _adapters(module: Any) -> list[str]:
     """The names of the adapters of a module, one name for each.
 
-    They are the `Implementation`s; if there are none, the mappings, lists and groups of adapters.
+    They are the `Implementation`s; in a module without one, the mappings, lists and groups of adapters.
     """
     public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
     declared = {id(value): name for name, value in reversed(public.items()) if isinstance(value, Implementation)}

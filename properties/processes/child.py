@@ -25,10 +25,10 @@ _LOG_CHARACTERS, _LOG_LINES, _LINE_CHARACTERS, _FRAMES = 100_000, 3, 300, 4  # h
 
 
 class Child:
-    """A child process that checks laws, in a session of its own.
+    """A child process that checks laws, in a new session.
 
-    Processes that it starts end with it, and an interrupt reaches only the parent. `task` is what
-    the child is doing since `since`; it is None during the import and between tasks. `calls` says
+    Processes that it starts end with it, and an interrupt reaches only the parent. `task` is the
+    current task, which began at `since`; during the import and between tasks `task` is None. `calls` says
     what the child is calling.
     """
 
@@ -116,9 +116,9 @@ class Child:
 
     @property
     def ended_from_outside(self) -> bool:
-        """Whether the last task of a dead child is not to blame for its end.
+        """Whether something other than the last task ended a dead child.
 
-        A signal from outside ended the child, or earlier tasks had used memory too.
+        That is a signal from outside, or the memory that earlier tasks of the child had used.
         """
         status = self._process.wait()
         if self._over_memory:

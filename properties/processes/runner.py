@@ -116,7 +116,7 @@ class Runner:
                 yield Task(position, laws, self.order.seed, self.order.max_examples)
 
     def _hand_out(self) -> Iterator[tuple[int, Outcome]]:
-        """Give tasks to the idle children. The outcomes are those of laws that are not run any more."""
+        """Give tasks to the idle children. Yields outcomes for the laws that are not run any more."""
         while self._idle and self._tasks:
             task = self._tasks.popleft()
             if isinstance(task, Task):
@@ -224,7 +224,7 @@ class Runner:
     def _failed(self, child: Child, task: Task | Climb) -> Iterator[tuple[int, Outcome]]:
         """The outcome of the law under which a child died; the other laws of the task become a new task.
 
-        Under a climb, the outcome is that of the operation's first law.
+        Under a climb, it is the outcome of the operation's first law.
         """
         law_ids, noted = self._law_ids(task), child.calls.noted
         law = noted.law if noted is not None and noted.law in law_ids else law_ids[0]

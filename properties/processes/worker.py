@@ -45,7 +45,7 @@ _MOST_NUMBERS = 2**16  # in the arguments and results of a call that travels to 
 def main() -> None:
     """Answer the parent until it closes the pipe.
 
-    The first answer is the list of entries, or a sentence that says why there are none. Then comes
+    The first answer is the list of entries, or a sentence that says what is wrong. Then comes
     one answer for each task.
     """
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
@@ -130,7 +130,7 @@ def _entry(one: Found, laws: list[Law], order: Order) -> Entry:
 
 
 def _conventions_to_show(one: Found, order: Order) -> Any:
-    """The conventions that a script has to state: those of the order, which replace the declared ones."""
+    """The conventions that a script has to state: the conventions of the order replace the declared ones."""
     return one.implementation.resolved_conventions if order.conventions else None
 
 

@@ -43,7 +43,8 @@ def test_a_file_is_the_module_that_it_is(written, target):
 
 def test_a_module_is_its_only_implementation_under_any_name_or_its_only_mapping_or_its_functions(written):
     written(
-        declared=f"{DECLARED}{ROPE}functions = {{'rope': rope}}\nfirst = Implementation('mine', functions)\nalso = first\n",
+        declared=f"{DECLARED}{ROPE}functions = {{'rope': rope}}\n"
+        "first = Implementation('mine', functions)\nalso = first\n",
         grouped=f"{ROPE}both = {{'here': [{{'rope': rope}}], 'there': [{{'rope': rope}}]}}\n",
         functions=ROPE,
     )
@@ -60,8 +61,8 @@ def test_a_module_is_its_only_implementation_under_any_name_or_its_only_mapping_
         ("two.py:secnd", "two has no attribute 'secnd'. Did you mean 'second'?"),
         (
             "none.py",
-            "none has no adapter: no properties.Implementation, no mapping from operations to functions, and no function of an operation's "
-            "name. `attnspec operations` lists them, and `attnspec new FILE` writes an adapter to fill in.",
+            "none has no adapter: no properties.Implementation, no mapping from operations to functions, and no "
+            "function of an operation's name. `attnspec operations` lists them, and `attnspec new FILE` writes an adapter to fill in.",
         ),
         ("none.py:adapter", "none has no attribute 'adapter'. It has no adapter of another name."),
         ("absent.py", "absent.py does not exist. Give a .py file or an importable module."),
@@ -70,7 +71,8 @@ def test_a_module_is_its_only_implementation_under_any_name_or_its_only_mapping_
 )
 def test_what_was_found_instead_is_said(written, target, sentence):
     written(
-        two=f"{DECLARED}{ROPE}first = Implementation('a', {{'rope': rope}})\nsecond = Implementation('b', {{'rope': rope}})\n",
+        two=f"{DECLARED}{ROPE}first = Implementation('a', {{'rope': rope}})\n"
+        "second = Implementation('b', {'rope': rope})\n",
         none="x = 1\n",
         **{"my-kernels": ROPE},
     )

@@ -90,7 +90,7 @@ def test_a_failure_before_anything_is_checked_is_a_sentence(ran):
     status, report, told = ran("plan", "right")
     assert (status, report["outcomes"]) == (2, [])
     assert told.startswith(
-        "attnspec: attnspec failed while it read what there is to verify: ZeroDivisionError: planted. This is a defect of "
+        "attnspec: attnspec failed while it read what there is to verify: ZeroDivisionError: planted. This is a "
     )
 
 

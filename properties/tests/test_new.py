@@ -57,10 +57,8 @@ def test_as_it_is_written_it_says_what_is_to_be_filled_in(folder, capsys, librar
     assert written.endswith("; then `attnspec verify kernels.py`.\n")
     assert main(["verify", "kernels.py", "--max-examples", "4", "--jobs", "1"]) == 1
     said = " ".join(capsys.readouterr().out.split())
-    assert (
-        "Every call raised NotImplementedError: Fill in rope: call your kernel, and return its result. all laws about rope"
-        in said
-    )
+    reason = "Fill in rope: call your kernel, and return its result."
+    assert f"Every call raised NotImplementedError: {reason} all laws about rope" in said
     assert "Fill in scaled_dot_product_attention" in said
     assert "0 held, 0 violated" in said
     assert load(["kernels.py"])[0].implementation.resolved_arithmetic.name == dtype
@@ -138,7 +136,7 @@ def test_a_c_library_is_called_through_ctypes_when_it_is_filled_in(folder):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["there.py"], "there.py is there already, and is left as it is: give another name."),
+        (["there.py"], "there.py exists, and stays unchanged: give another name."),
         (["my-kernels.py"], "my-kernels.py cannot be imported: its name should be an identifier, as my_kernels.py is."),
         (["kernels"], "kernels cannot be imported: its name should be an identifier, as my_kernels.py is."),
         (["nowhere/kernels.py"], "nowhere/kernels.py cannot be written: No such file or directory."),

@@ -206,7 +206,7 @@ def test_a_message_is_read_again_as_it_was_written():
     assert read == results(broken())[0].summary
 
 
-# -- Where functions are written -------------------------------------------------------------------------------------------------
+# -- Where functions are written ---------------------------------------------------------------------
 
 
 def rope(x, start_pos=0):
@@ -259,7 +259,7 @@ def test_a_function_is_where_it_is_written_or_else_where_it_is_offered(function,
     }
 
 
-# -- The command -----------------------------------------------------------------------------------------------------------------
+# -- The command -------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ def test_the_nearest_name_is_suggested_or_else_something_is_said(name, known, se
     ("arguments", "sentence"),
     [
         (["verfy"], "argument COMMAND: unknown value 'verfy'. Did you mean 'verify'?"),
-        (["verify", "--time-limits", "5"], "attnspec verify: error: Unknown option '--time-limits'. Did you mean '--time-limit'?"),
-        (["laws", "--zzzzz=1"], "attnspec laws: error: Unknown option '--zzzzz'. `attnspec laws --help` lists the options."),
+        (["verify", "--time-limits", "5"], "error: Unknown option '--time-limits'. Did you mean '--time-limit'?"),
+        (["laws", "--zzzzz=1"], "error: Unknown option '--zzzzz'. `attnspec laws --help` lists the options."),
         (["gate", "a.py", "--arrays", "tosch"], "argument --arrays: unknown value 'tosch'. Did you mean 'torch'?"),
         (["completion", "zzz"], "argument shell: unknown value 'zzz'. Choose from bash, zsh, fish."),
     ],

@@ -28,7 +28,7 @@ def rough(q, k, v, mask=None):
     return REFERENCE[SDPA](q, k, v, mask) * (1 + ROUGH * np.abs(v).max(initial=0.0))
 
 
-# -- From input to input ---------------------------------------------------------------------------------------------------------
+# -- From input to input -----------------------------------------------------------------------------
 
 
 def test_a_climb_rises_and_stops_at_a_counterexample():
@@ -50,7 +50,7 @@ def test_mutations_change_one_array_and_keep_it_finite():
     assert x.tolist() == [[1e308, -2.0], [0.0, 5e-324]]
 
 
-# -- Cases and their changes -----------------------------------------------------------------------------------------------------
+# -- Cases and their changes -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("operation", [name for name, o in OPERATIONS.items() if not o.returns_booleans])
@@ -127,7 +127,7 @@ def test_what_is_no_array_of_a_case_is_refused():
         unpacked({"q": {"dtype": "float64", "shape": [1]}})
 
 
-# -- The worst case --------------------------------------------------------------------------------------------------------------
+# -- The worst case ----------------------------------------------------------------------------------
 
 
 def test_a_climb_gets_where_as_many_drawn_cases_do_not():
