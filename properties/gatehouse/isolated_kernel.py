@@ -1,5 +1,6 @@
-"""A candidate: the functions of a module in a process of its own, as an implementation has them.
-What they return is copied here.
+"""The functions of an untrusted kernel, which runs in another process.
+
+An implementation has them as its operations. Their results are copies in this process.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,16 +22,17 @@ from properties.gatehouse.process import EndedError, Process
 __all__ = ["MOST_KEPT", "IsolatedKernel", "Limits"]
 
 MOST_KEPT = 200, 2**23
-"""So many results, of so many bytes, are kept until the end, to see whether they have changed."""
+"""The largest number of results, and of their bytes, that are kept to see whether they change later."""
 
-_KEPT = 0.1  # the share of calls whose results are kept so
-_LONGEST = 300  # characters of what it says
+_SHARE_KEPT = 0.1  # the share of the calls whose results are kept
+_LONGEST = 300  # characters of a text from the process
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a candidate may take: seconds for a call, for all calls of a process, and for its
-    import; and bytes of address space.
+    """The limits of an untrusted kernel.
+
+    Seconds for one call, for all calls of a process, and for the import; bytes of address space.
     """
 
     call: float = 2.0
@@ -40,12 +42,12 @@ class Limits:
 
 
 class IsolatedKernel:
-    """The functions of a candidate, in one process.
+    """An untrusted kernel in its process.
 
-    `functions` are those by the operations' names, to be an implementation's: each asks the
-    process, and raises BrokenError where what comes is no result. While `in_two_threads`, the call
-    before is made again at the same time as each call. `enclosed` says whether the process has
-    given up files, as it tells before it runs the candidate's code.
+    `functions` maps operations to functions that ask the process; they raise BrokenError for an
+    answer that is not a result. While `in_two_threads` is true, the previous call is repeated in a
+    second thread during each call. `enclosed` says whether the process has given up its right to
+    other files; it says so before it runs the kernel's code.
     """
 
     def __init__(
@@ -67,10 +69,10 @@ class IsolatedKernel:
         self._random = Random()  # of the system's entropy: which results are kept cannot be foreseen
 
     def begin(self) -> str:
-        """Have it imported. Why it cannot be used, as a sentence; "" where it can."""
+        """Import the kernel. The result is "", or a sentence that says why the kernel cannot be used."""
         try:
             began, _ = self.process.ask({"begin": True}, [], self.limits.imports, "before it was imported")
-            self.enclosed = bool(began["enclosed"])  # it has run no code but ours
+            self.enclosed = bool(began["enclosed"])  # until now the process has run only our code
             answer, _ = self.process.ask(self._asked, [], self.limits.imports, "when it was imported")
             if not (has(answer, IMPORTED) or has(answer, RAISED)):
                 raise self.process.end("wrote something else than an answer, when it was imported")
@@ -83,7 +85,7 @@ class IsolatedKernel:
         return ""
 
     def finish(self) -> list[str]:
-        """Whether it is as it should be after all calls: sentences on what is not."""
+        """Sentences about what is wrong after all calls; an empty list if all is right."""
         try:
             answer, data = self.process.ask({}, [], self.limits.call, "after all calls")
             if not has(answer, FINISHED):
@@ -101,78 +103,82 @@ class IsolatedKernel:
             ),
         ]
 
-    def _call(self, o: Operation, *positional: Any, **options: Any) -> Any:
-        """One call. Raises what the function raised, and BrokenError for everything else that should not be."""
-        call = o, positional, options
+    def _call(self, operation: Operation, *positional: Any, **options: Any) -> Any:
+        """The result of one call. Raises the exception of the function, and BrokenError for any other wrong answer."""
+        call = operation, positional, options
         calls = [call, self._last] if self.in_two_threads and self._last is not None else [call]
-        self._last = o, tuple(map(_copy, positional)), {name: _copy(x) for name, x in options.items()}
-        room = len(self._kept) < MOST_KEPT[0] and sum(x.nbytes for x in self._kept) < MOST_KEPT[1]
-        keep = room and self._random.random() < _KEPT and len(calls) == 1
+        self._last = operation, tuple(map(_copy, positional)), {name: _copy(value) for name, value in options.items()}
+        has_room = len(self._kept) < MOST_KEPT[0] and sum(value.nbytes for value in self._kept) < MOST_KEPT[1]
+        keep = has_room and self._random.random() < _SHARE_KEPT and len(calls) == 1
         try:
-            told, *beside = self._answers(calls, keep)
+            answer, *beside = self._answers(calls, keep)
         except EndedError as ended:
             raise BrokenError(f"It {ended}.") from None
-        before, self._last_told = self._last_told, told
+        before, self._last_told = self._last_told, answer
         if self.deterministic and any(not _alike(other, before) for other in beside):
             raise BrokenError(
                 "While this call was made in another thread, the call before it returned something else than alone."
             )
-        if "raised" in told:
-            raise self._raised(told)
-        if "other" in told:
-            raise BrokenError(f"returned {printable(told['other'][:_LONGEST])}, but should return arrays.")
+        if "raised" in answer:
+            raise self._raised(answer)
+        if "other" in answer:
+            raise BrokenError(f"returned {printable(answer['other'][:_LONGEST])}, but should return arrays.")
         if keep:
-            self._kept += [_copy(x) for x in told["results"] if isinstance(x, np.ndarray)]
+            self._kept += [_copy(value) for value in answer["results"] if isinstance(value, np.ndarray)]
         return self._returned(
-            told, (*positional, *options.values()), (*(p for p in o.parameters if p not in o.options), *options)
+            answer,
+            (*positional, *options.values()),
+            (*(parameter for parameter in operation.parameters if parameter not in operation.options), *options),
         )
 
     def _answers(
         self, calls: list[tuple[Operation, tuple[Any, ...], dict[str, Any]]], keep: bool
     ) -> list[dict[str, Any]]:
-        """What is told of some calls that are made at the same time. Raises EndedError, also where
-        it is told of none.
-        """
-        left = self.limits.calls - self.process.seconds
-        if left <= 0:
+        """The answers to calls that are made at the same time. Raises EndedError if the process gives none."""
+        seconds_left = self.limits.calls - self.process.seconds
+        if seconds_left <= 0:
             raise self.process.end(f"took more than {self.limits.calls:.3g} s for all calls together")
         doing, chunks = f"in a call of {calls[0][0].name}", list[bytes]()
         asked = [
             {
-                "function": o.name,
+                "function": operation.name,
                 "names": list(options),
                 "arguments": wire.listed(positional, chunks),
                 "options": wire.listed(list(options.values()), chunks),
             }
-            for o, positional, options in calls
+            for operation, positional, options in calls
         ]
-        header, data = self.process.ask({"calls": asked, "keep": keep}, chunks, min(self.limits.call, left), doing)
+        header, data = self.process.ask(
+            {"calls": asked, "keep": keep}, chunks, min(self.limits.call, seconds_left), doing
+        )
         try:
             return answers(header, data, [(*positional, *options.values()) for _, positional, options in calls])
         except wire.NonsenseError:
             raise self.process.end(f"wrote something else than an answer, {doing}") from None
 
-    def _returned(self, told: dict[str, Any], given: tuple[Any, ...], names: tuple[str, ...]) -> Any:
-        """What a call returned; what it wrote to its arguments is written to them here."""
-        for x, kind in zip(told["results"], told["kinds"], strict=True):
-            if not (x is None or isinstance(x, np.ndarray | float) or (type(x) is int and abs(x) < 2**63)):
-                raise BrokenError(f"returned a value of type {type(x).__name__}, but should return arrays.")
-            if isinstance(x, np.ndarray) and kind != self.arrays:
+    def _returned(self, answer: dict[str, Any], arguments: tuple[Any, ...], names: tuple[str, ...]) -> Any:
+        """The result of a call. The call's changes to its arguments are repeated on the arguments here."""
+        for value, kind in zip(answer["results"], answer["kinds"], strict=True):
+            if not (
+                value is None or isinstance(value, np.ndarray | float) or (type(value) is int and abs(value) < 2**63)
+            ):
+                raise BrokenError(f"returned a value of type {type(value).__name__}, but should return arrays.")
+            if isinstance(value, np.ndarray) and kind != self.arrays:
                 wanted = "torch.Tensor" if self.arrays == "torch" else "numpy.ndarray"
                 raise BrokenError(
                     f"returned an array of another type than {wanted}, but should return one of exactly that."
                 )
-        for _, j in told["shares"]:
-            raise BrokenError(f"returned memory of {names[j]}, but should return an array of its own.")
-        for j, x in zip(told["written"], told["after"], strict=True):
-            if not given[j].flags.writeable:
-                raise BrokenError(f"{names[j]} was written to, though it is read-only.")
-            np.copyto(given[j], x)
-        return told["results"] if told["several"] else told["results"][0]
+        for _, position in answer["shares"]:
+            raise BrokenError(f"returned memory of {names[position]}, but should return an array of its own.")
+        for position, value in zip(answer["written"], answer["after"], strict=True):
+            if not arguments[position].flags.writeable:
+                raise BrokenError(f"{names[position]} was written to, though it is read-only.")
+            np.copyto(arguments[position], value)
+        return answer["results"] if answer["several"] else answer["results"][0]
 
-    def _raised(self, told: dict[str, Any]) -> BaseException:
-        """The exception of which the process tells: one of those by which it may refuse, or one of the same name."""
-        name, text = (printable(part[:_LONGEST]) for part in told["raised"])
+    def _raised(self, answer: dict[str, Any]) -> BaseException:
+        """The exception that the process reports: a type in `refuses`, or else a new type of the same name."""
+        name, text = (printable(part[:_LONGEST]) for part in answer["raised"])
         kind = self._refuses.get(name)
         return (
             kind(text)
@@ -181,19 +187,32 @@ class IsolatedKernel:
         )
 
 
-def _copy(x: Any) -> Any:
-    return x.copy() if isinstance(x, np.ndarray) else x
+def _copy(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) else value
 
 
-def _alike(told: dict[str, Any], before: dict[str, Any]) -> bool:
-    """Whether two calls returned the same, or raised, or returned what is no array."""
-    x, y = told.get("results"), before.get("results")
-    return told.keys() == before.keys() if x is None or y is None else len(x) == len(y) and all(map(_equal, x, y))
+def _alike(answer: dict[str, Any], before: dict[str, Any]) -> bool:
+    """Whether two calls had the same results, or both raised, or both returned another type than arrays."""
+    results, results_before = answer.get("results"), before.get("results")
+    return (
+        answer.keys() == before.keys()
+        if results is None or results_before is None
+        else len(results) == len(results_before) and all(map(_equal, results, results_before))
+    )
 
 
-def _equal(x: Any, y: Any) -> bool:
-    return _same(x, y) if isinstance(x, np.ndarray) and isinstance(y, np.ndarray) else x is y is None or x == y
+def _equal(first: Any, second: Any) -> bool:
+    return (
+        _same(first, second)
+        if isinstance(first, np.ndarray) and isinstance(second, np.ndarray)
+        else first is second is None or first == second
+    )
 
 
-def _same(x: Any, y: Any) -> bool:
-    return type(x) is type(y) and x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()
+def _same(first: Any, second: Any) -> bool:
+    return (
+        type(first) is type(second)
+        and first.dtype == second.dtype
+        and first.shape == second.shape
+        and first.tobytes() == second.tobytes()
+    )

@@ -1,7 +1,7 @@
-"""What a process gives up for itself and all that it starts, before it runs foreign code: memory,
-files, other processes, the network.
+"""Limits that a process sets for itself and for its children: memory, files, other processes, the network.
 
-It stands by itself, and is run in the process by its text.
+The process sets them before it runs untrusted code. It gets this module as text, so the module
+imports only the standard library.
 """
 
 import ctypes
@@ -12,10 +12,10 @@ from typing import Any
 
 __all__ = ["enclose", "limit"]
 
-_CREATE, _ADD, _RESTRICT = 444, 445, 446  # the system calls of Landlock, which have these numbers on every architecture
-_READ, _EVERYTHING = 0b1101, (1 << 13) - 1  # rights to files: execute, read, list; and all of Landlock's first version
-_MOVE, _TRUNCATE = 1 << 13, 1 << 14  # … and of its second and third
-_OF_A_FILE = 0b111 | _TRUNCATE  # which has no list, and nothing in it
+_CREATE, _ADD, _RESTRICT = 444, 445, 446  # system calls of Landlock, the same on every architecture
+_READ, _EVERYTHING = 0b1101, (1 << 13) - 1  # rights: execute, read, list; all rights of Landlock 1
+_MOVE, _TRUNCATE = 1 << 13, 1 << 14  # rights of Landlock 2 and 3
+_OF_A_FILE = 0b111 | _TRUNCATE  # the rights that a file, unlike a folder, can have
 _NO_NEW_PRIVILEGES = 38
 
 
@@ -29,18 +29,24 @@ class _Beneath(ctypes.Structure):
 
 
 def limit(memory: int) -> None:
-    """At most so many bytes of address space, files of 64 MiB, and no dump of a crash."""
-    for what, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, 2**26), (resource.RLIMIT_CORE, 0)):
-        _, hard = resource.getrlimit(what)
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(what, (most, most))
+    """Limit the address space to `memory` bytes, each written file to 64 MiB, and core files to 0."""
+    for resource_kind, largest in (
+        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_FSIZE, 2**26),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        _, hard_limit = resource.getrlimit(resource_kind)
+        largest = largest if hard_limit == resource.RLIM_INFINITY else min(largest, hard_limit)
+        resource.setrlimit(resource_kind, (largest, largest))
 
 
 def enclose(readable: Iterable[str], writable: Iterable[str]) -> int:
-    """Let this process open what is at some paths to read, and what is at others to write, and
-    nothing else; trace no other process, and, where the system knows how, signal none, and neither
-    connect by TCP nor to a socket without a path. The version of Landlock that holds it; 0 where
-    nothing is held, for want of it."""
+    """Forbid this process all files except the readable and the writable paths, by Landlock.
+
+    It can then trace no other process. Newer versions of Landlock also forbid signals to other
+    processes, TCP connections, and sockets without a path. Returns the version of Landlock that
+    enforces this, or 0 if the system cannot enforce it.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     call: Any = getattr(libc, "syscall", None)
     version = int(call(_CREATE, None, ctypes.c_size_t(0), 1)) if call and hasattr(os, "O_PATH") else 0
@@ -57,6 +63,6 @@ def enclose(readable: Iterable[str], writable: Iterable[str]) -> int:
             granted = rights & every & (-1 if os.path.isdir(path) else _OF_A_FILE)
             call(_ADD, ruleset, 1, ctypes.byref(_Beneath(granted, place)), 0)
             os.close(place)
-    held = libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) == 0 and call(_RESTRICT, ruleset, 0) == 0
+    enforced = libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) == 0 and call(_RESTRICT, ruleset, 0) == 0
     os.close(ruleset)
-    return version if held else 0
+    return version if enforced else 0

@@ -104,7 +104,7 @@ def require_refused(name, port, folder):
     jsonschema.validate(verdict.to_dict(), SCHEMA)
 
 
-# -- The processes ----------------------------------------------------------------------------------------------------------------
+# -- The processes -----------------------------------------------------------------------------------
 
 
 def told_by(body):
@@ -129,7 +129,8 @@ def test_a_process_has_no_environment_and_no_file_but_the_candidate_s():
 
 def test_a_process_ends_when_its_parent_is_killed(tmp_path):
     (tmp_path / "kernel.py").write_text(f"import time\nopen('began', 'w').close()\n{SIGNATURE}\n    time.sleep(3600)\n")
-    script = f"import properties, tempfile; tempfile.tempdir = {str(tmp_path)!r}; properties.gate({str(tmp_path / 'kernel.py')!r})"
+    kernel = str(tmp_path / "kernel.py")
+    script = f"import properties, tempfile; tempfile.tempdir = {str(tmp_path)!r}; properties.gate({kernel!r})"
     parent = subprocess.Popen([sys.executable, "-c", script])
     wait_for(lambda: len(list(tmp_path.glob("*/work/began"))) == 2)
     there = processes_in(tmp_path)
@@ -177,7 +178,7 @@ def test_results_that_are_kept_fit_into_one_message():
     assert wire.sizes(message[: wire.START.size])
 
 
-# -- What it answers --------------------------------------------------------------------------------------------------------------
+# -- What it answers ---------------------------------------------------------------------------------
 
 RETURNED = {"results": [], "kinds": [], "several": True, "shares": [], "written": [], "after": []}
 ARRAY = {"dtype": "float64", "shape": [1]}
@@ -246,7 +247,7 @@ def test_arrays_cross_the_pipe_in_every_layout(layout):
         assert again.strides == y.strides or not y.size
 
 
-# -- The verdict ------------------------------------------------------------------------------------------------------------------
+# -- The verdict -------------------------------------------------------------------------------------
 
 
 def test_several_operations_with_several_results_and_options_are_put_to_it():
@@ -257,7 +258,8 @@ from numpy import ndarray
 def turned(x, start_pos=0):
     if x.shape[-1] % 2:
         raise ValueError("odd")
-    angle = np.arange(start_pos, start_pos + x.shape[-2])[:, None] * 10000.0 ** (-np.arange(0, x.shape[-1], 2) / max(x.shape[-1], 1))
+    frequencies = 10000.0 ** (-np.arange(0, x.shape[-1], 2) / max(x.shape[-1], 1))
+    angle = np.arange(start_pos, start_pos + x.shape[-2])[:, None] * frequencies
     out = np.empty_like(x)
     a, b = x[..., ::2], x[..., 1::2]
     out[..., ::2], out[..., 1::2] = a * np.cos(angle) - b * np.sin(angle), a * np.sin(angle) + b * np.cos(angle)
@@ -291,7 +293,8 @@ def test_the_cases_follow_from_the_seed_and_nobody_knows_it_before():
 
 
 def test_all_calls_together_have_a_time_too():
-    text = f"import time\n{RIGHT['plain'][0]}\nright = {OPERATION}\n{SIGNATURE}\n    time.sleep(0.3)\n    return right(q, k, v, mask)"
+    slow = f"{SIGNATURE}\n    time.sleep(0.3)\n    return right(q, k, v, mask)"
+    text = f"import time\n{RIGHT['plain'][0]}\nright = {OPERATION}\n{slow}"
     verdict = gate(candidate(text), quick=True, limits=Limits(call=10.0, calls=1.0))
     assert not verdict.accepted
     assert re.search("took more than 1 s for all calls together|did not return within", verdict.cause)
@@ -305,7 +308,7 @@ def test_a_score_grows_with_what_is_right():
     assert 0 <= scores[0] < scores[1] < scores[2] < 1
 
 
-# -- The command ------------------------------------------------------------------------------------------------------------------
+# -- The command -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -401,7 +404,7 @@ def flash(v, k, q, factor=None):
         (["right.py", "--function", "wide=ropes"], "Unknown operation 'ropes'. Did you mean 'rope'?"),
         (
             ["right.py", "--library", "nothing-of-this-name"],
-            "There is no library 'nothing-of-this-name', but it should be installed.",
+            "The library 'nothing-of-this-name' is not installed.",
         ),
         (
             ["right.py", "--supports", "head_dim=wide"],
@@ -427,7 +430,7 @@ def test_a_limit_is_a_positive_amount(folder, capsys, option, text):
     assert f"argument {option}: {text!r}, but should be" in capsys.readouterr().err
 
 
-# -- Other projects' formats ------------------------------------------------------------------------------------------------------
+# -- Other projects' formats -------------------------------------------------------------------------
 
 PROBLEM = """
 import torch
@@ -491,7 +494,8 @@ def run(q, k, v, qo_indptr, kv_indptr, sm_scale, output=None, lse=None):
         keys, values = (x[c:d].float().repeat_interleave(group, 1) for x in (k, v))
         scores = torch.einsum("qhd,khd->hqk", q[a:b].float(), keys) * sm_scale
         visible = torch.ones(b - a, d - c, dtype=torch.bool).tril((d - c) - (b - a))
-        out[a:b] = torch.einsum("hqk,khd->qhd", torch.softmax(scores.masked_fill(~visible, -torch.inf), -1), values).to(q.dtype)
+        weights = torch.softmax(scores.masked_fill(~visible, -torch.inf), -1)
+        out[a:b] = torch.einsum("hqk,khd->qhd", weights, values).to(q.dtype)
     return out
 """
 
@@ -529,7 +533,7 @@ def test_a_solution_of_flashinfer_bench_s_is_put_to_the_gate(folder, source, in_
         (solution("", entry_point="main.py::run(); import os"), "but should solve"),
         (
             solution("").replace('"path": "src', '"path": "..'),
-            "A source is called '../main.py', but should be called by a path beneath",
+            "The path of a source is '../main.py', but should be inside the folder.",
         ),
     ],
 )
