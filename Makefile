@@ -24,59 +24,62 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 
 .PHONY: help
-help: ## list the targets
-	@awk -F ':.*## ' '/^([a-z-]+|\$$\(PAGES\)):.*## / {sub(/\$$\(PAGES\)/, "PAGE", $$1); printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+help: ## use: list the targets
+	@for group in use develop research; do \
+		echo "$$group"; \
+		awk -F ":.*## $$group: " '/## '$$group': / {sub(/\$$\(PAGES\)/, "PAGE", $$1); printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST); \
+	done
 
 .PHONY: setup
-setup: $(READY) ## set up .venv, and nothing else: then . .venv/bin/activate, and attnspec is on the path
+setup: $(READY) ## use: set up .venv; then: . .venv/bin/activate
 	@echo "Ready: . $(BIN)/activate"
 
 .PHONY: verify
 verify: EXAMPLES = 25
-verify: $(READY) ## run the main job: check every law on the implementations that come with attnspec [ONLY=fairseq2 EXAMPLES=25 SEED=0 JOBS=2]
+verify: $(READY) ## use: check the laws on all systems of this repository [ONLY= EXAMPLES=25 SEED=0]
 	$(BIN)/attnspec verify systems:GROUPS $(if $(ONLY),--only "$(ONLY)") --max-examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS)
 
 .PHONY: report
 report: EXAMPLES = 25
-report: $(READY) ## write the same verdicts as a page, build/report/index.html, and succeed whatever they are [ONLY=fairseq2 EXAMPLES=25 SEED=0 JOBS=2]
+report: $(READY) ## use: the same as a page, build/report/index.html [ONLY= EXAMPLES=25 SEED=0 JOBS=2]
 	$(BIN)/attnspec verify systems:GROUPS $(if $(ONLY),--only "$(ONLY)") --max-examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS) --html build/report || [ $$? -eq 1 ]
 
 .PHONY: regenerate
-regenerate: $(READY) ## after a change to laws or bugs, make again what the product reads and the change touches: the quick plan and the vectors [SINCE=HEAD~3, JOBS=2]
+regenerate: $(READY) ## develop: write the quick plan and vectors again after a change to laws or bugs [SINCE=]
 	$(BIN)/python -m research.regenerate --jobs $(JOBS) --since "$(SINCE)"
 
 .PHONY: mutants
-mutants: $(READY) ## run every law against every known bug; writes docs/kill-matrix.md and docs/kill-matrix.json [JOBS=2]
+mutants: $(READY) ## research: run every law against every known bug; writes docs/kill-matrix.* [JOBS=2]
 	$(BIN)/python -m research.pages mutants --jobs $(JOBS)
 
 .PHONY: vectors
-vectors: $(READY) ## write the certified test vectors for other languages, and which known bugs they detect; writes vectors/
+vectors: $(READY) ## develop: write the certified test vectors for other languages; writes vectors/
 	$(BIN)/python -m research.pages vectors
 
 .PHONY: cases
-cases: $(READY) ## choose all cases of the vectors again, and write them [JOBS=2]
+cases: $(READY) ## develop: choose the inputs of the vectors again, and write them [JOBS=2]
 	$(BIN)/python -m research.pages vectors --choose --jobs $(JOBS)
 
 # One process more than cores: some tests wait for what they run.
 PYTEST = $(BIN)/python -m pytest --numprocesses $$(( $(JOBS) + 1 )) --dist worksteal
 
 .PHONY: test
-test: $(READY) ## test spec, oracles and the product: what each push needs [JOBS=2]
+test: $(READY) ## develop: run the tests of spec, oracles and the product [JOBS=2]
 	$(PYTEST)
 
 .PHONY: test-all
-test-all: $(READY) ## run every test, also of systems and research, then those that could depend on the processor under another BLAS kernel [JOBS=2]
+test-all: $(READY) ## develop: run all tests, then some of them again under another BLAS kernel [JOBS=2]
 	$(PYTEST) --hypothesis-profile=thorough -m "thorough or not thorough" attnspec spec oracles properties systems research
 	$(MAKE) another
 
 .PHONY: another
-another: $(READY) ## run the tests whose outcome could depend on the processor under another BLAS kernel and SIMD level
+another: $(READY) ## develop: run the tests that may depend on the processor under another BLAS kernel
 	$(BIN)/python -m research.portable --another --jobs $(JOBS)
 
 # Each Python has an environment of its own, .venv-python3.12, which the first run sets up.
 .PHONY: portable
 portable: EXAMPLES = 25
-portable: $(READY) ## compare verdicts and run these tests under every BLAS kernel and SIMD level, and all tests with every Python at hand [PYTHONS="python3.12 python3.13"]
+portable: $(READY) ## develop: run tests under all BLAS kernels, SIMD levels and Pythons [PYTHONS="…"]
 	$(BIN)/python -m research.portable --examples $(EXAMPLES) --jobs $(JOBS)
 	@for python in $(PYTHONS); do \
 		if command -v $$python >/dev/null; then $(MAKE) PYTHON=$$python VENV=.venv-$$(basename $$python) test-all || exit 1; \
@@ -84,37 +87,37 @@ portable: $(READY) ## compare verdicts and run these tests under every BLAS kern
 	done
 
 .PHONY: browser
-browser: $(READY) ## test the page in Chromium: mouse, keyboard, phone, light and dark, and accessibility by axe
+browser: $(READY) ## develop: test the page in Chromium: mouse, keyboard, phone, dark mode, accessibility
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { echo "make browser needs Chromium: apt-get install chromium, or your system's package of it."; exit 1; }
 	$(BIN)/python -m pytest research/tests/test_browser.py
 
 .PHONY: check
-check: $(READY) ## lint, format and types, without writing anything
+check: $(READY) ## develop: check lint, format and types; writes nothing
 	$(BIN)/python -m ruff check --no-cache .
 	$(BIN)/python -m ruff format --no-cache --check .
 	$(BIN)/python -m mypy --cache-dir=/dev/null
 
 .PHONY: fmt
-fmt: $(READY) ## format, and fix what the linter can
+fmt: $(READY) ## develop: format the code, and fix what the linter can fix
 	$(BIN)/python -m ruff check --fix .
 	$(BIN)/python -m ruff format .
 
 .PHONY: errata
-errata: $(READY) ## print where TorchLean's literal definitions break their own laws, with the numbers computed now
+errata: $(READY) ## use: print where TorchLean's literal definitions break their own laws
 	$(BIN)/python -m spec.errata
 
 # research/pages.py runs the command of a page, which docs/pages.toml has, and writes the head of the page.
 .PHONY: $(PAGES)
-$(PAGES): $(READY) ## make a page of measurements by its name; docs/results.md lists the names [OPTIONS="--jobs 4": those of its command]
+$(PAGES): $(READY) ## research: write one page of measurements; docs/results.md lists them [OPTIONS="--jobs 4"]
 	$(BIN)/python -m research.pages $@ $(OPTIONS)
 
 .PHONY: release-pages
-release-pages: $(READY) ## make all pages of measurements that are of an older revision, which takes hours; the rest go on where one fails
+release-pages: $(READY) ## research: write all pages of an older revision again; this takes hours
 	$(BIN)/python -m research.pages --all
 
 .PHONY: peers
 peers: EXAMPLES = 25
-peers: $(READY) $(PEERS)/.ready ## check released libraries against the laws, in .venv-peers; writes docs/peers.md [ONLY=flax EXAMPLES=25 SEED=0 JOBS=2 KERAS_BACKEND=jax]
+peers: $(READY) $(PEERS)/.ready ## research: check released libraries; writes docs/peers.md [ONLY= KERAS_BACKEND=jax]
 	@mkdir -p build/peers
 	$(if $(ONLY),KERAS_BACKEND=$(or $(KERAS_BACKEND),jax) $(VERIFY_PEERS) --only "$(ONLY)" --json build/peers/only.json, \
 		$(BIN)/python -m research.pages peers)
@@ -136,21 +139,21 @@ all-rotary: $(PEERS)/.ready
 	$(PEERS)/bin/python -W ignore -m research.rotary_peers
 
 .PHONY: printed-runs
-printed-runs: $(READY) ## run the examples of README and of the guide's page of verdicts, and write what they print; writes both pages
+printed-runs: $(READY) ## develop: run the examples of README and guide, and write what they print
 	$(BIN)/python -m research.printed_runs
 
 .PHONY: screenshots
-screenshots: $(READY) ## draw the pictures of the report and of the terminal, with Chromium; writes docs/*.png
+screenshots: $(READY) ## develop: draw the pictures of the page and the terminal; writes docs/*.png
 	$(BIN)/python -m research.screenshots
 
 .PHONY: docs
-docs: $(DOCS) ## make the documentation site, build/site/index.html, which opens without a network
+docs: $(DOCS) ## use: make the documentation site, build/site/index.html
 	$(BIN)/python docs/site build/docs
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --jobs $(JOBS) -c docs/site build/docs build/site
 	@echo build/site/index.html
 
 .PHONY: clean
-clean: ## remove the environment and all caches
+clean: ## develop: remove the environment and all caches
 	rm -rf $(VENV) .venv-* .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

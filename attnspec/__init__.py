@@ -1,12 +1,11 @@
-"""The name that is ours: `attnspec.verify(...)`, and the packages `spec`, `oracles` and
-`properties` under it.
+"""The package that users import: `attnspec.verify(...)`, and the packages spec, oracles and properties.
 
     import attnspec
     report = attnspec.verify({"rope": my_rope}, arithmetic="float32")
     budget = attnspec.oracles.rope(x, arithmetic="float32")
 
-`attnspec.oracles` is the package that `import oracles` finds. Where a project has a module of that
-name, `attnspec.oracles` is ours all the same; `own_names` says how.
+`attnspec.oracles` is the same package as `oracles`. If a project has a module with that name,
+`attnspec.oracles` is still the package of attnspec; `own_names` says how.
 """
 
 from importlib import import_module
@@ -33,11 +32,11 @@ _HOMES = {"Conventions": "oracles", "Implementation": "properties", "assert_with
 
 
 def __getattr__(name: str) -> Any:
-    """Import a package, or the package of a name, when it is first used: pytest loads this module in every session."""
+    """Import a package, or the package of a name, at its first use: pytest loads this module in every session."""
     if name in own_names.PACKAGES:
         return import_module(f"attnspec.{name}")
     if name == "__version__":
-        from importlib.metadata import version  # which takes longer to import than all else here
+        from importlib.metadata import version  # this import takes longer than all others here
 
         return version("attnspec")
     if name in _HOMES:

@@ -1,6 +1,6 @@
 """The command `attnspec`, and `python -m attnspec`."""
 
-# PYTHON_ARGCOMPLETE_OK: who has argcomplete's global completion needs no other
+# PYTHON_ARGCOMPLETE_OK: argcomplete's global completion looks for this text
 
 import os
 import sys
@@ -14,10 +14,10 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command, and return its exit status; `attnspec --help` lists what it understands.
+    """Run the command, and return its exit status; `attnspec --help` lists the subcommands.
 
-    A folder with a module of the name of ours, which the files to verify may import, comes first on
-    the path before anything of ours is imported, so that both are found.
+    The files to verify may import a module that is named like a package of attnspec. The folder of
+    such a module comes first on the import path before attnspec imports anything, so Python finds both.
     """
     given = sys.argv[1:] if arguments is None else arguments
     files = [Path(text.partition(":")[0]) for text in given if text.partition(":")[0].endswith(".py")]

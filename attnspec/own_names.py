@@ -1,10 +1,9 @@
-"""Imports `attnspec.oracles`, `attnspec.properties` and `attnspec.spec`, also in a project that has
-modules of these names.
+"""Imports `attnspec.oracles`, `attnspec.properties` and `attnspec.spec`, also if a project has modules of these names.
 
-The three names are generic. Where `import oracles` finds ours, `attnspec.oracles` is the same
-module. Where it finds a module of the project, the project keeps its module, and ours is loaded
-under the name `attnspec.oracles` alone: in its source, and in the source of what imports it,
-`oracles` is read as `attnspec.oracles`.
+The three names are generic. If `import oracles` finds the package of attnspec, `attnspec.oracles` is
+the same module. If it finds a module of the project, the project keeps that module, and the package
+of attnspec is loaded only under the name `attnspec.oracles`: in its source, and in the source of
+modules that import it, `oracles` is replaced by `attnspec.oracles`.
 """
 
 import sys
@@ -23,13 +22,13 @@ _HOME = Path(__file__).resolve().parents[1]
 
 
 def install() -> None:
-    """Let `import attnspec.oracles` and the like be found."""
+    """Make `import attnspec.oracles` and the other two imports work."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())  # before Python's own, which would find what is in the packages
+        sys.meta_path.insert(0, _Finder())  # before Python's finder, which would find the modules in the packages
 
 
 def shadowing(path: Sequence[str] | None = None) -> dict[str, str]:
-    """{package: file} of the modules that `import` finds in the place of ours, on a path or on `sys.path`."""
+    """{package: file} of modules that `import` finds instead of a package of attnspec, on a path or `sys.path`."""
     found = {}
     for name in PACKAGES:
         loaded = sys.modules.get(name) if path is None else None
@@ -43,12 +42,12 @@ def shadowing(path: Sequence[str] | None = None) -> dict[str, str]:
 
 
 class _Finder(MetaPathFinder):
-    """Finds the three packages, and what is in them, under the name `attnspec`.
+    """Finds the three packages and their modules under the name `attnspec`.
 
-    `renamed` are the packages that are loaded under that name alone. `properties` imports the other
-    two, so it is one where any of them is. `import properties` finds it too, unless it is shadowed
-    itself. All is settled when the first package is imported: two copies of a class would not be
-    equal.
+    `shadowed` are the packages whose short name belongs to the project. `renamed` are the packages
+    that are loaded only under the name `attnspec`. `properties` imports the other two, so it is
+    renamed if one of them is shadowed; `import properties` then still finds it, unless it is shadowed
+    itself. The first import decides for all: two copies of a class would not be equal.
     """
 
     def __init__(self) -> None:
@@ -58,7 +57,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The spec of a module of ours; None for any other, and for one that Python finds itself."""
+        """The spec of a module of attnspec; None for other modules, and for modules that Python finds itself."""
         name = fullname.removeprefix("attnspec.")
         package = name.partition(".")[0]
         if package not in PACKAGES:
@@ -89,11 +88,11 @@ class _Same(Loader):
         self.name = name
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The module itself."""
+        """The module under its other name."""
         module = import_module(self.name)
         self.own = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give the module back its own spec, which Python has just replaced."""
+        """Restore the spec of the module, which Python has just replaced."""
         module.__spec__ = self.own

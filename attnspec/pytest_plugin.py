@@ -1,7 +1,7 @@
-"""The plugin of pytest: `pytest --attnspec TARGET`, and a summary of the laws that were checked.
+"""The plugin for pytest: `pytest --attnspec ADAPTER`, and a summary of the checked laws.
 
-pytest loads this module in every project of everyone who has attnspec installed. It imports nothing
-of `spec`, `oracles` and `properties` before `--attnspec` is given or a check has run.
+Where attnspec is installed, pytest loads this module in every project. So it imports spec, oracles
+and properties only for `--attnspec`, or after a check has run.
 """
 
 from collections.abc import Iterator
@@ -14,17 +14,19 @@ _PROPERTY = "attnspec"
 
 
 class _Target(pytest.Collector):
-    """The items of one `--attnspec TARGET`."""
+    """The items of one `--attnspec ADAPTER`."""
 
     def collect(self) -> Iterator["_Item"]:
         targets, conformance = (
-            import_module(f"attnspec.properties.{name}") for name in ("command.targets", "conformance")
+            import_module(f"attnspec.properties.{name}") for name in ("processes.adapters", "conformance")
         )
         try:
             found = [
-                conformance.Check(check.law, check.implementation, target=one.target, pick=one.pick, beside=one.beside)
-                for one in targets.load([self.name])
-                for check in conformance.checks([one.implementation])
+                conformance.Check(
+                    check.law, check.implementation, target=adapter.target, pick=adapter.pick, beside=adapter.beside
+                )
+                for adapter in targets.load([self.name])
+                for check in conformance.checks([adapter.implementation])
             ]
         except ValueError as error:
             raise pytest.UsageError(f"--attnspec {self.name}: {error}") from None
@@ -49,12 +51,10 @@ class _Item(pytest.Item):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--attnspec`."""
+    """Add the option `--attnspec`."""
     group = parser.getgroup("attnspec", "conformance to the laws of attention and positional encodings")
-    sentence = (
-        "check the laws on the implementations there, as `attnspec verify` does, without a test file; may be repeated"
-    )
-    group.addoption("--attnspec", action="append", default=[], metavar="TARGET", help=sentence)
+    sentence = "check the laws on the implementations of an adapter, as `attnspec verify` does; may be repeated"
+    group.addoption("--attnspec", action="append", default=[], metavar="ADAPTER", help=sentence)
 
 
 @pytest.hookimpl(tryfirst=True)  # before items are deselected, by -k and the like
@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Iterator[None]:
-    """What became of a law travels with the item's report, from a process of pytest-xdist too."""
+    """Attach the outcome of a law to the item's report, which pytest-xdist sends between processes."""
     check = (
         item.check if isinstance(item, _Item) else getattr(getattr(item, "callspec", None), "params", {}).get("check")
     )
@@ -78,7 +78,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """How many laws held on each implementation, if any was checked."""
+    """Print how many laws have which status on each implementation, if a law was checked."""
     found: dict[str, dict[str, int]] = {}
     examples: dict[str, int] = {}
     for reports in terminalreporter.stats.values():
@@ -95,7 +95,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         counted = import_module("attnspec.properties.verifier.report").counted
         terminalreporter.section("attnspec")
         for implementation, counts in sorted(found.items()):
-            told = ", ".join(
+            statuses = ", ".join(
                 f"{counts.get(status, 0)} {status}" for status in ("held", *sorted(set(counts) - {"held"}))
             )
-            terminalreporter.write_line(f"{implementation}: {told}, on {counted(examples[implementation], 'example')}")
+            terminalreporter.write_line(
+                f"{implementation}: {statuses}, on {counted(examples[implementation], 'example')}"
+            )

@@ -1,4 +1,4 @@
-"""Loads a module of ours in whose import statements some packages have the prefix `attnspec.`."""
+"""Loads a module of attnspec, and adds the prefix `attnspec.` to some packages in its import statements."""
 
 import ast
 from importlib.machinery import SourceFileLoader
@@ -9,14 +9,14 @@ __all__ = ["Renamed"]
 
 
 class Renamed(SourceFileLoader):
-    """Loads a module of ours from its source, in which the renamed packages are read as `attnspec.…`."""
+    """Loads a module from its source, in which the names of the renamed packages get the prefix `attnspec.`."""
 
     def __init__(self, fullname: str, path: str, renamed: frozenset[str]) -> None:
         super().__init__(fullname, path)
         self.renamed = renamed
 
     def get_code(self, fullname: str) -> CodeType:
-        """The code; it is not kept in a file, since the file that Python would take belongs to the usual name."""
+        """The code. It is not cached in a file, because that file belongs to the usual name of the module."""
         tree = _Renaming(self.renamed).visit(ast.parse(self.get_data(self.path), self.path))
         return compile(ast.fix_missing_locations(tree), self.path, "exec", dont_inherit=True)
 

@@ -8,6 +8,8 @@ from math import isfinite
 from numbers import Real
 from typing import Any, Literal, get_args
 
+from oracles.spelling import did_you_mean
+
 
 @dataclass(frozen=True)
 class Conventions:
@@ -142,7 +144,7 @@ def _require_named(field: str, value: object, names: tuple[str, ...]) -> None:
     if not isinstance(value, str):
         raise TypeError(f"Conventions.{field} has type {type(value).__name__}, but should be one of {choices}.")
     if value not in names:
-        raise ValueError(f"Conventions.{field}={value!r}, but should be one of {choices}.")
+        raise ValueError(f"Conventions.{field}={value!r}, but should be one of {choices}.{did_you_mean(value, names)}")
 
 
 def _number(field: str, value: object, bound: str, within: Callable[[float], bool]) -> float:

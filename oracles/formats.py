@@ -15,6 +15,8 @@ from math import isfinite
 from numbers import Integral, Real
 from typing import Any
 
+from oracles.spelling import did_you_mean
+
 
 def _validate(record: Any) -> None:
     """Raise TypeError and ValueError unless every field is of its kind and in its range; numbers
@@ -374,8 +376,11 @@ def preset(name: str) -> Arithmetic:
             return known
         if name.removeprefix(f"{known.name}-") in _TANHS:
             return replace(known, name=name, tanh=_TANHS[name.removeprefix(f"{known.name}-")](known))
-    names = ", ".join(known.name for known in PRESETS)
-    raise ValueError(f"arithmetic={name!r}, but should be one of {names}, or an oracles.Arithmetic.")
+    names = [known.name for known in PRESETS]
+    raise ValueError(
+        f"arithmetic={name!r}, but should be one of {', '.join(names)}, or an oracles.Arithmetic."
+        f"{did_you_mean(name, names)}"
+    )
 
 
 FLOAT16_TENSOR_CORE = preset("float16-tensor-core")

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from properties.command.targets import distinct, interleaved
 from properties.contract.implementation import Implementation, implementation_of
 from properties.laws.law import Law
+from properties.processes.adapters import distinct, interleaved
 from properties.verifier.examination import Examination
 from properties.verifier.plan import plan, require_planned, without
 from properties.verifier.report import Outcome

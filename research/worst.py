@@ -24,16 +24,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from properties.campaign.climbing import Worst, climb, ratios
-from properties.campaign.packing import packed, unpacked
 from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.laws.agreement import AGREEMENT
+from properties.verifier.case_json import packed, unpacked
 from properties.verifier.note import Noted
 from properties.verifier.report import counted
 from properties.verifier.script import script_of_call
 from properties.verifier.shrinking import simpler
+from properties.verifier.worst_input import Worst, climb, ratios
 from systems import GROUPS
 
 __all__ = ["Kernel", "kernels", "main"]

@@ -53,7 +53,8 @@ def test_a_project_s_tests_run_as_if_attnspec_were_not_installed(flags, installe
 
 
 def test_the_plugin_imports_nothing_of_ours_without_a_check(installed, tmp_path):
-    code = "import sys, attnspec.pytest_plugin; print(sorted({'spec', 'oracles', 'properties', 'numpy', 'hypothesis'} & {*sys.modules}))"
+    names = {"spec", "oracles", "properties", "numpy", "hypothesis"}
+    code = f"import sys, attnspec.pytest_plugin; print(sorted({names} & {{*sys.modules}}))"
     assert run(tmp_path, installed / "python", "-P", "-c", code) == (0, "[]\n")
 
 

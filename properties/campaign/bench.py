@@ -1,4 +1,4 @@
-"""A bench: one child process of `attnspec verify`, kept warm, in which chunk after chunk is run."""
+"""A bench: a warm child process of `attnspec verify`, which runs one chunk after another."""
 
 import json
 import os
@@ -9,26 +9,29 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from properties.campaign.chunks import Chunk
-from properties.campaign.climbing import Worst
-from properties.campaign.packing import unpacked
-from properties.command.messages import Climb, Entry, Order, Task
-from properties.command.runner import Runner
-from properties.command.signals import Signals
-from properties.command.targets import TargetError
 from properties.laws.agreement import AGREEMENT
 from properties.laws.names import parts_of
+from properties.processes.adapters import AdapterError
+from properties.processes.messages import Climb, Entry, Order, Task
+from properties.processes.runner import Runner
+from properties.processes.signals import Signals
+from properties.verifier.case_json import unpacked
 from properties.verifier.note import UnwritableError
 from properties.verifier.report import PASSING, Cause, Outcome, Violation, broken, reason_for, with_causes
 from properties.verifier.script import script
+from properties.verifier.worst_input import Worst
 
 __all__ = ["Bench", "Broken", "Lost", "Result", "agreement_of"]
 
 
 @dataclass(frozen=True)
 class Broken:
-    """A law that a chunk has found not to hold: its status, by how many budgets, and a sentence;
-    what the cause is known as, and, for one law of each cause, the case, as JSON, and the Python
-    that shows it again."""
+    """A law that does not pass on a chunk.
+
+    excess      error ÷ budget
+    diagnosis   the name of the likely cause
+    case        the input as JSON, and `script` the Python that reproduces it, for one law of each cause
+    """
 
     law: str
     status: str
@@ -41,10 +44,16 @@ class Broken:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a chunk: how many laws have which status, on how many examples, of what was
-    drawn; the largest error of laws that were not broken, in budgets and in statistical lines;
-    seconds, how often it was given out again, what does not hold, and the worst input of a
-    climb."""
+    """The result of a chunk.
+
+    statuses   the number of laws with each status
+    cases      the number of inputs that were drawn
+    examples   the number of informative inputs
+    excess     the largest error ÷ budget of the laws that pass, and `line` the largest error ÷ statistical line
+    lost       how many times the chunk was given out again
+    broken     the laws that do not pass
+    worst      the worst input of a climb
+    """
 
     statuses: dict[str, int]
     cases: int = 0
@@ -59,9 +68,11 @@ class Result:
 
 @dataclass(frozen=True)
 class Lost:
-    """A chunk that could not be run to its end, and why: it is to be given out again. `starts` is
-    False where no process could import what is verified; `partly` is what came of the chunk before
-    that, as where a process died under a law and no other could take its place."""
+    """A chunk that did not run to its end, and why; it has to be given out again.
+
+    `starts` is False if no process could import the adapters. `partly` is the result until then, for
+    example if a process died under a law and no other process could start.
+    """
 
     why: str
     starts: bool = True
@@ -70,8 +81,9 @@ class Lost:
 
 @dataclass
 class Bench:
-    """Runs chunks by an order, one after another. `stop` may be called from another thread: what is
-    run then raises StoppedError.
+    """Runs the chunks of an order, one after another.
+
+    Another thread may call `stop`; the running chunk then raises StoppedError.
     """
 
     order: Order
@@ -80,14 +92,12 @@ class Bench:
     _runner: Runner | None = None
 
     def entries(self, signals: Signals | None = None) -> list[Entry]:
-        """What there is to verify. Raises TargetError where there is nothing, and StoppedError
-        where one of `signals` comes before that.
-        """
+        """The implementations to verify. Raises AdapterError, and StoppedError if a signal comes first."""
         return self._open(signals).entries
 
     def _open(self, signals: Signals | None = None) -> Runner:
         if self._runner is None:
-            if self.folder != os.getcwd():  # a worker elsewhere
+            if self.folder != os.getcwd():  # a worker on another machine
                 self._move()
             self._signals = self._signals or Signals(listens=False).__enter__()
             self._runner = Runner(self.order, 1, signals or self._signals).__enter__()
@@ -99,10 +109,10 @@ class Bench:
             os.chdir(self.folder)
         except OSError as error:
             why = f"a worker cannot work in {self.folder}, {error.strerror}"
-            raise TargetError(f"What is verified should be under the same path on every machine, but {why}.") from None
+            raise AdapterError(f"What is verified should be under the same path on every machine, but {why}.") from None
 
     def run(self, chunk: Chunk) -> Result | Lost:
-        """What comes of a chunk."""
+        """Run a chunk, and return its result."""
         started, before, outcomes, causes, worst = time.monotonic(), 0, list[Outcome](), tuple[Cause, ...](), None
         try:
             runner = self._open()
@@ -115,20 +125,26 @@ class Bench:
                     outcomes.append(_judged(worst, entry, chunk.operation))
                 elif found is not None:
                     causes = found
-        except (OSError, UnwritableError) as error:  # of a full disk, say: no verdict on what is verified
+        except (OSError, UnwritableError) as error:  # for example a full disk: this is no verdict on the implementation
             self._shut()
             return Lost(str(error))
-        except TargetError as error:
+        except AdapterError as error:
             self._shut()
             if not outcomes:
                 return Lost(str(error), starts=False)
-            told = (*outcomes, *_missing(entry, chunk.operation, outcomes, str(error)))
-            partly = replace(_result(told, ()), cases=chunk.cases, seconds=time.monotonic() - started)
+            outcomes_with_causes = (*outcomes, *_missing(entry, chunk.operation, outcomes, str(error)))
+            partly = replace(_result(outcomes_with_causes, ()), cases=chunk.cases, seconds=time.monotonic() - started)
             return Lost(str(error), starts=False, partly=partly)
-        told, causes = with_causes(outcomes, causes, lambda violation: violation.script)
-        cases = 0 if not any(o.examples for o in told) else chunk.cases if worst is None else worst.calls
+        outcomes_with_causes, causes = with_causes(outcomes, causes, lambda violation: violation.script)
+        cases = (
+            0
+            if not any(outcome.examples for outcome in outcomes_with_causes)
+            else chunk.cases
+            if worst is None
+            else worst.calls
+        )
         return replace(
-            _result(told, causes),
+            _result(outcomes_with_causes, causes),
             cases=cases,
             seconds=time.monotonic() - started,
             lost=runner.lost - before,
@@ -136,12 +152,12 @@ class Bench:
         )
 
     def stop(self) -> None:
-        """End what is being run."""
+        """End the running chunk."""
         if self._signals is not None:
             self._signals.ask(signal.SIGTERM)
 
     def close(self) -> None:
-        """End its process."""
+        """End the child process."""
         self._shut()
         if self._signals is not None:
             self._signals.__exit__(None, None, None)
@@ -154,19 +170,15 @@ class Bench:
 
 
 def _entry(entries: list[Entry], chunk: Chunk) -> tuple[int, Entry]:
-    """The place of a chunk's implementation, and its entry. Raises TargetError where this machine
-    has not found it, as another has.
-    """
+    """The position of a chunk's implementation, and its entry. Raises AdapterError if this machine does not have it."""
     for place, entry in enumerate(entries):
         if entry.name == chunk.implementation and chunk.operation in entry.groups and not entry.unavailable:
             return place, entry
-    raise TargetError(
-        f"{chunk.implementation} with {chunk.operation} is not found, or cannot be run, where a worker is."
-    )
+    raise AdapterError(f"A worker does not find {chunk.implementation} with {chunk.operation}, or cannot run it.")
 
 
 def _missing(entry: Entry, operation: str, outcomes: list[Outcome], why: str) -> Iterator[Outcome]:
-    """An operation's laws that have no outcome, each as not run, and why."""
+    """The outcomes "not run" of an operation's laws that have no outcome yet."""
     known = {outcome.law_id for outcome in outcomes}
     for law in (entry.laws[place] for place in entry.groups[operation]):
         if law not in known:
@@ -174,7 +186,7 @@ def _missing(entry: Entry, operation: str, outcomes: list[Outcome], why: str) ->
 
 
 def _task(chunk: Chunk, place: int, entry: Entry) -> Task | Climb:
-    """What a process is told to do for a chunk."""
+    """The task of a child process for a chunk."""
     if chunk.kind == "draw":
         return Task(place, entry.groups[chunk.operation], chunk.seed, chunk.cases)
     start = json.loads(chunk.start) if chunk.start else None
@@ -182,40 +194,44 @@ def _task(chunk: Chunk, place: int, entry: Entry) -> Task | Climb:
 
 
 def _judged(worst: Worst, entry: Entry, operation: str) -> Outcome:
-    """What a climb's worst input says of the operation's agreement with the oracle."""
+    """The outcome of the agreement with the oracle, on the worst input of a climb."""
     law = agreement_of(entry, operation)
     name = parts_of(law)[0]
     if worst.ratio <= 1:
         return Outcome(name, operation, entry.name, "held", worst.calls, worst.calls, worst_excess=worst.ratio)
-    summary = f"{worst.output or 'A result'} is {worst.ratio:.4g} times its budget from the exact value, on the worst input of a climb."
-    v = Violation(name, operation, entry.name, summary, unpacked(worst.case), worst.ratio, shrunk=False)
-    v = replace(v, script=script(v, entry.target, entry.pick, entry.override, entry.reading))
-    return broken(v, reason_for(entry.deviations, law), worst.calls)
+    output = worst.output or "A result"
+    summary = f"{output} is {worst.ratio:.4g} times its budget from the exact value, on the worst input of a climb."
+    violation = Violation(name, operation, entry.name, summary, unpacked(worst.case), worst.ratio, shrunk=False)
+    reproduction = script(violation, entry.target, entry.pick, entry.override, entry.reading)
+    violation = replace(violation, script=reproduction)
+    return broken(violation, reason_for(entry.deviations, law), worst.calls)
 
 
 def agreement_of(entry: Entry, operation: str) -> str:
-    """The law, of those to be checked, by which an operation is compared with the oracle; "" for none."""
+    """The law that compares an operation with the oracle, if the entry has it; "" otherwise."""
     known = {law.id for law in AGREEMENT}
     return next((law for place in entry.groups.get(operation, ()) if (law := entry.laws[place]) in known), "")
 
 
 def _result(outcomes: tuple[Outcome, ...], causes: tuple[Cause, ...]) -> Result:
     shown = {cause.example.law_id for cause in causes}
-    wrong = [o for o in outcomes if o.status not in PASSING and not o.unavailable]
-    passed = [o for o in outcomes if o.status in PASSING and o.status != "declared"]
+    wrong = [outcome for outcome in outcomes if outcome.status not in PASSING and not outcome.unavailable]
+    passed = [outcome for outcome in outcomes if outcome.status in PASSING and outcome.status != "declared"]
     return Result(
-        dict(Counter(o.status for o in outcomes)),
-        examples=sum(o.examples for o in outcomes),
-        excess=max((o.worst_excess for o in passed), default=0.0),
-        line=max((o.worst_line for o in passed), default=0.0),
-        broken=tuple(_broken(o, o.law_id in shown or not causes) for o in wrong),
+        dict(Counter(outcome.status for outcome in outcomes)),
+        examples=sum(outcome.examples for outcome in outcomes),
+        excess=max((outcome.worst_excess for outcome in passed), default=0.0),
+        line=max((outcome.worst_line for outcome in passed), default=0.0),
+        broken=tuple(_broken(outcome, outcome.law_id in shown or not causes) for outcome in wrong),
     )
 
 
-def _broken(o: Outcome, shown: bool) -> Broken:
-    v = o.violation
-    if v is None:
-        return Broken(o.law, o.status, 0.0, o.reason)
-    likely = v.likely.id if v.likely is not None else ""
-    case = json.dumps(v.to_dict()["counterexample"], default=str) if shown else ""
-    return Broken(o.law, o.status, v.excess, v.summary, likely, case, v.script if shown else "")
+def _broken(outcome: Outcome, shown: bool) -> Broken:
+    """The law of an outcome, with its input if that is to be shown."""
+    violation = outcome.violation
+    if violation is None:
+        return Broken(outcome.law, outcome.status, 0.0, outcome.reason)
+    likely = violation.likely.id if violation.likely is not None else ""
+    case = json.dumps(violation.to_dict()["counterexample"], default=str) if shown else ""
+    reproduction = violation.script if shown else ""
+    return Broken(outcome.law, outcome.status, violation.excess, violation.summary, likely, case, reproduction)

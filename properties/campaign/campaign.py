@@ -1,6 +1,4 @@
-"""The loop of a campaign: chunks that are not done go to an engine, what comes of them to the
-store, until the time is over.
-"""
+"""The loop of a campaign: chunks go to an engine, and their results to the store, until the time is over."""
 
 import time
 from collections import deque
@@ -13,23 +11,23 @@ from properties.campaign.chunks import Chunk
 from properties.campaign.engines import Engine
 from properties.campaign.examples import AwayError, Examples
 from properties.campaign.store import FullError, Store
-from properties.command.signals import Signals
-from properties.command.targets import TargetError
+from properties.processes.adapters import AdapterError
+from properties.processes.signals import Signals
 
 __all__ = ["Campaign", "until_cases"]
 
-_TICK = 0.5  # seconds between two looks at the time and at signals
-_WAIT = 5.0  # seconds until what could not be done for now is tried again
-_STARTS = 5  # times that each worker may fail to start, one after another, while none finishes anything
+_TICK = 0.5  # seconds between two checks of the time and of signals
+_WAIT = 5.0  # seconds until a failed step is tried again
+_STARTS = 5  # failed starts per worker, without a finished chunk in between, that end the campaign
 
 
 @dataclass
 class Campaign:
-    """A campaign that runs: `chunks` are all there are, of which those in the store are left out.
+    """A running campaign over `chunks`; chunks that are in the store are left out.
 
-    `said` is told sentences on what holds it up, and `done` each chunk that was finished, with what
-    came of it. Until `end`, of time.monotonic, chunks are given out; those under way are waited
-    for, and one that is lost then is run another time.
+    `said` gets sentences about problems. `done` gets each finished chunk with its result. After
+    `end`, a time of time.monotonic, no chunk is given out; the loop waits for the running ones, and
+    a chunk that is lost then runs in another campaign.
     """
 
     engine: Engine
@@ -47,8 +45,11 @@ class Campaign:
     _failures: int = 0  # to start, since a chunk was finished
 
     def run(self) -> None:
-        """Run it to its end. Raises StoppedError where a signal has come: what is under way then is
-        run another time; and TargetError where workers do not start any more."""
+        """Run the campaign to its end.
+
+        Raises StoppedError if a signal has come, and AdapterError if no worker starts any more. Chunks
+        that are running then have no result.
+        """
         fresh = self._fresh()
         while True:
             while self.engine.running < self.engine.workers and (chunk := self._next(fresh)) is not None:
@@ -67,7 +68,7 @@ class Campaign:
             self.signals.obey()
 
     def _next(self, fresh: Iterator[Chunk]) -> Chunk | None:
-        """The chunk to be given out now, before the end: one that was lost a while ago, or a fresh one."""
+        """The next chunk: one that was lost a while ago, or else a fresh one; None after the end."""
         now = time.monotonic()
         if now >= self.end:
             return None
@@ -76,7 +77,7 @@ class Campaign:
         return next(fresh, None)
 
     def _fresh(self) -> Iterator[Chunk]:
-        """The chunks that are not done, each once."""
+        """The chunks that are not done, each of them once."""
         given = set()
         for chunk in self.chunks:
             if chunk.id not in given and not self.store.has(chunk):
@@ -84,28 +85,26 @@ class Campaign:
                 yield chunk
 
     def _lose(self, chunk: Chunk, lost: Lost) -> None:
-        """Give a chunk out again; or end, where that was tried often enough, with what is known of
-        chunks that were run in part.
-        """
+        """Give a chunk out again. After too many failed starts, keep the partial results, and end the campaign."""
         self._failures += not lost.starts
         if lost.partly is not None:
             self._partly[chunk] = lost.partly
         if self._failures >= _STARTS * self.engine.workers:
             for known, result in list(self._partly.items()):
                 self._keep(known, result)
-            raise TargetError(f"No worker starts any more: {lost.why}")
-        self.said(f"{chunk.id} is run again in {self.wait:g} s: {lost.why}")
+            raise AdapterError(f"No worker starts any more: {lost.why}")
+        self.said(f"{chunk.id} runs again in {self.wait:g} s: {lost.why}")
         self._again.append((time.monotonic() + self.wait, chunk))
 
     def _keep(self, chunk: Chunk, result: Result) -> None:
-        """Write what came of a chunk, and wait for as long as that cannot be done."""
+        """Write the result of a chunk; wait while that fails."""
         self._note(chunk, result)
         while True:
             try:
                 added = self.store.add(chunk, result)
             except FullError as error:
                 self.said(
-                    f"What came of {chunk.id} waits to be written: {error}; it is tried again in {self.wait:g} s."
+                    f"The result of {chunk.id} cannot be written: {error}; attnspec tries again in {self.wait:g} s."
                 )
                 self._pause()
             else:
@@ -115,27 +114,25 @@ class Campaign:
             self.done(chunk, result)
 
     def _note(self, chunk: Chunk, result: Result) -> None:
-        """Keep what a later campaign begins with; where that cannot be done now it is said, once
-        until it can be again.
-        """
+        """Keep the inputs with which a later campaign begins. Report a failure once, until that works again."""
         try:
             self.examples.note(chunk, result)
         except AwayError as error:
             if not self._away:
-                self.said(f"{error} What is found is in the campaign's own database alone for now.")
+                self.said(f"{error} The results are in the campaign's database only.")
             self._away = True
         else:
             self._away = False
 
     def _pause(self) -> None:
-        end = time.monotonic() + self.wait
-        while time.monotonic() < end:
+        until = time.monotonic() + self.wait
+        while time.monotonic() < until:
             self.signals.obey()
             time.sleep(min(_TICK, self.wait))
 
 
 def until_cases(chunks: Iterable[Chunk], cases: int) -> Iterator[Chunk]:
-    """The first chunks, up to so many cases together: always the same ones."""
+    """The first chunks that together have a number of cases; they are always the same."""
     for chunk in chunks:
         if cases <= 0:
             return

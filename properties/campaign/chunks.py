@@ -1,6 +1,4 @@
-"""What a campaign consists of: chunks of work, each with a name of its own, and the order in which
-they are given out.
-"""
+"""The chunks of a campaign, each with a unique name, and the order in which they run."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,13 +12,16 @@ from properties.strategies.domains import DOMAINS, QUIRKS
 __all__ = ["Chunk", "Kind", "Row", "parsed_seeds", "plan"]
 
 Kind = Literal["draw", "climb"]
-Row = tuple[str, str]  # an implementation and one of its operations, by their names
+Row = tuple[str, str]  # the names of an implementation and of one of its operations
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """An operation of an implementation on so many `cases` of a seed; or a climb of so many steps
-    in a domain, from a case of the seed, or from one that is known, `start`, as JSON."""
+    """One operation of an implementation on a number of `cases` of a seed.
+
+    Or a climb of that number of steps in a domain, from the input of the seed, or from `start`, a
+    known input as JSON.
+    """
 
     implementation: str
     operation: str
@@ -32,7 +33,7 @@ class Chunk:
 
     @property
     def id(self) -> str:
-        """What no other chunk is called."""
+        """The unique name of the chunk."""
         within = f" {self.domain}" if self.domain else ""
         within += f" from {sha256(self.start.encode()).hexdigest()[:16]}" if self.start else ""
         return f"{self.kind} {self.implementation}[{self.operation}]{within} seed={self.seed} cases={self.cases}"
@@ -41,8 +42,9 @@ class Chunk:
 def plan(
     rows: Sequence[Row], seeds: Iterable[int], cases: int, climbs: Sequence[Row] = (), steps: int = 0
 ) -> Iterator[Chunk]:
-    """All chunks, seed after seed: every row on so many cases, and then a climb of some rows, in a
-    domain whose turn it is.
+    """All chunks, seed after seed: first every row on a number of cases, then the climbs of some rows.
+
+    The domain of the climbs changes from seed to seed.
     """
     for seed in seeds:
         for row in rows:
@@ -54,14 +56,10 @@ def plan(
 
 
 def parsed_seeds(text: str) -> Iterable[int]:
-    """The seeds that "0:100", "7:" or "7" mean: a range without its end, one without an end, or one
-    seed. Raises ValueError, a sentence.
-    """
+    """The seeds of "0:100" (0 to 99), of "7:" (7 and all later ones), or of "7". Raises ValueError, a sentence."""
     found = re.fullmatch(r"(\d{1,18})(?:(:)(\d{1,18})?)?", text)
     if found is None or (found[3] and int(found[3]) <= int(found[1])):
-        raise ValueError(
-            f"--seeds {text!r}, but should be as 0:100, of which the last is 99, or as 0:, which has no end."
-        )
+        raise ValueError(f"--seeds {text!r}, but should be a range, such as 0:100 (0 to 99) or 0: (without end).")
     first = int(found[1])
     if found[3]:
         return range(first, int(found[3]))

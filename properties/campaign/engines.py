@@ -1,4 +1,4 @@
-"""Engines: what hands chunks to benches, so many at once, in threads of this process or in actors of Ray's."""
+"""Engines: they give chunks to benches, in threads of this process or in actors of Ray."""
 
 import os
 import signal
@@ -14,56 +14,55 @@ from typing import Any, Protocol
 
 from properties.campaign.bench import Bench, Broken, Lost, Result
 from properties.campaign.chunks import Chunk
-from properties.command.messages import Entry, Order
-from properties.command.signals import Signals
 from properties.laws.names import parts_of
+from properties.processes.messages import Entry, Order
+from properties.processes.signals import Signals
 from properties.verifier.report import Violation, broken, reason_for
 
 __all__ = ["ENGINES", "Engine", "Local", "OnRay"]
 
 Done = tuple[Chunk, Result | Lost]
-_TICK = 0.5  # seconds between two looks at signals
-_AGAIN = 3  # times that Ray gives out a chunk again whose worker died
+_TICK = 0.5  # seconds between two checks of signals
+_AGAIN = 3  # how many times Ray gives out a chunk again after its worker died
 
 
 class Engine(Protocol):
-    """Runs chunks, at most as many at once as there are `workers`; `running` of them are under way."""
+    """Runs at most `workers` chunks at once; `running` is their number now."""
 
     @property
     def workers(self) -> int:
-        """How many chunks may be under way now."""
+        """How many chunks may run now."""
 
     @property
     def running(self) -> int:
-        """How many chunks are under way."""
+        """How many chunks run now."""
 
     def entries(self, signals: Signals) -> list[Entry]:
-        """What there is to verify, as a worker finds it. Raises ValueError, a sentence, and
-        StoppedError where a signal comes first.
-        """
+        """The implementations to verify. Raises ValueError, a sentence, and StoppedError if a signal comes first."""
 
     def submit(self, chunk: Chunk) -> None:
-        """Give out a chunk; one of the workers should be free."""
+        """Give a chunk to a worker; at least one worker has to be free."""
 
     def finished(self, seconds: float) -> Sequence[Done]:
-        """Chunks that are finished, each told once; waits for one, so many seconds at most."""
+        """The chunks that have finished since the last call; waits for one, `seconds` at most."""
 
     def close(self) -> None:
-        """End all workers, and what they are at."""
+        """End all workers and their chunks."""
 
 
 class Local:
-    """Benches in this process, a thread for each, which waits for its child process. `gpus` are
-    each worker's, or a share of one.
+    """Benches in threads of this process; each thread waits for a child process.
+
+    `gpus` is the number of devices of each worker, or a fraction of a device.
     """
 
     def __init__(self, order: Order, workers: int, gpus: float = 0.0, address: str = "") -> None:
         if address:
-            raise ValueError(f"--address {address} is where Ray is, and needs --engine ray.")
+            raise ValueError(f"--address {address} is the address of Ray, and needs --engine ray.")
         self.workers = workers
         self._benches = [
-            Bench(replace(order, environment={**order.environment, **_devices(n, gpus, workers)}))
-            for n in range(workers)
+            Bench(replace(order, environment={**order.environment, **_devices(number, gpus, workers)}))
+            for number in range(workers)
         ]
         self._free: SimpleQueue[Bench] = SimpleQueue()
         for bench in self._benches:
@@ -73,15 +72,15 @@ class Local:
 
     @property
     def running(self) -> int:
-        """How many chunks are under way."""
+        """How many chunks run now."""
         return len(self._running)
 
     def entries(self, signals: Signals) -> list[Entry]:
-        """What there is to verify, as the first bench finds it."""
+        """The implementations to verify, as the first bench finds them."""
         return self._benches[0].entries(signals)
 
     def submit(self, chunk: Chunk) -> None:
-        """Give out a chunk."""
+        """Give a chunk to a worker."""
         self._running[self._threads.submit(self._run, chunk)] = chunk
 
     def _run(self, chunk: Chunk) -> Result | Lost:
@@ -92,7 +91,7 @@ class Local:
             self._free.put(bench)
 
     def finished(self, seconds: float) -> Sequence[Done]:
-        """Chunks that are finished."""
+        """The chunks that have finished since the last call."""
         done, _ = wait(self._running, seconds, FIRST_COMPLETED)
         return [(self._running.pop(future), future.result()) for future in done]
 
@@ -106,10 +105,12 @@ class Local:
 
 
 class OnRay:
-    """Benches in actors of Ray's, which gives each its processor and its devices, starts those
-    again that died, and gives out their chunk again. The `workers` are those that Ray has started
-    by now. At an `address` of a cluster, "auto" for the one that this machine is part of; without
-    one Ray is started here."""
+    """Benches in actors of Ray.
+
+    Ray gives each actor its processor and devices. It starts a dead actor again, and gives out its
+    chunk again. `workers` counts the actors that Ray has started so far. `address` names a
+    cluster, "auto" for the cluster of this machine; without it, Ray is started here.
+    """
 
     def __init__(self, order: Order, workers: int, gpus: float = 0.0, address: str = "") -> None:
         try:
@@ -117,37 +118,37 @@ class OnRay:
         except ImportError:
             raise ValueError("--engine ray needs Ray, which `pip install 'attnspec[ray]'` installs.") from None
         self._ray = ray
-        here = (
+        options = (
             {"num_cpus": workers, "num_gpus": _whole(gpus * workers), "include_dashboard": False} if not address else {}
         )
         try:
             with _handlers_kept():
-                ray.init(address=address or "local", log_to_driver=False, logging_level="error", **here)
+                ray.init(address=address or "local", log_to_driver=False, logging_level="error", **options)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise ValueError(f"There is no Ray at {address or 'this machine'}: {error}") from error
+            raise ValueError(f"Ray does not answer at {address or 'this machine'}: {error}") from error
         order = replace(order, targets=tuple(map(_whole_path, order.targets)))
         needs: dict[str, Any] = {"num_cpus": 1, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": _AGAIN}
         if order.memory < float("inf"):
             needs["memory"] = int(order.memory)
         actor = ray.remote(**needs)(Bench)
         self._actors = [actor.remote(order, os.getcwd()) for _ in range(workers)]
-        self._starting = {each.__ray_ready__.remote(): each for each in self._actors}
+        self._starting = {starting_actor.__ray_ready__.remote(): starting_actor for starting_actor in self._actors}
         self._free: list[Any] = []
         self._running: dict[Any, tuple[Any, Chunk]] = {}
         self._entries: list[Entry] = []
 
     @property
     def workers(self) -> int:
-        """How many actors there are by now, at work or not."""
+        """How many actors Ray has started so far."""
         return len(self._free) + len(self._running)
 
     @property
     def running(self) -> int:
-        """How many chunks are under way."""
+        """How many chunks run now."""
         return len(self._running)
 
     def entries(self, signals: Signals) -> list[Entry]:
-        """What there is to verify, as the actor finds it that is there first."""
+        """The implementations to verify, as the first actor finds them."""
         while not self._free:
             self._welcome(self._ray.wait(list(self._starting), timeout=_TICK)[0])
             signals.obey()
@@ -165,7 +166,7 @@ class OnRay:
         return self._entries
 
     def _welcome(self, ready: Sequence[Any]) -> None:
-        """Those actors are free that have been started. Raises ValueError where Ray can start none."""
+        """Note that actors have started. Raises ValueError if Ray cannot start any."""
         for reference in ready:
             actor = self._starting.pop(reference)
             try:
@@ -177,16 +178,16 @@ class OnRay:
                 self._free.append(actor)
 
     def submit(self, chunk: Chunk) -> None:
-        """Give out a chunk."""
+        """Give a chunk to a worker."""
         actor = self._free.pop()
         self._running[actor.run.remote(chunk)] = actor, chunk
 
     def finished(self, seconds: float) -> Sequence[Done]:
-        """Chunks that are finished."""
+        """The chunks that have finished since the last call."""
         ready, _ = self._ray.wait([*self._running, *self._starting], num_returns=1, timeout=seconds)
-        self._welcome([each for each in ready if each in self._starting])
+        self._welcome([reference_ready for reference_ready in ready if reference_ready in self._starting])
         done: list[Done] = []
-        for reference in (each for each in ready if each in self._running):
+        for reference in (reference_ready for reference_ready in ready if reference_ready in self._running):
             actor, chunk = self._running.pop(reference)
             self._free.append(actor)
             try:
@@ -198,10 +199,10 @@ class OnRay:
         return done
 
     def _dead(self, chunk: Chunk, error: Exception) -> Result:
-        """What it means that each worker died that a chunk was given to."""
+        """The result of a chunk under which every worker died: a violation."""
         entry = next(entry for entry in self._entries if entry.name == chunk.implementation)
         law = entry.laws[entry.groups[chunk.operation][0]]
-        summary = f"ended each worker of Ray's that it was given to, {_AGAIN + 1} of them: {type(error).__name__}."
+        summary = f"ended each Ray worker that ran it, {_AGAIN + 1} of them: {type(error).__name__}."
         outcome = broken(
             Violation(*parts_of(law), entry.name, summary, {}, inf), reason_for(entry.deviations, law), chunk.cases
         )
@@ -213,7 +214,7 @@ class OnRay:
         )
 
     def close(self) -> None:
-        """End all actors, and this process' part of Ray."""
+        """End all actors, and Ray in this process."""
         for actor in self._actors:
             with suppress(Exception):
                 self._ray.kill(actor)
@@ -226,7 +227,7 @@ ENGINES: dict[str, Callable[[Order, int, float, str], Engine]] = {"local": Local
 
 @contextmanager
 def _handlers_kept() -> Iterator[None]:
-    """What signals do is the same after it: Ray has ideas of its own."""
+    """A context that restores the signal handlers, which Ray replaces."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -237,23 +238,26 @@ def _handlers_kept() -> Iterator[None]:
 
 
 def _devices(worker: int, gpus: float, workers: int) -> dict[str, str]:
-    """The variable that gives a worker its NVIDIA devices, of those that this process has. Raises
-    ValueError where they are too few.
+    """The environment variable that gives a worker its NVIDIA devices, among the devices of this process.
+
+    Raises ValueError if there are too few devices.
     """
     if not gpus:
         return {}
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     drivers = Path("/proc/driver/nvidia/gpus").glob("*")
-    there = (
-        [str(n) for n, _ in enumerate(drivers)] if named is None else [device for device in named.split(",") if device]
+    devices = (
+        [str(number) for number, _ in enumerate(drivers)]
+        if named is None
+        else [device for device in named.split(",") if device]
     )
     shared = max(1, int(1 / gpus))  # workers of one device
-    each = max(1, _whole(gpus))
-    first = worker // shared if gpus < 1 else worker * each
-    needed = -(-workers // shared) if gpus < 1 else workers * each
-    if needed > len(there):
-        raise ValueError(f"{workers} workers with --gpus {gpus:g} need {needed} devices, but there are {len(there)}.")
-    return {"CUDA_VISIBLE_DEVICES": ",".join(there[first : first + each])}
+    per_worker = max(1, _whole(gpus))
+    first = worker // shared if gpus < 1 else worker * per_worker
+    needed = -(-workers // shared) if gpus < 1 else workers * per_worker
+    if needed > len(devices):
+        raise ValueError(f"{workers} workers with --gpus {gpus:g} need {needed} devices, but there are {len(devices)}.")
+    return {"CUDA_VISIBLE_DEVICES": ",".join(devices[first : first + per_worker])}
 
 
 def _whole(gpus: float) -> int:
@@ -261,6 +265,6 @@ def _whole(gpus: float) -> int:
 
 
 def _whole_path(target: str) -> str:
-    """A target that another process, in another folder, finds: files by their whole path."""
+    """The target with the full path of a file, which another process in another folder can find."""
     name, mark, attribute = target.partition(":")
     return f"{Path(name).resolve()}{mark}{attribute}" if name.endswith(".py") else target

@@ -1,5 +1,6 @@
-"""Chunks that found a law broken, and the worst inputs, in Hypothesis' own database of examples,
-which campaigns share and begin with.
+"""Keeps chunks with violations, and the worst inputs, in Hypothesis' database of examples.
+
+Campaigns share this database, and run its chunks first.
 """
 
 import json
@@ -21,7 +22,7 @@ class AwayError(ValueError):
 
 
 def at(place: str) -> "Examples":
-    """The examples in a folder, or at a Redis server's address, redis://host:6379/0. Raises ValueError, a sentence."""
+    """The examples in a folder, or on a Redis server such as redis://host:6379/0. Raises ValueError, a sentence."""
     if not place.startswith(("redis://", "rediss://", "unix://")):
         return Examples(DirectoryBasedExampleDatabase(Path(place)), place)
     try:
@@ -33,11 +34,9 @@ def at(place: str) -> "Examples":
 
 
 class Examples:
-    """The seeds on which a row was found to break a law, with their numbers of cases, and the worst
-    input that is known for it.
+    """For each row, the seeds with a violation, with their numbers of cases, and the worst known input.
 
-    They are kept in a database at a place, which raises errors of a type of its own where it is
-    away, or else OSError.
+    They are in a database at `place`. If the database does not answer, it raises `error` or OSError.
     """
 
     def __init__(self, database: ExampleDatabase, place: str, error: type[Exception] = OSError) -> None:
@@ -51,8 +50,9 @@ class Examples:
             raise AwayError(f"The examples at {self._place} cannot be used: {str(error).rstrip('.')}.") from error
 
     def of(self, rows: Sequence[Row], climbs: Sequence[Row], steps: int) -> list[Chunk]:
-        """What is known of some rows, as chunks, in a fixed order; climbs go on from the worst
-        input, so many steps. Raises AwayError.
+        """The chunks that are kept for some rows, in a fixed order. Raises AwayError.
+
+        A climb goes on from the worst input, for a number of steps.
         """
         with self._asked():
             return list(self._of(rows, climbs, steps))
@@ -66,31 +66,33 @@ class Examples:
                 yield Chunk(*row, seed, steps, "climb", domain, start)
 
     def _worst(self, row: Row) -> list[tuple[float, str, int, str]]:
-        """The worst inputs, the very worst first: the ratio, the domain, the climb's seed, the case."""
+        """The kept inputs of climbs, the worst one first: ratio, domain, seed of the climb, case."""
         return sorted((tuple(json.loads(value)) for value in self._database.fetch(_key(row, "worst"))), reverse=True)
 
     def note(self, chunk: Chunk, result: Result) -> None:
-        """Keep what is broken on a chunk's cases, and forget what no longer is; keep what is worse
-        than all that is known, of which the input that the chunk began with is what it has become,
-        or nothing where it is no case any more. Raises AwayError."""
+        """Keep a chunk that has a violation, and forget one that has none any more. Raises AwayError.
+
+        Of climbs, keep the worst input. The result of a climb replaces the input from which it began;
+        without a result, that input does not fit the implementation any more and is forgotten.
+        """
         with self._asked():
             self._note(chunk, result)
 
     def _note(self, chunk: Chunk, result: Result) -> None:
         row = chunk.implementation, chunk.operation
         if chunk.kind == "draw":
-            keep: Any = self._database.save if result.statuses.get("violated") else self._database.delete
-            keep(_key(row), json.dumps([chunk.seed, chunk.cases]).encode())
-        elif result.worst is not None or not result.statuses:  # a death says nothing of what is known
+            write: Any = self._database.save if result.statuses.get("violated") else self._database.delete
+            write(_key(row), json.dumps([chunk.seed, chunk.cases]).encode())
+        elif result.worst is not None or not result.statuses:  # after a death the kept inputs stay
             before = self._worst(row)
-            rest = [each for each in before if not chunk.start or each[3] != chunk.start]
-            worst = rest[:1]
-            if result.worst is not None and (not rest or result.worst.ratio > rest[0][0]):
+            others = [entry for entry in before if not chunk.start or entry[3] != chunk.start]
+            worst = others[:1]
+            if result.worst is not None and (not others or result.worst.ratio > others[0][0]):
                 worst = [(result.worst.ratio, chunk.domain, chunk.seed, json.dumps(result.worst.case))]
                 self._database.save(_key(row, "worst"), json.dumps(worst[0]).encode())
-            for each in before:
-                if each not in worst:
-                    self._database.delete(_key(row, "worst"), json.dumps(each).encode())
+            for entry in before:
+                if entry not in worst:
+                    self._database.delete(_key(row, "worst"), json.dumps(entry).encode())
 
 
 def _key(row: Row, *more: str) -> bytes:

@@ -1,4 +1,4 @@
-"""What a campaign is of: all that its verdicts depend on. A database holds the verdicts of one."""
+"""The identity of a campaign: everything that its verdicts depend on. One database holds one campaign."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from properties.command.messages import Entry, Order
+from properties.processes.messages import Entry, Order
 
 __all__ = ["identity"]
 
@@ -28,42 +28,46 @@ _ORDERED = (
     ),
     "environment",
 )
-"""What of an order verdicts depend on."""
+"""The fields of an order that the verdicts depend on."""
 
 
 def identity(order: Order, climb: int, entries: Iterable[Entry]) -> dict[str, Any]:
-    """What verdicts depend on, by name: the order, the steps of a climb, the version of attnspec,
-    and digests of the files in which the targets and the functions under test are written."""
+    """Everything that the verdicts depend on, by name.
+
+    This is the order, the steps of a climb, the version of attnspec, and digests of the files of the
+    adapters and of the functions under test.
+    """
     written = {name: getattr(order, name) for name in _ORDERED}
     return written | {"climb": climb, "attnspec": version("attnspec"), "sources": _digests(order.targets, entries)}
 
 
 def _digests(targets: Iterable[str], entries: Iterable[Entry]) -> dict[str, str]:
-    """A digest of each file, by what the file or its module is called; of those only that this machine has."""
+    """A digest of each file that this machine has, by the name of the file or of its module."""
     files = {name: _file(name) for target in targets for name in [target.partition(":")[0]]}
-    root = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd())
-    written = {name for entry in entries for name, _ in entry.sources.values()}
-    files |= {name: found for name in written for found in (root / name, Path(name)) if found.is_file()}
-    known = {
+    repository = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd())
+    source_names = {name for entry in entries for name, _ in entry.sources.values()}
+    files |= {name: found for name in source_names for found in (repository / name, Path(name)) if found.is_file()}
+    name_by_file = {
         file.resolve(): name
         for name, file in sorted(files.items(), reverse=True)
         if file is not None and file.is_file()
     }
     return {
         name: sha256(file.read_bytes()).hexdigest()[:16]
-        for file, name in sorted(known.items(), key=lambda item: item[1])
+        for file, name in sorted(name_by_file.items(), key=lambda item: item[1])
     }
 
 
 def _file(name: str) -> Path | None:
-    """The file of a target, or the one that a module's import would run, which is not imported
-    here; None where nobody knows.
+    """The file of a target. A module is not imported: its file is the one that an import would run.
+
+    None if the file is unknown.
     """
     if name.endswith(".py") or os.sep in name:
         return Path(name)
     path, spec = [os.getcwd(), *sys.path], None
-    for end in range(1, name.count(".") + 2):
-        spec = PathFinder.find_spec(".".join(name.split(".")[:end]), path)
+    for depth in range(1, name.count(".") + 2):
+        spec = PathFinder.find_spec(".".join(name.split(".")[:depth]), path)
         if spec is None:
             return None
         path = list(spec.submodule_search_locations or ())

@@ -1,4 +1,4 @@
-"""How far a campaign is, while it runs: a bar in a terminal, and elsewhere a line now and then."""
+"""Shows the progress of a running campaign: a bar in a terminal, or else a line every minute."""
 
 import time
 from math import inf
@@ -14,13 +14,14 @@ from properties.verifier.report import counted
 
 __all__ = ["Shown"]
 
-_LINE = 60.0  # seconds between two lines where there is no terminal
-_YEAR = 365 * 86400.0  # seconds beyond which no end is shown
+_LINE = 60.0  # seconds between two lines without a terminal
+_YEAR = 365 * 86400.0  # seconds; an end after more is not shown
 
 
 class Shown:
-    """Shows the rate of cases, violations, and when it will end: after so many seconds or cases,
-    whichever comes first, if ever.
+    """Shows the rate of cases, the violations, and the time of the end.
+
+    The campaign ends after a number of seconds or of cases; the earlier end counts.
     """
 
     def __init__(self, log: Console, seconds: float, cases: float, before: tuple[int, int, int]) -> None:
@@ -42,11 +43,11 @@ class Shown:
         self._progress.stop()
 
     def say(self, sentence: str) -> None:
-        """A sentence on what holds it up."""
+        """Show a sentence about a problem."""
         self._log.print(escape(f"attnspec: {sentence}"), highlight=False)
 
     def done(self, chunk: Chunk | None, result: Result | None) -> None:
-        """A chunk is done, or none for a while."""
+        """Note that a chunk is done, or with None that time has passed."""
         if result is not None:
             self._drawn += result.cases
             self._violations += result.statuses.get("violated", 0)
@@ -59,16 +60,16 @@ class Shown:
 
     def _told(self, now: float) -> str:
         rate = self._drawn / max(now - self._start, 1e-9)
-        left = self._start + self._seconds - now
+        seconds_left = self._start + self._seconds - now
         if rate:
-            left = min(left, (self._cases - self._before - self._drawn) / rate)
-        end = f", ends {_moment(time.time() + max(left, 0.0))}" if left < _YEAR else ""
+            seconds_left = min(seconds_left, (self._cases - self._before - self._drawn) / rate)
+        ending = f", ends {_moment(time.time() + max(seconds_left, 0.0))}" if seconds_left < _YEAR else ""
         cases = f"{self._before + self._drawn:,} cases, {rate:,.0f} a second"
-        return f"{cases}, {counted(self._violations, 'violation')}{end}"
+        return f"{cases}, {counted(self._violations, 'violation')}{ending}"
 
 
 def _moment(seconds: float) -> str:
-    """A moment in local time, with its day where that is not today's."""
+    """A moment in local time, with the day if it is not today."""
     then, now = time.localtime(seconds), time.localtime()
     day = "" if then[:3] == now[:3] else time.strftime("on %Y-%m-%d ", then)
     return f"{day}at {time.strftime('%H:%M', then)}"

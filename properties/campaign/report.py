@@ -1,6 +1,4 @@
-"""What a campaign has found so far, read from its database while it runs or afterwards: in the
-terminal, or as a page.
-"""
+"""Reports what a campaign has found: reads its database, and prints to a terminal or writes a page."""
 
 import json
 import sqlite3
@@ -23,8 +21,8 @@ from properties.views.whole import write_whole
 
 __all__ = ["Found", "found_in", "print_status", "write_page"]
 
-_SOON = 60.0  # seconds after which a run of which nothing was seen is not said to be under way
-_MOST = 200  # laws on a page, each with its first example: the database has the others
+_SOON = 60.0  # a run without news for more seconds is not called running
+_MOST = 200  # laws on a page, each with its first input; the database has all
 
 _IMPLEMENTATIONS = """
 SELECT implementation, count(*) AS chunks, sum(cases) AS cases, sum(examples) AS examples, sum(held) AS held,
@@ -44,15 +42,20 @@ SELECT implementation, operation, domain, output, max(ratio) AS ratio, count(*) 
 FROM worst GROUP BY implementation, operation ORDER BY ratio DESC, implementation, operation
 """
 _RUNS = """
-SELECT run.*, count(chunk) AS chunks, ifnull(sum(cases), 0) AS cases FROM run LEFT JOIN chunk USING (run) GROUP BY run ORDER BY run
+SELECT run.*, count(chunk) AS chunks, ifnull(sum(cases), 0) AS cases
+FROM run LEFT JOIN chunk USING (run) GROUP BY run ORDER BY run
 """
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a database says, in rows: one for each implementation, for each operation and law that
-    it breaks, for the worst input of each operation, and for each run. `rate` is of cases in a
-    second of the run that is under way or was the last."""
+    """The contents of a database.
+
+    implementations   a row for each implementation
+    violations        a row for each operation and law that an implementation breaks
+    worst             a row for the worst input of each operation
+    runs              a row for each run; `rate` is the number of cases per second of the last one
+    """
 
     settings: dict[str, Any]
     chunks: int
@@ -67,7 +70,7 @@ class Found:
 
     @property
     def verdict(self) -> str:
-        """A sentence."""
+        """The verdict, as a sentence."""
         breaking = len({row["implementation"] for row in self.violations if row["status"] == "violated"})
         after = f"after {counted(self.chunks, 'chunk')}"
         if not self.chunks:
@@ -79,11 +82,11 @@ class Found:
 
 
 def found_in(file: Path) -> Found:
-    """What the database says now. Raises ValueError, a sentence, where it is none."""
+    """The contents of a database now. Raises ValueError, a sentence, if the file has another form."""
     try:
         with reading(file) as database:
             database.row_factory = sqlite3.Row
-            database.execute("BEGIN")  # all of one moment
+            database.execute("BEGIN")  # all queries see the same moment
             return _found(database)
     except sqlite3.Error as error:
         raise ValueError(f"{file} cannot be read as a campaign's database: {error}.") from error
@@ -96,29 +99,30 @@ def _found(database: sqlite3.Connection) -> Found:
     (total,) = rows(
         "SELECT count(*) AS chunks, ifnull(sum(cases), 0) AS cases, ifnull(sum(lost), 0) AS lost FROM chunk"
     )
-    runs = rows(_RUNS)
-    for run in runs:
+    all_runs = rows(_RUNS)
+    for run in all_runs:
         run["environment"] = json.loads(run["environment"])
         run["seconds"] = run["seen"] - run["started"]
-    last = runs[-1] if runs else None
+    last_run = all_runs[-1] if all_runs else None
     return Found(
         settings={row["name"]: json.loads(row["value"]) for row in rows("SELECT * FROM campaign")},
         **total,
-        rate=last["cases"] / last["seconds"] if last and last["seconds"] > 0 else 0.0,
-        running=bool(last and not last["ended"] and time.time() - last["seen"] < _SOON),
+        rate=last_run["cases"] / last_run["seconds"] if last_run and last_run["seconds"] > 0 else 0.0,
+        running=bool(last_run and not last_run["ended"] and time.time() - last_run["seen"] < _SOON),
         implementations=rows(_IMPLEMENTATIONS),
         violations=rows(_VIOLATIONS),
         worst=rows(_WORST),
-        runs=runs,
+        runs=all_runs,
     )
 
 
 def print_status(console: Console, found: Found) -> None:
-    """What is found, in the terminal: a line on all, a table of implementations, and what is broken."""
-    now = f", {found.rate:,.0f} cases a second now" if found.running else ""
-    lost = f", {found.lost} given out again" if found.lost else ""
+    """Print a summary line, a table of implementations, the violations and the worst inputs."""
+    rate = f", {found.rate:,.0f} cases a second now" if found.running else ""
+    lost_chunks = f", {found.lost} given out again" if found.lost else ""
     console.print(
-        f"{counted(found.chunks, 'chunk')}, {found.cases:,} cases in {counted(len(found.runs), 'run')}{lost}{now}.",
+        f"{counted(found.chunks, 'chunk')}, {found.cases:,} cases in {counted(len(found.runs), 'run')}"
+        f"{lost_chunks}{rate}.",
         highlight=False,
     )
     table = Table(box=None, pad_edge=False)
@@ -137,21 +141,17 @@ def print_status(console: Console, found: Found) -> None:
         console.print(table)
     for row in found.violations:
         likely = f" ({row['diagnosis']})" if row["diagnosis"] else ""
-        of = f"{counted(row['chunks'], 'chunk')}, the first by seed {row['seed']}"
-        console.print(
-            Text(
-                f"{row['status']}: {row['law']}[{row['operation']}] on {row['implementation']}{likely}, in {of}: {row['summary']}"
-            )
-        )
+        chunks = f"{counted(row['chunks'], 'chunk')}, the first by seed {row['seed']}"
+        law = f"{row['law']}[{row['operation']}] on {row['implementation']}{likely}"
+        console.print(Text(f"{row['status']}: {law}, in {chunks}: {row['summary']}"))
     for row in found.worst:
-        console.print(
-            Text(f"worst: {row['implementation']}[{row['operation']}] {row['output']}: {row['ratio']:.3g} × its budget")
-        )
+        name = f"{row['implementation']}[{row['operation']}] {row['output']}"
+        console.print(Text(f"worst: {name}: {row['ratio']:.3g} × its error limit"))
     console.print(found.verdict, style="bold red" if found.violations else "bold green", highlight=False)
 
 
 def write_page(found: Found, directory: Path) -> Path:
-    """Write what is found as a page, index.html in a directory, all of it or nothing; returns the file."""
+    """Write the page index.html to a directory, whole or not at all, and return the file."""
     folder = Path(__file__).parents[1] / "views/html/templates"
     templates = Environment(
         loader=FileSystemLoader(folder),

@@ -1,9 +1,8 @@
-"""Where a campaign is kept: a file of SQLite's, with a row for each chunk that is done, and one for
-each law that it found broken.
+"""The store of a campaign: an SQLite file, with a row for each finished chunk and for each broken law.
 
-SQLite and not DuckDB: while one process writes, others read (its write-ahead log), which DuckDB
-refuses them; a chunk is a transaction of a few rows, which is what SQLite is for; and Python comes
-with it. DuckDB reads the file, where questions are larger: `ATTACH`.
+SQLite, and not DuckDB, for three reasons. Other processes can read while one writes (the
+write-ahead log), which DuckDB refuses. A chunk is a transaction of a few rows, the normal work of
+SQLite. Python includes SQLite. For larger questions DuckDB can read the file: `ATTACH`.
 """
 
 import json
@@ -22,59 +21,56 @@ from properties.campaign.chunks import Chunk
 __all__ = ["VERSION", "FullError", "Store", "reading"]
 
 VERSION = 2
-"""Of the tables, which the file says too."""
+"""The version of the tables, which is in the file too."""
 
 _TABLES = """
 CREATE TABLE campaign (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE known (place INTEGER PRIMARY KEY, chunk TEXT NOT NULL);
 CREATE TABLE run (
-    run INTEGER PRIMARY KEY, engine TEXT NOT NULL, workers INTEGER NOT NULL, environment TEXT NOT NULL, device TEXT NOT NULL,
-    started REAL NOT NULL, seen REAL NOT NULL, ended TEXT NOT NULL DEFAULT ''
+    run INTEGER PRIMARY KEY, engine TEXT NOT NULL, workers INTEGER NOT NULL, environment TEXT NOT NULL,
+    device TEXT NOT NULL, started REAL NOT NULL, seen REAL NOT NULL, ended TEXT NOT NULL DEFAULT ''
 );
 CREATE TABLE chunk (
-    chunk TEXT PRIMARY KEY, kind TEXT NOT NULL, implementation TEXT NOT NULL, operation TEXT NOT NULL, domain TEXT NOT NULL,
-    seed INTEGER NOT NULL, cases INTEGER NOT NULL, examples INTEGER NOT NULL,
-    held INTEGER NOT NULL, suspicious INTEGER NOT NULL, violated INTEGER NOT NULL, declared INTEGER NOT NULL, vacuous INTEGER NOT NULL,
-    not_applicable INTEGER NOT NULL, not_run INTEGER NOT NULL, excess REAL NOT NULL, line REAL NOT NULL,
-    seconds REAL NOT NULL, lost INTEGER NOT NULL, run INTEGER NOT NULL REFERENCES run, finished REAL NOT NULL
+    chunk TEXT PRIMARY KEY, kind TEXT NOT NULL, implementation TEXT NOT NULL, operation TEXT NOT NULL,
+    domain TEXT NOT NULL, seed INTEGER NOT NULL, cases INTEGER NOT NULL, examples INTEGER NOT NULL,
+    held INTEGER NOT NULL, suspicious INTEGER NOT NULL, violated INTEGER NOT NULL, declared INTEGER NOT NULL,
+    vacuous INTEGER NOT NULL, not_applicable INTEGER NOT NULL, not_run INTEGER NOT NULL,
+    excess REAL NOT NULL, line REAL NOT NULL, seconds REAL NOT NULL, lost INTEGER NOT NULL,
+    run INTEGER NOT NULL REFERENCES run, finished REAL NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE violation (
     chunk TEXT NOT NULL REFERENCES chunk, law TEXT NOT NULL, status TEXT NOT NULL, excess REAL, summary TEXT NOT NULL,
     diagnosis TEXT NOT NULL, example TEXT NOT NULL, script TEXT NOT NULL, PRIMARY KEY (chunk, law)
 ) WITHOUT ROWID;
 CREATE TABLE worst (
-    chunk TEXT PRIMARY KEY REFERENCES chunk, implementation TEXT NOT NULL, operation TEXT NOT NULL, domain TEXT NOT NULL,
-    output TEXT NOT NULL, ratio REAL NOT NULL, example TEXT NOT NULL
+    chunk TEXT PRIMARY KEY REFERENCES chunk, implementation TEXT NOT NULL, operation TEXT NOT NULL,
+    domain TEXT NOT NULL, output TEXT NOT NULL, ratio REAL NOT NULL, example TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX worst_of ON worst (implementation, operation, ratio);
 """
 _FORGET = """
 UPDATE worst SET example = '' WHERE implementation = :implementation AND operation = :operation AND example <> ''
     AND ratio < (SELECT max(ratio) FROM worst WHERE implementation = :implementation AND operation = :operation)
-"""  # inputs are large, and the worst one is kept
+"""  # inputs are large, so only the worst one is kept
 _STATUSES = ("held", "suspicious", "violated", "declared", "vacuous", "not applicable", "not run")
-_FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY}  # primary codes of what passes
+_FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY}  # primary codes of errors that may pass
 
 
 class FullError(ValueError):
-    """What is known could not be written for now, as where the disk is full: the message says why.
-    Nothing of it was.
-    """
+    """The database cannot be written now, for example because the disk is full. Nothing was written."""
 
 
 class Store:
-    """The database of a campaign, as its driver writes it. It is made, or else should be of the
-    same campaign.
+    """The database of a campaign, for writing. A new file is created; an old one has to hold the same campaign.
 
-    `campaign` says what is verified and how, by name: only an equal one goes on with what is in the
-    file. Raises ValueError, a sentence.
+    `campaign` is the identity of the campaign. Raises ValueError, a sentence, for another campaign.
     """
 
     def __init__(self, file: Path, campaign: Mapping[str, Any]) -> None:
         try:
             self._database = _connected(file, "rwc")
             self._database.execute("PRAGMA journal_mode=WAL")
-            self._database.execute("PRAGMA synchronous=NORMAL")  # what a power cut takes is run again
+            self._database.execute("PRAGMA synchronous=NORMAL")  # chunks that a power cut deletes run again
             self._database.execute("PRAGMA foreign_keys=ON")
             self._require(file, {name: json.dumps(value) for name, value in campaign.items()})
         except sqlite3.Error as error:
@@ -82,7 +78,7 @@ class Store:
         self._run = 0
 
     def _require(self, file: Path, campaign: dict[str, str]) -> None:
-        """The tables, new or as they should be."""
+        """Create the tables, or check that they hold this campaign."""
         with self._database:
             self._database.execute("BEGIN IMMEDIATE")
             if not _tables(self._database):
@@ -95,8 +91,8 @@ class Store:
         for name in dict.fromkeys([*known, *campaign]):
             if known.get(name) != campaign.get(name):
                 raise ValueError(
-                    f"{file} holds a campaign with {name}={known.get(name)}, but {name}={campaign.get(name)} was given: another needs "
-                    "another --database."
+                    f"{file} holds a campaign with {name}={known.get(name)}, "
+                    f"but {name}={campaign.get(name)} was given: another needs another --database."
                 )
 
     def __enter__(self) -> "Store":
@@ -108,22 +104,22 @@ class Store:
         self._database.close()
 
     def begin(self, engine: str, workers: int, environment: Mapping[str, str]) -> None:
-        """A run begins, in an environment: what is added is of it."""
+        """Begin a run; the results that follow belong to it."""
         now = time.time()
         device = environment.get("accelerators", "") or environment.get("processor", "")
-        row = (engine, workers, json.dumps(dict(environment)), device, now, now)
+        run_row = (engine, workers, json.dumps(dict(environment)), device, now, now)
         self._run = self._written(
             lambda: (
                 self._database.execute(
                     "INSERT INTO run (engine, workers, environment, device, started, seen) VALUES (?, ?, ?, ?, ?, ?)",
-                    row,
+                    run_row,
                 ).lastrowid
                 or 0
             )
         )
 
     def end(self, how: str) -> None:
-        """The run has ended, and how; where that cannot be written, the run is one that ended without a word."""
+        """Note how the run has ended, if the database can be written."""
         ended = how, time.time(), self._run
         with suppress(FullError):
             self._written(
@@ -131,7 +127,7 @@ class Store:
             )
 
     def begins_with(self, known: Iterable[Chunk]) -> list[Chunk]:
-        """What is put first: what was known when the campaign's first run began, however often it is gone on with."""
+        """The chunks that run first: those that were known when the first run of the campaign began."""
 
         def write() -> int:
             if not self._database.execute("SELECT 1 FROM run").fetchone():
@@ -151,14 +147,12 @@ class Store:
         return self._database.execute("SELECT 1 FROM chunk WHERE chunk = ?", (chunk.id,)).fetchone() is not None
 
     def add(self, chunk: Chunk, result: Result) -> bool:
-        """A chunk is done; False where it was already, and nothing is counted twice. Raises
-        FullError where it cannot be written now.
-        """
+        """Write the result of a chunk; False if the chunk was done already, then nothing changes. Raises FullError."""
         counts = [result.statuses.get(status, 0) for status in _STATUSES]
-        who = (chunk.id, chunk.kind, chunk.implementation, chunk.operation, chunk.domain, chunk.seed)
+        identifying = (chunk.id, chunk.kind, chunk.implementation, chunk.operation, chunk.domain, chunk.seed)
         worst_of = _number(result.excess), _number(result.line)
-        row = (
-            *who,
+        chunk_row = (
+            *identifying,
             result.cases,
             result.examples,
             *counts,
@@ -169,19 +163,28 @@ class Store:
             time.time(),
         )
         broken = [
-            (chunk.id, b.law, b.status, _number(b.excess), b.summary, b.diagnosis, b.case, b.script)
-            for b in result.broken
+            (
+                chunk.id,
+                each.law,
+                each.status,
+                _number(each.excess),
+                each.summary,
+                each.diagnosis,
+                each.case,
+                each.script,
+            )
+            for each in result.broken
         ]
-        at = (chunk.id, chunk.implementation, chunk.operation, chunk.domain)
+        place = (chunk.id, chunk.implementation, chunk.operation, chunk.domain)
         worst = (
             []
             if result.worst is None
-            else [(*at, result.worst.output, _number(result.worst.ratio), json.dumps(result.worst.case))]
+            else [(*place, result.worst.output, _number(result.worst.ratio), json.dumps(result.worst.case))]
         )
 
         def write() -> int:
-            insert = f"INSERT INTO chunk VALUES ({', '.join('?' * len(row))}) ON CONFLICT(chunk) DO NOTHING"
-            added = self._database.execute(insert, row).rowcount
+            insert = f"INSERT INTO chunk VALUES ({', '.join('?' * len(chunk_row))}) ON CONFLICT(chunk) DO NOTHING"
+            added = self._database.execute(insert, chunk_row).rowcount
             if added:
                 self._database.executemany("INSERT INTO violation VALUES (?, ?, ?, ?, ?, ?, ?, ?)", broken)
                 self._database.executemany("INSERT INTO worst VALUES (?, ?, ?, ?, ?, ?, ?)", worst)
@@ -192,7 +195,7 @@ class Store:
         return bool(self._written(write))
 
     def _written(self, write: Callable[[], int]) -> int:
-        """What writes, in one transaction: all of it or nothing."""
+        """The result of `write`, which runs in one transaction."""
         try:
             with self._database:
                 self._database.execute("BEGIN IMMEDIATE")
@@ -208,9 +211,7 @@ class Store:
 
 
 def _number(excess: float) -> float:
-    """An error ÷ budget as it is written: SQLite knows no NaN, and what is none of a number of
-    budgets is beyond all of them.
-    """
+    """An error ÷ budget for SQLite, which has no NaN: ∞ stands for NaN."""
     return inf if isnan(excess) else excess
 
 
@@ -223,14 +224,14 @@ def counts(database: sqlite3.Connection) -> tuple[int, int, int]:
 
 
 def reading(file: Path) -> "closing[sqlite3.Connection]":
-    """The database, to be read, while a campaign writes it or not. Raises ValueError, a sentence, where it is none."""
+    """The database for reading, also during a campaign. Raises ValueError, a sentence, for another file."""
     if not file.is_file():
-        raise ValueError(f"There is no file {file}.")
+        raise ValueError(f"{file} does not exist.")
     try:
         database = _connected(file, "ro")
         _require_version(database, file)
     except sqlite3.Error as error:
-        raise ValueError(f"{file} is no campaign's database: {error}.") from error
+        raise ValueError(f"{file} is not the database of a campaign: {error}.") from error
     return closing(database)
 
 

@@ -1,1 +1,1 @@
-"""`attnspec`: the command, the processes in which it runs implementations, and completion in shells."""
+"""The command `attnspec`: its subcommands, its options, and completion in shells."""

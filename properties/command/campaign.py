@@ -1,4 +1,4 @@
-"""The subcommand that runs campaigns, and shows what they have found."""
+"""The subcommand `attnspec campaign`, which runs campaigns and shows their results."""
 
 import argparse
 import os
@@ -15,33 +15,33 @@ from properties.command.parsing import memory, natural, positive, whole, workers
 
 __all__ = ["add_to"]
 
-_SOME: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
-_AGAIN = 3  # times that a chunk is given out again whose process something else has ended
+_SEVERAL: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
+_AGAIN = 3  # how many times a chunk is given out again after something from outside ended its process
 
 _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "targets": (
-        "what to verify, as for `attnspec verify`; or: status FILE; or: report FILE --html DIR",
-        {"nargs": "*", "metavar": "TARGET"},
+        "the adapter, as for `attnspec verify`; or: status FILE; or: report FILE --html DIR",
+        {"nargs": "*", "metavar": "ADAPTER"},
     ),
-    "--hours": ("start no further chunk after so long", {"type": positive, "default": inf, "metavar": "N"}),
-    "--cases": ("end after the first chunks that have so many cases", {"type": natural, "metavar": "N"}),
-    "--seeds": ("range of seeds: 0:100 ends with 99, and 0: has no end (0:)", {"default": "0:", "metavar": "A:B"}),
-    "--max-examples": ("cases in each chunk (100)", {"type": natural, "metavar": "N"}),
+    "--hours": ("start no further chunk after N hours", {"type": positive, "default": inf, "metavar": "N"}),
+    "--cases": ("end after the first chunks that together have N test inputs", {"type": natural, "metavar": "N"}),
+    "--seeds": ("range of seeds: 0:100 is 0 to 99, 0: has no end (0:)", {"default": "0:", "metavar": "A:B"}),
+    "--max-examples": ("test inputs in each chunk (100)", {"type": natural, "metavar": "N"}),
     "--climb": (
-        "steps of the search for a worst input after each chunk of cases, 0 for none (25)",
+        "steps of the search for a worst input after each chunk, 0 for no search (25)",
         {"type": whole, "default": 25, "metavar": "N"},
     ),
     "--database": (
-        "SQLite file that holds the results, and from which the campaign resumes (campaign.db)",
+        "SQLite file of the results, from which the campaign resumes (campaign.db)",
         {"type": Path, "default": Path("campaign.db"), "metavar": "FILE"},
     ),
     "--examples": (
-        "where failing cases are kept, to be tried first: a folder of Hypothesis's, or redis://… (.hypothesis/examples)",
+        "where failing inputs are kept and tried first: a folder of Hypothesis, or redis://… (.hypothesis/examples)",
         {"default": ".hypothesis/examples", "metavar": "PLACE"},
     ),
-    "--engine": ("what runs the workers (local)", {"choices": ("local", "ray"), "default": "local"}),
+    "--engine": ("runs the workers (local)", {"choices": ("local", "ray"), "default": "local"}),
     "--address": (
-        "address of a Ray cluster, such as auto; without one, Ray is started here",
+        "address of a Ray cluster, such as auto; without it, Ray starts here",
         {"default": "", "metavar": "ADDRESS"},
     ),
     "--jobs": (
@@ -53,51 +53,52 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"type": positive, "default": 0.0, "metavar": "N"},
     ),
     "--memory": (
-        "limit for a worker, libraries included: exceeding it is a violation",
+        "memory limit of a worker, libraries included, such as 4G; a larger worker is a violation",
         {"type": memory, "default": inf, "metavar": "SIZE"},
     ),
-    "--timeout": ("limit for one call (60)", {"type": positive, "default": 60.0, "metavar": "SECONDS"}),
-    "--arithmetic": ("the arithmetic to judge by, instead of the declared one", {"metavar": "NAME"}),
+    "--timeout": ("time limit for one call (60)", {"type": positive, "default": 60.0, "metavar": "SECONDS"}),
+    "--arithmetic": ("judge by this arithmetic instead of the declared one", {"metavar": "NAME"}),
     "--convention": (
-        "a convention that it follows, instead of the declared one; may be repeated",
+        "judge by this convention instead of the declared one; may be repeated",
         {"action": "append", "default": [], "metavar": "NAME=VALUE"},
     ),
-    "--laws": ("check only these laws, by name or name[operation]", _SOME | {"metavar": "LAW"}),
-    "--exclude": ("leave out these laws", _SOME | {"metavar": "LAW"}),
-    "--only": ("check only these implementations, or groups of them", _SOME | {"metavar": "TEXT"}),
-    "--html": ("of `report`: folder of the page, DIR/index.html", {"metavar": "DIR"}),
+    "--laws": ("check only these laws, by name or name[operation]", _SEVERAL | {"metavar": "LAW"}),
+    "--exclude": ("leave out these laws", _SEVERAL | {"metavar": "LAW"}),
+    "--only": ("check only implementations and groups whose name contains TEXT", _SEVERAL | {"metavar": "TEXT"}),
+    "--html": ("with report: write the page to DIR/index.html", {"metavar": "DIR"}),
 }
-"""The arguments: what each is for, and how it is parsed."""
+"""The arguments: the help of each, and how argparse reads it."""
 
 
 def add_to(commands: Any) -> None:
-    """Add the subcommand to a parser's."""
+    """Add the subcommand to the parser."""
     campaign = commands.add_parser(
         "campaign",
-        help="verify for hours with many workers; can be stopped and resumed",
-        description="Verify seed after seed, in chunks, and keep the results in a database, from which a campaign can be resumed "
-        "whenever it was stopped. `attnspec campaign status FILE` shows what was found, and "
-        "`attnspec campaign report FILE --html DIR` makes a page of it, during the campaign or afterwards. "
-        "Exit status: 0 every law held, 1 some law failed, 2 the campaign cannot run; 129, 130 or 143 after SIGHUP, SIGINT or SIGTERM.",
+        help="verify for hours with many workers; stop and resume at any time",
+        description="Verify seed after seed, and keep the results in a database. A campaign that was stopped resumes "
+        "from its database. `attnspec campaign status FILE` shows the results, and `attnspec campaign report FILE "
+        "--html DIR` makes a page of them, also during the campaign. "
+        "Exit status: 0 every law passes · 1 a law fails · 2 the campaign cannot run · "
+        "129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM.",
     )
-    for name, (purpose, how) in _ARGUMENTS.items():
-        campaign.add_argument(name, help=purpose, **how)
-    campaign.set_defaults(run=_campaign, seed=None, long=False, quick=False, budget=None, fail_fast=False)
+    for name, (purpose, settings) in _ARGUMENTS.items():
+        campaign.add_argument(name, help=purpose, **settings)
+    campaign.set_defaults(run=_campaign, seed=None, long=False, quick=False, time_limit=None, fail_fast=False)
 
 
 def _campaign(options: argparse.Namespace) -> int:
     if options.targets[:1] in (["status"], ["report"]):
         return _show(options)
     if options.html is not None:
-        raise ValueError("--html is for the results of a campaign: attnspec campaign report FILE --html DIR.")
+        raise ValueError("--html belongs to `attnspec campaign report FILE --html DIR`.")
     return _run(options)
 
 
 def _show(options: argparse.Namespace) -> int:
-    """Show what a database says; the exit status of its verdict."""
+    """Show the contents of a database, and return the exit status of its verdict."""
     word, *files = options.targets
     if len(files) != 1 or (word == "report") != (options.html is not None):
-        raise ValueError("It should be `attnspec campaign status FILE` or `attnspec campaign report FILE --html DIR`.")
+        raise ValueError("Type `attnspec campaign status FILE` or `attnspec campaign report FILE --html DIR`.")
     folder = folder_of_page(options.html, "--html") if word == "report" else None
     from rich.console import Console
 
@@ -112,7 +113,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Run it, until its end or a signal."""
+    """Run a campaign until its end or a signal, and return the exit status."""
     from rich.console import Console
 
     from properties.campaign.campaign import Campaign
@@ -122,10 +123,10 @@ def _run(options: argparse.Namespace) -> int:
     from properties.campaign.report import found_in, print_status
     from properties.campaign.store import Store
     from properties.command.configuration import configure
-    from properties.command.signals import Signals, StoppedError
+    from properties.processes.signals import Signals, StoppedError
 
     if options.memory < inf and not Path("/proc/self/status").exists():
-        raise ValueError("--memory needs Linux, which says by /proc what a process has.")
+        raise ValueError("--memory needs Linux, where /proc says how much memory a process uses.")
     configure(options)
     order, examples = _order(options), at(options.examples)
     with Signals() as signals:
@@ -149,24 +150,25 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _order(options: argparse.Namespace) -> Any:
-    """What is verified, and how."""
+    """The order of a campaign: what is verified, and how."""
     from properties.command.verifying import order_of
     from properties.verifier.comparison import Known
 
-    threads = {
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")
-    }  # whatever the number of workers: sums depend on it
+    # The number of threads does not follow the number of workers, because sums depend on it.
+    threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
     return replace(order_of(options, Known.of(None)), memory=options.memory, again=_AGAIN, environment=threads)
 
 
 def _follow(options: argparse.Namespace, entries: Any, campaign: Any) -> None:
-    """Run a campaign, show how far it is, and write down how it ended. Raises StoppedError where a
-    signal has come, and TargetError where workers do not start any more."""
+    """Run a campaign, show its progress, and note how it ended.
+
+    Raises StoppedError if a signal has come, and AdapterError if no worker starts any more.
+    """
     from rich.console import Console
 
     from properties.campaign.progress import Shown
-    from properties.command.signals import StoppedError
-    from properties.command.targets import TargetError
+    from properties.processes.adapters import AdapterError
+    from properties.processes.signals import StoppedError
     from properties.views.html.environment import environment
 
     store, seconds = campaign.store, options.hours * 3600
@@ -177,24 +179,25 @@ def _follow(options: argparse.Namespace, entries: Any, campaign: Any) -> None:
         campaign.end, campaign.said, campaign.done = time.monotonic() + seconds, shown.say, shown.done
         try:
             campaign.run()
-        except (StoppedError, TargetError) as stopped:
+        except (StoppedError, AdapterError) as stopped:
             store.end(str(stopped))
             raise
         store.end("to its end")
 
 
 def _rows(options: argparse.Namespace, entries: Any) -> list[tuple[str, str]]:
-    """The implementations that can be run here, each with each of its operations. Raises ValueError
-    where there is none.
+    """The pairs of an implementation that can run here and one of its operations.
+
+    Raises ValueError if no implementation can run.
     """
     rows = [(entry.name, operation) for entry in entries if not entry.unavailable for operation in entry.groups]
     if not rows:
-        raise ValueError(f"Nothing of {' and '.join(options.targets)} can be run here.")
+        raise ValueError(f"No implementation of {' and '.join(options.targets)} can run here.")
     return rows
 
 
 def _planned(options: argparse.Namespace, entries: Any, rows: Any, examples: Any) -> tuple[list[Any], Iterator[Any]]:
-    """What is known of broken laws and worst inputs, and the plan, as far as options say."""
+    """The chunks with known violations and worst inputs, and the plan of the options."""
     from properties.campaign.bench import agreement_of
     from properties.campaign.campaign import until_cases
     from properties.campaign.chunks import parsed_seeds, plan

@@ -1,4 +1,4 @@
-"""The command `attnspec`: verify implementations, and read about the laws and the known bugs."""
+"""The command `attnspec`: its parser, and the subcommands verify, report, compare and completion."""
 
 import argparse
 import os
@@ -9,17 +9,19 @@ from typing import Any
 
 from properties.command import campaign, gate, listings, new, vectors
 from properties.command.outputs import complain, folder_of_page, open_streams, printing
-from properties.command.parsing import duration, natural, positive
+from properties.command.parsing import Parser, duration, natural, positive
 
 __all__ = ["main", "parser_of_command"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command. Returns 0 when every law held or the page was printed, 1 when some law
-    failed, 2 when it cannot be done, and 129, 130 or 143 when SIGHUP, SIGINT or SIGTERM ended
-    it."""
+    """Run the command, and return its exit status.
+
+    The status is 0 for success, 1 if a law fails, 2 if the command cannot run, and 129, 130 or 143
+    after SIGHUP, SIGINT or SIGTERM.
+    """
     parser = parser_of_command()
-    if "_ARGCOMPLETE" in os.environ:  # a shell asks, at a press of Tab
+    if "_ARGCOMPLETE" in os.environ:  # the shell asks, because Tab was pressed
         from properties.command.completion import answer
 
         answer(parser)
@@ -30,96 +32,103 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code: int = options.run(options)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    except ValueError as error:  # a name that there is not, a target that is none: the sentence says it
+    except ValueError as error:  # an unknown name, an unusable adapter: the message is a sentence
         complain(str(error))
         return 2
     return code
 
 
-_SOME: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
+_SEVERAL: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
 _FLAG: dict[str, Any] = {"action": "store_true"}
 _JOBS = min(4, os.cpu_count() or 1)
 
 _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
     "targets": (
-        "what to verify: file.py or a module, with :attribute where it has several. Functions under the operations' names in a mapping or "
-        "an object, a properties.Implementation, a list of them, or a mapping from groups to lists; by default those of pyproject.toml",
-        {"nargs": "*", "metavar": "TARGET"},
+        "the adapter: file.py or a module, with :attribute if it has several adapters. An adapter is a "
+        "properties.Implementation; a mapping from operations to functions, or an object with functions of their "
+        "names; a list of adapters; or a mapping from groups to lists. Default: the targets of pyproject.toml",
+        {"nargs": "*", "metavar": "ADAPTER"},
     ),
     "--arithmetic": (
-        "the arithmetic to judge by, such as float32 or bfloat16, instead of the declared one",
+        "judge by this arithmetic, such as float32 or bfloat16, instead of the declared one",
         {"metavar": "NAME"},
     ),
     "--convention": (
-        "a convention that it follows, such as rope_pairing=half, instead of the declared one; may be repeated",
+        "judge by this convention, such as rope_pairing=half, instead of the declared one; may be repeated",
         {"action": "append", "default": [], "metavar": "NAME=VALUE"},
     ),
-    "--max-examples": ("cases of each operation, over all domains (100)", {"type": natural, "metavar": "N"}),
-    "--seed": ("seed of the cases (0): the same seed draws the same cases", {"type": int, "metavar": "N"}),
-    "--laws": ("check only these laws, by name or name[operation]", _SOME | {"metavar": "LAW"}),
-    "--exclude": ("leave out these laws", _SOME | {"metavar": "LAW"}),
-    "--quick": ("few laws on few cases, which detect nearly all known bugs within seconds", _FLAG),
-    "--long": ("also run the long plan: laws with 131072 keys, which take minutes", _FLAG),
-    "--only": ("check only these implementations, or groups of them", _SOME | {"metavar": "TEXT"}),
+    "--max-examples": ("number of test inputs for each operation (100)", {"type": natural, "metavar": "N"}),
+    "--seed": ("seed of the test inputs (0); the same seed gives the same inputs", {"type": int, "metavar": "N"}),
+    "--laws": ("check only these laws, by name or name[operation]", _SEVERAL | {"metavar": "LAW"}),
+    "--exclude": ("leave out these laws", _SEVERAL | {"metavar": "LAW"}),
+    "--quick": ("check few laws on few inputs; this detects nearly all known bugs within seconds", _FLAG),
+    "--long": ("also check the laws with 131072 keys, which take minutes", _FLAG),
+    "--only": ("check only implementations and groups whose name contains TEXT", _SEVERAL | {"metavar": "TEXT"}),
     "--jobs": ("number of processes (%(default)s)", {"type": natural, "default": _JOBS, "metavar": "N"}),
-    "--timeout": ("limit for one call (60)", {"type": positive, "default": 60.0, "metavar": "SECONDS"}),
-    "--budget": (
-        "limit for the whole run, such as 60s or 5m; laws that are cut short do not count as held",
+    "--timeout": ("time limit for one call (60)", {"type": positive, "default": 60.0, "metavar": "SECONDS"}),
+    "--time-limit": (
+        "time limit for the whole run, such as 60s or 5m; laws that are cut short do not pass",
         {"type": duration, "metavar": "TIME"},
     ),
-    "--json": ("also write the report as JSON; - writes it to standard output, and nothing else", {"metavar": "FILE"}),
-    "--html": ("also write the report as a page: DIR/index.html", {"metavar": "DIR"}),
-    "--baseline": ("fail only on what is new since an earlier report in JSON", {"type": Path, "metavar": "FILE"}),
-    "--junit": ("also write the report as JUnit XML: a failed test for each cause", {"metavar": "FILE"}),
-    "--sarif": ("also write the report as SARIF, for code scanning: a result for each cause", {"metavar": "FILE"}),
+    "--json": ("also write the report as JSON; - prints only the JSON", {"metavar": "FILE"}),
+    "--html": ("also write the report as a page, DIR/index.html", {"metavar": "DIR"}),
+    "--baseline": (
+        "fail only on violations that this earlier JSON report does not have",
+        {"type": Path, "metavar": "FILE"},
+    ),
+    "--junit": ("also write the report as JUnit XML, one failed test for each cause", {"metavar": "FILE"}),
+    "--sarif": ("also write the report as SARIF for code scanning, one result for each cause", {"metavar": "FILE"}),
     "--write-tests": (
-        "write the counterexample of each cause as a pytest test, which passes once it is fixed",
+        "write a pytest test for each cause; it passes once the cause is fixed",
         {"metavar": "DIR"},
     ),
-    "--strict": ("exit with status 1 also where something is suspicious", _FLAG),
-    "--fail-fast": ("stop at the first violation, or with --baseline at the first new one", _FLAG),
-    "--all": ("show a row for every law, and every violation in a few lines", _FLAG),
+    "--strict": ("exit with status 1 also if a result is suspicious", _FLAG),
+    "--fail-fast": ("stop at the first violation, with --baseline at the first new one", _FLAG),
+    "--all": ("show a row for every law, and a few lines for every violation", _FLAG),
 }
-"""The arguments of `attnspec verify`: what each is for, and how it is parsed."""
+"""The arguments of `attnspec verify`: the help of each, and how argparse reads it."""
 
 
-def parser_of_command() -> argparse.ArgumentParser:
-    """What `attnspec` understands."""
-    parser = argparse.ArgumentParser(
+def parser_of_command() -> Parser:
+    """The parser of the command line."""
+    parser = Parser(
         prog="attnspec",
-        description="Check attention and positional encodings against their laws, and diagnose what breaks them.",
+        description="Check kernels for attention and positional encodings against their laws, "
+        "and name the cause of each failure. "
+        "`attnspec verify FILE.py` does the main job; `attnspec new FILE.py` writes an adapter to fill in.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     verify = commands.add_parser(
         "verify",
-        help="check every law on implementations",
-        description="Check every law on implementations, in child processes, and diagnose what fails. "
-        "Options may also stand in the table [tool.attnspec] of pyproject.toml. "
-        "Exit status: 0 every law held, 1 some law failed, 2 the command or an implementation is unusable, an output cannot be written, "
-        "or attnspec itself failed and no law did; "
-        "129, 130 or 143 after SIGHUP, SIGINT or SIGTERM.",
+        help="check the laws on your kernels",
+        description="Check the laws on your kernels, in child processes, and name the cause of each failure. "
+        "The table [tool.attnspec] of pyproject.toml may hold options too. "
+        "Exit status: 0 every law passes · 1 a law fails · 2 the command line or the adapter is wrong, an output "
+        "cannot be written, or attnspec itself failed and no law fails · "
+        "129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM.",
     )
-    for name, (purpose, how) in _VERIFY.items():
-        verify.add_argument(name, help=purpose, **how)
+    for name, (purpose, settings) in _VERIFY.items():
+        verify.add_argument(name, help=purpose, **settings)
     verify.set_defaults(run=_verify)
 
-    report = commands.add_parser("report", help="make one page of reports that `attnspec verify --json` wrote")
+    report = commands.add_parser("report", help="make one HTML page of several JSON reports")
     report.add_argument(
-        "reports", nargs="+", metavar="FILE", type=Path, help="a report that `attnspec verify --json FILE` wrote"
+        "reports", nargs="+", metavar="FILE", type=Path, help="a report, as `attnspec verify --json FILE` writes it"
     )
-    report.add_argument("--html", metavar="DIR", required=True, help="folder of the page: DIR/index.html")
+    report.add_argument("--html", metavar="DIR", required=True, help="write the page to DIR/index.html")
     report.set_defaults(run=_report)
 
     compare = commands.add_parser(
         "compare",
-        help="compare two reports: what broke, what was fixed, and what got slower or closer to its budget",
-        description="Compare two reports that `attnspec verify --json` wrote. "
-        "Exit status: 0 nothing broke, 1 something did, 2 one of them is not a report.",
+        help="compare two JSON reports",
+        description="Compare two reports, as `attnspec verify --json` writes them: which laws broke, which were fixed, "
+        "and which got slower or closer to their error limit. "
+        "Exit status: 0 no law broke · 1 a law broke · 2 a file is not a report.",
     )
     compare.add_argument("before", metavar="BEFORE", type=Path, help="the earlier report")
-    compare.add_argument("after", metavar="AFTER", type=Path, help="the later one")
+    compare.add_argument("after", metavar="AFTER", type=Path, help="the later report")
     compare.set_defaults(run=_compare)
 
     new.add_to(commands)
@@ -128,7 +137,7 @@ def parser_of_command() -> argparse.ArgumentParser:
     vectors.add_to(commands)
     listings.add_to(commands)
     completion = commands.add_parser(
-        "completion", help='print a completion script for a shell: eval "$(attnspec completion bash)"'
+        "completion", help='print the completion script of a shell: eval "$(attnspec completion bash)"'
     )
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
     completion.set_defaults(run=_completion)
@@ -136,7 +145,7 @@ def parser_of_command() -> argparse.ArgumentParser:
 
 
 class _Version(argparse.Action):
-    """Print the version, of the distribution that is installed, and end."""
+    """Print the version of the installed distribution, and end the command."""
 
     def __call__(self, parser: argparse.ArgumentParser, *rest: Any, **named: Any) -> None:
         from importlib.metadata import version

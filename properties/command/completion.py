@@ -1,4 +1,4 @@
-"""What the shell offers when Tab is pressed: subcommands and options, and the names of laws, bugs and arithmetics."""
+"""Completions for the shell: subcommands, options, and names of laws, bugs, operations and arithmetics."""
 
 import argparse
 from collections.abc import Iterable
@@ -18,14 +18,15 @@ def script(shell: str) -> str:
 
 
 def answer(parser: argparse.ArgumentParser) -> None:
-    """Answer the shell, which asks by environment variables, and end the process. Only what was
-    asked for is imported.
+    """Answer the shell, which asks by environment variables, and end the process.
+
+    Each completion imports only the modules that it needs.
     """
     autocomplete(parser, default_completer=_Values())
 
 
 class _Values(BaseCompleter):
-    """What an argument may be; nothing for a file, of which the shell knows more."""
+    """The values of an argument; an empty list for a file, which the shell completes itself."""
 
     def __call__(self, *, prefix: str, action: argparse.Action, **context: Any) -> Iterable[str]:
         match action.dest:
@@ -47,8 +48,9 @@ class _Values(BaseCompleter):
 
 
 def _laws(prefix: str) -> Iterable[str]:
-    """The laws' names with hyphens, which need no quotes, unless there is a space already; once
-    there is a bracket, of each operation.
+    """The names of the laws, with hyphens, so that they need no quotes.
+
+    After a space the names have spaces. After a bracket there is a name for each operation.
     """
     from properties.laws import LAWS
 

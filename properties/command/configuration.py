@@ -1,60 +1,59 @@
-"""What a project says once: the table [tool.attnspec] of the pyproject.toml in the working
-directory. The command line wins.
+"""Reads the options of a project: the table [tool.attnspec] of pyproject.toml in the working directory.
+
+The command line replaces the table.
 """
 
 import argparse
 import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from difflib import get_close_matches
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from oracles.formats import resolve
+from oracles.spelling import did_you_mean
 from properties.command.conventions import parsed
-from properties.command.targets import Found
-from properties.contract.implementation import Implementation
-from properties.laws import LAWS, LONG, find
+from properties.laws import find
 
-__all__ = ["configure", "deviating"]
+__all__ = ["configure"]
 
 _FILE = Path("pyproject.toml")
 _DEFAULTS: dict[str, Any] = {"targets": [], "arithmetic": None, "laws": None, "max-examples": 100, "seed": 0}
-"""The keys that are options too, and what they are where nobody says it."""
+"""The keys that are options too, with their defaults."""
 
 
-def _texts(x: Any) -> bool:
-    return isinstance(x, list) and all(isinstance(text, str) and text for text in x) and bool(x)
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) and text for text in value) and bool(value)
 
 
-def _reasons(x: Any) -> bool:
-    return isinstance(x, dict) and all(
-        (isinstance(v, str) and v) or (isinstance(v, dict) and v and _flat(v)) for v in x.values()
+def _reasons(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        (isinstance(reason, str) and reason) or (isinstance(reason, dict) and reason and _have_texts(reason))
+        for reason in value.values()
     )
 
 
-def _flat(x: dict[str, Any]) -> bool:
-    return all(isinstance(reason, str) and reason for reason in x.values())
+def _have_texts(reasons: dict[str, Any]) -> bool:
+    return all(isinstance(reason, str) and reason for reason in reasons.values())
 
 
 _KEYS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "targets": (_texts, 'a list of targets, as ["my_kernels.py"]'),
     "arithmetic": (lambda x: isinstance(x, str), "a preset's name"),
-    "conventions": (lambda x: isinstance(x, dict), 'a table of readings, as {rope_pairing = "half"}'),
+    "conventions": (lambda x: isinstance(x, dict), 'a table of conventions, as {rope_pairing = "half"}'),
     "known-deviations": (_reasons, "a table from laws to reasons, or from implementations to such tables"),
     "laws": (_texts, "a list of laws"),
     "max-examples": (lambda x: type(x) is int and x > 0, "a whole number from 1"),
     "seed": (lambda x: type(x) is int, "a whole number"),
 }
-"""What there may be, and what each should be."""
+"""The keys of the table: whether a value is allowed, and what it should be."""
 
 
 def configure(options: argparse.Namespace, file: Path = _FILE) -> None:
-    """Complete the options of `attnspec verify`: what the command line does not say is as the
-    project says, or else as usual.
+    """Complete the options of `attnspec verify` with the options of the project, or else with the
+    defaults.
 
-    `options.conventions` and `options.known_deviations` are added. Raises ValueError, a sentence,
-    for a table that says something else.
+    Adds `options.conventions` and `options.known_deviations`. Raises ValueError, a sentence, for a
+    table with an unknown key or a wrong value.
     """
     found = _read(file)
     for key, default in _DEFAULTS.items():
@@ -65,12 +64,13 @@ def configure(options: argparse.Namespace, file: Path = _FILE) -> None:
     options.known_deviations = found.get("known-deviations", {})
     if not options.targets:
         raise ValueError(
-            f"There is no target: name one, as `attnspec verify my_kernels.py`, or list `targets` in {file}, [tool.attnspec]."
+            "There is nothing to verify: name an adapter, as in `attnspec verify my_kernels.py`, "
+            f"or list `targets` in {file}, [tool.attnspec]."
         )
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """The table, each entry as it should be; empty where there is none."""
+    """The table with checked entries; empty if the file or the table is missing."""
     try:
         tools = tomllib.loads(file.read_text("utf-8")).get("tool", {})
     except FileNotFoundError:
@@ -78,7 +78,7 @@ def _read(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise ValueError(f"{file} cannot be read: {error.strerror}.") from error
     except ValueError as error:
-        raise ValueError(f"{file} is no TOML: {error}.") from error
+        raise ValueError(f"{file} is not TOML: {error}.") from error
     table = tools.get("attnspec", {}) if isinstance(tools, dict) else tools
     if not isinstance(table, dict):
         raise ValueError(f"{file} says {table!r} for [tool.attnspec], which should be a table.")
@@ -89,24 +89,22 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _checked(key: str, value: Any) -> Any:
-    """An entry, with laws by their names and conventions by their fields. Raises ValueError, a sentence."""
+    """A checked entry, with the full names of laws and conventions. Raises ValueError, a sentence."""
     if key not in _KEYS:
-        near = get_close_matches(key, _KEYS, n=1)
-        raise ValueError(
-            f"There is no key {key!r}, but there are {', '.join(_KEYS)}{f'; {near[0]} is the nearest' if near else ''}."
-        )
-    fine, should = _KEYS[key]
-    if not fine(value):
+        listed = f"The keys are {', '.join(_KEYS)}."
+        raise ValueError(f"Unknown key {key!r}.{did_you_mean(key, _KEYS, listed)}")
+    allowed, should = _KEYS[key]
+    if not allowed(value):
         raise ValueError(f"{key} is {value!r}, but should be {should}.")
     if key == "arithmetic":
         resolve(value)
     elif key == "laws":
         return [_law(text) for text in value]
     elif key == "conventions":
-        return parsed(f"{name}={x}" for name, x in value.items())
+        return parsed(f"{name}={entry}" for name, entry in value.items())
     elif key == "known-deviations":
-        tables = {name: _named(x) for name, x in value.items() if isinstance(x, dict)}
-        return tables | _named({name: x for name, x in value.items() if isinstance(x, str)})
+        tables = {name: _named(entry) for name, entry in value.items() if isinstance(entry, dict)}
+        return tables | _named({name: entry for name, entry in value.items() if isinstance(entry, str)})
     return value
 
 
@@ -115,24 +113,6 @@ def _named(reasons: dict[str, str]) -> dict[str, str]:
 
 
 def _law(text: str) -> str:
-    """The whole name of a law, or of a law of an operation."""
+    """The full name of a law, or of the law of an operation."""
     law = find(text)[0]
     return law.id if "[" in text else law.name
-
-
-def deviating(found: list[Found], deviations: Mapping[str, Any]) -> list[Found]:
-    """The implementations with what a project declares of them besides: of all those to which a law
-    applies, or of one by its name.
-    """
-    return (
-        [replace(one, implementation=_deviating(one.implementation, deviations)) for one in found]
-        if deviations
-        else found
-    )
-
-
-def _deviating(i: Implementation, deviations: Mapping[str, Any]) -> Implementation:
-    applicable = {name for law in (*LAWS, *LONG) if not law.not_applicable(i) for name in (law.name, law.id)}
-    everywhere = {name: reason for name, reason in deviations.items() if isinstance(reason, str) and name in applicable}
-    own = deviations.get(i.name, {})
-    return replace(i, known_deviations={**i.known_deviations, **everywhere, **(own if isinstance(own, dict) else {})})

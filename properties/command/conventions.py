@@ -1,19 +1,19 @@
-"""Conventions on a command line: rope_pairing=half."""
+"""Reads conventions of a command line, such as rope_pairing=half."""
 
 from collections.abc import Iterable
 from typing import Any
 
 from oracles import Conventions
+from oracles.spelling import did_you_mean
 
 __all__ = ["parsed"]
 
 
 def parsed(texts: Iterable[str]) -> dict[str, Any]:
-    """The fields of `Conventions` that texts such as "rope_pairing=half" name, with their values;
-    of one that is named twice the last.
+    """The fields of `Conventions` and their values in texts such as "rope_pairing=half".
 
-    Raises ValueError, a sentence that lists what there is, for a field or a value that there is
-    not.
+    If a field is named twice, the last value counts. Raises ValueError, a sentence, for an unknown
+    field or value.
     """
     default = vars(Conventions())
     found: dict[str, Any] = {}
@@ -21,7 +21,8 @@ def parsed(texts: Iterable[str]) -> dict[str, Any]:
         name, _, value = text.partition("=")
         field = name.strip().replace("-", "_")
         if field not in default:
-            raise ValueError(f"There is no convention {name!r}, but there are {', '.join(default)}.")
+            listed = f"The conventions are {', '.join(default)}."
+            raise ValueError(f"Unknown convention {name!r}.{did_you_mean(name, default, listed)}")
         found[field] = _number(field, value) if isinstance(default[field], float) else value.strip().replace("-", "_")
     Conventions(**found)
     return found

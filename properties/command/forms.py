@@ -1,6 +1,4 @@
-"""A report written down in the forms that are asked for: files, each whole or not at all, a page,
-and annotations in a workflow.
-"""
+"""Writes a report in the wanted forms: files, each whole or not at all, a page, and annotations of code."""
 
 import argparse
 import json
@@ -23,18 +21,20 @@ __all__ = ["Places", "annotate", "as_json", "lost", "places"]
 
 
 def as_json(report: Report) -> str:
-    """The report as JSON, as report.schema.json says."""
+    """The report as JSON; report.schema.json describes it."""
     return json.dumps(report.to_dict(), indent=1, allow_nan=False) + "\n"
 
 
 _FORMS: dict[str, Callable[[Report], str]] = {"json": as_json, "junit": junit, "sarif": sarif}
-"""The forms by the names of their options."""
+"""The forms, by the names of their options."""
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where a report is to be written, found out to be possible before the work is done: files by
-    their forms, and the folders of the page and of the tests, if they are asked for."""
+    """Where the report will be written: files by their forms, and the folders of the page and of the tests.
+
+    That they can be written is checked before the laws run.
+    """
 
     files: dict[str, Path]
     page: Path | None
@@ -42,8 +42,9 @@ class Places:
 
 
 def places(options: argparse.Namespace) -> Places:
-    """The places that options name; - for JSON is none. Raises ValueError, a sentence, for one that
-    cannot be written to.
+    """The places that the options name. Raises ValueError, a sentence, for a place that cannot be written.
+
+    "-" for JSON is standard output, and not a place.
     """
     named = {form: getattr(options, form) for form in _FORMS}
     return Places(
@@ -57,14 +58,15 @@ def places(options: argparse.Namespace) -> Places:
     )
 
 
-def lost(to: Places, report: Report) -> Iterator[str]:
-    """Write a report to its places; the sentences on those that cannot be written after all. A page
-    is of some implementation.
+def lost(chosen: Places, report: Report) -> Iterator[str]:
+    """Write the report to its places. Yields a sentence for each place that cannot be written after all.
+
+    A page needs at least one implementation.
     """
-    texts = [(file, _FORMS[form](report)) for form, file in to.files.items()]
+    texts = [(file, _FORMS[form](report)) for form, file in chosen.files.items()]
     texts += (
-        [(to.tests / name, text) for name, text in reproductions(report, to.tests).items()]
-        if to.tests is not None
+        [(chosen.tests / name, text) for name, text in reproductions(report, chosen.tests).items()]
+        if chosen.tests is not None
         else []
     )
     for file, text in texts:
@@ -72,19 +74,17 @@ def lost(to: Places, report: Report) -> Iterator[str]:
             write_whole(file, text)
         except OSError as error:
             yield f"{file} cannot be written: {error.strerror}."
-    if to.page is not None and report.settings["implementations"]:
+    if chosen.page is not None and report.settings["implementations"]:
         from properties.views.html.page import write
 
         try:
-            write([report.to_dict()], to.page)
+            write([report.to_dict()], chosen.page)
         except OSError as error:
-            yield f"{to.page} cannot be written to: {error.strerror}."
+            yield f"{chosen.page} cannot be written to: {error.strerror}."
 
 
 def annotate(report: Report) -> None:
-    """Annotate code where a workflow of GitHub's runs: it reads standard error too, and standard
-    output may be the report's.
-    """
+    """Annotate the code in a GitHub workflow, on standard error: standard output may hold the report."""
     if os.environ.get("GITHUB_ACTIONS") == "true":
-        with suppress(OSError):  # of a full disk: the verdict is what matters
+        with suppress(OSError):  # a full disk does not matter: the exit status is the verdict
             print(annotations(report), end="", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""The subcommand that puts a candidate to the gate."""
+"""The subcommand `attnspec gate`, which accepts or rejects an untrusted kernel."""
 
 import argparse
 import json
@@ -6,79 +6,87 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from properties.command.outputs import file_to_write, printing
+from properties.command.parsing import duration, memory, positive
 
 if TYPE_CHECKING:
     from properties.gatehouse.verdict import Verdict
 
 __all__ = ["add_to"]
 
-_MANY: dict[str, Any] = {"action": "append", "default": []}
+_SEVERAL: dict[str, Any] = {"action": "append", "default": []}
 
 _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "candidate": (
-        "kernel.py, with functions under the operations' names; or a solution for flashinfer-bench, in JSON",
+        "kernel.py, with functions of the operations' names; or a solution for flashinfer-bench, in JSON",
         {"type": Path},
     ),
-    "--operation": ("these operations only; may be repeated", _MANY | {"metavar": "NAME"}),
+    "--operation": ("check only this operation; may be repeated", _SEVERAL | {"metavar": "NAME"}),
     "--function": (
-        "a function and the operation that it implements, where it has another name; may be repeated",
-        _MANY | {"metavar": "NAME=OPERATION"},
+        "a function with another name than its operation; may be repeated",
+        _SEVERAL | {"metavar": "NAME=OPERATION"},
     ),
     "--reference-signature": (
-        "the same for a function with other names or another order of arguments: its call in terms of the operation's, such as "
-        "'flash(v, k, q, attn_mask=mask)=scaled_dot_product_attention'",
-        _MANY | {"metavar": "CALL=OPERATION", "dest": "function"},
+        "a function with other argument names or another order of arguments: its call, written with the operation's "
+        "arguments, such as 'flash(v, k, q, attn_mask=mask)=scaled_dot_product_attention'; may be repeated",
+        _SEVERAL | {"metavar": "CALL=OPERATION", "dest": "function"},
     ),
     "--kernelbench": (
-        "the KernelBench problem that the candidate solves, by its class ModelNew",
+        "the KernelBench problem that the class ModelNew of the candidate solves",
         {"type": Path, "metavar": "PROBLEM"},
     ),
-    "--arithmetic": ("the arithmetic to judge by (float64), such as float32 or bfloat16", {"metavar": "NAME"}),
+    "--arithmetic": ("judge by this arithmetic (float64), such as float32 or bfloat16", {"metavar": "NAME"}),
     "--convention": (
-        "a convention that it follows, such as causal=bottom_right; may be repeated",
-        _MANY | {"metavar": "NAME=VALUE"},
+        "judge by this convention, such as causal=bottom_right; may be repeated",
+        _SEVERAL | {"metavar": "NAME=VALUE"},
     ),
     "--feature": (
-        "a feature of attention, or an option of rope, that it takes; may be repeated",
-        _MANY | {"metavar": "NAME"},
+        "a feature of attention or an option of rope that the kernel takes; may be repeated",
+        _SEVERAL | {"metavar": "NAME"},
     ),
     "--supports": (
-        "which inputs it takes, if not all: head_dim=64,128, or words such as 'positive sizes'; may be repeated",
-        _MANY | {"metavar": "TEXT"},
+        "the inputs that the kernel takes, such as head_dim=64,128 or 'positive sizes' (all inputs); may be repeated",
+        _SEVERAL | {"metavar": "TEXT"},
     ),
     "--batch-ranks": (
-        "how many leading axes it takes (0 1 2): 2 for (batch, heads, length, width) alone",
+        "the numbers of leading axes that the kernel takes (0 1 2): 2 for (batch, heads, length, width) only",
         {"type": int, "nargs": "+", "metavar": "N"},
     ),
-    "--nondeterministic": ("the same call may give another result, within the budget", {"action": "store_true"}),
-    "--arrays": ("whose arrays it takes and returns (numpy)", {"choices": ("numpy", "torch")}),
+    "--nondeterministic": ("the same call may give another result, within the error limit", {"action": "store_true"}),
+    "--arrays": (
+        "the library of the arrays that the kernel takes and returns (numpy)",
+        {"choices": ("numpy", "torch")},
+    ),
     "--library": (
-        "a distribution that it may import, besides the one of its arrays; may be repeated",
-        _MANY | {"metavar": "NAME"},
+        "another distribution that the kernel may import; may be repeated",
+        _SEVERAL | {"metavar": "NAME"},
     ),
-    "--quick": ("few laws on few cases: a verdict in a few seconds", {"action": "store_true"}),
-    "--seed": ("seed of the cases; by default one that cannot be known beforehand", {"type": int, "metavar": "N"}),
+    "--quick": ("check few laws on few inputs: a verdict in a few seconds", {"action": "store_true"}),
+    "--seed": ("seed of the test inputs; the default cannot be predicted", {"type": int, "metavar": "N"}),
     "--timeout": (
-        "limit for one call (2, or 1 with --quick); an import may take 60",
-        {"type": float, "metavar": "SECONDS"},
+        "time limit for one call (2, or 1 with --quick); an import may take 60",
+        {"type": positive, "metavar": "SECONDS"},
     ),
-    "--budget": ("limit for all its calls together (6, or 3 with --quick)", {"type": float, "metavar": "SECONDS"}),
-    "--memory": ("limit of its address space, in GiB (4)", {"type": float, "metavar": "GIB"}),
-    "--json": ("also write the verdict as JSON; - writes it to standard output, and nothing else", {"metavar": "FILE"}),
+    "--time-limit": (
+        "time limit for all calls together, such as 6s or 1m (6s, or 3s with --quick)",
+        {"type": duration, "metavar": "TIME"},
+    ),
+    "--memory": ("limit of the address space, such as 512M or 4G (4G)", {"type": memory, "metavar": "SIZE"}),
+    "--json": ("also write the verdict as JSON; - prints only the JSON", {"metavar": "FILE"}),
 }
-"""The arguments: what each is for, and how it is parsed."""
+"""The arguments: the help of each, and how argparse reads it."""
 
 
 def add_to(commands: Any) -> None:
-    """Add the subcommand to a parser's."""
+    """Add the subcommand to the parser."""
     gate = commands.add_parser(
         "gate",
-        help="accept an untrusted kernel, or not",
-        description="Check a candidate against the laws in processes that know nothing of attnspec, on cases that cannot be foreseen. "
-        "Exit status: 0 it is accepted, 1 it is not accepted, 2 it cannot be checked.",
+        help="accept or reject an untrusted kernel",
+        description="Check an untrusted kernel against the laws. The kernel runs in processes without attnspec, "
+        "on inputs that it cannot predict. "
+        "Exit status: 0 accepted · 1 not accepted · 2 the kernel cannot be checked.",
     )
-    for name, (purpose, how) in _ARGUMENTS.items():
-        gate.add_argument(name, help=purpose, **how)
+    for name, (purpose, settings) in _ARGUMENTS.items():
+        gate.add_argument(name, help=purpose, **settings)
     gate.set_defaults(run=_gate)
 
 
@@ -93,24 +101,24 @@ def _gate(options: argparse.Namespace) -> int:
         verdict = gate(submission, quick=options.quick, seed=options.seed, limits=_limits(options), **promises)
     except TypeError as error:
         raise ValueError(str(error)) from error
-    text = json.dumps(verdict.to_dict(), indent=1, allow_nan=False) + "\n"
-    name = options.candidate.name
-    said = f"{name} is accepted" if verdict.accepted else f"{name} is not accepted. {verdict.cause}"
+    json_text = json.dumps(verdict.to_dict(), indent=1, allow_nan=False) + "\n"
+    file_name = options.candidate.name
+    summary = f"{file_name} is accepted" if verdict.accepted else f"{file_name} is not accepted. {verdict.cause}"
     if place is not None:
         try:
-            write_whole(place, text)
+            write_whole(place, json_text)
         except OSError as error:
-            raise ValueError(f"{place} cannot be written: {error.strerror}. The verdict was: {said}") from error
-    with printing(said):
+            raise ValueError(f"{place} cannot be written: {error.strerror}. The verdict was: {summary}") from error
+    with printing(summary):
         if options.json == "-":
-            print(text, end="")
+            print(json_text, end="")
         else:
-            _print(verdict, said)
+            _print(verdict, summary)
     return 0 if verdict.accepted else 1
 
 
 def _print(verdict: "Verdict", said: str) -> None:
-    """What is wrong, and the verdict."""
+    """Print what fails, and the verdict."""
     from rich.console import Console
 
     console = Console(highlight=False, emoji=False)
@@ -120,8 +128,9 @@ def _print(verdict: "Verdict", said: str) -> None:
         for cause in verdict.report.causes:
             print_cause(console, cause)
             console.print()
-        for o in (o for o in verdict.report.outcomes if verdict.report.fails(o)):
-            print_indented(console, f"{o.law} [{o.operation}]: {o.violation.summary if o.violation else o.reason}")
+        for outcome in (outcome for outcome in verdict.report.outcomes if verdict.report.fails(outcome)):
+            why = outcome.violation.summary if outcome.violation else outcome.reason
+            print_indented(console, f"{outcome.law} [{outcome.operation}]: {why}")
     held = " and ".join(verdict.held) or "nothing"
     console.print(f"Seed {verdict.report.settings['seed']}; the system confined {held}; {verdict.seconds:.1f} s.")
     console.print(
@@ -130,22 +139,22 @@ def _print(verdict: "Verdict", said: str) -> None:
 
 
 def _submission(options: argparse.Namespace) -> Any:
-    """What is put to the gate, as options name it. Raises ValueError."""
-    from properties.gatehouse import adapters
+    """The submission that the options describe. Raises ValueError for options that do not fit together."""
+    from properties.gatehouse import foreign_formats
     from properties.gatehouse.submission import of_file
 
     foreign = options.kernelbench is not None or options.candidate.suffix == ".json"
     given = [name for name in ("operation", "function", "arrays") if getattr(options, name)]
     if foreign and given:
-        raise ValueError(f"--{given[0]} is for a candidate by itself; another project's format says it.")
+        raise ValueError(f"--{given[0]} cannot be used here: the file of the other project already says it.")
     if options.kernelbench is not None:
-        return adapters.kernelbench(options.kernelbench, options.candidate, libraries=tuple(options.library))
+        return foreign_formats.kernelbench(options.kernelbench, options.candidate, libraries=tuple(options.library))
     if options.candidate.suffix == ".json":
-        return adapters.flashinfer_bench(options.candidate, libraries=tuple(options.library))
+        return foreign_formats.flashinfer_bench(options.candidate, libraries=tuple(options.library))
     functions = {}
     for text in options.function:
-        function, mark, operation = text.rpartition("=")
-        if not mark or ")" in operation:
+        function, equals_sign, operation = text.rpartition("=")
+        if not equals_sign or ")" in operation:
             raise ValueError(
                 f"--function {text!r}, but should be NAME=OPERATION, as flash=scaled_dot_product_attention."
             )
@@ -157,7 +166,7 @@ def _submission(options: argparse.Namespace) -> Any:
 
 
 def _promises(options: argparse.Namespace, submission: Any) -> dict[str, Any]:
-    """What options promise besides; what they say nothing of is left out."""
+    """The promises that the options make, by name."""
     from dataclasses import replace
 
     from oracles import Conventions
@@ -182,9 +191,9 @@ def _promises(options: argparse.Namespace, submission: Any) -> dict[str, Any]:
 
 
 def _supported(text: str) -> Any:
-    """What is supported: a list of sizes by a name, or a word as it is."""
-    size, mark, numbers = text.partition("=")
-    if not mark:
+    """One entry of `supports`: sizes of an axis, or a word."""
+    size, equals_sign, numbers = text.partition("=")
+    if not equals_sign:
         return text
     try:
         return {size.strip(): [(float if size.strip() == "scale" else int)(number) for number in numbers.split(",")]}
@@ -195,19 +204,12 @@ def _supported(text: str) -> Any:
 
 
 def _limits(options: argparse.Namespace) -> Any:
-    """What it may take, as options say it. Raises ValueError."""
+    """The limits of the candidate: the usual ones, except for those that options give."""
     from dataclasses import replace
 
-    from properties.gatehouse.candidate import Limits
     from properties.gatehouse.gate import QUICK
+    from properties.gatehouse.isolated_kernel import Limits
 
-    given = {"call": options.timeout, "calls": options.budget, "memory": options.memory}
-    for name, number in given.items():
-        if number is not None and not 0 < number < float("inf"):
-            raise ValueError(f"The limit of {name} is {number}, but should be a positive number.")
-    changes = {
-        name: number if name != "memory" else int(number * 2**30)
-        for name, number in given.items()
-        if number is not None
-    }
-    return replace(QUICK if options.quick else Limits(), **changes)
+    given = {"call": options.timeout, "calls": options.time_limit, "memory": options.memory}
+    usual = QUICK if options.quick else Limits()
+    return replace(usual, **{name: limit for name, limit in given.items() if limit is not None})

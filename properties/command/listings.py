@@ -7,8 +7,8 @@ __all__ = ["add_to"]
 
 
 def add_to(commands: Any) -> None:
-    """Add the subcommands to a parser's. What they print is imported when it is printed."""
-    part = "its name, or a part that no other has"
+    """Add the subcommands to the parser. Each imports what it prints when it runs."""
+    part = "its name, or a part that only this name has"
     laws = commands.add_parser("laws", help="list the laws, or show one")
     laws.add_argument("law", nargs="?", metavar="LAW", help=part)
     laws.set_defaults(run=_laws)
@@ -16,10 +16,10 @@ def add_to(commands: Any) -> None:
     bugs.add_argument("bug", nargs="?", metavar="BUG", help=part)
     bugs.set_defaults(run=_bugs)
     operations = commands.add_parser(
-        "operations", help="list the operations, their shapes and conventions, or show one"
+        "operations", help="list the operations with their shapes and conventions, or show one"
     )
     operations.add_argument("operation", nargs="?", metavar="OPERATION", help=part)
-    operations.add_argument("--markdown", action="store_true", help="as the page docs/guide/operations.md")
+    operations.add_argument("--markdown", action="store_true", help="print the page docs/guide/operations.md")
     operations.set_defaults(run=_operations)
     explain = commands.add_parser("explain", help="explain a law, a known bug or an operation")
     explain.add_argument("name", metavar="NAME", help=part)

@@ -1,4 +1,4 @@
-"""`attnspec new`: an adapter to fill in, for some operations, a library and a type of numbers."""
+"""The subcommand `attnspec new`, which writes an adapter to fill in."""
 
 import argparse
 import re
@@ -19,9 +19,15 @@ _WIDTH = 88
 
 @dataclass(frozen=True)
 class _Library:
-    """What an adapter for a library has: imports of the standard library and of others, what arrays
-    are, code before the functions, what the `Implementation` says besides, the bodies of
-    derivatives by their suffix where it differentiates by itself, and else a hint."""
+    """The parts of an adapter that depend on the library.
+
+    standard, others   imports of the standard library and of other libraries
+    array              the type of its arrays
+    setup              code before the functions
+    says               further fields of the `Implementation`
+    derivatives        bodies of derivatives by suffix, if the library differentiates
+    hint               a comment in a function to fill in
+    """
 
     standard: tuple[str, ...]
     others: tuple[str, ...]
@@ -129,7 +135,7 @@ _OPTIONS = {
     "truncate": "bool | None = None",
     **dict.fromkeys(_NUMBERS, "float | None = None"),
 }
-"""The types of options that are no arrays, with what they are where they are not given."""
+"""The types and defaults of the options that are numbers."""
 
 _NUMPY = ("from numpy.typing import NDArray",)
 
@@ -156,11 +162,12 @@ _LIBRARIES = {
 
 
 def add_to(commands: Any) -> None:
-    """Add the subcommand to a parser's."""
+    """Add the subcommand to the parser."""
     new = commands.add_parser(
         "new",
         help="write an adapter to fill in",
-        description="Write an adapter to fill in: a function for each operation, and what it promises. An existing file is left alone.",
+        description="Write an adapter to fill in: a function for each operation, and its promises. "
+        "An existing file stays unchanged. Exit status: 0 the adapter was written · 2 it cannot be written.",
     )
     new.add_argument("file", metavar="FILE", type=Path, help="the file to write, such as my_kernels.py")
     new.add_argument(
@@ -168,10 +175,10 @@ def add_to(commands: Any) -> None:
         nargs="+",
         action="extend",
         metavar="OPERATION",
-        help="the operations (scaled_dot_product_attention); `attnspec operations` lists them",
+        help="the operations (scaled_dot_product_attention); `attnspec operations` lists them all",
     )
-    new.add_argument("--library", choices=_LIBRARIES, default="numpy", help="whose arrays it takes (%(default)s)")
-    new.add_argument("--dtype", choices=_DTYPES, default="float32", help="its number type (%(default)s)")
+    new.add_argument("--library", choices=_LIBRARIES, default="numpy", help="the library of its arrays (%(default)s)")
+    new.add_argument("--dtype", choices=_DTYPES, default="float32", help="the type of its numbers (%(default)s)")
     new.set_defaults(run=_new)
 
 
@@ -188,70 +195,90 @@ def _new(options: argparse.Namespace) -> int:
         with file.open("x", encoding="utf-8") as opened:
             opened.write(text)
     except FileExistsError:
-        raise ValueError(f"{file} is there already, and is left as it is: give another name.") from None
+        raise ValueError(f"{file} exists, and stays unchanged: give another name.") from None
     except OSError as error:
         raise ValueError(f"{file} cannot be written: {error.strerror}.") from error
-    left = re.findall(r'"Fill in (\w+)', text)
-    print(f"{file}: fill in {', '.join(left)}; then `attnspec verify {file}`.")
+    to_fill_in = re.findall(r'"Fill in (\w+)', text)
+    print(f"{file}: fill in {', '.join(to_fill_in)}; then `attnspec verify {file}`.")
     return 0
 
 
 def adapter(name: str, operations: Iterable[str], library: str, dtype: str) -> str:
-    """The text of an adapter. A derivative that the library forms by itself comes with the operation that it is of."""
+    """The text of an adapter. A derivative that the library computes comes with its forward operation."""
     from properties.contract.operations import OPERATIONS
 
-    kind = _LIBRARIES[library]
+    parts = _LIBRARIES[library]
     wanted = {
-        each: None for o in operations for each in ((OPERATIONS[o].forward, o) if _body(OPERATIONS[o], kind) else (o,))
+        name_wanted: None
+        for operation in operations
+        for name_wanted in (
+            (OPERATIONS[operation].forward, operation) if _body(OPERATIONS[operation], parts) else (operation,)
+        )
     }
-    chosen = [OPERATIONS[o] for o in wanted]
+    chosen = [OPERATIONS[operation] for operation in wanted]
     others = sorted(
-        (*kind.others, "from attnspec import oracles, properties"), key=lambda line: (line.startswith("from"), line)
+        (*parts.others, "from attnspec import oracles, properties"), key=lambda line: (line.startswith("from"), line)
     )
     settings = _JAX_SETTINGS.get(dtype, "") if library == "jax" else ""
     return "".join(
         [
             f'"""What `attnspec verify {name}.py` puts under test: fill in what raises NotImplementedError."""\n\n',
-            *(f"{line}\n" for line in (*kind.standard, *([""] if kind.standard else []), *others)),
-            f"\n{settings}Array = {kind.array}\n\n\n",
-            kind.setup.format(name=name),
-            *(_function(o, kind) for o in chosen),
-            _implementation(name, chosen, kind, dtype),
+            *(f"{line}\n" for line in (*parts.standard, *([""] if parts.standard else []), *others)),
+            f"\n{settings}Array = {parts.array}\n\n\n",
+            parts.setup.format(name=name),
+            *(_function(operation, parts) for operation in chosen),
+            _implementation(name, chosen, parts, dtype),
         ]
     )
 
 
-def _body(o: "Operation", kind: _Library) -> str:
-    """The body of a derivative that the library forms; "" for other operations, and for those whose
-    options have derivatives too.
+def _body(operation: "Operation", kind: _Library) -> str:
+    """The body of a derivative that the library computes.
+
+    "" for other operations, and for operations whose options have derivatives too.
     """
-    return "" if {"bias", "dbias"} & {*o.parameters, *o.outputs} else kind.derivatives.get(o.name[-4:], "")
+    return (
+        ""
+        if {"bias", "dbias"} & {*operation.parameters, *operation.outputs}
+        else kind.derivatives.get(operation.name[-4:], "")
+    )
 
 
-def _function(o: "Operation", kind: _Library) -> str:
-    """A function to fill in, or a derivative that the library forms."""
+def _function(operation: "Operation", kind: _Library) -> str:
+    """A function to fill in, or a derivative that the library computes."""
     from properties.views.operations import shapes, summary
 
-    if o.is_played:
+    if operation.is_played:
         return _CACHE
-    returns = "Array" if len(o.outputs) == 1 else "tuple[Array, ...]"
-    typed = [f"{p}: {_type(o, p)}" for p in o.parameters if p not in o.options]
-    typed += [*(["*"] if o.options else []), *(f"{p}: {_OPTIONS.get(p, 'Array | None = None')}" for p in o.options)]
-    head = _wrapped(f"def {o.name}(", typed, f") -> {returns}:")
-    arrays = "".join(f"    {names}  {shape}\n" for shape, names in shapes(o).items())
+    returns = "Array" if len(operation.outputs) == 1 else "tuple[Array, ...]"
+    typed = [
+        f"{parameter}: {_type(operation, parameter)}"
+        for parameter in operation.parameters
+        if parameter not in operation.options
+    ]
+    typed += [
+        *(["*"] if operation.options else []),
+        *(f"{parameter}: {_OPTIONS.get(parameter, 'Array | None = None')}" for parameter in operation.options),
+    ]
+    signature = _wrapped(f"def {operation.name}(", typed, f") -> {returns}:")
+    arrays = "".join(f"    {names}  {shape}\n" for shape, names in shapes(operation).items())
     masks = (
         "\n    mask allows where it is true; it may be None, and have axes of size 1, or fewer.\n"
-        if "mask" in o.parameters
+        if "mask" in operation.parameters
         else ""
     )
-    told = f'    """{summary(o)}.\n\n{arrays}{masks}    """\n'
-    derivative = _body(o, kind)
-    body = _differentiated(o, derivative) if derivative else kind.hint.format(operation=o.name) + _fill_in(o)
-    return f"{head}{told}{body}\n\n"
+    docstring = f'    """{summary(operation)}.\n\n{arrays}{masks}    """\n'
+    derivative = _body(operation, kind)
+    body = (
+        _differentiated(operation, derivative)
+        if derivative
+        else kind.hint.format(operation=operation.name) + _fill_in(operation)
+    )
+    return f"{signature}{docstring}{body}\n\n"
 
 
-def _fill_in(o: "Operation") -> str:
-    sentence = f'"Fill in {o.name}: call your kernel, and return its result."'
+def _fill_in(operation: "Operation") -> str:
+    sentence = f'"Fill in {operation.name}: call your kernel, and return its result."'
     return (
         f"    raise NotImplementedError(\n        {sentence}\n    )\n"
         if len(sentence) > _WIDTH - 31
@@ -259,53 +286,56 @@ def _fill_in(o: "Operation") -> str:
     )
 
 
-def _differentiated(o: "Operation", body: str) -> str:
-    """The body of a derivative that the library forms of the operation itself."""
+def _differentiated(operation: "Operation", body: str) -> str:
+    """The body of a derivative that the library computes from the forward operation."""
     from properties.contract.operations import OPERATIONS
 
-    forward = OPERATIONS[o.forward]
-    inputs = [p for p in forward.parameters if f"d{p}" in (*o.outputs, *o.parameters)]
+    forward = OPERATIONS[operation.forward]
+    inputs = [
+        parameter for parameter in forward.parameters if f"d{parameter}" in (*operation.outputs, *operation.parameters)
+    ]
     filled = body.format(
         inputs=_tuple(inputs),
-        typed=", ".join(f"{p}: Array" for p in inputs),
+        typed=", ".join(f"{parameter}: Array" for parameter in inputs),
         forward=forward.name,
-        given=", ".join(f"{p}={p}" if p in forward.options else p for p in forward.parameters),
-        tangents=_tuple(f"d{p}" for p in inputs),
-        grad=next((p for p in o.parameters if p.startswith("grad_")), ""),
+        given=", ".join(
+            f"{parameter}={parameter}" if parameter in forward.options else parameter
+            for parameter in forward.parameters
+        ),
+        tangents=_tuple(f"d{parameter}" for parameter in inputs),
+        grad=next((parameter for parameter in operation.parameters if parameter.startswith("grad_")), ""),
         place="" if len(inputs) > 1 else "[0]",
     )
     return "".join(_split(line) if len(line) > _WIDTH + 1 else line for line in filled.splitlines(keepends=True))
 
 
 def _split(line: str) -> str:
-    """A call that is too long for its line."""
-    by = len(line) - len(line.lstrip())
+    """A call on several lines, because one line is too short."""
+    indentation = len(line) - len(line.lstrip())
     start, _, given = line.strip().partition("(")
-    return indent(_wrapped(f"{start}(", given.removesuffix(")").split(", "), ")", by), " " * by)
+    return indent(_wrapped(f"{start}(", given.removesuffix(")").split(", "), ")", indentation), " " * indentation)
 
 
 def _tuple(names: Iterable[str]) -> str:
-    """What stands between the brackets of a tuple."""
+    """The text between the brackets of a tuple."""
     first, *others = names
     return ", ".join((first, *others)) if others else f"{first},"
 
 
-def _type(o: "Operation", parameter: str) -> str:
+def _type(operation: "Operation", parameter: str) -> str:
     if parameter == "kind":
         return "str"
-    if parameter not in o.axes:
-        return "int | None" if (o.name, parameter) == ("causal_mask", "n_k") else "int"
+    if parameter not in operation.axes:
+        return "int | None" if (operation.name, parameter) == ("causal_mask", "n_k") else "int"
     return "Array | None" if parameter == "mask" else "Array"
 
 
 def _implementation(name: str, chosen: "list[Operation]", kind: _Library, dtype: str) -> str:
-    """The `Implementation`: its conventions with the other values that there are, and what it may
-    promise besides as comments.
-    """
+    """The text of the `Implementation`: conventions with their other values, and further promises as comments."""
     from properties.contract.features import ATTENTION, FEATURES, KINDS
     from properties.views.operations import readings
 
-    fields = list(dict.fromkeys(field for o in chosen for field in o.conventions))
+    fields = list(dict.fromkeys(field for operation in chosen for field in operation.conventions))
     stated = []
     for name_ in fields:
         first, *others = readings(name_)
@@ -317,11 +347,19 @@ def _implementation(name: str, chosen: "list[Operation]", kind: _Library, dtype:
         if stated
         else "    conventions=oracles.Conventions(),\n"
     )
-    called = [o for o in chosen if not o.is_played]
-    options = [p for p in FEATURES if any(p in o.options or (p in KINDS and "kind" in o.parameters) for o in called)]
-    named = "".join(f'        {"" if p in ATTENTION else "# "}"{p}",\n' for p in options)
+    called = [operation for operation in chosen if not operation.is_played]
+    options = [
+        option
+        for option in FEATURES
+        if any(
+            option in operation.options or (option in KINDS and "kind" in operation.parameters) for operation in called
+        )
+    ]
+    named = "".join(f'        {"" if option in ATTENTION else "# "}"{option}",\n' for option in options)
     features = f"    features=[  # others are never passed\n{named}    ],\n" if options else ""
-    offered = "".join(f'        "{o.name}": {"Cache" if o.is_played else o.name},\n' for o in chosen)
+    offered = "".join(
+        f'        "{operation.name}": {"Cache" if operation.is_played else operation.name},\n' for operation in chosen
+    )
     return f"""\
 adapter = properties.Implementation(
     name="{name}",
@@ -337,11 +375,11 @@ adapter = properties.Implementation(
 """
 
 
-def _wrapped(start: str, parts: list[str], end: str, by: int = 0) -> str:
-    """A line, to be indented; or, where it is too long, one with its parts on one line between, or on a line each."""
+def _wrapped(start: str, parts: list[str], end: str, indentation: int = 0) -> str:
+    """The parts on one line; if that is too long, on a line between start and end, or on a line each."""
     joined = ", ".join(parts)
-    if by + len(f"{start}{joined}{end}") <= _WIDTH:
+    if indentation + len(f"{start}{joined}{end}") <= _WIDTH:
         return f"{start}{joined}{end}\n"
-    if by + len(joined) <= _WIDTH - 4:
+    if indentation + len(joined) <= _WIDTH - 4:
         return f"{start}\n    {joined}\n{end}\n"
     return f"{start}\n{''.join(f'    {part},{chr(10)}' for part in parts)}{end}\n"

@@ -1,6 +1,4 @@
-"""Where the command writes: found out to be possible before the work is done, and what to say where
-it is not afterwards.
-"""
+"""Checks before the work that outputs can be written, and reports it if they cannot be written afterwards."""
 
 import os
 import sys
@@ -14,13 +12,13 @@ from properties.contract.wording import printable
 
 __all__ = ["complain", "file_to_write", "folder_of_page", "folder_to_write", "open_streams", "printing"]
 
-_SIGPIPE = 128 + 13  # the status of a program that SIGPIPE ended, which Windows does not know
+_SIGPIPE = 128 + 13  # the exit status after SIGPIPE, which Windows does not have
 
 
 def file_to_write(name: str, option: str) -> Path:
-    """The file that an option names, found out to be writable; nothing is made yet. Raises ValueError, a sentence."""
+    """The file that an option names, if it can be written; it is not created yet. Raises ValueError, a sentence."""
     if not name:
-        raise ValueError(f"{option} is followed by an empty name, but should be by that of a file.")
+        raise ValueError(f"{option} has an empty name, but should have the name of a file.")
     file = Path(name)
     try:
         ordinary = file.is_file() or not file.exists()
@@ -30,18 +28,18 @@ def file_to_write(name: str, option: str) -> Path:
         raise ValueError(f"{name} cannot be written: it is a folder.")
     folder = file.resolve().parent
     if not folder.is_dir():
-        raise ValueError(f"{name} cannot be written: there is no folder {folder}.")
-    needed = ([file] if file.exists() else []) + (
-        [folder] if ordinary else []
-    )  # it is written beside its place, and put there whole
+        raise ValueError(f"{name} cannot be written: the folder {folder} does not exist.")
+    # An ordinary file is written beside its place, and then moved there.
+    needed = ([file] if file.exists() else []) + ([folder] if ordinary else [])
     if missing := [place for place in needed if not os.access(place, os.W_OK)]:
         raise ValueError(f"{name} cannot be written: {missing[0]} is read-only.")
     return file
 
 
 def folder_of_page(name: str, option: str) -> Path:
-    """The folder for a page, made, and found out to be writable, as the page's makers are to be
-    there. Raises ValueError, a sentence.
+    """The folder of a page, which is created. Raises ValueError, a sentence.
+
+    It has to be writable, and the libraries that make pages have to be installed.
     """
     if missing := [module for module in ("jinja2", "matplotlib") if find_spec(module) is None]:
         raise ValueError(f"A page needs {' and '.join(missing)}, which `pip install 'attnspec[report]'` installs.")
@@ -49,33 +47,31 @@ def folder_of_page(name: str, option: str) -> Path:
 
 
 def folder_to_write(name: str, option: str) -> Path:
-    """The folder that an option names, made, and found out to be writable. Raises ValueError, a sentence."""
+    """The folder that an option names, which is created. Raises ValueError, a sentence, if it cannot be written."""
     if not name:
-        raise ValueError(f"{option} is followed by an empty name, but should be by that of a folder.")
+        raise ValueError(f"{option} has an empty name, but should have the name of a folder.")
     try:
         Path(name).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ValueError(f"{name} cannot be made: {error.strerror}.") from error
+        raise ValueError(f"{name} cannot be created: {error.strerror}.") from error
     if not os.access(name, os.W_OK):
         raise ValueError(f"{name} cannot be written to.")
     return Path(name)
 
 
 def open_streams() -> None:
-    """Standard error is there, if only to swallow what is written. Raises ValueError where there is
-    no standard output.
-    """
+    """Replace a closed standard error. Raises ValueError if standard output is closed."""
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lives
     if sys.stdout is None:
-        raise ValueError("There is no standard output, which is closed, but should be open.")
+        raise ValueError("Standard output is closed, but should be open.")
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal without ✓ shows "?", and no traceback
             stream.reconfigure(errors="replace")
 
 
 def complain(sentence: str) -> None:
-    """Print a sentence to standard error; where that is full too, nobody can be told."""
+    """Print a sentence to standard error, if that can be written."""
     try:
         print(f"attnspec: {printable(sentence)}", file=sys.stderr, flush=True)
     except OSError:
@@ -84,24 +80,23 @@ def complain(sentence: str) -> None:
 
 @contextmanager
 def printing(verdict: str = "") -> Iterator[None]:
-    """What is printed within it reaches standard output. Raises ValueError where it does not, with
-    the verdict, which is lost there.
+    """A context for printing. Raises ValueError, with the verdict, if the text does not reach standard output.
 
-    A list that a reader leaves off, as `attnspec laws | head`, ends as other programs do there:
-    without a word, by SIGPIPE's status.
+    If the reader of a list has closed the pipe, as in `attnspec laws | head`, the command ends
+    silently with the exit status of SIGPIPE, as other programs do.
     """
-    why = ""
+    reason = ""
     try:
         yield
         sys.stdout.flush()
     except OSError as error:
-        why = error.strerror or type(error).__name__
-    except SystemExit:  # of rich, where a pipe is closed
-        why = os.strerror(EPIPE)
-    if why:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # where the interpreter's last flush goes
-        if why == os.strerror(EPIPE) and not verdict:
+        reason = error.strerror or type(error).__name__
+    except SystemExit:  # rich raises it when a pipe is closed
+        reason = os.strerror(EPIPE)
+    if reason:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the last flush of the interpreter
+        if reason == os.strerror(EPIPE) and not verdict:
             raise SystemExit(_SIGPIPE)
         raise ValueError(
-            f"Standard output cannot be written: {why}.{f' The verdict was: {verdict}' if verdict else ''}"
+            f"Standard output cannot be written: {reason}.{f' The verdict was: {verdict}' if verdict else ''}"
         )

@@ -1,14 +1,43 @@
-"""How options' texts are read; each raises argparse's error, which says what the text should be."""
+"""Reads the command line: a parser that suggests the right name for a misspelt one, and the types of options.
+
+Each type raises argparse's error, which says what the text should be.
+"""
 
 import argparse
 import re
+from collections.abc import Sequence
+from typing import Any
 
-__all__ = ["duration", "memory", "natural", "positive", "whole", "workers"]
+__all__ = ["Parser", "duration", "memory", "natural", "positive", "whole", "workers"]
 
-_MOST = 10**15  # cases, of which a thousand workers would take decades; sums of such numbers are 64-bit integers
-_WORKERS = 10**4
-_SHARES = 10**4  # of a device: Ray knows no smaller ones
-_LARGE = 10**9  # seconds, or hours, that nobody waits for
+_MOST = 10**15  # test inputs: a thousand workers would take decades; sums stay 64-bit integers
+_MOST_WORKERS = 10**4
+_SMALLEST = 1e-4  # the smallest share of a device in Ray
+_LARGEST = 10**9  # seconds or hours; nobody waits longer
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that says "Did you mean ...?" for a misspelt subcommand, option or choice."""
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            from oracles.spelling import did_you_mean  # with NumPy, which takes a while
+
+            known = list(action.choices)
+            listed = f"Choose from {', '.join(known)}."
+            raise argparse.ArgumentError(action, f"unknown value {value!r}.{did_you_mean(value, known, listed)}")
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """The options, and arguments that are not options. An unknown option ends the command with status 2."""
+        options, others = super().parse_known_args(args, namespace)
+        if unknown := [text.partition("=")[0] for text in others if text.startswith("-")]:
+            from oracles.spelling import did_you_mean  # with NumPy, which takes a while
+
+            listed = f"`{self.prog} --help` lists the options."
+            self.error(f"Unknown option {unknown[0]!r}.{did_you_mean(unknown[0], self._option_string_actions, listed)}")
+        return options, others
 
 
 def natural(text: str) -> int:
@@ -23,7 +52,7 @@ def whole(text: str) -> int:
 
 def workers(text: str) -> int:
     """A number of workers."""
-    return _whole(text, 1, _WORKERS)
+    return _whole(text, 1, _MOST_WORKERS)
 
 
 def _whole(text: str, least: int, most: int) -> int:
@@ -33,7 +62,7 @@ def _whole(text: str, least: int, most: int) -> int:
 
 
 def duration(text: str) -> float:
-    """A time in seconds, of 60s, 5m or 1h."""
+    """The seconds of a time such as 60s, 5m or 1h."""
     found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)(s|m|h)?", text)
     if not found or not float(found[1]):
         raise argparse.ArgumentTypeError(f"{text!r}, but should be a time, as 60s, 5m or 1h.")
@@ -41,20 +70,20 @@ def duration(text: str) -> float:
 
 
 def positive(text: str) -> float:
-    """A positive number, neither so small nor so large that what is reckoned with it could overflow."""
+    """A positive number that is neither too small nor too large to compute with."""
     try:
         number = float(text)
     except ValueError:
         number = 0.0
-    if not 1 / _SHARES <= number <= _LARGE:
+    if not _SMALLEST <= number <= _LARGEST:
         raise argparse.ArgumentTypeError(
-            f"{text!r}, but should be a positive number, from {1 / _SHARES:g} to {_LARGE}."
+            f"{text!r}, but should be a positive number, from {_SMALLEST:g} to {_LARGEST}."
         )
     return number
 
 
 def memory(text: str) -> int:
-    """A number of bytes, of 512M or 4G."""
+    """The bytes of an amount of memory such as 512M or 4G."""
     found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([MGT])", text)
     if not found or not float(found[1]):
         raise argparse.ArgumentTypeError(f"{text!r}, but should be an amount of memory, as 512M or 4G.")

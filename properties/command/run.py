@@ -1,4 +1,4 @@
-"""Running an order to its end, or until something stops it, while what is known so far is shown."""
+"""Runs an order to its end, or until something stops it, and shows the progress."""
 
 import os
 from contextlib import suppress
@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from properties.command.messages import Entry, Order
-from properties.command.runner import Runner
-from properties.command.signals import Signals, StoppedError
-from properties.command.targets import TargetError
+from properties.processes.adapters import AdapterError
+from properties.processes.messages import Entry, Order
+from properties.processes.runner import Runner
+from properties.processes.signals import Signals, StoppedError
 from properties.verifier.note import UnwritableError
 from properties.verifier.report import Cause, Outcome
 
@@ -20,10 +20,10 @@ __all__ = ["Run", "run"]
 
 @dataclass
 class Run:
-    """What is known of a run: its entries, the outcomes by entry and law, and what stopped it
-    before its end, if something did.
+    """The results of a run so far: its entries, the outcomes by entry and law, the causes by entry.
 
-    An entry is meant by its place, for two may have one name; a law is "law[operation]".
+    `stopped` is the exception that ended the run early, if one did. An entry is known by its
+    position, because two entries may have the same name; a law is "law[operation]".
     """
 
     entries: list[Entry] = field(default_factory=list)
@@ -33,33 +33,30 @@ class Run:
 
     @property
     def causes(self) -> tuple[Cause, ...]:
-        """The causes of all entries, in their order."""
+        """The causes of all entries, in the order of the entries."""
         return tuple(cause for place in sorted(self.causes_of) for cause in self.causes_of[place])
 
 
 def run(order: Order, jobs: int) -> Run:
-    """Run an order in so many processes; what is known at the end."""
-    os.environ.setdefault(
-        "OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // jobs))
-    )  # the processes share the processors
+    """Run an order in a number of processes, and return the results."""
+    threads = max(1, (os.cpu_count() or 1) // jobs)  # the processes share the processors
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     known = Run()
     try:
         with Signals() as signals:
             _follow(known, order, jobs, signals)
             signals.obey()
-    except (StoppedError, TargetError) as stopped:
+    except (StoppedError, AdapterError) as stopped:
         known.stopped = stopped
     except (OSError, UnwritableError) as error:
-        why = str(getattr(error, "strerror", "") or error).rstrip(".")
-        known.stopped = TargetError(f"The processes cannot be run: {why}.")
+        reason = str(getattr(error, "strerror", "") or error).rstrip(".")
+        known.stopped = AdapterError(f"The processes cannot be run: {reason}.")
     return known
 
 
 def _follow(known: Run, order: Order, jobs: int, signals: Signals) -> None:
-    """Add to what is known as it comes, and show it: a bar in a terminal, elsewhere a line for each
-    entry that is done.
-    """
-    log = Console(stderr=True)
+    """Add the results as they come, and show the progress: a bar in a terminal, or else a line for each entry."""
+    console = Console(stderr=True)
     columns = (
         SpinnerColumn(),
         BarColumn(24),
@@ -67,31 +64,33 @@ def _follow(known: Run, order: Order, jobs: int, signals: Signals) -> None:
         TimeElapsedColumn(),
         TextColumn("{task.description}"),
     )
-    with Progress(*columns, console=log, transient=True, disable=not log.is_interactive) as progress:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_interactive) as progress:
         task = progress.add_task(f"importing {escape(' '.join(order.targets))}", total=None)
         with Runner(order, jobs, signals) as runner:
             known.entries = runner.entries
-            left = [len(entry.laws) for entry in known.entries]
-            progress.update(task, total=sum(left))
+            laws_left = [len(entry.laws) for entry in known.entries]
+            progress.update(task, total=sum(laws_left))
             for place, found in runner.outcomes():
                 if isinstance(found, tuple):
                     known.causes_of[place] = (*known.causes_of.get(place, ()), *found)
                     continue
-                assert isinstance(found, Outcome)  # nothing was asked to climb
+                assert isinstance(found, Outcome)  # the order has no climbs
                 known.outcomes[place, found.law_id] = found
-                left[place] -= 1
+                laws_left[place] -= 1
                 progress.update(task, advance=1, description=escape(f"{found.implementation}: {found.law}"))
-                if not left[place] and not log.is_interactive:
-                    _print_line(log, [o for (of, _), o in known.outcomes.items() if of == place])
+                if not laws_left[place] and not console.is_interactive:
+                    _print_line(
+                        console, [outcome for (position, _), outcome in known.outcomes.items() if position == place]
+                    )
 
 
-def _print_line(log: Console, outcomes: list[Outcome]) -> None:
-    """How many laws of an entry have come to what, and in how long."""
-    statuses = [o.status for o in outcomes]
+def _print_line(console: Console, outcomes: list[Outcome]) -> None:
+    """Print how many laws of an entry have which status, and the time."""
+    statuses = [outcome.status for outcome in outcomes]
     counts = ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
-    with suppress(OSError):  # of a full disk: the verdict is what matters
+    with suppress(OSError):  # a full disk does not matter: the exit status is the verdict
         print(
-            f"{outcomes[0].implementation}: {counts} ({sum(o.seconds for o in outcomes):.1f} s)",
-            file=log.file,
+            f"{outcomes[0].implementation}: {counts} ({sum(outcome.seconds for outcome in outcomes):.1f} s)",
+            file=console.file,
             flush=True,
         )

@@ -1,4 +1,4 @@
-"""The subcommand that checks files of vectors."""
+"""The subcommand `attnspec vectors`, which checks files of test vectors."""
 
 import argparse
 from pathlib import Path
@@ -10,29 +10,31 @@ __all__ = ["add_to"]
 
 
 def add_to(commands: Any) -> None:
-    """Add the subcommand to a parser's."""
+    """Add the subcommand to the parser."""
     vectors = commands.add_parser(
         "vectors",
         help="check files of certified test vectors",
-        description="Check files of vectors: calls with certified results and error limits, as JSON and safetensors. "
-        "Exit status: 0 every test is right; 1 a test is wrong; 2 a file is not a vector file.",
+        description="Check files of test vectors, which hold calls with certified values and error limits. "
+        "Exit status: 0 every vector is right · 1 a vector is wrong · 2 a file is not a vector file.",
     )
     actions = vectors.add_subparsers(metavar="check", required=True)
-    check = actions.add_parser("check", help="check files: their form, and every bound, certified again")
-    check.add_argument("files", nargs="+", type=Path, metavar="FILE", help="the JSON, beside which its tensors are")
+    check = actions.add_parser("check", help="check the form of each file, and certify every error limit again")
+    check.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="the JSON file; its safetensors file lies beside it"
+    )
     check.set_defaults(run=_check)
 
 
 def _check(options: argparse.Namespace) -> int:
     from properties.vectors.checking import check
 
-    wrong = 0
+    number_wrong = 0
     for file in options.files:
-        found = list(check(file))
-        for name, sentence in found:
+        results = list(check(file))
+        for name, sentence in results:
             if sentence:
                 complain(f"{name}: {sentence}")
-        bad = sum(bool(sentence) for _, sentence in found)
-        print(f"{file}: {len(found) - 1} tests, {bad} wrong")
-        wrong += bad
-    return 1 if wrong else 0
+        wrong = sum(bool(sentence) for _, sentence in results)
+        print(f"{file}: {len(results) - 1} tests, {wrong} wrong")
+        number_wrong += wrong
+    return 1 if number_wrong else 0

@@ -1,6 +1,4 @@
-"""What `attnspec verify` does: options become an order, the order is run, and a report on what came
-of it is written and printed.
-"""
+"""The steps of `attnspec verify`: make an order of the options, run it, write and print the report."""
 
 import argparse
 from collections.abc import Iterator
@@ -12,12 +10,12 @@ from rich.console import Console
 from oracles.formats import resolve
 from properties.command import forms
 from properties.command.configuration import configure
-from properties.command.messages import Order
 from properties.command.outputs import printing
 from properties.command.run import Run, run
-from properties.command.signals import StoppedError
 from properties.laws import find
 from properties.laws.names import parts_of
+from properties.processes.messages import Order
+from properties.processes.signals import StoppedError
 from properties.verifier.comparison import Comparison, Known, against
 from properties.verifier.plan import QUICKLY
 from properties.verifier.reading import read
@@ -39,14 +37,15 @@ _AS_GIVEN = (
     "only",
     "long",
     "quick",
-    "budget",
+    "time_limit",
 )
-"""The options that a report's settings have as they were given."""
+"""The options that the settings of a report show unchanged."""
 
 
 def verify(options: argparse.Namespace) -> int:
-    """Verify what options name, and print and write down what came of it; the exit status. Raises
-    ValueError where it cannot be done.
+    """Verify the adapters of the options, print and write the report, and return the exit status.
+
+    Raises ValueError, a sentence, if that cannot be done.
     """
     configure(options)
     baseline = None if options.baseline is None else read(options.baseline)
@@ -57,16 +56,14 @@ def verify(options: argparse.Namespace) -> int:
     report, changes = _report(options, order, known), None
     if baseline is not None:
         report, changes = against(report, baseline)
-    lost = list(forms.lost(places, report))
+    problems = list(forms.lost(places, report))
     _print(options, report, changes, known)
     forms.annotate(report)
-    return _status(report, known.stopped, lost)
+    return _status(report, known.stopped, problems)
 
 
 def order_of(options: argparse.Namespace, known: Known) -> Order:
-    """What is to be run, with laws by their whole names. Raises ValueError for a law or an
-    arithmetic that there is not.
-    """
+    """The order of the options, with the full names of laws. Raises ValueError for an unknown law or arithmetic."""
     resolve(options.arithmetic)
     return Order(
         targets=tuple(options.targets),
@@ -81,29 +78,27 @@ def order_of(options: argparse.Namespace, known: Known) -> Order:
         max_examples=min(options.max_examples, QUICKLY) if options.quick else options.max_examples,
         seed=options.seed,
         timeout=options.timeout,
-        budget=options.budget or inf,
+        time_limit=options.time_limit or inf,
         fail_fast=options.fail_fast,
         known=known,
     )
 
 
 def _ids(texts: list[str]) -> tuple[str, ...]:
-    """The laws that some texts mean, "law[operation]", each once."""
+    """The laws that the texts name, as "law[operation]", each of them once."""
     return tuple(dict.fromkeys(law.id for text in texts for law in find(text)))
 
 
 def _require_laws_on_offer(options: argparse.Namespace, order: Order, known: Run) -> None:
-    """Raise ValueError for a law that was asked for and is of no operation on offer: it would not
-    be looked at, without a word.
-    """
+    """Raise ValueError for a wanted law that is about none of the offered operations: it would not run."""
     planned = {*order.exclude, *(law for entry in known.entries for law in entry.laws)}
     for text in options.laws or () if known.entries else ():
         if planned.isdisjoint(_ids([text])):
-            raise ValueError(f"{text!r} is not about what {' and '.join(options.targets)} offers.")
+            raise ValueError(f"{text!r} is not about an operation of {' and '.join(options.targets)}.")
 
 
 def _report(options: argparse.Namespace, order: Order, known: Run) -> Report:
-    """What came of all laws that were planned, each violation with its cause."""
+    """The report: the outcomes of all planned laws, and the causes of the violations."""
     settings: dict[str, Any] = {
         "max_examples": order.max_examples,
         "seed": order.seed,
@@ -113,14 +108,14 @@ def _report(options: argparse.Namespace, order: Order, known: Run) -> Report:
         "environment": environment(),
         "implementations": [entry.to_dict() for entry in known.entries],
     }
-    why = f"{FAILED} (--fail-fast)." if options.fail_fast else ""
-    why = f"It was not run: {known.stopped}." if known.stopped is not None else why
-    outcomes, causes = with_causes(_planned(known, why), known.causes, lambda violation: violation.script)
+    reason = f"{FAILED} (--fail-fast)." if options.fail_fast else ""
+    reason = f"It was not run: {known.stopped}." if known.stopped is not None else reason
+    outcomes, causes = with_causes(_planned(known, reason), known.causes, lambda violation: violation.script)
     return Report(outcomes, settings, known.stopped is not None, options.strict, causes)
 
 
 def _planned(known: Run, why: str) -> Iterator[Outcome]:
-    """The outcomes as they were planned; "not run", and why, for those that are not known."""
+    """The outcomes in the order of the plan; "not run", with the reason, for laws without an outcome."""
     for place, entry in enumerate(known.entries):
         for law in entry.laws:
             missing = Outcome(*parts_of(law), entry.name, "not run", reason=why)
@@ -128,7 +123,7 @@ def _planned(known: Run, why: str) -> Iterator[Outcome]:
 
 
 def _print(options: argparse.Namespace, report: Report, changes: Comparison | None, known: Run) -> None:
-    """Print the report, as JSON where that is asked for, and what changed since the baseline."""
+    """Print the report, or its JSON, and the changes since the baseline."""
     groups: dict[str, list[str]] = {}
     for entry in known.entries:
         groups.setdefault(entry.group, []).append(entry.name)
@@ -142,12 +137,15 @@ def _print(options: argparse.Namespace, report: Report, changes: Comparison | No
 
 
 def _status(report: Report, stopped: Exception | None, lost: list[str]) -> int:
-    """The exit status. Raises ValueError, with the sentences, where something could not be written,
-    or the run was ended by no signal, or attnspec itself failed and no law did."""
+    """The exit status.
+
+    Raises ValueError, a sentence, if an output could not be written, if something other than a
+    signal ended the run, or if attnspec itself failed and no law fails.
+    """
     if isinstance(stopped, StoppedError) and not lost:
         return stopped.status
     if lost or stopped is not None:
         raise ValueError(" ".join([*lost, *([str(stopped)] if stopped is not None else [])]))
-    if (failed := sum(o.defect and not o.known for o in report.outcomes)) and not report.violations:
+    if (failed := sum(outcome.defect and not outcome.known for outcome in report.outcomes)) and not report.violations:
         raise ValueError(f"attnspec itself failed: {counted(failed, 'law')} could not be checked. The report says why.")
     return 0 if report.ok else 1

@@ -9,6 +9,7 @@ from oracles import Arithmetic, Conventions
 from oracles.conventions import resolve as resolve_conventions
 from oracles.formats import Format
 from oracles.formats import resolve as resolve_arithmetic
+from oracles.spelling import did_you_mean
 from properties.contract.caches import CACHES, admitted
 from properties.contract.features import NEEDS
 from properties.contract.operations import BATCH, FEATURES, OPERATIONS, Operation
@@ -156,14 +157,14 @@ class Implementation:
         if not self.operations:
             raise ValueError(f"{self.name} offers no operation, but should offer some of {', '.join(OPERATIONS)}.")
         for field_name, function in self.operations.items():
-            _require_member(field_name, tuple(OPERATIONS), "An operation is")
+            _require_member(field_name, tuple(OPERATIONS), "operation")
             if not callable(function):
                 raise TypeError(
                     f"operations[{shown(field_name)}] has type {type(function).__name__}, but should be a function."
                 )
         object.__setattr__(self, "supports", read(self.supports))
         for field_name in self.features:
-            _require_member(field_name, FEATURES, "A feature is")
+            _require_member(field_name, FEATURES, "feature")
         object.__setattr__(self, "features", frozenset(self.features))
         for field_name, needed in NEEDS.items():
             if field_name in self.features and needed not in self.features:
@@ -173,7 +174,7 @@ class Implementation:
                 )
         self._admit_caches()
         for field_name in self.layouts or ():
-            _require_member(field_name, LAYOUTS, "A layout is")
+            _require_member(field_name, LAYOUTS, "layout")
         for field_name, reason in self.known_deviations.items():
             if not (isinstance(field_name, str) and isinstance(reason, str) and reason):
                 raise TypeError(
@@ -200,7 +201,7 @@ class Implementation:
             object.__setattr__(self, "operations", {**self.operations, "decode": decode})
         object.__setattr__(self, "caches", offers if self.caches is None else frozenset(self.caches))
         for name in self.of_caches:
-            _require_member(name, CACHES, "What caches offer is")
+            _require_member(name, CACHES, "feature of caches")
 
     @property
     def resolved_arithmetic(self) -> Arithmetic:
@@ -338,6 +339,7 @@ def implementation_of(
     return Implementation(**{"name": default_name, "operations": operations, **changes})
 
 
-def _require_member(name: object, names: tuple[str, ...], what: str) -> None:
+def _require_member(name: object, names: tuple[str, ...], kind: str) -> None:
     if not isinstance(name, str) or name not in names:
-        raise ValueError(f"{what} {shown(name)}, but should be one of {', '.join(names)}.")
+        listed = f"Known are {', '.join(names)}."
+        raise ValueError(f"Unknown {kind} {shown(name)}.{did_you_mean(name, names, listed)}")

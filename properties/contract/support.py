@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from oracles.spelling import did_you_mean
 from properties.contract.mask_kinds import ENTRIES, EXTENTS, Extent
 from properties.contract.operations import Operation
-from properties.contract.wording import shown
+from properties.contract.wording import shown, told
 
-__all__ = ["EVERY_SIZE", "SIZES", "WORDS", "Listed", "OutsideError", "Shapes", "Support", "read"]
+__all__ = ["EVERY_SIZE", "SIZES", "WORDS", "Listed", "OutsideError", "Shapes", "Support", "SupportsError", "read"]
 
 SIZES = (
     *("batch", "n_q", "n_k", "n_k_minus_n_q", "seq_len", "start_pos"),
@@ -46,6 +47,25 @@ Predicate = Callable[[Any], bool]
 
 class OutsideError(ValueError):
     """An implementation does not take a call. The message says why, in a sentence."""
+
+
+class SupportsError(ValueError):
+    """A predicate of `supports` raised an exception: the adapter cannot be used. The message is a sentence."""
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A predicate of the adapter for a size; an exception in it is a SupportsError."""
+
+    name: str
+    predicate: Predicate
+
+    def __call__(self, size: float) -> bool:
+        """Whether a size is supported, as the adapter says."""
+        try:
+            return bool(self.predicate(size))
+        except Exception as error:
+            raise SupportsError(f"supports[{self.name!r}]({size}) raised {told(error)}.") from error
 
 
 @dataclass(frozen=True)
@@ -248,18 +268,18 @@ def read(supports: Any) -> Support:
             words = ", ".join(map(repr, WORDS))
             raise TypeError(
                 f"supports={shown(part)}, but should be a mapping from sizes to predicates or lists, "
-                f"or a word: {words}."
+                f"or a word: {words}.{did_you_mean(part, WORDS)}"
             )
     return Support(sizes, **options)
 
 
 def _predicate(name: str, given: Any) -> Predicate:
     if not isinstance(name, str) or name not in (*SIZES, EVERY_SIZE):
-        raise ValueError(
-            f"A size in supports is {shown(name)}, but should be one of {', '.join((*SIZES, EVERY_SIZE))}."
-        )
+        known = (*SIZES, EVERY_SIZE)
+        all_sizes = f"The sizes are {', '.join(known)}."
+        raise ValueError(f"Unknown size {shown(name)} in supports.{did_you_mean(name, known, all_sizes)}")
     if callable(given):
-        return given  # type: ignore[no-any-return]
+        return Guarded(name, given)
     listed = isinstance(given, Collection) and not isinstance(given, str | bytes | Mapping)
     if not (
         listed

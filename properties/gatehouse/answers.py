@@ -1,4 +1,4 @@
-"""What a candidate's process answers, as far as it can be so: everything else is nonsense, which ends it."""
+"""Checks the answers of the untrusted process: an answer of another form is nonsense, and ends the process."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,51 +20,62 @@ _RETURNED = {
 }
 
 IMPORTED, RAISED, FINISHED = {"imported": bool}, {"raised": (str, str)}, {"kept": [object], "forked": bool}
-"""The forms of the answers to an import, to an import or a call that raised something, and to the last question."""
+"""The forms of three answers: a successful import; an exception of an import or a call; the last answer."""
 
 
-def has(told: Any, form: Any) -> bool:
-    """Whether JSON has a form: a dict of forms by keys, a list of one form, a tuple of forms, a
+def has(value: Any, form: Any) -> bool:
+    """Whether JSON has a form.
+
+    A form is a dict from keys to forms, a list with one form for all items, a tuple of forms, a
     type, or `object` for anything.
     """
     if isinstance(form, dict):
-        return type(told) is dict and told.keys() == form.keys() and all(has(told[key], form[key]) for key in form)
+        return type(value) is dict and value.keys() == form.keys() and all(has(value[key], form[key]) for key in form)
     if isinstance(form, tuple):
-        return type(told) is list and len(told) == len(form) and all(map(has, told, form))
+        return type(value) is list and len(value) == len(form) and all(map(has, value, form))
     if isinstance(form, list):
-        return type(told) is list and all(has(each, form[0]) for each in told)
-    return form is object or type(told) is form
+        return type(value) is list and all(has(each, form[0]) for each in value)
+    return form is object or type(value) is form
 
 
 def answers(header: dict[str, Any], data: memoryview, given: Sequence[tuple[Any, ...]]) -> list[dict[str, Any]]:
-    """What is told of each call, with its arrays, by the arguments that each was given. Raises wire.NonsenseError."""
+    """The answer to each call, with its arrays; `given` are the arguments of the calls. Raises wire.NonsenseError."""
     if not has(header, {"answers": [object]}) or len(header["answers"]) != len(given):
         raise wire.NonsenseError
-    found: list[dict[str, Any]] = header["answers"]
-    if not all(any(has(told, form) for form in (_RETURNED, RAISED, _OTHER)) for told in found):
+    all_answers: list[dict[str, Any]] = header["answers"]
+    if not all(any(has(answer, form) for form in (_RETURNED, RAISED, _OTHER)) for answer in all_answers):
         raise wire.NonsenseError
-    returned = [(told, arguments) for told, arguments in zip(found, given, strict=True) if "results" in told]
-    values = wire.unlisted([[told["results"], told["after"]] for told, _ in returned], data)
-    for (told, arguments), (results, after) in zip(returned, values, strict=True):
-        told["results"], told["after"] = results, after
-        if not _possible(told, arguments):
+    returned = [
+        (answer, arguments) for answer, arguments in zip(all_answers, given, strict=True) if "results" in answer
+    ]
+    values = wire.unlisted([[answer["results"], answer["after"]] for answer, _ in returned], data)
+    for (answer, arguments), (results, after) in zip(returned, values, strict=True):
+        answer["results"], answer["after"] = results, after
+        if not _possible(answer, arguments):
             raise wire.NonsenseError
-    return found
+    return all_answers
 
 
-def _possible(told: dict[str, Any], given: tuple[Any, ...]) -> bool:
-    """Whether what is told of a call's results, and of arguments that it wrote to, can be so."""
-    results, written, after = told["results"], told["written"], told["after"]
-    places = range(len(given))
+def _possible(answer: dict[str, Any], arguments: tuple[Any, ...]) -> bool:
+    """Whether the answer to a call fits together, and fits the arguments of the call."""
+    results, written, after = answer["results"], answer["written"], answer["after"]
+    places = range(len(arguments))
     return (
-        len(results) == len(told["kinds"])
-        and (told["several"] or len(results) == 1)
-        and all(i in range(len(results)) and j in places for i, j in told["shares"])
+        len(results) == len(answer["kinds"])
+        and (answer["several"] or len(results) == 1)
+        and all(result in range(len(results)) and argument in places for result, argument in answer["shares"])
         and len(written) == len(after)
-        and all(j in places and _alike(given[j], x) for j, x in zip(written, after, strict=True))
+        and all(
+            argument in places and _alike(arguments[argument], array)
+            for argument, array in zip(written, after, strict=True)
+        )
     )
 
 
-def _alike(x: Any, y: Any) -> bool:
-    """Whether two things are arrays of one type and shape."""
-    return isinstance(x, np.ndarray) and isinstance(y, np.ndarray) and (x.dtype, x.shape) == (y.dtype, y.shape)
+def _alike(first: Any, second: Any) -> bool:
+    """Whether two values are arrays of the same type and shape."""
+    return (
+        isinstance(first, np.ndarray)
+        and isinstance(second, np.ndarray)
+        and (first.dtype, first.shape) == (second.dtype, second.shape)
+    )

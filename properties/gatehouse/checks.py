@@ -1,6 +1,4 @@
-"""The gate's own checks, besides the laws: that a candidate is right after all other calls, in
-another process, and from two threads.
-"""
+"""The checks that only the gate makes: after all other calls, in another process, in two threads."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -17,7 +15,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError
 from properties.contract.subject import Subject
-from properties.gatehouse.candidate import Candidate
+from properties.gatehouse.isolated_kernel import IsolatedKernel
 from properties.laws.conduct import another
 from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.domains import DOMAINS
@@ -28,14 +26,15 @@ __all__ = ["AFTERWARDS", "STATEMENTS", "checked", "finished"]
 AFTERWARDS = "what it has done is done when it returns"
 
 STATEMENTS = {
-    "it is right after all other calls": "Further cases, put to it after those of the laws, some of them longer or wider than any before, "
-    "are within their budgets.",
-    "another process gives the same": "A fresh process, asked for the same cases in the reverse order, returns the same, to the last bit.",
-    "two threads give the same": "While another call is made in another thread, it returns the same, to the last bit.",
-    AFTERWARDS: "Results that were kept are at the end what they were, and no fork of the process comes back.",
+    "it is right after all other calls": "After the calls of the laws, further test inputs are within their "
+    "error limits; some are longer or wider than all before.",
+    "another process gives the same": "A fresh process returns the same, to the last bit, for the same test inputs in "
+    "reverse order.",
+    "two threads give the same": "It returns the same, to the last bit, while another thread makes another call.",
+    AFTERWARDS: "Results have not changed at the end, and no fork of the process has answered.",
 }
-"""The checks by their names. Where a candidate does not promise to be deterministic, "the same" is
-within the budget.
+"""The statements of the checks, by name. "The same" means within the error limit for a kernel that is not
+deterministic.
 """
 
 _CALLING = tuple(name for name in STATEMENTS if name != AFTERWARDS)
@@ -47,31 +46,34 @@ _LARGE = {
     "head_dim": (257, 1024),
     "value_dim": (257, 1024),
 }
-"""Between which sizes an axis is large."""
+"""The smallest and the largest size of an axis that is large."""
 
 
 @dataclass(frozen=True)
-class _Made:
-    """One case, what came of it, and why it is wrong, or ""."""
+class _Judged:
+    """A test input, its results, and why they are wrong; "" if they are right."""
 
     case: tuple[Any, ...]
     outputs: tuple[Array, ...]
     wrong: str
 
-    def differs(self, other: "_Made") -> str:
-        """How its results differ from another's, in a sentence, or ""."""
-        same = len(self.outputs) == len(other.outputs) and all(
-            np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
-            for x, y in zip(self.outputs, other.outputs, strict=True)
+    def differs(self, other: "_Judged") -> str:
+        """A sentence if the results differ from other ones; "" if they are equal."""
+        equal = len(self.outputs) == len(other.outputs) and all(
+            np.array_equal(mine, theirs, equal_nan=mine.dtype.kind == "f")
+            for mine, theirs in zip(self.outputs, other.outputs, strict=True)
         )
-        return "" if same else "The same case gave something else before."
+        return "" if equal else "The same input gave another result before."
 
 
 def checked(
-    implementation: Implementation, first: Candidate, second: Candidate, number: int, seed: int
+    implementation: Implementation, first: IsolatedKernel, second: IsolatedKernel, number: int, seed: int
 ) -> Iterator[Outcome]:
-    """The outcomes of the checks that call it, on so many further cases of each operation, and at
-    large sizes. Both processes have the same functions."""
+    """The outcomes of the checks that make calls.
+
+    Each operation gets `number` further test inputs, and inputs of large sizes. `first` and `second`
+    are two processes of the same kernel.
+    """
     random = Random(f"{seed} afterwards")
     for operation in implementation.operations:
         outcome = partial(_outcome, implementation.name, operation)
@@ -87,60 +89,65 @@ def checked(
         except UnsupportedError as unsupported:
             yield from (unasked(name, status="not applicable", reason=str(unsupported)) for name in _CALLING)
             continue
-        again = _made(implementation, second, operation, cases[::-1])[::-1]
-        alone = _made(implementation, first, operation, cases)
+        again = _judged(implementation, second, operation, cases[::-1])[::-1]
+        alone = _judged(implementation, first, operation, cases)
         first.in_two_threads = True
-        beside = _made(implementation, first, operation, cases)
+        beside = _judged(implementation, first, operation, cases)
         first.in_two_threads = False
-        for name, found in zip(_CALLING, (alone, again, beside), strict=True):
-            exactly = found is not alone and implementation.deterministic
+        for name, results in zip(_CALLING, (alone, again, beside), strict=True):
+            exactly = results is not alone and implementation.deterministic
             yield outcome(
-                name, [(x.case, x.differs(y) if exactly else x.wrong) for x, y in zip(found, alone, strict=True)]
+                name,
+                [
+                    (result.case, result.differs(first_result) if exactly else result.wrong)
+                    for result, first_result in zip(results, alone, strict=True)
+                ],
             )
 
 
-def _in_threes(o: Operation, i: Implementation, number: int, random: Random) -> Iterator[tuple[Any, ...]]:
-    """Cases, each followed by two of the same shapes: of other numbers throughout, and of others in
-    half of a single array, by turns. What was kept of a call, by shapes or by some of the numbers,
-    is wrong for the next ones."""
-    drawn, turn = Cases(o, DOMAINS[o.name]["everyday"], i), random.randrange(_SEEDS)
+def _in_threes(
+    operation: Operation, implementation: Implementation, number: int, random: Random
+) -> Iterator[tuple[Any, ...]]:
+    """Test inputs, each followed by two of the same shapes.
+
+    The second has other numbers in all arrays. The third has other numbers in half of one array; the
+    array changes from input to input. A kernel that keeps results by shapes, or by some of the
+    numbers, is then wrong.
+    """
+    cases, first_array = Cases(operation, DOMAINS[operation.name]["everyday"], implementation), random.randrange(_SEEDS)
     for place in range(number):
-        case = drawn.draw(random.randint(1, _SEEDS))
+        case = cases.draw(random.randint(1, _SEEDS))
         yield case
-        yield another(o, i, case)
-        arrays = [j for j, x in enumerate(case) if isinstance(x, np.ndarray) and x.size > 1]
-        within = [*case]
+        yield another(operation, implementation, case)
+        arrays = [index for index, array in enumerate(case) if isinstance(array, np.ndarray) and array.size > 1]
+        changed = [*case]
         if arrays:
-            x = case[j := arrays[(turn + place) % len(arrays)]].copy()
-            flat, quarter = x.reshape(-1), x.size // 4
-            flat[quarter : x.size - quarter] = flat[quarter : x.size - quarter][::-1].copy()
-            within[j] = x
-        yield tuple(within) if i.takes(o, tuple(within)) else case
+            array = case[index := arrays[(first_array + place) % len(arrays)]].copy()
+            numbers, quarter = array.reshape(-1), array.size // 4
+            numbers[quarter : array.size - quarter] = numbers[quarter : array.size - quarter][::-1].copy()
+            changed[index] = array
+        yield tuple(changed) if implementation.takes(operation, tuple(changed)) else case
 
 
-def _large(o: Operation, i: Implementation, random: Random) -> Iterator[tuple[Any, ...]]:
-    """A case for each axis that may be longer than in any law's domain, along which it is; none
-    where that is not supported.
-    """
-    everyday = DOMAINS[o.name]["everyday"]
-    for axis in sorted(_LARGE.keys() & {axis for axes in o.axes.values() for axis in axes}):
-        far = replace(everyday, sizes={**everyday.sizes, axis: (random.randint(*_LARGE[axis]),)})
+def _large(operation: Operation, implementation: Implementation, random: Random) -> Iterator[tuple[Any, ...]]:
+    """A test input for each axis that is then longer than in any law, if the kernel supports that."""
+    everyday = DOMAINS[operation.name]["everyday"]
+    for axis in sorted(_LARGE.keys() & {axis for axes in operation.axes.values() for axis in axes}):
+        large = replace(everyday, sizes={**everyday.sizes, axis: (random.randint(*_LARGE[axis]),)})
         with suppress(UnsupportedError):
-            yield Cases(o, far, i).draw(random.randint(1, _SEEDS))
+            yield Cases(operation, large, implementation).draw(random.randint(1, _SEEDS))
 
 
-def finished(implementation: Implementation, candidates: Sequence[Candidate]) -> Outcome:
-    """The outcome of the check at the end. It is as good as the candidate's process is honest,
-    which could say that all is well.
-    """
+def finished(implementation: Implementation, candidates: Sequence[IsolatedKernel]) -> Outcome:
+    """The outcome of the check at the end. It relies on the process, which could lie that all is well."""
     wrong = [((), sentence) for candidate in candidates for sentence in candidate.finish()]
     return _outcome(implementation.name, next(iter(implementation.operations)), AFTERWARDS, wrong or [((), "")])
 
 
-def _made(
-    implementation: Implementation, candidate: Candidate, operation: str, cases: Sequence[tuple[Any, ...]]
-) -> list[_Made]:
-    """What comes of some cases in a candidate's process, each judged by the oracle."""
+def _judged(
+    implementation: Implementation, candidate: IsolatedKernel, operation: str, cases: Sequence[tuple[Any, ...]]
+) -> list[_Judged]:
+    """The results of a kernel's process on some test inputs, each judged by the oracle."""
     subject = Subject(replace(implementation, operations=candidate.functions), operation)
     found = []
     for case in cases:
@@ -151,12 +158,12 @@ def _made(
             subject.judge(0)
         except BrokenError as broken:
             wrong = str(broken)
-        found.append(_Made(case, subject.calls[-1].outputs, wrong))
+        found.append(_Judged(case, subject.calls[-1].outputs, wrong))
     return found
 
 
 def _outcome(implementation: str, operation: str, name: str, found: Sequence[tuple[tuple[Any, ...], str]]) -> Outcome:
-    """What became of a check, by what was wrong with each case, or ""."""
+    """The outcome of a check, from pairs of a test input and what was wrong with it, or ""."""
     wrong = next(((case, sentence) for case, sentence in found if sentence), None)
     if wrong is None:
         return Outcome(name, operation, implementation, "held", len(found), len(found))

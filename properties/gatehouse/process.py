@@ -1,8 +1,7 @@
-"""A process that runs foreign code, as the parent sees it: a question, and within a time an answer,
-or the end of it.
+"""The parent's view of a process that runs untrusted code: ask a question, get an answer in time, or end it.
 
-Nothing that comes from it is trusted: each byte is a part of an answer to the question that was
-asked, or the process is over.
+The parent trusts no byte from the process. A byte that does not belong to the answer to the last
+question ends the process.
 """
 
 import json
@@ -17,7 +16,7 @@ from select import select
 from typing import Any
 
 from properties.gatehouse import wire
-from properties.gatehouse.surroundings import Surroundings
+from properties.gatehouse.sandbox import Sandbox
 
 __all__ = ["EndedError", "Process"]
 
@@ -29,37 +28,40 @@ def load(name):
     module = types.ModuleType(name)
     exec(compile(texts[name], name, "exec"), vars(module))
     return module
-fence = load("fence")
-fence.limit(settings["memory"])
-enclosed = fence.enclose(settings["readable"], settings["writable"])
+limits = load("limits")
+limits.limit(settings["memory"])
+enclosed = limits.enclose(settings["readable"], settings["writable"])
 sys.path.append(settings["libraries"])
 wire = load("wire")
 load("server").main(settings, stream, wire, enclosed)
 """
-"""What runs first, as the command line shows it: no word says who asks. Its modules cannot be
-imported: others may have their names.
+"""The program of the process, which its command line shows: it does not mention attnspec. Its modules come as text
+and cannot be imported, so the kernel may have modules of the same names.
 """
-_PIECE = 2**16
-_DYING = 5.0  # seconds for what is killed to be gone
+_PIECE = 2**16  # bytes that are read or written at once
+_SECONDS_TO_DIE = 5.0  # after SIGKILL
 
 
 class EndedError(Exception):
-    """The process is over; the message says why, and completes the sentence "it …"."""
+    """The process has ended; the message says why, and completes the sentence "it …"."""
 
 
 class Process:
-    """One process, in a session of its own; `ended` says why it is over, "" while it runs;
-    `seconds` is how long its answers took; `apart` that it has a namespace of its own."""
+    """One process, in a new session.
 
-    def __init__(self, around: Surroundings, arrays: str, memory: int) -> None:
-        self.ended, self.seconds, self.apart = "", 0.0, around.apart
+    `ended` says why it has ended, "" while it runs; `seconds` is the time that its answers took;
+    `apart` says whether it has a new namespace of processes.
+    """
+
+    def __init__(self, sandbox: Sandbox, arrays: str, memory: int) -> None:
+        self.ended, self.seconds, self.apart = "", 0.0, sandbox.apart
         self._process = subprocess.Popen(
-            [*around.command, "-c", _BOOT],
+            [*sandbox.command, "-c", _BOOT],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            cwd=around.work,
-            env=around.environment,
+            cwd=sandbox.work,
+            env=sandbox.environment,
             start_new_session=True,
             bufsize=0,
         )
@@ -71,20 +73,21 @@ class Process:
         settings = {
             "arrays": arrays,
             "memory": memory,
-            "libraries": str(around.libraries),
-            "readable": around.readable,
-            "writable": around.writable,
+            "libraries": str(sandbox.libraries),
+            "readable": sandbox.readable,
+            "writable": sandbox.writable,
         }
         texts = {
-            name: Path(__file__).with_name(f"{name}.py").read_text("utf-8") for name in ("fence", "wire", "server")
+            name: Path(__file__).with_name(f"{name}.py").read_text("utf-8") for name in ("limits", "wire", "server")
         }
         self._first = json.dumps([settings, texts]).encode() + b"\n"
 
     def ask(
         self, header: dict[str, Any], chunks: list[bytes], seconds: float, doing: str
     ) -> tuple[dict[str, Any], memoryview]:
-        """The header and the arrays of the answer. Raises EndedError where there is none within so
-        many seconds, or something else.
+        """The header and the arrays of the answer. Raises EndedError without a correct answer in time.
+
+        `doing` says in the message what the process was doing.
         """
         if self.ended:
             raise EndedError(self.ended)
@@ -93,8 +96,8 @@ class Process:
         try:
             answer = self._answer(memoryview(question), token, start + seconds)
             place = wire.START.size
-            told, _ = wire.sizes(answer[:place])
-            return wire.header_of(answer[place : place + told]), memoryview(answer)[place + told :]
+            header_size, _ = wire.sizes(answer[:place])
+            return wire.header_of(answer[place : place + header_size]), memoryview(answer)[place + header_size :]
         except wire.NonsenseError:
             raise self.end(f"wrote something else than an answer, {doing}") from None
         except TimeoutError:
@@ -105,19 +108,17 @@ class Process:
             self.seconds += time.monotonic() - start
 
     def _answer(self, question: memoryview, token: bytes, until: float) -> bytes:
-        """The bytes of one message. Raises TimeoutError, EOFError, and NonsenseError for what is
-        none, or more than one.
-        """
-        if select([self._from], (), (), 0)[0]:  # it speaks before it is asked, or is dead
+        """The bytes of one message. Raises TimeoutError, EOFError, and NonsenseError for anything but one message."""
+        if select([self._from], (), (), 0)[0]:  # it has written before the question, or is dead
             if os.read(self._from, 1):
                 raise wire.NonsenseError
             raise EOFError
         answer, size = bytearray(), wire.START.size
         while True:
-            left = until - time.monotonic()
-            if left <= 0:
+            seconds_left = until - time.monotonic()
+            if seconds_left <= 0:
                 raise TimeoutError
-            readable, writable, _ = select([self._from], [self._to] if question else (), (), left)
+            readable, writable, _ = select([self._from], [self._to] if question else (), (), seconds_left)
             if writable:
                 try:
                     question = question[os.write(self._to, question[:_PIECE]) :]
@@ -137,7 +138,7 @@ class Process:
                 return bytes(answer)
 
     def _death(self) -> str:
-        """How it ended, as far as can be seen."""
+        """How the process ended, as the predicate of a sentence."""
         try:
             status = self._process.wait(1)
         except subprocess.TimeoutExpired:
@@ -148,9 +149,7 @@ class Process:
         return f"ended the process with status {status}"
 
     def _children(self) -> list[int]:
-        """What it has started itself, where it has a namespace: another session of theirs would not
-        be ended with its own.
-        """
+        """The children of the process in a new namespace; they may have left its session."""
         listed = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         try:
             return (
@@ -162,14 +161,12 @@ class Process:
             return []
 
     def end(self, why: str) -> EndedError:
-        """End it and all that it started; the error that says why."""
+        """End the process and everything that it started. The result is the error that says why."""
         self.ended = self.ended or why
-        for child in (
-            self._children()
-        ):  # the first of its namespace, without which nothing in it lives, and which ends as the last of it
+        for child in self._children():  # the first process of the namespace: the others end with it
             with suppress(ProcessLookupError, PermissionError, subprocess.TimeoutExpired):
                 os.kill(child, signal.SIGKILL)
-                self._process.wait(_DYING)
+                self._process.wait(_SECONDS_TO_DIE)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

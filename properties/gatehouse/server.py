@@ -1,8 +1,7 @@
-"""Call the functions of a module as a pipe says, message by message. It stands by itself, and is
-run in a process by its text.
+"""Calls the functions of an untrusted module, as messages from a pipe ask.
 
-What this process says of itself is as honest as the code that it runs, which can make it say
-anything.
+The process gets this module as text, so the module imports only NumPy and the standard library. The
+untrusted code can change every answer.
 """
 
 import importlib
@@ -16,12 +15,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-_LONGEST = 300  # characters of what an exception says
+_LONGEST = 300  # characters of the message of an exception
 
 
 def main(settings: dict[str, Any], requests: BinaryIO, wire: Any, enclosed: int) -> None:
-    """Answer until the pipe is closed. All other streams lead nowhere; `enclosed` is told first,
-    before any module is imported.
+    """Answer until the pipe is closed. All other streams are closed.
+
+    The answer to the first question is `enclosed`; no module has been imported before it.
     """
     answers = os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -33,20 +33,17 @@ def main(settings: dict[str, Any], requests: BinaryIO, wire: Any, enclosed: int)
 
 
 class Server:
-    """The functions of a module, and what they have returned that is looked at again."""
+    """The functions of a module, and the results that are checked again at the end."""
 
     def __init__(self, settings: dict[str, Any], requests: BinaryIO, answers: BinaryIO, wire: Any) -> None:
         self.settings, self.requests, self.answers, self.wire = settings, requests, answers, wire
         self.home, self.forked = os.getpid(), mmap.mmap(-1, 1)  # memory that forks share
         self.kept: list[Any] = []
-        self.memory: dict[
-            int, Any
-        ] = {}  # of the arrays of one call, which the next one has again: no array is known by where it lies
+        # The arrays of the next call lie in the same memory: no array can be recognised by its address.
+        self.memory: dict[int, Any] = {}
 
     def run(self, enclosed: int) -> None:
-        """Answer each request: what this process has given up, an import, calls, and at last what
-        became of results that were kept.
-        """
+        """Answer each question: the limits of this process, the import, calls, and at the end the kept results."""
         while start := self.requests.read(self.wire.START.size):
             header, arrays = self.wire.sizes(start)
             asked = self.wire.header_of(self.requests.read(header))
@@ -67,13 +64,13 @@ class Server:
             self.answers.flush()
 
     def stay_alone(self) -> None:
-        """End this process if it is a fork that came back, and leave word of it."""
+        """End this process if it is a fork, and note that there was one."""
         if os.getpid() != self.home:
             self.forked[0] = 1
             os._exit(0)
 
     def imported(self, functions: dict[str, list[str]]) -> dict[str, Any]:
-        """Import modules, and find the functions in them that do what is asked for by a name."""
+        """Import the modules, and find the function for each operation."""
         try:
             self.functions = {
                 name: getattr(importlib.import_module(module), function)
@@ -84,7 +81,7 @@ class Server:
         return {"imported": True}
 
     def together(self, calls: list[Any]) -> list[Any]:
-        """What comes of several calls, each in a thread of its own, or of one."""
+        """The results of several calls, each in a new thread; a single call stays in this thread."""
         if len(calls) == 1:
             return [self.call(self.memory, *calls[0])]
         found: list[Any] = [None] * len(calls)
@@ -102,52 +99,58 @@ class Server:
         return found
 
     def call(self, memory: dict[int, Any], asked: dict[str, Any], values: Any) -> dict[str, Any]:
-        """One call, whose arrays take what memory there is: what it returned or raised, the arrays
-        that it was given, and what they held before."""
+        """One call: what it returned or raised, its arguments, and their contents before the call.
+
+        The arrays lie in `memory` where that has the right size.
+        """
         places = [*asked["arguments"], *asked["options"]]
-        laid = [
-            _laid(x, told, memory, place)
-            for place, (x, told) in enumerate(zip((*values[0], *values[1]), places, strict=True))
+        given = [
+            _laid(value, description, memory, place)
+            for place, (value, description) in enumerate(zip((*values[0], *values[1]), places, strict=True))
         ]
-        before = [x.copy() if isinstance(x, np.ndarray) else x for x in laid]
+        before = [value.copy() if isinstance(value, np.ndarray) else value for value in given]
         number = len(asked["arguments"])
         try:
-            handed = [self.handed(x) for x in laid]
+            handed = [self.handed(value) for value in given]
             positional, named = handed[:number], dict(zip(asked["names"], handed[number:], strict=True))
             returned = self.functions[asked["function"]](*positional, **named)
         except BaseException as error:
             self.stay_alone()
             return {"raised": _said(error)}
         self.stay_alone()
-        return {"returned": returned, "given": laid, "before": before}
+        return {"returned": returned, "given": given, "before": before}
 
-    def told(self, found: dict[str, Any], keep: bool, chunks: list[bytes]) -> dict[str, Any]:
-        """What is answered of a call; results are copied, and then overwritten, or kept until the end."""
-        if "raised" in found:
-            return found
-        several = type(found["returned"]) in (tuple, list)
-        items = [self.taken(x) for x in (found["returned"] if several else [found["returned"]])]
+    def told(self, outcome: dict[str, Any], keep: bool, chunks: list[bytes]) -> dict[str, Any]:
+        """The answer to a call. The results are copied; then they are overwritten, or kept until the end."""
+        if "raised" in outcome:
+            return outcome
+        several = type(outcome["returned"]) in (tuple, list)
+        items = [self.taken(result) for result in (outcome["returned"] if several else [outcome["returned"]])]
         copies: list[bytes] = []
         try:
-            results = self.wire.listed([x for x, _ in items], copies)
+            results = self.wire.listed([result for result, _ in items], copies)
         except TypeError as error:
             return {"other": str(error)}
         chunks += copies
         shares = [
-            [i, j] for i, (x, _) in enumerate(items) for j, y in enumerate(found["given"])
-            if isinstance(x, np.ndarray) and isinstance(y, np.ndarray) and np.may_share_memory(x, y)
-        ]  # fmt: skip
-        written = [
-            j for j, (x, y) in enumerate(zip(found["before"], found["given"], strict=True)) if _bytes(x) != _bytes(y)
+            [number, position]
+            for number, (result, _) in enumerate(items)
+            for position, argument in enumerate(outcome["given"])
+            if _share_memory(result, argument)
         ]
-        after = self.wire.listed([found["given"][j] for j in written], chunks)
-        for x, _ in items:
-            if isinstance(x, np.ndarray):
+        written = [
+            position
+            for position, (result, argument) in enumerate(zip(outcome["before"], outcome["given"], strict=True))
+            if _bytes(result) != _bytes(argument)
+        ]
+        after = self.wire.listed([outcome["given"][position] for position in written], chunks)
+        for result, _ in items:
+            if isinstance(result, np.ndarray):
                 if keep:
-                    self.kept.append(x)
+                    self.kept.append(result)
                 else:
-                    with suppress(ValueError):  # of memory that may not be written
-                        x[...] = 1 if x.dtype.kind in "bi" else np.nan
+                    with suppress(ValueError):  # the memory is read-only
+                        result[...] = 1 if result.dtype.kind in "bi" else np.nan
         return {
             "results": results,
             "kinds": [kind for _, kind in items],
@@ -157,67 +160,70 @@ class Server:
             "after": after,
         }
 
-    def handed(self, x: Any) -> Any:
-        """A value as a function takes it, with the same memory."""
-        if self.settings["arrays"] == "numpy" or not isinstance(x, np.ndarray):
-            return x
+    def handed(self, value: Any) -> Any:
+        """A value as the function takes it, in the same memory."""
+        if self.settings["arrays"] == "numpy" or not isinstance(value, np.ndarray):
+            return value
         import torch
 
         return (
-            torch.from_numpy(x.view(np.int16)).view(torch.bfloat16)
-            if x.dtype.name == "bfloat16"
-            else torch.from_numpy(x)
+            torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
+            if value.dtype.name == "bfloat16"
+            else torch.from_numpy(value)
         )
 
-    def taken(self, x: Any) -> tuple[Any, str]:
-        """A result as an array of NumPy's, with the same memory, and which kind of array it was."""
+    def taken(self, value: Any) -> tuple[Any, str]:
+        """A result as a NumPy array in the same memory, and the library of the result."""
         torch = sys.modules.get("torch") if self.settings["arrays"] == "torch" else None
-        if torch is not None and type(x) is torch.Tensor:
-            x = x.detach().cpu().resolve_conj().resolve_neg()
-            if x.dtype == torch.bfloat16:
+        if torch is not None and type(value) is torch.Tensor:
+            value = value.detach().cpu().resolve_conj().resolve_neg()
+            if value.dtype == torch.bfloat16:
                 import ml_dtypes
 
-                return x.view(torch.int16).numpy().view(ml_dtypes.bfloat16), "torch"
-            return x.numpy(), "torch"
-        return x, "numpy" if type(x) is np.ndarray else ""
+                return value.view(torch.int16).numpy().view(ml_dtypes.bfloat16), "torch"
+            return value.numpy(), "torch"
+        return value, "numpy" if type(value) is np.ndarray else ""
 
 
 def _end_with(pipe: int) -> None:
-    """End this process when nobody is left to ask it, even in the middle of a call."""
+    """End this process when the parent has closed the pipe, even in the middle of a call."""
     hung_up = select.poll()
     hung_up.register(pipe, 0)
     hung_up.poll()
     os._exit(0)
 
 
-def _laid(x: Any, told: Any, kept: dict[int, Any], place: int) -> Any:
-    """An array in the layout that is told, in the memory that is kept for its place if that is as
-    large; anything else as it is.
-    """
-    if not isinstance(x, np.ndarray):
-        return x
-    spans = [stride * (n - 1) for stride, n in zip(told["strides"], x.shape, strict=True)]
-    first, late = -sum(span for span in spans if span < 0), int(told["late"])
-    if x.size:
-        size = sum(map(abs, spans)) + 1 + late
-        if place not in kept or (kept[place].dtype, kept[place].size) != (x.dtype, size):
-            kept[place] = np.empty(size, x.dtype)
-        laid = np.lib.stride_tricks.as_strided(
-            kept[place][first + late :], x.shape, [stride * x.itemsize for stride in told["strides"]]
+def _laid(value: Any, description: Any, kept: dict[int, Any], place: int) -> Any:
+    """An array in the given layout, in the memory that is kept for its position; any other value unchanged."""
+    if not isinstance(value, np.ndarray):
+        return value
+    spans = [stride * (length - 1) for stride, length in zip(description["strides"], value.shape, strict=True)]
+    first, shift = -sum(span for span in spans if span < 0), int(description["late"])
+    if value.size:
+        size = sum(map(abs, spans)) + 1 + shift
+        if place not in kept or (kept[place].dtype, kept[place].size) != (value.dtype, size):
+            kept[place] = np.empty(size, value.dtype)
+        placed = np.lib.stride_tricks.as_strided(
+            kept[place][first + shift :], value.shape, [stride * value.itemsize for stride in description["strides"]]
         )
-        laid[...] = x
-        x = laid
-    if not told["writeable"]:
-        x.flags.writeable = False
-    return x
+        placed[...] = value
+        value = placed
+    if not description["writeable"]:
+        value.flags.writeable = False
+    return value
 
 
-def _bytes(x: Any) -> Any:
-    return x.tobytes() if isinstance(x, np.ndarray) else x
+def _share_memory(first: Any, second: Any) -> bool:
+    both = isinstance(first, np.ndarray) and isinstance(second, np.ndarray)
+    return both and np.may_share_memory(first, second)
+
+
+def _bytes(value: Any) -> Any:
+    return value.tobytes() if isinstance(value, np.ndarray) else value
 
 
 def _said(error: BaseException) -> list[str]:
-    """The type of an exception and what it says, in short."""
+    """The type of an exception, and its message, cut short."""
     try:
         return [type(error).__name__, str(error)[:_LONGEST]]
     except BaseException:

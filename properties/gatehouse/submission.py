@@ -1,5 +1,6 @@
-"""What is put to the gate: sources, the functions in them that do operations, and what is promised
-of them. No source is run here.
+"""A submission: the sources of an untrusted kernel, its functions by operation, and its promises.
+
+This process runs none of the sources.
 """
 
 import ast
@@ -9,6 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from oracles.spelling import did_you_mean
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.wording import printable, shown
 
@@ -29,12 +31,13 @@ def entry({takes}, **options):
 
 @dataclass(frozen=True)
 class Submission:
-    """A candidate as text.
+    """An untrusted kernel as text.
 
-    `sources` maps paths in a folder of its own to texts, `entry` operations to modules and
-    functions in them; `arrays` is "numpy" or "torch", what the functions take and return;
-    `promises` are other fields of `Implementation`; `libraries` are distributions that may be
-    imported besides.
+    sources     maps paths in a fresh folder to texts
+    entry       maps operations to modules and functions in them
+    arrays      the library of the arrays that the functions take and return, "numpy" or "torch"
+    promises    further fields of `Implementation`
+    libraries   further distributions that the kernel may import
     """
 
     name: str
@@ -51,7 +54,8 @@ class Submission:
             raise TypeError(f"libraries={shown(self.libraries)}, but should be a tuple of names of distributions.")
         for name in self.entry:
             if name not in OPERATIONS:
-                raise ValueError(f"An operation is {shown(name)}, but should be one of {', '.join(OPERATIONS)}.")
+                listed = "`attnspec operations` lists the known ones."
+                raise ValueError(f"Unknown operation {shown(name)}.{did_you_mean(name, OPERATIONS, listed)}")
             if name == "decode":
                 raise ValueError("The gate takes functions, and a cache is a class: attnspec verify takes it.")
         if not self.entry:
@@ -61,24 +65,30 @@ class Submission:
 
 
 def of_file(file: str | PathLike[str], functions: Mapping[str, str] | None = None, **rest: Any) -> Submission:
-    """The candidate that a file of Python is. `functions` maps its functions to the operations that
-    they do; without it each function with an operation's name does that. A function that takes its
-    arguments in another order, or by other names, is given as its call with the operation's
-    arguments: "flash(v, k, q, attn_mask=mask)". Raises ValueError for a file that cannot be read,
-    for a function that it does not define, and for a call that does not pass each argument once."""
+    """The submission of a Python file.
+
+    `functions` maps functions of the file to operations; without it, a function implements the
+    operation of its name. If a function takes its arguments in another order, or by other names, the
+    key is its call with the operation's arguments: "flash(v, k, q, attn_mask=mask)". Raises
+    ValueError for a file that cannot be read, for a function that the file does not define, and for
+    a call that does not pass each argument once.
+    """
     place = Path(file)
     text = text_of(place)
     if place.suffix != ".py" or not place.stem.isidentifier():
         raise ValueError(
             f"{printable(str(place))} should be a file of Python, with a name that can be imported: kernel.py."
         )
-    there = set(defined(text))
-    chosen = functions if functions is not None else {name: name for name in OPERATIONS if name in there}
+    known_functions = set(defined(text))
+    keys = functions if functions is not None else {name: name for name in OPERATIONS if name in known_functions}
     entry, sources = dict[str, tuple[str, str]](), {place.name: text}
-    for given, operation in chosen.items():
-        function, call = _called(given)
-        if there and function not in there:
-            raise ValueError(f"{file} defines no function {function!r}, but {', '.join(sorted(there))}.")
+    for key, operation in keys.items():
+        function, call = _called(key)
+        if known_functions and function not in known_functions:
+            listed = f"Its functions are {', '.join(sorted(known_functions))}."
+            raise ValueError(
+                f"{file} defines no function {function!r}.{did_you_mean(function, known_functions, listed)}"
+            )
         entry[operation] = place.stem, function
         if call is not None and operation in OPERATIONS:
             entry[operation] = module, _ = f"{_CALLING}_{operation}", "entry"
@@ -87,7 +97,7 @@ def of_file(file: str | PathLike[str], functions: Mapping[str, str] | None = Non
 
 
 def _called(given: str) -> tuple[str, ast.Call | None]:
-    """A function's name, and its call, if it is given as one."""
+    """The name of a function, and its call if the text is a call."""
     tree = parsed(given)
     match tree.body if tree is not None else []:
         case [ast.Expr(ast.Call(ast.Name(name)) as call)]:
@@ -95,35 +105,43 @@ def _called(given: str) -> tuple[str, ast.Call | None]:
     return given, None
 
 
-def _calling(module: str, function: str, call: ast.Call, o: Operation) -> str:
-    """The source of a function with an operation's arguments, which calls a candidate's with them.
-    Raises ValueError for another call.
+def _calling(module: str, function: str, call: ast.Call, operation: Operation) -> str:
+    """The source of a function with the operation's arguments, which calls the kernel's function.
+
+    Raises ValueError if the call does not pass each argument once.
     """
     by_name = {
         option.arg: option.value.id for option in call.keywords if option.arg and isinstance(option.value, ast.Name)
     }
-    in_order = [x.id for x in call.args if isinstance(x, ast.Name)]
-    taken, whole = [*in_order, *by_name.values()], len(in_order) + len(by_name) == len(call.args) + len(call.keywords)
-    required = [p for p in o.parameters if p not in o.options]
+    in_order = [argument.id for argument in call.args if isinstance(argument, ast.Name)]
+    passed, only_names = (
+        [*in_order, *by_name.values()],
+        len(in_order) + len(by_name) == len(call.args) + len(call.keywords),
+    )
+    required = [parameter for parameter in operation.parameters if parameter not in operation.options]
     if (
-        not whole
-        or len({*taken}) < len(taken)
-        or not {*required} <= {*taken} <= {*o.parameters}
-        or {*in_order} & {*o.options}
+        not only_names
+        or len({*passed}) < len(passed)
+        or not {*required} <= {*passed} <= {*operation.parameters}
+        or {*in_order} & {*operation.options}
     ):
-        left_out = f", and of {', '.join(o.options)} some by name" if o.options else ""
-        raise ValueError(f"{ast.unparse(call)} should pass each of {', '.join(required)} of {o.name} once{left_out}.")
+        left_out = f", and of {', '.join(operation.options)} some by name" if operation.options else ""
+        raise ValueError(
+            f"{ast.unparse(call)} should pass each of {', '.join(required)} of {operation.name} once{left_out}."
+        )
     return _CALLER.format(
         module=module,
         function=function,
         takes=", ".join(required),
-        passes=", ".join([*in_order, *(f"{name}={p}" for name, p in by_name.items() if p in required)]),
-        names={p: name for name, p in by_name.items() if p in o.options},
+        passes=", ".join(
+            [*in_order, *(f"{name}={parameter}" for name, parameter in by_name.items() if parameter in required)]
+        ),
+        names={parameter: name for name, parameter in by_name.items() if parameter in operation.options},
     )
 
 
 def text_of(file: Path) -> str:
-    """What a file says. Raises ValueError, a sentence, where it cannot be read."""
+    """The text of a file. Raises ValueError, a sentence, if it cannot be read."""
     try:
         return file.read_text("utf-8")
     except (OSError, ValueError) as error:
@@ -133,7 +151,7 @@ def text_of(file: Path) -> str:
 
 
 def parsed(text: str) -> ast.Module | None:
-    """A source as a tree; None where it is no Python, which shows when it is imported, in its own process."""
+    """The syntax tree of a source; None if it is not Python. The import in its process reports that."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -141,7 +159,7 @@ def parsed(text: str) -> ast.Module | None:
 
 
 def defined(text: str) -> Iterator[str]:
-    """The names that a source gives to something at its top."""
+    """The names that a source defines at its top level."""
     for node in getattr(parsed(text), "body", ()):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name

@@ -1,7 +1,7 @@
-"""Messages through a pipe: a token, a header in JSON, and the bytes of arrays. What comes is
-measured, and never unpickled or executed.
+"""Messages through a pipe: a token, a header in JSON, and the bytes of arrays.
 
-It stands by itself: the parent imports it, and the child runs it by its text.
+The reader checks the sizes, and never unpickles or executes anything. The parent imports this
+module; the untrusted process gets it as text, so it imports only NumPy and the standard library.
 """
 
 import json
@@ -14,28 +14,29 @@ import numpy as np
 __all__ = ["START", "NonsenseError", "header_of", "listed", "message", "sizes", "unlisted"]
 
 START = struct.Struct("<16sIQ")
-"""How a message begins: the token, by which an answer belongs to its question, and how many bytes
-the header and the arrays have.
+"""The start of a message: the token, which an answer repeats from its question, and the numbers of bytes of the
+header and of the arrays.
 """
 
 _DTYPES = {"bool": "?", "int64": "<i8", "float16": "<f2", "bfloat16": "<u2", "float32": "<f4", "float64": "<f8"}
-_MOST = 2**16, 2**28  # bytes of a header and of arrays
+_MOST = 2**16, 2**28  # the largest numbers of bytes of a header and of arrays
 _AXES = 16
 
 
 class NonsenseError(Exception):
-    """What came is no message."""
+    """The bytes are not a message."""
 
 
 def message(token: bytes, header: Mapping[str, Any], chunks: Iterable[bytes] = ()) -> bytes:
-    """A message, whose arrays' bytes are one after the other."""
-    told, data = json.dumps(header).encode(), b"".join(chunks)
-    return START.pack(token, len(told), len(data)) + told + data
+    """The bytes of a message; the chunks are the bytes of its arrays."""
+    header_bytes, array_bytes = json.dumps(header).encode(), b"".join(chunks)
+    return START.pack(token, len(header_bytes), len(array_bytes)) + header_bytes + array_bytes
 
 
 def sizes(start: bytes, token: bytes | None = None) -> tuple[int, int]:
-    """How many bytes the header and the arrays have. Raises NonsenseError for another token, and
-    for more or less than there may be.
+    """The numbers of bytes of the header and of the arrays.
+
+    Raises NonsenseError for another token, and for a number that is not allowed.
     """
     given, header, arrays = START.unpack(start)
     if (token is not None and given != token) or not 2 <= header <= _MOST[0] or arrays > _MOST[1]:
@@ -43,10 +44,10 @@ def sizes(start: bytes, token: bytes | None = None) -> tuple[int, int]:
     return header, arrays
 
 
-def header_of(told: bytes) -> dict[str, Any]:
-    """The header. Raises NonsenseError."""
+def header_of(text: bytes) -> dict[str, Any]:
+    """The header of a message. Raises NonsenseError."""
     try:
-        header = json.loads(told)
+        header = json.loads(text)
     except (ValueError, RecursionError):
         raise NonsenseError from None
     if not isinstance(header, dict):
@@ -54,63 +55,67 @@ def header_of(told: bytes) -> dict[str, Any]:
     return header
 
 
-def listed(x: Any, chunks: list[bytes]) -> Any:
-    """A value as a header has it, the bytes of its arrays added to the chunks. Raises TypeError, a
-    phrase, for what cannot be sent.
+def listed(value: Any, chunks: list[bytes]) -> Any:
+    """A value as JSON for the header; the bytes of its arrays are appended to the chunks.
+
+    Raises TypeError, with a phrase that names the value, if it cannot be sent.
     """
-    if type(x) is np.ndarray:
-        if x.dtype.name not in _DTYPES or not x.dtype.isnative:
-            raise TypeError(f"an array of {x.dtype}")
-        chunks.append(x.tobytes())
-        strides = [stride // x.itemsize for stride in x.strides]
-        late = x.base is not None and x.flags.c_contiguous
+    if type(value) is np.ndarray:
+        if value.dtype.name not in _DTYPES or not value.dtype.isnative:
+            raise TypeError(f"an array of {value.dtype}")
+        chunks.append(value.tobytes())
+        strides = [stride // value.itemsize for stride in value.strides]
+        shifted = value.base is not None and value.flags.c_contiguous
         return {
-            "dtype": x.dtype.name,
-            "shape": x.shape,
+            "dtype": value.dtype.name,
+            "shape": value.shape,
             "strides": strides,
-            "late": late,
-            "writeable": bool(x.flags.writeable),
+            "late": shifted,
+            "writeable": bool(value.flags.writeable),
         }
-    if isinstance(x, tuple | list):
-        return [listed(y, chunks) for y in x]
-    if x is None or isinstance(x, bool | int | float | str):
-        return x
-    raise TypeError(f"a value of type {type(x).__name__}")
+    if isinstance(value, tuple | list):
+        return [listed(item, chunks) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"a value of type {type(value).__name__}")
 
 
-def unlisted(told: Any, data: memoryview) -> Any:
-    """The value that a header lists, arrays as fresh contiguous ones. Raises NonsenseError, also
-    where bytes are left.
+def unlisted(described: Any, data: memoryview) -> Any:
+    """The value that the header describes; its arrays are new and contiguous.
+
+    Raises NonsenseError, also if bytes are left over.
     """
     try:
-        value, end = _taken(told, data, 0)
-    except (RecursionError, ValueError):  # nested too deep, or an array of nothing whose shape no array can have
+        value, length_used = _taken(described, data, 0)
+    except (RecursionError, ValueError):  # nested too deep, or an impossible shape of an empty array
         raise NonsenseError from None
-    if end != len(data):
+    if length_used != len(data):
         raise NonsenseError
     return value
 
 
-def _taken(told: Any, data: memoryview, place: int) -> tuple[Any, int]:
-    """A value, and where the arrays after it begin."""
-    if isinstance(told, list):
-        found = []
-        for each in told:
-            x, place = _taken(each, data, place)
-            found.append(x)
-        return tuple(found), place
-    if not isinstance(told, dict):
-        return told, place
-    shape, kind = told.get("shape"), told.get("dtype")
+def _taken(described: Any, data: memoryview, place: int) -> tuple[Any, int]:
+    """A value, and the position of the first byte after its arrays."""
+    if isinstance(described, list):
+        values = []
+        for item in described:
+            value, place = _taken(item, data, place)
+            values.append(value)
+        return tuple(values), place
+    if not isinstance(described, dict):
+        return described, place
+    shape, kind = described.get("shape"), described.get("dtype")
     if not (
-        isinstance(shape, list) and len(shape) <= _AXES and all(type(n) is int and 0 <= n <= _MOST[1] for n in shape)
+        isinstance(shape, list)
+        and len(shape) <= _AXES
+        and all(type(length) is int and 0 <= length <= _MOST[1] for length in shape)
     ):
         raise NonsenseError
     if not (isinstance(kind, str) and kind in _DTYPES):
         raise NonsenseError
     dtype, count = np.dtype(_DTYPES[kind]), 1
-    for n in shape:
-        count *= n
+    for length in shape:
+        count *= length
     end = place + count * dtype.itemsize
     if end > len(data):
         raise NonsenseError

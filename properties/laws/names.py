@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
+
+from oracles.spelling import did_you_mean
 
 __all__ = ["named", "parts_of"]
 
@@ -11,8 +12,8 @@ def named(text: str, names: Iterable[str], *kinds: str) -> str:
     """The one name that a text means: the name itself, or else the only one that contains it; case,
     hyphens and underscores are alike.
 
-    Raises ValueError, a sentence with the names that are near, where there is none or more than
-    one; `kinds` says of what they are names.
+    Raises ValueError, a sentence that suggests a name, where no name or more than one fits; `kinds`
+    says what the names are of.
     """
     known = {_plain(name): name for name in names}
     wanted = _plain(text)
@@ -24,10 +25,9 @@ def named(text: str, names: Iterable[str], *kinds: str) -> str:
     if within:
         some = "; ".join(within[:8]) + ("; …" if len(within) > 8 else "")
         raise ValueError(f"{text!r} may mean {len(within)} {' or '.join(f'{kind}s' for kind in kinds)}: {some}.")
-    near = [known[plain] for plain in get_close_matches(wanted, known, n=3, cutoff=0.4)]
     lists = " and ".join(f"`attnspec {kind}s`" for kind in kinds)
-    hint = f"the nearest are: {'; '.join(near)}" if near else f"{lists} {'lists' if len(kinds) == 1 else 'list'} them"
-    raise ValueError(f"There is no {' or '.join(kinds)} {text!r}; {hint}.")
+    listed = f"{lists} {'lists' if len(kinds) == 1 else 'list'} the known ones."
+    raise ValueError(f"Unknown {' or '.join(kinds)} {text!r}.{did_you_mean(text, known.values(), listed)}")
 
 
 def parts_of(law: str) -> tuple[str, str]:

@@ -230,7 +230,7 @@ def test_what_makes_caches_is_refused_where_it_does_not_say_what_it_is(make):
 
 
 def test_what_makes_caches_offers_what_is_declared():
-    with pytest.raises(ValueError, match="What caches offer is 'forks', but should be one of window, capacity, ring"):
+    with pytest.raises(ValueError, match=r"Unknown feature of caches 'forks'\. "):
         Implementation("x", {"decode": Plain}, caches=["forks"])
     made = properties.Decoder(lambda d, d_v: Plain(d, d_v))
     assert properties.verify(Implementation("x", {"decode": made}), max_examples=5).ok

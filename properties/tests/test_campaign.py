@@ -24,14 +24,14 @@ from properties.campaign import engines, report
 from properties.campaign.bench import Bench, Broken, Lost, Result
 from properties.campaign.campaign import Campaign, until_cases
 from properties.campaign.chunks import Chunk, parsed_seeds, plan
-from properties.campaign.climbing import Worst
 from properties.campaign.examples import AwayError, Examples, at
 from properties.campaign.progress import Shown
 from properties.campaign.store import FullError, Store, reading
 from properties.command.campaign import _order
 from properties.command.cli import main, parser_of_command
 from properties.command.configuration import configure
-from properties.command.signals import Signals, StoppedError
+from properties.processes.signals import Signals, StoppedError
+from properties.verifier.worst_input import Worst
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs/guide/campaigns.md").read_text("utf-8")
@@ -147,7 +147,7 @@ def run(engine, store, chunks, folder, **more):
     return said
 
 
-# -- The plan ------------------------------------------------------------------------------------------------------------------
+# -- The plan ----------------------------------------------------------------------------------------
 
 
 def test_the_plan_goes_seed_after_seed_and_has_no_end():
@@ -167,7 +167,7 @@ def test_the_plan_goes_seed_after_seed_and_has_no_end():
 def test_seeds_that_are_none_are_refused(text):
     with pytest.raises(
         ValueError,
-        match=rf"^--seeds '{text}', but should be as 0:100, of which the last is 99, or as 0:, which has no end\.$",
+        match=rf"^--seeds '{text}', but should be a range, such as 0:100 \(0 to 99\) or 0: \(without end\)\.$",
     ):
         parsed_seeds(text)
     assert list(parsed_seeds("7")) == [7]
@@ -179,7 +179,7 @@ def test_a_chunk_that_goes_on_from_a_case_is_another():
     assert len({chunk.id for chunk in chunks}) == 3
 
 
-# -- The loop and the store ----------------------------------------------------------------------------------------------------
+# -- The loop and the store --------------------------------------------------------------------------
 
 
 def chunks(number):
@@ -196,7 +196,7 @@ def test_each_chunk_is_run_once_over_several_runs_and_lost_ones_again(tmp_path):
         said = run(again, store, chunks(7), tmp_path)
         assert store.counts() == (7, 140, 0)
     assert sorted(again.given) == [3, 4, 4, 5, 6, 6]
-    assert "draw a[rope] seed=4 cases=20 is run again in 0.01 s: the moon was full." in said
+    assert "draw a[rope] seed=4 cases=20 runs again in 0.01 s: the moon was full." in said
     assert rows("SELECT run, count(*) FROM chunk GROUP BY run", tmp_path / "c.db") == [(1, 3), (2, 4)]
 
 
@@ -320,7 +320,7 @@ def test_a_database_is_of_one_campaign(tmp_path):
         ValueError, match=r"other.db has tables of version 0, but should have those of a campaign of version 2\.$"
     ):
         Store(tmp_path / "other.db", {})
-    with pytest.raises(ValueError, match=r"^There is no file .*none.db\.$"):
+    with pytest.raises(ValueError, match=r"^.*none.db does not exist\.$"):
         reading(tmp_path / "none.db")
 
 
@@ -411,7 +411,7 @@ def test_what_was_known_of_something_that_is_gone_is_left_out(kernels, capsys):
     bench = Bench(order("kernels.py:right"))
     lost = bench.run(gone[0])
     bench.close()
-    assert lost == Lost("right with alibi_bias is not found, or cannot be run, where a worker is.", starts=False)
+    assert lost == Lost("A worker does not find right with alibi_bias, or cannot run it.", starts=False)
 
 
 def test_what_is_put_first_is_settled_when_the_first_run_begins(tmp_path):
@@ -453,7 +453,7 @@ def test_a_database_of_examples_that_is_away_is_said_once_and_no_chunk_is_lost(t
         store.begin("instant", 2, {})
         Campaign(Instant(), store, chunks(6), examples, signals, said=said.append).run()
         assert store.counts()[0] == 6
-    assert said == [f"{sentence} What is found is in the campaign's own database alone for now."] * 2
+    assert said == [f"{sentence} The results are in the campaign's database only."] * 2
 
 
 def test_examples_in_redis_need_redis():
@@ -466,7 +466,7 @@ def test_examples_in_redis_need_redis():
         at("redis://nowhere")
 
 
-# -- Workers -------------------------------------------------------------------------------------------------------------------
+# -- Workers -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
@@ -668,18 +668,18 @@ def test_a_signal_ends_the_command_while_it_still_imports(more, kernels):
 def test_what_cannot_be_done_is_said_at_once(kernels, capsys):
     for words, sentence in (
         (["kernels.py:none"], "kernels has no attribute 'none'"),
-        (["kernels.py:right", "--seeds", "5:1"], "--seeds '5:1', but should be as 0:100"),
-        (["kernels.py:right", "--address", "auto"], "--address auto is where Ray is, and needs --engine ray."),
-        (["kernels.py:right", "--html", "page"], "--html is for the results of a campaign"),
-        (["status"], "It should be `attnspec campaign status FILE` or"),
-        (["report", "c.db"], "It should be `attnspec campaign status FILE` or"),
-        (["status", "missing.db"], "There is no file missing.db."),
+        (["kernels.py:right", "--seeds", "5:1"], "--seeds '5:1', but should be a range, such as 0:100"),
+        (["kernels.py:right", "--address", "auto"], "--address auto is the address of Ray, and needs --engine ray."),
+        (["kernels.py:right", "--html", "page"], "--html belongs to `attnspec campaign report"),
+        (["status"], "Type `attnspec campaign status FILE` or"),
+        (["report", "c.db"], "Type `attnspec campaign status FILE` or"),
+        (["status", "missing.db"], "missing.db does not exist."),
     ):
         assert main(["campaign", *words, "--jobs", "1"]) == 2
         assert sentence in capsys.readouterr().err
 
 
-# -- Engines and devices -------------------------------------------------------------------------------------------------------
+# -- Engines and devices -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -713,7 +713,7 @@ def test_a_chunk_under_which_four_workers_of_rays_died_is_a_verdict_and_the_camp
     assert campaign("driven", "c.db", "--engine", "ray", "--cases", 20, "--climb", 0, "--laws", LAW) == 1
     ((lost, status, summary),) = rows("SELECT lost, status, summary FROM chunk JOIN violation USING (chunk)")
     assert (lost, status) == (3, "violated")
-    assert re.fullmatch(r"ended each worker of Ray's that it was given to, 4 of them: Actor\w+Error\.", summary)
+    assert re.fullmatch(r"ended each Ray worker that ran it, 4 of them: Actor\w+Error\.", summary)
 
 
 @ON_RAY
@@ -734,12 +734,13 @@ def test_workers_that_ray_has_no_room_for_hold_up_nothing(kernels, monkeypatch):
 
 def test_a_worker_whose_machine_lacks_the_folder_says_so(kernels):
     bench, missing = Bench(order("kernels.py:right"), str(kernels / "missing")), Chunk("right", "rope", 0, 20)
-    why = f"What is verified should be under the same path on every machine, but a worker cannot work in {kernels / 'missing'}, "
+    folder = kernels / "missing"
+    why = f"What is verified should be under the same path on every machine, but a worker cannot work in {folder}, "
     assert bench.run(missing) == Lost(f"{why}No such file or directory.", starts=False)
     bench.close()
 
 
-# -- Reports -------------------------------------------------------------------------------------------------------------------
+# -- Reports -----------------------------------------------------------------------------------------
 
 
 def test_status_and_page_say_what_the_database_has(kernels, capsys):
@@ -749,8 +750,8 @@ def test_status_and_page_say_what_the_database_has(kernels, capsys):
     shown = " ".join(capsys.readouterr().out.split())
     assert shown.startswith("3 chunks, 60 cases in 1 run.")
     assert (
-        "violated: rope is within its budget[rope] on wrong (rope-positions-from-one), in 1 chunk, the first by seed 0: out["
-        in shown
+        "violated: rope is within its budget[rope] on wrong (rope-positions-from-one), "
+        "in 1 chunk, the first by seed 0: out[" in shown
     )
     assert shown.endswith("1 of 2 implementations breaks a law after 3 chunks.")
     pytest.importorskip("jinja2")
@@ -794,7 +795,7 @@ def test_what_a_database_says_is_escaped(tmp_path):
     assert "<script>[red]" in console.export_text()
 
 
-# -- The guide -----------------------------------------------------------------------------------------------------------------
+# -- The guide ---------------------------------------------------------------------------------------
 
 
 def test_the_questions_in_the_guide_are_answered_and_every_table_is_there(tmp_path):

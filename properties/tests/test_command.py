@@ -75,12 +75,14 @@ kernels = Kernels()
 def rope_in_halves(x, start_pos=0):
     if x.shape[-1] % 2:
         raise ValueError("odd")
-    angle = np.arange(start_pos, start_pos + x.shape[-2])[:, None] * 500.0 ** (-np.arange(0, x.shape[-1], 2) / max(x.shape[-1], 1))
+    frequencies = 500.0 ** (-np.arange(0, x.shape[-1], 2) / max(x.shape[-1], 1))
+    angle = np.arange(start_pos, start_pos + x.shape[-2])[:, None] * frequencies
     a, b = np.split(x, 2, axis=-1)
     return np.concatenate([a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle)], axis=-1)
 
 half = {"rope": rope_in_halves}
-declared = Implementation("declared", aborts, known_deviations={"a second call gives the same": "It aborts, as its page says."})
+deviations = {"a second call gives the same": "It aborts, as its page says."}
+declared = Implementation("declared", aborts, known_deviations=deviations)
 several = [Implementation("first", right), right]
 GROUPS = {"good ones": [Implementation("first", right)], "others": [Implementation("second", wrong)]}
 """
@@ -190,15 +192,15 @@ def test_the_report_in_json_is_the_one_of_verify_and_says_who_was_verified(adapt
             "no_import could not be imported: ModuleNotFoundError: No module named 'nothing_of_this_name', at ",
         ),
         ("no_return:adapter", "no_return:adapter could not be imported: it killed the process: SIGABRT."),
-        ("adapters:nothing", "adapters has no attribute 'nothing': its adapters are declared."),
+        ("adapters:nothing", "adapters has no attribute 'nothing'. Its adapters are declared."),
         (
             "json",
-            "json has no adapter: no properties.Implementation, no mapping from operations to functions, and no function of an ",
+            "json has no adapter: no properties.Implementation, no mapping from operations to functions, and no ",
         ),
-        ("json:decoder", "json:decoder is no implementation: json.decoder offers no operation, but should be "),
+        ("json:decoder", "json:decoder is not an implementation: json.decoder offers no operation, but should be "),
         (
             "adapters:GROUPS.items",
-            "adapters:GROUPS.items is no implementation: items offers no operation, but should be ",
+            "adapters:GROUPS.items is not an implementation: items offers no operation, but should be ",
         ),
     ],
 )
@@ -213,14 +215,14 @@ def test_what_is_no_implementation_is_exit_status_2_and_a_sentence(adapters, cap
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["verify", "adapters:right", "--laws", "zzz"], "There is no law 'zzz'; `attnspec laws` lists them."),
+        (["verify", "adapters:right", "--laws", "zzz"], "Unknown law 'zzz'. `attnspec laws` lists the known ones."),
         (
             ["verify", "adapters:right", "--laws", "a second call[rape]"],
             "'a second call gives the same' is no law of 'rape', but of ",
         ),
         (
             ["verify", "adapters:right", "--laws", "a second call[causal_mask]"],
-            "'a second call[causal_mask]' is not about what ",
+            "'a second call[causal_mask]' is not about an operation of ",
         ),
         (
             ["verify", "adapters:right", "--arithmetic", "float65"],
@@ -228,26 +230,27 @@ def test_what_is_no_implementation_is_exit_status_2_and_a_sentence(adapters, cap
         ),
         (
             ["verify", "adapters:right", "--json", "no/such/folder"],
-            "no/such/folder cannot be written: there is no folder ",
+            "no/such/folder cannot be written: the folder ",
         ),
         (
             ["explain", "a second coll gives the same"],
-            "There is no law or bug or operation 'a second coll gives the same'; the nearest are: a second call ",
+            "Unknown law or bug or operation 'a second coll gives the same'. "
+            "Did you mean 'a second call gives the same'?\n",
         ),
         (["bugs", "integer"], "'integer' may mean "),
         (
             ["verify", "adapters:right", "--convention", "rope_pairs=half"],
-            "There is no convention 'rope_pairs', but there are dead_rows, dead_gradients, causal, blocked_values, mask_polarity, ",
+            "Unknown convention 'rope_pairs'. Did you mean 'rope_pairing'?\n",
         ),
         (
             ["verify", "adapters:right", "--convention", "rope_pairing=halves"],
-            "Conventions.rope_pairing='halves', but should be one of 'adjacent', 'half'.",
+            "Conventions.rope_pairing='halves', but should be one of 'adjacent', 'half'. Did you mean 'half'?\n",
         ),
         (
             ["verify", "adapters:right", "--convention", "rope_base=ten"],
             "rope_base='ten', but should be a number, as rope_base=10000.",
         ),
-        (["verify", "adapters:right", "--exclude", "zzz"], "There is no law 'zzz'; `attnspec laws` lists them."),
+        (["verify", "adapters:right", "--exclude", "zzz"], "Unknown law 'zzz'. `attnspec laws` lists the known ones."),
     ],
 )
 def test_nonsense_is_exit_status_2_and_a_sentence(adapters, capsys, arguments, sentence):

@@ -96,7 +96,10 @@ def test_without_a_table_everything_is_as_usual(project, capsys):
         settings = verify("configured_kernels:right", "--laws", "parts add up")["settings"]
         assert (settings["max_examples"], settings["seed"], settings["conventions"]) == (100, 0, {})
     assert main(["verify"]) == 2
-    said = "There is no target: name one, as `attnspec verify my_kernels.py`, or list `targets` in pyproject.toml, [tool.attnspec].\n"
+    said = (
+        "There is nothing to verify: name an adapter, as in `attnspec verify my_kernels.py`, or "
+        "list `targets` in pyproject.toml, [tool.attnspec].\n"
+    )
     assert capsys.readouterr().err.endswith(f"attnspec: {said}")
 
 
@@ -135,22 +138,26 @@ def test_deviations_are_declared_of_all_to_which_the_law_applies_or_of_one(proje
 @pytest.mark.parametrize(
     ("table", "sentence"),
     [
-        ("example = 3", "There is no key 'example', but there are targets, arithmetic, conventions, known-deviations, laws, "),
-        ("max_examples = 3", "There is no key 'max_examples', but there are targets, arithmetic, conventions, known-deviations, laws, "
-         "max-examples, seed; max-examples is the nearest."),
+        ("example = 3", "Unknown key 'example'. Did you mean 'max-examples'?"),
+        ("max_examples = 3", "Unknown key 'max_examples'. Did you mean 'max-examples'?"),
+        ("zzz = 3", "Unknown key 'zzz'. The keys are targets, arithmetic, conventions, known-deviations, laws, "),
         ("max-examples = 0", "max-examples is 0, but should be a whole number from 1."),
         ("max-examples = true", "max-examples is True, but should be a whole number from 1."),
         ('seed = "1"', "seed is '1', but should be a whole number."),
         ("targets = []", "targets is [], but should be a list of targets, as [\"my_kernels.py\"]."),
         ('targets = "my_kernels"', "targets is 'my_kernels', but should be a list of targets, as [\"my_kernels.py\"]."),
-        ('laws = ["zzz"]', "There is no law 'zzz'; "),
+        ('laws = ["zzz"]', "Unknown law 'zzz'. "),
         ('arithmetic = "float65"', "arithmetic='float65', but should be one of float64, "),
-        ('conventions = "half"', "conventions is 'half', but should be a table of readings, as {rope_pairing = \"half\"}."),
-        ('conventions = {rope_pairs = "half"}', "There is no convention 'rope_pairs', but there are dead_rows, "),
-        ('conventions = {rope_pairing = "halves"}', "Conventions.rope_pairing='halves', but should be one of 'adjacent', 'half'."),
-        ('known-deviations = {"parts add up" = ""}', "known-deviations is {'parts add up': ''}, but should be a table from "),
-        ('known-deviations = {"one" = {"parts add up" = 1}}', "known-deviations is {'one': {'parts add up': 1}}, but should be a table "),
-        ('known-deviations = {"zzz" = "It is."}', "There is no law 'zzz'; "),
+        ('conventions = "half"',
+         "conventions is 'half', but should be a table of conventions, as {rope_pairing = \"half\"}."),
+        ('conventions = {rope_pairs = "half"}', "Unknown convention 'rope_pairs'. Did you mean 'rope_pairing'?"),
+        ('conventions = {rope_pairing = "halves"}',
+         "Conventions.rope_pairing='halves', but should be one of 'adjacent', 'half'. Did you mean 'half'?"),
+        ('known-deviations = {"parts add up" = ""}',
+         "known-deviations is {'parts add up': ''}, but should be a table from "),
+        ('known-deviations = {"one" = {"parts add up" = 1}}',
+         "known-deviations is {'one': {'parts add up': 1}}, but should be a table "),
+        ('known-deviations = {"zzz" = "It is."}', "Unknown law 'zzz'. "),
     ],
 )  # fmt: skip
 def test_what_a_table_should_not_say_is_refused_in_a_sentence(project, capsys, table, sentence):
@@ -165,7 +172,7 @@ def test_what_a_table_should_not_say_is_refused_in_a_sentence(project, capsys, t
 def test_what_is_no_toml_is_refused_in_a_sentence(project, capsys):
     project("[tool.attnspec\n")
     assert main(["verify", "configured_kernels:right"]) == 2
-    assert capsys.readouterr().err.startswith("attnspec: pyproject.toml is no TOML: ")
+    assert capsys.readouterr().err.startswith("attnspec: pyproject.toml is not TOML: ")
 
 
 @pytest.mark.parametrize("text", ["[tool]\nattnspec = 5\n", "tool = 5\n"])

@@ -17,7 +17,7 @@ DEFECT = "This is a defect of attnspec, not of your kernel: please report it, wi
 PLANTED = """
 import numpy as np
 from properties.bugs.reference import REFERENCE
-from properties.command import worker
+from properties.processes import worker
 
 def fails(*arguments, **options):
     raise ZeroDivisionError("planted")
@@ -25,6 +25,15 @@ def fails(*arguments, **options):
 worker.{name} = fails
 right = {{"rope": REFERENCE["rope"]}}
 wrong = {{"rope": lambda x, start_pos=0: -x}}
+"""
+RAISING = """
+from attnspec import properties
+from properties.bugs.reference import REFERENCE
+
+def raises(width):
+    raise KeyError("no width")
+
+mine = properties.Implementation("mine", {"rope": REFERENCE["rope"]}, supports={"head_dim": raises})
 """
 
 
@@ -64,7 +73,7 @@ def test_laws_that_attnspec_fails_to_check_have_no_verdict_and_the_command_says_
     assert reason.startswith(
         f"attnspec failed while it did what the command had asked for: ZeroDivisionError: planted. {DEFECT}"
     )
-    assert "planted.py:7 in fails, called from properties/command/worker.py:" in reason
+    assert "planted.py:7 in fails, called from properties/processes/worker.py:" in reason
 
 
 def test_a_violation_stays_one_where_attnspec_fails_to_look_for_its_cause(ran):
@@ -81,8 +90,30 @@ def test_a_failure_before_anything_is_checked_is_a_sentence(ran):
     status, report, told = ran("plan", "right")
     assert (status, report["outcomes"]) == (2, [])
     assert told.startswith(
-        "attnspec: attnspec failed while it read what there is to verify: ZeroDivisionError: planted. This is a defect of "
+        "attnspec: attnspec failed while it read what there is to verify: ZeroDivisionError: planted. This is a "
     )
+
+
+def test_a_predicate_that_raises_makes_the_adapter_unusable_and_is_no_failure_of_attnspec(
+    tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "raising.py").write_text(RAISING)
+    monkeypatch.chdir(tmp_path)
+    assert main(["verify", "raising.py", "--laws", ROPE, "--max-examples", "4", "--jobs", "1"]) == 2
+    printed = capsys.readouterr()
+    assert "attnspec: mine cannot be used: supports['head_dim'](" in printed.err
+    assert ") raised KeyError: 'no width', at " in printed.err
+    assert printed.err.endswith("raising.py:6.\n")
+    assert "defect of attnspec" not in printed.err + printed.out
+
+
+def test_a_predicate_that_raises_ends_a_verification_with_a_sentence():
+    def raises(width):
+        raise KeyError("no width")
+
+    mine = Implementation("mine", {"rope": REFERENCE["rope"]}, supports={"head_dim": raises})
+    with pytest.raises(ValueError, match=r"^supports\['head_dim'\]\(\d+\) raised KeyError: 'no width'\.$"):
+        verify(mine, laws=[ROPE], max_examples=4)
 
 
 def fails(*arguments, **options):

@@ -98,7 +98,7 @@ def test_a_seed_is_the_same_case_in_every_process():
 
 
 def test_a_feature_that_there_is_not_is_refused_in_a_sentence():
-    with pytest.raises(ValueError, match="A feature is 'biass', but should be one of mask, bias, scale"):
+    with pytest.raises(ValueError, match=r"Unknown feature 'biass'\. Did you mean 'bias'\?"):
         Implementation("x", {"attention": REFERENCE["attention"]}, features=["biass"])
     with pytest.raises(TypeError, match="features='bias', but should be some of mask, bias"):
         Implementation("x", {"attention": REFERENCE["attention"]}, features="bias")

@@ -16,10 +16,10 @@ import oracles
 from properties.command.cli import main
 from properties.gatehouse import server, wire
 from properties.gatehouse.answers import answers
-from properties.gatehouse.candidate import MOST_KEPT, Limits
 from properties.gatehouse.gate import gate
+from properties.gatehouse.isolated_kernel import MOST_KEPT, Limits
+from properties.gatehouse.sandbox import sandbox
 from properties.gatehouse.submission import Submission
-from properties.gatehouse.surroundings import surroundings
 from properties.tests.candidates import OPERATION, RIGHT, WRONG, adversary, candidate, right
 from properties.tests.processes import processes_in, wait_for
 from properties.verifier.reading import SCHEMA as REPORT
@@ -93,7 +93,7 @@ def require_refused(name, port, folder):
     """An adversary is not accepted for the reason that its source states. What needs a fence that
     the system has not is not judged: there it is right."""
     _, words = WRONG[name]
-    if words.get("needs") == "processes" and not surroundings(folder, (), {}).apart:
+    if words.get("needs") == "processes" and not sandbox(folder, (), {}).apart:
         pytest.skip("This system gives a process no namespace of its own.")
     verdict = gate(adversary(name, port), quick=True, seed=1, limits=replace(PATIENT, call=2.0))
     if not set(words.get("needs", "").split()) <= set(verdict.held):
@@ -104,7 +104,7 @@ def require_refused(name, port, folder):
     jsonschema.validate(verdict.to_dict(), SCHEMA)
 
 
-# -- The processes ----------------------------------------------------------------------------------------------------------------
+# -- The processes -----------------------------------------------------------------------------------
 
 
 def told_by(body):
@@ -129,7 +129,8 @@ def test_a_process_has_no_environment_and_no_file_but_the_candidate_s():
 
 def test_a_process_ends_when_its_parent_is_killed(tmp_path):
     (tmp_path / "kernel.py").write_text(f"import time\nopen('began', 'w').close()\n{SIGNATURE}\n    time.sleep(3600)\n")
-    script = f"import properties, tempfile; tempfile.tempdir = {str(tmp_path)!r}; properties.gate({str(tmp_path / 'kernel.py')!r})"
+    kernel = str(tmp_path / "kernel.py")
+    script = f"import properties, tempfile; tempfile.tempdir = {str(tmp_path)!r}; properties.gate({kernel!r})"
     parent = subprocess.Popen([sys.executable, "-c", script])
     wait_for(lambda: len(list(tmp_path.glob("*/work/began"))) == 2)
     there = processes_in(tmp_path)
@@ -160,7 +161,7 @@ def test_nothing_is_left_of_what_is_judged(first, tmp_path, monkeypatch):
     assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize("name", ["wire", "server", "fence"])
+@pytest.mark.parametrize("name", ["wire", "server", "limits"])
 def test_a_candidate_may_be_called_as_what_calls_it(name):
     text = RIGHT["plain"][0]
     submission = Submission(f"{name}.py", {f"{name}.py": text}, {OPERATION: (name, OPERATION)})
@@ -177,7 +178,7 @@ def test_results_that_are_kept_fit_into_one_message():
     assert wire.sizes(message[: wire.START.size])
 
 
-# -- What it answers --------------------------------------------------------------------------------------------------------------
+# -- What it answers ---------------------------------------------------------------------------------
 
 RETURNED = {"results": [], "kinds": [], "several": True, "shares": [], "written": [], "after": []}
 ARRAY = {"dtype": "float64", "shape": [1]}
@@ -246,7 +247,7 @@ def test_arrays_cross_the_pipe_in_every_layout(layout):
         assert again.strides == y.strides or not y.size
 
 
-# -- The verdict ------------------------------------------------------------------------------------------------------------------
+# -- The verdict -------------------------------------------------------------------------------------
 
 
 def test_several_operations_with_several_results_and_options_are_put_to_it():
@@ -257,7 +258,8 @@ from numpy import ndarray
 def turned(x, start_pos=0):
     if x.shape[-1] % 2:
         raise ValueError("odd")
-    angle = np.arange(start_pos, start_pos + x.shape[-2])[:, None] * 10000.0 ** (-np.arange(0, x.shape[-1], 2) / max(x.shape[-1], 1))
+    frequencies = 10000.0 ** (-np.arange(0, x.shape[-1], 2) / max(x.shape[-1], 1))
+    angle = np.arange(start_pos, start_pos + x.shape[-2])[:, None] * frequencies
     out = np.empty_like(x)
     a, b = x[..., ::2], x[..., 1::2]
     out[..., ::2], out[..., 1::2] = a * np.cos(angle) - b * np.sin(angle), a * np.sin(angle) + b * np.cos(angle)
@@ -292,7 +294,8 @@ def test_the_cases_follow_from_the_seed_and_nobody_knows_it_before():
 
 
 def test_all_calls_together_have_a_time_too():
-    text = f"import time\n{RIGHT['plain'][0]}\nright = {OPERATION}\n{SIGNATURE}\n    time.sleep(0.3)\n    return right(q, k, v, mask)"
+    slow = f"{SIGNATURE}\n    time.sleep(0.3)\n    return right(q, k, v, mask)"
+    text = f"import time\n{RIGHT['plain'][0]}\nright = {OPERATION}\n{slow}"
     verdict = gate(candidate(text), quick=True, limits=Limits(call=10.0, calls=1.0))
     assert not verdict.accepted
     assert re.search("took more than 1 s for all calls together|did not return within", verdict.cause)
@@ -307,7 +310,7 @@ def test_a_score_grows_with_what_is_right():
     assert 0 <= scores[0] < scores[1] < scores[2] < 1
 
 
-# -- The command ------------------------------------------------------------------------------------------------------------------
+# -- The command -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -322,7 +325,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def command(*arguments):
-    return main(["gate", *arguments, "--quick", "--budget", "200", "--timeout", "20"])
+    return main(["gate", *arguments, "--quick", "--time-limit", "200", "--timeout", "20"])
 
 
 def test_the_command_says_by_its_status_whether_a_candidate_is_accepted(folder, capsys):
@@ -342,7 +345,7 @@ def test_the_command_says_by_its_status_whether_a_candidate_is_accepted(folder, 
 def test_the_command_takes_what_has_batches_of_heads_alone(folder):
     text = RIGHT["plain"][0].replace(SIGNATURE, f"{SIGNATURE}\n    batch, heads, length, width = q.shape")
     (folder / "heads.py").write_text(text)
-    command = ["gate", "heads.py", "--quick", "--seed", "0", "--timeout", "20", "--budget", "200"]
+    command = ["gate", "heads.py", "--quick", "--seed", "0", "--timeout", "20", "--time-limit", "200"]
     assert [main(command), main([*command, "--batch-ranks", "2", "--nondeterministic"])] == [1, 0]
 
 
@@ -356,7 +359,7 @@ def test_a_candidate_may_have_arguments_of_its_own(folder, call, accepted):
     (folder / "flash.py").write_text(theirs)
     signature = ["--reference-signature", f"{call}=scaled_dot_product_attention"]
     assert (
-        main(["gate", "flash.py", *signature, "--quick", "--seed", "0", "--timeout", "20", "--budget", "200"])
+        main(["gate", "flash.py", *signature, "--quick", "--seed", "0", "--timeout", "20", "--time-limit", "200"])
         == accepted
     )
 
@@ -383,7 +386,7 @@ def flash(v, k, q, factor=None):
     [
         (["gone.py"], "gone.py cannot be read: No such file or directory."),
         (["none.py"], "none.py offers no operation, but should offer some: a function of an operation's name."),
-        (["right.py", "--operation", "rope"], "right.py defines no function 'rope', but"),
+        (["right.py", "--operation", "rope"], "right.py defines no function 'rope'. Its functions are "),
         (["right.py", "--function", "wide"], "--function 'wide', but should be NAME=OPERATION"),
         *(
             (
@@ -400,12 +403,11 @@ def flash(v, k, q, factor=None):
             ["right.py", "--function", "wide=decode"],
             "The gate takes functions, and a cache is a class: attnspec verify takes it.",
         ),
-        (["right.py", "--function", "wide=ropes"], "An operation is 'ropes', but should be one of"),
+        (["right.py", "--function", "wide=ropes"], "Unknown operation 'ropes'. Did you mean 'rope'?"),
         (
             ["right.py", "--library", "nothing-of-this-name"],
-            "There is no library 'nothing-of-this-name', but it should be installed.",
+            "The library 'nothing-of-this-name' is not installed.",
         ),
-        (["right.py", "--memory", "0"], "The limit of memory is 0.0, but should be a positive number."),
         (
             ["right.py", "--supports", "head_dim=wide"],
             "--supports 'head_dim=wide', but should list whole numbers, as head_dim=64,128, or scales of scores.",
@@ -414,8 +416,8 @@ def flash(v, k, q, factor=None):
             ["right.py", "--supports", "some sizes"],
             "supports='some sizes', but should be a mapping from sizes to predicates or lists",
         ),
-        (["right.py", "--kernelbench", "problem.py"], "right.py defines no function 'ModelNew', but"),
-        (["right.py", "--kernelbench", "problem.py", "--arrays", "torch"], "--arrays is for a candidate by itself"),
+        (["right.py", "--kernelbench", "problem.py"], "right.py defines no function 'ModelNew'. Its functions are "),
+        (["right.py", "--kernelbench", "problem.py", "--arrays", "torch"], "--arrays cannot be used here"),
     ],
 )
 def test_what_cannot_be_put_to_the_gate_is_refused_in_a_sentence(folder, capsys, arguments, sentence):
@@ -423,7 +425,14 @@ def test_what_cannot_be_put_to_the_gate_is_refused_in_a_sentence(folder, capsys,
     assert sentence in capsys.readouterr().err
 
 
-# -- Other projects' formats ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("option", "text"), [("--memory", "0G"), ("--memory", "4"), ("--timeout", "0")])
+def test_a_limit_is_a_positive_amount(folder, capsys, option, text):
+    with pytest.raises(SystemExit, match=r"^2$"):
+        main(["gate", "right.py", option, text])
+    assert f"argument {option}: {text!r}, but should be" in capsys.readouterr().err
+
+
+# -- Other projects' formats -------------------------------------------------------------------------
 
 PROBLEM = """
 import torch
@@ -488,7 +497,8 @@ def run(q, k, v, qo_indptr, kv_indptr, sm_scale, output=None, lse=None):
         keys, values = (x[c:d].float().repeat_interleave(group, 1) for x in (k, v))
         scores = torch.einsum("qhd,khd->hqk", q[a:b].float(), keys) * sm_scale
         visible = torch.ones(b - a, d - c, dtype=torch.bool).tril((d - c) - (b - a))
-        out[a:b] = torch.einsum("hqk,khd->qhd", torch.softmax(scores.masked_fill(~visible, -torch.inf), -1), values).to(q.dtype)
+        weights = torch.softmax(scores.masked_fill(~visible, -torch.inf), -1)
+        out[a:b] = torch.einsum("hqk,khd->qhd", weights, values).to(q.dtype)
     return out
 """
 
@@ -527,7 +537,7 @@ def test_a_solution_of_flashinfer_bench_s_is_put_to_the_gate(folder, source, in_
         (solution("", entry_point="main.py::run(); import os"), "but should solve"),
         (
             solution("").replace('"path": "src', '"path": "..'),
-            "A source is called '../main.py', but should be called by a path beneath",
+            "The path of a source is '../main.py', but should be inside the folder.",
         ),
     ],
 )

@@ -80,7 +80,8 @@ class Rope:
     def __call__(self, x, start_pos=0):
         key = start_pos, *x.shape[-2:]
         if key not in self.tables:
-            angle = np.arange(start_pos, start_pos + key[1])[:, None] * self.base ** (-(np.arange(key[2]) // 2 * 2) / max(key[2], 1))
+            frequencies = self.base ** (-(np.arange(key[2]) // 2 * 2) / max(key[2], 1))
+            angle = np.arange(start_pos, start_pos + key[1])[:, None] * frequencies
             self.tables[key] = np.cos(angle), np.sin(angle)
         cos, sin = self.tables[key]
         return x * cos + rotated(x) * sin
@@ -103,19 +104,19 @@ def adapters(tmp_path, monkeypatch):
     return tmp_path
 
 
-# -- Where it writes ----------------------------------------------------------------------------------------------------------
+# -- Where it writes ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         (["--json", "."], ". cannot be written: it is a folder."),
-        (["--json", ""], "--json is followed by an empty name, but should be by that of a file."),
-        (["--json", "nowhere/report.json"], "nowhere/report.json cannot be written: there is no folder "),
+        (["--json", ""], "--json has an empty name, but should have the name of a file."),
+        (["--json", "nowhere/report.json"], "nowhere/report.json cannot be written: the folder "),
         (["--json", "x" * 300], f"{'x' * 300} cannot be written: File name too long."),
-        (["--html", ""], "--html is followed by an empty name, but should be by that of a folder."),
-        (["--html", "hostile.py"], "hostile.py cannot be made: File exists."),
-        (["--html", "/dev/full"], "/dev/full cannot be made: File exists."),
+        (["--html", ""], "--html has an empty name, but should have the name of a folder."),
+        (["--html", "hostile.py"], "hostile.py cannot be created: File exists."),
+        (["--html", "/dev/full"], "/dev/full cannot be created: File exists."),
     ],
 )
 def test_what_cannot_be_written_is_said_before_the_work_begins(adapters, capsys, options, sentence):
@@ -133,7 +134,10 @@ def test_a_place_that_turns_out_to_be_full_is_a_sentence_below_the_verdict(adapt
     assert main(["verify", "hostile:right", *FEW, "--json", "/dev/full", "--html", "page"]) == 2
     printed = capsys.readouterr()
     assert printed.out.endswith("2 held, 0 violated\n")
-    told = "attnspec: /dev/full cannot be written: No space left on device. page cannot be written to: No space left on device.\n"
+    told = (
+        "attnspec: /dev/full cannot be written: No space left on device. "
+        "page cannot be written to: No space left on device.\n"
+    )
     assert printed.err.endswith(told)
 
 
@@ -156,7 +160,7 @@ def shell(line, **options):
     [
         ("attnspec verify {} >/dev/full", 2, "No space left on device. The verdict was: 2 held, 0 violated"),
         ("attnspec verify {} | true; exit ${{PIPESTATUS[0]}}", 2, "Broken pipe. The verdict was: 2 held, 0 violated"),
-        ("attnspec verify {} >&-", 2, "attnspec: There is no standard output, which is closed, but should be open."),
+        ("attnspec verify {} >&-", 2, "attnspec: Standard output is closed, but should be open."),
         ("attnspec laws | true; exit ${{PIPESTATUS[0]}}", 141, ""),
     ],
 )
@@ -227,7 +231,7 @@ mkdir disk && mount -t tmpfs tmpfs disk && cp hostile.py disk && mount -o remoun
     [
         ("", 0, "right: 2 held ("),
         ("--json report.json", 2, "attnspec: report.json cannot be written: {}/disk is read-only.\n"),
-        ("--html page", 2, "attnspec: page cannot be made: Read-only file system.\n"),
+        ("--html page", 2, "attnspec: page cannot be created: Read-only file system.\n"),
     ],
 )
 def test_on_a_read_only_file_system_it_verifies_and_says_what_cannot_be_written(adapters, options, status, sentence):
@@ -259,7 +263,7 @@ def test_after_a_kill_no_process_lives_on(tmp_path):
     wait_for(lambda: not processes_in(tmp_path))
 
 
-# -- What it runs -------------------------------------------------------------------------------------------------------------
+# -- What it runs ------------------------------------------------------------------------------------
 
 
 def outcomes(capsys, target, *options):
@@ -289,7 +293,8 @@ def test_an_operation_that_no_case_is_compared_on_is_not_ok_and_says_why(adapter
     assert status == 1
     assert [law for law, o in found.items() if o["status"] == "vacuous"] == ["rope is within its budget"]
     agreement = found["rope is within its budget"]
-    why = "never takes no case on which rope is compared with the oracle, so that nothing is known of it: never supports no "
+    why = "never takes no case on which rope is compared with the oracle, so that nothing is known of it: "
+    why += "never supports no "
     assert agreement["reason"].startswith(why)
     never = Implementation("never", {"rope": lambda x, start_pos=0: 1 // 0}, supports={"head_dim": lambda d: False})
     with pytest.raises(pytest.fail.Exception, match=re.escape(why)):
@@ -330,7 +335,7 @@ def test_another_of_the_list_that_ends_the_process_says_nothing_about_this_one(a
     outcome = found["right", "instances and sizes share no state"]
     assert outcome["status"] == "not applicable"
     assert outcome["reason"].startswith(
-        "Another implementation of its list, which was called by turns with it, killed the process: SIGABRT"
+        "Another implementation of the list, which was called alternately with this one, killed the process: SIGABRT"
     )
     assert found["right", "a second call gives the same"]["status"] == "held"
 
@@ -355,7 +360,7 @@ def test_a_name_reaches_the_terminal_and_the_report_with_escapes_written_out(ada
     assert [i["name"] for i in report["settings"]["implementations"]] == ["\\x1b[31mred\\nname", "first", "second"]
 
 
-# -- What it says -------------------------------------------------------------------------------------------------------------
+# -- What it says ------------------------------------------------------------------------------------
 
 
 def test_of_a_message_the_last_line_is_told_and_not_more_than_300_characters_of_it():

@@ -399,7 +399,7 @@ def test_without_what_makes_pages_the_command_says_what_to_install(tmp_path, mon
 def test_a_folder_that_cannot_be_made_is_found_out_first(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert cli.main(["verify", "m:a", "--html", str(tmp_path / "file" / "page")]) == 2
-    assert capsys.readouterr().err == f"attnspec: {tmp_path / 'file' / 'page'} cannot be made: Not a directory.\n"
+    assert capsys.readouterr().err == f"attnspec: {tmp_path / 'file' / 'page'} cannot be created: Not a directory.\n"
 
 
 # -- Pictures --------------------------------------------------------------------------------------------------------------------------

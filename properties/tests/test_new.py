@@ -11,8 +11,8 @@ import pytest
 from properties import verify
 from properties.command.cli import main
 from properties.command.new import _LIBRARIES, adapter
-from properties.command.targets import load
 from properties.contract.operations import OPERATIONS
+from properties.processes.adapters import load
 
 RUFF = [sys.executable, "-m", "ruff"]
 STUB = '    raise NotImplementedError("Fill in rope: call your kernel, and return its result.")\n'
@@ -57,10 +57,8 @@ def test_as_it_is_written_it_says_what_is_to_be_filled_in(folder, capsys, librar
     assert written.endswith("; then `attnspec verify kernels.py`.\n")
     assert main(["verify", "kernels.py", "--max-examples", "4", "--jobs", "1"]) == 1
     said = " ".join(capsys.readouterr().out.split())
-    assert (
-        "Every call raised NotImplementedError: Fill in rope: call your kernel, and return its result. all laws about rope"
-        in said
-    )
+    reason = "Fill in rope: call your kernel, and return its result."
+    assert f"Every call raised NotImplementedError: {reason} all laws about rope" in said
     assert "Fill in scaled_dot_product_attention" in said
     assert "0 held, 0 violated" in said
     assert load(["kernels.py"])[0].implementation.resolved_arithmetic.name == dtype
@@ -138,11 +136,11 @@ def test_a_c_library_is_called_through_ctypes_when_it_is_filled_in(folder):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["there.py"], "there.py is there already, and is left as it is: give another name."),
+        (["there.py"], "there.py exists, and stays unchanged: give another name."),
         (["my-kernels.py"], "my-kernels.py cannot be imported: its name should be an identifier, as my_kernels.py is."),
         (["kernels"], "kernels cannot be imported: its name should be an identifier, as my_kernels.py is."),
         (["nowhere/kernels.py"], "nowhere/kernels.py cannot be written: No such file or directory."),
-        (["kernels.py", "--operations", "rop_vjp"], "There is no operation 'rop_vjp'; the nearest are: rope_vjp; "),
+        (["kernels.py", "--operations", "rop_vjp"], "Unknown operation 'rop_vjp'. Did you mean 'rope_vjp'?"),
     ],
 )
 def test_what_cannot_be_written_is_a_sentence_and_nothing_is_overwritten(folder, capsys, arguments, sentence):

@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 import properties
 from properties.command.cli import main
-from properties.command.sources import sources
+from properties.processes.sources import sources
 from properties.verifier.report import Cause, Diagnosis, Outcome, Report, Violation
 from properties.views.github import annotations
 from properties.views.junit import junit
@@ -206,7 +206,7 @@ def test_a_message_is_read_again_as_it_was_written():
     assert read == results(broken())[0].summary
 
 
-# -- Where functions are written -------------------------------------------------------------------------------------------------
+# -- Where functions are written ---------------------------------------------------------------------
 
 
 def rope(x, start_pos=0):
@@ -259,7 +259,7 @@ def test_a_function_is_where_it_is_written_or_else_where_it_is_offered(function,
     }
 
 
-# -- The command -----------------------------------------------------------------------------------------------------------------
+# -- The command -------------------------------------------------------------------------------------
 
 
 @pytest.fixture

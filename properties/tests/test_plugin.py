@@ -104,7 +104,7 @@ def test_the_option_needs_no_test_file(run):
 
 def test_a_target_that_is_none_is_an_error_of_usage(run):
     assert (
-        "ERROR: --attnspec kernels:nothing: kernels has no attribute 'nothing': its adapters are right, known, mended."
+        "ERROR: --attnspec kernels:nothing: kernels has no attribute 'nothing'. Its adapters are right, known, mended."
         in run("--attnspec", "kernels:nothing")
     )
 
@@ -140,7 +140,7 @@ def test_laws_that_are_excluded_are_left_out():
         (
             {"implementations": [REFERENCE], "laws": ["zzz"]},
             ValueError,
-            "There is no law 'zzz'; `attnspec laws` lists them.",
+            "Unknown law 'zzz'. `attnspec laws` lists the known ones.",
         ),
         (
             {"implementations": [REFERENCE], "max_examples": 0},
@@ -160,7 +160,7 @@ def test_laws_that_are_excluded_are_left_out():
         (
             {"implementations": [REFERENCE], "exclude": ["zzz"]},
             ValueError,
-            "There is no law 'zzz'; `attnspec laws` lists them.",
+            "Unknown law 'zzz'. `attnspec laws` lists the known ones.",
         ),
         ({"implementations": []}, ValueError, "No law applies to any of the implementations."),
     ],

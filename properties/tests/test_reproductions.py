@@ -107,4 +107,4 @@ def test_each_cause_has_a_file_of_its_own_and_what_no_case_shows_has_none(tmp_pa
 def test_a_folder_that_cannot_be_made_is_refused_before_the_work(tmp_path, monkeypatch, capsys):
     (tmp_path / "file").write_text("")
     assert main(["verify", "nowhere:adapter", "--write-tests", str(tmp_path / "file" / "tests")]) == 2
-    assert capsys.readouterr().err == f"attnspec: {tmp_path / 'file' / 'tests'} cannot be made: Not a directory.\n"
+    assert capsys.readouterr().err == f"attnspec: {tmp_path / 'file' / 'tests'} cannot be created: Not a directory.\n"

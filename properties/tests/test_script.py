@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from oracles import preset
-from properties.command.targets import load
 from properties.laws import find
+from properties.processes.adapters import load
 from properties.verifier.note import Noted
 from properties.verifier.report import Violation
 from properties.verifier.script import literal, script, script_of_call

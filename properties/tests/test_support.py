@@ -303,7 +303,7 @@ def test_sizes_of_a_list_are_drawn_and_no_others(sizes, operation):
         ),
         (["at most 0 shapes"], TypeError, "supports='at most 0 shapes', but should be"),
         (3, TypeError, "supports=3, but should be"),
-        ({"width": (3,)}, ValueError, "A size in supports is 'width', but should be one of batch, n_q, "),
+        ({"width": (3,)}, ValueError, "Unknown size 'width' in supports. "),
         (
             {"head_dim": "64"},
             TypeError,

@@ -1,4 +1,4 @@
-"""A budget of time: cases are drawn while there is some, each law gets its share, and what is cut
+"""A time limit: cases are drawn while there is some, each law gets its share, and what is cut
 short has not held.
 """
 
@@ -121,14 +121,14 @@ def test_smaller_inputs_are_looked_for_in_time(monkeypatch):
     wrong = {"rope": lambda x, start_pos=0: -x}
     (cause,) = verify(wrong, laws=["rope is within its budget"], max_examples=5).causes
     clock(shrinking, monkeypatch, itertools.repeat(inf))
-    (hurried,) = verify(wrong, laws=["rope is within its budget"], max_examples=5, budget=60).causes
+    (hurried,) = verify(wrong, laws=["rope is within its budget"], max_examples=5, time_limit=60).causes
     assert repr(cause.example.counterexample) != repr(hurried.example.counterexample)
 
 
-@pytest.mark.parametrize("budget", [0, -1, inf, float("nan"), "60s", True])
-def test_a_budget_is_a_number_of_seconds(budget):
-    with pytest.raises(ValueError, match=r"^budget=.*, but should be a positive number of seconds\.$"):
-        verify({"rope": REFERENCE["rope"]}, budget=budget)
+@pytest.mark.parametrize("seconds", [0, -1, inf, float("nan"), "60s", True])
+def test_a_time_limit_is_a_number_of_seconds(seconds):
+    with pytest.raises(ValueError, match=r"^time_limit=.*, but should be a positive number of seconds\.$"):
+        verify({"rope": REFERENCE["rope"]}, time_limit=seconds)
 
 
 KERNELS = """
@@ -149,10 +149,10 @@ def test_the_command_ends_in_time_and_says_which_laws_were_cut_short(tmp_path, m
     (tmp_path / "slow_kernels.py").write_text(KERNELS)
     monkeypatch.chdir(tmp_path)
     start = time.monotonic()
-    assert main(["verify", "slow_kernels:slow", "--budget", "6s", "--jobs", "1", "--json", "out.json"]) == 1
-    assert time.monotonic() - start < 60  # without a budget it takes minutes; the machine may be busy
+    assert main(["verify", "slow_kernels:slow", "--time-limit", "6s", "--jobs", "1", "--json", "out.json"]) == 1
+    assert time.monotonic() - start < 60  # without a limit it takes minutes; the machine may be busy
     report = json.loads((tmp_path / "out.json").read_text())
-    assert report["settings"]["budget"] == 6.0
+    assert report["settings"]["time_limit"] == 6.0
     assert {o["operation"] for o in report["outcomes"] if o["status"] == "not run"} == {
         "rope",
         "rotate_half",
@@ -168,6 +168,6 @@ def test_the_command_ends_in_time_and_says_which_laws_were_cut_short(tmp_path, m
 @pytest.mark.parametrize("text", ["0s", "-1", "1 minute", "", "1e3", "s"])
 def test_what_is_no_time_is_refused(text, capsys):
     with pytest.raises(SystemExit) as exit:
-        main(["verify", "m:a", "--budget", text])
+        main(["verify", "m:a", "--time-limit", text])
     assert exit.value.code == 2
-    assert f"argument --budget: {text!r}, but should be a time, as 60s, 5m or 1h." in capsys.readouterr().err
+    assert f"argument --time-limit: {text!r}, but should be a time, as 60s, 5m or 1h." in capsys.readouterr().err

@@ -349,15 +349,15 @@ def test_modules_and_objects_are_implementations_of_what_they_have():
         (
             {"target": {"ropes": rope}},
             ValueError,
-            "An operation is 'ropes', but should be one of scaled_dot_product_attention",
+            "Unknown operation 'ropes'. Did you mean 'rope'?",
         ),
         ({"target": {"rope": 3}}, TypeError, "operations['rope'] has type int, but should be a function."),
         ({"target": {}}, ValueError, "implementation offers no operation, but should offer some of"),
         ({"target": {"rope": rope}, "arithmetic": "float8"}, ValueError, "'float8'"),
         ({"target": {"rope": rope}, "conventions": "half"}, TypeError, "conventions has type str"),
-        ({"target": {"rope": rope}, "laws": ["no such law"]}, ValueError, "There is no law 'no such law'"),
+        ({"target": {"rope": rope}, "laws": ["no such law"]}, ValueError, "Unknown law 'no such law'"),
         ({"target": {"rope": rope}, "laws": ["pairs"]}, ValueError, "'pairs' may mean "),
-        ({"target": {"rope": rope}, "exclude": ["no such law"]}, ValueError, "There is no law 'no such law'"),
+        ({"target": {"rope": rope}, "exclude": ["no such law"]}, ValueError, "Unknown law 'no such law'"),
         (
             {"target": {"rope": rope}, "exclude": "parts add up"},
             TypeError,
@@ -427,9 +427,9 @@ class Unspeakable:
         (
             {"operations": {Unspeakable(): rope}},
             ValueError,
-            "An operation is an object of type Unspeakable, but should be one of ",
+            "Unknown operation an object of type Unspeakable. Known are ",
         ),
-        ({"supports": {"width": bool}}, ValueError, "A size in supports is 'width', but should be one of batch, n_q, "),
+        ({"supports": {"width": bool}}, ValueError, "Unknown size 'width' in supports. "),
         (
             {"supports": "positive"},
             TypeError,
@@ -448,7 +448,7 @@ class Unspeakable:
         (
             {"layouts": ("sideways",)},
             ValueError,
-            "A layout is 'sideways', but should be one of transposed, heads-inside, ",
+            "Unknown layout 'sideways'. Known are transposed, heads-inside, ",
         ),
         (
             {"layouts": "strided"},

@@ -31,7 +31,8 @@ def place(target: str) -> Place:
         return Place("", module, attribute)
     file = Path(module).absolute()
     if not file.is_file():
-        raise ValueError(f"{module} is no file, but should be one, as my_kernels.py is, or a module.")
+        problem = "is not a file" if file.exists() else "does not exist"
+        raise ValueError(f"{module} {problem}. Give a .py file or an importable module.")
     folder = file.parent
     while (folder / "__init__.py").exists():
         folder = folder.parent

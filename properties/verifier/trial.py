@@ -22,7 +22,7 @@ from properties.verifier.report import Outcome, Status, Violation, broken, count
 __all__ = ["FAILED", "TIME", "Evidence", "Trial", "not_applicable", "unknown"]
 
 TIME, FAILED = "Time was up", "The run ended at the first violation"
-"""Why no further case is drawn: a budget of time, or fail-fast."""
+"""Why no further case is drawn: a time limit, or fail-fast."""
 
 _ENOUGH = 4  # violations of a law after which it is not put to further cases
 _SAID = 4  # informative examples that a law is given, where cases of its domains are informative at all

@@ -79,7 +79,7 @@ def verify(
     quick: bool = False,
     strict: bool = False,
     fail_fast: bool = False,
-    budget: float | None = None,
+    time_limit: float | None = None,
     progress: Callable[[Outcome], None] | None = None,
 ) -> Report:
     """Check every law that applies to an implementation, and find the causes of what fails.
@@ -94,15 +94,15 @@ def verify(
     reason; a declaration that matches no law, or a law that holds, is an error. `progress` is told
     each outcome as it is known. With `strict` the report is not ok either where an error is within
     its budget and beyond the statistical line, which is suspicious and no proof. With `fail_fast`
-    no case is drawn after the first violation. A `budget` of seconds ends drawing in time. Laws
+    no case is drawn after the first violation. A `time_limit` in seconds ends drawing in time. Laws
     that are cut short are not run, and the report is not ok.
 
     Interrupting it returns what is known so far. It runs in the caller's process, which a crash or
     a hang of the implementation takes down: the command `attnspec verify` runs it in a process of
     its own. Raises ValueError and TypeError for arguments that are none of these.
     """
-    _require_sensible(max_examples, seed, budget, long=long, quick=quick, strict=strict, fail_fast=fail_fast)
-    time_left = Time(budget or inf)
+    _require_sensible(max_examples, seed, time_limit, long=long, quick=quick, strict=strict, fail_fast=fail_fast)
+    time_left = Time(time_limit or inf)
     max_examples = min(max_examples, QUICKLY) if quick else max_examples
     implementation = implementation_of(target, arithmetic, conventions, known_deviations)
     laws = tuple(laws) if isinstance(laws, Iterator) else laws
@@ -137,19 +137,21 @@ def verify(
     told, causes = with_causes(
         outcomes, causes, lambda violation: script(violation, arithmetic=rounds, conventions=read)
     )
-    numbers = {"max_examples": max_examples, "seed": seed, "budget": budget}
+    numbers = {"max_examples": max_examples, "seed": seed, "time_limit": time_limit}
     settings_ = numbers | {"arithmetic": implementation.resolved_arithmetic.name, "exclude": [*exclude]}
     return Report(told, settings_, interrupted, strict, causes)
 
 
-def _require_sensible(max_examples: Any, seed: Any, budget: Any, **flags: Any) -> None:
+def _require_sensible(max_examples: Any, seed: Any, time_limit: Any, **flags: Any) -> None:
     """Raise ValueError or TypeError for a number or a flag that is none."""
     if isinstance(max_examples, bool) or not isinstance(max_examples, int) or max_examples < 1:
         raise ValueError(f"max_examples={shown(max_examples)}, but should be a whole number from 1.")
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TypeError(f"seed has type {type(seed).__name__}, but should be an int.")
-    if budget is not None and (isinstance(budget, bool) or not (isinstance(budget, int | float) and 0 < budget < inf)):
-        raise ValueError(f"budget={shown(budget)}, but should be a positive number of seconds.")
+    if time_limit is not None and (
+        isinstance(time_limit, bool) or not (isinstance(time_limit, int | float) and 0 < time_limit < inf)
+    ):
+        raise ValueError(f"time_limit={shown(time_limit)}, but should be a positive number of seconds.")
     for option, flag in flags.items():
         if not isinstance(flag, bool):
             raise TypeError(f"{option} has type {type(flag).__name__}, but should be a bool.")

@@ -128,7 +128,7 @@ def _disturbed(
             process.wait()
         done.seconds += time.monotonic() - began
         done.waited += sum("waits to be written" in sentence for sentence in said)
-        done.idle += sum("is run again" in sentence for sentence in said)
+        done.idle += sum("runs again" in sentence for sentence in said)
         write_whole(notes, json.dumps(asdict(done)))
     counts = rows(database, "SELECT count(*), count(DISTINCT chunk), sum(cases), sum(violated), sum(lost) FROM chunk")[
         0

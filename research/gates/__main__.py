@@ -21,7 +21,7 @@ from statistics import median
 from typing import NamedTuple
 
 from properties.gatehouse.gate import gate
-from properties.gatehouse.surroundings import surroundings
+from properties.gatehouse.sandbox import sandbox
 from properties.tests.candidates import ARITHMETICS, RIGHT, WRONG, adversary, right
 from properties.verifier.report import counted
 from properties.views.whole import write_whole
@@ -138,7 +138,7 @@ def _passed(port: int, name: str) -> _Judged | None:
     wrong, and where it would end this process."""
     needs = set(WRONG[name][1].get("needs", "").split())
     with tempfile.TemporaryDirectory() as folder:
-        if "processes" in needs and not surroundings(Path(folder).resolve(), (), {}).apart:
+        if "processes" in needs and not sandbox(Path(folder).resolve(), (), {}).apart:
             return None
     verdict = gate(adversary(name, port), quick=True)
     if not needs <= set(verdict.held):

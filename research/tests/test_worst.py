@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
-from properties.campaign.climbing import climb
+from properties.verifier.worst_input import climb
 from research import worst
 
 KERNEL = ("torch math bfloat16", "scaled_dot_product_attention", "out")

@@ -123,8 +123,8 @@ def _run(report: dict[str, Any]) -> dict[str, Any]:
         command += ["--exclude", *settings["exclude"]]
     if settings.get("only"):
         command += ["--only", *settings["only"]]
-    if settings.get("budget"):
-        command += ["--budget", f"{settings['budget']:g}"]
+    if settings.get("time_limit"):
+        command += ["--time-limit", f"{settings['time_limit']:g}"]
     if settings.get("timeout", _TIMEOUT) != _TIMEOUT:
         command += ["--timeout", f"{settings['timeout']:g}"]
     facts = {"examples for each law": settings["max_examples"], "seed": settings["seed"]}

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from properties.command.targets import TargetError, load
+from properties.processes.adapters import AdapterError, load
 from properties.verifier.script import script
 from properties.verifier.verify import verify
 
@@ -43,7 +43,8 @@ def test_a_file_is_the_module_that_it_is(written, target):
 
 def test_a_module_is_its_only_implementation_under_any_name_or_its_only_mapping_or_its_functions(written):
     written(
-        declared=f"{DECLARED}{ROPE}functions = {{'rope': rope}}\nfirst = Implementation('mine', functions)\nalso = first\n",
+        declared=f"{DECLARED}{ROPE}functions = {{'rope': rope}}\n"
+        "first = Implementation('mine', functions)\nalso = first\n",
         grouped=f"{ROPE}both = {{'here': [{{'rope': rope}}], 'there': [{{'rope': rope}}]}}\n",
         functions=ROPE,
     )
@@ -55,25 +56,27 @@ def test_a_module_is_its_only_implementation_under_any_name_or_its_only_mapping_
 @pytest.mark.parametrize(
     ("target", "sentence"),
     [
-        ("two.py", "two has 2 adapters: first, second; name one, as in two:first."),
-        ("two.py:third", "two has no attribute 'third': its adapters are first, second."),
+        ("two.py", "two has 2 adapters: first, second. Name one, as in two:first."),
+        ("two.py:third", "two has no attribute 'third'. Its adapters are first, second."),
+        ("two.py:secnd", "two has no attribute 'secnd'. Did you mean 'second'?"),
         (
             "none.py",
-            "none has no adapter: no properties.Implementation, no mapping from operations to functions, and no function of an operation's "
-            "name. `attnspec operations` lists them, and `attnspec new FILE` writes an adapter to fill in.",
+            "none has no adapter: no properties.Implementation, no mapping from operations to functions, and no "
+            "function of an operation's name. `attnspec operations` lists them, and `attnspec new FILE` writes an adapter to fill in.",
         ),
-        ("none.py:adapter", "none has no attribute 'adapter', nor an adapter of another name."),
-        ("absent.py", "absent.py is no file, but should be one, as my_kernels.py is, or a module."),
+        ("none.py:adapter", "none has no attribute 'adapter'. It has no adapter of another name."),
+        ("absent.py", "absent.py does not exist. Give a .py file or an importable module."),
         ("my-kernels.py", "my-kernels.py cannot be imported: its name should be an identifier, as my_kernels.py is."),
     ],
 )
 def test_what_was_found_instead_is_said(written, target, sentence):
     written(
-        two=f"{DECLARED}{ROPE}first = Implementation('a', {{'rope': rope}})\nsecond = Implementation('b', {{'rope': rope}})\n",
+        two=f"{DECLARED}{ROPE}first = Implementation('a', {{'rope': rope}})\n"
+        "second = Implementation('b', {'rope': rope})\n",
         none="x = 1\n",
         **{"my-kernels": ROPE},
     )
-    with pytest.raises(TargetError) as raised:
+    with pytest.raises(AdapterError) as raised:
         load([target])
     assert str(raised.value) == sentence
 
@@ -81,7 +84,7 @@ def test_what_was_found_instead_is_said(written, target, sentence):
 def test_a_file_whose_name_another_module_has_is_refused(written, tmp_path):
     written(hypothesis=ROPE)
     with pytest.raises(
-        TargetError, match=r"import hypothesis finds .*, but should find .*hypothesis.py: give the file another name\."
+        AdapterError, match=r"import hypothesis finds .*, but should find .*hypothesis.py: give the file another name\."
     ):
         load(["hypothesis.py"])
 
@@ -104,3 +107,14 @@ def test_a_file_elsewhere_and_in_a_package_is_found_again_by_its_script(written,
     del sys.modules["kernels"]
     with pytest.raises(AssertionError, match="the error is"):
         runpy.run_path(str(tmp_path / "again.py"))
+
+
+def test_each_text_of_only_names_an_implementation_or_a_group(written):
+    written(grouped=f"{ROPE}both = {{'torch': [{{'rope': rope}}], 'numpy': [{{'rope': rope}}]}}\n")
+    assert [found.group for found in load(["grouped.py"], only=["TOR"])] == ["torch"]
+    with pytest.raises(AdapterError, match=r"^No implementation or group matches 'tosch'\. Did you mean 'torch'\?$"):
+        load(["grouped.py"], only=["numpy", "tosch"])
+    with pytest.raises(
+        AdapterError, match=r"^No implementation or group matches 'zzz'\. The groups are torch, numpy\.$"
+    ):
+        load(["grouped.py"], only=["zzz"])

@@ -8,9 +8,6 @@ import pytest
 
 import oracles
 from properties.bugs.reference import REFERENCE
-from properties.campaign import climbing
-from properties.campaign.climbing import climb
-from properties.campaign.packing import packed, unpacked
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, OPERATIONS
 from properties.strategies.cases import Cases
@@ -18,6 +15,9 @@ from properties.strategies.changes import another, changed
 from properties.strategies.climb import Effort, Height, mutated
 from properties.strategies.climb import climb as climbed
 from properties.strategies.domains import DOMAINS
+from properties.verifier import worst_input
+from properties.verifier.case_json import packed, unpacked
+from properties.verifier.worst_input import climb
 
 SDPA = "scaled_dot_product_attention"
 ROUGH = 1e-16
@@ -28,7 +28,7 @@ def rough(q, k, v, mask=None):
     return REFERENCE[SDPA](q, k, v, mask) * (1 + ROUGH * np.abs(v).max(initial=0.0))
 
 
-# -- From input to input ---------------------------------------------------------------------------------------------------------
+# -- From input to input -----------------------------------------------------------------------------
 
 
 def test_a_climb_rises_and_stops_at_a_counterexample():
@@ -50,7 +50,7 @@ def test_mutations_change_one_array_and_keep_it_finite():
     assert x.tolist() == [[1e308, -2.0], [0.0, 5e-324]]
 
 
-# -- Cases and their changes -----------------------------------------------------------------------------------------------------
+# -- Cases and their changes -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("operation", [name for name, o in OPERATIONS.items() if not o.returns_booleans])
@@ -127,14 +127,14 @@ def test_what_is_no_array_of_a_case_is_refused():
         unpacked({"q": {"dtype": "float64", "shape": [1]}})
 
 
-# -- The worst case --------------------------------------------------------------------------------------------------------------
+# -- The worst case ----------------------------------------------------------------------------------
 
 
 def test_a_climb_gets_where_as_many_drawn_cases_do_not():
     implementation = Implementation("rough", {SDPA: rough})
     cases = Cases(OPERATIONS[SDPA], DOMAINS[SDPA]["everyday"], implementation)
-    caller = climbing.Caller(implementation, SDPA)
-    drawn = [climbing.ratios(caller, OPERATIONS[SDPA].named(cases.draw(seed))) for seed in range(1, 301)]
+    caller = worst_input.Caller(implementation, SDPA)
+    drawn = [worst_input.ratios(caller, OPERATIONS[SDPA].named(cases.draw(seed))) for seed in range(1, 301)]
     found = climb(implementation, SDPA, "everyday", 1, 300)
     assert found.calls == 300
     assert found.output == "out"

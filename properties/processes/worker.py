@@ -1,8 +1,7 @@
-"""The child's side of `attnspec verify`: import what is under test, check law after law as told on
-standard input, and find the causes of what was violated.
+"""The child process: import the adapters, check the laws of one task after another, find causes.
 
-What it prints, and what code below Python prints, goes to a file: the pipe to the parent is its
-own.
+The pipe to the parent carries only messages. Everything that Python, or code below Python, prints
+goes to a log file.
 """
 
 import contextlib
@@ -21,14 +20,14 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from properties.campaign.climbing import Worst, climb
-from properties.command.configuration import deviating
-from properties.command.messages import Climb, Entry, Explain, Failed, Order, Task
-from properties.command.sources import sources
-from properties.command.targets import Found, TargetError, load
 from properties.contract.implementation import Implementation
 from properties.contract.results import Call
+from properties.contract.support import SupportsError
 from properties.laws.law import Law
+from properties.processes.adapters import AdapterError, Found, load
+from properties.processes.deviations import with_deviations
+from properties.processes.messages import Climb, Entry, Explain, Failed, Order, Task
+from properties.processes.sources import sources
 from properties.verifier.explaining import causes_of
 from properties.verifier.failures import failure
 from properties.verifier.note import Note, UnwritableError
@@ -36,15 +35,18 @@ from properties.verifier.plan import plan, without
 from properties.verifier.report import Cause, Outcome, Violation
 from properties.verifier.script import script
 from properties.verifier.verify import examine
+from properties.verifier.worst_input import Worst, climb
 
 __all__ = ["main"]
 
-_MOST_NUMBERS = 2**16  # of the arguments and results of a call that is kept as evidence: it travels
+_MOST_NUMBERS = 2**16  # in the arguments and results of a call that travels to the parent as evidence
 
 
 def main() -> None:
-    """Answer the parent until it hangs up: first with the entries, or a sentence that says why
-    there are none, then task by task.
+    """Answer the parent until it closes the pipe.
+
+    The first answer is the list of entries, or a sentence that says what is wrong. Then comes
+    one answer for each task.
     """
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     order, note, log = pickle.load(requests)
@@ -53,18 +55,19 @@ def main() -> None:
 
     home = os.getpid()
 
-    def answer(something: Any) -> None:
-        if os.getpid() != home:  # a fork, by an import, that went on as if it were this process
+    def answer(message: Any) -> None:
+        if os.getpid() != home:  # an import has forked, and the fork went on as if it were this process
             os._exit(0)
-        answers.write(pickle.dumps(something))
+        answers.write(pickle.dumps(message))
         answers.flush()
 
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
 
     try:
-        found = deviating(load(order.targets, order.arithmetic, order.only, order.conventions), order.known_deviations)
+        adapters = load(order.targets, order.arithmetic, order.only, order.conventions)
+        found = with_deviations(adapters, order.known_deviations)
         plans = [without(plan(one.implementation, order.laws, order.long, order.quick), order.exclude) for one in found]
-    except (TargetError, ValueError) as error:
+    except (AdapterError, ValueError) as error:
         answer(str(error))
         return
     except Exception as error:
@@ -80,8 +83,8 @@ def main() -> None:
                 answer(_outcomes(one, task, plans[task.entry], order, calls))
             else:
                 answer(_causes(one, task, order, calls) if isinstance(task, Explain) else _worst(one, task, calls))
-        except UnwritableError as error:
-            answer(str(error))
+        except (SupportsError, UnwritableError) as error:
+            answer(error)
         except Exception as error:
             answer(Failed(failure("it did what the command had asked for", error)))
 
@@ -93,16 +96,16 @@ def _requests(requests: BinaryIO) -> Any:
 
 
 def _end_with(parent: int) -> None:
-    """End this process and all that it started when its parent is no more, even in the middle of a call."""
+    """End this process and everything that it started when the parent is dead, even in the middle of a call."""
     while os.getppid() == parent:
         time.sleep(1)
     os.killpg(0, signal.SIGKILL)
 
 
 def _isolate(log: str) -> None:
-    """Standard input is empty, what is printed goes to a file, a crash says there where it was, and leaves no dump."""
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
+    """Close standard input, and send output to the log. A crash writes there where it was, and no core file."""
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
     printed = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(printed, 1)
     os.dup2(printed, 2)
@@ -114,74 +117,90 @@ def _isolate(log: str) -> None:
 
 
 def _entry(one: Found, laws: list[Law], order: Order) -> Entry:
-    i = one.implementation
-    ids = tuple(law.id for law in laws)
-    override = order.arithmetic, i.resolved_conventions if order.conventions else None
-    where = sources(i.operations, one.target)
-    who = one.target, one.group, one.pick, i.name, i.resolved_arithmetic.name
-    return Entry(*who, *override, ids, dict(i.known_deviations), where, i.unavailable)
+    implementation = one.implementation
+    return Entry(
+        *(one.target, one.group, one.pick, implementation.name, implementation.resolved_arithmetic.name),
+        order.arithmetic,
+        _conventions_to_show(one, order),
+        tuple(law.id for law in laws),
+        dict(implementation.known_deviations),
+        sources(implementation.operations, one.target),
+        implementation.unavailable,
+    )
+
+
+def _conventions_to_show(one: Found, order: Order) -> Any:
+    """The conventions that a script has to state: the conventions of the order replace the declared ones."""
+    return one.implementation.resolved_conventions if order.conventions else None
 
 
 def _outcomes(one: Found, task: Task, planned: list[Law], order: Order, calls: Note) -> list[Outcome]:
-    """The outcomes of laws about one operation."""
-    laws = [planned[place] for place in task.laws]
-    at_work = [laws[0].id]
+    """The outcomes of the laws of a task."""
+    laws = [planned[position] for position in task.laws]
+    current_law = [laws[0].id]
 
     def observe(operation: str, arguments: tuple[Any, ...], layout: str) -> None:
-        calls.begin(operation, arguments, layout, at_work[0])
+        calls.begin(operation, arguments, layout, current_law[0])
 
     def began(law: str) -> None:
-        at_work[0] = law
+        current_law[0] = law
 
     def ends(law: str) -> bool:
         return order.fail_fast and not order.known.has(one.implementation.name, law)
 
     noting = _noting(one.implementation, calls)
-    found = examine(laws, noting, task.cases, task.seed, observe, order.timeout, began, task.until, ends)
-    return [o if o.violation is None else replace(o, violation=_told(o.violation, one, order)) for o in found]
+    outcomes = examine(laws, noting, task.cases, task.seed, observe, order.timeout, began, task.until, ends)
+    return [
+        outcome
+        if outcome.violation is None
+        else replace(outcome, violation=_ready_to_send(outcome.violation, one, order))
+        for outcome in outcomes
+    ]
 
 
 def _causes(one: Found, task: Explain, order: Order, calls: Note) -> tuple[Cause, ...]:
-    """The causes of violations."""
-    found = causes_of(_noting(one.implementation, calls), task.violations, task.shrinks, calls.begin, task.until)
-    return tuple(replace(cause, example=_told(cause.example, one, order)) for cause in found)
+    """The causes of the violations of a task."""
+    causes = causes_of(_noting(one.implementation, calls), task.violations, task.shrinks, calls.begin, task.until)
+    return tuple(replace(cause, example=_ready_to_send(cause.example, one, order)) for cause in causes)
 
 
 def _worst(one: Found, task: Climb, calls: Note) -> Worst | None:
-    """The worst input of a climb; None where there is none, or where its start is a case of another
-    version of what is verified.
+    """The worst input of a climb.
+
+    None if no input can be judged, or if the start does not fit this version of the implementation.
     """
     noting = _noting(one.implementation, calls)
     try:
         return climb(noting, task.operation, task.domain, task.seed, task.steps, task.start, observe=calls.begin)
+    except SupportsError:
+        raise
     except ValueError:
         return None
 
 
-def _told(violation: Violation, one: Found, order: Order) -> Violation:
-    """A violation with its script, and without the calls that are too large to travel."""
-    reading = one.implementation.resolved_conventions if order.conventions else None
-    shown = (
-        script(violation, one.target, one.pick, order.arithmetic, reading, one.beside)
-        if violation.counterexample
-        else ""
-    )
-    return replace(violation, script=shown, right=_light(violation.right), wrong=_light(violation.wrong))
+def _ready_to_send(violation: Violation, one: Found, order: Order) -> Violation:
+    """A violation with its script, and without the calls that are too large to send."""
+    reproduction = ""
+    if violation.counterexample:
+        conventions = _conventions_to_show(one, order)
+        reproduction = script(violation, one.target, one.pick, order.arithmetic, conventions, one.beside)
+    return replace(violation, script=reproduction, right=_small(violation.right), wrong=_small(violation.wrong))
 
 
-def _light(calls: tuple[Call, ...]) -> tuple[Call, ...]:
-    return tuple(
-        c
-        for c in calls
-        if sum(x.size for x in (*c.arguments, *c.outputs) if isinstance(x, np.ndarray)) <= _MOST_NUMBERS
-    )
+def _small(calls: tuple[Call, ...]) -> tuple[Call, ...]:
+    """The calls that are small enough to send."""
+    return tuple(call for call in calls if _numbers_in(call) <= _MOST_NUMBERS)
+
+
+def _numbers_in(call: Call) -> int:
+    return sum(value.size for value in (*call.arguments, *call.outputs) if isinstance(value, np.ndarray))
 
 
 def _noting(implementation: Implementation, calls: Note) -> Implementation:
-    """The implementation, each call of which is noted when it is over."""
+    """The implementation with functions that note when a call is over."""
 
     def noting(function: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(function)  # what runs programs is known by its parameters
+        @wraps(function)  # the function that runs programs is known by its parameters
         def call(*arguments: Any, **options: Any) -> Any:
             try:
                 returned = function(*arguments, **options)
@@ -204,25 +223,20 @@ def _noting(implementation: Implementation, calls: Note) -> Implementation:
 
         return call
 
-    beside = tuple(_each(other, noting_another) for other in implementation.beside)
+    beside = tuple(replace(other, operations=_changed(other, noting_another)) for other in implementation.beside)
     twins = {
         name: replace(twin, operations=_changed(implementation.paths[name], noting))
         for name, twin in implementation.twins.items()
     }
-    return replace(_each(implementation, noting), beside=beside, twins=twins)
-
-
-def _each(implementation: Implementation, change: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Implementation:
-    """The implementation with all of its operations changed."""
-    return replace(implementation, operations=_changed(implementation, change))
+    return replace(implementation, operations=_changed(implementation, noting), beside=beside, twins=twins)
 
 
 def _changed(
     implementation: Implementation, change: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> dict[str, Callable[..., Any]]:
-    """The operations of an implementation, all of them changed."""
+    """The operations of an implementation, each function changed."""
     return {name: change(function) for name, function in implementation.operations.items()}
 
 
 if __name__ == "__main__":
-    sys.exit("This is the child's side of `attnspec verify`, which starts it.")
+    sys.exit("`attnspec verify` starts this program; it is not a command.")

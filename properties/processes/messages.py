@@ -1,4 +1,4 @@
-"""What the parent of `attnspec verify` and its child processes tell each other."""
+"""The messages between the parent process and its child processes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,12 +15,12 @@ __all__ = ["Climb", "Entry", "Explain", "Failed", "Order", "Task"]
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What is verified, and how: the same for all children. With `fail_fast` to the first violation
-    that is not `known`.
+    """What is verified, and how; all children get the same order.
 
-    A process that takes more than `memory` bytes is ended. A task is given out again, `again` times
-    at most, whose process was ended by something outside of it. `environment` are variables that
-    the processes get besides.
+    fail_fast     stop at the first violation that is not in `known`
+    memory        a process that uses more bytes is killed
+    again         how many times a task is given out again, after something from outside ended its process
+    environment   variables that the processes get in addition to the parent's
     """
 
     targets: tuple[str, ...]
@@ -35,7 +35,7 @@ class Order:
     max_examples: int
     seed: int
     timeout: float
-    budget: float
+    time_limit: float
     fail_fast: bool
     known: Known
     memory: float = inf
@@ -45,8 +45,10 @@ class Order:
 
 @dataclass(frozen=True)
 class Entry:
-    """An implementation as the parent knows it, without its functions: who, where from, and which
-    laws are to be checked; and why it is `unavailable` here, if it is."""
+    """An implementation without its functions: its name, its origin, and the laws to check.
+
+    `unavailable` says why it cannot run here; it is "" if it can.
+    """
 
     target: str
     group: str
@@ -62,15 +64,15 @@ class Entry:
 
     @property
     def groups(self) -> dict[str, tuple[int, ...]]:
-        """The places of its laws by the operation that they are about."""
-        found: dict[str, tuple[int, ...]] = {}
-        for place, law in enumerate(self.laws):
+        """The positions of the laws in `laws`, by operation."""
+        positions: dict[str, tuple[int, ...]] = {}
+        for position, law in enumerate(self.laws):
             operation = parts_of(law)[1]
-            found[operation] = (*found.get(operation, ()), place)
-        return found
+            positions[operation] = (*positions.get(operation, ()), position)
+        return positions
 
     def to_dict(self) -> dict[str, Any]:
-        """What the report's settings say of it."""
+        """The entry as the settings of the report show it."""
         sources = {name: {"file": file, "line": line} for name, (file, line) in self.sources.items()}
         return {
             "name": self.name,
@@ -83,9 +85,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Task:
-    """Some laws about one operation of an implementation, by its place among the entries, and the
-    laws' places in its plan, on so many cases of a seed. After `until`, of time.monotonic, no case
-    is drawn. It was given out before and `lost` so many times."""
+    """Check laws of one operation of an implementation, on `cases` test inputs of a seed.
+
+    `entry` is the position of the implementation among the entries; `laws` are positions in its
+    plan. After `until`, a time of time.monotonic, no further input is drawn. `lost` says how many
+    times the task was given out before.
+    """
 
     entry: int
     laws: tuple[int, ...]
@@ -97,8 +102,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Climb:
-    """A climb towards the worst input of an operation of an implementation, by its place among the
-    entries: so many steps in a domain, from a seed's case or from `start`."""
+    """Search for the worst input of one operation of an implementation, in `steps` steps.
+
+    `entry` is the position of the implementation among the entries. The search begins at the input
+    of a seed in a domain, or at `start`.
+    """
 
     entry: int
     operation: str
@@ -111,8 +119,11 @@ class Climb:
 
 @dataclass(frozen=True)
 class Explain:
-    """The violations of one implementation, by its place among the entries, whose causes are asked
-    for, and whether smaller inputs are, which none is looked for after `until`."""
+    """Find the causes of the violations of one implementation, and smaller inputs if `shrinks`.
+
+    `entry` is the position of the implementation among the entries. After `until`, a time of
+    time.monotonic, the search for smaller inputs ends.
+    """
 
     entry: int
     violations: tuple[Violation, ...]
@@ -123,8 +134,6 @@ class Explain:
 
 @dataclass(frozen=True)
 class Failed:
-    """attnspec itself failed in a task, which the implementation has nothing to do with: what to
-    say of it, in sentences.
-    """
+    """The answer to a task in which attnspec itself failed; `reason` says how, in sentences."""
 
-    why: str
+    reason: str

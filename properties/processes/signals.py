@@ -1,4 +1,4 @@
-"""The signals that ask a verification to end: noted when they come, and obeyed where nothing is left half done."""
+"""Notes SIGHUP, SIGINT and SIGTERM when they come, and obeys them where no work is half done."""
 
 import os
 import signal
@@ -8,9 +8,8 @@ from typing import Any
 
 __all__ = ["Signals", "StoppedError"]
 
-_ASKING = [
-    getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIGTERM") if hasattr(signal, name)
-]  # Windows has no SIGHUP
+_NAMES = ("SIGHUP", "SIGINT", "SIGTERM")
+_NUMBERS = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]  # Windows has no SIGHUP
 
 
 class StoppedError(Exception):
@@ -22,35 +21,35 @@ class StoppedError(Exception):
 
     @property
     def status(self) -> int:
-        """The exit status that says so: 129, 130 or 143."""
+        """The exit status that stands for the signal: 129, 130 or 143."""
         return 128 + self.number
 
 
 class Signals:
-    """Within it SIGHUP, SIGINT and SIGTERM are noted, those apart that the process was started to
-    ignore, as by nohup.
+    """A context in which SIGHUP, SIGINT and SIGTERM are noted.
 
-    `select` on it returns as soon as one has come, and `obey` raises StoppedError then. Only a
-    program's first thread can note signals, if it `listens`; in another none comes but what another
-    thread asks for.
+    A signal that the process ignored at its start, as under nohup, stays ignored. `select` on the
+    context returns as soon as a signal has come, and `obey` then raises StoppedError. Python handles
+    signals only in the main thread; with `listens=False`, or in another thread, the only signals
+    are those that `ask` notes.
     """
 
     def __init__(self, listens: bool = True) -> None:
         self.number = 0
         self._listens = listens
-        self._before: dict[int, Any] = {}
+        self._handlers_before: dict[int, Any] = {}
 
     def __enter__(self) -> "Signals":
         self._read, self._write = os.pipe()
         if self._listens and threading.current_thread() is threading.main_thread():
-            asking = [number for number in _ASKING if signal.getsignal(number) is not signal.SIG_IGN]
-            self._before = {number: signal.signal(number, self._note) for number in asking}
+            numbers = [number for number in _NUMBERS if signal.getsignal(number) is not signal.SIG_IGN]
+            self._handlers_before = {number: signal.signal(number, self._note) for number in numbers}
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._handlers_before.items():
             signal.signal(number, handler)
         os.close(self._read)
         os.close(self._write)
@@ -65,7 +64,7 @@ class Signals:
             os.write(self._write, b"!")
 
     def fileno(self) -> int:
-        """What `select` waits for."""
+        """The descriptor on which `select` waits."""
         return self._read
 
     def obey(self) -> None:

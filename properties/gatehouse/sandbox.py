@@ -1,6 +1,4 @@
-"""What a child process has around it: an interpreter, a folder of its own, and the libraries that
-it may import; nothing of ours.
-"""
+"""The surroundings of an untrusted process: an interpreter, a fresh folder, its libraries, and no file of attnspec."""
 
 import csv
 import os
@@ -15,7 +13,7 @@ from functools import cache
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
-__all__ = ["Surroundings", "surroundings"]
+__all__ = ["Sandbox", "sandbox"]
 
 _HIDDEN = ("attnspec", "spec", "oracles", "properties")
 _HOME = Path(__file__).resolve().parents[2]
@@ -27,8 +25,8 @@ _APART = ("--user", "--map-current-user", "--pid", "--fork", "--mount-proc", "--
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """How a process is started in a folder: its command's beginning and environment, and what it may read and write."""
+class Sandbox:
+    """How to start the process: its command and environment, and the paths that it may read and write."""
 
     command: tuple[str, ...]
     environment: dict[str, str]
@@ -39,9 +37,8 @@ class Surroundings:
     apart: bool
 
 
-def surroundings(folder: Path, libraries: Iterable[str], sources: dict[str, str]) -> Surroundings:
-    """The surroundings in a fresh folder, with sources by their names and the libraries of some
-    distributions.
+def sandbox(folder: Path, libraries: Iterable[str], sources: dict[str, str]) -> Sandbox:
+    """The sandbox in a fresh folder, with the sources and the libraries of the distributions.
 
     Raises ValueError for a distribution that is not installed, and for a source outside of the
     folder.
@@ -52,7 +49,7 @@ def surroundings(folder: Path, libraries: Iterable[str], sources: dict[str, str]
     for name, text in sources.items():
         place = (work / name).resolve()
         if work.resolve() not in place.parents:
-            raise ValueError(f"A source is called {name!r}, but should be called by a path beneath its folder.")
+            raise ValueError(f"The path of a source is {name!r}, but should be inside the folder.")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, "utf-8")
     targets = tuple(dict.fromkeys(path for name in libraries for path in _files(name)))
@@ -70,14 +67,12 @@ def surroundings(folder: Path, libraries: Iterable[str], sources: dict[str, str]
     }
     command = (*(("unshare", *_APART, "--") if _can_be_apart() else ()), python, "-I", "-S", "-B")
     readable = (*_of_the_interpreter(), str(links), *map(str, targets))
-    return Surroundings(command, environment, work, links, readable, (str(work), *_WRITABLE), _can_be_apart())
+    return Sandbox(command, environment, work, links, readable, (str(work), *_WRITABLE), _can_be_apart())
 
 
 @cache
 def _can_be_apart() -> bool:
-    """Whether a process can have a namespace of processes and one of networks of its own here: all
-    that it starts ends with it.
-    """
+    """Whether this system allows new namespaces of processes and networks: then all children end with the process."""
     if shutil.which("unshare") is None:
         return False
     return subprocess.run(["unshare", *_APART, "--", "true"], capture_output=True, check=False).returncode == 0
@@ -85,29 +80,29 @@ def _can_be_apart() -> bool:
 
 @cache
 def _files(name: str) -> tuple[Path, ...]:
-    """The modules and folders that an installed distribution has, and those that it needs, wherever they are."""
-    found: dict[str, list[Path]] = {}
-    missing = [name]
-    while missing:
-        key = missing.pop()
-        if key in found:
+    """The modules and folders of an installed distribution, and of the distributions that it needs."""
+    paths_by_name: dict[str, list[Path]] = {}
+    names_left = [name]
+    while names_left:
+        missing_name = names_left.pop()
+        if missing_name in paths_by_name:
             continue
         try:
-            there = distribution(key)
+            installed = distribution(missing_name)
         except PackageNotFoundError:
-            if key == name:
-                raise ValueError(f"There is no library {name!r}, but it should be installed.") from None
-            found[key] = []
+            if missing_name == name:
+                raise ValueError(f"The library {name!r} is not installed.") from None
+            paths_by_name[missing_name] = []
             continue
-        found[key] = list(_tops(there))
-        needed = (text for text in there.requires or () if "extra ==" not in text)
-        missing += [match[0] for text in needed if (match := re.match(r"[\w.-]+", text))]
-    return tuple(path for paths in found.values() for path in paths)
+        paths_by_name[missing_name] = list(_tops(installed))
+        needed = (text for text in installed.requires or () if "extra ==" not in text)
+        names_left += [match[0] for text in needed if (match := re.match(r"[\w.-]+", text))]
+    return tuple(path for paths in paths_by_name.values() for path in paths)
 
 
 def _tops(there: Distribution) -> Iterator[Path]:
-    """The files and folders of a distribution right beneath the folder where it is installed."""
-    record = there.read_text("RECORD")  # thousands of lines: read as text, and not as the paths of there.files
+    """The top-level files and folders of a distribution."""
+    record = there.read_text("RECORD")  # thousands of lines: text is faster than the paths of .files
     files = (row[0] for row in csv.reader(record.splitlines()) if row) if record else map(str, there.files or ())
     names = {file.partition("/")[0] for file in files}
     for name in sorted(names - {"", "..", "__pycache__", *_HIDDEN}):
@@ -117,9 +112,7 @@ def _tops(there: Distribution) -> Iterator[Path]:
 
 @cache
 def _of_the_interpreter() -> tuple[str, ...]:
-    """The paths of the system and the standard library, without what is installed besides, and
-    without ours, wherever they are.
-    """
+    """The paths of the system and the standard library, without installed distributions and without attnspec."""
     installed = [sysconfig.get_path(kind) for kind in ("purelib", "platlib")]
     standard = [sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib")]
     there = [Path(folder, name) for folder in standard for name in ("site-packages", "dist-packages")]
@@ -130,7 +123,7 @@ def _of_the_interpreter() -> tuple[str, ...]:
 
 
 def _visible(root: Path, hidden: set[Path], above: set[Path]) -> Iterator[str]:
-    """The paths that together are what is at a place, without what is to be hidden, by all places above that."""
+    """The paths that together contain a folder without the hidden places; `above` are all parents of those."""
     if root in hidden:
         return
     if root not in above:

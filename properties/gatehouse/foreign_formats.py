@@ -1,9 +1,9 @@
-"""Other projects' formats of problems and solutions, as submissions. Only the candidate's own
-process runs what they hold.
+"""Reads problems and solutions of KernelBench and flashinfer-bench as submissions.
 
-KernelBench: a problem is a file with Model, get_inputs and get_init_inputs, and a solution defines
-ModelNew, which is made of the same get_init_inputs and called on tensors. flashinfer-bench: a
-solution is a JSON with definition, spec and sources.
+Only the process of the candidate runs their code. In KernelBench a problem is a file with Model,
+get_inputs and get_init_inputs; a solution defines ModelNew, which gets the result of the same
+get_init_inputs and is called on tensors. In flashinfer-bench a solution is a JSON file with
+definition, spec and sources.
 """
 
 import ast
@@ -23,11 +23,12 @@ _CALLED = "scaled_dot_product_attention"
 _MODEL = """
 from {module} import ModelNew
 
-model = ModelNew(*{made_of!r})
+model = ModelNew(*{init_inputs!r})
 
 
 def entry(q, k, v):
-    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))  # each query head has keys of its own there
+    group = q.shape[1] // k.shape[1]  # in KernelBench each query head has its own keys
+    k, v = (x.repeat_interleave(group, 1) for x in (k, v))
     return model(q, k, v)
 """
 
@@ -39,7 +40,8 @@ HEADS, KV_HEADS = {heads}, {kv_heads}
 
 
 def entry(q, k, v):
-    # Problem p is of sequence p // KV_HEADS; its keys are those of head p % KV_HEADS, its queries those of one of the heads that read it.
+    # Problem p is part of sequence p // KV_HEADS. It has the keys of head p % KV_HEADS, and the queries of one head
+    # that reads these keys.
     lead, (n_q, width), n_k, group = q.shape[:-2], q.shape[-2:], k.shape[-2], HEADS // KV_HEADS
     q, k, v = (x.reshape(-1, *x.shape[-2:]) for x in (q, k, v))
     problems = torch.arange(len(q))
@@ -51,7 +53,8 @@ def entry(q, k, v):
     queries[sequence, :, head], keys[sequence, :, kv_head], values[sequence, :, kv_head] = q, k, v
     starts = [torch.arange(sequences + 1, dtype=torch.int32) * n for n in (n_q, n_k)]
     given = [x.reshape(-1, *x.shape[2:]) for x in (queries, keys, values)]
-    outputs = [torch.empty_like(given[0]), given[0].new_empty(given[0].shape[:2], dtype=torch.float32)] if {in_place} else []
+    log_sums = given[0].new_empty(given[0].shape[:2], dtype=torch.float32)
+    outputs = [torch.empty_like(given[0]), log_sums] if {in_place} else []
     returned = {function}(*given, *starts, width**-0.5, *outputs)
     out = outputs[0] if outputs else returned[0] if isinstance(returned, (tuple, list)) else returned
     return out.reshape(sequences, n_q, HEADS, width)[sequence, :, head].reshape(*lead, n_q, width)
@@ -59,9 +62,12 @@ def entry(q, k, v):
 
 
 def kernelbench(problem: Path, solution: Path, libraries: tuple[str, ...] = ()) -> Submission:
-    """A solution of one of KernelBench's problems whose Model calls scaled_dot_product_attention(Q,
-    K, V) on tensors (B, H, S, D), and at most says is_causal. The problem is read and not run.
-    Raises ValueError for another problem, and for files that cannot be read."""
+    """The submission of a solution of a KernelBench problem.
+
+    The problem's Model has to call scaled_dot_product_attention(Q, K, V) once, on tensors
+    (B, H, S, D); is_causal may be given too. The problem is read and not run. Raises ValueError for
+    another problem, and for files that cannot be read.
+    """
     candidate = of_file(solution, {"ModelNew": "attention"}, arrays="torch", libraries=libraries)
     tree = parsed(text_of(problem)) or ast.Module([], [])
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(_CALLED)]
@@ -71,7 +77,10 @@ def kernelbench(problem: Path, solution: Path, libraries: tuple[str, ...] = ()) 
     causal = options[0][1].get("is_causal") == "True"
     return Submission(
         candidate.name,
-        {**candidate.sources, f"{_ENTRY}.py": _MODEL.format(module=solution.stem, made_of=_made_of(tree, problem))},
+        {
+            **candidate.sources,
+            f"{_ENTRY}.py": _MODEL.format(module=solution.stem, init_inputs=_init_inputs(tree, problem)),
+        },
         {"causal_attention" if causal else "attention": (_ENTRY, "entry")},
         "torch",
         {
@@ -84,10 +93,12 @@ def kernelbench(problem: Path, solution: Path, libraries: tuple[str, ...] = ()) 
 
 
 def flashinfer_bench(solution: Path, libraries: tuple[str, ...] = ()) -> Submission:
-    """A solution of flashinfer-bench's definitions gqa_ragged_prefill_causal_h…_kv…_d…, in Python,
-    as causal attention: sequences of equal lengths, of each group of query heads one at a time, and
-    the output without its log-sum-exp. Raises ValueError for another definition or language, and
-    for what is no solution."""
+    """The submission of a flashinfer-bench solution of gqa_ragged_prefill_causal_h…_kv…_d…, in Python.
+
+    The gate judges it as causal attention: all sequences have equal lengths, each call has one query
+    head of each group, and the output comes without its log-sum-exp. Raises ValueError for another
+    definition or language, and for a file that does not hold a solution.
+    """
     text = text_of(solution)
     try:
         told = json.loads(text)
@@ -105,7 +116,8 @@ def flashinfer_bench(solution: Path, libraries: tuple[str, ...] = ()) -> Submiss
     module = file.removesuffix(".py").replace("/", ".")
     if sizes is None or spec["language"] != "python" or not all(map(str.isidentifier, (*module.split("."), function))):
         raise ValueError(
-            f"{solution} solves {definition} in {spec['language']}, but should solve gqa_ragged_prefill_causal_h…_kv…_d… in python."
+            f"{solution} solves {definition} in {spec['language']}, "
+            "but should solve gqa_ragged_prefill_causal_h…_kv…_d… in python."
         )
     heads, kv_heads, width = (int(n) for n in sizes.groups())
     in_place = bool(spec.get("destination_passing_style", True))
@@ -127,8 +139,8 @@ def flashinfer_bench(solution: Path, libraries: tuple[str, ...] = ()) -> Submiss
     )
 
 
-def _made_of(tree: ast.Module, problem: Path) -> list[Any]:
-    """What get_init_inputs returns, where it is written out."""
+def _init_inputs(tree: ast.Module, problem: Path) -> list[Any]:
+    """The list that get_init_inputs returns. It has to be written out: the code is not run."""
     for node in tree.body:
         if (
             isinstance(node, ast.FunctionDef)

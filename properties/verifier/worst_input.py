@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from properties.campaign.packing import packed, unpacked
 from properties.contract import process_state
 from properties.contract.caller import Caller
 from properties.contract.conversion import UngivenError
@@ -22,6 +21,7 @@ from properties.strategies.changes import another, changed
 from properties.strategies.climb import Effort, Height
 from properties.strategies.climb import climb as climbed
 from properties.strategies.domains import DOMAINS
+from properties.verifier.case_json import packed, unpacked
 
 __all__ = ["Worst", "climb", "ratios"]
 

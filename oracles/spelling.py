@@ -1,0 +1,23 @@
+"""Suggests the known name that is nearest to a misspelt one."""
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+__all__ = ["did_you_mean"]
+
+
+def did_you_mean(name: object, known: Iterable[str], otherwise: str = "") -> str:
+    """ " Did you mean 'half'?": a sentence, after a space, with the known name that is nearest.
+
+    Case, hyphens, underscores and spaces are alike. Where no name is near, the sentence is
+    `otherwise`, or there is none.
+    """
+    by_spelling = {_spelling(each): each for each in known}
+    near = get_close_matches(_spelling(name), by_spelling, n=1) if isinstance(name, str) else []
+    sentence = f"Did you mean {by_spelling[near[0]]!r}?" if near else otherwise
+    return f" {sentence}" if sentence else ""
+
+
+def _spelling(name: str) -> str:
+    return re.sub(r"[\s_-]+", " ", name).strip().lower()

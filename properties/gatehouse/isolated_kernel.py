@@ -1,0 +1,218 @@
+"""The functions of an untrusted kernel, which runs in another process.
+
+An implementation has them as its operations. Their results are copies in this process.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS, Operation
+from properties.contract.results import BrokenError
+from properties.contract.wording import printable
+from properties.gatehouse import wire
+from properties.gatehouse.answers import FINISHED, IMPORTED, RAISED, answers, has
+from properties.gatehouse.process import EndedError, Process
+
+__all__ = ["MOST_KEPT", "IsolatedKernel", "Limits"]
+
+MOST_KEPT = 200, 2**23
+"""The largest number of results, and of their bytes, that are kept to see whether they change later."""
+
+_SHARE_KEPT = 0.1  # the share of the calls whose results are kept
+_LONGEST = 300  # characters of a text from the process
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of an untrusted kernel.
+
+    Seconds for one call, for all calls of a process, and for the import; bytes of address space.
+    """
+
+    call: float = 2.0
+    calls: float = 6.0
+    imports: float = 60.0
+    memory: int = 2**32
+
+
+class IsolatedKernel:
+    """An untrusted kernel in its process.
+
+    `functions` maps operations to functions that ask the process; they raise BrokenError for an
+    answer that is not a result. While `in_two_threads` is true, the previous call is repeated in a
+    second thread during each call. `enclosed` says whether the process has given up its right to
+    other files; it says so before it runs the kernel's code.
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        entry: Mapping[str, tuple[str, str]],
+        arrays: str,
+        promised: Implementation,
+        limits: Limits,
+    ) -> None:
+        self.process, self.limits, self.arrays, self.deterministic = process, limits, arrays, promised.deterministic
+        self.functions: dict[str, Callable[..., Any]] = {name: partial(self._call, OPERATIONS[name]) for name in entry}
+        self.in_two_threads, self.enclosed = False, False
+        self._refuses = {kind.__name__: kind for kind in promised.refuses}
+        self._asked: dict[str, Any] = {"import": {name: list(place) for name, place in entry.items()}}
+        self._last: tuple[Operation, tuple[Any, ...], dict[str, Any]] | None = None
+        self._last_told: dict[str, Any] = {}
+        self._kept: list[Any] = []
+        self._random = Random()  # of the system's entropy: which results are kept cannot be foreseen
+
+    def begin(self) -> str:
+        """Import the kernel. The result is "", or a sentence that says why the kernel cannot be used."""
+        try:
+            began, _ = self.process.ask({"begin": True}, [], self.limits.imports, "before it was imported")
+            self.enclosed = bool(began["enclosed"])  # until now the process has run only our code
+            answer, _ = self.process.ask(self._asked, [], self.limits.imports, "when it was imported")
+            if not (has(answer, IMPORTED) or has(answer, RAISED)):
+                raise self.process.end("wrote something else than an answer, when it was imported")
+        except EndedError as ended:
+            return f"It {ended}."
+        self.process.seconds = 0.0
+        if has(answer, RAISED):
+            raised = self._raised(answer)
+            return f"It raised {type(raised).__name__} when it was imported: {raised}"
+        return ""
+
+    def finish(self) -> list[str]:
+        """Sentences about what is wrong after all calls; an empty list if all is right."""
+        try:
+            answer, data = self.process.ask({}, [], self.limits.call, "after all calls")
+            if not has(answer, FINISHED):
+                raise wire.NonsenseError
+            kept = wire.unlisted(answer["kept"], data)
+        except (EndedError, wire.NonsenseError):
+            return [f"It {self.process.end('wrote something else than an answer, after all calls')}."]
+        changed = len(kept) != len(self._kept) or not all(map(_same, kept, self._kept))
+        return [
+            *(["What it returned was changed afterwards, but should stay as it was."] if changed else []),
+            *(
+                ["It returned in a process that it had forked, too, but should return once."]
+                if answer["forked"]
+                else []
+            ),
+        ]
+
+    def _call(self, operation: Operation, *positional: Any, **options: Any) -> Any:
+        """The result of one call. Raises the exception of the function, and BrokenError for any other wrong answer."""
+        call = operation, positional, options
+        calls = [call, self._last] if self.in_two_threads and self._last is not None else [call]
+        self._last = operation, tuple(map(_copy, positional)), {name: _copy(value) for name, value in options.items()}
+        has_room = len(self._kept) < MOST_KEPT[0] and sum(value.nbytes for value in self._kept) < MOST_KEPT[1]
+        keep = has_room and self._random.random() < _SHARE_KEPT and len(calls) == 1
+        try:
+            answer, *beside = self._answers(calls, keep)
+        except EndedError as ended:
+            raise BrokenError(f"It {ended}.") from None
+        before, self._last_told = self._last_told, answer
+        if self.deterministic and any(not _alike(other, before) for other in beside):
+            raise BrokenError(
+                "While this call was made in another thread, the call before it returned something else than alone."
+            )
+        if "raised" in answer:
+            raise self._raised(answer)
+        if "other" in answer:
+            raise BrokenError(f"returned {printable(answer['other'][:_LONGEST])}, but should return arrays.")
+        if keep:
+            self._kept += [_copy(value) for value in answer["results"] if isinstance(value, np.ndarray)]
+        return self._returned(
+            answer,
+            (*positional, *options.values()),
+            (*(parameter for parameter in operation.parameters if parameter not in operation.options), *options),
+        )
+
+    def _answers(
+        self, calls: list[tuple[Operation, tuple[Any, ...], dict[str, Any]]], keep: bool
+    ) -> list[dict[str, Any]]:
+        """The answers to calls that are made at the same time. Raises EndedError if the process gives none."""
+        seconds_left = self.limits.calls - self.process.seconds
+        if seconds_left <= 0:
+            raise self.process.end(f"took more than {self.limits.calls:.3g} s for all calls together")
+        doing, chunks = f"in a call of {calls[0][0].name}", list[bytes]()
+        asked = [
+            {
+                "function": operation.name,
+                "names": list(options),
+                "arguments": wire.listed(positional, chunks),
+                "options": wire.listed(list(options.values()), chunks),
+            }
+            for operation, positional, options in calls
+        ]
+        header, data = self.process.ask(
+            {"calls": asked, "keep": keep}, chunks, min(self.limits.call, seconds_left), doing
+        )
+        try:
+            return answers(header, data, [(*positional, *options.values()) for _, positional, options in calls])
+        except wire.NonsenseError:
+            raise self.process.end(f"wrote something else than an answer, {doing}") from None
+
+    def _returned(self, answer: dict[str, Any], arguments: tuple[Any, ...], names: tuple[str, ...]) -> Any:
+        """The result of a call. The call's changes to its arguments are repeated on the arguments here."""
+        for value, kind in zip(answer["results"], answer["kinds"], strict=True):
+            if not (
+                value is None or isinstance(value, np.ndarray | float) or (type(value) is int and abs(value) < 2**63)
+            ):
+                raise BrokenError(f"returned a value of type {type(value).__name__}, but should return arrays.")
+            if isinstance(value, np.ndarray) and kind != self.arrays:
+                wanted = "torch.Tensor" if self.arrays == "torch" else "numpy.ndarray"
+                raise BrokenError(
+                    f"returned an array of another type than {wanted}, but should return one of exactly that."
+                )
+        for _, position in answer["shares"]:
+            raise BrokenError(f"returned memory of {names[position]}, but should return an array of its own.")
+        for position, value in zip(answer["written"], answer["after"], strict=True):
+            if not arguments[position].flags.writeable:
+                raise BrokenError(f"{names[position]} was written to, though it is read-only.")
+            np.copyto(arguments[position], value)
+        return answer["results"] if answer["several"] else answer["results"][0]
+
+    def _raised(self, answer: dict[str, Any]) -> BaseException:
+        """The exception that the process reports: a type in `refuses`, or else a new type of the same name."""
+        name, text = (printable(part[:_LONGEST]) for part in answer["raised"])
+        kind = self._refuses.get(name)
+        return (
+            kind(text)
+            if kind is not None
+            else type(name if name.isidentifier() else "Exception", (Exception,), {})(text)
+        )
+
+
+def _copy(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def _alike(answer: dict[str, Any], before: dict[str, Any]) -> bool:
+    """Whether two calls had the same results, or both raised, or both returned another type than arrays."""
+    results, results_before = answer.get("results"), before.get("results")
+    return (
+        answer.keys() == before.keys()
+        if results is None or results_before is None
+        else len(results) == len(results_before) and all(map(_equal, results, results_before))
+    )
+
+
+def _equal(first: Any, second: Any) -> bool:
+    return (
+        _same(first, second)
+        if isinstance(first, np.ndarray) and isinstance(second, np.ndarray)
+        else first is second is None or first == second
+    )
+
+
+def _same(first: Any, second: Any) -> bool:
+    return (
+        type(first) is type(second)
+        and first.dtype == second.dtype
+        and first.shape == second.shape
+        and first.tobytes() == second.tobytes()
+    )

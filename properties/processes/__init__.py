@@ -1,0 +1,1 @@
+"""Runs implementations in child processes: a crash, a hang or a leak of memory is a verdict."""

@@ -1,0 +1,240 @@
+"""Imports adapters: the implementations in a file or a module, or in an attribute of one."""
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any, TypeVar
+
+from oracles.spelling import did_you_mean
+from properties.contract.implementation import Implementation, implementation_of
+from properties.contract.operations import OPERATIONS
+from properties.contract.wording import printable, told
+from properties.verifier.place import Place, place
+
+__all__ = ["AdapterError", "Found", "distinct", "interleaved", "load"]
+
+T = TypeVar("T")
+_NEIGHBOURS = 4  # calls of an implementation alternate with calls of this many neighbours in its list
+
+
+class AdapterError(ValueError):
+    """An adapter cannot be imported or used; the message is a sentence."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """An implementation, and where it was found.
+
+    target   the file or module, with the attribute
+    group    the implementations of a group share a table
+    pick     the Python expression that picks the implementation from the target; "" for the target itself
+    beside   the expressions that pick its neighbours
+    """
+
+    target: str
+    group: str
+    implementation: Implementation
+    pick: str = ""
+    beside: tuple[str, ...] = ()
+
+
+def load(
+    targets: Sequence[str],
+    arithmetic: str | None = None,
+    only: Sequence[str] = (),
+    conventions: Mapping[str, Any] | None = None,
+) -> list[Found]:
+    """The implementations at "module:attribute" or "file.py:attribute": one, a list, or groups of lists.
+
+    Without an attribute, the adapter is the only one in the module: an `Implementation`, else a
+    mapping, a list or groups, else the functions of the module. The working directory, or the
+    directory of the file, comes first on the import path. `arithmetic` and `conventions` replace
+    those that the adapters declare. The second implementation with a name gets the name "name #2".
+    With `only`, the result has the implementations whose name or group contains one of the texts;
+    case does not matter. Raises AdapterError.
+    """
+    if (directory := os.getcwd()) not in sys.path:
+        sys.path.insert(0, directory)
+    found = [one for target in targets for one in _read(target, arithmetic)]
+    implementations = [
+        replace(each, conventions=replace(each.resolved_conventions, **conventions or {}))
+        for each in (one.implementation for one in found)
+    ]
+    named = distinct(implementations)
+    found = [replace(one, implementation=implementation) for one, implementation in zip(found, named, strict=True)]
+    lists: dict[tuple[str, str], list[Found]] = {}
+    for one in _chosen(found, only):
+        lists.setdefault((one.target, one.group), []).append(one)
+    return [one for members in lists.values() for one in _beside_each_other(members)]
+
+
+def _chosen(found: list[Found], only: Sequence[str]) -> list[Found]:
+    """The implementations whose name or group contains one of the texts; all implementations without texts."""
+    names = [f"{one.group}\n{one.implementation.name}".lower() for one in found]
+    for text in only:
+        if not any(text.lower() in name for name in names):
+            groups = dict.fromkeys(one.group for one in found)
+            known = dict.fromkeys([*groups, *(one.implementation.name for one in found)])
+            listed = f"The groups are {', '.join(groups)}."
+            raise AdapterError(f"No implementation or group matches {text!r}.{did_you_mean(text, known, listed)}")
+    wanted = [text.lower() for text in only]
+    return [one for one, name in zip(found, names, strict=True) if not wanted or any(text in name for text in wanted)]
+
+
+def _beside_each_other(members: list[Found]) -> Iterator[Found]:
+    """The members of a list, each with its neighbours."""
+    implementations = interleaved([one.implementation for one in members])
+    for position, (one, implementation) in enumerate(zip(members, implementations, strict=True)):
+        beside = tuple(other.pick for other in neighbours(position, members))
+        yield replace(one, implementation=implementation, beside=beside)
+
+
+def interleaved(implementations: list[Implementation]) -> list[Implementation]:
+    """The implementations of a list, each with its neighbours in `beside`; a single one is unchanged."""
+    return [
+        replace(each, beside=neighbours(position, implementations) or each.beside)
+        for position, each in enumerate(implementations)
+    ]
+
+
+def neighbours(position: int, members: list[T]) -> tuple[T, ...]:
+    """The few members after a position of a list, which begins again after its end; never the member itself."""
+    others = [*members[position + 1 : position + 1 + _NEIGHBOURS], *members[: min(position, _NEIGHBOURS)]]
+    return tuple(others[:_NEIGHBOURS])
+
+
+def distinct(implementations: list[Implementation]) -> list[Implementation]:
+    """The implementations with different names: the second of a name is called "name #2"."""
+    seen: Counter[str] = Counter()
+    named = []
+    for implementation in implementations:
+        seen[implementation.name] += 1
+        number = seen[implementation.name]
+        name = implementation.name if number == 1 else f"{implementation.name} #{number}"
+        named.append(replace(implementation, name=name) if number > 1 else implementation)
+    return named
+
+
+def _read(target: str, arithmetic: str | None) -> list[Found]:
+    """The implementations of one target. A mapping or an attribute of the user may raise anything."""
+    try:
+        return list(_load(target, arithmetic))
+    except (AdapterError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise AdapterError(f"{target} could not be read: {told(error)}.") from error
+
+
+def _load(target: str, arithmetic: str | None) -> Iterator[Found]:
+    try:
+        origin = place(target)
+    except ValueError as error:
+        raise AdapterError(str(error)) from error
+    module = _imported(origin)
+    path = origin.attribute or _only_adapter(module, origin.module)
+    adapter = _attribute(module, path, origin)
+    name = path or origin.module
+    target = f"{origin.file if origin.folder else origin.module}:{path}".rstrip(":")
+    if isinstance(adapter, list | tuple):
+        groups: dict[str, Any] = {name: adapter}
+    elif _is_mapping_of_groups(adapter):
+        groups = dict(adapter)
+    else:
+        yield Found(target, name, _implementation(adapter, target, name, arithmetic))
+        return
+    if not any(groups.values()):
+        raise AdapterError(f"{target} is empty, but should hold an implementation.")
+    for group, members in groups.items():
+        listed = name if members is adapter else f"{name}[{group!r}]"
+        names = [getattr(member, "name", None) if isinstance(member, Implementation) else None for member in members]
+        have_names = None not in names and len(set(names)) == len(names)
+        for number, member in enumerate(members):
+            pick = f"{listed}[{number}]"
+            implementation = _implementation(member, target, pick, arithmetic)
+            by_name = f"next(i for i in {listed} if i.name == {implementation.name!r})"
+            yield Found(target, printable(str(group)), implementation, by_name if have_names else pick)
+
+
+def _attribute(module: Any, path: str, origin: Place) -> Any:
+    """The attribute of a module at a dotted path; the module itself for ""."""
+    found = module
+    for part in filter(None, path.split(".")):
+        if not hasattr(found, part):
+            others = _adapters(module)
+            listed = f"Its adapters are {', '.join(others)}." if others else "It has no adapter of another name."
+            raise AdapterError(f"{origin.module} has no attribute {path!r}.{did_you_mean(path, others, listed)}")
+        found = getattr(found, part)
+    return found
+
+
+def _imported(origin: Place) -> Any:
+    if origin.folder and sys.path[0] != origin.folder:
+        sys.path.insert(0, origin.folder)
+    try:
+        module = import_module(origin.module)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a module may raise anything, also SystemExit
+        name = origin.module or "A module without a name"
+        raise AdapterError(f"{name} could not be imported: {told(error)}.") from error
+    file = getattr(module, "__file__", None) or "a module without a file"
+    if origin.file is not None and not (os.path.exists(file) and origin.file.samefile(file)):
+        raise AdapterError(
+            f"import {origin.module} finds {file}, but should find {origin.file}: give the file another name."
+        )
+    return module
+
+
+def _only_adapter(module: Any, name: str) -> str:
+    """The name of the only adapter of a module; "" for the module, if its functions have the operations' names."""
+    found = _adapters(module)
+    if len(found) > 1:
+        raise AdapterError(f"{name} has {len(found)} adapters: {', '.join(found)}. Name one, as in {name}:{found[0]}.")
+    if not found and not any(callable(getattr(module, operation, None)) for operation in OPERATIONS):
+        raise AdapterError(
+            f"{name} has no adapter: no properties.Implementation, no mapping from operations to functions, and no "
+            "function of an operation's name. `attnspec operations` lists them, and `attnspec new FILE` writes "
+            "an adapter to fill in."
+        )
+    return found[0] if found else ""
+
+
+def _adapters(module: Any) -> list[str]:
+    """The names of the adapters of a module, one name for each.
+
+    They are the `Implementation`s; in a module without one, the mappings, lists and groups of adapters.
+    """
+    public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    declared = {id(value): name for name, value in reversed(public.items()) if isinstance(value, Implementation)}
+    return list(reversed(declared.values())) or [name for name, value in public.items() if _is_adapter(value)]
+
+
+def _is_adapter(value: Any) -> bool:
+    """Whether a value is a mapping from operations to functions, a list of adapters, or a mapping of groups."""
+    if isinstance(value, Mapping):
+        members = list(value.values())
+        offers_operations = all(name in OPERATIONS for name in value) and all(map(callable, members))
+        return bool(value) and (
+            offers_operations or all(isinstance(member, list | tuple) and _is_adapter(member) for member in members)
+        )
+    if not isinstance(value, list | tuple):
+        return False
+    return bool(value) and all(isinstance(member, Implementation) or _is_adapter(member) for member in value)
+
+
+def _is_mapping_of_groups(value: Any) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    return bool(value) and all(isinstance(group, list | tuple) for group in value.values())
+
+
+def _implementation(adapter: Any, target: str, name: str, arithmetic: str | None) -> Implementation:
+    """The implementation that an adapter is. A mapping or an object, which has no name, is named after its target."""
+    has_name = isinstance(adapter, Implementation) or hasattr(adapter, "__name__")
+    try:
+        return implementation_of(adapter, arithmetic, name=None if has_name else name)
+    except (TypeError, ValueError) as error:
+        raise AdapterError(f"{target} is not an implementation: {error}") from error

@@ -1,0 +1,176 @@
+"""The parent's view of one child process: give it a task, read its answer, find out how it ended."""
+
+import json
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from properties.processes.messages import Climb, Explain, Order, Task
+from properties.verifier.note import Note
+
+__all__ = ["Child"]
+
+_START = f"import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {__package__}.worker import main; main()"
+_SIGNALS_FROM_OUTSIDE = (1, 2, 9, 15)  # SIGHUP, SIGINT, SIGTERM from people; SIGKILL from Linux when memory is short
+_TIMEOUTS_OF_AN_IMPORT = 10  # an import may take this many timeouts: compilers run there
+_LOG_CHARACTERS, _LOG_LINES, _LINE_CHARACTERS, _FRAMES = 100_000, 3, 300, 4  # how much of the log a report quotes
+
+
+class Child:
+    """A child process that checks laws, in a new session.
+
+    Processes that it starts end with it, and an interrupt reaches only the parent. `task` is the
+    current task, which began at `since`; during the import and between tasks `task` is None. `calls` says
+    what the child is calling.
+    """
+
+    def __init__(self, order: Order, folder: Path, number: int) -> None:
+        self.task: Task | Explain | Climb | None = None
+        self.since, self._timed_out, self._timeout = time.monotonic(), False, order.timeout
+        self._memory_limit, self._over_memory, self._tasks_given = order.memory, False, 0
+        self._log, note = folder / f"{number}.log", folder / f"{number}.note"
+        self.calls = Note(note)
+        self.calls.begin("import", (), "contiguous")
+        path = json.dumps([entry for entry in sys.path if entry])
+        environment = {**os.environ, **order.environment, "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis")}
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _START, path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
+        )
+        assert self._process.stdout is not None
+        self._answers = self._process.stdout
+        self._send((order, str(note), str(self._log)))
+
+    def begin(self, task: Task | Explain | Climb) -> None:
+        """Give the child a task."""
+        self.task, self.since = task, time.monotonic()
+        self._tasks_given += 1
+        self._send(task)
+
+    def _send(self, message: Any) -> None:
+        """Send a message. If the child is dead, `answer` finds that out."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            pickle.dump(message, self._process.stdin)
+            self._process.stdin.flush()
+
+    def answer(self) -> Any:
+        """The child's answer. Raises EOFError if the child is dead, or has used too much memory."""
+        try:
+            answer = pickle.load(self._answers)
+        except pickle.UnpicklingError:
+            raise EOFError from None
+        if self._killed_over_memory():
+            raise EOFError
+        return answer
+
+    def fileno(self) -> int:
+        """The descriptor on which `select` waits: it is readable after an answer, or after the end."""
+        return self._answers.fileno()
+
+    @property
+    def _limit(self) -> float:
+        """How many seconds the current call may take; an import, before the first task, may take more."""
+        return self._timeout * (1 if self.task else _TIMEOUTS_OF_AN_IMPORT)
+
+    def kill_if_over_limit(self) -> None:
+        """Kill the child if its call takes too long, or if it uses too much memory.
+
+        After a timeout the child gets SIGABRT first, and writes to its log where it was.
+        """
+        if self._killed_over_memory():
+            return
+        if self.calls.seconds > self._limit:
+            self._timed_out = True
+            self._signal(signal.SIGABRT)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(1)
+            self._signal(signal.SIGKILL)
+
+    def _killed_over_memory(self) -> bool:
+        """Kill the child if it has ever used more memory than the limit; whether that has happened."""
+        if self._memory_limit < inf and not self._over_memory and self._peak_memory > self._memory_limit:
+            self._over_memory = True
+            self._signal(signal.SIGKILL)
+        return self._over_memory
+
+    @property
+    def _peak_memory(self) -> int:
+        """The largest number of bytes that the child has used, as Linux counts them; 0 if it is dead."""
+        with suppress(OSError, TypeError):
+            status = Path(f"/proc/{self._process.pid}/status").read_text()
+            return int(re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)[1]) * 1024  # type: ignore[index]
+        return 0
+
+    @property
+    def ended_from_outside(self) -> bool:
+        """Whether something other than the last task ended a dead child.
+
+        That is a signal from outside, or the memory that earlier tasks of the child had used.
+        """
+        status = self._process.wait()
+        if self._over_memory:
+            return self._tasks_given > 1
+        return not self._timed_out and -status in _SIGNALS_FROM_OUTSIDE
+
+    def how_it_ended(self) -> str:
+        """How a dead child ended, as the predicate of a sentence."""
+        if self._timed_out:
+            return f"did not return within {self._limit:g} s"
+        if self._over_memory:
+            return f"took more than {self._memory_limit / 2**30:g} GiB of memory"
+        status = self._process.wait()
+        if status < 0:
+            return f"killed the process: {_signal_name(-status)}"
+        return f"ended the process with exit status {status}"
+
+    def last_output(self) -> list[str]:
+        """Sentences about the last output of a dead child, and about the user's lines in which it was.
+
+        The innermost line comes first. Lines of attnspec are left out.
+        """
+        printed, _, trace = self._log.read_text(errors="replace")[-_LOG_CHARACTERS:].partition("Fatal Python error")
+        frames = []
+        for file, line, function in re.findall(r'File "(.+)", line (\d+) in (\S+)', trace):
+            if Path(__file__).parents[1] in Path(file).parents:
+                break
+            frames.append(f"{file}:{line} in {function}")
+        lines = [line.strip() for line in printed.splitlines() if line.strip()][-_LOG_LINES:]
+        where = [f"The process was at {', called from '.join(frames[:_FRAMES])}."] if frames else []
+        return [*where, f"It had printed: {' / '.join(lines)[-_LINE_CHARACTERS:]}"] if lines else where
+
+    def stop(self, gently: bool = False) -> None:
+        """End the child and everything that it started; `gently` gives it two seconds to end first."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        if gently:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(2)
+        self._signal(signal.SIGKILL)
+        self._answers.close()
+        self.calls.close()
+        self._process.wait()
+
+    def _signal(self, number: int) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,32 @@
+"""Adds the deviations that pyproject.toml declares to the implementations."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from properties.contract.implementation import Implementation
+from properties.laws import LAWS, LONG
+from properties.processes.adapters import Found
+
+__all__ = ["with_deviations"]
+
+
+def with_deviations(found: list[Found], deviations: Mapping[str, Any]) -> list[Found]:
+    """The implementations, each with the deviations that the project declares for it.
+
+    `deviations` maps a law to its reason, for all implementations to which the law applies, or the
+    name of an implementation to such a mapping.
+    """
+    if not deviations:
+        return found
+    return [replace(one, implementation=_deviating(one.implementation, deviations)) for one in found]
+
+
+def _deviating(implementation: Implementation, deviations: Mapping[str, Any]) -> Implementation:
+    """One implementation with the deviations for all implementations, and with its own."""
+    laws = [law for law in (*LAWS, *LONG) if not law.not_applicable(implementation)]
+    applicable = {name for law in laws for name in (law.name, law.id)}
+    for_all = {law: reason for law, reason in deviations.items() if isinstance(reason, str) and law in applicable}
+    own = deviations.get(implementation.name, {})
+    declared = {**implementation.known_deviations, **for_all, **(own if isinstance(own, dict) else {})}
+    return replace(implementation, known_deviations=declared)
