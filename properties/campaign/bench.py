@@ -17,7 +17,7 @@ from properties.command.signals import Signals
 from properties.command.targets import TargetError
 from properties.laws.agreement import AGREEMENT
 from properties.laws.names import parts_of
-from properties.verifier.note import UnwritableError
+from properties.verifier.call_record import UnwritableError
 from properties.verifier.report import PASSING, Cause, Outcome, Violation, broken, reason_for, with_causes
 from properties.verifier.script import script
 

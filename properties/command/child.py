@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from properties.command.messages import Climb, Explain, Order, Task
-from properties.verifier.note import Note
+from properties.verifier.call_record import CallRecord
 
 __all__ = ["Child"]
 
@@ -38,7 +38,7 @@ class Child:
         self.since, self._overdue, self._timeout = time.monotonic(), False, order.timeout
         self._memory, self._bloated, self._begun = order.memory, False, 0
         self._log, note = folder / f"{number}.log", folder / f"{number}.note"
-        self.calls = Note(note)
+        self.calls = CallRecord(note)
         self.calls.begin("import", (), "contiguous")
         path = json.dumps([entry for entry in sys.path if entry])
         environment = {**os.environ, **order.environment, "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis")}

@@ -5,7 +5,7 @@ from math import inf
 from properties.command.messages import Entry
 from properties.contract.operations import OPERATIONS
 from properties.laws.twins import TWINS
-from properties.verifier.note import Note
+from properties.verifier.call_record import CallRecord
 from properties.verifier.report import Outcome, Violation, broken, reason_for
 from properties.verifier.script import script, script_of_call
 
@@ -13,7 +13,7 @@ __all__ = ["death"]
 
 
 def death(
-    entry: Entry, law: str, operation: str, summary: str, calls: Note, *notes: str, seconds: float = 0.0
+    entry: Entry, law: str, operation: str, summary: str, calls: CallRecord, *notes: str, seconds: float = 0.0
 ) -> Outcome:
     """The outcome of a law under which an implementation did what ends a process, by the call that was noted last."""
     if calls.state == "calling another":

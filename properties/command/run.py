@@ -12,7 +12,7 @@ from properties.command.messages import Entry, Order
 from properties.command.runner import Runner
 from properties.command.signals import Signals, StoppedError
 from properties.command.targets import TargetError
-from properties.verifier.note import UnwritableError
+from properties.verifier.call_record import UnwritableError
 from properties.verifier.report import Cause, Outcome
 
 __all__ = ["Run", "run"]

@@ -18,9 +18,9 @@ from properties.command.messages import Climb, Entry, Explain, Failed, Order, Ta
 from properties.command.signals import Signals
 from properties.command.targets import TargetError
 from properties.laws.names import parts_of
-from properties.verifier.note import UnwritableError
+from properties.verifier.call_record import UnwritableError
+from properties.verifier.case_drawing import TimeLimit
 from properties.verifier.report import Cause, Outcome, Violation
-from properties.verifier.timing import Time
 
 __all__ = ["Found", "Runner"]
 
@@ -50,7 +50,7 @@ class Runner:
         self._folder = tempfile.TemporaryDirectory(prefix="attnspec-")
         self._children: list[Child] = []
         self._started = 0
-        self._time = Time(order.budget)
+        self._time = TimeLimit(order.budget)
         self._gently = False
         self._tasks: deque[Task | Explain | Climb] = deque()
         self._idle: list[Child] = []

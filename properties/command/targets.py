@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from properties.contract.implementation import Implementation, implementation_of
 from properties.contract.operations import OPERATIONS
 from properties.contract.wording import printable, told
-from properties.verifier.place import Place, place
+from properties.verifier.location import Location, location_of
 
 __all__ = ["Found", "TargetError", "distinct", "interleaved", "load"]
 
@@ -122,7 +122,7 @@ def _read(target: str, arithmetic: str | None) -> list[Found]:
 
 def _load(target: str, arithmetic: str | None) -> Iterator[Found]:
     try:
-        at = place(target)
+        at = location_of(target)
     except ValueError as error:
         raise TargetError(str(error)) from error
     thing = module = _imported(at)
@@ -154,7 +154,7 @@ def _load(target: str, arithmetic: str | None) -> Iterator[Found]:
             yield Found(target, printable(str(group)), implementation, pick)
 
 
-def _imported(at: Place) -> Any:
+def _imported(at: Location) -> Any:
     if at.folder and sys.path[0] != at.folder:
         sys.path.insert(0, at.folder)
     try:

@@ -29,9 +29,9 @@ from properties.command.targets import Found, TargetError, load
 from properties.contract.implementation import Implementation
 from properties.contract.results import Call
 from properties.laws.law import Law
-from properties.verifier.explaining import causes_of
-from properties.verifier.failures import failure
-from properties.verifier.note import Note, UnwritableError
+from properties.verifier.call_record import CallRecord, UnwritableError
+from properties.verifier.diagnosis import causes_of
+from properties.verifier.notes import failure
 from properties.verifier.plan import plan, without
 from properties.verifier.report import Cause, Outcome, Violation
 from properties.verifier.script import script
@@ -49,7 +49,7 @@ def main() -> None:
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     order, note, log = pickle.load(requests)
     _isolate(log)
-    calls = Note(Path(note))
+    calls = CallRecord(Path(note))
 
     home = os.getpid()
 
@@ -122,7 +122,7 @@ def _entry(one: Found, laws: list[Law], order: Order) -> Entry:
     return Entry(*who, *override, ids, dict(i.known_deviations), where, i.unavailable)
 
 
-def _outcomes(one: Found, task: Task, planned: list[Law], order: Order, calls: Note) -> list[Outcome]:
+def _outcomes(one: Found, task: Task, planned: list[Law], order: Order, calls: CallRecord) -> list[Outcome]:
     """The outcomes of laws about one operation."""
     laws = [planned[place] for place in task.laws]
     at_work = [laws[0].id]
@@ -141,13 +141,13 @@ def _outcomes(one: Found, task: Task, planned: list[Law], order: Order, calls: N
     return [o if o.violation is None else replace(o, violation=_told(o.violation, one, order)) for o in found]
 
 
-def _causes(one: Found, task: Explain, order: Order, calls: Note) -> tuple[Cause, ...]:
+def _causes(one: Found, task: Explain, order: Order, calls: CallRecord) -> tuple[Cause, ...]:
     """The causes of violations."""
     found = causes_of(_noting(one.implementation, calls), task.violations, task.shrinks, calls.begin, task.until)
     return tuple(replace(cause, example=_told(cause.example, one, order)) for cause in found)
 
 
-def _worst(one: Found, task: Climb, calls: Note) -> Worst | None:
+def _worst(one: Found, task: Climb, calls: CallRecord) -> Worst | None:
     """The worst input of a climb; None where there is none, or where its start is a case of another
     version of what is verified.
     """
@@ -177,7 +177,7 @@ def _light(calls: tuple[Call, ...]) -> tuple[Call, ...]:
     )
 
 
-def _noting(implementation: Implementation, calls: Note) -> Implementation:
+def _noting(implementation: Implementation, calls: CallRecord) -> Implementation:
     """The implementation, each call of which is noted when it is over."""
 
     def noting(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -26,7 +26,7 @@ from properties.gatehouse.submission import Submission, of_file
 from properties.gatehouse.surroundings import surroundings
 from properties.gatehouse.verdict import Verdict, cause, score
 from properties.laws.law import Law
-from properties.verifier.explaining import causes_of
+from properties.verifier.diagnosis import causes_of
 from properties.verifier.plan import QUICKLY, grouped, plan
 from properties.verifier.report import Cause, Outcome, Report, Violation, with_causes
 from properties.verifier.verify import examine

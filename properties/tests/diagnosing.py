@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from properties.contract.implementation import Implementation
-from properties.verifier.explaining import causes_of
+from properties.verifier.diagnosis import causes_of
 from properties.verifier.plan import grouped, plan
 from properties.verifier.report import Cause
 from properties.verifier.verify import examine

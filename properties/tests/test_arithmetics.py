@@ -15,8 +15,8 @@ from properties.bugs.reference import OPERATIONS
 from properties.contract.implementation import Implementation
 from properties.tests.diagnosing import causes
 from properties.tests.test_causes import AGREEMENT, cause_of
-from properties.verifier.arithmetics import candidates
-from properties.verifier.narrowest import finer_presets
+from properties.verifier.arithmetics import other_arithmetics
+from properties.verifier.tightest_preset import finer_presets
 from properties.verifier.verify import verify
 
 SDPA = "scaled_dot_product_attention"
@@ -140,10 +140,10 @@ def test_what_is_wrong_beyond_rounding_is_no_arithmetic():
 
 def test_candidates_are_arithmetics_that_differ():
     for a in PRESETS:
-        found = list(candidates(a))
+        found = list(other_arithmetics(a))
         assert len({c.id for c in found}) == len(found)
         assert all(c.converted is not None or replace(c.arithmetic, name=a.name) != a for c in found if not c.preset)
-    ids = {c.id for c in candidates(preset("float32"))}
+    ids = {c.id for c in other_arithmetics(preset("float32"))}
     assert ids >= {"scores=float16", "inputs=bfloat16", "product=TF32", "arithmetic=bfloat16-eager"}
 
 

@@ -27,8 +27,8 @@ from properties.strategies.cases import Cases
 from properties.strategies.domains import DOMAINS
 from properties.strategies.programs import shorter
 from properties.tests.diagnosing import first_cause
-from properties.verifier.explaining import causes_of
-from properties.verifier.reading import read
+from properties.verifier.diagnosis import causes_of
+from properties.verifier.report_file import read
 from properties.verifier.verify import examine
 
 RNG = np.random.default_rng(0)

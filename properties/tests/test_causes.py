@@ -13,7 +13,7 @@ from properties.bugs.reference import OPERATIONS, scaled_dot_product_attention
 from properties.contract.implementation import Implementation, implementation_of
 from properties.laws import LAWS, find
 from properties.tests.diagnosing import causes
-from properties.verifier import explaining
+from properties.verifier import diagnosis
 from properties.verifier.plan import QUICKLY
 from properties.verifier.verify import examine, verify
 
@@ -60,7 +60,7 @@ def cause_of(chosen, function, arithmetic="float32", examples=20):
     offered = {name: operations[name] for name in (chosen.operation, *chosen.needs)}
     blind = Implementation("blind", offered, arithmetic=arithmetic)
     outcomes = examine(list(dict.fromkeys([chosen, AGREEMENT[chosen.operation]])), blind, examples, 0)
-    found = explaining.causes_of(blind, [o.violation for o in outcomes if o.violation], shrinks=False)
+    found = diagnosis.causes_of(blind, [o.violation for o in outcomes if o.violation], shrinks=False)
     return found[0] if found else None
 
 
@@ -401,7 +401,7 @@ def test_an_error_while_a_smaller_input_is_looked_for_is_told(monkeypatch):
         raise ZeroDivisionError("planted")
 
     monkeypatch.setattr(explaining, "smallest", stumbles)
-    (cause,) = explaining.causes_of(wrong, [found.violation])
+    (cause,) = diagnosis.causes_of(wrong, [found.violation])
     assert cause.example.notes[-1].startswith(
         "attnspec failed while it looked for a smaller input: ZeroDivisionError: planted. This is "
     )

@@ -27,7 +27,7 @@ from properties.strategies.cases import Cases
 from properties.strategies.domains import DOMAINS
 from properties.tests.diagnosing import first_cause
 from properties.tests.readings import meaning
-from properties.verifier.reading import array
+from properties.verifier.report_file import array
 
 FEATURED = ("attention", "attention_vjp", "attention_jvp")
 

@@ -34,10 +34,10 @@ from properties.contract.results import BrokenError, Call, is_right
 from properties.contract.subject import Subject
 from properties.laws.law import Law
 from properties.strategies.choices import rounded
-from properties.verifier.remarks import share_of_wrong
+from properties.verifier.notes import share_of_wrong
 from properties.verifier.report import Violation
 
-__all__ = ["Candidate", "candidates", "explained"]
+__all__ = ["OtherArithmetic", "explained", "other_arithmetics"]
 
 Mask = NDArray[np.bool_]
 _FEWEST = 2  # calls that must be wrong
@@ -60,7 +60,7 @@ _STORED = {
 
 
 @dataclass(frozen=True)
-class Candidate:
+class OtherArithmetic:
     """Another arithmetic: its name, the end of the sentence "within budget as if …", what it is,
     and to what inputs are converted first.
     """
@@ -146,7 +146,7 @@ _HABITS: dict[str, tuple[str, Callable[[Arithmetic], Arithmetic]]] = {
 """Habits of kernels, by the end of a sentence and what they change."""
 
 
-def candidates(a: Arithmetic) -> Iterator[Candidate]:
+def other_arithmetics(a: Arithmetic) -> Iterator[OtherArithmetic]:
     """Arithmetics that differ from one in a field, or are presets of its format or of narrower
     ones.
 
@@ -155,23 +155,23 @@ def candidates(a: Arithmetic) -> Iterator[Candidate]:
     for target in (BINARY32, BINARY16, _TEN_BITS, BRAIN16):
         if target.unit_roundoff > a.inputs.unit_roundoff:
             name = _NAMES[target.name]
-            yield Candidate(f"inputs={name}", f"its inputs were converted to {name}", a, target)
+            yield OtherArithmetic(f"inputs={name}", f"its inputs were converted to {name}", a, target)
     for target in (BINARY32, BINARY16, BRAIN16):
         name, u = _NAMES[target.name], target.unit_roundoff
         for field, words in _STORED.items():
             if u > (getattr(a, field) or a.elementwise).unit_roundoff:
                 stored: Any = {field: target}
-                yield Candidate(f"{field}={name}", f"{words} {name}", replace(a, **stored))
+                yield OtherArithmetic(f"{field}={name}", f"{words} {name}", replace(a, **stored))
         for field, (words, change) in _CHANGES.items():
             if u > _ROUNDED[field](a):
-                yield Candidate(f"{field}={name}", f"{words} {name}", change(a, target))
+                yield OtherArithmetic(f"{field}={name}", f"{words} {name}", change(a, target))
     for habit, (words, changed) in _HABITS.items():
         if changed(a) != a:
-            yield Candidate(habit, words, changed(a))
+            yield OtherArithmetic(habit, words, changed(a))
     for p in PRESETS:
         if p.name != a.name and p not in FLOAT32_FAMILIES and p.output.unit_roundoff >= a.output.unit_roundoff:
             narrower = p.inputs if p.inputs.unit_roundoff > a.inputs.unit_roundoff else None
-            yield Candidate(
+            yield OtherArithmetic(
                 f"arithmetic={p.name}", f"all of it were {p.name}", replace(p, inputs=a.inputs), narrower, preset=True
             )
 
@@ -188,7 +188,7 @@ def explained(
     broken: Sequence[tuple[Law, Violation]],
     right: tuple[Call, ...],
     wrong: tuple[Call, ...],
-) -> Iterator[tuple[Candidate, float]]:
+) -> Iterator[tuple[OtherArithmetic, float]]:
     """The narrowest arithmetic that explains violations, and the narrowest preset that does, each
     with the largest error in budgets.
 
@@ -196,7 +196,7 @@ def explained(
     put to all candidates, the farthest first, by which most are refused; the others, and the laws,
     to the narrowest of those that are left alone, until one explains all.
     """
-    declared = Candidate("declared", "", implementation.resolved_arithmetic)
+    declared = OtherArithmetic("declared", "", implementation.resolved_arithmetic)
     calls = tuple(call for _, v in broken for call in v.calls)
     known = {id(call): call for call in (*calls, *wrong, *right) if not OPERATIONS[call.operation].returns_booleans}
     if any(call.error for call in known.values()) or any(share_of_wrong(v.seen) < _RATE for _, v in broken):
@@ -210,13 +210,15 @@ def explained(
     outside = [(known[place], [x > 1 for x in errors[place]]) for place in order if place in far]
     inside = [known[place] for place in order if place not in far]
     found = [
-        (c, b) for c in candidates(implementation.resolved_arithmetic) if (b := _budgets(c, outside, implementation))
+        (c, b)
+        for c in other_arithmetics(implementation.resolved_arithmetic)
+        if (b := _budgets(c, outside, implementation))
     ]
     widths = [_radii(budgets, outside) for _, budgets in found]
     finite = np.isfinite(widths).all(0)
     narrowest = sorted(range(len(found)), key=lambda i: float(np.log(widths[i][finite]).sum()))
 
-    def explains_the_rest(c: Candidate) -> bool:
+    def explains_the_rest(c: OtherArithmetic) -> bool:
         return all(c.accepts(call, implementation) for call in inside) and all(
             _holds(c, law, implementation, v.calls, v.counterexample) for law, v in broken
         )
@@ -233,7 +235,7 @@ def explained(
 
 
 def _budgets(
-    c: Candidate, outside: Sequence[tuple[Call, list[Mask]]], implementation: Implementation
+    c: OtherArithmetic, outside: Sequence[tuple[Call, list[Mask]]], implementation: Implementation
 ) -> list[tuple[Enclosure, ...]]:
     """A candidate's budgets of calls that are outside of those that are declared, if they accept
     all, and say something of half of them.
@@ -274,7 +276,7 @@ class _AstrayError(Exception):
 class _Replayed(Subject):
     """What an implementation returned, once more, judged by another arithmetic."""
 
-    def __init__(self, c: Candidate, law: Law, implementation: Implementation, calls: tuple[Call, ...]) -> None:
+    def __init__(self, c: OtherArithmetic, law: Law, implementation: Implementation, calls: tuple[Call, ...]) -> None:
         reading = replace(implementation.resolved_conventions, mask_polarity="true_allows")
         promises = replace(
             implementation, arithmetic=c.arithmetic, conventions=reading, known_deviations={}, twins={}, beside=()
@@ -302,7 +304,7 @@ def _same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
 
 
 def _holds(
-    c: Candidate, law: Law, implementation: Implementation, calls: tuple[Call, ...], case: Mapping[str, Any]
+    c: OtherArithmetic, law: Law, implementation: Implementation, calls: tuple[Call, ...], case: Mapping[str, Any]
 ) -> bool:
     """Whether a law holds on what was returned, judged by another arithmetic."""
     try:

@@ -8,7 +8,7 @@ the implementation, in the same order and layouts. And it must return the same o
 that are right: a bug shows where it shows, and nowhere else.
 
 What is made of the implementation's own attention, causal attention by a mask, or gradients by δ =
-rowsum(g ⊙ out), and is wrong as it is, has the cause of that: see `properties.verifier.derived`.
+rowsum(g ⊙ out), and is wrong as it is, has the cause of that: see `properties.verifier.possible_causes`.
 
 Other arithmetics are tried besides, as `properties.verifier.arithmetics` says: one that explains
 every violation of an operation is named before a candidate that does not reproduce some call.
@@ -31,8 +31,14 @@ from properties.contract.results import BrokenError, Call, is_right
 from properties.contract.subject import Subject
 from properties.laws.law import Law
 from properties.verifier.arithmetics import explained
-from properties.verifier.candidates import Candidate, candidates, of_other_tiles, stand_in_for
-from properties.verifier.derived import FORWARD, of_own_attention
+from properties.verifier.possible_causes import (
+    FORWARD,
+    PossibleCause,
+    of_other_tiles,
+    of_own_attention,
+    possible_causes,
+    stand_in_for,
+)
 from properties.verifier.report import Diagnosis, Violation
 
 __all__ = ["causes"]
@@ -101,7 +107,7 @@ def causes(implementation: Implementation, violations: Sequence[tuple[Law, Viola
     pool = _Pool(implementation, violations)
     called = [OPERATIONS[name] for name in dict.fromkeys(call.operation for _, v in violations for call in v.calls)]
     follows = pool.of_own_attention()
-    exact = [e for c in candidates(called, implementation) if (e := pool.explanation(c))]
+    exact = [e for c in possible_causes(called, implementation) if (e := pool.explanation(c))]
     if not _all_of(e.breaks for e in exact if e.fully) >= set(range(len(violations))) - follows:
         exact += [e for c in of_other_tiles(called) if (e := pool.explanation(c))]
     left, found, best_of = set(range(len(violations))) - follows, list[_Group](), list[_Explanation]()
@@ -174,7 +180,7 @@ class _Pool:
                 calls.setdefault(v.operation, {}).update((id(call), call) for call in found)
         self._budgets: dict[int, tuple[Enclosure, ...]] = {}
 
-    def explanation(self, c: Candidate) -> _Explanation | None:
+    def explanation(self, c: PossibleCause) -> _Explanation | None:
         """The violations that a candidate reproduces, if it reproduces nearly all calls that are right too."""
         new = partial(stand_in_for, c, self.implementation)
         stand_in_of = new if c.remembers else cache(new)  # one that remembers nothing serves for all violations
@@ -213,7 +219,7 @@ class _Pool:
             found[v.operation].update({**self.wrong[v.operation], **{id(call): call for call in v.calls}})
         return {operation: list(calls.values()) for operation, calls in found.items()}
 
-    def _is_expected(self, c: Candidate, places: Iterable[int]) -> bool:
+    def _is_expected(self, c: PossibleCause, places: Iterable[int]) -> bool:
         """Whether a bug is seen by the law that is expected to see it, or by one that compares
         values alone, as it may be of every bug.
 
@@ -234,7 +240,7 @@ class _Pool:
             return set()
         made = of_own_attention(self.implementation)
         several = {
-            name: Candidate(name, "", "", "", 1, frozenset([name]), partial(dict, [(name, f)]))
+            name: PossibleCause(name, "", "", "", 1, frozenset([name]), partial(dict, [(name, f)]))
             for name, f in made.items()
         }
         explained = {name: e.breaks for name, c in several.items() if (e := self.explanation(c))}
@@ -249,7 +255,7 @@ class _Pool:
                 follows |= places
         return follows
 
-    def _reproduced(self, c: Candidate, place: int, stand_in_of: Callable[..., Subject]) -> float | None:
+    def _reproduced(self, c: PossibleCause, place: int, stand_in_of: Callable[..., Subject]) -> float | None:
         """How far a candidate is from what was returned in a violation, in budgets, if it returns
         the same and breaks the law too.
         """
@@ -263,7 +269,7 @@ class _Pool:
         return next((excess for excess in found if excess is not None), None)
 
     def _repeated(
-        self, c: Candidate, place: int, stand_in_of: Callable[..., Subject], before: Iterable[Call]
+        self, c: PossibleCause, place: int, stand_in_of: Callable[..., Subject], before: Iterable[Call]
     ) -> float | None:
         """The same, after some calls."""
         law, v = self.broken[place]

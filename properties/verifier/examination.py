@@ -26,8 +26,8 @@ from properties.laws.law import Law
 from properties.laws.squares import Square
 from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.domains import DOMAINS, QUIRKS
-from properties.verifier.drawing import by_profile
-from properties.verifier.failures import failure
+from properties.verifier.case_drawing import by_profile
+from properties.verifier.notes import failure
 from properties.verifier.report import Outcome, reason_for
 from properties.verifier.trial import FAILED, TIME, Evidence, Trial, not_applicable, unknown
 

@@ -10,7 +10,6 @@ import numpy as np
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import Call
 from properties.laws.names import parts_of
-from properties.verifier.remarks import Seen
 
 __all__ = [
     "VERSION",
@@ -19,6 +18,7 @@ __all__ = [
     "Outcome",
     "Report",
     "Status",
+    "TriedSizes",
     "Violation",
     "broken",
     "counted",
@@ -61,6 +61,14 @@ class Diagnosis:
 
 
 @dataclass(frozen=True)
+class TriedSizes:
+    """The sizes of a case that was tried, and whether the law held on it."""
+
+    sizes: dict[str, int]
+    held: bool
+
+
+@dataclass(frozen=True)
 class Violation:
     """A law that an implementation breaks, and a case that shows it.
 
@@ -82,7 +90,7 @@ class Violation:
     calls: tuple[Call, ...] = ()
     right: tuple[Call, ...] = ()
     wrong: tuple[Call, ...] = ()
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[TriedSizes, ...] = ()
     diagnosis: tuple[Diagnosis, ...] = ()
     notes: tuple[str, ...] = ()
     script: str = ""

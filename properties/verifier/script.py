@@ -15,8 +15,8 @@ from oracles import Arithmetic, Conventions, preset
 from oracles.formats import PRESETS, resolve
 from properties.contract.operations import OPERATIONS
 from properties.laws import find
-from properties.verifier.note import Noted
-from properties.verifier.place import place
+from properties.verifier.call_record import RecordedCall
+from properties.verifier.location import location_of
 from properties.verifier.report import Violation
 
 __all__ = ["literal", "script", "script_of_call"]
@@ -53,7 +53,7 @@ def script(
 
 
 def script_of_call(
-    noted: Noted,
+    noted: RecordedCall,
     target: str = "",
     pick: str = "",
     arithmetic: Arithmetic | str | None = None,
@@ -118,7 +118,7 @@ def _implementation(target: str, pick: str, case: Mapping[str, Any]) -> tuple[li
     """The lines that import the implementation, those that make it, and the expression that it then is."""
     if not target:
         return [], ["implementation = ...  # the implementation under test"], "implementation"
-    at = place(target)
+    at = location_of(target)
     attribute, first = at.attribute, at.attribute.split(".")[0]
     imports = ["import sys", "", f"sys.path.insert(0, {literal(at.folder)})"] if at.folder else []
     imports += [f"from {at.module} import {first}" if attribute else f"import {at.module} as implementation"]

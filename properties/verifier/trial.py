@@ -14,10 +14,9 @@ from properties.contract.subject import Subject
 from properties.laws.agreement import AGREEMENT
 from properties.laws.law import Law
 from properties.strategies.cases import Cases
-from properties.verifier.failures import or_note
-from properties.verifier.narrowest import Narrowest
-from properties.verifier.remarks import Seen, notes
-from properties.verifier.report import Outcome, Status, Violation, broken, counted
+from properties.verifier.notes import notes, or_note
+from properties.verifier.report import Outcome, Status, TriedSizes, Violation, broken, counted
+from properties.verifier.tightest_preset import TightestPreset
 
 __all__ = ["FAILED", "TIME", "Evidence", "Trial", "not_applicable", "unknown"]
 
@@ -39,15 +38,15 @@ class Evidence:
         self.cases = 0
         self.right: list[Call] = []
         self.wrong: list[Call] = []
-        self.seen: list[Seen] = []
-        self.narrowest = Narrowest(implementation)
+        self.seen: list[TriedSizes] = []
+        self.narrowest = TightestPreset(implementation)
 
     def add(self, call: Call, is_right: bool) -> None:
         """Note a call that was judged by itself."""
         kept = self.right if is_right else self.wrong
         if len(kept) < _KEPT:
             kept.append(call)
-        self.seen.append(Seen(OPERATIONS[call.operation].sizes(call.arguments), is_right))
+        self.seen.append(TriedSizes(OPERATIONS[call.operation].sizes(call.arguments), is_right))
 
     @property
     def unwritten(self) -> str:

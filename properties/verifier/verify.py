@@ -11,13 +11,12 @@ from oracles import Arithmetic, Conventions
 from properties.contract.implementation import Implementation, implementation_of
 from properties.contract.wording import shown
 from properties.laws.law import Law
-from properties.verifier.drawing import profile
+from properties.verifier.case_drawing import TimeLimit, profile
+from properties.verifier.diagnosis import causes_of, diagnosed
 from properties.verifier.examination import Examination, Observer
-from properties.verifier.explaining import causes_of, diagnosed
 from properties.verifier.plan import QUICKLY, grouped, plan, require_planned, without
 from properties.verifier.report import Cause, Outcome, Report, with_causes
 from properties.verifier.script import script
-from properties.verifier.timing import Time
 from properties.verifier.trial import FAILED
 
 __all__ = ["check", "examine", "verify"]
@@ -102,7 +101,7 @@ def verify(
     its own. Raises ValueError and TypeError for arguments that are none of these.
     """
     _require_sensible(max_examples, seed, budget, long=long, quick=quick, strict=strict, fail_fast=fail_fast)
-    time_left = Time(budget or inf)
+    time_left = TimeLimit(budget or inf)
     max_examples = min(max_examples, QUICKLY) if quick else max_examples
     implementation = implementation_of(target, arithmetic, conventions, known_deviations)
     laws = tuple(laws) if isinstance(laws, Iterator) else laws

@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from properties.verifier.reading import array
+from properties.verifier.report_file import array
 from properties.views.violation import SIGNS, shown
 
 __all__ = ["Finding", "finding", "linked"]

@@ -10,24 +10,28 @@ from typing import Any, get_args
 import numpy as np
 
 from oracles import Conventions
+from oracles.ball import Array
 from oracles.conventions import DEFAULT, ONNX
-from properties.bugs import CATALOGUE, Bug
+from properties.bugs import CATALOGUE, Bug, reference
 from properties.bugs.reference import OPERATIONS as REFERENCE
 from properties.contract.caches import held_of, require_refused
+from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.programs import parse
 from properties.contract.subject import Subject
 from properties.strategies.choices import rounded
-from properties.verifier.relaid import relaid
+from properties.verifier.rotary_layouts import in_layout
 
-__all__ = ["Candidate", "candidates", "of_other_tiles", "stand_in_for"]
+__all__ = ["FORWARD", "PossibleCause", "of_other_tiles", "of_own_attention", "possible_causes", "stand_in_for"]
 
+FORWARD = "scaled_dot_product_attention"
+_VJP = "scaled_dot_product_attention_vjp"
 _NUMBERS = {"rope_base": (100.0, 1000.0, 500_000.0, 1_000_000.0), "rope_scale": (0.125, 0.25, 0.5, 2.0)}
 
 
 @dataclass(frozen=True)
-class Candidate:
+class PossibleCause:
     """An explanation to try: its name, what would be wrong, and fresh instances of the operations that it changes."""
 
     id: str
@@ -42,7 +46,7 @@ class Candidate:
     law: str = ""  # that is expected to see it, where there is one
 
 
-def candidates(called: list[Operation], implementation: Implementation) -> Iterator[Candidate]:
+def possible_causes(called: list[Operation], implementation: Implementation) -> Iterator[PossibleCause]:
     """Every other value of every convention that matters to the operations called, and every known
     bug of one of them: in all of those that have it, and in each alone, as where one was mended and
     the others were not.
@@ -60,19 +64,19 @@ def candidates(called: list[Operation], implementation: Implementation) -> Itera
             mechanism = f"By convention {field.name} is {value!r} here, but {actual!r} is declared."
             repair = f"Declare Conventions({field.name}={value!r}), if that is what is meant."
             layout = implementation.resolved_conventions
-            yield Candidate(name, mechanism, "", repair, 1, frozenset(answers), answers.copy, layout=layout)
+            yield PossibleCause(name, mechanism, "", repair, 1, frozenset(answers), answers.copy, layout=layout)
             if field.name == "window":  # of what a ring refuses too
                 played: dict[str, Callable[..., Any]] = {
                     o.name: partial(_played, o, implementation, value) for o in concerned if o.is_played
                 }
-                yield Candidate(name, mechanism, "", repair, 1, frozenset(played), played.copy, layout=layout)
+                yield PossibleCause(name, mechanism, "", repair, 1, frozenset(played), played.copy, layout=layout)
     yield from _versions(called, implementation)
     for bug in CATALOGUE.values():
         wrong = tuple(o.name for o in called if o.name in bug.mutants)
         rank, remembers = 0 if bug.public else 2, "two calls in a row" in bug.requires
         for names in dict.fromkeys((wrong, *((name,) for name in wrong))) if wrong else ():
             fresh, layout = partial(_instances, bug, names), bug.promises.get("conventions", DEFAULT)
-            yield Candidate(
+            yield PossibleCause(
                 bug.id,
                 bug.mechanism,
                 bug.citation,
@@ -86,14 +90,14 @@ def candidates(called: list[Operation], implementation: Implementation) -> Itera
             )
 
 
-def of_other_tiles(called: list[Operation]) -> Iterator[Candidate]:
+def of_other_tiles(called: list[Operation]) -> Iterator[PossibleCause]:
     """Every known bug of one of the operations again, by tiles of each other size."""
     names = {o.name for o in called}
     for bug in CATALOGUE.values():
         for size, make in bug.tiles.items() if bug.operation in names else ():
             mechanism = f"{bug.mechanism} Tiles are of {size} here."
             rank, fresh = 0 if bug.public else 2, partial(_made, bug.operation, make)
-            yield Candidate(
+            yield PossibleCause(
                 bug.id, mechanism, bug.citation, bug.repair, rank, frozenset([bug.operation]), fresh, law=bug.law
             )
 
@@ -102,7 +106,7 @@ def _made(operation: str, make: Callable[[], Callable[..., Any]]) -> dict[str, C
     return {operation: make()}
 
 
-def _versions(called: list[Operation], implementation: Implementation) -> Iterator[Candidate]:
+def _versions(called: list[Operation], implementation: Implementation) -> Iterator[PossibleCause]:
     """Each set of conventions that a version of ONNX has, where it is several that matter to one of
     the operations called.
     """
@@ -121,7 +125,7 @@ def _versions(called: list[Operation], implementation: Implementation) -> Iterat
             }
             mechanism = f"This is what ONNX {version} means: {', '.join(f'{name}={x}' for name, x in differ.items())}."
             repair = f"Declare Conventions.onnx({version!r}), if that is what is meant."
-            yield Candidate(
+            yield PossibleCause(
                 f"onnx={version}", mechanism, "", repair, 2, frozenset(answers), answers.copy, layout=actual
             )
 
@@ -159,13 +163,13 @@ def _played(operation: Operation, implementation: Implementation, window: Any, *
     return _answer(operation, implementation, {"window": window}, *positional, **options)
 
 
-def stand_in_for(c: Candidate, implementation: Implementation, operation: str, *needs: str) -> Subject:
+def stand_in_for(c: PossibleCause, implementation: Implementation, operation: str, *needs: str) -> Subject:
     """The candidate in place of the implementation, by float64 arrays, with the reference's other
     operations and the same promises.
     """
     own, conventions = c.fresh(), implementation.resolved_conventions
     operations: dict[str, Callable[..., Any]] = {
-        name: relaid(
+        name: in_layout(
             OPERATIONS[name], own.get(name, REFERENCE[name]), c.layout if name in own else DEFAULT, conventions
         )
         for name in (operation, *needs)
@@ -201,3 +205,25 @@ def _stored(
         for name, x in zip(operation.outputs, several, strict=False)
     )
     return kept if several is found else kept[0]
+
+
+def of_own_attention(implementation: Implementation) -> dict[str, Callable[..., Any]]:
+    """Causal, grouped and multi-head attention by an implementation's own scaled dot-product
+    attention, and its gradients, where what each row has in common is taken from the output: δ =
+    rowsum(g ⊙ out).  Nothing where it offers none."""
+    if FORWARD not in implementation.operations:
+        return {}
+
+    def forward(q: Array, k: Array, v: Array, mask: Any = None) -> Array:
+        return np.asarray(Caller(implementation, FORWARD).call(FORWARD, (q, k, v, mask)).value)
+
+    def vjp(q: Array, k: Array, v: Array, mask: Any, grad_out: Array) -> tuple[Array, ...]:
+        delta = (grad_out * forward(q, k, v, mask)).sum(axis=-1, keepdims=True)
+        found: tuple[Array, ...] = reference.operations(row_term=lambda weights, grad_weights: delta)[_VJP](
+            q, k, v, mask, grad_out
+        )
+        return found
+
+    made = reference.operations(**{FORWARD: forward})
+    users = reference.users_of(FORWARD)
+    return {name: made[name] for name in users if name != FORWARD and name in implementation.operations} | {_VJP: vjp}

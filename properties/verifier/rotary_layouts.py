@@ -11,13 +11,13 @@ from oracles import Conventions
 from oracles.ball import Array
 from properties.contract.operations import Operation
 
-__all__ = ["relaid"]
+__all__ = ["in_layout"]
 
 _ROTARY = ("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", "rope_tables", "rotary_tables")
 _LAID_OUT = ("x", "grad_out", "cos", "sin")
 
 
-def relaid(o: Operation, function: Callable[..., Any], own: Conventions, wanted: Conventions) -> Callable[..., Any]:
+def in_layout(o: Operation, function: Callable[..., Any], own: Conventions, wanted: Conventions) -> Callable[..., Any]:
     """A function whose pairs are laid out by some conventions, for arrays whose pairs are laid out
     by others.
 

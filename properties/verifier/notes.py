@@ -1,7 +1,9 @@
 """What is known of a violation besides its cause: which entries are wrong, and from which size on."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,24 +13,21 @@ from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import Call, is_right
+from properties.contract.wording import printable, said
+from properties.verifier.report import TriedSizes, Violation
 
-__all__ = ["Seen", "handed_over", "notes", "share_of_wrong"]
+__all__ = ["failure", "handed_over", "notes", "or_note", "share_of_wrong"]
 
-
-@dataclass(frozen=True)
-class Seen:
-    """The sizes of a case that was tried, and whether the law held on it."""
-
-    sizes: dict[str, int]
-    held: bool
+_ROOT = Path(__file__).parents[2]
+_FRAMES = 12  # of a traceback, the innermost ones
 
 
-def share_of_wrong(seen: Sequence[Seen]) -> float:
+def share_of_wrong(seen: Sequence[TriedSizes]) -> float:
     """The share of calls that were wrong; 1 where none was seen."""
     return sum(not each.held for each in seen) / len(seen) if seen else 1.0
 
 
-def notes(calls: tuple[Call, ...], implementation: Implementation, seen: Sequence[Seen]) -> tuple[str, ...]:
+def notes(calls: tuple[Call, ...], implementation: Implementation, seen: Sequence[TriedSizes]) -> tuple[str, ...]:
     """Sentences on the first result that is wrong in some calls, and on the sizes that were tried."""
     return (*_where(calls, implementation), *_from_which_size_on(seen))
 
@@ -110,7 +109,7 @@ def _ranges(at: Any) -> str:
     return ", ".join(map(str, at[:6])) + (" …" if len(at) > 6 else "")
 
 
-def _from_which_size_on(seen: Sequence[Seen]) -> Iterator[str]:
+def _from_which_size_on(seen: Sequence[TriedSizes]) -> Iterator[str]:
     """For each size the least at which the law was seen to fail, where smaller ones held; that
     nothing at all is right says nothing.
     """
@@ -120,3 +119,28 @@ def _from_which_size_on(seen: Sequence[Seen]) -> Iterator[str]:
         smaller = sum(s.held and empty < s.sizes.get(name, least) < least for s in seen)
         if smaller > 2:
             yield f"Fails from {name} = {least}; {smaller} smaller cases passed."
+
+
+def failure(doing: str, error: Exception) -> str:
+    """The sentences on an exception that attnspec raised while it did something: what it is, whose
+    defect it is, and where it happened.
+    """
+    what = ": ".join(filter(None, (type(error).__name__, said(error).rstrip("."))))
+    frames = reversed(traceback.extract_tb(error.__traceback__)[-_FRAMES:])
+    where = ", called from ".join(f"{_short(frame.filename)}:{frame.lineno} in {frame.name}" for frame in frames)
+    defect = "This is a defect of attnspec, not of your kernel: please report it, with this traceback"
+    return f"attnspec failed while {doing}: {what}. {defect}: {printable(where)}."
+
+
+def or_note(violation: Violation, doing: str, work: Callable[[Violation], Violation]) -> Violation:
+    """What some work makes of a violation; where attnspec fails in it, the violation with a note that says so."""
+    try:
+        return work(violation)
+    except Exception as error:
+        return replace(violation, notes=(*violation.notes, failure(doing, error)))
+
+
+def _short(filename: str) -> str:
+    """A file of attnspec's own from where attnspec is installed; another one as it is."""
+    file = Path(filename)
+    return file.relative_to(_ROOT).as_posix() if file.is_relative_to(_ROOT) else filename

@@ -11,9 +11,8 @@ from properties.contract.operations import OPERATIONS
 from properties.laws import find
 from properties.laws.law import Law
 from properties.verifier.examination import Observer
-from properties.verifier.failures import failure, or_note
-from properties.verifier.remarks import Seen, handed_over, notes
-from properties.verifier.report import Cause, Diagnosis, Violation
+from properties.verifier.notes import failure, handed_over, notes, or_note
+from properties.verifier.report import Cause, Diagnosis, TriedSizes, Violation
 from properties.verifier.shrinking import smallest
 
 __all__ = ["causes_of", "diagnosed"]
@@ -110,7 +109,7 @@ def _smaller(
             return v
         o = OPERATIONS[law.operation]
         seen = (
-            (*v.seen, Seen(o.sizes(tuple(found.counterexample[p] for p in o.parameters)), held=False))
+            (*v.seen, TriedSizes(o.sizes(tuple(found.counterexample[p] for p in o.parameters)), held=False))
             if law.agreement
             else ()
         )

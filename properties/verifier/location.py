@@ -6,11 +6,11 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Place", "place"]
+__all__ = ["Location", "location_of"]
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """The folder that must be on the import path, "" for the working directory; a module; an
     attribute, or ""; and the file, if one was named."""
 
@@ -20,7 +20,7 @@ class Place:
     file: Path | None = None
 
 
-def place(target: str) -> Place:
+def location_of(target: str) -> Location:
     """The place that a target names. A file in packages is the module that their `__init__.py` make
     it.
 
@@ -28,7 +28,7 @@ def place(target: str) -> Place:
     """
     module, _, attribute = target.partition(":")
     if not (module.endswith(".py") or os.sep in module):
-        return Place("", module, attribute)
+        return Location("", module, attribute)
     file = Path(module).absolute()
     if not file.is_file():
         raise ValueError(f"{module} is no file, but should be one, as my_kernels.py is, or a module.")
@@ -38,4 +38,4 @@ def place(target: str) -> Place:
     name = ".".join(file.relative_to(folder).with_suffix("").parts)
     if file.suffix != ".py" or not all(part.isidentifier() for part in name.split(".")):
         raise ValueError(f"{module} cannot be imported: its name should be an identifier, as my_kernels.py is.")
-    return Place("" if folder == Path.cwd() else str(folder), name, attribute, file)
+    return Location("" if folder == Path.cwd() else str(folder), name, attribute, file)

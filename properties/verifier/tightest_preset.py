@@ -8,9 +8,9 @@ from oracles.formats import PRESETS, Format
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import Call
-from properties.verifier.arithmetics import Candidate
+from properties.verifier.arithmetics import OtherArithmetic
 
-__all__ = ["Narrowest", "finer_presets"]
+__all__ = ["TightestPreset", "finer_presets"]
 
 
 _STRUCTURE = ("rescale_block", "rescale_slack", "sum_depth", "sum_block", "shared_weights", "delta", "likely")
@@ -42,7 +42,7 @@ def _finer(x: Any, y: Any) -> bool:
     return all(_finer(getattr(x, f.name), getattr(y, f.name)) for f in fields(x))
 
 
-class Narrowest:
+class TightestPreset:
     """Of the presets finer than the declared arithmetic, those within whose budgets all calls that
     were looked at are.
     """
@@ -64,5 +64,7 @@ class Narrowest:
         self.calls += 1
         inputs = self.implementation.resolved_arithmetic.inputs
         self._left = tuple(
-            p for p in self._left if Candidate(p.name, "", replace(p, inputs=inputs)).accepts(seen, self.implementation)
+            p
+            for p in self._left
+            if OtherArithmetic(p.name, "", replace(p, inputs=inputs)).accepts(seen, self.implementation)
         )

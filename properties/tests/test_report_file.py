@@ -10,7 +10,7 @@ import pytest
 import properties
 from properties.command.cli import main
 from properties.verifier import report as data
-from properties.verifier.reading import SCHEMA, read
+from properties.verifier.report_file import SCHEMA, read
 
 LAWS = ["rope is within its budget[rope]", "pairs keep their norm[rope]", "parts add up[rope]"]
 

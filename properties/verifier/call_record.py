@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["Note", "Noted", "State", "UnwritableError"]
+__all__ = ["CallRecord", "RecordedCall", "State", "UnwritableError"]
 
 State = Literal["idle", "calling", "returned", "raised", "calling another"]
 
@@ -24,7 +24,7 @@ class UnwritableError(BaseException):
 
 
 @dataclass(frozen=True)
-class Noted:
+class RecordedCall:
     """A call: its operation, its arguments in float64, the layout of the arrays, and the law that makes it."""
 
     operation: str
@@ -33,7 +33,7 @@ class Noted:
     law: str = ""
 
 
-class Note:
+class CallRecord:
     """A file that says what is being called, since when, and whether it has come back. One process
     writes, another reads.
     """
@@ -51,7 +51,7 @@ class Note:
 
     def begin(self, operation: str, arguments: tuple[Any, ...], layout: str, law: str = "") -> None:
         """A call is about to be made. Raises UnwritableError."""
-        called = pickle.dumps(Noted(operation, arguments, layout, law))
+        called = pickle.dumps(RecordedCall(operation, arguments, layout, law))
         self._write(called, _HEADER.size)
         self._write(_HEADER.pack(_STATES.index("calling"), time.monotonic(), len(called)), 0)
 
@@ -84,7 +84,7 @@ class Note:
         return time.monotonic() - start if _STATES[state].startswith("calling") else 0.0
 
     @property
-    def noted(self) -> Noted | None:
+    def noted(self) -> RecordedCall | None:
         """The last call, or None."""
         length = self._header()[2]
         with contextlib.suppress(Exception):  # a process that was killed while it wrote leaves half of it

@@ -17,8 +17,8 @@ from properties.laws import LAWS
 from properties.strategies.cases import Cases
 from properties.strategies.choices import Choices
 from properties.strategies.domains import DOMAINS
-from properties.verifier import examination, shrinking, timing
-from properties.verifier.timing import Time
+from properties.verifier import case_drawing, examination, shrinking
+from properties.verifier.case_drawing import TimeLimit
 from properties.verifier.verify import examine, verify
 
 ROPE = [law for law in LAWS if law.operation == "rope"]
@@ -107,14 +107,14 @@ def test_a_declared_deviation_that_was_not_seen_in_time_is_not_said_to_hold(monk
     ],
 )
 def test_each_law_that_is_left_gets_as_long(monkeypatch, laws, left, workers, elapsed, until):
-    clock(timing, monkeypatch, iter([0.0, float(elapsed)]))
-    limit = Time(100.0)
+    clock(case_drawing, monkeypatch, iter([0.0, float(elapsed)]))
+    limit = TimeLimit(100.0)
     assert limit.end == 100.0
     assert limit.share(laws, left, workers) == until
 
 
 def test_without_an_end_there_is_always_time():
-    assert Time().share(1, 100) == Time().end == inf
+    assert TimeLimit().share(1, 100) == TimeLimit().end == inf
 
 
 def test_smaller_inputs_are_looked_for_in_time(monkeypatch):
