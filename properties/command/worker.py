@@ -31,6 +31,7 @@ from properties.contract.results import Call
 from properties.laws.law import Law
 from properties.verifier.call_record import CallRecord, UnwritableError
 from properties.verifier.diagnosis import causes_of
+from properties.verifier.examination import Supervision
 from properties.verifier.notes import failure
 from properties.verifier.plan import plan, without
 from properties.verifier.report import Cause, Outcome, Violation
@@ -137,7 +138,8 @@ def _outcomes(one: Found, task: Task, planned: list[Law], order: Order, calls: C
         return order.fail_fast and not order.known.has(one.implementation.name, law)
 
     noting = _noting(one.implementation, calls)
-    found = examine(laws, noting, task.cases, task.seed, observe, order.timeout, began, task.until, ends)
+    supervision = Supervision(observe, began, order.timeout, task.until, ends)
+    found = examine(laws, noting, task.cases, task.seed, supervision)
     return [o if o.violation is None else replace(o, violation=_told(o.violation, one, order)) for o in found]
 
 

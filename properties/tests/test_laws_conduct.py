@@ -20,6 +20,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.subject import Subject
 from properties.laws import conduct, find
 from properties.tests.diagnosing import causes
+from properties.verifier.examination import Supervision
 from properties.verifier.verify import examine, verify
 
 ROOT = Path(__file__).parents[2]
@@ -171,7 +172,11 @@ def outcome(law, implementation):
 @pytest.mark.parametrize("quirk", QUIRKS)
 def test_a_quirk_breaks_its_law(quirk):
     name, operation, make = QUIRKS[quirk]
-    (found,) = examine(find(f"{name}[{operation}]"), Implementation(quirk, {operation: make()}), ends=lambda law: True)
+    (found,) = examine(
+        find(f"{name}[{operation}]"),
+        Implementation(quirk, {operation: make()}),
+        supervision=Supervision(ends=lambda law: True),
+    )
     assert found.status == "violated"
 
 

@@ -39,7 +39,7 @@ def narrow_line(monkeypatch, factor):
         return tuple(Enclosure(e.mid, factor * e.rad, format=e.format, vacuous=e.vacuous) for e in found)
 
     monkeypatch.setattr(Operation, "expected", expected)
-    monkeypatch.setattr(examination, "_LINES", 1)
+    monkeypatch.setattr(examination, "_CASES_PER_LINE", 1)
     return asked
 
 

@@ -19,6 +19,7 @@ from properties.strategies.choices import Choices
 from properties.strategies.domains import DOMAINS
 from properties.verifier import case_drawing, examination, shrinking
 from properties.verifier.case_drawing import TimeLimit
+from properties.verifier.examination import Supervision
 from properties.verifier.verify import examine, verify
 
 ROPE = [law for law in LAWS if law.operation == "rope"]
@@ -35,7 +36,7 @@ def clock(module, monkeypatch, readings):
 @pytest.mark.parametrize("cases", [0, 3])
 def test_no_case_is_drawn_when_time_is_up_and_what_is_cut_short_has_not_held(monkeypatch, cases):
     clock(examination, monkeypatch, itertools.count())
-    outcomes = examine(ROPE, RIGHT, 100, 0, until=cases)
+    outcomes = examine(ROPE, RIGHT, 100, 0, supervision=Supervision(until=cases))
     assert {o.status for o in outcomes} == {"not run", "not applicable"}
     said = f"Time was up after {cases} cases of rope: it was cut short, and not seen to be broken."
     assert {o.reason for o in outcomes if o.status == "not run"} == {
@@ -47,7 +48,9 @@ def test_a_run_that_is_cut_short_has_seen_every_domain_and_the_first_cases_of_on
     def calls(until):
         found = []
         clock(examination, monkeypatch, itertools.count())
-        examine(ROPE, RIGHT, 100, 0, observe=lambda *call: found.append(repr(call)), until=until)
+        examine(
+            ROPE, RIGHT, 100, 0, supervision=Supervision(observe=lambda *call: found.append(repr(call)), until=until)
+        )
         return found
 
     few, many = calls(8), calls(40)
@@ -70,13 +73,13 @@ def test_a_law_has_held_if_and_only_if_all_of_its_cases_were_drawn(monkeypatch):
     needed = next(readings)
     for until, status in ((needed, "held"), (needed - 1, "not run")):
         clock(examination, monkeypatch, itertools.count())
-        assert examine([law], RIGHT, 20, 0, until=until)[0].status == status
+        assert examine([law], RIGHT, 20, 0, supervision=Supervision(until=until))[0].status == status
 
 
 def test_what_was_seen_to_be_broken_in_time_is_violated(monkeypatch):
     clock(examination, monkeypatch, itertools.count())
     wrong = properties.Implementation("wrong", {"rope": lambda x, start_pos=0: x + 1.0})
-    statuses = {o.law: o.status for o in examine(ROPE, wrong, 20, 0, until=4)}
+    statuses = {o.law: o.status for o in examine(ROPE, wrong, 20, 0, supervision=Supervision(until=4))}
     assert statuses["rope is within its budget"] == "violated"
     assert set(statuses.values()) == {"violated", "not run", "not applicable"}
 
@@ -86,7 +89,7 @@ def test_a_declared_deviation_that_was_not_seen_in_time_is_not_said_to_hold(monk
     declared = properties.Implementation(
         "declared", RIGHT.operations, known_deviations={"parts add up": "As its page says."}
     )
-    statuses = {o.law: o.status for o in examine(ROPE, declared, 20, 0, until=3)}
+    statuses = {o.law: o.status for o in examine(ROPE, declared, 20, 0, supervision=Supervision(until=3))}
     assert statuses["parts add up"] == "not run"
 
 

@@ -1,4 +1,4 @@
-"""The causes of what is violated, each shown on the smallest input that is found."""
+"""Finds the causes of violations, and shows each cause on the smallest input that is found."""
 
 import time
 from collections.abc import Sequence
@@ -17,6 +17,9 @@ from properties.verifier.shrinking import smallest
 
 __all__ = ["causes_of", "diagnosed"]
 
+_Group = tuple[tuple[int, ...], tuple[Diagnosis, ...]]
+"""The places of some violations in a list, and what explains them."""
+
 
 def causes_of(
     implementation: Implementation,
@@ -25,65 +28,72 @@ def causes_of(
     observe: Observer | None = None,
     until: float = inf,
 ) -> tuple[Cause, ...]:
-    """The causes of violations that nobody declared: what explains them, and, if `shrinks`, a small
-    input that shows each; after `until`, of time.monotonic, none is looked for.
+    """The causes of undeclared violations, each with what explains it and, if `shrinks` is true, a
+    small input that shows it. After `until`, a reading of time.monotonic, no smaller input is tried.
 
-    Where attnspec itself fails in looking for them, each operation has one cause, with a note that
-    says so. The input that shows a cause is that of the law by which an operation itself is
-    compared with the oracle, if there is one, the first operation's of several, else of the one
-    with the smallest input.
+    If attnspec itself fails in the search, each operation gets one cause, with a note of that. The
+    input that shows a cause is from the law that compares an operation with the oracle, if there is
+    such a violation: from the first operation of several. Otherwise the smallest input is taken.
     """
-    laws, order = [find(v.law_id)[0] for v in violations], list(OPERATIONS)
+    laws = [find(violation.law_id)[0] for violation in violations]
     try:
-        groups, why = _explained(implementation, list(zip(laws, violations, strict=True))), ""
+        groups, defect = _explained(implementation, list(zip(laws, violations, strict=True))), ""
     except Exception as error:
-        groups, why = _by_operation(violations), failure("it looked for the cause", error)
-    found = []
+        groups, defect = _by_operation(violations), failure("it looked for the cause", error)
+    causes = []
     for places, diagnosis in groups:
         group = [(laws[place], replace(violations[place], diagnosis=diagnosis)) for place in places]
-        law, example = min(
-            group, key=lambda each: (not each[0].agreement, order.index(each[0].operation), each[1].size)
-        )
-        searched = bool(example.calls) and not why
+        law, example = min(group, key=_order_of_examples)
+        searched = bool(example.calls) and not defect
         if searched and shrinks and time.monotonic() < until:
             example = _smaller(implementation, law, example, observe, until)
-        worst = max((v for _, v in group), key=lambda v: v.excess)
-        told = f"{worst.summary} ({worst.law})" if worst.excess > example.excess else ""
+        worst = max((violation for _, violation in group), key=lambda violation: violation.excess)
+        sentence = f"{worst.summary} ({worst.law})" if worst.excess > example.excess else ""
         example = or_note(example, "it described the call", partial(_with_calls, implementation))
-        example = replace(example, notes=(*example.notes, why)) if why else example
-        if searched and all(
-            d.hint for d in diagnosis
-        ):  # what explains the smallest input may be a part of what is unknown
-            hints = {d.id: d for d in (*(replace(d, hint=True) for d in example.diagnosis[:1]), *diagnosis)}
-            diagnosis = tuple(hints.values())
+        example = replace(example, notes=(*example.notes, defect)) if defect else example
+        if searched and all(each.hint for each in diagnosis):
+            diagnosis = _with_hint(example, diagnosis)
         example = replace(example, diagnosis=diagnosis).without_calls()
-        found.append(Cause(implementation.name, tuple(each.id for each, _ in group), example, told, searched))
-    return tuple(found)
+        ids = tuple(violation.law_id for _, violation in group)
+        causes.append(Cause(implementation.name, ids, example, sentence, searched))
+    return tuple(causes)
+
+
+def _order_of_examples(violated: tuple[Law, Violation]) -> tuple[bool, int, int]:
+    """The order in which violations are preferred as the example of their cause."""
+    law, violation = violated
+    return not law.agreement, list(OPERATIONS).index(law.operation), violation.size
+
+
+def _with_hint(example: Violation, diagnosis: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
+    """The hints of a cause that is not recognised; first what explains its smallest input, which may
+    be a part of the cause.
+    """
+    hints = [replace(each, hint=True) for each in example.diagnosis[:1]]
+    return tuple({each.id: each for each in (*hints, *diagnosis)}.values())
 
 
 def diagnosed(implementation: Implementation, law: Law, violation: Violation) -> Violation:
-    """One violation by itself, with what explains it, on a small input."""
+    """One violation with what explains it, on a small input."""
 
-    def explained(v: Violation) -> Violation:
-        ((_, diagnosis),) = _explained(implementation, [(law, v)])
-        return _with_calls(implementation, _smaller(implementation, law, replace(v, diagnosis=diagnosis)))
+    def explained(one: Violation) -> Violation:
+        ((_, diagnosis),) = _explained(implementation, [(law, one)])
+        return _with_calls(implementation, _smaller(implementation, law, replace(one, diagnosis=diagnosis)))
 
     return or_note(violation, "it looked for the cause", explained)
 
 
-def _by_operation(violations: Sequence[Violation]) -> Sequence[tuple[tuple[int, ...], tuple[Diagnosis, ...]]]:
-    """The places of the violations of each operation, unexplained."""
+def _by_operation(violations: Sequence[Violation]) -> Sequence[_Group]:
+    """One group for each operation, without an explanation."""
     places: dict[str, list[int]] = {}
-    for place, v in enumerate(violations):
-        places.setdefault(v.operation, []).append(place)
+    for place, violation in enumerate(violations):
+        places.setdefault(violation.operation, []).append(place)
     return [(tuple(members), ()) for members in places.values()]
 
 
-def _explained(
-    implementation: Implementation, violated: Sequence[tuple[Law, Violation]]
-) -> Sequence[tuple[tuple[int, ...], tuple[Diagnosis, ...]]]:
-    """The causes of some violations, by their places. The known bugs, which take a while, are
-    loaded for the first one.
+def _explained(implementation: Implementation, violated: Sequence[tuple[Law, Violation]]) -> Sequence[_Group]:
+    """The violations grouped by cause. The known bugs take a while to load, so the first violation
+    loads them.
     """
     if not violated:
         return []
@@ -92,27 +102,25 @@ def _explained(
     return causes(implementation, violated)
 
 
-def _with_calls(implementation: Implementation, v: Violation) -> Violation:
-    """The violation with what was handed over among its notes."""
-    return replace(v, notes=(*handed_over(v.counterexample, v.operation, v.calls, implementation), *v.notes))
+def _with_calls(implementation: Implementation, violation: Violation) -> Violation:
+    """The violation with the arguments of its call among its notes."""
+    calls = handed_over(violation.counterexample, violation.operation, violation.calls, implementation)
+    return replace(violation, notes=(*calls, *violation.notes))
 
 
 def _smaller(
     implementation: Implementation, law: Law, violation: Violation, observe: Observer | None = None, until: float = inf
 ) -> Violation:
-    """The violation on a smaller input, where it has the same cause; else as it is."""
+    """The violation on a smaller input that has the same cause; if none is found, the violation unchanged."""
 
-    def smaller(v: Violation) -> Violation:
-        found = smallest(implementation, law, v, observe, until)
+    def smaller(one: Violation) -> Violation:
+        found = smallest(implementation, law, one, observe, until)
         ((_, diagnosis),) = _explained(implementation, [(law, found)])
-        if v.likely and v.likely.id not in {d.id for d in diagnosis}:
-            return v
-        o = OPERATIONS[law.operation]
-        seen = (
-            (*v.seen, TriedSizes(o.sizes(tuple(found.counterexample[p] for p in o.parameters)), held=False))
-            if law.agreement
-            else ()
-        )
+        if one.likely and one.likely.id not in {each.id for each in diagnosis}:
+            return one
+        operation = OPERATIONS[law.operation]
+        sizes = operation.sizes(tuple(found.counterexample[name] for name in operation.parameters))
+        seen = (*one.seen, TriedSizes(sizes, passed=False)) if law.agreement else ()
         return replace(found, diagnosis=diagnosis, notes=notes(found.calls, implementation, seen))
 
     return or_note(violation, "it looked for a smaller input", smaller)

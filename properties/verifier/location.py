@@ -1,5 +1,5 @@
-"""Where an implementation is, as a command line says it: "module:attribute", or
-"file.py:attribute"; the attribute may be left out.
+"""Reads where an implementation is, as the command line says it: "module:attribute" or
+"file.py:attribute". The attribute is optional.
 """
 
 import os
@@ -11,8 +11,11 @@ __all__ = ["Location", "location_of"]
 
 @dataclass(frozen=True)
 class Location:
-    """The folder that must be on the import path, "" for the working directory; a module; an
-    attribute, or ""; and the file, if one was named."""
+    """Where an implementation is.
+
+    `folder` must be on the import path ("" is the working directory). `attribute` is "" where none
+    was named. `file` is the file that was named, if one was.
+    """
 
     folder: str
     module: str
@@ -21,21 +24,21 @@ class Location:
 
 
 def location_of(target: str) -> Location:
-    """The place that a target names. A file in packages is the module that their `__init__.py` make
-    it.
+    """The location that a target names. A file inside packages gets the dotted name that their
+    `__init__.py` files give it.
 
-    Raises ValueError, a sentence, for a file that there is not, or whose name cannot be imported.
+    Raises ValueError for a file that does not exist, or whose name Python cannot import.
     """
     module, _, attribute = target.partition(":")
     if not (module.endswith(".py") or os.sep in module):
         return Location("", module, attribute)
     file = Path(module).absolute()
     if not file.is_file():
-        raise ValueError(f"{module} is no file, but should be one, as my_kernels.py is, or a module.")
+        raise ValueError(f"{module} does not exist. Give a .py file or an importable module.")
     folder = file.parent
     while (folder / "__init__.py").exists():
         folder = folder.parent
     name = ".".join(file.relative_to(folder).with_suffix("").parts)
     if file.suffix != ".py" or not all(part.isidentifier() for part in name.split(".")):
-        raise ValueError(f"{module} cannot be imported: its name should be an identifier, as my_kernels.py is.")
+        raise ValueError(f"{module} cannot be imported: its name should be an identifier, such as my_kernels.py.")
     return Location("" if folder == Path.cwd() else str(folder), name, attribute, file)

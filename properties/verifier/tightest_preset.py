@@ -1,4 +1,4 @@
-"""How fine an arithmetic is within whose budgets a passing implementation is."""
+"""Finds the tightest preset whose budgets contain all checked calls of a passing implementation."""
 
 from dataclasses import fields, replace
 from typing import Any
@@ -14,57 +14,61 @@ __all__ = ["TightestPreset", "finer_presets"]
 
 
 _STRUCTURE = ("rescale_block", "rescale_slack", "sum_depth", "sum_block", "shared_weights", "delta", "likely")
-"""Fields that say how sums are formed, not in how many bits."""
+"""The fields that say how sums are formed. The other fields say in how many bits."""
 
 
-def finer_presets(a: Arithmetic) -> tuple[Arithmetic, ...]:
-    """The presets that round nothing to fewer bits than an arithmetic does, and store results in
-    its format; the finest first.
-    """
-    return tuple(p for p in PRESETS if p.output == a.output and p != a and _is_finer(p, a))
-
-
-def _is_finer(p: Arithmetic, a: Arithmetic) -> bool:
-    names = [f.name for f in fields(Arithmetic) if f.name not in ("name", "inputs")]
-    return all(
-        getattr(p, f) == getattr(a, f) if f in _STRUCTURE else _finer(getattr(p, f), getattr(a, f)) for f in names
+def finer_presets(declared: Arithmetic) -> tuple[Arithmetic, ...]:
+    """The presets that store results in the same format and never round to fewer bits, finest first."""
+    return tuple(
+        preset
+        for preset in PRESETS
+        if preset.output == declared.output and preset != declared and _is_finer(preset, declared)
     )
 
 
-def _finer(x: Any, y: Any) -> bool:
-    """Whether a field of an arithmetic rounds no more than another's: None is not rounded at all."""
-    if x is None or y is None:
-        return x is None
-    if isinstance(x, Format):
-        return bool(x.unit_roundoff <= y.unit_roundoff and x.smallest_subnormal <= y.smallest_subnormal)
-    if isinstance(x, bool | float | int):
-        return bool(x <= y)
-    return all(_finer(getattr(x, f.name), getattr(y, f.name)) for f in fields(x))
+def _is_finer(preset: Arithmetic, declared: Arithmetic) -> bool:
+    names = [field.name for field in fields(Arithmetic) if field.name not in ("name", "inputs")]
+    return all(
+        getattr(preset, name) == getattr(declared, name)
+        if name in _STRUCTURE
+        else _rounds_no_more(getattr(preset, name), getattr(declared, name))
+        for name in names
+    )
+
+
+def _rounds_no_more(field: Any, declared: Any) -> bool:
+    """Whether a field of an arithmetic rounds no more than the declared one; None means no rounding."""
+    if field is None or declared is None:
+        return field is None
+    if isinstance(field, Format):
+        finer = field.unit_roundoff <= declared.unit_roundoff
+        return bool(finer and field.smallest_subnormal <= declared.smallest_subnormal)
+    if isinstance(field, bool | float | int):
+        return bool(field <= declared)
+    return all(_rounds_no_more(getattr(field, part.name), getattr(declared, part.name)) for part in fields(field))
 
 
 class TightestPreset:
-    """Of the presets finer than the declared arithmetic, those within whose budgets all calls that
-    were looked at are.
-    """
+    """The presets finer than the declared arithmetic that have accepted every call so far."""
 
     def __init__(self, implementation: Implementation) -> None:
         self.implementation, self.calls = implementation, 0
-        self._left = finer_presets(implementation.resolved_arithmetic)
+        self._accepting = finer_presets(implementation.resolved_arithmetic)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Finest first, and last the declared arithmetic."""
-        return (*(p.name for p in self._left), self.implementation.resolved_arithmetic.name)
+        """The names of the presets that are left, finest first, and last the declared arithmetic."""
+        return (*(preset.name for preset in self._accepting), self.implementation.resolved_arithmetic.name)
 
     def look(self, calls: list[Call]) -> None:
-        """Put a call to the presets that are left."""
-        seen = next((c for c in calls if not c.error and not OPERATIONS[c.operation].returns_booleans), None)
-        if seen is None:
+        """Judge the first call that returned numbers by every preset that is left."""
+        call = next((one for one in calls if not one.error and not OPERATIONS[one.operation].returns_booleans), None)
+        if call is None:
             return
         self.calls += 1
         inputs = self.implementation.resolved_arithmetic.inputs
-        self._left = tuple(
-            p
-            for p in self._left
-            if OtherArithmetic(p.name, "", replace(p, inputs=inputs)).accepts(seen, self.implementation)
+        self._accepting = tuple(
+            preset
+            for preset in self._accepting
+            if OtherArithmetic(preset.name, "", replace(preset, inputs=inputs)).accepts(call, self.implementation)
         )
