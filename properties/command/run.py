@@ -1,6 +1,7 @@
 """Running an order to its end, or until something stops it, while what is known so far is shown."""
 
 import os
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from properties.command.signals import Signals, StoppedError
 from properties.command.targets import TargetError
 from properties.verifier.call_record import UnwritableError
 from properties.verifier.report import Cause, Outcome
+from properties.views.statuses import status_counts
 
 __all__ = ["Run", "run"]
 
@@ -87,8 +89,7 @@ def _follow(known: Run, order: Order, jobs: int, signals: Signals) -> None:
 
 def _print_line(log: Console, outcomes: list[Outcome]) -> None:
     """How many laws of an entry have come to what, and in how long."""
-    statuses = [o.status for o in outcomes]
-    counts = ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
+    counts = status_counts(Counter(o.status for o in outcomes), always=())
     with suppress(OSError):  # of a full disk: the verdict is what matters
         print(
             f"{outcomes[0].implementation}: {counts} ({sum(o.seconds for o in outcomes):.1f} s)",

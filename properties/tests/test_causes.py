@@ -107,7 +107,7 @@ def test_a_mistake_in_tiles_of_another_size_is_named_with_the_size(bug):
     (told,) = [
         d for d in found.diagnosis[:2] if d.id == bug.id
     ]  # of 9 keys, by tiles of 8, the last one is the tail too
-    assert told.mechanism.endswith(f" Tiles are of {size} here.")
+    assert told.mechanism.endswith(f" The tile size is {size} here.")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_what_nothing_explains_is_described():
     assert violation.diagnosis == ()
     rows, size = violation.notes
     assert rows.startswith("out, of shape (6, 1), is wrong in 1 of 6 entries, row 5")
-    assert re.fullmatch(r"Fails from n_q = 6; \d+ smaller cases passed.", size)
+    assert re.fullmatch(r"Fails from n_q = 6; \d+ smaller test inputs pass.", size)
 
 
 def test_an_exception_is_diagnosed_by_the_bug_that_raises_it_too():
@@ -287,7 +287,9 @@ def test_a_slip_of_the_scale_is_no_arithmetic():
         return OPERATIONS[SDPA](q * np.sqrt(width / (width + 1)), k, v, mask)
 
     (cause,) = causes(Implementation("short", {SDPA: short}), 30)
-    assert not any(each.mechanism.startswith("All is within budget as if") for each in cause.diagnosis)
+    assert not any(
+        each.mechanism.startswith("All results are within the error limit as if") for each in cause.diagnosis
+    )
 
 
 def test_a_refusal_of_what_few_are_asked_is_no_evidence():
@@ -387,10 +389,12 @@ def test_a_note_says_the_size_of_the_smallest_input_and_no_arithmetic_explains_w
     (violation,) = verify(
         {SDPA: drops_the_last_of_many_keys}, laws=["attention is within its budget"], max_examples=40
     ).violations
-    assert not [d for d in violation.diagnosis if d.mechanism.startswith("All is within budget as if")]
+    assert not [
+        d for d in violation.diagnosis if d.mechanism.startswith("All results are within the error limit as if")
+    ]
     sizes = [note for note in violation.notes if note.startswith("Fails from")]
     assert len(sizes) == 1
-    assert re.fullmatch(r"Fails from n_k = 65; \d+ smaller cases passed\.", sizes[0])
+    assert re.fullmatch(r"Fails from n_k = 65; \d+ smaller test inputs pass\.", sizes[0])
 
 
 def test_an_error_while_a_smaller_input_is_looked_for_is_told(monkeypatch):

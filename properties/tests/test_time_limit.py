@@ -38,9 +38,9 @@ def test_no_case_is_drawn_when_time_is_up_and_what_is_cut_short_has_not_held(mon
     clock(examination, monkeypatch, itertools.count())
     outcomes = examine(ROPE, RIGHT, 100, 0, supervision=Supervision(until=cases))
     assert {o.status for o in outcomes} == {"not run", "not applicable"}
-    said = f"Time was up after {cases} cases of rope: it was cut short, and not seen to be broken."
+    said = f"Time was up after {cases} test inputs of rope. The law did not fail on these, and has no verdict."
     assert {o.reason for o in outcomes if o.status == "not run"} == {
-        f"{said} More time should be given, or fewer cases."
+        f"{said} Give a longer time limit, or fewer test inputs."
     }
 
 
