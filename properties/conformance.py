@@ -129,7 +129,7 @@ def parametrize_with_laws(
         @properties.parametrize_with_laws([my_implementation])
         def test_conformance(check): check()
 
-    Implementations are what `properties.verify` takes: mappings, modules, objects, or
+    An implementation is anything that `properties.verify` takes: mappings, modules, objects, or
     `properties.Implementation`. `laws` names some laws, "law" or "law[operation]", and `exclude`
     names laws to leave out. `max_examples` replaces the number of cases of the caller's Hypothesis
     profile. Raises TypeError and ValueError for other arguments, and for laws that apply to none of

@@ -158,7 +158,7 @@ def tolerances(of: Expected) -> tuple[float, float]:
     """(rtol, atol) so that |out − value| ≤ atol + rtol·|value|, in float64 arithmetic, for every output
     within the budget.
 
-    rtol is the least relative reach of an entry, and atol is what the other entries need in addition.
+    rtol is the least relative reach of an entry, and atol covers the rest of the other entries.
     `allclose` with both accepts every output that the budget accepts, and more. The bound plus the
     budget, and its distance from the value, are each rounded by less than half of their spacing.
     """

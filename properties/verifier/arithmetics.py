@@ -76,8 +76,8 @@ class OtherArithmetic:
         """The budgets of a call's results.
 
         Tables and log-sum-exps among the arguments are converted to their own formats where those
-        are narrower. If an input exceeds the largest number of its format, nothing is promised: the
-        radii are infinite.
+        are narrower. If an input exceeds the largest number of its format, the radii are infinite:
+        the arithmetic promises no value.
         """
         operation, arguments, overflows = OPERATIONS[call.operation], [], False
         largest = implementation.resolved_arithmetic.inputs.largest

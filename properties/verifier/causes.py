@@ -254,7 +254,7 @@ class _Pool:
 
     def _calls(self, right_alone: bool) -> dict[str, list[Call]]:
         """The recorded calls of each operation that violates a law: the right ones and, unless
-        `right_alone`, the wrong ones and those of the violations.
+        `right_alone`, the wrong ones and the calls of the violations.
         """
         found = {operation: dict(calls) for operation, calls in self.right.items()}
         for _, violation in () if right_alone else self.broken:

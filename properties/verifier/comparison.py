@@ -1,5 +1,5 @@
-"""Compares two reports: what fails now, what passes again, what is no longer checked, what is slower
-or further from the exact value.
+"""Compares two reports: which laws fail now, pass again or are not checked any more, and which
+operations are slower or further from the exact value.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ class Comparison:
 
     broke       fails, and did not fail before, or less gravely, or for another cause
     mended      failed, and passes
-    unchecked   was checked, and is no longer checked
+    unchecked   was checked, and is not checked any more
     slower      operations that take twice as long for a case, and a second or more in all
     further     laws that passed, and pass with a largest error that is twice as large
     unlike      the settings that differ, so that other cases were drawn

@@ -32,8 +32,8 @@ def causes_of(
     small input that shows it. After `until`, a reading of time.monotonic, no smaller input is tried.
 
     If attnspec itself fails in the search, each operation gets one cause, with a note of that. The
-    input that shows a cause is from the law that compares an operation with the oracle, if there is
-    such a violation: from the first operation of several. Otherwise the smallest input is taken.
+    input that shows a cause comes from the law that compares an operation with the oracle, the first
+    operation of several. If none of these laws fails, the smallest input is taken.
     """
     laws = [find(violation.law_id)[0] for violation in violations]
     try:

@@ -85,7 +85,7 @@ class Examination:
             self._admit(law)
 
     def _admit(self, law: Law) -> None:
-        """Open a trial for a law, or settle why there is no trial."""
+        """Open a trial for a law, or settle its outcome without a trial."""
         implementation = self.implementation
         outcome = Outcome(law.name, law.operation, implementation.name, "held")
         if reason := law.not_applicable(implementation):
@@ -113,7 +113,7 @@ class Examination:
             self.settled[law.id] = does_not_apply(outcome, first_reason, declared)
 
     def _cases(self, domain: str) -> Cases | str:
-        """The cases of a domain, or the reason why there are no cases."""
+        """The cases of a domain, or the reason why it has no case."""
         if domain not in self._domains:
             try:
                 self._domains[domain] = Cases(
@@ -212,7 +212,7 @@ class Examination:
     def _case(self, arguments: tuple[Any, ...], seed: int, group: list[Trial], quirk: bool) -> None:
         """Call the operation on a case, judge the call, and check the laws whose turn it is.
 
-        A law of its own says what a quirk should do, so an exception there is not judged.
+        A separate law says what a quirk should do, so an exception there is not judged.
         """
         subject = self.subject
         subject.begin()
@@ -250,7 +250,7 @@ class Examination:
 
     def _further(self, arguments: tuple[Any, ...], seed: int, group: list[Trial], quirk: bool) -> None:
         """Check on a case the laws that had too few informative cases. Many cases cannot test such
-        a law, and then nothing is called.
+        a law, and then the law calls no operation.
 
         The law's first call of the operation, mostly the case's own, is judged, as are the calls of
         the other terms of a square.

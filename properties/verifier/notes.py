@@ -1,4 +1,4 @@
-"""Notes of a violation besides its cause: which entries are wrong, from which size on the law fails,
+"""Writes the notes of a violation, next to its cause: which entries are wrong, from which size on the law fails,
 what was given to the call, and where attnspec itself failed.
 """
 

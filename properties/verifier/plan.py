@@ -15,7 +15,7 @@ from properties.laws.law import Law
 __all__ = ["QUICK", "QUICKLY", "grouped", "is_quick", "plan", "require_planned", "without"]
 
 QUICK = Path(__file__).parents[1] / "laws" / "quick.json"
-"""The file with the laws that the quick plan adds to agreement and to the laws that watch: those that
+"""The file with the laws that the quick plan adds to agreement and to the laws that watch: they
 detect bugs which neither of these detects.
 """
 
@@ -30,8 +30,8 @@ def plan(
 ) -> list[Law]:
     """The laws to check about the operations that an implementation offers.
 
-    These are all laws, also those of the long plan if `long` is true, or only those of the quick
-    plan, or the named ones. The quick plan includes declared deviations. A named law is in every
+    These are all laws, with the long plan if `long` is true, or only the laws of the quick plan, or
+    the named laws. The quick plan includes declared deviations. A named law is in every
     plan.
 
     Raises ValueError for an unknown law, and for a declared deviation from a law that does not apply.
@@ -79,7 +79,7 @@ def _require_names(option: str, names: Any) -> None:
 
 
 def grouped(laws: Iterable[Law]) -> list[list[Law]]:
-    """The laws in groups, one for each operation, as they are examined."""
+    """The laws in groups, one for each operation."""
     groups: dict[str, list[Law]] = {}
     for law in laws:
         groups.setdefault(law.operation, []).append(law)

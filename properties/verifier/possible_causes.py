@@ -121,7 +121,7 @@ def _of_convention(name: str, value: Any, answers: _Functions, implementation: I
 
 
 def _versions(called: list[Operation], implementation: Implementation) -> Iterator[PossibleCause]:
-    """The conventions of each ONNX version of which several matter to one of the operations called."""
+    """The conventions of each ONNX version in which several fields that matter to an operation differ."""
     declared = implementation.resolved_conventions
     for version in ONNX:
         meant = Conventions.onnx(version)

@@ -41,7 +41,7 @@ class Diagnosis:
 
     id          "rope_pairing=half", the bug's name, or "scores=float16"
     excess      the largest difference from the recorded results, as a multiple of the budget; for an
-                arithmetic the largest error as a multiple of its own budget
+                arithmetic the largest error as a multiple of that arithmetic's budget
     mechanism   what is wrong, in a sentence
     citation    where a bug was reported, or "none: " and why it is known; "" for anything but a bug
     repair      what to do about it
@@ -84,7 +84,7 @@ class Violation:
     diagnosis        what reproduces the violation, best first
     notes            sentences on what else is known
     script           Python that shows the violation again
-    shrunk           whether smaller cases were tried, as they are for one violation of each cause
+    shrunk           whether smaller cases were tried: one violation of each cause is shrunk
     """
 
     law: str
@@ -118,7 +118,7 @@ class Violation:
 
     @property
     def told(self) -> dict[str, Any]:
-        """The entries of the case, without options that are None."""
+        """The entries of the case, without the unused options."""
         options = OPERATIONS[self.operation].options if self.operation in OPERATIONS else ()
         return {name: value for name, value in self.counterexample.items() if value is not None or name not in options}
 
@@ -232,14 +232,14 @@ class Outcome:
 
 
 def reason_for(deviations: Mapping[str, str], law: str) -> str:
-    """The declared reason why a law, "law[operation]", fails: its own reason, or that of all laws of
-    its name; "" if it is not declared.
+    """The declared reason why a law, "law[operation]", fails: the reason for this law, or for all laws
+    of its name; "" if it is not declared.
     """
     return deviations.get(law) or deviations.get(parts_of(law)[0], "")
 
 
 def broken(violation: Violation, declared: str = "", examples: int = 1, seconds: float = 0.0) -> Outcome:
-    """The outcome of a law that fails: "declared" if there is a declared reason, else "violated"."""
+    """The outcome of a law that fails: "declared" with a declared reason, else "violated"."""
     who = violation.law, violation.operation, violation.implementation
     status: Status = "declared" if declared else "violated"
     outcome = Outcome(*who, status, examples, examples, reason=declared, violation=violation)

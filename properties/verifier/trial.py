@@ -40,7 +40,7 @@ class Evidence:
         self.tightest = TightestPreset(implementation)
 
     def add(self, call: Call, is_right: bool) -> None:
-        """Record a call that was judged by itself."""
+        """Record a call that was compared with the oracle."""
         kept = self.right if is_right else self.wrong
         if len(kept) < _KEPT_CALLS:
             kept.append(call)

@@ -82,7 +82,7 @@ def verify(
     target             a mapping, module or object with functions of the operations' names, or an
                        `Implementation`, whose declarations the next two arguments and
                        `known_deviations` replace
-    arithmetic         how your kernel rounds; float64 if nothing is declared
+    arithmetic         how your kernel rounds; float64 by default
     conventions        the conventions that your kernel follows
     laws, exclude      names of laws to check, or to leave out: "law" or "law[operation]"; a part of a
                        name is enough if no other law contains it
@@ -93,12 +93,12 @@ def verify(
                        the law passes or does not apply
     long               adds the laws of the long plan, with 131072 keys
     quick              takes few laws and few cases
-    strict             the report is not ok if an error is suspicious, which is no proof of a mistake:
-                       within the error limit, and beyond the statistical line
+    strict             the report is not ok if an error is suspicious: within the error limit, and
+                       beyond the statistical line, which does not prove a mistake
     fail_fast          no case is drawn after the first violation
     budget             ends the drawing after this number of seconds; a law that is cut short is not
                        run, and the report is not ok
-    progress           is called with each outcome as soon as it is known
+    progress           is called with each outcome as soon as the outcome is known
 
     Interrupting returns what is known so far. Your kernel runs in the caller's process, which a crash
     or a hang takes down: the command `attnspec verify` runs it in a separate process. Raises

@@ -112,7 +112,8 @@ def markdown() -> str:
             *("| operation | what it is | shapes | conventions |", "|---|---|---|---|"),
             *(_row(operation) for operation in OPERATIONS.values()),
             "",
-            "Conventions are fields of `oracles.Conventions`, or `--convention NAME=VALUE`. The first value is the default:",
+            "Conventions are fields of `oracles.Conventions`, or `--convention NAME=VALUE`. The first value is the "
+            "default:",
             *("", *conventions, ""),
         ]
     )

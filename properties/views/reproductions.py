@@ -17,7 +17,8 @@ _ALONE = """\
 def {name}():
     script = r'''
 {script}'''
-    ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout={timeout:g}, check=False)
+    command = [sys.executable, "-c", script]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout={timeout:g}, check=False)
     assert ran.returncode == 0, ran.stderr
 """
 _HERE = """\

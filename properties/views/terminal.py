@@ -29,7 +29,7 @@ def print_report(
     group, and the verdict.
 
     With `everything`, each law has a row, every violation a few lines, not only one for each cause,
-    and nothing is shortened.
+    and names and scripts are complete.
     """
     _print_causes(console, report.causes)
     for cause in report.causes:
@@ -140,7 +140,7 @@ def _table_of_laws(
 
 
 def _untried(outcomes: Sequence[Outcome]) -> set[tuple[str, str]]:
-    """The implementations and operations of which no law was run, for a reason that is printed once."""
+    """The pairs of implementation and operation without any law that was run. Their reason is printed once."""
     tried = {
         (outcome.implementation, outcome.operation)
         for outcome in outcomes

@@ -58,7 +58,7 @@ def print_cause(console: Console, cause: Cause, everything: bool = False) -> Non
 
 
 def print_violation(console: Console, violation: Violation, at_length: bool = True) -> None:
-    """Print one violation by itself, or in a few lines if its cause is printed at length."""
+    """Print one violation at length, or in a few lines if its cause is printed at length."""
     sign, style = SIGNS["violated"]
     heading = (f"{sign} {violation.law}", style), f" [{violation.operation}]: ", (violation.implementation, "bold")
     console.print(Text.assemble(*heading))

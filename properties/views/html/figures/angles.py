@@ -41,7 +41,8 @@ def error_of_angle_tables() -> Picture:
     return Picture(
         "error-of-angle-tables",
         "Error of a table of sines, by position",
-        "A float32 angle loses a bit each time the position doubles. A bfloat16 angle has no bit left beyond position 256: "
+        "A float32 angle loses a bit each time the position doubles. A bfloat16 angle has no bit left beyond "
+        "position 256: "
         "neighbours share a row. Storing the finished table in bfloat16 adds one rounding only.",
         f"Four lines over positions from 1 to {power(2, _POSITIONS[-1])}. At the end the errors are "
         + ", ".join(f"{error:.2g} ({name})" for name, error in ends.items())
@@ -54,7 +55,8 @@ def error_of_angle_tables() -> Picture:
                 for index, exponent in enumerate(_POSITIONS)
             ),
         ),
-        f"Width {_WIDTH}, base 10000; exact values from the oracle. The bfloat16 angles are one position later, which is not a power "
+        f"Width {_WIDTH}, base 10000; exact values from the oracle. The bfloat16 angles are one position later, "
+        f"which is not a power "
         "of 2.",
     )
 

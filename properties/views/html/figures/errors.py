@@ -53,7 +53,8 @@ def error_against_position() -> Picture:
     return Picture(
         name="error-against-position",
         title="Error ÷ error limit of RoPE, by position",
-        caption="In 32 bits, an angle of a million radians has an error of a few hundredths. The error limit includes it, "
+        caption="In 32 bits, an angle of a million radians has an error of a few hundredths. The error limit "
+        "includes it, "
         "and a wrong frequency is still detected.",
         alternative=_alternative("position", _POSITIONS, found),
         svg=drawn("error-against-position", lambda figure: _draw(figure, "position", _POSITIONS, found)),

@@ -60,9 +60,11 @@ def masks() -> Picture:
     return Picture(
         "masks",
         "Masks",
-        "Six queries, eight keys; a filled square is a visible key. The two alignments differ if there are more keys than "
+        "Six queries, eight keys; a filled square is a visible key. The two alignments differ if there are more "
+        "keys than "
         "queries. The first is the default here; the second is usual if the queries are the last of a sequence.",
-        "Four grids of six queries by eight keys. Causal: the keys 0 to i are visible for query i. Causal from the bottom "
+        "Four grids of six queries by eight keys. Causal: the keys 0 to i are visible for query i. Causal from the "
+        "bottom "
         "right: the keys 0 to i + 2. Future: the complement of the first. Padding: the first five keys are visible for "
         "every query.",
         drawn("masks", lambda figure: draw_grids(figure, shown, (2, 2)), height=4.6),

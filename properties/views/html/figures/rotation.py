@@ -58,11 +58,15 @@ def rotation() -> Picture:
     return Picture(
         "rotation",
         "RoPE: pairs that rotate, and the odd channel",
-        "Each pair of channels rotates by its own angle from one position to the next; its length does not change. The last "
-        "channel of an odd width has no partner: the literal definition multiplies it by cos θ + sin θ, which changes its "
+        "Each pair of channels rotates by its own angle from one position to the next; its length does not change. "
+        "The last "
+        "channel of an odd width has no partner: the literal definition multiplies it by cos θ + sin θ, which "
+        "changes its "
         "length; other definitions leave it unchanged.",
-        "Two circles with the positions 0 to 8 marked: the pair of channels 0 and 1 rotates by one radian at each step, the "
-        f"pair of channels 2 and 3 by {_BASE ** (-2 / _WIDTH):.2f}. A chart of channel 4: the literal convention changes it "
+        "Two circles with the positions 0 to 8 marked: the pair of channels 0 and 1 rotates by one radian at each "
+        "step, the "
+        f"pair of channels 2 and 3 by {_BASE ** (-2 / _WIDTH):.2f}. A chart of channel 4: the literal convention "
+        f"changes it "
         f"from 1 to {literal[-1, -1]:.4f}; passed through it stays 1.",
         drawn("rotation", draw, height=2.6),
         Table(
@@ -77,5 +81,6 @@ def rotation() -> Picture:
             ),
             rows,
         ),
-        f"Width {_WIDTH}, x = (1, 0, 1, 0, 1); base {_BASE:g} in place of 10000, so that the slow pair visibly rotates.",
+        f"Width {_WIDTH}, x = (1, 0, 1, 0, 1); base {_BASE:g} in place of 10000, so that the slow pair visibly "
+        f"rotates.",
     )

@@ -44,11 +44,14 @@ def budget_of_a_row() -> Picture:
     return Picture(
         "budget-of-a-row",
         "The error limit of one row, and the observed error",
-        f"Each entry has its own error limit, derived from the inputs and the format. The largest error is {worst:.0%} of it.",
-        f"For {_WIDTH} entries of an output row in {_FORMAT}, a bar for the error limit, each near {np.median(allowed):.1g}, "
+        f"Each entry has its own error limit, derived from the inputs and the format. The largest error is "
+        f"{worst:.0%} of it.",
+        f"For {_WIDTH} entries of an output row in {_FORMAT}, a bar for the error limit, each near "
+        f"{np.median(allowed):.1g}, "
         f"and a dot for the error, each within its bar; the largest error is {worst:.2g} of its error limit.",
         drawn("budget-of-a-row", draw, height=2.8),
         Table(("entry", "exact", "observed", "error", "error limit", "error ÷ error limit"), rows),
-        f"One query over {_KEYS} keys of width {_WIDTH}, standard normal, seed 0; weights and output stored in {_FORMAT}, sums "
+        f"One query over {_KEYS} keys of width {_WIDTH}, standard normal, seed 0; weights and output stored in "
+        f"{_FORMAT}, sums "
         "in float32.",
     )

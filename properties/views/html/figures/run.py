@@ -55,9 +55,11 @@ def budgets_used(matrix: Matrix) -> Picture | None:
     return Picture(
         "budgets-used",
         "How much of its error limit each implementation uses",
-        "A dot for each operation, a bar at the largest. A dot near the line shows that the error limit is as tight as it can "
+        "A dot for each operation, a bar at the largest. A dot near the line shows that the error limit is as tight "
+        "as it can "
         "be. A dot far from it shows that the code is more exact than its format demands, or that roundings cancelled.",
-        f"For {len(names)} implementations the largest error ÷ error limit of each operation, all at most 1; the largest is "
+        f"For {len(names)} implementations the largest error ÷ error limit of each operation, all at most 1; the "
+        f"largest is "
         f"{max(used[most].values()):.2g}, of {most}.",
         drawn("budgets-used", draw, height=0.8 + 0.19 * len(names)),
         Table(

@@ -40,10 +40,13 @@ def sinusoid() -> Picture:
     return Picture(
         "sinusoid",
         "The sinusoidal encoding, in two layouts",
-        "The same numbers in another order of columns: alternating sine and cosine, as in the paper, or all sines before all "
+        "The same numbers in another order of columns: alternating sine and cosine, as in the paper, or all sines "
+        "before all "
         "cosines, as in many libraries. Code that takes one for the other runs, and is wrong everywhere.",
-        "Two heat maps of 64 positions by 64 columns, values from −1 to 1. Interleaved: stripes that are fast at the left and "
-        "slow at the right. Concatenated: the same stripes once for the sines, at the left half, and again for the cosines, at "
+        "Two heat maps of 64 positions by 64 columns, values from −1 to 1. Interleaved: stripes that are fast at "
+        "the left and "
+        "slow at the right. Concatenated: the same stripes once for the sines, at the left half, and again for the "
+        "cosines, at "
         "the right half.",
         drawn("sinusoid", draw, height=3.3),
         Table(("layout", "position", *(f"column {column}" for column in some)), rows),
