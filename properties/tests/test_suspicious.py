@@ -84,7 +84,7 @@ def test_an_error_between_the_line_and_the_proof_is_suspicious_and_passes(monkey
     assert found["counts"] | {"held": 0, "suspicious": 1} == found["counts"]
     assert found["outcomes"][0]["suspicious"] == outcome.suspicious
     assert "! suspicious  implementation" in printed(report)
-    assert "0 pass, 0 fail, 1 suspicious" in printed(report)
+    assert "0 pass, 1 suspicious, 0 fail" in printed(report)
 
 
 def test_what_is_suspicious_is_not_ok_where_that_is_asked_for(monkeypatch):
