@@ -2,6 +2,7 @@
 
 import io
 import re
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from rich.console import Console
 
 from properties.contract.operations import OPERATIONS
 from properties.laws import LAWS
-from properties.verifier.report import Cause, Outcome, Report, Violation
+from properties.verifier.report import Cause, Outcome, Report, Status, Violation
 from properties.verifier.verify import verify
 from properties.views.statuses import LABELS, SIGNS, status_counts
 from properties.views.terminal import print_report
@@ -133,3 +134,17 @@ def test_no_heading_is_shortened(columns):
         assert all(word in text for word in heading.split()), heading
     letters = re.sub(r"\s", "", re.sub(r"(?m) \d.*$", "", text))
     assert all(operation in letters for operation in OPERATIONS)
+
+
+def test_every_status_has_a_sign_and_words_for_one_check_and_for_several():
+    assert list(SIGNS) == list(LABELS) == list(get_args(Status))
+    counts = {"held": 1, "violated": 2, "declared": 2, "not applicable": 1}
+    assert status_counts(counts) == "1 passes, 2 fail, 2 fail as declared, 1 does not apply"
+    assert status_counts({"vacuous": 3}) == "0 pass, 0 fail, 3 inconclusive"
+    assert status_counts({"vacuous": 3}, always=()) == "3 inconclusive"
+
+
+def test_a_passing_implementation_has_a_line_with_its_tightest_preset():
+    outcome = Outcome("a law", "rope", "implementation", "held", 20, within=("float32", "tf32"), looked_at=6)
+    lines = printed(Report((outcome,)))
+    assert lines[-2:] == ["implementation: Tightest preset that fits: float32 (6 calls checked)", "1 passes, 0 fail"]
