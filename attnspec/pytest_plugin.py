@@ -78,7 +78,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print how many laws have which status on each implementation, if a law was checked."""
+    """Print how many checks of each implementation pass, fail, and so on, if any was run."""
     found: dict[str, dict[str, int]] = {}
     examples: dict[str, int] = {}
     for reports in terminalreporter.stats.values():
@@ -93,11 +93,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
                     examples[implementation] = examples.get(implementation, 0) + number
     if found:
         counted = import_module("attnspec.properties.verifier.report").counted
+        status_counts = import_module("attnspec.properties.views.statuses").status_counts
         terminalreporter.section("attnspec")
         for implementation, counts in sorted(found.items()):
-            statuses = ", ".join(
-                f"{counts.get(status, 0)} {status}" for status in ("held", *sorted(set(counts) - {"held"}))
-            )
-            terminalreporter.write_line(
-                f"{implementation}: {statuses}, on {counted(examples[implementation], 'example')}"
-            )
+            inputs = counted(examples[implementation], "test input")
+            terminalreporter.write_line(f"{implementation}: {status_counts(counts, always=('held',))}, on {inputs}")

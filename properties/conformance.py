@@ -1,4 +1,6 @@
-"""Conformance in pytest: one check for each law and implementation, and the decorator that makes tests of them."""
+"""Makes pytest tests from laws: one check for each law and implementation, and the decorator that
+parametrizes a test with them.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -23,11 +25,13 @@ _Test = TypeVar("_Test", bound=Callable[..., Any])
 
 
 class Check:
-    """A law on an implementation: calling it fails the test, with what `attnspec verify` would
-    print, where the law does not hold.
+    """A law on an implementation. Calling it fails the test, with the text that `attnspec verify`
+    prints, if the law fails.
 
-    A law that is declared to be broken, and is, is an expected failure; one whose examples said
-    nothing fails.
+    A law that fails as declared is an expected failure. An inconclusive law fails the test.
+
+    `target`, `pick` and `beside` say where the implementation is, for the script that reproduces a
+    violation.
     """
 
     def __init__(
@@ -40,37 +44,34 @@ class Check:
         beside: tuple[str, ...] = ("...",),
     ) -> None:
         self.law, self.implementation, self.max_examples = law, implementation, max_examples
-        self.target, self.pick, self.beside = (
-            target,
-            pick,
-            beside,
-        )  # where it is, for the script that shows a violation again
+        self.target, self.pick, self.beside = target, pick, beside
         self.outcome: Outcome | None = None
 
     @property
     def attnspec_outcome(self) -> tuple[str, str, int, float] | None:
-        """What the plugin counts: the implementation, the status, the number of test inputs and the
-        worst error ÷ budget.
+        """What the pytest plugin counts: the implementation, the status, the number of test inputs and
+        the largest error ÷ budget.
         """
-        o = self.outcome
-        return None if o is None else (o.implementation, o.status, o.examples, o.worst_excess)
+        outcome = self.outcome
+        if outcome is None:
+            return None
+        return outcome.implementation, outcome.status, outcome.examples, outcome.worst_excess
 
     @property
     def id(self) -> str:
-        """law[operation]-implementation, words joined by hyphens."""
+        """law[operation]-implementation, with hyphens between words."""
         return re.sub(r"\s+", "-", f"{self.law.id}-{self.implementation.name}")
 
     def __repr__(self) -> str:
         return f"<{self.law.id} on {self.implementation.name}>"
 
     def __call__(self) -> None:
-        """Check it on as many cases as the caller's Hypothesis profile has, or as many as were asked for."""
+        """Check the law on `max_examples` cases, or on as many as the caller's Hypothesis profile says."""
         __tracebackhide__ = True
         outcome = self.outcome = check(self.law, self.implementation, self.max_examples, random_seed=None)
         if outcome.status == "violated" and outcome.violation is not None:
-            code = script(
-                outcome.violation, self.target, self.pick, beside=self.beside if self.implementation.beside else ()
-            )
+            others = self.beside if self.implementation.beside else ()
+            code = script(outcome.violation, self.target, self.pick, beside=others)
             pytest.fail(violation_text(replace(outcome.violation, script=code)), pytrace=False)
         if outcome.status == "declared":
             pytest.xfail(outcome.reason)
@@ -86,7 +87,9 @@ def checks(
     max_examples: int | None = None,
     exclude: Sequence[str] = (),
 ) -> list[Check]:
-    """The checks of all laws, or some, on implementations: those that apply, implementation by implementation."""
+    """The checks of all laws, or of some, that apply to the implementations, one implementation after
+    the other.
+    """
     if isinstance(implementations, Mapping | str) or not isinstance(implementations, Sequence):
         raise TypeError(
             f"implementations has type {type(implementations).__name__}, but should be a list of implementations."
@@ -96,16 +99,19 @@ def checks(
     ):
         raise ValueError(f"max_examples={max_examples!r}, but should be a whole number from 1.")
     resolved = interleaved(distinct([implementation_of(target) for target in implementations]))
-    plans = [plan(i, laws) for i in resolved]
+    plans = [plan(implementation, laws) for implementation in resolved]
     require_planned(laws, [law for planned in plans for law in planned])
     left = [without(planned, exclude) for planned in plans]
     return [
-        Check(law, i, max_examples) for i, some in zip(resolved, left, strict=True) for law in some if _applies(law, i)
+        Check(law, implementation, max_examples)
+        for implementation, planned in zip(resolved, left, strict=True)
+        for law in planned
+        if _applies(law, implementation)
     ]
 
 
 def _applies(law: Law, implementation: Implementation) -> bool:
-    """Whether a law is about an implementation, and has cases that it supports."""
+    """Whether a law applies to an implementation, and has cases that the implementation supports."""
     settled = Examination(implementation, law.operation, [law]).settled.get(law.id)
     return settled is None or settled.status != "not applicable"
 
@@ -117,17 +123,17 @@ def parametrize_with_laws(
     *,
     exclude: Sequence[str] = (),
 ) -> Callable[[_Test], _Test]:
-    """A decorator for a test that takes `check` and calls it: one item for each law that applies to
-    each implementation.
+    """A decorator for a test that takes `check` and calls it. The test gets one item for each law that
+    applies to each implementation.
 
         @properties.parametrize_with_laws([my_implementation])
         def test_conformance(check): check()
 
-    Implementations are what `properties.verify` takes: mappings, modules, objects, or
+    An implementation is anything that `properties.verify` takes: mappings, modules, objects, or
     `properties.Implementation`. `laws` names some laws, "law" or "law[operation]", and `exclude`
-    some to leave out. Cases are drawn by the caller's Hypothesis profile, `max_examples` of them if
-    it is given. Raises TypeError and ValueError, in a sentence, for arguments that are none of
-    these, and for laws that are not about any of the implementations.
+    names laws to leave out. `max_examples` replaces the number of cases of the caller's Hypothesis
+    profile. Raises TypeError and ValueError for other arguments, and for laws that apply to none of
+    the implementations.
     """
     found = checks(implementations, laws, max_examples, exclude)
     if not found:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from properties.contract.operations import OPERATIONS
-from properties.verifier.reading import read
+from properties.verifier.report_file import read
 from properties.views.html.environment import processor
 from research.findings.confirmed import confirmed
 from research.findings.library import CAUSES, FAMILIES, LibraryFinding

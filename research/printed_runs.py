@@ -21,7 +21,7 @@ __all__ = ["PAGES", "adapter", "command", "printed", "run", "shown"]
 COLUMNS = "100"
 """The width that pages are printed for."""
 _VERDICT = re.compile(
-    r"^(?:\x1b\[[\d;]*m)*\d+ held, [1-9]\d* violated(?:, \d+ [a-z ]+)*(?:\x1b\[0m)?\n*\Z", re.MULTILINE
+    r"^(?:\x1b\[[\d;]*m)*\d+ pass(?:es)?, [1-9]\d* fails?(?:, \d+ [a-z ]+)*(?:\x1b\[0m)?\n*\Z", re.MULTILINE
 )  # in colours, or plain
 _SHOWN = re.compile(r"(?<=```text\n).*?(?=```)", re.DOTALL)
 

@@ -22,7 +22,7 @@ import torch
 
 from properties.command.cli import main as attnspec
 from properties.contract.operations import OPERATIONS
-from properties.verifier.reading import read
+from properties.verifier.report_file import read
 
 __all__ = ["device", "main", "markdown"]
 

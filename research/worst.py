@@ -28,8 +28,8 @@ from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.laws.agreement import AGREEMENT
+from properties.verifier.call_record import RecordedCall
 from properties.verifier.case_json import packed, unpacked
-from properties.verifier.note import Noted
 from properties.verifier.report import counted
 from properties.verifier.script import script_of_call
 from properties.verifier.shrinking import simpler
@@ -158,7 +158,9 @@ def _script(kernel: Kernel, worst: Worst) -> str:
     )
     case = unpacked(worst.case)
     pick = f'next(i for i in GROUPS["{group}"] if i.name == "{name}")'
-    made = script_of_call(Noted(operation, tuple(case[p] for p in o.parameters), "contiguous"), "systems:GROUPS", pick)
+    made = script_of_call(
+        RecordedCall(operation, tuple(case[p] for p in o.parameters), "contiguous"), "systems:GROUPS", pick
+    )
     shown = "print([float(result.budget.excess(result.value).max()) for result in (found if isinstance(found, tuple) else (found,))])"
     return made.replace("\nproperties.call(", "\nfound = properties.call(") + shown
 

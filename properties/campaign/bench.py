@@ -15,8 +15,8 @@ from properties.processes.adapters import AdapterError
 from properties.processes.messages import Climb, Entry, Order, Task
 from properties.processes.runner import Runner
 from properties.processes.signals import Signals
+from properties.verifier.call_record import UnwritableError
 from properties.verifier.case_json import unpacked
-from properties.verifier.note import UnwritableError
 from properties.verifier.report import PASSING, Cause, Outcome, Violation, broken, reason_for, with_causes
 from properties.verifier.script import script
 from properties.verifier.worst_input import Worst

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from properties.campaign.store import reading
 from properties.verifier.report import counted
-from properties.views.violation import SIGNS
+from properties.views.statuses import SIGNS
 from properties.views.whole import write_whole
 
 __all__ = ["Found", "found_in", "print_status", "write_page"]

@@ -163,7 +163,7 @@ def _completion(options: argparse.Namespace) -> int:
 
 def _report(options: argparse.Namespace) -> int:
     folder = folder_of_page(options.html, "--html")
-    from properties.verifier.reading import read
+    from properties.verifier.report_file import read
     from properties.views.html.page import write
 
     print(write([read(file) for file in options.reports], folder))
@@ -174,7 +174,7 @@ def _compare(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from properties.verifier.comparison import compared
-    from properties.verifier.reading import read
+    from properties.verifier.report_file import read
     from properties.views.compared import print_comparison
 
     found = compared(read(options.before), read(options.after))

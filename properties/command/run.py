@@ -1,6 +1,7 @@
 """Runs an order to its end, or until something stops it, and shows the progress."""
 
 import os
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -12,8 +13,9 @@ from properties.processes.adapters import AdapterError
 from properties.processes.messages import Entry, Order
 from properties.processes.runner import Runner
 from properties.processes.signals import Signals, StoppedError
-from properties.verifier.note import UnwritableError
+from properties.verifier.call_record import UnwritableError
 from properties.verifier.report import Cause, Outcome
+from properties.views.statuses import status_counts
 
 __all__ = ["Run", "run"]
 
@@ -86,8 +88,7 @@ def _follow(known: Run, order: Order, jobs: int, signals: Signals) -> None:
 
 def _print_line(console: Console, outcomes: list[Outcome]) -> None:
     """Print how many laws of an entry have which status, and the time."""
-    statuses = [outcome.status for outcome in outcomes]
-    counts = ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
+    counts = status_counts(Counter(outcome.status for outcome in outcomes), always=())
     with suppress(OSError):  # a full disk does not matter: the exit status is the verdict
         print(
             f"{outcomes[0].implementation}: {counts} ({sum(outcome.seconds for outcome in outcomes):.1f} s)",

@@ -18,8 +18,8 @@ from properties.processes.messages import Order
 from properties.processes.signals import StoppedError
 from properties.verifier.comparison import Comparison, Known, against
 from properties.verifier.plan import QUICKLY
-from properties.verifier.reading import read
 from properties.verifier.report import Outcome, Report, counted, with_causes
+from properties.verifier.report_file import read
 from properties.verifier.trial import FAILED
 from properties.views.compared import print_comparison
 from properties.views.html.environment import environment

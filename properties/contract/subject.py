@@ -160,7 +160,7 @@ class Subject(Caller):
             count = f"; {int((excess > 1).sum())} of {excess.size} entries are outside" if excess.size > 1 else ""
             raise BrokenError(
                 f"{entry(name, index)}={actual[index]}, but should be {expected[index]} ± {rad[index]:.3g}: "
-                f"the error is {'∞' if np.isinf(worst) else f'{worst:.4g}'} times its budget{count}.",
+                f"the error is {'∞' if np.isinf(worst) else f'{worst:.4g}'} times its error limit{count}.",
                 worst,
             )
 

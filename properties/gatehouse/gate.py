@@ -25,7 +25,8 @@ from properties.gatehouse.sandbox import sandbox
 from properties.gatehouse.submission import Submission, of_file
 from properties.gatehouse.verdict import Verdict, cause, score
 from properties.laws.law import Law
-from properties.verifier.explaining import causes_of
+from properties.verifier.diagnosis import causes_of
+from properties.verifier.examination import Supervision
 from properties.verifier.plan import QUICKLY, grouped, plan
 from properties.verifier.report import Cause, Outcome, Report, Violation, with_causes
 from properties.verifier.verify import examine
@@ -175,7 +176,7 @@ def _examined(
     ends: Callable[[str], bool] = lambda law: bool(first.process.ended)  # noqa: E731
     outcomes: list[Outcome] = []
     for group in grouped(laws):
-        outcomes += examine(group, implementation, _EXAMPLES[quick], seed, ends=ends)
+        outcomes += examine(group, implementation, _EXAMPLES[quick], seed, supervision=Supervision(ends=ends))
     calls, violations = _right(outcomes, laws), _telling(outcomes, laws, _EVIDENCE[quick])
     outcomes += checked(implementation, first, second, _CASES[quick], seed)
     outcomes.append(finished(implementation, candidates))
@@ -212,7 +213,7 @@ def _right(outcomes: list[Outcome], laws: list[Law]) -> tuple[int, int]:
     for law, outcome in zip(laws, outcomes, strict=True):
         if law.agreement:
             verdicts = (
-                [each.held for each in outcome.violation.seen]
+                [each.passed for each in outcome.violation.seen]
                 if outcome.violation is not None
                 else [True] * outcome.examples
             )

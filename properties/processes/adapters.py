@@ -12,7 +12,7 @@ from oracles.spelling import did_you_mean
 from properties.contract.implementation import Implementation, implementation_of
 from properties.contract.operations import OPERATIONS
 from properties.contract.wording import printable, told
-from properties.verifier.place import Place, place
+from properties.verifier.location import Location, location_of
 
 __all__ = ["AdapterError", "Found", "distinct", "interleaved", "load"]
 
@@ -130,7 +130,7 @@ def _read(target: str, arithmetic: str | None) -> list[Found]:
 
 def _load(target: str, arithmetic: str | None) -> Iterator[Found]:
     try:
-        origin = place(target)
+        origin = location_of(target)
     except ValueError as error:
         raise AdapterError(str(error)) from error
     module = _imported(origin)
@@ -158,7 +158,7 @@ def _load(target: str, arithmetic: str | None) -> Iterator[Found]:
             yield Found(target, printable(str(group)), implementation, by_name if have_names else pick)
 
 
-def _attribute(module: Any, path: str, origin: Place) -> Any:
+def _attribute(module: Any, path: str, origin: Location) -> Any:
     """The attribute of a module at a dotted path; the module itself for ""."""
     found = module
     for part in filter(None, path.split(".")):
@@ -170,7 +170,7 @@ def _attribute(module: Any, path: str, origin: Place) -> Any:
     return found
 
 
-def _imported(origin: Place) -> Any:
+def _imported(origin: Location) -> Any:
     if origin.folder and sys.path[0] != origin.folder:
         sys.path.insert(0, origin.folder)
     try:

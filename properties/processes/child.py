@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from properties.processes.messages import Climb, Explain, Order, Task
-from properties.verifier.note import Note
+from properties.verifier.call_record import CallRecord
 
 __all__ = ["Child"]
 
@@ -37,7 +37,7 @@ class Child:
         self.since, self._timed_out, self._timeout = time.monotonic(), False, order.timeout
         self._memory_limit, self._over_memory, self._tasks_given = order.memory, False, 0
         self._log, note = folder / f"{number}.log", folder / f"{number}.note"
-        self.calls = Note(note)
+        self.calls = CallRecord(note)
         self.calls.begin("import", (), "contiguous")
         path = json.dumps([entry for entry in sys.path if entry])
         environment = {**os.environ, **order.environment, "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis")}

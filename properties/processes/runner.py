@@ -16,9 +16,9 @@ from properties.processes.child import Child
 from properties.processes.deaths import death
 from properties.processes.messages import Climb, Entry, Explain, Failed, Order, Task
 from properties.processes.signals import Signals
-from properties.verifier.note import UnwritableError
+from properties.verifier.call_record import UnwritableError
+from properties.verifier.case_drawing import TimeLimit
 from properties.verifier.report import Cause, Outcome, Violation
-from properties.verifier.timing import Time
 from properties.verifier.worst_input import Worst
 
 __all__ = ["Result", "Runner"]
@@ -47,7 +47,7 @@ class Runner:
         self._folder = tempfile.TemporaryDirectory(prefix="attnspec-")
         self._children: list[Child] = []
         self._number_started = 0
-        self._time = Time(order.time_limit)
+        self._time = TimeLimit(order.time_limit)
         self._finished = False
         self._tasks: deque[Task | Explain | Climb] = deque()
         self._idle: list[Child] = []

@@ -28,9 +28,10 @@ from properties.processes.adapters import AdapterError, Found, load
 from properties.processes.deviations import with_deviations
 from properties.processes.messages import Climb, Entry, Explain, Failed, Order, Task
 from properties.processes.sources import sources
-from properties.verifier.explaining import causes_of
-from properties.verifier.failures import failure
-from properties.verifier.note import Note, UnwritableError
+from properties.verifier.call_record import CallRecord, UnwritableError
+from properties.verifier.diagnosis import causes_of
+from properties.verifier.examination import Supervision
+from properties.verifier.notes import failure
 from properties.verifier.plan import plan, without
 from properties.verifier.report import Cause, Outcome, Violation
 from properties.verifier.script import script
@@ -51,7 +52,7 @@ def main() -> None:
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     order, note, log = pickle.load(requests)
     _isolate(log)
-    calls = Note(Path(note))
+    calls = CallRecord(Path(note))
 
     home = os.getpid()
 
@@ -134,7 +135,7 @@ def _conventions_to_show(one: Found, order: Order) -> Any:
     return one.implementation.resolved_conventions if order.conventions else None
 
 
-def _outcomes(one: Found, task: Task, planned: list[Law], order: Order, calls: Note) -> list[Outcome]:
+def _outcomes(one: Found, task: Task, planned: list[Law], order: Order, calls: CallRecord) -> list[Outcome]:
     """The outcomes of the laws of a task."""
     laws = [planned[position] for position in task.laws]
     current_law = [laws[0].id]
@@ -149,7 +150,8 @@ def _outcomes(one: Found, task: Task, planned: list[Law], order: Order, calls: N
         return order.fail_fast and not order.known.has(one.implementation.name, law)
 
     noting = _noting(one.implementation, calls)
-    outcomes = examine(laws, noting, task.cases, task.seed, observe, order.timeout, began, task.until, ends)
+    supervision = Supervision(observe, began, order.timeout, task.until, ends)
+    outcomes = examine(laws, noting, task.cases, task.seed, supervision)
     return [
         outcome
         if outcome.violation is None
@@ -158,13 +160,13 @@ def _outcomes(one: Found, task: Task, planned: list[Law], order: Order, calls: N
     ]
 
 
-def _causes(one: Found, task: Explain, order: Order, calls: Note) -> tuple[Cause, ...]:
+def _causes(one: Found, task: Explain, order: Order, calls: CallRecord) -> tuple[Cause, ...]:
     """The causes of the violations of a task."""
     causes = causes_of(_noting(one.implementation, calls), task.violations, task.shrinks, calls.begin, task.until)
     return tuple(replace(cause, example=_ready_to_send(cause.example, one, order)) for cause in causes)
 
 
-def _worst(one: Found, task: Climb, calls: Note) -> Worst | None:
+def _worst(one: Found, task: Climb, calls: CallRecord) -> Worst | None:
     """The worst input of a climb.
 
     None if no input can be judged, or if the start does not fit this version of the implementation.
@@ -196,7 +198,7 @@ def _numbers_in(call: Call) -> int:
     return sum(value.size for value in (*call.arguments, *call.outputs) if isinstance(value, np.ndarray))
 
 
-def _noting(implementation: Implementation, calls: Note) -> Implementation:
+def _noting(implementation: Implementation, calls: CallRecord) -> Implementation:
     """The implementation with functions that note when a call is over."""
 
     def noting(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from properties.contract.implementation import Implementation
-from properties.verifier.explaining import causes_of
+from properties.verifier.diagnosis import causes_of
+from properties.verifier.examination import Supervision
 from properties.verifier.plan import grouped, plan
 from properties.verifier.report import Cause
 from properties.verifier.verify import examine
@@ -23,7 +24,7 @@ def causes(
     """The causes of what all laws find, or some, as `verify` finds them, each with the input that was drawn."""
     violations = []
     for group in grouped(plan(implementation, laws, long=False, quick=quick)):
-        outcomes = examine(group, implementation, examples, seed, ends=lambda law: fail_fast)
+        outcomes = examine(group, implementation, examples, seed, supervision=Supervision(ends=lambda law: fail_fast))
         violations += [o.violation for o in outcomes if o.status == "violated" and o.violation is not None]
     return causes_of(implementation, violations, shrinks=False)
 

@@ -15,8 +15,8 @@ from properties.bugs.reference import REFERENCE
 from properties.contract.implementation import Implementation
 from properties.tests.diagnosing import causes
 from properties.tests.test_causes import AGREEMENT, cause_of
-from properties.verifier.arithmetics import candidates
-from properties.verifier.narrowest import finer_presets
+from properties.verifier.arithmetics import other_arithmetics
+from properties.verifier.tightest_preset import finer_presets
 from properties.verifier.verify import verify
 
 SDPA = "scaled_dot_product_attention"
@@ -48,7 +48,7 @@ def diagnosis_of(operation, function, arithmetic, law):
 @pytest.mark.parametrize("law", ["attention is within its budget", "a dominating key wins"])
 def test_float64_attention_of_float32_accuracy_is_named_so(law):
     first, second, *_ = diagnosis_of(SDPA, attention(np.float32, np.float32, np.float64), "float64", law)
-    assert first.mechanism.startswith("All is within budget as if")
+    assert first.mechanism.startswith("All results are within the error limit as if")
     assert "arithmetic=float32" in (first.id, second.id)
 
 
@@ -56,11 +56,8 @@ def test_float64_attention_of_float32_accuracy_is_named_so(law):
 def test_scores_of_16_bits_are_named_so(law):
     first, *_ = diagnosis_of(SDPA, attention(np.float32, np.float16, np.float32), "float32", law)
     assert first.id == "scores=float16"
-    assert first.mechanism == "All is within budget as if its scores were stored in float16."
-    assert (
-        first.repair
-        == "Round to more bits there, or declare an arithmetic of which this is so, if it is what is meant."
-    )
+    assert first.mechanism == "All results are within the error limit as if its scores were stored in float16."
+    assert first.repair == "Round to more bits there. If your kernel is right, declare an arithmetic that rounds so."
     assert 0 < first.excess <= 1
 
 
@@ -102,7 +99,7 @@ def test_a_bug_that_is_an_arithmetic_is_named_first_and_the_arithmetic_beside_it
     )
     first, second, *_ = found.diagnosis
     assert first.id == bug
-    assert second.mechanism.startswith("All is within budget as if")
+    assert second.mechanism.startswith("All results are within the error limit as if")
 
 
 LANES = ("rope-half-split-pairs", "sdpa-scale-missing", "sdpa-last-key-dropped", "sin-concatenated-layout")
@@ -111,7 +108,7 @@ LANES = ("rope-half-split-pairs", "sdpa-scale-missing", "sdpa-last-key-dropped",
 @pytest.mark.parametrize("bug", LANES)
 def test_no_arithmetic_explains_a_bug_that_is_none(bug):
     found = cause_of(AGREEMENT[CATALOGUE[bug].operation], CATALOGUE[bug].fresh())
-    assert not [d for d in found.diagnosis if d.mechanism.startswith("All is within budget as if")]
+    assert not [d for d in found.diagnosis if d.mechanism.startswith("All results are within the error limit as if")]
 
 
 @pytest.mark.parametrize("bug", ["merge-in-base-two", "merge-lost-with-an-empty-part"])
@@ -135,15 +132,15 @@ def test_what_is_wrong_beyond_rounding_is_no_arithmetic():
         return attention(np.float32, np.float32, np.float32)(q, k[..., keys, :], v[..., keys, :], cut)
 
     found = diagnosis_of(SDPA, without_last, "float32", "attention is within its budget")
-    assert not [d for d in found if d.mechanism.startswith("All is within budget as if")]
+    assert not [d for d in found if d.mechanism.startswith("All results are within the error limit as if")]
 
 
 def test_candidates_are_arithmetics_that_differ():
     for a in PRESETS:
-        found = list(candidates(a))
+        found = list(other_arithmetics(a))
         assert len({c.id for c in found}) == len(found)
         assert all(c.converted is not None or replace(c.arithmetic, name=a.name) != a for c in found if not c.preset)
-    ids = {c.id for c in candidates(preset("float32"))}
+    ids = {c.id for c in other_arithmetics(preset("float32"))}
     assert ids >= {"scores=float16", "inputs=bfloat16", "product=TF32", "arithmetic=bfloat16-eager"}
 
 

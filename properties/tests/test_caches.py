@@ -27,8 +27,9 @@ from properties.strategies.cases import Cases
 from properties.strategies.domains import DOMAINS
 from properties.strategies.drawn_programs import shorter
 from properties.tests.diagnosing import first_cause
-from properties.verifier.explaining import causes_of
-from properties.verifier.reading import read
+from properties.verifier.diagnosis import causes_of
+from properties.verifier.examination import Supervision
+from properties.verifier.report_file import read
 from properties.verifier.verify import examine
 
 RNG = np.random.default_rng(0)
@@ -241,7 +242,7 @@ def test_a_wrong_cache_is_seen_and_named(entry):
     """A few of them: that a law kills each is tested with all known bugs."""
     wrong = Implementation("wrong", {"decode": entry.fresh()})
     laws = [*find("decoding is within its budget"), *find(entry.law)]
-    outcomes = examine(laws, wrong, 60, ends=lambda law: law == f"{entry.law}[decode]")
+    outcomes = examine(laws, wrong, 60, supervision=Supervision(ends=lambda law: law == f"{entry.law}[decode]"))
     violations = [o.violation for o in outcomes if o.status == "violated"]
     assert entry.law in {violation.law for violation in violations}
     assert entry.id in {d.id for cause in causes_of(wrong, violations, shrinks=False) for d in cause.diagnosis}

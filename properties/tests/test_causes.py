@@ -13,7 +13,7 @@ from properties.bugs.reference import REFERENCE, scaled_dot_product_attention
 from properties.contract.implementation import Implementation, implementation_of
 from properties.laws import LAWS, find
 from properties.tests.diagnosing import causes
-from properties.verifier import explaining
+from properties.verifier import diagnosis
 from properties.verifier.plan import QUICKLY
 from properties.verifier.verify import examine, verify
 
@@ -60,7 +60,7 @@ def cause_of(chosen, function, arithmetic="float32", examples=20):
     offered = {name: operations[name] for name in (chosen.operation, *chosen.needs)}
     blind = Implementation("blind", offered, arithmetic=arithmetic)
     outcomes = examine(list(dict.fromkeys([chosen, AGREEMENT[chosen.operation]])), blind, examples, 0)
-    found = explaining.causes_of(blind, [o.violation for o in outcomes if o.violation], shrinks=False)
+    found = diagnosis.causes_of(blind, [o.violation for o in outcomes if o.violation], shrinks=False)
     return found[0] if found else None
 
 
@@ -107,7 +107,7 @@ def test_a_mistake_in_tiles_of_another_size_is_named_with_the_size(bug):
     (told,) = [
         d for d in found.diagnosis[:2] if d.id == bug.id
     ]  # of 9 keys, by tiles of 8, the last one is the tail too
-    assert told.mechanism.endswith(f" Tiles are of {size} here.")
+    assert told.mechanism.endswith(f" The tile size is {size} here.")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_what_nothing_explains_is_described():
     assert violation.diagnosis == ()
     rows, size = violation.notes
     assert rows.startswith("out, of shape (6, 1), is wrong in 1 of 6 entries, row 5")
-    assert re.fullmatch(r"Fails from n_q = 6; \d+ smaller cases passed.", size)
+    assert re.fullmatch(r"Fails from n_q = 6; \d+ smaller test inputs pass.", size)
 
 
 def test_an_exception_is_diagnosed_by_the_bug_that_raises_it_too():
@@ -287,7 +287,9 @@ def test_a_slip_of_the_scale_is_no_arithmetic():
         return REFERENCE[SDPA](q * np.sqrt(width / (width + 1)), k, v, mask)
 
     (cause,) = causes(Implementation("short", {SDPA: short}), 30)
-    assert not any(each.mechanism.startswith("All is within budget as if") for each in cause.diagnosis)
+    assert not any(
+        each.mechanism.startswith("All results are within the error limit as if") for each in cause.diagnosis
+    )
 
 
 def test_a_refusal_of_what_few_are_asked_is_no_evidence():
@@ -388,10 +390,12 @@ def test_a_note_says_the_size_of_the_smallest_input_and_no_arithmetic_explains_w
     (violation,) = verify(
         {SDPA: drops_the_last_of_many_keys}, laws=["attention is within its budget"], max_examples=40
     ).violations
-    assert not [d for d in violation.diagnosis if d.mechanism.startswith("All is within budget as if")]
+    assert not [
+        d for d in violation.diagnosis if d.mechanism.startswith("All results are within the error limit as if")
+    ]
     sizes = [note for note in violation.notes if note.startswith("Fails from")]
     assert len(sizes) == 1
-    assert re.fullmatch(r"Fails from n_k = 65; \d+ smaller cases passed\.", sizes[0])
+    assert re.fullmatch(r"Fails from n_k = 65; \d+ smaller test inputs pass\.", sizes[0])
 
 
 def test_an_error_while_a_smaller_input_is_looked_for_is_told(monkeypatch):
@@ -402,7 +406,7 @@ def test_an_error_while_a_smaller_input_is_looked_for_is_told(monkeypatch):
         raise ZeroDivisionError("planted")
 
     monkeypatch.setattr(explaining, "smallest", stumbles)
-    (cause,) = explaining.causes_of(wrong, [found.violation])
+    (cause,) = diagnosis.causes_of(wrong, [found.violation])
     assert cause.example.notes[-1].startswith(
         "attnspec failed while it looked for a smaller input: ZeroDivisionError: planted. This is "
     )

@@ -87,7 +87,7 @@ def timed(seconds, examples=10, **more):
 @pytest.mark.parametrize(
     ("was", "now", "slower"),
     [
-        (timed(1.0), timed(2.0), [Change("mine", "rope", "100 ms", "200 ms", "for an example")]),
+        (timed(1.0), timed(2.0), [Change("mine", "rope", "100 ms", "200 ms", "per test input")]),
         (timed(1.0), timed(1.9), []),
         (timed(1.0), timed(2.0, examples=20), []),  # as long for each
         (timed(0.01), timed(0.9), []),  # less than a second in all
@@ -107,7 +107,7 @@ def test_a_law_that_holds_is_further_from_the_exact_value_by_its_largest_error(w
 
 
 def printed(comparison):
-    console = Console(file=io.StringIO(), width=60)
+    console = Console(file=io.StringIO(), width=100)
     print_comparison(console, comparison, "a.json", "b.json")
     return console.file.getvalue()
 
@@ -118,16 +118,16 @@ def test_it_is_told_law_by_law_with_a_verdict_and_with_what_makes_cases_differ()
         was.to_dict(), report_of(outcome("violated", "a[red]bug"), outcome("held", law="adds up")).to_dict()
     )
     assert printed(found) == (
-        "Other cases were drawn: the reports differ in laws and seed.\n"
-        "✗ broke (1)\n"
-        "  mine: keeps what it is[rope]: held → violated, a[red]bug\n"
-        "✓ mended (1)\n"
-        "  mine: adds up[rope]: violated → held\n"
-        "1 law broke from a.json to b.json; 1 mended.\n"
+        "The reports differ in laws and seed, so their test inputs differ.\n"
+        "✗ fails now (1)\n"
+        "  mine: keeps what it is[rope]: passes → fails, a[red]bug\n"
+        "✓ passes again (1)\n"
+        "  mine: adds up[rope]: fails → passes\n"
+        "1 new failure from a.json to b.json; 1 passes again.\n"
     )
     many = [outcome("violated", law=f"law {n}") for n in range(30)]
-    assert "  … and 10 more\n30 laws broke" in printed(compared(report_of().to_dict(), report_of(*many).to_dict()))
-    assert printed(compared(was.to_dict(), was.to_dict())) == "Nothing broke from a.json to b.json; 0 mended.\n"
+    assert "  … and 10 more\n30 new failures" in printed(compared(report_of().to_dict(), report_of(*many).to_dict()))
+    assert printed(compared(was.to_dict(), was.to_dict())) == "No new failure from a.json to b.json; 0 pass again.\n"
 
 
 KERNELS = """
@@ -213,7 +213,7 @@ def test_the_command_fails_on_what_is_new_alone(tmp_path, monkeypatch, capsys):
     status, said = verify("half", "--baseline", "half.json", "--json", "again.json")
     assert status == 0
     assert "2 of them known in the baseline\n" in said.out
-    assert said.out.endswith("Nothing broke from half.json to now; 0 mended.\n")
+    assert said.out.endswith("No new failure from half.json to now; 0 pass again.\n")
     again = json.loads(Path("again.json").read_text())
     assert (again["ok"], sum(o["known"] for o in again["outcomes"])) == (True, again["counts"]["violated"])
     assert verify("backwards", "--baseline", "half.json")[0] == 1  # the same law, and another cause
@@ -224,7 +224,7 @@ def test_the_command_fails_on_what_is_new_alone(tmp_path, monkeypatch, capsys):
     assert main(["compare", "right.json", "kernels_compared.py"]) == 2
     assert (
         capsys.readouterr().err
-        == "attnspec: kernels_compared.py is no JSON, but should be what `attnspec verify --json` writes.\n"
+        == "attnspec: kernels_compared.py is not JSON, but should be what `attnspec verify --json` writes.\n"
     )
     assert [verify(name, "--baseline", "half.json", "--fail-fast")[0] for name in ("half", "right")] == [
         0,

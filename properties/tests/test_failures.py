@@ -9,7 +9,7 @@ from properties.bugs.reference import REFERENCE
 from properties.command.cli import main
 from properties.contract.implementation import Implementation
 from properties.laws import find
-from properties.verifier import explaining
+from properties.verifier import diagnosis
 from properties.verifier.verify import verify
 
 ROPE = find("rope is within its budget[rope]")[0].id
@@ -131,7 +131,7 @@ def test_an_oracle_that_fails_leaves_the_other_laws_their_verdicts(monkeypatch):
 
 
 def test_where_a_cause_cannot_be_looked_for_each_operation_has_one_and_a_note(monkeypatch):
-    monkeypatch.setattr(explaining, "_explained", fails)
+    monkeypatch.setattr(diagnosis, "_explained", fails)
     report = verify({"rope": lambda x, start_pos=0: -x, "rotate_half": lambda x: np.asarray(x) + 1.0}, max_examples=4)
     assert [cause.example.operation for cause in report.causes] == ["rope", "rotate_half"]
     assert {law for cause in report.causes for law in cause.laws} == {v.law_id for v in report.violations}

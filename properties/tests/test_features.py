@@ -27,7 +27,7 @@ from properties.strategies.cases import Cases
 from properties.strategies.domains import DOMAINS
 from properties.tests.diagnosing import first_cause
 from properties.tests.readings import meaning
-from properties.verifier.reading import array
+from properties.verifier.report_file import array
 
 FEATURED = ("attention", "attention_vjp", "attention_jvp")
 
@@ -217,8 +217,8 @@ def test_a_set_of_conventions_is_told_as_the_version_of_onnx_that_means_it():
         .diagnosis[0]
     )
     assert told.id == "onnx=1.20"
-    assert told.mechanism == "This is what ONNX 1.20 means: dead_rows=nan, softcap_order=after_mask."
-    assert told.repair == "Declare Conventions.onnx('1.20'), if that is what is meant."
+    assert told.mechanism == "Your kernel behaves like ONNX 1.20: dead_rows=nan, softcap_order=after_mask."
+    assert told.repair == "If your kernel is right, declare Conventions.onnx('1.20')."
 
 
 def test_without_a_log_sum_exp_the_output_is_judged_and_told_apart():

@@ -22,7 +22,7 @@ from properties.gatehouse.sandbox import sandbox
 from properties.gatehouse.submission import Submission
 from properties.tests.candidates import OPERATION, RIGHT, WRONG, adversary, candidate, right
 from properties.tests.processes import processes_in, wait_for
-from properties.verifier.reading import SCHEMA as REPORT
+from properties.verifier.report_file import SCHEMA as REPORT
 
 PATIENT = Limits(call=20.0, calls=200.0)  # of a machine that others use too
 SIGNATURE = f"def {OPERATION}(q, k, v, mask=None):"

@@ -223,7 +223,7 @@ def test_a_violation_is_shown_with_its_input_what_reproduces_it_and_its_script(r
     assert 'href="https://github.com/EleutherAI/gpt-neox/issues/834"' in text
     assert "properties.replay(" in text
     assert violation["diagnosis"][0]["repair"] in text
-    assert "half breaks" in text
+    assert "half: 2 checks fail" in text
 
 
 def test_findings_of_one_cause_are_beneath_the_one_that_shows_it(real, elements):
@@ -235,7 +235,7 @@ def test_findings_of_one_cause_are_beneath_the_one_that_shows_it(real, elements)
     assert shown[0] == cause["example"]["law"]
     assert sorted(shown) == sorted(law.partition("[")[0] for law in cause["laws"])
     assert len(shown) == 2
-    assert html([real]).count("half breaks 2 laws, by 1 cause.") == 2  # the title, too
+    assert html([real]).count("half: 2 checks fail, for 1 cause.") == 2  # the title, too
 
 
 def test_a_summary_is_split_into_what_was_got_and_what_should_be():
@@ -245,12 +245,12 @@ def test_a_summary_is_split_into_what_was_got_and_what_should_be():
         return f.where, f.actual, f.expected, f.summary
 
     assert split(
-        "out[0, 2]=0.84, but should be 0.0 ± 0: the error is ∞ times its budget; 2 of 80 entries are outside."
+        "out[0, 2]=0.84, but should be 0.0 ± 0: the error is ∞ times its error limit; 2 of 80 entries are outside."
     ) == (
         "out[0, 2]",
         "0.84",
         "0.0 ± 0",
-        "The error is ∞ times its budget; 2 of 80 entries are outside.",
+        "The error is ∞ times its error limit; 2 of 80 entries are outside.",
     )
     assert split("weights[0, 38]=nan, but should be a finite number.") == (
         "weights[0, 38]",
@@ -279,7 +279,7 @@ def test_inputs_are_shown_as_arrays_with_nan_and_infinity(hostile):
 def test_a_script_too_long_to_read_is_left_to_the_json(hostile):
     o = hostile["outcomes"][0]
     long = {**o, "violation": {**o["violation"], "script": "x" * 30_000}}
-    assert finding(long, "finding-0-0").script == "# 30,000 characters, which `attnspec verify --json` writes down."
+    assert finding(long, "finding-0-0").script == "# 30,000 characters, which `attnspec verify --json` writes."
 
 
 def test_a_citation_links_to_its_threads():
@@ -292,11 +292,11 @@ def test_a_citation_links_to_its_threads():
 @pytest.mark.parametrize(
     ("statuses", "verdict"),
     [
-        ({"one": ["held", "held"]}, "Every law held."),
-        ({"one": ["held"], "two": ["declared"]}, "Every law held on all 2 implementations."),
-        ({"one": ["violated", "held"]}, "one breaks 1 law."),
-        ({"one": ["violated"], "two": ["held"], "three": ["violated"]}, "2 of 3 implementations break a law."),
-        ({"one": ["vacuous", "held"]}, "No law was broken, but not every one was put to the test."),
+        ({"one": ["held", "held"]}, "All checks pass."),
+        ({"one": ["held"], "two": ["declared"]}, "All checks pass on all 2 implementations."),
+        ({"one": ["violated", "held"]}, "one: 1 check fails."),
+        ({"one": ["violated"], "two": ["held"], "three": ["violated"]}, "2 of 3 implementations fail a check."),
+        ({"one": ["vacuous", "held"]}, "No check fails, but some checks have no verdict."),
         ({}, "No law was checked."),
     ],
 )
@@ -315,7 +315,7 @@ def test_who_could_not_be_run_is_named_with_the_reason_and_neither_passes_nor_fa
     assert (elsewhere.unavailable, elsewhere.broken) == ("No such device.", [])
     text = html([hostile])
     assert "No such device." in text
-    assert "breaks 1 law." in text  # of the one that was run
+    assert ": 1 check fails." in text  # of the one that was run
     assert "1 implementation could not be run here." in text
 
 
@@ -381,7 +381,7 @@ def test_verifying_writes_the_page_too(tmp_path, monkeypatch, capsys):
         == 0
     )
     text = (tmp_path / "page" / "index.html").read_text()
-    assert "Every law held." in text
+    assert "All checks pass." in text
     assert np.__version__ in text
 
 

@@ -9,6 +9,7 @@ from properties.bugs.mutants import MUTANTS
 from properties.contract.operations import OPERATIONS
 from properties.laws import LAWS
 from properties.tests.kills import killers, kills_of
+from properties.verifier.examination import Supervision
 from properties.verifier.plan import QUICK, QUICKLY, plan
 from properties.verifier.verify import examine
 
@@ -26,7 +27,7 @@ def violated(mutant):
     """The laws about its operation that the quick plan finds violated."""
     implementation = mutant.implementation()
     laws = [law for law in plan(implementation, quick=True) if law.operation == mutant.operation]
-    outcomes = examine(laws, implementation, QUICKLY, 0, ends=lambda law: mutant.id in MUTANTS)
+    outcomes = examine(laws, implementation, QUICKLY, 0, supervision=Supervision(ends=lambda law: mutant.id in MUTANTS))
     return [found.law for found in outcomes if found.status == "violated"]
 
 

@@ -20,6 +20,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.subject import Subject
 from properties.laws import conduct, find
 from properties.tests.diagnosing import causes
+from properties.verifier.examination import Supervision
 from properties.verifier.verify import examine, verify
 
 ROOT = Path(__file__).parents[2]
@@ -171,7 +172,11 @@ def outcome(law, implementation):
 @pytest.mark.parametrize("quirk", QUIRKS)
 def test_a_quirk_breaks_its_law(quirk):
     name, operation, make = QUIRKS[quirk]
-    (found,) = examine(find(f"{name}[{operation}]"), Implementation(quirk, {operation: make()}), ends=lambda law: True)
+    (found,) = examine(
+        find(f"{name}[{operation}]"),
+        Implementation(quirk, {operation: make()}),
+        supervision=Supervision(ends=lambda law: True),
+    )
     assert found.status == "violated"
 
 
@@ -433,7 +438,7 @@ def test_what_cannot_be_handed_over_is_not_applicable_and_says_why():
     (found,) = verify(nowhere, laws=["rope is within its budget"], max_examples=20).outcomes
     assert found.status == "vacuous"
     assert (
-        "nothing is known of it: Contiguous arrays of float64 and shape (1, 2) cannot be passed: AttributeError: "
+        "so nowhere has no verdict: Contiguous arrays of float64 and shape (1, 2) cannot be passed: AttributeError: "
         in found.reason
     )
 
@@ -466,7 +471,7 @@ def test_the_call_that_is_wrong_is_shown_as_it_was_handed_over():
         return reference.rope(x.astype(np.float64), start_pos).astype(np.float32) + np.float32(1)
 
     report = verify({"rope": narrow}, arithmetic="float32", laws=["rope is within its budget"], max_examples=20)
-    assert report.causes[0].example.notes[0] == "The numbers are handed over as float32."
+    assert report.causes[0].example.notes[0] == "The call got the numbers as float32."
 
 
 def test_the_law_about_refusals_calls_combined_masks_with_two():

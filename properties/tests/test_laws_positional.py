@@ -13,6 +13,7 @@ from properties.bugs.reference import rope, rope_tables
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.laws import LAWS, find, frequencies, masks, odd_widths, positional, rotary
+from properties.verifier.examination import Supervision
 from properties.verifier.verify import check, examine
 
 OWN = [law for module in (positional, frequencies, rotary, odd_widths, masks) for law in module.law.laws]
@@ -111,7 +112,10 @@ MISTAKES = {
 
 
 def fails(law, implementation, number=10):
-    return examine([law], implementation, number, 0, ends=lambda law: True)[0].status == "violated"
+    return (
+        examine([law], implementation, number, 0, supervision=Supervision(ends=lambda law: True))[0].status
+        == "violated"
+    )
 
 
 @pytest.mark.parametrize("law", OWN, ids=[law.id for law in OWN])

@@ -71,11 +71,11 @@ def test_a_cause_is_one_result_with_all_the_laws_that_it_breaks():
     first, second = results(broken())
     assert (first.law, first.laws, first.status, first.cause) == (FIRST, (FIRST, SECOND), "violated", "a-bug")
     assert first.summary.endswith(
-        f"Likely cause: a-bug. It is wrong. Mend it. 2 laws are broken by it: {FIRST}; {SECOND}."
+        f"Likely cause: a-bug. It is wrong. Mend it. 2 checks fail for this cause: {FIRST}; {SECOND}."
     )
     assert (first.file, first.line) == ("src/my kernels.py", 7)
     assert (second.law, second.laws, second.status) == (FOURTH, (FOURTH,), "not run")
-    assert second.summary == "1 law is not run. The process ended."
+    assert second.summary == "1 check is not run. The process ended."
 
 
 @pytest.mark.parametrize(

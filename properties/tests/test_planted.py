@@ -12,6 +12,7 @@ from properties.bugs.mutants import MUTANTS
 from properties.bugs.reference import REFERENCE
 from properties.contract.operations import FEATURES
 from properties.laws import find
+from properties.verifier.examination import Supervision
 from properties.verifier.verify import examine
 
 SDPA, VJP, GROUPED, CAUSAL = (
@@ -113,7 +114,7 @@ def test_a_planted_kernel_is_seen_by_its_law(planted):
             Implementation(planted, {operation: function}, **promises),
             60,
             1,
-            ends=lambda law: True,
+            supervision=Supervision(ends=lambda law: True),
         )
     assert found.status == "violated"
 
@@ -123,7 +124,9 @@ def test_a_slip_at_an_edge_is_seen_by_its_law_with_every_seed(bug):
     mutant = MUTANTS[bug]
     law = f"{mutant.bug.law}[{mutant.operation}]"
     for seed in range(2):
-        (found,) = examine(find(law), mutant.implementation(), 100, seed, ends=lambda law: True)
+        (found,) = examine(
+            find(law), mutant.implementation(), 100, seed, supervision=Supervision(ends=lambda law: True)
+        )
         assert found.status == "violated", seed
     if bug == "sdpa-nan-in-masked-keys-reaches-the-weights":
         assert " in masked keys " in found.violation.summary

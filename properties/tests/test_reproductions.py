@@ -67,7 +67,7 @@ def pytest_of(folder):
 def test_each_fails_on_what_is_broken_and_passes_when_that_is_mended(tmp_path, monkeypatch):
     """All are verified one by one, and their tests are run together, first on what is broken."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(written_down, "_IMPORTS", 20.0)
+    monkeypatch.setattr(written_down, "_SECONDS_OF_IMPORTS", 20.0)
     laws = ["--laws", "rope is within its budget", "attention is within its budget"]
     limits = ["--max-examples", "20", "--jobs", "1", "--timeout", "2"]
     modules = {name.replace(" ", "_"): change for name, change in BROKEN.items()}

@@ -28,7 +28,7 @@ from properties.strategies.domains import DOMAINS, ROTATIONS
 from properties.strategies.drawn_frequencies import ends, rises
 from properties.tests.diagnosing import first_cause
 from properties.tests.readings import meaning
-from properties.verifier.relaid import relaid
+from properties.verifier.rotary_layouts import in_layout
 
 NUMPY = Implementation("NumPy", REFERENCE, features=FEATURES)
 FREQUENCIES = OPERATIONS["rotary_frequencies"]
@@ -183,9 +183,9 @@ def test_a_slip_of_adjacent_pairs_is_named_in_code_that_rotates_halves():
 def test_what_is_relaid_is_the_oracle_of_the_other_layout():
     o, half = OPERATIONS["rope"], Conventions(rope_pairing="half")
     x, options = np.arange(24.0).reshape(3, 8), {"rotary_dim": 6}
-    found = relaid(o, REFERENCE["rope"], Conventions(), half)(x, 5, **options)
+    found = in_layout(o, REFERENCE["rope"], Conventions(), half)(x, 5, **options)
     assert oracles.rope(x, 5, conventions=half, arithmetic="float64", **options).contains(found).all()
-    assert relaid(o, REFERENCE["rope"], half, half) is REFERENCE["rope"]
+    assert in_layout(o, REFERENCE["rope"], half, half) is REFERENCE["rope"]
 
 
 @pytest.mark.parametrize(

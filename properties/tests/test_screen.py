@@ -2,6 +2,7 @@
 
 import io
 import re
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -9,9 +10,10 @@ from rich.console import Console
 
 from properties.contract.operations import OPERATIONS
 from properties.laws import LAWS
-from properties.verifier.report import Cause, Outcome, Report, Violation
+from properties.verifier.report import Cause, Outcome, Report, Status, Violation
 from properties.verifier.verify import verify
-from properties.views.terminal import SIGNS, print_report
+from properties.views.statuses import LABELS, SIGNS, status_counts
+from properties.views.terminal import print_report
 from properties.views.violation import named
 
 LINES, COLUMNS = 50, 100
@@ -70,7 +72,7 @@ def test_a_broken_flash_attention_is_one_cause_on_one_screen(report):
     assert len(report.causes) == 1
     assert len(report.causes[0].laws) >= 8
     assert len(lines) <= LINES, "\n".join(lines)
-    assert lines[0] == f"✗ an unknown cause breaks {len(report.causes[0].laws)} laws of implementation"
+    assert lines[0] == f"✗ implementation: {len(report.causes[0].laws)} checks fail; cause not recognised"
     for needed in (
         r"  out\[.*\]=.*, but should be ",
         "  The smallest input found:",
@@ -82,7 +84,7 @@ def test_a_broken_flash_attention_is_one_cause_on_one_screen(report):
     assert [row[1] for row in rows] == list(BROKEN)
     held = [sum(o.status == "held" for o in report.outcomes if o.operation == operation) for operation in BROKEN]
     assert [int(row[2]) for row in rows] == held
-    assert lines[-1] == ", ".join(f"{n} {status}" for status, n in report.counts().items() if n)
+    assert lines[-1] == status_counts(report.counts())
 
 
 def test_everything_is_shown_where_that_is_asked_for(report):
@@ -108,7 +110,7 @@ def test_a_screen_holds_the_cause_of_every_law_of_an_operation():
     )
     lines = printed(Report(outcomes, causes=(Cause("implementation", tuple(laws), example),)))
     assert len(lines) <= LINES
-    assert "    400 lines of Python, which --all prints, and --write-tests DIR writes as a test." in lines
+    assert "    400 lines of Python: --all prints them, --write-tests DIR writes them as a test." in lines
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -128,7 +130,21 @@ def test_no_heading_is_shortened(columns):
     )
     text = "\n".join(printed(Report(outcomes), columns=columns))
     assert not re.search(r"\w…", text)
-    for heading in (*SIGNS, "examples", "vacuous budgets", "max error", "÷ budget"):
+    for heading in (*LABELS.values(), "test inputs", "vacuous limits", "max error", "÷ limit"):
         assert all(word in text for word in heading.split()), heading
     letters = re.sub(r"\s", "", re.sub(r"(?m) \d.*$", "", text))
     assert all(operation in letters for operation in OPERATIONS)
+
+
+def test_every_status_has_a_sign_and_words_for_one_check_and_for_several():
+    assert list(SIGNS) == list(LABELS) == list(get_args(Status))
+    counts = {"held": 1, "violated": 2, "declared": 2, "not applicable": 1}
+    assert status_counts(counts) == "1 passes, 2 fail, 2 fail as declared, 1 does not apply"
+    assert status_counts({"vacuous": 3}) == "0 pass, 0 fail, 3 inconclusive"
+    assert status_counts({"vacuous": 3}, always=()) == "3 inconclusive"
+
+
+def test_a_passing_implementation_has_a_line_with_its_tightest_preset():
+    outcome = Outcome("a law", "rope", "implementation", "held", 20, within=("float32", "tf32"), looked_at=6)
+    lines = printed(Report((outcome,)))
+    assert lines[-2:] == ["implementation: Tightest preset that fits: float32 (6 calls checked)", "1 passes, 0 fail"]

@@ -11,7 +11,7 @@ import pytest
 from oracles import preset
 from properties.laws import find
 from properties.processes.adapters import load
-from properties.verifier.note import Noted
+from properties.verifier.call_record import RecordedCall
 from properties.verifier.report import Violation
 from properties.verifier.script import literal, script, script_of_call
 from properties.verifier.verify import check
@@ -113,7 +113,7 @@ def test_a_violation_without_a_case_has_no_script():
 
 
 def test_a_call_that_ends_the_process_ends_the_script_too(adapters):
-    noted = Noted("scaled_dot_product_attention", (np.eye(1), np.eye(1), np.eye(1), None), "transposed")
+    noted = RecordedCall("scaled_dot_product_attention", (np.eye(1), np.eye(1), np.eye(1), None), "transposed")
     code = script_of_call(noted, "planted_adapters:q")
     assert (
         'properties.call("scaled_dot_product_attention", implementation, q=q, k=k, v=v, mask=None, layout="transposed")'

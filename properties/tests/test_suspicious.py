@@ -39,7 +39,7 @@ def narrow_line(monkeypatch, factor):
         return tuple(Enclosure(e.mid, factor * e.rad, format=e.format, vacuous=e.vacuous) for e in found)
 
     monkeypatch.setattr(Operation, "expected", expected)
-    monkeypatch.setattr(examination, "_LINES", 1)
+    monkeypatch.setattr(examination, "_CASES_PER_LINE", 1)
     return asked
 
 
@@ -76,13 +76,15 @@ def test_an_error_between_the_line_and_the_proof_is_suspicious_and_passes(monkey
     assert report.ok
     assert 0 < outcome.suspicious <= outcome.examples
     assert outcome.worst_excess < 1 < outcome.worst_line
-    where = f"In {outcome.suspicious} of {outcome.examples} examples an error was beyond the statistical line"
-    assert outcome.reason == f"{where}, by up to {outcome.worst_line:.3g} times, and within the budget."
+    where = (
+        f"On {outcome.suspicious} of {outcome.examples} test inputs an error was up to {outcome.worst_line:.3g} times"
+    )
+    assert outcome.reason == f"{where} the statistical line, and within the error limit."
     found = report.to_dict()
     assert found["counts"] | {"held": 0, "suspicious": 1} == found["counts"]
     assert found["outcomes"][0]["suspicious"] == outcome.suspicious
     assert "! suspicious  implementation" in printed(report)
-    assert "0 held, 1 suspicious" in printed(report)
+    assert "0 pass, 1 suspicious, 0 fail" in printed(report)
 
 
 def test_what_is_suspicious_is_not_ok_where_that_is_asked_for(monkeypatch):

@@ -99,8 +99,12 @@ def _changed(tmp_path, change, tensor=""):
         ("budget", lambda x: 2 * x + 1, r"weights: budget\[.*\]=.*, but should be .*"),
         ("value", lambda x: x + 1, r"weights: value\[.*\]=.*, but should be .*"),
         ("mask", lambda x: not x, r"weights: (lower|value|budget)\[.*"),
-        ("", lambda test: test.update(result="invalid") or test.pop("outputs"), r"It should be refused, but is not\."),
-        ("", lambda test: test["inputs"].update(mask="no/where"), r"It names tensors that there are not: no/where\."),
+        (
+            "",
+            lambda test: test.update(result="invalid") or test.pop("outputs"),
+            r"The oracle should refuse it, but does not\.",
+        ),
+        ("", lambda test: test["inputs"].update(mask="no/where"), r"It names tensors that the file lacks: no/where\."),
         (
             "",
             lambda test: test["outputs"]["weights"].update(vacuous=True),
@@ -117,7 +121,7 @@ def test_what_is_no_file_of_vectors_is_refused_in_a_sentence(tmp_path, capsys):
     file = tmp_path / "hard_masked_softmax.json"
     for text, sentence in (
         ("{", " cannot be read: "),
-        ("{}", " is no file of vectors: $: 'attnspec_vectors' is a required property"),
+        ("{}", " is not a file of vectors: $: 'attnspec_vectors' is a required property"),
     ):
         file.write_text(text)
         assert main(["vectors", "check", str(file)]) == 2

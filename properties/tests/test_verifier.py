@@ -165,7 +165,7 @@ def test_a_law_that_may_say_enough_of_what_is_not_taken_does_not_apply(every, st
 def test_a_law_that_says_nothing_of_any_case_does_not_apply():
     found = check(of(lambda subject, *case: False), implementation_of(reference), 5, 0)
     assert (found.status, found.examples) == ("not applicable", 0)
-    assert found.reason.startswith("It says nothing of any of ")
+    assert found.reason.startswith("None of the ")
 
 
 def test_a_law_that_fails_itself_says_nothing_and_the_others_go_on():
@@ -218,8 +218,8 @@ def test_a_declared_deviation_must_really_happen(name):
     assert declared.violation is not None
     gone = outcome_of(rope, known_deviations={name: "it counts from one."})
     assert gone.status == "violated"
-    assert gone.violation.summary.startswith("is declared to be broken, but held on ")
-    assert gone.violation.summary.endswith(" examples: the declaration should go. It says: it counts from one.")
+    assert gone.violation.summary.startswith("is declared as a known deviation, but passes on ")
+    assert gone.violation.summary.endswith(" test inputs. Remove the declaration. It says: it counts from one.")
 
 
 def test_a_declared_deviation_of_a_law_without_cases_should_go():
@@ -229,7 +229,7 @@ def test_a_declared_deviation_of_a_law_without_cases_should_go():
     )
     assert found.status == "violated"
     assert found.violation.summary.startswith(
-        "is declared to be broken, but does not apply: the declaration should go. planted supports no"
+        "is declared as a known deviation, but does not apply. Remove the declaration. planted supports no"
     )
 
 

@@ -1,9 +1,9 @@
-"""safetensors, written and read by its documented format: the length of a header in 8 bytes, the
+"""Reads and writes safetensors files by the documented format: the length of a header in 8 bytes, the
 header as JSON, then the raw numbers.
 
-Not by the library of that name: two writers of one version of it agree byte for byte, two versions
-need not, and NumPy has no bfloat16 for it to return. Tests read what is written here by the
-library.
+The safetensors library is not used: (1) two writers of one version agree byte for byte, but two
+versions need not; (2) NumPy has no bfloat16 for it to return. Tests read with the library what is
+written here.
 """
 
 import json
@@ -31,13 +31,14 @@ _CODES = {dtype.name: code for code, dtype in _DTYPES.items()}
 
 
 def packed(tensors: Tensors) -> bytes:
-    """The file that holds some tensors, in their order: the widest types should come first, so that all are aligned."""
+    """The bytes of a file with some tensors, in their order. All are aligned if the widest types come first."""
     header: dict[str, Any] = {}
     parts: list[bytes] = []
     end = 0
-    for name, x in tensors.items():
-        raw = np.ascontiguousarray(x).tobytes()
-        header[name] = {"dtype": _CODES[x.dtype.name], "shape": list(x.shape), "data_offsets": [end, end + len(raw)]}
+    for name, array in tensors.items():
+        raw = np.ascontiguousarray(array).tobytes()
+        offsets = [end, end + len(raw)]
+        header[name] = {"dtype": _CODES[array.dtype.name], "shape": list(array.shape), "data_offsets": offsets}
         parts.append(raw)
         end += len(raw)
     text = json.dumps(header, separators=(",", ":")).encode()
@@ -46,7 +47,7 @@ def packed(tensors: Tensors) -> bytes:
 
 
 def unpacked(file: Path) -> dict[str, Any]:
-    """The tensors of a file. Raises ValueError, in a sentence, for what is none."""
+    """The tensors of a file. Raises ValueError, in a sentence, for another file."""
     raw = file.read_bytes()
     length = int.from_bytes(raw[:8], "little")
     try:
@@ -56,11 +57,11 @@ def unpacked(file: Path) -> dict[str, Any]:
         raise ValueError(f"{file} is not readable as safetensors: {type(error).__name__}: {error}") from error
 
 
-def _tensor(data: bytes, entry: Mapping[str, Any]) -> Any:
+def _tensor(raw: bytes, entry: Mapping[str, Any]) -> Any:
     begin, end = entry["data_offsets"]
     dtype, shape = _DTYPES[entry["dtype"]], tuple(entry["shape"])
-    if not 0 <= begin <= end <= len(data) or end - begin != prod(shape) * dtype.itemsize:
+    if not 0 <= begin <= end <= len(raw) or end - begin != prod(shape) * dtype.itemsize:
         raise ValueError(
-            f"data_offsets={[begin, end]}, but should be {prod(shape) * dtype.itemsize} bytes of {len(data)}."
+            f"data_offsets={[begin, end]}, but should be {prod(shape) * dtype.itemsize} bytes of {len(raw)}."
         )
-    return np.frombuffer(data[begin:end], dtype).reshape(shape)
+    return np.frombuffer(raw[begin:end], dtype).reshape(shape)

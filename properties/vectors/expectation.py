@@ -1,36 +1,49 @@
-"""What must come of a call: certified bounds of the exact value, the correctly rounded value, and
-how far code may be from it.
+"""Expected results of a call: certified bounds of the exact value, the correctly rounded value, and how
+far correct code may be from the bounds.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from oracles import Conventions, Enclosure, preset
 from oracles.ball import Array
-from oracles.formats import BINARY64, Format
+from oracles.formats import BINARY16, BINARY32, BINARY64, BRAIN16, Format
 from properties.contract.operations import Operation
 from properties.strategies.choices import rounded
 
-__all__ = ["Expected", "certificate", "expected", "is_right", "judges", "tolerances", "upwards"]
+__all__ = ["Expected", "certificate", "dtype_of", "expected", "is_right", "judges", "tolerances", "upwards"]
 
 _SLACK = 2.0**-4
-"""The share of a budget of float64 that is added to it for the oracle's own midpoint, which is not
-the same on every processor.
-"""
+"""The share by which a float64 budget grows: the oracle's midpoint differs between processors."""
+
+_DTYPES: dict[Format | None, Any] = {
+    BINARY64: np.float64,
+    BINARY32: np.float32,
+    BINARY16: np.float16,
+    BRAIN16: ml_dtypes.bfloat16,
+    None: np.bool_,
+}
+
+
+def dtype_of(target: Format | None) -> Any:
+    """The dtype of arrays in a format; for None, the format of masks, booleans."""
+    return _DTYPES[target]
 
 
 @dataclass(frozen=True)
 class Expected:
     """One result of a call in an arithmetic.
 
-    lower, upper   the exact value is between, proved in ball arithmetic; both NaN, or both infinite, where the convention says so
-    value          the number of the result's format that is nearest to the exact one
-    decided        whether it must be that number; else the bounds leave another beside it
-    budget         code of the arithmetic is within it of the bounds
-    vacuous        whether outputs that carry no information are within it too
+    lower, upper   bounds of the exact value, proved in ball arithmetic; both NaN, or both infinite, if
+                   the convention says so
+    value          the number of the result's format that is nearest to the exact value
+    decided        whether the bounds leave only that number; otherwise they leave a second one
+    budget         how far code of the arithmetic may be from the bounds
+    vacuous        whether the budget also accepts outputs that carry no information
     """
 
     name: str
@@ -44,7 +57,7 @@ class Expected:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether budgets are finite where exact values are, and none reaches beyond the format."""
+        """Whether every finite exact value has a budget that stays within the range of the format."""
         largest, numbers = (self.format or BINARY64).largest, np.isfinite(self.lower)
         with np.errstate(all="ignore"):
             reach = np.fmax(np.abs(self.lower), np.abs(self.upper)) + self.budget
@@ -52,59 +65,56 @@ class Expected:
 
     @property
     def tells(self) -> bool:
-        """Whether it is not vacuous; or only 0 is right but for underflow, as it is where all rows are dead."""
+        """Whether the budget is not vacuous, or only 0 and underflow are right, as where every row is fully masked."""
         least = (self.format or BINARY64).smallest_normal ** 0.5
         return not self.vacuous or bool(((self.lower == 0) & (self.upper == 0) & (self.budget <= least)).all())
 
 
 def judges(results: Sequence[Expected]) -> bool:
-    """Whether a test of some results says something: of every number, and of some result more than
-    output without information does.
+    """Whether a test of some results can fail: every number is judged, and some result must carry
+    information.
     """
-    return all(of.is_bounded for of in results) and any(of.tells for of in results)
+    return all(one.is_bounded for one in results) and any(one.tells for one in results)
 
 
 def expected(
-    o: Operation,
+    operation: Operation,
     arguments: tuple[Any, ...],
     arithmetic: str,
-    reading: Conventions,
+    conventions: Conventions,
     exact: tuple[Enclosure, ...] | None = None,
 ) -> tuple[Expected, ...]:
-    """What must come of a call, result by result; `exact` is its certificate, where it is known.
-    Raises ValueError for what is refused.
+    """The expected results of a call. `exact` are the certified results, if they are known. Raises
+    ValueError for a call that the oracle refuses.
     """
-    if o.returns_booleans:
-        mask = np.asarray(o.call(o.oracle, arguments, conventions=reading))
+    if operation.returns_booleans:
+        mask = np.asarray(operation.call(operation.oracle, arguments, conventions=conventions))
         bounds, every = mask.astype(np.float64), np.ones(mask.shape, bool)
         return (Expected("mask", None, bounds, bounds, mask, every, np.zeros(mask.shape), False),)
-    exact = exact or certificate(o, arguments, reading)
-    a, names, budgets = (
-        preset(arithmetic),
-        o.returned(arguments),
-        _enclosures(o, arguments, arithmetic, reading, "auto"),
-    )
-    slack = _SLACK if a.elementwise == BINARY64 else 2.0**-20
+    exact = exact or certificate(operation, arguments, conventions)
+    rounding, names = preset(arithmetic), operation.returned(arguments)
+    budgets = _enclosures(operation, arguments, arithmetic, conventions, "auto")
+    slack = _SLACK if rounding.elementwise == BINARY64 else 2.0**-20
     return tuple(
-        _expected(name, o.stored(name, a, result=True), slack, *each)
+        _expected(name, operation.stored(name, rounding, result=True), slack, *each)
         for name, *each in zip(names, exact, budgets, strict=True)
     )
 
 
-def certificate(o: Operation, arguments: tuple[Any, ...], reading: Conventions) -> tuple[Enclosure, ...]:
+def certificate(operation: Operation, arguments: tuple[Any, ...], conventions: Conventions) -> tuple[Enclosure, ...]:
     """Enclosures of the exact results in ball arithmetic, the same on every processor."""
-    return _enclosures(o, arguments, None, reading, "arb")
+    return _enclosures(operation, arguments, None, conventions, "arb")
 
 
 def _enclosures(
-    o: Operation, arguments: tuple[Any, ...], arithmetic: str | None, reading: Conventions, method: str
+    operation: Operation, arguments: tuple[Any, ...], arithmetic: str | None, conventions: Conventions, method: str
 ) -> tuple[Enclosure, ...]:
+    options: dict[str, Any] = {"arithmetic": arithmetic, "conventions": conventions, "method": method}
     with np.errstate(all="ignore"):
-        found = o.call(o.oracle, arguments, arithmetic=arithmetic, conventions=reading, method=method)
-    each = tuple(x for x in found if x is not None) if isinstance(found, tuple) else (found,)
-    return tuple(
-        replace(x, mid=np.atleast_1d(x.mid), rad=np.atleast_1d(x.rad)) for x in each
-    )  # files hold a number as one entry
+        found = operation.call(operation.oracle, arguments, **options)
+    each = tuple(one for one in found if one is not None) if isinstance(found, tuple) else (found,)
+    # files store a number as an array with one entry
+    return tuple(replace(one, mid=np.atleast_1d(one.mid), rad=np.atleast_1d(one.rad)) for one in each)
 
 
 def _expected(name: str, target: Format, slack: float, exact: Enclosure, budget: Enclosure) -> Expected:
@@ -115,28 +125,28 @@ def _expected(name: str, target: Format, slack: float, exact: Enclosure, budget:
         if target != BINARY64:
             low, high = rounded(lower, target), rounded(upper, target)
         decided = (low == high) | np.isnan(exact.mid)
-        nothing = np.isinf(exact.rad)  # is known: any number is right
-        lower, upper = np.where(nothing, -np.inf, lower), np.where(nothing, np.inf, upper)
+        unknown = np.isinf(exact.rad)  # any number is right
+        lower, upper = np.where(unknown, -np.inf, lower), np.where(unknown, np.inf, upper)
         apart = np.fmax(np.abs(budget.mid - exact.mid), 0.0)
         reach = np.where(apart <= slack * budget.rad, budget.rad * (1 + slack), budget.rad + apart)
-        reach = np.where(nothing, np.inf, reach)
+        reach = np.where(unknown, np.inf, reach)
     value = rounded(exact.mid, target)
     return Expected(name, target, lower, upper, value, decided, upwards(reach), budget.vacuous)
 
 
 def upwards(x: Array, bits: int = 8) -> Array:
-    """Numbers of few bits that are no smaller, and by more than the rounding of float64: so they
-    are the same on every processor.
+    """The numbers rounded up to a few bits. Before that they grow by more than a rounding of float64, so
+    that the result is the same on every processor.
     """
     with np.errstate(all="ignore"):
         fraction, exponent = np.frexp(x * (1 + 2.0**-20))
-        found = np.ldexp(np.ceil(np.ldexp(fraction, bits)), exponent - bits)
-    return np.where(x == 0, 0.0, np.where(np.isfinite(x), found, np.inf))
+        larger = np.ldexp(np.ceil(np.ldexp(fraction, bits)), exponent - bits)
+    return np.where(x == 0, 0.0, np.where(np.isfinite(x), larger, np.inf))
 
 
 def is_right(out: Any, of: Expected) -> Any:
-    """For each entry of an output whether it is right: within the budget of the bounds, NaN where
-    NaN is expected, or the budget is ∞.
+    """Whether each entry of an output is right: it is within the budget of the bounds, or NaN is
+    expected and returned, or the budget is ∞.
     """
     out = np.asarray(out, np.float64)
     with np.errstate(all="ignore"):
@@ -145,12 +155,12 @@ def is_right(out: Any, of: Expected) -> Any:
 
 
 def tolerances(of: Expected) -> tuple[float, float]:
-    """(rtol, atol) so that |out − value| ≤ atol + rtol·|value| holds of whatever is within the
-    budget, by arithmetic of float64.
+    """(rtol, atol) so that |out − value| ≤ atol + rtol·|value|, in float64 arithmetic, for every output
+    within the budget.
 
-    rtol is the least relative reach of an entry, atol what the others need beside it: both are
-    accepted by `allclose`, which accepts more than the budget does. The bound plus the budget, and
-    its distance from the value, are each rounded by less than half of its spacing.
+    rtol is the least relative reach of an entry, and atol covers the rest of the other entries.
+    `allclose` with both accepts every output that the budget accepts, and more. The bound plus the
+    budget, and its distance from the value, are each rounded by less than half of their spacing.
     """
     finite = np.isfinite(of.lower) & np.isfinite(of.budget)
     value, size = of.value[finite].astype(np.float64), np.abs(of.value[finite].astype(np.float64))

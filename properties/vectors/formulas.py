@@ -1,4 +1,6 @@
-"""Arrays that are said by a formula instead of their numbers, which are exact in every format."""
+"""Arrays that test vectors give by a formula in place of their numbers. The numbers are exact in every
+format.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +18,7 @@ class Formula:
     """Entry c of row j, all leading axes taken together, is (((a·j + b·c + s) mod 127) − 63) / 16,
     for factors (a, b, s).
 
-    `first` is what stands in column 0 instead, and `rows` has the rows that are otherwise.
+    `first` replaces the entries of column 0, and `rows` has the rows that are given by their numbers.
     """
 
     shape: tuple[int, ...]
@@ -25,29 +27,27 @@ class Formula:
     rows: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
 
     def array(self) -> Array:
-        """Its numbers."""
+        """The numbers."""
         a, b, s = self.factors
-        width = self.shape[-1]
-        j, c = np.arange(int(np.prod(self.shape[:-1])))[:, None], np.arange(width)
-        found = ((a * j + b * c + s) % 127 - 63) / 16
+        j, c = np.arange(int(np.prod(self.shape[:-1])))[:, None], np.arange(self.shape[-1])
+        array = ((a * j + b * c + s) % 127 - 63) / 16
         if self.first is not None:
-            found[:, 0] = self.first
+            array[:, 0] = self.first
         for row, numbers in self.rows.items():
-            found[row] = numbers
-        return found.reshape(self.shape)
+            array[row] = numbers
+        return array.reshape(self.shape)
 
     def told(self) -> dict[str, Any]:
-        """It as JSON."""
-        told: dict[str, Any] = {"shape": list(self.shape), "factors": list(self.factors)}
-        first = {} if self.first is None else {"first": self.first}
-        return (
-            told
-            | first
-            | ({"rows": {str(row): list(numbers) for row, numbers in self.rows.items()}} if self.rows else {})
-        )
+        """The formula as JSON."""
+        content: dict[str, Any] = {"shape": list(self.shape), "factors": list(self.factors)}
+        if self.first is not None:
+            content["first"] = self.first
+        if self.rows:
+            content["rows"] = {str(row): list(numbers) for row, numbers in self.rows.items()}
+        return content
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> "Formula":
-        """What JSON says."""
-        rows = {int(row): tuple(numbers) for row, numbers in told.get("rows", {}).items()}
-        return cls(tuple(told["shape"]), tuple(told["factors"]), told.get("first"), rows)
+    def of(cls, content: Mapping[str, Any]) -> "Formula":
+        """The formula that JSON gives."""
+        rows = {int(row): tuple(numbers) for row, numbers in content.get("rows", {}).items()}
+        return cls(tuple(content["shape"]), tuple(content["factors"]), content.get("first"), rows)

@@ -1,24 +1,24 @@
-"""Which arithmetic is it? What an implementation returned, put to the budgets of arithmetics other
-than the one it declares.
+"""Finds the arithmetic that explains violations: attnspec judges the recorded results again by
+arithmetics other than the declared one.
 
-An arithmetic explains violations if
+An arithmetic explains violations if all of these conditions hold:
 
-- some output is outside its budget in the arithmetic that is declared: where only something exact
-  is broken no rounding is the cause;
-- the laws hold on what was returned, judged by the other arithmetic; and every call that is known,
-  right or wrong, is within its budget;
-- outputs are wrong on at least two calls, and on an eighth of all: rounding shows on cases of every
-  kind, a bug's trigger is rarer, and a counterexample that was made small hides what it is about;
-- that budget says something: on at least half of the wrong calls it refuses zeros in a row that is
-  wrong, by a factor of two.
+(1) Some output is outside its budget in the declared arithmetic. Where only an exact law fails,
+    rounding is not the cause.
+(2) The laws hold on the recorded results, judged by the other arithmetic, and every recorded call,
+    right or wrong, is within its budget.
+(3) Outputs are wrong on at least two calls, and on an eighth of all calls. Rounding shows on inputs
+    of every kind. A bug is triggered more rarely, and a shrunk counterexample hides its trigger.
+(4) The budget distinguishes results. On at least half of the wrong calls it refuses zeros in a
+    wrong row, by a factor of two.
 
-Of those that explain it the one with the narrowest budgets is named. A budget that is merely wide
-accepts a bug's results too. So a bug, or a convention, that gives what the implementation gave on
-every call that is known, within the budget that is *declared*, is named first; one that does so on
-some of the calls only is named after an arithmetic, which must explain all of them.
+Among the arithmetics that explain the violations, attnspec names the one with the narrowest
+budgets. A budget that is merely wide also accepts the results of a bug. For this reason a bug or a
+convention that reproduces every recorded call, within the *declared* budget, comes first. One that
+reproduces only some of the calls comes after an arithmetic, which must explain all of them.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,15 +34,14 @@ from properties.contract.results import BrokenError, Call, is_right
 from properties.contract.subject import Subject
 from properties.laws.law import Law
 from properties.strategies.choices import rounded
-from properties.verifier.remarks import share_of_wrong
-from properties.verifier.report import Violation
+from properties.verifier.report import TriedSizes, Violation
 
-__all__ = ["Candidate", "candidates", "explained"]
+__all__ = ["OtherArithmetic", "explained", "other_arithmetics"]
 
 Mask = NDArray[np.bool_]
-_FEWEST = 2  # calls that must be wrong
-_RATE = 1 / 8  # of all calls that must be
-_FAR = 1e4  # budgets: farther than that most arithmetics refuse a call
+_FEWEST_WRONG_CALLS = 2
+_SHARE_OF_WRONG_CALLS = 1 / 8
+_FAR = 1e4  # budgets: most arithmetics refuse a call that is farther than this
 _TEN_BITS = Format("TF32", 2.0**-11, 2.0**-136, 2.0**-126, float(BINARY32.largest))
 _NAMES = {"binary32": "float32", "binary16": "float16", "bfloat16": "bfloat16", "TF32": "TF32"}
 _STORED = {
@@ -56,13 +55,15 @@ _STORED = {
     "saved_lse": "the log-sum-exp that its backward pass reads were stored in",
     "output": "its results were stored in",
 }
-"""Fields that are formats of something stored, and what it means for one to be narrower."""
+"""The fields that are formats of stored numbers, each with the words for a narrower format."""
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """Another arithmetic: its name, the end of the sentence "within budget as if …", what it is,
-    and to what inputs are converted first.
+class OtherArithmetic:
+    """An arithmetic to try in place of the declared one.
+
+    `sentence` ends the sentence "All results are within the error limit as if …"; `converted` is
+    the format to which the implementation converts its inputs first.
     """
 
     id: str
@@ -72,34 +73,46 @@ class Candidate:
     preset: bool = False
 
     def expected(self, call: Call, implementation: Implementation) -> tuple[Enclosure, ...]:
-        """The budgets of a call's results; tables and log-sum-exps that are given are converted to
-        the formats of these, where they are narrower.
+        """The budgets of a call's results.
 
-        Of inputs that are beyond the largest number of the format to which they are converted
-        nothing is promised.
+        Tables and log-sum-exps among the arguments are converted to their own formats where those
+        are narrower. If an input exceeds the largest number of its format, the radii are infinite:
+        the arithmetic promises no value.
         """
-        o, given, beyond = OPERATIONS[call.operation], [], False
-        for name, x in zip(o.parameters, call.arguments, strict=False):
-            of_its_own = o.is_table(name) or o.is_log_sum_exp(name)
-            to = o.stored(name, self.arithmetic) if of_its_own else self.converted if name in o.arrays else None
-            largest = implementation.resolved_arithmetic.inputs.largest
-            to = None if x is None else to
-            given.append(x if to is None else rounded(x, replace(to, largest=min(to.largest, largest))))
-            beyond |= to is not None and bool((np.isfinite(x) & (np.abs(x) > to.largest)).any())
-        reading = replace(implementation.resolved_conventions, mask_polarity="true_allows")
-        found = implementation.support.promises(o, call.arguments, o.expected(tuple(given), self.arithmetic, reading))
-        return tuple(replace(e, rad=np.full_like(e.rad, np.inf), vacuous=True) for e in found) if beyond else found
+        operation, arguments, overflows = OPERATIONS[call.operation], [], False
+        largest = implementation.resolved_arithmetic.inputs.largest
+        for name, argument in zip(operation.parameters, call.arguments, strict=False):
+            target = None if argument is None else self._stored_format(operation, name)
+            if target is None:
+                arguments.append(argument)
+                continue
+            arguments.append(rounded(argument, replace(target, largest=min(target.largest, largest))))
+            overflows |= bool((np.isfinite(argument) & (np.abs(argument) > target.largest)).any())
+        conventions = replace(implementation.resolved_conventions, mask_polarity="true_allows")
+        enclosures = operation.expected(tuple(arguments), self.arithmetic, conventions)
+        budgets = implementation.support.promises(operation, call.arguments, enclosures)
+        if not overflows:
+            return budgets
+        return tuple(replace(budget, rad=np.full_like(budget.rad, np.inf), vacuous=True) for budget in budgets)
+
+    def _stored_format(self, operation: Any, name: str) -> Format | None:
+        """The format in which this arithmetic stores a parameter; None if it leaves the parameter unchanged."""
+        if operation.is_table(name) or operation.is_log_sum_exp(name):
+            stored: Format = operation.stored(name, self.arithmetic)
+            return stored
+        return self.converted if name in operation.arrays else None
 
     def excess(self, call: Call, implementation: Implementation) -> list[Array]:
-        """For each output of a call how far its entries are from the exact ones, in budgets."""
-        return [e.excess(x) for e, x in zip(self.expected(call, implementation), call.outputs, strict=False)]
+        """The error ÷ budget of every entry of each output of a call."""
+        budgets = self.expected(call, implementation)
+        return [budget.excess(output) for budget, output in zip(budgets, call.outputs, strict=False)]
 
     def accepts(self, call: Call, implementation: Implementation) -> bool:
-        """Whether all of a call's outputs are within the budget."""
+        """Whether all outputs of a call are within the budget."""
         return not call.error and is_right(call, self.expected(call, implementation))
 
 
-_ROUNDED: dict[str, Callable[[Arithmetic], float]] = {
+_ROUNDOFF: dict[str, Callable[[Arithmetic], float]] = {
     "angle.table": lambda a: a.angle.table.unit_roundoff,
     "angle.product": lambda a: a.angle.product,
     "angle.frequency": lambda a: a.angle.frequency,
@@ -107,7 +120,7 @@ _ROUNDED: dict[str, Callable[[Arithmetic], float]] = {
     "accumulate": lambda a: a.accumulate,
     "product": lambda a: a.product,
 }
-"""Other fields that are narrower or wider, and the roundoff of what they say now."""
+"""The other fields that can be narrower, each with its roundoff in an arithmetic."""
 
 _CHANGES: dict[str, tuple[str, Callable[[Arithmetic, Format], Arithmetic]]] = {
     "angle.table": ("its cosines and sines were stored in", lambda a, to: replace(a, angle=replace(a.angle, table=to))),
@@ -120,7 +133,7 @@ _CHANGES: dict[str, tuple[str, Callable[[Arithmetic, Format], Arithmetic]]] = {
         lambda a, to: replace(a, angle=replace(a.angle, frequency=to.unit_roundoff)),
     ),
     "elementwise": (
-        "all between its products was rounded to",
+        "all results between its products were rounded to",
         lambda a, to: replace(a, elementwise=to, exp=_coarser(a.exp, to)),
     ),
     "accumulate": (
@@ -129,58 +142,76 @@ _CHANGES: dict[str, tuple[str, Callable[[Arithmetic, Format], Arithmetic]]] = {
     ),
     "product": ("the operands of its products were rounded to", lambda a, to: replace(a, product=to.unit_roundoff)),
 }
-"""What it means for one of those to be of a format, and the arithmetic of which that is so."""
+"""The same fields, each with the words for a narrower format and the arithmetic that has it."""
 
 _HABITS: dict[str, tuple[str, Callable[[Arithmetic], Arithmetic]]] = {
     "product=TF32": (
         "its products were TF32",
         lambda a: replace(a, product=TF32.product, accumulate=max(a.accumulate, TF32.accumulate)),
     ),
-    "stored_sum=True": ("the sum of its weights was that of the stored ones", lambda a: replace(a, stored_sum=True)),
+    "stored_sum=True": (
+        "the sum of its weights was the sum of the stored weights",
+        lambda a: replace(a, stored_sum=True),
+    ),
     "flush_to_zero=True": ("it flushed subnormal numbers to zero", lambda a: replace(a, flush_to_zero=True)),
     "grad_block=32": (
         "its gradients were added up in their own format",
         lambda a: replace(a, grad_block=a.grad_block or 32),
     ),
 }
-"""Habits of kernels, by the end of a sentence and what they change."""
+"""Habits of kernels: the words for each, and the arithmetic that has it."""
 
 
-def candidates(a: Arithmetic) -> Iterator[Candidate]:
-    """Arithmetics that differ from one in a field, or are presets of its format or of narrower
-    ones.
+def other_arithmetics(declared: Arithmetic) -> Iterator[OtherArithmetic]:
+    """Every arithmetic to try: the declared one with one field changed, and the presets whose output
+    format is the same or narrower.
 
-    Presets that state the order of sums round as the others do: they are none.
+    Presets that state the order of sums are left out: they round as the others do.
     """
     for target in (BINARY32, BINARY16, _TEN_BITS, BRAIN16):
-        if target.unit_roundoff > a.inputs.unit_roundoff:
+        if target.unit_roundoff > declared.inputs.unit_roundoff:
             name = _NAMES[target.name]
-            yield Candidate(f"inputs={name}", f"its inputs were converted to {name}", a, target)
+            yield OtherArithmetic(f"inputs={name}", f"its inputs were converted to {name}", declared, target)
     for target in (BINARY32, BINARY16, BRAIN16):
-        name, u = _NAMES[target.name], target.unit_roundoff
-        for field, words in _STORED.items():
-            if u > (getattr(a, field) or a.elementwise).unit_roundoff:
-                stored: Any = {field: target}
-                yield Candidate(f"{field}={name}", f"{words} {name}", replace(a, **stored))
-        for field, (words, change) in _CHANGES.items():
-            if u > _ROUNDED[field](a):
-                yield Candidate(f"{field}={name}", f"{words} {name}", change(a, target))
+        yield from _with_a_narrower_field(declared, target)
     for habit, (words, changed) in _HABITS.items():
-        if changed(a) != a:
-            yield Candidate(habit, words, changed(a))
-    for p in PRESETS:
-        if p.name != a.name and p not in FLOAT32_FAMILIES and p.output.unit_roundoff >= a.output.unit_roundoff:
-            narrower = p.inputs if p.inputs.unit_roundoff > a.inputs.unit_roundoff else None
-            yield Candidate(
-                f"arithmetic={p.name}", f"all of it were {p.name}", replace(p, inputs=a.inputs), narrower, preset=True
-            )
+        if changed(declared) != declared:
+            yield OtherArithmetic(habit, words, changed(declared))
+    for preset in PRESETS:
+        is_coarser = preset.output.unit_roundoff >= declared.output.unit_roundoff
+        if preset.name != declared.name and preset not in FLOAT32_FAMILIES and is_coarser:
+            narrower = preset.inputs if preset.inputs.unit_roundoff > declared.inputs.unit_roundoff else None
+            arithmetic = replace(preset, inputs=declared.inputs)
+            words = f"all of it were {preset.name}"
+            yield OtherArithmetic(f"arithmetic={preset.name}", words, arithmetic, narrower, preset=True)
 
 
-def _coarser(now: Elementary, target: Format) -> Elementary:
-    """The exponential of an implementation that rounds to a format: no better than float32's, whose flush it has."""
+def _with_a_narrower_field(declared: Arithmetic, target: Format) -> Iterator[OtherArithmetic]:
+    """The declared arithmetic with one field of a format, for every field that this makes narrower."""
+    name, roundoff = _NAMES[target.name], target.unit_roundoff
+    for field, words in _STORED.items():
+        if roundoff > (getattr(declared, field) or declared.elementwise).unit_roundoff:
+            stored: Any = {field: target}
+            yield OtherArithmetic(f"{field}={name}", f"{words} {name}", replace(declared, **stored))
+    for field, (words, change) in _CHANGES.items():
+        if roundoff > _ROUNDOFF[field](declared):
+            yield OtherArithmetic(f"{field}={name}", f"{words} {name}", change(declared, target))
+
+
+def _coarser(declared: Elementary, target: Format) -> Elementary:
+    """The exponential of an implementation that rounds to a format: at best float32's, with its flush."""
     best = FLOAT32.exp
-    relative = max(now.relative, best.relative)
-    return Elementary(relative, max(now.per_unit, best.per_unit), max(now.flush, best.flush, target.smallest_normal))
+    relative = max(declared.relative, best.relative)
+    flush = max(declared.flush, best.flush, target.smallest_normal)
+    return Elementary(relative, max(declared.per_unit, best.per_unit), flush)
+
+
+@dataclass(frozen=True)
+class _OutsideCall:
+    """A call that is outside the declared budget, and the wrong entries of each output."""
+
+    call: Call
+    wrong: list[Mask]
 
 
 def explained(
@@ -188,99 +219,126 @@ def explained(
     broken: Sequence[tuple[Law, Violation]],
     right: tuple[Call, ...],
     wrong: tuple[Call, ...],
-) -> Iterator[tuple[Candidate, float]]:
-    """The narrowest arithmetic that explains violations, and the narrowest preset that does, each
-    with the largest error in budgets.
+) -> Iterator[tuple[OtherArithmetic, float]]:
+    """The narrowest arithmetic that explains the violations, then the narrowest preset that does,
+    each with its largest error ÷ budget.
 
-    `right` and `wrong` are some of the operation's calls. The calls outside the declared budget are
-    put to all candidates, the farthest first, by which most are refused; the others, and the laws,
-    to the narrowest of those that are left alone, until one explains all.
+    `right` and `wrong` are some calls of the operation. Every arithmetic judges the calls outside
+    the declared budget, farthest first, because those refuse most arithmetics. The remaining
+    arithmetics judge the other calls and the laws, narrowest first, until one explains all of them.
     """
-    declared = Candidate("declared", "", implementation.resolved_arithmetic)
-    calls = tuple(call for _, v in broken for call in v.calls)
+    declared = OtherArithmetic("declared", "", implementation.resolved_arithmetic)
+    calls = tuple(call for _, violation in broken for call in violation.calls)
     known = {id(call): call for call in (*calls, *wrong, *right) if not OPERATIONS[call.operation].returns_booleans}
-    if any(call.error for call in known.values()) or any(share_of_wrong(v.seen) < _RATE for _, v in broken):
+    if any(call.error for call in known.values()):
         return
-    errors = {place: declared.excess(call, implementation) for place, call in known.items()}
-    furthest = {place: max(float(x.max(initial=0.0)) for x in errors[place]) for place in known}
-    far = {place for place in known if furthest[place] > 1}
-    if not any(id(call) in far for call in calls) or sum(id(call) in far for call in wrong) < _FEWEST:
+    if any(_share_of_wrong(violation.seen) < _SHARE_OF_WRONG_CALLS for _, violation in broken):
         return
-    order = sorted(known, key=lambda place: (-min(furthest[place], _FAR), _size(known[place])))
-    outside = [(known[place], [x > 1 for x in errors[place]]) for place in order if place in far]
-    inside = [known[place] for place in order if place not in far]
-    found = [
-        (c, b) for c in candidates(implementation.resolved_arithmetic) if (b := _budgets(c, outside, implementation))
-    ]
-    widths = [_radii(budgets, outside) for _, budgets in found]
-    finite = np.isfinite(widths).all(0)
-    narrowest = sorted(range(len(found)), key=lambda i: float(np.log(widths[i][finite]).sum()))
+    errors = {key: declared.excess(call, implementation) for key, call in known.items()}
+    furthest = {key: max(float(error.max(initial=0.0)) for error in errors[key]) for key in known}
+    far = {key for key in known if furthest[key] > 1}
+    if not any(id(call) in far for call in calls) or sum(id(call) in far for call in wrong) < _FEWEST_WRONG_CALLS:
+        return
+    order = sorted(known, key=lambda key: (-min(furthest[key], _FAR), _size(known[key])))
+    outside = [_OutsideCall(known[key], [error > 1 for error in errors[key]]) for key in order if key in far]
+    inside = [known[key] for key in order if key not in far]
 
-    def explains_the_rest(c: Candidate) -> bool:
-        return all(c.accepts(call, implementation) for call in inside) and all(
-            _holds(c, law, implementation, v.calls, v.counterexample) for law, v in broken
+    def explains_the_rest(other: OtherArithmetic) -> bool:
+        return all(other.accepts(call, implementation) for call in inside) and all(
+            _holds(other, law, implementation, violation) for law, violation in broken
         )
 
+    accepting = _narrowest_first(implementation, outside)
     for preset in (False, True):
-        if (
-            i := next((i for i in narrowest if found[i][0].preset == preset and explains_the_rest(found[i][0])), None)
-        ) is not None:
-            c, budgets = found[i]
+        candidates = (pair for pair in accepting if pair[0].preset == preset)
+        if (found := next((pair for pair in candidates if explains_the_rest(pair[0])), None)) is not None:
+            other, budgets = found
             results = [
-                zip(several, call.outputs, strict=False) for several, (call, _) in zip(budgets, outside, strict=True)
+                (budget, output)
+                for each, one in zip(budgets, outside, strict=True)
+                for budget, output in zip(each, one.call.outputs, strict=False)
             ]
-            yield c, max(float(e.excess(x).max(initial=0.0)) for several in results for e, x in several)
+            yield other, max(float(budget.excess(output).max(initial=0.0)) for budget, output in results)
 
 
-def _budgets(
-    c: Candidate, outside: Sequence[tuple[Call, list[Mask]]], implementation: Implementation
-) -> list[tuple[Enclosure, ...]]:
-    """A candidate's budgets of calls that are outside of those that are declared, if they accept
-    all, and say something of half of them.
+_Budgets = list[tuple[Enclosure, ...]]
+
+
+def _narrowest_first(
+    implementation: Implementation, outside: Sequence[_OutsideCall]
+) -> list[tuple[OtherArithmetic, _Budgets]]:
+    """The arithmetics that accept all calls outside the declared budget, narrowest first, each with
+    its budgets of these calls.
+
+    The sum of the logarithms of the radii that every arithmetic bounds decides which is narrowest.
     """
-    budgets, testify = [], 0
-    for call, wrong in outside:
-        budget = c.expected(call, implementation)
-        if not is_right(call, budget):
+    accepting = [
+        (other, budgets)
+        for other in other_arithmetics(implementation.resolved_arithmetic)
+        if (budgets := _budgets(other, outside, implementation))
+    ]
+    radii = [_radii(budgets, outside) for _, budgets in accepting]
+    finite = np.isfinite(radii).all(0)
+    order = sorted(range(len(accepting)), key=lambda index: float(np.log(radii[index][finite]).sum()))
+    return [accepting[index] for index in order]
+
+
+def _budgets(other: OtherArithmetic, outside: Sequence[_OutsideCall], implementation: Implementation) -> _Budgets:
+    """An arithmetic's budgets of the calls outside the declared ones; [] unless it accepts all of
+    these calls and its budgets distinguish the results of half of them.
+    """
+    budgets, distinguished = [], 0
+    for one in outside:
+        budget = other.expected(one.call, implementation)
+        if not is_right(one.call, budget):
             return []
         budgets.append(budget)
-        testify += any(_tells(e, w) for e, w in zip(budget, wrong, strict=False))
-    return budgets if 2 * testify >= len(outside) else []
+        distinguished += any(_refuses_zeros(each, wrong) for each, wrong in zip(budget, one.wrong, strict=False))
+    return budgets if 2 * distinguished >= len(outside) else []
 
 
-def _tells(e: Enclosure, wrong: Mask) -> bool:
-    """Whether a budget refuses zeros by a factor of two in a row in which an output is wrong, and is not vacuous."""
-    if e.vacuous or not wrong.any():
+def _refuses_zeros(budget: Enclosure, wrong: Mask) -> bool:
+    """Whether a budget is not vacuous and refuses zeros, by a factor of two, in a row with a wrong output."""
+    if budget.vacuous or not wrong.any():
         return False
-    mid, rad, rows = (np.atleast_2d(x) for x in (np.abs(e.mid), e.rad, wrong))
+    mid, rad, rows = (np.atleast_2d(array) for array in (np.abs(budget.mid), budget.rad, wrong))
     return bool((rows.any(-1) & (2 * rad.max(-1) <= mid.max(-1))).any())
 
 
-def _radii(budgets: Sequence[tuple[Enclosure, ...]], outside: Sequence[tuple[Call, list[Mask]]]) -> Array:
-    """How wide budgets are where outputs are wrong; the sum of the logarithms of those that all
-    bound tells who is narrowest.
-    """
+def _radii(budgets: _Budgets, outside: Sequence[_OutsideCall]) -> Array:
+    """The radii of budgets at the wrong entries of all outputs, at least the smallest normal number."""
     radii = np.concatenate(
-        [e.rad[w] for several, (_, ws) in zip(budgets, outside, strict=True) for e, w in zip(several, ws, strict=False)]
+        [
+            budget.rad[wrong]
+            for each, one in zip(budgets, outside, strict=True)
+            for budget, wrong in zip(each, one.wrong, strict=False)
+        ]
     )
-    found: Array = np.maximum(radii, np.finfo(float).tiny)
-    return found
+    bounded: Array = np.maximum(radii, np.finfo(float).tiny)
+    return bounded
 
 
 class _AstrayError(Exception):
-    """A law called something else than what was recorded."""
+    """A law made another call than the recorded one."""
 
 
 class _Replayed(Subject):
-    """What an implementation returned, once more, judged by another arithmetic."""
+    """The recorded results of an implementation, judged by another arithmetic."""
 
-    def __init__(self, c: Candidate, law: Law, implementation: Implementation, calls: tuple[Call, ...]) -> None:
-        reading = replace(implementation.resolved_conventions, mask_polarity="true_allows")
+    def __init__(
+        self, other: OtherArithmetic, law: Law, implementation: Implementation, calls: tuple[Call, ...]
+    ) -> None:
+        conventions = replace(implementation.resolved_conventions, mask_polarity="true_allows")
         promises = replace(
-            implementation, arithmetic=c.arithmetic, conventions=reading, known_deviations={}, twins={}, beside=()
+            implementation,
+            arithmetic=other.arithmetic,
+            conventions=conventions,
+            known_deviations={},
+            twins={},
+            beside=(),
         )
         super().__init__(promises, law.operation)
-        self.candidate, self.recorded = c, iter(calls)
+        self.other, self.recorded = other, iter(calls)
 
     def run(self, o: Any, arguments: tuple[Any, ...], layout: str = "contiguous") -> Any:
         call = next(self.recorded, None)
@@ -290,23 +348,26 @@ class _Replayed(Subject):
 
     def expected(self, o: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """The oracle's enclosures in the other arithmetic."""
-        return self.candidate.expected(Call(o.name, arguments, "contiguous", ()), self.implementation)
+        return self.other.expected(Call(o.name, arguments, "contiguous", ()), self.implementation)
+
+
+def _share_of_wrong(seen: Sequence[TriedSizes]) -> float:
+    """The share of calls that were wrong; 1 if no call was recorded."""
+    return sum(not each.passed for each in seen) / len(seen) if seen else 1.0
 
 
 def _size(call: Call) -> int:
-    return sum(x.size for x in call.arguments if isinstance(x, np.ndarray))
+    return sum(argument.size for argument in call.arguments if isinstance(argument, np.ndarray))
 
 
-def _same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
-    return len(a) == len(b) and all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+def _same(recorded: tuple[Any, ...], given: tuple[Any, ...]) -> bool:
+    return len(recorded) == len(given) and all(np.array_equal(*pair) for pair in zip(recorded, given, strict=True))
 
 
-def _holds(
-    c: Candidate, law: Law, implementation: Implementation, calls: tuple[Call, ...], case: Mapping[str, Any]
-) -> bool:
-    """Whether a law holds on what was returned, judged by another arithmetic."""
+def _holds(other: OtherArithmetic, law: Law, implementation: Implementation, violation: Violation) -> bool:
+    """Whether a law holds on the recorded results of a violation, judged by another arithmetic."""
     try:
-        law.hold(_Replayed(c, law, implementation, calls), case)
+        law.hold(_Replayed(other, law, implementation, violation.calls), violation.counterexample)
     except (BrokenError, _AstrayError):
         return False
     return True

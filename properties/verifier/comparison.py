@@ -1,5 +1,5 @@
-"""Two reports compared: what broke, what was mended, what is no longer checked, what got slower or
-further from its budget.
+"""Compares two reports: which laws fail now, pass again or are not checked any more, and which
+operations are slower or further from the exact value.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,8 +10,8 @@ from properties.verifier.report import Cause, Report, fails
 
 __all__ = ["Change", "Comparison", "Known", "against", "compared"]
 
-_TWICE = 2.0  # of a time or an error, from which a change is told: less is noise on a busy machine, or of other cases
-_SECOND = 1.0  # of all examples together, from which it matters that something is slower
+_MIN_FACTOR = 2.0  # of a time or an error: a smaller change is noise of a busy machine, or of other cases
+_MIN_SECONDS = 1.0  # of all cases together: below that it does not matter that an operation is slower
 
 Outcome = dict[str, Any]
 """An outcome as `Outcome.to_dict` writes it."""
@@ -19,8 +19,8 @@ Outcome = dict[str, Any]
 
 @dataclass(frozen=True)
 class Change:
-    """What changed of a law, "law[operation]", or of an operation, on an implementation: what was,
-    what is, and why in a few words.
+    """A change on an implementation: of a law, "law[operation]", or of an operation; what was, what
+    is, and why in a few words.
     """
 
     implementation: str
@@ -32,12 +32,14 @@ class Change:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What changed from one report to another.
+    """The changes from one report to another.
 
-    `broke` fails, and did not before, or not so gravely, or for another cause. `mended` failed and
-    passes. `unchecked` was checked, and is not any more. An operation is `slower` where an example
-    takes twice as long, and a second or more in all; a law that held is `further` where its largest
-    error is twice as large. `unlike` says which settings differ, so that other cases were drawn.
+    broke       fails, and did not fail before, or less gravely, or for another cause
+    mended      failed, and passes
+    unchecked   was checked, and is not checked any more
+    slower      operations that take twice as long for a case, and a second or more in all
+    further     laws that passed, and pass with a largest error that is twice as large
+    unlike      the settings that differ, so that other cases were drawn
     """
 
     broke: tuple[Change, ...]
@@ -50,39 +52,37 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Known:
-    """The violations of a baseline: of each implementation and law the names of what explained it."""
+    """The violations of a baseline: the names of what explained each, by implementation and law."""
 
     explained: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, baseline: dict[str, Any] | None) -> "Known":
-        """Those of a report, as `Report.to_dict` writes it; none without one."""
+        """The violations of a report, as `Report.to_dict` writes it; empty without a report."""
         outcomes = _outcomes(baseline) if baseline is not None else {}
-        return cls({key: _explained(o) for key, o in outcomes.items() if o["status"] == "violated"})
+        return cls({key: _explained(one) for key, one in outcomes.items() if one["status"] == "violated"})
 
     def has(self, implementation: str, law: str) -> bool:
-        """Whether a law, "law[operation]", was violated, for whatever cause."""
+        """Whether a law, "law[operation]", was violated, for any cause."""
         return (implementation, law) in self.explained
 
     def may_be(self, cause: Cause) -> bool:
-        """Whether all laws that a cause breaks were violated, for a cause that may be the same."""
-        keys, names = (
-            [(cause.implementation, law) for law in cause.laws],
-            frozenset(d.id for d in cause.diagnosis if not d.hint),
-        )
-        return all(key in self.explained and _alike(self.explained[key], names) for key in keys)
+        """Whether all laws of a cause were violated, for a cause that may be the same."""
+        keys = [(cause.implementation, law) for law in cause.laws]
+        names = frozenset(one.id for one in cause.diagnosis if not one.hint)
+        return all(key in self.explained and _may_be_same(self.explained[key], names) for key in keys)
 
 
 def compared(before: dict[str, Any], after: dict[str, Any]) -> Comparison:
-    """What changed between two reports, as `Report.to_dict` writes them."""
+    """The changes between two reports, as `Report.to_dict` writes them."""
     old, new = _outcomes(before), _outcomes(after)
-    both = [(old[key], o) for key, o in new.items() if key in old]
-    pairs = [(old.get(key), o) for key, o in new.items() if _fails(o, after)]
+    both = [(old[key], outcome) for key, outcome in new.items() if key in old]
+    pairs = [(old.get(key), outcome) for key, outcome in new.items() if _fails(outcome, after)]
     broke = [_change(was, now, _cause(now)) for was, now in pairs if was is None or not _known(was, now)]
-    gone = [(o, new.get(key)) for key, o in old.items() if _checked(o) and not _checked(new.get(key))]
+    gone = [(outcome, new.get(key)) for key, outcome in old.items() if _checked(outcome) and not _checked(new.get(key))]
     settings = ("arithmetic", "conventions", "laws", "long", "max_examples", "quick", "seed")
     return Comparison(
-        broke=tuple(sorted(broke, key=lambda change: change.now != "violated")),  # what was not run comes last
+        broke=tuple(sorted(broke, key=lambda change: change.now != "violated")),  # laws that were not run come last
         mended=tuple(
             _change(was, now) for was, now in both if _fails(was, before) and now["status"] in ("held", "suspicious")
         ),
@@ -94,83 +94,86 @@ def compared(before: dict[str, Any], after: dict[str, Any]) -> Comparison:
 
 
 def against(report: Report, baseline: dict[str, Any]) -> tuple[Report, Comparison]:
-    """A report of which what failed in a baseline too is known, and what changed since."""
-    found = compared(baseline, report.to_dict())
-    new = {(change.implementation, change.what) for change in found.broke}
-    outcomes = (replace(o, known=report.fails(o) and (o.implementation, o.law_id) not in new) for o in report.outcomes)
-    return replace(report, outcomes=tuple(outcomes)), found
+    """The report, in which what also failed in a baseline is known, and the changes since the baseline."""
+    changes = compared(baseline, report.to_dict())
+    new = {(change.implementation, change.what) for change in changes.broke}
+    outcomes = (
+        replace(one, known=report.fails(one) and (one.implementation, one.law_id) not in new) for one in report.outcomes
+    )
+    return replace(report, outcomes=tuple(outcomes)), changes
 
 
 def _outcomes(report: dict[str, Any]) -> dict[tuple[str, str], Outcome]:
-    return {(o["implementation"], f"{o['law']}[{o['operation']}]"): o for o in report["outcomes"]}
+    return {(one["implementation"], _law_id(one)): one for one in report["outcomes"]}
 
 
-def _fails(o: Outcome, report: dict[str, Any]) -> bool:
-    return fails(o["status"], o.get("unavailable", False), report["strict"])
+def _law_id(outcome: Outcome) -> str:
+    return f"{outcome['law']}[{outcome['operation']}]"
 
 
-def _checked(o: Outcome | None) -> bool:
-    return o is not None and o["status"] not in ("not applicable", "not run")
+def _fails(outcome: Outcome, report: dict[str, Any]) -> bool:
+    return fails(outcome["status"], outcome.get("unavailable", False), report["strict"])
+
+
+def _checked(outcome: Outcome | None) -> bool:
+    return outcome is not None and outcome["status"] not in ("not applicable", "not run")
 
 
 def _known(was: Outcome, now: Outcome) -> bool:
-    """Whether a law that fails failed before in the same way: as gravely, and for a cause that may be the same."""
+    """Whether a law that fails also failed before: as gravely, and for a cause that may be the same."""
     if was["status"] != now["status"]:
         return bool(was["status"] == "violated")
-    return not was.get("unavailable") and _alike(_explained(was), _explained(now))
+    return not was.get("unavailable") and _may_be_same(_explained(was), _explained(now))
 
 
-def _explained(o: Outcome) -> frozenset[str]:
-    """The names of what explains the violation of an outcome; none where nothing known does."""
-    return frozenset(d["id"] for d in o.get("violation", {"diagnosis": ()})["diagnosis"] if not d.get("hint"))
+def _explained(outcome: Outcome) -> frozenset[str]:
+    """The names of what explains the violation of an outcome; empty if the cause is not recognised."""
+    diagnosis = outcome.get("violation", {"diagnosis": ()})["diagnosis"]
+    return frozenset(one["id"] for one in diagnosis if not one.get("hint"))
 
 
-def _alike(was: frozenset[str], now: frozenset[str]) -> bool:
-    """Whether the causes that two sets of explanations name may be the same."""
+def _may_be_same(was: frozenset[str], now: frozenset[str]) -> bool:
+    """Whether two sets of explanations may name the same cause."""
     return not (was and now) or not was.isdisjoint(now)
 
 
 def _change(was: Outcome | None, now: Outcome | None, why: str = "") -> Change:
-    o = now or was
-    assert o is not None
-    before, after = (x["status"] if x else "not there" for x in (was, now))
-    return Change(o["implementation"], f"{o['law']}[{o['operation']}]", before, after, why)
+    outcome = now or was
+    assert outcome is not None
+    before, after = (one["status"] if one else "not there" for one in (was, now))
+    return Change(outcome["implementation"], _law_id(outcome), before, after, why)
 
 
-def _cause(o: Outcome) -> str:
-    violation = o.get("violation", {"diagnosis": [], "summary": o["reason"]})
-    return str(next((d["id"] for d in violation["diagnosis"] if not d.get("hint")), violation["summary"]))
+def _cause(outcome: Outcome) -> str:
+    violation = outcome.get("violation", {"diagnosis": [], "summary": outcome["reason"]})
+    return str(next((one["id"] for one in violation["diagnosis"] if not one.get("hint")), violation["summary"]))
 
 
 def _slower(pairs: list[tuple[Outcome, Outcome]]) -> Iterator[Change]:
-    """Operations, by the laws that were put to examples in both reports."""
+    """The operations that are slower, by the laws that had cases in both reports."""
     groups: dict[tuple[str, str], list[tuple[Outcome, Outcome]]] = {}
     for was, now in pairs:
         if was["examples"] and now["examples"]:
             groups.setdefault((now["implementation"], now["operation"]), []).append((was, now))
-    for (implementation, operation), these in groups.items():
+    for (implementation, operation), outcomes in groups.items():
         before, after = (
-            sum(o["seconds"] for o in side) / sum(o["examples"] for o in side) for side in zip(*these, strict=True)
+            sum(one["seconds"] for one in side) / sum(one["examples"] for one in side)
+            for side in zip(*outcomes, strict=True)
         )
-        if after >= _TWICE * before and sum(now["seconds"] for _, now in these) >= _SECOND:
-            yield Change(
-                implementation, operation, f"{1000 * before:.3g} ms", f"{1000 * after:.3g} ms", "for an example"
-            )
+        seconds = sum(now["seconds"] for _, now in outcomes)
+        if after >= _MIN_FACTOR * before and seconds >= _MIN_SECONDS:
+            times = f"{1000 * before:.3g} ms", f"{1000 * after:.3g} ms"
+            yield Change(implementation, operation, *times, "per test input")
 
 
 def _further(pairs: list[tuple[Outcome, Outcome]]) -> Iterator[Change]:
-    """Laws that held in both, those nearest to the limit first."""
-    held = [
+    """The laws that pass in both reports with a larger error than before, largest error first."""
+    passing = [
         (float(was["worst_excess"]), float(now["worst_excess"]), now)
         for was, now in pairs
         if was["status"] == now["status"] == "held"
     ]
-    for before, after, o in sorted(held, key=lambda each: -each[1]):
-        if after >= _TWICE * before and after > 0:
-            yield Change(
-                o["implementation"],
-                f"{o['law']}[{o['operation']}]",
-                f"{before:.2g}",
-                f"{after:.2g}",
-                "max error ÷ budget",
-            )
+    for before, after, outcome in sorted(passing, key=lambda each: -each[1]):
+        if after >= _MIN_FACTOR * before and after > 0:
+            errors = f"{before:.2g}", f"{after:.2g}"
+            yield Change(outcome["implementation"], _law_id(outcome), *errors, "max error ÷ error limit")

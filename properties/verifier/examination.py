@@ -1,17 +1,17 @@
-"""One operation of one implementation under examination: cases are drawn once, and every law about
-it is put to some of them.
+"""Examines one operation of one implementation: cases are drawn once, and every law about the
+operation is checked on some of them.
 
-A case is called once, and judged by the budget: that is the operation's agreement with the oracle.
-Of the other laws of its domain a few are put to it, by turns, each of which calls the operation on
-other inputs too; those calls are judged as well. A violation stops nothing.
+The operation is called once on each case, and the budget judges the result: this is the operation's
+agreement with the oracle. A few other laws of the domain take their turn on the case. Each of them
+also calls the operation on other inputs, and those calls are judged as well. A violation stops
+nothing.
 """
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from math import ceil, inf
-from random import Random
+from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 from properties.contract import process_state
@@ -26,45 +26,57 @@ from properties.laws.law import Law
 from properties.laws.squares import Square
 from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.domains import DOMAINS, QUIRKS
-from properties.verifier.drawing import by_profile
-from properties.verifier.failures import failure
+from properties.verifier.case_drawing import by_profile, numbers_of_cases, turns
+from properties.verifier.notes import failure
 from properties.verifier.report import Outcome, reason_for
-from properties.verifier.trial import FAILED, TIME, Evidence, Trial, not_applicable, unknown
+from properties.verifier.trial import FAILED, TIME, Evidence, Trial, does_not_apply, unknown
 
-__all__ = ["Examination", "Observer"]
+__all__ = ["Examination", "Observer", "Supervision"]
 
 Observer = Callable[[str, tuple[Any, ...], str], None]
 
-_TURNS = 2  # laws that are put to a case, besides agreement
-_FEWEST = 20  # a domain gets at least one of so many cases, however small its share
-_PATIENCE = 10  # times as many cases for a law too few of whose cases were informative, or whose declared deviation has not been seen
-_SILENT = 2  # of those, after which a law that has said nothing of any case is let go
-_LOOKS = 40  # cases of which one is put to finer presets
-_LINES = 4  # cases of which one is put to the statistical line
-_SEEDS = 2**24 - 1
+_LAWS_PER_CASE = 2  # besides agreement
+_ROUNDS = 10  # of further cases for a law that had too few informative cases, or whose declared deviation did not occur
+_CASES_PER_ROUND = 10  # of each domain
+_SILENT_ROUNDS = 2  # after these a law that no case could test gets no further cases
+_CASES_PER_LOOK = 40  # one case of these is judged by finer presets
+_CASES_PER_LINE = 4  # one case of these is compared with the statistical line
+
+
+@dataclass(frozen=True)
+class Supervision:
+    """How an examination is watched, and when it ends.
+
+    observe            is called with every call before it is made
+    began              is called with the law that is now checked on the case
+    seconds_per_call   the longest that a call may take
+    until              a reading of time.monotonic, after which no case is drawn
+    ends               whether a violation of a law, which is not declared, ends the drawing
+    """
+
+    observe: Observer | None = None
+    began: Callable[[str], None] = lambda law: None
+    seconds_per_call: float = 60.0
+    until: float = inf
+    ends: Callable[[str], bool] = lambda law: False
 
 
 class _FirstError(Exception):
-    """A violation after which Hypothesis is to stop, and to keep the case for the next time: in pytest."""
+    """A violation at which Hypothesis stops, and keeps the case for the next run: in pytest."""
 
 
 @dataclass
 class Examination:
-    """The laws about one operation, put to an implementation case by case."""
+    """The laws about one operation, checked on an implementation case by case."""
 
     implementation: Implementation
     operation: str
     laws: Sequence[Law]
-    observe: Observer | None = None
-    seconds_per_call: float = 60.0
-    began: Callable[[str], None] = lambda law: None
-    until: float = inf  # of time.monotonic, after which no case is drawn
-    ends: Callable[[str], bool] = lambda law: (
-        False
-    )  # whether no case is drawn after a violation of a law that nobody declared
+    supervision: Supervision = field(default_factory=Supervision)
 
     def __post_init__(self) -> None:
-        self.subject = Subject(self.implementation, self.operation, self.observe, self.seconds_per_call)
+        watched = self.supervision.observe, self.supervision.seconds_per_call
+        self.subject = Subject(self.implementation, self.operation, *watched)
         self.evidence = Evidence(self.implementation, self.operation)
         self.trials: dict[str, Trial] = {}
         self.settled: dict[str, Outcome] = {}
@@ -73,33 +85,35 @@ class Examination:
             self._admit(law)
 
     def _admit(self, law: Law) -> None:
-        """Put a law to trial, or settle why not."""
-        i = self.implementation
-        outcome = Outcome(law.name, law.operation, i.name, "held")
-        if why := law.not_applicable(i):
-            self.settled[law.id] = replace(outcome, status="not applicable", reason=why)
+        """Open a trial for a law, or settle its outcome without a trial."""
+        implementation = self.implementation
+        outcome = Outcome(law.name, law.operation, implementation.name, "held")
+        if reason := law.not_applicable(implementation):
+            self.settled[law.id] = replace(outcome, status="not applicable", reason=reason)
             return
-        if i.unavailable:
-            self.settled[law.id] = replace(outcome, status="not run", reason=i.unavailable, unavailable=True)
+        if implementation.unavailable:
+            self.settled[law.id] = replace(
+                outcome, status="not run", reason=implementation.unavailable, unavailable=True
+            )
             return
         found = {name: self._cases(name) for name in law.domains}
-        cases = {name: x for name, x in found.items() if isinstance(x, Cases)}
-        reasons = {name: x for name, x in found.items() if isinstance(x, str)}
+        cases = {name: drawn for name, drawn in found.items() if isinstance(drawn, Cases)}
+        reasons = {name: reason for name, reason in found.items() if isinstance(reason, str)}
         if cases:
-            domains = DOMAINS[self.operation]  # options that are not declared are none that are left out
-            undrawn = tuple(f"{name}: {why}" for name, why in reasons.items() if not domains[name].rotates)
-            self.trials[law.id] = Trial(law, cases, reason_for(i.known_deviations, law.id), undrawn)
-        elif law in AGREEMENT:
-            self.settled[law.id] = replace(
-                outcome, status="vacuous", reason=unknown(i, law.operation, next(iter(reasons.values())))
-            )
+            domains = DOMAINS[self.operation]  # domains of undeclared options are not reported as left out
+            undrawn = tuple(f"{name}: {reason}" for name, reason in reasons.items() if not domains[name].rotates)
+            self.trials[law.id] = Trial(law, cases, reason_for(implementation.known_deviations, law.id), undrawn)
+            return
+        first_reason = next(iter(reasons.values()))
+        if law in AGREEMENT:
+            reason = unknown(implementation, law.operation, first_reason)
+            self.settled[law.id] = replace(outcome, status="vacuous", reason=reason)
         else:
-            self.settled[law.id] = not_applicable(
-                outcome, next(iter(reasons.values())), i.known_deviations.get(law.id, "")
-            )
+            declared = implementation.known_deviations.get(law.id, "")
+            self.settled[law.id] = does_not_apply(outcome, first_reason, declared)
 
     def _cases(self, domain: str) -> Cases | str:
-        """The cases of a domain, or why there are none."""
+        """The cases of a domain, or the reason why it has no case."""
         if domain not in self._domains:
             try:
                 self._domains[domain] = Cases(
@@ -110,10 +124,10 @@ class Examination:
         return self._domains[domain]
 
     def run(self, number: int, random_seed: int | None) -> None:
-        """So many cases, of each domain its share, and more for laws that say too little; what
-        calls change besides is put back.
+        """Draw about `number` cases and check the laws on them, then draw further cases for laws
+        that had too few informative cases. Process-wide state that calls changed is restored.
 
-        Where attnspec itself fails, what is known by then stays.
+        If attnspec itself fails, the results up to then stay.
         """
         try:
             self._run(number, random_seed)
@@ -123,83 +137,70 @@ class Examination:
             process_state.restore(self.subject.original)
 
     def _run(self, number: int, random_seed: int | None) -> None:
-        domains = {name: cases for trial in self.trials.values() for name, cases in trial.cases.items()}
-        shares = sum(cases.domain.share for cases in domains.values())
+        domains = {name: cases.domain for trial in self.trials.values() for name, cases in trial.cases.items()}
         groups = {name: [trial for trial in self.trials.values() if name in trial.cases] for name in domains}
-        each = {
-            name: max(ceil(number * x.domain.share / shares), ceil(number / _FEWEST)) for name, x in domains.items()
-        }
-        self._draw(groups, each, random_seed)
-        for turn in range(_PATIENCE):
+        self._draw(groups, numbers_of_cases(domains, number), random_seed)
+        for round_number in range(_ROUNDS):
             wanting = [
-                trial for trial in self.trials.values() if trial.wants_more and (trial.examples or turn <= _SILENT)
+                trial
+                for trial in self.trials.values()
+                if trial.wants_more and (trial.examples or round_number <= _SILENT_ROUNDS)
             ]
-            again = {name: some for name in domains if (some := [trial for trial in wanting if name in trial.cases])}
-            self._draw(again, dict.fromkeys(again, 10), random_seed, str(turn))
+            again = {name: group for name in domains if (group := [each for each in wanting if name in each.cases])}
+            self._draw(again, dict.fromkeys(again, _CASES_PER_ROUND), random_seed, str(round_number))
 
     def _draw(
-        self, groups: Mapping[str, list[Trial]], numbers: Mapping[str, int], random_seed: int | None, more: str = ""
+        self,
+        groups: Mapping[str, list[Trial]],
+        numbers: Mapping[str, int],
+        random_seed: int | None,
+        round_name: str = "",
     ) -> None:
-        """Put groups of laws to so many cases of each domain: of seeds drawn from the caller's, or
-        else drawn by Hypothesis.
-
-        The domains take turns, each in proportion to its number, so that a run that is cut short
-        has seen all of them. The turns depend on the numbers alone: what is drawn before an end of
-        time is the beginning of what is drawn without one.
+        """Check each domain's group of laws on its number of cases: with seeds that follow from the
+        caller's, or drawn by Hypothesis. The first round has the name "".
         """
         if random_seed is None:
             for name, group in groups.items():
-                for some in [[trial] for trial in group] if more else [group]:
-                    self._draw_by_profile(name, some, numbers[name], more)
+                for some in [[trial] for trial in group] if round_name else [group]:
+                    self._draw_by_profile(name, some, numbers[name], round_name)
             return
-        turns = [
-            (n / numbers[name], name, seed)
-            for name in groups
-            for n, seed in enumerate(self._seeds(name, numbers[name], random_seed, more))
-        ]
-        for _, name, seed in sorted(turns, key=lambda turn: turn[0]):
-            if why := self._over():
+        for name, seed in turns(self.operation, groups, numbers, random_seed, round_name):
+            if reason := self._over():
                 for trial in groups[name]:
-                    trial.cut_short = why
-            elif not more or any(trial.wants_more for trial in groups[name]):
-                self._put_to(name, seed, groups[name], more)
-
-    def _seeds(self, domain: str, number: int, random_seed: int, more: str) -> list[int]:
-        """The seeds of so many cases of a domain, drawn from the caller's; the simplest case comes
-        first, unless they are some more.
-        """
-        drawn = Random(f"{random_seed} {self.operation} {domain} {more}")
-        return [*([] if more else [0]), *(drawn.randint(1, _SEEDS) for _ in range(number))][:number]
+                    trial.cut_short = reason
+            elif not round_name or any(trial.wants_more for trial in groups[name]):
+                self._check_on_a_case(name, seed, groups[name], round_name)
 
     def _over(self) -> str:
-        """Why no further case is drawn, or ""."""
-        if any(trial.violations and not trial.declared and self.ends(law) for law, trial in self.trials.items()):
+        """The reason why no further case is drawn, or ""."""
+        if any(
+            trial.violations and not trial.declared and self.supervision.ends(law) for law, trial in self.trials.items()
+        ):
             return FAILED
-        return TIME if time.monotonic() >= self.until else ""
+        return TIME if time.monotonic() >= self.supervision.until else ""
 
-    def _draw_by_profile(self, name: str, group: list[Trial], number: int, more: str) -> None:
-        """Put a group of laws to cases of a domain, drawn by Hypothesis, as its profile says, which
-        keeps those that fail.
+    def _draw_by_profile(self, name: str, group: list[Trial], number: int, round_name: str) -> None:
+        """Check a group of laws on cases of a domain that Hypothesis draws by the caller's profile.
+        Hypothesis keeps the cases that fail.
         """
 
         def hold(seed: int) -> None:
-            if not more or any(trial.wants_more for trial in group):
-                self._put_to(name, seed, group, more)
+            if not round_name or any(trial.wants_more for trial in group):
+                self._check_on_a_case(name, seed, group, round_name)
             if any(trial.violations for trial in group):
                 raise _FirstError
 
-        hold.__name__ = hold.__qualname__ = f"{group[0].law.name}_{self.operation}_{name}".replace(
-            " ", "_"
-        )  # by which failures are kept
+        key = f"{group[0].law.name}_{self.operation}_{name}".replace(" ", "_")
+        hold.__name__ = hold.__qualname__ = key  # Hypothesis keeps failing cases under this name
         with suppress(_FirstError):
-            by_profile(hold, number, _SEEDS)
+            by_profile(hold, number)
 
-    def _put_to(self, name: str, seed: int, group: list[Trial], more: str) -> None:
-        """Put a group of laws to a case of a domain: some of them, by turns, or if it is one more
-        those that want it.
+    def _check_on_a_case(self, name: str, seed: int, group: list[Trial], round_name: str) -> None:
+        """Draw a case of a domain and check some laws of a group on it: in the first round those
+        whose turn it is, in a further round those that want more cases.
         """
         arguments, quirk = group[0].cases[name].draw(seed), name in QUIRKS
-        if not more:
+        if not round_name:
             self._case(arguments, seed, group, quirk)
             return
         wanting = [trial for trial in group if trial.wants_more]
@@ -209,11 +210,14 @@ class Examination:
             self._further(arguments, seed, others, quirk)
 
     def _case(self, arguments: tuple[Any, ...], seed: int, group: list[Trial], quirk: bool) -> None:
-        """A case, its own call, and the laws whose turn it is; of a quirk a law of its own says what should be."""
+        """Call the operation on a case, judge the call, and check the laws whose turn it is.
+
+        A separate law says what a quirk should do, so an exception there is not judged.
+        """
         subject = self.subject
         subject.begin()
         agreement = [trial for trial in group if trial.law.agreement]
-        self.began((agreement or group)[0].law.id)
+        self.supervision.began((agreement or group)[0].law.id)
         try:
             subject.about(arguments)
             subject.seen(arguments)
@@ -225,57 +229,61 @@ class Examination:
             return
         if not (quirk and subject.calls[0].error):  # which may be a refusal
             self._judge(agreement, 0, quirk)
+        self._take_turns(arguments, seed, group, agreement)
+        self.evidence.cases += 1
+        if self.evidence.cases % _CASES_PER_LOOK == 1 and not quirk:
+            self.evidence.tightest.look(subject.calls)
+
+    def _take_turns(self, arguments: tuple[Any, ...], seed: int, group: list[Trial], agreement: list[Trial]) -> None:
+        """Check on a case all laws that watch every call, and the few others that waited longest."""
         for trial in group:
             trial.credit += trial.law.effort
-        turns = 0
         for trial in group:
             if trial.law.watches and trial.open:
                 self._put(trial, arguments, seed, agreement)
+        taken = 0
         others = (trial for trial in group if not (trial.law.agreement or trial.law.watches) and trial.open)
         for trial in sorted(others, key=lambda trial: -trial.credit):
-            if turns == min(_TURNS, len(group)):
+            if taken == min(_LAWS_PER_CASE, len(group)):
                 break
-            turns += self._put(trial, arguments, seed, agreement)
-        self.evidence.cases += 1
-        if self.evidence.cases % _LOOKS == 1 and not quirk:
-            self.evidence.narrowest.look(subject.calls)
+            taken += self._put(trial, arguments, seed, agreement)
 
     def _further(self, arguments: tuple[Any, ...], seed: int, group: list[Trial], quirk: bool) -> None:
-        """A case for laws that have said too little: of many cases they say nothing, and then
-        nothing is called.
+        """Check on a case the laws that had too few informative cases. Many cases cannot test such
+        a law, and then the law calls no operation.
 
-        A law's first call of the operation, which mostly is the case's own, is judged as well as
-        those of the other terms of a square.
+        The law's first call of the operation, mostly the case's own, is judged, as are the calls of
+        the other terms of a square.
         """
         subject, judged = self.subject, list[Call]()
         agreement = [] if quirk else [trial for trial in self.trials.values() if trial.law.agreement]
         subject.begin()
         subject.about(arguments)
         for trial in group:
-            said = self._put(trial, arguments, seed, agreement)
+            informative = self._put(trial, arguments, seed, agreement)
             own = [place for place, call in enumerate(subject.calls) if call.operation == self.operation]
-            if said and own and not quirk and not any(subject.calls[own[0]] is call for call in judged):
+            if informative and own and not quirk and not any(subject.calls[own[0]] is call for call in judged):
                 judged.append(subject.calls[own[0]])
                 self._judge(agreement, own[0])
         self.evidence.cases += 1
 
     def _put(self, trial: Trial, arguments: tuple[Any, ...], seed: int, agreement: list[Trial]) -> bool:
-        """A law on a case; whether it says something of it."""
+        """Check a law on a case; whether the case can test the law."""
         subject, law = self.subject, trial.law
-        self.began(law.id)
+        self.supervision.began(law.id)
         subject.turn()
         start = time.perf_counter()
         case = law.case(arguments, seed)
         try:
             if not law.hold(subject, case):
                 return False
-            trial.held(subject)
+            trial.passed(subject)
         except BrokenError as broken:
-            trial.broke(self.implementation.name, broken, case, tuple(subject.calls))
+            trial.failed(self.implementation.name, broken, case, tuple(subject.calls))
         except (UngivenError, OutsideError) as untaken:
             trial.leave_out(str(untaken))
             return False
-        except Exception as error:  # the others go on
+        except Exception as error:  # the other laws go on
             _fail([trial], "it checked this law", error)
         trial.seconds += time.perf_counter() - start
         trial.credit = 0.0
@@ -285,17 +293,17 @@ class Examination:
         return True
 
     def _judge(self, agreement: list[Trial], place: int, quirk: bool = False) -> None:
-        """A call by itself: the operation's agreement with the oracle, which may refuse a quirk:
-        then there is no right answer.
+        """Judge one call against the oracle. The oracle may refuse a quirk, and then there is no
+        right answer.
         """
         subject, call = self.subject, self.subject.calls[place]
         start = time.perf_counter()
         subject.retell()
         try:
-            subject.judge(place, line=place == 0 and self.evidence.cases % _LINES == 0)
+            subject.judge(place, line=place == 0 and self.evidence.cases % _CASES_PER_LINE == 0)
             broken = None
-        except BrokenError as found:
-            broken = found
+        except BrokenError as error:
+            broken = error
         except Exception as error:
             if not (quirk and isinstance(error, ValueError)):
                 _fail(agreement, f"it judged a call of {call.operation}", error)
@@ -303,18 +311,18 @@ class Examination:
         self.evidence.add(call, broken is None)
         for trial in agreement:
             if broken is None:
-                trial.held(subject)
+                trial.passed(subject)
             else:
-                trial.broke(self.implementation.name, broken, trial.law.case(call.arguments, 0), (call,))
+                trial.failed(self.implementation.name, broken, trial.law.case(call.arguments, 0), (call,))
             trial.seconds += time.perf_counter() - start
 
     def outcomes(self) -> Iterator[Outcome]:
-        """What became of each law, in their order."""
+        """The outcome of each law, in their order."""
         for law in self.laws:
             yield self.settled[law.id] if law.id in self.settled else self.trials[law.id].outcome(self.evidence)
 
 
 def _fail(trials: Iterable[Trial], doing: str, error: Exception) -> None:
-    """Note of some laws that attnspec failed while it did something; what comes first is told."""
+    """Note in some trials that attnspec failed while it did something. The first failure stays."""
     for trial in trials:
-        trial.failed = trial.failed or failure(doing, error)
+        trial.defect = trial.defect or failure(doing, error)

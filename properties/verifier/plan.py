@@ -1,4 +1,4 @@
-"""Which laws are checked of an implementation, and on how many cases by the quick plan."""
+"""Decides which laws are checked on an implementation, and on how many cases by the quick plan."""
 
 import json
 from collections.abc import Iterable
@@ -15,32 +15,30 @@ from properties.laws.law import Law
 __all__ = ["QUICK", "QUICKLY", "grouped", "is_quick", "plan", "require_planned", "without"]
 
 QUICK = Path(__file__).parents[1] / "laws" / "quick.json"
-"""The file of what the quick plan has besides agreement and the laws that watch: the laws that kill
-bugs which neither of these kills.
+"""The file with the laws that the quick plan adds to agreement and to the laws that watch: they
+detect bugs which neither of these detects.
 """
 
-_KILLING = frozenset(json.loads(QUICK.read_text("utf-8")))
+_DETECTING = frozenset(json.loads(QUICK.read_text("utf-8")))
 
 QUICKLY = 50
-"""Cases of an operation in the quick plan, at most, but at least one of each domain."""
+"""The most cases of an operation in the quick plan. Every domain still gets at least one case."""
 
 
 def plan(
     implementation: Implementation, laws: Iterable[str] | None = None, long: bool = False, quick: bool = False
 ) -> list[Law]:
-    """The laws to check: all, with those of the long plan where it is asked for, those of the quick
-    one, or those named, of operations that are offered. The quick plan has what is declared to be
-    broken, too; laws that are named are in every plan.
+    """The laws to check about the operations that an implementation offers.
 
-    Raises ValueError for a name that no law has, and for a declared deviation from a law that does
-    not apply.
+    These are all laws, with the long plan if `long` is true, or only the laws of the quick plan, or
+    the named laws. The quick plan includes declared deviations. A named law is in every
+    plan.
+
+    Raises ValueError for an unknown law, and for a declared deviation from a law that does not apply.
     """
     _require_names("laws", () if laws is None else laws)
-    chosen = (
-        [*LAWS, *(LONG if long else ())]
-        if laws is None
-        else list(dict.fromkeys(law for name in laws for law in find(name)))
-    )
+    all_laws = (*LAWS, *(LONG if long else ()))
+    chosen = list(all_laws if laws is None else dict.fromkeys(law for name in laws for law in find(name)))
     applicable = [law for law in (*LAWS, *LONG) if not law.not_applicable(implementation)]
     names = {name for law in applicable for name in (law.name, law.id)}
     if unmatched := sorted(set(implementation.known_deviations) - names):
@@ -52,20 +50,20 @@ def plan(
 
 
 def is_quick(law: Law) -> bool:
-    """Whether a law is of the quick plan, whatever is declared."""
-    return law.agreement or law.watches or law.id in _KILLING
+    """Whether a law is in the quick plan of every implementation."""
+    return law.agreement or law.watches or law.id in _DETECTING
 
 
 def without(planned: Iterable[Law], exclude: Iterable[str]) -> list[Law]:
-    """The laws but those that some names mean. Raises ValueError for a name that no law has."""
+    """The planned laws without those that some names mean. Raises ValueError for an unknown law."""
     _require_names("exclude", exclude)
     excluded = {law for name in exclude for law in find(name)}
     return [law for law in planned if law not in excluded]
 
 
 def require_planned(laws: Iterable[str] | None, planned: Iterable[Law]) -> None:
-    """Raise ValueError for the name of a law that is planned for none of what is verified: it would
-    not be looked at, without a word.
+    """Raise ValueError for a named law that is planned for no implementation. Otherwise attnspec
+    would silently not check it.
     """
     _require_names("laws", () if laws is None else laws)
     ids = {law.id for law in planned}
@@ -81,7 +79,7 @@ def _require_names(option: str, names: Any) -> None:
 
 
 def grouped(laws: Iterable[Law]) -> list[list[Law]]:
-    """The laws about one operation together, as they are examined."""
+    """The laws in groups, one for each operation."""
     groups: dict[str, list[Law]] = {}
     for law in laws:
         groups.setdefault(law.operation, []).append(law)

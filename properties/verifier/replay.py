@@ -1,4 +1,4 @@
-"""Once more: a law on one case, or one call, as the scripts in reports ask for."""
+"""Repeats a check: a law on one case, or one call, for the scripts in reports."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,20 +23,19 @@ def replay(
     beside: Sequence[Any] = (),
     **case: Any,
 ) -> None:
-    """A law, "law[operation]", on one case, by the names of its entries; raises BrokenError, an
-    AssertionError, where it does not hold.
+    """Check a law, "law[operation]", on one case. Raises BrokenError, an AssertionError, if the law fails.
 
-    `beside` are others between whose calls a law may call the implementation.
-
-    Raises ValueError for a law that there is not, or is one of several operations.
+    `case` has the entries of the case by their names. `beside` are other implementations, which the
+    law may call between the calls of the implementation. Raises ValueError for an unknown law, and
+    for a law of several operations.
     """
-    found = find(law)
-    if len(found) != 1:
-        raise ValueError(f"{law!r} is a law of {len(found)} operations, but should name one, as in {found[0].id!r}.")
+    laws = find(law)
+    if len(laws) != 1:
+        raise ValueError(f"{law!r} is a law of {len(laws)} operations, but should name one, as in {laws[0].id!r}.")
     implementation = implementation_of(target, arithmetic, conventions)
     others = tuple(implementation_of(other, arithmetic, conventions) for other in beside)
-    subject = Subject(replace(implementation, beside=others or implementation.beside), found[0].operation)
-    found[0].hold(subject, case)
+    subject = Subject(replace(implementation, beside=others or implementation.beside), laws[0].operation)
+    laws[0].hold(subject, case)
 
 
 def call(
@@ -47,13 +46,14 @@ def call(
     conventions: Conventions | None = None,
     **arguments: Any,
 ) -> Any:
-    """What an operation returns, called as laws call it, with arrays in a layout: Results, or for a
-    mask an array of booleans.
+    """The results of one call of an operation, called as the laws call it; for a mask an array of booleans.
 
-    Raises BrokenError, an AssertionError, where it raises or returns something else, and ValueError
-    for an operation that there is not.
+    `layout` is the memory layout of the arrays. Raises BrokenError, an AssertionError, if the call
+    raises or returns something else, and ValueError for an unknown operation.
     """
     if not isinstance(operation, str) or operation not in OPERATIONS:
         raise ValueError(f"There is no operation {shown(operation)}, but there are {', '.join(OPERATIONS)}.")
-    caller, o = Caller(implementation_of(target, arithmetic, conventions), operation), OPERATIONS[operation]
-    return caller(*(arguments.get(p) if p in o.options else arguments[p] for p in o.parameters), layout=layout)
+    called = OPERATIONS[operation]
+    caller = Caller(implementation_of(target, arithmetic, conventions), operation)
+    given = (arguments.get(name) if name in called.options else arguments[name] for name in called.parameters)
+    return caller(*given, layout=layout)

@@ -1,4 +1,4 @@
-"""What a verification found, as data."""
+"""The report on a verification, as data."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -10,7 +10,6 @@ import numpy as np
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import Call
 from properties.laws.names import parts_of
-from properties.verifier.remarks import Seen
 
 __all__ = [
     "VERSION",
@@ -19,6 +18,7 @@ __all__ = [
     "Outcome",
     "Report",
     "Status",
+    "TriedSizes",
     "Violation",
     "broken",
     "counted",
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 VERSION = 1
-"""Of the report as data: report.schema.json says what it holds."""
+"""The version of the report as data. report.schema.json says what it contains."""
 
 Status = Literal["held", "suspicious", "violated", "declared", "vacuous", "not applicable", "not run"]
 PASSING = ("held", "suspicious", "declared", "not applicable")
@@ -36,15 +36,18 @@ PASSING = ("held", "suspicious", "declared", "not applicable")
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """A convention or a known bug that reproduces what was seen, or an arithmetic within whose
-    budgets it is.
+    """A convention or a known bug that reproduces the recorded results, or an arithmetic whose budgets
+    contain them.
 
-    `id` is "rope_pairing=half", the bug's, or "scores=float16"; `mechanism` says in a sentence what
-    is wrong, `repair` what to do about it, `citation` where a bug was reported, or "none" and why
-    it is known, and is "" of what is no bug. `excess` is the largest difference from what was seen
-    in units of the budget, or, for an arithmetic, the largest error in units of its own; `explains`
-    the share of the wrong calls seen that it reproduces, as it does nearly all right ones. A `hint`
-    explains a part of what a cause did, the rest of which nothing known does.
+    id          "rope_pairing=half", the bug's name, or "scores=float16"
+    excess      the largest difference from the recorded results, as a multiple of the budget; for an
+                arithmetic the largest error as a multiple of that arithmetic's budget
+    mechanism   what is wrong, in a sentence
+    citation    where a bug was reported, or "none: " and why it is known; "" for anything but a bug
+    repair      what to do about it
+    explains    the share of the recorded wrong calls that it reproduces; of the right calls it
+                reproduces nearly all
+    hint        whether it explains only a part of the cause, and the rest is not recognised
     """
 
     id: str
@@ -61,16 +64,27 @@ class Diagnosis:
 
 
 @dataclass(frozen=True)
-class Violation:
-    """A law that an implementation breaks, and a case that shows it.
+class TriedSizes:
+    """The sizes of a case that was tried, and whether the law passed on it."""
 
-    `calls` are those of the case; `right` and `wrong` are some of the operation's calls on all
-    cases, by which its cause is found. `summary` says in a sentence what is wrong there;
-    `counterexample` maps the names of the case to its arrays and numbers; `excess` is the error in
-    units of its budget, ∞ where something else than a number is wrong; `seen` tells of every call
-    of the operation whether it was right; `diagnosis` ranks what reproduces it; `notes` say what
-    else is known; `script` is Python that shows it again. `shrunk` says that smaller cases were
-    tried, as they are for one violation of each cause.
+    sizes: dict[str, int]
+    passed: bool
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A law that an implementation violates, and a case that shows it.
+
+    summary          what is wrong there, in a sentence
+    counterexample   the arrays and numbers of the case, by their names
+    excess           the error ÷ budget, ∞ if something else than a number is wrong
+    calls            the calls of the case
+    right, wrong     some calls of the operation on all cases, by which its cause is found
+    seen             the sizes of every call of the operation, and whether it was right
+    diagnosis        what reproduces the violation, best first
+    notes            sentences on what else is known
+    script           Python that shows the violation again
+    shrunk           whether smaller cases were tried: one violation of each cause is shrunk
     """
 
     law: str
@@ -82,7 +96,7 @@ class Violation:
     calls: tuple[Call, ...] = ()
     right: tuple[Call, ...] = ()
     wrong: tuple[Call, ...] = ()
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[TriedSizes, ...] = ()
     diagnosis: tuple[Diagnosis, ...] = ()
     notes: tuple[str, ...] = ()
     script: str = ""
@@ -95,25 +109,23 @@ class Violation:
 
     @property
     def likely(self) -> Diagnosis | None:
-        """What explains it best; None where nothing known explains its cause as a whole."""
-        return next((d for d in self.diagnosis if not d.hint), None)
+        """The best explanation; None if nothing known explains the whole cause."""
+        return next((one for one in self.diagnosis if not one.hint), None)
 
     def without_calls(self) -> "Violation":
-        """Without that by which its cause is found, which is much, when the cause is known or is
-        looked for elsewhere.
-        """
+        """The violation without its recorded calls. They are large, and only finding the cause needs them."""
         return replace(self, calls=(), right=(), wrong=(), seen=())
 
     @property
     def told(self) -> dict[str, Any]:
-        """The case without the options that are not given."""
+        """The entries of the case, without the unused options."""
         options = OPERATIONS[self.operation].options if self.operation in OPERATIONS else ()
-        return {name: x for name, x in self.counterexample.items() if x is not None or name not in options}
+        return {name: value for name, value in self.counterexample.items() if value is not None or name not in options}
 
     @property
     def size(self) -> int:
         """How many numbers the counterexample has."""
-        return sum(x.size for x in self.counterexample.values() if isinstance(x, np.ndarray))
+        return sum(value.size for value in self.counterexample.values() if isinstance(value, np.ndarray))
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers, strings, lists and mappings only."""
@@ -122,9 +134,9 @@ class Violation:
             "operation": self.operation,
             "implementation": self.implementation,
             "summary": self.summary,
-            "counterexample": {name: _plain(x) for name, x in self.told.items()},
+            "counterexample": {name: _plain(value) for name, value in self.told.items()},
             "excess": _plain(self.excess),
-            "diagnosis": [d.to_dict() for d in self.diagnosis],
+            "diagnosis": [one.to_dict() for one in self.diagnosis],
             "notes": list(self.notes),
             "script": self.script,
             "shrunk": self.shrunk,
@@ -133,11 +145,12 @@ class Violation:
 
 @dataclass(frozen=True)
 class Cause:
-    """What broke some laws, "law[operation]", on an implementation.
+    """Why an implementation violates some laws, "law[operation]".
 
-    `example` is a violation of one of them, on the smallest input found, and its diagnosis that of
-    all; `worst` says in a sentence by what an output was furthest from its budget, and under which
-    law, where that is another one. What ended the process cannot be `searched` for.
+    example    a violation of one of the laws, on the smallest input found, with the diagnosis of all
+    worst      a sentence on the output that was furthest from its budget, and the law, if the example
+               is not that one
+    searched   whether attnspec searched for the cause; False if the process ended
     """
 
     implementation: str
@@ -148,12 +161,12 @@ class Cause:
 
     @property
     def diagnosis(self) -> tuple[Diagnosis, ...]:
-        """What explains all violations, best first; where nothing known does there are hints at most."""
+        """What explains all violations, best first; only hints if nothing known explains all of them."""
         return self.example.diagnosis
 
     @property
     def likely(self) -> Diagnosis | None:
-        """What explains them best; None where nothing known explains all."""
+        """The best explanation; None if nothing known explains all violations."""
         return self.example.likely
 
     def to_dict(self) -> dict[str, Any]:
@@ -161,7 +174,7 @@ class Cause:
         return {
             "implementation": self.implementation,
             "laws": list(self.laws),
-            "diagnosis": [d.to_dict() for d in self.diagnosis],
+            "diagnosis": [one.to_dict() for one in self.diagnosis],
             "example": self.example.to_dict(),
             "worst": self.worst,
             "searched": self.searched,
@@ -170,18 +183,21 @@ class Cause:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a law on an implementation.
+    """The outcome of a law on an implementation.
 
-    Of `examples` cases, `informative` ones could have shown a mistake, and `vacuous` ones had a
-    budget that accepts anything. The largest error was `worst_excess` times its budget; where sums
-    were long enough for a statistical line it was `worst_line` times that, and `suspicious` cases
-    had errors beyond it. `reason` says why the status is what it is, where it is not simply held or
-    violated. `unavailable` says that it was not run because the implementation declares that it
-    cannot be run here. `defect` says that attnspec itself failed, so that the law has no verdict.
-    `undrawn` says which kinds of cases of an agreement were left out, "kind: sentence", because of
-    what the implementation takes. `within` names the presets within whose budgets are the
-    `looked_at` calls that were put to them, finest first, the declared one last. What is `known`
-    failed in the baseline too, and is no failure.
+    examples       the number of cases on which the law was checked
+    informative    how many of them could have exposed a mistake
+    vacuous        how many of them had a budget that accepts anything
+    worst_excess   the largest error ÷ budget
+    suspicious     how many cases had an error beyond the statistical line
+    worst_line     the largest error ÷ statistical line, where sums were long enough for a line
+    reason         why the law has its status, unless it simply passes or fails
+    unavailable    whether the law was not run since the implementation cannot be run here, as it declares
+    defect         whether attnspec itself failed, so that the law has no verdict
+    within         the presets whose budgets contain the `looked_at` calls, finest first, last the
+                   declared arithmetic
+    undrawn        the kinds of cases of agreement that the implementation does not take: "kind: sentence"
+    known          whether the law also failed in the baseline, so that it does not count as a failure
     """
 
     law: str
@@ -211,29 +227,28 @@ class Outcome:
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers, strings, lists and mappings only."""
-        found = {name: _plain(value) for name, value in vars(self).items() if name != "violation"}
-        return found | ({"violation": self.violation.to_dict()} if self.violation else {})
+        fields = {name: _plain(value) for name, value in vars(self).items() if name != "violation"}
+        return fields | ({"violation": self.violation.to_dict()} if self.violation else {})
 
 
 def reason_for(deviations: Mapping[str, str], law: str) -> str:
-    """The reason that is declared for breaking a law, "law[operation]": its own, or that of all of
-    its name; "" for none.
+    """The declared reason why a law, "law[operation]", fails: the reason for this law, or for all laws
+    of its name; "" if it is not declared.
     """
     return deviations.get(law) or deviations.get(parts_of(law)[0], "")
 
 
 def broken(violation: Violation, declared: str = "", examples: int = 1, seconds: float = 0.0) -> Outcome:
-    """The outcome of a law that was broken: declared, where a reason is, and violated otherwise."""
+    """The outcome of a law that fails: "declared" with a declared reason, else "violated"."""
     who = violation.law, violation.operation, violation.implementation
-    found = Outcome(
-        *who, "declared" if declared else "violated", examples, examples, reason=declared, violation=violation
-    )
-    return replace(found, worst_excess=violation.excess, seconds=seconds)
+    status: Status = "declared" if declared else "violated"
+    outcome = Outcome(*who, status, examples, examples, reason=declared, violation=violation)
+    return replace(outcome, worst_excess=violation.excess, seconds=seconds)
 
 
 @dataclass(frozen=True)
 class Report:
-    """All outcomes of a verification, the causes of those violations that nobody declared, and how it was run."""
+    """All outcomes of a verification, the causes of undeclared violations, and the settings."""
 
     outcomes: tuple[Outcome, ...]
     settings: dict[str, Any] = field(default_factory=dict)
@@ -243,45 +258,48 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether every law that applies was run to its end, said something, and held, or was
-        declared not to hold.
+        """Whether every law that applies was run to its end and passes, or fails as declared.
 
-        What is suspicious passes, unless the report is strict. What is known does not count, and
-        neither do implementations that declare to be unavailable; where there are no others nothing
-        was shown, and it is false.
+        A suspicious law passes, unless the report is strict. Known failures do not count, and neither
+        do implementations that declare to be unavailable. If nothing else is left, attnspec checked
+        nothing, and the report is not ok.
         """
-        applied = [o for o in self.outcomes if o.status != "not applicable" and not o.unavailable]
-        return bool(applied) and not self.interrupted and all(o.known or not self.fails(o) for o in applied)
+        applied = [one for one in self.outcomes if one.status != "not applicable" and not one.unavailable]
+        return bool(applied) and not self.interrupted and all(one.known or not self.fails(one) for one in applied)
 
-    def fails(self, o: Outcome) -> bool:
-        """Whether an outcome is one that must not be, known or not."""
-        return fails(o.status, o.unavailable, self.strict)
+    def fails(self, outcome: Outcome) -> bool:
+        """Whether an outcome is a failure, known or not."""
+        return fails(outcome.status, outcome.unavailable, self.strict)
 
     @property
     def violations(self) -> tuple[Violation, ...]:
-        """The violations that nobody declared."""
-        return tuple(o.violation for o in self.outcomes if o.violation is not None and o.status == "violated")
+        """The undeclared violations."""
+        return tuple(
+            outcome.violation
+            for outcome in self.outcomes
+            if outcome.violation is not None and outcome.status == "violated"
+        )
 
     def narrowest(self) -> dict[str, tuple[str, int]]:
-        """For each implementation that breaks no law the finest preset within whose budgets it was
-        on so many calls that were looked at.
+        """For each implementation that passes, the finest preset whose budgets contain all calls that
+        were looked at, and the number of these calls.
         """
         found = {}
-        for name in dict.fromkeys(o.implementation for o in self.outcomes if o.looked_at):
-            these = [o for o in self.outcomes if o.implementation == name]
-            seen = [o for o in these if o.looked_at]
-            if all(o.status in PASSING for o in these):
-                finest = next(p for p in seen[0].within if all(p in o.within for o in seen))
-                found[name] = finest, sum(o.looked_at for o in seen)
+        for name in dict.fromkeys(outcome.implementation for outcome in self.outcomes if outcome.looked_at):
+            outcomes = [outcome for outcome in self.outcomes if outcome.implementation == name]
+            seen = [outcome for outcome in outcomes if outcome.looked_at]
+            if all(outcome.status in PASSING for outcome in outcomes):
+                finest = next(preset for preset in seen[0].within if all(preset in each.within for each in seen))
+                found[name] = finest, sum(outcome.looked_at for outcome in seen)
         return found
 
     def counts(self) -> dict[str, int]:
         """How many outcomes have each status."""
-        found = Counter(o.status for o in self.outcomes)
-        return {status: found[status] for status in get_args(Status)}
+        numbers = Counter(outcome.status for outcome in self.outcomes)
+        return {status: numbers[status] for status in get_args(Status)}
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as numbers, strings, lists and mappings, for JSON, as report.schema.json says."""
+        """The report as numbers, strings, lists and mappings, for JSON, as report.schema.json says."""
         return {
             "version": VERSION,
             "ok": self.ok,
@@ -292,14 +310,14 @@ class Report:
             "narrowest": {
                 name: {"arithmetic": preset, "calls": calls} for name, (preset, calls) in self.narrowest().items()
             },
-            "causes": [c.to_dict() for c in self.causes],
-            "outcomes": [o.to_dict() for o in self.outcomes],
+            "causes": [cause.to_dict() for cause in self.causes],
+            "outcomes": [outcome.to_dict() for outcome in self.outcomes],
         }
 
 
 def fails(status: str, unavailable: bool, strict: bool) -> bool:
-    """Whether an outcome of a status must not be: of what can be run, what does not pass, and if
-    strict what is suspicious.
+    """Whether an outcome is a failure: the implementation can be run, and the status does not pass, or
+    is suspicious if the report is strict.
     """
     return not unavailable and (status not in PASSING or (strict and status == "suspicious"))
 
@@ -307,33 +325,34 @@ def fails(status: str, unavailable: bool, strict: bool) -> bool:
 def with_causes(
     outcomes: Iterable[Outcome], causes: Iterable[Cause], script: Callable[[Violation], str]
 ) -> tuple[tuple[Outcome, ...], tuple[Cause, ...]]:
-    """Outcomes whose violations have the diagnosis of their cause, that of its example the smallest
-    input too, and the causes, all with the script that shows them again, where they have none."""
+    """The outcomes and the causes, completed: each violation gets the diagnosis of its cause, the
+    example of a cause also gets the smallest input, and all get a script unless they have one.
+    """
 
     def scripted(violation: Violation) -> Violation:
         return violation if violation.script else replace(violation, script=script(violation))
 
-    told = tuple(replace(cause, example=scripted(cause.example)) for cause in causes)
-    cause_of = {(cause.implementation, law): cause for cause in told for law in cause.laws}
+    completed = tuple(replace(cause, example=scripted(cause.example)) for cause in causes)
+    cause_of = {(cause.implementation, law): cause for cause in completed for law in cause.laws}
     found = []
-    for o in outcomes:
-        cause = cause_of.get((o.implementation, o.law_id))
-        if cause is not None and o.violation is not None:
-            same = cause.example.law_id == o.violation.law_id
-            o = replace(o, violation=cause.example if same else replace(o.violation, diagnosis=cause.diagnosis))
-        found.append(o if o.violation is None else replace(o, violation=scripted(o.violation)))
-    return tuple(found), told
+    for outcome in outcomes:
+        cause, violation = cause_of.get((outcome.implementation, outcome.law_id)), outcome.violation
+        if cause is not None and violation is not None:
+            is_example = cause.example.law_id == violation.law_id
+            violation = cause.example if is_example else replace(violation, diagnosis=cause.diagnosis)
+        found.append(outcome if violation is None else replace(outcome, violation=scripted(violation)))
+    return tuple(found), completed
 
 
-def counted(n: int, noun: str) -> str:
-    """So many of something, in words: "1 law", "2 laws"."""
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+def counted(number: int, noun: str) -> str:
+    """A number and a noun: "1 law", "2 laws"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _plain(x: Any) -> Any:
-    """Arrays as nested lists, NumPy's numbers as Python's, and what JSON has not, NaN and ±∞, as strings."""
-    if isinstance(x, np.ndarray | np.generic):
-        x = x.tolist()
-    if isinstance(x, float):
-        return x if np.isfinite(x) else str(x)
-    return [_plain(y) for y in x] if isinstance(x, list | tuple) else x
+def _plain(value: Any) -> Any:
+    """Arrays as nested lists, NumPy's numbers as Python's, and NaN and ±∞, which JSON lacks, as strings."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, float):
+        return value if np.isfinite(value) else str(value)
+    return [_plain(entry) for entry in value] if isinstance(value, list | tuple) else value

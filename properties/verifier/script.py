@@ -1,4 +1,4 @@
-"""The Python that shows a violation again, with nothing but NumPy, attnspec and what is under test."""
+"""Writes the Python that shows a violation again. It needs NumPy, attnspec and the implementation."""
 
 import base64
 import keyword
@@ -15,14 +15,14 @@ from oracles import Arithmetic, Conventions, preset
 from oracles.formats import PRESETS, resolve
 from properties.contract.operations import OPERATIONS
 from properties.laws import find
-from properties.verifier.note import Noted
-from properties.verifier.place import place
+from properties.verifier.call_record import RecordedCall
+from properties.verifier.location import location_of
 from properties.verifier.report import Violation
 
 __all__ = ["literal", "script", "script_of_call"]
 
-_IN_FULL = 64  # entries that are written out, however many differ
-_LONG = 1200  # characters beyond which bytes are shorter than numbers
+_IN_FULL = 64  # entries: a smaller array is written with all its entries
+_LONG = 1200  # characters: beyond that, compressed bytes are shorter than numbers
 _WIDTH = 120
 
 
@@ -34,94 +34,105 @@ def script(
     conventions: Conventions | None = None,
     beside: Sequence[str] = (),
 ) -> str:
-    """Python that raises a violation's summary again, as an AssertionError; "" where no case shows
-    it.
+    """Python that raises the summary of a violation again, as an AssertionError; "" if no case shows
+    the violation.
 
-    `target` is where the implementation is, as `place` reads it; without it a line is left to be
-    filled in. `pick` is the Python that picks it out of the attribute; `arithmetic` and
-    `conventions` replace what it declares. `beside` picks others between whose calls it is called,
-    where the law calls them.
+    target                    where the implementation is, as `location_of` reads it; without it, the
+                              script has a line to fill in
+    pick                      the Python that picks the implementation out of the attribute
+    arithmetic, conventions   replace what the implementation declares
+    beside                    the Python that picks other implementations, which some laws call in turn
     """
     case = violation.told
     if not case:
         return ""
-    named = _replaced(arithmetic, conventions)
-    named += (
-        [f"beside=[{', '.join(beside)}]"] if beside and any(law.interleaves for law in find(violation.law_id)) else []
-    )
-    return _text("replay", violation.law_id, _implementation(target, pick, case), case, named)
+    options = _replaced(arithmetic, conventions)
+    if beside and any(law.interleaves for law in find(violation.law_id)):
+        options.append(f"beside=[{', '.join(beside)}]")
+    return _text("replay", violation.law_id, _implementation(target, pick, case), case, options)
 
 
 def script_of_call(
-    noted: Noted,
+    noted: RecordedCall,
     target: str = "",
     pick: str = "",
     arithmetic: Arithmetic | str | None = None,
     conventions: Conventions | None = None,
 ) -> str:
-    """Python that makes one call again: for an implementation that ends the process, or never returns."""
-    o = OPERATIONS[noted.operation]
-    case = {p: x for p, x in zip(o.parameters, noted.arguments, strict=False) if x is not None or p not in o.options}
-    named = [f"layout={literal(noted.layout)}"] if noted.layout != "contiguous" else []
-    named += _replaced(arithmetic, conventions)
-    return _text("call", noted.operation, _implementation(target, pick, case), case, named)
+    """Python that makes one call again, for an implementation that ends the process or never returns."""
+    operation = OPERATIONS[noted.operation]
+    case = {
+        name: value
+        for name, value in zip(operation.parameters, noted.arguments, strict=False)
+        if value is not None or name not in operation.options
+    }
+    options = [f"layout={literal(noted.layout)}"] if noted.layout != "contiguous" else []
+    options += _replaced(arithmetic, conventions)
+    return _text("call", noted.operation, _implementation(target, pick, case), case, options)
 
 
 def _replaced(arithmetic: Arithmetic | str | None, conventions: Conventions | None) -> list[str]:
     """The arguments that replace what the implementation declares."""
-    meant = resolve(arithmetic)
-    found = [f"arithmetic={_preset(meant)}"] if meant is not None else []
+    resolved = resolve(arithmetic)
+    options = [f"arithmetic={_preset(resolved)}"] if resolved is not None else []
     if conventions is not None:
         default = vars(Conventions())
         given = (f"{name}={literal(value)}" for name, value in vars(conventions).items() if value != default[name])
-        found.append(f"conventions=oracles.Conventions({', '.join(given)})")
-    return found
+        options.append(f"conventions=oracles.Conventions({', '.join(given)})")
+    return options
 
 
-def _preset(a: Arithmetic) -> str:
-    """An arithmetic as the preset that differs in the fewest fields, with those replaced; its name does not matter."""
+def _preset(arithmetic: Arithmetic) -> str:
+    """An arithmetic as the preset that differs in the fewest fields, with those replaced; the name does not count."""
 
     def differing(known: Arithmetic) -> dict[str, str]:
-        return {name: literal(x) for name, x in vars(a).items() if name != "name" and x != getattr(known, name)}
+        return {
+            name: literal(value)
+            for name, value in vars(arithmetic).items()
+            if name != "name" and value != getattr(known, name)
+        }
 
     with suppress(ValueError):
-        if preset(a.name) == a:
-            return literal(a.name)
-    known = min(PRESETS, key=lambda each: len(differing(each)))
-    changed = ", ".join(f"{name}={x}" for name, x in differing(known).items())
-    return f"dataclasses.replace(oracles.preset({literal(known.name)}), {changed})" if changed else literal(known.name)
+        if preset(arithmetic.name) == arithmetic:
+            return literal(arithmetic.name)
+    nearest = min(PRESETS, key=lambda each: len(differing(each)))
+    changed = ", ".join(f"{name}={value}" for name, value in differing(nearest).items())
+    name = literal(nearest.name)
+    return f"dataclasses.replace(oracles.preset({name}), {changed})" if changed else name
 
 
 def _text(
     function: str,
-    what: str,
+    first: str,
     implementation: tuple[list[str], list[str], str],
     case: Mapping[str, Any],
-    named: list[str],
+    options: list[str],
 ) -> str:
-    """The whole of it: what is imported, the implementation, the arrays of the case, and the call
-    of a function of `properties`.
+    """The whole script: the imports, the implementation, the arrays of the case, and the call of a
+    function of `properties` whose first argument is a law or an operation.
     """
     imports, bound, name = implementation
     setup, given = _case(case)
-    call = f"properties.{function}({', '.join([literal(what), name, *(f'{key}={x}' for key, x in given.items()), *named])})"
+    arguments = [literal(first), name, *(f"{key}={value}" for key, value in given.items()), *options]
+    call = f"properties.{function}({', '.join(arguments)})"
     text = "\n".join([*setup, call])
-    usual = [f"import {name}" for name in ("base64", "dataclasses", "zlib") if f"{name}." in text]
+    standard = [f"import {name}" for name in ("base64", "dataclasses", "zlib") if f"{name}." in text]
     arrays = ["import numpy as np", ""] if "np." in text else []
     ours = "oracles, properties" if "oracles." in call else "properties"
-    return "\n".join(
-        [*usual, *([""] if usual else []), *arrays, f"from attnspec import {ours}", *imports, "", *bound, text, ""]
-    )
+    blank = [""] if standard else []
+    return "\n".join([*standard, *blank, *arrays, f"from attnspec import {ours}", *imports, "", *bound, text, ""])
 
 
 def _implementation(target: str, pick: str, case: Mapping[str, Any]) -> tuple[list[str], list[str], str]:
-    """The lines that import the implementation, those that make it, and the expression that it then is."""
+    """The lines that import the implementation, the lines that bind it, and the expression for it."""
     if not target:
         return [], ["implementation = ...  # the implementation under test"], "implementation"
-    at = place(target)
-    attribute, first = at.attribute, at.attribute.split(".")[0]
-    imports = ["import sys", "", f"sys.path.insert(0, {literal(at.folder)})"] if at.folder else []
-    imports += [f"from {at.module} import {first}" if attribute else f"import {at.module} as implementation"]
+    location = location_of(target)
+    attribute, first = location.attribute, location.attribute.split(".")[0]
+    imports = ["import sys", "", f"sys.path.insert(0, {literal(location.folder)})"] if location.folder else []
+    imports += [
+        f"from {location.module} import {first}" if attribute else f"import {location.module} as implementation"
+    ]
     name = pick or attribute or "implementation"
     if not pick and first not in {*case, "np", "properties", "base64", "zlib"}:
         return imports, [], name
@@ -129,77 +140,86 @@ def _implementation(target: str, pick: str, case: Mapping[str, Any]) -> tuple[li
 
 
 def _case(case: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
-    """The lines that build a case's arrays, and the expression that each entry then is."""
+    """The lines that make the arrays of a case, and the expression for each entry."""
     setup: list[str] = []
     given: dict[str, str] = {}
-    for key, x in case.items():
-        if not isinstance(x, np.ndarray) or keyword.iskeyword(key) or not key.isidentifier():
-            given[key] = literal(x)
+    for key, value in case.items():
+        if not isinstance(value, np.ndarray) or keyword.iskeyword(key) or not key.isidentifier():
+            given[key] = literal(value)
             continue
-        setup += _array(key, x)
+        setup += _array(key, value)
         given[key] = key
     return setup, given
 
 
-def _array(name: str, x: Any) -> list[str]:
-    """The lines that build an array: in full, by the entries that differ from most, or packed."""
-    written = literal(x) if x.size <= _IN_FULL else ""
+def _array(name: str, array: Any) -> list[str]:
+    """The lines that make an array: in full, by the entries that differ from the commonest, or compressed."""
+    written = literal(array) if array.size <= _IN_FULL else ""
     if written and "\n" not in written:
         return [f"{name} = {written}"]
-    values, counts = np.unique(x, return_counts=True)
+    values, counts = np.unique(array, return_counts=True)
     common = values[counts.argmax()]
-    differ = ~((x == common) | ((x != x) & (common != common))) | (
-        np.signbit(x) != np.signbit(common) if x.dtype.kind == "f" else False
+    differ = ~((array == common) | ((array != array) & (common != common))) | (
+        np.signbit(array) != np.signbit(common) if array.dtype.kind == "f" else False
     )
-    if 4 * differ.sum() <= x.size and differ.sum() < (written.count("\n") if written else _IN_FULL + 1):
+    few = written.count("\n") if written else _IN_FULL + 1
+    if 4 * differ.sum() <= array.size and differ.sum() < few:
         return [
-            f"{name} = np.full({x.shape}, {literal(common)}{_dtype(x)})",
-            *(f"{name}[{', '.join(map(str, index))}] = {literal(x[tuple(index)])}" for index in np.argwhere(differ)),
+            f"{name} = np.full({array.shape}, {literal(common)}{_dtype(array)})",
+            *(
+                f"{name}[{', '.join(map(str, index))}] = {literal(array[tuple(index)])}"
+                for index in np.argwhere(differ)
+            ),
         ]
     if written:
         return [f"{name} = {written}"]
-    if x.size <= _LONG and len(written := literal(x)) <= _LONG:
+    if array.size <= _LONG and len(written := literal(array)) <= _LONG:
         return [f"{name} = {written}"]
-    packed = base64.b85encode(zlib.compress(np.ascontiguousarray(x).tobytes(), 9)).decode()
+    return _compressed(name, array)
+
+
+def _compressed(name: str, array: Any) -> list[str]:
+    packed = base64.b85encode(zlib.compress(np.ascontiguousarray(array).tobytes(), 9)).decode()
     lines = [f'    b"{packed[start : start + _WIDTH]}"' for start in range(0, len(packed), _WIDTH)]
     unpacked = f"zlib.decompress(base64.b85decode({name}))"
     return [
         f"{name} = (",
         *lines,
         ")",
-        f"{name} = np.frombuffer({unpacked}, {str(x.dtype)!r}).reshape({x.shape}).copy()",
+        f"{name} = np.frombuffer({unpacked}, {str(array.dtype)!r}).reshape({array.shape}).copy()",
     ]
 
 
-def literal(x: Any) -> str:
-    """A value as Python with `np`, exactly; arrays row by row."""
-    if isinstance(x, np.ndarray):
-        if x.size == 0:
-            return f"np.zeros({x.shape}{_dtype(x)})"
-        return f"np.array({_rows(x.tolist())}{_dtype(x)})"
-    if isinstance(x, np.generic):
-        x = x.item()
-    if isinstance(x, float) and not np.isfinite(x):
-        return "np.nan" if x != x else "np.inf" if x > 0 else "-np.inf"
-    if isinstance(x, list):
-        return f"[{', '.join(map(literal, x))}]"
-    if isinstance(x, tuple):
-        return f"({', '.join(map(literal, x))}{',' if len(x) == 1 else ''})"
-    if isinstance(x, dict):
-        return f"{{{', '.join(f'{literal(key)}: {literal(value)}' for key, value in x.items())}}}"
-    if is_dataclass(x):
-        return (
-            f"oracles.{type(x).__name__}({', '.join(f'{field}={literal(value)}' for field, value in vars(x).items())})"
-        )
-    return f'"{x}"' if isinstance(x, str) and x.isprintable() and '"' not in x and "\\" not in x else repr(x)
+def literal(value: Any) -> str:
+    """A value as Python with `np`, exactly; an array row by row."""
+    if isinstance(value, np.ndarray):
+        if value.size == 0:
+            return f"np.zeros({value.shape}{_dtype(value)})"
+        return f"np.array({_rows(value.tolist())}{_dtype(value)})"
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not np.isfinite(value):
+        return "np.nan" if value != value else "np.inf" if value > 0 else "-np.inf"
+    if isinstance(value, list):
+        return f"[{', '.join(map(literal, value))}]"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(literal, value))}{',' if len(value) == 1 else ''})"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{literal(key)}: {literal(entry)}' for key, entry in value.items())}}}"
+    if is_dataclass(value):
+        fields = ", ".join(f"{field}={literal(entry)}" for field, entry in vars(value).items())
+        return f"oracles.{type(value).__name__}({fields})"
+    is_plain = isinstance(value, str) and value.isprintable() and '"' not in value and "\\" not in value
+    return f'"{value}"' if is_plain else repr(value)
 
 
-def _dtype(x: Any) -> str:
-    return "" if x.dtype == np.float64 or (x.dtype == np.bool_ and x.size) else f", dtype={str(x.dtype)!r}"
+def _dtype(array: Any) -> str:
+    is_default = array.dtype == np.float64 or (array.dtype == np.bool_ and array.size)
+    return "" if is_default else f", dtype={str(array.dtype)!r}"
 
 
 def _rows(nested: Any, indent: str = "    ") -> str:
-    """Nested lists on one line where they fit, else one row on each."""
+    """Nested lists: on one line if they fit, else with one row on each line."""
     flat = literal(nested)
     if len(flat) <= _WIDTH - len(indent) or not isinstance(nested, list):
         return flat

@@ -1,4 +1,4 @@
-"""A smaller input on which a law does not hold either: axes are cut, numbers made simple, while it still does not."""
+"""Finds a smaller input on which a law also fails: axes are cut and numbers simplified while it still fails."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -22,9 +22,8 @@ from properties.verifier.report import Violation
 
 __all__ = ["simpler", "smallest"]
 
-_MOST = 300  # cases that are tried
-
-_PLACES = 8  # places of a leading axis that are tried by themselves
+_MAX_TRIED = 300  # cases
+_MAX_PLACES = 8  # of a leading axis, each of which is tried alone
 
 Stage = Callable[[Operation, Case, Implementation], Iterator[Case]]
 
@@ -32,14 +31,14 @@ Stage = Callable[[Operation, Case, Implementation], Iterator[Case]]
 def smallest(
     implementation: Implementation, law: Law, violation: Violation, observe: Observer | None = None, until: float = inf
 ) -> Violation:
-    """The violation of a law on the smallest input that is found from the one it was found on;
-    never on a larger one. After `until`, of time.monotonic, no other is tried.
+    """The violation of a law on the smallest input that is found, starting from its own input. After
+    `until`, a reading of time.monotonic, no further input is tried.
 
-    Where every query may read a key it stays so: what becomes of others is a law of its own.
+    If every query has a visible key, this stays so: other laws are about fully masked rows.
     """
     dead = leaves_a_query_nothing(violation.counterexample)
     operation, subject = OPERATIONS[law.operation], Subject(implementation, law.operation, observe)
-    best, left = violation, _MOST
+    best, left = violation, _MAX_TRIED
     changed = True
     while changed:
         changed = False
@@ -48,129 +47,131 @@ def smallest(
             while (case := next(cases, None)) is not None:
                 if left == 0 or time.monotonic() >= until:
                     return replace(best, shrunk=True)
-                arguments = tuple(case[p] for p in operation.parameters)
+                arguments = tuple(case[name] for name in operation.parameters)
                 if not implementation.takes(operation, arguments) or (leaves_a_query_nothing(case) and not dead):
                     continue
                 left -= 1
-                subject.begin()
-                with suppress(ValueError, IndexError):  # a law may choose something that so small a case does not have
-                    try:
-                        law.hold(subject, case)
-                    except BrokenError as broken:
-                        best = replace(
-                            best,
-                            summary=str(broken),
-                            counterexample=case,
-                            excess=broken.excess,
-                            calls=tuple(subject.calls),
-                        )
-                        changed, cases = True, smaller(operation, case, implementation)
+                if found := _violated(subject, law, best, case):
+                    best, changed, cases = found, True, smaller(operation, case, implementation)
     return replace(best, shrunk=True)
 
 
-def _rotates(o: Operation, case: Case) -> bool:
+def _violated(subject: Subject, law: Law, best: Violation, case: Case) -> Violation | None:
+    """The violation on a smaller case; None if the law passes on it, or needs a larger one."""
+    subject.begin()
+    with suppress(ValueError, IndexError):  # a law may choose something that so small a case lacks
+        try:
+            law.hold(subject, case)
+        except BrokenError as broken:
+            return replace(
+                best, summary=str(broken), counterexample=case, excess=broken.excess, calls=tuple(subject.calls)
+            )
+    return None
+
+
+def _rotates(operation: Operation, case: Case) -> bool:
     """Whether a case has options of rotations, which are cut together."""
-    return "inv_freq" in o.parameters and any(case[p] is not None for p in ROTATION if p in o.parameters)
+    options = [name for name in ROTATION if name in operation.parameters]
+    return "inv_freq" in operation.parameters and any(case[name] is not None for name in options)
 
 
-def _cut(o: Operation, case: Case, i: Implementation) -> Iterator[Case]:
-    """Cases of which a part is taken away, those with most taken away first."""
-    if "kind" in o.parameters:
-        yield from drawn_frequencies.smaller(case, i)
+def _cut(operation: Operation, case: Case, implementation: Implementation) -> Iterator[Case]:
+    """Cases without a part of the case, the largest parts first."""
+    if "kind" in operation.parameters:
+        yield from drawn_frequencies.smaller(case, implementation)
         return
-    if o.is_played:
-        yield from drawn_programs.shorter(i, case)
-    rotates = _rotates(o, case)
+    if operation.is_played:
+        yield from drawn_programs.shorter(implementation, case)
+    rotates = _rotates(operation, case)
     if rotates:
-        yield from drawn_rotations.smaller(o, case, i)
-    yield from _fewer(o, case, fixed=("head_dim", "pairs") if rotates else ("pairs",))
+        yield from drawn_rotations.smaller(operation, case, implementation)
+    yield from _fewer(operation, case, fixed=("head_dim", "pairs") if rotates else ("pairs",))
 
 
-def _plainer(o: Operation, case: Case, i: Implementation) -> Iterator[Case]:
+def _plainer(operation: Operation, case: Case, implementation: Implementation) -> Iterator[Case]:
     """Cases without a mask or an option, and nearer to the first position."""
-    if "kind" in o.parameters or o.is_played:
+    if "kind" in operation.parameters or operation.is_played:
         return
-    for p in o.parameters:
-        x = case[p]
-        if o.is_mask(p) and o.name != "combine_masks" and x is not None:
-            yield case | {p: None}
-        elif p in o.options and x is not None and not _rotates(o, case):
-            yield case | {p: None} | ({f"d{p}": None} if f"d{p}" in case and p in ("bias", "sink") else {})
-            if p == "offset" and isinstance(x, int):
-                yield from (case | {p: n} for n in (0, int(x / 2)) if n != x)
-        elif isinstance(x, int) and p == "start_pos":
-            yield from (case | {p: n} for n in (0, x // 2, x - 1) if 0 <= n < x)
+    for name in operation.parameters:
+        value = case[name]
+        if operation.is_mask(name) and operation.name != "combine_masks" and value is not None:
+            yield case | {name: None}
+        elif name in operation.options and value is not None and not _rotates(operation, case):
+            tangent = {f"d{name}": None} if f"d{name}" in case and name in ("bias", "sink") else {}
+            yield case | {name: None} | tangent
+            if name == "offset" and isinstance(value, int):
+                yield from (case | {name: smaller} for smaller in (0, int(value / 2)) if smaller != value)
+        elif isinstance(value, int) and name == "start_pos":
+            yield from (case | {name: smaller} for smaller in (0, value // 2, value - 1) if 0 <= smaller < value)
 
 
 def _in_arrays(simpler: Callable[[Any], Iterator[Any]]) -> Stage:
-    """Cases in which the numbers of one array are simpler."""
+    """The stage whose cases have simpler numbers in one array."""
 
-    def stage(o: Operation, case: Case, i: Implementation) -> Iterator[Case]:
-        for p in o.arrays if "kind" not in o.parameters else ():
-            if case[p] is not None:
-                yield from (case | {p: y} for y in simpler(case[p]))
+    def stage(operation: Operation, case: Case, implementation: Implementation) -> Iterator[Case]:
+        for name in operation.arrays if "kind" not in operation.parameters else ():
+            if case[name] is not None:
+                yield from (case | {name: array} for array in simpler(case[name]))
 
     return stage
 
 
-def _fewer(o: Operation, case: Case, fixed: tuple[str, ...]) -> Iterator[Case]:
-    """A part of an axis: half of it, or all but one; no leading axis; and fewer of what is counted."""
-    lead = o.lead(tuple(case[p] for p in o.parameters))
+def _fewer(operation: Operation, case: Case, fixed: tuple[str, ...]) -> Iterator[Case]:
+    """Cases without a leading axis, with one place of it, and with a part of another axis: either half,
+    or all but the first or the last.
+    """
+    lead = operation.lead(tuple(case[name] for name in operation.parameters))
     if lead:
-        yield from (one_of_lead(o, case, 0, place, gone=True) for place in (0, lead[0] - 1) if lead[0])
-        for axis, n in enumerate(lead):
-            yield from (
-                one_of_lead(o, case, axis, place, gone=False) for place in range(min(n, _PLACES) if n > 1 else 0)
-            )
-    sizes = o.sizes(tuple(case[p] for p in o.parameters))
-    for name, n in movable(o, case, fixed).items():
-        least = 1 + (
-            name == "head_dim" and ("n_q" not in sizes or bool(case.get("rotates")))
-        )  # channels of pairs, by pairs
-        for part in (
-            range(n // 2 // least * least),
-            range(n // 2 // least * least, n),
-            range(n - least),
-            range(least, n),
-        ):
-            if 0 < len(part) < n:
-                yield along(o, case, name, part)
+        yield from (one_of_lead(operation, case, 0, place, gone=True) for place in (0, lead[0] - 1) if lead[0])
+        for axis, size in enumerate(lead):
+            places = range(min(size, _MAX_PLACES) if size > 1 else 0)
+            yield from (one_of_lead(operation, case, axis, place, gone=False) for place in places)
+    sizes = operation.sizes(tuple(case[name] for name in operation.parameters))
+    for name, size in movable(operation, case, fixed).items():
+        is_in_pairs = name == "head_dim" and ("n_q" not in sizes or bool(case.get("rotates")))
+        least = 2 if is_in_pairs else 1
+        half = size // 2 // least * least
+        for part in (range(half), range(half, size), range(size - least), range(least, size)):
+            if 0 < len(part) < size:
+                yield along(operation, case, name, part)
 
 
-def _rounder(x: Any) -> Iterator[Any]:
-    """Simpler numbers: zeros, without a sign, whole numbers."""
-    if np.signbit(x[x == 0]).any():
-        yield x + 0.0
-    if x.any():
-        yield from (
-            y for y in (np.zeros(x.shape), np.sign(x), np.rint(x), np.rint(x * 4) / 4) if not np.array_equal(x, y)
-        )
+def _rounder(array: Any) -> Iterator[Any]:
+    """Arrays of simpler numbers: without negative zeros, all zeros, signs, whole numbers, quarters."""
+    if np.signbit(array[array == 0]).any():
+        yield array + 0.0
+    if array.any():
+        simpler = (np.zeros(array.shape), np.sign(array), np.rint(array), np.rint(array * 4) / 4)
+        yield from (each for each in simpler if not np.array_equal(array, each))
 
 
-def _emptier(x: Any) -> Iterator[Any]:
-    """Fewer numbers that are not 0."""
-    places = np.flatnonzero(x)
+def _emptier(array: Any) -> Iterator[Any]:
+    """Arrays with fewer numbers that are not 0."""
+    places = np.flatnonzero(array)
     step = len(places)
-    while step > 1 and len(places) <= _MOST:
+    while step > 1 and len(places) <= _MAX_TRIED:
         step = -(-step // 2)
         for start in range(0, len(places), step):
-            y = x.copy().reshape(-1)
-            y[places[start : start + step]] = 0
-            yield y.reshape(x.shape)
+            emptier = array.copy().reshape(-1)
+            emptier[places[start : start + step]] = 0
+            yield emptier.reshape(array.shape)
         if step == 1:
             return
 
 
-def simpler(o: Operation, case: Case, i: Implementation) -> Iterator[Case]:
-    """Cases that are simpler than one and supported, those with most taken away first; where all
-    queries have a key they keep one.
+def simpler(operation: Operation, case: Case, implementation: Implementation) -> Iterator[Case]:
+    """The supported cases that are simpler than a case, the largest parts taken away first. If every
+    query has a visible key, this stays so.
     """
     dead = leaves_a_query_nothing(case)
     for stage in _STAGES:
-        found = (each for each in stage(o, case, i) if i.takes(o, tuple(each[p] for p in o.parameters)))
-        yield from (each for each in found if dead or not leaves_a_query_nothing(each))
+        for smaller in stage(operation, case, implementation):
+            arguments = tuple(smaller[name] for name in operation.parameters)
+            if implementation.takes(operation, arguments) and (dead or not leaves_a_query_nothing(smaller)):
+                yield smaller
 
 
 _STAGES: tuple[Stage, ...] = (_cut, _plainer, _in_arrays(_rounder), _in_arrays(_emptier))
-"""What is tried, in this order, each until it finds nothing smaller, and all again while one of
-them does: all arrays are rounded before entries are taken away, of which there are many."""
+"""What is tried, in this order, each stage until it finds nothing smaller, and all stages again while
+one of them does. Arrays are rounded before entries are taken away, of which there may be many.
+"""

@@ -1,6 +1,4 @@
-"""A law's trial: what is known of the law so far, what was seen of its operation besides, and what
-becomes of it by both.
-"""
+"""Decides the outcome of a law from what was seen of the law and of its operation."""
 
 from dataclasses import dataclass, replace
 from math import ceil
@@ -14,24 +12,23 @@ from properties.contract.subject import Subject
 from properties.laws.agreement import AGREEMENT
 from properties.laws.law import Law
 from properties.strategies.cases import Cases
-from properties.verifier.failures import or_note
-from properties.verifier.narrowest import Narrowest
-from properties.verifier.remarks import Seen, notes
-from properties.verifier.report import Outcome, Status, Violation, broken, counted
+from properties.verifier.notes import notes, or_note
+from properties.verifier.report import Outcome, Status, TriedSizes, Violation, broken, counted
+from properties.verifier.tightest_preset import TightestPreset
 
-__all__ = ["FAILED", "TIME", "Evidence", "Trial", "not_applicable", "unknown"]
+__all__ = ["FAILED", "TIME", "Evidence", "Trial", "does_not_apply", "unknown"]
 
 TIME, FAILED = "Time was up", "The run ended at the first violation"
-"""Why no further case is drawn: a time limit, or fail-fast."""
+"""Why no further case is drawn: the time limit, or fail-fast."""
 
-_ENOUGH = 4  # violations of a law after which it is not put to further cases
-_SAID = 4  # informative examples that a law is given, where cases of its domains are informative at all
-_KEPT = 24  # calls, right and wrong, that are kept for the diagnosis
+_ENOUGH_VIOLATIONS = 4  # of a law, after which it is checked on no further case
+_FEWEST_INFORMATIVE = 4  # cases that a law gets, if its domains have informative cases at all
+_KEPT_CALLS = 24  # right and wrong ones, for the diagnosis
 
 
 class Evidence:
-    """What was seen of an operation, whichever laws were put to it: how many cases, the sizes of
-    all calls, and some, right and wrong.
+    """What was seen of an operation under all laws: the number of cases, the sizes of all calls, and
+    some right and wrong calls.
     """
 
     def __init__(self, implementation: Implementation, operation: str) -> None:
@@ -39,20 +36,20 @@ class Evidence:
         self.cases = 0
         self.right: list[Call] = []
         self.wrong: list[Call] = []
-        self.seen: list[Seen] = []
-        self.narrowest = Narrowest(implementation)
+        self.seen: list[TriedSizes] = []
+        self.tightest = TightestPreset(implementation)
 
     def add(self, call: Call, is_right: bool) -> None:
-        """Note a call that was judged by itself."""
+        """Record a call that was compared with the oracle."""
         kept = self.right if is_right else self.wrong
-        if len(kept) < _KEPT:
+        if len(kept) < _KEPT_CALLS:
             kept.append(call)
-        self.seen.append(Seen(OPERATIONS[call.operation].sizes(call.arguments), is_right))
+        self.seen.append(TriedSizes(OPERATIONS[call.operation].sizes(call.arguments), is_right))
 
     @property
     def unwritten(self) -> str:
-        """That the operation is still to be written, if each of its calls says so by a
-        NotImplementedError, and what the first one says.
+        """The sentence that the operation is still to be written, with the message of the first call,
+        if every call raised NotImplementedError; else "".
         """
         raised = [call.error for call in self.wrong if call.error.startswith("raised NotImplementedError: ")]
         return f"Every call {raised[0]}" if raised and len(raised) == len(self.wrong) and not self.right else ""
@@ -64,8 +61,8 @@ class Trial:
 
     law: Law
     cases: dict[str, Cases]  # by the names of their domains
-    declared: str  # why it is known to be broken, or ""
-    undrawn: tuple[str, ...] = ()  # of which domains there are no cases, and why
+    declared: str  # why the law is known to fail, or ""
+    undrawn: tuple[str, ...] = ()  # the domains without cases, and why: "domain: reason"
     examples: int = 0
     informative: int = 0
     coarse: int = 0
@@ -76,41 +73,40 @@ class Trial:
     seconds: float = 0.0
     credit: float = 0.0
     violations: int = 0
-    violation: Violation | None = None  # on the smallest input
-    failed: str = ""  # how attnspec itself failed
-    untaken: str = (
-        ""  # why a case could not be handed over, or is none that the implementation takes: the first of `left_out`
-    )
+    violation: Violation | None = None  # the one with the smallest input
+    defect: str = ""  # how attnspec itself failed
+    untaken: str = ""  # why the first case that was left out cannot be given to the implementation
     left_out: int = 0
-    cut_short: str = ""  # why, before all of its cases were drawn
+    cut_short: str = ""  # why not all cases were drawn
 
     @property
     def open(self) -> bool:
-        """Whether it is put to further cases."""
-        return self.violations < _ENOUGH and not self.failed
+        """Whether the law is checked on further cases."""
+        return self.violations < _ENOUGH_VIOLATIONS and not self.defect
 
     @property
     def wants_more(self) -> bool:
-        """Whether too few of its cases were informative, or what is declared has not been seen."""
-        return self.open and not self.violations and (bool(self.declared) or self.informative < max(_SAID, self._least))
+        """Whether too few cases were informative, or the declared deviation has not occurred yet."""
+        too_few = self.informative < max(_FEWEST_INFORMATIVE, self._least)
+        return self.open and not self.violations and (bool(self.declared) or too_few)
 
     @property
     def _least(self) -> int:
-        """The number of examples that should be informative."""
+        """The number of cases that should be informative."""
         return ceil(self.law.floor * self.examples)
 
     @property
-    def _may_say_enough(self) -> bool:
-        """Whether enough examples would be informative if all that are left out were."""
+    def _may_suffice(self) -> bool:
+        """Whether enough cases would be informative if all cases that were left out were informative."""
         return self.informative + self.left_out >= self.law.floor * (self.examples + self.left_out)
 
-    def leave_out(self, why: str) -> None:
-        """A case is none that the implementation takes."""
-        self.untaken = self.untaken or why
+    def leave_out(self, reason: str) -> None:
+        """Record a case that the implementation does not take."""
+        self.untaken = self.untaken or reason
         self.left_out += 1
 
-    def held(self, subject: Subject) -> None:
-        """It held on a case."""
+    def passed(self, subject: Subject) -> None:
+        """Record a case on which the law holds."""
         self.examples += 1
         self.informative += subject.informative
         self.coarse += subject.coarse
@@ -118,8 +114,8 @@ class Trial:
         self.suspicious += subject.worst_line > 1
         self.worst, self.worst_line = max(self.worst, subject.worst), max(self.worst_line, subject.worst_line)
 
-    def broke(self, implementation: str, broken: BrokenError, case: dict[str, Any], calls: tuple[Call, ...]) -> None:
-        """It was broken on a case, by some calls; the violation on the smallest input is kept."""
+    def failed(self, implementation: str, broken: BrokenError, case: dict[str, Any], calls: tuple[Call, ...]) -> None:
+        """Record a case on which the law fails, and its calls. The violation on the smallest input is kept."""
         self.examples += 1
         self.violations += 1
         found = Violation(
@@ -130,9 +126,9 @@ class Trial:
         self.worst = max(self.worst, broken.excess)
 
     def outcome(self, evidence: Evidence) -> Outcome:
-        """What became of the law."""
-        law, narrowest = self.law, evidence.narrowest
-        found = Outcome(
+        """The outcome of the law."""
+        law, tightest = self.law, evidence.tightest
+        outcome = Outcome(
             *(law.name, law.operation, evidence.implementation.name, "held"),
             examples=self.examples,
             informative=self.informative,
@@ -142,81 +138,91 @@ class Trial:
             worst_excess=self.worst,
             seconds=self.seconds,
             reason=self.declared,
-            within=narrowest.names if law.agreement else (),
-            looked_at=narrowest.calls if law.agreement else 0,
+            within=tightest.names if law.agreement else (),
+            looked_at=tightest.calls if law.agreement else 0,
             undrawn=self.undrawn if law.agreement else (),
         )
         if evidence.unwritten:
-            return replace(found, status="not run", examples=0, worst_excess=0.0, reason=evidence.unwritten)
+            return replace(outcome, status="not run", examples=0, worst_excess=0.0, reason=evidence.unwritten)
         if self.violation is not None:
-            return self._violated(found, self.violation, evidence)
-        if why := self.failed or self._cut_short(evidence):
-            return replace(found, status="not run", reason=why, defect=bool(self.failed))
+            return self._violated(outcome, self.violation, evidence)
+        if reason := self.defect or self._cut_short(evidence):
+            return replace(outcome, status="not run", reason=reason, defect=bool(self.defect))
         if self.declared:
-            summary = (
-                f"is declared to be broken, but held on {counted(self.examples, 'example')}: the declaration should go."
+            inputs = counted(self.examples, "test input")
+            return _needless(
+                outcome,
+                f"is declared as a known deviation, but passes on {inputs}. Remove the declaration.",
+                self.declared,
             )
-            return _in_vain(found, summary, self.declared)
         status, reason = self._status(evidence)
-        return replace(found, status=status, reason=reason)
+        return replace(outcome, status=status, reason=reason)
 
-    def _violated(self, found: Outcome, violation: Violation, evidence: Evidence) -> Outcome:
-        """The outcome of a law that was broken, with what was seen besides, by which its cause is found."""
+    def _violated(self, outcome: Outcome, violation: Violation, evidence: Evidence) -> Outcome:
+        """The outcome of a law that fails, with the evidence by which its cause is found."""
         seen = replace(violation, right=tuple(evidence.right), wrong=tuple(evidence.wrong), seen=tuple(evidence.seen))
         if not self.declared:
             tried = evidence.seen if self.law.agreement else ()
-            noted = lambda v: replace(v, notes=notes(v.calls, evidence.implementation, tried))  # noqa: E731
+            noted = lambda one: replace(one, notes=notes(one.calls, evidence.implementation, tried))  # noqa: E731
             seen = or_note(seen, "it described what is wrong", noted)
-        return replace(found, status=broken(seen, self.declared).status, violation=seen)
+        return replace(outcome, status=broken(seen, self.declared).status, violation=seen)
 
     def _cut_short(self, evidence: Evidence) -> str:
-        """That not all of its cases were drawn, and why, or ""."""
-        after = f"{self.cut_short} after {counted(evidence.cases, 'case')} of {evidence.operation}"
-        more = " More time should be given, or fewer cases." if self.cut_short == TIME else ""
-        return f"{after}: it was cut short, and not seen to be broken.{more}" if self.cut_short else ""
+        """The sentence that not all cases were drawn, and why, or ""."""
+        if not self.cut_short:
+            return ""
+        inputs = f"{counted(evidence.cases, 'test input')} of {evidence.operation}"
+        advice = " Give a longer time limit, or fewer test inputs." if self.cut_short == TIME else ""
+        return f"{self.cut_short} after {inputs}. The law did not fail on these, and has no verdict.{advice}"
 
     def _status(self, evidence: Evidence) -> tuple[Status, str]:
-        """The status of a law that was not seen to be broken, and the reason."""
-        i, agreement = evidence.implementation, self.law in AGREEMENT
+        """The status of a law that did not fail, and the reason."""
+        implementation, agreement = evidence.implementation, self.law in AGREEMENT
         if not self.examples:
-            why = self.untaken or f"It says nothing of any of {counted(evidence.cases, 'case')} that {i.name} supports."
-            return ("vacuous", unknown(i, self.law.operation, why)) if agreement else ("not applicable", why)
+            inputs = counted(evidence.cases, "input")
+            reason = self.untaken or f"None of the {inputs} that {implementation.name} supports can test this law."
+            if agreement:
+                return "vacuous", unknown(implementation, self.law.operation, reason)
+            return "not applicable", reason
         if self.informative < self._least:
-            if not agreement and self.left_out and self._may_say_enough:
-                return "not applicable", self.untaken
-            few = f"Only {self.informative} of {self.examples} examples were informative, but at least {self._least} should be."
-            wide = (
-                self.informative + self.coarse >= self._least
-                and i.resolved_arithmetic.output.unit_roundoff > BINARY32.unit_roundoff
-            )
-            if wide and not agreement:
-                return "not applicable", f"Budgets of {i.resolved_arithmetic.name} are too wide for it. {few}"
-            return "vacuous", few
+            return self._too_few_informative(implementation, agreement)
         if self.suspicious:
-            where = (
-                f"In {self.suspicious} of {counted(self.examples, 'example')} an error was beyond the statistical line"
-            )
-            return "suspicious", f"{where}, by up to {self.worst_line:.3g} times, and within the budget."
+            inputs = f"On {self.suspicious} of {counted(self.examples, 'test input')}"
+            error = f"an error was up to {self.worst_line:.3g} times the statistical line"
+            return "suspicious", f"{inputs} {error}, and within the error limit."
         return "held", ""
 
+    def _too_few_informative(self, implementation: Implementation, agreement: bool) -> tuple[Status, str]:
+        """The status of a law that did not fail, but that too few inputs could test."""
+        if not agreement and self.left_out and self._may_suffice:
+            return "not applicable", self.untaken
+        arithmetic = implementation.resolved_arithmetic
+        needed = f"at least {self._least} must be able to"
+        reason = f"Only {self.informative} of {self.examples} test inputs could expose a mistake; {needed}."
+        is_coarse = arithmetic.output.unit_roundoff > BINARY32.unit_roundoff
+        if self.informative + self.coarse >= self._least and is_coarse and not agreement:
+            return "not applicable", f"The error limits of {arithmetic.name} are too wide for this law. {reason}"
+        return "vacuous", reason
 
-def unknown(implementation: Implementation, operation: str, why: str) -> str:
-    """The sentence on an operation that is compared with the oracle on no case at all."""
-    return f"{implementation.name} takes no case on which {operation} is compared with the oracle, so that nothing is known of it: {why}"
 
-
-def not_applicable(outcome: Outcome, why: str, declared: str) -> Outcome:
-    """The outcome of a law without cases; a declaration that this very law is broken is one of
-    nothing, and should go.
-    """
-    if not declared:
-        return replace(outcome, status="not applicable", reason=why)
-    return _in_vain(
-        outcome, f"is declared to be broken, but does not apply: the declaration should go. {why}", declared
+def unknown(implementation: Implementation, operation: str, reason: str) -> str:
+    """The sentence that no case compares an operation with the oracle, and why."""
+    return (
+        f"attnspec compared no result of {operation} with the oracle, so {implementation.name} has no verdict: {reason}"
     )
 
 
-def _in_vain(outcome: Outcome, summary: str, declared: str) -> Outcome:
-    """The outcome of a law that was declared to be broken, and is not."""
+def does_not_apply(outcome: Outcome, reason: str, declared: str) -> Outcome:
+    """The outcome of a law without cases. A deviation declared for this very law is a violation: the
+    declaration is needless.
+    """
+    if not declared:
+        return replace(outcome, status="not applicable", reason=reason)
+    summary = f"is declared as a known deviation, but does not apply. Remove the declaration. {reason}"
+    return _needless(outcome, summary, declared)
+
+
+def _needless(outcome: Outcome, summary: str, declared: str) -> Outcome:
+    """The outcome of a law with a needless declaration."""
     empty = Violation(outcome.law, outcome.operation, outcome.implementation, f"{summary} It says: {declared}", {}, 0.0)
     return replace(outcome, status="violated", reason=declared, violation=empty)

@@ -1,5 +1,5 @@
-"""Verifying implementations: laws are examined one operation after another, and the causes of what
-is violated are found.
+"""Verifies implementations: examines the laws one operation after another, and finds the causes of
+violations.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,16 +11,17 @@ from oracles import Arithmetic, Conventions
 from properties.contract.implementation import Implementation, implementation_of
 from properties.contract.wording import shown
 from properties.laws.law import Law
-from properties.verifier.drawing import profile
-from properties.verifier.examination import Examination, Observer
-from properties.verifier.explaining import causes_of, diagnosed
+from properties.verifier.case_drawing import TimeLimit, profile
+from properties.verifier.diagnosis import causes_of, diagnosed
+from properties.verifier.examination import Examination, Supervision
 from properties.verifier.plan import QUICKLY, grouped, plan, require_planned, without
 from properties.verifier.report import Cause, Outcome, Report, with_causes
 from properties.verifier.script import script
-from properties.verifier.timing import Time
 from properties.verifier.trial import FAILED
 
 __all__ = ["check", "examine", "verify"]
+
+_UNSUPERVISED = Supervision()
 
 
 def examine(
@@ -28,22 +29,16 @@ def examine(
     implementation: Implementation,
     max_examples: int | None = 100,
     random_seed: int | None = 0,
-    observe: Observer | None = None,
-    seconds_per_call: float = 60.0,
-    began: Callable[[str], None] = lambda law: None,
-    until: float = inf,
-    ends: Callable[[str], bool] = lambda law: False,
+    supervision: Supervision = _UNSUPERVISED,
 ) -> list[Outcome]:
-    """What becomes of some laws about one operation, in their order, on so many cases, none of
-    whose calls may take longer.
+    """The outcomes of some laws about one operation, in their order, on about `max_examples` cases.
 
-    The same seed draws the same cases; None, as seed or number, takes what the caller's Hypothesis
-    profile says. `observe` is told of every call before it is made, and `began` of the law that is
-    put to the case. With a seed no case is drawn after `until`, of time.monotonic, or after a
-    violation of a law that `ends` it. Violations are as they were found, and not diagnosed, which
-    `causes_of` does for all laws together.
+    The same seed draws the same cases. None, as the seed or the number, takes what the caller's
+    Hypothesis profile says. With a seed, no case is drawn after `supervision.until`, or after a
+    violation of a law that `supervision.ends`. Violations are returned as they were found, without
+    a diagnosis: `causes_of` diagnoses all laws together.
     """
-    examination = Examination(implementation, laws[0].operation, laws, observe, seconds_per_call, began, until, ends)
+    examination = Examination(implementation, laws[0].operation, laws, supervision)
     examination.run(max_examples or profile().max_examples, random_seed)
     return list(examination.outcomes())
 
@@ -53,16 +48,15 @@ def check(
     implementation: Implementation,
     max_examples: int | None = 100,
     random_seed: int | None = 0,
-    observe: Observer | None = None,
-    seconds_per_call: float = 60.0,
+    supervision: Supervision = _UNSUPERVISED,
 ) -> Outcome:
-    """What becomes of one law, as `examine` says; a violation that nobody declared is shown on a
-    small input, with what explains it.
+    """The outcome of one law, as `examine` says. An undeclared violation is shown on a small input,
+    with what explains it.
     """
-    (found,) = examine([law], implementation, max_examples, random_seed, observe, seconds_per_call)
-    if found.status != "violated" or found.violation is None or not found.violation.calls:
-        return found
-    return replace(found, violation=diagnosed(implementation, law, found.violation))
+    (outcome,) = examine([law], implementation, max_examples, random_seed, supervision)
+    if outcome.status != "violated" or outcome.violation is None or not outcome.violation.calls:
+        return outcome
+    return replace(outcome, violation=diagnosed(implementation, law, outcome.violation))
 
 
 def verify(
@@ -82,27 +76,36 @@ def verify(
     time_limit: float | None = None,
     progress: Callable[[Outcome], None] | None = None,
 ) -> Report:
-    """Check every law that applies to an implementation, and find the causes of what fails.
+    """The report on an implementation: every law that applies is checked, and the causes of failures
+    are found.
 
-    `target` is a mapping, module or object with functions of the operations' names, or an
-    `Implementation`, whose arithmetic (float64 otherwise), conventions and deviations the arguments
-    replace. `laws` names some laws, "law" or "law[operation]", and `exclude` some to leave out;
-    part of a name is enough, if no other law has it. `long` adds the laws of the long plan, with
-    131072 keys, and `quick` takes few laws and few cases. About `max_examples` cases of each
-    operation are drawn, of each domain its share, and two laws by turns are put to each; the same
-    seed draws the same cases. `known_deviations` maps laws that are known to be broken to the
-    reason; a declaration that matches no law, or a law that holds, is an error. `progress` is told
-    each outcome as it is known. With `strict` the report is not ok either where an error is within
-    its budget and beyond the statistical line, which is suspicious and no proof. With `fail_fast`
-    no case is drawn after the first violation. A `time_limit` in seconds ends drawing in time. Laws
-    that are cut short are not run, and the report is not ok.
+    target             a mapping, module or object with functions of the operations' names, or an
+                       `Implementation`, whose declarations the next two arguments and
+                       `known_deviations` replace
+    arithmetic         how your kernel rounds; float64 by default
+    conventions        the conventions that your kernel follows
+    laws, exclude      names of laws to check, or to leave out: "law" or "law[operation]"; a part of a
+                       name is enough if no other law contains it
+    max_examples       about how many cases of each operation are drawn; each domain gets its share,
+                       and two laws take turns on each case
+    seed               the same seed draws the same cases
+    known_deviations   laws that are known to fail, each with the reason; a declaration is an error if
+                       the law passes or does not apply
+    long               adds the laws of the long plan, with 131072 keys
+    quick              takes few laws and few cases
+    strict             the report is not ok if an error is suspicious: within the error limit, and
+                       beyond the statistical line, which does not prove a mistake
+    fail_fast          no case is drawn after the first violation
+    time_limit         ends the drawing after this number of seconds; a law that is cut short is not
+                       run, and the report is not ok
+    progress           is called with each outcome as soon as the outcome is known
 
-    Interrupting it returns what is known so far. It runs in the caller's process, which a crash or
-    a hang of the implementation takes down: the command `attnspec verify` runs it in a process of
-    its own. Raises ValueError and TypeError for arguments that are none of these.
+    Interrupting returns what is known so far. Your kernel runs in the caller's process, which a crash
+    or a hang takes down: the command `attnspec verify` runs it in a separate process. Raises
+    ValueError and TypeError for other arguments.
     """
     _require_sensible(max_examples, seed, time_limit, long=long, quick=quick, strict=strict, fail_fast=fail_fast)
-    time_left = Time(time_limit or inf)
+    time_left = TimeLimit(time_limit or inf)
     max_examples = min(max_examples, QUICKLY) if quick else max_examples
     implementation = implementation_of(target, arithmetic, conventions, known_deviations)
     laws = tuple(laws) if isinstance(laws, Iterator) else laws
@@ -113,37 +116,44 @@ def verify(
     chosen = [law for group in groups for law in group]
     outcomes: list[Outcome] = []
     causes: tuple[Cause, ...] = ()
-    interrupted, why = False, ""
+    interrupted, reason = False, ""
     try:
         for group in groups:
             until = time_left.share(len(group), len(chosen) - len(outcomes))
-            found = examine(group, implementation, max_examples, seed, until=until, ends=lambda law: fail_fast)
+            supervision = Supervision(until=until, ends=lambda law: fail_fast)
+            found = examine(group, implementation, max_examples, seed, supervision)
             outcomes += found
             if progress is not None:
                 for outcome in found:
                     progress(outcome)
             if fail_fast and any(outcome.status == "violated" for outcome in found):
-                why = f"{FAILED} (fail_fast)."
+                reason = f"{FAILED} (fail_fast)."
                 break
-        violations = [o.violation for o in outcomes if o.status == "violated" and o.violation is not None]
+        violations = [
+            outcome.violation for outcome in outcomes if outcome.status == "violated" and outcome.violation is not None
+        ]
         causes = causes_of(implementation, violations, until=time_left.end)
     except KeyboardInterrupt:
         interrupted = True
     outcomes += [
-        Outcome(law.name, law.operation, implementation.name, "not run", reason=why) for law in chosen[len(outcomes) :]
+        Outcome(law.name, law.operation, implementation.name, "not run", reason=reason)
+        for law in chosen[len(outcomes) :]
     ]
-    rounds = implementation.resolved_arithmetic if arithmetic else None
-    read = implementation.resolved_conventions if conventions is not None else None
-    told, causes = with_causes(
-        outcomes, causes, lambda violation: script(violation, arithmetic=rounds, conventions=read)
+    changed_arithmetic = implementation.resolved_arithmetic if arithmetic else None
+    changed_conventions = implementation.resolved_conventions if conventions is not None else None
+    scripted = lambda violation: script(  # noqa: E731
+        violation, arithmetic=changed_arithmetic, conventions=changed_conventions
     )
-    numbers = {"max_examples": max_examples, "seed": seed, "time_limit": time_limit}
-    settings_ = numbers | {"arithmetic": implementation.resolved_arithmetic.name, "exclude": [*exclude]}
-    return Report(told, settings_, interrupted, strict, causes)
+    final, causes = with_causes(outcomes, causes, scripted)
+    settings = {
+        **{"max_examples": max_examples, "seed": seed, "time_limit": time_limit},
+        **{"arithmetic": implementation.resolved_arithmetic.name, "exclude": [*exclude]},
+    }
+    return Report(final, settings, interrupted, strict, causes)
 
 
 def _require_sensible(max_examples: Any, seed: Any, time_limit: Any, **flags: Any) -> None:
-    """Raise ValueError or TypeError for a number or a flag that is none."""
+    """Raise ValueError or TypeError for an argument that is not a sensible number or flag."""
     if isinstance(max_examples, bool) or not isinstance(max_examples, int) or max_examples < 1:
         raise ValueError(f"max_examples={shown(max_examples)}, but should be a whole number from 1.")
     if isinstance(seed, bool) or not isinstance(seed, int):

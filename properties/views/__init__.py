@@ -1,1 +1,1 @@
-"""What people read: a report in a terminal and as a page, and listings of laws and bugs."""
+"""What people read: a report in a terminal, as a page and in other forms, and listings of laws and bugs."""

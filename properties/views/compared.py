@@ -1,17 +1,18 @@
-"""What changed between two reports, in a terminal."""
+"""Prints what changed between two reports, in a terminal."""
 
 from rich.console import Console
 from rich.text import Text
 
 from properties.verifier.comparison import Change, Comparison
 from properties.verifier.report import counted
+from properties.views.statuses import LABELS
 
 __all__ = ["print_comparison"]
 
-_MOST = 20  # changes of a kind that are listed
+_MAX_CHANGES = 20  # of a kind, which are listed
 _KINDS = {
-    "broke": ("✗ broke", "bold red"),
-    "mended": ("✓ mended", "green"),
+    "broke": ("✗ fails now", "bold red"),
+    "mended": ("✓ passes again", "green"),
     "unchecked": ("… no longer checked", "bold magenta"),
     "slower": ("! slower", "yellow"),
     "further": ("! further from the exact value", "yellow"),
@@ -19,23 +20,24 @@ _KINDS = {
 
 
 def print_comparison(console: Console, comparison: Comparison, before: str, after: str) -> None:
-    """Each kind of change with what it concerns, and a last line that says whether something broke
-    since a report of a name.
+    """Print each kind of change with its implementations and laws, then a line with the number of new
+    failures. `before` and `after` name the reports.
     """
     if comparison.unlike:
         differ = " and ".join(filter(None, (", ".join(comparison.unlike[:-1]), comparison.unlike[-1])))
-        console.print(Text(f"Other cases were drawn: the reports differ in {differ}.", style="bold"))
+        console.print(Text(f"The reports differ in {differ}, so their test inputs differ.", style="bold"))
     for kind, (heading, style) in _KINDS.items():
         changes: tuple[Change, ...] = getattr(comparison, kind)
         if changes:
             console.print(Text(f"{heading} ({len(changes)})", style=style))
-        for change in changes[:_MOST]:
-            said = f": {change.was} → {change.now}" + (f", {change.why}" if change.why else "")
-            console.print(
-                Text.assemble("  ", (change.implementation, "bold"), f": {change.what}{said}"), soft_wrap=True
-            )
-        if len(changes) > _MOST:
-            console.print(Text(f"  … and {len(changes) - _MOST} more"))
-    broke = f"{counted(len(comparison.broke), 'law')} broke" if comparison.broke else "Nothing broke"
-    verdict = f"{broke} from {before} to {after}; {len(comparison.mended)} mended."
+        for change in changes[:_MAX_CHANGES]:
+            was, now = (LABELS.get(value, value) for value in (change.was, change.now))
+            values = f": {was} → {now}" + (f", {change.why}" if change.why else "")
+            line = Text.assemble("  ", (change.implementation, "bold"), f": {change.what}{values}")
+            console.print(line, soft_wrap=True)
+        if len(changes) > _MAX_CHANGES:
+            console.print(Text(f"  … and {len(changes) - _MAX_CHANGES} more"))
+    failures = counted(len(comparison.broke), "new failure") if comparison.broke else "No new failure"
+    mended = len(comparison.mended)
+    verdict = f"{failures} from {before} to {after}; {mended} {'passes' if mended == 1 else 'pass'} again."
     console.print(Text(verdict, style="bold red" if comparison.broke else "bold green"))

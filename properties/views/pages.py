@@ -1,4 +1,4 @@
-"""The laws and the known bugs as pages: lists, and everything about one."""
+"""Prints the laws and the known bugs: lists, and the page of one."""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ __all__ = ["kind_of", "print_bug", "print_bugs", "print_law", "print_laws"]
 
 
 def print_laws(console: Console) -> None:
-    """All laws by family, and what they are about."""
+    """Print all laws by family, each with its operations."""
     for family, laws in FAMILIES.items():
         console.print(Text(family, style="bold underline"))
         named: dict[str, list[str]] = {}
@@ -28,14 +28,12 @@ def print_laws(console: Console) -> None:
             _print_entry(console, name, about)
         console.print()
     names = len({law.name for law in LAWS})
-    console.print(
-        f"{names} laws, {len(LAWS)} with each operation by itself, and {len(LONG)} of the long plan; `attnspec explain LAW` shows one.",
-        highlight=False,
-    )
+    counts = f"{names} laws, {len(LAWS)} counted for each operation, and {len(LONG)} in the long plan"
+    console.print(f"{counts}; `attnspec explain LAW` shows one.", highlight=False)
 
 
 def print_law(console: Console, laws: Sequence[Law]) -> None:
-    """The page of a law: what it says for each of its operations, and what it is for."""
+    """Print the page of a law: what it says for each operation, and the known bugs that it detects."""
     console.print(Text(laws[0].name, style="bold underline"))
     for statement in dict.fromkeys(law.statement for law in laws):
         these = [law for law in laws if law.statement == statement]
@@ -53,29 +51,29 @@ def print_law(console: Console, laws: Sequence[Law]) -> None:
                 "needs also": ", ".join(law.needs),
                 "compares": closeness,
                 "kind": kind_of(law),
-                "is there for": ", ".join(caught),
+                "detects": ", ".join(caught),
                 "Lean": law.lean,
             },
         )
 
 
 def kind_of(law: Law) -> str:
-    """What kind of law it is, in words."""
+    """The kind of a law, in words."""
     if law.agreement:
         return "agreement with the oracle"
     if isinstance(law.body, Square):
         return "a symmetry, f(x) = Σ R f(T x), and its derivatives"
-    return "a relation between results of the implementation itself"
+    return "a relation between results of the implementation"
 
 
 def _tolerance(statement: str) -> str:
-    """The sentence of a statement that says how closely is compared."""
+    """The sentence of a statement that says whether the law compares exactly or within the budget."""
     found = re.search(r"(?:^|(?<=[.\n] )|(?<=\n))(Exact|Within budget)[^.]*\.", statement)
     return " ".join(found[0].split()) if found else ""
 
 
 def print_bugs(console: Console) -> None:
-    """The catalogue: each bug's name, its operation, and where it was seen."""
+    """Print the catalogue: each bug's operation, its name, and where it was reported."""
     for operation in dict.fromkeys(bug.operation for bug in CATALOGUE.values()):
         console.print(Text(operation, style="bold underline"))
         for bug in (bug for bug in CATALOGUE.values() if bug.operation == operation):
@@ -85,7 +83,7 @@ def print_bugs(console: Console) -> None:
 
 
 def print_bug(console: Console, bug: Bug) -> None:
-    """The page of a bug: what goes wrong, what one sees, how it is mended, and what finds it."""
+    """Print the page of a bug: its mechanism, its effect, its repair, and the law that detects it."""
     console.print(Text(bug.id, style="bold underline"))
     console.print()
     fields = {
@@ -102,7 +100,7 @@ def print_bug(console: Console, bug: Bug) -> None:
 
 
 def _print_entry(console: Console, name: str, about: str) -> None:
-    """An entry of a list: on one line for grep, or with later lines set in where the terminal is narrow."""
+    """Print an entry of a list: on one line for grep, or wrapped and indented in a terminal."""
     text = Text.assemble("  ", name, "  ", (about, "dim"))
     if console.is_terminal:
         text = Text("\n      ").join(text.wrap(console, console.width - 6))

@@ -1,4 +1,4 @@
-"""Counterexamples as files of tests for pytest: each fails now, and passes when what is wrong is mended."""
+"""Writes counterexamples as test files for pytest. Each test fails now, and passes when the kernel is fixed."""
 
 import os
 import re
@@ -11,13 +11,14 @@ from properties.views.violation import statement_of
 
 __all__ = ["reproductions"]
 
-_IMPORTS = 60.0  # seconds that imports may take, besides the call
+_SECONDS_OF_IMPORTS = 60.0  # added to the time limit of the call
 
 _ALONE = """\
 def {name}():
     script = r'''
 {script}'''
-    ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout={timeout:g}, check=False)
+    command = [sys.executable, "-c", script]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout={timeout:g}, check=False)
     assert ran.returncode == 0, ran.stderr
 """
 _HERE = """\
@@ -27,19 +28,17 @@ def {name}(monkeypatch):
 
 
 def reproductions(report: Report, folder: Path) -> dict[str, str]:
-    """A file's name and text for each cause whose example can be shown again. What ended the
-    process is tried in another one.
+    """The name and the text of a test file for each cause that has a script. If the process ended, the
+    test runs the script in another process.
 
-    They import what is under test from the working directory, by the way to it from the folder that
-    they will be in.
+    The tests import the implementation from the working directory, by a path relative to their folder.
     """
     found: dict[str, str] = {}
     root = os.path.relpath(Path.cwd(), folder.resolve())
     for cause in report.causes:
         if cause.example.script:
-            name = first = (
-                f"test_{_slug(cause.implementation)}_{_slug(cause.example.law)}_{_slug(cause.example.operation)}"
-            )
+            parts = (cause.implementation, cause.example.law, cause.example.operation)
+            name = first = "_".join(["test", *map(_slug, parts)])
             number = 1
             while f"{name}.py" in found:
                 number += 1
@@ -49,28 +48,26 @@ def reproductions(report: Report, folder: Path) -> dict[str, str]:
 
 
 def _file(cause: Cause, name: str, root: str, timeout: float) -> str:
-    example = cause.example
-    told = [
+    modules = [] if cause.searched else ["import subprocess", "import sys"]
+    imports = "\n".join([*modules, "from pathlib import Path"])
+    where = f"ROOT = Path(__file__).resolve().parent / {literal(root)}  # the folder in which `attnspec verify` was run"
+    script = textwrap.indent(cause.example.script, "    ") if cause.searched else cause.example.script
+    template = _HERE if cause.searched else _ALONE
+    test = template.format(name=name, script=script, timeout=timeout + _SECONDS_OF_IMPORTS)
+    return f"{_docstring(cause)}\n\n{imports}\n\n{where}\n\n\n{test}"
+
+
+def _docstring(cause: Cause) -> str:
+    """The docstring of a test file: the law, what it says, what was found, and the likely cause."""
+    example, likely = cause.example, cause.likely
+    paragraphs = [
         f"{example.law_id}, on {cause.implementation}.",
         statement_of(example.law, example.operation),
         f"Found: {example.summary}",
+        f"Likely cause: {likely.id}. {likely.mechanism} {likely.repair}" if likely else "",
     ]
-    told += [f"Likely cause: {cause.likely.id}. {cause.likely.mechanism} {cause.likely.repair}"] if cause.likely else []
-    said = "\n\n".join(textwrap.fill(_plain(part), 120) for part in told if part)
-    imports = (
-        ["from pathlib import Path"]
-        if cause.searched
-        else ["import subprocess", "import sys", "from pathlib import Path"]
-    )
-    head = (
-        f'"""{said}\n\n`attnspec verify --write-tests` wrote this: it fails until that is mended.\n"""\n\n'
-        + "\n".join(imports)
-    )
-    where = f"ROOT = Path(__file__).resolve().parent / {literal(root)}  # where `attnspec verify` was run, and finds what is under test"
-    script = textwrap.indent(example.script, "    ") if cause.searched else example.script
-    return f"{head}\n\n{where}\n\n\n" + (_HERE if cause.searched else _ALONE).format(
-        name=name, script=script, timeout=timeout + _IMPORTS
-    )
+    text = "\n\n".join(textwrap.fill(_plain(paragraph), 120) for paragraph in paragraphs if paragraph)
+    return f'"""{text}\n\n`attnspec verify --write-tests` wrote this test. It fails until the kernel is fixed.\n"""'
 
 
 def _slug(text: str) -> str:
@@ -78,5 +75,5 @@ def _slug(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text that may stand in a docstring."""
+    """A text with the characters escaped that a docstring cannot contain."""
     return text.encode(errors="backslashreplace").decode().replace("\\", "\\\\").replace('"""', "'''")

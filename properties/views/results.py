@@ -1,5 +1,5 @@
-"""What a verification is not ok for, each cause once: what JUnit, SARIF and annotations of code
-say, each in its own form.
+"""The results that make a report fail, each cause once. JUnit, SARIF and annotations of code write
+them in their own forms.
 """
 
 from collections.abc import Iterator
@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from properties.laws.names import parts_of
-from properties.verifier.report import Cause, Outcome, Report, counted
+from properties.verifier.report import Cause, Report, counted
+from properties.views.statuses import LABELS
 from properties.views.violation import violation_text
 
 __all__ = ["Result", "results"]
@@ -15,13 +16,16 @@ __all__ = ["Result", "results"]
 
 @dataclass(frozen=True)
 class Result:
-    """Something that a verification is not ok for.
+    """A result that makes a report fail.
 
-    `law` is "law[operation]", the one that shows it, and `laws` are all that it concerns; `status`
-    is that of their outcomes. `cause` says what explains it, "" where nothing does; `summary` is a
-    sentence or some, and `text` all that is known. `file` and `line` say where the operation's
-    function is written, if that is known. What is `known` has been so in the baseline, and is no
-    failure.
+    law          the law that shows it, "law[operation]"
+    laws         all laws that it concerns
+    status       the status of their outcomes
+    cause        the name of the cause; "" if the cause is not recognised
+    summary      one or several sentences
+    text         everything that is known
+    file, line   where the function of the operation is written, if that is known
+    known        whether the baseline has it too, so that it does not count as a failure
     """
 
     implementation: str
@@ -37,79 +41,76 @@ class Result:
 
     @property
     def title(self) -> str:
-        """What is wrong, and with what, in a line."""
+        """What is wrong, in one line: the implementation, the operation, and the cause or the law."""
         law, operation = parts_of(self.law)
         return ": ".join(filter(None, (self.implementation, operation, self.cause or law)))
 
 
 def results(report: Report) -> list[Result]:
-    """What a report is not ok for: causes of violations, then laws that were not run, or said
-    nothing, by their reasons.
+    """The results that make a report fail: causes of violations, then laws that are inconclusive or
+    were not run, by their reasons.
 
-    There are some that are not known if and only if the report is not ok, unless it was
-    interrupted.
+    Some result is not known if and only if the report is not ok, unless it was interrupted.
     """
-    sources = {i["name"]: i.get("sources", {}) for i in report.settings.get("implementations", ())}
+    sources = {entry["name"]: entry.get("sources", {}) for entry in report.settings.get("implementations", ())}
     return [
         _placed(result, sources.get(result.implementation, {}))
-        for result in (*_violated(report), *_unsaid(report), *_nothing(report))
+        for result in (*_violated(report), *_without_a_verdict(report), *_nothing_checked(report))
     ]
 
 
 def _violated(report: Report) -> Iterator[Result]:
-    outcomes = _by_law(report)
-    told: set[tuple[str, str]] = set()
+    outcomes = {(outcome.implementation, outcome.law_id): outcome for outcome in report.outcomes}
+    explained: set[tuple[str, str]] = set()
     for cause in report.causes:
-        told |= {(cause.implementation, law) for law in cause.laws}
-        named, example = cause.likely.id if cause.likely else "", cause.example
+        explained |= {(cause.implementation, law) for law in cause.laws}
+        name, example = cause.likely.id if cause.likely else "", cause.example
         yield Result(
             cause.implementation,
             example.law_id,
             cause.laws,
             "violated",
-            named,
+            name,
             _summary(cause),
             violation_text(example, cause=cause),
             known=all(outcomes[cause.implementation, law].known for law in cause.laws),
         )
-    for v in report.violations:
-        if (v.implementation, v.law_id) not in told:
-            known = outcomes[v.implementation, v.law_id].known
-            yield Result(
-                v.implementation, v.law_id, (v.law_id,), "violated", "", v.summary, violation_text(v), known=known
-            )
+    for violation in report.violations:
+        implementation, law = violation.implementation, violation.law_id
+        if (implementation, law) not in explained:
+            text, known = violation_text(violation), outcomes[implementation, law].known
+            yield Result(implementation, law, (law,), "violated", "", violation.summary, text, known=known)
 
 
 def _summary(cause: Cause) -> str:
-    """What is wrong, what explains it, what that is and what mends it, and how many laws are broken by it."""
-    said = [cause.example.summary]
+    """The sentences on a cause: what is wrong, the likely cause and its repair, and the checks that fail."""
+    sentences = [cause.example.summary]
     if cause.likely:
-        said += [f"Likely cause: {cause.likely.id}.", cause.likely.mechanism, cause.likely.repair]
+        sentences += [f"Likely cause: {cause.likely.id}.", cause.likely.mechanism, cause.likely.repair]
     if len(cause.laws) > 1:
-        said.append(f"{counted(len(cause.laws), 'law')} are broken by it: {'; '.join(cause.laws)}.")
-    return " ".join(filter(None, said))
+        sentences.append(f"{counted(len(cause.laws), 'check')} fail for this cause: {'; '.join(cause.laws)}.")
+    return " ".join(filter(None, sentences))
 
 
-def _unsaid(report: Report) -> Iterator[Result]:
+def _without_a_verdict(report: Report) -> Iterator[Result]:
     groups: dict[tuple[str, str, str, bool], list[str]] = {}
-    for o in report.outcomes:
-        if o.status != "violated" and report.fails(o):
-            groups.setdefault((o.implementation, o.status, o.reason, o.known), []).append(o.law_id)
+    for outcome in report.outcomes:
+        if outcome.status != "violated" and report.fails(outcome):
+            key = (outcome.implementation, outcome.status, outcome.reason, outcome.known)
+            groups.setdefault(key, []).append(outcome.law_id)
     for (implementation, status, reason, known), laws in groups.items():
-        said = f"{counted(len(laws), 'law')} {'is' if len(laws) == 1 else 'are'} {status}. {reason}".rstrip()
-        yield Result(implementation, laws[0], tuple(laws), status, "", said, "\n".join([said, "", *laws]), known=known)
+        verb = "is" if len(laws) == 1 else "are"
+        sentence = f"{counted(len(laws), 'check')} {verb} {LABELS[status]}. {reason}".rstrip()
+        text = "\n".join([sentence, "", *laws])
+        yield Result(implementation, laws[0], tuple(laws), status, "", sentence, text, known=known)
 
 
-def _nothing(report: Report) -> Iterator[Result]:
-    """Where no law applied to anything that can be run nothing was shown."""
-    if all(o.status == "not applicable" or o.unavailable for o in report.outcomes):
-        said = "None applies to what can be run here, so nothing was shown."
-        names = ", ".join(dict.fromkeys(o.implementation for o in report.outcomes))
-        yield Result(names, "no law was checked", (), "not run", "", said, said)
-
-
-def _by_law(report: Report) -> dict[tuple[str, str], Outcome]:
-    return {(o.implementation, o.law_id): o for o in report.outcomes}
+def _nothing_checked(report: Report) -> Iterator[Result]:
+    """A result if no law applies to an implementation that can be run, since then nothing was checked."""
+    if all(outcome.status == "not applicable" or outcome.unavailable for outcome in report.outcomes):
+        sentence = "No law applies to an implementation that can be run here, so attnspec checked nothing."
+        names = ", ".join(dict.fromkeys(outcome.implementation for outcome in report.outcomes))
+        yield Result(names, "no law was checked", (), "not run", "", sentence, sentence)
 
 
 def _placed(result: Result, sources: dict[str, dict[str, Any]]) -> Result:

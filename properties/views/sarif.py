@@ -1,5 +1,5 @@
-"""A report as SARIF 2.1.0, which code scanning shows beside the code: a result for each cause,
-where the operation is written.
+"""Writes a report as SARIF 2.1.0, which code scanning shows beside the code: a result for each cause,
+at the function of the operation.
 """
 
 import json
@@ -16,20 +16,20 @@ from properties.views.violation import statement_of
 __all__ = ["sarif"]
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-_FINGERPRINT = "primaryLocationLineHash"  # by which code scanning knows a result again: the only name that it reads
+_FINGERPRINT = "primaryLocationLineHash"  # the only name by which code scanning recognises a result
 
 
 def sarif(report: Report) -> str:
-    """The SARIF of a report, with the rules that its results are about, and nothing else."""
+    """The SARIF of a report, with the rules of its results and no other rules."""
     found = results(report)
     rules = list(dict.fromkeys(result.law for result in found))
-    made_by = report.settings.get("environment", {})
+    environment = report.settings.get("environment", {})
     compared = bool(report.settings.get("baseline"))
     run = {
         "tool": {
             "driver": {
                 "name": "attnspec",
-                "version": made_by.get("attnspec", "unknown"),
+                "version": environment.get("attnspec", "unknown"),
                 "rules": [_rule(law) for law in rules],
             }
         },

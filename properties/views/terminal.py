@@ -1,8 +1,8 @@
-"""What a verification looks like in a terminal: the causes of what is violated, then what became of
-the laws, and the verdict.
+"""Prints a report in a terminal: the causes of failures, then the numbers of each operation or
+implementation, and the verdict.
 
-Without everything it is to fit a screen: an implementation by itself has no table of laws, for the
-causes name those that it breaks.
+Without `everything` a report fits a screen: a single implementation has no table of laws, since the
+causes name the laws that fail.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,22 +13,23 @@ from rich.table import Table
 from rich.text import Text
 
 from properties.verifier.report import PASSING, Cause, Outcome, Report, counted
-from properties.views.violation import SIGNS, named, print_cause, print_indented, print_violation
+from properties.views.statuses import LABELS, SIGNS, status_counts
+from properties.views.violation import named, print_cause, print_indented, print_violation
 
 __all__ = ["print_report", "verdict_of"]
 
-_QUIET = ("held", "declared", "not applicable")  # a declared deviation is told with its reason
-_LAW_WIDTH, _CELL_WIDTH = 28, 19  # of a table's columns, at least
+_QUIET = ("held", "declared", "not applicable")  # a declared deviation is printed with its reason
+_LAW_WIDTH, _CELL_WIDTH = 28, 19  # the least widths of a table's columns
 
 
 def print_report(
     console: Console, report: Report, groups: Mapping[str, Sequence[str]], everything: bool = False
 ) -> None:
-    """A report on groups of implementations, by name: the causes of violations first, then reasons,
-    for each group what became of the laws, and the verdict.
+    """Print a report on groups of implementations, by name: causes, reasons, the numbers of each
+    group, and the verdict.
 
-    With `everything` each law has a row, every violation a few lines, not only one for each cause,
-    and nothing is shortened.
+    With `everything`, each law has a row, every violation a few lines, not only one for each cause,
+    and names and scripts are complete.
     """
     _print_causes(console, report.causes)
     for cause in report.causes:
@@ -41,31 +42,31 @@ def print_report(
             print_violation(console, violation, at_length=alone)
             console.print()
     _print_reasons(console, report.outcomes, everything)
-    if everything or len({o.implementation for o in report.outcomes}) == 1:
+    if everything or len({outcome.implementation for outcome in report.outcomes}) == 1:
         _print_undrawn(console, report.outcomes)
     for group, names in groups.items():
-        _print_group(console, group, names, [o for o in report.outcomes if o.implementation in names], everything)
+        outcomes = [outcome for outcome in report.outcomes if outcome.implementation in names]
+        _print_group(console, group, names, outcomes, everything)
     for name, (preset, calls) in report.narrowest().items():
-        said = f": within {preset}, by {counted(calls, 'call')}"
-        console.print(Text.assemble((name, "bold"), said), highlight=False)
+        tightest = f": Tightest preset that fits: {preset} ({counted(calls, 'call')} checked)"
+        console.print(Text.assemble((name, "bold"), tightest), highlight=False)
     if excluded := report.settings.get("exclude"):
-        console.print(f"Left out: {'; '.join(excluded)}.", highlight=False, markup=False)
+        console.print(f"Laws left out: {'; '.join(excluded)}.", highlight=False, markup=False)
     console.print(verdict_of(report), style="bold green" if report.ok else "bold red", highlight=False)
 
 
 def verdict_of(report: Report) -> str:
-    """The last line: how many laws have come to what."""
-    counts = ", ".join(f"{n} {status}" for status, n in report.counts().items() if n or status in ("held", "violated"))
-    known = sum(o.known for o in report.outcomes)
-    counts += f"; {known} of them known in the baseline" if known else ""
+    """The last line of a report: how many checks pass, fail, and so on."""
+    known = sum(outcome.known for outcome in report.outcomes)
+    counts = status_counts(report.counts()) + (f"; {known} of them known in the baseline" if known else "")
     return f"Interrupted. {counts}" if report.interrupted else counts
 
 
 def _print_group(
     console: Console, group: str, names: Sequence[str], outcomes: Sequence[Outcome], everything: bool
 ) -> None:
-    """What became of the laws on some implementations, in numbers; and of each law, where there are
-    several, or everything is shown.
+    """Print the numbers of a group, and a table of laws if it has several implementations, or if
+    everything is printed.
     """
     if [group] != list(names):
         console.print(Text(group, style="bold underline"))
@@ -74,105 +75,122 @@ def _print_group(
         _print_laws(console, names, outcomes, everything)
     if len(names) == 1:
         rows = {
-            operation: [o for o in outcomes if o.operation == operation]
-            for operation in dict.fromkeys(o.operation for o in outcomes)
+            operation: [outcome for outcome in outcomes if outcome.operation == operation]
+            for operation in dict.fromkeys(outcome.operation for outcome in outcomes)
         }
         _print_numbers(console, names[0], rows or {"": []})
     else:
-        _print_numbers(console, "", {name: [o for o in outcomes if o.implementation == name] for name in names})
+        rows = {name: [outcome for outcome in outcomes if outcome.implementation == name] for name in names}
+        _print_numbers(console, "", rows)
     console.print()
 
 
 def _print_laws(console: Console, names: Sequence[str], outcomes: Sequence[Outcome], everything: bool) -> None:
-    """A table with a row for each law that neither held nor was declared not to, or for all.
+    """Print a table with a row for each law that some implementation neither passes nor fails as
+    declared, or for all laws.
 
-    Where the terminal is too narrow for all implementations, a table for as many as fit after the
-    other.
+    If the terminal is too narrow for all implementations, several tables follow each other.
     """
-    cells = {((o.operation, o.law), o.implementation): o for o in outcomes}
+    cells = {((outcome.operation, outcome.law), outcome.implementation): outcome for outcome in outcomes}
     untried = _untried(outcomes)
     loud_ones = [
-        o for o in outcomes if not (o.status in _QUIET or o.unavailable or (o.implementation, o.operation) in untried)
+        outcome
+        for outcome in outcomes
+        if not (
+            outcome.status in _QUIET or outcome.unavailable or (outcome.implementation, outcome.operation) in untried
+        )
     ]
-    rows = list(dict.fromkeys((o.operation, o.law) for o in (outcomes if everything else loud_ones)))
-    loud = {o.implementation for o in outcomes if (o.operation, o.law) in rows and o.status not in _QUIET}
+    listed = outcomes if everything else loud_ones
+    rows = list(dict.fromkeys((outcome.operation, outcome.law) for outcome in listed))
+    loud = {
+        outcome.implementation
+        for outcome in outcomes
+        if (outcome.operation, outcome.law) in rows and outcome.status not in _QUIET
+    }
     columns = list(names) if everything else [name for name in names if name in loud]
     fitting = max(1, (console.width - _LAW_WIDTH) // _CELL_WIDTH)
     for start in range(0, len(columns) if rows else 0, fitting):
-        some = columns[start : start + fitting]
-        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-        table.add_column("law", min_width=min(_LAW_WIDTH - 2, console.width // 2), overflow="fold", style="none")
-        for name in some:
-            table.add_column(Text(name), overflow="fold", min_width=min(_CELL_WIDTH - 2, console.width // 3))
-        for operation in dict.fromkeys(row[0] for row in rows):
-            table.add_row(Text(operation, style="bold"))
-            for row in (row for row in rows if row[0] == operation):
-                table.add_row(Text(f"  {row[1]}"), *(_cell(cells.get((row, name))) for name in some))
-        console.print(table)
+        console.print(_table_of_laws(console, columns[start : start + fitting], rows, cells))
         console.print()
     if rows:
-        known = {o.status for o in outcomes} | set(SIGNS) - {"suspicious"}
-        signs = "  ".join(f"{sign} {status}" for status, (sign, _) in SIGNS.items() if status in known)
-        console.print(f"{signs}; max error ÷ budget, examples run", style="dim", highlight=False)
+        known = {outcome.status for outcome in outcomes} | set(SIGNS) - {"suspicious"}
+        signs = "  ".join(f"{sign} {LABELS[status]}" for status, (sign, _) in SIGNS.items() if status in known)
+        legend = f"{signs}; max error ÷ error limit, number of test inputs"
+        console.print(legend, style="dim", highlight=False)
         console.print()
+
+
+def _table_of_laws(
+    console: Console,
+    names: Sequence[str],
+    rows: Sequence[tuple[str, str]],
+    cells: Mapping[tuple[tuple[str, str], str], Outcome],
+) -> Table:
+    """The table with a row for each operation and law, and a column for each implementation."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column("law", min_width=min(_LAW_WIDTH - 2, console.width // 2), overflow="fold", style="none")
+    for name in names:
+        table.add_column(Text(name), overflow="fold", min_width=min(_CELL_WIDTH - 2, console.width // 3))
+    for operation in dict.fromkeys(operation for operation, _ in rows):
+        table.add_row(Text(operation, style="bold"))
+        for row in rows:
+            if row[0] == operation:
+                table.add_row(Text(f"  {row[1]}"), *(_cell(cells.get((row, name))) for name in names))
+    return table
 
 
 def _untried(outcomes: Sequence[Outcome]) -> set[tuple[str, str]]:
-    """The implementations and operations of which no law was run, for a reason that is told once."""
-    tried = {(o.implementation, o.operation) for o in outcomes if o.status not in ("not run", "not applicable")}
-    return {(o.implementation, o.operation) for o in outcomes if o.status == "not run" and o.reason} - tried
+    """The pairs of implementation and operation without any law that was run. Their reason is printed once."""
+    tried = {
+        (outcome.implementation, outcome.operation)
+        for outcome in outcomes
+        if outcome.status not in ("not run", "not applicable")
+    }
+    not_run = {
+        (outcome.implementation, outcome.operation)
+        for outcome in outcomes
+        if outcome.status == "not run" and outcome.reason
+    }
+    return not_run - tried
 
 
-def _cell(o: Outcome | None) -> Text:
-    if o is None:
+def _cell(outcome: Outcome | None) -> Text:
+    if outcome is None:
         return Text("")
-    sign, style = SIGNS[o.status]
-    return Text.assemble((sign, style), f" {_budgets(o.worst_excess)} in {o.examples}" if o.examples else "")
+    sign, style = SIGNS[outcome.status]
+    numbers = f" {_ratio(outcome.worst_excess)} in {outcome.examples}" if outcome.examples else ""
+    return Text.assemble((sign, style), numbers)
 
 
-def _budgets(excess: float) -> str:
+def _ratio(excess: float) -> str:
     return "∞" if np.isinf(excess) else f"{excess:.2g}"
 
 
 def _print_numbers(console: Console, title: str, rows: Mapping[str, Sequence[Outcome]]) -> None:
-    """For each row, an operation or an implementation, how many laws have come to what, and of
-    those that held on how many examples, and how closely."""
-    every = [o for outcomes in rows.values() for o in outcomes]
-    any_vacuous = any(o.vacuous for o in every if o.status == "held")
-    statuses = [status for status in SIGNS if status == "held" or any(o.status == status for o in every)]
+    """Print for each row, an operation or an implementation, how many checks have each status, and for
+    the passing ones the number of test inputs and the largest error.
+    """
+    every = [outcome for outcomes in rows.values() for outcome in outcomes]
+    any_vacuous = any(outcome.vacuous for outcome in every if outcome.status == "held")
+    present = {outcome.status for outcome in every}
+    statuses = [status for status in SIGNS if status == "held" or status in present]
+    headings = [LABELS[status].replace(" ", "\n") for status in statuses]
+    headings += ["test\ninputs", *(["vacuous\nlimits"] if any_vacuous else []), "max error\n÷ limit"]
+    names = min(16, max(map(len, (title, *rows))))
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="none")
     table.add_column("")
-    names = min(16, max(map(len, (title, *rows))))
-    table.add_column(
-        Text(title, style="bold"), overflow="fold", min_width=names
-    )  # these are folded where there is little room
-    headings = [status.replace(" ", "\n") for status in statuses]
-    headings += ["examples", *(["vacuous\nbudgets"] if any_vacuous else []), "max error\n÷ budget"]
+    table.add_column(Text(title, style="bold"), overflow="fold", min_width=names)  # long names are folded
     for heading in headings:
         table.add_column(heading, justify="right", vertical="bottom", no_wrap=True)
-    least = 3 + names + sum(2 + max(map(len, heading.split("\n"))) for heading in headings)
     apart = []
     for name, outcomes in rows.items():
         sign = Text(*_sign(outcomes))
-        if (
-            why := "none of these laws is about it"
-            if not outcomes
-            else next((f"not run: {o.reason}" for o in outcomes if o.unavailable), "")
-        ):
-            apart.append(Text.assemble(sign, "  ", (name, "bold"), "  " if name else "", why))
-            continue
-        held = [o for o in outcomes if o.status == "held"]
-        counts = [
-            Text(str(n) if n else "", style=SIGNS[s][1])
-            for s in statuses
-            for n in [sum(o.status == s for o in outcomes)]
-        ]
-        vacuous = [str(sum(o.vacuous for o in held) or "")] if any_vacuous else []
-        closely = (
-            [str(sum(o.examples for o in held)), *vacuous, _budgets(max(o.worst_excess for o in held))] if held else []
-        )
-        table.add_row(sign, Text(name), *counts, *closely)
+        if reason := _reason_without_numbers(outcomes):
+            apart.append(Text.assemble(sign, "  ", (name, "bold"), "  " if name else "", reason))
+        else:
+            table.add_row(sign, Text(name), *_numbers(outcomes, statuses, any_vacuous))
     if table.row_count:
+        least = 3 + names + sum(2 + max(map(len, heading.split("\n"))) for heading in headings)
         table.width = least if least > console.width else None
         console.print(table, crop=False)
     elif title:
@@ -181,58 +199,93 @@ def _print_numbers(console: Console, title: str, rows: Mapping[str, Sequence[Out
         console.print(line)
 
 
-def _sign(outcomes: Sequence[Outcome]) -> tuple[str, str]:
-    """The sign of some outcomes of one implementation together."""
-    if any(o.unavailable for o in outcomes):
-        return SIGNS["not run"]
-    fine = all(o.status in PASSING for o in outcomes)
-    return SIGNS[
-        "held" if fine and any(o.status == "held" for o in outcomes) else "not applicable" if fine else "violated"
+def _reason_without_numbers(outcomes: Sequence[Outcome]) -> str:
+    """Why a row has no numbers, or ""."""
+    if not outcomes:
+        return "no law applies"
+    return next((f"not run: {outcome.reason}" for outcome in outcomes if outcome.unavailable), "")
+
+
+def _numbers(outcomes: Sequence[Outcome], statuses: Sequence[str], any_vacuous: bool) -> list[str | Text]:
+    """The cells of a row: the number of checks of each status, then what the passing ones were run on."""
+    passing = [outcome for outcome in outcomes if outcome.status == "held"]
+    numbers = [sum(outcome.status == status for outcome in outcomes) for status in statuses]
+    cells: list[str | Text] = [
+        Text(str(number or ""), style=SIGNS[status][1]) for status, number in zip(statuses, numbers, strict=True)
     ]
+    if not passing:
+        return cells
+    cells.append(str(sum(outcome.examples for outcome in passing)))
+    if any_vacuous:
+        cells.append(str(sum(outcome.vacuous for outcome in passing) or ""))
+    return [*cells, _ratio(max(outcome.worst_excess for outcome in passing))]
+
+
+def _sign(outcomes: Sequence[Outcome]) -> tuple[str, str]:
+    """The sign of all outcomes of a row together."""
+    if any(outcome.unavailable for outcome in outcomes):
+        return SIGNS["not run"]
+    if any(outcome.status not in PASSING for outcome in outcomes):
+        return SIGNS["violated"]
+    return SIGNS["held" if any(outcome.status == "held" for outcome in outcomes) else "not applicable"]
 
 
 def _print_reasons(console: Console, outcomes: Sequence[Outcome], everything: bool) -> None:
-    """Why laws are declared not to hold, said nothing, or were not run: each reason, what it
-    concerns, and what was seen.
+    """Print why checks fail as declared, are suspicious or inconclusive, or were not run: each reason
+    with the laws, and what was seen.
     """
     untried = _untried(outcomes)
     for status in ("declared", "suspicious", "vacuous", "not run"):
-        these = [o for o in outcomes if o.status == status and o.reason and not o.unavailable]
-        for reason in dict.fromkeys(o.reason for o in these):
-            concerned = [o for o in these if o.reason == reason]
-            names = ", ".join(dict.fromkeys(o.implementation for o in concerned))
-            console.print(Text.assemble((f"{SIGNS[status][0]} {status}  ", SIGNS[status][1]), (names, "bold")))
+        with_reason = [one for one in outcomes if one.status == status and one.reason and not one.unavailable]
+        for reason in dict.fromkeys(outcome.reason for outcome in with_reason):
+            concerned = [outcome for outcome in with_reason if outcome.reason == reason]
+            names = ", ".join(dict.fromkeys(outcome.implementation for outcome in concerned))
+            sign, style = SIGNS[status]
+            console.print(Text.assemble((f"{sign} {LABELS[status]}  ", style), (names, "bold")))
             print_indented(console, reason)
-            for operation in dict.fromkeys(
-                o.operation for o in concerned if (o.implementation, o.operation) in untried
-            ):
+            is_untried = [(each.implementation, each.operation) in untried for each in concerned]
+            whole = [each for each, alone in zip(concerned, is_untried, strict=True) if alone]
+            for operation in dict.fromkeys(outcome.operation for outcome in whole):
                 print_indented(console, f"all laws about {operation}", "dim")
-            some = [o for o in concerned if (o.implementation, o.operation) not in untried]
-            seen = {(o.law, o.operation): o.violation.summary for o in reversed(some) if o.violation}
-            for law, operation in dict.fromkeys((o.law, o.operation) for o in some if o.violation):
-                print_indented(console, f"{law} [{operation}]: {seen[law, operation]}", "dim")
-            laws = list(dict.fromkeys(o.law_id for o in some if not o.violation))
-            for line in named(laws, console.width - 2, everything):
-                print_indented(console, line, "dim")
+            others = [each for each, alone in zip(concerned, is_untried, strict=True) if not alone]
+            _print_laws_of_a_reason(console, others, everything)
+
+
+def _print_laws_of_a_reason(console: Console, outcomes: Sequence[Outcome], everything: bool) -> None:
+    """Print the laws that a reason concerns, those with a violation each with what was seen."""
+    seen = {outcome.law_id: outcome.violation for outcome in reversed(outcomes) if outcome.violation}
+    for law in dict.fromkeys(outcome.law_id for outcome in outcomes if outcome.violation):
+        violation = seen[law]
+        print_indented(console, f"{violation.law} [{violation.operation}]: {violation.summary}", "dim")
+    others = list(dict.fromkeys(outcome.law_id for outcome in outcomes if not outcome.violation))
+    for line in named(others, console.width - 2, everything):
+        print_indented(console, line, "dim")
 
 
 def _print_undrawn(console: Console, outcomes: Sequence[Outcome]) -> None:
-    """Which kinds of cases were left out because of what an implementation takes, by the reason."""
-    kinds: dict[tuple[str, str], dict[str, None]] = {}
-    for o in outcomes:
-        for kind, _, why in (each.partition(": ") for each in o.undrawn):
-            kinds.setdefault((o.implementation, why), {})[kind] = None
-    for (name, why), left_out in kinds.items():
-        console.print(Text.assemble(("· not drawn  ", "dim"), (name, "bold")))
-        print_indented(console, f"{', '.join(left_out)}: {why}")
+    """Print the input families that were not drawn since the implementation does not take them, by the
+    reason.
+    """
+    families: dict[tuple[str, str], dict[str, None]] = {}
+    for outcome in outcomes:
+        for family, _, reason in (each.partition(": ") for each in outcome.undrawn):
+            families.setdefault((outcome.implementation, reason), {})[family] = None
+    for (name, reason), left_out in families.items():
+        console.print(Text.assemble(("· not tested  ", "dim"), (name, "bold")))
+        print_indented(console, f"{', '.join(left_out)}: {reason}")
 
 
 def _print_causes(console: Console, causes: Sequence[Cause]) -> None:
-    """For each implementation with several causes how many laws are broken, and by what."""
+    """Print for each implementation with several causes how many checks fail for each of them."""
     for name in dict.fromkeys(cause.implementation for cause in causes):
-        these = [cause for cause in causes if cause.implementation == name]
-        if len(these) > 1:
-            told = [f"{c.likely.id if c.likely else 'an unknown cause'} ({counted(len(c.laws), 'law')})" for c in these]
-            said = f": {counted(sum(len(c.laws) for c in these), 'law')} broken, by {counted(len(these), 'cause')}: {', '.join(told)}"
-            console.print(Text.assemble((name, "bold"), said), highlight=False)
+        several = [cause for cause in causes if cause.implementation == name]
+        if len(several) > 1:
+            checks = counted(sum(len(cause.laws) for cause in several), "check")
+            shares = ", ".join(f"{_name_of(cause)} ({counted(len(cause.laws), 'check')})" for cause in several)
+            sentence = f": {checks} fail, for {counted(len(several), 'cause')}: {shares}"
+            console.print(Text.assemble((name, "bold"), sentence), highlight=False)
             console.print()
+
+
+def _name_of(cause: Cause) -> str:
+    return cause.likely.id if cause.likely else "cause not recognised"

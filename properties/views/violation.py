@@ -1,5 +1,5 @@
-"""What a violation looks like in a terminal: its cause first, then the law, what is wrong, on which
-input, and how to see it again.
+"""Prints a violation in a terminal: its cause first, then the law, what is wrong, the input that shows
+it, and how to reproduce it.
 """
 
 import io
@@ -16,9 +16,9 @@ from properties.laws import LAWS, LONG
 from properties.laws.law import Law
 from properties.laws.names import parts_of
 from properties.verifier.report import Cause, Violation, counted
+from properties.views.statuses import SIGNS
 
 __all__ = [
-    "SIGNS",
     "named",
     "print_cause",
     "print_indented",
@@ -28,53 +28,40 @@ __all__ = [
     "violation_text",
 ]
 
-SIGNS = {
-    "held": ("✓", "green"),
-    "suspicious": ("!", "bold yellow"),
-    "violated": ("✗", "bold red"),
-    "declared": ("~", "yellow"),
-    "vacuous": ("?", "bold magenta"),
-    "not applicable": ("·", "dim"),
-    "not run": ("…", "bold magenta"),
-}
-"""The sign of a status, and its colour."""
-
-_IN_FULL = 64  # entries of an array that are shown, however many differ
-_TALL = 8  # lines of an array that is shown in full, where it could be told in less
-_SCRIPT = 16  # lines of a script that is shown where not everything is
-_LINES = 2  # of names of laws, of each operation, where not everything is shown
+_IN_FULL = 64  # entries: a smaller array is shown in full
+_TALL = 8  # lines: an array that needs more is described, if a description is shorter
+_MAX_SCRIPT_LINES = 16  # without --all
+_MAX_LINES_OF_NAMES = 2  # for the laws of an operation, without --all
 
 
 def print_cause(console: Console, cause: Cause, everything: bool = False) -> None:
-    """A cause of several violations: what it is, what it breaks, and the law and the input that
+    """Print a cause: the number of checks that fail, the likely cause, and the law and the input that
     show it best.
 
-    Without `everything` names of many laws, and a long script, are told by their numbers.
+    Without `everything`, the names of many laws and a long script are shortened.
     """
-    name = cause.likely.id if cause.likely else "an unknown cause"
     sign, style = SIGNS["violated"]
-    what = f" breaks {counted(len(cause.laws), 'law')} of "
-    console.print(Text.assemble((f"{sign} {name}", style), what, (cause.implementation, "bold")))
+    name = f"likely cause: {cause.likely.id}" if cause.likely else "cause not recognised"
+    checks = f"{counted(len(cause.laws), 'check')} {'fails' if len(cause.laws) == 1 else 'fail'}"
+    console.print(Text.assemble((f"{sign} {cause.implementation}", style), f": {checks}; ", (name, "bold")))
     _print_diagnosis(console, cause.example, cause.searched)
     console.print()
-    v = cause.example
-    console.print(Text.assemble("  ", (v.law, "bold"), f" [{v.operation}]"))
-    _print_case(console, v, cause.worst)
-    if others := [law for law in cause.laws if law != v.law_id]:
-        _print_heading(console, f"{counted(len(others), 'more law')} broken by the same cause")
+    violation = cause.example
+    console.print(Text.assemble("  ", (violation.law, "bold"), f" [{violation.operation}]"))
+    _print_case(console, violation, cause.worst)
+    if others := [law for law in cause.laws if law != violation.law_id]:
+        verb = "fails" if len(others) == 1 else "fail"
+        _print_heading(console, f"{counted(len(others), 'more check')} {verb} for the same cause")
         for line in named(others, console.width - 4, everything):
             print_indented(console, line, by=4)
-    _print_script(console, v.script, everything)
+    _print_script(console, violation.script, everything)
 
 
 def print_violation(console: Console, violation: Violation, at_length: bool = True) -> None:
-    """One violation by itself, or, where its cause is told at length, in a few lines."""
+    """Print one violation at length, or in a few lines if its cause is printed at length."""
     sign, style = SIGNS["violated"]
-    console.print(
-        Text.assemble(
-            (f"{sign} {violation.law}", style), f" [{violation.operation}]: ", (violation.implementation, "bold")
-        )
-    )
+    heading = (f"{sign} {violation.law}", style), f" [{violation.operation}]: ", (violation.implementation, "bold")
+    console.print(Text.assemble(*heading))
     if not at_length:
         print_indented(console, violation.summary)
         if violation.likely:
@@ -89,7 +76,7 @@ def print_violation(console: Console, violation: Violation, at_length: bool = Tr
 
 
 def violation_text(violation: Violation, width: int = 120, cause: Cause | None = None) -> str:
-    """A violation, or the cause that it shows, as it is printed at length, without colours."""
+    """The printed text of a violation, or of the cause that it shows, at length and without colours."""
     console = Console(file=io.StringIO(), width=width, no_color=True, force_terminal=False, highlight=False)
     if cause is None:
         print_violation(console, violation)
@@ -100,45 +87,45 @@ def violation_text(violation: Violation, width: int = 120, cause: Cause | None =
 
 
 def named(laws: Sequence[str], width: int, everything: bool) -> Iterator[str]:
-    """For each operation the names of some laws, "law[operation]": all, or as many as fit into a
-    few lines, and how many more there are.
+    """For each operation the names of some laws, "law[operation]": all names, or as many as fit into
+    a few lines and the number of the others.
     """
     groups: dict[str, list[str]] = {}
     for name, operation in map(parts_of, laws):
         groups.setdefault(operation, []).append(name)
+    room = _MAX_LINES_OF_NAMES * width - 16
     for operation, names in groups.items():
-        some = len(names)
-        while (
-            not everything
-            and some > 1
-            and len(operation) + sum(len(name) + 2 for name in names[:some]) > _LINES * width - 16
-        ):
-            some -= 1
-        more = f"; and {len(names) - some} more" if some < len(names) else ""
-        yield f"{operation}: {'; '.join(names[:some])}{more}"
+        fitting = len(names)
+        while not everything and fitting > 1 and len(operation) + sum(len(name) + 2 for name in names[:fitting]) > room:
+            fitting -= 1
+        more = f"; and {len(names) - fitting} more" if fitting < len(names) else ""
+        yield f"{operation}: {'; '.join(names[:fitting])}{more}"
 
 
 def _print_diagnosis(console: Console, violation: Violation, searched: bool) -> None:
-    """What the first explanation means and how it is mended, and which others there are; or that there is none."""
+    """Print what the best explanation means and its repair, and the other explanations; or that
+    nothing known explains the violation.
+    """
     first = violation.likely
     if first:
-        share = "" if first.explains >= 1 else f"It gives the same on {first.explains:.0%} of the wrong calls."
-        for line in filter(
-            None, (first.mechanism, first.repair, "" if first.citation.startswith("none") else first.citation, share)
-        ):
+        citation = "" if first.citation.startswith("none") else first.citation
+        share = "" if first.explains >= 1 else f"It reproduces {first.explains:.0%} of the wrong calls."
+        for line in filter(None, (first.mechanism, first.repair, citation, share)):
             print_indented(console, line)
     elif searched:
-        how = "explains all of it" if violation.diagnosis else "gives the same"
-        print_indented(console, f"No known bug of this operation, and no other convention, {how}.")
+        results = "all of these results" if violation.diagnosis else "these results"
+        print_indented(console, f"No known bug and no other convention reproduces {results}.")
     else:
-        print_indented(console, "attnspec could not search for a cause.")
-    if others := [d for d in violation.diagnosis if d is not first]:
-        told = ", ".join(d.id if d.explains >= 1 else f"{d.id} ({d.explains:.0%} of the wrong calls)" for d in others)
-        print_indented(console, f"{'It could also be' if first else 'Some of it may be'} {told}.")
+        print_indented(console, "attnspec did not search for a cause.")
+    if others := [each for each in violation.diagnosis if each is not first]:
+        names = ", ".join(
+            each.id if each.explains >= 1 else f"{each.id} ({each.explains:.0%} of the wrong calls)" for each in others
+        )
+        print_indented(console, f"{'Other possible causes' if first else 'Possible part of the cause'}: {names}.")
 
 
 def _print_case(console: Console, violation: Violation, worst: str = "") -> None:
-    """What a law says, what is wrong, on which input, and what else is known of it."""
+    """Print what a law says, what is wrong, the notes, and the input."""
     if statement := statement_of(violation.law, violation.operation):
         print_indented(console, statement, "dim")
     print_indented(console, violation.summary, "bold")
@@ -149,22 +136,21 @@ def _print_case(console: Console, violation: Violation, worst: str = "") -> None
     if violation.counterexample:
         _print_heading(console, "The smallest input found" if violation.shrunk else "The input")
         table = Table.grid(padding=(0, 2, 0, 0))
-        for name, x in violation.told.items():
-            table.add_row(
-                Text(name, style="cyan"), shown(x, max(20, console.width - 12 - max(map(len, violation.told))))
-            )
+        width = max(20, console.width - 12 - max(map(len, violation.told)))
+        for name, value in violation.told.items():
+            table.add_row(Text(name, style="cyan"), shown(value, width))
         console.print(Padding(table, (0, 0, 0, 4), expand=False))
 
 
 def _print_script(console: Console, script: str, everything: bool) -> None:
-    """The Python that shows a violation again, or, where it is long, where it is written."""
+    """Print the Python that reproduces a violation, or for a long script the options that show it."""
     lines = script.rstrip().splitlines()
     if not lines:
         return
     _print_heading(console, "To reproduce it")
-    if len(lines) > _SCRIPT and not everything:
+    if len(lines) > _MAX_SCRIPT_LINES and not everything:
         print_indented(
-            console, f"{len(lines)} lines of Python, which --all prints, and --write-tests DIR writes as a test.", by=4
+            console, f"{len(lines)} lines of Python: --all prints them, --write-tests DIR writes them as a test.", by=4
         )
         return
     for line in lines:
@@ -177,43 +163,38 @@ def _print_heading(console: Console, heading: str) -> None:
 
 
 def print_indented(console: Console, text: str | Text, style: str = "none", by: int = 2) -> None:
-    """A paragraph that is indented."""
+    """Print an indented paragraph."""
     body: RenderableType = Text(text, style=style) if isinstance(text, str) else text
     console.print(Padding(body, (0, 0, 0, by), expand=False))
 
 
 def statement_of(name: str, operation: str) -> str:
-    """The statement of a law, its first paragraph; "" where there is no such law."""
+    """The first paragraph of a law's statement; "" for an unknown law."""
     law: Law | None = next((law for law in (*LAWS, *LONG) if (law.name, law.operation) == (name, operation)), None)
     return " ".join(law.statement.split("\n\n")[0].split()) if law else ""
 
 
-def shown(x: Any, width: int) -> Text:
-    """A value: small arrays in full, on one line if it is wide enough; tall and large ones by their
-    shape and the entries that differ from most."""
-    if not isinstance(x, np.ndarray):
-        return Text(repr(x))
-    kind, small = f"{x.dtype} {x.shape}", x.size <= _IN_FULL
-    rows = (
-        np.array2string(x, separator=", ", max_line_width=width, floatmode="unique", threshold=_IN_FULL + 1)
-        if small
-        else ""
-    )
-    if small and len(line := " ".join(rows.split())) <= width:
-        return Text(f"{line}  {kind}" if len(line) + len(kind) + 2 <= width else f"{kind}\n{line}")
-    if small and rows.count("\n") < _TALL:
-        return Text(f"{kind}\n{rows}")
-    values, counts = np.unique(x, return_counts=True)
+def shown(value: Any, width: int) -> Text:
+    """A value in print: a small array in full, on one line if the width suffices; another array by its
+    shape and the entries that differ from the commonest one.
+    """
+    if not isinstance(value, np.ndarray):
+        return Text(repr(value))
+    kind, is_small = f"{value.dtype} {value.shape}", value.size <= _IN_FULL
+    if is_small:
+        rows = np.array2string(value, separator=", ", max_line_width=width, floatmode="unique", threshold=_IN_FULL + 1)
+        if len(line := " ".join(rows.split())) <= width:
+            return Text(f"{line}  {kind}" if len(line) + len(kind) + 2 <= width else f"{kind}\n{line}")
+        if rows.count("\n") < _TALL:
+            return Text(f"{kind}\n{rows}")
+    values, counts = np.unique(value, return_counts=True)
     common = values[counts.argmax()]
-    others = np.argwhere(x != common)
+    others = np.argwhere(value != common)
     if len(others) == 0:
         return Text(f"{kind}, all {common}")
-    if len(others) <= min(_IN_FULL, x.size) // 4:
-        entries = ", ".join(f"[{', '.join(map(str, i))}]={x[tuple(i)]}" for i in others)
-        return Text(f"{kind}, all {common} but {entries}")
-    told = (
-        f"{int(x.sum())} true"
-        if x.dtype == np.bool_
-        else f"from {x.min():.6g} to {x.max():.6g}, {np.count_nonzero(x)} not 0"
-    )
-    return Text(f"{kind}, {told}")
+    if len(others) <= min(_IN_FULL, value.size) // 4:
+        entries = ", ".join(f"[{', '.join(map(str, index))}]={value[tuple(index)]}" for index in others)
+        return Text(f"{kind}, all {common} except {entries}")
+    if value.dtype == np.bool_:
+        return Text(f"{kind}, {int(value.sum())} true")
+    return Text(f"{kind}, from {value.min():.6g} to {value.max():.6g}, {np.count_nonzero(value)} not 0")

@@ -4,6 +4,7 @@ from functools import cache
 
 from properties.bugs.bug import Bug
 from properties.bugs.mutants import Mutant
+from properties.verifier.examination import Supervision
 from properties.verifier.plan import QUICKLY, plan
 from properties.verifier.verify import examine
 from research.vectors.choosing import chosen
@@ -22,7 +23,11 @@ def by_plan(bug: Bug, *, quick: bool) -> bool:
 def _violated(mutant: Mutant, quick: bool) -> bool:
     i = mutant.implementation()
     laws = [law for law in plan(i, quick=quick) if law.operation == mutant.operation]
-    found = examine(laws, i, QUICKLY if quick else _CASES, _SEED, ends=lambda law: True) if laws else []
+    found = (
+        examine(laws, i, QUICKLY if quick else _CASES, _SEED, supervision=Supervision(ends=lambda law: True))
+        if laws
+        else []
+    )
     return any(outcome.status == "violated" for outcome in found)
 
 

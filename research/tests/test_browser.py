@@ -141,14 +141,14 @@ def test_words_narrow_the_laws(page):
     assert laws_shown(page) == len(wanted)
     assert page.inner_text("#shown") == f"{len(wanted)} of {len(LAWS)} laws, 3 of 3 implementations"
     page.fill("#filter [name=text]", "no law has these words")
-    assert "No law is like that." in page.inner_text("#grid")
+    assert "No law matches the filter." in page.inner_text("#grid")
 
 
 def test_a_status_leaves_the_laws_and_implementations_that_have_it(page):
-    page.click("#statuses button:has-text('violated')")
+    page.click("#statuses button:has-text('fails')")
     assert laws_shown(page) == 2
     assert columns_shown(page) == ["second"]
-    page.click("#statuses button:has-text('declared')")
+    page.click("#statuses button:has-text('as declared')")
     assert laws_shown(page) == 3
     page.click("#filter [type=reset]")
     expect(page.locator("#grid tbody tr:not(.operation)")).to_have_count(0)
@@ -172,7 +172,7 @@ def test_a_heading_sorts_by_what_its_implementation_did(page):
     errors = [
         cell.get_attribute("aria-label").rpartition(": ")[2] for cell in page.locator("#grid .cell.violated").all()
     ]
-    assert errors == ["violated, max error ÷ budget ∞", "violated, max error ÷ budget 7.5"]
+    assert errors == ["fails, max error ÷ error limit ∞", "fails, max error ÷ error limit 7.5"]
     assert page.locator("#grid th[aria-sort]").inner_text() == "second"
     names = page.locator("#grid tbody tr:not(.operation) th").all_inner_texts()
     page.click("#grid th.law button")
@@ -196,7 +196,7 @@ def test_headings_stay_in_sight(page):
 
 
 def test_a_cell_opens_and_says_what_was_found(page):
-    page.click("#statuses button:has-text('violated')")
+    page.click("#statuses button:has-text('fails')")
     page.locator("#grid .cell.violated").first.click()
     said = page.inner_text("dialog")
     for part in (
@@ -215,12 +215,12 @@ def test_a_cell_opens_and_says_what_was_found(page):
 
 
 def test_a_law_opens_and_says_who_keeps_it(page):
-    page.click("#statuses button:has-text('violated')")
+    page.click("#statuses button:has-text('fails')")
     page.locator("#grid tbody tr:not(.operation) th button").first.click()
     said = page.inner_text("dialog")
-    assert "held (2)" in said
+    assert "passes (2)" in said
     assert "first, third" in said
-    assert "violated (1)" in said
+    assert "fails (1)" in said
 
 
 def test_a_cell_of_a_law_that_held_has_its_statement_and_numbers(page):
@@ -229,7 +229,7 @@ def test_a_cell_of_a_law_that_held_has_its_statement_and_numbers(page):
     said = page.inner_text("dialog")
     law = next(law for law in LAWS if law.operation == "rope")
     assert " ".join(law.statement.split("\n\n")[0].split())[:60] in " ".join(said.split())
-    assert "informative" in said
+    assert "inputs that can expose a mistake" in said
     assert "0.25" in said
 
 
@@ -265,7 +265,7 @@ def test_the_keyboard_alone_is_enough(page):
 @pytest.mark.parametrize("size", SIZES)
 def test_axe_finds_nothing_serious(opened, size, scheme):
     page = opened(size, scheme)
-    page.click("#statuses button:has-text('violated')")
+    page.click("#statuses button:has-text('fails')")
     page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
     found = list(Axe().run(page).response["violations"])
     page.locator("#grid .cell.violated").first.click()

@@ -9,7 +9,7 @@ import pytest
 import properties
 from properties.bugs.reference import REFERENCE
 from properties.contract.implementation import Implementation
-from properties.verifier.reading import read
+from properties.verifier.report_file import read
 from research import results
 
 SDPA = "scaled_dot_product_attention"

@@ -13,9 +13,8 @@ from oracles.formats import BRAIN16
 from properties.contract.operations import OPERATIONS, Operation
 from properties.strategies.domains import DOMAINS
 from properties.vectors.container import Tensors, packed
-from properties.vectors.expectation import Expected, certificate, expected, judges, tolerances
+from properties.vectors.expectation import Expected, certificate, dtype_of, expected, judges, tolerances
 from properties.vectors.formulas import Formula
-from properties.vectors.kinds import dtype_of
 from research.vectors.choice import FORMATS, Choice
 from research.vectors.choosing import Chosen, chosen
 from research.vectors.flags import FLAGS, flags_of

@@ -1,8 +1,8 @@
 """Reports as a page: one file that opens from disk, shows every verdict, and explains each.
 
-page              the page of one or several reports, written at once or not at all
-matrix            what the page's own JavaScript shows: laws, implementations, and a verdict for each pair
-violations        what the page says about a law that is broken
+page              the page of one or several reports, written whole or not at all
+matrix            what the page's JavaScript shows: laws, implementations, and a verdict for each pair
+violations        what the page says about a law that fails
 environment       where a report comes from: versions and machine
 figures           pictures, one module each
 """

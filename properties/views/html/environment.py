@@ -1,4 +1,4 @@
-"""Where a report comes from: the versions of what was run, and the machine."""
+"""Describes where a report comes from: the versions of packages, and the machine."""
 
 import os
 import platform
@@ -24,36 +24,36 @@ _PACKAGES = (
 
 
 def environment() -> dict[str, str]:
-    """Versions of Python and of the packages among these that are installed; the system, the
-    processor and the accelerators it names.
+    """The versions of Python and of the installed packages among these, the system, the processor, and
+    the accelerators that the system names.
     """
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    found["system"] = platform.platform()
-    found["processor"] = f"{processor()}, {os.cpu_count()} cores"
+    versions["system"] = platform.platform()
+    versions["processor"] = f"{processor()}, {os.cpu_count()} cores"
     if accelerators := _accelerators():
-        found["accelerators"] = accelerators
-    return found
+        versions["accelerators"] = accelerators
+    return versions
 
 
 def processor() -> str:
-    """The processor's name as Linux knows it, or else its architecture."""
+    """The processor's name in Linux, or else its architecture."""
     try:
-        named = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+        model = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
     except OSError:
-        named = None
-    return " ".join(named[1].split()) if named else platform.processor() or platform.machine()
+        model = None
+    return " ".join(model[1].split()) if model else platform.processor() or platform.machine()
 
 
 def _accelerators() -> str:
-    """The graphics processors of which Linux has NVIDIA's driver say the model."""
+    """The models of the graphics processors that NVIDIA's driver lists in Linux."""
     models = [
-        named[1]
+        model[1]
         for file in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
-        if (named := re.search(r"^Model:\s*(.+)$", file.read_text(encoding="utf-8"), re.MULTILINE))
+        if (model := re.search(r"^Model:\s*(.+)$", file.read_text(encoding="utf-8"), re.MULTILINE))
     ]
     return ", ".join(models)

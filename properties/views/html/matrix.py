@@ -10,7 +10,7 @@ from properties.bugs import CATALOGUE
 from properties.laws import LAWS
 from properties.laws.names import parts_of
 from properties.verifier.report import PASSING
-from properties.views.violation import SIGNS
+from properties.views.statuses import LABELS, SIGNS
 
 __all__ = ["Implementation", "Matrix", "law_id", "matrix"]
 
@@ -18,7 +18,7 @@ _ORDER = {law.id: place for place, law in enumerate(LAWS)}
 _KNOWN = {law.id: law for law in LAWS}
 
 GRAVITY = ("violated", "not run", "vacuous", "suspicious", "declared", "held", "not applicable")
-"""The statuses, gravest first."""
+"""The statuses, most serious first."""
 
 Outcome = dict[str, Any]
 """An outcome as `Outcome.to_dict` writes it."""
@@ -26,7 +26,7 @@ Outcome = dict[str, Any]
 
 @dataclass(frozen=True)
 class Implementation:
-    """An implementation as a report knows it, and its outcomes. Its name is its own in the page."""
+    """An implementation of a report and its outcomes. No other implementation of the page has its name."""
 
     name: str
     group: str
@@ -36,46 +36,50 @@ class Implementation:
     @cached_property
     def counts(self) -> Counter[str]:
         """How many outcomes have each status."""
-        return Counter(o["status"] for o in self.outcomes)
+        return Counter(outcome["status"] for outcome in self.outcomes)
 
     @property
     def unavailable(self) -> str:
-        """Why it could not be run; "" where it was."""
-        return next((o["reason"] for o in self.outcomes if o.get("unavailable")), "")
+        """Why it could not be run; "" if it was run."""
+        return next((outcome["reason"] for outcome in self.outcomes if outcome.get("unavailable")), "")
 
     @property
     def ok(self) -> bool:
-        """Whether nothing but what passes came of the laws that apply."""
+        """Whether all laws that apply pass, or fail as declared."""
         return all(status in PASSING for status in self.counts)
 
     @property
     def gravest(self) -> str:
-        """The status that matters most among the outcomes."""
+        """The most serious status of the outcomes."""
         return next((status for status in GRAVITY if self.counts[status]), "not run")
 
     @property
     def worst(self) -> float | None:
-        """The largest error in units of its budget where laws held; None where none did."""
-        held = [float(o["worst_excess"]) for o in self.outcomes if o["status"] == "held"]
-        return max(held, default=None)
+        """The largest error ÷ budget of the laws that pass; None if no law passes."""
+        ratios = [float(outcome["worst_excess"]) for outcome in self.outcomes if outcome["status"] == "held"]
+        return max(ratios, default=None)
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
-        return float(sum(o["seconds"] for o in self.outcomes))
+        """How long all laws took."""
+        return float(sum(outcome["seconds"] for outcome in self.outcomes))
 
     @property
     def broken(self) -> list[Outcome]:
-        """The outcomes that did not simply hold, of one that was run: gravest first, then those
-        with the smallest inputs.
+        """The outcomes of an implementation that was run, without the laws that pass or do not apply:
+        most serious first, then smallest input first.
         """
-        shown = [o for o in self.outcomes if o["status"] not in ("held", "not applicable") and not o.get("unavailable")]
-        return sorted(shown, key=lambda o: (GRAVITY.index(o["status"]), _size(o)))
+        shown = [
+            outcome
+            for outcome in self.outcomes
+            if outcome["status"] not in ("held", "not applicable") and not outcome.get("unavailable")
+        ]
+        return sorted(shown, key=lambda outcome: (GRAVITY.index(outcome["status"]), _size(outcome)))
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """Implementations in the order of the reports, and laws, "law[operation]", in that of the laws."""
+    """The implementations in the order of the reports, and the laws, "law[operation]", in their own order."""
 
     implementations: tuple[Implementation, ...]
     laws: tuple[str, ...]
@@ -83,40 +87,40 @@ class Matrix:
     @property
     def counts(self) -> Counter[str]:
         """How many outcomes have each status."""
-        return sum((i.counts for i in self.implementations), Counter[str]())
+        return sum((implementation.counts for implementation in self.implementations), Counter[str]())
 
     def data(self) -> dict[str, Any]:
-        """What the page's script needs, each statement and each reason once.
+        """The data of the page's script, with each statement and each reason once.
 
-        A cell is [law, implementation, status, examples, informative, vacuous, max error ÷ budget
-        or "inf", seconds, reason]; a law is [name, operation, statement, bugs it is there for,
-        Lean]; numbers stand for entries of lists.
+        A status is [status, sign, seriousness from 0, label]. A cell is [law, implementation, status,
+        examples, informative, vacuous, max error ÷ budget or "inf", seconds, reason]. A law is [name,
+        operation, statement, bugs that it detects, Lean]. Numbers stand for entries of lists.
         """
         statements, reasons = _Once(), _Once()
         laws = []
         for law_name in self.laws:
             name, operation = parts_of(law_name)
             law = _KNOWN.get(law_name)
-            said = (law.statement, _bugs(law.name), law.lean) if law else ("", "", "")
-            laws.append([name, operation, statements(said[0]), statements(said[1]), statements(said[2])])
+            texts = (law.statement, _bugs(law.name), law.lean) if law else ("", "", "")
+            laws.append([name, operation, *map(statements, texts)])
         places = {law: place for place, law in enumerate(self.laws)}
         statuses = list(SIGNS)
         cells = [
             [
-                places[law_id(o)],
+                places[law_id(outcome)],
                 column,
-                statuses.index(o["status"]),
-                *(o[key] for key in ("examples", "informative", "vacuous")),
-                _short(o["worst_excess"]),
-                round(o["seconds"], 2),
-                reasons(o["reason"]),
+                statuses.index(outcome["status"]),
+                *(outcome[key] for key in ("examples", "informative", "vacuous")),
+                _short(outcome["worst_excess"]),
+                round(outcome["seconds"], 2),
+                reasons(outcome["reason"]),
             ]
             for column, implementation in enumerate(self.implementations)
-            for o in implementation.outcomes
+            for outcome in implementation.outcomes
         ]
         return {
-            "statuses": [[status, sign, GRAVITY.index(status)] for status, (sign, _) in SIGNS.items()],
-            "implementations": [[i.name, i.group, i.arithmetic] for i in self.implementations],
+            "statuses": [[status, sign, GRAVITY.index(status), LABELS[status]] for status, (sign, _) in SIGNS.items()],
+            "implementations": [[each.name, each.group, each.arithmetic] for each in self.implementations],
             "laws": laws,
             "texts": statements.values,
             "reasons": reasons.values,
@@ -125,7 +129,7 @@ class Matrix:
 
 
 class _Once:
-    """A list of texts without repetition; calling it gives the place of a text."""
+    """A list of different texts. Calling it returns the place of a text, which is added if it is new."""
 
     def __init__(self) -> None:
         self._places: dict[str, int] = {}
@@ -139,23 +143,24 @@ class _Once:
 
 
 def matrix(reports: Sequence[dict[str, Any]]) -> Matrix:
-    """The matrix of reports as `Report.to_dict` writes them; a second implementation of a name is "name #2"."""
+    """The matrix of reports, as `Report.to_dict` writes them. A second implementation of a name gets the
+    name "name #2".
+    """
     implementations: list[Implementation] = []
     seen: Counter[str] = Counter()
     for report in reports:
         outcomes: dict[str, list[Outcome]] = {}
-        for o in report["outcomes"]:
-            outcomes.setdefault(o["implementation"], []).append(o)
-        known = {i["name"]: i for i in report["settings"].get("implementations", ())}
+        for outcome in report["outcomes"]:
+            outcomes.setdefault(outcome["implementation"], []).append(outcome)
+        known = {entry["name"]: entry for entry in report["settings"].get("implementations", ())}
         for name in known or outcomes:
             entry = known.get(name, {})
             seen[name] += 1
             shown = name if seen[name] == 1 else f"{name} #{seen[name]}"
             arithmetic = entry.get("arithmetic", report["settings"].get("arithmetic", ""))
-            implementations.append(
-                Implementation(shown, entry.get("group", name), arithmetic, tuple(outcomes.get(name, ())))
-            )
-    laws = dict.fromkeys(law_id(o) for i in implementations for o in i.outcomes)
+            group, own = entry.get("group", name), tuple(outcomes.get(name, ()))
+            implementations.append(Implementation(shown, group, arithmetic, own))
+    laws = dict.fromkeys(law_id(outcome) for each in implementations for outcome in each.outcomes)
     return Matrix(tuple(implementations), tuple(sorted(laws, key=lambda law: _ORDER.get(law, len(_ORDER)))))
 
 
@@ -165,12 +170,12 @@ def law_id(outcome: Outcome) -> str:
 
 
 def _short(excess: float | str) -> float | str:
-    """An excess to three digits; "inf" stays a string, as JSON has none."""
+    """An excess with three digits. "inf" stays a string, since JSON has no infinity."""
     return float(f"{excess:.3g}") if isinstance(excess, float | int) else excess
 
 
 def _bugs(law: str) -> str:
-    """The known bugs that a law is there for."""
+    """The known bugs that a law is expected to detect."""
     return "; ".join(f"{bug.id}: {bug.mechanism}" for bug in CATALOGUE.values() if bug.law == law)
 
 

@@ -1,4 +1,4 @@
-"""The page of one or several reports: a file that needs no other, and no network."""
+"""Makes the page of one or several reports: one file, which needs no other file and no network."""
 
 import json
 import shlex
@@ -14,28 +14,30 @@ from properties.views.html.figures import FIGURES
 from properties.views.html.figures.run import budgets_used
 from properties.views.html.matrix import Matrix, law_id, matrix
 from properties.views.html.violations import Finding, finding, linked
-from properties.views.violation import SIGNS
+from properties.views.statuses import LABELS, SIGNS, label
 from properties.views.whole import write_whole
 
 __all__ = ["html", "write"]
 
 NAME = "index.html"
-_TIMEOUT = 60.0  # what the command waits for a call unless told
+_DEFAULT_TIMEOUT = 60.0  # of the command, for a call
 
 
 def html(reports: Sequence[dict[str, Any]]) -> str:
-    """The page of reports as `Report.to_dict` writes them. The same reports give the same page."""
+    """The page of reports, as `Report.to_dict` writes them. The same reports give the same page."""
     found = matrix(reports)
     laws = {law: place for place, law in enumerate(found.laws)}
     causes: dict[str, list[dict[str, Any]]] = {}
     for cause in (cause for report in reports for cause in report.get("causes", ())):
         causes.setdefault(cause["implementation"], []).append(cause)
     findings = []
-    for column, i in enumerate(found.implementations):
-        its = causes.get(i.name, [])
-        findings.append(
-            _by_cause({law_id(o): finding(o, f"finding-{column}-{laws[law_id(o)]}", its) for o in i.broken}, its)
-        )
+    for column, implementation in enumerate(found.implementations):
+        own = causes.get(implementation.name, [])
+        by_law = {
+            law_id(outcome): finding(outcome, f"finding-{column}-{laws[law_id(outcome)]}", own)
+            for outcome in implementation.broken
+        }
+        findings.append(_by_cause(by_law, own))
     figures = [picture for picture in (budgets_used(found), *(draw() for draw in FIGURES)) if picture is not None]
     folder = Path(__file__).with_name("templates")
     templates = Environment(
@@ -45,17 +47,24 @@ def html(reports: Sequence[dict[str, Any]]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters |= {"linked": linked, "budgets": _budgets, "counted": counted, "thousands": "{:,}".format}
+    templates.filters |= {
+        "linked": linked,
+        "ratio": _ratio,
+        "counted": counted,
+        "label": label,
+        "thousands": "{:,}".format,
+    }
     return templates.get_template("page.html").render(
         verdict=_verdict(found, reports),
         ok=all(report["ok"] for report in reports),
         matrix=found,
-        unavailable=sum(bool(i.unavailable) for i in found.implementations),
+        unavailable=sum(bool(each.unavailable) for each in found.implementations),
         groups=_groups(found),
         findings=findings,
         figures=figures,
         runs=[_run(report) for report in reports],
         signs={status: sign for status, (sign, _) in SIGNS.items()},
+        labels=LABELS,
         data=_embedded(found.data()),
         style=Markup(_beside("page.css")),
         script=Markup(_beside("page.js")),
@@ -63,7 +72,7 @@ def html(reports: Sequence[dict[str, Any]]) -> str:
 
 
 def write(reports: Sequence[dict[str, Any]], directory: Path) -> Path:
-    """Write the page of reports to index.html in a directory, all of it or nothing; returns the file."""
+    """Write the page of reports to index.html in a directory, whole or not at all. Returns the file."""
     text = html(reports)
     directory.mkdir(parents=True, exist_ok=True)
     write_whole(directory / NAME, text)
@@ -71,29 +80,33 @@ def write(reports: Sequence[dict[str, Any]], directory: Path) -> Path:
 
 
 def _verdict(found: Matrix, reports: Sequence[dict[str, Any]]) -> str:
-    """A sentence on what was found."""
-    run = [i for i in found.implementations if not i.unavailable]
-    everyone, breaking = len(run), sum(i.counts["violated"] > 0 for i in run)
+    """The verdict of all reports, in a sentence."""
+    tested = [each for each in found.implementations if not each.unavailable]
+    failing = sum(each.counts["violated"] > 0 for each in tested)
     interrupted = "Interrupted: " if any(report["interrupted"] for report in reports) else ""
-    if not any(i.outcomes for i in run):
+    if not any(each.outcomes for each in tested):
         return f"{interrupted}No law was checked."
-    if all(i.ok for i in run):
-        return f"{interrupted}Every law held" + (f" on all {everyone} implementations." if everyone > 1 else ".")
-    if not breaking:
-        return f"{interrupted}No law was broken, but not every one was put to the test."
-    if everyone == 1:
+    if all(each.ok for each in tested):
+        where = f" on all {len(tested)} implementations" if len(tested) > 1 else ""
+        return f"{interrupted}All checks pass{where}."
+    if not failing:
+        return f"{interrupted}No check fails, but some checks have no verdict."
+    if len(tested) == 1:
+        number = tested[0].counts["violated"]
         causes = sum(len(report.get("causes", ())) for report in reports)
-        by = f", by {counted(causes, 'cause')}" if causes else ""
-        return f"{interrupted}{run[0].name} breaks {counted(run[0].counts['violated'], 'law')}{by}."
-    return f"{interrupted}{breaking} of {everyone} implementations {'breaks' if breaking == 1 else 'break'} a law."
+        reason = f", for {counted(causes, 'cause')}" if causes else ""
+        verb = "fails" if number == 1 else "fail"
+        return f"{interrupted}{tested[0].name}: {counted(number, 'check')} {verb}{reason}."
+    return f"{interrupted}{failing} of {len(tested)} implementations {'fails' if failing == 1 else 'fail'} a check."
 
 
 def _by_cause(findings: dict[str, Finding], causes: Sequence[dict[str, Any]]) -> list[tuple[Finding, list[Finding]]]:
-    """The finding that shows each cause, with those of the other laws that it breaks; after them what has no cause."""
+    """The finding that shows each cause, with the findings of the other laws that fail for it; then
+    the findings without a cause.
+    """
     left = dict(findings)
-    firsts = [
-        (left.pop(law_id(cause["example"])), cause["laws"]) for cause in causes if law_id(cause["example"]) in left
-    ]
+    examples = [(law_id(cause["example"]), cause["laws"]) for cause in causes]
+    firsts = [(left.pop(law), laws) for law, laws in examples if law in left]
     return [
         *((first, [left.pop(law) for law in laws if law in left]) for first, laws in firsts),
         *((each, []) for each in left.values()),
@@ -101,7 +114,7 @@ def _by_cause(findings: dict[str, Finding], causes: Sequence[dict[str, Any]]) ->
 
 
 def _groups(found: Matrix) -> list[tuple[str, list[int]]]:
-    """The groups of implementations, each with the places of its own."""
+    """The groups of implementations, each with the places of its implementations."""
     groups: dict[str, list[int]] = {}
     for place, implementation in enumerate(found.implementations):
         groups.setdefault(implementation.group, []).append(place)
@@ -109,9 +122,11 @@ def _groups(found: Matrix) -> list[tuple[str, list[int]]]:
 
 
 def _run(report: dict[str, Any]) -> dict[str, Any]:
-    """How a report was made: its settings and its environment in words, and the command that makes it again."""
+    """How a report was made: its settings and environment in words, and the command that makes it again."""
     settings = report["settings"]
-    targets = settings.get("targets") or list(dict.fromkeys(i["target"] for i in settings.get("implementations", ())))
+    targets = settings.get("targets") or list(
+        dict.fromkeys(each["target"] for each in settings.get("implementations", ()))
+    )
     command = ["attnspec", "verify", *targets, "--max-examples", settings["max_examples"], "--seed", settings["seed"]]
     if settings.get("arithmetic"):
         command += ["--arithmetic", settings["arithmetic"]]
@@ -125,9 +140,9 @@ def _run(report: dict[str, Any]) -> dict[str, Any]:
         command += ["--only", *settings["only"]]
     if settings.get("time_limit"):
         command += ["--time-limit", f"{settings['time_limit']:g}"]
-    if settings.get("timeout", _TIMEOUT) != _TIMEOUT:
+    if settings.get("timeout", _DEFAULT_TIMEOUT) != _DEFAULT_TIMEOUT:
         command += ["--timeout", f"{settings['timeout']:g}"]
-    facts = {"examples for each law": settings["max_examples"], "seed": settings["seed"]}
+    facts = {"test inputs for each operation": settings["max_examples"], "seed": settings["seed"]}
     if "timeout" in settings:
         facts["timeout for a call"] = f"{settings['timeout']:g} s"
     return {
@@ -136,13 +151,13 @@ def _run(report: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _budgets(excess: float | str | None) -> str:
-    """An error in units of its budget, in print."""
+def _ratio(excess: float | str | None) -> str:
+    """An error ÷ budget in print."""
     return "–" if excess is None else "∞" if float(excess) == float("inf") else f"{float(excess):.2g}"
 
 
 def _embedded(data: dict[str, Any]) -> Markup:
-    """JSON that no parser of HTML takes for the end of its element."""
+    """The data as JSON that does not contain the end of its HTML element."""
     return Markup(json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"))
 
 

@@ -1,4 +1,4 @@
-"""What the page says about a law that is broken, or that said nothing: a text for each part, ready to be laid out."""
+"""Says what the page shows about a law that fails or has no verdict, one text for each part."""
 
 import re
 from collections.abc import Sequence
@@ -7,26 +7,31 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from properties.verifier.reading import array
-from properties.views.violation import SIGNS, shown
+from properties.verifier.report_file import array
+from properties.views.statuses import LABELS, SIGNS
+from properties.views.violation import shown
 
 __all__ = ["Finding", "finding", "linked"]
 
-_LONGEST = 20_000  # characters of a script: beyond, it is bytes that nobody reads, and the JSON has it
+_MAX_SCRIPT = 20_000  # characters; a longer script is compressed bytes, which the JSON has
 _WIDTH = 84  # characters of a line of an array
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A law that did not simply hold: what was got where and what should be, if the violation's
-    summary says so; the rest of it; the input; and what else is known.
+    """What the page shows about a law that fails or has no verdict.
 
-    `anchor` is the element's id, "finding-3-17": implementation 3, law 17. `others` are the laws
-    that the same cause breaks, and `worst` is what it did worst, where this one is its example.
+    anchor                    the element's id, "finding-3-17": implementation 3, law 17
+    label                     what people read for the status
+    where, actual, expected   the wrong entry and both values, if the summary of the violation has them
+    summary                   the rest of the summary
+    others                    the other laws that fail for the same cause
+    worst                     the largest error of the cause, if this law is its example
     """
 
     anchor: str
     status: str
+    label: str
     sign: str
     law: str
     operation: str
@@ -45,43 +50,53 @@ class Finding:
 
 
 def finding(outcome: dict[str, Any], anchor: str, causes: Sequence[dict[str, Any]] = ()) -> Finding:
-    """What there is to say about an outcome, as `Outcome.to_dict` writes it, and about its cause,
-    one of `Cause.to_dict`'s.
+    """The finding of an outcome, as `Outcome.to_dict` writes it. `causes` are the causes of its
+    implementation, as `Cause.to_dict` writes them.
     """
     law = f"{outcome['law']}[{outcome['operation']}]"
-    cause = next((c for c in causes if law in c["laws"]), None)
+    cause = next((each for each in causes if law in each["laws"]), None)
     is_example = cause is not None and law == f"{cause['example']['law']}[{cause['example']['operation']}]"
-    v = outcome.get("violation") or {"summary": "", "counterexample": {}, "diagnosis": [], "notes": [], "script": ""}
-    compared = re.fullmatch(r"([^=]+)=(.+?), but should be (.+?)(?:[:;] (.+)|\.?)", v["summary"], re.DOTALL)
-    where, actual, expected, rest = (
-        [part or "" for part in compared.groups()] if compared else ["", "", "", v["summary"]]
-    )
-    script = v["script"]
-    if len(script) > _LONGEST:
-        script = f"# {len(script):,} characters, which `attnspec verify --json` writes down."
+    nothing: dict[str, Any] = {"summary": "", "counterexample": {}, "diagnosis": [], "notes": [], "script": ""}
+    violation: dict[str, Any] = outcome.get("violation") or nothing
+    where, actual, expected, rest = _parts_of(violation["summary"])
+    script = violation["script"]
+    if len(script) > _MAX_SCRIPT:
+        script = f"# {len(script):,} characters, which `attnspec verify --json` writes."
     return Finding(
         anchor,
         outcome["status"],
+        LABELS[outcome["status"]],
         SIGNS[outcome["status"]][0],
         outcome["law"],
         outcome["operation"],
-        rest[:1].upper() + rest[1:] if compared else rest,
+        rest[:1].upper() + rest[1:] if where else rest,
         where,
         actual,
         expected,
         outcome["reason"],
-        tuple((name, shown(array(x), _WIDTH).plain) for name, x in v["counterexample"].items()),
-        tuple(v["diagnosis"]),
-        tuple(v["notes"]),
+        tuple((name, shown(array(value), _WIDTH).plain) for name, value in violation["counterexample"].items()),
+        tuple(violation["diagnosis"]),
+        tuple(violation["notes"]),
         script,
-        v.get("shrunk", True),
+        violation.get("shrunk", True),
         tuple(other for other in cause["laws"] if other != law) if cause is not None else (),
         cause["worst"] if cause is not None and is_example else "",
     )
 
 
+def _parts_of(summary: str) -> tuple[str, str, str, str]:
+    """The wrong entry, its value, the expected value, and the rest of a summary; three times "" and the
+    summary if it compares no entry.
+    """
+    compared = re.fullmatch(r"([^=]+)=(.+?), but should be (.+?)(?:[:;] (.+)|\.?)", summary, re.DOTALL)
+    if compared is None:
+        return "", "", "", summary
+    where, actual, expected, rest = (part or "" for part in compared.groups())
+    return where, actual, expected, rest
+
+
 def linked(citation: str) -> Markup:
-    """A citation in which every "owner/repository#number" is a link to it."""
+    """A citation in which every "owner/repository#number" is a link."""
     return Markup(
         re.sub(
             r"\b([\w.-]+/[\w.-]+)#(\d+)",

@@ -1,4 +1,4 @@
-"""Read the vectors, and judge a function by them: NumPy and nothing else."""
+"""Reads the test vectors, and judges a function by them. Needs NumPy only."""
 
 import json
 from pathlib import Path
@@ -6,16 +6,11 @@ from pathlib import Path
 import numpy as np
 
 TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "BOOL": "?"}
-FORMATS = {
-    "float64": "<f8",
-    "float32": "<f4",
-    "float16": "<f2",
-    "bfloat16": "<f4",
-}  # what there is of bfloat16 in NumPy
+FORMATS = {"float64": "<f8", "float32": "<f4", "float16": "<f2", "bfloat16": "<f4"}  # NumPy has no bfloat16
 
 
 def tensors(file):
-    """The names and arrays of a file of safetensors; bfloat16 as float32."""
+    """The names and arrays of a safetensors file, with bfloat16 as float32."""
     raw = Path(file).read_bytes()
     begin = 8 + int.from_bytes(raw[:8], "little")
     for name, t in json.loads(raw[8:begin]).items():
@@ -24,7 +19,7 @@ def tensors(file):
 
 
 def formula(told):
-    """The array of a long case that is told by a formula."""
+    """The array that the formula of a long case gives."""
     a, b, s = told["factors"]
     x = ((a * np.arange(np.prod(told["shape"][:-1]))[:, None] + b * np.arange(told["shape"][-1]) + s) % 127 - 63) / 16
     x[:, :1] = told.get("first", x[:, :1])
@@ -34,12 +29,12 @@ def formula(told):
 
 
 def judged(file, function, number_format, conventions=None):
-    """For each test of a format its id and whether a function passes: it takes the inputs by name,
-    and returns an array or a tuple.
+    """For each test of a format its id, and whether a function passes. The function takes the inputs by
+    name, and returns an array or a tuple.
 
-    `conventions` are those in which the function is not like the file's own. A test of which
-    something else comes by them is judged by the reading that has it, and left out where there is
-    none.
+    `conventions` are the conventions in which the function differs from the file. If the result of a
+    test depends on them, the reading for these conventions judges it. A test without such a reading
+    is left out.
     """
     said = conventions or {}
     told = json.loads(Path(file).read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""Pictures of how implementations are judged: one module for each idea."""
+"""Pictures of how attnspec judges implementations, one module for each idea."""
 
 from collections.abc import Callable
 
@@ -16,4 +16,4 @@ FIGURES: tuple[Callable[[], Picture], ...] = (
     sinusoid.sinusoid,
     rotation.rotation,
 )
-"""The pictures in the order of the page."""
+"""The functions that draw the pictures, in the order of the page."""

@@ -1,4 +1,4 @@
-"""Tables of sines: how far they are off at which position, and what a narrow angle does to them."""
+"""Draws the error of tables of sines by position, also with angles in a narrow format."""
 
 import ml_dtypes
 import numpy as np
@@ -18,14 +18,14 @@ _POSITIONS = range(21)
 def error_of_angle_tables() -> Picture:
     """The largest error of a row of sines against its position, in float64, float32 and bfloat16."""
     positions = 2 ** np.array(_POSITIONS)
-    exact = np.stack([oracles.rope_tables(1, _WIDTH, int(p))[1].mid[0, 0::2] for p in positions])
+    exact = np.stack([oracles.rope_tables(1, _WIDTH, int(position))[1].mid[0, 0::2] for position in positions])
     tables = {
         "float64": angle_tables(positions, _WIDTH, "float64")[1],
         "float32": angle_tables(positions, _WIDTH, "float32")[1],
         "bfloat16, of float32 angles": angle_tables(positions, _WIDTH, "bfloat16")[1],
         "bfloat16, angles too": _narrow_angles(positions + 1),
     }
-    shifted = np.stack([oracles.rope_tables(1, _WIDTH, int(p) + 1)[1].mid[0, 0::2] for p in positions])
+    shifted = np.stack([oracles.rope_tables(1, _WIDTH, int(position) + 1)[1].mid[0, 0::2] for position in positions])
     errors = {name: np.abs(table - (shifted if "too" in name else exact)).max(1) for name, table in tables.items()}
 
     def draw(figure: Figure) -> None:
@@ -41,17 +41,23 @@ def error_of_angle_tables() -> Picture:
     return Picture(
         "error-of-angle-tables",
         "Error of a table of sines, by position",
-        "A float32 angle loses a bit each time the position doubles. A bfloat16 angle has none left beyond position 256, where neighbours "
-        "share a row; storing the finished table in bfloat16 costs no more than rounding it.",
+        "A float32 angle loses a bit each time the position doubles. A bfloat16 angle has no bit left beyond "
+        "position 256: "
+        "neighbours share a row. Storing the finished table in bfloat16 adds one rounding only.",
         f"Four lines over positions from 1 to {power(2, _POSITIONS[-1])}. At the end the errors are "
-        + ", ".join(f"{x:.2g} ({name})" for name, x in ends.items())
+        + ", ".join(f"{error:.2g} ({name})" for name, error in ends.items())
         + ".",
         drawn("error-of-angle-tables", draw),
         Table(
             ("position", *errors),
-            tuple((power(2, e), *rounded([float(x[i]) for x in errors.values()])) for i, e in enumerate(_POSITIONS)),
+            tuple(
+                (power(2, exponent), *rounded([float(error[index]) for error in errors.values()]))
+                for index, exponent in enumerate(_POSITIONS)
+            ),
         ),
-        f"Width {_WIDTH}, base 10000; exact values from the oracle. Those in bfloat16 are taken one position later: that is no power of 2.",
+        f"Width {_WIDTH}, base 10000; exact values from the oracle. The bfloat16 angles are one position later, "
+        f"which is not a power "
+        "of 2.",
     )
 
 

@@ -1,5 +1,5 @@
-"""How pictures are drawn: one style, and SVG that is part of a page: its text is text, its colours
-are the page's, its ids its own.
+"""Draws pictures in one style, as SVG inside a page: its text is text, its colours are the page's, and
+its ids are unique.
 """
 
 import io
@@ -30,15 +30,16 @@ __all__ = [
 
 INK, QUIET, RULE, PAPER = "#010101", "#777771", "#c8c8c1", "#fefefd"
 SERIES = ("#0072b1", "#d55e01", "#009e71", "#aa4491")
-"""Colours of text, of what is said in passing, of lines, of the ground, and of four series, close
-to Okabe and Ito's, which everyone tells apart. The page puts its own in their place, so that a
-picture is dark where the page is."""
+"""The colours of text, of secondary text, of lines, of the background, and of four series. The series
+are close to the colours of Okabe and Ito, which colour-blind readers can distinguish. The page
+replaces them by its own colours, so that a picture is dark in a dark page.
+"""
 
 MARKERS = ("o", "s", "^", "D")
-"""Markers of the same series, which don't rest on colour."""
+"""The markers of the same series, for readers who cannot rely on colour."""
 
 _VARIABLES = {INK: "--ink", QUIET: "--quiet", RULE: "--rule", PAPER: "--paper"} | {
-    c: f"--series-{i}" for i, c in enumerate(SERIES, 1)
+    colour: f"--series-{number}" for number, colour in enumerate(SERIES, 1)
 }
 _STYLE: Any = {
     "svg.fonttype": "none",
@@ -79,9 +80,13 @@ class Table:
 class Picture:
     """A picture as a page shows it.
 
-    `name` is its id, `title` says what is drawn, `caption` what is to be seen, `alternative` the
-    same to who does not see it; `svg` is an element, and `table` has the numbers. `source` says
-    where they come from.
+    name          its id
+    title         what is drawn
+    caption       what the reader should notice
+    alternative   the same for readers who cannot see it
+    svg           the SVG element
+    table         the numbers
+    source        where the numbers come from
     """
 
     name: str
@@ -94,7 +99,7 @@ class Picture:
 
 
 def drawn(name: str, draw: Callable[[Figure], None], width: float = 6.8, height: float = 3.2) -> str:
-    """The SVG element that `draw` draws on an empty figure of so many inches; equal figures give equal text."""
+    """The SVG element that `draw` draws on an empty figure, in inches. Equal figures give equal text."""
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         draw(figure)
@@ -106,17 +111,18 @@ def drawn(name: str, draw: Callable[[Figure], None], width: float = 6.8, height:
 
 
 def _embedded(svg: str, name: str) -> str:
-    """The element alone, scalable, hidden from the tree of accessibility, which has the alternative text."""
+    """The SVG element alone: scalable, with the page's colours, hidden from screen readers, which read the
+    alternative text.
+    """
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<defs>\s*<style.*?</style>\s*</defs>", "", svg, flags=re.DOTALL)
     svg = re.sub(
         r'<svg[^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" aria-hidden="true" focusable="false">', svg, count=1
     )
-    for number, hashed in enumerate(
-        dict.fromkeys(re.findall(r'\bid="(\w+[0-9a-f]{10})"', svg))
-    ):  # of numbers that differ in their last bits
+    # matplotlib hashes coordinates, whose last bits differ between processors
+    for number, hashed in enumerate(dict.fromkeys(re.findall(r'\bid="(\w+[0-9a-f]{10})"', svg))):
         svg = svg.replace(hashed, f"shared-{number}")
-    svg = re.sub(r'\bid="|url\(#|href="#', lambda m: f"{m[0]}{name}-", svg).replace("xlink:href", "href")
+    svg = re.sub(r'\bid="|url\(#|href="#', lambda found: f"{found[0]}{name}-", svg).replace("xlink:href", "href")
     svg = re.sub(r"font-family: [^;\"]*;?", "", svg)
     svg = re.sub(r"\bfont: ((?:[\w.]+ )*[\d.]+px) [^;\"]*", r"font: \1 var(--sans)", svg)
     svg = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)  # hundredths of a point
@@ -134,13 +140,13 @@ def power(base: int, exponent: int) -> str:
 
 
 def decades(axes: Axes, axis: str, exponents: Iterable[int], base: int = 10) -> None:
-    """Make an axis logarithmic, with ticks at these powers, and faint lines there on the vertical axis."""
-    at = list(exponents)
+    """Make an axis logarithmic, with ticks at these powers of the base; on the vertical axis with faint lines."""
+    powers = list(exponents)
     getattr(axes, f"set_{axis}scale")("log", base=base)
     line = getattr(axes, f"{axis}axis")
-    line.set_major_locator(FixedLocator([float(base) ** e for e in at]))
+    line.set_major_locator(FixedLocator([float(base) ** exponent for exponent in powers]))
     line.set_minor_locator(NullLocator())
-    names = {float(base) ** e: "1" if e == 0 else power(base, e) for e in at}
+    names = {float(base) ** exponent: power(base, exponent) if exponent else "1" for exponent in powers}
     line.set_major_formatter(FuncFormatter(lambda x, _: names.get(x, "")))
     if axis == "y":
         axes.grid(axis="y")
@@ -148,5 +154,5 @@ def decades(axes: Axes, axis: str, exponents: Iterable[int], base: int = 10) -> 
 
 
 def rounded(values: Sequence[float]) -> tuple[str, ...]:
-    """Numbers in print, to three digits."""
-    return tuple(f"{x:.3g}" for x in values)
+    """Numbers in print, with three digits."""
+    return tuple(f"{value:.3g}" for value in values)

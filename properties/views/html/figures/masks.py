@@ -1,4 +1,4 @@
-"""Masks: which key a query may look at."""
+"""Draws masks: the keys that are visible for each query."""
 
 from collections.abc import Mapping
 
@@ -16,12 +16,12 @@ Mask = NDArray[np.bool_]
 
 
 def draw_grids(figure: Figure, shown: Mapping[str, Mask], shape: tuple[int, int]) -> None:
-    """A grid of queries by keys for each mask: a filled square where it allows, a cross where it does not."""
+    """Draw a grid of queries by keys for each mask: a filled square for a visible key, a cross for a masked one."""
     for axes, (title, mask) in zip(figure.subplots(*shape).flat, shown.items(), strict=True):
         queries, keys = mask.shape
         axes.pcolormesh(np.where(mask, 1.0, np.nan), cmap=ListedColormap([SERIES[0]]), edgecolors=PAPER, linewidth=1.5)
-        for i, j in np.argwhere(~mask):
-            axes.plot(j + 0.5, i + 0.5, "x", color=RULE, markersize=3.0)
+        for query, key in np.argwhere(~mask):
+            axes.plot(key + 0.5, query + 0.5, "x", color=RULE, markersize=3.0)
         axes.set_title(title, fontsize=7.5)
         axes.set(
             xlim=(0, keys),
@@ -39,16 +39,16 @@ def draw_grids(figure: Figure, shown: Mapping[str, Mask], shape: tuple[int, int]
 
 
 def rows_of(shown: Mapping[str, Mask]) -> tuple[tuple[str, str, str], ...]:
-    """The same as rows of a table: the mask, the query, and its keys."""
+    """The masks as rows of a table: the mask, the query, and its keys, 1 for a visible one."""
     return tuple(
-        (title, str(i), " ".join("1" if x else "·" for x in row))
+        (title, str(query), " ".join("1" if visible else "·" for visible in row))
         for title, mask in shown.items()
-        for i, row in enumerate(mask)
+        for query, row in enumerate(mask)
     )
 
 
 def masks() -> Picture:
-    """The causal mask in both alignments, the future, and padding."""
+    """The picture of the causal mask in both alignments, of the future, and of padding."""
     bottom = oracles.Conventions(causal="bottom_right")
     shown: dict[str, Mask] = {
         "causal: j ≤ i": oracles.causal_mask(6, 8),
@@ -60,10 +60,13 @@ def masks() -> Picture:
     return Picture(
         "masks",
         "Masks",
-        "Six queries, eight keys; a filled square is a key that the query may look at. The two alignments differ whenever there are more "
-        "keys than queries: the first is the default here, the second is usual where the queries are the last of a sequence.",
-        "Four grids of six queries by eight keys. Causal: query i is allowed the keys 0 to i. Causal from the bottom right: the keys 0 to "
-        "i + 2. Future: the complement of the first. Padding: every query is allowed the first five keys.",
+        "Six queries, eight keys; a filled square is a visible key. The two alignments differ if there are more "
+        "keys than "
+        "queries. The first is the default here; the second is usual if the queries are the last of a sequence.",
+        "Four grids of six queries by eight keys. Causal: the keys 0 to i are visible for query i. Causal from the "
+        "bottom "
+        "right: the keys 0 to i + 2. Future: the complement of the first. Padding: the first five keys are visible for "
+        "every query.",
         drawn("masks", lambda figure: draw_grids(figure, shown, (2, 2)), height=4.6),
-        Table(("mask", "query", "keys 0 to 7, 1 allowed"), rows_of(shown)),
+        Table(("mask", "query", "keys 0 to 7, 1 visible"), rows_of(shown)),
     )

@@ -1,4 +1,4 @@
-"""RoPE: pairs of channels that rotate, each at its own speed, and what becomes of the channel that has no partner."""
+"""Draws RoPE: pairs of channels that rotate, each by its own angle, and the channel without a partner."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -12,7 +12,7 @@ _WIDTH, _LENGTH, _BASE = 5, 9, 10.0
 
 
 def rotation() -> Picture:
-    """Two pairs at positions 0 to 8, and the odd channel in both conventions."""
+    """The picture of two pairs at positions 0 to 8, and of the odd channel under both conventions."""
     x = np.tile([1.0, 0.0, 1.0, 0.0, 1.0], (_LENGTH, 1))
     literal = oracles.rope(x, conventions=oracles.Conventions(rope_base=_BASE)).mid
     passed = oracles.rope(x, conventions=oracles.Conventions(rope_base=_BASE, odd_lane="passthrough")).mid[:, -1]
@@ -20,16 +20,18 @@ def rotation() -> Picture:
 
     def draw(figure: Figure) -> None:
         panels = figure.subplots(1, 3, width_ratios=(1, 1, 1.25))
-        for i, axes in enumerate(panels[:2]):
+        for pair, axes in enumerate(panels[:2]):
             circle = np.linspace(0, 2 * np.pi, 200)
             axes.plot(np.cos(circle), np.sin(circle), color=RULE, linewidth=0.8)
-            a, b = literal[:, 2 * i], literal[:, 2 * i + 1]
-            for p in positions:
-                axes.plot([0, a[p]], [0, b[p]], color=SERIES[i], linewidth=0.9, alpha=0.5)
-            axes.plot(a, b, MARKERS[i], color=SERIES[i])
-            for p in positions:
-                axes.annotate(str(p), (1.2 * a[p], 1.2 * b[p]), ha="center", va="center", fontsize=8)
-            axes.set_title(f"channels {2 * i} and {2 * i + 1}")
+            a, b = literal[:, 2 * pair], literal[:, 2 * pair + 1]
+            for position in positions:
+                axes.plot([0, a[position]], [0, b[position]], color=SERIES[pair], linewidth=0.9, alpha=0.5)
+            axes.plot(a, b, MARKERS[pair], color=SERIES[pair])
+            for position in positions:
+                axes.annotate(
+                    str(position), (1.2 * a[position], 1.2 * b[position]), ha="center", va="center", fontsize=8
+                )
+            axes.set_title(f"channels {2 * pair} and {2 * pair + 1}")
             axes.set(aspect="equal", xlim=(-1.4, 1.4), ylim=(-1.4, 1.4), xticks=(), yticks=())
             axes.spines[:].set_visible(False)
         axes = panels[2]
@@ -50,15 +52,22 @@ def rotation() -> Picture:
         axes.set(ylim=(0.0, 1.75), yticks=(0, 0.5, 1, 1.5), xticks=positions[::2])
         axes.tick_params(color=QUIET)
 
-    rows = tuple((str(p), *(f"{value:.4f}" for value in (*literal[p], passed[p]))) for p in positions)
+    rows = tuple(
+        (str(position), *(f"{value:.4f}" for value in (*literal[position], passed[position]))) for position in positions
+    )
     return Picture(
         "rotation",
         "RoPE: pairs that rotate, and the odd channel",
-        "Each pair of channels rotates by its own angle from one position to the next; its length stays. The last channel of an odd width "
-        "has no partner: the literal definition multiplies it by cos θ + sin θ, which changes its length; others let it pass.",
-        "Two circles with the positions 0 to 8 marked: the pair of channels 0 and 1 rotates by one radian at each step, that of channels 2 "
-        f"and 3 by {_BASE ** (-2 / _WIDTH):.2f}. A chart of channel 4: the literal convention takes it from 1 to {literal[-1, -1]:.4f}; "
-        "passed through it stays 1.",
+        "Each pair of channels rotates by its own angle from one position to the next; its length does not change. "
+        "The last "
+        "channel of an odd width has no partner: the literal definition multiplies it by cos θ + sin θ, which "
+        "changes its "
+        "length; other definitions leave it unchanged.",
+        "Two circles with the positions 0 to 8 marked: the pair of channels 0 and 1 rotates by one radian at each "
+        "step, the "
+        f"pair of channels 2 and 3 by {_BASE ** (-2 / _WIDTH):.2f}. A chart of channel 4: the literal convention "
+        f"changes it "
+        f"from 1 to {literal[-1, -1]:.4f}; passed through it stays 1.",
         drawn("rotation", draw, height=2.6),
         Table(
             (
@@ -72,5 +81,6 @@ def rotation() -> Picture:
             ),
             rows,
         ),
-        f"Width {_WIDTH}, x = (1, 0, 1, 0, 1); base {_BASE:g} and not 10000, so that the slow channels are seen to rotate.",
+        f"Width {_WIDTH}, x = (1, 0, 1, 0, 1); base {_BASE:g} in place of 10000, so that the slow pair visibly "
+        f"rotates.",
     )

@@ -1,4 +1,4 @@
-"""Attention, sines and cosines as a kernel of some number format rounds them, in NumPy."""
+"""Computes attention, sines and cosines in NumPy, rounded as a kernel of a number format rounds them."""
 
 from typing import Any
 
@@ -16,18 +16,18 @@ FORMATS: dict[str, tuple[Any, Any]] = {
     "float16": (np.float32, np.float16),
     "bfloat16": (np.float32, ml_dtypes.bfloat16),
 }
-"""What is computed in, and what is stored in: sums of 16-bit kernels have 32 bits. The names are
-those of the presets of `oracles`.
+"""The dtypes in which each preset of `oracles` computes, and in which it stores. 16-bit kernels sum in
+32 bits.
 """
 
 
 def stored(x: Any, name: str) -> Array:
-    """Numbers rounded to what a format stores, in float64."""
+    """Numbers rounded to a stored format, as float64."""
     return np.asarray(np.asarray(x).astype(FORMATS[name][1]), dtype=np.float64)
 
 
 def attention(q: Array, k: Array, v: Array, name: str) -> Array:
-    """Attention with the weights and the output stored in the format."""
+    """Attention with weights and output stored in a format."""
     wide = FORMATS[name][0]
     q, k, v = (x.astype(wide) for x in (q, k, v))
     scores = q @ k.T / np.sqrt(wide(q.shape[1]))
@@ -37,7 +37,7 @@ def attention(q: Array, k: Array, v: Array, name: str) -> Array:
 
 
 def angle_tables(positions: NDArray[Any], head_dim: int, name: str) -> tuple[Array, Array]:
-    """Cosine and sine of position·10000^(−2i/head_dim), computed wide and stored in the format."""
+    """Cosine and sine of position·10000^(−2i/head_dim), computed in the wide format and stored in the other."""
     wide = FORMATS[name][0]
     frequency = np.power(wide(10000.0), -np.arange(0, head_dim, 2).astype(wide) / wide(head_dim))
     angle = positions.astype(wide)[:, None] * frequency
@@ -45,8 +45,8 @@ def angle_tables(positions: NDArray[Any], head_dim: int, name: str) -> tuple[Arr
 
 
 def rope(x: Array, start_pos: int, name: str) -> Array:
-    """Neighbouring channels rotated by tables of the format."""
+    """Adjacent pairs of channels rotated by tables stored in a format."""
     wide = FORMATS[name][0]
-    cos, sin = (t.astype(wide) for t in angle_tables(start_pos + np.arange(len(x)), x.shape[1], name))
+    cos, sin = (table.astype(wide) for table in angle_tables(start_pos + np.arange(len(x)), x.shape[1], name))
     a, b = x[:, 0::2].astype(wide), x[:, 1::2].astype(wide)
     return stored(np.stack([a * cos - b * sin, a * sin + b * cos], -1).reshape(x.shape), name)

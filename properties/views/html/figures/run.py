@@ -1,4 +1,4 @@
-"""How much of their budgets the implementations of a report use."""
+"""Draws how much of their error limits the implementations of a report use."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -9,19 +9,20 @@ from properties.views.html.matrix import Matrix
 __all__ = ["budgets_used"]
 
 _FLOOR = 1e-4
-_LONGEST = 40  # characters of a name: the table has all of it
+_MAX_NAME = 40  # characters; the table has the whole name
 
 
 def budgets_used(matrix: Matrix) -> Picture | None:
-    """For each implementation and operation the largest error ÷ budget where laws held; None where
-    none did on numbers.
+    """The picture of the largest error ÷ budget of passing laws, for each implementation and operation;
+    None if no passing law compared numbers.
     """
     used: dict[str, dict[str, float]] = {}
     for implementation in matrix.implementations:
-        for o in implementation.outcomes:
-            if o["status"] == "held" and float(o["worst_excess"]) > 0:
-                by = used.setdefault(implementation.name, {})
-                by[o["operation"]] = max(by.get(o["operation"], 0.0), float(o["worst_excess"]))
+        for outcome in implementation.outcomes:
+            ratio, operation = float(outcome["worst_excess"]), outcome["operation"]
+            if outcome["status"] == "held" and ratio > 0:
+                ratios = used.setdefault(implementation.name, {})
+                ratios[operation] = max(ratios.get(operation, 0.0), ratio)
     if not used:
         return None
     names = list(used)
@@ -36,30 +37,37 @@ def budgets_used(matrix: Matrix) -> Picture | None:
             )
             axes.plot(values.max(), place, "|", color=SERIES[0], markersize=10, markeredgewidth=2)
         axes.set_yticks(
-            range(len(names)), [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in names]
+            range(len(names)), [name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…" for name in names]
         )
         decades(axes, "x", range(-4, 1))
         axes.set(
-            xlim=(_FLOOR / 1.5, 1.5), ylim=(len(names) - 0.4, -0.6), xlabel="largest error ÷ budget, where laws held"
+            xlim=(_FLOOR / 1.5, 1.5),
+            ylim=(len(names) - 0.4, -0.6),
+            xlabel="largest error ÷ error limit of passing checks",
         )
         axes.grid(axis="y")
         axes.tick_params(axis="y", length=0)
         axes.tick_params(axis="x", color=QUIET)
         axes.spines["left"].set_visible(False)
 
-    operations = list(dict.fromkeys(operation for by in used.values() for operation in by))
+    operations = list(dict.fromkeys(operation for ratios in used.values() for operation in ratios))
     most = max(used, key=lambda name: max(used[name].values()))
     return Picture(
         "budgets-used",
-        "How much of its budget each implementation uses",
-        "A dot for each operation, a bar at the largest. Dots near the line say that the budget is no wider than it has to be; dots far "
-        "from it that the code is more exact than its number format demands, or that sums came out kindly.",
-        f"For {len(names)} implementations the largest error ÷ budget of each operation, all at most 1; the largest of all is "
+        "How much of its error limit each implementation uses",
+        "A dot for each operation, a bar at the largest. A dot near the line shows that the error limit is as tight "
+        "as it can "
+        "be. A dot far from it shows that the code is more exact than its format demands, or that roundings cancelled.",
+        f"For {len(names)} implementations the largest error ÷ error limit of each operation, all at most 1; the "
+        f"largest is "
         f"{max(used[most].values()):.2g}, of {most}.",
         drawn("budgets-used", draw, height=0.8 + 0.19 * len(names)),
         Table(
             ("implementation", *operations),
-            tuple((name, *(f"{by[o]:.2g}" if o in by else "" for o in operations)) for name, by in used.items()),
+            tuple(
+                (name, *(f"{ratios[operation]:.2g}" if operation in ratios else "" for operation in operations))
+                for name, ratios in used.items()
+            ),
         ),
-        f"Smaller ones than {_FLOOR:g} are drawn there.",
+        f"Values below {_FLOOR:g} are drawn at {_FLOOR:g}.",
     )

@@ -1,4 +1,4 @@
-"""The sinusoidal encoding as a heat map, in both layouts."""
+"""Draws the sinusoidal encoding as a heat map, in both layouts."""
 
 from typing import Literal
 
@@ -13,7 +13,7 @@ _LENGTH, _WIDTH = 64, 64
 
 
 def sinusoid() -> Picture:
-    """The encoding with sine and cosine columns in turn, and with all sines first."""
+    """The picture of the encoding with alternating sine and cosine columns, and with all sines first."""
     layouts: tuple[Literal["interleaved"], Literal["concatenated"]] = ("interleaved", "concatenated")
     tables = {
         layout: oracles.sinusoidal_positional_encoding(
@@ -33,17 +33,21 @@ def sinusoid() -> Picture:
 
     some = (0, 1, 2, 3, 31, 32, 33, 62, 63)
     rows = tuple(
-        (layout, str(p), *(f"{tables[layout][p, c]:.4f}" for c in some))
+        (layout, str(position), *(f"{tables[layout][position, column]:.4f}" for column in some))
         for layout in layouts
-        for p in (0, 1, 2, 3, 8, 16, 32, 63)
+        for position in (0, 1, 2, 3, 8, 16, 32, 63)
     )
     return Picture(
         "sinusoid",
         "The sinusoidal encoding, in two layouts",
-        "The same numbers in another order of columns: sine and cosine in turn, as in the paper, or all sines before all cosines, as in "
-        "many libraries. Code that reads one as the other runs, and is wrong everywhere.",
-        "Two heat maps of 64 positions by 64 columns, values from −1 to 1. Interleaved: stripes that are fast at the left and slow at the "
-        "right. Concatenated: the same stripes once for the sines, at the left half, and again for the cosines, at the right half.",
+        "The same numbers in another order of columns: alternating sine and cosine, as in the paper, or all sines "
+        "before all "
+        "cosines, as in many libraries. Code that takes one for the other runs, and is wrong everywhere.",
+        "Two heat maps of 64 positions by 64 columns, values from −1 to 1. Interleaved: stripes that are fast at "
+        "the left and "
+        "slow at the right. Concatenated: the same stripes once for the sines, at the left half, and again for the "
+        "cosines, at "
+        "the right half.",
         drawn("sinusoid", draw, height=3.3),
-        Table(("layout", "position", *(f"column {c}" for c in some)), rows),
+        Table(("layout", "position", *(f"column {column}" for column in some)), rows),
     )

@@ -3,7 +3,8 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const [LAW, COLUMN, STATUS, EXAMPLES, INFORMATIVE, VACUOUS, WORST, SECONDS, REASON] = Array(9).keys();
-  const status = cell => data.statuses[cell[STATUS]][0];
+  const status = cell => data.statuses[cell[STATUS]][0];  // by which it is coloured
+  const label = cell => data.statuses[cell[STATUS]][3];  // what people read
   const sign = cell => data.statuses[cell[STATUS]][1];
   const gravity = cell => data.statuses[cell[STATUS]][2];  // 0 is the gravest
   const classOf = name => name.replaceAll(" ", "-");
@@ -96,9 +97,9 @@
       if (cells.length) {
         const gravest = cells.reduce((a, b) => gravity(b) < gravity(a) ? b : a), n = cells.filter(c => status(c) === status(gravest)).length;
         cell.classList.add(classOf(status(gravest)));
-        cell.title = `${i.name}: ${n} of ${cells.length} ${status(gravest)}`;
+        cell.title = `${i.name}: ${n} of ${cells.length}: ${label(gravest)}`;
         cell.append(element("span", { "aria-hidden": "true" }, sign(gravest)), element("small", {}, String(n)),
-          hidden(` of ${cells.length} ${status(gravest)}`));
+          hidden(` of ${cells.length}: ${label(gravest)}`));
       }
       row.append(cell);
     });
@@ -112,7 +113,7 @@
     columns.forEach((i, place) => {
       const cell = law.cells[i.place], box = element("td", { class: starts(columns, place).trim() });
       if (cell) {
-        const said = `${law.name}, ${i.name}: ${status(cell)}${cell[EXAMPLES] ? `, max error ÷ budget ${budgets(worst(cell))}` : ""}`;
+        const said = `${law.name}, ${i.name}: ${label(cell)}${cell[EXAMPLES] ? `, max error ÷ error limit ${budgets(worst(cell))}` : ""}`;
         const other = chosen.size && !chosen.has(status(cell)) ? " other" : "";
         box.append(button(`c${law.place},${i.place}`, { class: `cell ${classOf(status(cell))}${other}`, "aria-label": said, title: said }, sign(cell)));
       }
@@ -130,7 +131,7 @@
       const open = isOpen(operation, shown);
       return [element("tbody", {}, operationRow(operation, these, columns, open), ...(open ? these.map(law => lawRow(law, columns)) : []))];
     });
-    const nothing = element("tbody", {}, element("tr", {}, element("td", { class: "none" }, "No law is like that.")));
+    const nothing = element("tbody", {}, element("tr", {}, element("td", { class: "none" }, "No law matches the filter.")));
     grid.replaceChildren(element("table", { "aria-label": "Verdicts of every law on every implementation" },
       element("thead", {}, ...headRows(columns)), ...(body.length ? body : [nothing])));
     grid.style.setProperty("--table", `${grid.firstChild.offsetWidth}px`);
@@ -188,7 +189,7 @@
   function show(law, about, mark, more, facts) {
     const paragraphs = law.statement.split(/\n\s*\n/).map(p => element("p", { class: "statement" }, p.replace(/\s+/g, " ")));
     const list = element("dl", { class: "facts" });
-    [...facts, ["is there for", law.purpose], ["Lean", law.lean]].filter(([, value]) => value !== "").forEach(([name, value]) =>
+    [...facts, ["detects", law.purpose], ["Lean", law.lean]].filter(([, value]) => value !== "").forEach(([name, value]) =>
       list.append(element("div", {}, element("dt", {}, name), element("dd", {}, String(value)))));
     document.getElementById("dialog-body").replaceChildren(
       element("h3", { id: "dialog-title" }, ...mark, law.name),
@@ -200,7 +201,7 @@
   }
 
   function openLaw(law) {
-    const facts = data.statuses.map(([name], place) => [name, law.cells.filter(cell => cell[STATUS] === place)]);
+    const facts = data.statuses.map(([, , , name], place) => [name, law.cells.filter(cell => cell[STATUS] === place)]);
     show(law, [], [], [], facts.filter(([, cells]) => cells.length).map(([name, cells]) =>
       [`${name} (${cells.length})`, cells.map(cell => implementations[cell[COLUMN]].name).join(", ")]));
   }
@@ -208,16 +209,16 @@
   function openCell(lawPlace, column) {
     const law = laws[lawPlace], cell = law.cells[column], i = implementations[column], tried = cell[EXAMPLES] > 0;
     const facts = [
-      ["examples", cell[EXAMPLES]],
-      ["informative", tried ? cell[INFORMATIVE] : ""],
-      ["with a vacuous budget", cell[VACUOUS] || ""],
-      ["max error ÷ budget", tried ? budgets(worst(cell)) : ""],
+      ["test inputs", cell[EXAMPLES]],
+      ["inputs that can expose a mistake", tried ? cell[INFORMATIVE] : ""],
+      ["inputs with a vacuous error limit", cell[VACUOUS] || ""],
+      ["max error ÷ error limit", tried ? budgets(worst(cell)) : ""],
       ["seconds", cell[SECONDS]],
     ];
     const found = document.getElementById(`finding-${column}-${lawPlace}`), reason = data.reasons[cell[REASON]];
     const more = found ? [...found.querySelector(".body").cloneNode(true).childNodes] : reason ? [element("p", {}, reason)] : [];
     const mark = element("span", { class: `mark ${classOf(status(cell))}`, "aria-hidden": "true" }, sign(cell));
-    show(law, [`${i.name} (${i.arithmetic})`, status(cell)], [mark, " "], more, facts);
+    show(law, [`${i.name} (${i.arithmetic})`, label(cell)], [mark, " "], more, facts);
   }
 
   dialog.addEventListener("click", event => { if (event.target === dialog) dialog.close(); });
@@ -233,11 +234,11 @@
     form.implementation.append(element("optgroup", { label: group }, element("option", { value: `g ${group}` }, `all of ${group}`),
       ...members.map(i => element("option", { value: `i ${i.place}` }, i.name))));
   });
-  data.statuses.forEach(([name, its], place) => {
+  data.statuses.forEach(([name, its, , words], place) => {
     const count = data.cells.filter(cell => cell[STATUS] === place).length;
     if (!count) return;
     const chip = element("button", { type: "button", "aria-pressed": "false" },
-      element("span", { class: `mark ${classOf(name)}`, "aria-hidden": "true" }, its), ` ${name} ${count.toLocaleString("en")}`);
+      element("span", { class: `mark ${classOf(name)}`, "aria-hidden": "true" }, its), ` ${words} ${count.toLocaleString("en")}`);
     chip.addEventListener("click", () => {
       chosen.has(name) ? chosen.delete(name) : chosen.add(name);
       chip.setAttribute("aria-pressed", String(chosen.has(name)));

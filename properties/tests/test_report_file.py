@@ -10,7 +10,7 @@ import pytest
 import properties
 from properties.command.cli import main
 from properties.verifier import report as data
-from properties.verifier.reading import SCHEMA, read
+from properties.verifier.report_file import SCHEMA, read
 
 LAWS = ["rope is within its budget[rope]", "pairs keep their norm[rope]", "parts add up[rope]"]
 
@@ -111,15 +111,15 @@ CASE = ("causes", 0, "example", "counterexample", "x")
         ("x" * 99, (*OUTCOME, "examples"), f'outcomes[0].examples is "{"x" * 55} …, but should be a whole number'),
         ([], ("causes", 0, "laws"), "causes[0].laws is an array, but should be longer: it has fewer than 1"),
         ({}, ("causes", 0, "example", "notes"), "causes[0].example.notes is an object, but should be an array"),
-        ([[1, 2], [3]], CASE, "causes[0].example.counterexample.x is no array of numbers"),
-        ([["one"]], CASE, "causes[0].example.counterexample.x is no array of numbers"),
+        ([[1, 2], [3]], CASE, "causes[0].example.counterexample.x is not an array of numbers"),
+        ([["one"]], CASE, "causes[0].example.counterexample.x is not an array of numbers"),
     ],
 )
 def test_what_is_not_as_the_schema_says_is_refused_in_a_sentence(changed, capsys, tmp_path, value, path, sentence):
     file = changed(value, *path)
     assert main(["report", str(file), "--html", str(tmp_path / "page")]) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"attnspec: {file} is no report of version 1: {sentence}")
+    assert said.startswith(f"attnspec: {file} is not a report of version 1: {sentence}")
     assert said.count("\n") == 1
     assert len(said) < len(str(file)) + 250
     assert not (tmp_path / "page" / "index.html").exists()
@@ -129,10 +129,10 @@ def test_what_is_not_as_the_schema_says_is_refused_in_a_sentence(changed, capsys
     ("content", "sentence"),
     [
         (None, "cannot be read: No such file or directory."),
-        (b"not JSON", "is no JSON, but should be what `attnspec verify --json` writes."),
-        (b"\xff{}", "is no JSON, but should be what `attnspec verify --json` writes."),
-        (b"[" * 10**6, "is no JSON, but should be what `attnspec verify --json` writes."),
-        (b"[1]", "is no report of version 1: it is an array, but should be an object."),
+        (b"not JSON", "is not JSON, but should be what `attnspec verify --json` writes."),
+        (b"\xff{}", "is not JSON, but should be what `attnspec verify --json` writes."),
+        (b"[" * 10**6, "is not JSON, but should be what `attnspec verify --json` writes."),
+        (b"[1]", "is not a report of version 1: it is an array, but should be an object."),
     ],
 )
 def test_what_is_no_report_is_refused_in_a_sentence(content, sentence, tmp_path, capsys):

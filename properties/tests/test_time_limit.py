@@ -17,8 +17,9 @@ from properties.laws import LAWS
 from properties.strategies.cases import Cases
 from properties.strategies.choices import Choices
 from properties.strategies.domains import DOMAINS
-from properties.verifier import examination, shrinking, timing
-from properties.verifier.timing import Time
+from properties.verifier import case_drawing, examination, shrinking
+from properties.verifier.case_drawing import TimeLimit
+from properties.verifier.examination import Supervision
 from properties.verifier.verify import examine, verify
 
 ROPE = [law for law in LAWS if law.operation == "rope"]
@@ -35,11 +36,11 @@ def clock(module, monkeypatch, readings):
 @pytest.mark.parametrize("cases", [0, 3])
 def test_no_case_is_drawn_when_time_is_up_and_what_is_cut_short_has_not_held(monkeypatch, cases):
     clock(examination, monkeypatch, itertools.count())
-    outcomes = examine(ROPE, RIGHT, 100, 0, until=cases)
+    outcomes = examine(ROPE, RIGHT, 100, 0, supervision=Supervision(until=cases))
     assert {o.status for o in outcomes} == {"not run", "not applicable"}
-    said = f"Time was up after {cases} cases of rope: it was cut short, and not seen to be broken."
+    said = f"Time was up after {cases} test inputs of rope. The law did not fail on these, and has no verdict."
     assert {o.reason for o in outcomes if o.status == "not run"} == {
-        f"{said} More time should be given, or fewer cases."
+        f"{said} Give a longer time limit, or fewer test inputs."
     }
 
 
@@ -47,7 +48,9 @@ def test_a_run_that_is_cut_short_has_seen_every_domain_and_the_first_cases_of_on
     def calls(until):
         found = []
         clock(examination, monkeypatch, itertools.count())
-        examine(ROPE, RIGHT, 100, 0, observe=lambda *call: found.append(repr(call)), until=until)
+        examine(
+            ROPE, RIGHT, 100, 0, supervision=Supervision(observe=lambda *call: found.append(repr(call)), until=until)
+        )
         return found
 
     few, many = calls(8), calls(40)
@@ -70,13 +73,13 @@ def test_a_law_has_held_if_and_only_if_all_of_its_cases_were_drawn(monkeypatch):
     needed = next(readings)
     for until, status in ((needed, "held"), (needed - 1, "not run")):
         clock(examination, monkeypatch, itertools.count())
-        assert examine([law], RIGHT, 20, 0, until=until)[0].status == status
+        assert examine([law], RIGHT, 20, 0, supervision=Supervision(until=until))[0].status == status
 
 
 def test_what_was_seen_to_be_broken_in_time_is_violated(monkeypatch):
     clock(examination, monkeypatch, itertools.count())
     wrong = properties.Implementation("wrong", {"rope": lambda x, start_pos=0: x + 1.0})
-    statuses = {o.law: o.status for o in examine(ROPE, wrong, 20, 0, until=4)}
+    statuses = {o.law: o.status for o in examine(ROPE, wrong, 20, 0, supervision=Supervision(until=4))}
     assert statuses["rope is within its budget"] == "violated"
     assert set(statuses.values()) == {"violated", "not run", "not applicable"}
 
@@ -86,7 +89,7 @@ def test_a_declared_deviation_that_was_not_seen_in_time_is_not_said_to_hold(monk
     declared = properties.Implementation(
         "declared", RIGHT.operations, known_deviations={"parts add up": "As its page says."}
     )
-    statuses = {o.law: o.status for o in examine(ROPE, declared, 20, 0, until=3)}
+    statuses = {o.law: o.status for o in examine(ROPE, declared, 20, 0, supervision=Supervision(until=3))}
     assert statuses["parts add up"] == "not run"
 
 
@@ -107,14 +110,14 @@ def test_a_declared_deviation_that_was_not_seen_in_time_is_not_said_to_hold(monk
     ],
 )
 def test_each_law_that_is_left_gets_as_long(monkeypatch, laws, left, workers, elapsed, until):
-    clock(timing, monkeypatch, iter([0.0, float(elapsed)]))
-    limit = Time(100.0)
+    clock(case_drawing, monkeypatch, iter([0.0, float(elapsed)]))
+    limit = TimeLimit(100.0)
     assert limit.end == 100.0
     assert limit.share(laws, left, workers) == until
 
 
 def test_without_an_end_there_is_always_time():
-    assert Time().share(1, 100) == Time().end == inf
+    assert TimeLimit().share(1, 100) == TimeLimit().end == inf
 
 
 def test_smaller_inputs_are_looked_for_in_time(monkeypatch):

@@ -1,0 +1,126 @@
+"""Finds the causes of violations, and shows each cause on the smallest input that is found."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from math import inf
+
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
+from properties.laws import find
+from properties.laws.law import Law
+from properties.verifier.examination import Observer
+from properties.verifier.notes import failure, handed_over, notes, or_note
+from properties.verifier.report import Cause, Diagnosis, TriedSizes, Violation
+from properties.verifier.shrinking import smallest
+
+__all__ = ["causes_of", "diagnosed"]
+
+_Group = tuple[tuple[int, ...], tuple[Diagnosis, ...]]
+"""The places of some violations in a list, and what explains them."""
+
+
+def causes_of(
+    implementation: Implementation,
+    violations: Sequence[Violation],
+    shrinks: bool = True,
+    observe: Observer | None = None,
+    until: float = inf,
+) -> tuple[Cause, ...]:
+    """The causes of undeclared violations, each with what explains it and, if `shrinks` is true, a
+    small input that shows it. After `until`, a reading of time.monotonic, no smaller input is tried.
+
+    If attnspec itself fails in the search, each operation gets one cause, with a note of that. The
+    input that shows a cause comes from the law that compares an operation with the oracle, the first
+    operation of several. If none of these laws fails, the smallest input is taken.
+    """
+    laws = [find(violation.law_id)[0] for violation in violations]
+    try:
+        groups, defect = _explained(implementation, list(zip(laws, violations, strict=True))), ""
+    except Exception as error:
+        groups, defect = _by_operation(violations), failure("it looked for the cause", error)
+    causes = []
+    for places, diagnosis in groups:
+        group = [(laws[place], replace(violations[place], diagnosis=diagnosis)) for place in places]
+        law, example = min(group, key=_order_of_examples)
+        searched = bool(example.calls) and not defect
+        if searched and shrinks and time.monotonic() < until:
+            example = _smaller(implementation, law, example, observe, until)
+        worst = max((violation for _, violation in group), key=lambda violation: violation.excess)
+        sentence = f"{worst.summary} ({worst.law})" if worst.excess > example.excess else ""
+        example = or_note(example, "it described the call", partial(_with_calls, implementation))
+        example = replace(example, notes=(*example.notes, defect)) if defect else example
+        if searched and all(each.hint for each in diagnosis):
+            diagnosis = _with_hint(example, diagnosis)
+        example = replace(example, diagnosis=diagnosis).without_calls()
+        ids = tuple(violation.law_id for _, violation in group)
+        causes.append(Cause(implementation.name, ids, example, sentence, searched))
+    return tuple(causes)
+
+
+def _order_of_examples(violated: tuple[Law, Violation]) -> tuple[bool, int, int]:
+    """The order in which violations are preferred as the example of their cause."""
+    law, violation = violated
+    return not law.agreement, list(OPERATIONS).index(law.operation), violation.size
+
+
+def _with_hint(example: Violation, diagnosis: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
+    """The hints of a cause that is not recognised; first what explains its smallest input, which may
+    be a part of the cause.
+    """
+    hints = [replace(each, hint=True) for each in example.diagnosis[:1]]
+    return tuple({each.id: each for each in (*hints, *diagnosis)}.values())
+
+
+def diagnosed(implementation: Implementation, law: Law, violation: Violation) -> Violation:
+    """One violation with what explains it, on a small input."""
+
+    def explained(one: Violation) -> Violation:
+        ((_, diagnosis),) = _explained(implementation, [(law, one)])
+        return _with_calls(implementation, _smaller(implementation, law, replace(one, diagnosis=diagnosis)))
+
+    return or_note(violation, "it looked for the cause", explained)
+
+
+def _by_operation(violations: Sequence[Violation]) -> Sequence[_Group]:
+    """One group for each operation, without an explanation."""
+    places: dict[str, list[int]] = {}
+    for place, violation in enumerate(violations):
+        places.setdefault(violation.operation, []).append(place)
+    return [(tuple(members), ()) for members in places.values()]
+
+
+def _explained(implementation: Implementation, violated: Sequence[tuple[Law, Violation]]) -> Sequence[_Group]:
+    """The violations grouped by cause. The known bugs take a while to load, so the first violation
+    loads them.
+    """
+    if not violated:
+        return []
+    from properties.verifier.causes import causes
+
+    return causes(implementation, violated)
+
+
+def _with_calls(implementation: Implementation, violation: Violation) -> Violation:
+    """The violation with the arguments of its call among its notes."""
+    calls = handed_over(violation.counterexample, violation.operation, violation.calls, implementation)
+    return replace(violation, notes=(*calls, *violation.notes))
+
+
+def _smaller(
+    implementation: Implementation, law: Law, violation: Violation, observe: Observer | None = None, until: float = inf
+) -> Violation:
+    """The violation on a smaller input that has the same cause; if none is found, the violation unchanged."""
+
+    def smaller(one: Violation) -> Violation:
+        found = smallest(implementation, law, one, observe, until)
+        ((_, diagnosis),) = _explained(implementation, [(law, found)])
+        if one.likely and one.likely.id not in {each.id for each in diagnosis}:
+            return one
+        operation = OPERATIONS[law.operation]
+        sizes = operation.sizes(tuple(found.counterexample[name] for name in operation.parameters))
+        seen = (*one.seen, TriedSizes(sizes, passed=False)) if law.agreement else ()
+        return replace(found, diagnosis=diagnosis, notes=notes(found.calls, implementation, seen))
+
+    return or_note(violation, "it looked for a smaller input", smaller)

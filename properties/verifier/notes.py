@@ -1,0 +1,149 @@
+"""Writes the notes of a violation, next to its cause: which entries are wrong, from which size on the law fails,
+what was given to the call, and where attnspec itself failed.
+"""
+
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from properties.contract import conversion
+from properties.contract.caller import Caller
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
+from properties.contract.results import Call, is_right
+from properties.contract.wording import printable, said
+from properties.verifier.report import TriedSizes, Violation
+
+__all__ = ["failure", "handed_over", "notes", "or_note"]
+
+_ROOT = Path(__file__).parents[2]
+_INNERMOST_FRAMES = 12  # of a traceback
+
+
+def notes(calls: tuple[Call, ...], implementation: Implementation, seen: Sequence[TriedSizes]) -> tuple[str, ...]:
+    """Sentences on the first wrong result of some calls, and on the sizes that were tried."""
+    return (*_wrong_entries(calls, implementation), *_smallest_failing_sizes(seen))
+
+
+def handed_over(
+    case: Mapping[str, Any], operation: str, calls: tuple[Call, ...], implementation: Implementation
+) -> Iterator[str]:
+    """A sentence on the arguments of the first wrong call, or else of the last call, if these are not
+    the case itself: a law may scale it, cut it, or pass it in another memory layout.
+
+    Otherwise a sentence on the type of the numbers, if it is not the type in which the case is shown.
+    """
+    if not calls:
+        return
+    call = next((one for one in calls if not _is_right(one, implementation)), calls[-1])
+    called = OPERATIONS[call.operation]
+    arguments = Caller(implementation, called.name).given(called, call.arguments, call.layout)
+    given = called.named(arguments)
+    is_own = call.operation == operation and call.layout == "contiguous"
+    if not is_own or any(not np.array_equal(case[name], x) for name, x in called.named(call.arguments).items()):
+        layout = "" if call.layout == "contiguous" else f", {call.layout}"
+        shown = ", ".join(f"{name}={_brief(value)}" for name, value in given.items())
+        yield f"The call was {called.name}({shown}){layout}."
+        return
+    arrays = [value for name, value in given.items() if name in called.arrays and value is not None]
+    if types := sorted({conversion.type_of(value) for value in arrays} - {"float64"}):
+        yield f"The call got the numbers as {' and '.join(types)}."
+
+
+def _is_right(call: Call, implementation: Implementation) -> bool:
+    operation = OPERATIONS[call.operation]
+    return not call.error and is_right(call, Caller(implementation, operation.name).expected(operation, call.arguments))
+
+
+def _brief(value: Any) -> str:
+    """An argument in short: its numbers, or the first and last of many, its type and its shape."""
+    if not hasattr(value, "dtype"):
+        return repr(value)
+    numbers = np.array2string(
+        conversion.values(value), separator=", ", threshold=16, edgeitems=2, floatmode="unique", max_line_width=10**9
+    )
+    return f"{' '.join(numbers.split())} {conversion.type_of(value)} {tuple(value.shape)}"
+
+
+def _wrong_entries(calls: tuple[Call, ...], implementation: Implementation) -> Iterator[str]:
+    """A sentence on the entries outside their budgets, axis by axis, of the first call that has some."""
+    for call in calls:
+        operation, caller = OPERATIONS[call.operation], Caller(implementation, call.operation)
+        if operation.returns_booleans or call.error:
+            continue
+        budgets = caller.expected(operation, call.arguments)
+        for name, output, budget in zip(operation.returned(call.arguments), call.outputs, budgets, strict=False):
+            wrong = budget.excess(output) > 1
+            if wrong.any():
+                if wrong.size > 1:
+                    yield f"{name}, of shape {output.shape}, is wrong in {_described(wrong)}."
+                return
+
+
+def _described(wrong: Any) -> str:
+    """The wrong entries of a result in words: their number, and the rows and channels that have some,
+    unless all have.
+    """
+    if wrong.all():
+        return "every entry"
+    count = f"{int(wrong.sum())} of {wrong.size} entries"
+    names = (*[f"axis {axis}" for axis in range(wrong.ndim - 2)], "row", "channel")[-wrong.ndim :]
+    parts = []
+    for axis, name in enumerate(names):
+        indices = np.flatnonzero(wrong.any(tuple(other for other in range(wrong.ndim) if other != axis)))
+        if len(indices) < wrong.shape[axis]:
+            parts.append(f"{name} {_ranges(indices)}")
+    return ", ".join((count, *parts))
+
+
+def _ranges(indices: Any) -> str:
+    """Indices in words: one index, a range, a step, or the first of many."""
+    if len(indices) == 1:
+        return str(indices[0])
+    steps = set(np.diff(indices).tolist())
+    if len(steps) == 1:
+        step = steps.pop()
+        return f"{indices[0]} to {indices[-1]}" + (f" in steps of {step}" if step > 1 else "")
+    return ", ".join(map(str, indices[:6])) + (" …" if len(indices) > 6 else "")
+
+
+def _smallest_failing_sizes(seen: Sequence[TriedSizes]) -> Iterator[str]:
+    """For each size a sentence on the least value with which the law failed, if smaller values passed.
+
+    An empty input is always right, so it does not count as a smaller one.
+    """
+    failing = [tried.sizes for tried in seen if not tried.passed]
+    for name in failing[0] if len(failing) > 1 else ():
+        least, empty = min(sizes.get(name, 0) for sizes in failing), -1 if name == "start_pos" else 0
+        smaller = sum(tried.passed and empty < tried.sizes.get(name, least) < least for tried in seen)
+        if smaller > 2:
+            yield f"Fails from {name} = {least}; {smaller} smaller test inputs pass."
+
+
+def failure(doing: str, error: Exception) -> str:
+    """The sentences on an exception of attnspec's own code: what attnspec was doing, what was raised
+    and where, and that your kernel is not to blame.
+    """
+    what = ": ".join(filter(None, (type(error).__name__, said(error).rstrip("."))))
+    frames = reversed(traceback.extract_tb(error.__traceback__)[-_INNERMOST_FRAMES:])
+    where = ", called from ".join(f"{_short(frame.filename)}:{frame.lineno} in {frame.name}" for frame in frames)
+    defect = "This is a defect of attnspec, not of your kernel: please report it, with this traceback"
+    return f"attnspec failed while {doing}: {what}. {defect}: {printable(where)}."
+
+
+def or_note(violation: Violation, doing: str, work: Callable[[Violation], Violation]) -> Violation:
+    """The violation after some work on it; if attnspec fails in the work, the violation with a note of that."""
+    try:
+        return work(violation)
+    except Exception as error:
+        return replace(violation, notes=(*violation.notes, failure(doing, error)))
+
+
+def _short(filename: str) -> str:
+    """The path of a file of attnspec from where attnspec is installed; another path unchanged."""
+    file = Path(filename)
+    return file.relative_to(_ROOT).as_posix() if file.is_relative_to(_ROOT) else filename
