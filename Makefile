@@ -139,6 +139,10 @@ all-rotary: $(PEERS)/.ready
 printed-runs: $(READY) ## run the examples of README and of the guide's page of verdicts, and write what they print; writes both pages
 	$(BIN)/python -m research.printed_runs
 
+.PHONY: table-of-roundings
+table-of-roundings: $(READY) ## write the table of roundings into the guide; writes docs/guide/budgets.md
+	$(BIN)/python -m research.table_of_roundings
+
 .PHONY: screenshots
 screenshots: $(READY) ## draw the pictures of the report and of the terminal, with Chromium; writes docs/*.png
 	$(BIN)/python -m research.screenshots

@@ -2,7 +2,7 @@
 
 Weights are exp(s_j)/Σ_allowed exp(s_l) on allowed entries and exactly 0 on masked ones.  A kernel's
 weight is p_j·exp(±ρ_j) with ρ_j = slope·(|s_j| + |m| + |lse|) + exp + rescale + sum + normalise −
-log(1 − λ) in the terms of `oracles.error_analysis.terms`: the score is an input, so it has no error of its own,
+log(1 − λ) in the terms of `oracles.error_analysis.roundings`: the score is an input, so it has no error of its own,
 and λ bounds the relative error of the sum, as in `oracles.error_analysis.output_error`.
 """
 
@@ -15,7 +15,9 @@ from oracles.ball import ROUNDOFF, Array, Ball, ball, gamma
 from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
-from oracles.error_analysis.terms import Ranges, Terms, ranges, terms
+from oracles.error_analysis.computation import Sizes
+from oracles.error_analysis.ranges import Ranges, ranges
+from oracles.error_analysis.roundings import Terms, terms
 from oracles.error_analysis.visible_keys import Mask
 from oracles.exact import attention as arb_attention
 from oracles.formats import Arithmetic
@@ -102,7 +104,7 @@ def _checked(
     s = arrays.float_array(scores, "scores", arithmetic=a)
     if s.shape[-1] == 0:
         raise ValueError(f"scores has shape {s.shape}, but should have at least one entry in a row.")
-    t = terms(a, 1, s.shape[-1], 0, 0, 1.0)
+    t = terms(a, Sizes(1, s.shape[-1], 0, 0, 1.0))
     return s, arrays.bool_mask(mask, "mask", s.shape, c.mask_polarity), t, a, c
 
 

@@ -24,6 +24,7 @@ import numpy as np
 
 from oracles.ball import LARGEST, ROUNDOFF, UNDERFLOW, Array, expm1_upwards, gamma
 from oracles.error_analysis.output_error import Bound, Rows, Sums, bounded
+from oracles.error_analysis.roundings import Terms
 from oracles.error_analysis.scores import (
     AttentionProblem,
     Operand,
@@ -36,7 +37,6 @@ from oracles.error_analysis.scores import (
     scores,
     sizes,
 )
-from oracles.error_analysis.terms import Terms
 from oracles.error_analysis.visible_keys import Mask
 
 MANY = 64

@@ -19,8 +19,8 @@ from oracles.ball import Array, expm1_upwards
 from oracles.error_analysis.grouped_heads import Gathered
 from oracles.error_analysis.logits import Logits, lost_by_slope, slope_of
 from oracles.error_analysis.output_error import Rows
+from oracles.error_analysis.roundings import Terms
 from oracles.error_analysis.scores import AttentionProblem, Operand, expm1, growth, levelled, part, row_products, scores
-from oracles.error_analysis.terms import Terms
 from oracles.error_analysis.visible_keys import Mask
 
 
