@@ -1,7 +1,5 @@
 """One computation of attention: its arithmetic and its sizes, and the numbers that several roundings share."""
 
-from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 from oracles.ball import ROUNDOFF, gamma
@@ -24,92 +22,82 @@ class Sizes(NamedTuple):
     bias: bool = False
 
 
-@dataclass(frozen=True)
-class Computation:
-    """Attention of some sizes in an arithmetic.
+class Computation(NamedTuple):
+    """Attention of some sizes in an arithmetic, and the numbers that several roundings share.
 
-    `lost` says, by the name of a rounding, below which size that rounding may make a number 0.
+    lost               the size below which each rounding may make a number 0, by its name
+    u                  the unit roundoff of everything between the products
+    eta                η, the absolute error of a product that underflows; with flushing, of every
+                       operation (a sum of unflushed numbers never underflows: Higham, Problem 2.19)
+    summands           the keys of a row; a sink is one summand more, in a block of its own, and may
+                       come first or last
+    rescalings         how often the sums of a key are rescaled, at most; a sink rescales all keys
+                       once more
+    product            the relative error of a product of two operands that are rounded before it
+    scaled_inputs      the relative error of a product of two scaled inputs that are stored
+    operands           both together: coarse operands have these errors before the products are
+                       added up, so each sum is one of such terms
+    operand_underflow  the absolute error of an operand that keeps fewer bits (TF32): for a subnormal
+                       operand `product` of the smallest normal number, doubled, which covers both
+                       operands at once
+    operand_flush      the same, or the absolute error of an operand that is flushed to 0
+    factor             the larger of 1 and |scale|: the scale may multiply an absolute error, or not
+    scale_error        the relative error of the scale
     """
 
     a: Arithmetic
     sizes: Sizes
     lost: dict[str, float]
+    u: float
+    eta: float
+    summands: int
+    rescalings: int
+    product: float
+    scaled_inputs: float
+    operands: float
+    operand_underflow: float
+    operand_flush: float
+    factor: float
+    scale_error: float
 
-    @property
-    def u(self) -> float:
-        """The unit roundoff of everything between the products."""
-        return self.a.elementwise.unit_roundoff
 
-    @cached_property
-    def eta(self) -> float:
-        """The absolute error of a product that underflows (Higham, Problem 2.19: a sum never does);
-        with flushing, of every operation.
-        """
-        return step(self.a.elementwise, self.a)
+def computation(a: Arithmetic, sizes: Sizes, lost: dict[str, float]) -> Computation:
+    """The computation of attention of some sizes in an arithmetic."""
+    work, stored = a.elementwise, roundoff(a.scale_on_inputs)
+    product, scaled_inputs = a.product * (2 + a.product), stored * (2 + stored)
+    underflow = product * work.smallest_normal
+    return Computation(
+        a=a,
+        sizes=sizes,
+        lost=lost,
+        u=work.unit_roundoff,
+        eta=step(work, a),
+        summands=sizes.n_k + sizes.sink,
+        rescalings=rescalings(a, sizes.n_k) + (sizes.sink and a.rescale_block is not None),
+        product=product,
+        scaled_inputs=scaled_inputs,
+        operands=product + scaled_inputs + product * scaled_inputs,
+        operand_underflow=underflow,
+        operand_flush=underflow + (work.smallest_normal if a.flush_to_zero else 0.0),
+        factor=max(1.0, abs(sizes.scale)),
+        scale_error=scale_error(a, abs(sizes.scale)),
+    )
 
-    @property
-    def summands(self) -> int:
-        """The keys of a row.  A sink is one summand more, in a block of its own: it may come first or last."""
-        return self.sizes.n_k + self.sizes.sink
 
-    @cached_property
-    def rescalings(self) -> int:
-        """How often the sums of a key are rescaled, at most: a sink rescales all keys once more."""
-        return rescalings(self.a, self.sizes.n_k) + (self.sizes.sink and self.a.rescale_block is not None)
+def scale_error(a: Arithmetic, size: float) -> float:
+    """The relative error of a scale of some size, if it is rounded to a subnormal number or flushed
+    to 0; ∞ if it, or it times log₂e, overflows.
 
-    @cached_property
-    def product(self) -> float:
-        """The relative error of a product of two operands that are rounded before it."""
-        return self.a.product * (2 + self.a.product)
-
-    @cached_property
-    def scaled_inputs(self) -> float:
-        """The relative error of a product of two scaled inputs that are stored."""
-        return roundoff(self.a.scale_on_inputs) * (2 + roundoff(self.a.scale_on_inputs))
-
-    @cached_property
-    def operands(self) -> float:
-        """The relative error of a product from all roundings of its operands.
-
-        Coarse operands have these errors before the products are added up: each sum is one of such
-        terms.
-        """
-        return self.product + self.scaled_inputs + self.product * self.scaled_inputs
-
-    @cached_property
-    def operand_underflow(self) -> float:
-        """The absolute error of an operand that keeps fewer bits (TF32).
-
-        If the operand is subnormal, the error is `product` of the smallest normal number; doubled,
-        that covers both operands at once.
-        """
-        return self.product * self.a.elementwise.smallest_normal
-
-    @cached_property
-    def operand_flush(self) -> float:
-        """The absolute error of an operand that keeps fewer bits, or is flushed to 0."""
-        return self.operand_underflow + (self.a.elementwise.smallest_normal if self.a.flush_to_zero else 0.0)
-
-    @cached_property
-    def factor(self) -> float:
-        """The larger of 1 and |scale|: the scale may multiply an absolute error, or not."""
-        return max(1.0, abs(self.sizes.scale))
-
-    @cached_property
-    def scale_error(self) -> float:
-        """The relative error of a scale that is rounded to a subnormal number, or flushed to 0; ∞ if
-        it, or it times log₂e, overflows.
-
-        The scale is given in float64.  So a format as fine as that holds it exactly, unless it is
-        flushed.
-        """
-        work, size = self.a.elementwise, abs(self.sizes.scale)
-        if 1.5 * size > work.largest:
-            return float("inf")
-        if self.a.flush_to_zero and 0 < size < work.smallest_normal:
-            return 1.0  # a scale that rounds up to the smallest normal number has a smaller error
-        exact = work.unit_roundoff <= ROUNDOFF or size >= work.smallest_normal or size % work.smallest_subnormal == 0
-        return 0.0 if exact else work.smallest_subnormal / size
+    The scale is given in float64.  So a format as fine as float64 holds it exactly, unless it is
+    flushed.
+    """
+    work = a.elementwise
+    if 1.5 * size > work.largest:
+        return float("inf")
+    if a.flush_to_zero and 0 < size < work.smallest_normal:
+        return 1.0  # a scale that rounds up to the smallest normal number has a smaller error
+    exact = work.unit_roundoff <= ROUNDOFF or size >= work.smallest_normal or size % work.smallest_subnormal == 0
+    return 0.0 if exact else work.smallest_subnormal / size
 
 
 def rescalings(a: Arithmetic, n_k: int) -> int:

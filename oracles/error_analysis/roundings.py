@@ -40,6 +40,7 @@ from oracles.ball import ROUNDOFF, gamma
 from oracles.error_analysis.computation import (
     Computation,
     Sizes,
+    computation,
     partial_roundings,
     roundoff,
     scaled_inputs_are_narrow,
@@ -627,11 +628,12 @@ def terms(a: Arithmetic | None, sizes: Sizes) -> Terms:
 
     For None, the terms of a certificate: of the oracle alone.
     """
-    own = terms_of(OWN, sizes._replace(bias=False))
-    return own if a is None else own + terms_of(a, sizes)
+    if a is None:
+        return terms_of(OWN, sizes._replace(bias=False))  # the oracle adds a bias to the finished sum
+    return terms(None, sizes) + terms_of(a, sizes)
 
 
 def terms_of(a: Arithmetic, sizes: Sizes) -> Terms:
     """The terms of attention computed in an arithmetic."""
-    at = Computation(a, sizes, losses(a))
+    at = computation(a, sizes, losses(a))
     return Terms(*(row.worst(at) for row in TERMS.values()))
