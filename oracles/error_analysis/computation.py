@@ -29,8 +29,8 @@ class Computation(NamedTuple):
     u                  the unit roundoff of everything between the products
     eta                η, the absolute error of a product that underflows; with flushing, of every
                        operation (a sum of unflushed numbers never underflows: Higham, Problem 2.19)
-    summands           the keys of a row; a sink is one summand more, in a block of its own, and may
-                       come first or last
+    summands           the keys of a row; a sink is one summand more, in a separate block, and may come
+                       first or last
     rescalings         how often the sums of a key are rescaled, at most; a sink rescales all keys
                        once more
     product            the relative error of a product of two operands that are rounded before it
@@ -123,17 +123,17 @@ def tanh(a: Arithmetic) -> Elementary:
 
 
 def unit(stored: Format | None) -> float:
-    """The unit roundoff of a format; 0 if nothing is stored."""
+    """The unit roundoff of a format; 0 for None."""
     return 0.0 if stored is None else stored.unit_roundoff
 
 
 def roundoff(stored: Format | None) -> float:
-    """The exponent of one rounding to a format; 0 if nothing is stored."""
+    """The exponent of one rounding to a format; 0 for None."""
     return 0.0 if stored is None else gamma(1, stored.unit_roundoff)
 
 
 def step(stored: Format | None, a: Arithmetic) -> float:
-    """The absolute error of one rounding to a format near zero; 0 if nothing is stored."""
+    """The absolute error of one rounding to a format near zero; 0 for None."""
     if stored is None:
         return 0.0
     return stored.smallest_normal if a.flush_to_zero else stored.smallest_subnormal

@@ -19,8 +19,8 @@ class Ranges:
     by_parts      whether a kernel may form these sums tile by tile, each with its own maximum as the
                   reference, where all e may be 1
     saved_output  the output from which delta is taken
-    grad_weights  dP as it is stored
-    grad_scores   dS as it is stored, scaled or not
+    grad_weights  dP, as a kernel stores it
+    grad_scores   dS, as a kernel stores it, scaled or not
     gradients     partial sums of gradients
     output        the gradient of one query head, before the heads of a key head are added up
     scaled        the gradient of a scaled q or k, if these are stored in fewer bits than their products

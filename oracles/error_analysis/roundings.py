@@ -5,7 +5,7 @@ computes perturbed weights e_j·exp(±τ_j).  Relative errors are exponents: a p
 δ)^±1 with |δ| ≤ u lies in exp(±γ_n(u)) for n factors, in every order (Higham, Accuracy and
 Stability, Lemma 3.1).  Exponents of successive roundings add.  The exponent between two computed
 values is the sum of their exponents to the exact value.  Absolute errors (underflow, flushing) are
-rows of their own.
+separate rows.
 
 A row is a field of `Terms` or of `Exponents`, and has these columns:
 
@@ -209,8 +209,8 @@ def _shared(at: Computation) -> Exponents:
     """The cost that both sums over keys share, in a kernel of one pass.
 
     Such a kernel takes one exponential for both sums, and the exponential of a rescaling for both.
-    If nothing is rescaled either, there is no lse, and the rounding of m is common to the row and
-    cancels: 4u of |s| (product, constant, subtraction) and 2u of |m| are left.
+    A kernel that does not rescale either takes no lse, and the rounding of m is common to the row
+    and cancels: 4u of |s| (product, constant, subtraction) and 2u of |m| remain.
     """
     if not at.a.shared_weights:
         return NOTHING

@@ -1,7 +1,7 @@
 """A statistical line below the budget of attention: the error that independent roundings are likely
 to reach.
 
-The line is no proof.  A rounding δ_i with |δ_i| ≤ u that moves the result by c_i·δ_i contributes
+The line does not prove anything.  A rounding δ_i with |δ_i| ≤ u that moves the result by c_i·δ_i contributes
 (c_i·u)² to a variance.  By Hoeffding's inequality Σ c_i δ_i is beyond λ·√Σ(c_i·u)² with probability
 at most 2·exp(−λ²/2), if the δ_i are independent and have mean 0 (Higham & Mary, A new approach to
 probabilistic rounding error analysis, SIAM J. Sci. Comput. 41, 2019).  λ = 8.4 gives 10⁻¹⁵ for each
