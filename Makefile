@@ -142,6 +142,10 @@ all-rotary: $(PEERS)/.ready
 printed-runs: $(READY) ## develop: run the examples of README and guide, and write what they print
 	$(BIN)/python -m research.printed_runs
 
+.PHONY: table-of-roundings
+table-of-roundings: $(READY) ## write the table of roundings into the guide; writes docs/guide/budgets.md
+	$(BIN)/python -m research.table_of_roundings
+
 .PHONY: screenshots
 screenshots: $(READY) ## develop: draw the pictures of the page and the terminal; writes docs/*.png
 	$(BIN)/python -m research.screenshots

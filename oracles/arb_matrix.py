@@ -1,10 +1,10 @@
 """Matrices of arb balls with a pattern, and their way back to float64.
 
-A `Matrix` knows which of its entries are read at all (`support`: all but masked ones) and which
-entries a number that is not finite has reached (`lost`).  So a product never lets a masked NaN
-through: entry (i, j) of A·B is lost only if some term A[i, k]·B[k, j] has both factors in their
-supports and one of them lost.  A factor that is read and happens to be 0 lets it through, as in
-every IEEE kernel, where 0·NaN is NaN.  The balls themselves hold 0 where an entry is lost.
+A `Matrix` knows which entries a result reads (`support`: all entries that are not masked), and
+which entries depend on a non-finite number (`lost`).  So a masked NaN never enters a product: entry
+(i, j) of A·B is lost only if some term A[i, k]·B[k, j] has both factors in their supports and at
+least one factor lost.  A factor of 0 in its support does not stop a NaN, as in every IEEE kernel,
+where 0·NaN is NaN.  The ball of a lost entry is 0.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,10 +31,10 @@ _lock = RLock()
 
 @contextmanager
 def working_precision(bits: int) -> Iterator[None]:
-    """Ball arithmetic with so many bits.
+    """A context in which ball arithmetic has `bits` bits.
 
-    arb's precision is one number for the whole process: one evaluation at a time sets it, and gives
-    it back.
+    The precision of arb is one number for the whole process.  A lock lets one evaluation at a time
+    set it and restore it.
     """
     with _lock, ctx.workprec(bits):
         yield
@@ -42,14 +42,14 @@ def working_precision(bits: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Balls, the entries that are read, and the entries that a number which is not finite has reached."""
+    """Balls, the entries that a result reads, and the entries that depend on a non-finite number."""
 
     balls: arb_mat
     support: Bools
     lost: Bools
 
     def __matmul__(self, other: "Matrix") -> "Matrix":
-        """The product, all of whose entries are read by whatever follows."""
+        """The product; its support contains all entries."""
         support = np.ones((self.support.shape[0], other.support.shape[1]), dtype=bool)
         lost = ~support
         if self.lost.any() or other.lost.any():
@@ -61,7 +61,7 @@ class Matrix:
         return Matrix(self.balls + other.balls, self.support | other.support, self.lost | other.lost)
 
     def __mul__(self, factor: arb) -> "Matrix":
-        """Every entry times a number."""
+        """The matrix with every entry multiplied by a number."""
         return Matrix(self.balls * factor, self.support, self.lost)
 
     @property
@@ -76,7 +76,7 @@ class Matrix:
 
 
 def _reached(a: Bools, b: Bools) -> Bools:
-    """The product of two patterns: BLAS counts, and no count of ones rounds to 0."""
+    """The product of two patterns: BLAS counts the ones, and no positive count rounds to 0."""
     found: Bools = a.astype(np.float32) @ b.astype(np.float32) > 0
     return found
 
@@ -88,7 +88,7 @@ def from_rows(rows: list[list[arb]], support: Bools, lost: Bools) -> Matrix:
 
 
 def from_array(x: Array) -> Matrix:
-    """The matrix of a two-dimensional float64 array; its entries that are not finite are lost."""
+    """The matrix of a two-dimensional float64 array; non-finite entries are lost."""
     finite = np.isfinite(x)
     height, width = x.shape
     balls = arb_mat(height, width, np.where(finite, x, 0.0).ravel().tolist())
@@ -96,7 +96,7 @@ def from_array(x: Array) -> Matrix:
 
 
 def side_by_side(parts: list[Matrix]) -> Matrix:
-    """Matrices of equally many rows, one beside the other."""
+    """The matrix of matrices with the same number of rows, side by side."""
     rows = [list(chain(*pieces)) for pieces in zip(*(part.balls.tolist() for part in parts), strict=True)]
     supports, losses = [part.support for part in parts], [part.lost for part in parts]
     return from_rows(rows, np.concatenate(supports, axis=1), np.concatenate(losses, axis=1))
@@ -105,13 +105,13 @@ def side_by_side(parts: list[Matrix]) -> Matrix:
 def enclosed(
     evaluate: Callable[[], list[tuple[list[arb], Bools]]], precision: int, most: int = MOST_PRECISION
 ) -> tuple[Ball, ...]:
-    """The float64 balls of what `evaluate` returns, at the first precision that settles every
+    """The float64 balls of the results of `evaluate`, at the first precision that settles every
     entry.
 
-    `evaluate` gives, for each result, its entries in row-major order and which of them are lost; it
-    is called with twice the bits until the radius of each is at most one spacing of float64 at its
-    midpoint (half of it is the rounding of the midpoint), or the `most` bits are reached.  Lost
-    entries, and those beyond float64's range, have midpoint NaN and radius ∞.
+    `evaluate` returns, for each result, its entries in row-major order and which of them are lost.
+    The number of bits doubles until the radius of each entry is at most one spacing of float64 at
+    its midpoint (half of it is the rounding of the midpoint), or until it reaches `most`.  Lost
+    entries, and entries beyond the range of float64, have midpoint NaN and radius ∞.
     """
     while True:
         with working_precision(precision):
@@ -122,11 +122,11 @@ def enclosed(
 
 
 def _outward(entries: list[arb], lost: Bools) -> Ball:
-    """Nearest float64 midpoints, and radii upwards.
+    """The balls with the nearest float64 midpoints, and radii rounded upwards.
 
-    A ball that is inexact and known to 64 bits is within half a spacing of its midpoint, and 2⁻⁸ of
-    one for its own radius; |entry − mid| of all others is taken, one number up, as float() rounds
-    to nearest.
+    An inexact ball that is known to 64 bits is within half a spacing of its midpoint, plus 2⁻⁸ of a
+    spacing for its own radius.  For all others the radius is |entry − mid|, one float64 number up,
+    because float() rounds to nearest.
     """
     mids = np.array([float(entry) for entry in entries], dtype=np.float64)
     bits = np.array([entry.rel_accuracy_bits() for entry in entries], dtype=np.float64)
@@ -140,6 +140,7 @@ def _outward(entries: list[arb], lost: Bools) -> Ball:
 
 
 def _settled(found: Ball, lost: Bools) -> bool:
+    """Whether every entry is lost, beyond the range of float64, or known to one spacing."""
     beyond = np.isinf(found.mid)
     with np.errstate(invalid="ignore"):
         narrow = found.rad <= np.maximum(np.spacing(np.abs(found.mid)), SMALLEST)

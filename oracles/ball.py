@@ -5,18 +5,18 @@ takes the image of the midpoints, computed by NumPy, and a radius that holds for
 summation (Rump, Fast and parallel interval arithmetic, BIT 39, 1999; Higham, Accuracy and
 Stability, 2nd ed., chapters 2-3).  With u = 2⁻⁵³:
 
-    NumPy's result of + − × ÷ √ is y(1 + ε) + η,  |ε| ≤ u, |η| ≤ 2⁻¹⁰⁷⁴   (η for × ÷ only; sums do not underflow)
-    NumPy's exp, log, tanh, sin, cos are within 4 ulp, that is 8u relative, plus 2⁻¹⁰²² where they underflow (trusted, tested
-    against arb)
+    NumPy's result of + − × ÷ √ is y(1 + ε) + η,  |ε| ≤ u, |η| ≤ 2⁻¹⁰⁷⁴   (η for × ÷ only; sums do not
+    underflow)
+    NumPy's exp, log, tanh, sin, cos are within 4 ulp, that is 8u relative, plus 2⁻¹⁰²² where they
+    underflow (trusted, tested against arb)
 
 Radii are non-negative sums and products of fewer than 2⁴ roundings each, so `_upwards`, which
 multiplies by 1 + 2⁻⁴⁸ = 1 + 32u, makes them upper bounds; products of radii that underflow are
-covered by adding 2⁻¹⁰²².  An entry that is not a finite number has midpoint NaN and radius ∞; so
-has one that overflows.
+covered by adding 2⁻¹⁰²².  An entry that is not finite, or that overflows, has midpoint NaN and
+radius ∞.
 
-A model of someone else's arithmetic is made of the same primitives: an operation on the balls of
-its operands encloses what the exact operation would give, and `rounded` widens it by the rounding
-of the result.
+The same primitives model another arithmetic: an operation on the balls of its operands encloses the
+result of the exact operation, and `rounded` widens it by the rounding of the result.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ LARGEST = float(np.finfo(np.float64).max)
 
 @dataclass(frozen=True)
 class Ball:
-    """All real arrays within `rad` of `mid`, entry by entry; both are float64 arrays of one shape."""
+    """The set of all real arrays within `rad` of `mid`, entry by entry; both are float64 arrays of one shape."""
 
     mid: Array
     rad: Array
@@ -59,7 +59,7 @@ class Ball:
 
 
 def exact(x: Any) -> Ball:
-    """The ball of radius 0 around a float64 array; an entry that is not finite gets midpoint NaN and radius ∞."""
+    """The ball of radius 0 around a float64 array; a non-finite entry has midpoint NaN and radius ∞."""
     mid = np.asarray(x, dtype=np.float64)
     finite = np.isfinite(mid)
     if finite.all():
@@ -70,7 +70,7 @@ def exact(x: Any) -> Ball:
 
 
 def ball(mid: Array, rad: Array) -> Ball:
-    """The ball of a computed midpoint and radius, with midpoint NaN and radius ∞ where either overflowed or is NaN."""
+    """The ball of a computed midpoint and radius; where either overflowed or is NaN, midpoint NaN and radius ∞."""
     finite = np.isfinite(mid)
     if finite.all() and not np.isnan(rad).any():
         return Ball(mid, rad)
@@ -84,7 +84,7 @@ def gamma(n: int, roundoff: float) -> float:
 
 
 def expm1_upwards(x: Any, factor: Any = None) -> Any:
-    """exp(x) − 1, times a factor if there is one, rounded upwards: NumPy's is within 8u."""
+    """exp(x) − 1, times a factor if given, rounded upwards: NumPy's expm1 is within 8u."""
     return (np.expm1(x) if factor is None else factor * np.expm1(x)) * (1 + 2.0**-48)
 
 
@@ -120,7 +120,7 @@ def divide(a: Ball, b: Ball) -> Ball:
 
 
 def total(a: Ball, axis: int = -1) -> Ball:
-    """The sum along an axis, in any order.  The radius is Σ rad a + γ_n Σ|a|, itself summed with γ_n to spare."""
+    """The sum along an axis, in any order.  The radius is Σ rad a + γ_n Σ|a|, and γ_n of it for its own summation."""
     n = a.mid.shape[axis]
     with np.errstate(all="ignore"):
         rad = a.rad.sum(axis=axis) + gamma(n, ROUNDOFF) * np.abs(a.mid).sum(axis=axis)
@@ -139,10 +139,10 @@ def matmul(
     """A·B in any order of summation, by NumPy and by any code that accumulates with `roundoff`.
 
     The radius is rad A·(|B| + rad B) + |A|·rad B + ε·(|A| + rad A)(|B| + rad B) + n·η, where ε =
-    γ_n(u) + γ_n(roundoff) and operands that are first perturbed by `product` each add 2·product +
-    product² (Higham, (3.13)); `underflow` is η per term of the modelled code, and `operand` what
-    each operand may be off by near zero, which the other's size multiplies.  Radius ∞ where its
-    partial sums, or operands that are perturbed, may exceed `largest`.
+    γ_n(u) + γ_n(roundoff).  If the code first perturbs each operand by `product`, ε also has
+    2·product + product² (Higham, (3.13)).  `underflow` is η per term of the modelled code.
+    `operand` is the error of each operand near zero, which the size of the other operand
+    multiplies.  The radius is ∞ where partial sums, or perturbed operands, may exceed `largest`.
     """
     n = a.mid.shape[-1]
     a_rad, b_rad = bool(a.rad.any()), bool(b.rad.any())
@@ -170,7 +170,9 @@ def matmul(
 
 
 def exp(a: Ball) -> Ball:
-    """exp a.  For |x − a| ≤ r, |exp x − exp a| ≤ exp(a)·(exp(r) − 1); NumPy's exp is within 8u of exp(a), both ways."""
+    """exp a.  For |x − a| ≤ r, |exp x − exp a| ≤ exp(a)·(exp(r) − 1); NumPy's exp and exp(a) are within 8u of each
+    other.
+    """
     with np.errstate(all="ignore"):
         mid = np.exp(a.mid)
         reach = mid * (1 + 2 * ELEMENTARY) + UNDERFLOW
@@ -178,7 +180,10 @@ def exp(a: Ball) -> Ball:
 
 
 def sqrt(a: Ball) -> Ball:
-    """√a; radius ∞ where a reaches below 0.  √a − √(a − r) = r / (√a + √(a − r)) bounds both sides, √ being concave."""
+    """√a; radius ∞ where a contains negative numbers.
+
+    √a − √(a − r) = r / (√a + √(a − r)) bounds both sides, because √ is concave.
+    """
     with np.errstate(all="ignore"):
         mid = np.sqrt(a.mid)
         lowest = np.sqrt(np.where(a.rad <= a.mid, (a.mid - a.rad) * (1 - 2 * ROUNDOFF), np.nan))
@@ -201,18 +206,18 @@ def cos(a: Ball) -> Ball:
 
 
 def max_shift(a: Ball) -> Ball:
-    """a minus the largest midpoint of its last axis: one exact number per row, so the shift cancels in a softmax."""
+    """a minus the largest midpoint of its last axis: one exact number per row, which a softmax cancels."""
     if a.mid.shape[-1] == 0:
         return a
     return add(a, exact(-a.mid.max(axis=-1, keepdims=True)))
 
 
 def rounded(a: Ball, target: Format, *, times: int = 1, flush: bool = False) -> Ball:
-    """What `a` becomes when an implementation rounds it to a format, `times` times in succession.
+    """The ball of `a` after an implementation rounds it to a format, `times` times in succession.
 
-    The radius grows by γ_times(u)·(|a| + rad a) + times·η, with η the smallest subnormal number, or
-    the smallest normal one where results may be flushed to 0.  It doesn't move the midpoint: the
-    ball contains the rounded and the unrounded numbers.  Radius ∞ where the rounding may overflow.
+    The radius grows by γ_times(u)·(|a| + rad a) + times·η.  η is the smallest subnormal number, or
+    the smallest normal number if results may be flushed to 0.  The midpoint does not move: the ball
+    contains the rounded and the unrounded numbers.  The radius is ∞ where the rounding may overflow.
     """
     with np.errstate(all="ignore"):
         reach = np.asarray(np.abs(a.mid))
@@ -233,10 +238,10 @@ def _upwards(rad: Array) -> Array:
 
 
 def _scaled(factor: float, magnitude: Array) -> Array:
-    """factor·magnitude with ∞·0 = 0: an infinite γ_n of nothing is nothing."""
+    """factor·magnitude with ∞·0 = 0: an infinite γ_n times a magnitude of 0 is 0."""
     return factor * magnitude if np.isfinite(factor) else np.where(magnitude == 0, 0.0, factor)
 
 
 def _inexact_sum(mid: Array, a: Array, b: Array) -> Array:
-    """u·|mid|, and 0 where mid − a = b and mid − b = a show mid = a + b to be exact (Higham, section 4.3, Fast2Sum)."""
+    """u·|mid|; 0 where mid − a = b and mid − b = a show that mid = a + b is exact (Higham, section 4.3, Fast2Sum)."""
     return np.where((mid - a == b) & (mid - b == a), 0.0, ROUNDOFF * np.abs(mid))

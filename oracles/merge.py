@@ -8,7 +8,7 @@ logarithm is one of a number from 1 to 2: in lse_a − lse its own error is `log
 more, ℓ.  The output is off by Σ w(exp(2τ + ℓ) − 1)|out_x|, lse by τ, the logarithm's error and the
 sum's; and where the smaller of a and b is flushed, by as much, for the larger is 1: so is a weight
 1/(1 + exp(lse_b − lse_a)) where that overflows.  The oracle's own τ adds to the τ of an arithmetic,
-as in `oracles.error_analysis.terms`.  (A kernel that takes out_a − w_b·(out_a − out_b) is off by
+as in `oracles.error_analysis.roundings`.  (A kernel that takes out_a − w_b·(out_a − out_b) is off by
 more where out_a is large and has no weight: it is not covered.)
 
 **Overflow.** A kernel may take log-sum-exps in base e to base 2, where they are 1.44 times as
@@ -28,7 +28,7 @@ from oracles.arb_matrix import PRECISION, Bools, enclosed
 from oracles.ball import UNDERFLOW, Array, Ball, ball, gamma, rounded
 from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
-from oracles.error_analysis.terms import OWN
+from oracles.error_analysis.own_arithmetic import OWN
 from oracles.formats import Arithmetic
 from oracles.judging import Balls, Evaluation, settle
 from oracles.options import AnswerOptions, answer, takes

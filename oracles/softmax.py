@@ -2,7 +2,7 @@
 
 Weights are exp(s_j)/Σ_allowed exp(s_l) on allowed entries and exactly 0 on masked ones.  A kernel's
 weight is p_j·exp(±ρ_j) with ρ_j = slope·(|s_j| + |m| + |lse|) + exp + rescale + sum + normalise −
-log(1 − λ) in the terms of `oracles.error_analysis.terms`: the score is an input without an error,
+log(1 − λ) in the terms of `oracles.error_analysis.roundings`: the score is an input without an error,
 and λ bounds the relative error of the sum, as in `oracles.error_analysis.output_error`.
 """
 
@@ -14,7 +14,9 @@ from oracles import arrays
 from oracles.ball import ROUNDOFF, Array, Ball, ball, gamma
 from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
-from oracles.error_analysis.terms import Ranges, Terms, ranges, terms
+from oracles.error_analysis.computation import Sizes
+from oracles.error_analysis.ranges import Ranges, ranges
+from oracles.error_analysis.roundings import Terms, terms
 from oracles.error_analysis.visible_keys import Mask
 from oracles.exact import attention as arb_attention
 from oracles.judging import Evaluation, settle
@@ -95,7 +97,7 @@ def _checked(scores: Any, mask: Any, options: AnswerOptions) -> tuple[Array, Mas
     s = arrays.float_array(scores, "scores", arithmetic=arithmetic)
     if s.shape[-1] == 0:
         raise ValueError(f"scores has shape {s.shape}, but should have at least one entry in a row.")
-    t = terms(arithmetic, 1, s.shape[-1], 0, 0, 1.0)
+    t = terms(arithmetic, Sizes(1, s.shape[-1], 0, 0, 1.0))
     return s, arrays.bool_mask(mask, "mask", s.shape, conventions.mask_polarity), t, asked
 
 

@@ -17,13 +17,16 @@ import numpy as np
 from oracles.ball import ROUNDOFF, Array, Ball, ball, multiply, rounded
 from oracles.conventions import Conventions
 from oracles.error_analysis import statistical_line as likely
+from oracles.error_analysis.computation import Sizes
 from oracles.error_analysis.forward import keys_alone, rows_forward, uniform_rows
 from oracles.error_analysis.grouped_heads import Gathered, Shared, rounded_to_output
 from oracles.error_analysis.jvp import Tangents, rows_jvp
 from oracles.error_analysis.logits import Tiled
 from oracles.error_analysis.output_error import Rows, live
+from oracles.error_analysis.own_arithmetic import KEY_TILE, OWN
+from oracles.error_analysis.ranges import ranges
+from oracles.error_analysis.roundings import terms
 from oracles.error_analysis.scores import ROW_TILE, AttentionProblem, Operand, offset
-from oracles.error_analysis.terms import KEY_TILE, OWN, ranges, terms
 from oracles.error_analysis.visible_keys import Mask, Visible
 from oracles.error_analysis.vjp import Gradient, gradients
 from oracles.formats import Arithmetic
@@ -262,10 +265,10 @@ def _pieces(
     operands of other inputs.
     """
     head, (n_q, d), (n_k, d_v), arithmetic = q.shape[:-2], q.shape[-2:], v.shape[-2:], setting.arithmetic
-    sizes = (n_q, n_k, d, d_v, setting.scale)
     sinks = setting.features is not None and setting.features.sink is not None
     bias = setting.features is not None and setting.features.bias_first
-    together, own = terms(arithmetic, *sizes, sinks, bias), terms(None, *sizes, sinks)
+    sizes = Sizes(n_q, n_k, d, d_v, setting.scale, sinks, bias)
+    together, own = terms(arithmetic, sizes), terms(None, sizes)
     small = prod(head) * n_q * n_k <= TOGETHER
     room = np.empty((5, *(head if small else ()), min(n_q, ROW_TILE), min(n_k, KEY_TILE)))
     for index in [...] if small else np.ndindex(head):

@@ -26,8 +26,9 @@ import numpy as np
 
 from oracles.ball import ROUNDOFF, Array, expm1_upwards, gamma
 from oracles.error_analysis.output_error import Rows, Unshared, live
+from oracles.error_analysis.own_arithmetic import KEY_TILE
+from oracles.error_analysis.roundings import Terms
 from oracles.error_analysis.scores import AttentionProblem, Operand, part
-from oracles.error_analysis.terms import KEY_TILE, Terms
 from oracles.error_analysis.visible_keys import Mask
 
 

@@ -25,6 +25,7 @@ import numpy as np
 
 from oracles.ball import LARGEST, ROUNDOFF, UNDERFLOW, Array, expm1_upwards, gamma
 from oracles.error_analysis.output_error import Bound, Rows, Sums, Totals, Weighted, bounded
+from oracles.error_analysis.roundings import Terms
 from oracles.error_analysis.scores import (
     AttentionProblem,
     Block,
@@ -37,7 +38,6 @@ from oracles.error_analysis.scores import (
     scores,
     sizes,
 )
-from oracles.error_analysis.terms import Terms
 from oracles.error_analysis.visible_keys import Mask
 
 MANY = 64

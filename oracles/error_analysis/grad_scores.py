@@ -20,6 +20,7 @@ from oracles.ball import Array, expm1_upwards
 from oracles.error_analysis.grouped_heads import Gathered
 from oracles.error_analysis.logits import Logits, lost_by_slope, slope_of
 from oracles.error_analysis.output_error import Rows
+from oracles.error_analysis.roundings import Terms
 from oracles.error_analysis.scores import (
     AttentionProblem,
     Block,
@@ -30,7 +31,6 @@ from oracles.error_analysis.scores import (
     row_products,
     scores,
 )
-from oracles.error_analysis.terms import Terms
 
 
 @dataclass

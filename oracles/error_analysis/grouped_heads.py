@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracles.ball import ROUNDOFF, Array, Ball, ball, gamma
-from oracles.error_analysis.terms import Terms, ranges, terms
+from oracles.error_analysis.computation import Sizes
+from oracles.error_analysis.ranges import ranges
+from oracles.error_analysis.roundings import Terms, terms
 from oracles.formats import Arithmetic
 
 _CHUNK = 1 << 16
@@ -146,7 +148,7 @@ class Gathered:
 
     def finished(self, arithmetic: Arithmetic | None) -> Ball:
         """The sums in an arithmetic's accumulators, rounded to its output, in the place of the sums themselves."""
-        t, most = terms(arithmetic, self.number, 1, 1, 1, 1.0), ranges(arithmetic).gradients
+        t, most = terms(arithmetic, Sizes(self.number, 1, 1, 1, 1.0)), ranges(arithmetic).gradients
         flat = [x.reshape(-1) for x in self.sums]
         with np.errstate(all="ignore"):
             for start in range(0, flat[0].size, _CHUNK):

@@ -21,6 +21,8 @@ from oracles.error_analysis.forward import rows_forward, without_sink
 from oracles.error_analysis.grouped_heads import Shared
 from oracles.error_analysis.logits import Logits, lost_by_slope, slope_of
 from oracles.error_analysis.output_error import Rows, live
+from oracles.error_analysis.own_arithmetic import KEY_TILE
+from oracles.error_analysis.roundings import Terms
 from oracles.error_analysis.scores import (
     AttentionProblem,
     Block,
@@ -34,7 +36,6 @@ from oracles.error_analysis.scores import (
     scores,
     sizes,
 )
-from oracles.error_analysis.terms import KEY_TILE, Terms
 from oracles.error_analysis.visible_keys import Mask
 from oracles.error_analysis.vjp import sink_weights
 

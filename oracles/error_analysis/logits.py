@@ -34,7 +34,8 @@ import numpy as np
 
 from oracles.ball import Array
 from oracles.error_analysis.grouped_heads import Shared
-from oracles.error_analysis.terms import Ranges, Terms
+from oracles.error_analysis.ranges import Ranges
+from oracles.error_analysis.roundings import Terms
 from oracles.error_analysis.visible_keys import Mask, Visible
 
 

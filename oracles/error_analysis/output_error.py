@@ -49,8 +49,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracles.ball import ROUNDOFF, Array, expm1_upwards, gamma
+from oracles.error_analysis.roundings import Terms
 from oracles.error_analysis.scores import AttentionProblem
-from oracles.error_analysis.terms import Terms
 from oracles.error_analysis.visible_keys import Mask
 
 Bound = Array | float

@@ -15,7 +15,9 @@ import numpy as np
 
 from oracles.ball import ROUNDOFF, Array, gamma
 from oracles.error_analysis.logits import Logits, Tiled, logits, passed
-from oracles.error_analysis.terms import KEY_TILE, Ranges, Terms
+from oracles.error_analysis.own_arithmetic import KEY_TILE
+from oracles.error_analysis.ranges import Ranges
+from oracles.error_analysis.roundings import Terms
 from oracles.error_analysis.visible_keys import Mask, Visible
 
 ROW_TILE = 256

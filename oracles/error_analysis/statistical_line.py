@@ -1,33 +1,42 @@
-"""A statistical line below the budget of attention: how far roundings are likely to lead, if they
-are independent.
+"""A statistical line below the budget of attention: the error that independent roundings are likely
+to reach.
 
-This is no proof.  A rounding δ_i with |δ_i| ≤ u that moves the result by c_i·δ_i contributes
-(c_i·u)² to a variance, and by Hoeffding's inequality Σ c_i δ_i is beyond λ·√Σ(c_i·u)² with
-probability at most 2·exp(−λ²/2), if the δ_i are independent and of mean 0 (Higham & Mary, A new
-approach to probabilistic rounding error analysis, SIAM J. Sci. Comput. 41, 2019). λ = 8.4 gives
-10⁻¹⁵ for each element, 10⁻⁶ for 10⁹ of them.  All bounds here are of first order.
+The line does not prove anything.  A rounding δ_i with |δ_i| ≤ u that moves the result by c_i·δ_i contributes
+(c_i·u)² to a variance.  By Hoeffding's inequality Σ c_i δ_i is beyond λ·√Σ(c_i·u)² with probability
+at most 2·exp(−λ²/2), if the δ_i are independent and have mean 0 (Higham & Mary, A new approach to
+probabilistic rounding error analysis, SIAM J. Sci. Comput. 41, 2019).  λ = 8.4 gives 10⁻¹⁵ for each
+element, 10⁻⁶ for 10⁹ elements.  All bounds here have first order.
 
-What is common to a row counts linearly, and so does what is known not to be independent: equal
-scores make equal errors, so that κ of them in a row count √κ times (Σ over groups of (Σ within)² ≤
-κ·Σ of squares, by Cauchy and Schwarz); and a term below 2u of its sum may be lost whole, every
-time.  So may what underflows or is flushed, which is never of mean 0: a number below the step of
-what it is stored in (a weight, dP, dS, the output that δ is taken from), an operand below the
-smallest normal number, as in x86's products of bfloat16 (VDPBF16PS), and a product in a sum, each
-by the step of what it is computed in.  All these count linearly, as `lost`.  The line is never
-above the budget (`ball_attention`), which is a proof. With p, o, T, dS as in `oracles.error_analysis.forward` and
-`oracles.error_analysis.vjp`, and M = (Σ|x| + |Σx|)/2 for a sum of n terms, whose additions have the variance
-n·(u·M)²:
+`oracles.error_analysis.roundings` says how the line counts each rounding (`line`), and which
+numbers it may make 0 (`loses`); the names below are its rows.  These errors count linearly:
 
-    score           σ² = (u√d·M)² + ((6u + stored)·|s|)² + 2·(product² + scaled²)·Σ(q·k)²
-    … capped        σ² = (h·σ)² + ((6u + tanh + 3·stored)·|t|)² + (c·tanh's absolute error)², t = c·tanh(s/c), h = 1 − tanh²
-    … with a bias   σ² + ((3u + stored)·(|t| + |bias|))², and the 6u of |s|, which the exponential's argument is off by, are of the logit
-    weight          ε² = exp² + stored² + (4u)²
-    out             Σ p²σ²(v − o)² + Σ p²ε²(v² + o²) + n·(u·M)² + N·(rescaling·M)²
-    denominator     r² = Σ p²(σ² + ε²) + n·u² + N·rescaling², a sink's p²(σ² + ε²) among them, which out has times o²
-    dP              E² = d_v·(u·M)² + stored²·dP² + 2·product²·Σ(g·v)²
-    δ               Σ g²·var(out) + …, or Σ p²(σ² + ε²)T² + Σ p²E² + n·(u·M)² + r²δ²
-    dk, dv          … and Σ_h (u·dk_h)², where each query head of a key head has its own, rounded to the output's format
-    dS              w² = p²(σ² + ε² + (4u)² + stored²)T² + p²E², and p·Δ and r·dS common to a row
+- Errors that a row has in common, because they are not independent.
+- Errors of equal scores, because they are equal: κ equal scores in a row count √κ times (Σ over
+  groups of (Σ within)² ≤ κ·Σ of squares, by Cauchy and Schwarz).
+- A term below 2u of its sum, which the sum may lose every time.
+- A number that underflows or is flushed, because such an error never has mean 0: a number below the
+  step of its format (a weight, dP, dS, the output from which δ is taken), an operand below the
+  smallest normal number, as in x86's products of bfloat16 (VDPBF16PS), and a product in a sum, by
+  the step of the format it is computed in.
+
+The line is never above the budget (`ball_attention`), which is a proof.  With p, o, T, dS as in
+`oracles.error_analysis.forward` and `oracles.error_analysis.vjp`, and M = (Σ|x| + |Σx|)/2 for a sum
+of n terms, whose additions have the variance n·(u·M)²:
+
+    score         σ² = (dot·√d·M)² + ((slope + stored_scores)·|s|)²
+                       + 2·(product² + scale_on_inputs²)·Σ(q·k)²
+    after a cap   σ² = (h·σ)² + (cap·|t|)² + (c·cap_absolute)², t = c·tanh(s/c), h = 1 − tanh²
+    after a bias  σ² + (biased·(|t| + |bias|))²; the argument of the exponential is the logit, so
+                  slope multiplies the logit
+    weight        ε² = exp² + weights² + normalise²
+    out           Σ p²σ²(v − o)² + Σ p²ε²(v² + o²) + n·(sum·M)² + N·(rescale·M)²
+    denominator   r² = Σ p²(σ² + ε²) + n·sum² + N·rescale², with p²(σ² + ε²) of a sink; out has o²
+                  times the same
+    dP            E² = d_v·(grad_dot·M)² + (grad_weights·dP)² + 2·product²·Σ(g·v)²
+    δ             Σ g²·var(out) + …, or Σ p²(σ² + ε²)T² + Σ p²E² + n·(delta_sum·M)² + r²δ²
+    dk, dv        … and Σ_h (output·dk_h)², if each query head h of a key head has its own gradient,
+                  rounded to the output's format
+    dS            w² = p²(σ² + ε² + (4u)² + grad_scores²)T² + p²E²; p·Δ and r·dS are common to a row
 """
 
 from collections.abc import Iterator
@@ -38,52 +47,62 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracles.ball import Array
+from oracles.error_analysis.computation import partial_roundings, rescalings, slack
 from oracles.error_analysis.grouped_heads import HeadSums
 from oracles.error_analysis.logits import Tiled
-from oracles.error_analysis.terms import partial_roundings, rescalings, slack, step
+from oracles.error_analysis.roundings import losses, spreads
 from oracles.error_analysis.visible_keys import Mask
-from oracles.formats import Arithmetic, Format
+from oracles.formats import Arithmetic
 
 SHORT = 64
-"""Sums of so few terms are about as exact as their budget says: no line is drawn."""
+"""Shorter sums have no line: it would not be below their budget."""
 
-AT_ONCE = 1 << 20
-"""Scores handled together."""
+SCORES_AT_ONCE = 1 << 20
+"""How many scores are in memory together."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """An attention problem in plain numbers: q, k, v, which keys a row may read (None for all),
-    scale and arithmetic, and what logits are made of besides scores, of which only the output has a
-    line; and how many query heads the rows are of."""
+    """An attention problem in plain numbers.
+
+    visible   the keys that each row may read; None for all keys
+    features  what changes a score before its exponential; only the output has a line with features
+    group     the number of query heads to which the rows belong
+    """
 
     q: Array
     k: Array
     v: Array
-    allowed: Mask | None
+    visible: Mask | None
     scale: float
     arithmetic: Arithmetic
     features: Tiled
     group: int = 1
 
     def rows(self) -> Iterator[slice]:
-        """The query rows, so many at a time that their scores fit."""
-        step = max(1, AT_ONCE // self.k.shape[0])
+        """The query rows, in groups whose scores fit into memory."""
+        step = max(1, SCORES_AT_ONCE // self.k.shape[0])
         return (slice(i, min(i + step, len(self.q))) for i in range(0, len(self.q), step))
+
+    @property
+    def deviations(self) -> float:
+        """λ: how many standard deviations the line is above 0."""
+        return float(self.arithmetic.likely or 0.0)
 
 
 @dataclass(frozen=True)
 class Softmax:
-    """Some rows of weights and what computing them is likely to cost.
+    """The weights of some rows, and their likely errors.
 
-    p, score, entry   weights (rows, keys), σ of their scores, ε of themselves
+    p, score, entry   weights (rows, keys), σ of their scores, ε of each weight
     out, size         o and Σ p|v|
-    lost, lost_size   Σ p and Σ p|v| over keys of weights that may be lost whole: as exponentials, which are those in `tail`, or where they
-                      are stored
-    row, linear       r of the denominator, and what is common to a row and not independent
+    lost, lost_size   Σ p and Σ p|v| over keys whose weights may be lost whole: as exponentials
+                      (`tail`), or where they are stored
+    row, linear       r of the denominator, and the part that a row has in common and is not
+                      independent
     equal             √κ of the row
-    thin              what flushed operands may move a score by, at most 1
-    sink              p of the sink times σ and ε of it
+    thin              how far flushed operands may move a score, at most 1
+    sink              p of the sink times its σ and ε
     """
 
     p: Array
@@ -101,200 +120,352 @@ class Softmax:
     sink: Array | float = 0.0
 
 
+@dataclass(frozen=True)
+class GradWeights:
+    """dP of some rows, with its likely errors.
+
+    dp, delta, shifted   dP, δ and T = dP − δ
+    variance, lost       E² of dP, and what dP may lose
+    weight               the relative variance of a weight in the backward pass
+    """
+
+    g: Array
+    dp: Array
+    delta: Array
+    shifted: Array
+    variance: Array
+    lost: Array
+    weight: Array
+
+
+@dataclass(frozen=True)
+class GradScores:
+    """dS of some rows, with its likely errors.
+
+    ds, variance   dS and w²
+    delta          Δ ÷ λ
+    common         the relative error that a row has in common, ÷ λ
+    gone           where a weight or dS may come out as 0 in the backward pass
+    of_dp          p times what dP may lose
+    """
+
+    ds: Array
+    variance: Array
+    delta: Array
+    common: Array
+    gone: NDArray[np.bool_]
+    of_dp: Array
+
+
+@dataclass
+class KeyGradient:
+    """dk or dv, summed over the query rows so far, with its likely errors.
+
+    value, variance   the gradient, and the variance from its terms
+    size, lost        Σ|terms|, and what the terms may lose
+    heads             the sums of each query head
+    """
+
+    value: Array
+    variance: Array
+    size: Array
+    lost: Array
+    heads: HeadSums
+
+    @staticmethod
+    def zeros(shape: tuple[int, ...], x: Point) -> "KeyGradient":
+        """The gradient before the first row."""
+        value, variance, size, lost = (np.zeros(shape) for _ in range(4))
+        return KeyGradient(value, variance, size, lost, HeadSums.of(shape, len(x.q), x.group))
+
+    def add(self, rows: slice, left: Array, right: Array, variance: Array, lost: Array) -> None:
+        """Add leftᵀ·right, given the variance of `left` and what the product may lose."""
+        self.value += left.T @ right
+        self.heads.add(rows, slice(None), left.T, right)
+        self.variance += variance.T @ right**2
+        self.size += np.abs(left).T @ np.abs(right)
+        self.lost += lost
+
+    def error(self, x: Point, equal: Array) -> Array:
+        """The line before the gradient is scaled and rounded; `equal` is √κ of each key."""
+        variance = self.variance
+        if self.heads.sums is not None:
+            variance = variance + spreads(x.arithmetic)["output"] ** 2 * (self.heads.sums**2).sum(axis=0)
+        additions = _additions(x.arithmetic, "queries_sum", len(x.q)) * (self.size + np.abs(self.value)) / 2
+        return np.asarray(x.deviations * equal * (np.sqrt(variance) + additions) + self.lost)
+
+
 def forward(x: Point) -> Array:
-    """The line of the output (rows, d_v), its rounding included."""
-    a = x.arithmetic
+    """The line of the output (rows, d_v), with the rounding of the result."""
     found = np.empty((len(x.q), x.v.shape[1]))
     for rows in x.rows():
-        s = _softmax(x, rows)
-        found[rows] = _rounded(a, s.out, _output(x, s))
+        weights = _softmax(x, rows)
+        found[rows] = _rounded(x.arithmetic, weights.out, _output(x, weights))
     return found
 
 
 def vjp(x: Point, g: Array) -> tuple[Array, Array, Array]:
-    """The lines of dq, dk and dv, their rounding included."""
-    a, c, lam = x.arithmetic, abs(x.scale), float(x.arithmetic.likely or 0.0)
-    u, work = a.grad_accumulate, a.elementwise.unit_roundoff
-    n_q, n_k, d_v = len(x.q), len(x.k), x.v.shape[1]
-    stored = [_unit(a.output) * sqrt(partial_roundings(a, n)) for n in (n_q, n_k)]
-    of_queries, of_keys = sqrt(n_q) * u + stored[0], sqrt(n_k) * u + stored[1]
-    dq, dq_rad = np.empty(x.q.shape), np.empty(x.q.shape)
-    dk, dk_var, dk_size = (np.zeros(x.k.shape) for _ in range(3))
-    dv, dv_var, dv_size = (np.zeros(x.v.shape) for _ in range(3))
-    heads_dk, heads_dv = (HeadSums.of(y.shape, n_q, x.group) for y in (x.k, x.v))
-    dk_lost, dv_lost, column = np.zeros(x.k.shape), np.zeros(x.v.shape), np.zeros((n_k, 1))
-    eta, saved, least = step(a.elementwise, a), step(a.saved_weights, a), _least_weight(a)
-    least_ds = 2 * max(eta, step(a.grad_scores, a)) / min(1.0, c) if c else 0.0  # it may be stored as scale·dS
-    thin_k, thin_v = _thin(a, x.k), _thin(a, x.v)
+    """The lines of dq, dk and dv, with the rounding of the results."""
+    a, c, n_q, n_k = x.arithmetic, abs(x.scale), len(x.q), x.k.shape[0]
+    dq, dq_error = np.empty(x.q.shape), np.empty(x.q.shape)
+    dk, dv = (KeyGradient.zeros(values.shape, x) for values in (x.k, x.v))
+    equal_columns = np.zeros((n_k, 1))
     columns = sum((_softmax(x, rows).p.sum(axis=0) for rows in x.rows()), start=np.zeros(n_k))
     for rows in x.rows():
-        s, q, gi = _softmax(x, rows), x.q[rows], g[rows]
-        size, dp = np.abs(gi) @ np.abs(x.v).T, gi @ x.v.T
-        squares = (gi * gi) @ (x.v * x.v).T
-        dot = (
-            (u * sqrt(d_v + 4) * (size + np.abs(dp)) / 2) ** 2
-            + (_unit(a.grad_weights) * dp) ** 2
-            + 2 * a.product**2 * squares
-        )
-        dp_lost = _thin(a, gi) @ np.abs(x.v).T + np.abs(gi) @ thin_v.T + d_v * eta + _lost(dp, step(a.grad_weights, a))
-        delta = (gi * s.out).sum(axis=1, keepdims=True)
-        turn = np.where(s.p > 0, dp - delta, 0.0)
-        weight = s.score**2 + s.entry**2 + _unit(a.saved_weights) ** 2
-        spread = _delta(x, s, gi, dp, delta, turn, dot, weight, dp_lost)
-        ds = s.p * turn
-        var = s.p**2 * ((weight + (4 * work) ** 2 + _unit(a.grad_scores) ** 2) * turn**2 + dot)
-        common = s.row + s.linear / lam
-        dq[rows] = ds @ x.k
-        total = np.abs(ds) @ np.abs(x.k)
-        dq_sd = (
-            np.sqrt(var @ (x.k**2))
-            + spread * np.abs(s.p @ x.k)
-            + common * np.abs(dq[rows])
-            + of_keys * (total + np.abs(dq[rows])) / 2
-        )
-        of_entry, gone = s.p * dp_lost, (s.p < saved) | (np.abs(ds) < least_ds)
-        dq_rad[rows] = (
-            lam * s.equal * dq_sd
-            + (np.abs(ds) * np.maximum(s.tail | gone, s.thin) + of_entry) @ np.abs(x.k)
-            + np.abs(ds) @ thin_k
-        )
-        dk += ds.T @ q
-        heads_dk.add(rows, slice(None), ds.T, q)
-        heads_dv.add(rows, slice(None), s.p.T, gi)
-        dk_var += (var + (s.p * spread) ** 2 + (ds * common) ** 2).T @ (q**2)
-        dk_size += np.abs(ds).T @ np.abs(q)
-        dv += s.p.T @ gi
-        dv_var += (s.p**2 * (weight + common**2 + _unit(a.weights) ** 2)).T @ (gi**2)
-        dv_size += s.p.T @ np.abs(gi)
-        tail = (s.p < least) | ((s.p < 2 * max(u, work) * columns) & (n_q > 1))
-        dk_lost += (np.abs(ds) * np.maximum(tail | gone, s.thin) + of_entry).T @ np.abs(q) + np.abs(ds).T @ _thin(a, q)
-        dv_lost += (s.p * np.maximum(tail | (s.p < max(saved, step(a.weights, a))), s.thin)).T @ np.abs(gi)
-        column += _multiplicity(_scores(x, rows).T)
-    for heads, variance in ((heads_dk, dk_var), (heads_dv, dv_var)):
-        if heads.sums is not None:
-            variance += a.output.unit_roundoff**2 * (heads.sums**2).sum(axis=0)
+        weights = _softmax(x, rows)
+        grad_weights = _grad_weights(x, weights, g[rows])
+        grad_scores = _grad_scores(x, weights, grad_weights)
+        dq[rows], dq_error[rows] = _grad_queries(x, weights, grad_scores)
+        tail = _tail_of_columns(x, weights, columns)
+        _add_grad_keys(dk, x, rows, weights, grad_scores, tail)
+        of_values = _variance_of_values(x, weights, grad_weights, grad_scores)
+        dv.add(rows, weights.p, g[rows], of_values, _lost_by_values(x, weights, tail).T @ np.abs(g[rows]))
+        equal_columns += _multiplicity(_scores(x, rows).T)
+    equal, lost, elementwise = np.sqrt(equal_columns), losses(a), a.elementwise.unit_roundoff
     # a sum of n products, thin cotangents of dv among them, and its parts that are stored
-    of_k, of_q = ((n + 4) * eta + (partial_roundings(a, n) + x.group) * step(a.output, a) for n in (n_k, n_q))
-    scaled = max(1.0, c)
-    inputs = step(a.scale_on_inputs, a) * scaled
-    equal = np.sqrt(column)
-    dk_rad = lam * equal * (np.sqrt(dk_var) + of_queries * (dk_size + np.abs(dk)) / 2) + dk_lost
-    dv_rad = lam * equal * (np.sqrt(dv_var) + of_queries * (dv_size + np.abs(dv)) / 2) + dv_lost
-    return (
-        _rounded(a, c * dq, c * (dq_rad + 4 * work * np.abs(dq)) + scaled * of_k + inputs),
-        _rounded(a, c * dk, c * (dk_rad + 4 * work * np.abs(dk)) + scaled * of_q + inputs),
-        _rounded(a, dv, dv_rad + of_q),
+    of_keys, of_queries = (
+        (n + 4) * lost["sum"] + (partial_roundings(a, n) + x.group) * lost["output"] for n in (n_k, n_q)
     )
+    factor = max(1.0, c)
+
+    def scaled(value: Array, error: Array, underflow: float) -> Array:
+        error = c * (error + 4 * elementwise * np.abs(value)) + factor * underflow + lost["scale_on_inputs"] * factor
+        return _rounded(a, c * value, error)
+
+    return (
+        scaled(dq, dq_error, of_keys),
+        scaled(dk.value, dk.error(x, equal), of_queries),
+        _rounded(a, dv.value, dv.error(x, equal) + of_queries),
+    )
+
+
+def _grad_weights(x: Point, weights: Softmax, g: Array) -> GradWeights:
+    """dP of some rows, given their cotangents."""
+    a, spread, lost, d_v = x.arithmetic, spreads(x.arithmetic), losses(x.arithmetic), x.v.shape[1]
+    size, dp = np.abs(g) @ np.abs(x.v).T, g @ x.v.T
+    squares = (g * g) @ (x.v * x.v).T
+    variance = (
+        (spread["grad_dot"] * sqrt(d_v + 4) * (size + np.abs(dp)) / 2) ** 2
+        + (spread["grad_weights"] * dp) ** 2
+        + 2 * spread["product"] ** 2 * squares
+    )
+    of_operands = _thin(a, g) @ np.abs(x.v).T + np.abs(g) @ _thin(a, x.v).T
+    of_dp = of_operands + d_v * lost["sum"] + _lost(dp, lost["grad_weights"])
+    delta = (g * weights.out).sum(axis=1, keepdims=True)
+    shifted = np.where(weights.p > 0, dp - delta, 0.0)
+    weight = weights.score**2 + weights.entry**2 + spread["saved_weights"] ** 2
+    return GradWeights(g, dp, delta, shifted, variance, of_dp, weight)
+
+
+def _grad_scores(x: Point, weights: Softmax, of: GradWeights) -> GradScores:
+    """dS of some rows."""
+    spread, lost, c = spreads(x.arithmetic), losses(x.arithmetic), abs(x.scale)
+    ds = weights.p * of.shifted
+    elementwise = x.arithmetic.elementwise.unit_roundoff
+    relative = of.weight + (4 * elementwise) ** 2 + spread["grad_scores"] ** 2
+    variance = weights.p**2 * (relative * of.shifted**2 + of.variance)
+    # dS may be stored as scale·dS
+    least = 2 * max(lost["sum"], lost["grad_scores"]) / min(1.0, c) if c else 0.0
+    return GradScores(
+        ds=ds,
+        variance=variance,
+        delta=_delta(x, weights, of),
+        common=weights.row + weights.linear / x.deviations,
+        gone=(weights.p < lost["saved_weights"]) | (np.abs(ds) < least),
+        of_dp=weights.p * of.lost,
+    )
+
+
+def _grad_queries(x: Point, weights: Softmax, of: GradScores) -> tuple[Array, Array]:
+    """dq of some rows and its line, before it is scaled and rounded."""
+    dq, size = of.ds @ x.k, np.abs(of.ds) @ np.abs(x.k)
+    deviation = (
+        np.sqrt(of.variance @ (x.k**2))
+        + of.delta * np.abs(weights.p @ x.k)
+        + of.common * np.abs(dq)
+        + _additions(x.arithmetic, "keys_sum", x.k.shape[0]) * (size + np.abs(dq)) / 2
+    )
+    entries = np.abs(of.ds) * np.maximum(weights.tail | of.gone, weights.thin) + of.of_dp
+    likely = x.deviations * weights.equal * deviation
+    return dq, likely + entries @ np.abs(x.k) + np.abs(of.ds) @ _thin(x.arithmetic, x.k)
+
+
+def _tail_of_columns(x: Point, weights: Softmax, columns: Array) -> NDArray[np.bool_]:
+    """Where a sum over queries may lose a weight, given the sum of the weights of each key."""
+    spread = spreads(x.arithmetic)
+    unit = max(spread["queries_sum"], x.arithmetic.elementwise.unit_roundoff)
+    return (weights.p < losses(x.arithmetic)["exp"]) | ((weights.p < 2 * unit * columns) & (len(x.q) > 1))
+
+
+def _add_grad_keys(
+    dk: KeyGradient, x: Point, rows: slice, weights: Softmax, of: GradScores, tail: NDArray[np.bool_]
+) -> None:
+    """Add some query rows to dk."""
+    q, size = x.q[rows], np.abs(of.ds)
+    variance = of.variance + (weights.p * of.delta) ** 2 + (of.ds * of.common) ** 2
+    entries = size * np.maximum(tail | of.gone, weights.thin) + of.of_dp
+    dk.add(rows, of.ds, q, variance, entries.T @ np.abs(q) + size.T @ _thin(x.arithmetic, q))
+
+
+def _variance_of_values(x: Point, weights: Softmax, of: GradWeights, scores: GradScores) -> Array:
+    """The variance of the weights of some rows, as they multiply cotangents in dv."""
+    relative = of.weight + scores.common**2 + spreads(x.arithmetic)["weights"] ** 2
+    return np.asarray(weights.p**2 * relative)
+
+
+def _lost_by_values(x: Point, weights: Softmax, tail: NDArray[np.bool_]) -> Array:
+    """What the weights of some rows may lose in dv."""
+    lost = losses(x.arithmetic)
+    gone = weights.p < max(lost["saved_weights"], lost["weights"])
+    return np.asarray(weights.p * np.maximum(tail | gone, weights.thin))
+
+
+def _delta(x: Point, weights: Softmax, of: GradWeights) -> Array:
+    """Δ ÷ λ, for the worse of the forms of δ that the arithmetic allows."""
+    of_output = _delta_of_output(x, weights, of)
+    if x.arithmetic.delta == "output":
+        return of_output
+    of_weights = _delta_of_weights(x, weights, of)
+    return of_weights if x.arithmetic.delta == "weights" else np.maximum(of_output, of_weights)
+
+
+def _delta_of_output(x: Point, weights: Softmax, of: GradWeights) -> Array:
+    """Δ ÷ λ for δ = rowsum(g·o)."""
+    a, spread, g, out = x.arithmetic, spreads(x.arithmetic), of.g, weights.out
+    variance = (_output(x, weights) / x.deviations) ** 2 + (spread["saved_output"] * out) ** 2
+    found = np.sqrt((g**2 * variance).sum(axis=1, keepdims=True))
+    size = (np.abs(g * out)).sum(axis=1, keepdims=True) + np.abs(of.delta)
+    found = found + spread["grad_dot"] * sqrt(g.shape[1]) * size / 2
+    # its products lose at most as much as the products of dP
+    operands = np.abs(g) * _lost(out, losses(a)["saved_output"]) + _thin(a, g) * np.abs(out)
+    return np.asarray(found + operands.sum(axis=1, keepdims=True) / x.deviations)
+
+
+def _delta_of_weights(x: Point, weights: Softmax, of: GradWeights) -> Array:
+    """Δ ÷ λ for δ = rowsum(p·dP)."""
+    a, lost, p, n_k = x.arithmetic, losses(x.arithmetic), weights.p, of.dp.shape[1]
+    variance = (p**2 * (of.weight * of.shifted**2 + of.variance)).sum(axis=1, keepdims=True)
+    variance = variance + (weights.row * of.delta) ** 2
+    size = (p * np.abs(of.dp)).sum(axis=1, keepdims=True) + np.abs(of.delta)
+    products = (
+        p * np.maximum(weights.tail | (p < lost["saved_weights"]), weights.thin) * np.abs(of.dp)
+        + p * of.lost
+        + _lost(p * of.dp, lost["grad_weights"])
+    )
+    gone = (products.sum(axis=1, keepdims=True) + n_k * lost["sum"]) / x.deviations
+    additions = spreads(a)["delta_sum"] * sqrt(n_k) * size / 2
+    return np.asarray(np.sqrt(variance) + additions + weights.linear * np.abs(of.delta) / x.deviations + gone)
 
 
 def _scores(x: Point, rows: slice) -> Array:
+    """The scores of some rows, −∞ for masked keys."""
     s = x.scale * (x.q[rows] @ x.k.T)
-    return np.asarray(s if x.allowed is None else np.where(x.allowed[rows], s, -np.inf))
+    return np.asarray(s if x.visible is None else np.where(x.visible[rows], s, -np.inf))
 
 
 def _softmax(x: Point, rows: slice) -> Softmax:
-    """The weights of some rows, and what they are likely to be off by."""
-    a, c, d, n_k = x.arithmetic, abs(x.scale), x.q.shape[1], x.k.shape[0]
-    u, work = a.accumulate, a.elementwise.unit_roundoff
+    """The weights of some rows, and their likely errors."""
+    a, spread, lost_below, n_k = x.arithmetic, spreads(x.arithmetic), losses(x.arithmetic), x.k.shape[0]
     s = _scores(x, rows)
-    reach = c * (np.abs(x.q[rows]) @ np.abs(x.k).T)
-    squares = c * c * ((x.q[rows] ** 2) @ (x.k**2).T)
-    operands = 2 * (a.product**2 + _unit(a.scale_on_inputs) ** 2)
-    known = np.where(np.isfinite(s), np.abs(s), 0.0)
-    logits, var = _logits(
-        x, rows, s, (u * sqrt(d + 4) * (reach + known) / 2) ** 2 + (_unit(a.scores) * known) ** 2 + operands * squares
-    )
+    logits, variance = _logits(x, rows, s, _variance_of_scores(x, rows, s))
     sinks = np.full((len(s), 1), -np.inf) if x.features.sink is None else x.features.sink[rows]
     m = np.maximum(logits.max(axis=1, keepdims=True), sinks)
     e, of_sink = np.exp(logits - m), np.exp(sinks - m)
     total = e.sum(axis=1, keepdims=True) + of_sink
     p, p_sink = e / total, of_sink / total
-    each, entry = 6 * work + a.exp.per_unit + _unit(a.scores), sqrt(a.exp.relative**2 + (4 * work) ** 2)
-    score = np.sqrt(var + (each * np.where(p > 0, np.abs(logits), 0.0)) ** 2)
-    thin = np.minimum(c * (_thin(a, x.q[rows]) @ np.abs(x.k).T + np.abs(x.q[rows]) @ _thin(a, x.k).T), 1.0)
-    sink = p_sink * np.sqrt((each * np.where(p_sink > 0, np.abs(sinks), 0.0)) ** 2 + entry**2)
-    merged = rescalings(a, n_k) * (a.exp.relative + 3 * work) ** 2
+    slope, entry = spread["slope"] + spread["stored_scores"], sqrt(spread["exp"] ** 2 + spread["normalise"] ** 2)
+    score = np.sqrt(variance + (slope * np.where(p > 0, np.abs(logits), 0.0)) ** 2)
+    sink = p_sink * np.sqrt((slope * np.where(p_sink > 0, np.abs(sinks), 0.0)) ** 2 + entry**2)
+    thin = _moved_by_thin_operands(x, rows)
     out, lse = p @ x.v, m + np.log(total)
-    least = max(2 * u, 2 * work, _least_weight(a), step(a.weights, a) if a.stored_sum else 0.0)
+    unit = max(2 * spread["sum"], 2 * a.elementwise.unit_roundoff)
+    least = max(unit, lost_below["exp"], lost_below["weights"] if a.stored_sum else 0.0)
     tail = (p > 0) & (p < least)
-    equal = np.sqrt(np.maximum(_multiplicity(s), _multiplicity(logits)))
     lost = (p * np.maximum(tail, thin)).sum(axis=1, keepdims=True) + np.where(p_sink < least, p_sink, 0.0)
-    row = np.sqrt((p**2 * (score**2 + entry**2)).sum(axis=1, keepdims=True) + sink**2 + n_k * u**2 + merged)
-    linear = (6 * work + a.log) * (np.abs(lse) + log(2) * slack(a)) + _unit(a.saved_lse) * np.abs(lse) + lost
-    lost_size = (p * np.maximum(tail | (p < step(a.weights, a)), thin)) @ np.abs(x.v)
-    return Softmax(p, score, entry, out, p @ np.abs(x.v), lost, lost_size, row, linear, equal, tail, thin, sink)
+    variances = (p**2 * (score**2 + entry**2)).sum(axis=1, keepdims=True) + sink**2
+    merged = rescalings(a, n_k) * spread["rescale"] ** 2
+    linear = spread["lse"] * (np.abs(lse) + log(2) * slack(a)) + spread["saved_lse"] * np.abs(lse) + lost
+    return Softmax(
+        p=p,
+        score=score,
+        entry=entry,
+        out=out,
+        size=p @ np.abs(x.v),
+        lost=lost,
+        lost_size=(p * np.maximum(tail | (p < lost_below["weights"]), thin)) @ np.abs(x.v),
+        row=np.sqrt(variances + n_k * spread["sum"] ** 2 + merged),
+        linear=linear,
+        equal=np.sqrt(np.maximum(_multiplicity(s), _multiplicity(logits))),
+        tail=tail,
+        thin=thin,
+        sink=sink,
+    )
 
 
-def _logits(x: Point, rows: slice, s: Array, var: Array) -> tuple[Array, Array]:
-    """The logits of some rows and their variance, given those of their scores: each step in turn."""
-    a, f = x.arithmetic, x.features.tile(rows, slice(0, x.k.shape[0]))
-    work, stored, tanh = a.elementwise.unit_roundoff, _unit(a.scores), a.exp if a.tanh is None else a.tanh
+def _variance_of_scores(x: Point, rows: slice, s: Array) -> Array:
+    """σ² of the scores of some rows, without the slope."""
+    spread, c, d = spreads(x.arithmetic), abs(x.scale), x.q.shape[1]
+    reach = c * (np.abs(x.q[rows]) @ np.abs(x.k).T)
+    squares = c * c * ((x.q[rows] ** 2) @ (x.k**2).T)
+    operands = 2 * (spread["product"] ** 2 + spread["scale_on_inputs"] ** 2)
+    size = _finite_size(s)
+    additions = (spread["dot"] * sqrt(d + 4) * (reach + size) / 2) ** 2
+    return np.asarray(additions + (spread["stored_scores"] * size) ** 2 + operands * squares)
+
+
+def _moved_by_thin_operands(x: Point, rows: slice) -> Array:
+    """How far operands that are flushed may move each score of some rows, at most 1."""
+    q = x.q[rows]
+    moved = _thin(x.arithmetic, q) @ np.abs(x.k).T + np.abs(q) @ _thin(x.arithmetic, x.k).T
+    return np.asarray(np.minimum(abs(x.scale) * moved, 1.0))
+
+
+def _logits(x: Point, rows: slice, s: Array, variance: Array) -> tuple[Array, Array]:
+    """The logits of some rows and their variance, from their scores: each step in turn."""
+    f = x.features.tile(rows, slice(0, x.k.shape[0]))
+    spread, elementwise = spreads(x.arithmetic), x.arithmetic.elementwise.unit_roundoff
+    stored = spread["stored_scores"]
     if f.cap is not None or f.bias is not None:
-        var = var + (stored * np.where(np.isfinite(s), np.abs(s), 0.0)) ** 2
+        variance = variance + (stored * _finite_size(s)) ** 2
     for capping in (False, True) if f.after_bias else (True, False):
         if capping and f.cap is not None:
-            turned = np.where(np.isfinite(s), np.tanh(s / f.cap), 0.0)
-            var = (
-                (1 - turned**2) ** 2 * var
-                + ((6 * work + tanh.relative + 3 * stored) * f.cap * turned) ** 2
-                + (f.cap * tanh.flush) ** 2
+            tanh = np.where(np.isfinite(s), np.tanh(s / f.cap), 0.0)
+            variance = (
+                (1 - tanh**2) ** 2 * variance
+                + (spread["cap"] * f.cap * tanh) ** 2
+                + (f.cap * spread["cap_absolute"]) ** 2
             )
-            s = np.where(np.isfinite(s), f.cap * turned, s)
+            s = np.where(np.isfinite(s), f.cap * tanh, s)
             if f.blocked is not None:
-                s, var = np.where(f.blocked, -f.cap, s), np.where(f.blocked, ((2 * work + stored) * f.cap) ** 2, var)
+                masked = ((2 * elementwise + stored) * f.cap) ** 2
+                s, variance = np.where(f.blocked, -f.cap, s), np.where(f.blocked, masked, variance)
         elif not capping and f.bias is not None:
-            var = var + ((3 * work + stored) * (np.where(np.isfinite(s), np.abs(s), 0.0) + np.abs(f.bias))) ** 2
+            variance = variance + (spread["biased"] * (_finite_size(s) + np.abs(f.bias))) ** 2
             s = s + f.bias
-    return s, var
+    return s, variance
 
 
-def _output(x: Point, s: Softmax) -> Array:
+def _output(x: Point, weights: Softmax) -> Array:
     """The line of the output before it is rounded."""
-    a, lam = x.arithmetic, float(x.arithmetic.likely or 0.0)
-    n_k, work = x.k.shape[0], a.elementwise.unit_roundoff
-    sums = n_k * a.accumulate**2 + rescalings(a, n_k) * (a.exp.relative + 3 * work) ** 2
-    stored = s.entry**2 + _unit(a.weights) ** 2 + 2 * a.product**2
-    of_scores, of_weights = s.p**2 * s.score**2, s.p**2 * stored
-    spread = (
-        of_scores @ x.v**2 - 2 * s.out * (of_scores @ x.v) + s.out**2 * of_scores.sum(axis=1, keepdims=True)
-    ).clip(min=0)
-    entries = of_weights @ x.v**2 + s.out**2 * of_weights.sum(axis=1, keepdims=True)
-    middle = (s.size + np.abs(s.out)) / 2
-    products = np.minimum(
-        (n_k + rescalings(a, n_k) + 4) * step(a.elementwise, a), s.size
-    )  # thin v are among them, as Σ p ≤ 1
-    sd = np.sqrt(spread + entries + (s.sink * s.out) ** 2 + sums * (middle**2 + s.out**2))
-    return np.asarray(lam * s.equal * sd + s.linear * np.abs(s.out) + s.lost_size + s.lost * np.abs(s.out) + products)
+    a, spread, n_k, out = x.arithmetic, spreads(x.arithmetic), x.k.shape[0], weights.out
+    of_scores = weights.p**2 * weights.score**2
+    stored = weights.entry**2 + spread["weights"] ** 2 + 2 * spread["product"] ** 2
+    of_weights = weights.p**2 * stored
+    squares = of_scores @ x.v**2 - 2 * out * (of_scores @ x.v) + out**2 * of_scores.sum(axis=1, keepdims=True)
+    entries = of_weights @ x.v**2 + out**2 * of_weights.sum(axis=1, keepdims=True)
+    sums = n_k * spread["sum"] ** 2 + rescalings(a, n_k) * spread["rescale"] ** 2
+    additions = sums * (((weights.size + np.abs(out)) / 2) ** 2 + out**2)
+    deviation = np.sqrt(squares.clip(min=0) + entries + (weights.sink * out) ** 2 + additions)
+    # products that underflow; thin v are among them, as Σ p ≤ 1
+    products = np.minimum((n_k + rescalings(a, n_k) + 4) * losses(a)["sum"], weights.size)
+    likely = x.deviations * weights.equal * deviation + weights.linear * np.abs(out)
+    return np.asarray(likely + weights.lost_size + weights.lost * np.abs(out) + products)
 
 
-def _delta(
-    x: Point, s: Softmax, g: Array, dp: Array, delta: Array, turn: Array, dot: Array, weight: Array, dp_lost: Array
-) -> Array:
-    """Δ ÷ λ, in the form of δ that is worse of those allowed."""
-    a, lam = x.arithmetic, float(x.arithmetic.likely or 0.0)
-    u = a.grad_accumulate
-    of_output = np.sqrt(
-        (g**2 * ((_output(x, s) / lam) ** 2 + (_unit(a.saved_output) * s.out) ** 2)).sum(axis=1, keepdims=True)
-    )
-    of_output = of_output + u * sqrt(g.shape[1]) * ((np.abs(g * s.out)).sum(axis=1, keepdims=True) + np.abs(delta)) / 2
-    operands = np.abs(g) * _lost(s.out, step(a.saved_output, a)) + _thin(a, g) * np.abs(s.out)
-    of_output = (
-        of_output + operands.sum(axis=1, keepdims=True) / lam
-    )  # what its products lose is at most what those of dP do
-    if a.delta == "output":
-        return np.asarray(of_output)
-    var = (s.p**2 * (weight * turn**2 + dot)).sum(axis=1, keepdims=True) + (s.row * delta) ** 2
-    size = (s.p * np.abs(dp)).sum(axis=1, keepdims=True)
-    products = (
-        s.p * np.maximum(s.tail | (s.p < step(a.saved_weights, a)), s.thin) * np.abs(dp)
-        + s.p * dp_lost
-        + _lost(s.p * dp, step(a.grad_weights, a))
-    )
-    lost = (products.sum(axis=1, keepdims=True) + dp.shape[1] * step(a.elementwise, a)) / lam
-    of_weights = (
-        np.sqrt(var) + u * sqrt(dp.shape[1]) * (size + np.abs(delta)) / 2 + s.linear * np.abs(delta) / lam + lost
-    )
-    return np.asarray(of_weights if a.delta == "weights" else np.maximum(of_output, of_weights))
+def _additions(a: Arithmetic, row: str, n: int) -> float:
+    """The deviation of a sum over n rows in a gradient, and of its parts that are stored."""
+    spread = spreads(a)
+    return sqrt(n) * spread[row] + spread["output"] * sqrt(partial_roundings(a, n))
 
 
 def _multiplicity(s: Array) -> Array:
@@ -307,25 +478,21 @@ def _multiplicity(s: Array) -> Array:
 
 
 def _rounded(a: Arithmetic, value: Array, error: Array) -> Array:
-    return np.asarray(error + a.output.unit_roundoff * (np.abs(value) + error) + a.output.smallest_normal)
+    """The error of a value after its rounding to the output's format."""
+    rounded = spreads(a)["output"] * (np.abs(value) + error)
+    return np.asarray(error + rounded + a.output.smallest_normal)
+
+
+def _finite_size(x: Array) -> Array:
+    """|x| of finite numbers; 0 for others."""
+    return np.where(np.isfinite(x), np.abs(x), 0.0)
 
 
 def _lost(x: Array, least: float) -> Array:
-    """|x| of what is below a step, and may come out as 0; 0 for all else."""
+    """|x| of numbers below a step, which may come out as 0; 0 for others."""
     return np.where(np.abs(x) < least, np.abs(x), 0.0)
 
 
 def _thin(a: Arithmetic, x: Array) -> Array:
-    """|x| of operands of a product that may be taken for 0, or keep fewer bits there: those below
-    the smallest normal number.
-    """
-    return _lost(x, a.elementwise.smallest_normal if a.flush_to_zero or a.product else 0.0)
-
-
-def _least_weight(a: Arithmetic) -> float:
-    """A weight below it may come out as 0, as an exponential or by a factor that rescales it."""
-    return float(max(a.exp.flush, step(a.elementwise, a)) * 2.0 ** slack(a))
-
-
-def _unit(stored: Format | None) -> float:
-    return stored.unit_roundoff if stored is not None else 0.0
+    """|x| of operands of a product that may be flushed, or keep fewer bits; 0 for others."""
+    return _lost(x, losses(a)["product"])

@@ -16,7 +16,8 @@ import oracles
 from oracles import Conventions, Enclosure
 from oracles.arb_matrix import working_precision
 from oracles.ball import Array
-from oracles.error_analysis.terms import terms
+from oracles.error_analysis.computation import Sizes
+from oracles.error_analysis.roundings import terms
 from oracles.tests.test_attention import KINDS, require_sound
 from spec import context
 from spec.extended import attention as literal
@@ -354,9 +355,9 @@ def test_bad_input_is_refused_in_a_sentence(options: dict[str, Any], error: type
 
 def test_a_sink_is_a_summand_and_a_block_of_its_own() -> None:
     """One block of keys is rescaled once where a sink comes after it, by the oracle too; at once, none is."""
-    sizes = (2, 8, 4, 3, 0.5)
+    sizes = Sizes(2, 8, 4, 3, 0.5)
     for a, more in ((None, 1), (oracles.FLOAT32, 2), (oracles.preset("float32-materialized"), 1)):
-        with_sink, plain = terms(a, *sizes, True), terms(a, *sizes)
+        with_sink, plain = terms(a, sizes._replace(sink=True)), terms(a, sizes)
         assert with_sink.sum.positive > plain.sum.positive
         assert with_sink.rescaled > plain.rescaled == 0
         assert (with_sink.rescaled > 2.0**-40) == (more == 2)

@@ -16,7 +16,8 @@ from oracles.dot_product import (
     scaled_dot_product_attention_jvp,
     scaled_dot_product_attention_vjp,
 )
-from oracles.error_analysis.terms import terms_of
+from oracles.error_analysis.computation import Sizes
+from oracles.error_analysis.roundings import terms_of
 from oracles.formats import BRAIN16, FLOAT32, FLOAT64, Elementary
 from oracles.multi_head import multi_head_attention, multi_head_attention_vjp
 from oracles.rotary.embeddings import apply_rotary
@@ -277,7 +278,7 @@ def test_a_coarse_logarithm_may_move_all_weights() -> None:
 def test_the_slope_of_the_exponential_acts_on_the_error_of_its_score(change: dict[str, float]) -> None:
     sloping = Elementary(2.0**-50, 0.25, 0.0)
     steep, flat = (
-        terms_of(replace(FLOAT64, exp=exp, **change), 1, 4, 4, 1, 1.0)
+        terms_of(replace(FLOAT64, exp=exp, **change), Sizes(1, 4, 4, 1, 1.0))
         for exp in (sloping, replace(sloping, per_unit=0.0))
     )
     wrong = flat.dot.positive + flat.product

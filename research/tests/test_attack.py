@@ -8,7 +8,7 @@ import pytest
 
 import oracles
 from oracles import Conventions
-from oracles.error_analysis import ball_attention, grad_scores, jvp, logits, scores, terms, vjp
+from oracles.error_analysis import ball_attention, grad_scores, jvp, logits, roundings, scores, vjp
 from oracles.formats import BINARY16
 from oracles.tests.simulated import attention, forms
 from oracles.tests.simulated.features import Features
@@ -312,7 +312,9 @@ def test_a_budget_without_what_is_stored_on_the_way_is_climbed_out_of(
     known = logits.passed
     forgets = lambda x, *rest: known(x, *rest) if x.blocked is None else np.where(x.blocked, 0.0, known(x, *rest))  # noqa: E731
     monkeypatch.setattr(scores, "passed", forgets)
-    monkeypatch.setattr(ball_attention, "terms", lambda *sizes: replace(terms.terms(*sizes), quotient_underflow=0.0))
+    monkeypatch.setattr(
+        ball_attention, "terms", lambda *given: replace(roundings.terms(*given), quotient_underflow=0.0)
+    )
     assert found()
 
 

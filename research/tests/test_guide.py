@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import oracles.error_analysis.ball_attention
-import oracles.error_analysis.terms
-from oracles.tests.test_terms import CASES
-from oracles.tests.test_terms import without as forgotten
+from oracles.error_analysis.roundings import terms
+from oracles.tests.simulated.single_roundings import CASES, without, worst
 from properties.command.cli import main
 from properties.tests.test_readme import without_numbers
+from research import table_of_roundings
 
 ROOT = Path(__file__).parents[2]
 GUIDE = sorted((ROOT / "docs/guide").glob("*.md"))
@@ -91,15 +91,17 @@ def test_every_section_with_code_is_found():
     )
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.term)
-def test_the_guide_says_what_a_term_costs_when_it_is_forgotten(case, monkeypatch):
+@pytest.mark.parametrize("name", CASES)
+def test_the_guide_says_what_a_rounding_costs_when_it_is_forgotten(name, monkeypatch):
     text = (ROOT / "docs/guide/budgets.md").read_text("utf-8")
-    row = re.search(rf"^\| `{case.term}` \|.*$", text, re.MULTILINE)[0].split(" | ")
-    result, within, without = row[-3], float(row[-2]), float(row[-1].removesuffix(" |"))
-    assert case.result == result
-    assert case.worst() == pytest.approx(within, rel=0.05)  # two digits are shown
-    terms = oracles.error_analysis.terms.terms
-    monkeypatch.setattr(
-        oracles.error_analysis.ball_attention, "terms", lambda *sizes: forgotten(case.term, terms(*sizes))
-    )
-    assert case.worst() == pytest.approx(without, rel=0.05)
+    shown = re.search(rf"^\| `{name}` \|.*$", text, re.MULTILINE)[0]
+    *words, within, forgotten = shown.removesuffix(" |").split(" | ")
+    assert words == table_of_roundings.words(name)
+    assert worst(name) == pytest.approx(float(within), rel=0.05)  # two digits are shown
+    monkeypatch.setattr(oracles.error_analysis.ball_attention, "terms", lambda *given: without(name, terms(*given)))
+    assert worst(name) == pytest.approx(float(forgotten), rel=0.05)
+
+
+def test_the_guide_has_the_rows_of_the_table_in_their_order():
+    text = (ROOT / "docs/guide/budgets.md").read_text("utf-8")
+    assert re.findall(r"^\| `([\w.]+)` \|", text, re.MULTILINE) == list(CASES)

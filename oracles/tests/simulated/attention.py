@@ -13,7 +13,7 @@ import flint
 import numpy as np
 
 from oracles.ball import Array
-from oracles.error_analysis.terms import slack
+from oracles.error_analysis.computation import slack
 from oracles.error_analysis.visible_keys import Mask
 from oracles.formats import BINARY64, Arithmetic
 from oracles.tests.simulated.forms import Form

@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.random import Generator
 
-from oracles.error_analysis.terms import slack
+from oracles.error_analysis.computation import slack
 from oracles.formats import BINARY32, BINARY64, Arithmetic
 
 __all__ = ["Form", "allowed_forms", "any_form", "other_form"]

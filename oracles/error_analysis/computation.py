@@ -1,0 +1,149 @@
+"""One computation of attention: its arithmetic and its sizes, and the numbers that several roundings share."""
+
+from typing import NamedTuple
+
+from oracles.ball import ROUNDOFF, gamma
+from oracles.formats import Arithmetic, Elementary, Format
+
+
+class Sizes(NamedTuple):
+    """The sizes of an attention problem, on which its roundings depend.
+
+    sink   whether each row has a sink
+    bias   whether a sum of products may begin with a bias, because nothing comes between the two
+    """
+
+    n_q: int
+    n_k: int
+    d: int
+    d_v: int
+    scale: float
+    sink: bool = False
+    bias: bool = False
+
+
+class Computation(NamedTuple):
+    """Attention of some sizes in an arithmetic, and the numbers that several roundings share.
+
+    lost               the size below which each rounding may make a number 0, by its name
+    u                  the unit roundoff of everything between the products
+    eta                η, the absolute error of a product that underflows; with flushing, of every
+                       operation (a sum of unflushed numbers never underflows: Higham, Problem 2.19)
+    summands           the keys of a row; a sink is one summand more, in a separate block, and may come
+                       first or last
+    rescalings         how often the sums of a key are rescaled, at most; a sink rescales all keys
+                       once more
+    product            the relative error of a product of two operands that are rounded before it
+    scaled_inputs      the relative error of a product of two scaled inputs that are stored
+    operands           both together: coarse operands have these errors before the products are
+                       added up, so each sum is one of such terms
+    operand_underflow  the absolute error of an operand that keeps fewer bits (TF32): for a subnormal
+                       operand `product` of the smallest normal number, doubled, which covers both
+                       operands at once
+    operand_flush      the same, or the absolute error of an operand that is flushed to 0
+    factor             the larger of 1 and |scale|: the scale may multiply an absolute error, or not
+    scale_error        the relative error of the scale
+    """
+
+    a: Arithmetic
+    sizes: Sizes
+    lost: dict[str, float]
+    u: float
+    eta: float
+    summands: int
+    rescalings: int
+    product: float
+    scaled_inputs: float
+    operands: float
+    operand_underflow: float
+    operand_flush: float
+    factor: float
+    scale_error: float
+
+
+def computation(a: Arithmetic, sizes: Sizes, lost: dict[str, float]) -> Computation:
+    """The computation of attention of some sizes in an arithmetic."""
+    work, stored = a.elementwise, roundoff(a.scale_on_inputs)
+    product, scaled_inputs = a.product * (2 + a.product), stored * (2 + stored)
+    underflow = product * work.smallest_normal
+    return Computation(
+        a=a,
+        sizes=sizes,
+        lost=lost,
+        u=work.unit_roundoff,
+        eta=step(work, a),
+        summands=sizes.n_k + sizes.sink,
+        rescalings=rescalings(a, sizes.n_k) + (sizes.sink and a.rescale_block is not None),
+        product=product,
+        scaled_inputs=scaled_inputs,
+        operands=product + scaled_inputs + product * scaled_inputs,
+        operand_underflow=underflow,
+        operand_flush=underflow + (work.smallest_normal if a.flush_to_zero else 0.0),
+        factor=max(1.0, abs(sizes.scale)),
+        scale_error=scale_error(a, abs(sizes.scale)),
+    )
+
+
+def scale_error(a: Arithmetic, size: float) -> float:
+    """The relative error of a scale of some size, if it is rounded to a subnormal number or flushed
+    to 0; ∞ if it, or it times log₂e, overflows.
+
+    The scale is given in float64.  So a format as fine as float64 holds it exactly, unless it is
+    flushed.
+    """
+    work = a.elementwise
+    if 1.5 * size > work.largest:
+        return float("inf")
+    if a.flush_to_zero and 0 < size < work.smallest_normal:
+        return 1.0  # a scale that rounds up to the smallest normal number has a smaller error
+    exact = work.unit_roundoff <= ROUNDOFF or size >= work.smallest_normal or size % work.smallest_subnormal == 0
+    return 0.0 if exact else work.smallest_subnormal / size
+
+
+def rescalings(a: Arithmetic, n_k: int) -> int:
+    """How often the sums of a key are rescaled, at most: N = ⌈n_k / rescale_block⌉ − 1, once for
+    each other block of keys, online or in a merge.
+    """
+    return 0 if a.rescale_block is None else max(-(-n_k // a.rescale_block) - 1, 0)
+
+
+def slack(a: Arithmetic) -> float:
+    """How far, in base 2, the reference of a row may be below its maximum while weights are summed."""
+    return 0.0 if a.rescale_block is None else a.rescale_slack
+
+
+def partial_roundings(a: Arithmetic, n: int) -> int:
+    """How often a gradient summed over n rows is rounded to the output's format before its last rounding."""
+    return 0 if a.grad_block is None else max(-(-n // a.grad_block) - 1, 0)
+
+
+def tanh(a: Arithmetic) -> Elementary:
+    """The accuracy of the hyperbolic tangent: the accuracy of the exponential unless the arithmetic states another."""
+    return a.exp if a.tanh is None else a.tanh
+
+
+def unit(stored: Format | None) -> float:
+    """The unit roundoff of a format; 0 for None."""
+    return 0.0 if stored is None else stored.unit_roundoff
+
+
+def roundoff(stored: Format | None) -> float:
+    """The exponent of one rounding to a format; 0 for None."""
+    return 0.0 if stored is None else gamma(1, stored.unit_roundoff)
+
+
+def step(stored: Format | None, a: Arithmetic) -> float:
+    """The absolute error of one rounding to a format near zero; 0 for None."""
+    if stored is None:
+        return 0.0
+    return stored.smallest_normal if a.flush_to_zero else stored.smallest_subnormal
+
+
+def scaled_inputs_are_narrow(a: Arithmetic) -> bool:
+    """Whether scaled q and k are stored in fewer bits than they are computed in; so are their
+    gradients, before they are scaled.
+    """
+    stored, work = a.scale_on_inputs, a.elementwise
+    return stored is not None and (
+        stored.unit_roundoff > work.unit_roundoff or stored.smallest_subnormal > work.smallest_subnormal
+    )

@@ -1,0 +1,73 @@
+"""The columns of the table of roundings, and how a field of a dataclass states a row.
+
+`oracles.error_analysis.roundings` explains the columns.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+from oracles.error_analysis.computation import Computation
+from oracles.formats import Arithmetic
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Line:
+    """How the statistical line adds up a rounding: `each` is one of them, None if the line has no number for it."""
+
+    how: str
+    each: Callable[[Arithmetic], float] | None = None
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """A row of the table; the kernels of `Exponents` are stated by name of the exponent."""
+
+    what: str
+    times: str
+    worst: Callable[[Computation], Any]
+    line: Line
+    loses: Callable[[Arithmetic], float] | None = None
+    kernel: str | dict[str, str] = ""
+
+
+def independent(each: Callable[[Arithmetic], float]) -> Line:
+    """The line of independent roundings: the squares add up."""
+    return Line("independent", each)
+
+
+def linear(each: Callable[[Arithmetic], float], because: str) -> Line:
+    """The line of a rounding that adds up linearly."""
+    return Line(f"linear: {because}", each)
+
+
+def rounding(
+    what: str,
+    times: str,
+    worst: Callable[[Computation], T],
+    line: Line,
+    *,
+    loses: Callable[[Arithmetic], float] | None = None,
+    kernel: str | dict[str, str] = "",
+) -> T:
+    """A field whose metadata is a row of the table."""
+    column: T = field(metadata={"rounding": Rounding(what, times, worst, line, loses, kernel)})
+    return column
+
+
+def underflow(what: str, times: str, worst: Callable[[Computation], float], kernel: str) -> float:
+    """A field whose metadata is a row of an absolute error.
+
+    A product that underflows has an error of at most η, a sum has none (Higham, Problem 2.19).
+    With flushing every operation, and every operand, has an error: the smallest normal number.
+    Unnormalised weights reach 1 at the maximum, so D ≥ 1, and the division makes no absolute error
+    larger.
+    """
+    return rounding(what, times, worst, Line("linear: the sum of what the other rows lose"), kernel=kernel)
+
+
+def table(record: type) -> dict[str, Rounding]:
+    """The rows of `Terms` or `Exponents`, by name."""
+    return {column.name: column.metadata["rounding"] for column in fields(record)}

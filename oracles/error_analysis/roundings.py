@@ -1,0 +1,573 @@
+"""The table of roundings: every rounding of attention, once.
+
+Exact attention has e_j = exp(s_j), D = Σ e_j, o = Σ e_j v_j / D, and any of the covered kernels
+computes perturbed weights e_j·exp(±τ_j).  Relative errors are exponents: a product of factors (1 +
+δ)^±1 with |δ| ≤ u lies in exp(±γ_n(u)) for n factors, in every order (Higham, Accuracy and
+Stability, Lemma 3.1).  Exponents of successive roundings add.  The exponent between two computed
+values is the sum of their exponents to the exact value.  Absolute errors (underflow, flushing) are
+separate rows.
+
+A row is a field of `Terms` or of `Exponents`, and has these columns:
+
+    what      what is rounded
+    times     the magnitude that the error multiplies: R = |scale|·|q||k|ᵀ, s scores, m row maximum,
+              lse = m + log D, p weights, o output; of two magnitudes of a `Sum`, Σ|x| comes first
+    worst     the worst case for a computation: an exponent or a relative error, a `Sum` for sums,
+              an absolute error for what underflows
+    kernel    the simulated kernel that exceeds a budget without the row, by its name in
+              `oracles.tests.simulated.single_roundings`
+    line      how the statistical line adds it up: one rounding, as one of independent roundings or
+              linearly, with the reason
+    loses     the size below which the rounding may make a number 0
+
+`terms` evaluates `worst` for a budget; `oracles.error_analysis.statistical_line` takes `line` and
+`loses`.  A new rounding is a new row, and a place in the formula that multiplies it.
+
+The oracle is itself such a kernel: blocked, online, in float64.  So a certificate takes
+`terms_of(OWN, …)`, and a budget `terms_of(arithmetic, …) + terms_of(OWN, …)`.  The sum of the terms
+is enough, because each bound is a power series in the terms with non-negative coefficients and no
+constant: f(x + y) ≥ f(x) + f(y).
+"""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import inf, log
+from operator import add
+from typing import Any
+
+from oracles.ball import ROUNDOFF, gamma
+from oracles.error_analysis.computation import (
+    Computation,
+    Sizes,
+    computation,
+    partial_roundings,
+    roundoff,
+    scaled_inputs_are_narrow,
+    slack,
+    step,
+    tanh,
+    unit,
+)
+from oracles.error_analysis.own_arithmetic import OWN
+from oracles.error_analysis.rounding_columns import Line, independent, linear, rounding, table, underflow
+from oracles.error_analysis.sums import Sum, summed, summed_gradient
+from oracles.formats import BINARY32, Arithmetic
+
+# -- The cost of a weight --------------------------------------------------------------------------
+
+
+def _slope(at: Computation) -> float:
+    """At most 6u of each of |s|, |m| and |lse|, in every covered form.
+
+    The argument of an exponential passes through the product with log₂e (one rounding for s, one
+    for m or lse, one for the constant), the subtraction (1), and the logarithm, the sum and the
+    change of base in lse (3, as |log D| ≤ |m| + |lse|).  Rescalings have arguments m_old − m_new of
+    one sign, which telescope to m − s_j (2).
+    """
+    return 6 * at.u + at.a.exp.per_unit
+
+
+def _exponential(at: Computation) -> float:
+    """The exponent of an exponential with a relative error."""
+    return at.a.exp.relative / (1 - at.a.exp.relative)
+
+
+def _lazily(at: Computation) -> float:
+    """The slopes of |m|, times the slack.
+
+    A reference r that is rescaled lazily is at most `slack` below m, so |r| ≤ |m| + slack, and the
+    logarithm of Σexp(s − r) is larger by as much.
+    """
+    return (_slope(at) + at.a.log) * log(2) * slack(at.a)
+
+
+@dataclass(frozen=True)
+class Exponents:
+    """The cost of one weight, computed from its score, as exponents."""
+
+    slope: float = rounding(
+        "the argument of an exponential", "|s|", _slope, independent(lambda a: 6 * _u(a) + a.exp.per_unit)
+    )
+    # The part of the argument that all scores of a row share; the logarithm has an error of its own.
+    maximum: float = rounding(
+        "the maximum in the argument", "|m|", lambda at: _slope(at) + at.a.log, Line("a part of `lse`")
+    )
+    lse: float = rounding(
+        "the log-sum-exp in the argument",
+        "|lse|",
+        lambda at: _slope(at) + at.a.log,
+        linear(lambda a: 6 * _u(a) + a.log, "all weights of a row share it"),
+    )
+    # While a reference is too low, weights reach 2 to the slack, and a factor that rescales them may
+    # be flushed: so a weight may be lost as if it were larger by 2 to the slack.
+    exp: float = rounding(
+        "the exponential itself",
+        "1",
+        lambda at: _exponential(at) + _lazily(at),
+        independent(lambda a: a.exp.relative),
+        loses=lambda a: max(a.exp.flush, step(a.elementwise, a)) * 2.0 ** slack(a),
+    )
+    # N factors exp(m_old − m_new), each with one exponential and 3 roundings (`Terms.rescaled`).
+    rescale: float = rounding(
+        "all rescalings of an online softmax, or merges of split keys",
+        "1",
+        lambda at: at.rescalings * _exponential(at),
+        independent(lambda a: a.exp.relative + 3 * _u(a)),
+    )
+    rescaling: float = rounding(
+        "one rescaling, if few keys are large", "1", _exponential, Line("one of those of `rescale`")
+    )
+
+    def __add__(self, other: "Exponents") -> "Exponents":
+        return Exponents(*map(add, vars(self).values(), vars(other).values()))
+
+    def of_row(self, m: Any, lse: Any) -> Any:
+        """The exponent that all weights of a row share, given |m| and |lse|; the number 0 if all costs are 0."""
+        if not (self.maximum or self.lse or self.exp or self.rescale):
+            return 0.0
+        return self.maximum * m + self.lse * lse + self.exp + self.rescale
+
+
+NOTHING = Exponents(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+PARTS = {"slope": ("slope", "maximum", "lse"), "exp": ("exp",), "rescale": ("rescale",), "rescaling": ("rescaling",)}
+"""The exponents that stand and fall together: an argument has the errors of all of its parts at once."""
+
+
+def exponents(at: Computation) -> Exponents:
+    """The cost of one weight under an arithmetic."""
+    return Exponents(*(row.worst(at) for row in EXPONENTS.values()))
+
+
+def _shared(at: Computation) -> Exponents:
+    """The cost that both sums over keys share, in a kernel of one pass.
+
+    Such a kernel takes one exponential for both sums, and the exponential of a rescaling for both.
+    A kernel that does not rescale either takes no lse, and the rounding of m is common to the row
+    and cancels: 4u of |s| (product, constant, subtraction) and 2u of |m| remain.
+    """
+    if not at.a.shared_weights:
+        return NOTHING
+    cost = exponents(at)
+    if at.a.rescale_block:
+        return cost
+    return replace(cost, slope=cost.slope - 2 * at.u, maximum=cost.slope - 4 * at.u, lse=0.0)
+
+
+# -- The worst cases that take more than a line ----------------------------------------------------
+
+
+def _stored_scores(at: Computation) -> float:
+    """A score that is stored is stored before it is scaled too, unless scaled inputs are stored
+    instead.
+
+    So it is rounded twice, because a kernel may scale it in base 2.
+    """
+    once = roundoff(at.a.scores)
+    return once + max(once - at.scaled_inputs, 0.0)
+
+
+def _dot(at: Computation) -> Sum:
+    """d products and additions in the accumulator, then 5 roundings of the score: scale·s, two of the
+    scale, and two to spare.
+
+    A bias is one summand more if nothing comes between it and a product: it may be the first
+    summand, and R then has |bias|.  On the error of the kernel's score these roundings, its storage
+    and its slope act once more (`again`); the oracle knows R and |s| to (1 + γ_d(2⁻⁵³)) only.  The
+    error of a subnormal scale multiplies the earlier errors, and later errors multiply it, here and
+    in gradients.
+    """
+    sizes = at.sizes
+    chain = summed(at.a, sizes.d + sizes.bias, at.a.accumulate).of_rounded(at.operands)
+    stored, known, scaled = _stored_scores(at), gamma(sizes.d, ROUNDOFF), gamma(5, at.u)
+    after = _slope(at) + known + scaled + stored
+    before = chain.positive + at.product + at.scaled_inputs + scaled + stored + known + at.scale_error
+    again = after * before
+    error = Sum(chain.terms + again + at.product * at.scaled_inputs, chain.result + scaled)
+    return error.scaled(at.scale_error, at.operands)
+
+
+def _addition(at: Computation) -> float:
+    """Accumulators of the format in between, or as fine as it and binary32, round to nearest; others may truncate."""
+    rounds = at.a.accumulate == at.u or at.a.accumulate <= min(at.u, BINARY32.unit_roundoff)
+    return at.a.accumulate if rounds else inf
+
+
+def _grad_dot(at: Computation) -> Sum:
+    """d_v products and additions, one summand more for −δ, and one rounding."""
+    products = summed(at.a, at.sizes.d_v + 1, at.a.grad_accumulate)
+    return (products + Sum(0.0, gamma(1, at.u))).of_rounded(at.product)
+
+
+def _tangent_dot(at: Computation) -> float:
+    """2d products and additions, two summands for a bias and its tangent, and 6 roundings."""
+    products = summed(at.a, 2 * at.sizes.d + 1 + at.sizes.bias, at.a.accumulate)
+    chain = (products + Sum(0.0, gamma(6, at.u))).of_rounded(at.operands)
+    return chain.scaled(at.scale_error, at.operands).positive + at.product * at.scaled_inputs
+
+
+def _tangent_sum(at: Computation) -> Sum:
+    """The sums of p·t·v, of p·dv and −t̄·o may be one, of 2·n_k + 1 terms; the oracle has two sums."""
+    n = at.summands if at.a is OWN else 2 * at.summands + 1
+    return summed_gradient(at.a, n).scaled(at.scale_error)
+
+
+def _sum_underflow(at: Computation) -> float:
+    """Every product of every sum may underflow, and so may every partial sum that is stored."""
+    n_q, n_k = at.sizes.n_q, at.summands
+    products = (n_k + n_q + at.sizes.d_v + at.rescalings + 4) * at.eta
+    return products + partial_roundings(at.a, max(n_q, n_k)) * at.lost["output"] + n_q * at.operand_underflow
+
+
+def _u(a: Arithmetic) -> float:
+    return a.elementwise.unit_roundoff
+
+
+# -- The table -------------------------------------------------------------------------------------
+
+NO_LINE_OF_THE_JVP = Line("none: the JVP has no line")
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The worst case of each rounding for one computation, or for two whose errors add up."""
+
+    # Exponents of a weight.
+
+    dot: Sum = rounding(
+        "products and additions of a score, and its scaling; a bias may be the first summand",
+        "R, |s|, |bias|",
+        _dot,
+        independent(lambda a: a.accumulate),
+        kernel="truncating accumulator",
+    )
+    product: float = rounding(
+        "both operands of a matrix product, rounded before it (TF32)",
+        "R, p·|v|",
+        lambda at: at.product,
+        independent(lambda a: a.product),
+        loses=lambda a: a.elementwise.smallest_normal if a.flush_to_zero or a.product else 0.0,
+        kernel="truncated operands",
+    )
+    scale_on_inputs: float = rounding(
+        "a scaled q and a scaled k, stored in a narrow format",
+        "R, |dS|·|k|",
+        lambda at: at.scaled_inputs,
+        independent(lambda a: unit(a.scale_on_inputs)),
+        loses=lambda a: step(a.scale_on_inputs, a),
+        kernel="bfloat16 scaled queries",
+    )
+    stored_scores: float = rounding(
+        "a score, stored in a narrow format",
+        "|s|",
+        _stored_scores,
+        independent(lambda a: unit(a.scores)),
+        loses=lambda a: step(a.scores, a),
+        kernel="bfloat16 scores",
+    )
+    shared: Exponents = rounding(
+        "in both sums over keys at once",
+        "",
+        _shared,
+        Line("see `Exponents`"),
+        kernel={
+            "slope": "sloping exponential",
+            "exp": "coarse exponential",
+            "rescale": "coarse rescalings",
+            "rescaling": "coarse rescaling of large keys",
+        },
+    )
+    # A kernel of two passes may compute all exponentials twice.
+    separate: Exponents = rounding(
+        "in one of the two sums over keys",
+        "",
+        lambda at: NOTHING if at.a.shared_weights else exponents(at),
+        Line("see `Exponents`"),
+        kernel={
+            "slope": "sloping exponential",
+            "exp": "coarse exponential",
+            "rescale": "coarse rescalings",
+            "rescaling": "coarse rescaling of large keys",
+        },
+    )
+    # The backward pass computes a weight again, or reads the weight that went through all rescalings.
+    anew: Exponents = rounding(
+        "in the backward pass",
+        "",
+        exponents,
+        Line("see `Exponents`"),
+        kernel={"slope": "sloping exponential", "exp": "coarse exponential", "rescale": "kept weights"},
+    )
+    # Each sum, and each column of a sum, has these products of its own.
+    rescaled: float = rounding(
+        "products with the factors of rescalings",
+        "1",
+        lambda at: at.rescalings * gamma(3, at.u),
+        Line("a part of `rescale`"),
+        kernel="rescalings in nine bits",
+    )
+    saved_lse: float = rounding(
+        "a log-sum-exp, stored in a narrow format",
+        "|lse|",
+        lambda at: roundoff(at.a.saved_lse),
+        linear(lambda a: unit(a.saved_lse), "all weights of a row share it"),
+        kernel="bfloat16 log-sum-exp",
+    )
+    sum: Sum = rounding(
+        "the sums over keys",
+        "p·|v|, |o|",
+        lambda at: summed(at.a, at.summands + 1, at.a.accumulate),
+        independent(lambda a: a.accumulate),
+        loses=lambda a: step(a.elementwise, a),
+        kernel="truncating accumulator",
+    )
+    addition: float = rounding(
+        "one addition of these sums, if few keys are large; ∞ if it may truncate",
+        "p·|v|, |o|",
+        _addition,
+        Line("one of those of `sum`"),
+        kernel="accumulator of nine bits",
+    )
+    # A reciprocal, a product, a conversion and a merge.
+    normalise: float = rounding(
+        "the division by D, before or after the product with v",
+        "1",
+        lambda at: gamma(4, at.u),
+        independent(lambda a: 4 * _u(a)),
+        kernel="division in bfloat16",
+    )
+    weights: float = rounding(
+        "a weight, stored in a narrow format before the product with v",
+        "1",
+        lambda at: roundoff(at.a.weights),
+        independent(lambda a: unit(a.weights)),
+        loses=lambda a: step(a.weights, a),
+        kernel="bfloat16 weights",
+    )
+    # If elementwise results are coarser than sums, exponentials are rounded before they are added up,
+    # and the sum is rounded after.
+    summed_weights: float = rounding(
+        "a weight, stored in a narrow format before the weights are added up",
+        "1",
+        lambda at: (
+            (roundoff(at.a.weights) if at.a.stored_sum else 0.0) + (gamma(2, at.u) if at.a.accumulate < at.u else 0.0)
+        ),
+        Line("a part of `weights`"),
+        kernel="sum of bfloat16 weights",
+    )
+    saved_weights: float = rounding(
+        "a weight, stored in a narrow format before the backward pass reads it",
+        "1",
+        lambda at: roundoff(at.a.saved_weights),
+        independent(lambda a: unit(a.saved_weights)),
+        loses=lambda a: step(a.saved_weights, a),
+        kernel="saved bfloat16 weights",
+    )
+
+    # Relative errors.
+
+    output: float = rounding(
+        "a result",
+        "|o|, |dq|, …",
+        lambda at: at.a.output.unit_roundoff,
+        linear(lambda a: a.output.unit_roundoff, "one rounding comes last"),
+        loses=lambda a: step(a.output, a),
+        kernel="bfloat16 output",
+    )
+    saved_output: float = rounding(
+        "the output from which delta is taken",
+        "|o|",
+        lambda at: roundoff(at.a.saved_output),
+        independent(lambda a: unit(a.saved_output)),
+        loses=lambda a: step(a.saved_output, a),
+        kernel="saved bfloat16 output",
+    )
+    grad_dot: Sum = rounding(
+        "products and additions of dP = g·vᵀ, where −δ may be the first summand, and of δ = rowsum(g·o)",
+        "|g|·|v|, |dP|, |δ|",
+        _grad_dot,
+        independent(lambda a: a.grad_accumulate),
+        kernel="truncating backward accumulator",
+    )
+    # dP as it is stored, and P·dP if both are: operator by operator a kernel takes P·dP − P·Σ P·dP.
+    grad_weights: float = rounding(
+        "dP, stored in a narrow format",
+        "|dP|",
+        lambda at: roundoff(at.a.grad_weights) + min(roundoff(at.a.grad_weights), roundoff(at.a.saved_weights)),
+        independent(lambda a: unit(a.grad_weights)),
+        loses=lambda a: step(a.grad_weights, a),
+        kernel="bfloat16 dP",
+    )
+    delta_sum: Sum = rounding(
+        "the sum over keys in δ = rowsum(p·dP)",
+        "p·|dP|, |δ|",
+        lambda at: summed(at.a, at.summands + 1, max(at.a.accumulate, at.a.grad_accumulate)),
+        independent(lambda a: a.grad_accumulate),
+        kernel="truncated delta of weights",
+    )
+    # 6 roundings: c, its reciprocal, the product of a score with it, the product of tanh with c, and
+    # two to spare.  A kernel that stores scores operator by operator stores the quotient, tanh and
+    # the product: three times.
+    cap: float = rounding(
+        "division by a cap, tanh, and the product with the cap",
+        "|t|",
+        lambda at: gamma(6, at.u) + tanh(at.a).relative / (1 - tanh(at.a).relative) + 3 * roundoff(at.a.scores),
+        independent(lambda a: 6 * _u(a) + tanh(a).relative + 3 * unit(a.scores)),
+        kernel="coarse tanh",
+    )
+    # The quotient and tanh underflow where they are made, by η each, and again where they are stored
+    # (`quotient_underflow`).
+    cap_absolute: float = rounding(
+        "tanh near zero, if it is computed by exponentials",
+        "absolute, × c",
+        lambda at: tanh(at.a).flush + 2 * at.eta,
+        independent(lambda a: tanh(a).flush),
+        kernel="tanh by exponentials",
+    )
+    # Conversions of both summands, and their sum, which is stored.
+    biased: float = rounding(
+        "the sum of a score and a bias",
+        "|t| + |bias|",
+        lambda at: gamma(3, at.u) + roundoff(at.a.scores),
+        independent(lambda a: 3 * _u(a) + unit(a.scores)),
+        kernel="bfloat16 sum with a bias",
+    )
+    tangent_dot: float = rounding(
+        "products and additions of dS = dq·kᵀ + q·dkᵀ in the JVP",
+        "|dq|·|k| + |q|·|dk|",
+        _tangent_dot,
+        NO_LINE_OF_THE_JVP,
+        kernel="truncating accumulator",
+    )
+    # The line also counts the 4 elementwise roundings, where it forms dS.
+    grad_scores: float = rounding(
+        "dS, computed and stored in a narrow format",
+        "|dS|",
+        lambda at: gamma(4, at.u) + roundoff(at.a.grad_scores),
+        independent(lambda a: unit(a.grad_scores)),
+        loses=lambda a: step(a.grad_scores, a),
+        kernel="bfloat16 dS",
+    )
+    keys_sum: Sum = rounding(
+        "the sum over keys in dq, its scaling, and partial gradients that are stored",
+        "|dS|·|k|, |dq|",
+        lambda at: summed_gradient(at.a, at.summands).scaled(at.scale_error),
+        independent(lambda a: a.grad_accumulate),
+        kernel="truncating backward accumulator",
+    )
+    tangent_sum: Sum = rounding(
+        "the sums over keys in the JVP, which may be one",
+        "p·|t|·|v| + p·|dv|",
+        _tangent_sum,
+        NO_LINE_OF_THE_JVP,
+        kernel="truncating backward accumulator",
+    )
+    queries_sum: Sum = rounding(
+        "the sums over queries in dk and dv, their scaling, and partial gradients that are stored",
+        "|dS|·|q|, |dk|, p·|g|, |dv|",
+        lambda at: summed_gradient(at.a, at.sizes.n_q).scaled(at.scale_error),
+        independent(lambda a: a.grad_accumulate),
+        kernel="truncating backward accumulator",
+    )
+
+    # Absolute errors.
+
+    # A scale multiplies what underflows in the products, and in a score that is stored before it.
+    score_underflow: float = underflow(
+        "scores near zero",
+        "absolute",
+        lambda at: (
+            (at.sizes.d * abs(at.sizes.scale) + 2) * at.eta + at.lost["stored_scores"] * (1 + abs(at.sizes.scale))
+        ),
+        "fixed-point scores",
+    )
+    quotient_underflow: float = underflow(
+        "scores ÷ the cap and their tanh near zero, if they are stored",
+        "absolute, × c",
+        lambda at: 2 * at.lost["stored_scores"],
+        "fixed-point quotient",
+    )
+    # Both summands and their sum, or the product with c, may underflow; one of them is stored.
+    logit_underflow: float = underflow(
+        "capped scores, and their sums with a bias, near zero",
+        "absolute",
+        lambda at: 3 * at.eta + at.lost["stored_scores"],
+        "scores moved by a step",
+    )
+    input_underflow: float = underflow(
+        "operands of a product near zero, and scaled q and k",
+        "absolute",
+        lambda at: (at.lost["scale_on_inputs"] + at.operand_flush) * at.factor,
+        "fixed-point scaled queries",
+    )
+    scaled_underflow: float = underflow(
+        "gradients of scaled q and k near zero, before they are scaled",
+        "absolute",
+        lambda at: at.lost["scale_on_inputs"] * at.factor if scaled_inputs_are_narrow(at.a) else 0.0,
+        "fixed-point gradients of scaled queries",
+    )
+    weight_underflow: float = underflow(
+        "weights near zero, and flushed exponentials",
+        "absolute",
+        lambda at: at.lost["exp"] + 2 * at.eta + at.lost["weights"] + at.lost["saved_weights"] + at.operand_underflow,
+        "fixed-point weights",
+    )
+    sum_underflow: float = underflow(
+        "products near zero in a sum, and partial gradients that are stored",
+        "absolute",
+        _sum_underflow,
+        "products flushed to zero",
+    )
+    grad_underflow: float = underflow(
+        "dP and dS near zero",
+        "absolute",
+        lambda at: 2 * at.eta + at.lost["grad_scores"] + at.lost["grad_weights"] + at.operand_underflow,
+        "fixed-point dS",
+    )
+    output_underflow: float = underflow(
+        "results near zero", "absolute", lambda at: at.lost["output"], "fixed-point output"
+    )
+    saved_underflow: float = underflow(
+        "the saved output near zero", "absolute", lambda at: at.lost["saved_output"], "fixed-point saved output"
+    )
+
+    def __add__(self, other: "Terms") -> "Terms":
+        """The terms of two computations of one value, whose errors may have opposite signs."""
+        return Terms(*map(add, vars(self).values(), vars(other).values()))
+
+
+EXPONENTS, TERMS = table(Exponents), table(Terms)
+ROUNDINGS = EXPONENTS | TERMS
+"""All rows, by name."""
+
+
+# -- The values of a column ------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=64)
+def spreads(a: Arithmetic) -> dict[str, float]:
+    """One rounding of each row, for the statistical line."""
+    return {name: row.line.each(a) for name, row in ROUNDINGS.items() if row.line.each is not None}
+
+
+@lru_cache(maxsize=64)
+def losses(a: Arithmetic) -> dict[str, float]:
+    """The size below which each row may make a number 0."""
+    return {name: row.loses(a) for name, row in ROUNDINGS.items() if row.loses is not None}
+
+
+@lru_cache(maxsize=256)  # numbers from numbers: a suite asks for the same sizes again and again
+def terms(a: Arithmetic | None, sizes: Sizes) -> Terms:
+    """The terms of a budget under an arithmetic: of the kernel and of the oracle.
+
+    For None, the terms of a certificate: of the oracle alone.
+    """
+    if a is None:
+        return terms_of(OWN, sizes._replace(bias=False))  # the oracle adds a bias to the finished sum
+    return terms(None, sizes) + terms_of(a, sizes)
+
+
+def terms_of(a: Arithmetic, sizes: Sizes) -> Terms:
+    """The terms of attention computed in an arithmetic."""
+    at = computation(a, sizes, losses(a))
+    return Terms(*(row.worst(at) for row in TERMS.values()))

@@ -1,0 +1,254 @@
+"""The statistical line of a correct kernel that flushes one step to zero: such an error does not have
+mean 0, so the line counts it linearly.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from oracles import FLOAT32, Arithmetic, scaled_dot_product_attention, scaled_dot_product_attention_vjp
+from oracles.error_analysis import statistical_line
+from oracles.error_analysis.roundings import losses
+from oracles.formats import BINARY16, BINARY32, Elementary
+from oracles.tests.test_roundings import NOT_YET_IN_THE_LINE
+
+Array = NDArray[np.float64]
+
+TINY, TINY16 = BINARY32.smallest_normal, BINARY16.smallest_normal
+KEYS, QUERIES = 80, 100
+assert max(KEYS, QUERIES) > statistical_line.SHORT
+NAMES = ("out", "dq", "dk", "dv")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A step that flushes numbers below `least`, the row that counts the loss, and q, k, v and the cotangent."""
+
+    step: str
+    row: str
+    result: str
+    inputs: tuple[Array, Array, Array, Array]
+    changes: dict[str, Any] = field(default_factory=dict)
+    least: float = TINY
+    scale: float = 1.0
+
+
+def attention(a: Arithmetic, case: Case) -> dict[str, Array]:
+    """Attention and its gradients in float64; one step flushes small numbers.
+
+    The arithmetic states the form of delta.
+    """
+    q, k, v, g = case.inputs
+    scale = case.scale
+
+    def through(name: str, x: Array) -> Array:
+        return np.where((name == case.step) & (np.abs(x) < case.least), 0.0, x)
+
+    def product(a: Array, b: Array) -> Array:
+        products = through("product", through("operand", a)[:, :, None] * through("operand", b)[None])
+        return through("part", np.add.reduceat(products, np.arange(0, a.shape[1], 32), axis=1)).sum(axis=1)
+
+    s = scale * product(q, k.T)
+    e = through("exponential", np.exp(s - s.max(axis=1, keepdims=True)))
+    p = through("weight", e / e.sum(axis=1, keepdims=True))
+    saved = through("saved weight", p)
+    out, dp = product(p, v), through("dP", product(g, v.T))
+    if a.delta == "output":
+        delta = (through("operand", g) * through("saved output", out)).sum(axis=1, keepdims=True)
+    else:
+        delta = through("product", through("P·dP", saved * dp)).sum(axis=1, keepdims=True)
+    ds = through("dS", scale * saved * (dp - delta))
+    dq, dk = (scale * through("scaled", x / scale) for x in (product(ds, k), product(ds.T, q)))
+    return dict(zip(NAMES, (out, dq, dk, product(p.T, g)), strict=True))
+
+
+def queries(x: float) -> Array:
+    return np.full((QUERIES, 1), x)
+
+
+def keys(*x: float) -> Array:
+    """The given numbers, repeated for all keys."""
+    return np.resize(x, (KEYS, 1))
+
+
+def first(x: float, others: float) -> Array:
+    return np.where(np.arange(KEYS) == 0, x, others)[:, None]
+
+
+ONE, NONE, ALTERNATE = queries(1.0), queries(0.0), keys(1.0, -1.0)
+LOW, LOW16 = first(0.0, -87.5), first(0.0, -10.5)  # exp of them is below TINY, and below TINY16
+LARGE = 2.0**118 + 2.0**108 * np.arange(QUERIES)[:, None]  # no two of them equal
+COARSE = Elementary(2.0**-21, 0.0, TINY16)
+WIDE = np.ones((1, 512))
+SHORT_RANGE = replace(BINARY32, name="of a short range", smallest_subnormal=TINY16 * 2.0**-23, smallest_normal=TINY16)
+CASES = [
+    Case("weight", "exp", "dv", (ONE, LOW, keys(1.0), queries(8.0))),
+    Case("weight", "weights", "dv", (ONE, LOW16, keys(1.0), ONE), changes={"weights": BINARY16}, least=TINY16),
+    Case("weight", "weights", "out", (ONE, LOW16, first(0.0, 1.0), ONE), changes={"weights": BINARY16}, least=TINY16),
+    Case(
+        "saved weight",
+        "saved_weights",
+        "dk",
+        (ONE, LOW16, first(0.0, 1.0), ONE),
+        changes={"saved_weights": BINARY16, "delta": "output"},
+        least=TINY16,
+    ),
+    Case(
+        "saved weight",
+        "saved_weights",
+        "dq",
+        (ONE, LOW16 + 10.5, first(0.0, 2.0**20), ONE),
+        changes={"saved_weights": BINARY16, "delta": "weights"},
+        least=TINY16,
+    ),
+    Case(
+        "exponential",
+        "exp",
+        "out",
+        (ONE, LOW16, first(1.0, 0.0), ONE),
+        changes={"exp": COARSE, "rescale_slack": 0.0},
+        least=TINY16,
+    ),
+    Case(
+        "exponential",
+        "weights",
+        "out",
+        (ONE, LOW16, first(1.0, 0.0), ONE),
+        changes={"weights": SHORT_RANGE, "stored_sum": True},
+        least=TINY16,
+    ),
+    Case("product", "sum", "out", (NONE, keys(1.0), keys(KEYS * TINY / 2), ONE)),
+    Case("product", "sum", "dv", (NONE, keys(1.0), keys(1.0), queries(KEYS * TINY / 2))),
+    Case(
+        "product",
+        "sum",
+        "dq",
+        (NONE, 2.0**10 * ALTERNATE, 2.0 ** (-20) * ALTERNATE * WIDE, 2.0**19 * TINY * ONE * WIDE),
+    ),
+    Case(
+        "product",
+        "sum",
+        "dq",
+        (ONE, first(4.5, 0.0), first(0.0, 1.0), queries(100 * TINY)),
+        changes={"delta": "weights"},
+    ),
+    Case("operand", "product", "out", (queries(TINY / 2), 2.0**120 * ALTERNATE, ALTERNATE, ONE)),
+    Case("operand", "product", "out", (queries(TINY / 2), keys(2.0**120, 0.0), keys(0.0, 1.0), ONE)),
+    Case(
+        "operand",
+        "product",
+        "dq",
+        (queries(TINY / 2), 2.0**119 * keys(2, -2, 1, -1), keys(1.0, 1.0, -1.0, -1.0), queries(2.0 ** (-100))),
+    ),
+    Case("operand", "product", "dk", (LARGE, TINY / 2 * ALTERNATE, keys(1.0, 1.0, -1.0, -1.0), ONE)),
+    Case("operand", "product", "dv", (LARGE, TINY / 2 * ALTERNATE, ALTERNATE, ONE)),
+    Case("operand", "product", "dq", (NONE, ALTERNATE, 2.0**20 * ALTERNATE, queries(TINY / 2))),
+    Case("operand", "product", "dq", (NONE, ALTERNATE, TINY / 2 * ALTERNATE, queries(2.0**40))),
+    Case(
+        "operand",
+        "product",
+        "dk",
+        (queries(2.0**10), keys(0.0), 2.0**20 * ALTERNATE, queries(TINY / 2)),
+        changes={"delta": "output"},
+    ),
+    Case("operand", "product", "dq", (NONE, TINY / 2 * ALTERNATE, ALTERNATE, queries(2.0**40))),
+    Case("operand", "product", "dk", (queries(TINY / 2), keys(0.0), ALTERNATE, queries(2.0**40))),
+    Case("operand", "sum", "dv", (ONE, LOW, keys(1.0), queries(TINY / 2))),
+    Case(
+        "operand",
+        "product",
+        "dq",
+        (NONE, keys(0.0, 1.0), keys(2.0**20, 0.0), queries(TINY / 2)),
+        changes={"delta": "output"},
+    ),
+    Case(
+        "operand",
+        "product",
+        "dq",
+        (NONE, keys(0.0, 1.0), keys(2.0**20, 0.0), queries(TINY / 2)),
+        changes={"delta": "weights"},
+    ),
+    Case(
+        "saved output",
+        "saved_output",
+        "dq",
+        (NONE, keys(1.0), keys(TINY16 / 2), ONE),
+        changes={"saved_output": BINARY16, "delta": "output"},
+        least=TINY16,
+    ),
+    Case(
+        "dP",
+        "grad_weights",
+        "dq",
+        (NONE, ALTERNATE, TINY16 / 2 * ALTERNATE, ONE),
+        changes={"grad_weights": BINARY16},
+        least=TINY16,
+    ),
+    Case(
+        "P·dP",
+        "grad_weights",
+        "dq",
+        (NONE, keys(0.0, 1.0), keys(20 * TINY16, 0.0), ONE),
+        changes={"grad_weights": BINARY16, "delta": "weights"},
+        least=TINY16,
+    ),
+    Case("dS", "sum", "dk", (queries(64.0), keys(0.0), ALTERNATE, queries(4 * TINY))),
+    Case(
+        "dS",
+        "sum",
+        "dk",
+        (queries(64.0), keys(0.0), ALTERNATE, queries(81.25 * TINY)),
+        changes={"delta": "output"},
+        least=1.1 * TINY,
+    ),
+    Case("dS", "sum", "dk", (queries(64.0), keys(0.0), ALTERNATE, queries(KEYS * 30 * TINY)), scale=1 / 64),
+    Case(
+        "dS",
+        "grad_scores",
+        "dk",
+        (queries(64.0), keys(0.0), ALTERNATE, queries(4 * TINY16)),
+        changes={"grad_scores": BINARY16},
+        least=TINY16,
+    ),
+    Case(
+        "part",
+        "output",
+        "dv",
+        (NONE, keys(1.0), keys(1.0), queries(KEYS * TINY16 / 64)),
+        changes={"output": BINARY16, "grad_block": 32},
+        least=TINY16,
+    ),
+    Case(
+        "scaled",
+        "scale_on_inputs",
+        "dq",
+        (NONE, ALTERNATE, TINY16 / 2 * ALTERNATE, ONE),
+        changes={"scale_on_inputs": BINARY16},
+        least=TINY16,
+        scale=4.0,
+    ),
+]
+
+
+def test_every_loss_that_the_line_counts_has_a_case():
+    assert {case.row for case in CASES} == losses(FLOAT32).keys() - NOT_YET_IN_THE_LINE
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.step}-{case.result}")
+def test_a_step_that_is_flushed_is_within_the_line(case, monkeypatch):
+    q, k, v, g = case.inputs
+    a = replace(FLOAT32, name="flushes", flush_to_zero=True, likely=8.4, **case.changes)
+    got = attention(a, case)[case.result]
+
+    def excess() -> float:
+        out = scaled_dot_product_attention(q, k, v, scale=case.scale, arithmetic=a)
+        gradients = scaled_dot_product_attention_vjp(q, k, v, None, g, scale=case.scale, arithmetic=a)
+        enclosures = dict(zip(NAMES, (out, *gradients), strict=True))
+        return float(enclosures[case.result].excess(got).max())
+
+    assert excess() <= 1
+    monkeypatch.setattr(statistical_line, "losses", lambda a: losses(a) | {case.row: 0.0})
+    assert excess() > 1
