@@ -280,7 +280,7 @@ def _arb_greater(x: flint.arb, y: flint.arb) -> bool:
 
     >>> _arb_greater(flint.arb(2), flint.arb(1)), _arb_greater(flint.arb(1), flint.arb(1))
     (True, False)
-    >>> _arb_greater(flint.arb(1), flint.arb(1, 0.5))
+    >>> _arb_greater(flint.arb(1), flint.arb(1, 0.5))  # doctest: +NORMALIZE_WHITESPACE
     Traceback (most recent call last):
     ValueError: Whether 1.00000000000000 > [1e+0 +/- 0.501] is not decided at 53 bits: the balls
     overlap. Raise flint.ctx.prec.
