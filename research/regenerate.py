@@ -1,5 +1,5 @@
-"""Make again what the product reads and a change touches: the laws of the quick plan, and the
-vectors. `make regenerate` runs it.
+"""Make again what the product reads and a change touches: the laws of the quick plan, the vectors,
+and the guide's page of operations. `make regenerate` runs it.
 
 git says which lines have changed since HEAD, or since its parent where nothing has, or since the
 revision that SINCE names. A known bug is touched where its function or its row of a table has
@@ -24,6 +24,7 @@ from properties.laws import FAMILIES, LAWS
 from properties.tests.kills import killers, kills_of
 from properties.verifier.plan import QUICK, is_quick
 from properties.verifier.report import counted
+from properties.views.operations import markdown
 from research.changes import ROOT, Part, Spans, base, changed_lines, parts, touched_parts
 from research.mutants import write_quick
 from research.vectors.choosing import CHOSEN, SHOWN, choose, chosen, survivors, written
@@ -34,6 +35,7 @@ __all__ = ["Touched", "main", "touched"]
 _RESTS_ON = ("oracles/", "properties/contract/", "properties/strategies/", "properties/vectors/", "research/vectors/")
 """Folders whose code all vectors rest on: bugs and laws too, but for the last two."""
 _LAWS = {law.id: law for law in LAWS}
+_OPERATIONS_PAGE = ROOT / "docs/guide/operations.md"
 
 
 @dataclass(frozen=True)
@@ -220,6 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"The change since {since} touches {touches}.")
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
         wrong = [*_laws_made(pool, what), *_vectors_made(pool, what)]
+    _OPERATIONS_PAGE.write_text(markdown(), "utf-8")
     print(
         *wrong,
         f"{time.monotonic() - began:.0f} s. Pages are left as they are: `make release-pages` makes them.",

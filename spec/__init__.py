@@ -4,7 +4,7 @@ to run.
 One module per Lean file, in the file's order, under Lean's names in snake_case:
 
     context                  the scalars a definition runs over: REAL64, REAL32, FLOAT64, FLOAT32, MPF, ARB, ARB_SERIES
-    lean                     the revision that is transcribed, and what a definition leaves to Lean's types and instances
+    lean                     the transcribed revision, and the part of a definition that Lean's types state
     scope                    the scalar that a definition is being evaluated over
     signature                how annotations state shapes and types, and what is refused
     tensor_core              tensors, and how definitions make them
@@ -16,7 +16,7 @@ One module per Lean file, in the file's order, under Lean's names in snake_case:
     attention                masks, attention, its derivatives, multi-head attention
     corrected                the definitions as a revision corrects them
     errata                   where a literal definition breaks a law of its own page, with a witness and a correction
-    extended                 our definitions, not TorchLean's, of attention and rotary frequencies as they are used today
+    extended                 our definitions, not TorchLean's, of attention with today's features and rotary frequencies
 
 Start at `attention`. Every definition links to its declaration in Lean; definitions take one
 sequence at a time, may be slow, and evaluate what Lean evaluates in Lean's order.

@@ -28,8 +28,8 @@ def softmax_vec_spec(t: Tensor[Array, "n"], scalar: Context | None = None) -> Te
     Edge cases
     - n = 0: t itself.
     - n = 1: [1].
-    - Over floats no exponential overflows, for none of the exponents is positive, and the sum is at
-      least 1.
+    - Over floats no exponential overflows, for every exponent is at most 0, and the sum is at least
+      1.
     - Over balls m encloses the maximum; over series it is one of the entries, which is enough
       (`spec.context`, `ARB_SERIES`).
 

@@ -72,7 +72,7 @@ QUERIES, KEYS = (
 )  # why Lean's hypotheses h1 and h2 are needed
 
 
-# -- Masks: True where the query may attend to the key -------------------------------------------------------------------------
+# -- Masks: True where the query may attend to the key ---------------------------------------------
 
 
 @lean(line=90)
@@ -135,7 +135,7 @@ def future_mask(n: int) -> Bool[Array, "n n"]:
     return tabulate((n, n), lambda i, j: i < j, bool)
 
 
-# -- The inputs of attention ---------------------------------------------------------------------------------------------------
+# -- The inputs of attention -----------------------------------------------------------------------
 
 
 @lean(line=116)
@@ -174,7 +174,7 @@ class AttentionContext:
         object.__setattr__(self, "bc_sum_to_target", witness)
 
 
-# -- Softmax under a mask ------------------------------------------------------------------------------------------------------
+# -- Softmax under a mask --------------------------------------------------------------------------
 
 
 @lean(line=150)
@@ -190,15 +190,15 @@ def hard_masked_softmax_vec_spec(
     - No entry allowed: 0 / 0, which is 0 over ℝ and NaN over Float (`spec.errata`, `dead-row`).
     - Over floats a score above 709.78 overflows, a row below −745.13 underflows to 0 / 0, and the
       sum can overflow before any term does (`spec.errata`, `masked-overflow`, `masked-underflow`,
-      `masked-sum-overflow`). Over ℝ none of this happens.
+      `masked-sum-overflow`). Over ℝ this does not happen.
     - n = 0: empty. n = 1: [1] where allowed.
 
     >>> hard_masked_softmax_vec_spec(np.array([0.0, 0.0, 9.0]), np.array([True, True, False]))
     array([0.5, 0.5, 0. ])
     >>> from spec import FLOAT64, REAL64
     >>> nothing = np.array([False, False])
-    >>> hard_masked_softmax_vec_spec(np.zeros(2), nothing, REAL64), hard_masked_softmax_vec_spec(np.zeros(2), nothing, FLOAT64)
-    (array([0., 0.]), array([nan, nan]))
+    >>> [hard_masked_softmax_vec_spec(np.zeros(2), nothing, scalar) for scalar in (REAL64, FLOAT64)]
+    [array([0., 0.]), array([nan, nan])]
 
     Lean: `hardMaskedSoftmaxVecSpec`
     """
@@ -234,7 +234,7 @@ def softmax_backward_from_weights_spec(
     The Jacobian diag(w) − w wᵀ is symmetric, so the same formula is the tangent of the weights
     along a tangent of the scores.
 
-    Edge cases: a weight of 0 gives 0, so nothing flows through a blocked key; for a single number
+    Edge cases: a weight of 0 gives 0, so nothing flows through a masked key; for a single number
     it is 0.
 
     >>> softmax_backward_from_weights_spec(np.array([0.5, 0.5, 0.0]), np.array([1.0, 0.0, 7.0]))
@@ -250,13 +250,13 @@ def softmax_backward_from_weights_spec(
     return stack(weights.shape, lambda i: softmax_backward_from_weights_spec(weights[i], dWeights[i]))
 
 
-# -- Attention -----------------------------------------------------------------------------------------------------------------
+# -- Attention -------------------------------------------------------------------------------------
 
 
 @lean(line=206)
 def scaled_dot_product_attention(ctx: AttentionContext, scalar: Context | None = None) -> Tensor[Array, "nQ dModel"]:
     """A · V, where the weights A are the softmax of the scores Q Kᵀ × (1/√d), row by row, under the
-    mask if there is one.
+    mask if one is given.
 
     Edge cases
     - A row of the mask that allows no key: the output row is 0 over ℝ, NaN over Float
@@ -310,11 +310,10 @@ def scaled_dot_product_attention_backward(
 
         dA = dOut Vᵀ,  dV = Aᵀ dOut,  dS = (A ⊙ (dA − rowsum(dA ⊙ A))) × w,  dQ = dS K,  dK = dSᵀ Q.
 
-    The lines for scale, scores and weights are those of the forward, repeated because Lean computes
-    them again.
+    The lines for scale, scores and weights repeat the forward, because Lean computes them again.
 
     Edge cases
-    - A blocked key receives nothing through its weight 0; a row that may attend to no key gives dQ
+    - A masked key receives nothing through its weight 0; a row that may attend to no key gives dQ
       = 0 and adds nothing to dK and dV (ℝ).
     - nK = 1: the weight is constant, so dQ = dK = 0 and dV is the sum of dOut over the rows that
       attend.
@@ -357,8 +356,7 @@ def scaled_dot_product_attention_jvp(
 
         dS = (dQ Kᵀ + Q dKᵀ) × w,  dA = A ⊙ (dS − rowsum(dS ⊙ A)),  dOut = dA V + A dV.
 
-    The lines for scale, scores and weights are those of the forward, repeated because Lean computes
-    them again.
+    The lines for scale, scores and weights repeat the forward, because Lean computes them again.
 
     Edge cases
     - A row that may attend to no key has tangent 0 over ℝ.
@@ -366,7 +364,8 @@ def scaled_dot_product_attention_jvp(
       to it.
 
     >>> ctx = AttentionContext(np.array([[0.0]]), np.array([[1.0], [3.0]]), np.array([[10.0], [20.0]]))
-    >>> scaled_dot_product_attention_jvp(ctx, np.array([[1.0]]), np.zeros((2, 1)), np.zeros((2, 1)))  # the adjoint of dQ = 5 above
+    >>> # the adjoint of dQ = 5 above
+    >>> scaled_dot_product_attention_jvp(ctx, np.array([[1.0]]), np.zeros((2, 1)), np.zeros((2, 1)))
     array([[5.]])
 
     Lean: `scaledDotProductAttentionJvp`
@@ -384,7 +383,7 @@ def scaled_dot_product_attention_jvp(
     return add_spec(mat_mul_spec(d_attention_weights, ctx.V), mat_mul_spec(attention_weights, dV))
 
 
-# -- Several heads -------------------------------------------------------------------------------------------------------------
+# -- Several heads ---------------------------------------------------------------------------------
 
 
 @lean(line=317)
@@ -627,7 +626,7 @@ def multi_head_attention_jvp(
     return add_spec(mat_mul_spec(d_concatenated, mha.Wo), mat_mul_spec(concatenated, dmha.Wo))
 
 
-# -- Attention with projections ------------------------------------------------------------------------------------------------
+# -- Attention with projections --------------------------------------------------------------------
 
 
 @lean(line=639, nonzero={"n": QUERIES})
@@ -695,7 +694,7 @@ def sparse_attention(
     """`self_attention` with the pattern as its mask: query i attends to key j where the pattern is
     True.
 
-    Edge cases: those of a mask in `scaled_dot_product_attention`.
+    Edge cases: as for the mask of `scaled_dot_product_attention`.
 
     >>> one = np.array([[1.0]])
     >>> sparse_attention(np.array([[2.0], [4.0]]), np.array([[False, True], [True, False]]), one, one, one, one)

@@ -2,8 +2,8 @@
 
 TorchLean's definitions are polymorphic, `{α : Type} [Context α]`: a definition may use 0, 1, +, −,
 ×, /, max, exp, sqrt, log, sin, cos and the coercion ℕ → α, and nothing else. The definitions of
-`spec.extended` use tanh, powers, π, min, floor and `>` besides, of which Lean's `Context` has all
-but the floor, and ask which numbers are finite. Here α is a `Context`, and every definition of
+`spec.extended` also use tanh, powers, π, min, floor and `>`, and ask which numbers are finite.
+Lean's `Context` has all of these except the floor. Here α is a `Context`, and every definition of
 `spec` runs over each of these:
 
 | scalar       | elements           | what it evaluates                                                             |
@@ -58,9 +58,9 @@ silent = np.errstate(all="ignore")  # IEEE arithmetic raises no warning, as Lean
 class Context:
     """The operations of one scalar type α that a definition may use.
 
-    `lift(value)` is the element of α that equals the number `value`, and a ValueError where α has
-    none: it never rounds. `greater(x, y)` is x > y, and a ValueError where balls overlap, so that
-    neither answer is proved. `pi()` is π at the working precision.
+    `lift(value)` is the element of α that equals the number `value`. It never rounds: it raises
+    ValueError where α does not contain the number. `greater(x, y)` is x > y, and a ValueError where
+    balls overlap, so that neither answer is proved. `pi()` is π at the working precision.
 
     Lean: `Context`
     """
@@ -146,7 +146,7 @@ def lean_max(x: Scalar, y: Scalar) -> Scalar:
 
 
 def repr_or_type(x: Any) -> str:
-    """The repr of what was given instead of something else; its type, where it has none, or a long one."""
+    """The repr of a value, for a message; its type where the repr fails or is long."""
     try:
         text = repr(x)
     except Exception:
@@ -154,7 +154,7 @@ def repr_or_type(x: Any) -> str:
     return text if 0 < len(text) <= 200 else f"an object of type {type(x).__name__}"
 
 
-# -- IEEE floating point: REAL64, REAL32, FLOAT64, FLOAT32 ---------------------------------------------------------------------
+# -- IEEE floating point: REAL64, REAL32, FLOAT64, FLOAT32 -----------------------------------------
 
 
 def _ieee(name: str, element: type, div: Callable[[Scalar, Scalar], Scalar]) -> Context:
@@ -170,7 +170,8 @@ def _ieee(name: str, element: type, div: Callable[[Scalar, Scalar], Scalar]) -> 
     def lift(value: Any) -> Scalar:
         if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.floating | np.integer):
             raise TypeError(
-                f"{repr_or_type(value)} has type {type(value).__name__}, but should be a real number that {name} can hold."
+                f"{repr_or_type(value)} has type {type(value).__name__}, "
+                f"but should be a real number that {name} can hold."
             )
         value = (
             int(value) if isinstance(value, np.integer) else value
@@ -218,7 +219,7 @@ FLOAT64 = _ieee("FLOAT64", np.float64, ieee_division)
 FLOAT32 = _ieee("FLOAT32", np.float32, ieee_division)
 
 
-# -- High precision ------------------------------------------------------------------------------------------------------------
+# -- High precision --------------------------------------------------------------------------------
 
 
 def _int_or_float(value: Any, name: str) -> int | float:
@@ -267,7 +268,7 @@ MPF = Context(
 )
 
 
-# -- Balls ---------------------------------------------------------------------------------------------------------------------
+# -- Balls -----------------------------------------------------------------------------------------
 
 
 def _lift_arb(value: Any) -> flint.arb:
@@ -280,7 +281,7 @@ def _arb_greater(x: flint.arb, y: flint.arb) -> bool:
 
     >>> _arb_greater(flint.arb(2), flint.arb(1)), _arb_greater(flint.arb(1), flint.arb(1))
     (True, False)
-    >>> _arb_greater(flint.arb(1), flint.arb(1, 0.5))
+    >>> _arb_greater(flint.arb(1), flint.arb(1, 0.5))  # doctest: +NORMALIZE_WHITESPACE
     Traceback (most recent call last):
     ValueError: Whether 1.00000000000000 > [1e+0 +/- 0.501] is not decided at 53 bits: the balls overlap. Raise flint.ctx.prec.
     """
@@ -314,7 +315,7 @@ ARB = Context(
 )
 
 
-# -- First-order Taylor arithmetic over balls ----------------------------------------------------------------------------------
+# -- First-order Taylor arithmetic over balls ------------------------------------------------------
 
 
 def series(value: Any, derivative: Any = 0) -> flint.arb_series:
@@ -360,8 +361,8 @@ def _series_max(x: flint.arb_series, y: flint.arb_series) -> flint.arb_series:
     tie. It is sound for the one use the definitions make of it: softmax subtracts m = max t and
     exp(tⱼ − m) / Σ exp(tₖ − m) is the same function for every m, so any choice of m encloses the
     same value and the same derivative; the larger one keeps the exponentials small. The log-sum-exp
-    m + log Σ is such a function too. `spec.extended` also clamps with it: there the derivative is
-    that of the branch the midpoint is in.
+    m + log Σ is such a function too. `spec.extended` also clamps with it: there the derivative
+    belongs to the branch that contains the midpoint.
     """
     return y if x[0].mid() <= y[0].mid() else x
 

@@ -1,14 +1,14 @@
 """The revised definitions that errata point at: attention and rotary encoding as their pages mean
 them.
 
-    weights     the largest allowed score is subtracted, so that nothing overflows; a row with no allowed key is exactly 0
+    weights     the largest visible score is subtracted, so that nothing overflows; a fully masked row is exactly 0
     scale       1/√d, and 1 where d = 0
     heads       contiguous blocks of columns, so that each head's row i is of token i
     odd lane    the unpaired lane of a rotary encoding passes through
 
-Over ℝ attention is the literal definition; over floats it is what the literal one means. What takes
-a structure (`AttentionContext`, `MultiHeadAttention`) runs over the structure's scalar, and what
-takes tensors has `scalar` last. What is refused is what the literal definitions refuse.
+Over ℝ attention equals the literal definition; over floats it computes what the literal text means.
+A function of a structure (`AttentionContext`, `MultiHeadAttention`) runs over the structure's
+scalar, a function of tensors has `scalar` last. They refuse what the literal definitions refuse.
 
 Lean: `NN/Spec/Layers/Attention.lean` at revision `spec.lean.REVISED`, and
 `NN/Spec/Layers/PositionalEncoding.lean` at a later one
@@ -59,7 +59,7 @@ __all__ = [
 lean = LeanFile("NN/Spec/Layers/Attention.lean", REVISED)
 
 
-# -- Attention -----------------------------------------------------------------------------------------------------------------
+# -- Attention -------------------------------------------------------------------------------------
 
 
 @lean()
@@ -79,10 +79,10 @@ def attention_scale_denom(d: int, scalar: Context | None = None) -> Scalar:
 def hard_masked_softmax_vec(
     scores: Tensor[Array, "n"], mask: Bool[Array, "n"], scalar: Context | None = None
 ) -> Tensor[Array, "n"]:
-    """exp(scoreⱼ − m) / Σₖ exp(scoreₖ − m) over the allowed entries, with m the largest allowed
+    """exp(scoreⱼ − m) / Σₖ exp(scoreₖ − m) over the visible entries, with m the largest visible
     score, and exactly 0 elsewhere.
 
-    Edge cases: a row with no allowed entry is 0 over every scalar. A row with one is 1 there.
+    Edge cases: a fully masked row is 0 over every scalar. A row with one visible entry is 1 there.
     Nothing overflows.
 
     >>> from spec.context import FLOAT64
@@ -114,7 +114,7 @@ def hard_masked_softmax(
 
 def _scale_and_weights(ctx: AttentionContext) -> tuple[Scalar, Array]:
     """The number w = 1/√d that scores are multiplied by, and the weights A = softmax(Q Kᵀ × w)
-    along the allowed keys.
+    along the visible keys.
     """
     scale = alpha.div(alpha.one, attention_scale_denom(ctx.Q.shape[1]))
     scaled_scores = scale_spec(mat_mul_spec(ctx.Q, matrix_transpose_spec(ctx.K)), scale)
@@ -123,8 +123,8 @@ def _scale_and_weights(ctx: AttentionContext) -> tuple[Scalar, Array]:
 
 @lean()
 def scaled_dot_product_attention(ctx: AttentionContext) -> Tensor[Array, "nQ dModel"]:
-    """A · V with A the softmax of Q Kᵀ / √d along the allowed keys, computed without overflow; a
-    row with no allowed key is 0.
+    """A · V with A the softmax of Q Kᵀ / √d along the visible keys, computed without overflow; a
+    fully masked row is 0.
 
     >>> ctx = AttentionContext(np.array([[710.0]]), np.array([[1.0]]), np.array([[3.0]]), np.array([[True]]))
     >>> scaled_dot_product_attention(ctx)
@@ -142,8 +142,7 @@ def scaled_dot_product_attention_backward(
 ) -> tuple[Tensor[Array, "nQ dModel"], Tensor[Array, "nK dModel"], Tensor[Array, "nK dModel"]]:
     """(dQ, dK, dV) by the literal formulas, with the corrected weights and scale.
 
-    Edge cases: a row with no allowed key gives dQ = 0 and adds nothing to dK and dV, over every
-    scalar.
+    Edge cases: a fully masked row gives dQ = 0 and adds nothing to dK and dV, over every scalar.
 
     >>> ctx = AttentionContext(np.array([[710.0]]), np.array([[1.0]]), np.array([[3.0]]), np.array([[True]]))
     >>> scaled_dot_product_attention_backward(ctx, np.array([[1.0]]))
@@ -169,7 +168,7 @@ def scaled_dot_product_attention_jvp(
 ) -> Tensor[Array, "nQ dModel"]:
     """The tangent of the output by the literal formulas, with the corrected weights and scale.
 
-    Edge cases: a row with no allowed key has tangent 0 over every scalar.
+    Edge cases: a fully masked row has tangent 0 over every scalar.
 
     >>> ctx = AttentionContext(np.array([[710.0]]), np.array([[1.0]]), np.array([[3.0]]), np.array([[True]]))
     >>> scaled_dot_product_attention_jvp(ctx, np.array([[1.0]]), np.array([[1.0]]), np.array([[2.0]]))
@@ -185,7 +184,7 @@ def scaled_dot_product_attention_jvp(
     return add_spec(mat_mul_spec(d_weights, ctx.V), mat_mul_spec(weights, dV))
 
 
-# -- Several heads -------------------------------------------------------------------------------------------------------------
+# -- Several heads ---------------------------------------------------------------------------------
 
 
 @lean()
@@ -304,7 +303,7 @@ def multi_head_attention_jvp(
     return add_spec(mat_mul_spec(d_concatenated, mha.Wo), mat_mul_spec(concatenated, dmha.Wo))
 
 
-# -- Rotary encoding -----------------------------------------------------------------------------------------------------------
+# -- Rotary encoding -------------------------------------------------------------------------------
 
 
 @definition()

@@ -61,7 +61,7 @@ __all__ = [
 ]
 
 
-# -- Laws, each evaluated on the smallest witness of its violation -------------------------------------------------------------
+# -- Laws, each evaluated on the smallest witness of its violation ---------------------------------
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Erratum:
     law.
 
     `law(definition)` evaluates the law on the witness; `literal` breaks it, `corrected` keeps it.
-    `declaration` is the Lean name; `says` is what the page says of it, in our words; `fixed` is
+    `declaration` is the Lean name; `says` states the page's claim in our words; `fixed` is
     where upstream corrected it.
     """
 
@@ -177,7 +177,7 @@ def _literal_scale_denom(d: int, scalar: Context) -> Scalar:
     return scalar.sqrt(scalar.of_nat(d))
 
 
-# -- The list ------------------------------------------------------------------------------------------------------------------
+# -- The list --------------------------------------------------------------------------------------
 
 _REVISED = f"revision {REVISED[:7]}"
 
@@ -185,7 +185,8 @@ _LIST = [
     Erratum(
         id="head-split-inverse",
         declaration="splitHeadsSpec",
-        says="splits (n, numHeads·headDim) into heads, like a reshape to (n, numHeads, headDim) followed by a transpose",
+        says="splits (n, numHeads·headDim) into heads, "
+        "like a reshape to (n, numHeads, headDim) followed by a transpose",
         law_says="Combining the heads undoes splitting them.",
         law=_combining_undoes_splitting,
         literal=literal.split_heads_spec,
@@ -205,7 +206,8 @@ _LIST = [
     Erratum(
         id="head-split-causality",
         declaration="MultiHeadAttention.forward",
-        says="attention runs per head under the shared mask, so that a causal mask lets each position attend to itself and the past",
+        says="attention runs per head under the shared mask, "
+        "so that a causal mask lets each position attend to itself and the past",
         law_says="Under a causal mask, an output does not depend on later tokens.",
         law=_the_past_does_not_see_the_future,
         literal=MultiHeadAttention.forward,
@@ -236,7 +238,8 @@ _LIST = [
         id="masked-sum-overflow",
         declaration="hardMaskedSoftmaxVecSpec",
         says="a zero numerator is exactly what exp(−∞) = 0 contributes to softmax",
-        law_says="An all-true mask equals no mask, also where only the sum of the exponentials overflows: then live rows become 0.",
+        law_says="An all-true mask equals no mask, "
+        "also where only the sum of the exponentials overflows: then live rows become 0.",
         law=lambda attend: _an_all_true_mask_equals_none(attend, 709.5, 2, REAL64, FLOAT64),
         literal=literal.scaled_dot_product_attention,
         corrected=scaled_dot_product_attention,
@@ -246,7 +249,8 @@ _LIST = [
         id="masked-underflow",
         declaration="hardMaskedSoftmaxVecSpec",
         says="a zero numerator is exactly what exp(−∞) = 0 contributes to softmax",
-        law_says="An all-true mask equals no mask: a live row that underflows looks dead where x/0 = 0, and is NaN where 0/0 is.",
+        law_says="An all-true mask equals no mask: "
+        "a live row that underflows looks dead where x/0 = 0, and is NaN where 0/0 is.",
         law=lambda attend: _an_all_true_mask_equals_none(attend, -746.0, 1, REAL64, FLOAT64),
         literal=literal.scaled_dot_product_attention,
         corrected=scaled_dot_product_attention,

@@ -15,7 +15,7 @@ As in Lean, the body holds the mathematics alone, for the signature is kept:
   a mask holds booleans, an `int` is a natural number. What does not fit is refused with a sentence:
   ValueError for a size, TypeError for a type (`spec.signature`).
 - `[Context α]`. α is `scalar` where it is given, else the scalar of a structure among the
-  arguments, else that of the definition that calls, else what the elements say. All tensors are
+  arguments, else the scalar of the calling definition, else what the elements say. All tensors are
   converted to it, exactly, and in the body `alpha` is it (`spec.scope`).
 
 The revision of Lean that is transcribed is stated here, once. A definition's docstring ends with
@@ -48,7 +48,8 @@ class LeanFile:
     """A file of TorchLean at a revision. Calling it gives the decorator of a declaration in it:
     `definition`, and the link to its line.
 
-    >>> LeanFile("NN/Spec/Layers/Attention.lean").url(line=101).removeprefix(f"https://github.com/{REPOSITORY}/blob/{LITERAL}/")
+    >>> url = LeanFile("NN/Spec/Layers/Attention.lean").url(line=101)
+    >>> url.removeprefix(f"https://github.com/{REPOSITORY}/blob/{LITERAL}/")
     'NN/Spec/Layers/Attention.lean#L101'
     """
 

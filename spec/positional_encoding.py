@@ -44,7 +44,7 @@ __all__ = [
 lean = LeanFile("NN/Spec/Layers/PositionalEncoding.lean")
 
 
-# -- Learned -------------------------------------------------------------------------------------------------------------------
+# -- Learned ---------------------------------------------------------------------------------------
 
 
 @lean(line=52)
@@ -97,7 +97,7 @@ def add_positional_encoding_backward_spec(
     return grad_output.copy(), grad_output.copy()
 
 
-# -- Sinusoidal ----------------------------------------------------------------------------------------------------------------
+# -- Sinusoidal ------------------------------------------------------------------------------------
 
 
 @lean(line=112)
@@ -112,8 +112,8 @@ def posenc_freq_denom_spec(i: int, d: int, scalar: Context | None = None) -> Sca
     - d odd: the same formula; the exponent of the last pair is (d − 1)/d.
 
     >>> from spec import FLOAT64, REAL64
-    >>> posenc_freq_denom_spec(0, 4, REAL64), posenc_freq_denom_spec(3, 0, REAL64), posenc_freq_denom_spec(3, 0, FLOAT64)
-    (np.float64(1.0), np.float64(1.0), np.float64(inf))
+    >>> [float(posenc_freq_denom_spec(*given)) for given in ((0, 4, REAL64), (3, 0, REAL64), (3, 0, FLOAT64))]
+    [1.0, 1.0, inf]
 
     Lean: `posencFreqDenomSpec`
     """
@@ -182,7 +182,7 @@ def add_sinusoidal_positional_encoding_spec(
     return add_spec(x, sinusoidal_positional_encoding_spec(seq_len, embed_dim, start_pos))
 
 
-# -- Rotary --------------------------------------------------------------------------------------------------------------------
+# -- Rotary ----------------------------------------------------------------------------------------
 
 
 @lean(line=186)
@@ -250,7 +250,8 @@ def rope_apply_spec(
 ) -> Tensor[Array, "seqLen headDim"]:
     """x with each adjacent pair of row p rotated by its angle at position start_pos + p:
 
-        row p = x[p] ⊙ cos + rotate_pairs(x[p]) ⊙ sin,    (x₂ᵢ, x₂ᵢ₊₁) ↦ (x₂ᵢ cos θᵢ − x₂ᵢ₊₁ sin θᵢ,  x₂ᵢ₊₁ cos θᵢ + x₂ᵢ sin θᵢ).
+        row p = x[p] ⊙ cos + rotate_pairs(x[p]) ⊙ sin,
+        (x₂ᵢ, x₂ᵢ₊₁) ↦ (x₂ᵢ cos θᵢ − x₂ᵢ₊₁ sin θᵢ,  x₂ᵢ₊₁ cos θᵢ + x₂ᵢ sin θᵢ).
 
     Edge cases
     - Position 0 is the identity.

@@ -2,11 +2,11 @@
 refused with a sentence.
 
     x: Tensor[Array, "n dModel"]         a tensor over α; a letter is one size throughout the signature
-    mask: Bool[Array, "n n"] | None      an array of booleans, or none
+    mask: Bool[Array, "n n"] | None      an array of booleans, or None
     num_heads: int                       a natural number
     Wq: Tensor[Array, "dModel {num_heads*head_dim}"]      a size that is a product of natural numbers
 
-The letters of a structure among the arguments are those of the signature too.
+The letters of a structure among the arguments and of the signature are the same.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,13 +25,13 @@ from spec.tensor_core import Array, expect_mask, expect_type, nat, over
 __all__ = ["Stated", "conform", "conformed", "stated"]
 
 
-# -- What an annotation states -------------------------------------------------------------------------------------------------
+# -- What an annotation states ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Stated:
-    """What an annotation states of an argument: the letters of its shape, what it is an instance
-    of, and which kinds of value it may be.
+    """What an annotation states of an argument: the letters of its shape, its class, and the kinds
+    of value it may be.
 
     There may be a tensor, a mask, a natural number, a structure with a scalar (`over_scalar`), or
     None (`optional`).
@@ -71,7 +71,7 @@ def _fields(structure: Any) -> dict[str, Stated]:
     return {field.name: stated(field.type) for field in fields(structure)}
 
 
-# -- Whether arguments fit -----------------------------------------------------------------------------------------------------
+# -- Whether arguments fit -------------------------------------------------------------------------
 
 
 def conform(structure: Any, nonzero: Mapping[str, str] | None = None) -> None:
@@ -86,8 +86,8 @@ def conform(structure: Any, nonzero: Mapping[str, str] | None = None) -> None:
 def conformed(
     statements: Mapping[str, Stated], given: Mapping[str, Any], nonzero: Mapping[str, str]
 ) -> tuple[Context | None, dict[str, Any]]:
-    """The scalar of a call, None where nothing is over one, and the arguments over it. What does
-    not fit raises ValueError or TypeError.
+    """The scalar of a call, None where no argument is over a scalar, and the arguments over it.
+    An argument that does not fit raises ValueError or TypeError.
     """
     arguments = dict(given)
     tensors: dict[str, Array] = {}

@@ -56,7 +56,7 @@ else:
         dtypes = ("float64", "float32", "object_")
 
 
-# -- Making tensors ------------------------------------------------------------------------------------------------------------
+# -- Making tensors --------------------------------------------------------------------------------
 
 
 def tabulate(shape: tuple[int, ...], entry: Callable[..., Any], scalar: Context | type | None = None) -> Array:
@@ -135,8 +135,8 @@ def tensor(values: Any, scalar: Context) -> Array:
     """The tensor over `scalar` that equals `values`: a number, nested lists of numbers, or a tensor
     over a scalar that it extends.
 
-    It never rounds: a value that `scalar` cannot hold raises ValueError, one that is no real number
-    TypeError.
+    It never rounds: a value that `scalar` cannot hold raises ValueError, a value other than a real
+    number TypeError.
 
     >>> tensor([[1, 0.5]], ARB)
     array([[1.00000000000000, 0.500000000000000]], dtype=object)
@@ -178,7 +178,7 @@ def _shape_of_lists(values: Any, depth: int = 0) -> tuple[int, ...]:
     return (len(values), *(shapes.pop() if shapes else ()))
 
 
-# -- Taylor tensors: the derivative of a definition along a direction ----------------------------------------------------------
+# -- Taylor tensors: the derivative of a definition along a direction ------------------------------
 
 
 def taylor(values: Array, direction: Array) -> Array:
@@ -187,7 +187,7 @@ def taylor(values: Array, direction: Array) -> Array:
     A definition applied to it gives the enclosed `value` of the definition and its `derivative`
     along the direction.
 
-    Shapes: `values` and `direction` alike, over floats or `ARB`.
+    Shapes: `values` and `direction` have the same shape, over floats or `ARB`.
 
     >>> x = taylor(tensor([3.0], ARB), tensor([1.0], ARB))
     >>> value(x * x), derivative(x * x)
@@ -224,14 +224,15 @@ def _coefficients(t: Array, order: int) -> Array:
             )
         if x.prec < 2:
             raise ValueError(
-                f"t{list(index)}={x} is known to order {x.prec}, but should be known to order 2: was flint.ctx.cap below 2?"
+                f"t{list(index)}={x} is known to order {x.prec}, "
+                "but should be known to order 2: was flint.ctx.cap below 2?"
             )
         return x[order]
 
     return tabulate(t.shape, entry, ARB)
 
 
-# -- Which scalar a definition runs over ---------------------------------------------------------------------------------------
+# -- Which scalar a definition runs over -----------------------------------------------------------
 
 _INFERRED = {np.float64: REAL64, np.float32: REAL32, mpmath.mpf: MPF, flint.arb: ARB, flint.arb_series: ARB_SERIES}
 
@@ -243,8 +244,8 @@ def over(scalar: Context | None, **tensors: Array) -> tuple[Any, ...]:
     `MPF`, `arb` → `ARB`, `arb_series` → `ARB_SERIES`. A given scalar is used, and tensors over a
     scalar that it extends are converted exactly.
 
-    Raises TypeError where the elements are of no scalar or of different ones, or there are none to
-    infer it from.
+    Raises TypeError where the elements are of no scalar or of different ones, or where no element
+    tells the scalar.
     """
     for name, t in tensors.items():
         _expect_array(t, name)
@@ -257,7 +258,8 @@ def over(scalar: Context | None, **tensors: Array) -> tuple[Any, ...]:
 def _expect_array(t: Array, name: str) -> None:
     if type(t) is not np.ndarray:  # nor of a subclass: a numpy.matrix keeps two axes, and a masked array hides entries
         raise TypeError(
-            f"{name} is a {type(t).__name__}, but should be a numpy.ndarray: build one with spec.tensor(values, scalar)."
+            f"{name} is a {type(t).__name__}, "
+            "but should be a numpy.ndarray: build one with spec.tensor(values, scalar)."
         )
     if (t.size or prod(n for n in t.shape if n)) > _MOST:
         raise ValueError(f"{name} has shape {t.shape}, but should have at most {_MOST} entries.")
@@ -288,11 +290,11 @@ def _inferred(tensors: dict[str, Array]) -> Context:
     return next(iter(found.values()))
 
 
-# -- What an argument should be ------------------------------------------------------------------------------------------------
+# -- What an argument should be --------------------------------------------------------------------
 
 
 def expect_mask(mask: Array, name: str) -> None:
-    """Refuses with a TypeError what is no array of booleans."""
+    """Raises TypeError unless the mask is an array of booleans."""
     if type(mask) is not np.ndarray:
         raise TypeError(f"{name} is a {type(mask).__name__}, but should be a numpy.ndarray of bool.")
     if mask.dtype != bool:

@@ -23,7 +23,7 @@ def mat_mul_spec(
 
     Edge cases
     - n = 0: every entry is the empty fold, 0.
-    - Over floats nothing is fused or reordered, and the result does not depend on the machine.
+    - Over floats no operation is fused or reordered, and the result does not depend on the machine.
 
     >>> import numpy as np
     >>> mat_mul_spec(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]))

@@ -47,8 +47,8 @@ def map2_spec(
     """f of the entries of a and b at each index: map2 f a b at i is f(aᵢ, bᵢ), a tensor over a's
     scalar.
 
-    Here b is over the same scalar, or a tensor of booleans, which stays one. Shapes: alike, else
-    ValueError.
+    Here b is over the same scalar, or a tensor of booleans, which stays one. The shapes are equal,
+    else ValueError.
 
     >>> import numpy as np
     >>> map2_spec(lambda x, keep: x if keep else 0.0, np.array([1.0, 2.0]), np.array([True, False]))

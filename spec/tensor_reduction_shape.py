@@ -114,7 +114,8 @@ def concat_spec(
     """
     if not tensors and shape is None:
         raise ValueError(
-            "tensors is empty and shape=None, but shape=(n, d) should be given where there is no tensor to read it from."
+            "tensors is empty and shape=None, "
+            "but shape=(n, d) should be given where there is no tensor to read it from."
         )
     stated = nats(tensors[0].shape if shape is None else shape, "shape")
     if len(stated) != 2:

@@ -101,20 +101,39 @@ assert verify({"shift_right": REFERENCE["shift_right"]}, max_examples=5).ok
 assert cause.diagnosis[0].id == wrong.id
 assert f"{wrong.law}[shift_right]" in cause.laws
 """
+ITS_TESTS = "shift_right or shift-right or listings"
+"""Tests of the new operation and its bug, and of the lists of operations. `research` tests its
+vectors too, which takes minutes.
+"""
+
+
+def copied_with_the_diff(folder):
+    """Copy the project into a folder, commit it there, and apply CONTRIBUTING's diff. The environment of commands."""
+    left_out = shutil.ignore_patterns(".*", "__pycache__", "build")
+    shutil.copytree(ROOT, folder, ignore=left_out, dirs_exist_ok=True)
+    identity = {f"GIT_{who}_{what}": "test" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    environment = {**os.environ, **identity, "PYTHONPATH": str(folder)}
+    (diff,) = re.findall(r"^```diff\n(.*?)^```", read("CONTRIBUTING.md"), flags=re.MULTILINE | re.DOTALL)
+    for command in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "--message=All"], ["apply", "-"]):
+        subprocess.run(["git", *command], input=diff, text=True, cwd=folder, env=environment, check=True)
+    return environment
 
 
 def test_the_operation_that_contributing_adds_works_when_it_is_added(tmp_path):
-    """The diff applies to what there is; the reference of the new operation keeps all laws, and its
-    bug is found and named.
-    """
-    for package in ("attnspec", "spec", "oracles", "properties", "docs/site"):
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("tests", "__pycache__"))
-    (diff,) = re.findall(r"^```diff\n(.*?)^```", read("CONTRIBUTING.md"), flags=re.MULTILINE | re.DOTALL)
-    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(tmp_path.parent)}
-    subprocess.run(["git", "apply", "-"], input=diff, text=True, cwd=tmp_path, env=environment, check=True)
-    subprocess.run(
-        [sys.executable, "-c", ADDED], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, check=True
-    )
+    """The new operation passes all laws, its bug is found and named, and the tests of lists pass."""
+    environment = copied_with_the_diff(tmp_path)
+    page = tmp_path / "docs/guide/operations.md"
+    for command in (
+        ["-c", ADDED],
+        ["-m", "attnspec", "operations", "--markdown"],
+        ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", "oracles", "properties", "-k", ITS_TESTS],
+    ):
+        done = subprocess.run(
+            [sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        if "--markdown" in command:
+            page.write_text(done.stdout, "utf-8")
 
 
 @pytest.mark.parametrize("name", ["ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"])

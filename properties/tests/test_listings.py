@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import oracles
 from oracles import Conventions
 from properties.bugs import CATALOGUE
 from properties.command.cli import main
@@ -62,6 +63,12 @@ def test_an_operation_is_explained_with_its_laws_and_bugs(command, capsys):
 def test_a_bug_is_explained_as_it_is_listed(capsys):
     (bug, *_) = CATALOGUE
     assert printed(capsys, "explain", bug) == printed(capsys, "bugs", bug)
+
+
+def test_each_public_function_of_the_oracles_is_one_of_an_operation_or_helps_with_it():
+    functions = {name for name in oracles.__all__ if name[0].islower()}
+    helpers = {"assert_within", "preset", "tensor2tensor_sinusoidal"}
+    assert functions == {o.oracle.__name__ for o in OPERATIONS.values() if o.name != "decode"} | helpers
 
 
 def test_no_name_means_two_things():

@@ -1,6 +1,8 @@
 """What a change touches, on sources that are made up and on the catalogue itself."""
 
 import ast
+import subprocess
+import sys
 
 import pytest
 
@@ -8,6 +10,7 @@ from properties.bugs import CATALOGUE, GROUPS
 from properties.bugs.mutants import MUTANTS
 from properties.bugs.reference import users_of
 from properties.laws import FAMILIES
+from properties.tests.test_documents import copied_with_the_diff
 from research.changes import ROOT, parts, touched_parts
 from research.regenerate import touched
 
@@ -123,3 +126,14 @@ def test_a_whole_module_touches_all_its_laws(family):
 
 def test_the_register_touches_every_bug():
     assert touched({"properties/bugs/bug.py": [(1, 10**9)]}).bugs == set(CATALOGUE)
+
+
+def test_the_whole_suite_passes_after_the_diff_of_contributing_and_the_command(tmp_path):
+    """Except the tests of the wheel, which need an environment, and those that apply the diff themselves."""
+    environment = copied_with_the_diff(tmp_path)
+    tests = ["spec", "oracles", "properties", "systems", "research", "-k", "not contributing"]
+    for command in (["research.regenerate", "--jobs", "2"], ["pytest", "-q", "-p", "no:cacheprovider", *tests]):
+        done = subprocess.run(
+            [sys.executable, "-m", *command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr

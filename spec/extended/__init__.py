@@ -1,13 +1,13 @@
-"""Attention and rotary frequencies as they are used today: our definitions, not TorchLean's.
+"""Attention with today's features, and rotary frequencies: our definitions, not TorchLean's.
 
-    attention                grouped heads, mask, window, bias, softcap, sink, and the log-sum-exp; the merge of two parts of the keys
-    attention_steps          its steps, each by itself
+    attention                grouped heads, mask, window, bias, softcap, sink, log-sum-exp; the merge of two parts
+    attention_steps          its steps, one function for each
     attention_derivatives    the cotangents of all inputs, and the tangents of both outputs
     alibi                    the slopes and the bias of ALiBi
     rotary_frequencies       the frequencies of a rotary encoding, by kind
     frequency_kinds          default, linear, dynamic, longrope, proportional
     frequency_bands          YaRN and llama3
-    rotary                   the rotation itself: of some channels, by given frequencies, at positions of one or of three axes
+    rotary                   the rotation: of some channels, by given frequencies, at positions of one or three axes
     released                 the numbers of released models
     arguments                what is refused
 

@@ -1,11 +1,11 @@
-"""ALiBi: attention with linear biases, a bias that falls with the distance of a key, at a slope of
-its own in each head.
+"""ALiBi: attention with linear biases, a bias that falls with the distance of a key, with
+another slope in each head.
 
 This module is not TorchLean's: see `spec.extended`.
 
 Source: Press, Smith and Lewis, Train Short, Test Long: Attention with Linear Biases Enables Input
-Length Extrapolation, 2022, section 3, and the authors' code for numbers of heads that are no power
-of two
+Length Extrapolation, 2022, section 3, and the authors' code for numbers of heads other than
+powers of two
 """
 
 from typing import Any
@@ -52,7 +52,7 @@ def alibi_bias(
     """−slopeₕ · |p − j| for the query at position p = i + offset and the key at position j: what is
     added to the scores of head h.
 
-    The offset is that of `attention`: an integer, or one for each sequence of the batch, whose axes
+    The offset is the same as in `attention`: an integer, or one for each sequence of the batch, whose axes
     then come first.
 
     Edge cases: a size of 0 gives the empty tensor. A key at its query's position has bias 0.

@@ -1,4 +1,4 @@
-"""Attention as it is used today: grouped heads, masks by position, a bias, a softcap, a sink, and
+"""Attention with today's features: grouped heads, masks by position, a bias, a softcap, a sink, and
 the log-sum-exp beside the output.
 
 This module is not TorchLean's: the definitions are ours, in the style of `spec.attention`, over the
@@ -20,8 +20,8 @@ shape. Positions count from 0, and the first key has position 0. Scores, bias, s
 natural logarithms.
 
 What is not visible is not read: such keys and values may be NaN. A row without a visible key has
-out = 0 and lse = −∞; with a sink it has out = 0 and lse = sink. A sink of −∞ is none. nK = 0 is
-legal.
+out = 0 and lse = −∞; with a sink it has out = 0 and lse = sink. A sink of −∞ equals no sink. nK = 0
+is legal.
 
 Sources: ONNX, operator Attention-25; flash-attention, `flash_attn/cute/testing.py`; PyTorch,
 `flex_attention`; JAX, `jax.nn.dot_product_attention`; Gemma 2, 2024 (softcap); OpenAI, gpt-oss,
@@ -55,7 +55,7 @@ from spec.tensor_core import Array, Tensor, tabulate
 __all__ = ["Attended", "attention", "attention_weights", "merge_attention"]
 
 
-# -- Weights -------------------------------------------------------------------------------------------------------------------
+# -- Weights ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +100,7 @@ def attention_weights(
 
         s = q kᵀ × scale,  t = c · tanh(s / c),  u = t + bias,  w = exp(u) / D,  lse = log D
 
-    Edge cases: those of `attention`; the weights of a row without a visible key are 0.
+    Edge cases: as in `attention`; the weights of a row without a visible key are 0.
 
     >>> q, k = np.zeros((1, 1, 1)), np.zeros((1, 3, 1))
     >>> attention_weights(q, k, causal=True, offset=1).weights
@@ -135,7 +135,7 @@ def _hides(entry: Scalar, index: tuple[int, ...]) -> bool:
     return False
 
 
-# -- Attention -----------------------------------------------------------------------------------------------------------------
+# -- Attention -------------------------------------------------------------------------------------
 
 
 @definition()
@@ -190,7 +190,7 @@ def attention(
     return tabulate((*batch, heads, n_q, v.shape[-1]), out), r.lse
 
 
-# -- Two parts of the keys -----------------------------------------------------------------------------------------------------
+# -- Two parts of the keys -------------------------------------------------------------------------
 
 
 @definition()
@@ -201,18 +201,20 @@ def merge_attention(
     lse_b: Tensor[Array, "*rows"],
     scalar: Context | None = None,
 ) -> tuple[Tensor[Array, "*rows dV"], Tensor[Array, "*rows"]]:
-    """(out, lse) over all keys, from those of two parts of the keys:
+    """(out, lse) over all keys, from (out, lse) of two parts of the keys:
 
-        m = max(lse_a, lse_b),  a = exp(lse_a − m),  b = exp(lse_b − m),    out = (a · out_a + b · out_b) / (a + b),  lse = m + log(a + b)
+        m = max(lse_a, lse_b),  a = exp(lse_a − m),  b = exp(lse_b − m),
+        out = (a · out_a + b · out_b) / (a + b),  lse = m + log(a + b)
 
     A sink belongs to one of the parts.
 
     Edge cases
-    - lse = −∞: that part has no key in the row, and its output is not read. Both: the row has none,
-      out 0, lse −∞.
+    - lse = −∞: that part has no key in the row, and its output is not read. Where both parts have
+      lse = −∞, out is 0 and lse is −∞.
     - lse = +∞ or NaN: refused.
 
-    >>> out, lse = merge_attention(np.array([[2.0]]), np.array([0.0]), np.array([[6.0]]), np.array([np.log(3.0)]))  # weights 1 and 3
+    >>> # weights 1 and 3
+    >>> out, lse = merge_attention(np.array([[2.0]]), np.array([0.0]), np.array([[6.0]]), np.array([np.log(3.0)]))
     >>> out.round(6), np.exp(lse).round(6)
     (array([[5.]]), array([4.]))
     """

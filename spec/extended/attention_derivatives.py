@@ -1,18 +1,18 @@
-"""The derivatives of attention as it is used today, written out: cotangents of all inputs, and
+"""The derivatives of attention with today's features, written out: cotangents of all inputs, and
 tangents of both outputs.
 
-This module is not TorchLean's: see `spec.extended`. The letters are those of
-`spec.extended.attention`, which also says what the arguments are; w_sink is exp(sink − lse), the
-share of the sink. With T = g · vᵀ and δ = Σⱼ w T:
+This module is not TorchLean's: see `spec.extended`. The letters and the arguments are explained in
+`spec.extended.attention`; w_sink is exp(sink − lse), the share of the sink. With T = g · vᵀ and
+δ = Σⱼ w T:
 
-    VJP    dU = w ⊙ (T − δ + g_lse),  dS = dU ⊙ (1 − tanh²(s / c)),  dq = dS · k × scale,  dk = dSᵀ · q × scale,  dv = wᵀ · g,
-           dbias = dU,  dsink = Σ w_sink · (g_lse − δ)
+    VJP    dU = w ⊙ (T − δ + g_lse),  dS = dU ⊙ (1 − tanh²(s / c)),
+           dq = dS · k × scale,  dk = dSᵀ · q × scale,  dv = wᵀ · g,  dbias = dU,  dsink = Σ w_sink · (g_lse − δ)
     JVP    dU = (dq · k + q · dk) × scale ⊙ (1 − tanh²(s / c)) + dbias,
            dlse = Σ w dU + w_sink · dsink,  dout = Σ w (dU − dlse) v + Σ w dv
 
 dk and dv are summed over the query heads of a group, dbias over the axes along which the bias is
-broadcast, dsink over rows and batch. Nothing is read of a key that is not visible, of the bias that
-hides it, or of its tangents; nothing flows there.
+broadcast, dsink over rows and batch. A masked key, the bias that masks it, and its tangents are not
+read, and no derivative flows there.
 
 Source: the chain rule; `spec.attention` for attention without these arguments
 """
@@ -60,7 +60,7 @@ def attention_vjp(
     """(dq, dk, dv, dbias, dsink), the cotangents of the inputs when out and lse have cotangents
     grad_out and grad_lse.
 
-    dbias and dsink are None where there is no bias or sink; grad_lse=None is 0.
+    Without a bias dbias is None, without a sink dsink is None; grad_lse=None is 0.
 
     Edge cases
     - A row without a visible key: nothing flows, and its cotangents are not read. With a sink,
@@ -152,7 +152,8 @@ def attention_jvp(
     - A tangent of a bias without the bias, or of a sink without the sink, is refused.
 
     >>> q, k, v = np.zeros((1, 1, 1)), np.array([[[1.0], [3.0]]]), np.array([[[10.0], [20.0]]])
-    >>> dout, dlse = attention_jvp(q, k, v, np.array([[[1.0]]]), np.zeros((1, 2, 1)), np.zeros((1, 2, 1)))  # dU = (1, 3)
+    >>> zeros = np.zeros((1, 2, 1))
+    >>> dout, dlse = attention_jvp(q, k, v, np.array([[[1.0]]]), zeros, zeros)  # dU = (1, 3)
     >>> dout.tolist(), dlse.tolist()
     ([[[5.0]]], [[2.0]])
     """

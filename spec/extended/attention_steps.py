@@ -1,4 +1,4 @@
-"""The steps of attention as it is used today, each by itself: which keys a query sees, scores,
+"""The steps of attention with today's features, one function for each: visible keys, scores,
 softcap, and the softmax with a sink.
 
 This module is not TorchLean's: see `spec.extended`. The table in `spec.extended.attention` says how
@@ -24,7 +24,7 @@ from spec.tensor_ops import map2_spec, map_spec
 __all__ = ["attention_scores", "softcap_scores", "softmax_with_sink", "visible_keys"]
 
 
-# -- Which keys a query sees ---------------------------------------------------------------------------------------------------
+# -- Which keys a query sees -----------------------------------------------------------------------
 
 
 def visible_keys(
@@ -38,7 +38,8 @@ def visible_keys(
     """The mask of `shape` = (…, H, nQ, nK) that is True where the given mask allows and position j
     is in the query's window.
 
-        mask[…, h, i, j] ∧ (not causal ∨ j ≤ p) ∧ (left is None ∨ j ≥ p − left) ∧ (right is None ∨ j ≤ p + right),    p = i + offset
+        mask[…, h, i, j] ∧ (not causal ∨ j ≤ p) ∧ (left is None ∨ j ≥ p − left) ∧ (right is None ∨ j ≤ p + right),
+        p = i + offset
 
     A side of the window is a bound on the distance: left = L lets L + 1 keys through, the query's
     own included. The offset counts the keys before the first query: an integer, which may be
@@ -49,7 +50,8 @@ def visible_keys(
     - causal is the window (None, 0); both together are the narrower one.
     - A row whose window ends before key 0 or begins after the last key is empty.
 
-    >>> visible_keys((1, 2, 4), causal=True, offset=2, window=(1, None)).astype(int)  # positions 2 and 3, each with the key before it
+    >>> # positions 2 and 3, each with the key before it
+    >>> visible_keys((1, 2, 4), causal=True, offset=2, window=(1, None)).astype(int)
     array([[[0, 1, 1, 0],
             [0, 0, 1, 1]]])
     """
@@ -67,7 +69,7 @@ def visible_keys(
     return tabulate(shape, entry, bool)
 
 
-# -- Scores --------------------------------------------------------------------------------------------------------------------
+# -- Scores ----------------------------------------------------------------------------------------
 
 
 @definition()
@@ -132,7 +134,7 @@ def softmax_with_sink(
 
     Edge cases
     - No visible key and no sink: (0, 0, −∞). No visible key and a sink: (0, 1, sink).
-    - sink = −∞ is no sink; +∞ and NaN are refused.
+    - sink = −∞ equals no sink; +∞ and NaN are refused.
 
     >>> w, w_sink, lse = softmax_with_sink(np.array([0.0, 0.0, 9.0]), np.array([True, True, False]), sink=np.log(2.0))
     >>> w.round(6), w_sink.round(6), np.exp(lse).round(6)  # 1, 1 and 2 of 4
@@ -151,12 +153,12 @@ def softmax_with_sink(
 
 
 def scale_factor(d: int, scale: Scalar | None) -> Scalar:
-    """The scale, or 1/√d where there is none."""
+    """The scale, or 1/√d where scale is None."""
     return alpha.div(alpha.one, attention_scale_denom(d)) if scale is None else finite(scale, "scale")
 
 
 def finite_sink(sink: Scalar | None, name: str) -> Scalar | None:
-    """The sink over α, and None where there is none or it is −∞. Raises ValueError where it is NaN or +∞."""
+    """The sink over α; None where it is None or −∞. Raises ValueError where it is NaN or +∞."""
     if sink is None or alpha.is_neg_inf(alpha.lift(sink)):
         return None
     return finite(sink, name, "a finite number, or −∞ for none")

@@ -1,5 +1,5 @@
-"""The kinds of rotary frequencies that keep fast pairs and interpolate slow ones: YaRN by turns,
-llama3 by wavelength.
+"""The kinds of rotary frequencies that keep fast pairs and interpolate slow ones: YaRN by
+numbers of turns, llama3 by wavelengths.
 
 This module is not TorchLean's: see `spec.extended`. The letters, the table of all kinds and the
 sources are in `spec.extended.rotary_frequencies`.
@@ -69,7 +69,8 @@ def yarn_ramp(
     low, high = alpha.max(low, alpha.zero), alpha.min(high, alpha.of_nat(last))
     if alpha.greater(low, high):
         raise ValueError(
-            f"The ramp runs from low={low} to high={high}, but should rise: see beta_fast={beta_fast} and beta_slow={beta_slow}."
+            f"The ramp runs from low={low} to high={high}, but should rise: "
+            f"see beta_fast={beta_fast} and beta_slow={beta_slow}."
         )
     width = high - low if alpha.greater(high, low) else alpha.div(alpha.one, alpha.of_nat(1000))
     return tabulate(
@@ -113,8 +114,8 @@ def yarn_frequencies(
         the given one, or m(s, mscale) / m(s, mscale_all_dim) where both are given and not 0, or
         m(s, 1),
 
-    with m that of `yarn_mscale`. DeepSeek multiplies the scale of its softmax by m(s,
-    mscale_all_dim)² besides; that is not done here.
+    with m as in `yarn_mscale`. DeepSeek also multiplies the scale of its softmax by m(s,
+    mscale_all_dim)²; that is not done here.
 
     Edge cases
     - s = 1 without a given attention factor is `default_frequencies`.

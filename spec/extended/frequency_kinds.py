@@ -1,5 +1,5 @@
-"""The kinds of rotary frequencies that treat all pairs alike, or pair by pair as a list or a share
-says.
+"""The kinds of rotary frequencies that treat all pairs in the same way, or each pair as a list or a
+share says.
 
 This module is not TorchLean's: see `spec.extended`. The letters, the table of all kinds and the
 sources are in `spec.extended.rotary_frequencies`.
@@ -27,15 +27,15 @@ __all__ = [
 Frequencies = tuple[Tensor[Array, "pairs"], Scalar]
 
 
-# -- Without a change of lengths, and with one for all pairs -------------------------------------------------------------------
+# -- Without a change of lengths, and with one for all pairs ---------------------------------------
 
 
 @definition()
 def default_frequencies(rotary_dim: int, *, base: Scalar = 10000.0, scalar: Context | None = None) -> Frequencies:
     """fᵢ = base^(−2i/r), and 1.
 
-    Edge cases: r = 0 has no pair. Pair 0 rotates by one radian from each position to the next,
-    whatever the base.
+    Edge cases: r = 0 has no pair. Pair 0 rotates by one radian from each position to the next, for
+    every base.
 
     Llama 2 7B (`rope_theta` 10000, heads of 128 channels; torchtune, `models/llama2`): the slowest
     pair takes 54,410 positions for a turn.
@@ -117,7 +117,7 @@ def dynamic_frequencies(
     return default_frequencies(rotary_dim, base=b * alpha.power(grown, exponent))
 
 
-# -- With a change of lengths that was searched for, pair by pair --------------------------------------------------------------
+# -- With a change of lengths that was searched for, pair by pair ----------------------------------
 
 
 @definition()
@@ -164,7 +164,8 @@ def longrope_frequencies(
     for name, factors in (("short_factor", short_factor), ("long_factor", long_factor)):
         if len(factors) != len(f):
             raise ValueError(
-                f"{name} has {len(factors)} numbers, but should have {len(f)}, one for each pair of rotary_dim={rotary_dim}."
+                f"{name} has {len(factors)} numbers, "
+                f"but should have {len(f)}, one for each pair of rotary_dim={rotary_dim}."
             )
     short = seq_len is None or nat(seq_len, "seq_len") <= M
     chosen, name = (short_factor, "short_factor") if short else (long_factor, "long_factor")
@@ -183,7 +184,7 @@ def _longrope_scale(factor: Scalar | None, attention_factor: Scalar | None, M: i
     return alpha.sqrt(one + alpha.div(alpha.log(s), alpha.log(alpha.of_nat(M)))) if alpha.greater(s, one) else one
 
 
-# -- For a part of the pairs ---------------------------------------------------------------------------------------------------
+# -- For a part of the pairs -----------------------------------------------------------------------
 
 
 @definition()
@@ -198,7 +199,7 @@ def proportional_frequencies(
     """base^(−2i/headDim) / s for the first ⌊share · headDim / 2⌋ pairs, and 0 for the others,
     headDim/2 in all; and 1.
 
-    share is `partial_rotary_factor`. The pairs are those of the whole head, so that a pair of
+    share is `partial_rotary_factor`. The pairs cover the whole head, so that a pair of
     frequency 0 does not rotate. With rotary_dim = share · headDim instead, the exponents and, in
     the half layout, the partners are others.
 

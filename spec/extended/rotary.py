@@ -46,7 +46,7 @@ def rope(
     frequency, and the others left alone.
 
     r is rotary_dim, all channels where it is left out; inv_freq has r/2 frequencies, by default
-    those of `default_frequencies`. positions are integers that broadcast to x's axes but the last;
+    `default_frequencies`. positions are integers that broadcast to x's axes but the last;
     without them row p of the last axis but one is at start_pos + p. The pairs lie inside the r
     channels: (2i, 2i + 1) where rope_pairing is `adjacent`, (i, i + r/2) where it is `half`.
 
@@ -56,7 +56,7 @@ def rope(
 
     Edge cases
     - Position 0 multiplies the r channels by the attention factor.
-    - An odd r is refused, and so is one above headDim. r = 0 leaves x as it is.
+    - An odd r is refused, and so is one above headDim. r = 0 leaves x unchanged.
 
     Pythia 160M (`rotary-pct` 0.25, 768/12 = 64 channels in a head, so that r is 16;
     EleutherAI/pythia, `models/160M/pythia-160m.yml`): pairs are halves apart, channels 0 and 8 are
@@ -78,7 +78,8 @@ def rope(
     f = default_frequencies(r)[0] if inv_freq is None else inv_freq
     if len(f) != pairs:
         raise ValueError(
-            f"inv_freq has {len(f)} frequencies, but should have {pairs}, one for each pair of the {r} channels that rotate."
+            f"inv_freq has {len(f)} frequencies, "
+            f"but should have {pairs}, one for each pair of the {r} channels that rotate."
         )
     place = _positions_of(positions, start_pos, tuple(rows), sections)
     axis = [0] * pairs if sections is None else mrope_axes(pairs, sections, mrope)
@@ -101,8 +102,8 @@ def rope(
 
 
 def mrope_axes(pairs: int, sections: tuple[int, int, int], mrope: str = "sectioned") -> list[int]:
-    """For each pair the axis that it rotates by: 0 for time, 1 for height, 2 for width, so many of
-    each as sections = (t, h, w) says.
+    """For each pair the axis that it rotates by: 0 for time, 1 for height, 2 for width.
+    sections = (t, h, w) says how many pairs each axis has.
 
     - `sectioned`: t pairs of time, then h of height, then w of width.
     - `interleaved`: pair i is height where i mod 3 = 1 and i < 3h, width where i mod 3 = 2 and i <

@@ -8,30 +8,30 @@ the rotary base and i = 0 … r/2 − 1,
 
 are the frequency of pair i, in radians per position, and its wavelength, in positions. Each kind
 below bends them, so that a model which was trained on M positions reads more; s is its factor, L
-the length of the sequence at hand:
+the length of the current sequence:
 
     default         f
     linear          f / s
     dynamic         f of another base, base · (s · L'/M − (s − 1))^(r/(r − 2)) with L' = max(L, M)
-    yarn            f · ((1 − ramp) + ramp/s), with a ramp that rises from pairs of many turns in M positions to pairs of few
+    yarn            f · ((1 − ramp) + ramp/s): the ramp rises from pairs of many turns in M positions to pairs of few
     llama3          f where λ < M/high, f/s where λ > M/low, and between them a mean
     longrope        f / shortᵢ where L ≤ M, f / longᵢ where L > M
     proportional    base^(−2i/headDim) / s for the first pairs, 0 for the others
 
-The attention factor is 1 but for `yarn` and `longrope`, where it is given or computed. It
+The attention factor is 1 except for `yarn` and `longrope`, where it is given or computed. It
 multiplies cosines and sines (`spec.extended.rotary`), and so a score by its square. Parameters have
 the names of transformers' configurations. Numbers are never rounded on the way in: over float32 a
 parameter should be one of float32.
 
 A comparison that decides a branch is proved over balls, or refused. Where parameters are rational
 it is decided at some precision: λ is a multiple of π, and a correction of YaRN a logarithm of one.
-Over series the derivative is that of the branch.
+Over series the derivative belongs to the branch.
 
 Sources: Su et al., RoFormer, 2021; Chen et al., Extending Context Window of Large Language Models
 via Positional Interpolation, 2023 (linear); bloc97 and emozilla, NTK-aware scaled RoPE, 2023
 (dynamic); Peng et al., YaRN, 2024; Meta, Llama 3.1, 2024; Ding et al., LongRoPE, 2024; Google,
 Gemma 4 (proportional); transformers, `modeling_rope_utils.py`, whose parameters these are. The
-numbers of models are those of the file that is named beside each; a model's `config.json` is the
+numbers of models come from the file that is named beside each; a model's `config.json` is the
 one published with its weights, as public code quotes it.
 """
 
@@ -80,7 +80,7 @@ def rotary_frequencies(
     cosines and sines.
 
     rotary_dim is r, headDim where it is left out: what configurations call `partial_rotary_factor`
-    is r / headDim, but for `proportional`, which is always over headDim. seq_len is L, and is used
+    is r / headDim, except for `proportional`, which is always over headDim. seq_len is L, and is used
     by the kinds that depend on it. Raises ValueError for an unknown kind, for a parameter that the
     kind does not have, and for one that it misses.
 
@@ -105,7 +105,8 @@ def rotary_frequencies(
             raise ValueError(f"{name} is missing, but is a parameter of {kind!r} without a default.")
     if kind == "proportional" and rotary_dim not in (None, head_dim):
         raise ValueError(
-            f"rotary_dim={rotary_dim}, but should be head_dim={head_dim}: the pairs of 'proportional' are those of the head."
+            f"rotary_dim={rotary_dim}, but should be head_dim={head_dim}: "
+            "the pairs of 'proportional' are those of the head."
         )
     length = {"seq_len": seq_len} if "seq_len" in takes else {}
     return family(head_dim if rotary_dim is None else rotary_dim, base=base, scalar=scalar, **length, **parameters)

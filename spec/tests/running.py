@@ -5,7 +5,8 @@ An element holds a ball and a size. The ball contains the exact value and every 
 evaluation may have computed whose operations each err by no more than the arithmetic's model
 allows:
 
-    fl(x ∘ y) = (x ∘ y)(1 + δ) + ε,   |δ| ≤ u (or k·u for exp, log, sin, cos),   |ε| ≤ η, and ε = 0 for + and − and for exact zeros.
+    fl(x ∘ y) = (x ∘ y)(1 + δ) + ε,   |δ| ≤ u (or k·u for exp, log, sin, cos),
+    |ε| ≤ η, and ε = 0 for + and − and for exact zeros.
 
 By induction over the text: each operation encloses the exact operation on both operands' balls and
 then widens by δ and ε. This is the γ_n analysis with every constant worked out for the case at

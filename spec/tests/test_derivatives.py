@@ -99,7 +99,7 @@ def assert_adjoint(*pairings):
     assert_small(difference, left_size + sum((size for _, size in others), flint.arb(0)))
 
 
-# -- Softmax -------------------------------------------------------------------------------------------------------------------
+# -- Softmax ---------------------------------------------------------------------------------------
 
 
 @st.composite
@@ -139,7 +139,7 @@ def test_softmax_backward_from_weights_is_the_certified_derivative_of_masked_sof
     assert_certified(written_out, derivative(hard_masked_softmax_spec(taylor(x, dx), mask, ARB_SERIES)), sizes_of_it)
 
 
-# -- Attention -----------------------------------------------------------------------------------------------------------------
+# -- Attention -------------------------------------------------------------------------------------
 
 NAMES = ("Q", "K", "V")
 
@@ -261,7 +261,7 @@ def test_a_pairing_too_wide_to_say_anything_is_refused():
         assert_adjoint(*(((wide, wide), sized(np.ones(1), np.ones(1))),) * 2)
 
 
-# -- Several heads -------------------------------------------------------------------------------------------------------------
+# -- Several heads ---------------------------------------------------------------------------------
 
 
 def multi_head_over(over, inputs, tangents=False):
@@ -392,7 +392,7 @@ def test_self_attention_is_multi_head_attention_of_one_head(n, d_model, proj, da
         assert b.is_finite()
 
 
-# -- Positional encodings ------------------------------------------------------------------------------------------------------
+# -- Positional encodings --------------------------------------------------------------------------
 
 
 @given(sizes(0, 3), sizes(0, 5), st.integers(0, 2**20), st.data())

@@ -97,7 +97,7 @@ def agrees(actual, expected, alpha):
     return typed and all(equals(a, e, alpha) for a, e in zip(actual.flat, leaves(expected), strict=True))
 
 
-# -- The inputs ----------------------------------------------------------------------------------------------------------------
+# -- The inputs ------------------------------------------------------------------------------------
 
 
 def t(values, alpha, *shape):

@@ -24,7 +24,7 @@ def value(x):
     return x[0] if isinstance(x, flint.arb_series) else x
 
 
-# -- The same number over every scalar -----------------------------------------------------------------------------------------
+# -- The same number over every scalar -------------------------------------------------------------
 
 UNARY = {"tanh": mpmath.tanh, "log": mpmath.log}
 
@@ -68,7 +68,7 @@ def check(alpha, computed, reference):
             assert bound.contains(float(result)) or (math.isinf(result) and exact > float(np.finfo(alpha.element).max))
 
 
-# -- Taylor arithmetic ---------------------------------------------------------------------------------------------------------
+# -- Taylor arithmetic -----------------------------------------------------------------------------
 
 
 def test_the_derivative_of_tanh_at_log_2_is_16_over_25():
@@ -104,7 +104,7 @@ def test_the_floor_of_a_series_is_constant_between_integers_and_may_jump_at_one(
     assert not ARB_SERIES.floor(series(2, 7))[1].is_finite()
 
 
-# -- Floor, minimum, comparison ------------------------------------------------------------------------------------------------
+# -- Floor, minimum, comparison --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("alpha", SCALARS, ids=repr)
@@ -136,7 +136,7 @@ def test_a_comparison_of_balls_that_overlap_is_refused(x, y):
             alpha.greater(a, b)
 
 
-# -- Which numbers are finite --------------------------------------------------------------------------------------------------
+# -- Which numbers are finite ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("alpha", SCALARS, ids=repr)

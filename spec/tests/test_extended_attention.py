@@ -142,7 +142,7 @@ def test_each_argument_changes_the_result_of_all_of_them_together(left_out):
     assert (left_out is None) == all(a.overlaps(b) for a, b in zip(lse.flat, whole[1].flat, strict=True))
 
 
-# -- By hand -------------------------------------------------------------------------------------------------------------------
+# -- By hand ---------------------------------------------------------------------------------------
 
 
 def test_two_keys_of_weights_one_and_two_thirds_give_their_mean():
@@ -184,7 +184,7 @@ def test_the_alibi_bias_falls_with_the_distance_on_both_sides():
     assert alibi_bias(2, 1, 3, offset=np.array([1, 2]), scalar=REAL64)[0].tolist() == bias.tolist()
 
 
-# -- Edges ---------------------------------------------------------------------------------------------------------------------
+# -- Edges -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("alpha", [REAL64, FLOAT64, ARB], ids=repr)
@@ -232,7 +232,7 @@ def test_the_cotangents_of_a_row_without_a_key_are_not_read():
     assert all(not g.any() for g in gradients if g is not None)
 
 
-# -- One argument by another ---------------------------------------------------------------------------------------------------
+# -- One argument by another -----------------------------------------------------------------------
 
 NEUTRAL = {
     "no causal and no window": ({}, {"window": (10, 10)}),
@@ -283,7 +283,7 @@ def test_grouped_heads_are_repeated_key_heads():
     assert attention(q, k, v)[0].tobytes() != attention(q, np.tile(k, (2, 1, 1)), np.tile(v, (2, 1, 1)))[0].tobytes()
 
 
-# -- Bias, sink and log-sum-exp ------------------------------------------------------------------------------------------------
+# -- Bias, sink and log-sum-exp --------------------------------------------------------------------
 
 
 def test_a_constant_along_the_keys_moves_the_lse_alone():
@@ -341,7 +341,7 @@ def test_merging_is_associative_and_an_empty_part_is_not_read():
     assert_same(merge_attention(*nothing, *nothing), (np.zeros((3, 2)), np.full(3, -np.inf)))
 
 
-# -- Sequences in parts --------------------------------------------------------------------------------------------------------
+# -- Sequences in parts ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cut", range(4))
@@ -362,7 +362,7 @@ def test_sequences_side_by_side_under_a_block_mask_are_the_sequences():
         assert_same(alone, (together[0][:, of == s], together[1][:, of == s]))
 
 
-# -- Derivatives ---------------------------------------------------------------------------------------------------------------
+# -- Derivatives -----------------------------------------------------------------------------------
 
 DIFFERENTIABLE = ("q", "k", "v", "bias", "sink")
 
@@ -450,7 +450,7 @@ def test_the_cotangent_of_a_bias_has_its_shape_and_is_summed_over_what_it_was_br
     )  # two orders of 24 summands
 
 
-# -- What is refused -----------------------------------------------------------------------------------------------------------
+# -- What is refused -------------------------------------------------------------------------------
 
 ONE = {"q": np.ones((2, 1, 1)), "k": np.ones((1, 3, 1)), "v": np.ones((1, 3, 1))}
 SENTENCES = {

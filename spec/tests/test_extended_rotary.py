@@ -52,7 +52,7 @@ def assert_overlaps(some, others):
     )
 
 
-# -- Frequencies ---------------------------------------------------------------------------------------------------------------
+# -- Frequencies -----------------------------------------------------------------------------------
 
 
 def vectorised(kind, head_dim, *, base=10000.0, rotary_dim=None, seq_len=None, factor=1.0, attention_factor=None, **p):
@@ -113,7 +113,7 @@ def test_the_frequencies_of_released_configurations_are_the_vectorised_reference
     assert_encloses(np.array(factor), np.array(expected_factor))
 
 
-# -- By hand -------------------------------------------------------------------------------------------------------------------
+# -- By hand ---------------------------------------------------------------------------------------
 
 
 def test_four_channels_of_base_100_rotate_by_one_and_by_a_tenth():
@@ -180,7 +180,7 @@ def test_the_number_of_proportional_pairs_is_that_of_configurations_for_a_float_
     )  # whose exponents are over 10
 
 
-# -- Laws of frequencies -------------------------------------------------------------------------------------------------------
+# -- Laws of frequencies ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["linear", "dynamic", "yarn", "yarn without truncation", "llama3", "proportional"])
@@ -237,7 +237,7 @@ def test_the_derivative_by_a_parameter_is_the_central_difference(kind, parameter
     assert_encloses(np.array(factor[1]), np.array((m_plus - m_minus) / (2 * h)))
 
 
-# -- The rotation --------------------------------------------------------------------------------------------------------------
+# -- The rotation ----------------------------------------------------------------------------------
 
 
 def rotated(x, positions, r, sections, rope_pairing, attention_factor):
@@ -334,7 +334,7 @@ def test_the_sections_are_as_many_pairs_as_they_say_or_refused(t, h, w):
     assert all(axis in (0, i % 3) for i, axis in enumerate(axes))
 
 
-# -- What is refused -----------------------------------------------------------------------------------------------------------
+# -- What is refused -------------------------------------------------------------------------------
 
 YARN, LLAMA = KINDS["yarn"], KINDS["llama3"]
 SENTENCES = {

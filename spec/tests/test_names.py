@@ -122,7 +122,7 @@ def test_a_name_is_derived_mechanically(kind, lean, python):
     assert Declaration(kind, lean).python == python
 
 
-# -- The check itself can fail -------------------------------------------------------------------------------------------------
+# -- The check itself can fail ---------------------------------------------------------------------
 
 GOOD = '''
 __all__ = ["Pair", "first_spec", "second_spec"]

@@ -90,7 +90,7 @@ def endless():
 
 CTX = AttentionContext(z(2, 3), z(4, 3), z(4, 3))
 
-# -- Shapes --------------------------------------------------------------------------------------------------------------------
+# -- Shapes ----------------------------------------------------------------------------------------
 
 SHAPES = {
     "softmax of a matrix as a vector": (
@@ -229,7 +229,8 @@ SHAPES = {
     ),
     "the witness of other shapes": (
         lambda: AttentionContext(z(1, 2), z(2, 2), z(2, 2), bc_sum_to_target=build_bc_proof(2)),
-        "bc_sum_to_target=BroadcastTo(source=(2,), target=(2, 2)), but should be BroadcastTo(source=(1,), target=(1, 2)).",
+        "bc_sum_to_target=BroadcastTo(source=(2,), target=(2, 2)), "
+        "but should be BroadcastTo(source=(1,), target=(1, 2)).",
     ),
     "a witness that cannot be": (
         lambda: BroadcastTo((2,), (3, 3)),
@@ -398,7 +399,7 @@ def test_shapes_that_do_not_fit_are_refused(case):
     refused(ValueError, sentence, call)
 
 
-# -- Natural numbers -----------------------------------------------------------------------------------------------------------
+# -- Natural numbers -------------------------------------------------------------------------------
 
 NATURALS = {
     "all_true_mask nQ": ("nQ", lambda n: all_true_mask(n, 1)),
@@ -501,7 +502,7 @@ def test_a_position_beyond_every_float_is_a_position_over_balls(case):
     assert not isinstance(result, np.ndarray) or all(entry.overlaps(flint.arb(0, 1)) for entry in result.flat)
 
 
-# -- Structures ----------------------------------------------------------------------------------------------------------------
+# -- Structures ------------------------------------------------------------------------------------
 
 CONTEXTS = {
     "scaled_dot_product_attention": scaled_dot_product_attention,
@@ -570,7 +571,7 @@ def test_the_cotangents_of_a_learned_encoding_share_no_memory():
     assert grad_x.tolist() == g.tolist() == [[0, 0]]
 
 
-# -- Calls -----------------------------------------------------------------------------------------------------------------------
+# -- Calls -----------------------------------------------------------------------------------------
 
 
 def test_what_does_not_fit_the_parameters_is_refused_as_python_does():
@@ -611,7 +612,7 @@ def _unfit(x):
     return mat_mul_spec(z(1, 2), z(3, 1))[0, 0]
 
 
-# -- Series --------------------------------------------------------------------------------------------------------------------
+# -- Series ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -660,7 +661,7 @@ def test_only_series_have_a_value_and_a_derivative(function):
     refused(TypeError, listed("t"), lambda: function([1.0]))
 
 
-# -- Scalars -------------------------------------------------------------------------------------------------------------------
+# -- Scalars ---------------------------------------------------------------------------------------
 
 
 def listed(name):
@@ -713,14 +714,18 @@ def test_a_mask_holds_booleans(mask):
 @pytest.mark.parametrize("element", ["int64", "bool", "float16", "complex128"])
 def test_elements_of_no_scalar_are_refused(element):
     sentence = (
-        f"t holds {'bool' if element == 'bool' else element} elements, but should hold float64, float32, mpf, arb or arb_series: "
+        f"t holds {'bool' if element == 'bool' else element} elements, "
+        "but should hold float64, float32, mpf, arb or arb_series: "
         "build it with spec.tensor(values, scalar)."
     )
     refused(TypeError, sentence, lambda: softmax_spec(np.ones(1, element)))
 
 
 def test_objects_of_no_scalar_are_refused():
-    sentence = "x holds str elements, but should hold float64, float32, mpf, arb or arb_series: build it with spec.tensor(values, scalar)."
+    sentence = (
+        "x holds str elements, but should hold float64, float32, mpf, arb or arb_series: "
+        "build it with spec.tensor(values, scalar)."
+    )
     refused(TypeError, sentence, lambda: rope_apply_spec(np.array([["a"]], object)))
 
 
@@ -767,7 +772,8 @@ def test_tensors_over_different_scalars_are_refused():
     )
     refused(
         TypeError,
-        "The tensors are Wq over REAL64, Wk over REAL64, Wv over REAL64, Wo over REAL32, but should all be over one scalar.",
+        "The tensors are Wq over REAL64, Wk over REAL64, Wv over REAL64, Wo over REAL32, "
+        "but should all be over one scalar.",
         lambda: mha(Wo=single(1, 1)),
     )
     refused(

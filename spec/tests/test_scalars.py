@@ -36,7 +36,7 @@ CASES = 40  # of each operation in each comparison below: 30 operations make 1,2
 by_name = {"argnames": "operation", "argvalues": (*OPERATIONS, *EXTENDED), "ids": lambda operation: operation.lean}
 
 
-# -- Float64: the literal order of operations, bit for bit ---------------------------------------------------------------------
+# -- Float64: the literal order of operations, bit for bit -----------------------------------------
 #
 # The folds below are written out in Python's own floats, whose + − × / are those of IEEE binary64;
 # exp is NumPy's, as in the spec.
@@ -152,7 +152,7 @@ def test_the_order_of_a_fold_shows_in_its_bits():
     assert fold_sum([1e16, 1.0, -1e16]) == 0.0 != fold_sum([1e16, -1e16, 1.0]) == 1.0
 
 
-# -- Balls at 113 bits and mpmath at 50 digits ---------------------------------------------------------------------------------
+# -- Balls at 113 bits and mpmath at 50 digits -----------------------------------------------------
 
 
 def each(operation, domain, examples=CASES):
@@ -237,7 +237,7 @@ def test_the_drawn_attention_inputs_reach(reached):
     )  # raises where there is none
 
 
-# -- NumPy's floats against the bound of running error analysis ----------------------------------------------------------------
+# -- NumPy's floats against the bound of running error analysis ------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_real_and_float_part_where_something_is_divided_by_zero():
     assert math.isnan(scaled_dot_product_attention(dead, FLOAT64).item())
 
 
-# -- Division ------------------------------------------------------------------------------------------------------------------
+# -- Division --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("alpha", [REAL64, REAL32, MPF, ARB], ids=repr)
@@ -364,7 +364,7 @@ def test_a_series_divided_by_what_may_be_zero_is_indeterminate(divisor):
     assert not quotient[1].is_finite()
 
 
-# -- Maximum and square root ---------------------------------------------------------------------------------------------------
+# -- Maximum and square root -----------------------------------------------------------------------
 
 
 def test_lean_max_takes_the_right_argument_on_a_tie_and_keeps_a_nan_only_on_the_left():
@@ -440,7 +440,7 @@ def test_the_square_root_of_the_constant_zero_series_is_zero():
     assert not ARB_SERIES.sqrt(series(0, 1))[1].is_finite()
 
 
-# -- Naturals, constants and precision -----------------------------------------------------------------------------------------
+# -- Naturals, constants and precision -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("alpha", SCALARS, ids=repr)

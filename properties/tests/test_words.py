@@ -1,0 +1,102 @@
+"""Docstrings, help and guide avoid phrases that a reader has to read twice: at most one in 1000 words of a folder."""
+
+import argparse
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import spec
+from properties.command.cli import parser_of_command
+
+ROOT = Path(spec.__file__).parents[1]
+PER_THOUSAND_WORDS = 1
+
+PHRASES = (
+    # The subject is missing, or stands behind its verb.
+    r"(?-i:none)|(?:is|are) no (?!longer\b)[a-z]+|that there is|which there is|there is one|if there is|nothing is"
+    r"|is what|are what|what it is|what comes|what is meant|whatever|whose is|is said|is told|are told|says nothing"
+    # A pronoun stands for a noun of another sentence.
+    r"|that of|those of|of which|as whose|is not one|as it is|as they are"
+    # A rare idiom stands for a plain word.
+    r"|so many|so much|by turns|anew|at last|but for|besides|such as are|of its own|of their own|at hand|by itself|alike"
+    # The glossary has another term.
+    r"|(?:blocked|hidden|readable|allowed) (?:keys?|scores?|entry|entries)|reads nothing|dead rows?|planted faults?"
+)
+HARD = re.compile(rf"\b(?:{PHRASES})\b".replace(" ", r"\s+"), re.IGNORECASE)
+
+
+class Passage(NamedTuple):
+    """A text, with the file and the line at which it begins."""
+
+    place: str
+    line: int
+    text: str
+
+
+def docstrings(folder: str) -> Iterator[Passage]:
+    """The docstrings of a folder's modules, without those of tests."""
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        if "tests" in path.relative_to(ROOT).parts:
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
+                text := ast.get_docstring(node, clean=False)
+            ):
+                yield Passage(str(path.relative_to(ROOT)), node.body[0].lineno, text)
+
+
+def guide() -> Iterator[Passage]:
+    """The pages of the guide. Code is blank, and lines keep their numbers."""
+    for path in sorted((ROOT / "docs/guide").glob("*.md")):
+        text = path.read_text("utf-8")
+        text = re.sub(r"^```.*?^```", lambda code: "\n" * code[0].count("\n"), text, flags=re.MULTILINE | re.DOTALL)
+        yield Passage(str(path.relative_to(ROOT)), 1, re.sub(r"`[^`\n]*`", "code", text))
+
+
+def helps(parser: argparse.ArgumentParser) -> Iterator[Passage]:
+    """The help of a command, and of its subcommands."""
+    yield Passage(f"{parser.prog} --help", 1, parser.format_help())
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for subparser in dict.fromkeys(action.choices.values()):
+                yield from helps(subparser)
+
+
+TEXTS = {
+    **{folder: list(docstrings(folder)) for folder in ("spec", "oracles", "properties", "attnspec")},
+    "help": list(helps(parser_of_command())),
+    "guide": list(guide()),
+}
+
+
+def hard_sentences(passages: list[Passage]) -> list[str]:
+    """The sentences with hard phrases, each with its place and the phrases, the worst sentence first."""
+    found = []
+    for place, first, text in passages:
+        for sentence in re.finditer(r"[^.:;|\n](?:[^.:;|]|[.:](?=\w))*", text):
+            if phrases := HARD.findall(sentence[0]):
+                line = first + text.count("\n", 0, sentence.start())
+                said = f"{place}:{line}: {', '.join(phrases)}: {sentence[0]}"
+                found.append((len(phrases), " ".join(said.split())))
+    return [said for _, said in sorted(found, key=lambda row: -row[0])]
+
+
+@pytest.mark.parametrize("folder", TEXTS)
+def test_at_most_one_word_in_a_thousand_begins_a_hard_phrase(folder: str) -> None:
+    words = sum(len(passage.text.split()) for passage in TEXTS[folder])
+    phrases = sum(len(HARD.findall(passage.text)) for passage in TEXTS[folder])
+    worst = hard_sentences(TEXTS[folder])[:20]
+    assert 1000 * phrases <= PER_THOUSAND_WORDS * words, (
+        f"{folder} has {phrases} hard phrases in {words} words, but should have at most {PER_THOUSAND_WORDS} in 1000. "
+        + "Say these sentences plainly:\n"
+        + "\n".join(worst)
+    )
+
+
+def test_a_hard_phrase_is_found_with_its_line() -> None:
+    passage = Passage("page.md", 10, "A plain sentence.\nThe result is no\nview of an input, at last. None is a value.")
+    assert hard_sentences([passage]) == ["page.md:11: is no view, at last: The result is no view of an input, at last"]
