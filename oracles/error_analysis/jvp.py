@@ -278,7 +278,7 @@ def _logit_tangents(
             h, off = slope_of(u, f.cap, exponents, t)
             lost = off * (np.abs(tangent) + spread) + t.grad_scores * np.abs(tangent) + lost_by_slope(t, f.cap)
             tangent, spread = tangent * h, spread * h + lost
-            if u.blocked is not None:  # there nothing is read of a tangent
+            if u.blocked is not None:  # a tangent is not read there
                 tangent, spread = (np.where(u.blocked, 0.0, x) for x in (tangent, spread))
         elif not capping and moves is not None:
             first = t.tangent_dot * np.abs(moves) if problem.bias_first else 0.0
