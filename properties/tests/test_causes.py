@@ -405,7 +405,7 @@ def test_an_error_while_a_smaller_input_is_looked_for_is_told(monkeypatch):
     def stumbles(*arguments):
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setattr(explaining, "smallest", stumbles)
+    monkeypatch.setattr(diagnosis, "smallest", stumbles)
     (cause,) = diagnosis.causes_of(wrong, [found.violation])
     assert cause.example.notes[-1].startswith(
         "attnspec failed while it looked for a smaller input: ZeroDivisionError: planted. This is "
