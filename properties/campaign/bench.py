@@ -15,8 +15,8 @@ from properties.command.messages import Climb, Entry, Order, Task
 from properties.command.runner import Runner
 from properties.command.signals import Signals
 from properties.command.targets import TargetError
+from properties.contract.names import parts_of
 from properties.laws.agreement import AGREEMENT
-from properties.laws.names import parts_of
 from properties.verifier.note import UnwritableError
 from properties.verifier.report import PASSING, Cause, Outcome, Violation, broken, reason_for, with_causes
 from properties.verifier.script import script

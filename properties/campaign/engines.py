@@ -16,7 +16,7 @@ from properties.campaign.bench import Bench, Broken, Lost, Result
 from properties.campaign.chunks import Chunk
 from properties.command.messages import Entry, Order
 from properties.command.signals import Signals
-from properties.laws.names import parts_of
+from properties.contract.names import parts_of
 from properties.verifier.report import Violation, broken, reason_for
 
 __all__ = ["ENGINES", "Engine", "Local", "OnRay"]

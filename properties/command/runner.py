@@ -17,7 +17,7 @@ from properties.command.deaths import death
 from properties.command.messages import Climb, Entry, Explain, Failed, Order, Task
 from properties.command.signals import Signals
 from properties.command.targets import TargetError
-from properties.laws.names import parts_of
+from properties.contract.names import parts_of
 from properties.verifier.note import UnwritableError
 from properties.verifier.report import Cause, Outcome, Violation
 from properties.verifier.timing import Time

@@ -16,8 +16,8 @@ from properties.command.messages import Order
 from properties.command.outputs import printing
 from properties.command.run import Run, run
 from properties.command.signals import StoppedError
+from properties.contract.names import parts_of
 from properties.laws import find
-from properties.laws.names import parts_of
 from properties.verifier.comparison import Comparison, Known, against
 from properties.verifier.plan import QUICKLY
 from properties.verifier.reading import read

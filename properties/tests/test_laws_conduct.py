@@ -18,14 +18,14 @@ from properties.bugs.reference import OPERATIONS
 from properties.contract import interpreter
 from properties.contract.implementation import Implementation
 from properties.contract.subject import Subject
-from properties.laws import conduct, find
+from properties.laws import batches, call_contract, find, refusals
 from properties.tests.diagnosing import causes
 from properties.verifier.verify import examine, verify
 
 ROOT = Path(__file__).parents[2]
 SDPA, VJP, MHA = "scaled_dot_product_attention", "scaled_dot_product_attention_vjp", "multi_head_attention"
 SOFTMAX, SINUSOID = "hard_masked_softmax", "sinusoidal_positional_encoding"
-LAWS = conduct.law.laws
+LAWS = [law for module in (call_contract, batches, refusals) for law in module.law.laws]
 
 
 def after(operation, effect):
