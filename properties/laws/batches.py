@@ -39,7 +39,7 @@ def _part_of_batch(operation: Operation, arguments: tuple[Any, ...], index: Inde
         )
         return argument[(*[slice(None)] * ahead, *places)]
 
-    return tuple(part(name, argument) for name, argument in zip(operation.parameters, arguments, strict=True))
+    return tuple(part(parameter, argument) for parameter, argument in zip(operation.parameters, arguments, strict=True))
 
 
 def _of_size_one(place: slice | int) -> slice | int:
@@ -104,14 +104,14 @@ def an_empty_batch_gives_an_empty_result(subject: Subject, *arguments: Any) -> b
     operation, case = OPERATIONS[subject.operation], arguments
     if not operation.lead(arguments):
         case = tuple(
-            np.expand_dims(argument, operation.ahead(name, arguments))
-            if isinstance(argument, np.ndarray) and BATCH in operation.axes[name]
+            np.expand_dims(argument, operation.ahead(parameter, arguments))
+            if isinstance(argument, np.ndarray) and BATCH in operation.axes[parameter]
             else argument
-            for name, argument in zip(operation.parameters, arguments, strict=True)
+            for parameter, argument in zip(operation.parameters, arguments, strict=True)
         )
     case = _part_of_batch(operation, case, (slice(0, 0),) + (slice(None),) * (len(operation.lead(case)) - 1))
     if not subject.takes(*case):
         return False
-    for name, result in zip(operation.returned(case), results_of(subject(*case)), strict=True):
-        subject.same(result.value, np.zeros(result.value.shape), name)
+    for parameter, result in zip(operation.returned(case), results_of(subject(*case)), strict=True):
+        subject.same(result.value, np.zeros(result.value.shape), parameter)
     return True

@@ -91,7 +91,7 @@ def another(operation: Operation, implementation: Implementation, arguments: tup
     if "kind" in given:
         return tuple(kinds.another(given, implementation).values())
     increments = _increments(operation, given)
-    changed = tuple(_changed(argument, increments.get(name)) for name, argument in given.items())
+    changed = tuple(_changed(argument, increments.get(parameter)) for parameter, argument in given.items())
     return changed if implementation.takes(operation, changed) else arguments
 
 

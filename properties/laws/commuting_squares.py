@@ -98,8 +98,8 @@ class Case:
         """
         size = self.size(axis)
 
-        def takes(name: str) -> list[Map]:
-            axes, argument = self._axes(name), self.arguments.get(name)
+        def takes(parameter: str) -> list[Map]:
+            axes, argument = self._axes(parameter), self.arguments.get(parameter)
             places = [place - len(axes) for place, own in enumerate(axes) if own == axis]
             return [
                 Take(place, index, size)
@@ -108,13 +108,15 @@ class Case:
             ]
 
         inputs = {
-            name: takes(name)
-            for name, argument in self.arguments.items()
-            if isinstance(argument, np.ndarray) and axis in self._axes(name)
+            parameter: takes(parameter)
+            for parameter, argument in self.arguments.items()
+            if isinstance(argument, np.ndarray) and axis in self._axes(parameter)
         }
-        outputs: dict[str, list[Map]] = {name: [Back(map_) for map_ in takes(name)] for name in self.forward.outputs}
+        outputs: dict[str, list[Map]] = {
+            parameter: [Back(map_) for map_ in takes(parameter)] for parameter in self.forward.outputs
+        }
         if any(outputs.values()):
-            outputs |= {name: self.once(0 in index) for name, maps in outputs.items() if not maps}
+            outputs |= {parameter: self.once(0 in index) for parameter, maps in outputs.items() if not maps}
         return Term(inputs, outputs, instead)
 
     def across(self, indices: Mapping[str, Any], **instead: Any) -> Term:
@@ -122,8 +124,8 @@ class Case:
         terms = [self.along(axis, index) for axis, index in indices.items()]
         inputs: dict[str, list[Map]] = {}
         for term in terms:
-            for name, maps in term.inputs.items():
-                inputs.setdefault(name, []).extend(maps)
+            for parameter, maps in term.inputs.items():
+                inputs.setdefault(parameter, []).extend(maps)
         return Term(inputs, terms[0].output, instead)
 
     @staticmethod
@@ -131,9 +133,9 @@ class Case:
         """The maps of an output that only the call that `counts` returns in full; others add 0."""
         return [] if counts else [Times(0.0)]
 
-    def scaled(self, name: str, axis: str, factors: Any) -> list[Map]:
+    def scaled(self, parameter: str, axis: str, factors: Any) -> list[Map]:
         """The maps that multiply a parameter or an output by factors along an axis."""
-        axes = self._axes(name)
+        axes = self._axes(parameter)
         return [
             Times(factors.reshape(-1, *[1] * (len(axes) - place - 1))) for place, own in enumerate(axes) if own == axis
         ]
@@ -200,32 +202,36 @@ class Square:
         """The arguments of a term's call; None if it is not supported, or a number does not fit its format."""
         operation, implementation = self.operation, case.implementation
         found: dict[str, Any] = {}
-        for name, argument in case.given.items():
-            if name in term.instead:
-                found[name] = term.instead[name]
+        for parameter, argument in case.given.items():
+            if parameter in term.instead:
+                found[parameter] = term.instead[parameter]
             elif isinstance(argument, np.ndarray):
-                target = operation.stored(name, implementation.resolved_arithmetic)
-                found[name] = self._changed(name, argument, term, target)
+                target = operation.stored(parameter, implementation.resolved_arithmetic)
+                found[parameter] = self._changed(parameter, argument, term, target)
             else:
-                found[name] = argument
+                found[parameter] = argument
         values = tuple(found.values())
-        exactly = all(found[name] is not None or case.given[name] is None for name in operation.arrays if name in found)
+        exactly = all(
+            found[parameter] is not None or case.given[parameter] is None
+            for parameter in operation.arrays
+            if parameter in found
+        )
         return values if exactly and implementation.takes(operation, values) else None
 
-    def _changed(self, name: str, argument: Any, term: Term, target: Format) -> Any:
+    def _changed(self, parameter: str, argument: Any, term: Term, target: Format) -> Any:
         """An argument of a term's call; None if its numbers are not exact in the target format."""
-        if self.operation.is_mask(name) or self.operation.is_integer(name):
+        if self.operation.is_mask(parameter) or self.operation.is_integer(parameter):
             ball = exact(argument)
-            for map_ in term.inputs.get(name, ()):
+            for map_ in term.inputs.get(parameter, ()):
                 ball = map_.apply(ball)
             return ball.mid.astype(argument.dtype)
         ball = Ball(argument, np.broadcast_to(0.0, argument.shape))  # −∞ counts as a number
-        if name.startswith("grad_"):
-            for map_ in reversed(term.outgoing(name.removeprefix("grad_"))):
+        if parameter.startswith("grad_"):
+            for map_ in reversed(term.outgoing(parameter.removeprefix("grad_"))):
                 ball = map_.pull(ball)
             return _exactly(ball, target)
-        tangent = name not in OPERATIONS[self.operation.forward].parameters
-        for map_ in term.inputs.get(name[1:] if tangent else name, ()):
+        tangent = parameter not in OPERATIONS[self.operation.forward].parameters
+        for map_ in term.inputs.get(parameter[1:] if tangent else parameter, ()):
             ball = map_.push(ball) if tangent else map_.apply(ball)
         return _exactly(ball, target)
 

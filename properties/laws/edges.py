@@ -93,10 +93,10 @@ def queries_past_the_last_key_see_all_keys(subject: Subject, q: Any, k: Any, v: 
     """For more queries than keys, aligned at the first key: a query past the last key has the
     output that it has at the position of the last key.
     """
-    size, n_q = k.shape[-2], q.shape[-2]
-    if n_q <= size:
+    keys, n_q = k.shape[-2], q.shape[-2]
+    if n_q <= keys:
         return False
-    row, moved = choose.integer(size, n_q - 1), q.copy()
-    moved[..., size - 1, :] = q[..., row, :]
-    subject.close(subject(q, k, v).ball[..., row, :], subject(moved, k, v).ball[..., size - 1, :])
+    row, moved = choose.integer(keys, n_q - 1), q.copy()
+    moved[..., keys - 1, :] = q[..., row, :]
+    subject.close(subject(q, k, v).ball[..., row, :], subject(moved, k, v).ball[..., keys - 1, :])
     return True

@@ -105,13 +105,13 @@ def a_constant_bias_changes_only_the_log_sum_exp(case: Case) -> Sequence[Term] |
     """For every number added to all entries of the bias, and to the sinks: the log-sum-exp grows by
     this number, and the output stays the same.
     """
-    given = [name for name in ("bias", "sink") if case.arguments[name] is not None]
-    finite = all(np.isfinite(case.arguments[name]).all() for name in given)
+    given = [parameter for parameter in ("bias", "sink") if case.arguments[parameter] is not None]
+    finite = all(np.isfinite(case.arguments[parameter]).all() for parameter in given)
     if case.bias is None or not finite or not bias_adds_to_scores(case.arguments, case.implementation):
         return None
     shift = case.choose.among([1.0, -2.0, 16.0, 0.5])
     lower = divide(exact(-shift), LN2) if case.conventions.lse_base == "2" else -shift
-    return [Term({name: [Plus(shift)] for name in given}, {"lse": [Plus(lower)]})]
+    return [Term({parameter: [Plus(shift)] for parameter in given}, {"lse": [Plus(lower)]})]
 
 
 def _large_softcaps_round(implementation: Implementation) -> str:

@@ -41,7 +41,7 @@ def frequencies_of(subject: Subject, arguments: Given, **others: Any) -> tuple[B
 
 def default_frequencies(subject: Subject, arguments: Given, **others: Any) -> Ball:
     """The frequencies of the default kind, with the same base and width."""
-    own = {name: arguments[name] for name in ("head_dim", "base", "rotary_dim")}
+    own = {parameter: arguments[parameter] for parameter in ("head_dim", "base", "rotary_dim")}
     return frequencies_of(subject, {**dict.fromkeys(arguments), "kind": "default", **own}, **others)[0]
 
 
@@ -132,8 +132,11 @@ def every_second_frequency_of_twice_the_width_is_the_same(subject: Subject, *cas
     arguments = arguments_by_name(subject, case)
     if arguments["kind"] not in ("default", "linear", "longrope"):
         return False
-    width, given = width_of(arguments), {name: arguments[name] for name in ("short_factor", "long_factor")}
-    lists = {name: factors and tuple(np.repeat(factors, 2).tolist()) for name, factors in given.items()}
+    width, given = (
+        width_of(arguments),
+        {parameter: arguments[parameter] for parameter in ("short_factor", "long_factor")},
+    )
+    lists = {parameter: factors and tuple(np.repeat(factors, 2).tolist()) for parameter, factors in given.items()}
     head_dim, rotary_dim = 2 * max(arguments["head_dim"], width), arguments["rotary_dim"] and 2 * width
     wide = dict(arguments, head_dim=head_dim, rotary_dim=rotary_dim, **lists)
     if not subject.takes(*wide.values()):

@@ -18,6 +18,7 @@ from properties.strategies.choices import Choices
 
 law = Laws()
 VJP, SOFTMAX, HEADS = "scaled_dot_product_attention_vjp", "hard_masked_softmax_vjp", "multi_head_attention_vjp"
+VALUES_AND_OUTPUTS = "value and output gradients satisfy vᵀ·dv = outᵀ·grad_out"
 
 
 def _columns_of_heads(weight: Any, num_heads: int) -> list[slice]:
@@ -84,8 +85,8 @@ def query_and_key_gradients_agree(subject: Subject, *case: Any) -> None:
         subject.close(of_queries, of_keys, "wqᵀ·dwq")
 
 
-@law(VJP, needs=("scaled_dot_product_attention",), name="value and output gradients satisfy vᵀ·dv = outᵀ·grad_out")
-@law(HEADS, needs=("multi_head_attention",), name="value and output gradients satisfy vᵀ·dv = outᵀ·grad_out")
+@law(VJP, needs=("scaled_dot_product_attention",), name=VALUES_AND_OUTPUTS)
+@law(HEADS, needs=("multi_head_attention",), name=VALUES_AND_OUTPUTS)
 def value_and_output_gradients_agree(subject: Subject, *case: Any) -> None:
     """For every case: vᵀ·dv = outᵀ·grad_out, because the output is linear in the values.
 

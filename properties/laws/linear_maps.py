@@ -55,7 +55,7 @@ class Take(Map):
     def push(self, x: Ball) -> Ball:
         if x.mid.ndim < -self.axis or x.mid.shape[self.axis] != self.n:
             return x  # a mask without this axis, or broadcast along it
-        return _moved(x, lambda part: np.take(part, self.index, self.axis))
+        return _moved(x, lambda values: np.take(values, self.index, self.axis))
 
     def pull(self, g: Ball) -> Ball:
         """The sum of the cotangents of each entry; 0 for an entry that is not taken."""
@@ -69,12 +69,12 @@ class Take(Map):
         ]
         return sum(parts[1:], start=parts[0])
 
-    def _spread(self, part: Array, places: Any) -> Array:
-        axis = part.ndim + self.axis
-        spread = np.zeros((*part.shape[:axis], self.n, *part.shape[axis + 1 :]))
-        chosen: Any = [slice(None)] * part.ndim
+    def _spread(self, values: Array, places: Any) -> Array:
+        axis = values.ndim + self.axis
+        spread = np.zeros((*values.shape[:axis], self.n, *values.shape[axis + 1 :]))
+        chosen: Any = [slice(None)] * values.ndim
         chosen[axis] = np.asarray(self.index, int)[places]
-        spread[tuple(chosen)] = np.take(part, places, axis)
+        spread[tuple(chosen)] = np.take(values, places, axis)
         return spread
 
 
@@ -105,7 +105,7 @@ class Times(Map):
         nonzero = np.asarray(self.factor) != 0  # NaN and ∞ times 0 are 0 here
         with np.errstate(invalid="ignore"):
             product = Ball(x.mid * self.factor, x.rad * np.abs(self.factor))
-        return _moved(product, lambda part: np.where(nonzero, part, 0.0))
+        return _moved(product, lambda values: np.where(nonzero, values, 0.0))
 
     def pull(self, g: Ball) -> Ball:
         return self.push(g)
@@ -123,11 +123,11 @@ class Pad(Map):
         return Ball(self._padded(x.mid, self.value), self._padded(x.rad, 0.0))
 
     def push(self, x: Ball) -> Ball:
-        return _moved(x, lambda part: self._padded(part, 0.0))
+        return _moved(x, lambda values: self._padded(values, 0.0))
 
     def pull(self, g: Ball) -> Ball:
         length = g.mid.shape[self.axis] - self.count
-        return _moved(g, lambda part: np.take(part, range(length), self.axis))
+        return _moved(g, lambda values: np.take(values, range(length), self.axis))
 
     def _padded(self, x: Array, value: float) -> Array:
         if x.ndim < -self.axis:
@@ -182,7 +182,7 @@ class Put(Map):
         return Ball(np.where(self.where, self.value, x.mid), np.where(self.where, 0.0, x.rad))
 
     def push(self, x: Ball) -> Ball:
-        return _moved(x, lambda part: np.where(self.where, 0.0, part))
+        return _moved(x, lambda values: np.where(self.where, 0.0, values))
 
     def pull(self, g: Ball) -> Ball:
         return self.push(g)

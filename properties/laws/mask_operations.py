@@ -82,13 +82,13 @@ def causal_and_padding_masks_combine_by_a_logical_and(
     queries, combine to a mask whose row i of sequence b shows the first min(i + 1, lengths[b])
     keys.
     """
-    size = max(first.shape[-1], second.shape[-1])
-    lengths = choose.integers(0, size, 3 if subject.implementation.allows(batch=3) else 1)
-    if not _allows(subject, size, size):
+    length = max(first.shape[-1], second.shape[-1])
+    lengths = choose.integers(0, length, 3 if subject.implementation.allows(batch=3) else 1)
+    if not _allows(subject, length, length):
         return False
-    counts = np.minimum(np.arange(1, size + 1), lengths[:, None])
-    mask = subject(subject.causal_mask(size, size), subject.padding_mask(lengths, size)[:, None, :])
-    subject.same(mask, np.arange(size) < counts[..., None], "mask")
+    counts = np.minimum(np.arange(1, length + 1), lengths[:, None])
+    mask = subject(subject.causal_mask(length, length), subject.padding_mask(lengths, length)[:, None, :])
+    subject.same(mask, np.arange(length) < counts[..., None], "mask")
     return True
 
 
@@ -119,8 +119,8 @@ def a_chunk_of_queries_gives_the_same_rows_as_all_queries(
 
     The first queries where `causal` is `top_left`, the last queries where it is `bottom_right`.
     """
-    size = q.shape[-2]
-    rows = choose.cut(size, lambda count: _allows(subject, count, k.shape[-2]))
-    chosen = slice(0, rows) if _top_left(subject) else slice(size - rows, None)
+    length = q.shape[-2]
+    rows = choose.cut(length, lambda count: _allows(subject, count, k.shape[-2]))
+    chosen = slice(0, rows) if _top_left(subject) else slice(length - rows, None)
     subject.close(subject(q[..., chosen, :], k, v), subject(q, k, v).ball[..., chosen, :])
-    return bool(rows < size)
+    return bool(rows < length)

@@ -59,8 +59,8 @@ def attention_over_two_parts_of_the_keys_merges_to_the_whole(subject: Subject, *
     for keys, sink in ((slice(0, cut), arguments["sink"]), (slice(cut, None), None)):
         of_keys = dict(arguments, k=arguments["k"][..., keys, :], v=arguments["v"][..., keys, :], sink=sink)
         of_keys |= {
-            name: argument[..., keys] if argument is not None and argument.shape[-1] == n_k else argument
-            for name, argument in ((name, arguments[name]) for name in ("mask", "bias"))
+            parameter: argument[..., keys] if argument is not None and argument.shape[-1] == n_k else argument
+            for parameter, argument in ((parameter, arguments[parameter]) for parameter in ("mask", "bias"))
         }
         if causal_or_windowed(arguments):
             of_keys["offset"] = first_query_position(arguments, implementation) - (keys.start or 0)
@@ -70,10 +70,10 @@ def attention_over_two_parts_of_the_keys_merges_to_the_whole(subject: Subject, *
     whole, whole_sum = subject(*case)
     found, weights = [], []
     for part in parts:
-        of_part, of_sum = subject(*part)
+        part_output, of_sum = subject(*part)
         weight = _weight(of_sum.ball, whole_sum.ball, subject)
         weights.append(weight)
-        finite = kept(of_part.ball, np.isfinite(of_part.ball.mid))
+        finite = kept(part_output.ball, np.isfinite(part_output.ball.mid))
         found.append(Ball(weight.mid[..., None], weight.rad[..., None]) * finite)
     alive = np.isfinite(whole_sum.value)
     subject.close(kept(weights[0] + weights[1], alive), alive.astype(float), "sum of weights")
@@ -100,10 +100,10 @@ def a_shift_of_both_log_sum_exps_shifts_the_merged_one(case: Case) -> Sequence[T
     """For every number added to both log-sum-exps: the merged log-sum-exp grows by this number, and
     the output stays the same.
     """
-    if not all(np.isfinite(case.arguments[name]).all() for name in ("lse_a", "lse_b")):
+    if not all(np.isfinite(case.arguments[parameter]).all() for parameter in ("lse_a", "lse_b")):
         return None
     shift = case.choose.among([16.0, -2.0, 1024.0])
-    return [Term({name: [Plus(shift)] for name in ("lse_a", "lse_b")}, {"lse": [Plus(-shift)]})]
+    return [Term({parameter: [Plus(shift)] for parameter in ("lse_a", "lse_b")}, {"lse": [Plus(-shift)]})]
 
 
 @law(MERGE)

@@ -27,14 +27,14 @@ HEADS, SDPA, GQA, FEATURED = (
 @law(HEADS, name="a single visible token returns its projection x·wv·wo")
 def a_single_visible_token_returns_its_projection(subject: Subject, x: Any, *weights: Any, choose: Choices) -> None:
     """For every case in which token i sees only token π(i): the output is x·wv·wo in the order π."""
-    size, (_, _, wv, wo, _, _) = x.shape[-2], weights
+    length, (_, _, wv, wo, _, _) = x.shape[-2], weights
     target = (
-        choose.integers(0, size - 1, x.shape[:-1])
+        choose.integers(0, length - 1, x.shape[:-1])
         if choose.happens()
-        else np.broadcast_to(choose.order(size), x.shape[:-1])
+        else np.broadcast_to(choose.order(length), x.shape[:-1])
     )
     chosen = np.take_along_axis(x, target[..., None], -2)
-    found = subject(x, *weights[:5], np.eye(size, dtype=bool)[target])
+    found = subject(x, *weights[:5], np.eye(length, dtype=bool)[target])
     subject.close(found, matmul(matmul(exact(chosen), exact(wv)), exact(wo)))
 
 
@@ -122,16 +122,16 @@ def the_order_of_columns_within_heads_does_not_matter(case: Case) -> Sequence[Te
     """For every order of the columns of wq and wk within each head, and every other order of the
     columns of wv and the rows of wo: the result is the same.
     """
-    size, heads = case.size("heads_width"), case.num_heads
-    if size == heads:
+    length, heads = case.size("heads_width"), case.num_heads
+    if length == heads:
         return None
     first, second = (
-        np.concatenate([head * (size // heads) + case.choose.order(size // heads) for head in range(heads)])
+        np.concatenate([head * (length // heads) + case.choose.order(length // heads) for head in range(heads)])
         for _ in range(2)
     )
-    maps = {name: [Take(-1, first, size)] for name in ("wq", "wk")} | {
-        "wv": [Take(-1, second, size)],
-        "wo": [Take(-2, second, size)],
+    maps = {parameter: [Take(-1, first, length)] for parameter in ("wq", "wk")} | {
+        "wv": [Take(-1, second, length)],
+        "wo": [Take(-2, second, length)],
     }
     return [Term(maps)]
 
@@ -141,9 +141,9 @@ def tokens_depend_on_visible_tokens_only(case: Case) -> Sequence[Term] | None:
     """For every mask, and some tokens, such as the first ones: their outputs stay the same without
     the tokens that are masked for all of them.
     """
-    size = case.size("seq_len")
-    chosen = np.arange(size) < case.choose.cut(size) if case.choose.happens() else case.choose.bits(size)
-    visible = np.broadcast_to(True if case.mask is None else case.mask, (*case.x.shape[:-1], size))
+    length = case.size("seq_len")
+    chosen = np.arange(length) < case.choose.cut(length) if case.choose.happens() else case.choose.bits(length)
+    visible = np.broadcast_to(True if case.mask is None else case.mask, (*case.x.shape[:-1], length))
     needed = chosen | visible[..., chosen, :].any(tuple(range(case.x.ndim - 1)))
     if needed.all() or not chosen.any():
         return None
@@ -203,14 +203,14 @@ def added_zero_channels_in_every_head_change_only_the_scale(case: Case) -> Seque
     """For every case: if zeros make each head four times as wide, and wq is doubled, the result is
     the same, because the scale is 1/√width.
     """
-    width, size = case.size("heads_width") // case.num_heads, case.size("heads_width")
+    width, length = case.size("heads_width") // case.num_heads, case.size("heads_width")
     index = np.array(
         [
-            head * width + channel if channel < width else size
+            head * width + channel if channel < width else length
             for head in range(case.num_heads)
             for channel in range(4 * width)
         ],
         int,
     )
-    wide = [Pad(-1, 1), Take(-1, index, size + 1)]
-    return [Term({"wq": [*wide, Times(2.0)], "wk": wide, "wv": wide, "wo": [Pad(-2, 1), Take(-2, index, size + 1)]})]
+    wide = [Pad(-1, 1), Take(-1, index, length + 1)]
+    return [Term({"wq": [*wide, Times(2.0)], "wk": wide, "wv": wide, "wo": [Pad(-2, 1), Take(-2, index, length + 1)]})]

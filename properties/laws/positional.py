@@ -91,9 +91,9 @@ def a_chunk_of_positions_equals_the_slice_of_the_whole(case: Case) -> Sequence[T
     """For every cut of the sequence in two: each part, from its own first position, gives the same
     rows as the whole sequence.
     """
-    size = case.size("seq_len")
-    cut = case.choose.among([1, size - 1, size // 2, case.choose.cut(size)]) if size > 1 else 0
-    return [_chunk(case, 0, cut), _chunk(case, cut, size)] if cut else None
+    length = case.size("seq_len")
+    cut = case.choose.among([1, length - 1, length // 2, case.choose.cut(length)]) if length > 1 else 0
+    return [_chunk(case, 0, cut), _chunk(case, cut, length)] if cut else None
 
 
 def _chunk(case: Case, start: int, stop: int) -> Term:

@@ -27,6 +27,7 @@ from properties.strategies.domains import ROTATIONS
 
 law = Laws()
 _ROPE, _TABLES, _HALF = ("rope", "rope_vjp"), ("apply_rotary", "apply_rotary_vjp"), "rotate_half"
+ADJOINT = "the VJP is the adjoint of the forward"
 
 
 @law(*_ROPE)
@@ -88,14 +89,14 @@ def rotating_by_p_and_then_by_q_rotates_by_p_plus_q(subject: Subject, *arguments
     check_pairs(subject, pairs_at(rotated(subject, x, start_pos + further).ball[..., 0, :], where), twice)
 
 
-@law("rope_vjp", needs=("rope",), domains=("everyday", ROTATIONS), name="the VJP is the adjoint of the forward")
-@law("apply_rotary_vjp", needs=("apply_rotary",), name="the VJP is the adjoint of the forward")
+@law("rope_vjp", needs=("rope",), domains=("everyday", ROTATIONS), name=ADJOINT)
+@law("apply_rotary_vjp", needs=("apply_rotary",), name=ADJOINT)
 def the_vjp_is_the_adjoint_of_the_forward(subject: Subject, *arguments: Any) -> None:
     """For every x, cotangent g and rotation, also by any tables: ⟨g, rotated x⟩ = ⟨gradient of g,
     x⟩, pair by pair.
     """
     given, forward = arguments_by_name(subject, arguments), OPERATIONS[subject.operation].forward
-    out = subject.call(forward, tuple(given[name] for name in OPERATIONS[forward].parameters))
+    out = subject.call(forward, tuple(given[parameter] for parameter in OPERATIONS[forward].parameters))
     x, g = exact(given["x"]), exact(given["grad_out"])
     width = given.get("rotary_dim") or given["x"].shape[-1]
     several = (part[..., :width] for part in (g, out.ball, subject(*arguments).ball, x))

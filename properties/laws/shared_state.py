@@ -64,14 +64,14 @@ def _doubled(operation: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...
     if operation.is_played:  # the program fixes the lengths of its arrays
         return arguments
     found = []
-    for name, argument in zip(operation.parameters, arguments, strict=True):
+    for parameter, argument in zip(operation.parameters, arguments, strict=True):
         if isinstance(argument, np.ndarray):
-            for back, axis in enumerate(reversed(operation.axes.get(name, ())), 1):
+            for back, axis in enumerate(reversed(operation.axes.get(parameter, ())), 1):
                 if axis in _LENGTHS and argument.ndim >= back and argument.shape[-back] > 1:
                     argument = np.concatenate([argument, argument], -back)
             found.append(argument)
         else:
-            longer = name in _LENGTHS and argument is not None and argument > 1
+            longer = parameter in _LENGTHS and argument is not None and argument > 1
             found.append(2 * argument if longer else argument)
     return tuple(found)
 
@@ -79,10 +79,12 @@ def _doubled(operation: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...
 def for_both(operation: Operation, several: tuple[Implementation, ...], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments, rounded to numbers that all these implementations can represent."""
     for implementation in sorted(several, key=lambda one: one.resolved_arithmetic.inputs.unit_roundoff):
-        formats = {name: operation.stored(name, implementation.resolved_arithmetic) for name in operation.arrays}
+        formats = {
+            parameter: operation.stored(parameter, implementation.resolved_arithmetic) for parameter in operation.arrays
+        }
         arguments = tuple(
-            rounded(argument, formats[name]) if name in formats and argument is not None else argument
-            for name, argument in zip(operation.parameters, arguments, strict=True)
+            rounded(argument, formats[parameter]) if parameter in formats and argument is not None else argument
+            for parameter, argument in zip(operation.parameters, arguments, strict=True)
         )
     return arguments
 

@@ -107,8 +107,8 @@ for _forwards, _parameters in (
     row(
         *_forwards,
         name="f(v1) + f(v2) = f(v1 + v2)" if _parameters == "v" else "f(a) + f(b) = f(a + b)",
-        statement="For every array split into two parts by its entries: the results of −4 times each part add up to −4 "
-        "times the result of the array.",
+        statement="For every array split into two parts by its entries: the results of −4 times each part add up "
+        "to −4 times the result of the array.",
     )(added(*_parameters.split()))
 
 

@@ -118,14 +118,14 @@ def added(*parameters: str) -> Terms:
     """
 
     def terms(case: Case) -> Sequence[Term]:
-        first = {name: case.choose.bits(getattr(case, name).shape, 0.5) for name in parameters}
-        second = {name: ~part for name, part in first.items()}
+        first = {parameter: case.choose.bits(getattr(case, parameter).shape, 0.5) for parameter in parameters}
+        second = {parameter: ~part for parameter, part in first.items()}
         return [
             Term(
-                {name: [Times(np.where(part, -4.0, 0.0))] for name, part in parts.items()},
+                {parameter: [Times(np.where(part, -4.0, 0.0))] for parameter, part in parts.items()},
                 {
-                    name: [Times(-0.25)] if name == case.forward.outputs[0] else case.once(parts is first)
-                    for name in case.forward.outputs
+                    parameter: [Times(-0.25)] if parameter == case.forward.outputs[0] else case.once(parts is first)
+                    for parameter in case.forward.outputs
                 },
             )
             for parts in (first, second)

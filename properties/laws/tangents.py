@@ -19,6 +19,8 @@ law = Laws()
 SDPA, SOFTMAX, HEADS = "scaled_dot_product_attention", "hard_masked_softmax", "multi_head_attention"
 JVPS, VJPS = (f"{SDPA}_jvp", f"{HEADS}_jvp"), (f"{SDPA}_vjp", f"{SOFTMAX}_vjp", f"{HEADS}_vjp")
 FEATURED = "attention_vjp", "attention_jvp"
+ADJOINT = "VJP and JVP are adjoint"
+LINEAR = "for inputs that act linearly the JVP equals the forward"
 
 
 def _forward(operation: str) -> Any:
@@ -37,9 +39,9 @@ def _along(operation: str, inputs: tuple[Any, ...], **tangents: Array) -> tuple[
     """
     forward = _forward(operation)
     return *inputs, *(
-        tangents.get(name, np.zeros(value.shape))
-        for name, value in zip(forward.parameters, inputs, strict=True)
-        if name in forward.arrays
+        tangents.get(parameter, np.zeros(value.shape))
+        for parameter, value in zip(forward.parameters, inputs, strict=True)
+        if parameter in forward.arrays
     )
 
 
@@ -58,15 +60,17 @@ def the_derivative_is_linear(subject: Subject, *case: Any, choose: Choices) -> N
     The result contains no product of tangents, and no limit on their size.
     """
     arguments, given = arguments_by_name(subject, case), _forward(subject.operation).parameters
-    moving = {name: tangent for name, tangent in arguments.items() if name not in given and tangent is not None}
-    parts = {name: _part(choose, tangent.shape) for name, tangent in moving.items()}
+    moving = {
+        parameter: tangent for parameter, tangent in arguments.items() if parameter not in given and tangent is not None
+    }
+    parts = {parameter: _part(choose, tangent.shape) for parameter, tangent in moving.items()}
 
     def derivative(tangents: dict[str, Array]) -> Any:
         return results_of(subject(*{**arguments, **tangents}.values()))
 
-    doubled = derivative({name: -2.0 * tangent for name, tangent in moving.items()})
-    first = derivative({name: np.where(part, moving[name], 0.0) for name, part in parts.items()})
-    second = derivative({name: np.where(part, 0.0, moving[name]) for name, part in parts.items()})
+    doubled = derivative({parameter: -2.0 * tangent for parameter, tangent in moving.items()})
+    first = derivative({parameter: np.where(part, moving[parameter], 0.0) for parameter, part in parts.items()})
+    second = derivative({parameter: np.where(part, 0.0, moving[parameter]) for parameter, part in parts.items()})
     for whole, one, other in zip(doubled, first, second, strict=True):
         subject.close(whole, exact(-2.0) * (one.ball + other.ball))
 
@@ -87,9 +91,9 @@ def the_result_is_the_derivative_of_the_forward(subject: Subject, *case: Any, ch
     if subject.operation in JVPS:
         subject.close(found[0], forward(inputs, list(along)))
         return
-    for name, gradient in zip(operation.arrays, found, strict=True):
+    for parameter, gradient in zip(operation.arrays, found, strict=True):
         (tangent,) = choose.directions(gradient.value.shape)
-        one = _along(subject.operation, inputs, **{name: tangent})[len(inputs) :]
+        one = _along(subject.operation, inputs, **{parameter: tangent})[len(inputs) :]
         expected = inner_product(exact(along[0]), forward(inputs, list(one)))
         subject.close(inner_product(gradient.ball, exact(tangent)), expected, gradient.name)
 
@@ -99,14 +103,14 @@ def _undefined_for_masked_rows(implementation: Implementation) -> str:
     return "The output of a fully masked row is NaN, which has no derivative." if undefined else ""
 
 
-@law(f"{SDPA}_vjp", needs=(f"{SDPA}_jvp",), name="VJP and JVP are adjoint")
-@law(f"{HEADS}_vjp", needs=(f"{HEADS}_jvp",), name="VJP and JVP are adjoint")
+@law(f"{SDPA}_vjp", needs=(f"{SDPA}_jvp",), name=ADJOINT)
+@law(f"{HEADS}_vjp", needs=(f"{HEADS}_jvp",), name=ADJOINT)
 @law(
     FEATURED[0],
     needs=FEATURED[1:],
     domains=("everyday", "broadcast biases", "sinks", "near the cap"),
     exempts=_undefined_for_masked_rows,
-    name="VJP and JVP are adjoint",
+    name=ADJOINT,
 )
 def vjp_and_jvp_are_adjoint(subject: Subject, *case: Any, choose: Choices) -> None:
     """For every cotangent g of each result, and each input, also a sink and a bias in every
@@ -117,11 +121,17 @@ def vjp_and_jvp_are_adjoint(subject: Subject, *case: Any, choose: Choices) -> No
     """
     arguments, operation = arguments_by_name(subject, case), OPERATIONS[subject.operation.replace("_vjp", "_jvp")]
     forward = OPERATIONS[operation.forward]
-    unmoved = {f"d{name}": np.zeros(arguments[name].shape) for name in forward.arrays if name not in forward.options}
+    unmoved = {
+        f"d{parameter}": np.zeros(arguments[parameter].shape)
+        for parameter in forward.arrays
+        if parameter not in forward.options
+    }
     for gradient in results_of(subject(*case)):
         tangent = _direction_along(subject, gradient.value, choose)
         along = {**arguments, **unmoved, gradient.name: tangent}
-        moved = results_of(subject.call(operation.name, tuple(along.get(name) for name in operation.parameters)))
+        moved = results_of(
+            subject.call(operation.name, tuple(along.get(parameter) for parameter in operation.parameters))
+        )
         shares = [
             inner_product(exact(cotangent), result.ball)
             for result in moved
@@ -142,8 +152,8 @@ def _direction_along(subject: Subject, gradient: Array, choose: Choices) -> Arra
     return rounded(np.where(np.abs(scaled) < 2.0**-6, fill / 16, scaled), subject.arithmetic.inputs)
 
 
-@law(f"{SDPA}_jvp", needs=(SDPA,), name="for inputs that act linearly the JVP equals the forward")
-@law(f"{HEADS}_jvp", needs=(HEADS,), name="for inputs that act linearly the JVP equals the forward")
+@law(f"{SDPA}_jvp", needs=(SDPA,), name=LINEAR)
+@law(f"{HEADS}_jvp", needs=(HEADS,), name=LINEAR)
 def for_inputs_that_act_linearly_the_jvp_equals_the_forward(subject: Subject, *case: Any) -> None:
     """For every tangent of only the values, only wv, or only wo: the derivative is the forward with
     the tangent in place of that input.
@@ -152,10 +162,10 @@ def for_inputs_that_act_linearly_the_jvp_equals_the_forward(subject: Subject, *c
     """
     inputs, tangents = _split(subject.operation, case)
     operation = _forward(subject.operation)
-    for name in {SDPA: ("v",), HEADS: ("wv", "wo")}[operation.name]:
-        tangent = tangents[operation.arrays.index(name)]
-        replaced = {**operation.named(inputs), name: tangent}
-        derivative = subject(*_along(subject.operation, inputs, **{name: tangent}))
+    for parameter in {SDPA: ("v",), HEADS: ("wv", "wo")}[operation.name]:
+        tangent = tangents[operation.arrays.index(parameter)]
+        replaced = {**operation.named(inputs), parameter: tangent}
+        derivative = subject(*_along(subject.operation, inputs, **{parameter: tangent}))
         subject.close(derivative, subject.call(operation.name, tuple(replaced.values())))
 
 
