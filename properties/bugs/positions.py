@@ -46,7 +46,7 @@ def sin_positions_in_eight_bits(start_pos: int, seq_len: int) -> Any:
     return right.positions(start_pos, seq_len).astype(np.uint8)
 
 
-@bug.slip("positions", seen="rope", law="rotations compose", requires=("long positions",))
+@bug.slip("positions", seen="rope", law="the first pair rotates by its position", requires=("long positions",))
 def rope_positions_in_sixteen_bits(start_pos: int, seq_len: int) -> Any:
     """Positions are signed numbers of sixteen bits, and wrap around.
     Effect: Positions from 32768 on are negative. Repair: Use 32 bits or more. Seen: none: the

@@ -48,7 +48,7 @@ def softmax_first_score_subtracted(scores: Array, visible: Any) -> Array:
     return scores[..., :1]
 
 
-@bug.slip("largest_of", seen=SOFTMAX, law="a constant added to a row changes nothing")
+@bug.slip("largest_of", seen=SOFTMAX, law="one key has all the weight however low its score")
 def softmax_maximum_of_the_first_warp(scores: Array, visible: Any) -> Array:
     """The largest score is sought among the first 32 entries of a row.
     Effect: NaN in rows of more than 32 entries whose largest lies far above the first 32. Repair:

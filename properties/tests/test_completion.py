@@ -69,7 +69,7 @@ def test_the_operations_of_a_law_are_offered_after_a_bracket(tmp_path):
 
 
 def test_a_name_in_quotes_is_completed_with_spaces(tmp_path):
-    assert "rotations compose" in offered("attnspec explain 'rotations co", tmp_path)
+    assert "rotations compose" in offered("attnspec explain 'rotating by", tmp_path)
 
 
 def test_bugs_arithmetics_and_modules_are_offered(tmp_path):
@@ -105,7 +105,7 @@ def test_tab_completes_the_line(shell, tmp_path):
         seen, typed, end = "", False, time.monotonic() + 40
         while "rotations-compose" not in seen.partition("ready")[2] and time.monotonic() < end:
             if "ready" in seen and not typed:
-                typed = bool(running.stdin.write(b"attnspec explain rotations-co\t"))
+                typed = bool(running.stdin.write(b"attnspec explain rotating-by\t"))
             time.sleep(0.05)
             seen += (running.stdout.read() or b"").decode(errors="replace")
         running.kill()
