@@ -24,8 +24,8 @@ from sources import ROOT, Definition, parsed
 from properties.bugs import CATALOGUE, Bug
 from properties.contract.operations import OPERATIONS, Operation
 from properties.laws import LAWS
+from properties.laws.commuting_squares import Square
 from properties.laws.law import Law
-from properties.laws.squares import Square
 from properties.views.pages import kind_of
 from research.pages import PAGES, results
 from research.printed_runs import adapter, command, shown
@@ -363,7 +363,7 @@ class Site:
                 "laws": laws,
                 "kind": kind_of(laws[0]),
                 "source": source_of(laws[0]),
-                "compares": compared(statement),
+                "compares": laws[0].comparison,
                 "needs": list(dict.fromkeys(o for law in laws for o in law.needs)),
                 "exempts": list(dict.fromkeys(reason for law in laws for reason in self._exempts(law))),
             }
@@ -406,11 +406,6 @@ def source_of(law: Law) -> str:
     """The text of a law's body; of a symmetry that of its terms."""
     body = law.body.symmetry.terms if isinstance(law.body, Square) else law.body
     return textwrap.dedent(inspect.getsource(body)).strip()
-
-
-def compared(statement: str) -> list[str]:
-    """How closely a law compares: exactly, within budget, or both in parts."""
-    return [word for word in ("Exact", "Within budget") if re.search(rf"(?:^|[.\n] *){word}\b", statement)]
 
 
 def bug_link(bug: str) -> str:

@@ -70,7 +70,7 @@ def sin_positions_in_eight_bits(start_pos: int, seq_len: int) -> Any:
 @bug.in_step(
     "positions",
     seen="rope",
-    law="rotations compose",
+    law="the first pair rotates by its position",
     requires=("long positions",),
     effect="Positions from 32768 on are negative.",
     repair="Use 32 bits or more.",

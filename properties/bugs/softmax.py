@@ -75,7 +75,7 @@ def softmax_first_score_subtracted(scores: Array, visible: Any) -> Array:
 @bug.in_step(
     "largest_of",
     seen=SOFTMAX,
-    law="a constant added to a row changes nothing",
+    law="one key has all the weight however low its score",
     effect="A row of more than 32 entries is NaN if a later score is far above the first 32.",
     repair="Reduce over all warps.",
     citations=("NVIDIA/DeepLearningExamples#169",),

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from properties.campaign.chunks import Chunk
+from properties.contract.names import parts_of
 from properties.laws.agreement import AGREEMENT
-from properties.laws.names import parts_of
 from properties.processes.adapters import AdapterError
 from properties.processes.messages import Climb, Entry, Order, Task
 from properties.processes.runner import Runner

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from properties.campaign.bench import Bench, Broken, Lost, Result
 from properties.campaign.chunks import Chunk
-from properties.laws.names import parts_of
+from properties.contract.names import parts_of
 from properties.processes.messages import Entry, Order
 from properties.processes.signals import Signals
 from properties.verifier.report import Violation, broken, reason_for

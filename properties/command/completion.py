@@ -52,10 +52,12 @@ def _laws(prefix: str) -> Iterable[str]:
 
     After a space the names have spaces. After a bracket there is a name for each operation.
     """
+    from properties.contract.names import hyphenated
     from properties.laws import LAWS
 
-    names = dict.fromkeys(law.id if "[" in prefix else law.name for law in LAWS)
-    return names if " " in prefix else [name.replace(" ", "-") for name in names]
+    spelt = str if " " in prefix else hyphenated
+    operations = "[" in prefix
+    return dict.fromkeys(spelt(law.name) + f"[{law.operation}]" * operations for law in LAWS)
 
 
 def _bugs() -> Iterable[str]:

@@ -43,7 +43,7 @@ def _bugs(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from properties.bugs import CATALOGUE
-    from properties.laws.names import named
+    from properties.contract.names import named
     from properties.views.pages import print_bug, print_bugs
 
     if options.bug is None:
@@ -56,8 +56,8 @@ def _bugs(options: argparse.Namespace) -> int:
 def _operations(options: argparse.Namespace) -> int:
     from rich.console import Console
 
+    from properties.contract.names import named
     from properties.contract.operations import OPERATIONS
-    from properties.laws.names import named
     from properties.views.operations import markdown, print_operations, print_page
 
     if options.markdown:
@@ -73,9 +73,9 @@ def _explain(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from properties.bugs import CATALOGUE
+    from properties.contract.names import named, parts_of
     from properties.contract.operations import OPERATIONS
     from properties.laws import LAWS, LONG, find
-    from properties.laws.names import named, parts_of
     from properties.views.operations import print_page
     from properties.views.pages import print_bug, print_law
 

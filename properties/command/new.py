@@ -183,8 +183,8 @@ def add_to(commands: Any) -> None:
 
 
 def _new(options: argparse.Namespace) -> int:
+    from properties.contract.names import named
     from properties.contract.operations import OPERATIONS
-    from properties.laws.names import named
 
     file: Path = options.file
     if file.suffix != ".py" or not file.stem.isidentifier():

@@ -12,8 +12,8 @@ from properties.command import forms
 from properties.command.configuration import configure
 from properties.command.outputs import printing
 from properties.command.run import Run, run
+from properties.contract.names import parts_of
 from properties.laws import find
-from properties.laws.names import parts_of
 from properties.processes.messages import Order
 from properties.processes.signals import StoppedError
 from properties.verifier.comparison import Comparison, Known, against

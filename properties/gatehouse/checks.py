@@ -16,7 +16,7 @@ from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError
 from properties.contract.subject import Subject
 from properties.gatehouse.isolated_kernel import IsolatedKernel
-from properties.laws.conduct import another
+from properties.laws.call_contract import another
 from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.domains import DOMAINS
 from properties.verifier.report import Outcome, Violation, broken

@@ -1,10 +1,11 @@
-"""Laws of caches: what a program of steps gives is what another one gives that has left the same."""
+"""Laws of caches: two programs of steps that leave a cache in the same state give the same results."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from oracles.ball import Array
 from properties.contract.cache_programs import Step, attends, is_legal, parse, rows_of_part, written
 from properties.contract.caches import held_of, left_bound
 from properties.contract.implementation import Implementation
@@ -18,169 +19,194 @@ DECODE = "decode"
 _RINGS = ("everyday", "rings")
 
 
+class Decoding(NamedTuple):
+    """The arguments of `decode`: arrays, a program of steps, and the kind of cache."""
+
+    q: Array
+    k: Array
+    v: Array
+    steps: str
+    window: Any
+    capacity: Any
+    rotates: Any
+
+    @property
+    def program(self) -> list[Step]:
+        """The steps of the program."""
+        return list(parse(self.steps))
+
+    def is_legal(self, subject: Subject, steps: Sequence[Step]) -> bool:
+        """Whether a cache of this kind can run other steps."""
+        offered, conventions = subject.implementation.of_caches, subject.conventions
+        return is_legal(steps, held_of(self.window, self.capacity, offered, conventions))
+
+    def drawn(self, choose: Choices, count: int) -> tuple[Array, Array, Array]:
+        """New rows of keys, values and queries."""
+        key, value, query = (choose.grid((count, rows.shape[1])) for rows in (self.k, self.v, self.q))
+        return key, value, query
+
+
 def _offers(*names: str) -> Callable[[Implementation], str]:
-    return lambda i: i.lacks_of_caches(*names)
+    return lambda implementation: implementation.lacks_of_caches(*names)
 
 
-def _is_legal(subject: Subject, steps: Sequence[Step], window: int | None, capacity: int | None) -> bool:
-    return is_legal(steps, held_of(window, capacity, subject.implementation.of_caches, subject.conventions))
-
-
-def _equal(subject: Subject, whole: Any, again: Any, rows: Any) -> None:
-    """Some rows of what one program gave are what another one gives."""
-    for a, b in zip(results_of(whole), results_of(again), strict=True):
-        subject.close(a.ball[rows], b, a.name)
+def _check_equal(subject: Subject, program: Any, other: Any, rows: Any) -> None:
+    """Check that some rows of one program's results are the results of another program."""
+    for first, second in zip(results_of(program), results_of(other), strict=True):
+        subject.close(first.ball[rows], second, first.name)
 
 
 @law(DECODE, domains=_RINGS)
-def decoding_equals_prefill(
-    subject: Subject, q: Any, k: Any, v: Any, steps: str, window: Any, capacity: Any, rotates: Any
-) -> None:
-    """For every program: each attend gives what the last rows of all positions give, asked at once
-    of a new cache that has been given at once what is visible of them: at every cut, after every
-    way to get there. Within budget.
+def decoding_equals_prefill(subject: Subject, *arguments: Any) -> None:
+    """For every program: each attend returns the last rows of one attend for all positions, on a new
+    cache that gets all visible positions at once. So neither the cut nor the earlier steps matter.
     """
-    out = subject(q, k, v, steps, window, capacity, rotates)
-    subject.informative_if(len(k) > 1)
-    for each in attends(parse(steps)):
-        keys, n = list(each.keys[each.evicted :]), len(each.queries)
-        asked = np.concatenate([np.zeros((len(keys) - n, q.shape[1])), q[each.queries.start : each.queries.stop]])
-        whole = subject(asked, k[keys], v[keys], f"append {len(keys)}; attend {len(keys)}", window, None, rotates)
-        rows = slice(each.queries.start, each.queries.stop)
-        for a, b in zip(results_of(out), results_of(whole), strict=True):
-            subject.close(a.ball[rows], b.ball[len(keys) - n :], a.name)
+    case = Decoding(*arguments)
+    decoded = subject(*case)
+    subject.informative_if(len(case.k) > 1)
+    for attend in attends(case.program):
+        keys, count = list(attend.keys[attend.evicted :]), len(attend.queries)
+        rows = slice(attend.queries.start, attend.queries.stop)
+        queries = np.concatenate([np.zeros((len(keys) - count, case.q.shape[1])), case.q[rows]])
+        at_once = f"append {len(keys)}; attend {len(keys)}"
+        prefilled = subject(queries, case.k[keys], case.v[keys], at_once, case.window, None, case.rotates)
+        for first, second in zip(results_of(decoded), results_of(prefilled), strict=True):
+            subject.close(first.ball[rows], second.ball[len(keys) - count :], first.name)
 
 
-@law(DECODE, domains=_RINGS, exempts=_offers("rollback"))
-def a_rollback_is_as_if_nothing_had_been_appended(
-    subject: Subject, q: Any, k: Any, v: Any, steps: str, window: Any, capacity: Any, rotates: Any, choose: Choices
-) -> bool:
-    """For every program, and place in it: positions that are appended there, asked about, and
-    rolled back, change nothing that comes later. Within budget.
+@law(DECODE, domains=_RINGS, exempts=_offers("rollback"), name="a rolled-back append changes nothing")
+def a_rolled_back_append_changes_nothing(subject: Subject, *arguments: Any, choose: Choices) -> bool:
+    """For every program, and every place in it: positions that are appended there, perhaps attended
+    to, and rolled back, do not change any later result.
     """
-    known, n = parse(steps), choose.integer(1, 3)
+    case = Decoding(*arguments)
+    program, count = case.program, choose.integer(1, 3)
     asks = choose.happens()
-    at = choose.integer(0, len(known) - 1)
-    detour = [Step("append", n), *([Step("attend", n)] if asks else []), Step("rollback", n)]
-    longer = [*known[:at], *detour, *known[at:]]
-    if not _is_legal(subject, longer, window, capacity):
+    place = choose.integer(0, len(program) - 1)
+    detour = [Step("append", count), *([Step("attend", count)] if asks else []), Step("rollback", count)]
+    longer = [*program[:place], *detour, *program[place:]]
+    if not case.is_legal(subject, longer):
         return False
-    before = {name: sum(s.n for s in known[:at] if s.name == name and not s.refused) for name in ("append", "attend")}
-    new_k, new_v, new_q = (choose.grid((n, x.shape[1])) for x in (k, v, q))
-    start, asked = before["append"], before["attend"]
-    changed = subject(
-        np.insert(q, asked, new_q, 0) if asks else q, np.insert(k, start, new_k, 0), np.insert(v, start, new_v, 0), written(longer), window,
-        capacity, rotates,
-    )  # fmt: skip
-    kept = np.delete(np.arange(len(q) + n * asks), np.arange(asked, asked + n * asks))
-    _equal(subject, changed, subject(q, k, v, steps, window, capacity, rotates), kept)
-    subject.informative_if(any(step.name == "attend" and not (step.other or step.refused) for step in known[at:]))
+    appended, asked = (
+        sum(step.n for step in program[:place] if step.name == name and not step.refused)
+        for name in ("append", "attend")
+    )
+    key, value, query = case.drawn(choose, count)
+    changed = case._replace(
+        q=np.insert(case.q, asked, query, 0) if asks else case.q,
+        k=np.insert(case.k, appended, key, 0),
+        v=np.insert(case.v, appended, value, 0),
+        steps=written(longer),
+    )
+    rows = np.delete(np.arange(len(case.q) + count * asks), np.arange(asked, asked + count * asks))
+    _check_equal(subject, subject(*changed), subject(*case), rows)
+    later = [step for step in program[place:] if step.name == "attend"]
+    subject.informative_if(any(not (step.other or step.refused) for step in later))
     return True
 
 
-@law(DECODE, domains=("rings",), exempts=_offers("ring", "rollback"), effort=0.3)
-def a_ring_refuses_what_is_gone(
-    subject: Subject, q: Any, k: Any, v: Any, steps: str, window: Any, capacity: Any, rotates: Any, choose: Choices
-) -> bool:
-    """For every ring that has let positions go, rolled back until its window looks back to them: it
-    refuses to be asked, and gives what a new cache gives as soon as it has been given as many
-    again. Within budget.
+@law(
+    DECODE,
+    domains=("rings",),
+    exempts=_offers("ring", "rollback"),
+    effort=0.3,
+    name="a ring buffer refuses to attend to overwritten positions",
+)
+def a_ring_refuses_overwritten_positions(subject: Subject, *arguments: Any, choose: Choices) -> bool:
+    """For every ring buffer that has overwritten positions, rolled back until its window reaches
+    them: it refuses to attend. After as many positions are appended again, it gives the results of
+    a new cache.
     """
-    left = left_bound(window, subject.conventions)
+    case = Decoding(*arguments)
+    left, capacity = left_bound(case.window, subject.conventions), case.capacity
     if left is None or capacity is None or capacity <= left:
         return False
     more, back = choose.integer(1, capacity), choose.integer(capacity - left, capacity)
-    n = capacity + more
-    key, value, query = (choose.grid((n, x.shape[1])) for x in (k, v, q))
-    rows = slice(n - back, n)
-    ring = subject(
-        query[-1:], np.concatenate([key, key[rows]]), np.concatenate([value, value[rows]]),
-        f"append {capacity}; append {more}; rollback {back}; attend 1 refused; append {back}; attend 1", window, capacity, rotates,
-    )  # fmt: skip
-    _equal(subject, subject(query[-1:], key, value, f"append {n}; attend 1", window, None, rotates), ring, slice(None))
+    count = capacity + more
+    key, value, query = case.drawn(choose, count)
+    again = slice(count - back, count)
+    steps = f"append {capacity}; append {more}; rollback {back}; attend 1 refused; append {back}; attend 1"
+    keys, values = np.concatenate([key, key[again]]), np.concatenate([value, value[again]])
+    ring = subject(query[-1:], keys, values, steps, case.window, capacity, case.rotates)
+    new = subject(query[-1:], key, value, f"append {count}; attend 1", case.window, None, case.rotates)
+    _check_equal(subject, new, ring, slice(None))
     return True
 
 
 @law(DECODE, exempts=_offers("evict"))
-def evicted_positions_leave_no_trace(
-    subject: Subject, q: Any, k: Any, v: Any, steps: str, window: Any, capacity: Any, rotates: Any, choose: Choices
-) -> bool:
-    """For every cut of the positions, and number of the oldest ones: evicted at the cut, they
-    change nothing of what comes later against a cache to which they had never been given. Within
-    budget.
+def evicted_positions_do_not_change_later_results(subject: Subject, *arguments: Any, choose: Choices) -> bool:
+    """For every cut of the positions, and every number of the oldest positions: if they are evicted
+    at the cut, later results are the results of a cache that never had them.
     """
-    n = len(k)
-    if n < 2:
+    case = Decoding(*arguments)
+    count = len(case.k)
+    if count < 2:
         return False
-    cut = choose.integer(1, n - 1)
+    cut = choose.integer(1, count - 1)
     gone = choose.integer(1, cut)
-    asked = choose.integer(1, min(n - gone, len(q)))
-    last = f"append {n - cut}; attend {asked}"
+    asked = choose.integer(1, min(count - gone, len(case.q)))
+    last = f"append {count - cut}; attend {asked}"
     first = f"append {cut - gone}; " if cut > gone else ""
-    evicted = subject(q[:asked], k, v, f"append {cut}; evict {gone}; {last}", window, None, rotates)
-    _equal(subject, evicted, subject(q[:asked], k[gone:], v[gone:], first + last, window, None, rotates), slice(None))
+    evicting = case._replace(q=case.q[:asked], steps=f"append {cut}; evict {gone}; {last}", capacity=None)
+    without = evicting._replace(k=case.k[gone:], v=case.v[gone:], steps=first + last)
+    _check_equal(subject, subject(*evicting), subject(*without), slice(None))
     return True
 
 
 @law(DECODE)
-def caches_side_by_side_share_nothing(subject: Subject, *case: Any) -> bool:
-    """For every program: without the steps of the second cache the first one gives what it gives
-    with them. Within budget.
-    """
-    return _without(subject, case, lambda step: step.other)
+def two_caches_share_no_state(subject: Subject, *arguments: Any) -> bool:
+    """For every program: the first cache gives the same results without the steps of the second cache."""
+    return _check_without(subject, arguments, lambda step: step.other)
 
 
 @law(DECODE, exempts=_offers("poison"))
-def unused_slots_do_not_matter(subject: Subject, *case: Any) -> bool:
-    """For every program: unused slots may be filled with anything, or be left as they are. Within budget."""
-    return _without(subject, case, lambda step: step.name == "poison")
+def the_content_of_unused_slots_does_not_matter(subject: Subject, *arguments: Any) -> bool:
+    """For every program: the results are the same, whether unused slots are overwritten or not."""
+    return _check_without(subject, arguments, lambda step: step.name == "poison")
 
 
 @law(DECODE, domains=_RINGS)
-def what_is_refused_changes_nothing(subject: Subject, *case: Any) -> bool:
-    """For every program: without the steps that are refused by a ValueError all others give what
-    they give with them. Within budget.
+def a_refused_step_changes_nothing(subject: Subject, *arguments: Any) -> bool:
+    """For every program: all other steps give the same results without the steps that are refused by
+    a ValueError.
     """
-    return _without(subject, case, lambda step: step.refused)
+    return _check_without(subject, arguments, lambda step: step.refused)
 
 
 @law(DECODE, domains=_RINGS)
-def attending_does_not_change_a_cache(subject: Subject, *case: Any) -> bool:
-    """For every program: the last attend, and others alike, give what they give where nothing else
-    is asked. Within budget.
-    """
-    last = [step for step in parse(case[3]) if step.name == "attend" and not step.refused][-1]
-    return _without(subject, case, lambda step: step.name == "attend" and step != last)
+def attending_does_not_change_a_cache(subject: Subject, *arguments: Any) -> bool:
+    """For every program: the last attend, and equal ones, give the same results without all other attends."""
+    last = [step for step in Decoding(*arguments).program if step.name == "attend" and not step.refused][-1]
+    return _check_without(subject, arguments, lambda step: step.name == "attend" and step != last)
 
 
 @law(DECODE)
-def a_restart_forgets_everything(
-    subject: Subject, q: Any, k: Any, v: Any, steps: str, window: Any, capacity: Any, rotates: Any
-) -> None:
-    """For every program, run twice with a restart between: the second time gives what the first one
-    gives. Within budget.
+def a_restart_empties_the_cache(subject: Subject, *arguments: Any) -> None:
+    """For every program, run twice with a restart between the runs: the second run gives the results
+    of the first run.
     """
-    twice = f"{steps}; restart; other restart; {steps}"
-    both = subject(*(np.concatenate([x, x]) for x in (q, k, v)), twice, window, capacity, rotates)
-    _equal(subject, both, subject(q, k, v, steps, window, capacity, rotates), slice(len(q), None))
-
-
-def _without(subject: Subject, case: tuple[Any, ...], goes: Callable[[Step], bool]) -> bool:
-    """Without some of its steps a program gives what it gives with them; false where there are none
-    of these, or nothing else is asked.
-    """
-    q, k, v, steps, window, capacity, rotates = case
-    known = parse(steps)
-    kept = [(place, step) for place, step in enumerate(known) if not goes(step)]
-    fewer = [step for _, step in kept]
-    if len(kept) == len(known) or not _is_legal(subject, fewer, window, capacity):
-        return False
-    rows = rows_of_part(known, kept)
-    appended, asked = rows["append"], rows["attend"]
-    _equal(
-        subject,
-        subject(*case),
-        subject(q[asked], k[appended], v[appended], written(fewer), window, capacity, rotates),
-        asked,
+    case = Decoding(*arguments)
+    twice = case._replace(
+        q=np.concatenate([case.q, case.q]),
+        k=np.concatenate([case.k, case.k]),
+        v=np.concatenate([case.v, case.v]),
+        steps=f"{case.steps}; restart; other restart; {case.steps}",
     )
+    _check_equal(subject, subject(*twice), subject(*case), slice(len(case.q), None))
+
+
+def _check_without(subject: Subject, arguments: tuple[Any, ...], goes: Callable[[Step], bool]) -> bool:
+    """Check that the other steps of a program give the same results without the steps that go.
+
+    Returns False if no step goes, or the shorter program is not legal.
+    """
+    case = Decoding(*arguments)
+    remaining = [(place, step) for place, step in enumerate(case.program) if not goes(step)]
+    steps = [step for _, step in remaining]
+    if len(remaining) == len(case.program) or not case.is_legal(subject, steps):
+        return False
+    rows = rows_of_part(case.program, remaining)
+    appended, asked = rows["append"], rows["attend"]
+    shorter = case._replace(q=case.q[asked], k=case.k[appended], v=case.v[appended], steps=written(steps))
+    _check_equal(subject, subject(*case), subject(*shorter), asked)
     return True

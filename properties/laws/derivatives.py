@@ -1,4 +1,6 @@
-"""Derivatives of the forward definitions along a direction, certified: the spec's text over Taylor series of balls."""
+"""Certified directional derivatives of the forward definitions: the spec's code run over Taylor
+series of balls.
+"""
 
 from collections.abc import Callable
 from math import inf, nextafter
@@ -19,24 +21,25 @@ Tensors = list[Any]
 
 
 def _enclosed(derivative: Any) -> Ball:
-    """Float64 balls around balls: the nearest midpoints, and radii upwards."""
-    mid = np.array([float(x) for x in derivative.ravel()])
-    gaps = [(x - float(m)).abs_upper() for x, m in zip(derivative.ravel(), mid, strict=True)]
-    rad = np.array([0.0 if gap == 0 else nextafter(float(gap), inf) for gap in gaps])
-    return Ball(mid.reshape(derivative.shape), rad.reshape(derivative.shape))
+    """Float64 balls that contain these balls: the nearest midpoints, with radii rounded upwards."""
+    middles = np.array([float(entry) for entry in derivative.ravel()])
+    gaps = [(entry - float(middle)).abs_upper() for entry, middle in zip(derivative.ravel(), middles, strict=True)]
+    radii = np.array([0.0 if gap == 0 else nextafter(float(gap), inf) for gap in gaps])
+    return Ball(middles.reshape(derivative.shape), radii.reshape(derivative.shape))
 
 
 def _along(arrays: Tensors, directions: Tensors, forward: Callable[..., Array]) -> Ball:
     """The derivative of `forward` at some matrices along their directions."""
     with flint.ctx.workprec(_BITS):
         lines = [
-            spec.taylor(spec.tensor(x, spec.ARB), spec.tensor(t, spec.ARB))
-            for x, t in zip(arrays, directions, strict=True)
+            spec.taylor(spec.tensor(x, spec.ARB), spec.tensor(direction, spec.ARB))
+            for x, direction in zip(arrays, directions, strict=True)
         ]
         return _enclosed(spec.derivative(forward(*lines)))
 
 
 def _over_batch(lead: tuple[int, ...], each: Callable[[tuple[int, ...]], Ball]) -> Ball:
+    """The derivatives of all problems of a batch."""
     found = [each(problem) for problem in np.ndindex(*lead)]
     shape = (*lead, *found[0].mid.shape)
     return Ball(np.reshape([x.mid for x in found], shape), np.reshape([x.rad for x in found], shape))
@@ -44,47 +47,56 @@ def _over_batch(lead: tuple[int, ...], each: Callable[[tuple[int, ...]], Ball]) 
 
 def _softmax(case: tuple[Any, ...], directions: Tensors) -> Ball:
     scores, mask = case
-    may = np.broadcast_to(True if mask is None else mask, scores.shape)
-    return _over_batch(
-        scores.shape[:-2],
-        lambda p: _along([scores[p]], [directions[0][p]], lambda s: hard_masked_softmax(s, may[p], spec.ARB_SERIES)),
-    )
+    visible = np.broadcast_to(True if mask is None else mask, scores.shape)
+
+    def each(problem: tuple[int, ...]) -> Ball:
+        def forward(scores: Any) -> Array:
+            return hard_masked_softmax(scores, visible[problem], spec.ARB_SERIES)
+
+        return _along([scores[problem]], [directions[0][problem]], forward)
+
+    return _over_batch(scores.shape[:-2], each)
 
 
 def _attention(case: tuple[Any, ...], directions: Tensors) -> Ball:
-    """The spec's values are as wide as its keys: others are cut into pieces as wide, the last one
-    filled up with zeros.
+    """The derivative of attention: the spec's values are as wide as its keys, so other values are
+    cut into pieces of that width, and the last piece is filled with zeros.
     """
     q, k, v, mask = case
-    may = np.broadcast_to(True if mask is None else mask, (*q.shape[:-1], k.shape[-2]))
-    d, d_v = q.shape[-1], v.shape[-1]
-    v, dv = (np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -d_v % d)]) for x in (v, directions[2]))
+    visible = np.broadcast_to(True if mask is None else mask, (*q.shape[:-1], k.shape[-2]))
+    width, value_width = q.shape[-1], v.shape[-1]
+    v, dv = (np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -value_width % width)]) for x in (v, directions[2]))
 
-    def piece(p: tuple[int, ...], channels: slice) -> Ball:
-        arrays, along = [q[p], k[p], v[p][:, channels]], [directions[0][p], directions[1][p], dv[p][:, channels]]
-        return _along(
-            arrays,
-            along,
-            lambda q, k, v: scaled_dot_product_attention(AttentionContext(q, k, v, may[p], scalar=spec.ARB_SERIES)),
+    def piece(problem: tuple[int, ...], channels: slice) -> Ball:
+        arrays = [q[problem], k[problem], v[problem][:, channels]]
+        along = [directions[0][problem], directions[1][problem], dv[problem][:, channels]]
+
+        def forward(q: Any, k: Any, v: Any) -> Array:
+            context = AttentionContext(q, k, v, visible[problem], scalar=spec.ARB_SERIES)
+            return scaled_dot_product_attention(context)
+
+        return _along(arrays, along, forward)
+
+    def each(problem: tuple[int, ...]) -> Ball:
+        pieces = [piece(problem, slice(start, start + width)) for start in range(0, value_width, width)]
+        middle, radius = (
+            np.concatenate(parts, -1) for parts in zip(*((ball.mid, ball.rad) for ball in pieces), strict=True)
         )
-
-    def each(p: tuple[int, ...]) -> Ball:
-        pieces = [piece(p, slice(c, c + d)) for c in range(0, d_v, d)]
-        return Ball(*(np.concatenate(x, -1)[:, :d_v] for x in ([y.mid for y in pieces], [y.rad for y in pieces])))
+        return Ball(middle[:, :value_width], radius[:, :value_width])
 
     return _over_batch(q.shape[:-2], each)
 
 
 def _multi_head(case: tuple[Any, ...], directions: Tensors) -> Ball:
     x, *weights, num_heads, mask = case
-    may = np.broadcast_to(True if mask is None else mask, (*x.shape[:-1], x.shape[-2]))
+    visible = np.broadcast_to(True if mask is None else mask, (*x.shape[:-1], x.shape[-2]))
 
-    def forward(may: Any, x: Any, wq: Any, wk: Any, wv: Any, wo: Any) -> Array:
-        heads = MultiHeadAttention(wq, wk, wv, wo, num_heads, wq.shape[1] // num_heads, scalar=spec.ARB_SERIES)
-        return multi_head_attention_forward(heads, x, may)
+    def each(problem: tuple[int, ...]) -> Ball:
+        def forward(x: Any, wq: Any, wk: Any, wv: Any, wo: Any) -> Array:
+            heads = MultiHeadAttention(wq, wk, wv, wo, num_heads, wq.shape[1] // num_heads, scalar=spec.ARB_SERIES)
+            return multi_head_attention_forward(heads, x, visible[problem])
 
-    def each(p: tuple[int, ...]) -> Ball:
-        return _along([x[p], *weights], [directions[0][p], *directions[1:]], lambda *a: forward(may[p], *a))
+        return _along([x[problem], *weights], [directions[0][problem], *directions[1:]], forward)
 
     return _over_batch(x.shape[:-2], each)
 
@@ -94,4 +106,4 @@ DERIVATIVES: dict[str, Callable[[tuple[Any, ...], Tensors], Ball]] = {
     "scaled_dot_product_attention": _attention,
     "multi_head_attention": _multi_head,
 }
-"""For each forward: its derivative at a case (its arguments) along directions, one for each array among them."""
+"""The derivative of each forward at a case, along one direction for each array of the case."""

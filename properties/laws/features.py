@@ -1,4 +1,6 @@
-"""Laws of attention with its features: one said by another, and what caps and sinks do to a row."""
+"""Laws of attention with features: one feature expressed by another, and the effect of softcaps and
+sinks on a row.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,24 +10,24 @@ import numpy as np
 from oracles.ball import Array, Ball, divide, exact, total
 from properties.contract.implementation import Implementation
 from properties.contract.subject import Subject
-from properties.laws.algebra import kept
-from properties.laws.law import Laws
-from properties.laws.maps import Pad, Plus, Put, Times
-from properties.laws.reading import (
+from properties.laws.commuting_squares import Case, Term
+from properties.laws.expected_values import kept
+from properties.laws.feature_rules import (
     LN2,
+    arguments_by_name,
     band,
-    blocked_are_gone,
-    by_name,
-    logits_are_sums,
-    natural,
-    reads,
+    bias_adds_to_scores,
+    masked_keys_weigh_nothing,
+    natural_log_sum_exp,
     rules_compose,
     scores_shape,
-    unmergeable,
-    without_sums,
+    visible_keys,
+    why_no_log_sum_exps,
+    why_not_mergeable,
 )
-from properties.laws.rows import Rows, causal_or_windowed, lengthened
-from properties.laws.squares import Case, Term
+from properties.laws.law import Laws
+from properties.laws.linear_maps import Pad, Plus, Put, Times
+from properties.laws.symmetry_rows import Rows, causal_or_windowed, lengthened
 
 law = Laws()
 row = Rows(law)
@@ -34,40 +36,42 @@ _LARGE = 2.0**60
 
 
 @row(ATTENTION, domains=("everyday", "windows at edges"), features=("mask", "window"))
-def a_window_is_the_mask_of_its_band(c: Case) -> Sequence[Term] | None:
-    """For every window, and causality: instead of them the mask of the keys that they allow gives the same."""
-    if not causal_or_windowed(c.arguments) or not rules_compose(c.arguments, c.implementation):
+def a_window_equals_the_mask_of_its_band(case: Case) -> Sequence[Term] | None:
+    """For every window, with or without causality: the mask of the keys that window and causality
+    make visible gives the same result instead of them.
+    """
+    if not causal_or_windowed(case.arguments) or not rules_compose(case.arguments, case.implementation):
         return None
-    may = band(c.arguments, c.implementation)
-    both = np.broadcast_to(may if c.mask is None else may & c.mask, scores_shape(c.arguments)).copy()
+    visible = band(case.arguments, case.implementation)
+    both = np.broadcast_to(visible if case.mask is None else visible & case.mask, scores_shape(case.arguments)).copy()
     return [Term(instead={"mask": both, "causal": None, "window": None})]
 
 
 @row(ATTENTION, features=("causal", "window"))
-def causality_is_a_window_without_a_right_side(c: Case) -> Sequence[Term] | None:
-    """For every causal case: a window of 0 to the right, or of as much to the left as before, gives the same."""
-    left = (c.window or (None,))[0]
-    return (
-        [Term(instead={"causal": None, "window": (left, 0)})]
-        if c.causal and rules_compose(c.arguments, c.implementation)
-        else None
-    )
+def causal_equals_a_window_with_no_keys_to_the_right(case: Case) -> Sequence[Term] | None:
+    """For every causal case: a window (left, 0), with the same left side as before, gives the same
+    result instead of `causal`.
+    """
+    left = (case.window or (None,))[0]
+    if not case.causal or not rules_compose(case.arguments, case.implementation):
+        return None
+    return [Term(instead={"causal": None, "window": (left, 0)})]
 
 
 @row(ATTENTION, ALIBI, domains=("everyday", "windows at edges", "decoding"))
-def a_chunk_of_queries_is_part_of_the_whole(c: Case) -> Sequence[Term] | None:
-    """For every cut of the queries: each part, from its own offset on, gives what it gives in the
-    whole. So decoding is as prefilling.
+def a_chunk_of_queries_gives_the_same_rows_as_all_queries(case: Case) -> Sequence[Term] | None:
+    """For every cut of the queries: each part, with its own offset, has the result that it has
+    among all queries. So decoding equals prefill.
     """
-    n, i = c.size("n_q"), c.implementation
-    if n < 2 or (c.forward.name == ATTENTION and i.lacks("offset")):
+    length, implementation = case.size("n_q"), case.implementation
+    if length < 2 or (case.forward.name == ATTENTION and implementation.lacks("offset")):
         return None
-    cut = c.choose.among([1, n - 1, n // 2, c.choose.cut(n)])
-    bottom = c.conventions.causal == "bottom_right"
-    first = c.offset if c.offset is not None else (c.size("n_k") - n if bottom else 0)
-    counted = [{"n_q": size} if "n_q" in c.arguments else {} for size in (cut, n - cut)]
-    parts = zip((range(cut), range(cut, n)), (first, first + cut), counted, strict=True)
-    return [c.along("n_q", np.array(part), offset=at, **size) for part, at, size in parts]
+    cut = case.choose.among([1, length - 1, length // 2, case.choose.cut(length)])
+    bottom = case.conventions.causal == "bottom_right"
+    first = case.offset if case.offset is not None else (case.size("n_k") - length if bottom else 0)
+    counted = [{"n_q": size} if "n_q" in case.arguments else {} for size in (cut, length - cut)]
+    parts = zip((range(cut), range(cut, length)), (first, first + cut), counted, strict=True)
+    return [case.along("n_q", np.array(part), offset=at, **size) for part, at, size in parts]
 
 
 @row(
@@ -76,183 +80,231 @@ def a_chunk_of_queries_is_part_of_the_whole(c: Case) -> Sequence[Term] | None:
     features=("bias", "mask"),
     name="a bias of −∞ masks its key",
 )
-def a_bias_of_minus_infinity_masks_its_key(c: Case) -> Sequence[Term] | None:
-    """For every mask and bias: −∞ where a key is masked, instead of the mask, gives the same."""
-    shape, i = scores_shape(c.arguments), c.implementation
-    if c.mask is None or not (rules_compose(c.arguments, i) and blocked_are_gone(i)):
-        return None
-    blocked = ~np.broadcast_to(c.mask, shape)
-    if c.bias is None:
-        return [Term(instead={"mask": None, "bias": np.where(blocked, -np.inf, 0.0)})]
-    return [Term({"bias": [Put(blocked, -np.inf)]}, (), {"mask": None})] if c.bias.shape == shape else None
-
-
-@row(ATTENTION, domains=("everyday", "broadcast biases"), features=("bias",))
-def a_bias_that_is_the_same_for_all_keys_adds_to_the_log_sum_exp_alone(c: Case) -> Sequence[Term] | None:
-    """For every number added to all entries of the bias, and to the sinks: the log-sum-exp is
-    larger by it, the output the same.
+def a_bias_of_minus_infinity_masks_its_key(case: Case) -> Sequence[Term] | None:
+    """For every mask and bias: a bias of −∞ at the masked keys gives the same result instead of the
+    mask.
     """
-    given = [p for p in ("bias", "sink") if c.arguments[p] is not None]
-    finite = all(np.isfinite(c.arguments[p]).all() for p in given)
-    if c.bias is None or not finite or not logits_are_sums(c.arguments, c.implementation):
+    shape, implementation = scores_shape(case.arguments), case.implementation
+    if case.mask is None or not rules_compose(case.arguments, implementation):
         return None
-    shift = c.choose.among([1.0, -2.0, 16.0, 0.5])
-    lower = divide(exact(-shift), LN2) if c.conventions.lse_base == "2" else -shift
-    return [Term({p: [Plus(shift)] for p in given}, {"lse": [Plus(lower)]})]
+    if not masked_keys_weigh_nothing(implementation):
+        return None
+    masked = ~np.broadcast_to(case.mask, shape)
+    if case.bias is None:
+        return [Term(instead={"mask": None, "bias": np.where(masked, -np.inf, 0.0)})]
+    return [Term({"bias": [Put(masked, -np.inf)]}, (), {"mask": None})] if case.bias.shape == shape else None
 
 
-def _far_caps_round(i: Implementation) -> str:
-    a = i.resolved_arithmetic
-    if a.tanh is not None and a.tanh.flush:
-        return "Its tanh has an absolute error, which counts as often as the cap is large."
-    coarse = [f for f in (a.elementwise, a.scores or a.elementwise) if f.smallest_normal * _LARGE > f.unit_roundoff]
-    return f"Scores in {coarse[0].name} underflow where they are divided by a cap far above them." if coarse else ""
+@row(
+    ATTENTION,
+    domains=("everyday", "broadcast biases"),
+    features=("bias",),
+    name="a constant bias changes only the log-sum-exp",
+)
+def a_constant_bias_changes_only_the_log_sum_exp(case: Case) -> Sequence[Term] | None:
+    """For every number added to all entries of the bias, and to the sinks: the log-sum-exp grows by
+    this number, and the output stays the same.
+    """
+    given = [parameter for parameter in ("bias", "sink") if case.arguments[parameter] is not None]
+    finite = all(np.isfinite(case.arguments[parameter]).all() for parameter in given)
+    if case.bias is None or not finite or not bias_adds_to_scores(case.arguments, case.implementation):
+        return None
+    shift = case.choose.among([1.0, -2.0, 16.0, 0.5])
+    lower = divide(exact(-shift), LN2) if case.conventions.lse_base == "2" else -shift
+    return [Term({parameter: [Plus(shift)] for parameter in given}, {"lse": [Plus(lower)]})]
 
 
-@row(ATTENTION, features=("softcap",), exempts=_far_caps_round)
-def a_cap_far_above_all_scores_is_none(c: Case) -> Sequence[Term] | None:
-    """For every case without a cap: one of 2⁶⁰ gives the same."""
-    return (
-        [Term(instead={"softcap": _LARGE})]
-        if c.softcap is None and logits_are_sums({"softcap": _LARGE}, c.implementation)
-        else None
-    )
+def _large_softcaps_round(implementation: Implementation) -> str:
+    arithmetic = implementation.resolved_arithmetic
+    if arithmetic.tanh is not None and arithmetic.tanh.flush:
+        return "Its tanh has an absolute error, which the softcap multiplies."
+    coarse = [
+        candidate
+        for candidate in (arithmetic.elementwise, arithmetic.scores or arithmetic.elementwise)
+        if candidate.smallest_normal * _LARGE > candidate.unit_roundoff
+    ]
+    return f"Scores in {coarse[0].name} underflow where they are divided by a very large softcap." if coarse else ""
 
 
-@row(ATTENTION, features=("sink",), name="a sink of −∞ is none")
-def a_sink_of_minus_infinity_is_none(c: Case) -> Sequence[Term] | None:
-    """For every case without sinks: −∞ as the sink of each head gives the same."""
-    return [Term(instead={"sink": np.full(c.size("num_heads"), -np.inf)})] if c.sink is None else None
+@row(ATTENTION, features=("softcap",), exempts=_large_softcaps_round)
+def a_very_large_softcap_changes_nothing(case: Case) -> Sequence[Term] | None:
+    """For every case without a softcap: a softcap of 2⁶⁰ gives the same result, because c·tanh(s/c)
+    tends to s.
+    """
+    if case.softcap is not None or not bias_adds_to_scores({"softcap": _LARGE}, case.implementation):
+        return None
+    return [Term(instead={"softcap": _LARGE})]
 
 
-@row(ATTENTION, features=("scale",))
-def a_scale_is_a_factor_of_the_queries(c: Case) -> Sequence[Term] | None:
-    """For every power of two: queries times it and the scale divided by it give the same."""
-    factor = c.choose.among([4.0, 0.125, 2.0])
-    return [Term({"q": [Times(factor)]}, (), {"scale": c.scale / factor})] if c.scale is not None else None
+@row(
+    ATTENTION,
+    features=("sink",),
+    name="a sink of −∞ changes nothing",
+)
+def a_sink_of_minus_infinity_changes_nothing(case: Case) -> Sequence[Term] | None:
+    """For every case without sinks: a sink of −∞ for each head gives the same result."""
+    return [Term(instead={"sink": np.full(case.size("num_heads"), -np.inf)})] if case.sink is None else None
+
+
+@row(ATTENTION, features=("scale",), name="scale=s equals multiplying the queries by s")
+def scale_equals_multiplying_the_queries(case: Case) -> Sequence[Term] | None:
+    """For every power of two f: queries times f, with the scale divided by f, give the same result."""
+    factor = case.choose.among([4.0, 0.125, 2.0])
+    return [Term({"q": [Times(factor)]}, (), {"scale": case.scale / factor})] if case.scale is not None else None
 
 
 @row(ATTENTION, domains=("everyday", "sinks"), features=("mask",))
-def masked_keys_can_be_appended(c: Case) -> Sequence[Term] | None:
-    """For every case: with masked keys after the last one, whatever they hold, the result is the same."""
-    shape, count, x, i = scores_shape(c.arguments), c.choose.among([1, 3, 16]), c.arguments, c.implementation
-    mask = lengthened(c.mask, shape, count)
-    told = c.offset is not None or c.conventions.causal == "top_left"
-    wide = c.bias is None or c.bias.shape[-1] == shape[-1] > 1
-    if not (told and wide and rules_compose({**x, "mask": mask}, i) and blocked_are_gone(i)):
-        return None
-    if c.conventions.dead_rows == "uniform" and not reads(x, i).any(-1).all():
-        return None  # a row without keys reads all values
-    bias = {"bias": [Pad(-1, count)]} if c.bias is not None else {}
-    return [Term({"k": [Pad(-2, count, c.largest)], "v": [Pad(-2, count, -c.largest)], **bias}, (), {"mask": mask})]
-
-
-@law(ATTENTION, domains=("everyday", "sinks"), exempts=lambda i: i.lacks("sink", "bias") or unmergeable(i))
-def a_sink_is_one_more_key_of_value_zero(subject: Subject, *case: Any) -> bool:
-    """For every sink: a key of zeros with a value of zeros and the sink as its bias, instead of the
-    sink, gives the same.
-
-    Within budget. It says nothing of causal cases and windows, nor of rows that may be fully
-    masked.
+def appending_masked_keys_changes_nothing(case: Case) -> Sequence[Term] | None:
+    """For every case: masked keys after the last key, with any finite numbers in them, do not
+    change the result.
     """
-    x = by_name(subject, case)
-    if x["sink"] is None or causal_or_windowed(x) or not logits_are_sums(x, subject.implementation):
+    shape, count = scores_shape(case.arguments), case.choose.among([1, 3, 16])
+    arguments, implementation = case.arguments, case.implementation
+    mask = lengthened(case.mask, shape, count)
+    placed = case.offset is not None or case.conventions.causal == "top_left"
+    per_key = case.bias is None or case.bias.shape[-1] == shape[-1] > 1
+    composes = rules_compose({**arguments, "mask": mask}, implementation)
+    if not (placed and per_key and composes and masked_keys_weigh_nothing(implementation)):
+        return None
+    if case.conventions.dead_rows == "uniform" and not visible_keys(arguments, implementation).any(-1).all():
+        return None  # a fully masked row averages all values
+    bias = {"bias": [Pad(-1, count)]} if case.bias is not None else {}
+    padded = {"k": [Pad(-2, count, case.largest)], "v": [Pad(-2, count, -case.largest)], **bias}
+    return [Term(padded, (), {"mask": mask})]
+
+
+@law(
+    ATTENTION,
+    domains=("everyday", "sinks"),
+    exempts=lambda implementation: implementation.lacks("sink", "bias") or why_not_mergeable(implementation),
+)
+def a_sink_equals_one_more_key_with_value_0(subject: Subject, *case: Any) -> bool:
+    """For every sink: one more key of zeros, with a value of zeros and the sink as its bias, gives
+    the same result instead of the sink.
+
+    Causal cases, windows, and rows that may be fully masked cannot test this law.
+    """
+    arguments = arguments_by_name(subject, case)
+    if arguments["sink"] is None or causal_or_windowed(arguments):
         return False
-    shape = scores_shape(x)
+    if not bias_adds_to_scores(arguments, subject.implementation):
+        return False
+    shape = scores_shape(arguments)
 
-    def longer(y: Array) -> Array:
-        return np.concatenate([y, np.zeros((*y.shape[:-2], 1, y.shape[-1]))], -2)
+    def lengthened_by_zeros(array: Array) -> Array:
+        return np.concatenate([array, np.zeros((*array.shape[:-2], 1, array.shape[-1]))], -2)
 
-    bias = np.broadcast_to(0.0 if x["bias"] is None else x["bias"], shape)
-    column = np.broadcast_to(x["sink"][:, None, None], (*shape[:-1], 1))
-    mask = (
-        None
-        if x["mask"] is None
-        else np.concatenate([np.broadcast_to(x["mask"], shape), np.ones((*shape[:-1], 1), bool)], -1)
+    bias = np.broadcast_to(0.0 if arguments["bias"] is None else arguments["bias"], shape)
+    column = np.broadcast_to(arguments["sink"][:, None, None], (*shape[:-1], 1))
+    mask = arguments["mask"]
+    if mask is not None:
+        mask = np.concatenate([np.broadcast_to(mask, shape), np.ones((*shape[:-1], 1), bool)], -1)
+    longer_case = dict(
+        arguments,
+        k=lengthened_by_zeros(arguments["k"]),
+        v=lengthened_by_zeros(arguments["v"]),
+        bias=np.concatenate([bias, column], -1),
+        mask=mask,
+        sink=None,
     )
-    other = dict(x, k=longer(x["k"]), v=longer(x["v"]), bias=np.concatenate([bias, column], -1), mask=mask, sink=None)
-    if not subject.takes(*other.values()):
+    if not subject.takes(*longer_case.values()):
         return False
-    alive = (reads(x, subject.implementation).any(-1)) | (x["sink"] > -np.inf)[:, None]
-    for a, b in zip(subject(*case), subject(*other.values()), strict=True):
-        where = alive[..., None] if a.name == "out" else alive
-        subject.close(kept(a.ball, where), kept(b.ball, where), a.name)
+    alive = (visible_keys(arguments, subject.implementation).any(-1)) | (arguments["sink"] > -np.inf)[:, None]
+    for first, second in zip(subject(*case), subject(*longer_case.values()), strict=True):
+        where = alive[..., None] if first.name == "out" else alive
+        subject.close(kept(first.ball, where), kept(second.ball, where), first.name)
     return True
 
 
-@law(ATTENTION, domains=("rows without keys", "sinks", "no keys", "windows at edges"))
-def a_row_without_keys_follows_its_convention(subject: Subject, *case: Any) -> bool:
-    """For every query that may read no key: with a sink its output is 0 and its log-sum-exp the
-    sink; without one the output follows the convention for fully masked rows, and the log-sum-exp
-    is −∞.
+@law(
+    ATTENTION,
+    domains=("rows without keys", "sinks", "no keys", "windows at edges"),
+    exact="unless a sink is converted to base 2",
+)
+def a_fully_masked_row_with_features_follows_its_convention(subject: Subject, *case: Any) -> bool:
+    """For every fully masked row: with a sink, its output is 0 and its log-sum-exp is the sink.
+    Without a sink, the output is 0 or NaN by the convention `dead_rows`, and the log-sum-exp is −∞.
 
-    Exact, but for a sink in base 2, which is within budget. Of dead_rows=uniform agreement tells.
+    Agreement checks the convention `uniform`.
     """
-    x, c = by_name(subject, case), subject.conventions
-    dead = ~reads(x, subject.implementation).any(-1)
-    if not dead.any() or not blocked_are_gone(subject.implementation) or c.dead_rows == "uniform":
+    arguments, conventions = arguments_by_name(subject, case), subject.conventions
+    masked = ~visible_keys(arguments, subject.implementation).any(-1)
+    if not masked.any() or not masked_keys_weigh_nothing(subject.implementation) or conventions.dead_rows == "uniform":
         return False
-    out, lse = subject(*case)
-    sinks = np.broadcast_to(-np.inf if x["sink"] is None else x["sink"][:, None], dead.shape)
-    gone = np.isneginf(sinks)
-    wanted = np.where(gone, 0.0 if c.dead_rows == "zero" else np.nan, 0.0)
-    subject.same(out, np.where(dead[..., None], wanted[..., None], out.value))
-    if c.lse_sink == "included" and subject.implementation.support.sums:
-        subject.same(lse, np.where(dead & gone, -np.inf, lse.value))
-        alone = divide(exact(sinks[dead & ~gone]), LN2) if c.lse_base == "2" else exact(sinks[dead & ~gone])
-        subject.close(lse.ball[dead & ~gone], alone, "lse of a row with a sink alone")
+    output, sums = subject(*case)
+    sinks = np.broadcast_to(-np.inf if arguments["sink"] is None else arguments["sink"][:, None], masked.shape)
+    no_sink = np.isneginf(sinks)
+    wanted = np.where(no_sink, 0.0 if conventions.dead_rows == "zero" else np.nan, 0.0)
+    subject.same(output, np.where(masked[..., None], wanted[..., None], output.value))
+    if conventions.lse_sink == "included" and subject.implementation.support.sums:
+        subject.same(sums, np.where(masked & no_sink, -np.inf, sums.value))
+        sink_alone = exact(sinks[masked & ~no_sink])
+        sink_alone = divide(sink_alone, LN2) if conventions.lse_base == "2" else sink_alone
+        subject.close(sums.ball[masked & ~no_sink], sink_alone, "lse of a row with a sink alone")
     return True
 
 
 @law(
     ATTENTION,
     domains=("near the cap", "everyday"),
-    exempts=lambda i: i.lacks("softcap") or without_sums(i),
+    exempts=lambda implementation: implementation.lacks("softcap") or why_no_log_sum_exps(implementation),
     watches=True,
+    name="a softcap bounds the log-sum-exp",
 )
-def a_cap_bounds_the_log_sum_exp(subject: Subject, *case: Any) -> bool:
-    """For every cap c, without bias and sink: the log-sum-exp of a row that reads m keys is at most
-    c away from log m.
+def a_softcap_bounds_the_log_sum_exp(subject: Subject, *case: Any) -> bool:
+    """For every softcap c, without bias and sink: the log-sum-exp of a row with m visible keys
+    differs from log m by at most c.
     """
-    x, i = by_name(subject, case), subject.implementation
-    if x["softcap"] is None or x["bias"] is not None or x["sink"] is not None or not logits_are_sums(x, i):
+    arguments, implementation = arguments_by_name(subject, case), subject.implementation
+    softcap = arguments["softcap"]
+    if softcap is None or arguments["bias"] is not None or arguments["sink"] is not None:
         return False
-    m = reads(x, i).sum(-1)
-    lse = natural(subject(*case)[1].ball, subject)
-    middle, alive = np.log(np.maximum(m, 1)), (m > 0) & np.isfinite(lse.mid)
-    rounding = 2.0**-48 + 2.0**-50 * x["softcap"]  # of the bounds themselves
-    inside = Ball(np.clip(lse.mid, middle - x["softcap"], middle + x["softcap"]), np.full(m.shape, rounding))
-    subject.close(kept(lse, alive), kept(inside, alive), "lse")
+    if not bias_adds_to_scores(arguments, implementation):
+        return False
+    count = visible_keys(arguments, implementation).sum(-1)
+    sums = natural_log_sum_exp(subject(*case)[1].ball, subject)
+    middle, alive = np.log(np.maximum(count, 1)), (count > 0) & np.isfinite(sums.mid)
+    rounding = 2.0**-48 + 2.0**-50 * softcap  # the rounding of the bounds themselves
+    inside = Ball(np.clip(sums.mid, middle - softcap, middle + softcap), np.full(count.shape, rounding))
+    subject.close(kept(sums, alive), kept(inside, alive), "lse")
     return bool(alive.any())
 
 
-def _whole_gradients(i: Implementation) -> str:
-    if i.resolved_conventions.dead_rows != "zero":
-        return "Its gradients of rows without keys are not those of zeros."
-    return i.lacks("bias") or unmergeable(i)
+def _whole_gradients(implementation: Implementation) -> str:
+    if implementation.resolved_conventions.dead_rows != "zero":
+        return "Its gradients of fully masked rows are not 0."
+    return implementation.lacks("bias") or why_not_mergeable(implementation)
 
 
-@law(f"{ATTENTION}_vjp", domains=("everyday", "broadcast biases", "sinks"), exempts=_whole_gradients, watches=True)
-def gradients_of_bias_and_sink_sum_to_those_of_the_log_sum_exp(subject: Subject, *case: Any) -> bool:
-    """For every bias and sink: their gradients sum to grad_lse, over all queries that are alive,
-    since a constant added to all of them is added to the log-sum-exp, and changes no output."""
-    x, i = by_name(subject, case), subject.implementation
-    if x["bias"] is None or not logits_are_sums(x, i):
+@law(
+    f"{ATTENTION}_vjp",
+    domains=("everyday", "broadcast biases", "sinks"),
+    exempts=_whole_gradients,
+    watches=True,
+    name="gradients of bias and sink sum to grad_lse",
+)
+def gradients_of_bias_and_sink_sum_to_grad_lse(subject: Subject, *case: Any) -> bool:
+    """For every bias and sink: their gradients sum to the sum of grad_lse over all rows with a
+    visible key or a sink.
+
+    A constant added to all biases and sinks is added to the log-sum-exp, and changes no output.
+    """
+    arguments, implementation = arguments_by_name(subject, case), subject.implementation
+    if arguments["bias"] is None or not bias_adds_to_scores(arguments, implementation):
         return False
-    found = {r.name: r for r in subject(*case)}
-    alive = reads(x, i).any(-1)
-    if x["sink"] is not None:
-        alive = alive | (x["sink"] > -np.inf)[:, None]
-    g = kept(exact(np.zeros(alive.shape) if x["grad_lse"] is None else x["grad_lse"]), alive)
-    g = g if subject.conventions.lse_base == "e" else divide(g, LN2)
-    rest = _sum(g) - _sum(found["dsink"].ball) if "dsink" in found else _sum(g)
-    dbias, up = (
-        found["dbias"].ball,
-        found["dbias"].value > 0,
-    )  # the positive ones make up for the negative ones, whose size is seen so
-    subject.close(_sum(kept(dbias, up)), rest - _sum(kept(dbias, ~up)), "sum of positive dbias")
+    found = {result.name: result for result in subject(*case)}
+    alive = visible_keys(arguments, implementation).any(-1)
+    if arguments["sink"] is not None:
+        alive = alive | (arguments["sink"] > -np.inf)[:, None]
+    grad_lse = np.zeros(alive.shape) if arguments["grad_lse"] is None else arguments["grad_lse"]
+    lse_gradient = kept(exact(grad_lse), alive)
+    lse_gradient = lse_gradient if subject.conventions.lse_base == "e" else divide(lse_gradient, LN2)
+    rest = _sum(lse_gradient) - _sum(found["dsink"].ball) if "dsink" in found else _sum(lse_gradient)
+    # The positive entries against the negative ones, so that the error limit depends on their size:
+    dbias, positive = found["dbias"].ball, found["dbias"].value > 0
+    subject.close(_sum(kept(dbias, positive)), rest - _sum(kept(dbias, ~positive)), "sum of positive dbias")
     return True
 
 
-def _sum(x: Ball) -> Ball:
-    return total(Ball(x.mid.reshape(1, -1), x.rad.reshape(1, -1)))
+def _sum(ball: Ball) -> Ball:
+    return total(Ball(ball.mid.reshape(1, -1), ball.rad.reshape(1, -1)))

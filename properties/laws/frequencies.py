@@ -1,5 +1,5 @@
 """Laws of the angles position · base^(−2i/d), which sinusoids, rotary embeddings, their
-frequencies, angles and tables have in common.
+frequencies, angles and tables share.
 """
 
 from typing import Any
@@ -10,8 +10,8 @@ from oracles.ball import Ball, cos, exact, sin
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.subject import Subject
+from properties.laws.channel_pairs import channels_of_pairs, check_pairs, joined, pairs_at, product, supported_position
 from properties.laws.law import Laws
-from properties.laws.pairs import channels, close, joined, of, position, times
 from properties.strategies.choices import Choices
 
 law = Laws()
@@ -30,173 +30,177 @@ def _size(subject: Subject, arguments: tuple[Any, ...]) -> tuple[int, int, int]:
     )
 
 
-def _angles(subject: Subject, n: int, d: int, start_pos: int, operation: str = "") -> tuple[Ball, ...]:
-    """Of each row and pair the cosine and the sine; or the angle; or, of each pair, the frequency.
-    Those of rope are what ones become.
+def _angles(subject: Subject, rows: int, width: int, start_pos: int, operation: str = "") -> tuple[Ball, ...]:
+    """The cosine and the sine of each row and pair; for `rope_angles` the angle, and for `inv_freq`
+    the frequency of each pair.
+
+    The cosines and sines of rope are the results of rotating ones.
     """
-    o, i = operation or subject.operation, subject.implementation
-    call = subject if o == subject.operation else getattr(subject, o)
-    if o in (INV_FREQ, ANGLES):
-        return (call(*(d,) if o == INV_FREQ else (n, d, start_pos)).ball,)
-    if o == SINUSOID:
-        encoding, sines = call(n, d, start_pos).ball, (d + 1) // 2
-        interleaved = i.resolved_conventions.sinusoid_layout == "interleaved"
+    operation, implementation = operation or subject.operation, subject.implementation
+    call = subject if operation == subject.operation else getattr(subject, operation)
+    if operation in (INV_FREQ, ANGLES):
+        return (call(*(width,) if operation == INV_FREQ else (rows, width, start_pos)).ball,)
+    if operation == SINUSOID:
+        encoding, sines = call(rows, width, start_pos).ball, (width + 1) // 2
+        interleaved = implementation.resolved_conventions.sinusoid_layout == "interleaved"
         return (encoding[:, 1::2], encoding[:, ::2]) if interleaved else (encoding[:, sines:], encoding[:, :sines])
-    if o == TABLES:
-        pairs = d // 2 if i.resolved_conventions.odd_lane == "passthrough" else (d + 1) // 2
-        lead = slice(0, d // 2) if i.resolved_conventions.rope_pairing == "half" else slice(0, 2 * pairs, 2)
-        return tuple(table.ball[:, lead] for table in call(n, d, start_pos))
-    where, rank = channels(i, d), min(i.batch_ranks)
-    ones = np.tile(joined(np.ones(d // 2), np.zeros(d // 2), where), (*(1,) * rank, n, 1))
-    first, second = (x[(0,) * rank] for x in of(call(*(ones,) * (1 + o.endswith("_vjp")), start_pos), where))
-    return first, -second if o.endswith("_vjp") else second
+    if operation == TABLES:
+        pairs = width // 2 if implementation.resolved_conventions.odd_lane == "passthrough" else (width + 1) // 2
+        half = implementation.resolved_conventions.rope_pairing == "half"
+        lead = slice(0, width // 2) if half else slice(0, 2 * pairs, 2)
+        return tuple(table.ball[:, lead] for table in call(rows, width, start_pos))
+    where, rank = channels_of_pairs(implementation, width), min(implementation.batch_ranks)
+    ones = np.tile(joined(np.ones(width // 2), np.zeros(width // 2), where), (*(1,) * rank, rows, 1))
+    backwards = operation.endswith("_vjp")
+    rotated_ones = call(*(ones,) * (1 + backwards), start_pos)
+    first, second = (part[(0,) * rank] for part in pairs_at(rotated_ones, where))
+    return first, -second if backwards else second
 
 
 def _compare(subject: Subject, actual: tuple[Ball, ...], expected: tuple[Any, ...]) -> None:
-    close(
-        subject,
-        actual,
-        expected,
-        *(("cosines", "sines") if len(actual) == 2 else OPERATIONS[subject.operation].outputs),
-    )
+    names = ("cosines", "sines") if len(actual) == 2 else OPERATIONS[subject.operation].outputs
+    check_pairs(subject, actual, expected, *names)
 
 
-@law(SINUSOID, ANGLES, TABLES)
-def position_zero_is_the_identity(subject: Subject, *arguments: Any) -> None:
-    """For every length and width: all angles of position 0 are 0, cosines are 1 and sines 0, each
-    where it belongs.
-
-    Within budget; exact for angles.
+@law(SINUSOID, ANGLES, TABLES, exact="for angles")
+def position_0_rotates_by_angle_0(subject: Subject, *arguments: Any) -> None:
+    """For every length and width: all angles of position 0 are 0, all cosines are 1 and all sines
+    0, each at its place.
     """
-    n, d, _ = _size(subject, arguments)
-    first = tuple(x[0] for x in _angles(subject, n, d, 0))
+    rows, width, _ = _size(subject, arguments)
+    first = tuple(part[0] for part in _angles(subject, rows, width, 0))
     if len(first) == 1:
-        subject.same(first[0].mid, np.zeros(d // 2), "angles")
+        subject.same(first[0].mid, np.zeros(width // 2), "angles")
     else:
-        _compare(subject, first, (np.ones(d // 2), np.zeros(d // 2)))
+        _compare(subject, first, (np.ones(width // 2), np.zeros(width // 2)))
 
 
 @law(SINUSOID, *_ROPE, ANGLES, TABLES)
-def the_first_pair_rotates_by_its_position(subject: Subject, *arguments: Any) -> None:
-    """For every width and position p to 2²⁰: the angle of the first pair is p, in radians, from the
-    first channel towards the second.
+def the_first_pair_rotates_by_its_position_in_radians(subject: Subject, *arguments: Any) -> None:
+    """For every width and position p up to 2²⁰: the angle of the first pair is p radians, from the
+    first channel towards the second, because base⁰ = 1.
 
-    For the base's power 0 is 1. Positions of rotary embeddings are multiplied by the scale of the
-    conventions. Within budget.
+    Positions of rotary embeddings are first multiplied by the convention `rope_scale`.
     """
-    n, d, start_pos = _size(subject, arguments)
-    theta, scale = exact(np.arange(start_pos, start_pos + n, dtype=np.float64)), subject.conventions.rope_scale
+    rows, width, start_pos = _size(subject, arguments)
+    angle, scale = exact(np.arange(start_pos, start_pos + rows, dtype=np.float64)), subject.conventions.rope_scale
     if subject.operation != SINUSOID and scale != 1:
-        theta = theta * exact(scale)
-    found = tuple(x[:, 0] for x in _angles(subject, n, d, start_pos))
-    _compare(subject, found, (cos(theta), sin(theta)) if len(found) == 2 else (theta,))
+        angle = angle * exact(scale)
+    found = tuple(part[:, 0] for part in _angles(subject, rows, width, start_pos))
+    _compare(subject, found, (cos(angle), sin(angle)) if len(found) == 2 else (angle,))
 
 
-def _other_exponents(i: Implementation) -> str:
-    return (
-        "Its exponents are those of tensor2tensor." if i.resolved_conventions.sinusoid_layout == "tensor2tensor" else ""
-    )
+def _other_exponents(implementation: Implementation) -> str:
+    tensor2tensor = implementation.resolved_conventions.sinusoid_layout == "tensor2tensor"
+    return "It uses the exponents of tensor2tensor." if tensor2tensor else ""
 
 
 @law(SINUSOID, domains=_OF_ALL_WIDTHS, exempts=_other_exponents)
 @law(INV_FREQ, ANGLES, TABLES, domains=_OF_ALL_WIDTHS)
 @law(*_ROPE)
-def twice_the_width_has_the_same_angles_in_every_second_pair(subject: Subject, *arguments: Any) -> bool:
+def every_second_pair_of_twice_the_width_has_the_same_angles(subject: Subject, *arguments: Any) -> bool:
     """For every width d and position: the pairs 0, 2, 4, … of width 2·d have the angles of the
-    pairs 0, 1, 2, … of width d.
+    pairs 0, 1, 2, … of width d, because 2·2i/2d = 2i/d.
 
-    For 2·2i/2d is 2i/d. The last channel of an odd width begins a pair, unless it passes through.
-    Within budget. The exponents of tensor2tensor are exempt, and odd widths where they are refused.
+    The last channel of an odd width begins a pair, unless it passes through. The exponents of
+    tensor2tensor are exempt, and odd widths that are refused.
     """
-    n, d, start_pos = _size(subject, arguments)
-    i, sinusoid = subject.implementation, subject.operation == SINUSOID
-    refused = (
-        d % 2
-        and not sinusoid
-        and (i.resolved_conventions.odd_lane == "reject" or i.resolved_conventions.rope_pairing == "half")
-    )
-    if refused or not i.allows(**{"embed_dim" if sinusoid else "head_dim": 2 * d}):
+    rows, width, start_pos = _size(subject, arguments)
+    sinusoid, conventions = subject.operation == SINUSOID, subject.implementation.resolved_conventions
+    refuses_odd = conventions.odd_lane == "reject" or conventions.rope_pairing == "half"
+    if width % 2 and not sinusoid and refuses_odd:
         return False
-    found = _angles(subject, n, d, start_pos)
-    wide = _angles(subject, n, 2 * d, start_pos)
-    _compare(subject, found, tuple(x[..., ::2][..., : own.mid.shape[-1]] for x, own in zip(wide, found, strict=True)))
+    if not subject.implementation.allows(**{"embed_dim" if sinusoid else "head_dim": 2 * width}):
+        return False
+    found = _angles(subject, rows, width, start_pos)
+    wide = _angles(subject, rows, 2 * width, start_pos)
+    every_second = (part[..., ::2] for part in wide)
+    expected = tuple(part[..., : own.mid.shape[-1]] for part, own in zip(every_second, found, strict=True))
+    _compare(subject, found, expected)
     return True
 
 
-def _other_base(i: Implementation) -> str:
-    base = i.resolved_conventions.rope_base
+def _other_base(implementation: Implementation) -> str:
+    base = implementation.resolved_conventions.rope_base
     return "" if base == 10000.0 else f"Its frequencies are powers of {base:g}, not of 10000."
 
 
 @law(SINUSOID)
 @law(*_ROPE, ANGLES, TABLES, exempts=_other_base)
-def a_tenth_of_the_frequency_takes_ten_times_the_position(subject: Subject, *arguments: Any) -> bool:
-    """For every width divisible by 8 and position p > 0: the pairs from number d/8 on have at 10·p
-    the angles of the first ones at p.
+def ten_times_the_position_at_a_tenth_of_the_frequency_has_the_same_angle(subject: Subject, *arguments: Any) -> bool:
+    """For every width divisible by 8 and position p > 0: the pairs from number d/8 on have at
+    position 10·p the angles of the first pairs at position p, because 10000^(−1/4) = 1/10.
 
-    For 10000^(−1/4) is 1/10. In the exponents of tensor2tensor the step is (d/2 − 1)/4. Within
-    budget; other bases are exempt.
+    With the exponents of tensor2tensor the distance of the pairs is (d/2 − 1)/4. Other bases are
+    exempt.
     """
-    n, d, start_pos = _size(subject, arguments)
-    i, near, step = subject.implementation, start_pos // 10, d // 8
-    fewer = 2 if subject.operation == SINUSOID and i.resolved_conventions.sinusoid_layout == "tensor2tensor" else 0
-    if near == 0 or step == 0 or (d - fewer) % 8 or not (i.allows(start_pos=near) and i.allows(start_pos=10 * near)):
+    rows, width, start_pos = _size(subject, arguments)
+    implementation, near, step = subject.implementation, start_pos // 10, width // 8
+    tensor2tensor = implementation.resolved_conventions.sinusoid_layout == "tensor2tensor"
+    fewer = 2 if subject.operation == SINUSOID and tensor2tensor else 0
+    if near == 0 or step == 0 or (width - fewer) % 8:
         return False
-    first, later = (_angles(subject, n, d, p) for p in (near, 10 * near))
-    _compare(subject, tuple(x[0, step:] for x in later), tuple(x[0, : d // 2 - step] for x in first))
+    if not (implementation.allows(start_pos=near) and implementation.allows(start_pos=10 * near)):
+        return False
+    first, later = (_angles(subject, rows, width, position) for position in (near, 10 * near))
+    _compare(subject, tuple(part[0, step:] for part in later), tuple(part[0, : width // 2 - step] for part in first))
     return True
 
 
-@law(SINUSOID, ANGLES, TABLES)
-def angles_add_up_as_positions_do(subject: Subject, *arguments: Any, choose: Choices) -> None:
-    """For every shift to 2²⁰: the angles of position p + shift are those of p plus those of the
-    shift.
+@law(SINUSOID, ANGLES, TABLES, name="the angle of p + s is the angle of p plus the angle of s")
+def the_angle_of_p_plus_s_is_the_angle_of_p_plus_the_angle_of_s(
+    subject: Subject, *arguments: Any, choose: Choices
+) -> None:
+    """For every shift s up to 2²⁰ and position p: the angles of position p + s are the angles of p
+    plus the angles of s.
 
     Cosines and sines are multiplied as complex numbers: cos(a + b) = cos a cos b − sin a sin b.
-    Within budget.
     """
-    n, d, start_pos = _size(subject, arguments)
-    shift = position(subject.implementation, choose, start_pos)
-    rows, by = _angles(subject, n, d, start_pos), tuple(x[:1] for x in _angles(subject, n, d, shift))
-    expected = times((rows[0], rows[1]), (by[0], by[1])) if len(rows) == 2 else (rows[0] + by[0],)
-    _compare(subject, _angles(subject, n, d, start_pos + shift), expected)
+    rows, width, start_pos = _size(subject, arguments)
+    shift = supported_position(subject.implementation, choose, start_pos)
+    angles = _angles(subject, rows, width, start_pos)
+    shifts = tuple(part[:1] for part in _angles(subject, rows, width, shift))
+    are_pairs = len(angles) == 2
+    expected = product((angles[0], angles[1]), (shifts[0], shifts[1])) if are_pairs else (angles[0] + shifts[0],)
+    _compare(subject, _angles(subject, rows, width, start_pos + shift), expected)
 
 
-@law(SINUSOID, TABLES)
-def cosines_and_sines_lie_on_the_circle(subject: Subject, *arguments: Any) -> None:
-    """For every row and pair: cos² + sin² is 1."""
-    c, s = _angles(subject, *_size(subject, arguments))
-    subject.close(c * c + s * s, np.ones(c.mid.shape), "cos² + sin²")
+@law(SINUSOID, TABLES, name="cos² + sin² = 1")
+def the_squares_of_cosine_and_sine_sum_to_1(subject: Subject, *arguments: Any) -> None:
+    """For every row and pair: cos² + sin² = 1."""
+    cosine, sine = _angles(subject, *_size(subject, arguments))
+    subject.close(cosine * cosine + sine * sine, np.ones(cosine.mid.shape), "cos² + sin²")
 
 
 @law(ANGLES, needs=(INV_FREQ,))
-def angles_are_positions_times_frequencies(subject: Subject, seq_len: int, head_dim: int, start_pos: int) -> None:
+def angles_equal_positions_times_frequencies(subject: Subject, seq_len: int, head_dim: int, start_pos: int) -> None:
     """For every width and position: the angles of a row are the frequencies, times the position."""
     positions = exact(np.arange(start_pos, start_pos + seq_len, dtype=np.float64)[:, None])
     subject.close(subject(seq_len, head_dim, start_pos), positions * subject.inv_freq(head_dim).ball)
 
 
 @law(TABLES, needs=(ANGLES,), domains=("near positions",))
-def tables_are_cosines_and_sines_of_the_angles(subject: Subject, *arguments: Any) -> None:
-    """For every width and position to 64: the entries of a pair are the cosine and the sine of its angle."""
-    (theta,) = _angles(subject, *_size(subject, arguments), operation=ANGLES)
-    _compare(subject, _angles(subject, *_size(subject, arguments)), (cos(theta), sin(theta)))
+def tables_contain_the_cosines_and_sines_of_the_angles(subject: Subject, *arguments: Any) -> None:
+    """For every width and position up to 64: the entries of a pair are the cosine and the sine of
+    its angle.
+    """
+    (angle,) = _angles(subject, *_size(subject, arguments), operation=ANGLES)
+    _compare(subject, _angles(subject, *_size(subject, arguments)), (cos(angle), sin(angle)))
 
 
 @law(TABLES, needs=("rope",))
-def tables_are_what_rope_rotates_by(subject: Subject, *arguments: Any) -> None:
-    """For every width and position: the entries of a pair are the cosine and the sine that rope makes of ones."""
+def rope_rotates_by_the_cosines_and_sines_of_the_tables(subject: Subject, *arguments: Any) -> None:
+    """For every width and position: the entries of a pair are the cosine and the sine that rope
+    makes of ones.
+    """
     size = _size(subject, arguments)
     _compare(subject, _angles(subject, *size), _angles(subject, *size, operation="rope"))
 
 
-def _other_angles(i: Implementation) -> str:
-    scaled = (
-        ""
-        if i.resolved_conventions.rope_scale == 1
-        else f"Its positions are scaled by {i.resolved_conventions.rope_scale:g}."
-    )
-    return _other_exponents(i) or _other_base(i) or scaled
+def _other_angles(implementation: Implementation) -> str:
+    scale = implementation.resolved_conventions.rope_scale
+    scaled = "" if scale == 1 else f"Its positions are scaled by {scale:g}."
+    return _other_exponents(implementation) or _other_base(implementation) or scaled
 
 
 @law("rope", needs=(SINUSOID,), exempts=_other_angles)
@@ -204,10 +208,10 @@ def rope_rotates_by_the_angles_of_the_sinusoidal_encoding(subject: Subject, x: A
     """For every width and position: ones in the first channels become the cosines and the sines of
     the encoding.
 
-    Within budget. Other bases, scaled positions, and the exponents of tensor2tensor, are exempt.
+    Other bases, scaled positions, and the exponents of tensor2tensor are exempt.
     """
     if not subject.implementation.allows(embed_dim=x.shape[-1]):
         return False
-    n, d = x.shape[-2:]
-    _compare(subject, _angles(subject, n, d, start_pos), _angles(subject, n, d, start_pos, SINUSOID))
+    rows, width = x.shape[-2:]
+    _compare(subject, _angles(subject, rows, width, start_pos), _angles(subject, rows, width, start_pos, SINUSOID))
     return True

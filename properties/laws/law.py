@@ -1,5 +1,5 @@
-"""What a law is: a sentence about an operation, a body that asserts it on a case, and the domains
-of which its cases are.
+"""A law: a sentence about an operation, a body that checks the sentence on a case, and the domains
+of the cases.
 """
 
 import inspect
@@ -12,14 +12,16 @@ from zlib import crc32
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.subject import Subject
-from properties.laws.reading import unmergeable
+from properties.laws.feature_rules import why_not_mergeable
 from properties.strategies.choices import Choices
 
-__all__ = ["Law", "Laws", "always"]
+__all__ = ["Body", "Law", "Laws", "always"]
+
+Body = Callable[..., bool | None]
 
 
 def always(implementation: Implementation) -> str:
-    """No reason why a law would not apply."""
+    """An exemption that exempts nothing: the law applies to every implementation."""
     return ""
 
 
@@ -27,22 +29,31 @@ def always(implementation: Implementation) -> str:
 class Law:
     """A law about one operation.
 
-    `body(subject, *arguments)` asserts the law, the sentence `name`, on a case of one of its
-    `domains`; its docstring is the `statement`. A body that takes `choose` besides chooses what
-    else it needs: an order, a cut. One that returns False says nothing of the case. It applies to
-    implementations that offer the operation and those it `needs` besides, unless `exempts` gives a
-    reason, a sentence, why not. At least the share `floor` of its examples must be informative, and
-    it takes `effort` times as many turns as others. A law that `watches` is put to every case: it
-    looks at the case's own call, and makes no other but of twins. An `agreement` compares an
-    operation with the oracle and nothing else. A law that `interleaves` calls others of the
-    implementation's list too. `lean` names a definition or theorem of Lean's.
+    `name` is a sentence that says what must hold; `statement` adds the equation and the exemptions.
+    `exact` says what is compared exactly: everything (True), what a phrase names ("for 0 and NaN"),
+    or nothing (False). The rest is compared within the error limit.
+
+    `body(subject, *arguments)` checks the law on a case of one of its `domains`. A body that takes
+    `choose` also chooses something itself, such as an order or a cut. A body that returns False
+    could not test the law on this case.
+
+    A law applies to an implementation that offers the operation and the operations that the law
+    `needs`, unless `exempts` returns a reason, a sentence, why it does not. At least the share
+    `floor` of its examples must be informative. A law gets `effort` times as many examples as
+    others.
+
+    A law that `watches` checks every case: it looks at the call of the case, and makes no other
+    calls except calls of twins. A law of `agreement` only compares an operation with the oracle. A
+    law that `interleaves` also calls other implementations of the same list. `lean` names a
+    definition or a theorem in Lean.
     """
 
     name: str
     operation: str
-    body: Callable[..., bool | None]
+    body: Body
     statement: str
     domains: tuple[str, ...] = ("everyday",)
+    exact: bool | str = False
     needs: tuple[str, ...] = ()
     exempts: Callable[[Implementation], str] = always
     agreement: bool = False
@@ -58,71 +69,79 @@ class Law:
         return f"{self.name}[{self.operation}]"
 
     @property
+    def comparison(self) -> str:
+        """How closely the law compares, as a sentence."""
+        if self.exact is True:
+            return "Exact."
+        return f"Exact {self.exact}; otherwise within the error limit." if self.exact else "Within the error limit."
+
+    @property
     def operations(self) -> tuple[str, ...]:
-        """The operations that it calls."""
+        """The operations that the law calls."""
         return self.operation, *self.needs
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
-        """The names of a case's entries: the operation's parameters, and the seed of what the law chooses."""
+        """The names of a case's entries: the operation's parameters, and "seed" if the law chooses."""
         return (*OPERATIONS[self.operation].parameters, *(["seed"] if self.chooses else []))
 
     @cached_property
     def chooses(self) -> bool:
-        """Whether the body chooses something besides the case."""
+        """Whether the body takes `choose`."""
         return "choose" in inspect.signature(self.body).parameters
 
     def case(self, arguments: tuple[Any, ...], seed: int) -> dict[str, Any]:
-        """A case by the names of its entries."""
+        """A case as a dictionary by parameter."""
         return dict(zip(self.parameters, (*arguments, seed), strict=False))
 
     def hold(self, subject: Subject, case: Mapping[str, Any]) -> bool:
-        """Assert it on a case, by the names of its entries, of options those that are given; False
-        where it says nothing of it. Raises BrokenError where it is broken."""
-        o = OPERATIONS[self.operation]
-        arguments = [case.get(p) if p in o.options else case[p] for p in o.parameters]
-        choices = {"choose": Choices(crc32(self.name.encode()) ^ int(case["seed"]))} if self.chooses else {}
-        return self.body(subject, *arguments, **choices) is not False
+        """Check the law on a case, given by parameter; options may be left out.
+
+        Returns False if this case cannot test the law. Raises BrokenError if the law fails. What
+        the law chooses depends on the operation and the case's seed, not on the law's name; the
+        operation makes the choices differ from those by which the case was drawn.
+        """
+        operation = OPERATIONS[self.operation]
+        arguments = [case.get(name) if name in operation.options else case[name] for name in operation.parameters]
+        if not self.chooses:
+            return self.body(subject, *arguments) is not False
+        seed = crc32(self.operation.encode()) ^ int(case["seed"])
+        return self.body(subject, *arguments, choose=Choices(seed)) is not False
 
     def not_applicable(self, implementation: Implementation) -> str:
-        """Why the law does not apply to an implementation, as a sentence; "" where it does."""
-        missing = [o for o in self.operations if o not in implementation.operations]
+        """Why the law does not apply to an implementation, as a sentence; "" if it applies."""
+        missing = [name for name in self.operations if name not in implementation.operations]
         if missing:
             return f"It does not offer {' and '.join(missing)}."
-        return (unmergeable(implementation) if "merge_attention" in self.operations else "") or self.exempts(
-            implementation
-        )
+        unmergeable = why_not_mergeable(implementation) if "merge_attention" in self.operations else ""
+        return unmergeable or self.exempts(implementation)
 
 
 class Laws:
-    """A decorator that turns a function into laws: one for each operation, of the function's name
-    as a sentence.
+    """A decorator that turns a function into laws, one for each operation.
 
     @law("rope", domains=("long sequences",))
-    def pairs_keep_their_norm(subject, x, start_pos): ...
+    def scores_depend_on_relative_positions_only(subject, x, start_pos): ...
 
-    Other arguments are fields of `Law`; `domains` may be by the operation, as are those of a law
-    that names none. What is stated holds within budget where the docstring does not say how
-    exactly.
+    The law's name is the function's name with spaces, or the argument `name`; the docstring is the
+    statement. Other arguments are fields of `Law`. Laws without `domains` get the default domains
+    of their operation.
     """
 
     def __init__(self, domains: Callable[[str], tuple[str, ...]] = lambda operation: ("everyday",)) -> None:
         self.laws: list[Law] = []
         self._domains = domains
 
-    def __call__(
-        self, *operations: str, **entry: Any
-    ) -> Callable[[Callable[..., bool | None]], Callable[..., bool | None]]:
+    def __call__(self, *operations: str, name: str = "", **fields: Any) -> Callable[[Body], Body]:
         """The decorator."""
 
-        def register(body: Callable[..., bool | None]) -> Callable[..., bool | None]:
-            statement, name = inspect.cleandoc(body.__doc__ or ""), body.__name__.replace("_", " ")
-            if "Within budget" not in statement and "Exact" not in statement:
-                statement += "\n\nWithin budget."
-            domains = entry.pop("domains", self._domains)
-            self.laws += [
-                Law(name, o, body, statement, domains(o) if callable(domains) else domains, **entry) for o in operations
-            ]
+        def register(body: Body) -> Body:
+            sentence = name or body.__name__.replace("_", " ")
+            statement = inspect.cleandoc(body.__doc__ or "")
+            domains = fields.pop("domains", self._domains)
+            for operation in operations:
+                drawn = domains(operation) if callable(domains) else domains
+                self.laws.append(Law(sentence, operation, body, statement, drawn, **fields))
             return body
 
         return register

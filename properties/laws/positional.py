@@ -1,5 +1,5 @@
-"""Laws of adding positional encodings, of learned ones, and of looking rows up; and of all of them
-where there is nothing to encode.
+"""Laws of added and learned positional encodings, of table lookups, and of positional operations on
+empty arrays.
 """
 
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ import numpy as np
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import results_of
 from properties.contract.subject import Subject
+from properties.laws.commuting_squares import Case, Term
 from properties.laws.law import Laws
-from properties.laws.maps import Put
-from properties.laws.rows import Rows
-from properties.laws.squares import Case, Term
+from properties.laws.linear_maps import Put
+from properties.laws.symmetry_rows import Rows
 from properties.strategies.domains import ROTATIONS
 from properties.strategies.drawn_rotations import pairs_of
 
@@ -29,23 +29,24 @@ LEARNED, LOOKUP, ROPE, TABLES, HALF = (
 
 
 @law("add_positional_encoding")
-def adding_zero_changes_nothing(subject: Subject, x: Any, pos: Any) -> None:
-    """For every x and encoding: x + 0 is x, and 0 + pos is pos for each problem of the batch."""
+def adding_zeros_changes_nothing(subject: Subject, x: Any, pos: Any) -> None:
+    """For every x and encoding: x + 0 is x, and 0 + pos is pos for each element of the batch."""
     subject.close(subject(x, np.zeros(pos.shape)), x)
     subject.close(subject(np.zeros(x.shape), pos), np.broadcast_to(pos, x.shape))
 
 
-@law(LEARNED, LOOKUP)
-def tables_of_row_numbers_read_out_the_rows(subject: Subject, table: Any, *which: Any) -> None:
-    """For a table whose entries are its rows' numbers, one octal digit at a time, and 1 more: so
-    are the results those of the rows that are asked for, start + t or the index.
+@law(LEARNED, LOOKUP, exact=True)
+def a_table_of_row_numbers_returns_the_requested_row_numbers(subject: Subject, table: Any, *which: Any) -> None:
+    """For a table whose entries are the numbers of its rows, one octal digit at a time, plus 1: the
+    results are the numbers of the requested rows, start + t or the index.
 
-    Exact: 1 to 8 are numbers of every format.
+    Every format has the numbers 1 to 8.
     """
     rows = np.arange(which[1], which[1] + which[0]) if subject.operation == LEARNED else which[0]
     for place in range(4):
         numbers, expected = (
-            np.repeat((x >> 3 * place & 7)[..., None] + 1.0, table.shape[1], -1) for x in (np.arange(len(table)), rows)
+            np.repeat((array >> 3 * place & 7)[..., None] + 1.0, table.shape[1], -1)
+            for array in (np.arange(len(table)), rows)
         )
         subject.same(subject(numbers, *which), expected)
 
@@ -54,10 +55,20 @@ _ROTATIONS = ("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", "rotate_ha
 _MASKS = ("causal_mask", "padding_mask", "combine_masks")
 
 
-@law("inv_freq", domains=("no columns",))
-@law("sinusoidal_positional_encoding", LEARNED, LOOKUP, *_ROTATIONS, *_MASKS, domains=("no rows", "no columns"))
+@law("inv_freq", domains=("no columns",), exact=True)
+@law(
+    "sinusoidal_positional_encoding",
+    LEARNED,
+    LOOKUP,
+    *_ROTATIONS,
+    *_MASKS,
+    domains=("no rows", "no columns"),
+    exact=True,
+)
 def empty_arrays_give_empty_results(subject: Subject, *arguments: Any) -> bool:
-    """For sizes of 0, of sequences, widths, batches or masks: the results have their shapes, and no entries. Exact."""
+    """For sequences, widths, batches or masks of size 0: the results have the declared shapes, and
+    no entries.
+    """
     if any(0 not in shape for shape in OPERATIONS[subject.operation].shapes(*arguments)):
         return False
     for result in results_of(subject(*arguments)):
@@ -65,7 +76,7 @@ def empty_arrays_give_empty_results(subject: Subject, *arguments: Any) -> bool:
     return True
 
 
-# -- Symmetries ----------------------------------------------------------------------------------------------------------------------
+# -- Symmetries ------------------------------------------------------------------------------------
 
 
 @row(
@@ -76,33 +87,35 @@ def empty_arrays_give_empty_results(subject: Subject, *arguments: Any) -> bool:
     "rope_tables",
     domains=("everyday", "long sequences", ROTATIONS),
 )
-def a_chunk_is_the_slice_of_the_whole(c: Case) -> Sequence[Term] | None:
-    """For every sequence cut in two, anywhere: each part, from its own position on, is as in the whole."""
-    n = c.size("seq_len")
-    cut = c.choose.among([1, n - 1, n // 2, c.choose.cut(n)]) if n > 1 else 0
-    return [_chunk(c, 0, cut), _chunk(c, cut, n)] if cut else None
+def a_chunk_of_positions_equals_the_slice_of_the_whole(case: Case) -> Sequence[Term] | None:
+    """For every cut of the sequence in two: each part, from its own first position, gives the same
+    rows as the whole sequence.
+    """
+    length = case.size("seq_len")
+    cut = case.choose.among([1, length - 1, length // 2, case.choose.cut(length)]) if length > 1 else 0
+    return [_chunk(case, 0, cut), _chunk(case, cut, length)] if cut else None
 
 
-def _chunk(c: Case, start: int, stop: int) -> Term:
-    first = c.start_pos if c.arguments.get("positions") is not None else c.start_pos + start
-    return c.along("seq_len", np.arange(start, stop), seq_len=stop - start, start_pos=first)
+def _chunk(case: Case, start: int, stop: int) -> Term:
+    first = case.start_pos if case.arguments.get("positions") is not None else case.start_pos + start
+    return case.along("seq_len", np.arange(start, stop), seq_len=stop - start, start_pos=first)
 
 
 @row(TABLES, HALF)
-def the_order_of_pairs_does_not_matter(c: Case) -> Sequence[Term] | None:
-    """For every order of the pairs of channels, of the tables too: the result is in this order."""
-    d = c.size("head_dim")
-    pairs = np.arange(d).reshape(2, -1).T if c.forward.name == HALF else pairs_of(c.implementation, d)
+def the_order_of_pairs_does_not_matter(case: Case) -> Sequence[Term] | None:
+    """For every order of the pairs of channels, also in the tables: the result is in this order."""
+    width = case.size("head_dim")
+    pairs = np.arange(width).reshape(2, -1).T if case.forward.name == HALF else pairs_of(case.implementation, width)
     if len(pairs) < 2:
         return None
-    moved = np.empty(d, int)
-    moved[pairs] = pairs[c.choose.order(len(pairs))]
-    return [c.along("head_dim", moved)]
+    moved = np.empty(width, int)
+    moved[pairs] = pairs[case.choose.order(len(pairs))]
+    return [case.along("head_dim", moved)]
 
 
 @row(LOOKUP, LEARNED)
-def rows_that_are_not_read_do_not_matter(c: Case) -> Sequence[Term] | None:
-    """For every table: whatever the rows hold that are not read, the result is the same."""
-    read = c.indices if c.forward.name == LOOKUP else np.arange(c.start_pos, c.start_pos + c.seq_len)
-    unread = ~np.isin(np.arange(len(c.table)), read)[:, None]
-    return [Term({"table": [Put(unread, c.largest)]})] if unread.any() else None
+def unrequested_table_rows_do_not_matter(case: Case) -> Sequence[Term] | None:
+    """For every table: any finite numbers in the rows that are not requested give the same result."""
+    read = case.indices if case.forward.name == LOOKUP else np.arange(case.start_pos, case.start_pos + case.seq_len)
+    unread = ~np.isin(np.arange(len(case.table)), read)[:, None]
+    return [Term({"table": [Put(unread, case.largest)]})] if unread.any() else None

@@ -1,4 +1,4 @@
-"""Laws of Jacobian–vector products, and of what ties them to the other derivatives."""
+"""Laws of Jacobian–vector products, and of their relations to the other derivatives."""
 
 from typing import Any
 
@@ -9,17 +9,18 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import results_of
 from properties.contract.subject import Subject
-from properties.laws.algebra import inner, kept
-from properties.laws.averages import allowed, mean
-from properties.laws.gradients import all_within
+from properties.laws.expected_values import inner_product, kept, mean_of_visible, visible_mask
+from properties.laws.feature_rules import arguments_by_name
+from properties.laws.gradients import all_within_limits
 from properties.laws.law import Laws
-from properties.laws.reading import by_name
 from properties.strategies.choices import Choices, rounded
 
 law = Laws()
 SDPA, SOFTMAX, HEADS = "scaled_dot_product_attention", "hard_masked_softmax", "multi_head_attention"
 JVPS, VJPS = (f"{SDPA}_jvp", f"{HEADS}_jvp"), (f"{SDPA}_vjp", f"{SOFTMAX}_vjp", f"{HEADS}_vjp")
 FEATURED = "attention_vjp", "attention_jvp"
+ADJOINT = "VJP and JVP are adjoint"
+LINEAR = "for inputs that act linearly the JVP equals the forward"
 
 
 def _forward(operation: str) -> Any:
@@ -27,21 +28,25 @@ def _forward(operation: str) -> Any:
 
 
 def _split(operation: str, case: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Array, ...]]:
-    """What the forward is given, and the cotangent or the tangents."""
+    """The forward's arguments, and the cotangent or the tangents."""
     count = len(_forward(operation).parameters)
     return case[:count], case[count:]
 
 
 def _along(operation: str, inputs: tuple[Any, ...], **tangents: Array) -> tuple[Any, ...]:
-    """The case of a JVP in which the named inputs have tangents, and all others none."""
-    o = _forward(operation)
+    """The case of a JVP in which the named inputs have tangents, and the tangents of the others are
+    0.
+    """
+    forward = _forward(operation)
     return *inputs, *(
-        tangents.get(p, np.zeros(x.shape)) for p, x in zip(o.parameters, inputs, strict=True) if p in o.arrays
+        tangents.get(parameter, np.zeros(value.shape))
+        for parameter, value in zip(forward.parameters, inputs, strict=True)
+        if parameter in forward.arrays
     )
 
 
 def _part(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """Some entries, rows or columns of an array, all of it or nothing."""
+    """A mask of some entries, rows or columns of an array, of all entries or of no entry."""
     one = (1,) * len(shape)
     return choose.bits(choose.among([shape, (*shape[:-1], 1), (*one[:-1], shape[-1]), one]), 0.5)
 
@@ -49,78 +54,97 @@ def _part(choose: Choices, shape: tuple[int, ...]) -> Any:
 @law(*VJPS, *JVPS)
 @law(*FEATURED, domains=("everyday", "broadcast biases", "sinks"))
 def the_derivative_is_linear(subject: Subject, *case: Any, choose: Choices) -> None:
-    """For every cotangent, and all tangents together, cut in two by their entries, rows or columns:
-    what is computed for −2 times them is −2 times what is computed for the two parts. No product of
-    tangents is part of it, and nothing is limited."""
-    x, given = by_name(subject, case), _forward(subject.operation).parameters
-    moving = {p: t for p, t in x.items() if p not in given and t is not None}
-    parts = {p: _part(choose, t.shape) for p, t in moving.items()}
-    cut = (
-        {p: np.where(part, moving[p], 0.0) for p, part in some.items()}
-        for some in (parts, {p: ~part for p, part in parts.items()})
-    )
-    both, one, other = (
-        results_of(subject(*{**x, **t}.values())) for t in ({p: -2.0 * t for p, t in moving.items()}, *cut)
-    )
-    for whole, a, b in zip(both, one, other, strict=True):
-        subject.close(whole, exact(-2.0) * (a.ball + b.ball))
+    """For every cotangent, or all tangents together, split in two by entries, rows or columns: −2
+    times the whole gives −2 times the sum of the results of both parts.
+
+    The result contains no product of tangents, and no limit on their size.
+    """
+    arguments, given = arguments_by_name(subject, case), _forward(subject.operation).parameters
+    moving = {
+        parameter: tangent for parameter, tangent in arguments.items() if parameter not in given and tangent is not None
+    }
+    parts = {parameter: _part(choose, tangent.shape) for parameter, tangent in moving.items()}
+
+    def derivative(tangents: dict[str, Array]) -> Any:
+        return results_of(subject(*{**arguments, **tangents}.values()))
+
+    doubled = derivative({parameter: -2.0 * tangent for parameter, tangent in moving.items()})
+    first = derivative({parameter: np.where(part, moving[parameter], 0.0) for parameter, part in parts.items()})
+    second = derivative({parameter: np.where(part, 0.0, moving[parameter]) for parameter, part in parts.items()})
+    for whole, one, other in zip(doubled, first, second, strict=True):
+        subject.close(whole, exact(-2.0) * (one.ball + other.ball))
 
 
 @law(*VJPS, *JVPS, domains=("small",))
-def it_is_the_derivative_of_the_forward(subject: Subject, *case: Any, choose: Choices) -> None:
-    """For every small case: the derivative along the tangents is that of the forward's definition,
-    which is enclosed by running it over Taylor series of balls; of gradients, ⟨gradient, t⟩ is
-    ⟨grad_out, derivative along t⟩ for a direction t of each input."""
+def the_result_is_the_derivative_of_the_forward(subject: Subject, *case: Any, choose: Choices) -> None:
+    """For every small case: the derivative along the tangents is the derivative of the forward's
+    definition, which is enclosed by running the definition over Taylor series of balls.
+
+    For gradients: ⟨gradient, t⟩ = ⟨grad_out, derivative along t⟩, for one direction t of each
+    input.
+    """
     inputs, along = _split(subject.operation, case)
     from properties.laws.derivatives import DERIVATIVES  # loads the spec, which takes a while
 
-    o, forward = _forward(subject.operation), DERIVATIVES[_forward(subject.operation).name]
+    operation, forward = _forward(subject.operation), DERIVATIVES[_forward(subject.operation).name]
     found = results_of(subject(*case))
     if subject.operation in JVPS:
         subject.close(found[0], forward(inputs, list(along)))
         return
-    for p, gradient in zip(o.arrays, found, strict=True):
-        (t,) = choose.directions(gradient.value.shape)
-        one = _along(subject.operation, inputs, **{p: t})[len(inputs) :]
-        subject.close(inner(gradient.ball, exact(t)), inner(exact(along[0]), forward(inputs, list(one))), gradient.name)
+    for parameter, gradient in zip(operation.arrays, found, strict=True):
+        (tangent,) = choose.directions(gradient.value.shape)
+        one = _along(subject.operation, inputs, **{parameter: tangent})[len(inputs) :]
+        expected = inner_product(exact(along[0]), forward(inputs, list(one)))
+        subject.close(inner_product(gradient.ball, exact(tangent)), expected, gradient.name)
 
 
-def _undefined(i: Implementation) -> str:
-    return (
-        "Where a query may read no key its output is NaN, which has no derivative."
-        if i.resolved_conventions.dead_rows == "nan"
-        else ""
-    )
+def _undefined_for_masked_rows(implementation: Implementation) -> str:
+    undefined = implementation.resolved_conventions.dead_rows == "nan"
+    return "The output of a fully masked row is NaN, which has no derivative." if undefined else ""
 
 
-@law(f"{SDPA}_vjp", needs=(f"{SDPA}_jvp",))
-@law(f"{HEADS}_vjp", needs=(f"{HEADS}_jvp",))
+@law(f"{SDPA}_vjp", needs=(f"{SDPA}_jvp",), name=ADJOINT)
+@law(f"{HEADS}_vjp", needs=(f"{HEADS}_jvp",), name=ADJOINT)
 @law(
     FEATURED[0],
     needs=FEATURED[1:],
     domains=("everyday", "broadcast biases", "sinks", "near the cap"),
-    exempts=_undefined,
+    exempts=_undefined_for_masked_rows,
+    name=ADJOINT,
 )
 def vjp_and_jvp_are_adjoint(subject: Subject, *case: Any, choose: Choices) -> None:
-    """For every cotangent g of each result, and each input, a bias in every broadcast form and a
-    sink included: ⟨gradient, t⟩ is the sum of ⟨g, derivative of the result along t⟩.
+    """For every cotangent g of each result, and each input, also a sink and a bias in every
+    broadcast form: ⟨gradient, t⟩ is the sum of ⟨g, derivative of the result along t⟩.
 
-    The direction t is the gradient itself, and small integers where that is nearly 0, so that the
-    sum is larger than its budget. Within budget. It needs both derivatives.
+    The direction t is the gradient itself, and small integers where the gradient is nearly 0, so
+    that the sum is larger than its error limit. The law needs both derivatives.
     """
-    x, o = by_name(subject, case), OPERATIONS[subject.operation.replace("_vjp", "_jvp")]
-    forward = OPERATIONS[o.forward]
-    still = {f"d{p}": np.zeros(x[p].shape) for p in forward.arrays if p not in forward.options}
+    arguments, operation = arguments_by_name(subject, case), OPERATIONS[subject.operation.replace("_vjp", "_jvp")]
+    forward = OPERATIONS[operation.forward]
+    unmoved = {
+        f"d{parameter}": np.zeros(arguments[parameter].shape)
+        for parameter in forward.arrays
+        if parameter not in forward.options
+    }
     for gradient in results_of(subject(*case)):
-        t = _representative(subject, gradient.value, choose)
-        along = {**x, **still, gradient.name: t}
-        moved = results_of(subject.call(o.name, tuple(along.get(p) for p in o.parameters)))
-        shares = [inner(exact(g), y.ball) for y in moved if (g := x[f"grad_{y.name[1:]}"]) is not None]
-        subject.close(inner(gradient.ball, exact(t)), sum(shares[1:], start=shares[0]), f"⟨{gradient.name}, t⟩")
+        tangent = _direction_along(subject, gradient.value, choose)
+        along = {**arguments, **unmoved, gradient.name: tangent}
+        moved = results_of(
+            subject.call(operation.name, tuple(along.get(parameter) for parameter in operation.parameters))
+        )
+        shares = [
+            inner_product(exact(cotangent), result.ball)
+            for result in moved
+            if (cotangent := arguments[f"grad_{result.name[1:]}"]) is not None
+        ]
+        product = inner_product(gradient.ball, exact(tangent))
+        subject.close(product, sum(shares[1:], start=shares[0]), f"⟨{gradient.name}, t⟩")
 
 
-def _representative(subject: Subject, gradient: Array, choose: Choices) -> Array:
-    """A direction along a gradient, of size about 1, in which no entry is 0 for the gradient's being 0."""
+def _direction_along(subject: Subject, gradient: Array, choose: Choices) -> Array:
+    """A direction along a gradient, of size about 1, with nonzero entries also where the gradient
+    is 0.
+    """
     known = np.nan_to_num(gradient, posinf=0.0, neginf=0.0)
     size = np.abs(known).max(initial=0.0)
     scaled = known / 2.0 ** np.ceil(np.log2(size)) if size else known
@@ -128,62 +152,70 @@ def _representative(subject: Subject, gradient: Array, choose: Choices) -> Array
     return rounded(np.where(np.abs(scaled) < 2.0**-6, fill / 16, scaled), subject.arithmetic.inputs)
 
 
-@law(f"{SDPA}_jvp", needs=(SDPA,))
-@law(f"{HEADS}_jvp", needs=(HEADS,))
-def where_the_forward_is_linear_it_is_its_own_derivative(subject: Subject, *case: Any) -> None:
-    """For every tangent of the values alone, of wv alone, or of wo alone: the derivative is the
-    forward with the tangent in their place.
+@law(f"{SDPA}_jvp", needs=(SDPA,), name=LINEAR)
+@law(f"{HEADS}_jvp", needs=(HEADS,), name=LINEAR)
+def for_inputs_that_act_linearly_the_jvp_equals_the_forward(subject: Subject, *case: Any) -> None:
+    """For every tangent of only the values, only wv, or only wo: the derivative is the forward with
+    the tangent in place of that input.
 
-    Within budget. It needs the forward.
+    The law needs the forward.
     """
     inputs, tangents = _split(subject.operation, case)
-    o = _forward(subject.operation)
-    for p in {SDPA: ("v",), HEADS: ("wv", "wo")}[o.name]:
-        t = tangents[o.arrays.index(p)]
-        other = tuple(t if name == p else x for name, x in zip(o.parameters, inputs, strict=True))
-        subject.close(subject(*_along(subject.operation, inputs, **{p: t})), subject.call(o.name, other))
+    operation = _forward(subject.operation)
+    for parameter in {SDPA: ("v",), HEADS: ("wv", "wo")}[operation.name]:
+        tangent = tangents[operation.arrays.index(parameter)]
+        replaced = {**operation.named(inputs), parameter: tangent}
+        derivative = subject(*_along(subject.operation, inputs, **{parameter: tangent}))
+        subject.close(derivative, subject.call(operation.name, tuple(replaced.values())))
 
 
-@law(*JVPS, domains=("everyday", "padded masks"))
-def no_derivative_passes_the_mask(subject: Subject, *case: Any, choose: Choices) -> bool:
-    """For every mask, a causal one among them, and tangents that are 0 in some rows, the first ones
-    for instance: outputs of queries without a tangent have none, if no key that they may read has
-    one.
-
-    Exact.
+@law(*JVPS, domains=("everyday", "padded masks"), exact=True)
+def no_derivative_passes_through_the_mask(subject: Subject, *case: Any, choose: Choices) -> bool:
+    """For every mask, also a causal one, and tangents that are 0 in some rows, such as the first
+    ones: the output of a query without a tangent has derivative 0 if no visible key of the query
+    has a tangent.
     """
     inputs, tangents = _split(subject.operation, case)
     *others, mask = inputs
     rows = tangents[:3] if len(tangents) == 3 else tangents[:1]
-    n_q, n_k = rows[0].shape[-2], rows[-1].shape[-2]
-    mask = choose.among([mask, mask, np.tri(n_q, n_k, dtype=bool)])
-    late, n = choose.happens(), max(n_q, n_k)
-    moves = np.arange(n) >= choose.cut(min(n_q, n_k)) if late else choose.bits(n)
-    may = np.broadcast_to(True if mask is None else mask, (*rows[0].shape[:-1], n_k))
-    still = ~(moves[:n_q] | (may & moves[:n_k]).any(-1))[..., None]
-    if not still.any() or not moves[:n_k].any():
+    query_count, key_count = rows[0].shape[-2], rows[-1].shape[-2]
+    mask = choose.among([mask, mask, np.tri(query_count, key_count, dtype=bool)])
+    is_late, length = choose.happens(), max(query_count, key_count)
+    moves = np.arange(length) >= choose.cut(min(query_count, key_count)) if is_late else choose.bits(length)
+    visible = np.broadcast_to(True if mask is None else mask, (*rows[0].shape[:-1], key_count))
+    unmoved = ~(moves[:query_count] | (visible & moves[:key_count]).any(-1))[..., None]
+    if not unmoved.any() or not moves[:key_count].any():
         return False
-    moved = [np.where(moves[: x.shape[-2], None], x, 0.0) for x in rows]
-    out = subject(*others, mask, *moved, *(np.zeros(x.shape) for x in tangents[len(rows) :])).value
-    subject.same(np.where(still, out, 0.0), np.zeros(out.shape), "dout of what reads no tangent")
-    subject.informative_if(any(x.any() for x in moved))
+    moved = [np.where(moves[: tangent.shape[-2], None], tangent, 0.0) for tangent in rows]
+    result = subject(*others, mask, *moved, *(np.zeros(tangent.shape) for tangent in tangents[len(rows) :])).value
+    subject.same(np.where(unmoved, result, 0.0), np.zeros(result.shape), "dout of queries that see no tangent")
+    subject.informative_if(any(tangent.any() for tangent in moved))
     return True
 
 
-@law(*JVPS, domains=("dead rows",), exempts=_undefined, watches=True)
-def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, *case: Any) -> bool:
-    """For every query, or token, that may read nothing: its output has derivative 0; under
-    dead_rows=uniform that of the mean of values, or of equal scores, by dead_gradients.
+@law(
+    *JVPS,
+    domains=("dead rows",),
+    exempts=_undefined_for_masked_rows,
+    watches=True,
+    exact="unless `dead_rows` is `uniform`",
+)
+def a_fully_masked_row_follows_its_convention(subject: Subject, *case: Any) -> bool:
+    """For every fully masked query or token: its output has derivative 0. For `dead_rows=uniform`
+    it has the derivative of the mean of the values, or of equal scores, by the convention
+    `dead_gradients`.
 
-    Exact; under uniform within budget. It exempts dead_rows=nan.
+    The convention `dead_rows=nan` is exempt.
     """
     heads = subject.operation != JVPS[0]
     if subject.conventions.dead_rows_flow or (heads and subject.conventions.dead_rows == "uniform"):
-        return all_within(subject, *case)
+        return all_within_limits(subject, *case)
     q, k, mask = (case[0], case[0], case[6]) if heads else (case[0], case[1], case[3])
-    out, live = subject(*case), allowed(mask, q, k).any(-1, keepdims=True)
+    result, live = subject(*case), visible_mask(mask, q, k).any(-1, keepdims=True)
     if subject.conventions.dead_rows == "zero":
-        subject.same(np.where(live, 0.0, out.value), np.zeros(out.value.shape), "dout of a query that may read no key")
+        masked = np.where(live, 0.0, result.value)
+        subject.same(masked, np.zeros(result.value.shape), "dout of a fully masked row")
     else:
-        subject.close(kept(out.ball, ~live), kept(mean(case[-1], np.ones((*q.shape[:-1], k.shape[-2]))), ~live))
+        average = mean_of_visible(case[-1], np.ones((*q.shape[:-1], k.shape[-2])))
+        subject.close(kept(result.ball, ~live), kept(average, ~live))
     return True

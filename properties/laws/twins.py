@@ -1,4 +1,4 @@
-"""The law of twins: every path of an implementation returns what the others return."""
+"""The law of twins: every path of an implementation gives the same result."""
 
 from contextlib import suppress
 from functools import partial
@@ -11,88 +11,92 @@ from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError, RaisedError, Result
 from properties.contract.subject import Subject
 from properties.contract.support import OutsideError
-from properties.laws.conduct import another
-from properties.laws.interleaving import for_both
+from properties.laws.call_contract import another
 from properties.laws.law import Laws
+from properties.laws.shared_state import for_both
 from properties.strategies.domains import DOMAINS
 
 __all__ = ["TWINS", "law"]
 
-TWINS = "twin paths agree"
+TWINS = "twin paths give the same result"
 """The law's name."""
 
 law = Laws(lambda operation: tuple(name for name in DOMAINS[operation] if name != "131072 keys"))
 
 
-def _no_twins(operation: str, i: Implementation) -> str:
-    return (
-        ""
-        if any(operation in twin.operations for twin in i.paths.values())
-        else f"It names no other path of {operation}."
-    )
+def _no_twins(operation: str, implementation: Implementation) -> str:
+    offered = any(operation in twin.operations for twin in implementation.paths.values())
+    return "" if offered else f"It names no other path of {operation}."
 
 
-def twin_paths_agree(subject: Subject, *arguments: Any) -> bool:
-    """For every case, and each other path that the implementation names: it returns what the
-    implementation returns, after another case of the same shapes.
+def check_twins(subject: Subject, *arguments: Any) -> bool:
+    """For every case, and each other path that the implementation names in `twins`: the path returns
+    the result of the implementation, after a call on another case of the same shapes.
 
-    Within budget, the sum of both; exact where the twin is declared to be. It says nothing of a
-    case on which the implementation itself is outside of its budget, which agreement tells, nor of
-    one that the path does not take: one without queries or keys may be refused, by an exception
-    that is declared.
+    The results may differ by the sum of both error limits. A case cannot test the law if the
+    implementation itself exceeds its error limit there, which agreement reports, or if the path
+    does not take the case. A path may refuse a case without queries or keys by a declared
+    exception.
     """
-    told = [_agrees(subject, name, arguments) for name in subject.implementation.paths]
-    return any(told)
+    tested = [_agrees(subject, name, arguments) for name in subject.implementation.paths]
+    return any(tested)
 
 
 for _name in OPERATIONS:
-    law(_name, exempts=partial(_no_twins, _name), watches=True)(twin_paths_agree)
+    law(
+        _name,
+        name=TWINS,
+        exempts=partial(_no_twins, _name),
+        watches=True,
+        exact="where the twin is declared as `exactly` equal",
+    )(check_twins)
 
 
 def _agrees(subject: Subject, name: str, arguments: tuple[Any, ...]) -> bool:
-    """The law for one path, by its name; whether it says something of the case."""
-    o, i = OPERATIONS[subject.operation], subject.implementation
-    twin = i.paths[name]
-    if twin.resolved_arithmetic != i.resolved_arithmetic:
-        arguments = for_both(o, (i, twin), arguments)
-    if o.name not in twin.operations or not (subject.takes(*arguments) and twin.takes(o, arguments)):
+    """Check the law for one path, by its name; False if the case cannot test it."""
+    operation, implementation = OPERATIONS[subject.operation], subject.implementation
+    twin = implementation.paths[name]
+    if twin.resolved_arithmetic != implementation.resolved_arithmetic:
+        arguments = for_both(operation, (implementation, twin), arguments)
+    taken = subject.takes(*arguments) and twin.takes(operation, arguments)
+    if operation.name not in twin.operations or not taken:
         return False
     try:
         own = subject.seen(arguments).results
         subject.judge(len(subject.calls) - 1)
-    except (BrokenError, ValueError):  # what is wrong by itself, or has no right answer
+    except (BrokenError, ValueError):  # the implementation is wrong itself, or there is no right answer
         return False
     subject.retell()
     caller = subject.beside(twin)
     try:
         with suppress(BrokenError):
-            caller.watch(o.name, another(o, twin, arguments))
-        others = caller.watch(o.name, arguments).results
+            caller.watch(operation.name, another(operation, twin, arguments))
+        others = caller.watch(operation.name, arguments).results
     except OutsideError:
         return False
     except BrokenError as broken:
-        of_nothing = 0 in (n for size, n in o.sizes(arguments).items() if size in ("n_q", "n_k"))
-        if of_nothing and isinstance(broken, RaisedError) and isinstance(broken.__cause__, twin.refuses):
+        empty = 0 in (length for size, length in operation.sizes(arguments).items() if size in ("n_q", "n_k"))
+        if empty and isinstance(broken, RaisedError) and isinstance(broken.__cause__, twin.refuses):
             return False
         raise BrokenError(f"The path {name!r} {broken}", broken.excess) from broken
-    for a, b in zip(own, others, strict=True):
-        _compare(subject, name, a, b)
+    for mine, other in zip(own, others, strict=True):
+        _compare(subject, name, mine, other)
     return True
 
 
-def _compare(subject: Subject, name: str, a: Any, b: Any) -> None:
-    """A result of the implementation and that of a path."""
-    exactly = subject.implementation.twins[name].exactly or isinstance(a, np.ndarray)
+def _compare(subject: Subject, name: str, mine: Any, other: Any) -> None:
+    """Compare a result of the implementation with the same result of a path."""
+    exactly = subject.implementation.twins[name].exactly or isinstance(mine, np.ndarray)
     try:
-        (subject.same if exactly else subject.agree)(b, a)
+        (subject.same if exactly else subject.agree)(other, mine)
     except BrokenError as broken:
-        raise BrokenError(f"On the path {name!r} {broken}{_apart(a, b)}", broken.excess) from None
+        raise BrokenError(f"On the path {name!r} {broken}{_errors(mine, other)}", broken.excess) from None
 
 
-def _apart(a: Any, b: Any) -> str:
-    """How far each of two results is from the exact one, as a sentence; "" for masks."""
-    if not isinstance(a, Result):
+def _errors(mine: Any, other: Any) -> str:
+    """The errors of both results against the exact value, as a sentence; "" for masks."""
+    if not isinstance(mine, Result):
         return ""
-    own, other = (float(x.budget.excess(x.value).max(initial=0.0)) for x in (a, b))
-    far = "∞" if other == np.inf else f"{other:.4g}"
+    own, path = (float(result.budget.excess(result.value).max(initial=0.0)) for result in (mine, other))
+    far = "∞" if path == np.inf else f"{path:.4g}"
     return f" By itself the path is up to {far} budgets from the exact value, and the implementation {own:.4g}."

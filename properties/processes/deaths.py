@@ -2,8 +2,8 @@
 
 from math import inf
 
+from properties.contract.names import parts_of
 from properties.contract.operations import OPERATIONS
-from properties.laws.names import parts_of
 from properties.laws.twins import TWINS
 from properties.processes.child import Child
 from properties.processes.messages import Entry

@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 from oracles import Conventions
-from properties.laws.names import parts_of
+from properties.contract.names import parts_of
 from properties.verifier.comparison import Known
 from properties.verifier.report import Violation
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from select import select
 from types import TracebackType
 
+from properties.contract.names import parts_of
 from properties.contract.support import SupportsError
-from properties.laws.names import parts_of
 from properties.processes.adapters import AdapterError
 from properties.processes.child import Child
 from properties.processes.deaths import death

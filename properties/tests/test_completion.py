@@ -13,6 +13,7 @@ import attnspec.__main__
 from oracles.formats import PRESETS
 from properties.bugs import CATALOGUE
 from properties.command.cli import main
+from properties.contract.names import hyphenated
 from properties.contract.operations import OPERATIONS
 from properties.laws import LAWS, find
 
@@ -45,14 +46,14 @@ def test_subcommands_and_options_are_offered(tmp_path):
 
 @pytest.mark.parametrize("line", ["attnspec explain ", "attnspec laws ", "attnspec verify kernels --laws "])
 def test_laws_are_offered_with_hyphens(line, tmp_path):
-    assert {law.name.replace(" ", "-") for law in LAWS} <= set(offered(line, tmp_path))
+    assert {hyphenated(law.name) for law in LAWS} <= set(offered(line, tmp_path))
 
 
 def test_what_is_offered_for_a_law_is_a_name_of_it(capsys):
     names = dict.fromkeys(law.name for law in LAWS)
-    assert all({law.name for law in find(name.replace(" ", "-"))} == {name} for name in names)
+    assert all({law.name for law in find(hyphenated(name))} == {name} for name in names)
     name = next(iter(names))
-    assert main(["explain", name.replace(" ", "-")]) == 0
+    assert main(["explain", hyphenated(name)]) == 0
     assert capsys.readouterr().out.startswith(name + "\n")
 
 
@@ -68,14 +69,14 @@ def test_the_operations_of_a_law_are_offered_after_a_bracket(tmp_path):
 
 
 def test_a_name_in_quotes_is_completed_with_spaces(tmp_path):
-    assert "rotations compose" in offered("attnspec explain 'rotations co", tmp_path)
+    assert "rotations compose" in offered("attnspec explain 'rotating by", tmp_path)
 
 
 def test_bugs_arithmetics_and_modules_are_offered(tmp_path):
     (tmp_path / "my_kernels.py").touch()
     assert set(CATALOGUE) <= set(offered("attnspec bugs ", tmp_path))
     assert set(OPERATIONS) <= set(offered("attnspec new k.py --operations ", tmp_path))
-    assert {LAWS[0].name.replace(" ", "-"), *CATALOGUE, *OPERATIONS} <= set(offered("attnspec explain ", tmp_path))
+    assert {hyphenated(LAWS[0].name), *CATALOGUE, *OPERATIONS} <= set(offered("attnspec explain ", tmp_path))
     assert {preset.name for preset in PRESETS} <= set(offered("attnspec verify kernels --arithmetic ", tmp_path))
     assert offered("attnspec verify my", tmp_path) == ["my_kernels"]
 
@@ -104,7 +105,7 @@ def test_tab_completes_the_line(shell, tmp_path):
         seen, typed, end = "", False, time.monotonic() + 40
         while "rotations-compose" not in seen.partition("ready")[2] and time.monotonic() < end:
             if "ready" in seen and not typed:
-                typed = bool(running.stdin.write(b"attnspec explain rotations-co\t"))
+                typed = bool(running.stdin.write(b"attnspec explain rotating-by\t"))
             time.sleep(0.05)
             seen += (running.stdout.read() or b"").decode(errors="replace")
         running.kill()

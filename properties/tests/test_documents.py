@@ -75,7 +75,7 @@ def test_a_module_in_no_row_or_in_two_or_gone_is_named(architecture):
         ("import oracles.ball as b", {"oracles.ball"}),
         ("def f():\n    from oracles import FLOAT32, rope", {"oracles.formats", "oracles.rotary"}),
         ("from spec import attention", {"spec.attention"}),
-        ("from properties.laws.masks import law", {"properties.laws"}),
+        ("from properties.laws.mask_operations import law", {"properties.laws"}),
         ("import numpy as np\nfrom special import spec", set()),
     ],
 )

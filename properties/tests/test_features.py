@@ -119,8 +119,8 @@ CAPS = [
     ("float64", ""),
     ("float32", ""),
     ("bfloat16-eager", ""),
-    ("float32-tanh-by-exponentials", "Its tanh has an absolute error, which counts as often as the cap is large."),
-    ("float16-eager", "Scores in binary16 underflow where they are divided by a cap far above them."),
+    ("float32-tanh-by-exponentials", "Its tanh has an absolute error, which the softcap multiplies."),
+    ("float16-eager", "Scores in binary16 underflow where they are divided by a very large softcap."),
 ]
 
 

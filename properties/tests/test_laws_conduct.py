@@ -18,7 +18,7 @@ from properties.bugs.reference import REFERENCE
 from properties.contract import process_state
 from properties.contract.implementation import Implementation
 from properties.contract.subject import Subject
-from properties.laws import conduct, find
+from properties.laws import batches, call_contract, find, refusals
 from properties.tests.diagnosing import causes
 from properties.verifier.examination import Supervision
 from properties.verifier.verify import examine, verify
@@ -26,7 +26,7 @@ from properties.verifier.verify import examine, verify
 ROOT = Path(__file__).parents[2]
 SDPA, VJP, MHA = "scaled_dot_product_attention", "scaled_dot_product_attention_vjp", "multi_head_attention"
 SOFTMAX, SINUSOID = "hard_masked_softmax", "sinusoidal_positional_encoding"
-LAWS = conduct.law.laws
+LAWS = [law for module in (call_contract, batches, refusals) for law in module.law.laws]
 
 
 def after(operation, effect):

@@ -13,8 +13,8 @@ from properties.bugs.reference import REFERENCE, attention_weights, hard_masked_
 from properties.contract import operations
 from properties.contract.implementation import Implementation
 from properties.laws import LAWS, gradients, multi_head, tangents
+from properties.laws.commuting_squares import Square
 from properties.laws.derivatives import DERIVATIVES
-from properties.laws.squares import Square
 from properties.verifier.verify import examine
 
 SDPA, HEADS, GQA = "scaled_dot_product_attention", "multi_head_attention", "grouped_query_attention"

@@ -12,11 +12,11 @@ from properties.bugs import reference
 from properties.bugs.reference import rope, rope_tables
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.laws import LAWS, find, frequencies, masks, odd_widths, positional, rotary
+from properties.laws import LAWS, find, frequencies, mask_operations, odd_widths, positional, rotary
 from properties.verifier.examination import Supervision
 from properties.verifier.verify import check, examine
 
-OWN = [law for module in (positional, frequencies, rotary, odd_widths, masks) for law in module.law.laws]
+OWN = [law for module in (positional, frequencies, rotary, odd_widths, mask_operations) for law in module.law.laws]
 ABOUT = tuple(dict.fromkeys(law.operation for law in OWN))
 NUMPY = Implementation("NumPy", reference.REFERENCE)
 HALVES = Conventions(rope_pairing="half")

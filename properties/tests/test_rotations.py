@@ -19,7 +19,7 @@ from properties.bugs.reference import REFERENCE
 from properties.contract.features import FEATURES, KINDS, ROTATION
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.laws.rotations import axes_of
+from properties.laws.rope_options import axes_of
 from properties.strategies import adjustments, drawn_rotations
 from properties.strategies.cases import Cases
 from properties.strategies.choices import Choices

@@ -11,7 +11,7 @@ from oracles.formats import BINARY16, BINARY32
 from properties.bugs import reference
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, OPERATIONS
-from properties.laws.maps import Back, Butterfly, Pad, Plus, Put, Take, Times
+from properties.laws.linear_maps import Back, Butterfly, Pad, Plus, Put, Take, Times
 from properties.strategies.cases import Cases
 from properties.strategies.choices import Choices, rounded
 from properties.strategies.domains import DOMAINS, QUIRKS

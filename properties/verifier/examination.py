@@ -22,8 +22,8 @@ from properties.contract.results import BrokenError, Call
 from properties.contract.subject import Subject
 from properties.contract.support import OutsideError
 from properties.laws.agreement import AGREEMENT
+from properties.laws.commuting_squares import Square
 from properties.laws.law import Law
-from properties.laws.squares import Square
 from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.domains import DOMAINS, QUIRKS
 from properties.verifier.case_drawing import by_profile, numbers_of_cases, turns

@@ -7,9 +7,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from properties.contract.names import parts_of
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import Call
-from properties.laws.names import parts_of
 
 __all__ = [
     "VERSION",

@@ -1,6 +1,5 @@
 """Prints the laws and the known bugs: lists, and the page of one."""
 
-import re
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -10,8 +9,8 @@ from rich.text import Text
 
 from properties.bugs import CATALOGUE, Bug
 from properties.laws import FAMILIES, LAWS, LONG
+from properties.laws.commuting_squares import Square
 from properties.laws.law import Law
-from properties.laws.squares import Square
 
 __all__ = ["kind_of", "print_bug", "print_bugs", "print_law", "print_laws"]
 
@@ -37,11 +36,10 @@ def print_law(console: Console, laws: Sequence[Law]) -> None:
     console.print(Text(laws[0].name, style="bold underline"))
     for statement in dict.fromkeys(law.statement for law in laws):
         these = [law for law in laws if law.statement == statement]
-        law, closeness = these[0], _tolerance(statement)
+        law = these[0]
         console.print()
         for paragraph in statement.split("\n\n"):
-            if " ".join(paragraph.split()) != closeness:
-                console.print(Padding(Text(" ".join(paragraph.split())), (0, 0, 1, 2), expand=False))
+            console.print(Padding(Text(" ".join(paragraph.split())), (0, 0, 1, 2), expand=False))
         about = {law.operation for law in these}
         caught = [bug.id for bug in CATALOGUE.values() if bug.law == law.name and not about.isdisjoint(bug.mutants)]
         _print_fields(
@@ -49,7 +47,7 @@ def print_law(console: Console, laws: Sequence[Law]) -> None:
             {
                 "operations": ", ".join(law.operation for law in these),
                 "needs also": ", ".join(law.needs),
-                "compares": closeness,
+                "compares": law.comparison,
                 "kind": kind_of(law),
                 "detects": ", ".join(caught),
                 "Lean": law.lean,
@@ -64,12 +62,6 @@ def kind_of(law: Law) -> str:
     if isinstance(law.body, Square):
         return "a symmetry, f(x) = Σ R f(T x), and its derivatives"
     return "a relation between results of the implementation"
-
-
-def _tolerance(statement: str) -> str:
-    """The sentence of a statement that says whether the law compares exactly or within the budget."""
-    found = re.search(r"(?:^|(?<=[.\n] )|(?<=\n))(Exact|Within budget)[^.]*\.", statement)
-    return " ".join(found[0].split()) if found else ""
 
 
 def print_bugs(console: Console) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from properties.laws.names import parts_of
+from properties.contract.names import parts_of
 from properties.verifier.report import Cause, Report, counted
 from properties.views.statuses import LABELS
 from properties.views.violation import violation_text

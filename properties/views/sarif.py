@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from properties.laws.names import parts_of
+from properties.contract.names import parts_of
 from properties.verifier.report import Report
 from properties.views.results import Result, results
 from properties.views.violation import statement_of

@@ -12,9 +12,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from properties.contract.names import parts_of
 from properties.laws import LAWS, LONG
 from properties.laws.law import Law
-from properties.laws.names import parts_of
 from properties.verifier.report import Cause, Violation, counted
 from properties.views.statuses import SIGNS
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from properties.laws.reading import band, reads
+from properties.laws.feature_rules import band, visible_keys
 from research.vectors.choice import Choice, implementation
 
 __all__ = ["FLAGS", "flags_of"]
@@ -44,7 +44,7 @@ def _case(choice: Choice, arguments: tuple[Any, ...]) -> _Case:
         sizes |= {"n_q": sizes["seq_len"], "n_k": sizes["seq_len"]}
     visible = None
     if "window" in x:
-        visible = reads(x, implementation("float64", choice.reading))
+        visible = visible_keys(x, implementation("float64", choice.reading))
     elif x.get("mask") is not None:
         visible = np.broadcast_to(x["mask"], np.broadcast_shapes(x["mask"].shape, (sizes["n_q"], sizes["n_k"])))
     return _Case(choice, x, sizes, visible)

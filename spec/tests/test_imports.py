@@ -122,7 +122,7 @@ def test_the_walk_meets_every_package():
     ("package", "source"),
     [
         ("spec", "import oracles"),
-        ("spec", "from properties.laws import masks"),
+        ("spec", "from properties.laws import mask_operations"),
         ("spec", "import numpy as np, torch"),
         ("spec", "from hypothesis import given"),
         ("spec", "def f():\n    import scipy.special"),

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Any
 
 from properties.bugs import CATALOGUE
+from properties.contract.names import parts_of
 from properties.laws import LAWS
-from properties.laws.names import parts_of
 from properties.verifier.report import PASSING
 from properties.views.statuses import LABELS, SIGNS
 
@@ -101,7 +101,7 @@ class Matrix:
         for law_name in self.laws:
             name, operation = parts_of(law_name)
             law = _KNOWN.get(law_name)
-            texts = (law.statement, _bugs(law.name), law.lean) if law else ("", "", "")
+            texts = (f"{law.statement}\n\n{law.comparison}", _bugs(law.name), law.lean) if law else ("", "", "")
             laws.append([name, operation, *map(statements, texts)])
         places = {law: place for place, law in enumerate(self.laws)}
         statuses = list(SIGNS)

@@ -1,0 +1,49 @@
+"""Finding the law, the known bug or the operation that a typed text means, and splitting a law's id."""
+
+import re
+from collections.abc import Iterable
+
+from oracles.spelling import did_you_mean
+
+__all__ = ["hyphenated", "named", "parts_of"]
+
+
+def named(text: str, names: Iterable[str], *kinds: str) -> str:
+    """The one name that a text means: an equal name, or else the only name that contains the text.
+
+    Case and punctuation are ignored. Raises ValueError with a suggestion if no name fits, or several
+    do; `kinds` are the kinds of the names, for that message.
+    """
+    known = {_plain(name): name for name in names}
+    wanted = _plain(text)
+    if wanted in known:
+        return known[wanted]
+    containing = [name for plain, name in known.items() if wanted in plain]
+    if len(containing) == 1:
+        return containing[0]
+    if containing:
+        listed = "; ".join(containing[:8]) + ("; …" if len(containing) > 8 else "")
+        plurals = " or ".join(f"{kind}s" for kind in kinds)
+        raise ValueError(f"{text!r} may mean {len(containing)} {plurals}: {listed}.")
+    lists = " and ".join(f"`attnspec {kind}s`" for kind in kinds)
+    listed = f"{lists} {'lists' if len(kinds) == 1 else 'list'} the known ones."
+    raise ValueError(f"Unknown {' or '.join(kinds)} {text!r}.{did_you_mean(text, known.values(), listed)}")
+
+
+def parts_of(law_id: str) -> tuple[str, str]:
+    """The name and the operation of a law's id, "law[operation]".
+
+    The operation is "" where the text is a name without brackets.
+    """
+    name, _, operation = law_id.partition("[")
+    return name, operation.removesuffix("]")
+
+
+def hyphenated(name: str) -> str:
+    """A name for the command line that needs no quotes; `named` finds the name by it."""
+    return _plain(name).replace(" ", "-")
+
+
+def _plain(name: str) -> str:
+    """The name in lower case, with spaces instead of ASCII punctuation."""
+    return re.sub(r"[\s!-/:-@\\^-`{-~]+", " ", name).strip().lower()

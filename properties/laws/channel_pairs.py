@@ -1,0 +1,104 @@
+"""Pairs of channels, and pairs of a cosine and a sine, as complex numbers in ball arithmetic: their
+places in a head, and their products.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from oracles.ball import Array, Ball, ball, exact
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
+from properties.contract.results import Result
+from properties.contract.subject import Subject
+from properties.strategies.choices import Choices
+
+__all__ = [
+    "Pair",
+    "Places",
+    "channels_of_pairs",
+    "check_pairs",
+    "distance",
+    "first_position",
+    "joined",
+    "pairs_at",
+    "product",
+    "rotated",
+    "rotated_input",
+    "supported_position",
+    "within_distance",
+]
+
+Pair = tuple[Ball, Ball]
+Places = tuple[slice, slice]
+
+
+def channels_of_pairs(implementation: Implementation, width: int) -> Places:
+    """The first and the second channels of all whole pairs, in the implementation's pairing."""
+    if implementation.resolved_conventions.rope_pairing == "half":
+        return slice(0, width // 2), slice(width // 2, None)
+    return slice(0, width // 2 * 2, 2), slice(1, width // 2 * 2, 2)
+
+
+def pairs_at(x: Any, places: Places) -> Pair:
+    """The pairs of a result, of a ball, or of an exact array."""
+    found: Ball = x if isinstance(x, Ball) else x.ball if hasattr(x, "ball") else exact(x)
+    return found[..., places[0]], found[..., places[1]]
+
+
+def joined(first: Array, second: Array, places: Places) -> Array:
+    """The array with these first and second channels."""
+    result = np.empty((*first.shape[:-1], 2 * first.shape[-1]))
+    result[..., places[0]], result[..., places[1]] = first, second
+    return result
+
+
+def product(a: Pair, b: Pair) -> Pair:
+    """The complex products of two arrays of pairs: each pair is rotated by the other's angle."""
+    return a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]
+
+
+def check_pairs(subject: Subject, actual: Any, expected: Any, *names: str) -> None:
+    """Check that both entries of the pairs have the expected value."""
+    for name, found, wanted in zip(names or ("first channels", "second channels"), actual, expected, strict=True):
+        subject.close(found, wanted, name)
+
+
+def within_distance(x: Ball, bound: Ball) -> Ball:
+    """The ball that contains, in each entry, every number at most `bound` away from x."""
+    return x + ball(np.zeros(bound.mid.shape), (bound.mid + bound.rad) * (1 + 2.0**-40))
+
+
+def distance(value: Array, x: Ball) -> Ball:
+    """The largest distance between a number and the contents of a ball, rounded upwards, in each entry."""
+    return exact((np.abs(value - x.mid) + x.rad) * (1 + 2.0**-40))
+
+
+def rotated_input(subject: Subject, arguments: tuple[Any, ...]) -> Any:
+    """The argument that the law's operation rotates: x, or the cotangent in a VJP."""
+    parameters = OPERATIONS[subject.operation].parameters
+    return arguments[parameters.index("grad_out") if subject.operation.endswith("_vjp") else 0]
+
+
+def first_position(subject: Subject, arguments: tuple[Any, ...]) -> int:
+    """The position of the first row."""
+    return int(arguments[OPERATIONS[subject.operation].parameters.index("start_pos")])
+
+
+def rotated(subject: Subject, x: Any, *angles: Any) -> Result:
+    """x rotated by the law's operation, by a position or by tables.
+
+    A VJP gets x as the cotangent, beside other values of its input.
+    """
+    other = x[..., ::-1]
+    calls = {"rope_vjp": (other, x, *angles), "apply_rotary_vjp": (other, *angles, x)}
+    found: Result = subject(*calls.get(subject.operation, (x, *angles)))
+    return found
+
+
+def supported_position(implementation: Implementation, choose: Choices, start_pos: int = 0) -> int:
+    """A position up to 2²⁰ that the implementation supports, also with `start_pos` added; otherwise 0."""
+    near, edge = choose.integer(0, 16), 2 ** choose.integer(7, 20) - choose.integer(0, 2)
+    chosen = choose.among([near, edge, choose.integer(0, 2**20)])
+    supported = implementation.allows(start_pos=chosen) and implementation.allows(start_pos=start_pos + chosen)
+    return chosen if supported else 0

@@ -1,0 +1,253 @@
+"""Symmetries as commuting squares: changes T of the inputs and R of the output with
+f(x) = Σ R f(T x), and the laws that follow for the derivatives:
+
+    f(x)        = Σ R f(T x)
+    f'(x)·dx    = Σ R' f'(T x)·(T' dx)
+    f'(x)ᵀ·g    = Σ T'ᵀ f'(T x)ᵀ·(R'ᵀ g)
+
+A symmetry is written once, for the forward, as a list of `Term`s. By the chain rule it is also a
+law of the JVP and of the VJP.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from oracles.ball import Ball, exact
+from oracles.formats import Format
+from properties.contract.operations import BATCH, OPERATIONS, Operation
+from properties.contract.results import Result, results_of
+from properties.contract.subject import Subject
+from properties.laws.linear_maps import Back, Map, Take, Times
+from properties.strategies.choices import Choices, rounded
+
+__all__ = ["Case", "Square", "Symmetry", "Term"]
+
+
+@dataclass(frozen=True)
+class Term:
+    """One call of a square.
+
+    `inputs` maps each changed parameter to its linear maps, in the order of application. `output`
+    holds the maps of the output, or of each output by name. `instead` replaces parameters that are
+    not arrays of numbers.
+    """
+
+    inputs: Mapping[str, Sequence[Map]] = field(default_factory=dict)
+    output: Sequence[Map] | Mapping[str, Sequence[Map]] = ()
+    instead: Mapping[str, Any] = field(default_factory=dict)
+
+    def outgoing(self, name: str) -> Sequence[Map]:
+        """The maps of an output, by its name."""
+        return self.output.get(name, ()) if isinstance(self.output, Mapping) else self.output
+
+
+class Case:
+    """A case of an operation for symmetries: the forward's arguments by name, also as attributes,
+    the sizes of named axes, and a source of choices.
+    """
+
+    def __init__(self, subject: Subject, operation: Operation, arguments: tuple[Any, ...], choose: Choices) -> None:
+        self.subject, self.implementation = subject, subject.implementation
+        self.operation, self.choose = operation, choose
+        self.forward = OPERATIONS[operation.forward]
+        self.given, self.conventions = operation.named(arguments), subject.conventions
+        self.arguments = {p: self.given[p] for p in self.forward.parameters}
+        self.sizes = operation.sizes(arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.arguments[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def has(self, axis: str) -> bool:
+        """Whether the case has an axis or an argument of that name."""
+        return axis in self.arguments or axis in self.sizes or any(axis in self._axes(p) for p in self.arguments)
+
+    def _axes(self, name: str) -> tuple[str, ...]:
+        """The names of an array's axes; batch axes are "batch 0", "batch 1", …, counted from the last one."""
+        named = self.forward.axes.get(name, ())
+        if not named or named[0] != BATCH:
+            return named
+        argument: Any = self.arguments.get(name)
+        if isinstance(argument, np.ndarray) and not self.forward.broadcasts(name):
+            leading = argument.ndim - len(named) + 1
+        else:
+            leading = len(self.forward.lead(tuple(self.arguments.values())))
+        return (*(f"batch {place}" for place in reversed(range(leading))), *named[1:])
+
+    @property
+    def largest(self) -> float:
+        """The largest number that does no harm: see `Subject.largest_harmless`."""
+        return self.subject.largest_harmless
+
+    def size(self, axis: str) -> int:
+        """The length of an axis."""
+        if not axis.startswith("batch "):
+            return self.sizes[axis]
+        return int(self.forward.lead(tuple(self.arguments.values()))[-1 - int(axis.removeprefix("batch "))])
+
+    def along(self, axis: str, index: Any, **instead: Any) -> Term:
+        """The term with some entries of an axis, in every array that has the axis.
+
+        In the outputs the entries go back to their places. An output without the axis counts only
+        in the term that has the first entry, so that it is not added several times.
+        """
+        size = self.size(axis)
+
+        def takes(parameter: str) -> list[Map]:
+            axes, argument = self._axes(parameter), self.arguments.get(parameter)
+            places = [place - len(axes) for place, own in enumerate(axes) if own == axis]
+            return [
+                Take(place, index, size)
+                for place in places
+                if argument is None or (argument.ndim >= -place and argument.shape[place] == size)
+            ]
+
+        inputs = {
+            parameter: takes(parameter)
+            for parameter, argument in self.arguments.items()
+            if isinstance(argument, np.ndarray) and axis in self._axes(parameter)
+        }
+        outputs: dict[str, list[Map]] = {
+            parameter: [Back(map_) for map_ in takes(parameter)] for parameter in self.forward.outputs
+        }
+        if any(outputs.values()):
+            outputs |= {parameter: self.once(0 in index) for parameter, maps in outputs.items() if not maps}
+        return Term(inputs, outputs, instead)
+
+    def across(self, indices: Mapping[str, Any], **instead: Any) -> Term:
+        """The term with some entries of several axes; outputs go back along the first axis."""
+        terms = [self.along(axis, index) for axis, index in indices.items()]
+        inputs: dict[str, list[Map]] = {}
+        for term in terms:
+            for parameter, maps in term.inputs.items():
+                inputs.setdefault(parameter, []).extend(maps)
+        return Term(inputs, terms[0].output, instead)
+
+    @staticmethod
+    def once(counts: bool) -> list[Map]:
+        """The maps of an output that only the call that `counts` returns in full; others add 0."""
+        return [] if counts else [Times(0.0)]
+
+    def scaled(self, parameter: str, axis: str, factors: Any) -> list[Map]:
+        """The maps that multiply a parameter or an output by factors along an axis."""
+        axes = self._axes(parameter)
+        return [
+            Times(factors.reshape(-1, *[1] * (len(axes) - place - 1))) for place, own in enumerate(axes) if own == axis
+        ]
+
+    def kept(self, axis: str, entries: Any) -> dict[str, list[Map]]:
+        """The maps that keep the outputs at some entries of an axis, and set the others to 0."""
+        return {name: self.scaled(name, axis, np.where(entries, 1.0, 0.0)) for name in self.forward.outputs}
+
+
+Terms = Callable[[Case], Sequence[Term] | None]
+
+
+@dataclass(frozen=True)
+class Symmetry:
+    """A row of the table of symmetries: its sentence, its statement and its terms.
+
+    `terms` returns None for a case that cannot test the symmetry.
+    """
+
+    name: str
+    statement: str
+    terms: Terms
+
+
+_FOLLOWS = {
+    "_vjp": "\n\nThe chain rule gives the law of the gradients: f'(x)ᵀ·g = Σ Tᵀ·f'(T x)ᵀ·Rᵀ·g.",
+    "_jvp": "\n\nThe chain rule gives the law of the derivative: f'(x)·dx = Σ R·f'(T x)·T·dx.",
+}
+
+
+class Square:
+    """A symmetry as the body of a law about an operation, which may be a derivative."""
+
+    def __init__(self, symmetry: Symmetry, operation: Operation) -> None:
+        self.symmetry, self.operation = symmetry, operation
+        self.__module__, self.__name__ = symmetry.terms.__module__, symmetry.terms.__name__
+        self.__doc__ = symmetry.statement + _FOLLOWS.get(operation.name[-4:], "")
+
+    def __call__(self, subject: Subject, *arguments: Any, choose: Choices) -> bool:
+        """Compare the call of the case with the sum of the terms' calls.
+
+        Returns False if the case cannot test the symmetry, or a term's call is not supported.
+        """
+        case = Case(subject, self.operation, arguments, choose)
+        terms = self.symmetry.terms(case)
+        calls = [call for term in terms or () if (call := self._arguments(case, term)) is not None]
+        if terms is None or not calls or len(calls) < len(terms):
+            return False
+        returned = self.operation.returned
+        base = dict(zip(returned(arguments), results_of(subject(*arguments)), strict=True))
+        if any(not base.keys() <= set(returned(call)) for call in calls):
+            return False
+        sums: dict[str, Ball] = {}
+        for term, call in zip(terms, calls, strict=True):
+            found = dict(zip(returned(call), results_of(subject(*call)), strict=True))
+            for name in base:
+                back = self._back(name, found[name], term)
+                sums[name] = sums[name] + back if name in sums else back
+        for name, result in base.items():
+            subject.close(result, sums[name])
+        return True
+
+    def _arguments(self, case: Case, term: Term) -> tuple[Any, ...] | None:
+        """The arguments of a term's call; None if it is not supported, or a number does not fit its format."""
+        operation, implementation = self.operation, case.implementation
+        found: dict[str, Any] = {}
+        for parameter, argument in case.given.items():
+            if parameter in term.instead:
+                found[parameter] = term.instead[parameter]
+            elif isinstance(argument, np.ndarray):
+                target = operation.stored(parameter, implementation.resolved_arithmetic)
+                found[parameter] = self._changed(parameter, argument, term, target)
+            else:
+                found[parameter] = argument
+        values = tuple(found.values())
+        exactly = all(
+            found[parameter] is not None or case.given[parameter] is None
+            for parameter in operation.arrays
+            if parameter in found
+        )
+        return values if exactly and implementation.takes(operation, values) else None
+
+    def _changed(self, parameter: str, argument: Any, term: Term, target: Format) -> Any:
+        """An argument of a term's call; None if its numbers are not exact in the target format."""
+        if self.operation.is_mask(parameter) or self.operation.is_integer(parameter):
+            ball = exact(argument)
+            for map_ in term.inputs.get(parameter, ()):
+                ball = map_.apply(ball)
+            return ball.mid.astype(argument.dtype)
+        ball = Ball(argument, np.broadcast_to(0.0, argument.shape))  # −∞ counts as a number
+        if parameter.startswith("grad_"):
+            for map_ in reversed(term.outgoing(parameter.removeprefix("grad_"))):
+                ball = map_.pull(ball)
+            return _exactly(ball, target)
+        tangent = parameter not in OPERATIONS[self.operation.forward].parameters
+        for map_ in term.inputs.get(parameter[1:] if tangent else parameter, ()):
+            ball = map_.push(ball) if tangent else map_.apply(ball)
+        return _exactly(ball, target)
+
+    def _back(self, name: str, result: Result, term: Term) -> Ball:
+        """A result of a term's call, mapped to its part of the result of the base call."""
+        ball = result.ball
+        if self.operation.name.endswith("_vjp"):
+            for map_ in reversed(term.inputs.get(name[1:], ())):
+                ball = map_.pull(ball)
+            return ball
+        tangent = self.operation.name.endswith("_jvp")
+        for map_ in term.outgoing(name[1:] if tangent else name):
+            ball = map_.push(ball) if tangent else map_.apply(ball)
+        return ball
+
+
+def _exactly(x: Ball, target: Format) -> Any:
+    """The numbers if they are exact and fit the format; otherwise None."""
+    return None if x.rad.any() or not np.array_equal(rounded(x.mid, target), x.mid) else x.mid

@@ -1,0 +1,108 @@
+"""How the features of attention act in a case: which keys are visible, how mask, bias and softcap
+combine, and the base of the log-sum-exp.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from oracles.ball import Ball
+from properties.contract.caches import left_bound
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
+from properties.contract.subject import Subject
+from properties.contract.support import WORDS
+
+__all__ = [
+    "LN2",
+    "arguments_by_name",
+    "band",
+    "bias_adds_to_scores",
+    "first_query_position",
+    "masked_keys_weigh_nothing",
+    "natural_log_sum_exp",
+    "rules_compose",
+    "scores_shape",
+    "visible_keys",
+    "why_no_log_sum_exps",
+    "why_not_mergeable",
+]
+
+LN2 = Ball(np.array(np.log(2.0)), np.array(2.0**-53))
+
+
+def arguments_by_name(subject: Subject, case: Sequence[Any]) -> dict[str, Any]:
+    """The arguments of a case by parameter."""
+    return OPERATIONS[subject.operation].named(case)
+
+
+def natural_log_sum_exp(lse: Ball, subject: Subject) -> Ball:
+    """The log-sum-exp in base e."""
+    return lse if subject.conventions.lse_base == "e" else lse * LN2
+
+
+def scores_shape(arguments: Mapping[str, Any]) -> tuple[int, ...]:
+    """The shape of the scores."""
+    return (*arguments["q"].shape[:-1], arguments["k"].shape[-2])
+
+
+def first_query_position(arguments: Mapping[str, Any], implementation: Implementation) -> Any:
+    """The position of the first query among the keys."""
+    offset, (n_q, n_k) = arguments["offset"], scores_shape(arguments)[-2:]
+    if offset is not None:
+        return offset
+    return n_k - n_q if implementation.resolved_conventions.causal == "bottom_right" else 0
+
+
+def band(arguments: Mapping[str, Any], implementation: Implementation) -> Any:
+    """True where causality and the window make a key visible, by the definition."""
+    n_q, n_k = scores_shape(arguments)[-2:]
+    first = np.asarray(first_query_position(arguments, implementation))[..., None, None, None]
+    query, key = first + np.arange(n_q)[:, None], np.arange(n_k)
+    left, right = arguments["window"] or (None, None)
+    left = left_bound(left, implementation.resolved_conventions)
+    visible = (key <= query) if arguments["causal"] else np.ones(np.broadcast_shapes(query.shape, key.shape), bool)
+    visible = visible if left is None else visible & (key >= query - left)
+    return visible if right is None else visible & (key <= query + right)
+
+
+def visible_keys(arguments: Mapping[str, Any], implementation: Implementation) -> Any:
+    """True for each visible key of each query, of the shape of the scores."""
+    visible, rule = band(arguments, implementation), implementation.resolved_conventions.causal_with_mask
+    if arguments["mask"] is not None:
+        if arguments["causal"] and rule == "mask_wins":
+            visible = band({**arguments, "causal": None}, implementation)
+        if not (arguments["causal"] and rule == "causal_wins"):
+            visible = visible & arguments["mask"]
+    if arguments["bias"] is not None:
+        visible = visible & (arguments["bias"] > -np.inf)
+    return np.broadcast_to(visible, scores_shape(arguments))
+
+
+def bias_adds_to_scores(arguments: Mapping[str, Any], implementation: Implementation) -> bool:
+    """Whether the bias is added to the arguments of the softmax: a softcap, if given, acts before the bias."""
+    return arguments["softcap"] is None or implementation.resolved_conventions.softcap_order == "before_bias"
+
+
+def rules_compose(arguments: Mapping[str, Any], implementation: Implementation) -> bool:
+    """Whether causality and the mask act together, or only one of them is given."""
+    composes = implementation.resolved_conventions.causal_with_mask == "compose"
+    return not arguments.get("causal") or arguments["mask"] is None or composes
+
+
+def masked_keys_weigh_nothing(implementation: Implementation) -> bool:
+    """Whether masked keys have weight 0; a softcap that acts after the mask gives them a weight."""
+    return implementation.resolved_conventions.softcap_order != "after_mask"
+
+
+def why_no_log_sum_exps(implementation: Implementation) -> str:
+    """Why the log-sum-exps cannot be checked, as a sentence; "" if they can."""
+    return "" if implementation.support.sums else WORDS["no log-sum-exp"]
+
+
+def why_not_mergeable(implementation: Implementation) -> str:
+    """Why the log-sum-exps cannot merge parts of the keys, as a sentence; "" if they can."""
+    if implementation.resolved_conventions.lse_sink == "included":
+        return ""
+    return "Its log-sum-exps are without the sink: parts cannot be merged by them."

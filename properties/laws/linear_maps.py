@@ -1,0 +1,188 @@
+"""Linear maps of an array along one of its axes, with their derivatives and transposes. Symmetries
+consist of such maps.
+
+Each map has three methods. `apply` changes an array. `push` changes a tangent of the array, by the
+derivative. `pull` turns a cotangent of the changed array into a cotangent of the array, by the
+transpose of the derivative. The methods work on balls: numbers are moved, or multiplied by powers
+of two; sums are enclosed, with radius 0 where they are exact.
+"""
+
+# The class `Map` documents the three methods once.
+# ruff: noqa: D102
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from oracles.ball import Array, Ball, exact
+
+__all__ = ["Back", "Butterfly", "Map", "Pad", "Plus", "Put", "Take", "Times"]
+
+
+def _moved(x: Ball, change: Any) -> Ball:
+    """The ball after a linear change of midpoints and radii; a radius that is one broadcast 0 stays one."""
+    middle = change(x.mid)
+    has_radius = any(x.rad.strides) or x.rad.any()
+    return Ball(middle, change(x.rad) if has_radius else np.broadcast_to(0.0, middle.shape))
+
+
+class Map:
+    """The identity, and the base class of all maps."""
+
+    def apply(self, x: Ball) -> Ball:
+        """The changed array."""
+        return self.push(x)
+
+    def push(self, x: Ball) -> Ball:
+        """The tangent of the changed array, for a tangent of the array; linear."""
+        return x
+
+    def pull(self, g: Ball) -> Ball:
+        """The cotangent of the array, for a cotangent of what `apply` returns."""
+        return g
+
+
+@dataclass(frozen=True)
+class Take(Map):
+    """The entries x[index] along an axis of n entries, in that order; an index may appear more than once."""
+
+    axis: int
+    index: Any
+    n: int
+
+    def push(self, x: Ball) -> Ball:
+        if x.mid.ndim < -self.axis or x.mid.shape[self.axis] != self.n:
+            return x  # a mask without this axis, or broadcast along it
+        return _moved(x, lambda values: np.take(values, self.index, self.axis))
+
+    def pull(self, g: Ball) -> Ball:
+        """The sum of the cotangents of each entry; 0 for an entry that is not taken."""
+        index = np.asarray(self.index, int)
+        order, repetition = np.argsort(index, kind="stable"), np.empty(len(index), int)
+        # How often the same index appeared before:
+        repetition[order] = np.arange(len(index)) - np.searchsorted(index[order], index[order])
+        parts = [
+            _moved(g, partial(self._spread, places=np.flatnonzero(repetition == number)))
+            for number in range(repetition.max(initial=0) + 1)
+        ]
+        return sum(parts[1:], start=parts[0])
+
+    def _spread(self, values: Array, places: Any) -> Array:
+        axis = values.ndim + self.axis
+        spread = np.zeros((*values.shape[:axis], self.n, *values.shape[axis + 1 :]))
+        chosen: Any = [slice(None)] * values.ndim
+        chosen[axis] = np.asarray(self.index, int)[places]
+        spread[tuple(chosen)] = np.take(values, places, axis)
+        return spread
+
+
+@dataclass(frozen=True)
+class Back(Map):
+    """The transpose of a linear map.
+
+    The transpose of a `Take` puts entries back to their places; the transpose of a `Pad` removes
+    the appended entries.
+    """
+
+    forth: Map
+
+    def push(self, x: Ball) -> Ball:
+        return self.forth.pull(x)
+
+    def pull(self, g: Ball) -> Ball:
+        return self.forth.push(g)
+
+
+@dataclass(frozen=True)
+class Times(Map):
+    """The product with a power of two, or with an array of powers of two and zeros that broadcasts."""
+
+    factor: Any
+
+    def push(self, x: Ball) -> Ball:
+        nonzero = np.asarray(self.factor) != 0  # NaN and ∞ times 0 are 0 here
+        with np.errstate(invalid="ignore"):
+            product = Ball(x.mid * self.factor, x.rad * np.abs(self.factor))
+        return _moved(product, lambda values: np.where(nonzero, values, 0.0))
+
+    def pull(self, g: Ball) -> Ball:
+        return self.push(g)
+
+
+@dataclass(frozen=True)
+class Pad(Map):
+    """The array with `count` more entries at the end of an axis, all of one value."""
+
+    axis: int
+    count: int
+    value: float = 0.0
+
+    def apply(self, x: Ball) -> Ball:
+        return Ball(self._padded(x.mid, self.value), self._padded(x.rad, 0.0))
+
+    def push(self, x: Ball) -> Ball:
+        return _moved(x, lambda values: self._padded(values, 0.0))
+
+    def pull(self, g: Ball) -> Ball:
+        length = g.mid.shape[self.axis] - self.count
+        return _moved(g, lambda values: np.take(values, range(length), self.axis))
+
+    def _padded(self, x: Array, value: float) -> Array:
+        if x.ndim < -self.axis:
+            return x
+        width = [(0, 0)] * x.ndim
+        width[self.axis] = (0, self.count)
+        return np.pad(x, width, constant_values=value)
+
+
+@dataclass(frozen=True)
+class Butterfly(Map):
+    """Each pair of neighbours (a, b) in the last axis becomes (a + b, a − b) times a power of two.
+
+    The last entry of an odd number stays. Two butterflies with the factors c and 1/(2c) are the
+    identity together. The matrix is symmetric.
+    """
+
+    factor: float
+
+    def push(self, x: Ball) -> Ball:
+        paired = x.mid.shape[-1] // 2 * 2
+        first, second = x[..., 0:paired:2], x[..., 1:paired:2]
+        middle, radius = x.mid.copy(), x.rad.copy()
+        for start, found in ((0, first + second), (1, first - second)):
+            channels = slice(start, paired, 2)
+            middle[..., channels], radius[..., channels] = self.factor * found.mid, self.factor * found.rad
+        return Ball(middle, radius)
+
+    def pull(self, g: Ball) -> Ball:
+        return self.push(g)
+
+
+@dataclass(frozen=True)
+class Plus(Map):
+    """The sum with an array or a ball that broadcasts; the derivative is the identity."""
+
+    shift: Any
+
+    def apply(self, x: Ball) -> Ball:
+        shift = self.shift if isinstance(self.shift, Ball) else exact(self.shift)
+        return x + Ball(np.broadcast_to(shift.mid, x.mid.shape), np.broadcast_to(shift.rad, x.mid.shape))
+
+
+@dataclass(frozen=True)
+class Put(Map):
+    """The array with another value where a mask is True; the replaced entries have no influence."""
+
+    where: Any
+    value: Any
+
+    def apply(self, x: Ball) -> Ball:
+        return Ball(np.where(self.where, self.value, x.mid), np.where(self.where, 0.0, x.rad))
+
+    def push(self, x: Ball) -> Ball:
+        return _moved(x, lambda values: np.where(self.where, 0.0, values))
+
+    def pull(self, g: Ball) -> Ball:
+        return self.push(g)

@@ -1,0 +1,140 @@
+"""The decorator that enters a row in the table of symmetries, and the terms that several rows share.
+
+A row is a law of every operation that has its axes or parameters, and of its JVP and VJP: see
+`properties.laws.commuting_squares`. A row stands in the module of its family; rows of several
+families stand in `properties.laws.symmetries`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
+from properties.laws.commuting_squares import Case, Square, Symmetry, Term, Terms
+from properties.laws.law import Laws, always
+from properties.laws.linear_maps import Times
+from properties.strategies.adjustments import largest_scores
+from properties.strategies.domains import DOMAINS, usual
+
+__all__ = ["Rows", "added", "apart", "causal_or_windowed", "larger_others", "lengthened", "ordered"]
+
+
+class Rows:
+    """A decorator that enters terms as a symmetry of some forwards among the laws of a family.
+
+    As for a law, the symmetry's name is the function's name with spaces, and the docstring is the
+    statement, unless both are given. The laws apply to implementations that declare all `features`
+    and that `exempts` does not exempt. The cases come from `domains`, or from the usual domains of
+    the operation.
+    """
+
+    def __init__(self, law: Laws) -> None:
+        self.law = law
+
+    def __call__(
+        self,
+        *forwards: str,
+        name: str = "",
+        statement: str = "",
+        domains: tuple[str, ...] = (),
+        features: tuple[str, ...] = (),
+        exempts: Callable[[Implementation], str] = always,
+    ) -> Callable[[Terms], Terms]:
+        """The decorator."""
+
+        def enter(terms: Terms) -> Terms:
+            sentence = name or terms.__name__.replace("_", " ")
+            symmetry = Symmetry(sentence, statement or " ".join((terms.__doc__ or "").split()), terms)
+            for operation in OPERATIONS.values():
+                if operation.forward not in forwards:
+                    continue
+                offered = tuple(name for name in domains or usual(operation.name) if name in DOMAINS[operation.name])
+                self.law(
+                    operation.name,
+                    name=sentence,
+                    domains=offered,
+                    exempts=lambda implementation: implementation.lacks(*features) or exempts(implementation),
+                )(Square(symmetry, operation))
+            return terms
+
+        return enter
+
+
+def _if_several(axis: str, terms: Terms) -> Terms:
+    """Terms for cases in which the axis has at least two entries, and the places along it do not matter."""
+
+    def applies(case: Case) -> bool:
+        placed = axis in ("n_q", "n_k") and causal_or_windowed(case.arguments)
+        return case.has(axis) and case.size(axis) > 1 and not placed
+
+    return lambda case: terms(case) if applies(case) else None
+
+
+def causal_or_windowed(arguments: Mapping[str, Any]) -> bool:
+    """Whether the place of a query among the keys matters, because of causality or a window."""
+    return bool(arguments.get("causal") or arguments.get("window"))
+
+
+def ordered(axis: str) -> Terms:
+    """The terms of an axis in another order."""
+    return _if_several(axis, lambda case: [case.along(axis, case.choose.order(case.size(axis)))])
+
+
+def apart(axis: str) -> Terms:
+    """The terms of an axis cut in two, or split into every second entry and the other entries."""
+
+    def terms(case: Case) -> Sequence[Term]:
+        size = case.size(axis)
+        first = np.arange(size) < case.choose.cut(size) if case.choose.happens() else np.arange(size) % 2 == 0
+        return [case.along(axis, np.flatnonzero(part)) for part in (first, ~first)]
+
+    return _if_several(axis, terms)
+
+
+def larger_others(axis: str, factor: float, *parameters: str) -> Terms:
+    """The terms of every second entry of an axis, while the other entries are multiplied by a factor.
+
+    The factor is smaller in formats whose scores are coarse at that size.
+    """
+
+    def terms(case: Case) -> Sequence[Term]:
+        even = np.arange(case.size(axis)) % 2 == 0
+        limit = largest_scores(case.implementation.resolved_arithmetic, 2.0**-4)
+        large = min(factor, 2.0 ** np.floor(np.log2(limit)))
+        return [
+            Term({p: case.scaled(p, axis, np.where(kept, 1.0, large)) for p in parameters}, case.kept(axis, kept))
+            for kept in (even, ~even)
+        ]
+
+    return _if_several(axis, terms)
+
+
+def added(*parameters: str) -> Terms:
+    """The terms of arrays split into two parts by entries, each part multiplied by −4.
+
+    The results of the two parts add up to −4 times the result of the whole.
+    """
+
+    def terms(case: Case) -> Sequence[Term]:
+        first = {parameter: case.choose.bits(getattr(case, parameter).shape, 0.5) for parameter in parameters}
+        second = {parameter: ~part for parameter, part in first.items()}
+        return [
+            Term(
+                {parameter: [Times(np.where(part, -4.0, 0.0))] for parameter, part in parts.items()},
+                {
+                    parameter: [Times(-0.25)] if parameter == case.forward.outputs[0] else case.once(parts is first)
+                    for parameter in case.forward.outputs
+                },
+            )
+            for parts in (first, second)
+        ]
+
+    return terms
+
+
+def lengthened(mask: Any, shape: tuple[int, ...], count: int) -> Any:
+    """The mask of scores of a shape, with `count` more masked keys at the end."""
+    full = np.broadcast_to(True if mask is None else mask, shape)
+    return np.concatenate([full, np.zeros((*shape[:-1], count), bool)], -1)
