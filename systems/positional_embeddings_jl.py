@@ -371,7 +371,7 @@ def _turning(
         arithmetic=arithmetic,
         conventions=Conventions(rope_pairing="half", rope_base=base, rope_scale=scale),
         supports=_SUPPORTED,
-        known_deviations={"the odd channel follows its convention[apply_rotary]": _ODD},
+        known_deviations={"the last channel of an odd width follows its convention[apply_rotary]": _ODD},
     )
 
 
@@ -412,11 +412,11 @@ IMPLEMENTATIONS = [
         name="PositionalEmbeddings.jl masks as its attention reads them: true keeps, keys first",
         operations={"causal_mask": _causal_keys_first, "padding_mask": _padding, "combine_masks": operator.or_},
         known_deviations={
-            "a padding mask is its definition": _PADDING,
-            "each row allows as many positions as its sequence has": _PADDING,
-            "a combined mask is its definition": _COMBINED,
-            "masks that allow all or nothing decide": _COMBINED,
-            "causal and padding masks allow the first keys": _COMBINED,
+            "a padding mask equals its definition": _PADDING,
+            "a padding mask shows exactly the positions of each sequence": _PADDING,
+            "a combined mask equals its definition": _COMBINED,
+            "all-true masks change nothing, all-false masks mask everything": _COMBINED,
+            "causal and padding masks combine by a logical and": _COMBINED,
         },
     ),
     Implementation(
@@ -424,9 +424,9 @@ IMPLEMENTATIONS = [
         operations={"causal_mask": _causal, "padding_mask": _padding, "combine_masks": operator.or_},
         conventions=Conventions(mask_polarity="true_blocks"),
         known_deviations={
-            "a causal mask is its definition": _CAUSAL,
-            "row i of a causal mask allows the first keys": _CAUSAL,
-            "causal and padding masks allow the first keys": _CAUSAL,
+            "a causal mask equals its definition": _CAUSAL,
+            "each row of a causal mask sees one more key than the row before": _CAUSAL,
+            "causal and padding masks combine by a logical and": _CAUSAL,
         },
     ),
 ]

@@ -106,7 +106,7 @@ def _math(dtype: str, names: Sequence[str]) -> Implementation:
 # weights. Without a choice of a backend three axes lead to the math backend, and one axis to the
 # same IndexError.
 _BROADCAST = dict.fromkeys(
-    ("a mask can be written out", "attention is within its budget"),
+    ("a broadcast mask gives the same as the full mask", "attention is within its error limit"),
     "The kernel takes masks of two or four axes only: three are refused, and one raises IndexError, also where no backend is chosen. "
     "See check_attn_mask_shape in pytorch/pytorch#115913.",
 )

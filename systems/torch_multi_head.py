@@ -113,7 +113,7 @@ class _Path:
 
 
 _HEADS = "multi_head_attention"
-_DEAD = "a query with no allowed key follows its convention[multi_head_attention]"
+_DEAD = "a fully masked row follows its convention[multi_head_attention]"
 _NATIVE = {
     _DEAD: "On a batch, with an even number of heads and a boolean mask, the native kernel takes a softmax over −∞ alone: NaN. Otherwise "
     "the module calls scaled_dot_product_attention, whose row is 0. See pytorch/pytorch#190486."

@@ -235,33 +235,35 @@ def _declared(reason: str, *operations: str, names: tuple[str, ...]) -> dict[str
 
 _OVERFLOWING = {
     **_declared(
-        _EXP, _SOFTMAX, names=("softmax is within its budget", "one key has all the weight however low its score")
+        _EXP,
+        _SOFTMAX,
+        names=("softmax is within its error limit", "a single visible key has weight 1, however low its score"),
     ),
     **_declared(
         _EXP,
         _SOFTMAX,
         f"{_SOFTMAX}_vjp",
-        names=("rows do not affect each other", "a constant added to a row changes nothing"),
+        names=("larger rows do not affect the other rows", "adding a constant to a row of scores changes nothing"),
     ),
-    **_declared(_EXP, _SOFTMAX, f"{_SOFTMAX}_vjp", names=("masked scores can be appended",)),
+    **_declared(_EXP, _SOFTMAX, f"{_SOFTMAX}_vjp", names=("appending masked scores changes nothing",)),
     **_declared(
         *(_EXP, f"{_SDPA}_vjp", f"{_SDPA}_jvp"),
-        names=("masked keys can be appended", "where one key is visible its score does not matter"),
+        names=("appending masked keys changes nothing", "the score of a single visible key does not matter"),
     ),
-    **_declared(_EXP, f"{_SOFTMAX}_vjp", f"{_SDPA}_vjp", names=("the vjp is within its budget",)),
-    **_declared(_EXP, f"{_SDPA}_jvp", names=("the jvp is within its budget",)),
+    **_declared(_EXP, f"{_SOFTMAX}_vjp", f"{_SDPA}_vjp", names=("the VJP is within its error limit",)),
+    **_declared(_EXP, f"{_SDPA}_jvp", names=("the JVP is within its error limit",)),
     **_declared(
         _EXP,
         f"{_SDPA}_vjp",
         f"{_SDPA}_jvp",
-        names=("queries do not affect each other", "a vector added to all keys changes nothing"),
+        names=("larger queries do not affect the other queries", "a vector added to all keys changes nothing"),
     ),
     **_declared(
         _DEAD,
         f"{_SDPA}_vjp",
         names=(
-            "a query with no allowed key follows its convention",
-            "sequences side by side are computed independently",
+            "a fully masked row follows its convention",
+            "packed sequences are computed independently",
         ),
     ),
 }
@@ -271,22 +273,22 @@ _ROWS = (
     "the order of columns within heads does not matter",
     "tokens depend on visible tokens only",
 )
-_DERIVED = ("it is the derivative of the forward", "no derivative passes the mask")
+_DERIVED = ("the result is the derivative of the forward", "no derivative passes through the mask")
 _OF_GRADIENTS = (
-    "the vjp is within its budget",
-    "query and key gradients balance",
-    "value and output gradients balance",
-    "vjp and jvp are adjoint",
-    "a query with no allowed key follows its convention",
+    "the VJP is within its error limit",
+    "query and key gradients satisfy qᵀ·dq = dkᵀ·k",
+    "value and output gradients satisfy vᵀ·dv = outᵀ·grad_out",
+    "VJP and JVP are adjoint",
+    "a fully masked row follows its convention",
 )
 _OF_OUTPUTS = (
-    "multi head attention is within its budget",
-    "one allowed token gives its projection",
+    "multi-head attention is within its error limit",
+    "a single visible token returns its projection x·wv·wo",
 )
 _OF_SEVERAL_HEADS = {
     **_declared(_SPLIT, _HEADS, names=(*_ROWS, *_OF_OUTPUTS)),
     **_declared(_SPLIT, f"{_HEADS}_vjp", names=(*_ROWS, *_DERIVED, *_OF_GRADIENTS)),
-    **_declared(_SPLIT, f"{_HEADS}_jvp", names=(*_ROWS, *_DERIVED, "the jvp is within its budget")),
+    **_declared(_SPLIT, f"{_HEADS}_jvp", names=(*_ROWS, *_DERIVED, "the JVP is within its error limit")),
 }
 
 

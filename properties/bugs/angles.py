@@ -15,7 +15,7 @@ bug = Register()
 @bug.in_step(
     "exponents",
     seen="rope",
-    law="the odd channel follows its convention",
+    law="the last channel of an odd width follows its convention",
     public=True,
     effect="With an odd width, all pairs except the first have other frequencies.",
     repair="Divide 2i by the width, not i by half of the width rounded down.",
@@ -29,7 +29,7 @@ def rope_odd_dim_exponent(dim: int) -> Array:
 @bug.in_step(
     "exponents",
     seen="rope",
-    law="rope is within its budget",
+    law="rope is within its error limit",
     effect="Every frequency is 10000^(2/d) times too large.",
     repair="Count pairs from 0 and use 2i/d; the paper counts pairs from 1.",
     citations=("bkitano/llama-from-scratch#8", "stanford-cs336/assignment1-basics#22"),
@@ -42,7 +42,7 @@ def rope_exponent_counts_from_one(dim: int) -> Array:
 @bug.in_step(
     "exponents",
     seen="inv_freq",
-    law="twice the width has the same angles in every second pair",
+    law="every second pair of twice the width has the same angles",
     effect="No pair rotates by its position: every frequency is too low.",
     repair="Use the exponent 2i / dim for pair i, with i from 0.",
     origin="loops over pairs count from 1; compare bkitano/llama-from-scratch#8",
@@ -55,7 +55,7 @@ def inv_freq_counts_from_one(dim: int) -> Array:
 @bug.in_step(
     "exponents",
     seen="rope",
-    law="rope is within its budget",
+    law="rope is within its error limit",
     effect="The slowest pair rotates a hundred times too fast.",
     repair="Double the index of the pair: arange(0, d, 2) / d.",
     citations=("rasbt/LLMs-from-scratch#410 (the change that is proposed there)", "huggingface/transformers#35233"),
@@ -68,7 +68,7 @@ def rope_exponent_not_doubled(dim: int) -> Array:
 @bug.in_step(
     "exponents",
     seen="inv_freq",
-    law="twice the width has the same angles in every second pair",
+    law="every second pair of twice the width has the same angles",
     effect="All frequencies except the first are too low, by an amount that depends on the width.",
     repair="Divide by dim / 2; dim / 2 - 1 belongs to the sinusoid of tensor2tensor.",
     origin="the formula comes from the sinusoid of tensor2tensor, as an off-by-one error of linspace",
@@ -81,7 +81,7 @@ def inv_freq_exponent_reaches_one(dim: int) -> Array:
 @bug.in_step(
     "exponents",
     seen="rope",
-    law="a tenth of the frequency takes ten times the position",
+    law="ten times the position at a tenth of the frequency has the same angle",
     effect="Frequencies fall twice as fast, to base⁻².",
     repair="Use the exponent 2i/d.",
     origin="first versions often have this exponent",
@@ -94,7 +94,7 @@ def rope_exponent_over_half_the_width(dim: int) -> Array:
 @bug.in_step(
     "exponents",
     seen="rope",
-    law="a tenth of the frequency takes ten times the position",
+    law="ten times the position at a tenth of the frequency has the same angle",
     effect="Later pairs rotate faster instead of slower.",
     repair="Negate the exponent.",
     origin="first versions often forget the minus",
@@ -107,7 +107,7 @@ def rope_frequencies_rise(dim: int) -> Array:
 @bug.in_step(
     "exponents",
     seen=SINUSOID,
-    law="the sinusoidal encoding is within its budget",
+    law="the sinusoidal encoding is within its error limit",
     effect="Every frequency is 1, so rows that are 2π apart look nearly the same.",
     repair="Divide in floating point.",
     citations=("Kyubyong/transformer#81",),
@@ -120,7 +120,7 @@ def sin_integer_exponent(dim: int) -> Array:
 @bug.in_step(
     "inv_freq",
     seen=SINUSOID,
-    law="the sinusoidal encoding is within its budget",
+    law="the sinusoidal encoding is within its error limit",
     effect="Frequencies fall by a factor e from pair to pair for every width, so most columns are constant.",
     repair="Put the divisor into parentheses: -log(10000) / (dim // 2).",
     citations=("zju3dv/LoFTR#41", "GrumpyZhou/image-matching-toolbox#36"),
@@ -134,7 +134,7 @@ def sin_floor_division_comes_last(head_dim: int) -> Array:
 @bug.in_step(
     "inv_freq",
     seen="rope",
-    law="rope is within its budget",
+    law="rope is within its error limit",
     effect="Angles drift from pair to pair, and at long positions the last pairs are wrong.",
     repair="Compute each frequency from its own exponent.",
     origin="a multiplication is cheaper than a power",
@@ -148,7 +148,7 @@ def rope_frequencies_by_products(head_dim: int) -> Array:
 
 @bug.in_step(
     "inv_freq",
-    law="angles are positions times frequencies",
+    law="angles equal positions times frequencies",
     effect="Angles at long positions are wrong by whole radians.",
     repair="Compute and store frequencies in float32 or wider.",
     citations=("sgl-project/sglang-jax#1472", "Modalities/modalities#462", "NVIDIA/Megatron-LM#744"),
@@ -173,7 +173,7 @@ def inv_freq_no_lanes_raises(head_dim: int) -> Array:
 @bug.in_step(
     "inv_freq",
     seen="rope",
-    law="twice the width has the same angles in every second pair",
+    law="every second pair of twice the width has the same angles",
     remembers=True,
     effect="Narrow heads rotate by the frequencies of wide heads.",
     repair="Add the width to the key of the cache.",
@@ -188,7 +188,7 @@ def rope_cache_ignores_width(memory: Memory, head_dim: int) -> Array:
 
 @bug.in_operation(
     "inv_freq",
-    law="twice the width has the same angles in every second pair",
+    law="every second pair of twice the width has the same angles",
     effect="The last channel of an odd width has no frequency.",
     repair="Return (dim + 1) // 2 frequencies.",
     origin="other libraries return dim // 2",
@@ -201,7 +201,7 @@ def inv_freq_odd_width_short(head_dim: int) -> Array:
 @bug.in_step(
     "angles",
     seen="rope",
-    law="a tenth of the frequency takes ten times the position",
+    law="ten times the position at a tenth of the frequency has the same angle",
     requires=("long positions",),
     public=True,
     effect="Angles have a relative error of up to 0.4 %, which far from the start is whole rotations.",
@@ -222,7 +222,7 @@ def rope_inv_freq_bf16(start_pos: int, seq_len: int, dim: int) -> Array:
 @bug.in_step(
     "angles",
     seen="rope",
-    law="it is the adjoint of its forward",
+    law="the VJP is the adjoint of the forward",
     requires=("long positions",),
     effect="At position 100000 angles are wrong by up to 4/1000, and neighbours differ by more or less than one step.",
     repair="Multiply and reduce in float64, or reduce positions before the product.",
@@ -237,7 +237,7 @@ def rope_angle_in_float32(start_pos: int, seq_len: int, dim: int) -> Array:
 @bug.in_step(
     "angles",
     seen="rope_angles",
-    law="angles are positions times frequencies",
+    law="angles equal positions times frequencies",
     requires=("long positions",),
     effect="Neighbouring positions from 2048 on have equal angles.",
     repair="Multiply in float32 or wider.",
@@ -251,7 +251,7 @@ def rope_angles_in_float16(start_pos: int, seq_len: int, dim: int) -> Array:
 @bug.in_step(
     "angles",
     seen="rope",
-    law="the first pair rotates by its position",
+    law="the first pair rotates by its position in radians",
     effect="Every pair rotates by 1/57 of its angle.",
     repair="Leave the angle in radians.",
     origin="first versions often convert it",
@@ -264,7 +264,7 @@ def rope_angles_as_degrees(start_pos: int, seq_len: int, dim: int) -> Array:
 @bug.in_step(
     "angles",
     seen="rope_angles",
-    law="the first pair rotates by its position",
+    law="the first pair rotates by its position in radians",
     effect="Every pair rotates 2π times too slowly with a cosine of radians.",
     repair="Return radians; divide by 2π only for functions of full rotations.",
     origin="some hardware computes sines of full rotations, and tables for it are divided by 2π",

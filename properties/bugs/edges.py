@@ -18,7 +18,7 @@ bug = Register()
 
 @bug.in_operation(
     SDPA,
-    law="one key has all the weight however low its score",
+    law="a single visible key has weight 1, however low its score",
     promises={"arithmetic": "float32"},
     effect="If all visible scores are lower, the masked keys get all the weight.",
     repair="Use −∞, or the lowest number of the format.",
@@ -39,7 +39,7 @@ def sdpa_filled_above_low_scores(q: Any, k: Any, v: Any, mask: Mask = None) -> A
     "hard_masked_softmax",
     seen=SDPA,
     without=(CAUSAL,),
-    law="a query with no allowed key follows its convention",
+    law="a fully masked row follows its convention",
     effect=(
         "A fully masked query gets the mean of all values, and masked keys get the weight if all visible scores "
         "are lower."
@@ -65,7 +65,7 @@ def _of_one_key(q: Array, k: Array, mask: Mask) -> tuple[Any, Any]:
 
 @bug.in_operation(
     SDPA,
-    law="attention is within its budget",
+    law="attention is within its error limit",
     effect="Large scores that are equal, or nearly equal, do not share the weight.",
     repair="Subtract the largest score, which is enough for every size.",
     origin="a guard against overflow of exp, which differences of scores do not cause",
@@ -80,7 +80,7 @@ def sdpa_large_scores_have_one_winner(q: Array, k: Array, v: Array, mask: Mask =
 
 @bug.in_operation(
     SDPA_VJP,
-    law="the vjp is within its budget",
+    law="the VJP is within its error limit",
     effect="If large scores are equal, or nearly equal, queries and keys stop learning.",
     repair="Subtract the largest score, which is enough for every size.",
     origin="a guard against overflow of exp, which differences of scores do not cause",
@@ -94,7 +94,7 @@ def vjp_large_scores_have_one_winner(q: Array, k: Array, v: Array, mask: Mask, g
 
 @bug.in_operation(
     SDPA,
-    law="without queries there is nothing to return",
+    law="without queries the output is empty and gradients are 0",
     promises={"arithmetic": "float32"},
     effect="A chunk without queries raises an IndexError instead of a refusal or an empty result.",
     repair="Allocate the result before the loop.",
@@ -170,7 +170,7 @@ def _cleared(x: Array, mask: Mask, shape: tuple[int, ...]) -> Array:
 
 @bug.in_operation(
     SDPA,
-    law="non finite masked entries do not matter",
+    law="NaN and ±∞ in masked keys and values do not matter",
     promises={"conventions": Conventions(blocked_values="unread")},
     effect="NaN in masked keys makes the output NaN; NaN in masked values does not.",
     repair="Select by the mask instead of adding it.",
@@ -189,7 +189,7 @@ def sdpa_nan_in_masked_keys_reaches_the_weights(q: Array, k: Array, v: Array, ma
 
 @bug.in_operation(
     SINUSOID,
-    law="the sinusoidal encoding is within its budget",
+    law="the sinusoidal encoding is within its error limit",
     effect="The only column is 1 at position 0.",
     repair="Start every width with a sine.",
     origin="code fills columns from whole pairs, and a width of 1 has no pair",

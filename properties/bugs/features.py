@@ -26,7 +26,7 @@ ATTENTION, VJP, JVP, MERGE, SLOPES, BIAS = (
 @bug.in_step(
     "in_window",
     seen=ATTENTION,
-    law="a window is the mask of its band",
+    law="a window equals the mask of its band",
     effect="Each full window has one key too many, and logits drift slightly.",
     repair="Subtract 1 for the key of the query if the number is a count.",
     citations=("NVIDIA-NeMo/Megatron-Bridge#2656", "ml-explore/mlx-lm#390"),
@@ -39,7 +39,7 @@ def attention_window_one_key_too_many(p: Any, j: Any, left: int | None, right_si
 @bug.in_step(
     "in_window",
     seen=ATTENTION,
-    law="a window is the mask of its band",
+    law="a window equals the mask of its band",
     effect="Decoding and prefill differ by the oldest key.",
     repair="Show L + 1 keys for a bound of L.",
     citations=("lightseekorg/tokenspeed#578", "microsoft/unilm#1612"),
@@ -52,7 +52,7 @@ def attention_window_one_key_short(p: Any, j: Any, left: int | None, right_side:
 @bug.in_step(
     "query_positions",
     seen=ATTENTION,
-    law="causality is a window without a right side",
+    law="causal equals a window with no keys to the right",
     effect="After a cache, queries see no key or only the first ones.",
     repair="Add the offset: queries come after the cached keys.",
     origin="an offset may count the keys before the queries, or the queries before the keys",
@@ -65,7 +65,7 @@ def attention_offset_subtracted(n_q: int, offset: Any) -> Any:
 @bug.in_step(
     "visible_keys",
     seen=ATTENTION,
-    law="causality is a window without a right side",
+    law="causal equals a window with no keys to the right",
     effect="The first query sees nothing, and every other query misses the newest key.",
     repair="Compare with ≤.",
     origin="the code has < instead of ≤",
@@ -82,7 +82,7 @@ def attention_causal_without_itself(
 @bug.in_step(
     "in_window",
     seen=ATTENTION,
-    law="a window is the mask of its band",
+    law="a window equals the mask of its band",
     effect="Every full window misses its oldest key, and a window of 0 shows no key.",
     repair="Compare with ≥.",
     origin="counts of keys are compared with >, and a bound replaced the count",
@@ -95,7 +95,7 @@ def attention_window_bound_excluded(p: Any, j: Any, left: int | None, right_side
 @bug.in_step(
     "in_window",
     seen=ATTENTION,
-    law="a chunk of queries is part of the whole",
+    law="a chunk of queries gives the same rows as all queries",
     effect="Without causality, queries do not see keys far in the future.",
     repair="Leave the missing side open.",
     origin="causal layers pass (w, w), where the right side has no effect; compare huggingface/transformers#39408",
@@ -108,7 +108,7 @@ def attention_window_on_both_sides(p: Any, j: Any, left: int | None, right_side:
 @bug.in_step(
     "in_window",
     seen=ATTENTION,
-    law="a window is the mask of its band",
+    law="a window equals the mask of its band",
     effect="Without causality, a window shows the whole future.",
     repair="Compare with both sides.",
     origin="tests of windows have causal masks, where the right side has no effect",
@@ -121,7 +121,7 @@ def attention_window_without_a_right_side(p: Any, j: Any, left: int | None, righ
 @bug.in_step(
     "visible_keys",
     seen=ATTENTION,
-    law="a chunk of queries is part of the whole",
+    law="a chunk of queries gives the same rows as all queries",
     effect="With a cache, decoding attends to the wrong keys.",
     repair="Add the offset to the rows of the window.",
     citations=("keras-team/keras-hub#1738",),
@@ -134,7 +134,7 @@ def attention_window_ignores_the_offset(shape: tuple[int, ...], window: Any = (N
 @bug.in_step(
     "query_positions",
     seen=ATTENTION,
-    law="a chunk of queries is part of the whole",
+    law="a chunk of queries gives the same rows as all queries",
     without=(BIAS,),
     effect="While decoding, the query sees only the first key.",
     repair="Add the offset to the rows.",
@@ -148,7 +148,7 @@ def attention_offset_ignored(n_q: int, offset: Any) -> Any:
 @bug.in_step(
     "query_positions",
     seen=ATTENTION,
-    law="a chunk of queries is part of the whole",
+    law="a chunk of queries gives the same rows as all queries",
     without=(BIAS,),
     effect="Positions jump after the prompt, and queries see the future.",
     repair="Add the offset in one place.",
@@ -181,7 +181,7 @@ def attention_offset_of_the_first_for_all(n_q: int, offset: Any) -> Any:
 @bug.in_step(
     "softcapped",
     seen=ATTENTION,
-    law="a cap bounds the log sum exp",
+    law="a softcap bounds the log-sum-exp",
     effect="Results with softcaps of 0, 5 and 50 are identical.",
     repair="Apply the softcap.",
     citations=("sgl-project/sgl-kernel-xpu#491",),
@@ -194,7 +194,7 @@ def attention_cap_ignored(s: Array, softcap: float | None) -> Array:
 @bug.in_step(
     "logits_of",
     seen=ATTENTION,
-    law="a bias that is the same for all keys adds to the log sum exp alone",
+    law="a constant bias changes only the log-sum-exp",
     effect="The softcap reduces large biases.",
     repair="Apply the softcap to the scores, then add the bias.",
     citations=("emmtrix/emx-onnx-cgen#731", "onnx/onnx#7867"),
@@ -207,7 +207,7 @@ def attention_cap_after_the_bias(s: Array, softcap: float | None, bias: Any) -> 
 @bug.in_step(
     "options_of",
     seen=ATTENTION,
-    law="a scale is a factor of the queries",
+    law="scale=s equals multiplying the queries by s",
     effect="The softcap reduces ordinary scores, because products are √d times as large.",
     repair="Scale first.",
     origin="two lines are exchanged",
@@ -223,7 +223,7 @@ def attention_cap_before_the_scale(q: Array, k: Array, **options: Any) -> Any:
 @bug.in_step(
     "softcapped",
     seen=ATTENTION,
-    law="a cap far above all scores is none",
+    law="a very large softcap changes nothing",
     effect="All scores are between −1 and 1 before the bias is added.",
     repair="Multiply by the softcap.",
     origin="a softcap of 1 gives correct results",
@@ -236,7 +236,7 @@ def attention_cap_not_multiplied_back(s: Array, softcap: float | None) -> Array:
 @bug.in_step(
     "softcap_slope",
     seen=VJP,
-    law="vjp and jvp are adjoint",
+    law="VJP and JVP are adjoint",
     effect="Gradients of large scores are too large.",
     repair="Multiply by 1 − tanh².",
     origin="the slope of small scores is 1",
@@ -249,7 +249,7 @@ def attention_derivative_without_the_cap(s: Array, softcap: float | None) -> Arr
 @bug.in_step(
     "softcap_slope",
     seen=VJP,
-    law="a cap far above all scores is none",
+    law="a very large softcap changes nothing",
     effect="Gradients of scores below the softcap vanish.",
     repair="Divide by the softcap first.",
     origin="a softcap of 1 gives correct results",
@@ -265,7 +265,7 @@ def attention_cap_slope_of_the_score(s: Array, softcap: float | None) -> Array:
 @bug.in_step(
     "biased",
     seen=ATTENTION,
-    law="a bias that is the same for all keys adds to the log sum exp alone",
+    law="a constant bias changes only the log-sum-exp",
     effect="Far keys get more weight than near ones, if the bias prefers near keys.",
     repair="Add the bias.",
     citations=("meta-pytorch/attention-gym#86",),
@@ -291,7 +291,7 @@ def attention_bias_of_the_first_head(t: Array, bias: Any) -> Array:
 @bug.in_step(
     "options_of",
     seen=ATTENTION,
-    law="a bias that is the same for all keys adds to the log sum exp alone",
+    law="a constant bias changes only the log-sum-exp",
     effect="Biases are √d times too weak.",
     repair="Scale first, or multiply the bias by √d.",
     citations=("NVIDIA/TransformerEngine#103", "tenstorrent/tt-metal#55337"),
@@ -322,7 +322,7 @@ def attention_bias_of_the_key_head(q: Array, k: Array, **options: Any) -> Any:
 @bug.in_step(
     "bias_gradient",
     seen=VJP,
-    law="gradients of bias and sink sum to those of the log sum exp",
+    law="gradients of bias and sink sum to grad_lse",
     effect="Biases that heads or queries share learn too slowly.",
     repair="Sum over the broadcast axes.",
     origin="tests have a bias with all axes",
@@ -335,7 +335,7 @@ def attention_bias_gradient_is_a_mean(du: Array, bias: Any) -> Any:
 @bug.in_step(
     "bias_gradient",
     seen=VJP,
-    law="gradients of bias and sink sum to those of the log sum exp",
+    law="gradients of bias and sink sum to grad_lse",
     effect="The gradient has the wrong size.",
     repair="Sum over the broadcast axes.",
     citations=("HKUSTDial/flash-sparse-attention#199",),
@@ -355,7 +355,7 @@ def attention_bias_gradient_not_reduced(du: Array, bias: Any) -> Any:
 @bug.in_step(
     "largest_logit",
     seen=ATTENTION,
-    law="a row without keys follows its convention",
+    law="a fully masked row with features follows its convention",
     effect="Fully masked rows are NaN instead of 0.",
     repair="Include the sink in the maximum.",
     citations=("NVIDIA/TensorRT-LLM#19220",),
@@ -370,7 +370,7 @@ def attention_sink_over_a_sentinel(u: Array, may: Any, sink: Any) -> Array:
 @bug.in_step(
     "sinks_of",
     seen=ATTENTION,
-    law="a sink is one more key of value zero",
+    law="a sink equals one more key with value 0",
     effect="Adding a constant to all scores changes the weights.",
     repair="Add e^(sink − largest).",
     citations=("kyegomez/AttentionIsOFFByOne#5",),
@@ -383,7 +383,7 @@ def attention_sink_after_the_shift(sink: Any, largest: Array) -> Array:
 @bug.in_step(
     "sinks_of",
     seen=ATTENTION,
-    law="a sink is one more key of value zero",
+    law="a sink equals one more key with value 0",
     effect="The result is a softmax without sinks.",
     repair="Pass the sinks to the kernel.",
     citations=("vllm-project/vllm-metal#550",),
@@ -396,7 +396,7 @@ def attention_sink_ignored(sink: Any, largest: Array) -> Array:
 @bug.in_step(
     "sinks_of",
     seen=ATTENTION,
-    law="a sink of −∞ is none",
+    law="a sink of −∞ changes nothing",
     effect="A head with a disabled sink has a sink of 0.",
     repair="Keep −∞ for disabled sinks.",
     origin="in one model either all heads have sinks, or none",
@@ -449,7 +449,7 @@ def attention_sink_of_the_key_head(q: Array, k: Array, **options: Any) -> Any:
 @bug.in_step(
     "sink_gradient",
     seen=VJP,
-    law="gradients of bias and sink sum to those of the log sum exp",
+    law="gradients of bias and sink sum to grad_lse",
     effect="Sinks do not learn.",
     repair="Return Σ w_sink·(g_lse − δ).",
     citations=("Dao-AILab/flash-attention#1973",),
@@ -462,7 +462,7 @@ def attention_sink_without_a_gradient(of_sink: Array, delta: Array, of_lse: Arra
 @bug.in_step(
     "sink_gradient",
     seen=VJP,
-    law="vjp and jvp are adjoint",
+    law="VJP and JVP are adjoint",
     effect="Sinks learn from a part of the batch.",
     repair="Sum over the batch.",
     origin="each block writes its part instead of adding it",
@@ -481,7 +481,7 @@ def attention_sink_gradient_of_the_first_problem(of_sink: Array, delta: Array, o
     "log_of_sum",
     seen=ATTENTION,
     without=(VJP, JVP),
-    law="a bias that is the same for all keys adds to the log sum exp alone",
+    law="a constant bias changes only the log-sum-exp",
     effect="Log-sum-exps are between 0 and log n, and parts merge wrongly.",
     repair="Add the largest logit.",
     origin="the output does not depend on the log-sum-exp",
@@ -495,7 +495,7 @@ def attention_lse_without_the_largest(largest: Array, total: Array) -> Array:
     "log_of_sum",
     seen=ATTENTION,
     without=(VJP, JVP),
-    law="parts of the keys merge to the whole",
+    law="attention over two parts of the keys merges to the whole",
     effect="Log-sum-exps are wrong by a factor of up to 1.44.",
     repair="Convert both, or neither.",
     citations=("lightseekorg/tokenspeed#571",),
@@ -509,7 +509,7 @@ def attention_lse_in_base_two(largest: Array, total: Array) -> Array:
     "log_of_sum",
     seen=ATTENTION,
     without=(VJP, JVP),
-    law="parts of the keys merge to the whole",
+    law="attention over two parts of the keys merges to the whole",
     effect="Parts merge as at a temperature of 1.44.",
     repair="Convert only a binary log-sum-exp.",
     citations=("pytorch/pytorch#181645",),
@@ -523,7 +523,7 @@ def attention_lse_converted_twice(largest: Array, total: Array) -> Array:
     "log_of_sum",
     seen=ATTENTION,
     without=(VJP, JVP),
-    law="attention with its features is within its budget",
+    law="attention with features is within its error limit",
     effect="In a merge, such a row takes all the weight, and the result is NaN.",
     repair="Return −∞, the logarithm of 0.",
     citations=("Dao-AILab/flash-attention#978",),
@@ -538,7 +538,7 @@ def attention_lse_of_nothing_is_infinite(largest: Array, total: Array) -> Array:
     "log_of_sum",
     seen=ATTENTION,
     without=(VJP, JVP),
-    law="attention with its features is within its budget",
+    law="attention with features is within its error limit",
     effect="In a merge, such a row takes weight and moves the output towards 0.",
     repair="Return −∞, the logarithm of 0.",
     citations=("pytorch/pytorch#134650", "flashinfer-ai/flashinfer#4452"),
@@ -552,7 +552,7 @@ def attention_lse_of_nothing_is_zero(largest: Array, total: Array) -> Array:
 @bug.in_step(
     "logit_gradient",
     seen=VJP,
-    law="vjp and jvp are adjoint",
+    law="VJP and JVP are adjoint",
     effect="A loss on the log-sum-exp alone has zero gradients.",
     repair="Add the cotangent to T − δ.",
     citations=("Dao-AILab/flash-attention#889",),
@@ -565,7 +565,7 @@ def attention_lse_without_a_gradient(w: Array, of_weights: Array, delta: Array, 
 @bug.in_step(
     "logit_gradient",
     seen=VJP,
-    law="vjp and jvp are adjoint",
+    law="VJP and JVP are adjoint",
     effect="Training increases a loss on the log-sum-exp.",
     repair="Add the cotangent.",
     origin="the code precomputes δ − g_lse with the wrong sign",
@@ -581,7 +581,7 @@ def attention_lse_gradient_subtracted(w: Array, of_weights: Array, delta: Array,
 @bug.in_step(
     "scale_of",
     seen=ATTENTION,
-    law="a scale is a factor of the queries",
+    law="scale=s equals multiplying the queries by s",
     effect="With a scale of 0, weights are unequal instead of equal.",
     repair="Compare with None.",
     origin="schedules of scales can start or end at 0",
@@ -593,7 +593,7 @@ def attention_scale_of_zero_is_none(width: int, scale: float | None) -> float:
 
 @bug.in_operation(
     ATTENTION,
-    law="a scale is a factor of the queries",
+    law="scale=s equals multiplying the queries by s",
     effect="With a scale of 0 or below, each row with a masked key is NaN.",
     repair="Mask the scaled scores.",
     citations=("NVIDIA/cudnn-frontend#804",),
@@ -613,7 +613,7 @@ def attention_masked_before_the_scale(q: Array, k: Array, v: Array, **options: A
 @bug.in_step(
     "scale_of",
     seen=ATTENTION,
-    law="channels of zeros change the scale alone",
+    law="added zero channels change only the scale",
     effect="Attention is too flat with a given scale.",
     repair="Use the given scale, or 1/√d.",
     origin="both the kernel and its wrapper scale",
@@ -642,7 +642,7 @@ def merge_in_base_two(lse_a: Array, lse_b: Array) -> tuple[Array, Array, Array]:
 
 @bug.in_operation(
     MERGE,
-    law="an empty part changes nothing",
+    law="merging an empty part changes nothing",
     effect="With fewer keys than splits, the code loses parts.",
     repair="Skip parts without keys.",
     citations=("sgl-project/sgl-kernel-xpu#487",),
@@ -656,7 +656,7 @@ def merge_lost_with_an_empty_part(out_a: Array, lse_a: Array, out_b: Array, lse_
 
 @bug.in_operation(
     MERGE,
-    law="an empty part changes nothing",
+    law="merging an empty part changes nothing",
     effect="The result is NaN if neither part has a key.",
     repair="Subtract 0 if both are −∞.",
     origin="the code does not handle −∞ − (−∞)",
@@ -671,7 +671,7 @@ def merge_of_two_empty_parts(out_a: Array, lse_a: Array, out_b: Array, lse_b: Ar
 
 @bug.in_operation(
     MERGE,
-    law="a number added to both log sum exps is added to theirs",
+    law="a shift of both log-sum-exps shifts the merged one",
     effect="Log-sum-exps above 709 give ∞ or NaN.",
     repair="Subtract the larger one first.",
     origin="tests have small log-sum-exps",
@@ -691,7 +691,7 @@ def merge_without_the_largest(out_a: Array, lse_a: Array, out_b: Array, lse_b: A
 @bug.in_step(
     "slope_exponents",
     seen=SLOPES,
-    law="slopes are every second of twice as many",
+    law="n slopes are every second of 2n slopes",
     effect="Every head is one step too steep.",
     repair="Count heads from 1.",
     citations=("paiml/aprender#2143",),
@@ -734,7 +734,7 @@ def alibi_rewards_distance(n_q: int, n_k: int, offset: Any) -> Array:
 @bug.in_step(
     "alibi_distances",
     seen=BIAS,
-    law="a chunk of queries is part of the whole",
+    law="a chunk of queries gives the same rows as all queries",
     effect="While decoding, the first key is the nearest.",
     repair="Add the offset to the rows.",
     origin="prefill has an offset of 0",

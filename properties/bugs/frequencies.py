@@ -19,7 +19,7 @@ FREQUENCIES = "rotary_frequencies"
 @bug.in_step(
     "yarn_multiplier",
     seen=FREQUENCIES,
-    law="an attention factor that is given is returned",
+    law="a given attention factor is returned unchanged",
     effect="Cosines and sines are too large by 0.1·ln s + 1, and scores by the square of that.",
     repair="Use the given factor, or compute one.",
     citations=("sgl-project/sglang#33558",),
@@ -33,7 +33,7 @@ def yarn_attention_factor_twice(factor: float, mscale: Any, mscale_all_dim: Any,
 @bug.in_step(
     "yarn_multiplier",
     seen=FREQUENCIES,
-    law="an attention factor that is given is returned",
+    law="a given attention factor is returned unchanged",
     effect="Scores are wrong by a constant factor, unless the given factor equals the computed one.",
     repair="Use the given factor.",
     citations=("ml-explore/mlx-lm#1507",),
@@ -46,7 +46,7 @@ def yarn_attention_factor_ignored(factor: float, mscale: Any, mscale_all_dim: An
 @bug.in_step(
     "yarn_multiplier",
     seen=FREQUENCIES,
-    law="an attention factor is a quotient of two weights",
+    law="the attention factor is m(s, mscale) / m(s, mscale_all_dim)",
     effect="If they differ, the temperature of the softmax is wrong.",
     repair="Compute m(s, mscale) / m(s, mscale_all_dim).",
     citations=("NVIDIA/Megatron-LM#1429, in the scale of the softmax",),
@@ -59,7 +59,7 @@ def yarn_mscales_exchanged(factor: float, mscale: Any, mscale_all_dim: Any, atte
 @bug.in_step(
     "yarn_multiplier",
     seen=FREQUENCIES,
-    law="an attention factor is a quotient of two weights",
+    law="the attention factor is m(s, mscale) / m(s, mscale_all_dim)",
     effect="Models that also scale their softmax by mscale_all_dim apply it twice.",
     repair="Divide by m(s, mscale_all_dim) if both are given and not 0.",
     origin="configurations with only one of the two give the same result",
@@ -72,7 +72,7 @@ def yarn_second_mscale_ignored(factor: float, mscale: Any, mscale_all_dim: Any, 
 @bug.in_step(
     "yarn_ends",
     seen=FREQUENCIES,
-    law="a ramp is a straight line between its ends",
+    law="the YaRN ramp is a straight line between its ends",
     effect="The pairs of the ramp rotate slightly too fast or too slowly, which shows at far positions.",
     repair="Round the ends outwards unless `truncate` is off.",
     citations=("keras-team/keras-hub#2981",),
@@ -85,7 +85,7 @@ def yarn_ramp_not_rounded(low: float, high: float, truncate: bool, r: int) -> tu
 @bug.in_step(
     "yarn_ends",
     seen=FREQUENCIES,
-    law="a ramp is a straight line between its ends",
+    law="the YaRN ramp is a straight line between its ends",
     effect="Models that turn `truncate` off, such as GPT-OSS, get other frequencies.",
     repair="Read `truncate`.",
     origin="most configurations omit `truncate`",
@@ -98,7 +98,7 @@ def yarn_ramp_always_rounded(low: float, high: float, truncate: bool, r: int) ->
 @bug.in_step(
     "yarn_ends",
     seen=FREQUENCIES,
-    law="a ramp is a straight line between its ends",
+    law="the YaRN ramp is a straight line between its ends",
     effect="With a long original length, slow pairs are interpolated too much.",
     repair="Limit the ramp to r − 1.",
     citations=("keras-team/keras-hub#2981",),
@@ -112,7 +112,7 @@ def yarn_ramp_ends_at_the_last_pair(low: float, high: float, truncate: bool, r: 
 @bug.in_step(
     "yarn_multiplier",
     seen=FREQUENCIES,
-    law="an attention factor grows as the logarithm of the factor",
+    law="the attention factor grows with the logarithm of the factor",
     effect="The softmax of long sequences is too flat.",
     repair="Use 0.1·ln s + 1.",
     origin="code for linear scaling has no attention factor",
@@ -125,7 +125,7 @@ def yarn_attention_factor_forgotten(factor: float, mscale: Any, mscale_all_dim: 
 @bug.in_step(
     "yarn_ramp",
     seen=FREQUENCIES,
-    law="a ramp is a straight line between its ends",
+    law="the YaRN ramp is a straight line between its ends",
     effect="The model separates near tokens worse, and far tokens no better.",
     repair="Interpolate where the ramp is 1.",
     origin="both the ramp and its complement are called a mask",
@@ -138,7 +138,7 @@ def yarn_ramp_reversed(*arguments: Any, **given: Any) -> Array:
 @bug.in_step(
     "pair_of_turns",
     seen=FREQUENCIES,
-    law="a ramp is a straight line between its ends",
+    law="the YaRN ramp is a straight line between its ends",
     effect="Models with larger bases interpolate other pairs.",
     repair="Pass the base to the function that finds the ends.",
     origin="the base is a default argument of that function",
@@ -154,7 +154,7 @@ def yarn_ramp_of_the_default_base(turns: float, r: int, base: float, original: i
 @bug.in_step(
     "llama3_gains",
     seen=FREQUENCIES,
-    law="fast pairs are kept and slow ones divided",
+    law="llama3 keeps fast frequencies and divides slow ones",
     effect="Short prompts are correct, and long prompts degrade.",
     repair="Read both `rope_type` and `type`, which older files use.",
     citations=("lablup/mlxcel#1355",),
@@ -167,7 +167,7 @@ def llama3_scaling_not_read(f: Array, **given: Any) -> Array:
 @bug.in_step(
     "gains",
     seen=FREQUENCIES,
-    law="fast pairs are kept and slow ones divided",
+    law="llama3 keeps fast frequencies and divides slow ones",
     effect="On that path, the output is nonsense beyond some length.",
     repair="Compute frequencies in one place.",
     citations=("unslothai/unsloth#6197",),
@@ -180,7 +180,7 @@ def llama3_scaling_dropped_on_a_path(kind: str, f: Array, base: float, seq_len: 
 @bug.in_step(
     "llama3_line",
     seen=FREQUENCIES,
-    law="wavelengths at the ends of a band are continuous",
+    law="frequencies are continuous at the ends of the llama3 band",
     effect="Frequencies jump at both ends of the band.",
     repair="Use (1 − z)/s + z, where z goes from 0 at long waves to 1 at short ones.",
     origin="the smooth factor multiplies the wrong term",
@@ -194,7 +194,7 @@ def llama3_blend_exchanged(waves: Array, low: float, high: float) -> Array:
 @bug.in_step(
     "llama3_line",
     seen=FREQUENCIES,
-    law="wavelengths at the ends of a band are continuous",
+    law="frequencies are continuous at the ends of the llama3 band",
     effect="Pairs of middle wavelengths rotate too slowly.",
     repair="Blend between the ends of the band.",
     origin="the code has the first two branches of three",
@@ -211,7 +211,7 @@ def llama3_without_a_band(waves: Array, low: float, high: float) -> Array:
 @bug.in_step(
     "is_long",
     seen=FREQUENCIES,
-    law="the length decides between the short and the long list",
+    law="the sequence length selects the short or the long factors",
     effect="The result for that one length is wrong.",
     repair="Use the short list up to the original length, including it.",
     citations=("unslothai/unsloth#10681",),
@@ -224,7 +224,7 @@ def longrope_switched_below(seq_len: int | None, original: int) -> bool:
 @bug.in_step(
     "is_long",
     seen=FREQUENCIES,
-    law="the length decides between the short and the long list",
+    law="the sequence length selects the short or the long factors",
     effect="Beyond the original length, generated text is nonsense.",
     repair="Use the long list beyond the original length.",
     origin="code builds modules once, before it knows a length",
@@ -252,7 +252,7 @@ def longrope_long_once_long(memory: Memory, seq_len: int | None, original: int) 
 @bug.in_step(
     "longrope_list",
     seen=FREQUENCIES,
-    law="frequencies are those of the default divided",
+    law="frequencies times the factor equal the default frequencies",
     effect="Slow pairs rotate many times too fast.",
     repair="Divide by the list.",
     origin="the list is called a list of factors",
@@ -265,7 +265,7 @@ def longrope_list_multiplies(seq_len: int | None, given: Given) -> Array:
 @bug.in_step(
     "longrope_multiplier",
     seen=FREQUENCIES,
-    law="an attention factor grows as the logarithm of the factor",
+    law="the attention factor grows with the logarithm of the factor",
     effect="Scores are wrong by a constant factor.",
     repair="Use √(1 + ln s / ln M).",
     origin="one helper serves both kinds",
@@ -278,7 +278,7 @@ def longrope_attention_factor_of_yarn(factor: float, original: int, attention_fa
 @bug.in_step(
     "grown_base",
     seen=FREQUENCIES,
-    law="a kind with a factor of one is the default",
+    law="every frequency kind with factor 1 equals the default",
     effect="The code scales short inputs too.",
     repair="Use the length of the input if it is beyond the original length.",
     citations=("vllm-project/vllm#41236",),
@@ -293,7 +293,7 @@ def dynamic_base_of_the_configured_length(
 @bug.in_step(
     "grown_base",
     seen=FREQUENCIES,
-    law="the slowest pair of a dynamic kind is divided by its growth",
+    law="dynamic scaling divides the slowest frequency by its growth",
     effect="Slow pairs rotate slightly too fast.",
     repair="Use base · growth^(r/(r − 2)).",
     origin="for wide heads the power is nearly 1",
@@ -326,7 +326,7 @@ def dynamic_base_of_the_longest_so_far(memory: Memory, base: float, r: int, seq_
 @bug.in_step(
     "gains",
     seen=FREQUENCIES,
-    law="frequencies are those of the default divided",
+    law="frequencies times the factor equal the default frequencies",
     effect="Positions advance too fast by the square of the factor.",
     repair="Divide the frequencies or the positions by the factor.",
     origin="some configurations write 0.25 where others write 4",
@@ -339,7 +339,7 @@ def linear_scaling_multiplies(kind: str, f: Array, base: float, seq_len: int | N
 @bug.in_step(
     "proportional_gains",
     seen=FREQUENCIES,
-    law="frequencies are those of the default divided",
+    law="frequencies times the factor equal the default frequencies",
     effect="Channels rotate that should carry no position.",
     repair="Set the frequencies of all pairs after the share to 0.",
     origin="a share of 1 gives correct results",
@@ -351,7 +351,7 @@ def proportional_share_ignored(pairs: int, factor: float, partial_rotary_factor:
 
 @bug.in_step(
     "rotary_frequencies",
-    law="channels that do not rotate do not count",
+    law="channels that do not rotate do not change the frequencies",
     effect="All pairs except the first rotate too fast.",
     repair="Divide by the number of channels that rotate.",
     origin="the proportional kind uses the width of the head, the other kinds do not; compare apple/coreai-models#66",
@@ -368,7 +368,7 @@ def frequencies_of_the_whole_head(
 @bug.in_step(
     "base_of",
     seen=FREQUENCIES,
-    law="frequencies are every second of twice the width",
+    law="every second frequency of twice the width is the same",
     effect="Models with larger bases lose their long range.",
     repair="Read rope_theta.",
     origin="small tests omit the base",
@@ -394,7 +394,7 @@ def frequencies_cached_without_their_base(memory: Memory, base: float, r: int) -
 
 @bug.in_step(
     "rotary_frequencies",
-    law="frequencies fall by one ratio",
+    law="frequencies form a geometric sequence",
     effect="Far positions are wrong by whole radians.",
     repair="Keep frequencies in float32, outside of the converted parameters.",
     citations=("huggingface/transformers#29285", "NVIDIA/Megatron-LM#744"),

@@ -46,7 +46,7 @@ def vjp_missing_rowdot(weights: Array, grad_weights: Array) -> Array:
 @bug.in_step(
     "row_term",
     seen=SOFTMAX_VJP,
-    law="batches are computed one by one",
+    law="a batch gives the same as its elements one by one",
     effect="Batched gradients are wrong.",
     repair="Sum over the last axis.",
     origin="axis 1 is the last axis of a matrix; compare torch/nn#548",
@@ -85,7 +85,7 @@ def softmax_vjp_subtracts_a_mean(weights: Array, grad_weights: Array) -> Array:
 @bug.in_step(
     "row_term",
     seen=SDPA_JVP,
-    law="vjp and jvp are adjoint",
+    law="VJP and JVP are adjoint",
     effect="Tangents of the weights do not sum to 0 if weights are unequal.",
     repair="Weight the mean by P.",
     origin="the plain mean also cancels a constant that is added to all keys",
@@ -138,7 +138,7 @@ def vjp_row_terms_of_the_first_tile(weights: Array, grad_weights: Array) -> Arra
 
 @bug.in_operation(
     SDPA_VJP,
-    law="a view equals its copy",
+    law="a view gives the same result as its contiguous copy",
     requires=("strided views",),
     public=True,
     effect="If the cotangent is a transposed or strided view, dq and dk are wrong; dv is correct.",
@@ -212,7 +212,7 @@ def _with_factors(factors: Callable[[Array, Array, float], tuple[float, float]])
 @bug.in_step(
     SDPA_VJP,
     making=True,
-    law="vjp and jvp are adjoint",
+    law="VJP and JVP are adjoint",
     effect="dq and dk are √d times too large; dv is correct.",
     repair="Scale the gradient of the scores.",
     origin="the forward scales its queries before the product, and the backward gets unscaled queries",
@@ -225,7 +225,7 @@ def vjp_not_scaled() -> Mutant:
 @bug.in_step(
     SDPA_VJP,
     making=True,
-    law="vjp and jvp are adjoint",
+    law="VJP and JVP are adjoint",
     effect="dq is √d times too large; dk and dv are correct.",
     repair="Scale dq too, or the gradient of the scores once.",
     origin="dk = dSᵀ·(q/√d) contains the scale of stored queries, and dq = dS·k does not",
@@ -238,7 +238,7 @@ def vjp_queries_not_scaled() -> Mutant:
 @bug.in_step(
     SDPA_VJP,
     making=True,
-    law="vjp and jvp are adjoint",
+    law="VJP and JVP are adjoint",
     effect="dk is √d times too large; dq and dv are correct.",
     repair="Scale dk too, or the gradient of the scores once.",
     origin="the code scales dq when it stores it, but not dk",
@@ -251,7 +251,7 @@ def vjp_keys_not_scaled() -> Mutant:
 @bug.in_step(
     SDPA_VJP,
     making=True,
-    law="vjp and jvp are adjoint",
+    law="VJP and JVP are adjoint",
     effect="For such widths, dq is 1.44 times too large.",
     repair="Multiply dq by ln 2, or keep separate scales for the exponent and the gradient.",
     origin="the scale of a kernel in base 2 contains log₂ e, which does not belong to the derivative",
@@ -264,7 +264,7 @@ def vjp_queries_scaled_in_base_two() -> Mutant:
 @bug.in_step(
     SDPA_VJP,
     making=True,
-    law="vjp and jvp are adjoint",
+    law="VJP and JVP are adjoint",
     without=(MHA_VJP,),
     effect="dq and dk are wrong if values are wider or narrower than keys.",
     repair="Scale by the width of the keys.",
@@ -309,7 +309,7 @@ def vjp_transpose_missing_when_square(q: Array, k: Array, v: Array, mask: Mask, 
 
 @bug.in_step(
     SDPA_VJP,
-    law="repeating every key changes nothing",
+    law="repeating every key and value changes nothing",
     effect="dv is too large by the sum of exponentials; dq and dk are correct.",
     repair="Divide the exponentials by their sum before the product with g.",
     origin="the code saves the maximum instead of the log-sum-exp",
@@ -342,7 +342,7 @@ def vjp_mask_forgotten(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array
 
 @bug.in_step(
     SDPA_VJP,
-    law="no derivative passes the mask",
+    law="no derivative passes through the mask",
     effect="On the causal path, each key gets a gradient from the query before it.",
     repair="Compare positions in the backward like in the forward.",
     origin="the tiles of the backward are transposed, and <= becomes <= + 1",
@@ -356,7 +356,7 @@ def vjp_causal_diagonal_off_by_one(q: Array, k: Array, v: Array, mask: Mask, gra
 
 @bug.in_step(
     SDPA_VJP,
-    law="a query with no allowed key follows its convention",
+    law="a fully masked row follows its convention",
     effect="A fully masked query gives gradients to all values, and to queries and keys.",
     repair="Set its weights to 0 in the backward too.",
     origin=(
@@ -371,7 +371,7 @@ def vjp_dead_rows_uniform(q: Array, k: Array, v: Array, mask: Mask, grad_out: Ar
 
 @bug.in_step(
     SDPA_VJP,
-    law="batches are computed one by one",
+    law="a batch gives the same as its elements one by one",
     effect="Gradients shrink with the size of the batch.",
     repair="Leave the mean to the loss.",
     origin="the loss already takes the mean",
@@ -384,7 +384,7 @@ def vjp_divided_by_the_batch(q: Array, k: Array, v: Array, mask: Mask, grad_out:
 
 @bug.in_step(
     SDPA_VJP,
-    law="vjp and jvp are adjoint",
+    law="VJP and JVP are adjoint",
     effect="For an odd width, the last channel of dq is 0.",
     repair="Store the last channel too.",
     origin="the code stores two channels at once",

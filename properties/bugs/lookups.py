@@ -14,7 +14,7 @@ bug = Register()
 
 @bug.in_operation(
     "padding_mask",
-    law="each row allows as many positions as its sequence has",
+    law="a padding mask shows exactly the positions of each sequence",
     effect="Queries attend to the first position of padding.",
     repair="Make position j visible if j < length.",
     origin="positions count from 0 and lengths from 1",
@@ -26,7 +26,7 @@ def padding_one_too_many(lengths: Any, max_len: int) -> Any:
 
 @bug.in_operation(
     "padding_mask",
-    law="each row allows as many positions as its sequence has",
+    law="a padding mask shows exactly the positions of each sequence",
     effect="The mask covers the ends of sequences, and queries attend to padding.",
     repair="Compare positions with lengths from the padded side, here the end.",
     origin="batches for generation are padded at the beginning, others at the end",
@@ -38,7 +38,7 @@ def padding_at_the_beginning(lengths: Any, max_len: int) -> Any:
 
 @bug.in_operation(
     "padding_mask",
-    law="each row allows as many positions as its sequence has",
+    law="a padding mask shows exactly the positions of each sequence",
     effect="All positions of an empty sequence are visible.",
     repair="Compare each position with the length.",
     origin="in Python an index of −1 raises no error",
@@ -51,7 +51,7 @@ def padding_empty_sequence_is_full(lengths: Any, max_len: int) -> Any:
 
 @bug.in_operation(
     "padding_mask",
-    law="each row allows as many positions as its sequence has",
+    law="a padding mask shows exactly the positions of each sequence",
     effect="The mask depends on the longest sequence of the batch.",
     repair="Compare with the lengths themselves.",
     origin="some data loaders give lengths relative to the longest sequence, others relative to max_len",
@@ -63,7 +63,7 @@ def padding_relative_to_the_end(lengths: Any, max_len: int) -> Any:
 
 @bug.in_operation(
     "padding_mask",
-    law="each row allows as many positions as its sequence has",
+    law="a padding mask shows exactly the positions of each sequence",
     effect="Sequences have the masks of other sequences, unless the batch is sorted.",
     repair="Restore the order of the batch.",
     origin="code sorts batches by length for packing; compare allenai/allennlp#510",
@@ -89,7 +89,7 @@ def padding_of_nothing_raises(lengths: Any, max_len: int) -> Any:
 
 @bug.in_operation(
     "combine_masks",
-    law="causal and padding masks allow the first keys",
+    law="causal and padding masks combine by a logical and",
     effect="Queries attend to the future and to padding if one of the masks shows them.",
     repair="Combine masks of visible entries by `and`, and masks of masked entries by `or`.",
     citations=("lucidrains/local-attention#5", "NVIDIA/TransformerEngine#1271"),
@@ -102,7 +102,7 @@ def combined_by_or(first: Any, second: Any) -> Any:
 
 @bug.in_operation(
     "combine_masks",
-    law="masks that allow all or nothing decide",
+    law="all-true masks change nothing, all-false masks mask everything",
     effect="Queries attend to padding only.",
     repair="Convert both masks to one polarity.",
     citations=("InseeFrLab/torchTextClassifiers#92",),
@@ -114,7 +114,7 @@ def combined_second_inverted(first: Any, second: Any) -> Any:
 
 @bug.in_operation(
     "combine_masks",
-    law="masks that allow all or nothing decide",
+    law="all-true masks change nothing, all-false masks mask everything",
     effect="Queries attend to keys that are masked in both masks.",
     repair="Combine masks by `and`.",
     origin="the code uses an exclusive or of the masked entries",
@@ -126,7 +126,7 @@ def combined_where_equal(first: Any, second: Any) -> Any:
 
 @bug.in_operation(
     "combine_masks",
-    law="causal and padding masks allow the first keys",
+    law="causal and padding masks combine by a logical and",
     effect="Queries with a fully masked row attend to the keys of the first mask.",
     repair="Keep fully masked rows; attention has a convention for them.",
     origin="a guard against NaN in the softmax, in the wrong function; compare pytorch/pytorch#103963",
@@ -139,7 +139,7 @@ def combined_keeps_a_dead_row(first: Any, second: Any) -> Any:
 
 @bug.in_operation(
     "combine_masks",
-    law="a mask can be written out",
+    law="a broadcast mask gives the same as the full mask",
     effect="With as many sequences as queries, padding is masked along the queries.",
     repair="Give padding an axis for the queries, and keep axes of size 1.",
     origin="code squeezes axes and broadcasts again from the right",
@@ -167,7 +167,7 @@ def combined_without_entries_raises(first: Any, second: Any) -> Any:
 
 @bug.in_step(
     "table_lookup",
-    law="tables of row numbers read out the rows",
+    law="a table of row numbers returns the requested row numbers",
     effect="The entry of index 0 is lost.",
     repair="Treat a row as padding only if it is declared.",
     citations=("facebookresearch/fairseq#1187",),
@@ -179,7 +179,7 @@ def lookup_padding_row(table: Array, indices: Any) -> Array:
 
 @bug.in_step(
     "table_lookup",
-    law="tables of row numbers read out the rows",
+    law="a table of row numbers returns the requested row numbers",
     effect="Index 0 gives the last row, and every other index gives the previous row.",
     repair="Count rows from 0, or shift the indices of a table from another language.",
     citations=("mlverse/torch#220 (indices from 1, where an index of 0 raises instead)",),
@@ -191,7 +191,7 @@ def lookup_counts_from_one(table: Array, indices: Any) -> Array:
 
 @bug.in_step(
     "table_lookup",
-    law="tables of row numbers read out the rows",
+    law="a table of row numbers returns the requested row numbers",
     requires=("large sizes",),
     effect="Indices from 128 on read rows from the end of the table.",
     repair="Store indices in a type that is wide enough for the table.",
@@ -245,7 +245,7 @@ def lookup_indices_transposed(table: Array, indices: Any) -> Array:
 
 @bug.in_step(
     "table_lookup",
-    law="rows that are not read do not matter",
+    law="unrequested table rows do not matter",
     effect="Each row depends on all other rows.",
     repair="Return the rows of the table unchanged.",
     origin="training code centres embeddings",
@@ -271,7 +271,7 @@ def lookup_no_indices_raises(table: Array, indices: Any) -> Array:
 
 @bug.in_operation(
     "learned_positional_encoding",
-    law="rows that are not read do not matter",
+    law="unrequested table rows do not matter",
     public=True,
     effect="Every position gets the row two places later; the first two rows are never used.",
     repair=(
@@ -286,7 +286,7 @@ def learned_pe_start_offset(table: Array, seq_len: int, start_pos: int = 0) -> A
 
 @bug.in_operation(
     "learned_positional_encoding",
-    law="a chunk is the slice of the whole",
+    law="a chunk of positions equals the slice of the whole",
     effect="The last chunk of the table is one row too early.",
     repair="Limit it to the number of rows minus the length of the chunk, or raise an error beyond it.",
     origin="a slice with a limited start raises no error, so the bound shows only in the last chunk",
@@ -299,7 +299,7 @@ def learned_last_chunk_early(table: Array, seq_len: int, start_pos: int = 0) -> 
 
 @bug.in_operation(
     "add_positional_encoding",
-    law="adding zero changes nothing",
+    law="adding zeros changes nothing",
     effect="Tokens have √dim times more weight than positions.",
     repair="Scale embeddings where they are looked up.",
     citations=("khirotaka/SAnD#3",),
@@ -311,7 +311,7 @@ def add_scales_by_root_of_width(x: Array, pos: Array) -> Array:
 
 @bug.in_operation(
     "add_positional_encoding",
-    law="batches are computed one by one",
+    law="a batch gives the same as its elements one by one",
     effect="All tokens of a sequence have the same encoding, which differs between sequences.",
     repair="Add the encoding along the axis of the sequence.",
     citations=("songyangco/GETNext#2", "tanjimin/C.Origami#42", "KasperGroesLudvigsen/influenza_transformer#9"),
@@ -325,7 +325,7 @@ def add_along_batch_axis(x: Array, pos: Array) -> Array:
 
 @bug.in_operation(
     "add_positional_encoding",
-    law="batches are computed one by one",
+    law="a batch gives the same as its elements one by one",
     effect="Sequences with separate encodings, as in packed batches, get the encoding of the first.",
     repair="Add the encoding of each sequence.",
     origin="tests have one encoding for the whole batch",

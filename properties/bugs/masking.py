@@ -23,7 +23,7 @@ from properties.bugs.kernels import dead_rows
 from properties.bugs.reference import Mask
 
 bug = Register()
-_DEAD = "a query with no allowed key follows its convention"
+_DEAD = "a fully masked row follows its convention"
 
 
 @bug.in_step(
@@ -117,7 +117,7 @@ def sdpa_mask_of_the_first_in_the_batch(mask: Mask, shape: tuple[int, ...]) -> A
     "visible_entries",
     seen=SDPA,
     without=(CAUSAL,),
-    law="a mask can be written out",
+    law="a broadcast mask gives the same as the full mask",
     effect="Queries attend to padding keys, and the queries at padded places attend to nothing.",
     repair="Broadcast a mask of the keys along the queries.",
     citations=("lsdefine/attention-is-all-you-need-keras#16",),
@@ -132,7 +132,7 @@ def sdpa_key_mask_taken_for_queries(mask: Mask, shape: tuple[int, ...]) -> Any:
     "visible_entries",
     seen=SDPA,
     without=(CAUSAL,),
-    law="a mask can be written out",
+    law="a broadcast mask gives the same as the full mask",
     effect="Queries attend to padding unless the mask has a row for each query.",
     repair="Apply masks of one row to all queries.",
     origin="the kernel reads masks of the full shape only, and does not refuse others",
@@ -147,7 +147,7 @@ def sdpa_masks_of_keys_ignored(mask: Mask, shape: tuple[int, ...]) -> Any:
     "visible_entries",
     seen=SDPA,
     without=(CAUSAL,),
-    law="a mask can be written out",
+    law="a broadcast mask gives the same as the full mask",
     effect="Sequences get the padding masks of other sequences; one sequence or one head is correct.",
     repair="Repeat each mask for all heads of its sequence: repeat_interleave, not repeat.",
     citations=("line/lighthouse#77", "lsdefine/attention-is-all-you-need-keras#36"),
@@ -240,7 +240,7 @@ def sdpa_one_key_shortcut(q: Array, k: Array, v: Array, mask: Mask = None) -> Ar
 
 @bug.in_operation(
     "causal_mask",
-    law="row i of a causal mask allows the first keys",
+    law="each row of a causal mask sees one more key than the row before",
     public=True,
     effect="Each query sees up to three future keys.",
     repair="Compare the position of each query.",
@@ -256,7 +256,7 @@ def causal_group_of_four(n_q: int, n_k: int | None = None) -> Any:
 
 @bug.in_step(
     "causal_mask",
-    law="row i of a causal mask allows the first keys",
+    law="each row of a causal mask sees one more key than the row before",
     public=True,
     effect="Decoding against a cache uses another alignment than declared; square masks are correct.",
     repair="Align at the declared corner, or declare the other corner.",
@@ -277,7 +277,7 @@ def causal_top_left_vs_bottom_right(n_q: int, n_k: int | None = None) -> Any:
 
 @bug.in_step(
     "causal_mask",
-    law="row i of a causal mask allows the first keys",
+    law="each row of a causal mask sees one more key than the row before",
     effect="With more keys than queries, each query sees one future key.",
     repair="Count the diagonal from the same corner for every shape.",
     origin="the rectangular case is written separately, with < n instead of <= n",
@@ -289,7 +289,7 @@ def causal_wide_off_by_one(n_q: int, n_k: int | None = None) -> Any:
 
 @bug.in_step(
     "causal_mask",
-    law="row i of a causal mask allows the first keys",
+    law="each row of a causal mask sees one more key than the row before",
     effect="With more queries than keys, the queries past the last key attend to nothing.",
     repair="Fill the rows below the square with True.",
     origin="the code fills the square only; compare Dao-AILab/flash-attention#1778",
@@ -302,7 +302,7 @@ def causal_tall_rows_dead(n_q: int, n_k: int | None = None) -> Any:
 
 @bug.in_operation(
     "causal_mask",
-    law="row i of a causal mask allows the first keys",
+    law="each row of a causal mask sees one more key than the row before",
     effect="From position 256 on, queries do not see the newest keys, including their own.",
     repair="Build the mask for the length of the call.",
     citations=("huggingface/transformers#29263",),
@@ -314,7 +314,7 @@ def causal_buffer_of_256(n_q: int, n_k: int | None = None) -> Any:
 
 @bug.in_operation(
     "causal_mask",
-    law="row i of a causal mask allows the first keys",
+    law="each row of a causal mask sees one more key than the row before",
     effect="From position 256 on, queries see future keys and lose past keys.",
     repair="Use a wider integer.",
     origin="positions of short tests fit into a byte",
@@ -326,7 +326,7 @@ def causal_positions_in_a_byte(n_q: int, n_k: int | None = None) -> Any:
 
 @bug.in_operation(
     "causal_mask",
-    law="row i of a causal mask allows the first keys",
+    law="each row of a causal mask sees one more key than the row before",
     remembers=True,
     effect="A second mask with as many queries but another number of keys has the shape of the first.",
     repair="Use both lengths as the key of the cache.",
@@ -339,7 +339,7 @@ def causal_cache_ignores_keys(memory: Memory, n_q: int, n_k: int | None = None) 
 
 @bug.in_operation(
     "causal_mask",
-    law="what it returns is as promised",
+    law="results have the declared number, type and shape, and are finite",
     effect="The inverse ~mask holds -1 and -2, which are both true.",
     repair="Return booleans.",
     origin="np.tri and torch.tril return numbers",
@@ -352,7 +352,7 @@ def causal_mask_of_numbers(n_q: int, n_k: int | None = None) -> Any:
 @bug.in_step(
     "causal_mask",
     seen=CAUSAL,
-    law="the past does not depend on the future",
+    law="outputs do not depend on future keys and values",
     effect="Every token sees the next token: the training loss falls, and generation fails.",
     repair="Let query i see key j if j ≤ i.",
     origin="the diagonal argument of triu and tril is easily one too large",
@@ -365,7 +365,7 @@ def causal_attention_sees_one_ahead(n_q: int, n_k: int | None = None) -> Any:
 @bug.in_step(
     "causal_mask",
     seen=CAUSAL,
-    law="causal attention is attention under the causal mask",
+    law="causal attention equals attention with a causal mask",
     effect="No token sees itself, and the first token sees nothing.",
     repair="Let query i see key j if j ≤ i.",
     origin="the code compares with < instead of ≤",
@@ -377,7 +377,7 @@ def causal_attention_without_itself(n_q: int, n_k: int | None = None) -> Any:
 
 @bug.in_operation(
     CAUSAL,
-    law="causal attention is attention under the causal mask",
+    law="causal attention equals attention with a causal mask",
     effect="Calls of whole tiles see the future.",
     repair="Apply the flag for every length.",
     citations=("keras-team/keras#23038, as a model",),

@@ -21,7 +21,7 @@ bug = Register()
 @bug.in_step(
     "key_heads",
     seen=GQA,
-    law="at width zero all weights are equal",
+    law="with head_dim 0 all weights are equal",
     public=True,
     effect="Query heads use the keys of another group, unless there is one group or each head has its own keys.",
     repair="Repeat each key head for its group of query heads: h // group.",
@@ -48,7 +48,7 @@ def gqa_divided_by_key_heads(heads: int, groups: int) -> Any:
 @bug.in_step(
     "key_heads",
     seen=GQA,
-    law="at width zero all weights are equal",
+    law="with head_dim 0 all weights are equal",
     effect="Groups of 3, 5, 6 … query heads use wrong keys; 1, 2, 4 and 8 are correct.",
     repair="Divide by the size of a group instead of shifting.",
     origin="a shift replaces the division, and models in use have groups of 4 and 8",
@@ -60,7 +60,7 @@ def gqa_group_is_a_power_of_two(heads: int, groups: int) -> Any:
 
 @bug.in_operation(
     GQA,
-    law="at width zero all weights are equal",
+    law="with head_dim 0 all weights are equal",
     effect="Weights come from one key head and values from another.",
     repair="Index keys and values the same way.",
     origin="only one of two places was corrected",
@@ -75,7 +75,7 @@ def gqa_values_tiled(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
 
 @bug.in_operation(
     GQA,
-    law="batches are computed one by one",
+    law="a batch gives the same as its elements one by one",
     effect=(
         "The first batch element is correct, the others attend to its keys and values; calls without groups are "
         "correct."
@@ -92,7 +92,7 @@ def gqa_keys_of_the_first_in_the_batch(q: Array, k: Array, v: Array, mask: Mask 
 
 @bug.in_operation(
     GQA,
-    law="heads of keys can be repeated",
+    law="repeating key heads for each query head changes nothing",
     effect="Heads have the masks of other heads.",
     repair="Index the mask by the query head.",
     origin="the kernel has the index of the key head only",
@@ -208,7 +208,7 @@ def mha_layout_guessed_from_the_shape() -> tuple[Callable[..., Array], ...]:
 @bug.in_operation(
     MHA,
     record=MultiHead,
-    law="value and output gradients balance",
+    law="value and output gradients satisfy vᵀ·dv = outᵀ·grad_out",
     public=True,
     effect="For some widths of heads, tokens attend to the future and to padding.",
     repair="Pass the mask to every path.",
@@ -222,7 +222,7 @@ def mha_fused_path_drops_mask(call: MultiHead) -> Array:
 @bug.in_operation(
     MHA,
     record=MultiHead,
-    law="one head is self attention",
+    law="multi-head attention with one head equals attention",
     effect="Weights come from the values, and outputs are averages of the keys.",
     repair="Pass the projections in the declared order.",
     origin="three arrays have the same shape, or a fused projection is split in another order",
@@ -235,7 +235,7 @@ def mha_keys_and_values_exchanged(call: MultiHead) -> Array:
 @bug.in_operation(
     MHA,
     record=MultiHead,
-    law="one head is self attention",
+    law="multi-head attention with one head equals attention",
     effect="The output projection is transposed if the heads together are as wide as the model.",
     repair="Multiply by wo, of shape (heads·width, d_model).",
     origin="layers that store weights as (out, in) expect the transpose, and a square fits",
@@ -261,7 +261,7 @@ def mha_adds_its_input(call: MultiHead) -> Array:
 
 @bug.in_operation(
     MHA_VJP,
-    law="vjp and jvp are adjoint",
+    law="VJP and JVP are adjoint",
     effect="The gradient of a square wo is transposed.",
     repair="Compute dwo = headsᵀ g.",
     origin="gᵀ heads is correct for weights that are stored as (out, in)",
@@ -274,7 +274,7 @@ def mha_vjp_output_weights_transposed(*arguments: Any) -> Any:
 
 @bug.in_operation(
     MHA_JVP,
-    law="vjp and jvp are adjoint",
+    law="VJP and JVP are adjoint",
     effect="A tangent of wo has no effect.",
     repair="Add heads · dwo.",
     origin="the code treats one factor of a product as constant",
@@ -287,7 +287,7 @@ def mha_jvp_output_weights_constant(*arguments: Any) -> Any:
 
 @bug.in_operation(
     MHA_JVP,
-    law="vjp and jvp are adjoint",
+    law="VJP and JVP are adjoint",
     effect="Tangents of the projections have no effect; the tangents of x and wo are correct.",
     repair="dq = dx wq + x dwq, and the same for keys and values.",
     origin="the code treats one factor of a product as constant",
@@ -357,7 +357,7 @@ def mha_scale_by_number_of_heads(call: MultiHead) -> Array:
 @bug.in_operation(
     MHA,
     record=MultiHead,
-    law="one head is self attention",
+    law="multi-head attention with one head equals attention",
     effect="Attention is too flat by the root of the number of heads.",
     repair="Scale by the width of a head.",
     citations=("lucidrains/vit-pytorch#65", "omihub777/ViT-CIFAR#12", "Graylab/DL4Proteins-notebooks#12"),
@@ -388,7 +388,7 @@ def mha_mask_of_the_first_head_only(call: MultiHead) -> Array:
 @bug.in_step(
     "summed",
     seen=MHA_VJP,
-    law="vjp and jvp are adjoint",
+    law="VJP and JVP are adjoint",
     effect="Weights learn from the last batch element only.",
     repair="Sum the gradients over the batch.",
     origin="a loop has = instead of +=",
@@ -401,7 +401,7 @@ def mha_vjp_weights_of_the_last_example(x: Array, rank: int) -> Array:
 @bug.in_step(
     "token_gradient",
     seen=MHA_VJP,
-    law="vjp and jvp are adjoint",
+    law="VJP and JVP are adjoint",
     effect="x gets no gradient through the values.",
     repair="Add dV wvᵀ.",
     origin="in cross-attention the values come from another input",
@@ -414,7 +414,7 @@ def mha_vjp_value_path_dropped(grads: list[Array], weights: list[Array]) -> Arra
 @bug.in_step(
     "summed",
     seen=MHA_VJP,
-    law="vjp and jvp are adjoint",
+    law="VJP and JVP are adjoint",
     effect="The gradients of the weights are too small by the size of the batch.",
     repair="Sum over the batch; the caller decides whether the loss is a mean.",
     origin="losses are means over the batch, and the code averages gradients too",

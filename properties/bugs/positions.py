@@ -16,7 +16,7 @@ bug = Register()
 @bug.in_step(
     "positions",
     seen="rope",
-    law="position zero is the identity",
+    law="position 0 rotates by angle 0",
     effect="The code rotates position 0 too. Scores are correct; absolute values and caches of other code are not.",
     repair="Count positions from 0.",
     citations=("PrimeIntellect-ai/prime-rl#1545",),
@@ -29,7 +29,7 @@ def rope_positions_from_one(start_pos: int, seq_len: int) -> Any:
 @bug.in_step(
     "positions",
     seen=SINUSOID,
-    law="a chunk is the slice of the whole",
+    law="a chunk of positions equals the slice of the whole",
     effect="Chunks of more than one row have positions far behind their own.",
     repair="Use the start position as a number of rows.",
     origin="both the number of a chunk and its first row are called an offset",
@@ -42,7 +42,7 @@ def sin_start_counts_chunks(start_pos: int, seq_len: int) -> Any:
 @bug.in_step(
     "positions",
     seen=SINUSOID,
-    law="a chunk is the slice of the whole",
+    law="a chunk of positions equals the slice of the whole",
     requires=("large sizes",),
     effect="Row 128 of a long chunk has the position of row 0.",
     repair="Add the first row of the block to the row within the block.",
@@ -56,7 +56,7 @@ def sin_rows_count_within_blocks(start_pos: int, seq_len: int) -> Any:
 @bug.in_step(
     "positions",
     seen=SINUSOID,
-    law="the first pair rotates by its position",
+    law="the first pair rotates by its position in radians",
     requires=("long positions",),
     effect="Positions from 256 on start again at 0.",
     repair="Store positions in a wider type.",
@@ -70,7 +70,7 @@ def sin_positions_in_eight_bits(start_pos: int, seq_len: int) -> Any:
 @bug.in_step(
     "positions",
     seen="rope",
-    law="the first pair rotates by its position",
+    law="the first pair rotates by its position in radians",
     requires=("long positions",),
     effect="Positions from 32768 on are negative.",
     repair="Use 32 bits or more.",
@@ -84,7 +84,7 @@ def rope_positions_in_sixteen_bits(start_pos: int, seq_len: int) -> Any:
 @bug.in_step(
     "positions",
     seen="rope",
-    law="a tenth of the frequency takes ten times the position",
+    law="ten times the position at a tenth of the frequency has the same angle",
     requires=("long positions",),
     public=True,
     effect="From position 256 on, neighbours get the same angle; far positions share it with dozens.",
@@ -105,7 +105,7 @@ def rope_positions_bf16(start_pos: int, seq_len: int) -> Any:
 @bug.in_step(
     "positions",
     seen="rope",
-    law="a tenth of the frequency takes ten times the position",
+    law="ten times the position at a tenth of the frequency has the same angle",
     requires=("long positions",),
     effect="From position 4096 on, all tokens have the same position.",
     repair="Build the table for all supported positions, and refuse others.",
@@ -123,7 +123,7 @@ def rope_table_ends_at_4096(start_pos: int, seq_len: int) -> Any:
 @bug.in_step(
     "positions",
     seen="rope_tables",
-    law="a chunk is the slice of the whole",
+    law="a chunk of positions equals the slice of the whole",
     effect="The code rotates every chunk like the first chunk.",
     repair="Slice the tables from the start position.",
     citations=("Blaizzy/mlx-vlm#1983", "RobertCsordas/moeut#6"),
@@ -136,7 +136,7 @@ def rope_tables_begin_at_zero(start_pos: int, seq_len: int) -> Any:
 @bug.in_step(
     "positions",
     seen="rope",
-    law="a chunk is the slice of the whole",
+    law="a chunk of positions equals the slice of the whole",
     effect="Chunks are rotated as if they began twice as far from the start.",
     repair="Slice a table that begins at 0, or build one that begins at the start position.",
     origin="both the code that builds the table and the code that reads it add the offset",
@@ -149,7 +149,7 @@ def rope_offset_twice(start_pos: int, seq_len: int) -> Any:
 @bug.in_step(
     "positions",
     seen="rope",
-    law="a chunk is the slice of the whole",
+    law="a chunk of positions equals the slice of the whole",
     effect="Each token that is decoded alone is rotated like the first token; prefill is correct.",
     repair="Add the number of cached tokens to the positions of each chunk.",
     citations=("Blaizzy/mlx-vlm#1983", "RobertCsordas/moeut#6"),
@@ -162,7 +162,7 @@ def rope_decodes_at_zero(start_pos: int, seq_len: int) -> Any:
 @bug.in_step(
     "positions",
     seen="rope",
-    law="a chunk is the slice of the whole",
+    law="a chunk of positions equals the slice of the whole",
     effect="The code rotates a decoded token by one position too many.",
     repair="Read the length of the cache before the new key is appended.",
     citations=("fla-org/flash-linear-attention#766",),
@@ -176,7 +176,7 @@ def rope_decodes_one_late(start_pos: int, seq_len: int) -> Any:
 @bug.in_step(
     "positions",
     seen="rope",
-    law="a chunk is the slice of the whole",
+    law="a chunk of positions equals the slice of the whole",
     effect="Tokens that are decoded together all have the position of the first one.",
     repair="Add the index of the row to the start position.",
     citations=("jundot/omlx#2363", "NVIDIA/TensorRT-LLM#2084"),
@@ -189,7 +189,7 @@ def rope_window_at_one_position(start_pos: int, seq_len: int) -> Any:
 @bug.in_step(
     "positions",
     seen="rope",
-    law="rope is within its budget",
+    law="rope is within its error limit",
     effect="Relative positions have the wrong sign for all code that rotates forwards.",
     repair="Subtract the sine in the first channel, and add it in the second.",
     citations=("trymirai/lalamo#268", "karpathy/nanochat#489"),
@@ -202,7 +202,7 @@ def rope_turns_backwards(start_pos: int, seq_len: int) -> Any:
 @bug.in_step(
     "tables_of",
     seen="rope",
-    law="batches are computed one by one",
+    law="a batch gives the same as its elements one by one",
     effect="All tokens of a head have the same position, which is the index of the head.",
     repair="Take the position from the axis of the sequence, the last but one.",
     citations=("mlfoundations/open_lm#4", "facebookresearch/xformers#841", "vukrosic/leo-optimizer#2"),
@@ -217,7 +217,7 @@ def rope_along_heads(x: Array, start_pos: int) -> tuple[Array, ...]:
 @bug.in_step(
     "tables_of",
     seen="rope",
-    law="batches are computed one by one",
+    law="a batch gives the same as its elements one by one",
     effect="The second sequence starts at the position where the first ends.",
     repair="Count rows within each sequence.",
     citations=("turboderp/exllama#101",),
@@ -264,7 +264,7 @@ def sin_cache_grows_by_length(memory: Memory, seq_len: int, embed_dim: int, star
 
 @bug.in_operation(
     "rope",
-    law="a chunk is the slice of the whole",
+    law="a chunk of positions equals the slice of the whole",
     requires=("large sizes",),
     effect="The rows of an incomplete last block keep their values.",
     repair="Round the number of blocks up, and mask the rows beyond the end.",
@@ -278,7 +278,7 @@ def rope_tail_left(x: Array, start_pos: int = 0) -> Array:
 
 @bug.in_operation(
     "rope",
-    law="a tenth of the frequency takes ten times the position",
+    law="ten times the position at a tenth of the frequency has the same angle",
     requires=("long positions",),
     effect="Beyond the table the code does not rotate, and raises no error.",
     repair="Raise an error beyond the table.",
@@ -291,7 +291,7 @@ def rope_beyond_the_table_left(x: Array, start_pos: int = 0) -> Array:
 
 @bug.in_operation(
     "rope",
-    law="a chunk is the slice of the whole",
+    law="a chunk of positions equals the slice of the whole",
     effect="Batched decoding rotates the first sequence, and returns zeros for the others.",
     repair="Launch over the batch on the path for a single row too.",
     citations=("ml-explore/mlx#3949",),

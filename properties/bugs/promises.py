@@ -20,7 +20,7 @@ _EVEN = {"head_dim": lambda d: d % 2 == 0}
 
 @bug.in_operation(
     SDPA,
-    law="outputs beyond the largest number may overflow",
+    law="outputs overflow only beyond the largest number",
     promises={"arithmetic": "float16"},
     effect="Values near the largest number become NaN, not ±∞.",
     repair="Normalize the weights before the product with the values, or accumulate in a wider format.",
@@ -34,7 +34,7 @@ def sdpa_overflow_becomes_nan(q: Array, k: Array, v: Array, mask: Mask = None) -
 
 @bug.in_operation(
     SDPA,
-    law="one key has all the weight however low its score",
+    law="a single visible key has weight 1, however low its score",
     promises={"arithmetic": "float16-eager"},
     effect="Products above 65504 are ∞ although the scores are not, and rows become NaN.",
     repair="Scale queries or keys before the product.",
@@ -51,7 +51,7 @@ def sdpa_products_overflow_before_they_are_scaled(q: Array, k: Array, v: Array, 
 
 @bug.in_operation(
     SDPA,
-    law="non finite masked entries do not matter",
+    law="NaN and ±∞ in masked keys and values do not matter",
     promises={"conventions": Conventions(blocked_values="unread")},
     effect="NaN and ±∞ in padding reach every row, although they are masked for every query.",
     repair="Set masked values to 0 before the product, or skip them.",
@@ -105,7 +105,7 @@ _BESIDE = Implementation("base 100", {"rope": _of_base(100.0)}, conventions=Conv
 
 @bug.in_operation(
     "rope",
-    law="instances and sizes share no state",
+    law="implementations and sizes share no state",
     requires=("two calls in a row",),
     making=True,
     promises={"beside": (_BESIDE,)},
@@ -121,7 +121,7 @@ def rope_instances_share_their_tables() -> Callable[..., Array]:
 
 @bug.in_operation(
     "rope",
-    law="what is not supported is refused",
+    law="unsupported sizes are refused",
     promises={"supports": _EVEN},
     effect="An input that should be refused gives numbers that no document defines.",
     repair="Raise an error for an unsupported width.",

@@ -14,7 +14,7 @@ _OTHER_TABLES: tuple[Requirement] = ("tables that are not rotations",)
 
 @bug.in_operation(
     "rope",
-    law="twice the width has the same angles in every second pair",
+    law="every second pair of twice the width has the same angles",
     public=True,
     effect="Each channel has a partner of another pair, so weights trained with adjacent pairs give other scores.",
     repair="Rotate the channels (2i, 2i + 1) by the angle of pair i.",
@@ -31,7 +31,7 @@ def rope_half_split_pairs(x: Array, start_pos: int = 0) -> Array:
 @bug.in_step(
     "channels",
     seen="rope",
-    law="pairs keep their norm",
+    law="rotation keeps the norm of each pair",
     effect="The two channels of a pair get different angles: norms change, and scores depend on absolute positions.",
     repair="Repeat each angle twice in a row; tiling belongs to the half-split layout.",
     citations=(
@@ -50,7 +50,7 @@ def rope_tables_tiled(theta: Array, dim: int) -> Array:
 @bug.in_step(
     "chunk_tables",
     seen="rope",
-    law="pairs keep their norm",
+    law="rotation keeps the norm of each pair",
     effect="Widths such as 6, 12 or 96 use sines of other pairs or other rows.",
     repair="Start the sines at half of the width, not half of the padded width.",
     citations=("vllm-project/vllm-ascend#15688",),
@@ -74,7 +74,7 @@ def rope_sines_at_padded_offset(start_pos: int, seq_len: int, dim: int) -> tuple
 @bug.in_step(
     "chunk_tables",
     seen="rope_tables",
-    law="cosines and sines lie on the circle",
+    law="cos² + sin² = 1",
     effect="The cosine and the sine of a channel belong to different angles, so the rotation changes norms.",
     repair="Use the same angle for both.",
     origin="one of two kernels is off by a pair; compare vllm-project/vllm-ascend#15688",
@@ -88,7 +88,7 @@ def rope_tables_sines_of_the_next_pair(start_pos: int, seq_len: int, dim: int) -
 @bug.in_step(
     "chunk_tables",
     seen="rope_tables",
-    law="position zero is the identity",
+    law="position 0 rotates by angle 0",
     effect="At position 0, every pair is rotated by a right angle.",
     repair="Return the cosines first.",
     origin="the sinusoidal encoding has this order",
@@ -101,7 +101,7 @@ def rope_tables_sine_first(start_pos: int, seq_len: int, dim: int) -> tuple[Arra
 @bug.in_step(
     "rotated",
     seen="rope",
-    law="the odd channel follows its convention",
+    law="the last channel of an odd width follows its convention",
     effect="With an odd width, the code multiplies the last channel by its cosine only.",
     repair="Rotate the channel with itself, as TorchLean defines, or declare that it passes through.",
     origin="padding is the first remedy for the error that odd widths raise",
@@ -114,7 +114,7 @@ def rope_odd_width_padded(x: Array) -> Array:
 @bug.in_step(
     "rotated",
     seen="rope",
-    law="the odd channel follows its convention",
+    law="the last channel of an odd width follows its convention",
     effect="An odd width raises an error.",
     repair="Slice the channels.",
     citations=("lucidrains/rotary-embedding-torch#45", "Jamie-Stirling/RetNet#31"),
@@ -127,7 +127,7 @@ def rope_odd_width_raises(x: Array) -> Array:
 @bug.in_step(
     "rotated",
     seen="apply_rotary",
-    law="apply rotary is within its budget",
+    law="apply_rotary is within its error limit",
     effect="The code reflects and stretches pairs instead of rotating them.",
     repair="Negate the channel that goes to the first place.",
     origin="the code loses the sign",
@@ -140,7 +140,7 @@ def apply_rotary_without_minus(x: Array) -> Array:
 @bug.in_step(
     "apply_rotary",
     seen="rope",
-    law="pairs keep their norm",
+    law="rotation keeps the norm of each pair",
     effect="The second channel of a pair is wrong if the angle is not 0.",
     repair="Keep the old first channel until the second one is computed.",
     origin="a loop over pairs was changed to work in place",
@@ -155,7 +155,7 @@ def rope_first_lane_overwritten(x: Array, cos: Array, sin: Array) -> Array:
 @bug.in_step(
     "apply_rotary",
     seen="rope",
-    law="twice the width has the same angles in every second pair",
+    law="every second pair of twice the width has the same angles",
     effect="Each rotated pair is in the wrong place.",
     repair="Interleave the two results with a stack along a new last axis and a reshape.",
     origin="first versions often concatenate the results",
@@ -170,7 +170,7 @@ def rope_pairs_stored_as_halves(x: Array, cos: Array, sin: Array) -> Array:
 @bug.in_step(
     "apply_rotary",
     seen="rope",
-    law="position zero is the identity",
+    law="position 0 rotates by angle 0",
     effect="The two channels of each pair are exchanged.",
     repair="Store a·cos − b·sin first, then b·cos + a·sin.",
     origin="first versions often exchange them",
@@ -185,7 +185,7 @@ def rope_lanes_exchanged(x: Array, cos: Array, sin: Array) -> Array:
 @bug.in_step(
     "apply_rotary",
     seen="rope",
-    law="parts add up",
+    law="f(a) + f(b) = f(a + b)",
     effect="Activations above 4 lose their size.",
     repair="Do not clip the inputs of the rotation.",
     origin="quantized kernels saturate",
@@ -197,7 +197,7 @@ def rope_saturates(x: Array, cos: Array, sin: Array) -> Array:
 
 @bug.in_operation(
     "rope",
-    law="rope is within its budget",
+    law="rope is within its error limit",
     requires=("large sizes",),
     effect="The slow pairs of wide heads carry no position.",
     repair="Rotate all channels, in as many blocks as needed.",
@@ -210,7 +210,7 @@ def rope_lanes_beyond_64_left(x: Array, start_pos: int = 0) -> Array:
 
 @bug.in_operation(
     "rope",
-    law="batch elements do not affect each other",
+    law="larger batch elements do not affect the other batch elements",
     effect="All heads equal the last head.",
     repair="Give each head a separate buffer.",
     origin="the results are views of one buffer",
@@ -237,7 +237,7 @@ def rope_of_nothing_raises(x: Array, start_pos: int = 0) -> Array:
 
 @bug.in_operation(
     "apply_rotary",
-    law="apply rotary is within its budget",
+    law="apply_rotary is within its error limit",
     requires=_OTHER_TABLES,
     effect="Every second entry of the tables has no effect.",
     repair="Read an entry for each channel.",
@@ -250,7 +250,7 @@ def apply_rotary_reads_half_the_tables(x: Array, cos: Array, sin: Array) -> Arra
 
 @bug.in_step(
     "apply_rotary",
-    law="parts add up",
+    law="f(a) + f(b) = f(a + b)",
     effect="Queries and keys lose their norms, and scores become cosines.",
     repair="Rotate x without normalizing; the model does that elsewhere.",
     origin="some models fuse the normalization of queries and keys into this kernel, and others call it",
@@ -263,7 +263,7 @@ def apply_rotary_normalizes(x: Array, cos: Array, sin: Array) -> Array:
 
 @bug.in_operation(
     "apply_rotary",
-    law="apply rotary is within its budget",
+    law="apply_rotary is within its error limit",
     requires=_OTHER_TABLES,
     effect="The code adds a channel with its own sine, not with the sine of the channel that receives it.",
     repair="Rotate first, then multiply by the sines.",
@@ -304,7 +304,7 @@ def apply_rotary_keeps_the_first_tables(memory: Memory, x: Array, cos: Array, si
 @bug.in_step(
     "apply_rotary_vjp",
     without=("rope_vjp",),
-    law="it is the adjoint of its forward",
+    law="the VJP is the adjoint of the forward",
     requires=_OTHER_TABLES,
     public=True,
     effect="Gradients are wrong if the two table entries of a pair differ.",
@@ -319,7 +319,7 @@ def rope_vjp_sin_after_rotate(x: Array, cos: Array, sin: Array, grad_out: Array)
 
 @bug.in_operation(
     "apply_rotary_vjp",
-    law="it is the adjoint of its forward",
+    law="the VJP is the adjoint of the forward",
     requires=_OTHER_TABLES,
     effect="Gradients are too small if tables stretch, and too large if they shrink.",
     repair="Use the transpose, which equals the inverse for rotations only.",
@@ -334,7 +334,7 @@ def apply_rotary_vjp_inverts(x: Array, cos: Array, sin: Array, grad_out: Array) 
 @bug.in_step(
     "apply_rotary_vjp",
     seen="rope_vjp",
-    law="the first pair rotates by its position",
+    law="the first pair rotates by its position in radians",
     effect="Gradients are rotated by twice the angle away from their correct direction.",
     repair="Rotate by minus the angle.",
     citations=("ngxson/llama.cpp#59",),
@@ -347,7 +347,7 @@ def rope_vjp_turns_forwards(x: Array, cos: Array, sin: Array, grad_out: Array) -
 @bug.in_step(
     "apply_rotary_vjp",
     seen="rope_vjp",
-    law="the odd channel follows its convention",
+    law="the last channel of an odd width follows its convention",
     effect="With an odd width, the gradient of the unpaired channel is multiplied by cos − sin.",
     repair="Negate the sines of pairs only: the unpaired channel is its own transpose.",
     origin="the rule is usually stated without the unpaired channel, as in huggingface/candle#3612",
@@ -361,7 +361,7 @@ def rope_vjp_negates_every_sine(x: Array, cos: Array, sin: Array, grad_out: Arra
 @bug.in_step(
     "apply_rotary_vjp",
     seen="rope_vjp",
-    law="the first pair rotates by its position",
+    law="the first pair rotates by its position in radians",
     effect="The gradient of every second channel is wrong.",
     repair="In the second channel, subtract the gradient of the first channel times the sine.",
     origin="the transpose changes two signs, and the code changes one",
@@ -376,7 +376,7 @@ def rope_vjp_one_sign_forgotten(x: Array, cos: Array, sin: Array, grad_out: Arra
 @bug.in_step(
     "apply_rotary_vjp",
     seen="rope_vjp",
-    law="batch elements do not affect each other",
+    law="larger batch elements do not affect the other batch elements",
     effect="Gradients are as large as the activations, and are 0 where these are 0.",
     repair="Rotate the cotangent back; the backward does not need the saved input.",
     origin="a custom backward unpacks its saved tensors in the wrong order",
@@ -388,7 +388,7 @@ def rope_vjp_turns_the_input(x: Array, cos: Array, sin: Array, grad_out: Array) 
 
 @bug.in_operation(
     "rotate_half",
-    law="one hot rows are rotated by a right angle",
+    law="rotate_half rotates one-hot rows by a right angle",
     effect="A rotary embedding reflects pairs instead of rotating them, and changes norms.",
     repair="Negate the second half, which becomes the first.",
     origin="the code forgets the sign",
@@ -401,7 +401,7 @@ def rotate_half_without_minus(x: Array) -> Array:
 
 @bug.in_operation(
     "rotate_half",
-    law="one hot rows are rotated by a right angle",
+    law="rotate_half rotates one-hot rows by a right angle",
     effect="Pairs rotate backwards, as if positions decreased.",
     repair="Negate the second half.",
     origin="both are rotations by a right angle",
@@ -425,7 +425,7 @@ def rotate_half_of_adjacent_lanes(x: Array) -> Array:
 
 @bug.in_operation(
     "rotate_half",
-    law="pairs keep their norm",
+    law="rotation keeps the norm of each pair",
     effect="The first half is lost, and the second half appears twice.",
     repair="Concatenate the negated second half and the first.",
     origin="an in-place copy overwrites the first half too early",

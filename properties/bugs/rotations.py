@@ -67,7 +67,7 @@ def rope_positions_doubled(at: Any, f: Array, sections: Any) -> Array:
 @bug.in_step(
     "row_positions",
     seen=ROPE,
-    law="scores depend on differences of positions",
+    law="scores depend on position differences only",
     effect="From position 256 on, neighbours share positions.",
     repair="Store positions as integers or in float32.",
     origin="autocast and conversions of modules change positions like weights; compare huggingface/transformers#29285",
@@ -151,7 +151,7 @@ def rotary_table_that_grows_keeps_its_rows(
 @bug.in_step(
     "scaled_tables",
     seen=ROPE,
-    law="an attention factor multiplies what rotates",
+    law="an attention factor multiplies the rotated channels",
     effect="Scores are wrong by the square of the factor.",
     repair="Multiply once.",
     citations=("sgl-project/sglang#33558, where one was given and one computed",),
@@ -164,7 +164,7 @@ def rope_attention_factor_twice(theta: Array, attention_factor: float | None) ->
 @bug.in_step(
     "scaled_tables",
     seen=ROPE,
-    law="an attention factor multiplies what rotates",
+    law="an attention factor multiplies the rotated channels",
     effect="The softmax of long sequences is too flat.",
     repair="Multiply cosines and sines by the factor.",
     origin="kernels take tables without a factor",
@@ -177,7 +177,7 @@ def rope_attention_factor_ignored(theta: Array, attention_factor: float | None) 
 @bug.in_step(
     "scaled_tables",
     seen=ROPE,
-    law="pairs are stretched by the attention factor alone",
+    law="only the attention factor changes the norm of a pair",
     effect="The norms of pairs depend on the position; position 0 is correct.",
     repair="Multiply both.",
     origin="only one of two lines was changed",
@@ -190,7 +190,7 @@ def rope_attention_factor_of_cosines_alone(theta: Array, attention_factor: float
 @bug.in_step(
     "beside",
     seen=ROPE,
-    law="channels that do not rotate pass",
+    law="channels that do not rotate are returned unchanged",
     effect="A part of every head is lost.",
     repair="Copy the channels that do not rotate.",
     origin="the code allocates the output and writes only its first channels",
@@ -205,7 +205,7 @@ def rope_channels_that_pass_are_zeros(turned: Array, x: Array) -> Array:
 
 @bug.in_operation(
     ROPE,
-    law="channels that do not rotate pass",
+    law="channels that do not rotate are returned unchanged",
     promises=_HALVES,
     effect=(
         "Channels rotate that should pass through, and others have the wrong partner; frequencies and tables are "
@@ -259,7 +259,7 @@ def rope_pairs_within_the_share(
     "pair_frequencies",
     "pair_axes",
     seen=ROPE,
-    law="channels that do not rotate pass",
+    law="channels that do not rotate are returned unchanged",
     making=True,
     without=(TABLES,),
     effect="Channels rotate that should pass through.",
@@ -282,7 +282,7 @@ def rope_all_channels_rotate() -> tuple[Callable[..., Any], ...]:
 @bug.in_step(
     "pair_axes",
     seen=ROPE,
-    law="each pair rotates by its own axis",
+    law="each pair rotates by the position along its own axis",
     effect="The model misreads images; text is correct.",
     repair="Put time first.",
     origin="image sizes have the width first in some libraries and last in others",
@@ -295,7 +295,7 @@ def rope_axes_in_reverse(pairs: int, sections: Any) -> Any:
 @bug.in_step(
     "pair_axes",
     seen=ROPE,
-    law="each pair rotates by its own axis",
+    law="each pair rotates by the position along its own axis",
     effect="All tokens of an image look the same; text is correct.",
     repair="Rotate each pair by the position on its axis.",
     origin="tests use equal positions in time, height and width",
@@ -307,7 +307,7 @@ def rope_time_alone(pairs: int, sections: Any) -> Any:
 
 @bug.in_operation(
     ROPE,
-    law="each pair rotates by its own axis",
+    law="each pair rotates by the position along its own axis",
     promises={"conventions": Conventions(mrope="interleaved")},
     effect="The model misreads images; text is correct.",
     repair="Read the flag, and interleave the axes.",

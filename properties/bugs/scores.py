@@ -15,7 +15,7 @@ bug = Register()
 @bug.in_step(
     "scaled",
     seen=SDPA,
-    law="channels of zeros change the scale alone",
+    law="added zero channels change only the scale",
     effect="Attention is too sharp, most of all with wide heads.",
     repair="Divide the scores by √d.",
     origin="first versions often forget it",
@@ -28,7 +28,7 @@ def sdpa_scale_missing(products: Array, width: int) -> Array:
 @bug.in_step(
     "scaled",
     seen=SDPA,
-    law="channels of zeros change the scale alone",
+    law="added zero channels change only the scale",
     effect="Scores are d times too large.",
     repair="Divide the scores by √d.",
     citations=("esceptico/perceiver-io#9", "pytorch/pytorch#151098"),
@@ -41,7 +41,7 @@ def sdpa_scale_inverted(products: Array, width: int) -> Array:
 @bug.in_step(
     "scaled",
     seen=SDPA,
-    law="channels of zeros change the scale alone",
+    law="added zero channels change only the scale",
     effect="Attention is too flat; a width of 0 or 1 is correct.",
     repair="Divide by √d.",
     origin="models in the muP parametrisation divide by d, and say so",
@@ -54,7 +54,7 @@ def sdpa_scale_without_root(products: Array, width: int) -> Array:
 @bug.in_step(
     "scaled",
     seen=SDPA,
-    law="channels of zeros change the scale alone",
+    law="added zero channels change only the scale",
     effect="Attention is too sharp if the width is not a square; 1, 4, 16 and 64 are correct.",
     repair="Take the root in floating point.",
     origin="the width is an integer, and widths of 16 and 64 do not show the bug",
@@ -68,7 +68,7 @@ def sdpa_scale_integer_root(products: Array, width: int) -> Array:
     "scaled",
     seen=SDPA,
     without=MULTI_HEAD,
-    law="attention of width zero takes the mean",
+    law="with head_dim 0 the output is the mean of the visible values",
     effect="Every output is NaN if queries and keys have no columns.",
     repair="Use a scale of 1 for width 0.",
     origin="1/√d is undefined for 0",
@@ -81,7 +81,7 @@ def sdpa_width_zero_not_a_number(products: Array, width: int) -> Array:
 @bug.in_step(
     SDPA,
     without=MULTI_HEAD,
-    law="channels of zeros change the scale alone",
+    law="added zero channels change only the scale",
     effect="Attention is too flat or too sharp if values are wider or narrower than keys.",
     repair="Take the scale from the width of queries and keys.",
     citations=("lucidrains/flash-attention-jax#15", "juho-lee/set_transformer#18"),
@@ -94,7 +94,7 @@ def sdpa_scale_by_value_width(q: Array, k: Array, v: Array, mask: Mask = None) -
 @bug.in_step(
     "attention_weights",
     seen=SDPA,
-    law="a mask can be written out",
+    law="a broadcast mask gives the same as the full mask",
     effect="Attention with a mask is too flat; the same call without a mask is correct.",
     repair="Scale once, either the queries or the scores.",
     origin="the masked path scales the queries, then calls a function that scales the scores",
@@ -107,7 +107,7 @@ def sdpa_scale_twice_under_a_mask(q: Array, k: Array, mask: Mask = None) -> Arra
 @bug.in_step(
     "scores_of",
     seen=SDPA,
-    law="blocks of keys merge by log sum exp",
+    law="two blocks of keys merge by their sums of exponentials",
     effect="The last channels of queries and keys have no effect.",
     repair="Pad the channels to a multiple of 8, or process the last ones separately.",
     citations=("NVIDIA/FasterTransformer#89",),
@@ -134,7 +134,7 @@ def sdpa_scores_clamped(scores: Array, mask: Mask = None) -> Array:
 @bug.in_step(
     "scores_of",
     seen=SDPA,
-    law="one head is self attention",
+    law="multi-head attention with one head equals attention",
     effect="Long rows have seven correct digits instead of sixteen.",
     repair="Keep the precision of the inputs.",
     citations=("AI-Hypercomputer/maxtext#1225",),
@@ -148,7 +148,7 @@ def sdpa_scores_in_single_precision(q: Array, k: Array) -> Array:
 @bug.in_step(
     "scores_of",
     seen=SDPA,
-    law="an orthogonal change of basis changes nothing",
+    law="an orthogonal change of basis of q and k changes nothing",
     effect="Results have three correct digits instead of sixteen, for some widths only; small integers are exact.",
     repair="Request full precision for the matrix product.",
     citations=("alexdremov/kernels#1",),
@@ -164,7 +164,7 @@ def sdpa_products_in_tf32(q: Array, k: Array) -> Array:
 @bug.in_step(
     "attention_weights",
     seen=SDPA,
-    law="constant values come out unchanged",
+    law="if all values are equal, the output is that value",
     effect="Weights do not sum to 1, and small weights become 0.",
     repair="Keep the weights in the precision of the accumulator.",
     origin="kernels for 16-bit values store the weights this way, and users call them with wider values",
@@ -177,7 +177,7 @@ def sdpa_weights_in_half_precision(q: Array, k: Array, mask: Mask = None) -> Arr
 @bug.in_step(
     "attention_weights",
     seen=SDPA,
-    law="constant values come out unchanged",
+    law="if all values are equal, the output is that value",
     public=True,
     effect="Each column of weights sums to 1 instead of each row, so outputs are not averages of the values.",
     repair="Take the softmax over the last axis, the keys.",

@@ -11,7 +11,7 @@ bug = Register()
 
 @bug.in_operation(
     SINUSOID,
-    law="position zero is the identity",
+    law="position 0 rotates by angle 0",
     public=True,
     effect="Weights trained with interleaved columns read the wrong frequencies.",
     repair="Put the sine of pair i into column 2i, and its cosine into column 2i + 1.",
@@ -25,7 +25,7 @@ def sin_concatenated_layout(seq_len: int, embed_dim: int, start_pos: int = 0) ->
 
 @bug.in_operation(
     SINUSOID,
-    law="the first pair rotates by its position",
+    law="the first pair rotates by its position in radians",
     public=True,
     effect="The two columns of a pair have different frequencies, and frequencies fall twice as fast.",
     repair="Divide the index of the column by 2 and round down, then double it.",
@@ -45,7 +45,7 @@ def sin_doubled_exponent(seq_len: int, embed_dim: int, start_pos: int = 0) -> Ar
 
 @bug.in_operation(
     SINUSOID,
-    law="the first pair rotates by its position",
+    law="the first pair rotates by its position in radians",
     public=True,
     effect="A cosine has a lower frequency than its sine, so a pair is not a point on a circle.",
     repair="In column j use the exponent of the sine, (j − 1)/dim.",
@@ -60,7 +60,7 @@ def sin_cos_next_exponent(seq_len: int, embed_dim: int, start_pos: int = 0) -> A
 
 @bug.in_operation(
     SINUSOID,
-    law="the first pair rotates by its position",
+    law="the first pair rotates by its position in radians",
     effect="Nearly all entries are 0.",
     repair="Give the encoding a floating-point type.",
     citations=("huggingface/transformers#47674", "huggingface/transformers#47985"),
@@ -72,7 +72,7 @@ def sin_cast_to_integers(seq_len: int, embed_dim: int, start_pos: int = 0) -> Ar
 
 @bug.in_operation(
     SINUSOID,
-    law="twice the width has the same angles in every second pair",
+    law="every second pair of twice the width has the same angles",
     effect="An odd width raises an error.",
     repair="Drop the last cosine: cos(theta[:, : dim // 2]).",
     citations=("codertimo/BERT-pytorch#78", "gc-os-ai/pyaptamer#526", "gc-os-ai/pyaptamer#607"),
@@ -86,7 +86,7 @@ def sin_odd_width_raises(seq_len: int, embed_dim: int, start_pos: int = 0) -> Ar
 
 @bug.in_operation(
     SINUSOID,
-    law="twice the width has the same angles in every second pair",
+    law="every second pair of twice the width has the same angles",
     effect="The last column of an odd width carries no position.",
     repair="Compute (dim + 1) // 2 sines.",
     origin="the padding silences an error",
@@ -100,7 +100,7 @@ def sin_odd_width_padded(seq_len: int, embed_dim: int, start_pos: int = 0) -> Ar
 
 @bug.in_operation(
     SINUSOID,
-    law="what it returns is as promised",
+    law="results have the declared number, type and shape, and are finite",
     effect="Positions have 7 digits in a model that has 16.",
     repair="Compute and return the type of the model.",
     origin="float32 is the default of most libraries, and code builds tables before it knows the type of the model",
@@ -112,7 +112,7 @@ def sin_returns_float32(seq_len: int, embed_dim: int, start_pos: int = 0) -> Arr
 
 @bug.in_operation(
     SINUSOID,
-    law="a chunk is the slice of the whole",
+    law="a chunk of positions equals the slice of the whole",
     effect="Rows leave the circle, and the error grows with every row.",
     repair="Compute each row from its own angle.",
     origin="a product is cheaper than a sine",
@@ -126,7 +126,7 @@ def sin_rows_by_recurrence(seq_len: int, embed_dim: int, start_pos: int = 0) -> 
 
 @bug.in_operation(
     SINUSOID,
-    law="position zero is the identity",
+    law="position 0 rotates by angle 0",
     effect="At position 0, the even columns are 1.",
     repair="Put the sine first.",
     origin="exp(iθ) is cos θ + i sin θ, with the cosine first",

@@ -15,7 +15,7 @@ bug = Register()
 
 @bug.in_step(
     SOFTMAX,
-    law="a constant added to a row changes nothing",
+    law="adding a constant to a row of scores changes nothing",
     public=True,
     effect="Rows with low scores sum to less than 1, or to 0.",
     repair="Set masked scores to −∞ and subtract the largest visible score.",
@@ -34,7 +34,7 @@ def softmax_mask_multiply_eps(scores: Array, mask: Mask = None) -> Array:
 
 @bug.in_step(
     SOFTMAX,
-    law="allowed weights sum to one",
+    law="the weights of visible entries sum to 1",
     public=True,
     effect="Rows with a masked entry sum to less than 1.",
     repair="Mask before the softmax.",
@@ -49,7 +49,7 @@ def softmax_mask_after_no_renorm(scores: Array, mask: Mask = None) -> Array:
 @bug.in_step(
     "largest_of",
     seen=SOFTMAX,
-    law="a constant added to a row changes nothing",
+    law="adding a constant to a row of scores changes nothing",
     effect="Scores above 709 give NaN, and rows below −745 give zeros.",
     repair="Subtract the largest visible score of each row.",
     citations=("pytorch/executorch#18407", "NVIDIA/FasterTransformer#43"),
@@ -62,7 +62,7 @@ def softmax_no_maximum(scores: Array, visible: Any) -> Array:
 @bug.in_step(
     "largest_of",
     seen=SOFTMAX,
-    law="rows do not affect each other",
+    law="larger rows do not affect the other rows",
     effect="A score more than 709 above the first gives NaN.",
     repair="Subtract the largest visible score.",
     citations=("ROCm/AMDMIGraphX#1290",),
@@ -75,7 +75,7 @@ def softmax_first_score_subtracted(scores: Array, visible: Any) -> Array:
 @bug.in_step(
     "largest_of",
     seen=SOFTMAX,
-    law="one key has all the weight however low its score",
+    law="a single visible key has weight 1, however low its score",
     effect="A row of more than 32 entries is NaN if a later score is far above the first 32.",
     repair="Reduce over all warps.",
     citations=("NVIDIA/DeepLearningExamples#169",),
@@ -114,7 +114,7 @@ def softmax_blocked_scores_overflow(scores: Array, visible: Any, largest: Array)
 @bug.in_step(
     "largest_of",
     seen=SOFTMAX,
-    law="a constant added to a row changes nothing",
+    law="adding a constant to a row of scores changes nothing",
     effect="Rows with all scores below −745 become zeros.",
     repair="Start the maximum at −∞.",
     citations=("Dao-AILab/flash-attention#2082",),
@@ -127,7 +127,7 @@ def softmax_maximum_starts_at_zero(scores: Array, visible: Any) -> Array:
 @bug.in_step(
     "largest_of",
     seen=SOFTMAX,
-    law="rows do not affect each other",
+    law="larger rows do not affect the other rows",
     effect="A row becomes zeros if another row has scores 745 above it.",
     repair="Subtract the largest score of each row.",
     origin="one row gives correct results",
@@ -140,7 +140,7 @@ def softmax_maximum_of_all_rows(scores: Array, visible: Any) -> Array:
 @bug.in_step(
     "largest_of",
     seen=SDPA,
-    law="queries do not affect each other",
+    law="larger queries do not affect the other queries",
     effect="A query becomes NaN or zero if its scores are far below the scores of its neighbours.",
     repair="Reduce the maximum over the keys of each query.",
     origin="one maximum for a tile saves a reduction, and is correct for scores of ordinary size",
@@ -155,7 +155,7 @@ def sdpa_maximum_shared_by_queries(scores: Array, visible: Any) -> Array:
 
 @bug.in_step(
     SOFTMAX,
-    law="a constant added to a row changes nothing",
+    law="adding a constant to a row of scores changes nothing",
     effect="In rows with very low scores, masked entries get the weight.",
     repair="Mask with −∞.",
     citations=("ohdearquant/lattice#361",),
@@ -169,7 +169,7 @@ def softmax_blocked_at_minus_ten_thousand(scores: Array, mask: Mask = None) -> A
 @bug.in_step(
     "exponentials",
     seen=SOFTMAX,
-    law="quotients of weights are exponentials of differences",
+    law="weight ratios are exponentials of score differences",
     effect="Weights are flatter, as at a temperature of 1.44.",
     repair="Multiply the scale by log₂ e.",
     origin="processors compute powers of 2, and other kernels put the factor into the scale",
@@ -181,7 +181,7 @@ def softmax_powers_of_two(scores: Array, visible: Any, largest: Array) -> Array:
 
 @bug.in_step(
     SOFTMAX,
-    law="masked entries weigh exactly zero",
+    law="masked entries have weight exactly 0",
     effect="Masked entries get as much weight as a score of 0.",
     repair="Mask with −∞.",
     citations=("awslabs/gluonts#1401", "Shujun-He/RibonanzaNet#5", "hyunwoongko/transformer#10"),
@@ -195,7 +195,7 @@ def softmax_blocked_at_minus_epsilon(scores: Array, mask: Mask = None) -> Array:
 
 @bug.in_step(
     SOFTMAX,
-    law="a mask can be written out",
+    law="a broadcast mask gives the same as the full mask",
     effect="With a mask, a visible score of 0 gets no weight.",
     repair="Test the mask, not the scores.",
     citations=("smolorg/smoltropix#5",),
@@ -208,7 +208,7 @@ def softmax_zero_scores_taken_for_blocked(scores: Array, mask: Mask = None) -> A
 @bug.in_step(
     "normalized",
     seen=SOFTMAX,
-    law="allowed weights sum to one",
+    law="the weights of visible entries sum to 1",
     effect="Weights are too small by up to one millionth.",
     repair="Divide by the sum, which is at least 1.",
     origin="the guard is a habit",
@@ -221,7 +221,7 @@ def softmax_epsilon_in_the_sum(e: Array) -> Array:
 @bug.in_step(
     "normalized",
     seen=SOFTMAX,
-    law="allowed weights sum to one",
+    law="the weights of visible entries sum to 1",
     effect="Weights have seven correct digits.",
     repair="Keep the precision of the scores.",
     origin="long rows take a path for float32",
@@ -234,7 +234,7 @@ def softmax_long_rows_in_single_precision(e: Array) -> Array:
 @bug.in_step(
     "normalized",
     seen=SOFTMAX,
-    law="allowed weights sum to one",
+    law="the weights of visible entries sum to 1",
     effect="The last one to three weights of a row are too large.",
     repair="Divide the remainder of the vectorized loop too.",
     origin="the remainder loop lacks the last step of the vectorized loop",

@@ -34,7 +34,7 @@ def sdpa_online_nothing_rescaled(q: Array, k: Array, v: Array, mask: Mask = None
 
 @bug.in_operation(
     SDPA,
-    law="constant values come out unchanged",
+    law="if all values are equal, the output is that value",
     effect="Outputs are too large if a later tile has the largest score.",
     repair="Rescale the output together with the sum.",
     origin="the code keeps the sum beside the maximum, and the output elsewhere",
@@ -47,7 +47,7 @@ def sdpa_online_output_not_rescaled(q: Array, k: Array, v: Array, mask: Mask = N
 
 @bug.in_operation(
     SDPA,
-    law="one head is self attention",
+    law="multi-head attention with one head equals attention",
     effect="Queries with a masked first tile of keys, for example by left padding, are NaN.",
     repair="Replace a maximum of −∞ by 0 in the exponents.",
     citations=("flashinfer-ai/flashinfer#4401",),
@@ -61,7 +61,7 @@ def sdpa_first_tile_blocked_nan(q: Array, k: Array, v: Array, mask: Mask = None,
 
 @bug.in_operation(
     SDPA,
-    law="attention is within its budget",
+    law="attention is within its error limit",
     effect="Queries with a masked first tile become zeros if all their scores are very low.",
     repair="Use 0 in the exponents only, and keep −∞ as the running maximum.",
     citations=("Dao-AILab/flash-attention#2082",),
@@ -85,7 +85,7 @@ def sdpa_running_maximum_starts_finite(q: Array, k: Array, v: Array, mask: Mask 
 
 @bug.in_operation(
     SDPA,
-    law="constant values come out unchanged",
+    law="if all values are equal, the output is that value",
     effect="Outputs shrink towards 0 if the number of keys is not a multiple of the tile.",
     repair="Give padded keys the score −∞.",
     citations=("flashinfer-ai/flashinfer#5090", "NVIDIA/TensorRT-LLM#18111", "FluxML/NNkernels.jl#16"),
@@ -184,7 +184,7 @@ def sdpa_split_keys_merged_without_maxima(q: Array, k: Array, v: Array, mask: Ma
 
 @bug.in_operation(
     SDPA,
-    law="the past does not depend on the future",
+    law="outputs do not depend on future keys and values",
     effect="With 32 or more queries, each query sees up to 15 future keys.",
     repair="Apply the mask inside the tiles on the diagonal.",
     origin="tiles before the diagonal need no mask, and the comparison is <= instead of <",
@@ -201,7 +201,7 @@ def sdpa_causal_diagonal_tile_full(q: Array, k: Array, v: Array, mask: Mask = No
 
 @bug.in_operation(
     SDPA,
-    law="causal attention is attention under the causal mask",
+    law="causal attention equals attention with a causal mask",
     effect="On the causal path, the later half of each tile of queries does not see the newest keys.",
     repair="End the loop at the tile that holds the last query of the tile.",
     origin="the bound is correct if both tiles have the same size",

@@ -18,7 +18,7 @@ _BLOCK = 128
 
 @bug.in_operation(
     ATTENTION,
-    law="masked keys can be appended",
+    law="appending masked keys changes nothing",
     effect="Masked keys keep a weight of about e^(−2c); a softcap of 50 makes it too small to see.",
     repair="Apply the softcap to the scores, then add the bias and the mask.",
     citations=("onnx/onnx#7867",),
@@ -42,7 +42,7 @@ def attention_cap_after_the_mask(
 @bug.in_step(
     "visible_keys",
     seen=ATTENTION,
-    law="a window is the mask of its band",
+    law="a window equals the mask of its band",
     effect="In a tree of draft tokens, tokens see their siblings.",
     repair="Pass the mask to the kernel.",
     citations=("sgl-project/sglang#20278",),
@@ -102,7 +102,7 @@ def attention_blocks_of_more_keys(shape: tuple[int, ...], mask: Any = None, **ot
 
 @bug.in_operation(
     VJP,
-    law="a chunk of queries is part of the whole",
+    law="a chunk of queries gives the same rows as all queries",
     effect="Gradients are NaN unless the number of keys is a multiple of 128.",
     repair="Mask the padding after the scores are changed.",
     citations=("pytorch/pytorch#153799",),

@@ -36,7 +36,10 @@ __all__ = ["QUICK", "gate"]
 QUICK = Limits(call=1.0, calls=3.0)
 """The limits of the quick plan. Plain NumPy needs .3 s for all calls; the rest allows for a busy machine."""
 
-_LEFT_OUT = ("it prints nothing and leaves the interpreter alone", "the result is no view of an input")
+_LEFT_OUT = (
+    "a call prints nothing and leaves process-wide state unchanged",
+    "the output does not share memory with an input",
+)
 """Laws that the gate leaves out: the first cannot be seen from another process, and each call checks the second."""
 
 _OF_SUBMISSIONS = ("arrays", "libraries")

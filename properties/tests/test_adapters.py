@@ -101,7 +101,7 @@ def test_a_file_elsewhere_and_in_a_package_is_found_again_by_its_script(written,
     assert inside.target == "package.kernels"
     (elsewhere,) = load(["place/kernels.py"])
     assert elsewhere.target == f"{tmp_path / 'place/kernels.py'}"
-    report = verify(elsewhere.implementation, laws=["rope is within its budget"], max_examples=4)
+    report = verify(elsewhere.implementation, laws=["rope is within its error limit"], max_examples=4)
     (tmp_path / "again.py").write_text(script(report.violations[0], elsewhere.target))
     monkeypatch.setattr(sys, "path", [p for p in sys.path if not p.startswith(str(tmp_path))])
     del sys.modules["kernels"]

@@ -142,7 +142,7 @@ def test_a_rotating_cache_that_counts_wrongly_or_pairs_otherwise_is_named():
         def rotated(self, x, start):
             return super().rotated(np.stack(np.split(x, 2, 1), -1).reshape(x.shape), start)
 
-    assert properties.verify({"decode": Right}, laws=["decoding is within its budget"], max_examples=30).ok
+    assert properties.verify({"decode": Right}, laws=["decoding is within its error limit"], max_examples=30).ok
     for wrong, name in ((Renumbering, "cache-offset-of-the-rows-kept"), (OfHalves, "rope_pairing=half")):
         assert first_cause(Implementation("wrong", {"decode": wrong})).diagnosis[0].id == name
 
@@ -199,8 +199,8 @@ def test_a_class_shows_what_its_caches_offer_and_nothing_else_is_asked():
     assert report.ok
     assert {o.implementation for o in report.outcomes} == {"Plain"}
     reasons = {o.law: o.reason for o in report.outcomes if o.status == "not applicable"}
-    assert reasons["a rollback is as if nothing had been appended"] == "Its caches offer no rollback."
-    assert reasons["unused slots do not matter"] == "Its caches offer no poison."
+    assert reasons["a rolled-back append changes nothing"] == "Its caches offer no rollback."
+    assert reasons["the content of unused slots does not matter"] == "Its caches offer no poison."
 
 
 class Maker:
@@ -241,7 +241,7 @@ def test_what_makes_caches_offers_what_is_declared():
 def test_a_wrong_cache_is_seen_and_named(entry):
     """A few of them: that a law kills each is tested with all known bugs."""
     wrong = Implementation("wrong", {"decode": entry.fresh()})
-    laws = [*find("decoding is within its budget"), *find(entry.law)]
+    laws = [*find("decoding is within its error limit"), *find(entry.law)]
     outcomes = examine(laws, wrong, 60, supervision=Supervision(ends=lambda law: law == f"{entry.law}[decode]"))
     violations = [o.violation for o in outcomes if o.status == "violated"]
     assert entry.law in {violation.law for violation in violations}
@@ -251,7 +251,7 @@ def test_a_wrong_cache_is_seen_and_named(entry):
 @pytest.mark.parametrize("entry", register.bugs[::6], ids=lambda entry: entry.id)
 def test_the_program_that_shows_a_wrong_cache_is_short(entry):
     (cause, *_) = properties.verify(
-        {"decode": entry.fresh()}, laws=["decoding is within its budget", entry.law], max_examples=60
+        {"decode": entry.fresh()}, laws=["decoding is within its error limit", entry.law], max_examples=60
     ).causes
     assert len(parse(cause.example.counterexample["steps"])) <= 6
 
@@ -275,7 +275,7 @@ adapter = {"decode": Ring}
 
 def test_the_command_shows_the_shortest_program_and_a_script_that_runs_it_again(tmp_path):
     (tmp_path / "mine.py").write_text(WRONG)
-    options = ["--laws", "decoding is within its budget", "--json", "out.json", "--html", "page"]
+    options = ["--laws", "decoding is within its error limit", "--json", "out.json", "--html", "page"]
     environment = {**os.environ, "PYTHONPATH": str(Path(properties.__file__).parents[1]), "COLUMNS": "120"}
     run = partial(subprocess.run, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     ran = run([sys.executable, "-m", "attnspec", "verify", "mine.py", *options])
@@ -305,7 +305,7 @@ def test_programs_that_write_nan_over_what_is_gone_are_cut_too():
     }
     assert {"append 3; attend 1", "append 1; poison nan; attend 1"} <= {each["steps"] for each in shorter(i, case)}
     assert properties.verify(
-        i, max_examples=25, laws=["attending does not change a cache", "decoding is within its budget"]
+        i, max_examples=25, laws=["attending does not change a cache", "decoding is within its error limit"]
     ).ok
 
 
@@ -315,7 +315,7 @@ def test_programs_that_write_nan_over_what_is_gone_are_cut_too():
 def test_a_ring_is_asked_for_what_is_gone_where_there_is_one(window, capacity, says):
     """Cases are made shorter to such as are no ring, of which the law says nothing."""
     i = Implementation("ring", {"decode": Buffered})
-    (law,) = find("a ring refuses what is gone")
+    (law,) = find("a ring buffer refuses to attend to overwritten positions")
     case = law.case((Q[:1], K[:1], V[:1], "append 1; attend 1", window, capacity, None), 3)
     assert law.hold(Subject(i, "decode"), case) is says
 
@@ -358,7 +358,7 @@ def test_a_function_with_past_keys_is_a_cache_that_gives_the_log_sum_exp_if_the_
     assert both.of_caches == alone.of_caches == {"window", "rollback", "evict"}
     for i, results in ((both, 2), (alone, 1)):
         assert properties.verify(
-            i, max_examples=20, laws=["decoding is within its budget", "decoding equals prefill"]
+            i, max_examples=20, laws=["decoding is within its error limit", "decoding equals prefill"]
         ).ok
         given = {"q": Q[:1], "k": K, "v": V, "window": 1, "capacity": None, "rotates": None}
         found = properties.call("decode", i, steps="append 5; evict 1; rollback 1; attend 1", **given)

@@ -70,7 +70,7 @@ bad = [
     Implementation("leaks", {"rope": leaks}),
 ]
 """
-LAW = "rope is within its budget"
+LAW = "rope is within its error limit"
 ON_RAY = pytest.mark.skipif(not importlib.util.find_spec("ray"), reason="Ray is not installed.")
 VERDICT = "SELECT chunk, cases, examples, held, violated, vacuous, not_applicable, not_run, excess FROM chunk"
 BROKEN = "SELECT chunk, law, status, excess, summary, diagnosis, example, script FROM violation"
@@ -750,7 +750,7 @@ def test_status_and_page_say_what_the_database_has(kernels, capsys):
     shown = " ".join(capsys.readouterr().out.split())
     assert shown.startswith("3 chunks, 60 cases in 1 run.")
     assert (
-        "violated: rope is within its budget[rope] on wrong (rope-positions-from-one), "
+        "violated: rope is within its error limit[rope] on wrong (rope-positions-from-one), "
         "in 1 chunk, the first by seed 0: out[" in shown
     )
     assert shown.endswith("1 of 2 implementations breaks a law after 3 chunks.")
@@ -801,11 +801,11 @@ def test_what_a_database_says_is_escaped(tmp_path):
 def test_the_questions_in_the_guide_are_answered_and_every_table_is_there(tmp_path):
     with Store(tmp_path / "c.db", {}) as store:
         store.begin("instant", 1, {})
-        broken = Broken("rope is within its budget", "violated", 2.0, "It is wrong.", "rope_pairing=half")
+        broken = Broken("rope is within its error limit", "violated", 2.0, "It is wrong.", "rope_pairing=half")
         store.add(Chunk("a", "rope", 3, 20), Result({"violated": 1}, cases=20, excess=0.25, broken=(broken,)))
     answers = [rows(query, tmp_path / "c.db") for query in re.findall(r"```sql\n(.*?)```", GUIDE, re.DOTALL)]
     assert answers == [
-        [("a", "rope", "rope is within its budget", "rope_pairing=half", 1, 3)],
+        [("a", "rope", "rope is within its error limit", "rope_pairing=half", 1, 3)],
         [("a", "rope", 0.25, None)],
     ]
     tables = {name for (name,) in rows("SELECT name FROM sqlite_schema WHERE type = 'table'", tmp_path / "c.db")}

@@ -66,22 +66,22 @@ def cause_of(chosen, function, arithmetic="float32", examples=20):
 
 SDPA = "scaled_dot_product_attention"
 ALTERNATIVES = [
-    (f"a query with no allowed key follows its convention[{SDPA}]", {"dead_rows": "uniform"}),
-    (f"a query with no allowed key follows its convention[{SDPA}]", {"dead_rows": "nan"}),
-    (f"attention is within its budget[{SDPA}]", {"mask_polarity": "true_blocks"}),
-    ("grouped attention is within its budget[grouped_query_attention]", {"kv_heads": "tile"}),
-    ("a causal mask is its definition[causal_mask]", {"causal": "bottom_right"}),
+    (f"a fully masked row follows its convention[{SDPA}]", {"dead_rows": "uniform"}),
+    (f"a fully masked row follows its convention[{SDPA}]", {"dead_rows": "nan"}),
+    (f"attention is within its error limit[{SDPA}]", {"mask_polarity": "true_blocks"}),
+    ("grouped-query attention is within its error limit[grouped_query_attention]", {"kv_heads": "tile"}),
+    ("a causal mask equals its definition[causal_mask]", {"causal": "bottom_right"}),
     (
-        "the sinusoidal encoding is within its budget[sinusoidal_positional_encoding]",
+        "the sinusoidal encoding is within its error limit[sinusoidal_positional_encoding]",
         {"sinusoid_layout": "concatenated"},
     ),
     (
-        "the sinusoidal encoding is within its budget[sinusoidal_positional_encoding]",
+        "the sinusoidal encoding is within its error limit[sinusoidal_positional_encoding]",
         {"sinusoid_layout": "tensor2tensor"},
     ),
-    ("rope is within its budget[rope]", {"rope_pairing": "half"}),
-    ("the odd channel follows its convention[rope]", {"odd_lane": "passthrough"}),
-    ("rope is within its budget[rope]", {"rope_base": 500_000.0}),
+    ("rope is within its error limit[rope]", {"rope_pairing": "half"}),
+    ("the last channel of an odd width follows its convention[rope]", {"odd_lane": "passthrough"}),
+    ("rope is within its error limit[rope]", {"rope_base": 500_000.0}),
 ]
 AGREEMENT = {law.operation: law for law in LAWS if law.agreement}
 
@@ -130,7 +130,7 @@ def test_what_nothing_explains_is_described():
         return out
 
     (violation,) = verify(
-        {"scaled_dot_product_attention": last_rows_off}, laws=["attention is within its budget"]
+        {"scaled_dot_product_attention": last_rows_off}, laws=["attention is within its error limit"]
     ).violations
     assert violation.diagnosis == ()
     rows, size = violation.notes
@@ -161,7 +161,7 @@ def test_a_correct_implementation_has_nothing_to_diagnose():
 
 # -- Several laws --------------------------------------------------------------------------------------------------------------
 
-HALVES = ("rope is within its budget", "pairs keep their norm", "parts add up")
+HALVES = ("rope is within its error limit", "rotation keeps the norm of each pair", "f(a) + f(b) = f(a + b)")
 
 
 def causes_of(operations, laws, **options):
@@ -171,16 +171,16 @@ def causes_of(operations, laws, **options):
 def test_laws_that_one_mistake_breaks_have_one_cause():
     bug = CATALOGUE["rope-half-split-pairs"]
     (cause,) = causes_of({"rope": bug.fresh()}, HALVES)
-    assert cause.laws == ("rope is within its budget[rope]", "pairs keep their norm[rope]")
+    assert cause.laws == ("rope is within its error limit[rope]", "rotation keeps the norm of each pair[rope]")
     assert {d.id for d in cause.diagnosis} >= {bug.id, "rope_pairing=half"}
-    assert cause.example.law == "rope is within its budget"
+    assert cause.example.law == "rope is within its error limit"
     assert cause.example.shrunk
     assert cause.example.script
 
 
 def test_two_mistakes_are_two_causes():
     operations = {"rope": CATALOGUE["rope-half-split-pairs"].fresh(), SDPA: CATALOGUE["sdpa-scale-missing"].fresh()}
-    found = causes_of(operations, (*HALVES, "attention is within its budget", "values add up"))
+    found = causes_of(operations, (*HALVES, "attention is within its error limit", "f(v1) + f(v2) = f(v1 + v2)"))
     assert [(cause.diagnosis[0].id, len(cause.laws)) for cause in found] == [
         ("rope-half-split-pairs", 2),
         ("sdpa-scale-missing", 1),
@@ -189,7 +189,7 @@ def test_two_mistakes_are_two_causes():
 
 def test_one_convention_is_one_cause_in_all_operations_that_follow_it():
     operations = {name: convention(name, rope_pairing="half") for name in ("rope", "rope_vjp")}
-    (cause,) = causes_of(operations, ("rope is within its budget",))
+    (cause,) = causes_of(operations, ("rope is within its error limit",))
     assert {law.partition("[")[2] for law in cause.laws} == {"rope]", "rope_vjp]"}
     assert cause.diagnosis[0].id == "rope_pairing=half"
 
@@ -219,7 +219,7 @@ def test_what_gives_something_else_on_calls_that_are_right_is_no_cause():
     def sometimes(x, start_pos=0):
         return REFERENCE["rope"](x, start_pos) if x.shape[-2] % 2 else half(x, start_pos)
 
-    (cause,) = causes_of({"rope": sometimes}, ("rope is within its budget[rope]",))
+    (cause,) = causes_of({"rope": sometimes}, ("rope is within its error limit[rope]",))
     assert not {d.id for d in cause.diagnosis} & {"rope-half-split-pairs", "rope_pairing=half"}
 
 
@@ -236,7 +236,7 @@ def test_the_example_of_a_cause_is_not_one_of_another():
 
     report = verify(
         {"rope": twice_wrong},
-        laws=["rope is within its budget[rope]", "pairs keep their norm[rope]"],
+        laws=["rope is within its error limit[rope]", "rotation keeps the norm of each pair[rope]"],
         max_examples=30,
         seed=2,
     )
@@ -257,7 +257,7 @@ def test_what_reproduces_a_tenth_is_not_told_and_the_smaller_input_is_no_dead_ro
         return e / e.sum(-1, keepdims=True) @ v
 
     (cause,) = verify({SDPA: leaks}, max_examples=40).causes
-    assert cause.example.law == "attention is within its budget"
+    assert cause.example.law == "attention is within its error limit"
     assert cause.example.counterexample["mask"].any(-1).all()
     assert not cause.diagnosis
 
@@ -388,7 +388,7 @@ def test_a_note_says_the_size_of_the_smallest_input_and_no_arithmetic_explains_w
         return scaled_dot_product_attention(q, k[..., :n, :], v[..., :n, :], None if mask is None else mask[..., :n])
 
     (violation,) = verify(
-        {SDPA: drops_the_last_of_many_keys}, laws=["attention is within its budget"], max_examples=40
+        {SDPA: drops_the_last_of_many_keys}, laws=["attention is within its error limit"], max_examples=40
     ).violations
     assert not [
         d for d in violation.diagnosis if d.mechanism.startswith("All results are within the error limit as if")

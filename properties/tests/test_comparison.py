@@ -175,7 +175,11 @@ def test_it_fails_fast_at_what_is_new_alone(tmp_path, monkeypatch, capsys):
         Path("adapter_of_several.py").write_text(
             f"import properties\nimport several_compared as s\n{MADE}".replace("NAME", name)
         )
-        laws = ["--laws", "rope is within its budget", "rotate half is the negated second half and the first"]
+        laws = [
+            "--laws",
+            "rope is within its error limit",
+            "rotate_half returns the negated second half, then the first",
+        ]
         status = main(
             ["verify", "adapter_of_several:made", *laws, "--max-examples", "10", "--jobs", "1", "--json", "-", *options]
         )
@@ -205,7 +209,12 @@ def test_the_command_fails_on_what_is_new_alone(tmp_path, monkeypatch, capsys):
 
     def verify(name, *options):
         Path("adapter_compared.py").write_text(f"from kernels_compared import {name} as adapter\n")
-        laws = ["--laws", "rope is within its budget", "pairs keep their norm", "parts add up"]
+        laws = [
+            "--laws",
+            "rope is within its error limit",
+            "rotation keeps the norm of each pair",
+            "f(a) + f(b) = f(a + b)",
+        ]
         status = main(["verify", "adapter_compared:adapter", *laws, "--max-examples", "10", "--jobs", "1", *options])
         return status, capsys.readouterr()
 

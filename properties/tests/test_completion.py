@@ -58,18 +58,18 @@ def test_what_is_offered_for_a_law_is_a_name_of_it(capsys):
 
 
 def test_the_operations_of_a_law_are_offered_after_a_bracket(tmp_path):
-    assert offered("attnspec explain 'rotations compose[", tmp_path) == [
-        "rotations compose[rope]",
-        "rotations compose[rope_vjp]",
+    assert offered("attnspec explain 'rotating by p and then by q rotates by p + q[", tmp_path) == [
+        "rotating by p and then by q rotates by p + q[rope]",
+        "rotating by p and then by q rotates by p + q[rope_vjp]",
     ]
-    assert offered("attnspec explain rotations-compose[", tmp_path) == [
-        r"rotations-compose\[rope\]",
-        r"rotations-compose\[rope_vjp\]",
+    assert offered("attnspec explain rotating-by-p-and-then-by-q-rotates-by-p-q[", tmp_path) == [
+        r"rotating-by-p-and-then-by-q-rotates-by-p-q\[rope\]",
+        r"rotating-by-p-and-then-by-q-rotates-by-p-q\[rope_vjp\]",
     ]
 
 
 def test_a_name_in_quotes_is_completed_with_spaces(tmp_path):
-    assert "rotations compose" in offered("attnspec explain 'rotating by", tmp_path)
+    assert "rotating by p and then by q rotates by p + q" in offered("attnspec explain 'rotating by", tmp_path)
 
 
 def test_bugs_arithmetics_and_modules_are_offered(tmp_path):
@@ -103,13 +103,13 @@ def test_tab_completes_the_line(shell, tmp_path):
         os.set_blocking(running.stdout.fileno(), False)
         running.stdin.write(f"{load}; echo rea''dy\r".encode())
         seen, typed, end = "", False, time.monotonic() + 40
-        while "rotations-compose" not in seen.partition("ready")[2] and time.monotonic() < end:
+        while "rotating-by-p-and-then-by-q-rotates-by-p-q" not in seen.partition("ready")[2] and time.monotonic() < end:
             if "ready" in seen and not typed:
                 typed = bool(running.stdin.write(b"attnspec explain rotating-by\t"))
             time.sleep(0.05)
             seen += (running.stdout.read() or b"").decode(errors="replace")
         running.kill()
-    assert "rotations-compose" in seen.partition("ready")[2], seen
+    assert "rotating-by-p-and-then-by-q-rotates-by-p-q" in seen.partition("ready")[2], seen
 
 
 HEAVY = {"numpy", "rich", "hypothesis", "pytest", "torch"}

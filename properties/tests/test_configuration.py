@@ -21,7 +21,7 @@ TABLE = """
 [tool.attnspec]
 targets = ["configured_kernels:right"]
 arithmetic = "float64"
-laws = ["Parts-add up", "rope is within its budget[rope]"]
+laws = ["F-a + f(b) = f(a + b)", "rope is within its error limit[rope]"]
 max-examples = 7
 seed = 3
 
@@ -57,7 +57,7 @@ def test_what_the_project_says_need_not_be_said(project, capsys):
         "seed": 3,
         "conventions": {"rope_base": 500.0},
     }
-    assert {o["law"] for o in report["outcomes"]} == {"parts add up", "rope is within its budget"}
+    assert {o["law"] for o in report["outcomes"]} == {"f(a) + f(b) = f(a + b)", "rope is within its error limit"}
 
 
 def test_the_command_line_wins(project, capsys):
@@ -65,7 +65,7 @@ def test_the_command_line_wins(project, capsys):
     said = [
         "configured_kernels:lookup",
         "--laws",
-        "parts add up",
+        "f(a) + f(b) = f(a + b)",
         "--max-examples",
         "5",
         "--seed",
@@ -87,13 +87,16 @@ def test_the_command_line_wins(project, capsys):
 
 def test_laws_that_are_named_are_checked_in_the_quick_plan_too(project, capsys):
     project(TABLE.replace("500", "10000"))
-    assert {o["law"] for o in verify("--quick")["outcomes"]} == {"parts add up", "rope is within its budget"}
+    assert {o["law"] for o in verify("--quick")["outcomes"]} == {
+        "f(a) + f(b) = f(a + b)",
+        "rope is within its error limit",
+    }
 
 
 def test_without_a_table_everything_is_as_usual(project, capsys):
     for table in ("[project]\nname = 'x'\n", "[tool.attnspec]\n"):
         project(table)
-        settings = verify("configured_kernels:right", "--laws", "parts add up")["settings"]
+        settings = verify("configured_kernels:right", "--laws", "f(a) + f(b) = f(a + b)")["settings"]
         assert (settings["max_examples"], settings["seed"], settings["conventions"]) == (100, 0, {})
     assert main(["verify"]) == 2
     said = (
@@ -103,7 +106,7 @@ def test_without_a_table_everything_is_as_usual(project, capsys):
     assert capsys.readouterr().err.endswith(f"attnspec: {said}")
 
 
-LAWS = 'laws = ["rope is within its budget", "parts add up"]\nmax-examples = 10\n'
+LAWS = 'laws = ["rope is within its error limit", "f(a) + f(b) = f(a + b)"]\nmax-examples = 10\n'
 
 
 @pytest.mark.parametrize(
@@ -111,7 +114,7 @@ LAWS = 'laws = ["rope is within its budget", "parts add up"]\nmax-examples = 10\
     [
         ("", "held", "violated"),
         (
-            '[tool.attnspec.known-deviations."wrong one"]\n"rope is within its budget" = "Its pairs are halves."',
+            '[tool.attnspec.known-deviations."wrong one"]\n"rope is within its error limit" = "Its pairs are halves."',
             "held",
             "declared",
         ),
@@ -120,9 +123,13 @@ LAWS = 'laws = ["rope is within its budget", "parts add up"]\nmax-examples = 10\
             "held",
             "declared",
         ),
-        ('[tool.attnspec.known-deviations]\n"rope is within its budget" = "Pairs are halves."', "violated", "declared"),
         (
-            '[tool.attnspec.known-deviations]\n"attention is within its budget" = "Of no concern here."',
+            '[tool.attnspec.known-deviations]\n"rope is within its error limit" = "Pairs are halves."',
+            "violated",
+            "declared",
+        ),
+        (
+            '[tool.attnspec.known-deviations]\n"attention is within its error limit" = "Of no concern here."',
             "held",
             "violated",
         ),
@@ -131,7 +138,9 @@ LAWS = 'laws = ["rope is within its budget", "parts add up"]\nmax-examples = 10\
 def test_deviations_are_declared_of_all_to_which_the_law_applies_or_of_one(project, capsys, declared, right, wrong):
     project(f"[tool.attnspec]\n{LAWS}{declared}\n")
     report = verify("configured_kernels:both", status=0 if wrong == "declared" and right == "held" else 1)
-    statuses = {o["implementation"]: o["status"] for o in report["outcomes"] if o["law"] == "rope is within its budget"}
+    statuses = {
+        o["implementation"]: o["status"] for o in report["outcomes"] if o["law"] == "rope is within its error limit"
+    }
     assert statuses == {"right one": right, "wrong one": wrong}
 
 
@@ -153,10 +162,10 @@ def test_deviations_are_declared_of_all_to_which_the_law_applies_or_of_one(proje
         ('conventions = {rope_pairs = "half"}', "Unknown convention 'rope_pairs'. Did you mean 'rope_pairing'?"),
         ('conventions = {rope_pairing = "halves"}',
          "Conventions.rope_pairing='halves', but should be one of 'adjacent', 'half'. Did you mean 'half'?"),
-        ('known-deviations = {"parts add up" = ""}',
-         "known-deviations is {'parts add up': ''}, but should be a table from "),
-        ('known-deviations = {"one" = {"parts add up" = 1}}',
-         "known-deviations is {'one': {'parts add up': 1}}, but should be a table "),
+        ('known-deviations = {"f(a) + f(b) = f(a + b)" = ""}',
+         "known-deviations is {'f(a) + f(b) = f(a + b)': ''}, but should be a table from "),
+        ('known-deviations = {"one" = {"f(a) + f(b) = f(a + b)" = 1}}',
+         "known-deviations is {'one': {'f(a) + f(b) = f(a + b)': 1}}, but should be a table "),
         ('known-deviations = {"zzz" = "It is."}', "Unknown law 'zzz'. "),
     ],
 )  # fmt: skip

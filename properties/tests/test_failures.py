@@ -12,7 +12,7 @@ from properties.laws import find
 from properties.verifier import diagnosis
 from properties.verifier.verify import verify
 
-ROPE = find("rope is within its budget[rope]")[0].id
+ROPE = find("rope is within its error limit[rope]")[0].id
 DEFECT = "This is a defect of attnspec, not of your kernel: please report it, with this traceback: "
 PLANTED = """
 import numpy as np
@@ -49,7 +49,7 @@ def ran(tmp_path, monkeypatch, capsys):
         few = [
             "--laws",
             ROPE,
-            "a second call gives the same[rope]",
+            "a second call gives the same result[rope]",
             "--max-examples",
             "4",
             "--jobs",
@@ -123,7 +123,10 @@ def fails(*arguments, **options):
 def test_an_oracle_that_fails_leaves_the_other_laws_their_verdicts(monkeypatch):
     i = Implementation("mine", {"rope": REFERENCE["rope"]})
     monkeypatch.setattr("properties.contract.subject.Subject.judge", fails)
-    found = {o.law_id: o for o in verify(i, laws=[ROPE, "a second call gives the same[rope]"], max_examples=4).outcomes}
+    found = {
+        o.law_id: o
+        for o in verify(i, laws=[ROPE, "a second call gives the same result[rope]"], max_examples=4).outcomes
+    }
     assert [o.status for o in found.values()] == ["not run", "held"]
     assert found[ROPE].reason.startswith(
         f"attnspec failed while it judged a call of rope: ZeroDivisionError: planted. {DEFECT}"

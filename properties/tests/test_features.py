@@ -48,7 +48,9 @@ def test_what_is_not_declared_is_never_passed_and_said_not_to_apply(operation, d
     passed = {p for options in seen for p in options}
     assert report.ok
     assert passed == {*declared, *(f"d{p}" for p in declared if operation.endswith("jvp") and p in ("bias", "sink"))}
-    (outcome,) = [o for o in report.outcomes if (o.law, o.operation) == ("a window is the mask of its band", operation)]
+    (outcome,) = [
+        o for o in report.outcomes if (o.law, o.operation) == ("a window equals the mask of its band", operation)
+    ]
     missing = [p for p in ("mask", "window") if p not in declared]
     assert outcome.status == "not applicable"
     assert outcome.reason == f"It does not declare the feature{'s' * (len(missing) > 1)} {' and '.join(missing)}."
@@ -126,7 +128,7 @@ CAPS = [
 
 @pytest.mark.parametrize(("arithmetic", "reason"), CAPS, ids=str)
 def test_a_far_cap_is_put_to_who_can_compute_it(arithmetic, reason):
-    (law,) = find("a cap far above all scores is none[attention]")
+    (law,) = find("a very large softcap changes nothing[attention]")
     assert (
         law.not_applicable(
             Implementation("x", {"attention": REFERENCE["attention"]}, arithmetic, features=("softcap",))
@@ -140,8 +142,8 @@ def test_scales_above_all_that_are_drawn_are_a_factor_of_the_queries():
         return REFERENCE["attention"](*arguments, scale=None if scale is None else min(scale, 1.0))
 
     i = Implementation("x", {"attention": cut}, features=("scale",))
-    assert verify(i, laws=["attention with its features is within its budget"], max_examples=30).ok
-    assert not verify(i, laws=["a scale is a factor of the queries"], max_examples=30).ok
+    assert verify(i, laws=["attention with features is within its error limit"], max_examples=30).ok
+    assert not verify(i, laws=["scale=s equals multiplying the queries by s"], max_examples=30).ok
 
 
 def test_parts_are_not_merged_by_sums_without_the_sink():
@@ -170,7 +172,11 @@ def test_gradients_of_what_is_not_given_are_none():
         dq, dk, dv, dbias, dsink = REFERENCE["attention_vjp"](*arguments, **options)
         return dq, dk, dv, dbias, np.zeros(arguments[0].shape[-3]) if dsink is None else dsink
 
-    report = verify({"attention_vjp": gives_all}, laws=["what it returns is as promised"], max_examples=3)
+    report = verify(
+        {"attention_vjp": gives_all},
+        laws=["results have the declared number, type and shape, and are finite"],
+        max_examples=3,
+    )
     assert "dsink is an array, but should be None, since no sink is given." in report.outcomes[0].violation.summary
 
 
@@ -212,7 +218,7 @@ def test_a_set_of_conventions_is_told_as_the_version_of_onnx_that_means_it():
     features = ("mask", "bias", "scale", "causal", "softcap")
     other = Implementation("other", {"attention": follows}, features=features)
     told = (
-        verify(other, laws=["attention with its features is within its budget"], max_examples=60, seed=1)
+        verify(other, laws=["attention with features is within its error limit"], max_examples=60, seed=1)
         .causes[0]
         .diagnosis[0]
     )
@@ -232,11 +238,11 @@ def test_without_a_log_sum_exp_the_output_is_judged_and_told_apart():
             for law in LAWS
             if law.operation == "attention" and law.not_applicable(mine) == WORDS["no log-sum-exp"]
         }
-        assert left == {"parts of the keys merge to the whole", "a cap bounds the log sum exp"}
+        assert left == {"attention over two parts of the keys merges to the whole", "a softcap bounds the log-sum-exp"}
     silent = Implementation(
         "mine", {"attention": lambda *x, **o: REFERENCE["attention"](*x, **o)[0]}, features=FEATURES
     )
-    assert not verify(silent, laws=["attention with its features is within its budget"], max_examples=2).ok
+    assert not verify(silent, laws=["attention with features is within its error limit"], max_examples=2).ok
 
 
 @pytest.mark.parametrize(
@@ -265,7 +271,11 @@ adapter = properties.Implementation("mine", {"attention": wrong["attention"]()},
 
 def test_the_command_passes_options_and_names_the_cause(tmp_path):
     (tmp_path / "mine.py").write_text(WRONG)
-    laws = ["--laws", "attention with its features is within its budget", "a window is the mask of its band[attention]"]
+    laws = [
+        "--laws",
+        "attention with features is within its error limit",
+        "a window equals the mask of its band[attention]",
+    ]
     line = [sys.executable, "-P", "-m", "attnspec", "verify", "mine.py", *laws, "--json", "r.json", "--html", "page"]
     ran = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert (ran.returncode, ran.stderr.count("Traceback")) == (1, 0)

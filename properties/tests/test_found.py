@@ -38,7 +38,9 @@ def in_format(name, arithmetic):
 )
 def test_a_law_of_large_scores_says_something_of_coarse_ones(arithmetic):
     implementation = Implementation("coarse", {SDPA: in_format(SDPA, arithmetic)}, arithmetic)
-    (outcome,) = verify(implementation, laws=["a dominating key wins"], max_examples=20).outcomes
+    (outcome,) = verify(
+        implementation, laws=["a key with a far higher score determines the output"], max_examples=20
+    ).outcomes
     assert outcome.status == "held"
 
 
@@ -61,13 +63,13 @@ def test_what_is_wrong_of_other_widths_than_those_drawn_is_reported():
     wide = Implementation(
         "wide", {"rope": shifted_beyond(128)}, conventions=conventions, supports={"head_dim": lambda d: d % 2 == 0}
     )
-    assert verify(wide, laws=["twice the width has the same angles in every second pair"], max_examples=60).causes
+    assert verify(wide, laws=["every second pair of twice the width has the same angles"], max_examples=60).causes
 
 
 def test_a_law_of_odd_widths_says_nothing_of_even_ones():
     """To which a smaller input may be cut."""
     properties.replay(
-        "the odd channel follows its convention[rope]",
+        "the last channel of an odd width follows its convention[rope]",
         {"rope": REFERENCE["rope"]},
         x=np.array([[0.0, 1.0]]),
         start_pos=1,
@@ -91,7 +93,7 @@ def test_a_batch_stride_that_is_computed_from_that_of_a_head_is_seen():
     def attention(q, k, v, mask=None):
         return REFERENCE[SDPA](misread(q), misread(k), misread(v), mask)
 
-    report = verify({SDPA: attention}, laws=["a view equals its copy"], max_examples=60)
+    report = verify({SDPA: attention}, laws=["a view gives the same result as its contiguous copy"], max_examples=60)
     assert not report.ok
     assert "heads-inside" in report.violations[0].summary
 
@@ -130,7 +132,7 @@ def test_scales_of_0_and_below_are_drawn_and_need_not_be_taken():
         promises = {"features": features, "supports": {"scale": positive}}
         assert verify(Implementation("refuses", masked_before_scaling(True), **promises), max_examples=25).ok
         silent = causes(Implementation("silent", masked_before_scaling(False), **promises))
-        assert [cause.laws for cause in silent] == [("what is not supported is refused[attention]",)]
+        assert [cause.laws for cause in silent] == [("unsupported sizes are refused[attention]",)]
 
 
 def test_a_kernel_of_no_scale_that_is_drawn_is_told_so():

@@ -24,7 +24,11 @@ from properties.laws import find
 from properties.tests.processes import processes_in, wait_for
 from properties.views.html import page
 
-TWO = ["--laws", "a second call gives the same[rope]", "it prints nothing and leaves the interpreter alone[rope]"]
+TWO = [
+    "--laws",
+    "a second call gives the same result[rope]",
+    "a call prints nothing and leaves process-wide state unchanged[rope]",
+]
 FEW = [*TWO, "--max-examples", "8", "--jobs", "1"]
 ADAPTERS = """
 import os
@@ -276,7 +280,7 @@ def outcomes(capsys, target, *options):
 def test_a_fork_that_returns_from_the_call_ends_there_and_is_a_violation(adapters, capsys):
     status, found, told = outcomes(capsys, "hostile:forks")
     assert (status, [o["status"] for o in found.values()]) == (1, ["held", "violated"])
-    violation = found["it prints nothing and leaves the interpreter alone"]["violation"]
+    violation = found["a call prints nothing and leaves process-wide state unchanged"]["violation"]
     assert (
         violation["summary"] == "returned twice, the second time in a process that it forked, but should return once."
     )
@@ -291,20 +295,20 @@ def test_a_fork_at_import_that_goes_on_changes_nothing(adapters, capsys):
 def test_an_operation_that_no_case_is_compared_on_is_not_ok_and_says_why(adapters, capsys):
     status, found, _ = outcomes(capsys, "hostile:never", "--max-examples", "8", "--jobs", "1")
     assert status == 1
-    assert [law for law, o in found.items() if o["status"] == "vacuous"] == ["rope is within its budget"]
-    agreement = found["rope is within its budget"]
+    assert [law for law, o in found.items() if o["status"] == "vacuous"] == ["rope is within its error limit"]
+    agreement = found["rope is within its error limit"]
     why = "attnspec compared no result of rope with the oracle, so never has no verdict: never supports no "
     assert agreement["reason"].startswith(why)
     never = Implementation("never", {"rope": lambda x, start_pos=0: 1 // 0}, supports={"head_dim": lambda d: False})
     with pytest.raises(pytest.fail.Exception, match=re.escape(why)):
-        Check(find("rope is within its budget[rope]")[0], never)()
+        Check(find("rope is within its error limit[rope]")[0], never)()
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_instances_that_share_their_tables_are_seen_whatever_the_jobs_and_shown_again_by_the_script(
     adapters, capsys, monkeypatch, jobs
 ):
-    law = ["--laws", "instances and sizes share no state", "--max-examples", "8"]
+    law = ["--laws", "implementations and sizes share no state", "--max-examples", "8"]
     assert main(["verify", "hostile:two_bases", *law, "--jobs", jobs, "--json", "-"]) == 1
     report = json.loads(capsys.readouterr().out)
     assert {o["status"] for o in report["outcomes"]} == {"violated"}
@@ -322,8 +326,8 @@ def test_instances_that_share_their_tables_are_seen_whatever_the_jobs_and_shown_
 def test_another_of_the_list_that_ends_the_process_says_nothing_about_this_one(adapters, capsys):
     law = [
         "--laws",
-        "instances and sizes share no state",
-        "a second call gives the same",
+        "implementations and sizes share no state",
+        "a second call gives the same result",
         "--max-examples",
         "8",
         "--jobs",
@@ -331,12 +335,12 @@ def test_another_of_the_list_that_ends_the_process_says_nothing_about_this_one(a
     ]
     assert main(["verify", "hostile:one_aborts", *law, "--json", "-"]) == 1
     found = {(o["implementation"], o["law"]): o for o in json.loads(capsys.readouterr().out)["outcomes"]}
-    outcome = found["right", "instances and sizes share no state"]
+    outcome = found["right", "implementations and sizes share no state"]
     assert outcome["status"] == "not applicable"
     assert outcome["reason"].startswith(
         "Another implementation of the list, which was called alternately with this one, killed the process: SIGABRT"
     )
-    assert found["right", "a second call gives the same"]["status"] == "held"
+    assert found["right", "a second call gives the same result"]["status"] == "held"
 
 
 @pytest.mark.parametrize("target", ["attributes", "keys"])

@@ -52,7 +52,11 @@ def report_of(outcomes, **settings):
 @pytest.fixture(scope="module")
 def real():
     """What a verification of a wrong RoPE found."""
-    laws = ["rope is within its budget[rope]", "parts add up[rope]", "the first pair rotates by its position[rope]"]
+    laws = [
+        "rope is within its error limit[rope]",
+        "f(a) + f(b) = f(a + b)[rope]",
+        "the first pair rotates by its position in radians[rope]",
+    ]
     broken = Implementation(
         "half", {"rope": half_rope}, supports={"head_dim": lambda d: d % 2 == 0}, conventions=Conventions()
     )
@@ -218,7 +222,9 @@ def test_a_cell_is_its_outcome(real):
 
 def test_a_violation_is_shown_with_its_input_what_reproduces_it_and_its_script(real):
     text = html([real])
-    violation = next(o["violation"] for o in real["outcomes"] if o["law"] == "the first pair rotates by its position")
+    violation = next(
+        o["violation"] for o in real["outcomes"] if o["law"] == "the first pair rotates by its position in radians"
+    )
     assert "rope-half-split-pairs" in text
     assert 'href="https://github.com/EleutherAI/gpt-neox/issues/834"' in text
     assert "properties.replay(" in text
@@ -327,14 +333,14 @@ def test_the_page_says_how_to_make_it_again(real):
     settings = {
         "targets": ["m:a", "n"],
         "arithmetic": "float32",
-        "laws": ["parts add up"],
+        "laws": ["f(a) + f(b) = f(a + b)"],
         "only": ["one"],
         "timeout": 5.0,
         "environment": {"python": "3.11.7"},
     }
     text = html([report_of([outcome(LAWS[0].name, LAWS[0].operation, "one")], **settings)])
     assert (
-        "attnspec verify m:a n --max-examples 10 --seed 0 --arithmetic float32 --laws &#39;parts add up&#39; --only one --timeout 5"
+        "attnspec verify m:a n --max-examples 10 --seed 0 --arithmetic float32 --laws &#39;f(a) + f(b) = f(a + b)&#39; --only one --timeout 5"
         in text
     )
     assert "3.11.7" in text
@@ -375,7 +381,7 @@ def test_verifying_writes_the_page_too(tmp_path, monkeypatch, capsys):
         "from properties.bugs.reference import REFERENCE\nadapter = {'rope': REFERENCE['rope']}\n"
     )
     monkeypatch.chdir(tmp_path)
-    law = "parts add up[rope]"
+    law = "f(a) + f(b) = f(a + b)[rope]"
     assert (
         cli.main(["verify", "kernels:adapter", "--laws", law, "--max-examples", "5", "--jobs", "1", "--html", "page"])
         == 0

@@ -97,13 +97,16 @@ def unbatched(x, *by):
 
 
 PROMISED, WRITTEN, VIEW = (
-    "what it returns is as promised",
-    "inputs are not written",
-    "the result is no view of an input",
+    "results have the declared number, type and shape, and are finite",
+    "inputs are not modified",
+    "the output does not share memory with an input",
 )
-SECOND, EARLIER = "a second call gives the same", "a call does not depend on earlier calls"
-INTERPRETER, LAYOUT = "it prints nothing and leaves the interpreter alone", "a view equals its copy"
-BATCH, EMPTY = "batches are computed one by one", "an empty batch is empty"
+SECOND, EARLIER = "a second call gives the same result", "a call does not depend on earlier calls"
+INTERPRETER, LAYOUT = (
+    "a call prints nothing and leaves process-wide state unchanged",
+    "a view gives the same result as its contiguous copy",
+)
+BATCH, EMPTY = "a batch gives the same as its elements one by one", "an empty batch gives an empty result"
 
 QUIRKS = {
     "a list": (PROMISED, "rope", lambda: after("rope", lambda out, *_: out.tolist())),
@@ -150,7 +153,7 @@ def test_a_bias_of_a_part_of_the_batch_axes_gets_the_sum_of_its_gradients(shape)
     rng = np.random.default_rng(0)
     q, k, v, grad_out = (rng.standard_normal((2, 3, 2, n, 3)) for n in (4, 5, 5, 4))
     i = Implementation("NumPy", {"attention_vjp": REFERENCE["attention_vjp"]}, batch_ranks=(3,), features=("bias",))
-    (law,) = find("batches are computed one by one[attention_vjp]")
+    (law,) = find("a batch gives the same as its elements one by one[attention_vjp]")
     assert law.hold(
         Subject(i, "attention_vjp"), {"q": q, "k": k, "v": v, "bias": rng.standard_normal(shape), "grad_out": grad_out}
     )
@@ -284,7 +287,7 @@ def restricted(kind):
 
 
 def test_what_is_not_supported_is_refused_by_a_declared_exception():
-    (law,) = find("what is not supported is refused[rope]")
+    (law,) = find("unsupported sizes are refused[rope]")
     even = {"head_dim": lambda d: d % 8 == 0}
     assert outcome(law, Implementation("i", {"rope": restricted(ValueError)}, supports=even)).status == "held"
     assert (
@@ -302,7 +305,7 @@ def test_what_is_not_supported_is_refused_by_a_declared_exception():
 
 
 def test_the_right_answer_for_what_is_not_supported_is_no_violation_and_a_wrong_one_is():
-    (law,) = find("what is not supported is refused[rope]")
+    (law,) = find("unsupported sizes are refused[rope]")
     promises = {"supports": {"head_dim": lambda d: d % 8 == 0}}
     assert outcome(law, Implementation("i", {"rope": reference.rope}, **promises)).status == "held"
     wrong = outcome(
@@ -317,7 +320,7 @@ def test_the_right_answer_for_what_is_not_supported_is_no_violation_and_a_wrong_
         law, Implementation("i", {"rope": lambda x, start_pos=0: reference.rope(x, start_pos)[:0]}, **promises)
     ).violation.summary
     assert "but should have shape" in short
-    (law,) = find("what is not supported is refused[causal_mask]")
+    (law,) = find("unsupported sizes are refused[causal_mask]")
     for make, status in (
         (REFERENCE["causal_mask"], "held"),
         (lambda n_q, n_k=None: np.ones((n_q, n_k or n_q), bool), "violated"),
@@ -328,7 +331,7 @@ def test_the_right_answer_for_what_is_not_supported_is_no_violation_and_a_wrong_
 
 
 def test_a_width_without_a_right_answer_is_refused():
-    (law,) = find("the odd channel follows its convention[rope]")
+    (law,) = find("the last channel of an odd width follows its convention[rope]")
     reject = Implementation("i", {"rope": reference.rope}, conventions=Conventions(odd_lane="reject"))
     assert outcome(law, reject).violation.summary.startswith("returned something for a head_dim of ")
 
@@ -344,7 +347,7 @@ def test_a_nan_is_found_by_python_without_assertions_too():
 
 
 def test_an_odd_width_has_no_exponents_in_tensor2tensor():
-    (law,) = find(f"what is not supported is refused[{SINUSOID}]")
+    (law,) = find(f"unsupported sizes are refused[{SINUSOID}]")
     layout = Conventions(sinusoid_layout="tensor2tensor")
     assert outcome(law, Implementation("i", {SINUSOID: REFERENCE[SINUSOID]}, conventions=layout)).status == "violated"
 
@@ -413,7 +416,11 @@ def test_arrays_of_others_are_handed_over_and_read_masks_too():
     assert report.ok, [
         (o.law, o.reason, o.violation) for o in report.outcomes if o.status not in ("held", "not applicable")
     ]
-    assert {o.operation for o in report.outcomes if o.law == "a view equals its copy" and o.status == "held"} == {
+    assert {
+        o.operation
+        for o in report.outcomes
+        if o.law == "a view gives the same result as its contiguous copy" and o.status == "held"
+    } == {
         "combine_masks",
         "rope",
     }
@@ -425,17 +432,19 @@ def test_what_cannot_be_handed_over_is_not_applicable_and_says_why():
             raise BufferError("no views")
         return values
 
-    report = verify({"rope": reference.rope}, laws=["a view equals its copy"], max_examples=20)
+    report = verify(
+        {"rope": reference.rope}, laws=["a view gives the same result as its contiguous copy"], max_examples=20
+    )
     assert report.outcomes[0].status == "held"
     strict = Implementation("strict", {"rope": reference.rope}, arrays=contiguous)
-    (found,) = verify(strict, laws=["a view equals its copy"], max_examples=20).outcomes
+    (found,) = verify(strict, laws=["a view gives the same result as its contiguous copy"], max_examples=20).outcomes
     assert found.status == "not applicable"
     assert re.fullmatch(
         r"Transposed arrays of float64 and shape .* cannot be passed: BufferError: no views\.", found.reason
     )
 
     nowhere = Implementation("nowhere", {"rope": reference.rope}, arrays=lambda values: values.on_the_moon)
-    (found,) = verify(nowhere, laws=["rope is within its budget"], max_examples=20).outcomes
+    (found,) = verify(nowhere, laws=["rope is within its error limit"], max_examples=20).outcomes
     assert found.status == "vacuous"
     assert (
         "so nowhere has no verdict: Contiguous arrays of float64 and shape (1, 2) cannot be passed: AttributeError: "
@@ -454,14 +463,14 @@ def test_what_cannot_be_handed_over_is_not_applicable_and_says_why():
 def test_what_is_wrong_by_itself_does_not_depend_on_earlier_calls(rope):
     found = causes(Implementation("wrong", {"rope": rope}), 40)
     assert "a call does not depend on earlier calls[rope]" not in [law for cause in found for law in cause.laws]
-    assert "rope is within its budget" in [cause.example.law for cause in found]
+    assert "rope is within its error limit" in [cause.example.law for cause in found]
 
 
 def test_the_call_that_is_wrong_is_shown_as_it_was_handed_over():
     def minds_zeros(q, k, v, mask=None):
         return REFERENCE[SDPA](q, k, v, mask) + 1.0 * (q.shape[-1] > 1 and not q[..., -1].any())
 
-    report = verify({SDPA: minds_zeros}, laws=["channels of zeros change the scale alone"], max_examples=60)
+    report = verify({SDPA: minds_zeros}, laws=["added zero channels change only the scale"], max_examples=60)
     (cause,) = report.causes
     assert cause.example.counterexample["q"].shape[-1] * 4 == int(
         re.search(r"q=\[.*?\] float64 \(.*?(\d+)\),", cause.example.notes[0])[1]
@@ -470,11 +479,11 @@ def test_the_call_that_is_wrong_is_shown_as_it_was_handed_over():
     def narrow(x, start_pos=0):
         return reference.rope(x.astype(np.float64), start_pos).astype(np.float32) + np.float32(1)
 
-    report = verify({"rope": narrow}, arithmetic="float32", laws=["rope is within its budget"], max_examples=20)
+    report = verify({"rope": narrow}, arithmetic="float32", laws=["rope is within its error limit"], max_examples=20)
     assert report.causes[0].example.notes[0] == "The call got the numbers as float32."
 
 
 def test_the_law_about_refusals_calls_combined_masks_with_two():
     i = Implementation("some queries", {"combine_masks": np.logical_and}, supports={"n_q": (1, 2, 3)})
-    (outcome,) = verify(i, laws=["what is not supported is refused"], max_examples=10).outcomes
+    (outcome,) = verify(i, laws=["unsupported sizes are refused"], max_examples=10).outcomes
     assert outcome.status == "not applicable"

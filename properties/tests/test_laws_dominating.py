@@ -24,11 +24,11 @@ from properties.verifier.verify import examine
 
 SDPA = "scaled_dot_product_attention"
 VJP, JVP = f"{SDPA}_vjp", f"{SDPA}_jvp"
-DOMAIN, LONGER = "dominating keys", "attention is within its budget at 131072 keys"
+DOMAIN, LONGER = "dominating keys", "attention is within its error limit at 131072 keys"
 LAWS = {
     law.operation: law
-    for name, operation in (("attention", SDPA), ("the vjp", VJP), ("the jvp", JVP))
-    for law in find(f"{name} is within its budget[{operation}]")
+    for name, operation in (("attention", SDPA), ("the VJP", VJP), ("the JVP", JVP))
+    for law in find(f"{name} is within its error limit[{operation}]")
 }
 
 

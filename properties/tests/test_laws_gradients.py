@@ -27,7 +27,7 @@ NAMED = {
     if not isinstance(law.body, Square)
 }
 ROWS = {
-    "heads of keys can be repeated",
+    "repeating key heads for each query head changes nothing",
     "heads are computed independently",
     "the order of heads does not matter",
     "the order of columns within heads does not matter",

@@ -233,7 +233,7 @@ def refusing(x, start_pos=0):
     ],
 )
 def test_an_odd_width_is_rotated_or_refused_as_declared(rotate, conventions, summary):
-    (law,) = find("the odd channel follows its convention[rope]")
+    (law,) = find("the last channel of an odd width follows its convention[rope]")
     outcome = check(law, Implementation("i", {"rope": rotate}, conventions=conventions), 30)
     assert outcome.status == ("violated" if summary else "held")
     assert not summary or summary in outcome.violation.summary

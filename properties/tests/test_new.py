@@ -104,7 +104,7 @@ def test_autograd_s_derivatives_hold_when_the_operation_is_filled_in(folder):
     text = adapter("kernels", ["hard_masked_softmax_vjp", "multi_head_attention_jvp", "rope_vjp"], "torch", "float64")
     (folder / "kernels.py").write_text(filled_in(text, **TORCH))
     (found,) = load(["kernels.py"])
-    laws = ["the vjp is within its budget", "the jvp is within its budget", "rope is within its budget"]
+    laws = ["the VJP is within its error limit", "the JVP is within its error limit", "rope is within its error limit"]
     report = verify(found.implementation, laws=laws, max_examples=20)
     assert {o.operation: o.status for o in report.outcomes} == dict.fromkeys(
         ["hard_masked_softmax_vjp", "multi_head_attention_jvp", "rope", "rope_vjp"], "held"

@@ -270,7 +270,7 @@ def kernels(tmp_path, monkeypatch):
     return tmp_path
 
 
-LAWS = ["--laws", "rope is within its budget", "pairs keep their norm"]
+LAWS = ["--laws", "rope is within its error limit", "rotation keeps the norm of each pair"]
 VERIFY = ["verify", "kernels_of_outputs:half", *LAWS, "--max-examples", "8", "--jobs", "1"]
 
 

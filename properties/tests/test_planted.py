@@ -22,12 +22,18 @@ SDPA, VJP, GROUPED, CAUSAL = (
     "causal_attention",
 )
 SINUSOID = "sinusoidal_positional_encoding"
-NO_QUERIES, NO_KEYS = "without queries there is nothing to return", "without keys every row is fully masked"
-LOW, NAN = "one key has all the weight however low its score", "non finite masked entries do not matter"
+NO_QUERIES, NO_KEYS = (
+    "without queries the output is empty and gradients are 0",
+    "without keys every row is fully masked",
+)
+LOW, NAN = (
+    "a single visible key has weight 1, however low its score",
+    "NaN and ±∞ in masked keys and values do not matter",
+)
 WITHIN = {
-    SDPA: "attention is within its budget", VJP: "the vjp is within its budget", "rope": "rope is within its budget",
-    "attention": "attention with its features is within its budget", "inv_freq": "frequencies are within their budget",
-    SINUSOID: "the sinusoidal encoding is within its budget",
+    SDPA: "attention is within its error limit", VJP: "the VJP is within its error limit", "rope": "rope is within its error limit",
+    "attention": "attention with features is within its error limit", "inv_freq": "frequencies are within their error limit",
+    SINUSOID: "the sinusoidal encoding is within its error limit",
 }  # fmt: skip
 
 

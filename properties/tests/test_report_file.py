@@ -12,13 +12,17 @@ from properties.command.cli import main
 from properties.verifier import report as data
 from properties.verifier.report_file import SCHEMA, read
 
-LAWS = ["rope is within its budget[rope]", "pairs keep their norm[rope]", "parts add up[rope]"]
+LAWS = [
+    "rope is within its error limit[rope]",
+    "rotation keeps the norm of each pair[rope]",
+    "f(a) + f(b) = f(a + b)[rope]",
+]
 
 
 @pytest.fixture(scope="module")
 def report():
     """A report with a violation, its cause, and a declared deviation, as JSON has it."""
-    known = {"pairs keep their norm": "It is declared to."}
+    known = {"rotation keeps the norm of each pair": "It is declared to."}
     found = properties.verify({"rope": lambda x, start_pos=0: -x}, laws=LAWS, max_examples=10, known_deviations=known)
     assert found.causes
     return json.loads(json.dumps(found.to_dict(), allow_nan=False))

@@ -68,7 +68,7 @@ def test_each_fails_on_what_is_broken_and_passes_when_that_is_mended(tmp_path, m
     """All are verified one by one, and their tests are run together, first on what is broken."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(written_down, "_SECONDS_OF_IMPORTS", 20.0)
-    laws = ["--laws", "rope is within its budget", "attention is within its budget"]
+    laws = ["--laws", "rope is within its error limit", "attention is within its error limit"]
     limits = ["--max-examples", "20", "--jobs", "1", "--timeout", "2"]
     modules = {name.replace(" ", "_"): change for name, change in BROKEN.items()}
     for name, change in modules.items():

@@ -69,7 +69,7 @@ def test_kinds_and_parameters_that_are_not_declared_are_never_passed():
         "original_max_position_embeddings",
         "mscale",
     }
-    (outcome,) = [o for o in report.outcomes if o.law == "the length decides between the short and the long list"]
+    (outcome,) = [o for o in report.outcomes if o.law == "the sequence length selects the short or the long factors"]
     assert (outcome.status, outcome.reason) == ("not applicable", "It does not declare the feature longrope.")
 
 
@@ -225,7 +225,11 @@ adapter = properties.Implementation("mine", {"rope": wrong["rope"]()}, features=
 
 def test_the_command_shows_options_that_are_given_and_no_others(tmp_path):
     (tmp_path / "mine.py").write_text(WRONG)
-    laws = ["--laws", "rope is within its budget[rope]", "each pair rotates by its own axis[rope]"]
+    laws = [
+        "--laws",
+        "rope is within its error limit[rope]",
+        "each pair rotates by the position along its own axis[rope]",
+    ]
     line = [sys.executable, "-P", "-m", "attnspec", "verify", "mine.py", *laws, "--json", "r.json", "--html", "page"]
     ran = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert (ran.returncode, ran.stderr.count("Traceback")) == (1, 0)

@@ -41,7 +41,7 @@ twice = Implementation("twice", {"scaled_dot_product_attention": scales_twice})
 GROUPS = {"a": [twice], "b": [{"scaled_dot_product_attention": drops_the_last_of_many_keys}, Implementation("of it's own", q)]}
 rounded = {"scaled_dot_product_attention": rounds}
 """
-AGREEMENT = "attention is within its budget"
+AGREEMENT = "attention is within its error limit"
 
 
 @pytest.fixture

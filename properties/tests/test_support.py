@@ -60,7 +60,9 @@ def test_so_many_shapes_are_not_exceeded_whatever_the_seed_and_whether_it_is_rig
     for seed in (0, 1):
         report = verify(promised, max_examples=16, seed=seed)
         agreement = {
-            o.operation: o for o in report.outcomes if "is within its budget" in o.law or "rows of its table" in o.law
+            o.operation: o
+            for o in report.outcomes
+            if "is within its error limit" in o.law or "rows of its table" in o.law
         }
         assert {name: o.status for name, o in agreement.items()} == {
             name: "violated" if name in wrong else "held" for name in functions
@@ -75,7 +77,7 @@ def test_laws_that_need_more_shapes_do_not_apply_and_say_so():
     functions, calls = watched("rope")
     report = verify(Implementation("compiled", functions, supports="at most 1 shape"), max_examples=40)
     assert len(shapes("rope", calls["rope"])) == 1
-    left_out = {o.reason for o in report.outcomes if o.law == "a chunk is the slice of the whole"}
+    left_out = {o.reason for o in report.outcomes if o.law == "a chunk of positions equals the slice of the whole"}
     assert left_out <= {"It takes at most 1 shapes of rope's arguments, and this call has another one."}
     reasons = [o.reason for o in report.outcomes if o.status == "not applicable"]
     assert reasons
@@ -175,7 +177,7 @@ def test_what_is_wrong_with_masks_of_a_kind_is_explained_by_the_bug_all_the_same
     report = verify(
         Implementation("unmasked", {SDPA: unmasked}, supports=word),
         max_examples=20,
-        laws=["attention is within its budget"],
+        laws=["attention is within its error limit"],
     )
     assert [cause.diagnosis[0].id for cause in report.causes] == ["softmax-vjp-ignores-the-mask"]
 
@@ -188,7 +190,7 @@ def _added_vjp(q, k, v, mask, grad_out):
 
 
 def test_gradients_that_flow_through_an_added_finite_fill_are_judged_where_that_is_declared():
-    laws = ["the vjp is within its budget", "a query with no allowed key follows its convention"]
+    laws = ["the VJP is within its error limit", "a fully masked row follows its convention"]
 
     def judged(function, gradients):
         meant = Conventions(dead_rows="uniform", dead_gradients=gradients)
@@ -225,7 +227,7 @@ def test_finite_masks_make_all_keys_alike_for_a_query_without_keys_and_leave_its
         return weights / weights.sum(-1, keepdims=True) @ v
 
     promises = {"supports": ["finite masks", "positive sizes"]}
-    law = "a query with no allowed key follows its convention"
+    law = "a fully masked row follows its convention"
     for reading, status in (("uniform", "held"), ("zero", "violated")):
         i = Implementation("added", {SDPA: added}, conventions=Conventions(dead_rows=reading), **promises)
         assert [o.status for o in verify(i, laws=[law], max_examples=20).outcomes] == [status]
@@ -246,20 +248,29 @@ def test_finite_masks_make_all_keys_alike_for_a_query_without_keys_and_leave_its
         ("key lengths", set(), {"broadcast masks", "masks of sequences"}),
         (
             "no masks",
-            {"the past does not depend on the future"},
+            {"outputs do not depend on future keys and values"},
             {"broadcast masks", "masks of rows", "masks of sequences", "padded masks", "one key each"},
         ),
-        ("no batch axes", {"batches are computed one by one", "an empty batch is empty"}, {"masks of sequences"}),
+        (
+            "no batch axes",
+            {"a batch gives the same as its elements one by one", "an empty batch gives an empty result"},
+            {"masks of sequences"},
+        ),
     ],
 )
 def test_what_a_promise_leaves_out_is_not_applicable_or_not_drawn_with_the_reason(word, laws, kinds, capsys):
     functions, _ = watched(SDPA)
-    chosen = ["attention is within its budget", "the past does not", "batches are computed", "an empty batch"]
+    chosen = [
+        "attention is within its error limit",
+        "outputs do not depend on future",
+        "a batch gives the same",
+        "an empty batch",
+    ]
     report = verify(Implementation("mine", functions, supports=word), laws=chosen, max_examples=100)
     left = {o.law: o.reason for o in report.outcomes if o.status == "not applicable"}
     assert set(left) == laws
     assert all(reason == WORDS[word] for reason in left.values())
-    agreement = next(o for o in report.outcomes if o.law == "attention is within its budget")
+    agreement = next(o for o in report.outcomes if o.law == "attention is within its error limit")
     assert {each.partition(": ")[0] for each in agreement.undrawn} == kinds
     print_report(Console(width=200), report, {"mine": ["mine"]})
     (told,) = re.findall(r"· not tested  mine\n  (.*?): .", capsys.readouterr().out)
@@ -287,7 +298,7 @@ def test_sizes_of_a_list_are_drawn_and_no_others(sizes, operation):
     assert report.ok, [v.summary for v in report.violations]
     o = OPERATIONS[operation]
     found = [o.sizes(each) for each in calls[operation]]
-    refused = next(x for x in report.outcomes if x.law == "what is not supported is refused")
+    refused = next(x for x in report.outcomes if x.law == "unsupported sizes are refused")
     outside = [each for each in found if any(each[name] not in taken for name, taken in sizes.items() if name in each)]
     assert len(outside) <= refused.examples  # by that law alone
     assert all({each[name] for each in found} >= set(taken) - {9} for name, taken in sizes.items() if name in found[0])
@@ -345,5 +356,5 @@ def test_masks_of_keys_are_chosen_for_no_keys_too():
         return REFERENCE[HEADS](x, wq, wk, wv, wo, num_heads, None if mask is None else mask[..., None, :])
 
     mine = Implementation("mine", {HEADS: attend}, supports=["positive sizes", "padding masks"])
-    (outcome,) = verify(mine, laws=["what is not supported is refused"], max_examples=10).outcomes
+    (outcome,) = verify(mine, laws=["unsupported sizes are refused"], max_examples=10).outcomes
     assert outcome.status == "held"

@@ -21,7 +21,7 @@ from properties.verifier.verify import check
 from properties.views.terminal import print_report
 
 SDPA = "scaled_dot_product_attention"
-LAW = f"attention is within its budget[{SDPA}]"
+LAW = f"attention is within its error limit[{SDPA}]"
 
 
 def narrow_line(monkeypatch, factor):

@@ -35,7 +35,7 @@ from properties.verifier.verify import check, examine, verify
 from properties.views.terminal import print_report
 
 SDPA = "scaled_dot_product_attention"
-ROPE = "rope is within its budget[rope]"
+ROPE = "rope is within its error limit[rope]"
 
 
 def outcome_of(function, law=ROPE, examples=40, **promises):
@@ -83,7 +83,7 @@ def test_what_is_wrong_is_said_in_a_sentence(function, sentence):
 
 
 def test_too_many_values_are_a_violation():
-    found = outcome_of(lambda *a: (1, 2), law=f"the vjp is within its budget[{SDPA}_vjp]")
+    found = outcome_of(lambda *a: (1, 2), law=f"the VJP is within its error limit[{SDPA}_vjp]")
     assert found.violation.summary == "returned 2 values, but should return 3: dq, dk, dv."
 
 
@@ -211,7 +211,7 @@ def test_a_wrong_result_is_compared_by_more_than_its_own_rounding():
     assert (result(0.0, 1.0).ball.rad == rad).all()  # what is right keeps its own radii
 
 
-@pytest.mark.parametrize("name", ["rope is within its budget", ROPE])
+@pytest.mark.parametrize("name", ["rope is within its error limit", ROPE])
 def test_a_declared_deviation_must_really_happen(name):
     declared = outcome_of(lambda x, start_pos=0: rope(x, start_pos + 1), known_deviations={name: "it counts from one."})
     assert (declared.status, declared.reason) == ("declared", "it counts from one.")
@@ -223,7 +223,7 @@ def test_a_declared_deviation_must_really_happen(name):
 
 
 def test_a_declared_deviation_of_a_law_without_cases_should_go():
-    name = f"a query with no allowed key follows its convention[{SDPA}]"
+    name = f"a fully masked row follows its convention[{SDPA}]"
     found = outcome_of(
         REFERENCE[SDPA], name, supports={"n_q": lambda n: n > 2000}, known_deviations={name: "it has no such rows."}
     )
@@ -235,9 +235,10 @@ def test_a_declared_deviation_of_a_law_without_cases_should_go():
 
 def test_a_declaration_that_matches_no_law_is_refused():
     with pytest.raises(
-        ValueError, match=r"^implementation declares to deviate from \['parts add up\[rope_vjp\]'\], but no such law"
+        ValueError,
+        match=r"^implementation declares to deviate from \['f(a) + f(b) = f(a + b)\[rope_vjp\]'\], but no such law",
     ):
-        verify({"rope": rope}, known_deviations={"parts add up[rope_vjp]": "a reason"})
+        verify({"rope": rope}, known_deviations={"f(a) + f(b) = f(a + b)[rope_vjp]": "a reason"})
 
 
 def test_a_report_is_plain_data_and_ok_only_if_all_held():
@@ -248,7 +249,7 @@ def test_a_report_is_plain_data_and_ok_only_if_all_held():
     assert not bad.ok
     assert not good.violations
     (violation,) = bad.violations
-    assert violation.law == "rope is within its budget"
+    assert violation.law == "rope is within its error limit"
     assert violation.operation == "rope"
     assert {name for name, x in violation.counterexample.items() if x is not None} == {"x", "start_pos"}
     found = json.loads(json.dumps(bad.to_dict()))["outcomes"][0]
@@ -264,7 +265,7 @@ def test_an_interrupted_run_returns_what_it_knows():
     def interrupts(q, k, v, mask=None):
         raise KeyboardInterrupt
 
-    found = verify({"rope": rope, SDPA: interrupts}, max_examples=2, laws=[ROPE, "attention is within its budget"])
+    found = verify({"rope": rope, SDPA: interrupts}, max_examples=2, laws=[ROPE, "attention is within its error limit"])
     assert found.interrupted
     assert not found.ok
     assert {o.status for o in found.outcomes} == {"held", "not run"} or {o.status for o in found.outcomes} == {
@@ -297,7 +298,7 @@ def test_what_is_unavailable_is_not_run_and_never_held(capsys):
 def test_a_law_whose_cases_are_not_supported_does_not_apply():
     found = outcome_of(
         REFERENCE[SDPA],
-        law=f"a query with no allowed key follows its convention[{SDPA}]",
+        law=f"a fully masked row follows its convention[{SDPA}]",
         supports={"n_q": lambda n: n > 2000},
     )
     assert (found.status, found.reason.startswith("planted supports no n_q among [")) == ("not applicable", True)
@@ -321,7 +322,7 @@ def test_shrinking_ends_even_where_every_case_fails():
         next(calls)
         return reference.scaled_dot_product_attention(q, k, v, mask) + 1
 
-    assert outcome_of(wrong, law="attention is within its budget", examples=100).status == "violated"
+    assert outcome_of(wrong, law="attention is within its error limit", examples=100).status == "violated"
     assert next(calls) < 2000
 
 
@@ -359,23 +360,27 @@ def test_modules_and_objects_are_implementations_of_what_they_have():
         ({"target": {"rope": rope}, "laws": ["pairs"]}, ValueError, "'pairs' may mean "),
         ({"target": {"rope": rope}, "exclude": ["no such law"]}, ValueError, "Unknown law 'no such law'"),
         (
-            {"target": {"rope": rope}, "exclude": "parts add up"},
+            {"target": {"rope": rope}, "exclude": "f(a) + f(b) = f(a + b)"},
             TypeError,
-            "exclude='parts add up', but should be a collection of names.",
+            "exclude='f(a) + f(b) = f(a + b)', but should be a collection of names.",
         ),
         (
-            {"target": {"rope": rope}, "laws": [ROPE, "zero queries take the mean"]},
+            {"target": {"rope": rope}, "laws": [ROPE, "a zero query returns the mean of the visible values"]},
             ValueError,
-            "'zero queries take the mean' is a law",
+            "'a zero query returns the mean of the visible values' is a law",
         ),
-        ({"target": {"rope": rope}, "laws": "parts add up"}, TypeError, "should be a collection of names"),
+        ({"target": {"rope": rope}, "laws": "f(a) + f(b) = f(a + b)"}, TypeError, "should be a collection of names"),
         (
             {"target": {"rope": rope}, "max_examples": 0},
             ValueError,
             "max_examples=0, but should be a whole number from 1.",
         ),
         ({"target": {"rope": rope}, "seed": 1.5}, TypeError, "seed has type float, but should be an int."),
-        ({"target": {"rope": rope}, "known_deviations": {"parts add up": ""}}, TypeError, "should be a reason, a str."),
+        (
+            {"target": {"rope": rope}, "known_deviations": {"f(a) + f(b) = f(a + b)": ""}},
+            TypeError,
+            "should be a reason, a str.",
+        ),
     ],
 )
 def test_nonsense_is_refused_in_a_sentence(arguments, error, sentence, unchecked):
@@ -386,10 +391,13 @@ def test_nonsense_is_refused_in_a_sentence(arguments, error, sentence, unchecked
 
 def test_laws_are_named_alike_in_python_and_by_the_command_and_some_are_left_out():
     report = verify(
-        {"rope": rope}, laws=iter(["rope-is-within", ROPE, "parts add up"]), exclude=iter(["parts-add"]), max_examples=3
+        {"rope": rope},
+        laws=iter(["rope-is-within", ROPE, "f(a) + f(b) = f(a + b)"]),
+        exclude=iter(["f-a-f-b"]),
+        max_examples=3,
     )
-    assert [(o.law, o.operation) for o in report.outcomes] == [("rope is within its budget", "rope")]
-    assert report.settings["exclude"] == ["parts-add"]
+    assert [(o.law, o.operation) for o in report.outcomes] == [("rope is within its error limit", "rope")]
+    assert report.settings["exclude"] == ["f-a-f-b"]
 
 
 def test_the_script_of_a_violation_has_the_conventions_that_replaced_what_is_declared():
@@ -535,21 +543,24 @@ def test_positive_sizes_in_a_word_mean_that_no_law_draws_a_size_of_0():
     assert promised.allows(n_q=1, n_k_minus_n_q=0, start_pos=0)
     assert not promised.allows(head_dim=0)
     laws = [
-        "batches are computed one by one",
-        "what is not supported is refused",
+        "a batch gives the same as its elements one by one",
+        "unsupported sizes are refused",
         *(law.id for law in LAWS if law.agreement),
     ]
     report = verify(promised, laws=laws, max_examples=3)
     assert report.ok, [(o.law, o.operation, o.status, o.reason) for o in report.outcomes]
     even = Implementation("mine", small, supports={"every size": lambda n: n > 0, "head_dim": lambda d: d % 2 == 0})
     assert not even.allows(head_dim=0)
-    (law,) = find("what is not supported is refused[rope]")
+    (law,) = find("unsupported sizes are refused[rope]")
     assert check(law, even, 20, 0).status == "held"
 
 
 def test_laws_about_more_keys_than_queries_do_not_apply_where_there_are_as_many():
     square = {"supports": {"n_k_minus_n_q": lambda n: n == 0}}
-    for law in (f"repeating every key changes nothing[{SDPA}]", f"masked keys can be appended[{SDPA}]"):
+    for law in (
+        f"repeating every key and value changes nothing[{SDPA}]",
+        f"appending masked keys changes nothing[{SDPA}]",
+    ):
         assert outcome_of(REFERENCE[SDPA], law, 5, **square).status == "not applicable"
 
 
@@ -561,7 +572,7 @@ def test_a_violation_is_shown_on_a_small_input():
             q, k[..., :29, :], v[..., :29, :], None if mask is None else mask[..., :29]
         )
 
-    found = outcome_of(wrong, law="attention is within its budget", examples=100).violation
+    found = outcome_of(wrong, law="attention is within its error limit", examples=100).violation
     q, k = found.counterexample["q"], found.counterexample["k"]
     assert (q.shape[:-1], k.shape[-2]) == ((1,), 30)
     assert q.shape[-1] == 1
@@ -593,8 +604,8 @@ def test_further_cases_of_a_law_are_judged_by_agreement_too():
     def wrong(x, start_pos=0):
         return REFERENCE["rope"](x, start_pos) * (1.5 if x.shape[-2] > 1 else 1.0)
 
-    report = verify({"rope": wrong}, laws=["rope is within its budget", "parts add up"], max_examples=1)
-    assert "rope is within its budget" in {v.law for v in report.violations}
+    report = verify({"rope": wrong}, laws=["rope is within its error limit", "f(a) + f(b) = f(a + b)"], max_examples=1)
+    assert "rope is within its error limit" in {v.law for v in report.violations}
 
 
 def test_a_law_s_calls_of_another_operation_are_not_judged_as_its_own():
@@ -603,6 +614,8 @@ def test_a_law_s_calls_of_another_operation_are_not_judged_as_its_own():
 
     offered = {"rope": wrong, "rope_vjp": REFERENCE["rope_vjp"]}
     report = verify(
-        offered, laws=["rope is within its budget[rope_vjp]", "it is the adjoint of its forward"], max_examples=1
+        offered,
+        laws=["rope is within its error limit[rope_vjp]", "the VJP is the adjoint of the forward"],
+        max_examples=1,
     )
     assert [o.status for o in report.outcomes] == ["held", "violated"]

@@ -41,7 +41,7 @@ POSED = {
     "errors": {dtype: {"error": 0.01, "least": 0.007} for dtype in ("float32", "bfloat16")},
     "laws": {
         "violated": "4 of 14",
-        "first": "attention is within its budget",
+        "first": "attention is within its error limit",
         "summary": "out[0, 0]=0.5, but should be 0.4.",
     },
 }

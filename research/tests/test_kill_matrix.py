@@ -76,7 +76,7 @@ def test_a_law_that_kills_nothing_new_is_needless_and_a_symmetry_needs_no_oracle
         law.name for law in LAWS if law.agreement
     }
     assert not leans(find("rows are computed independently[apply_rotary]")[0])
-    assert leans(find("rope is within its budget[rope]")[0])
+    assert leans(find("rope is within its error limit[rope]")[0])
 
 
 @pytest.mark.parametrize("bug", REPORTED[::6])

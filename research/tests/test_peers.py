@@ -258,6 +258,6 @@ def test_a_law_about_means_leaves_keys_and_values_with_as_many_heads():
     i = properties.Implementation(
         "means", {"grouped_query_attention": attend}, conventions=uniform, supports="positive sizes"
     )
-    law = "a query with no allowed key follows its convention[grouped_query_attention]"
+    law = "a fully masked row follows its convention[grouped_query_attention]"
     (outcome,) = properties.verify(i, laws=[law], max_examples=5).outcomes
     assert outcome.status == "held"

@@ -27,7 +27,7 @@ def stand_in(monkeypatch):
         wrong = replace(
             right, name="CUDA wrong", operations={SDPA: lambda q, k, v, mask=None: 2 * REFERENCE[SDPA](q, k, v, mask)}
         )
-        laws = [f"attention is within its budget[{SDPA}]"]
+        laws = [f"attention is within its error limit[{SDPA}]"]
         found = [properties.verify(i, laws=laws, max_examples=examples, seed=seed).to_dict() for i in (right, wrong)]
         report = found[1] | {"outcomes": [*found[0]["outcomes"], *found[1]["outcomes"]]}
         report["settings"] = {"max_examples": examples, "seed": seed, "environment": {"python": "3.11"}}

@@ -50,7 +50,13 @@ def _case(choice: Choice, arguments: tuple[Any, ...]) -> _Case:
     return _Case(choice, x, sizes, visible)
 
 
-_POISONING = ("masked keys", "masked scores", "keys masked for all queries", "non finite masked entries")
+_POISONING = (
+    "masked keys",
+    "masked scores",
+    "appending masked",
+    "keys masked for all queries",
+    "NaN and ±∞ in masked",
+)
 """How the laws begin that put something into what is masked."""
 
 

@@ -24,16 +24,16 @@ MARGIN = 2.0
 
 _REMEMBERING = ("strided views", "two calls in a row")
 _CONDUCT = (
-    "inputs are not written",
-    "the result is no view of an input",
-    "it prints nothing and leaves the interpreter alone",
+    "inputs are not modified",
+    "the output does not share memory with an input",
+    "a call prints nothing and leaves process-wide state unchanged",
 )
 _UNCERTIFIED = {
-    "without queries there is nothing to return": "The definitions refuse a call without queries, and so may code: a file does not know "
+    "without queries the output is empty and gradients are 0": "The definitions refuse a call without queries, and so may code: a file does not know "
     "which exceptions are an implementation's refusals.",
     "without keys every row is fully masked": "The definitions refuse a call without keys: no value is certified, and its law asks for a "
     "convention of fully masked rows, or a refusal.",
-    "one key has all the weight however low its score": "Scores as low as that may each be off by more than exp can tell, so that no "
+    "a single visible key has weight 1, however low its score": "Scores as low as that may each be off by more than exp can tell, so that no "
     "budget bounds the result: its law compares with scores of 0.",
 }
 """Why a file has no right answer to the cases of a law."""

@@ -241,7 +241,7 @@ NEUTRAL = {
     "a sink of −∞": ({}, {"sink": np.full(2, -np.inf)}),
     "causal is a window": ({"causal": True}, {"window": (None, 0)}),
     "a wider window beside causal": ({"causal": True, "window": (1, None)}, {"causal": True, "window": (1, 5)}),
-    "a window is the mask of its band": (
+    "a window equals the mask of its band": (
         {"window": (1, 2), "offset": 1},
         {"mask": np.abs(np.arange(4) - np.arange(3)[:, None] - 1.5) <= 1.5},
     ),

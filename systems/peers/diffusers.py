@@ -125,7 +125,7 @@ _TWINS = {
     }
 }
 
-_NAN = {"what is not supported is refused": "A timestep embedding of width 2 or 3 is NaN"}
+_NAN = {"unsupported sizes are refused": "A timestep embedding of width 2 or 3 is NaN"}
 
 IMPLEMENTATIONS = [
     _processor("AttnProcessor", "nan"),

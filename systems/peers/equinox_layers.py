@@ -67,7 +67,7 @@ def _rotation(name: str, theta: float, arithmetic: str, operations: dict[str, An
 
 _ROPE: dict[str, Any] = {"rope": partial(_rope, 10000.0), "rope_vjp": _rope_vjp}
 _CACHED = dict.fromkeys(
-    ("rope is within its budget", "what is not supported is refused", "instances and sizes share no state"),
+    ("rope is within its error limit", "unsupported sizes are refused", "implementations and sizes share no state"),
     "Two rotations of one width share the tables of whichever is called first",
 )
 

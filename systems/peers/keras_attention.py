@@ -24,24 +24,26 @@ __all__ = ["BACKENDS", "IMPLEMENTATIONS", "KERAS", "backend"]
 KERAS = Library("keras")
 BACKENDS = ("jax", "torch", "numpy")
 _FILL = -0.7 * 3.4028234663852886e38
-_SEEDS = {"it prints nothing and leaves the interpreter alone": "Building a layer draws from Python's random numbers"}
+_SEEDS = {
+    "a call prints nothing and leaves process-wide state unchanged": "Building a layer draws from Python's random numbers"
+}
 _SUBTRACTED = dict.fromkeys(
     (
-        "attention is within its budget",
+        "attention is within its error limit",
         "keys masked for all queries do not matter",
         "masked keys and values do not matter",
-        "masked keys can be appended",
-        "a query with no allowed key follows its convention",
-        "the past does not depend on the future",
-        "one key has all the weight however low its score",
+        "appending masked keys changes nothing",
+        "a fully masked row follows its convention",
+        "outputs do not depend on future keys and values",
+        "a single visible key has weight 1, however low its score",
     ),
     "Attention subtracts 10⁹ from masked scores: a masked key with a larger one wins",
 )
 _NO_CHANNELS = dict.fromkeys(
     (
-        "attention is within its budget[scaled_dot_product_attention]",
-        "attention of width zero takes the mean[scaled_dot_product_attention]",
-        "at width zero all weights are equal[causal_attention]",
+        "attention is within its error limit[scaled_dot_product_attention]",
+        "with head_dim 0 the output is the mean of the visible values[scaled_dot_product_attention]",
+        "with head_dim 0 all weights are equal[causal_attention]",
     ),
     "Without channels the scale on NumPy is 1/0, and the output NaN",
 )
@@ -181,7 +183,7 @@ _ZERO = Conventions(dead_rows="zero")
 _HEADS, _MHA, _GQA = "multi_head_attention", "layers.MultiHeadAttention", "layers.GroupQueryAttention"
 _LAYERS: dict[str, Callable[..., Any]] = {_MHA: _heads, _GQA: _grouped}
 _PATHS = {
-    f"twin paths agree[{_HEADS}]": "MultiHeadAttention: a row without keys is 0 or the mean, as return_attention_scores is given or not"
+    f"twin paths give the same result[{_HEADS}]": "MultiHeadAttention: a row without keys is 0 or the mean, as return_attention_scores is given or not"
 }
 
 

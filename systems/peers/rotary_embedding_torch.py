@@ -85,11 +85,11 @@ def _implementation(
 
 _EXACT = {"start_pos": lambda p: p <= 64, "seq_len": lambda n: n <= 128}  # positions that bfloat16 has: up to 256
 _COUNTED = {
-    "what is not supported is refused": "Positions are counted in the type of the queries: in bfloat16, 257 is 256"
+    "unsupported sizes are refused": "Positions are counted in the type of the queries: in bfloat16, 257 is 256"
 }
 _ONE = {"one object": Twin({"rope": partial(_rope, cache(_module))}, exactly=True)}
 _AFTER = {"after a call in bfloat16": {"rope": _after_bfloat16}}
-_SPOILED = {"twin paths agree[rope]": "A call in bfloat16 spoils the table for later calls in float32"}
+_SPOILED = {"twin paths give the same result[rope]": "A call in bfloat16 spoils the table for later calls in float32"}
 
 IMPLEMENTATIONS = [
     _implementation("rotate_queries_or_keys", "float32", _both(partial(_rope, _module)), twins=_ONE),

@@ -93,7 +93,7 @@ IMPLEMENTATIONS = [
         unavailable=_LIBRARY.unavailable,
         known_deviations={}
         if static
-        else {"what is not supported is refused": "A cache of keys without channels has no positions"},
+        else {"unsupported sizes are refused": "A cache of keys without channels has no positions"},
     )
     for name, static in (("DynamicCache's layers", False), ("StaticCache's layers", True))
 ]

@@ -130,7 +130,7 @@ IMPLEMENTATIONS = [
         refuses=(Exception,),  # configurations validate themselves, by exceptions of their own
         unavailable=TRANSFORMERS.unavailable,
         known_deviations={
-            "what is not supported is refused": "An odd head has a pair less by the kind `proportional` than by all others"
+            "unsupported sizes are refused": "An odd head has a pair less by the kind `proportional` than by all others"
         },
         features=("base", "rotary_dim", "seq_len", *(kind for kind in KINDS if kind != "default"), *_PARAMETERS),
     ),

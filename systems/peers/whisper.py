@@ -80,7 +80,7 @@ IMPLEMENTATIONS = [
             "qkv_attention", kernel, operations={"causal_attention": _causal}, batch_ranks=(1,),
             supports=["positive sizes", {"n_k_minus_n_q": [0], "value_dim_minus_head_dim": [0]}],
             twins={"written out": Twin({"causal_attention": _causal_written_out}, promises={"arithmetic": written_out})},
-            known_deviations={"what is not supported is refused": "Several tokens behind a cache see the first keys alone"},
+            known_deviations={"unsupported sizes are refused": "Several tokens behind a cache see the first keys alone"},
         )
         for kernel, written_out in _ARITHMETIC.items()
     ),

@@ -66,7 +66,7 @@ _FLUSHING = {_SCALED: replace(preset(_SCALED), flush_to_zero=True)}
 
 _KEYS = "n_k_minus_n_q"
 _ALIGNED = {
-    "what is not supported is refused": "Fewer keys than queries: causality is aligned at the last key, and under flash at the first"
+    "unsupported sizes are refused": "Fewer keys than queries: causality is aligned at the last key, and under flash at the first"
 }
 
 

@@ -182,7 +182,7 @@ import properties
 from systems.triton_attention import IMPLEMENTATIONS
 
 laws = [f"{name}[{operation}]" for name, operation in (
-    ("attention with its features is within its budget", "attention"), ("causal attention is within its budget", "causal_attention")
+    ("attention with features is within its error limit", "attention"), ("causal attention is within its error limit", "causal_attention")
 )]
 for i in IMPLEMENTATIONS:
     if not i.name.endswith("bfloat16"):

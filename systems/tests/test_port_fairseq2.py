@@ -19,9 +19,9 @@ from systems.fairseq2 import (
 )
 
 BY_NAME = {i.name: i for i in IMPLEMENTATIONS}
-SINUSOID = "the sinusoidal encoding is within its budget[sinusoidal_positional_encoding]"
-ROPE = "rope is within its budget[rope]"
-LEARNED = "tables of row numbers read out the rows[learned_positional_encoding]"
+SINUSOID = "the sinusoidal encoding is within its error limit[sinusoidal_positional_encoding]"
+ROPE = "rope is within its error limit[rope]"
+LEARNED = "a table of row numbers returns the requested row numbers[learned_positional_encoding]"
 
 # The page's example: SinusoidalPositionEncoder(encoding_dim=4, max_seq_len=16) on ones of shape (3,
 # 4).
@@ -151,7 +151,7 @@ def test_width_two_is_nan_without_a_word_and_a_law_notices():
             "start_pos": lambda p: p < 2**10,
         },
     )
-    (law,) = find("what is not supported is refused[sinusoidal_positional_encoding]")
+    (law,) = find("unsupported sizes are refused[sinusoidal_positional_encoding]")
     assert examine([law], silent, 100, 0)[0].status == "violated"
 
 
@@ -192,7 +192,7 @@ def test_another_offset_is_caught(monkeypatch):
         fairseq2, "SinusoidalPositionEncoder", lambda dim, longest: plain(dim, longest, legacy_pad_idx=0)
     )
     assert broken("fairseq2 sinusoidal float32", SINUSOID)
-    assert broken("fairseq2 sinusoidal bfloat16", "position zero is the identity[sinusoidal_positional_encoding]")
+    assert broken("fairseq2 sinusoidal bfloat16", "position 0 rotates by angle 0[sinusoidal_positional_encoding]")
 
 
 def test_the_papers_exponents_are_caught(monkeypatch):
@@ -204,7 +204,7 @@ def test_another_base_is_caught(monkeypatch):
     plain = RotaryEncoder.frequencies
     monkeypatch.setattr(RotaryEncoder, "frequencies", lambda encoder: plain(encoder) ** 1.01)
     assert broken("fairseq2 rotary float32", ROPE)
-    assert broken("fairseq2 rotary float32", "frequencies are within their budget[inv_freq]")
+    assert broken("fairseq2 rotary float32", "frequencies are within their error limit[inv_freq]")
 
 
 def test_halves_of_one_sign_are_caught(monkeypatch):

@@ -16,7 +16,7 @@ from properties.verifier.verify import examine
 from systems import torch_attention, torch_compiled, torch_encoder_layer, torch_flex, torch_multi_head
 
 SDPA, HEADS = "scaled_dot_product_attention", "multi_head_attention"
-DEAD = "a query with no allowed key follows its convention[multi_head_attention]"
+DEAD = "a fully masked row follows its convention[multi_head_attention]"
 X = torch.arange(24.0).reshape(1, 2, 3, 4) / 8
 NAMED = {
     i.name: i
@@ -39,7 +39,7 @@ def test_names_are_distinct():
 @pytest.mark.parametrize("name", ["torch math float32", "torch flash float32", "torch flex float32"])
 def test_a_wrong_scale_is_caught(name):
     wrong = partial(scaled_dot_product_attention, scale=1.0)
-    assert status(name, f"attention is within its budget[{SDPA}]", **{SDPA: wrong}) == "violated"
+    assert status(name, f"attention is within its error limit[{SDPA}]", **{SDPA: wrong}) == "violated"
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,10 @@ def test_the_other_alignment_is_caught(name):
         n_q, n_k = q.shape[-2], k.shape[-2]
         return scaled_dot_product_attention(q, k, v, torch.ones(n_q, n_k, dtype=torch.bool).tril(n_k - n_q))
 
-    assert status(name, "causal attention is within its budget[causal_attention]", causal_attention=wrong) == "violated"
+    assert (
+        status(name, "causal attention is within its error limit[causal_attention]", causal_attention=wrong)
+        == "violated"
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,7 +78,7 @@ def test_heads_taken_round_robin_are_caught():
         group = q.shape[1] // k.shape[1]
         return scaled_dot_product_attention(q, k.repeat(1, group, 1, 1), v.repeat(1, group, 1, 1), mask)
 
-    law = "grouped attention is within its budget[grouped_query_attention]"
+    law = "grouped-query attention is within its error limit[grouped_query_attention]"
     assert status("torch flash float32", law, grouped_query_attention=wrong) == "violated"
 
 
@@ -87,7 +90,7 @@ def test_exchanged_gradients_are_caught():
         return dq, dv, dk
 
     assert (
-        status("torch flash float64 func", f"the vjp is within its budget[{SDPA}_vjp]", **{f"{SDPA}_vjp": wrong})
+        status("torch flash float64 func", f"the VJP is within its error limit[{SDPA}_vjp]", **{f"{SDPA}_vjp": wrong})
         == "violated"
     )
 
@@ -100,7 +103,7 @@ def test_an_inverted_mask_of_multi_head_attention_is_caught(change):
         *rest, mask = arguments
         return path.forward(*rest, None if mask is None else ~mask)
 
-    law = f"one allowed token gives its projection[{HEADS}]"
+    law = f"a single visible token returns its projection x·wv·wo[{HEADS}]"
     assert status("torch MHA no weights eval float32", law, **{HEADS: wrong}) == "violated"
 
 
@@ -176,7 +179,10 @@ def test_flash_takes_masks_of_two_or_four_axes(shape):
         scaled_dot_product_attention(X, X, X, attn_mask=mask)
     with sdpa_kernel(SDPBackend.MATH):
         assert torch.equal(scaled_dot_product_attention(X, X, X, attn_mask=mask), scaled_dot_product_attention(X, X, X))
-    assert status("torch flash float32, masks as given", f"a mask can be written out[{SDPA}]") == "declared"
+    assert (
+        status("torch flash float32, masks as given", f"a broadcast mask gives the same as the full mask[{SDPA}]")
+        == "declared"
+    )
 
 
 def test_a_mask_of_one_axis_is_an_index_error_where_no_backend_is_chosen():

@@ -102,14 +102,14 @@ def test_what_would_take_too_long_is_refused(name, of, arguments, sentence):
 @pytest.mark.parametrize(
     ("name", "law"),
     [
-        ("masks", "a causal mask is its definition"),
-        ("encodings", "the sinusoidal encoding is within its budget"),
-        ("rotary, seed", "the odd channel follows its convention[rope]"),
-        ("rotary, revised", "the odd channel follows its convention[rope]"),
-        ("attention, seed, ℝ", "attention is within its budget[scaled_dot_product_attention]"),
-        ("attention, revised", "attention is within its budget[scaled_dot_product_attention]"),
+        ("masks", "a causal mask equals its definition"),
+        ("encodings", "the sinusoidal encoding is within its error limit"),
+        ("rotary, seed", "the last channel of an odd width follows its convention[rope]"),
+        ("rotary, revised", "the last channel of an odd width follows its convention[rope]"),
+        ("attention, seed, ℝ", "attention is within its error limit[scaled_dot_product_attention]"),
+        ("attention, revised", "attention is within its error limit[scaled_dot_product_attention]"),
         ("multi-head attention, revised", "tokens depend on visible tokens only[multi_head_attention]"),
-        ("multi-head attention, seed, ℝ, one head", "multi head attention is within its budget"),
+        ("multi-head attention, seed, ℝ, one head", "multi-head attention is within its error limit"),
     ],
 )
 def test_what_is_right_declares_nothing_and_holds(name, law):
@@ -142,17 +142,17 @@ def broken(name, law):
 
 def test_a_causal_mask_that_hides_the_present_is_caught(monkeypatch):
     monkeypatch.setattr(attention, "causal_mask", lambda n: np.tri(n, k=-1, dtype=bool))
-    assert broken("masks", "a causal mask is its definition[causal_mask]")
+    assert broken("masks", "a causal mask equals its definition[causal_mask]")
 
 
 def test_a_tangent_without_the_scale_is_caught(monkeypatch):
     monkeypatch.setattr(torchlean.corrected, "attention_scale_denom", lambda d, alpha: alpha.one)
-    assert broken("attention, revised", "attention is within its budget[scaled_dot_product_attention]")
+    assert broken("attention, revised", "attention is within its error limit[scaled_dot_product_attention]")
 
 
 def test_the_seeds_split_in_the_revised_text_is_caught(monkeypatch):
     monkeypatch.setattr(torchlean.corrected, "split_heads", attention.split_heads_spec)
-    assert broken("multi-head attention, revised", "multi head attention is within its budget")
+    assert broken("multi-head attention, revised", "multi-head attention is within its error limit")
 
 
 def test_a_dead_row_that_takes_the_mean_is_caught(monkeypatch):
@@ -162,17 +162,17 @@ def test_a_dead_row_that_takes_the_mean_is_caught(monkeypatch):
         "hard_masked_softmax",
         lambda s, mask, *rest: plain(s, mask | ~mask.any(-1)[:, None], *rest),
     )
-    assert broken("attention, revised", f"a query with no allowed key follows its convention[{SDPA}_vjp]")
+    assert broken("attention, revised", f"a fully masked row follows its convention[{SDPA}_vjp]")
 
 
 def test_another_base_is_caught(monkeypatch):
     plain = positional_encoding.posenc_freq_denom_spec
     monkeypatch.setattr(positional_encoding, "posenc_freq_denom_spec", lambda i, d, *rest: plain(i, d + 1, *rest))
-    assert broken("encodings", "the sinusoidal encoding is within its budget[sinusoidal_positional_encoding]")
-    assert broken("rotary, seed", "rope is within its budget[rope]")
+    assert broken("encodings", "the sinusoidal encoding is within its error limit[sinusoidal_positional_encoding]")
+    assert broken("rotary, seed", "rope is within its error limit[rope]")
 
 
 def test_positions_that_count_from_one_are_caught(monkeypatch):
     plain = positional_encoding.posenc_angle_spec
     monkeypatch.setattr(positional_encoding, "posenc_angle_spec", lambda pos, *rest: plain(pos + 1, *rest))
-    assert broken("rotary, revised", "rope is within its budget[rope]")
+    assert broken("rotary, revised", "rope is within its error limit[rope]")
