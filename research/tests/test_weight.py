@@ -13,4 +13,4 @@ def test_the_lines_of_packages_of_the_wheel_are_counted_without_tests(tmp_path):
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert list(sizes(tmp_path)) == [("a", 3, 6)]
+    assert list(sizes(tmp_path)) == [("a", 3, 5)]
