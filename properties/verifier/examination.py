@@ -6,6 +6,7 @@ Of the other laws of its domain a few are put to it, by turns, each of which cal
 other inputs too; those calls are judged as well. A violation stops nothing.
 """
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -188,9 +189,9 @@ class Examination:
             if any(trial.violations for trial in group):
                 raise _FirstError
 
-        hold.__name__ = hold.__qualname__ = f"{group[0].law.name}_{self.operation}_{name}".replace(
-            " ", "_"
-        )  # by which failures are kept
+        # The identifier by which Hypothesis keeps failures:
+        identifier = re.sub(r"[^A-Za-z0-9]+", "_", f"{group[0].law.name} {self.operation} {name}")
+        hold.__name__ = hold.__qualname__ = identifier
         with suppress(_FirstError):
             by_profile(hold, number, _SEEDS)
 
