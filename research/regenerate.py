@@ -104,15 +104,13 @@ def _bugs(lines: dict[str, Spans]) -> tuple[frozenset[str], frozenset[str]]:
 
 def _laws(lines: dict[str, Spans]) -> frozenset[str]:
     """The touched laws, by name."""
-    families = {
-        name.replace(" ", "_"): {law.body.__name__: law.name for law in laws} for name, laws in FAMILIES.items()
-    }
+    families = {name.replace(" ", "_"): laws for name, laws in FAMILIES.items()}
     found = set[str]()
     for module, its in _parts_of("properties/laws", lines).items():
-        family = families.get(module.rpartition(".")[2], {})
+        family = families.get(module.rpartition(".")[2], ())
         for part in its:
-            named = {family[label] for label in part.labels if label in family}
-            found |= named if named or part.defines else {*family.values()}
+            named = {law.name for law in family if law.body.__name__ in part.labels}
+            found |= named if named or part.defines else {law.name for law in family}
     return frozenset(found)
 
 

@@ -175,7 +175,7 @@ def correct(**reading):
 
     named = {
         name: function(o)
-        for name, o in operations.REFERENCE.items()
+        for name, o in operations.OPERATIONS.items()
         if name in OURS or name in (SDPA, "hard_masked_softmax")
     }
     return Implementation(f"correct with {reading}", named, conventions=conventions)

@@ -7,6 +7,7 @@ also calls the operation on other inputs, and those calls are judged as well. A 
 nothing.
 """
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -190,8 +191,8 @@ class Examination:
             if any(trial.violations for trial in group):
                 raise _FirstError
 
-        key = f"{group[0].law.name}_{self.operation}_{name}".replace(" ", "_")
-        hold.__name__ = hold.__qualname__ = key  # Hypothesis keeps failing cases under this name
+        identifier = re.sub(r"[^A-Za-z0-9]+", "_", f"{group[0].law.name} {self.operation} {name}")
+        hold.__name__ = hold.__qualname__ = identifier  # Hypothesis keeps failing cases under this name
         with suppress(_FirstError):
             by_profile(hold, number)
 
