@@ -276,14 +276,14 @@ _ROWS = (
 _DERIVED = ("the result is the derivative of the forward", "no derivative passes through the mask")
 _OF_GRADIENTS = (
     "the VJP is within its error limit",
-    "query and key gradients satisfy qᵀ·dq = dkᵀ·k",
-    "value and output gradients satisfy vᵀ·dv = outᵀ·grad_out",
+    "query and key gradients satisfy q.T @ dq = dk.T @ k",
+    "value and output gradients satisfy v.T @ dv = out.T @ grad_out",
     "VJP and JVP are adjoint",
     "a fully masked row follows its convention",
 )
 _OF_OUTPUTS = (
     "multi-head attention is within its error limit",
-    "a single visible token returns its projection x·wv·wo",
+    "a single visible token returns its projection x @ wv @ wo",
 )
 _OF_SEVERAL_HEADS = {
     **_declared(_SPLIT, _HEADS, names=(*_ROWS, *_OF_OUTPUTS)),

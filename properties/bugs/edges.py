@@ -170,7 +170,7 @@ def _cleared(x: Array, mask: Mask, shape: tuple[int, ...]) -> Array:
 
 @bug.in_operation(
     SDPA,
-    law="NaN and ±∞ in masked keys and values do not matter",
+    law="NaN and infinity in masked keys and values do not matter",
     promises={"conventions": Conventions(blocked_values="unread")},
     effect="NaN in masked keys makes the output NaN; NaN in masked values does not.",
     repair="Select by the mask instead of adding it.",

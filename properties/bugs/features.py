@@ -396,7 +396,7 @@ def attention_sink_ignored(sink: Any, largest: Array) -> Array:
 @bug.in_step(
     "sinks_of",
     seen=ATTENTION,
-    law="a sink of −∞ changes nothing",
+    law="a sink of minus infinity changes nothing",
     effect="A head with a disabled sink has a sink of 0.",
     repair="Keep −∞ for disabled sinks.",
     origin="in one model either all heads have sinks, or none",

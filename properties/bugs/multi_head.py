@@ -208,7 +208,7 @@ def mha_layout_guessed_from_the_shape() -> tuple[Callable[..., Array], ...]:
 @bug.in_operation(
     MHA,
     record=MultiHead,
-    law="value and output gradients satisfy vᵀ·dv = outᵀ·grad_out",
+    law="value and output gradients satisfy v.T @ dv = out.T @ grad_out",
     public=True,
     effect="For some widths of heads, tokens attend to the future and to padding.",
     repair="Pass the mask to every path.",

@@ -51,7 +51,7 @@ def sdpa_products_overflow_before_they_are_scaled(q: Array, k: Array, v: Array, 
 
 @bug.in_operation(
     SDPA,
-    law="NaN and ±∞ in masked keys and values do not matter",
+    law="NaN and infinity in masked keys and values do not matter",
     promises={"conventions": Conventions(blocked_values="unread")},
     effect="NaN and ±∞ in padding reach every row, although they are masked for every query.",
     repair="Set masked values to 0 before the product, or skip them.",

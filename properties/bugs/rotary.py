@@ -74,7 +74,7 @@ def rope_sines_at_padded_offset(start_pos: int, seq_len: int, dim: int) -> tuple
 @bug.in_step(
     "chunk_tables",
     seen="rope_tables",
-    law="cos² + sin² = 1",
+    law="cos**2 + sin**2 = 1",
     effect="The cosine and the sine of a channel belong to different angles, so the rotation changes norms.",
     repair="Use the same angle for both.",
     origin="one of two kernels is off by a pair; compare vllm-project/vllm-ascend#15688",

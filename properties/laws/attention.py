@@ -211,7 +211,7 @@ def _reads_masked_values(implementation: Implementation) -> str:
     SDPA,
     domains=("padded masks",),
     exempts=_reads_masked_values,
-    name="NaN and ±∞ in masked keys and values do not matter",
+    name="NaN and infinity in masked keys and values do not matter",
 )
 def nan_and_infinity_in_masked_keys_and_values_do_not_matter(
     subject: Subject, q: Any, k: Any, v: Any, mask: Any, choose: Choices

@@ -78,7 +78,7 @@ def a_chunk_of_queries_gives_the_same_rows_as_all_queries(case: Case) -> Sequenc
     ATTENTION,
     domains=("everyday", "rows without keys", "broadcast biases"),
     features=("bias", "mask"),
-    name="a bias of −∞ masks its key",
+    name="a bias of minus infinity masks its key",
 )
 def a_bias_of_minus_infinity_masks_its_key(case: Case) -> Sequence[Term] | None:
     """For every mask and bias: a bias of −∞ at the masked keys gives the same result instead of the
@@ -139,7 +139,7 @@ def a_very_large_softcap_changes_nothing(case: Case) -> Sequence[Term] | None:
 @row(
     ATTENTION,
     features=("sink",),
-    name="a sink of −∞ changes nothing",
+    name="a sink of minus infinity changes nothing",
 )
 def a_sink_of_minus_infinity_changes_nothing(case: Case) -> Sequence[Term] | None:
     """For every case without sinks: a sink of −∞ for each head gives the same result."""

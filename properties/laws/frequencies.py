@@ -165,9 +165,9 @@ def the_angle_of_p_plus_s_is_the_angle_of_p_plus_the_angle_of_s(
     _compare(subject, _angles(subject, rows, width, start_pos + shift), expected)
 
 
-@law(SINUSOID, TABLES, name="cos² + sin² = 1")
+@law(SINUSOID, TABLES, name="cos**2 + sin**2 = 1")
 def the_squares_of_cosine_and_sine_sum_to_1(subject: Subject, *arguments: Any) -> None:
-    """For every row and pair: cos² + sin² = 1."""
+    """For every row and pair: cos**2 + sin**2 = 1."""
     cosine, sine = _angles(subject, *_size(subject, arguments))
     subject.close(cosine * cosine + sine * sine, np.ones(cosine.mid.shape), "cos² + sin²")
 

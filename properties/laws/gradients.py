@@ -18,7 +18,7 @@ from properties.strategies.choices import Choices
 
 law = Laws()
 VJP, SOFTMAX, HEADS = "scaled_dot_product_attention_vjp", "hard_masked_softmax_vjp", "multi_head_attention_vjp"
-VALUES_AND_OUTPUTS = "value and output gradients satisfy vᵀ·dv = outᵀ·grad_out"
+VALUES_AND_OUTPUTS = "value and output gradients satisfy v.T @ dv = out.T @ grad_out"
 
 
 def _columns_of_heads(weight: Any, num_heads: int) -> list[slice]:
@@ -65,7 +65,7 @@ def dv_summed_over_keys_equals_grad_out_summed_over_queries(
     subject.close(total(subject(q, k, v, mask, grad_out)[2].ball, -2), total(exact(grad_out), -2), "sum of dv")
 
 
-@law(VJP, HEADS, watches=True, name="query and key gradients satisfy qᵀ·dq = dkᵀ·k")
+@law(VJP, HEADS, watches=True, name="query and key gradients satisfy q.T @ dq = dk.T @ k")
 def query_and_key_gradients_agree(subject: Subject, *case: Any) -> None:
     """For every case: qᵀ·dq = dkᵀ·k, because q·A and k·A⁻ᵀ have the scores of q and k, for every
     invertible matrix A.

@@ -24,7 +24,7 @@ HEADS, SDPA, GQA, FEATURED = (
 )
 
 
-@law(HEADS, name="a single visible token returns its projection x·wv·wo")
+@law(HEADS, name="a single visible token returns its projection x @ wv @ wo")
 def a_single_visible_token_returns_its_projection(subject: Subject, x: Any, *weights: Any, choose: Choices) -> None:
     """For every case in which token i sees only token π(i): the output is x·wv·wo in the order π."""
     length, (_, _, wv, wo, _, _) = x.shape[-2], weights

@@ -106,7 +106,7 @@ def the_vjp_is_the_adjoint_of_the_forward(subject: Subject, *arguments: Any) -> 
     subject.close(a * c + b * d, p * r + q * s, "⟨g, out⟩")
 
 
-@law(*_TABLES, name="with all cosines 0, a pair (a, b) becomes (−b·sin, a·sin)")
+@law(*_TABLES, name="with all cosines 0, a pair (a, b) becomes (-b*sin, a*sin)")
 def with_cosines_of_0_each_pair_swaps_its_channels(subject: Subject, *arguments: Any) -> None:
     """For every x and sines: with cosines of 0 a pair (a, b) becomes (−b·sin₁, a·sin₂), and its
     gradient (b·sin₂, −a·sin₁).

@@ -28,7 +28,7 @@ NO_QUERIES, NO_KEYS = (
 )
 LOW, NAN = (
     "a single visible key has weight 1, however low its score",
-    "NaN and ±∞ in masked keys and values do not matter",
+    "NaN and infinity in masked keys and values do not matter",
 )
 WITHIN = {
     SDPA: "attention is within its error limit", VJP: "the VJP is within its error limit", "rope": "rope is within its error limit",

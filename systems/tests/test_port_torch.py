@@ -103,7 +103,7 @@ def test_an_inverted_mask_of_multi_head_attention_is_caught(change):
         *rest, mask = arguments
         return path.forward(*rest, None if mask is None else ~mask)
 
-    law = f"a single visible token returns its projection x·wv·wo[{HEADS}]"
+    law = f"a single visible token returns its projection x @ wv @ wo[{HEADS}]"
     assert status("torch MHA no weights eval float32", law, **{HEADS: wrong}) == "violated"
 
 
