@@ -1,6 +1,6 @@
 """Scaled dot-product attention and its derivatives, each value with a rigorous enclosure.
 
-    out = softmax(scale·q·kᵀ over the allowed keys)·v
+    out = softmax(scale·q·kᵀ over the visible keys)·v
 
 Shapes: q (…, n_q, d), k (…, n_k, d), v (…, n_k, d_v) with equal leading axes; `mask` is bool and
 broadcasts to (…, n_q, n_k).  `oracles.options` explains the options.
@@ -29,12 +29,12 @@ def scaled_dot_product_attention(
     mask: Any = None,
     **options: Unpack[DotProductOptions],
 ) -> Enclosure:
-    """The attention output softmax(scale·q·kᵀ)·v over the allowed keys, enclosed.
+    """The attention output softmax(scale·q·kᵀ)·v over the visible keys, enclosed.
 
     out[i] = Σ_j p_ij v[j],  p_ij = exp(s_ij) / Σ_allowed exp(s_il),  s = scale·q·kᵀ.
 
     Shapes: (…, n_q, d), (…, n_k, d), (…, n_k, d_v), (…, n_q, n_k) -> (…, n_q, d_v), or (…,
-    len(rows), d_v). Edge cases: a row with no allowed key follows `conventions.dead_rows`; masked
+    len(rows), d_v). Edge cases: a row with no visible key follows `conventions.dead_rows`; masked
     keys and values are never read; a NaN or ±∞ that a row may read makes that row, or that column
     of it, NaN with an infinite radius; d = 0 gives the mean of the allowed values.
     """
@@ -57,7 +57,7 @@ def scaled_dot_product_attention_vjp(
 
     Shapes: dq, dk and dv are like q, k and v; grad_out is (…, n_q, d_v).  With `rows` the result is
     the tuple (dq,) for these rows, because dk and dv need all rows. Edge cases: a row with no
-    allowed key gets and gives no gradient (`dead_rows` = nan leaves its dq unchecked, uniform adds
+    visible key gets and gives no gradient (`dead_rows` = nan leaves its dq unchecked, uniform adds
     grad_out/n_k to dv, or is a row of equal scores, by `dead_gradients`); masked positions get and
     give none.
     """

@@ -1,5 +1,5 @@
-"""Attention with its features, each value with a rigorous enclosure: grouped heads, windows, offsets,
-biases, softcaps and sinks.
+"""Attention with its features, each value with a rigorous enclosure: grouped heads, windows,
+offsets, biases, softcaps and sinks.
 
     s = scale·q·k    t = c·tanh(s/c)    u = t + bias    D = Σ exp(u) + exp(sink) over the visible keys
     out = Σ exp(u)·v / D    lse = log D
@@ -36,7 +36,7 @@ def attention(
     """The output Σ w v and the log-sum-exp of attention with all its features, enclosed.
 
     Shapes: out (…, H, n_q, d_v), lse (…, H, n_q).
-    Edge cases: a row with no allowed key and no sink follows `conventions.dead_rows`, its lse is −∞
+    Edge cases: a row with no visible key and no sink follows `conventions.dead_rows`, its lse is −∞
     (unchecked under uniform); with a sink it is 0, and its lse the sink; n_k = 0 is legal.  Masked
     keys, values and biases are never read.
     """
@@ -74,9 +74,9 @@ def attention_vjp(
     divides w by 1 − w_sink, which cancels.
 
     Shapes: grad_out like out, grad_lse like lse; the results like their inputs.
-    Edge cases: masked entries get no gradient, an entry of −∞ of the bias neither; a dead row's
-    grad_lse is ignored, and its dq is 0 (unchecked under `dead_rows` = nan; grad_out/n_k is added
-    to dv under uniform), or it is a row of equal logits, by `dead_gradients`.
+    Edge cases: masked entries get no gradient, an entry of −∞ of the bias neither; a fully masked
+    row's grad_lse is ignored, and its dq is 0 (unchecked under `dead_rows` = nan; grad_out/n_k is
+    added to dv under uniform), or it is a row of equal logits, by `dead_gradients`.
     """
     call = checked(q, k, v, options)
     cotangent = call.of_rows(grad_out, "grad_out", call.v.shape[-1])
@@ -115,13 +115,13 @@ def attention_jvp(
     """The derivatives (dout, dlse) of attention in the direction (dq, dk, dv, dbias, dsink),
     enclosed.
 
-    dU = (scale·(dq·kᵀ + q·dkᵀ)) ⊙ (1 − tanh²(s/c)) + dbias on allowed entries; dlse = Σ w dU +
+    dU = (scale·(dq·kᵀ + q·dkᵀ)) ⊙ (1 − tanh²(s/c)) + dbias on visible entries; dlse = Σ w dU +
     w_sink·dsink; dout = Σ w (dU − dlse)·v + Σ w dv.
 
     Shapes: tangents like their inputs; the results like out and lse. Edge cases: tangents of masked
     entries are never read; a tangent of a bias or sink is refused unless that input is given. A
-    dead row's dout is 0 (NaN, or the mean of dv, by `dead_rows`) and its dlse is 0; or both are the
-    derivatives of equal logits, by `dead_gradients`.
+    fully masked row's dout is 0 (NaN, or the mean of dv, by `dead_rows`) and its dlse is 0; or both
+    are the derivatives of equal logits, by `dead_gradients`.
     """
     call = checked(q, k, v, options, options["rows"])
     tq = call.of_rows(dq, "dq", call.q.shape[-1])

@@ -204,8 +204,8 @@ def mean_is_accepted(out: Ball, v: Array, allowed: Callable[[int], Mask | None])
 
     Both are needed.  Uniform attention, as with q = 0, *is* the mean, and the tightest correct
     budget accepts it; a budget is vacuous if it is as wide as the range in which every convex
-    combination lies.  Only entries with two different allowed values count; dead rows and single
-    keys know their result without a budget.
+    combination lies.  Only entries with two different allowed values count; fully masked rows and
+    single keys know their result without a budget.
 
     `allowed(i)` says which keys query row i may read, for all batches: (…, 1, n_k), or None for
     all.  One row of values whose spread the budget resolves, or whose mean it refuses, settles the

@@ -1,4 +1,4 @@
-"""Operations that copy numbers and compute none: rows of tables, and halves that change places.
+"""Operations that copy numbers and compute nothing: rows of tables, and halves that change places.
 
 Every value is exact, and so is its budget, unless the output's format does not hold the inputs'
 numbers, or results below the smallest normal number may be replaced by 0.  `method` does not

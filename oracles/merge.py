@@ -8,8 +8,8 @@ logarithm is one of a number from 1 to 2: in lse_a − lse its own error is `log
 more, ℓ.  The output is off by Σ w(exp(2τ + ℓ) − 1)|out_x|, lse by τ, the logarithm's error and the
 sum's; and where the smaller of a and b is flushed, by as much, for the larger is 1: so is a weight
 1/(1 + exp(lse_b − lse_a)) where that overflows.  The oracle's own τ adds to the τ of an arithmetic,
-as in `oracles.error_analysis.roundings`.  (A kernel that takes out_a − w_b·(out_a − out_b) is off by
-more where out_a is large and has no weight: it is not covered.)
+as in `oracles.error_analysis.roundings`.  (A kernel that takes out_a − w_b·(out_a − out_b) is off
+by more where out_a is large and has no weight: it is not covered.)
 
 **Overflow.** A kernel may take log-sum-exps in base e to base 2, where they are 1.44 times as
 large: where m or lse may overflow so, the radius is ∞.  (The smaller lse of two may overflow: its
@@ -102,7 +102,7 @@ def _of_lse(arithmetic: Arithmetic) -> Arithmetic:
 
 
 def _fast(outs: list[Array], sums: list[Array], arithmetic: Arithmetic | None, base: str) -> Balls:
-    """Both results in float64, without dead rows."""
+    """Both results in float64, without fully masked rows."""
     unit = 1.0 if base == "e" else float(np.log(2.0))
     with np.errstate(all="ignore"):
         m = np.maximum(*sums)
@@ -154,7 +154,7 @@ def _exponent(arithmetic: Arithmetic, size: Array) -> Array:
 
 
 def _exactly(outs: list[Array], sums: list[Array], base: str) -> Balls:
-    """Both results by ball arithmetic, without dead rows."""
+    """Both results by ball arithmetic, without fully masked rows."""
     given = [
         np.where(x > -np.inf, out, 0.0).reshape(prod(x.shape), out.shape[-1]) for out, x in zip(outs, sums, strict=True)
     ]
@@ -178,7 +178,7 @@ def _exactly(outs: list[Array], sums: list[Array], base: str) -> Balls:
 
 
 def _with_dead_rows(balls: Balls, dead: Bools, conventions: Conventions) -> Balls:
-    """Both results with dead rows by convention."""
+    """Both results with fully masked rows by convention."""
     out, lse = balls
     value, unchecked = {"zero": (0.0, 0.0), "nan": (np.nan, 0.0), "uniform": (np.nan, np.inf)}[conventions.dead_rows]
     return (

@@ -4,7 +4,8 @@
 
 where wq_h is the h-th block of columns of wq, as in PyTorch.  Everything is composed of balls: a
 projection is a ball matrix product (`ball.matmul`) widened by the roundings of the modelled
-arithmetic (`ball.rounded`), attention maps balls to balls (`oracles.error_analysis.ball_attention`).
+arithmetic (`ball.rounded`), attention maps balls to balls
+(`oracles.error_analysis.ball_attention`).
 """
 
 from math import prod
@@ -70,8 +71,8 @@ def multi_head_attention_vjp(
     concatᵀ·grad_out, dwq = xᵀ·dq and so on, dx = dq·wqᵀ + dk·wkᵀ + dv·wvᵀ.
 
     Shapes: grad_out is like x; the gradients are like x, wq, wk, wv and wo.
-    Edge cases: as for attention; a dead row that is NaN leaves every entry unchecked that its dq
-    reaches. Raises ValueError and TypeError for shapes, types and values that do not fit.
+    Edge cases: as for attention; a fully masked row that is NaN leaves every entry unchecked that
+    its dq reaches. Raises ValueError and TypeError for shapes, types and values that do not fit.
     """
     call = checked((x, wq, wk, wv, wo), num_heads, mask, options)
     cotangent = call.like(grad_out, "grad_out", call.x)

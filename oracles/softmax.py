@@ -1,9 +1,9 @@
 """Hard-masked softmax and its VJP, each value with a rigorous enclosure.
 
-Weights are exp(s_j)/Σ_allowed exp(s_l) on allowed entries and exactly 0 on masked ones.  A kernel's
+Weights are exp(s_j)/Σ_allowed exp(s_l) on visible entries and exactly 0 on masked ones.  A kernel's
 weight is p_j·exp(±ρ_j) with ρ_j = slope·(|s_j| + |m| + |lse|) + exp + rescale + sum + normalise −
-log(1 − λ) in the terms of `oracles.error_analysis.roundings`: the score is an input without an error,
-and λ bounds the relative error of the sum, as in `oracles.error_analysis.output_error`.
+log(1 − λ) in the terms of `oracles.error_analysis.roundings`: the score is an input without an
+error, and λ bounds the relative error of the sum, as in `oracles.error_analysis.output_error`.
 """
 
 from typing import Any, NamedTuple, Unpack
@@ -29,13 +29,13 @@ def hard_masked_softmax(
     mask: Any = None,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """The softmax of each row's allowed scores, and 0 on masked ones, enclosed.
+    """The softmax of each row's visible scores, and 0 on masked ones, enclosed.
 
     weights[j] = exp(scores[j]) / Σ_allowed exp(scores[l]).
 
     Shapes: scores (…, n) with n ≥ 1, mask broadcasts to it; the result is like scores.
-    Edge cases: a row with no allowed entry is 0 (NaN, or 1/n throughout, by
-    `conventions.dead_rows`); masked scores are never read; a NaN or ±∞ on an allowed entry makes
+    Edge cases: a row with no visible entry is 0 (NaN, or 1/n throughout, by
+    `conventions.dead_rows`); masked scores are never read; a NaN or ±∞ on an visible entry makes
     its row NaN with an infinite radius. Raises ValueError and TypeError for shapes, types and
     values that do not fit.
     """
@@ -63,7 +63,7 @@ def hard_masked_softmax_vjp(
     dscores = w ⊙ (g − Σ_l w_l g_l), and 0 on masked entries.
 
     Shapes: mask broadcasts to scores, grad_weights and the result are like scores.
-    Edge cases: a row with no allowed entry gets 0 (unchecked under `dead_rows` = nan, or what equal
+    Edge cases: a row with no visible entry gets 0 (unchecked under `dead_rows` = nan, or what equal
     scores get, by `dead_gradients`); masked entries of g are never read.
     Raises ValueError and TypeError for shapes, types and values that do not fit.
     """
@@ -82,7 +82,9 @@ def hard_masked_softmax_vjp(
 
 
 class _Weights(NamedTuple):
-    """p, the error p(exp ρ − 1) + underflow of a weight before it is stored, what may be read, and dead rows."""
+    """p, the error p(exp ρ − 1) + underflow of a weight before it is stored, what may be read, and
+    fully masked rows.
+    """
 
     p: Array
     error: Array
@@ -102,7 +104,8 @@ def _checked(scores: Any, mask: Any, options: AnswerOptions) -> tuple[Array, Mas
 
 
 def _weights(s: Array, allowed: Mask | None, t: Terms, most: Ranges, uniform: bool) -> _Weights:
-    """The weights of every row; a dead row's are 0, or 1/n throughout where it is `uniform`.
+    """The weights of every row; a fully masked row's are 0, or 1/n throughout where it is
+    `uniform`.
 
     A row's errors are NaN, which makes radii of ∞, where a score may overflow in units of ln 2,
     1.44 times as large, or the sum: at masked entries too, as exp(−∞ − NaN) is NaN.

@@ -10,8 +10,8 @@ __all__ = ["did_you_mean"]
 def did_you_mean(name: object, known: Iterable[str], otherwise: str = "") -> str:
     """ " Did you mean 'half'?": a sentence, after a space, with the known name that is nearest.
 
-    Case, hyphens, underscores and spaces are alike. Where no name is near, the sentence is
-    `otherwise`, or there is none.
+    Case does not matter, and a hyphen, an underscore and a space are equal. Where no name is near,
+    the sentence is `otherwise`, or there is none.
     """
     by_spelling = {_spelling(each): each for each in known}
     near = get_close_matches(_spelling(name), by_spelling, n=1) if isinstance(name, str) else []

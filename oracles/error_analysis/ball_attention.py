@@ -1,5 +1,5 @@
-"""Attention and its derivatives on balls, for any batch axes; dead rows by convention, results
-rounded to the output's format.
+"""Attention and its derivatives on balls, for any batch axes; fully masked rows by convention,
+results rounded to the output's format.
 
 The public operations and multi-head attention call these functions.  Inputs may have radii, as
 results of earlier operations have.  Outputs are balls that contain the exact value and, under an
@@ -59,7 +59,7 @@ class Setting:
 
 def forward(q: Operand, k: Operand, v: Operand, setting: Setting) -> tuple[Ball, Ball]:
     """The output and the log-sum-exp (…, n_q, 1) of each row's logits, which is in the base of the
-    convention, and −∞ in a dead row.
+    convention, and −∞ in a fully masked row.
     """
     lse = _room_for_rows(q, 1)
     return output(q, k, v, setting, lse), lse
@@ -124,14 +124,14 @@ def _room_for_rows(q: Operand, columns: int) -> Ball:
 def _of_rows(
     problem: AttentionProblem, setting: Setting, dead: Mask | None, uniform: Rows | None, out: Array, error: Array
 ) -> tuple[Array, Array]:
-    """An output, or its derivative, rounded to the output's format; dead rows by convention."""
+    """An output, or its derivative, rounded to the output's format; fully masked rows by convention."""
     if uniform is not None and dead is not None:
         out, error = np.where(dead, uniform.out, out), np.where(dead, uniform.error, error)
     return _dead(dead, rounded_to_output(problem.terms, out, error), setting.conventions)
 
 
 def _of_sums(problem: AttentionProblem, setting: Setting, rows: slice, found: Rows) -> tuple[Array, Array]:
-    """The log-sum-exp of a tile of rows, rounded to its format; dead rows by convention."""
+    """The log-sum-exp of a tile of rows, rounded to its format; fully masked rows by convention."""
     found = keys_alone(problem, rows) or found
     mid, rad = _of_lse(setting, ball(found.lse, found.lse_error * (1 + 2.0**-48)))
     unchecked = np.inf if setting.conventions.dead_rows == "uniform" else 0.0
@@ -185,7 +185,7 @@ def vjp(
 
 
 def _add_mean(problem: AttentionProblem, g: Operand, dv: Gradient) -> None:
-    """Add to dv the gradient of dead rows that are a mean of all values: g/n_k of each, and its error."""
+    """Add to dv the gradient of fully masked rows that are a mean of all values: g/n_k of each, and its error."""
     dead, t = _dead_rows(problem, slice(0, problem.n_q)), problem.terms
     reach = np.where(dead, g.reach, 0.0).sum(axis=-2, keepdims=True)
     size = reach / problem.n_k  # which may underflow
@@ -301,7 +301,7 @@ def _pieces(
 
 
 def _dead(dead: Mask | None, result: tuple[Array, Array], conventions: Conventions) -> tuple[Array, Array]:
-    """The result with the expected value of dead rows: NaN under that convention, else exactly 0."""
+    """The result with the expected value of fully masked rows: NaN under that convention, else exactly 0."""
     mid, rad = result
     if conventions.dead_rows == "uniform" or dead is None:
         return mid, rad
@@ -321,13 +321,13 @@ def _dead_rows(problem: AttentionProblem, rows: slice) -> Mask:
 
 
 def _averages(setting: Setting) -> bool:
-    """Whether dead rows have the derivatives of a mean with constant weights."""
+    """Whether fully masked rows have the derivatives of a mean with constant weights."""
     return setting.conventions.dead_rows == "uniform" and not setting.conventions.dead_rows_flow
 
 
 def _levelled(problem: AttentionProblem, conventions: Conventions) -> AttentionProblem:
-    """The problem of derivatives, in which dead rows read all keys by equal logits where gradients
-    flow through them.
+    """The problem of derivatives, in which fully masked rows read all keys by equal logits where
+    gradients flow through them.
     """
     dead = _dead_rows(problem, slice(0, problem.n_q)) if conventions.dead_rows_flow else None
     return problem if dead is None or not dead.any() else problem._replace(level=dead)

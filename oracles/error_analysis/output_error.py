@@ -443,5 +443,5 @@ def bounded(problem: AttentionProblem, found: Totals, delta: bool) -> Rows:
 
 
 def live(x: Any, dead: Mask | None, otherwise: float | bool = 0.0) -> Any:
-    """An array, or a number for all rows, with another number in dead rows."""
+    """An array, or a number for all rows, with another number in fully masked rows."""
     return x if dead is None else np.where(dead, otherwise, x)

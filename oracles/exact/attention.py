@@ -58,7 +58,9 @@ class FeaturedOptions(ExactOptions, total=False):
 def hard_masked_softmax(
     scores: Array, allowed: Bools | None, *, conventions: Conventions, precision: int = PRECISION
 ) -> tuple[Ball, ...]:
-    """weights[i, j] = exp(scores[i, j]) / Σ_allowed exp(scores[i, ·]), and 0 where masked; dead rows by convention."""
+    """weights[i, j] = exp(scores[i, j]) / Σ_allowed exp(scores[i, ·]), and 0 where masked; fully
+    masked rows by convention.
+    """
     live = _allowed(scores.shape, allowed)
 
     def evaluate(s: Array, a: Bools) -> list[Matrix]:
@@ -75,7 +77,9 @@ def hard_masked_softmax_vjp(
     conventions: Conventions,
     precision: int = PRECISION,
 ) -> tuple[Ball, ...]:
-    """dscores = w ⊙ (g − Σ_allowed w ⊙ g), and 0 where masked and in dead rows (unchecked there if they are NaN)."""
+    """dscores = w ⊙ (g − Σ_allowed w ⊙ g), and 0 where masked and in fully masked rows (unchecked
+    there if they are NaN).
+    """
 
     def evaluate(s: Array, a: Bools, g: Array) -> list[Matrix]:
         u, a = levelled(from_array(s), a, conventions)
@@ -167,7 +171,7 @@ def generalised_attention_jvp(
     dsink: Array | None,
     **options: Unpack[FeaturedOptions],
 ) -> tuple[Ball, ...]:
-    """(dout, dlse) in the direction of all tangents; dlse (…, n, 1) is 0 in a dead row."""
+    """(dout, dlse) in the direction of all tangents; dlse (…, n, 1) is 0 in a fully masked row."""
     features, conventions, scale = options["features"], options["conventions"], _scale(point, options, True)
     rows, keys = point[0].shape[:-1], point[1].shape[-2]
     moves = [np.zeros((*rows, n)) if x is None else x for x, n in ((dbias, keys), (dsink, 1))]
@@ -214,8 +218,8 @@ def _given(features: Features) -> dict[str, Any]:
 def multi_head_attention(
     point: Inputs, num_heads: int, allowed: Bools | None, **options: Unpack[ExactOptions]
 ) -> tuple[Ball, ...]:
-    """out = [head_0 | head_1 | …]·wo at the point (x, wq, wk, wv, wo), where head h attends with the
-    h-th block of columns of x·wq, x·wk and x·wv.
+    """out = [head_0 | head_1 | …]·wo at the point (x, wq, wk, wv, wo), where head h attends with
+    the h-th block of columns of x·wq, x·wk and x·wv.
     """
     x, *projections, wo = point
     conventions, width, visible = options["conventions"], projections[0].shape[1] // num_heads, _tokens(x, allowed)
@@ -287,8 +291,8 @@ def _heads(tokens: Matrix, projections: Sequence[Matrix], num_heads: int) -> lis
 
 
 def _expecting_nan(found: tuple[Ball, ...], allowed: Bools, conventions: Conventions) -> tuple[Ball, ...]:
-    """The output with radius 0 on dead rows if they are NaN by convention, because NaN is the
-    expected value.
+    """The output with radius 0 on fully masked rows if they are NaN by convention, because NaN is
+    the expected value.
     """
     if conventions.dead_rows != "nan":
         return found

@@ -1,4 +1,4 @@
-"""Softmax and attention of one head on matrices of arb balls, row by row over the allowed keys."""
+"""Softmax and attention of one head on matrices of arb balls, row by row over the visible keys."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +19,7 @@ ZERO, ONE = arb(0), arb(1)
 
 
 def attention(head: Head, allowed: Bools, scale: arb, conventions: Conventions) -> Matrix:
-    """softmax(scale·q·kᵀ)·v, dead rows by convention."""
+    """softmax(scale·q·kᵀ)·v, fully masked rows by convention."""
     q, k, v = head
     weights = softmax((q @ k.transposed) * scale, allowed, conventions)
     return lose_dead_rows(weights @ v, allowed, conventions)
@@ -46,7 +46,7 @@ def attention_jvp(point: Head, tangent: Head, allowed: Bools, scale: arb, conven
 
 def generalised(head: Head, allowed: Bools, f: Features, scale: arb, conventions: Conventions) -> list[Matrix]:
     """[out, lse]: the output, a sink being a key of value 0, and the log-sum-exp of each row as a
-    column, 0 in a dead row.
+    column, 0 in a fully masked row.
     """
     q, k, v = head
     u, may = with_sink(logits((q @ k.transposed) * scale, f), allowed, f)
@@ -107,7 +107,7 @@ def generalised_jvp(
 
 
 def _of_keys(weights: Matrix, may: Bools, n: int, conventions: Conventions) -> Matrix:
-    """The weights of the keys without the sink; under `uniform` all weights of a dead row are 1/n."""
+    """The weights of the keys without the sink; under `uniform` all weights of a fully masked row are 1/n."""
     found, dead = weights.columns(slice(0, n)), ~may.any(axis=1, keepdims=True)
     if conventions.dead_rows == "uniform" and n:
         found = found + from_array(np.where(dead, 1.0, 0.0) * np.ones((len(may), n))) * (1 / arb(n))
@@ -195,8 +195,8 @@ def with_sink(u: Matrix, allowed: Bools, f: Features) -> tuple[Matrix, Bools]:
 
 
 def levelled(u: Matrix, allowed: Bools, conventions: Conventions, n: int | None = None) -> tuple[Matrix, Bools]:
-    """The logits and the visible entries for derivatives: if gradients flow in dead rows, these see
-    all n keys with logits of 0.
+    """The logits and the visible entries for derivatives: if gradients flow in fully masked rows,
+    these see all n keys with logits of 0.
     """
     dead = np.asarray(~allowed.any(axis=1, keepdims=True))
     if not (conventions.dead_rows_flow and dead.any()):
@@ -223,7 +223,7 @@ def _log_sum_exp(row: list[arb]) -> arb:
 
 def softmax(scores: Matrix, allowed: Bools, conventions: Conventions) -> Matrix:
     """exp(s_j − s_m) / Σ exp(s_l − s_m) over the visible keys of each row, where m is the largest;
-    1/n in dead rows under `uniform`.
+    1/n in fully masked rows under `uniform`.
     """
     uniform = ~allowed.any(axis=1, keepdims=True) & np.full(allowed.shape, conventions.dead_rows == "uniform")
     shares = list(chain.from_iterable(map(_shares, _read(scores, allowed))))
@@ -266,7 +266,7 @@ def _slopes(weights: list[arb], direction: list[arb]) -> list[arb]:
 
 
 def _read(matrix: Matrix, allowed: Bools) -> Iterator[list[arb]]:
-    """The allowed entries of each row."""
+    """The visible entries of each row."""
     return (list(compress(row, allows)) for row, allows in zip(matrix.balls.tolist(), allowed.tolist(), strict=True))
 
 
@@ -280,8 +280,8 @@ def _placed(entries: list[arb], where: Bools, others: NDArray[np.object_], suppo
 
 
 def lose_dead_rows(result: Matrix, allowed: Bools, conventions: Conventions) -> Matrix:
-    """The result with dead rows marked as lost, if they are NaN by convention: results computed
-    from them are lost too.
+    """The result with fully masked rows marked as lost, if they are NaN by convention: results
+    computed from them are lost too.
     """
     if conventions.dead_rows != "nan":
         return result

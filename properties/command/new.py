@@ -188,7 +188,7 @@ def _new(options: argparse.Namespace) -> int:
 
     file: Path = options.file
     if file.suffix != ".py" or not file.stem.isidentifier():
-        raise ValueError(f"{file} cannot be imported: its name should be an identifier, as my_kernels.py is.")
+        raise ValueError(f"{file} cannot be imported: its name should be an identifier, such as my_kernels.py.")
     wanted = [named(text, OPERATIONS, "operation") for text in options.operations or ["scaled_dot_product_attention"]]
     text = adapter(file.stem, wanted, options.library, options.dtype)
     try:

@@ -66,7 +66,7 @@ def test_a_module_is_its_only_implementation_under_any_name_or_its_only_mapping_
         ),
         ("none.py:adapter", "none has no attribute 'adapter'. It has no adapter of another name."),
         ("absent.py", "absent.py does not exist. Give a .py file or an importable module."),
-        ("my-kernels.py", "my-kernels.py cannot be imported: its name should be an identifier, as my_kernels.py is."),
+        ("my-kernels.py", "my-kernels.py cannot be imported: its name should be an identifier, such as my_kernels.py."),
     ],
 )
 def test_what_was_found_instead_is_said(written, target, sentence):

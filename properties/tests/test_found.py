@@ -131,7 +131,7 @@ def test_scales_of_0_and_below_are_drawn_and_need_not_be_taken():
     for positive in ((0.125, 2.0), lambda scale: scale > 0):
         promises = {"features": features, "supports": {"scale": positive}}
         assert verify(Implementation("refuses", masked_before_scaling(True), **promises), max_examples=25).ok
-        silent = causes(Implementation("silent", masked_before_scaling(False), **promises))
+        silent = causes(Implementation("silent", masked_before_scaling(False), **promises), 25)
         assert [cause.laws for cause in silent] == [("unsupported sizes are refused[attention]",)]
 
 

@@ -137,8 +137,11 @@ def test_a_c_library_is_called_through_ctypes_when_it_is_filled_in(folder):
     ("arguments", "sentence"),
     [
         (["there.py"], "there.py exists, and stays unchanged: give another name."),
-        (["my-kernels.py"], "my-kernels.py cannot be imported: its name should be an identifier, as my_kernels.py is."),
-        (["kernels"], "kernels cannot be imported: its name should be an identifier, as my_kernels.py is."),
+        (
+            ["my-kernels.py"],
+            "my-kernels.py cannot be imported: its name should be an identifier, such as my_kernels.py.",
+        ),
+        (["kernels"], "kernels cannot be imported: its name should be an identifier, such as my_kernels.py."),
         (["nowhere/kernels.py"], "nowhere/kernels.py cannot be written: No such file or directory."),
         (["kernels.py", "--operations", "rop_vjp"], "Unknown operation 'rop_vjp'. Did you mean 'rope_vjp'?"),
     ],

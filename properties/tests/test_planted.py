@@ -66,7 +66,7 @@ def filled(value):
 
     def call(q, k, v, mask=None):
         scores = reference.scores_of(q, k)
-        may = reference.allowed(mask, scores.shape)
+        may = reference.visible_entries(mask, scores.shape)
         scores = np.where(may, scores, value)
         weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
         return np.where(may.any(-1, keepdims=True), weights / weights.sum(-1, keepdims=True) @ v, 0.0)
@@ -145,7 +145,7 @@ def test_the_reference_holds_where_kernels_are_planted(operation, law):
     promises = {"conventions": Conventions(blocked_values="unread")} if law == NAN else {}
 
     def unread(q, k, v, mask=None):
-        read = reference.allowed(mask, (*q.shape[:-1], k.shape[-2])).any(-2)[..., None]
+        read = reference.visible_entries(mask, (*q.shape[:-1], k.shape[-2])).any(-2)[..., None]
         return REFERENCE[SDPA](q, np.where(read, k, 0.0), np.where(read, v, 0.0), mask)
 
     function = unread if law == NAN else REFERENCE[operation]

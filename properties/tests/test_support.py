@@ -334,12 +334,12 @@ def test_sizes_of_a_list_are_drawn_and_no_others(sizes, operation):
         (
             ["additive masks", "finite masks"],
             ValueError,
-            "supports says 'additive masks' and 'finite masks', but should say one of them.",
+            "supports says 'additive masks' and 'finite masks', but should say only one of them.",
         ),
         (
             ["full masks", "key masks"],
             ValueError,
-            "supports says 'full masks' and 'key masks', but should say one of them.",
+            "supports says 'full masks' and 'key masks', but should say only one of them.",
         ),
     ],
 )
