@@ -223,7 +223,8 @@ class Rows:
     @cached_property
     def common(self) -> Any:
         """The exponent ρ of the error that all weights of a row share."""
-        return live(self.terms.saved_lse * self.sizes[1] - np.log1p(-self.lam), self.dead)
+        saved = self.terms.saved_lse * self.sizes[1] + self.terms.lse_underflow
+        return live(saved - np.log1p(-self.lam), self.dead)
 
 
 class _Costs(NamedTuple):

@@ -311,6 +311,7 @@ class Terms:
         "|lse|",
         lambda at: roundoff(at.a.saved_lse),
         linear(lambda a: unit(a.saved_lse), "all weights of a row share it"),
+        loses=lambda a: step(a.saved_lse, a),
         kernel="bfloat16 log-sum-exp",
     )
     sum: Sum = rounding(
@@ -511,6 +512,9 @@ class Terms:
         "absolute",
         lambda at: at.lost["exp"] + 2 * at.eta + at.lost["weights"] + at.lost["saved_weights"] + at.operand_underflow,
         "fixed-point weights",
+    )
+    lse_underflow: float = underflow(
+        "the saved log-sum-exp near zero", "absolute", lambda at: at.lost["saved_lse"], "fixed-point log-sum-exp"
     )
     sum_underflow: float = underflow(
         "products near zero in a sum, and partial gradients that are stored",

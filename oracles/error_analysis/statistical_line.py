@@ -101,7 +101,7 @@ class Softmax:
     row, linear       r of the denominator, and the part that a row has in common and is not
                       independent
     equal             √κ of the row
-    thin              how far flushed operands may move a score, at most 1
+    thin              how far flushed operands, scores and log-sum-exps may move a score, at most 1
     sink              p of the sink times its σ and ε
     """
 
@@ -376,7 +376,7 @@ def _softmax(x: Point, rows: slice) -> Softmax:
     slope, entry = spread["slope"] + spread["stored_scores"], sqrt(spread["exp"] ** 2 + spread["normalise"] ** 2)
     score = np.sqrt(variance + (slope * np.where(p > 0, np.abs(logits), 0.0)) ** 2)
     sink = p_sink * np.sqrt((slope * np.where(p_sink > 0, np.abs(sinks), 0.0)) ** 2 + entry**2)
-    thin = _moved_by_thin_operands(x, rows)
+    thin = np.minimum(_moved_by_thin_operands(x, rows) + _flushed_scores(x, s) + _flushed_scores(x, logits), 1.0)
     out, lse = p @ x.v, m + np.log(total)
     unit = max(2 * spread["sum"], 2 * a.elementwise.unit_roundoff)
     least = max(unit, lost_below["exp"], lost_below["weights"] if a.stored_sum else 0.0)
@@ -397,7 +397,7 @@ def _softmax(x: Point, rows: slice) -> Softmax:
         linear=linear,
         equal=np.sqrt(np.maximum(_multiplicity(s), _multiplicity(logits))),
         tail=tail,
-        thin=thin,
+        thin=np.minimum(thin + np.where(np.abs(lse) < lost_below["saved_lse"], np.abs(lse), 0.0), 1.0),
         sink=sink,
     )
 
@@ -418,6 +418,12 @@ def _moved_by_thin_operands(x: Point, rows: slice) -> Array:
     q = x.q[rows]
     moved = _thin(x.arithmetic, q) @ np.abs(x.k).T + np.abs(q) @ _thin(x.arithmetic, x.k).T
     return np.asarray(np.minimum(abs(x.scale) * moved, 1.0))
+
+
+def _flushed_scores(x: Point, scores: Array) -> Array:
+    """How far each score moves if it is stored, before or after it is scaled, and flushed to 0."""
+    least = losses(x.arithmetic)["stored_scores"] * max(1.0, abs(x.scale))
+    return np.where(np.abs(scores) < least, np.abs(scores), 0.0)
 
 
 def _logits(x: Point, rows: slice, s: Array, variance: Array) -> tuple[Array, Array]:

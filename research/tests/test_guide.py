@@ -103,5 +103,5 @@ def test_the_guide_says_what_a_rounding_costs_when_it_is_forgotten(name, monkeyp
 
 
 def test_the_guide_has_the_rows_of_the_table_in_their_order():
-    text = (ROOT / "docs/guide/budgets.md").read_text("utf-8")
+    text = (ROOT / "docs/guide/budgets.md").read_text("utf-8").partition("## The roundings")[2]
     assert re.findall(r"^\| `([\w.]+)` \|", text, re.MULTILINE) == list(CASES)
