@@ -245,6 +245,7 @@ def test_the_example_of_a_cause_is_not_one_of_another():
             assert next(iter(cause.example.counterexample.values())).shape[-1] >= 6
 
 
+@pytest.mark.thorough
 def test_what_reproduces_a_tenth_is_not_told_and_the_smaller_input_is_no_dead_row():
     """A mask of −10 leaks: where a query may read nothing it gives the mean, which is a law, and a
     convention, of its own.
@@ -262,6 +263,7 @@ def test_what_reproduces_a_tenth_is_not_told_and_the_smaller_input_is_no_dead_ro
     assert not cause.diagnosis
 
 
+@pytest.mark.thorough
 def test_what_reproduces_a_third_is_a_hint():
     """Two mistakes, each on inputs of its own: masks are ignored up to four keys, and more have
     outputs that are a hundredth too large.
@@ -318,6 +320,7 @@ def test_a_mask_filled_with_a_number_that_is_large_is_one_cause():
     assert cause.diagnosis[0].id == "sdpa-filled-at-minus-a-billion"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("quick", [True, False])
 def test_what_reproduces_few_of_the_wrong_calls_is_told_as_a_part_of_what_happened(quick):
     """The mean of all values: on a few inputs so does one who clamps scores, and one who ignores masks."""

@@ -93,6 +93,7 @@ def test_laws_that_are_named_are_checked_in_the_quick_plan_too(project, capsys):
     }
 
 
+@pytest.mark.thorough
 def test_without_a_table_everything_is_as_usual(project, capsys):
     for table in ("[project]\nname = 'x'\n", "[tool.attnspec]\n"):
         project(table)

@@ -119,6 +119,12 @@ def copied_with_the_diff(folder):
     return environment
 
 
+def test_the_operation_that_contributing_adds_passes_its_laws(tmp_path):
+    environment = copied_with_the_diff(tmp_path)
+    subprocess.run([sys.executable, "-c", ADDED], cwd=tmp_path, env=environment, check=True)
+
+
+@pytest.mark.thorough
 def test_the_operation_that_contributing_adds_works_when_it_is_added(tmp_path):
     """The new operation passes all laws, its bug is found and named, and the tests of lists pass."""
     environment = copied_with_the_diff(tmp_path)

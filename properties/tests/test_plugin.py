@@ -77,6 +77,7 @@ def test_the_decorator_works_without_the_plugin(run):
     assert "= attnspec =" not in printed
 
 
+@pytest.mark.thorough
 def test_items_are_the_same_in_every_process_of_xdist_and_their_outcomes_are_summed_up(run):
     printed = run("-n", "2")
     assert "2 failed, 1 passed, 1 xfailed" in printed

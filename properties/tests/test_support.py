@@ -53,6 +53,7 @@ def shapes(name, calls):
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("most", "wrong"), [(1, ()), (8, ()), (8, (SDPA, "rope"))])
 def test_so_many_shapes_are_not_exceeded_whatever_the_seed_and_whether_it_is_right(most, wrong):
     functions, calls = watched(SDPA, "rope", "learned_positional_encoding", wrong=wrong)

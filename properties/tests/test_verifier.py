@@ -315,6 +315,7 @@ def test_a_violation_replays():
     replay(ROPE, {"rope": rope}, **violation.counterexample)
 
 
+@pytest.mark.thorough
 def test_shrinking_ends_even_where_every_case_fails():
     calls = itertools.count()
 

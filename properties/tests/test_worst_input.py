@@ -130,6 +130,7 @@ def test_what_is_no_array_of_a_case_is_refused():
 # -- The worst case ----------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_climb_gets_where_as_many_drawn_cases_do_not():
     implementation = Implementation("rough", {SDPA: rough})
     cases = Cases(OPERATIONS[SDPA], DOMAINS[SDPA]["everyday"], implementation)

@@ -108,8 +108,15 @@ MANY_LAWS -= {"merge_attention", "rope_angles", "rope_tables"}
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", EVERY)
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize(
+    ("operation", "kind"),
+    [
+        # The kinds take turns, so each operation is put to one of them in the quick tests.
+        pytest.param(operation, kind, marks=[pytest.mark.thorough] * ((number + turn) % 2))
+        for number, operation in enumerate(OPERATIONS)
+        for turn, kind in enumerate(EVERY)
+    ],
+)
 def test_a_report_comes_of_whatever_is_returned(operation, kind, unchecked):
     """Each call returns something else, and some are right. Of operations with many laws only few
     are checked, to save time.
