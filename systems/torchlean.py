@@ -50,7 +50,7 @@ def _require(most: int, *sizes: int) -> None:
         raise ValueError(f"The sizes are {sizes}, but should be at most {most}.")
 
 
-# -- The definitions as operations -----------------------------------------------------------------------------------------------------
+# -- The definitions as operations -----------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def _rounded(operation: Callable[..., Any]) -> Callable[..., Any]:
     return evaluated
 
 
-# -- The implementations ---------------------------------------------------------------------------------------------------------------
+# -- The implementations ---------------------------------------------------------------------------
 
 _SEED = attention, attention.hard_masked_softmax_spec, attention.MultiHeadAttention.forward
 _REVISED = corrected, corrected.hard_masked_softmax, corrected.multi_head_attention_forward

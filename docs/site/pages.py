@@ -204,7 +204,7 @@ class Site:
         for package in ("oracles", "properties"):
             yield f"api/{package}.md", self._api(package)
 
-    # -- What there is -------------------------------------------------------------------------------------------------------------
+    # -- What there is -----------------------------------------------------------------------------
 
     @cached_property
     def definitions(self) -> dict[str, Stated]:
@@ -274,7 +274,7 @@ class Site:
         """A link to the law of a name, or of "name[operation]"."""
         return f"[{escaped(law.partition('[')[0])}](#law-{slug(law.partition('[')[0])})"
 
-    # -- The pages of one thing ----------------------------------------------------------------------------------------------------
+    # -- The pages of one thing --------------------------------------------------------------------
 
     def _page(self, template: str, **values: Any) -> str:
         return self.environment.get_template(f"{template}.md").render(**values)

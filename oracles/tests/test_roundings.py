@@ -121,7 +121,10 @@ def test_a_log_sum_exp_that_is_stored_as_zero_is_within_the_budget() -> None:
 
 @pytest.mark.xfail(reason="the line does not count what stored_scores loses", raises=AssertionError)
 def test_scores_that_are_flushed_are_within_the_line() -> None:
-    """Scores below the smallest normal number of binary16: a kernel that stores and flushes them averages the values."""
+    """A kernel that flushes its stored scores averages the values.
+
+    All scores are below the smallest normal number of binary16.
+    """
     signs = np.resize([1.0, -1.0], (80, 1))
     k = signs * 2.0**-15 * (1 + np.arange(80)[:, None] / 128)
     flushes = replace(FLOAT32, name="flushes scores", scores=BINARY16, flush_to_zero=True, likely=8.4)

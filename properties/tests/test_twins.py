@@ -144,8 +144,16 @@ def test_without_twins_the_law_does_not_apply_and_says_so():
         ([raises], TypeError, "should be a mapping from names of paths to mappings of functions."),
         ({"": {SDPA: raises}}, TypeError, "The name of a twin is '', but should be a str that is not empty."),
         ({"compiled": raises}, TypeError, "but should be a mapping of functions, or a properties.Twin."),
-        ({"compiled": {}}, ValueError, "twins['compiled'] is a path of nothing, but should be one of the offered operations: rope."),
-        ({"compiled": {SDPA: raises}}, ValueError, f"twins['compiled'] is another path of '{SDPA}', but should be one of the offered"),
+        (
+            {"compiled": {}},
+            ValueError,
+            "twins['compiled'] is a path of nothing, but should be one of the offered operations: rope.",
+        ),
+        (
+            {"compiled": {SDPA: raises}},
+            ValueError,
+            f"twins['compiled'] is another path of '{SDPA}', but should be one of the offered",
+        ),
         ({"compiled": {"rope": 3}}, TypeError, "operations['rope'] has type int, but should be a function."),
     ],
 )  # fmt: skip

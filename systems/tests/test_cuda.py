@@ -53,7 +53,7 @@ def test_what_needs_cuda_is_shown_as_not_run_without_it(name):
     assert (found.status, found.reason, found.examples) == ("not run", "There is no CUDA device.", 0)
 
 
-# -- Backends --------------------------------------------------------------------------------------------------------------------
+# -- Backends --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_products_of_three_tf32_products_are_within_their_preset_and_not_within_
     assert error.max() > 2 * oracles.FLOAT32.accumulate
 
 
-# -- flex ------------------------------------------------------------------------------------------------------------------------
+# -- flex ------------------------------------------------------------------------------------------
 
 
 def test_flex_is_compiled_once_and_called_with_masks_of_blocks(monkeypatch):
@@ -144,7 +144,7 @@ def test_flex_is_compiled_once_and_called_with_masks_of_blocks(monkeypatch):
     assert len(compiled) == 1
 
 
-# -- Triton ----------------------------------------------------------------------------------------------------------------------
+# -- Triton ----------------------------------------------------------------------------------------
 
 
 def launched(
@@ -182,12 +182,14 @@ import properties
 from systems.triton_attention import IMPLEMENTATIONS
 
 laws = [f"{name}[{operation}]" for name, operation in (
-    ("attention with features is within its error limit", "attention"), ("causal attention is within its error limit", "causal_attention")
+    ("attention with features is within its error limit", "attention"),
+    ("causal attention is within its error limit", "causal_attention"),
 )]
-for i in IMPLEMENTATIONS:
-    if not i.name.endswith("bfloat16"):
-        offered = {name: i.operations[name] for name in ("attention", "causal_attention")}
-        report = properties.verify(replace(i, operations=offered, device="cpu", unavailable=""), laws=laws, max_examples=4, seed=0)
+for implementation in IMPLEMENTATIONS:
+    if not implementation.name.endswith("bfloat16"):
+        offered = {name: implementation.operations[name] for name in ("attention", "causal_attention")}
+        interpreted = replace(implementation, operations=offered, device="cpu", unavailable="")
+        report = properties.verify(interpreted, laws=laws, max_examples=4, seed=0)
         assert report.ok, report.violations
 """
 
