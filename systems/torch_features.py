@@ -52,7 +52,8 @@ def _flex(q: Tensor, k: Tensor, v: Tensor, **given: Any) -> tuple[Tensor, Tensor
         t = s if softcap is None else softcap * torch.tanh(s / softcap)
         return t if added is None else t + added(b, h, i, j)
 
-    blocks = flex.create_block_mask(looked_up(_visible(shape, options)), *shape, device="cpu")
+    visible, (batch, heads, n_q, n_k) = looked_up(_visible(shape, options)), shape
+    blocks = flex.create_block_mask(visible, batch, heads, n_q, n_k, device="cpu")
     with patch.object(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True):
         result: Any = flex.flex_attention(
             q,

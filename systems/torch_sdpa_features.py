@@ -66,10 +66,10 @@ def _jvp(
     def attend(q: Tensor, k: Tensor, v: Tensor, *bias: Tensor) -> Tensor:
         return _attend(SDPBackend.MATH, q, k, v, bias=bias[0] if bias else None, **options)
 
-    inputs, directions = (q, k, v), tangents
+    inputs: tuple[Any, ...] = q, k, v
     if bias is not None:
-        inputs, directions = (*inputs, bias), (*directions, torch.zeros_like(bias) if dbias is None else dbias)
-    out: Tensor = torch.func.jvp(attend, inputs, directions)[1]
+        inputs, tangents = (*inputs, bias), (*tangents, torch.zeros_like(bias) if dbias is None else dbias)
+    out: Tensor = torch.func.jvp(attend, inputs, tangents)[1]
     return out
 
 
@@ -78,11 +78,14 @@ def _varlen(
 ) -> tuple[Tensor, Tensor]:
     (batch, _, n_q, _), n_k = q.shape, k.shape[-2]
     left, right = (-1 if side is None else side for side in window)
-    tokens = [x.transpose(1, 2).flatten(0, 1) for x in (q, k, v)]
-    starts = [torch.arange(batch + 1, dtype=torch.int32, device=q.device) * n for n in (n_q, n_k)]
+    queries, keys, values = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))
+    query_starts, key_starts = (torch.arange(batch + 1, dtype=torch.int32, device=q.device) * n for n in (n_q, n_k))
     out, lse = varlen_attn(
-        *tokens,
-        *starts,
+        queries,
+        keys,
+        values,
+        query_starts,
+        key_starts,
         n_q,
         n_k,
         scale=scale,
