@@ -134,7 +134,7 @@ class RotaryEncoder(PositionEncoder):
     def forward(self, seqs: Tensor, positions: Tensor | None = None, step: int = 0) -> Tensor:
         """The sequences with each pair rotated by the angle of its position.
 
-        Arguments and errors are those of `rows`.
+        `rows` describes the arguments and errors.
         """
         pairs = seqs.float().reshape(*seqs.shape[:-1], self.encoding_dim // 2, 2)
         rotated = torch.view_as_complex(pairs) * self.freqs[self.rows(seqs, positions, step)]
@@ -162,7 +162,7 @@ class ReferenceRotaryEncoder(PositionEncoder):
     def forward(self, seqs: Tensor, positions: Tensor | None = None, step: int = 0) -> Tensor:
         """The sequences with each pair rotated by the angle of its position.
 
-        Arguments and errors are those of `rows`.
+        `rows` describes the arguments and errors.
         """
         rows, x = self.rows(seqs, positions, step), seqs.float()
         return (x * self.cos[rows] + rotate_half(x) * self.sin[rows]).type_as(seqs)

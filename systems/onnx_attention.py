@@ -57,7 +57,7 @@ def onnx_attention(
     """Y, present_key, present_value and qk_matmul_output.
 
     `optional` are the inputs attn_mask, past_key, past_value and nonpad_kv_seqlen, which may be None
-    or absent. `attributes` are those of `Attributes`. `softmax_precision` selects a rounding, and
+    or absent. `Attributes` lists the attributes. `softmax_precision` selects a rounding, and
     does not change the real function.
     Raises ValueError for one half of a cache, for a cache beside `nonpad_kv_seqlen`, and for three
     axes without numbers of heads.

@@ -108,7 +108,10 @@ def _vjp(q: Tensor, k: Tensor, v: Tensor, grad_out: Tensor, *, grad_lse: Any = N
 
 
 def _jvp(q: Tensor, k: Tensor, v: Tensor, *tangents: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
-    """The tangents of the output and of the log-sum-exp, for those of q, k, v and, by keyword, bias and sink."""
+    """The tangents of the output and of the log-sum-exp, for tangents of the arrays.
+
+    Tangents of q, k and v are positional; dbias and dsink are keywords.
+    """
     moved = dict(zip(("q", "k", "v"), tangents, strict=True))
     moved |= {name: options.pop(f"d{name}", None) for name in ("bias", "sink")}
     inputs = _inputs(q, k, v, options)

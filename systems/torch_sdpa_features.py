@@ -60,9 +60,9 @@ def _vjp(q: Tensor, k: Tensor, v: Tensor, grad_out: Tensor, *, bias: Any = None,
     return *gradients, *[None] * (5 - len(gradients))
 
 
-def _jvp(
-    q: Tensor, k: Tensor, v: Tensor, *tangents: Any, bias: Any = None, dbias: Any = None, **options: Any
-) -> Tensor:
+def _jvp(q: Tensor, k: Tensor, v: Tensor, *tangents: Any, bias: Any = None, **options: Any) -> Tensor:
+    dbias = options.pop("dbias", None)
+
     def attend(q: Tensor, k: Tensor, v: Tensor, *bias: Tensor) -> Tensor:
         return _attend(SDPBackend.MATH, q, k, v, bias=bias[0] if bias else None, **options)
 

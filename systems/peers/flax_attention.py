@@ -69,7 +69,7 @@ def _nnx_heads(x: Any, weights: Projections, num_heads: int, mask: Any = None) -
     from flax import nnx
 
     *inputs, wo = weights
-    model_dim, width, features = *weights.wq.shape, wo.shape[1]
+    (model_dim, width), features = weights.wq.shape, wo.shape[1]
     module = nnx.MultiHeadAttention(
         num_heads, model_dim, width, features, use_bias=False, decode=False, rngs=nnx.Rngs(0)
     )

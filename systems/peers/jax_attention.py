@@ -29,15 +29,14 @@ def _four(x: Any) -> Any:
     return None if x is None else x.reshape((1,) * (4 - x.ndim) + x.shape)
 
 
-def _attend(
-    q: Any, k: Any, v: Any, *, implementation: Any = None, residual: bool = True, lengths: Any = None, **given: Any
-) -> Any:
+def _attend(q: Any, k: Any, v: Any, *, residual: bool = True, **given: Any) -> Any:
     """(out, lse) for arrays (batch, heads, sequence, width), or without the batch.
 
     An open side of a window becomes as wide as the sequences.
     """
     import jax
 
+    implementation, lengths = given.pop("implementation", None), given.pop("lengths", None)
     options = AttentionOptions(**given)
     mask, bias = options.mask, options.bias
     if bias is not None:
