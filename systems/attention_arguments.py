@@ -1,4 +1,6 @@
-"""The arguments of attention operations, gathered into records, for functions that take many of them."""
+"""The arguments of attention operations, gathered into records, for functions that take many of
+them.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -29,7 +31,9 @@ class Projections(NamedTuple):
 
 
 def with_projections(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of (x, projections, …) as a function of (x, wq, wk, wv, wo, …), which operations call."""
+    """A function of (x, projections, …) as a function of (x, wq, wk, wv, wo, …), which operations
+    call.
+    """
 
     def operation(x: Any, *arguments: Any, **options: Any) -> Any:
         return function(x, Projections(*arguments[:4]), *arguments[4:], **options)

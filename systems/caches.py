@@ -65,7 +65,9 @@ class WrittenOut:
 
 
 class Rotating(WrittenOut):
-    """A cache that also rotates each key and query by its position, with angles in the type of the keys."""
+    """A cache that also rotates each key and query by its position, with angles in the type of the
+    keys.
+    """
 
     rotates = True
 

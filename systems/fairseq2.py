@@ -5,8 +5,8 @@ All encoders add or rotate in float32. Row 0 of their tables is for padding, so 
 p + 1. Incremental decoding shifts every row by its step, and so the row of padding: from step 1 on,
 padding reads the row of position step − 1.
 
-Source: facebookresearch/fairseq2, `fairseq2.nn.position_encoder` at 027bdeb. Its sequences are ([N],
-S, *, E), with positions along the second axis; here they are (…, S, E), as on the page.
+Source: facebookresearch/fairseq2, `fairseq2.nn.position_encoder` at 027bdeb. Its sequences are
+([N], S, *, E), with positions along the second axis; here they are (…, S, E), as on the page.
 """
 
 import math

@@ -59,7 +59,9 @@ def _factor(kind: str, p: dict[str, Any], dtype: type[Any]) -> Any:
 
 
 def _frequencies(dtype: type[Any], kind: str, head_dim: int, *, base: float = 1e4, **p: Any) -> tuple[Floats, Any]:
-    """The inverse frequencies and the attention factor of a kind; p has its parameters and the lengths."""
+    """The inverse frequencies and the attention factor of a kind; p has its parameters and the
+    lengths.
+    """
     r, s, seq_len = _even(p.get("rotary_dim", head_dim)), dtype(p.get("factor", 1.0)), p.get("seq_len")
     if kind == "dynamic":
         longer = max((seq_len or 0) - p["max_position_embeddings"], 0) / p["max_position_embeddings"]

@@ -1,4 +1,5 @@
-"""Attention with its features in NumPy, in tiles of keys with a running maximum, as kernels compute it.
+"""Attention with its features in NumPy, in tiles of keys with a running maximum, as kernels compute
+it.
 
 The softmax is online: each row keeps a maximum, a sum and an output, and a tile with a larger logit
 rescales them. A row with a sink begins at the sink. Tiles without a visible key are skipped. The
@@ -22,7 +23,9 @@ _TILE = 16
 
 
 class _Logits:
-    """The logits of tiles of keys, in grouped heads (…, H_kv, G, n_q, tile), for q, k and the options."""
+    """The logits of tiles of keys, in grouped heads (…, H_kv, G, n_q, tile), for q, k and the
+    options.
+    """
 
     def __init__(self, q: Array, k: Array, **options: Any) -> None:
         self.kind, self.options = q.dtype.type, options

@@ -37,7 +37,9 @@ class Inputs(NamedTuple):
 
 
 class Attributes(NamedTuple):
-    """The attributes of Attention, by ONNX's names, and the version of ONNX whose text defines them."""
+    """The attributes of Attention, by ONNX's names, and the version of ONNX whose text defines
+    them.
+    """
 
     scale: float | None = None
     softcap: float = 0.0
@@ -56,11 +58,10 @@ def onnx_attention(
 ) -> tuple[Array, Array, Array, Array]:
     """Y, present_key, present_value and qk_matmul_output.
 
-    `optional` are the inputs attn_mask, past_key, past_value and nonpad_kv_seqlen, which may be None
-    or absent. `Attributes` lists the attributes. `softmax_precision` selects a rounding, and
-    does not change the real function.
-    Raises ValueError for one half of a cache, for a cache beside `nonpad_kv_seqlen`, and for three
-    axes without numbers of heads.
+    `optional` are the inputs attn_mask, past_key, past_value and nonpad_kv_seqlen, which may be
+    None or absent. `Attributes` lists the attributes. `softmax_precision` selects a rounding, and
+    does not change the real function. Raises ValueError for one half of a cache, for a cache beside
+    `nonpad_kv_seqlen`, and for three axes without numbers of heads.
     """
     inputs, given = Inputs(*optional), Attributes(**attributes)
     _check(inputs)

@@ -114,7 +114,8 @@ def _attend(run: Run, q: Array, k: Array, v: Array, **given: Any) -> Array:
 
 
 def _placed(q: Array, k: Array, v: Array, options: AttentionOptions) -> tuple[dict[str, Array], dict[str, Any], Any]:
-    """The inputs, the attributes of causality and windows, and the mask, which together state the offset.
+    """The inputs, the attributes of causality and windows, and the mask, which together state the
+    offset.
 
     The offset becomes a cache, a number of keys without padding, or a part of the mask.
     """

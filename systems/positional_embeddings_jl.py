@@ -46,7 +46,9 @@ def compute_frequencies(dim: int, seq_len: int, base: float = 10000.0) -> Array:
 
 @dataclass(frozen=True)
 class AbsolutePE:
-    """A table of positions, (embedding_size, max_length), which a call adds to sequences (seq, features, batch)."""
+    """A table of positions, (embedding_size, max_length), which a call adds to sequences (seq,
+    features, batch).
+    """
 
     embedding_size: int
     max_length: int
@@ -94,7 +96,9 @@ def neg_half(x: Array, dim: int = 0) -> Array:
 
 @dataclass(frozen=True)
 class RoPE:
-    """Tables of cosines and sines, (head_size, seq_len), which rotate sequences (head_size, seq, heads·batch)."""
+    """Tables of cosines and sines, (head_size, seq_len), which rotate sequences (head_size, seq,
+    heads·batch).
+    """
 
     head_size: int
     cos_cached: Array
@@ -135,9 +139,9 @@ class RoPE:
 def create_causal_mask(seq_len: int) -> Array:
     """True on and above the diagonal.
 
-    Shapes: (seq_len, seq_len, 1). With axes (key, query), where true marks visible keys, the mask is
-    causal. The original's docstring has axes (query, key), where true marks masked keys: then query
-    i sees the keys before i, and the first query sees no key.
+    Shapes: (seq_len, seq_len, 1). With axes (key, query), where true marks visible keys, the mask
+    is causal. The original's docstring has axes (query, key), where true marks masked keys: then
+    query i sees the keys before i, and the first query sees no key.
     """
     return np.triu(np.ones((seq_len, seq_len), dtype=bool))[..., None]
 
@@ -283,7 +287,9 @@ def _causal(n_q: int, n_k: int | None = None) -> Array:
 
 
 def _causal_keys_first(n_q: int, n_k: int | None = None) -> Array:
-    """The transpose of the square mask's first n_k rows and n_q columns, rows for keys and columns for queries."""
+    """The transpose of the square mask's first n_k rows and n_q columns, rows for keys and columns
+    for queries.
+    """
     columns = n_q if n_k is None else n_k
     return create_causal_mask(max(n_q, columns))[:columns, :n_q, 0].T
 

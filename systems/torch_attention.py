@@ -1,4 +1,5 @@
-"""`torch.nn.functional.scaled_dot_product_attention` in one backend at a time, with its derivatives.
+"""`torch.nn.functional.scaled_dot_product_attention` in one backend at a time, with its
+derivatives.
 
 The CPU has two backends, math and flash; those on CUDA are in `torch_cuda`. Both CPU backends align
 `is_causal` at the top left when lengths differ (pytorch/pytorch#108108), and return 0 for a fully
@@ -31,7 +32,9 @@ def _as_given(backend: SDPBackend, q: Any, k: Any, v: Any, mask: Any = None, /, 
 
 
 def _attend(backend: SDPBackend, q: Any, k: Any, v: Any, mask: Any = None, /, **options: Any) -> torch.Tensor:
-    """Attention by a backend; the flash kernel, which refuses masks of one or three axes, gets one axis more."""
+    """Attention by a backend; the flash kernel, which refuses masks of one or three axes, gets one
+    axis more.
+    """
     if mask is not None and backend == SDPBackend.FLASH_ATTENTION and mask.ndim % 2:
         mask = mask[None]
     return _as_given(backend, q, k, v, mask, **options)

@@ -1,4 +1,5 @@
-"""The usual formula of attention, softmax(q·kᵀ/√d + mask)·v, compiled by `torch.compile` for the CPU.
+"""The usual formula of attention, softmax(q·kᵀ/√d + mask)·v, compiled by `torch.compile` for the
+CPU.
 
 The compiler takes sizes as symbols, so a few programs serve all sizes from 2 on. It would compile
 one more program for each of the sizes 0 and 1 and for each batch: this implementation does not
@@ -7,7 +8,8 @@ copies. A fully masked row is NaN, because all scores of its softmax are −∞.
 C++ compiler, and takes most of the time: about ten seconds in a process.
 
 Inductor writes the place of its cache to the environment variable TORCHINDUCTOR_CACHE_DIR when it
-compiles and the variable is missing. This module sets the variable first, so that no call changes it.
+compiles and the variable is missing. This module sets the variable first, so that no call changes
+it.
 """
 
 import os

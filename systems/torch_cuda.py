@@ -3,8 +3,8 @@
 
 The rows state the roundings of each backend. A product of float32 has the precision of float32
 ("highest"), unless the row says TF32, which `torch.set_float32_matmul_precision("high")` selects:
-math and flex follow this setting. The memory-efficient kernel does not follow it: on tensor cores it
-replaces each product of float32 by three products of TF32, of the operands and of their rounding
+math and flex follow this setting. The memory-efficient kernel does not follow it: on tensor cores
+it replaces each product of float32 by three products of TF32, of the operands and of their rounding
 errors. Tensor cores truncate sums. Kernels in tiles may be compiled with fast mathematics, as
 PyTorch's kernels are, which flushes numbers below 2⁻¹²⁶; numbers of binary16 are not flushed. Flash
 and cuDNN get no mask. With causality they get square problems only, so the causal operations are
@@ -57,7 +57,9 @@ def flushing(arithmetic: Arithmetic) -> Arithmetic:
 
 
 def _at(precision: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """The result of a call while the process's precision of float32 products is "highest" or "high"."""
+    """The result of a call while the process's precision of float32 products is "highest" or
+    "high".
+    """
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
     try:

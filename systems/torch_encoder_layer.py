@@ -4,8 +4,8 @@ dropout.
 A layer adds a residual, two normalisations and a feed-forward network to its attention. No weights
 make a normalisation the identity for every input. So neither the whole layer nor its native kernel,
 which computes the layer at once, can return the output of attention alone. The laws test the block
-`_sa_block`, which the layer's forward calls with an additive mask. In evaluation, without a mask, on
-a batch, with an even number of heads, the block takes the fast path of
+`_sa_block`, which the layer's forward calls with an additive mask. In evaluation, without a mask,
+on a batch, with an even number of heads, the block takes the fast path of
 `torch.nn.MultiheadAttention`.
 """
 
@@ -23,7 +23,9 @@ __all__ = ["IMPLEMENTATIONS"]
 
 
 class _Block(torch.nn.Module):
-    """A layer that runs its attention only, on the device "meta", so that it draws no random parameters."""
+    """A layer that runs its attention only, on the device "meta", so that it draws no random
+    parameters.
+    """
 
     def __init__(self, embed_dim: int, num_heads: int, dtype: torch.dtype) -> None:
         super().__init__()
@@ -44,7 +46,9 @@ class _Mode:
     train: bool
 
     def __call__(self, x: Any, weights: Projections, num_heads: int, mask: Any = None) -> torch.Tensor:
-        """Multi-head attention of a sequence, or of a batch of sequences with one mask for all or one for each."""
+        """Multi-head attention of a sequence, or of a batch of sequences with one mask for all or
+        one for each.
+        """
         if mask is not None:
             mask = mask.expand(*x.shape[: mask.ndim - 2], x.shape[-2], x.shape[-2])
             mask = mask if mask.ndim == 2 else mask.repeat_interleave(num_heads, dim=0)

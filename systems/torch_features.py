@@ -1,5 +1,5 @@
-"""Attention with its features in PyTorch: by `flex_attention`, and written out with `torch.softmax`,
-with autograd's derivatives.
+"""Attention with its features in PyTorch: by `flex_attention`, and written out with
+`torch.softmax`, with autograd's derivatives.
 
 flex_attention takes the softcap and the bias as its `score_mod`, and the mask, causality, the
 offset and the window as its `mask_mod`. It returns the log-sum-exp. A sink is applied to its
@@ -25,7 +25,9 @@ Tensor = torch.Tensor
 
 
 def _visible(shape: torch.Size | tuple[int, ...], options: AttentionOptions) -> Tensor:
-    """True at the visible keys, in the shape of the scores: by the mask, causality, the window and the offset."""
+    """True at the visible keys, in the shape of the scores: by the mask, causality, the window and
+    the offset.
+    """
     n_q, n_k = shape[-2:]
     left, right = options.window
     first = torch.as_tensor(0 if options.offset is None else options.offset)

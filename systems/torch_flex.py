@@ -42,8 +42,8 @@ def looked_up(table: torch.Tensor) -> Callable[..., torch.Tensor]:
 def attend(q: Any, k: Any, v: Any, mask: Any = None, *, by_score: bool = False, **options: Any) -> torch.Tensor:
     """Attention under a mask (…, n_q, n_k) of at most four axes.
 
-    The mask becomes a modification of the scores with `by_score`, otherwise a block mask. `kernel` is
-    flex_attention without a compiler by default, and gets all other options.
+    The mask becomes a modification of the scores with `by_score`, otherwise a block mask. `kernel`
+    is flex_attention without a compiler by default, and gets all other options.
     """
     kernel = options.pop("kernel", _traced)
     if mask is not None:

@@ -32,7 +32,9 @@ def _powers(base: float, r: int, dtype: torch.dtype) -> Tensor:
 
 
 def _yarn(f: Tensor, base: float, p: dict[str, Any]) -> tuple[Tensor, float]:
-    """YaRN's frequencies, which a ramp over the pairs blends with the scaled ones, and its attention factor."""
+    """YaRN's frequencies, which a ramp over the pairs blends with the scaled ones, and its
+    attention factor.
+    """
     r, s, most = 2 * len(f), p["factor"], p["original_max_position_embeddings"]
     low, high = (
         r / 2 * math.log(most / (turns * 2 * math.pi)) / math.log(base)
@@ -64,7 +66,9 @@ def _llama3(f: Tensor, p: dict[str, Any]) -> Tensor:
 def _frequencies(
     dtype: torch.dtype, kind: str, head_dim: int, *, base: float = 10000.0, **p: Any
 ) -> tuple[Tensor, float]:
-    """The inverse frequencies and the attention factor of a kind; p has its parameters and the lengths."""
+    """The inverse frequencies and the attention factor of a kind; p has its parameters and the
+    lengths.
+    """
     r, s, factor = _even(p.get("rotary_dim", head_dim)), p.get("factor", 1.0), 1.0
     seq_len = p.get("seq_len")
     if kind == "dynamic":

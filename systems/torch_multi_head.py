@@ -68,7 +68,8 @@ class _Path:
     native: bool = False
 
     def attend(self, x: Any, weights: Projections, num_heads: int, mask: Any) -> torch.Tensor:
-        """The module on a sequence, or on a batch of sequences with one mask for all or one for each.
+        """The module on a sequence, or on a batch of sequences with one mask for all or one for
+        each.
 
         The module is made on the device "meta", so it draws no random weights.
         """
@@ -132,7 +133,9 @@ def _implementation(
     supports: Sequence[Any] = (),
     **promises: Any,
 ) -> Implementation:
-    """The module on a path; the heads together are as wide as the model, and a batch with a mask is not empty."""
+    """The module on a path; the heads together are as wide as the model, and a batch with a mask is
+    not empty.
+    """
     functions: dict[str, Callable[..., Any]] = {_HEADS: with_projections(path.forward)}
     functions |= {f"{_HEADS}_{kind}": with_projections(getattr(path, kind)) for kind in derivatives}
     sizes = {"model_dim_minus_heads_width": [0], "batch": lambda n: n > 0}

@@ -33,7 +33,9 @@ Tensor = torch.Tensor
 
 
 def _added(backend: SDPBackend, mask: Any, bias: Any) -> Any:
-    """The mask argument that stands for a mask and a bias; for the flash kernel it has two or four axes."""
+    """The mask argument that stands for a mask and a bias; for the flash kernel it has two or four
+    axes.
+    """
     both = bias if mask is None else mask if bias is None else torch.where(mask, bias, -torch.inf)
     return both[None] if both is not None and both.ndim % 2 and backend == SDPBackend.FLASH_ATTENTION else both
 

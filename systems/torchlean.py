@@ -56,7 +56,8 @@ def _require(largest: int, *sizes: int) -> None:
 
 @dataclass(frozen=True)
 class _Revision:
-    """A revision of the attention definitions, the scalar that they run over, and the sizes that it takes.
+    """A revision of the attention definitions, the scalar that they run over, and the sizes that it
+    takes.
 
     `width` is the largest number of columns, `heads` has the numbers of heads, `tokens` is the
     smallest number of tokens.

@@ -1,11 +1,11 @@
-"""A flash-attention forward in Triton, written for this repository: one pass over blocks of keys, with
-a running maximum and a running sum.
+"""A flash-attention forward in Triton, written for this repository: one pass over blocks of keys,
+with a running maximum and a running sum.
 
 Each program computes a block of the queries of one head. For each block of keys it computes the
 scores in base 2, s = (q·kᵀ)·scale·log₂ e, updates the maximum m to m', and rescales its results:
 with α = 2^(m − m') the sum becomes l·α + Σ 2^(s − m'), and the output o·α + 2^(s − m')·v, where the
-weights enter the product in the inputs' type. At the end out = o / l, and the log-sum-exp is
-(m + log₂ l)·ln 2. Sums are in float32. A query without keys has out 0 and log-sum-exp −∞. Query heads
+weights enter the product in the inputs' type. At the end out = o / l, and the log-sum-exp is (m +
+log₂ l)·ln 2. Sums are in float32. A query without keys has out 0 and log-sum-exp −∞. Query heads
 share heads of keys in groups. Causality is aligned top left; a mask is boolean, with all its
 entries.
 
@@ -99,7 +99,9 @@ def _launch(grid: tuple[int, int], *arguments: Any) -> None:
 
 
 def _attend(precision: str, q: Any, k: Any, v: Any, **given: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """The output, and the log-sum-exp, of q (…, H, n_q, d), k (…, H_kv, n_k, d), v (…, H_kv, n_k, d_v)."""
+    """The output, and the log-sum-exp, of q (…, H, n_q, d), k (…, H_kv, n_k, d), v (…, H_kv, n_k,
+    d_v).
+    """
     options = AttentionOptions(**given)
     mask, scale = options.mask, options.scale
     (*lead, n_q, d), n_k, d_v = q.shape, k.shape[-2], v.shape[-1]

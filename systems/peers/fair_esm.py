@@ -1,8 +1,8 @@
 """ESM, of Facebook: the rotation and the attention of its protein models, and the sinusoids of the
 first ones.
 
-Rows are rotated from position 0. Attention calls PyTorch's function; if the caller wants the weights
-of each head, it is written out. Both paths take a mask that is −∞ at masked keys.
+Rows are rotated from position 0. Attention calls PyTorch's function; if the caller wants the
+weights of each head, it is written out. Both paths take a mask that is −∞ at masked keys.
 """
 
 from functools import cache, partial

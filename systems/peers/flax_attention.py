@@ -165,7 +165,8 @@ def _of_arrays(heads: Callable[..., Any], num_heads: int, mask: Any) -> Callable
 
 
 def heads_of(heads: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    """Multi-head attention and its derivatives, compiled, from a function of (x, projections, num_heads, mask).
+    """Multi-head attention and its derivatives, compiled, from a function of (x, projections,
+    num_heads, mask).
 
     The number of heads is a Python integer, not an array.
     """

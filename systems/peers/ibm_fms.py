@@ -1,4 +1,5 @@
-"""IBM's foundation-model-stack: its `RotaryEmbedding` by `adjusted_qk`, which pairs adjacent channels.
+"""IBM's foundation-model-stack: its `RotaryEmbedding` by `adjusted_qk`, which pairs adjacent
+channels.
 
 The first call sets the length of a table, and later calls do not extend it: see the findings.
 """

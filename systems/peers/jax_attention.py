@@ -1,5 +1,5 @@
-"""`jax.nn.dot_product_attention` with its options: masks, lengths, a bias, a scale, causality, local
-windows, and grouped heads.
+"""`jax.nn.dot_product_attention` with its options: masks, lengths, a bias, a scale, causality,
+local windows, and grouped heads.
 
 Its arrays are (batch, sequence, heads, width), or without the batch; masks and biases have four
 axes. A masked score is −0.7 times the largest number of float32, and the softmax is always in

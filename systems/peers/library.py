@@ -31,5 +31,7 @@ class Library:
         )
 
     def called(self, text: str) -> str:
-        """The name of an implementation: the library, its version, and `text`, which names the function."""
+        """The name of an implementation: the library, its version, and `text`, which names the
+        function.
+        """
         return " ".join(part for part in (self.distribution, self.version, text) if part)

@@ -58,7 +58,9 @@ def _module(head_size: int) -> Any:
 
 
 def _attend(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
-    """Attention under a mask; without one it gets a mask of all keys, because LitGPT then is causal."""
+    """Attention under a mask; without one it gets a mask of all keys, because LitGPT then is
+    causal.
+    """
     import torch
 
     visible = torch.ones(1, dtype=torch.bool) if mask is None else mask

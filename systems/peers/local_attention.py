@@ -1,11 +1,11 @@
-"""local-attention: its `LocalAttention`, which cuts a sequence into buckets of `window_size` keys and
-looks some buckets back and forward.
+"""local-attention: its `LocalAttention`, which cuts a sequence into buckets of `window_size` keys
+and looks some buckets back and forward.
 
 With `exact_windowsize` the window counts keys: look_backward·window_size keys before the query's
 own key, and likewise after it. If it looks back over all buckets, it is causal attention. A mask is
-a mask of keys, for each head. The adapter leaves out rotary embeddings, and repeats heads that share
-keys. For a fully masked row the library returns the mean of the values in the buckets, with −1 for
-positions beyond the ends; the adapter returns 0.
+a mask of keys, for each head. The adapter leaves out rotary embeddings, and repeats heads that
+share keys. For a fully masked row the library returns the mean of the values in the buckets, with
+−1 for positions beyond the ends; the adapter returns 0.
 """
 
 from typing import Any
@@ -20,8 +20,8 @@ _LIBRARY = Library("local-attention", "local_attention")
 
 
 def _attend(q: Any, k: Any, v: Any, **given: Any) -> Any:
-    """Attention in a window. If its sides are equal, or it is causal, a bucket is as wide as a side;
-    otherwise a bucket is one key.
+    """Attention in a window. If its sides are equal, or it is causal, a bucket is as wide as a
+    side; otherwise a bucket is one key.
     """
     import torch
     from local_attention import LocalAttention

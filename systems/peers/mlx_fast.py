@@ -53,7 +53,9 @@ def _taking(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _out(x: Any) -> Any:
-    """A NumPy array for an MLX array; bfloat16 takes a way through float32, because NumPy cannot read it."""
+    """A NumPy array for an MLX array; bfloat16 takes a way through float32, because NumPy cannot
+    read it.
+    """
     import ml_dtypes
     import mlx.core as mx
 

@@ -1,9 +1,9 @@
 """mlx-lm: its caches, `KVCache` and `RotatingKVCache`, under the masks that they make, and its
 `create_causal_mask`.
 
-mlx-lm takes keys in the call of their queries. So this cache keeps the appended pieces, and `attend`
-gives them to a new cache of mlx-lm in the same pieces; the positions of the queries come last, in
-one piece. The size of a rotating cache is the window.
+mlx-lm takes keys in the call of their queries. So this cache keeps the appended pieces, and
+`attend` gives them to a new cache of mlx-lm in the same pieces; the positions of the queries come
+last, in one piece. The size of a rotating cache is the window.
 """
 
 from typing import Any

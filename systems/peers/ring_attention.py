@@ -1,9 +1,9 @@
 """ring-attention-pytorch on one machine: `default_attention`, `ring_flash_attn` with its own
 backward, and `RingRotaryEmbedding`.
 
-A bucket has sixteen positions, so longer calls have several buckets. Keys and values have one width,
-and heads that share them are tiled. Causal attention ignores a mask, as a comment of the source
-says.
+A bucket has sixteen positions, so longer calls have several buckets. Keys and values have one
+width, and heads that share them are tiled. Causal attention ignores a mask, as a comment of the
+source says.
 """
 
 from functools import partial

@@ -1,5 +1,5 @@
-"""tinygrad's `scaled_dot_product_attention` on the CPU, where it compiles each shape with clang, or in
-its emulator if clang is missing.
+"""tinygrad's `scaled_dot_product_attention` on the CPU, where it compiles each shape with clang, or
+in its emulator if clang is missing.
 
 tinygrad never masks the only key of a query (see the findings), so the adapter refuses one key.
 """

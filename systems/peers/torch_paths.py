@@ -1,9 +1,9 @@
 """PyTorch: paths of one function as twins, and the objects `causal_upper_left` and
 `causal_lower_right`.
 
-`systems` has PyTorch's kernels, its module on all paths, and attention written by hand and compiled,
-each as a separate implementation: here some are twins of others. Each call makes the objects of
-`torch.nn.attention.bias` for its sizes.
+`systems` has PyTorch's kernels, its module on all paths, and attention written by hand and
+compiled, each as a separate implementation: here some are twins of others. Each call makes the
+objects of `torch.nn.attention.bias` for its sizes.
 """
 
 from collections.abc import Callable
@@ -46,7 +46,9 @@ def _with_gradients(name: str, q: Any, k: Any, v: Any, *mask: Any) -> Any:
 
 
 def _promised(name: str, others: str) -> Twin:
-    """The entry `others` as a twin of the entry `name`: its operations that both have, and its promises."""
+    """The entry `others` as a twin of the entry `name`: its operations that both have, and its
+    promises.
+    """
     other = _NAMED[others]
     offered = _NAMED[name].operations
     shared = {operation: function for operation, function in other.operations.items() if operation in offered}

@@ -77,7 +77,9 @@ class _Cache:
         self.mask = torch.ones(self.size, self.size, dtype=torch.bool).tril()
 
     def append(self, k: Any, v: Any) -> None:
-        """Add positions to two caches: one for keys and one for values, because a cache has one width."""
+        """Add positions to two caches: one for keys and one for values, because a cache has one
+        width.
+        """
         if self.keys.size + len(k) > self.size:
             raise ValueError(f"{self.keys.size} positions and {len(k)} more exceed the capacity {self.size}.")
         for cache, x in ((self.keys, k), (self.values, v)):

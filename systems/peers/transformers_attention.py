@@ -1,10 +1,10 @@
 """transformers: the attention functions of its models, and the masks of `masking_utils`.
 
 The functions are `eager_attention_forward` of Llama, Gemma 2 (with a softcap) and GPT-OSS (with
-sinks), and `sdpa` of `ALL_ATTENTION_FUNCTIONS`. sdpa takes a boolean mask, and returns 0 for a fully
-masked row. eager takes a mask of 0 and the smallest number, and returns the mean of all values.
-Causality, windows and offsets become masks by `sdpa_mask`; a window counts keys and includes the
-query's own key.
+sinks), and `sdpa` of `ALL_ATTENTION_FUNCTIONS`. sdpa takes a boolean mask, and returns 0 for a
+fully masked row. eager takes a mask of 0 and the smallest number, and returns the mean of all
+values. Causality, windows and offsets become masks by `sdpa_mask`; a window counts keys and
+includes the query's own key.
 """
 
 from dataclasses import replace
@@ -25,7 +25,8 @@ _LIBRARY = Library("transformers")
 
 
 def _mask_of(kind: str, q: Any, k: Any, options: AttentionOptions) -> Any:
-    """The mask for a kind of function, "sdpa" or "eager": `options.mask`, causality and the window together.
+    """The mask for a kind of function, "sdpa" or "eager": `options.mask`, causality and the window
+    together.
 
     masking_utils makes the masks of causality and of the window. The right side of a window is the
     bidirectional window together with all past keys.

@@ -2,8 +2,8 @@
 forward and by autograd.
 
 The command is `attnspec verify systems.peers.transformers_laws:IMPLEMENTATIONS`, in the environment
-of `make peers`. A function that takes a configuration gets a configuration of one head. Frequencies,
-positions and factors from a law replace the module's values.
+of `make peers`. A function that takes a configuration gets a configuration of one head.
+Frequencies, positions and factors from a law replace the module's values.
 """
 
 from functools import partial

@@ -209,7 +209,9 @@ DEVIATIONS = {
 
 @dataclass(frozen=True)
 class Compared:
-    """The largest difference of two paths, and its bound; `missing` says why the model lacks a path."""
+    """The largest difference of two paths, and its bound; `missing` says why the model lacks a
+    path.
+    """
 
     error: float = 0.0
     bound: float = 0.0

@@ -1,12 +1,12 @@
-"""x-transformers: its `Attend` with its options, by both paths: the path written out with einsum and
-softmax, and `flash`, PyTorch's kernel.
+"""x-transformers: its `Attend` with its options, by both paths: the path written out with einsum
+and softmax, and `flash`, PyTorch's kernel.
 
 Heads that share keys are tiled, the softcap comes after the bias, and a sink is one more column of
 logits. Causality is aligned at the last key; the flash path aligns it at the first key if there are
-fewer keys than queries. A row that the mask masks fully is 0. The library sets a masked score to the
-smallest number of its type and adds nothing to it. So if the mask and causality mask a row fully
-only together, the row is the mean of all values. For this reason the laws test the written-out path
-with masks or with causality, and never with a bias of −∞ beside causality.
+fewer keys than queries. A row that the mask masks fully is 0. The library sets a masked score to
+the smallest number of its type and adds nothing to it. So if the mask and causality mask a row
+fully only together, the row is the mean of all values. For this reason the laws test the
+written-out path with masks or with causality, and never with a bias of −∞ beside causality.
 """
 
 from dataclasses import replace
@@ -25,7 +25,9 @@ _LIBRARY = Library("x-transformers", "x_transformers")
 
 
 def _attend(flash: bool, q: Any, k: Any, v: Any, **given: Any) -> Any:
-    """The output; a bias of −∞ becomes part of the mask, because softmax returns NaN for a row of −∞."""
+    """The output; a bias of −∞ becomes part of the mask, because softmax returns NaN for a row of
+    −∞.
+    """
     from x_transformers.attend import Attend
 
     options = AttentionOptions(**given)

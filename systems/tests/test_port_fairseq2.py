@@ -1,4 +1,6 @@
-"""The port of fairseq2's encoders does what the page and the code say, and laws see it when it does not."""
+"""The port of fairseq2's encoders does what the page and the code say, and laws see it when it does
+not.
+"""
 
 import math
 from dataclasses import replace

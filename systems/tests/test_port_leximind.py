@@ -1,4 +1,6 @@
-"""LexiMind's port: dropout, limits and quirks of the modules, and that the laws notice a change of one line."""
+"""LexiMind's port: dropout, limits and quirks of the modules, and that the laws notice a change of
+one line.
+"""
 
 import math
 import re

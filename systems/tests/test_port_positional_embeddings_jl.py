@@ -115,7 +115,9 @@ def test_an_odd_embedding_size_fails_in_the_cosines_but_for_one():
 
 
 def test_a_square_sequence_with_its_features_first_is_encoded_the_wrong_way_round():
-    """AbsolutePE has positions first and RoPE features: where there are as many of each nothing notices."""
+    """AbsolutePE has positions first and RoPE features: where there are as many of each nothing
+    notices.
+    """
     table = AbsolutePE.sinusoidal(2, 2)
     assert np.array_equal(
         table(np.zeros((2, 2, 1)))[..., 0], table.embeddings.T
@@ -179,7 +181,9 @@ def test_a_padding_mask_of_several_sequences_does_not_fit_several_heads():
 
 
 def test_the_attention_of_the_example_divides_double_scores_by_a_root_in_single_precision():
-    """Its weights are single and its x is double: the result is double, with tables and a root of single precision."""
+    """Its weights are single and its x is double: the result is double, with tables and a root of
+    single precision.
+    """
     x = np.random.default_rng(1).normal(size=(6, 5, 2))
     layer = _attention(6, 1, dtype=np.float32)
     assert layer(x).dtype == np.float64
@@ -188,7 +192,9 @@ def test_the_attention_of_the_example_divides_double_scores_by_a_root_in_single_
 
 
 def _heads(x, weight, head_dim):
-    """x·weight by heads, exactly: (heads, n, head_dim) of numbers of which all are multiples of 1/64."""
+    """x·weight by heads, exactly: (heads, n, head_dim) of numbers of which all are multiples of
+    1/64.
+    """
     return (weight @ x).T.reshape(x.shape[1], -1, head_dim).swapaxes(0, 1)
 
 

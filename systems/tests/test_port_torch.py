@@ -27,7 +27,9 @@ NAMED = {
 
 
 def status(name, law, examples=20, **operations):
-    """What becomes of a law, "law[operation]", on an implementation some of whose operations are replaced."""
+    """What becomes of a law, "law[operation]", on an implementation some of whose operations are
+    replaced.
+    """
     i = NAMED[name]
     return examine([find(law)[0]], replace(i, operations={**i.operations, **operations}), examples, 0)[0].status
 

@@ -1,4 +1,6 @@
-"""TorchLean under test: over ℝ all holds, in Float exp overflows, heads mix tokens, and the revised text mends it."""
+"""TorchLean under test: over ℝ all holds, in Float exp overflows, heads mix tokens, and the revised
+text mends it.
+"""
 
 import math
 

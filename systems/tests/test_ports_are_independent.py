@@ -1,4 +1,6 @@
-"""A port is an implementation of its own: it shares no formula with the oracles, nor with the reference."""
+"""A port is an implementation of its own: it shares no formula with the oracles, nor with the
+reference.
+"""
 
 import ast
 from pathlib import Path
