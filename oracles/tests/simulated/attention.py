@@ -313,5 +313,5 @@ class Kernel:
 def _exact_product(a: Array, b: Array) -> Array:
     """a·b, correctly rounded to binary64, except for ties that 400 bits do not decide."""
     with flint.ctx.workprec(400):
-        left, right = (flint.arb_mat(*x.shape, x.ravel().tolist()) for x in (a, b))
+        left, right = (flint.arb_mat(len(x), x.shape[1], x.ravel().tolist()) for x in (a, b))
         return np.array([float(x.mid()) for x in (left * right).entries()]).reshape(len(a), b.shape[1])
