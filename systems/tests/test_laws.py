@@ -1,5 +1,6 @@
-"""What comes with attnspec keeps every law, and backends of PyTorch are twins: a few cases of each,
-where `make verify` draws many.
+"""The implementations that come with attnspec keep every law, and backends of PyTorch are twins.
+
+The tests draw a few inputs of each, and `make verify` draws many.
 """
 
 from dataclasses import replace

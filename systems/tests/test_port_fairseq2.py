@@ -1,6 +1,4 @@
-"""The port of fairseq2's encoders does what the page and the code say, and laws see it when it does
-not.
-"""
+"""The port of fairseq2's encoders follows the page and the code, and laws notice changes of it."""
 
 import math
 from dataclasses import replace

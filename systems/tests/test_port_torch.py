@@ -1,6 +1,4 @@
-"""PyTorch's paths are the ones that are meant, break the laws when they are called wrongly, and
-refuse what is declared.
-"""
+"""PyTorch takes the intended paths, wrong calls break the laws, and declared sizes are refused."""
 
 from dataclasses import replace
 from functools import partial
@@ -27,9 +25,7 @@ NAMED = {
 
 
 def status(name, law, examples=20, **operations):
-    """What becomes of a law, "law[operation]", on an implementation some of whose operations are
-    replaced.
-    """
+    """The status of a law, "law[operation]", on an implementation with some operations replaced."""
     i = NAMED[name]
     return examine([find(law)[0]], replace(i, operations={**i.operations, **operations}), examples, 0)[0].status
 
