@@ -171,15 +171,15 @@ class RoPEMultiHeadAttention:
     rope: RoPE
 
     @classmethod
-    def of_weights(
-        cls, weights: Projections, num_heads: int, *, maxlen: int = 1000, **rope: Any
-    ) -> "RoPEMultiHeadAttention":
-        """The layer with these weights, and with √head_dim and tables of rotations in their type.
+    def of_weights(cls, *weights: Array, num_heads: int, maxlen: int = 1000, **rope: Any) -> "RoPEMultiHeadAttention":
+        """The layer with the weights Wq, Wk, Wv and Wo, and with √head_dim and tables of rotations
+        in their type.
 
         `rope` are options of `RoPE.rotations`. Raises ValueError if the weights do not all have one
         square shape, or if num_heads does not divide d_model.
         """
-        d_model, dtype = len(weights.wq), weights.wq.dtype
+        Wq, Wk, Wv, Wo = weights
+        d_model, dtype = len(Wq), Wq.dtype
         for weight in weights:
             if weight.shape != (d_model, d_model):
                 raise ValueError(f"A weight has shape {weight.shape}, but should have shape {(d_model, d_model)}.")
@@ -187,7 +187,7 @@ class RoPEMultiHeadAttention:
         if head_dim * num_heads != d_model:
             raise ValueError(f"d_model={d_model}, but should be divisible by num_heads={num_heads}.")
         rotation = RoPE.rotations(head_dim, maxlen, dtype=dtype, **rope)
-        return cls(*weights, num_heads, head_dim, np.sqrt(head_dim).astype(dtype), rotation)
+        return cls(Wq, Wk, Wv, Wo, num_heads, head_dim, np.sqrt(head_dim).astype(dtype), rotation)
 
     def __call__(self, x: Array, mask: Array | None = None) -> Array:
         """Wo times the heads' averages of values, with softmax weights over the visible keys.
@@ -273,7 +273,7 @@ def _apply_rotary(x: Array, cos: Array, sin: Array) -> Array:
 
 def _attend(x: Array, weights: Projections, num_heads: int, mask: Array | None = None) -> Array:
     """The example's attention without rotation: the scale of its angles is 0."""
-    layer = RoPEMultiHeadAttention.of_weights(Projections(*(w.T for w in weights)), num_heads, scale=0.0)
+    layer = RoPEMultiHeadAttention.of_weights(*(weight.T for weight in weights), num_heads=num_heads, scale=0.0)
     if mask is not None:
         each = np.broadcast_to(mask, (*x.shape[:-1], x.shape[-2])).reshape(-1, x.shape[-2], x.shape[-2])
         mask = np.repeat(each, num_heads, axis=0).T

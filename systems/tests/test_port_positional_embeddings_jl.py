@@ -15,7 +15,6 @@ from oracles.ball import gamma
 from properties.verifier.plan import grouped, plan
 from properties.verifier.verify import examine
 from systems import positional_embeddings_jl as port
-from systems.attention_arguments import Projections
 from systems.positional_embeddings_jl import (
     IMPLEMENTATIONS,
     AbsolutePE,
@@ -167,8 +166,8 @@ def test_the_combined_mask_keeps_all_keys_of_padded_queries_and_blocks_no_padded
 
 def _attention(d_model, num_heads, **options):
     weights = np.random.default_rng(0).integers(-8, 9, (4, d_model, d_model)) / 8.0
-    typed = Projections(*weights.astype(options.pop("dtype", np.float64)))
-    return RoPEMultiHeadAttention.of_weights(typed, num_heads, **options)
+    typed = weights.astype(options.pop("dtype", np.float64))
+    return RoPEMultiHeadAttention.of_weights(*typed, num_heads=num_heads, **options)
 
 
 def test_a_padding_mask_by_itself_leaves_real_queries_without_keys():
