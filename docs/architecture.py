@@ -19,10 +19,11 @@ Edges = dict[str, set[str]]
 
 
 def modules() -> dict[str, list[Path]]:
-    """The modules and subpackages right below each package, "spec.attention", and the packages that
-    are shown whole, with their files.
+    """The files of each module and subpackage directly below a package, like "spec.attention", and
+    of each package that the picture shows as one box.
 
-    Tests are left out, and so is the `__init__` of a package that is not shown whole."""
+    Tests are left out, and so is the `__init__` of a package that has several boxes.
+    """
     found = {
         whole: [path for path in sorted((ROOT / whole).rglob("*.py")) if "tests" not in path.parts] for whole in WHOLE
     }
@@ -35,7 +36,7 @@ def modules() -> dict[str, list[Path]]:
 
 
 def groups(page: str) -> dict[str, list[str]]:
-    """The groups of the page's tables, "spec: definitions", and their modules."""
+    """The modules of each group in the page's tables; a group has a name like "spec: definitions"."""
     found: dict[str, list[str]] = {}
     for section in re.split(r"^## ", page, flags=re.MULTILINE)[1:]:
         package = section.partition("\n")[0].strip("`")
@@ -46,7 +47,9 @@ def groups(page: str) -> dict[str, list[str]]:
 
 
 def imports(source: str, known: set[str], offered: dict[str, dict[str, str]]) -> Iterator[str]:
-    """The known modules that a source imports; a name that a package offers is imported from where it is defined."""
+    """The known modules that a source imports; a name that a package offers is imported from where
+    it is defined.
+    """
     for node in ast.walk(ast.parse(source)):
         names = []
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -76,8 +79,9 @@ def offers(known: set[str]) -> dict[str, dict[str, str]]:
 
 
 def edges(grouped: dict[str, list[str]]) -> Edges:
-    """For each group the other groups that it imports. Raises ValueError for a module that is in no
-    group, or in several, or gone.
+    """For each group the other groups that it imports.
+
+    Raises ValueError for a module that is in no group or in several groups, or that does not exist.
     """
     files = modules()
     members = [module for group in grouped.values() for module in group]
@@ -96,8 +100,9 @@ def edges(grouped: dict[str, list[str]]) -> Edges:
 
 
 def reduced(graph: Edges) -> Edges:
-    """The arrows from which all others follow. Raises graphlib.CycleError where groups import each
-    other in a circle.
+    """The arrows from which all other arrows follow.
+
+    Raises graphlib.CycleError if groups import each other in a circle.
     """
     below: Edges = {}
     for group in TopologicalSorter(graph).static_order():
@@ -130,7 +135,7 @@ def picture(grouped: dict[str, list[str]]) -> str:
 
 
 def drawn(page: str) -> str:
-    """The page with its picture drawn anew."""
+    """The page with a new picture."""
     before, _, rest = page.partition("```mermaid")
     return before + picture(groups(page)) + rest.partition("\n```")[2]
 

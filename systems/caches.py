@@ -1,5 +1,6 @@
-"""Caches: written out in NumPy, and over PyTorch's scaled_dot_product_attention, with concatenated
-keys and as a ring of slots.
+"""Caches: two written out in NumPy, and two with PyTorch's scaled_dot_product_attention.
+
+One of the latter concatenates keys, the other is a ring of slots.
 """
 
 from typing import Any
@@ -17,7 +18,10 @@ Tensor = torch.Tensor
 
 
 class WrittenOut:
-    """Rows by their positions, in a dictionary: each query is asked by itself, over the rows that it sees."""
+    """A cache that keeps rows by position in a dictionary, and computes one query at a time.
+
+    A query sees the rows up to its own position, and within the window.
+    """
 
     def __init__(self, d: int, d_v: int, window: int | None = None, capacity: int | None = None) -> None:
         self.rows: dict[int, tuple[Any, Any]] = {}
@@ -26,17 +30,17 @@ class WrittenOut:
     def append(self, k: Any, v: Any) -> None:
         """Add positions."""
         if self.capacity is not None and len(self.rows) + len(k) > self.capacity:
-            raise ValueError(f"{len(self.rows)} positions and {len(k)} more are over {self.capacity}.")
+            raise ValueError(f"{len(self.rows)} positions and {len(k)} more exceed the capacity {self.capacity}.")
         self.rows |= {self.end + i: (key.copy(), v[i].copy()) for i, key in enumerate(k)}
         self.end += len(k)
 
     def attend(self, q: Any) -> tuple[Any, Any]:
         """The output and the log-sum-exp of the last positions' queries."""
         self._require(len(q))
-        each = [self._asked(query, self.end - len(q) + i) for i, query in enumerate(q)]
-        return np.stack([out for out, _ in each]), np.array([lse for _, lse in each], q.dtype)
+        results = [self._attended(query, self.end - len(q) + i) for i, query in enumerate(q)]
+        return np.stack([out for out, _ in results]), np.array([lse for _, lse in results], q.dtype)
 
-    def _asked(self, query: Any, p: int) -> tuple[Any, Any]:
+    def _attended(self, query: Any, p: int) -> tuple[Any, Any]:
         seen = [row for j, row in self.rows.items() if j <= p and (self.window is None or p - j <= self.window)]
         scores = np.array([key @ query for key, _ in seen], query.dtype) * query.dtype.type(len(query) ** -0.5)
         shares = np.exp(scores - scores.max())
@@ -44,25 +48,25 @@ class WrittenOut:
         return out, scores.max() + np.log(shares.sum())
 
     def rollback(self, n: int) -> None:
-        """The newest positions go."""
+        """Remove the n newest positions."""
         self._require(n)
         self.end -= n
         self.rows = {j: row for j, row in self.rows.items() if j < self.end}
 
     def evict(self, n: int) -> None:
-        """The oldest positions go."""
+        """Remove the n oldest positions."""
         self._require(n)
         for j in sorted(self.rows)[:n]:
             del self.rows[j]
 
     def _require(self, n: int) -> None:
         if n > len(self.rows):
-            raise ValueError(f"{n} positions are asked for, of {len(self.rows)}.")
+            raise ValueError(f"n={n}, but should be at most {len(self.rows)}, the number of positions.")
 
 
 class Rotating(WrittenOut):
-    """The same, of keys and queries that it rotates itself, by the position at which each is, with
-    angles in its own precision.
+    """A cache that also rotates each key and query by its position, with angles in the type of the
+    keys.
     """
 
     rotates = True
@@ -78,23 +82,24 @@ class Rotating(WrittenOut):
 
     @staticmethod
     def _rotated(x: Any, start: int) -> Any:
-        of_pairs = x.reshape(len(x), -1, 2).astype(x.dtype)
-        speeds = 10000.0 ** -np.linspace(0, 1, of_pairs.shape[1], endpoint=False)
-        turn = np.outer(np.arange(start, start + len(x)), speeds).astype(x.dtype)
-        c, s = np.cos(turn), np.sin(turn)
-        left, right = of_pairs[..., 0], of_pairs[..., 1]
+        pairs = x.reshape(len(x), -1, 2).astype(x.dtype)
+        frequencies = 10000.0 ** -np.linspace(0, 1, pairs.shape[1], endpoint=False)
+        angles = np.outer(np.arange(start, start + len(x)), frequencies).astype(x.dtype)
+        c, s = np.cos(angles), np.sin(angles)
+        left, right = pairs[..., 0], pairs[..., 1]
         return np.stack([c * left - s * right, s * left + c * right], -1).reshape(x.shape)
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, offset: int, window: Any = (None, None)) -> Tensor:
-    """Attention with past keys, whose mask is the causal band at the offset."""
+    """Attention with past keys, under the causal mask at the offset and a window."""
     behind = torch.arange(offset, offset + q.shape[-2])[:, None] - torch.arange(k.shape[-2])
-    may = behind >= 0 if causal else torch.ones_like(behind, dtype=torch.bool)
-    return scaled_dot_product_attention(q, k, v, attn_mask=may if window[0] is None else may & (behind <= window[0]))
+    visible = behind >= 0 if causal else torch.ones_like(behind, dtype=torch.bool)
+    visible = visible if window[0] is None else visible & (behind <= window[0])
+    return scaled_dot_product_attention(q, k, v, attn_mask=visible)
 
 
 class TorchRing:
-    """As many slots as the capacity, and the position that each of them holds, or −1."""
+    """A cache of `capacity` slots; `held` has the position in each slot, or −1 for a free slot."""
 
     ring = True
 
@@ -126,29 +131,28 @@ class TorchRing:
             raise ValueError(f"{len(q)} queries, but {self.end - self.first} positions.")
         needed = max(self.first, start if self.window is None else start - self.window)
         if not torch.isin(torch.arange(needed, self.end), self.held).all():
-            raise ValueError("A window looks back to a position that is gone.")
+            raise ValueError("The window needs a position that is no longer in the cache.")
         behind = torch.arange(start, self.end)[:, None] - self.held
-        may = (behind >= 0) & (self.held >= self.first)
-        return scaled_dot_product_attention(
-            q, self.k, self.v, attn_mask=may if self.window is None else may & (behind <= self.window)
-        )
+        visible = (behind >= 0) & (self.held >= self.first)
+        visible = visible if self.window is None else visible & (behind <= self.window)
+        return scaled_dot_product_attention(q, self.k, self.v, attn_mask=visible)
 
     def rollback(self, n: int) -> None:
-        """The newest positions go, and their slots are free."""
+        """Remove the n newest positions, and free their slots."""
         if n > int((self.held >= self.first).sum()):
-            raise ValueError(f"{n} positions are more than are held.")
+            raise ValueError(f"n={n}, but the cache holds fewer positions.")
         self.end -= n
         self.held[self.held >= self.end] = -1
 
     def evict(self, n: int) -> None:
-        """The oldest positions go, and their slots are free."""
+        """Remove the n oldest positions, and free their slots."""
         if n > int((self.held >= self.first).sum()):
-            raise ValueError(f"{n} positions are more than are held.")
+            raise ValueError(f"n={n}, but the cache holds fewer positions.")
         self.first += n
         self.held[self.held < self.first] = -1
 
     def poison(self, value: float) -> None:
-        """Fill the slots that hold nothing."""
+        """Fill the free slots with a value."""
         self.k[self.held < 0], self.v[self.held < 0] = value, value
 
 

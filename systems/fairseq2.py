@@ -1,11 +1,11 @@
-"""fairseq2's position encoders as its pages and its code define them, written afresh: sinusoidal,
-learned, and two rotary ones.
+"""fairseq2's position encoders, written again from its pages and its code: one sinusoidal, one
+learned, and two rotary encoders.
 
-All of them add or turn in float32 and keep tables whose row 0 is for padding, so that position p
-reads row p + 1. Incremental decoding shifts every row by its step, that of padding too: from step 1
-on padding reads the row of position step − 1.
+All encoders add or rotate in float32. Row 0 of their tables is for padding, so position p reads row
+p + 1. Incremental decoding shifts every row by its step, and so the row of padding: from step 1 on,
+padding reads the row of position step − 1.
 
-Source: facebookresearch/fairseq2, `fairseq2.nn.position_encoder` at 027bdeb. There sequences are
+Source: facebookresearch/fairseq2, `fairseq2.nn.position_encoder` at 027bdeb. Its sequences are
 ([N], S, *, E), with positions along the second axis; here they are (…, S, E), as on the page.
 """
 
@@ -32,18 +32,18 @@ __all__ = [
 
 
 class PositionEncoder(nn.Module):
-    """What the encoders share: a width, a longest sequence, and which rows of a table belong to which positions."""
+    """The base of the encoders: a width, a longest sequence, and the table row of each position."""
 
     def __init__(self, encoding_dim: int, max_seq_len: int) -> None:
         super().__init__()
         self.encoding_dim, self.max_seq_len = encoding_dim, max_seq_len
 
     def rows(self, seqs: Tensor, positions: Tensor | None, step: int) -> Tensor:
-        """The rows that sequences (…, S, E) read: positions (…, S) count from 0, by default along
-        S, and −1 is padding.
+        """The table rows for sequences (…, S, E).
 
-        `step` is the position of the first row in incremental decoding; training ignores it. Raises
-        ValueError where a sequence ends after `max_seq_len`.
+        Positions (…, S) count from 0, by default along S, and −1 is padding. `step` is the position
+        of the first row in incremental decoding; training ignores it. Raises ValueError if a
+        sequence ends after `max_seq_len`.
         """
         start = 0 if self.training else step
         along = torch.arange(seqs.shape[-2], device=seqs.device) if positions is None else positions
@@ -61,12 +61,12 @@ def _require_even(encoding_dim: int) -> None:
 
 
 class SinusoidalPositionEncoder(PositionEncoder):
-    """Adds sin(p·f) in the first half of the columns and cos(p·f) in the second, where column i has
-    f = 10000^(−i/(E/2 − 1)).
+    """Adds sin(p·f) to the first half of the columns and cos(p·f) to the second half.
 
-    The table is float32, and so is the sum, which is then cast to the type of the sequences. With
-    `legacy_pad_idx` position p has the angles of position p + 1 + legacy_pad_idx, as in fairseq.
-    Width 2 divides by zero: its table is NaN. Raises ValueError for an odd width.
+    Column i of a half has f = 10000^(−i/(E/2 − 1)). The table and the sum are float32, and the
+    result is cast to the type of the sequences. With `legacy_pad_idx` position p has the angles of
+    position p + 1 + legacy_pad_idx, as in fairseq. Width 2 divides by zero: its table is NaN.
+    Raises ValueError for an odd width.
     """
 
     freqs: Tensor
@@ -84,13 +84,14 @@ class SinusoidalPositionEncoder(PositionEncoder):
         )
 
     def forward(self, seqs: Tensor, positions: Tensor | None = None, step: int = 0) -> Tensor:
-        """The sequences with the rows of their positions added; arguments and errors as for `rows`."""
+        """The sequences plus the rows of their positions; arguments and errors as for `rows`."""
         return (seqs.float() + self.freqs[self.rows(seqs, positions, step)]).type_as(seqs)
 
 
 class LearnedPositionEncoder(PositionEncoder):
-    """Adds a row of weights (max_seq_len + 1, E) for each position: row p + 1 for position p, and
-    row 0, which is zero, for padding.
+    """Adds row p + 1 of the weights (max_seq_len + 1, E) at position p.
+
+    Padding gets row 0, which is zero.
     """
 
     def __init__(self, encoding_dim: int, max_seq_len: int, dtype: torch.dtype = torch.float32) -> None:
@@ -100,17 +101,17 @@ class LearnedPositionEncoder(PositionEncoder):
             self.weight[0] = 0.0
 
     def forward(self, seqs: Tensor, positions: Tensor | None = None, step: int = 0) -> Tensor:
-        """The sequences with the weights of their positions added, in their own type; padding has
-        no gradient. Errors as for `rows`.
+        """The sequences plus the weights of their positions, in the type of the sequences.
+
+        Padding has no gradient. Errors as for `rows`.
         """
         return seqs + embedding(self.rows(seqs, positions, step), self.weight, padding_idx=0)
 
 
 class RotaryEncoder(PositionEncoder):
-    """Multiplies channels (2i, 2i + 1), as real and imaginary part, by exp(j·p·θ^(−2i/E)), in
-    float32; padding is multiplied by 0.
+    """Multiplies channels (2i, 2i + 1), as real and imaginary part, by exp(j·p·θ^(−2i/E)).
 
-    Raises ValueError for an odd width.
+    It computes in float32, and multiplies padding by 0. Raises ValueError for an odd width.
     """
 
     freqs: Tensor
@@ -131,17 +132,19 @@ class RotaryEncoder(PositionEncoder):
         return 1.0 / self.theta**exponents
 
     def forward(self, seqs: Tensor, positions: Tensor | None = None, step: int = 0) -> Tensor:
-        """The sequences with each pair turned by the angle of its position; arguments and errors as for `rows`."""
+        """The sequences with each pair rotated by the angle of its position.
+
+        `rows` describes the arguments and errors.
+        """
         pairs = seqs.float().reshape(*seqs.shape[:-1], self.encoding_dim // 2, 2)
-        turned = torch.view_as_complex(pairs) * self.freqs[self.rows(seqs, positions, step)]
-        return torch.view_as_real(turned).flatten(-2).type_as(seqs)
+        rotated = torch.view_as_complex(pairs) * self.freqs[self.rows(seqs, positions, step)]
+        return torch.view_as_real(rotated).flatten(-2).type_as(seqs)
 
 
 class ReferenceRotaryEncoder(PositionEncoder):
-    """Rotates channels (i, i + E/2) by p·θ^(−2i/E): x ⊙ cos + (−second half, first half) ⊙ sin, in
-    float32; padding becomes 0.
+    """Rotates channels (i, i + E/2) by p·θ^(−2i/E): x ⊙ cos + (−second half, first half) ⊙ sin.
 
-    Raises ValueError for an odd width.
+    It computes in float32, and padding becomes 0. Raises ValueError for an odd width.
     """
 
     cos: Tensor
@@ -157,7 +160,10 @@ class ReferenceRotaryEncoder(PositionEncoder):
             self.register_buffer(name, torch.cat([padding, half.repeat(1, 2)]), persistent=False)
 
     def forward(self, seqs: Tensor, positions: Tensor | None = None, step: int = 0) -> Tensor:
-        """The sequences with each pair turned by the angle of its position; arguments and errors as for `rows`."""
+        """The sequences with each pair rotated by the angle of its position.
+
+        `rows` describes the arguments and errors.
+        """
         rows, x = self.rows(seqs, positions, step), seqs.float()
         return (x * self.cos[rows] + rotate_half(x) * self.sin[rows]).type_as(seqs)
 
@@ -169,7 +175,8 @@ def rotate_half(x: Tensor) -> Tensor:
     return torch.cat([-second, first], dim=-1)
 
 
-# -- As operations: each call makes an encoder no longer than it must be, of at most _LONGEST positions ---------------------------------
+# -- The operations --------------------------------------------------------------------------------
+# Each call makes an encoder with no more positions than it needs, and at most _LONGEST.
 
 _LONGEST = 8192
 
@@ -179,7 +186,10 @@ def _long(start_pos: int, seq_len: int) -> int:
 
 
 def _sinusoid(dtype: torch.dtype, seq_len: int, embed_dim: int, start_pos: int = 0) -> Tensor:
-    """What is added to zeros. Width 2, where the encoder's table is NaN, is refused."""
+    """The encoding, which is the sum at a sequence of zeros.
+
+    Raises ValueError for width 2, for which the encoder's table is NaN.
+    """
     if embed_dim == 2:
         raise ValueError("embed_dim=2, but should be 0 or at least 4: the frequencies divide by embed_dim/2 − 1.")
     encoder = SinusoidalPositionEncoder(embed_dim, _long(start_pos, seq_len)).eval()
@@ -189,7 +199,7 @@ def _sinusoid(dtype: torch.dtype, seq_len: int, embed_dim: int, start_pos: int =
 
 def _trained(table: Tensor) -> LearnedPositionEncoder:
     """The encoder that has learned a table."""
-    with torch.device("meta"):  # where first weights are no random numbers
+    with torch.device("meta"):  # so that the encoder draws no random weights
         encoder = LearnedPositionEncoder(table.shape[1], table.shape[0], table.dtype)
     encoder.load_state_dict({"weight": torch.cat([table.new_zeros(1, table.shape[1]), table])}, assign=True)
     return encoder.eval().requires_grad_(False)
@@ -214,41 +224,40 @@ def _add(x: Tensor, pos: Tensor) -> Tensor:
 
 
 class _Rotary:
-    """The operations of a rotary encoder."""
+    """A rotary encoder's operations."""
 
     def __init__(self, encoder: type[RotaryEncoder] | type[ReferenceRotaryEncoder]) -> None:
         self.encoder = encoder
 
     def operations(self) -> dict[str, Callable[..., Any]]:
-        """All of them by name."""
+        """All operations by name."""
         return {"rope": self.rope, "rope_vjp": self.rope_vjp, "rope_tables": self.rope_tables}
 
     def rope(self, x: Tensor, start_pos: int = 0) -> Tensor:
-        """The encoder, in incremental decoding."""
-        turned: Tensor = self.encoder(x.shape[-1], _long(start_pos, x.shape[-2])).eval()(x, step=start_pos)
-        return turned
+        """x rotated by the encoder in incremental decoding."""
+        rotated: Tensor = self.encoder(x.shape[-1], _long(start_pos, x.shape[-2])).eval()(x, step=start_pos)
+        return rotated
 
     def rope_vjp(self, x: Tensor, grad_out: Tensor, start_pos: int = 0) -> Tensor:
-        """Its gradient by autograd."""
+        """The gradient of x by autograd."""
         return torch.autograd.grad(self.rope(x.requires_grad_(), start_pos), x, grad_out)[0]
 
     def rope_tables(self, seq_len: int, head_dim: int, start_pos: int = 0) -> tuple[Tensor, Tensor]:
-        """The rows of its table, for each channel."""
+        """The cosines and sines of the encoder's rows, for each channel."""
         encoder = self.encoder(head_dim, _long(start_pos, seq_len)).eval()
         rows = encoder.rows(torch.empty(seq_len, head_dim), None, start_pos)
         if isinstance(encoder, ReferenceRotaryEncoder):
             return encoder.cos[rows], encoder.sin[rows]
-        z = encoder.freqs[rows].repeat_interleave(2, dim=-1)
-        return z.real, z.imag
+        turns = encoder.freqs[rows].repeat_interleave(2, dim=-1)
+        return turns.real, turns.imag
 
 
 def _frequencies(head_dim: int) -> Tensor:
     return RotaryEncoder(head_dim, 0).frequencies()
 
 
-_NARROW = Angle(
-    frequency=2.0**-24, product=2.0**-24, table=BINARY32
-)  # in 16 bits too, tables are float32, and so is what is computed
+# In 16 bits too, tables and computations are float32.
+_NARROW = Angle(frequency=2.0**-24, product=2.0**-24, table=BINARY32)
 _ARITHMETIC = {
     "float32": FLOAT32,
     "float16": replace(FLOAT16, angle=_NARROW),
@@ -277,7 +286,7 @@ def _implementation(
 
 
 def _of(dtype: str) -> list[Implementation]:
-    """The encoders for sequences of a type. Frequencies are float32 whatever the sequences are."""
+    """The encoders for sequences of a type; frequencies are float32 for all types."""
     sinusoid: dict[str, Callable[..., Any]] = {
         "sinusoidal_positional_encoding": partial(_sinusoid, getattr(torch, dtype))
     }

@@ -1,8 +1,8 @@
-"""LexiMind's positional encodings in torch: a sinusoidal table in a buffer, and a learned one, each
-added to its input before dropout.
+"""LexiMind's positional encodings in torch: a sinusoidal table in a buffer, and a learned table.
 
-Both take tokens (batch, seq_len, d_model) and count positions from 0. Positions come from the
-second axis, so that an input without a batch axis is misread, not refused.
+Each module adds its table to its input before dropout. Both take tokens (batch, seq_len, d_model)
+and count positions from 0. Positions come from the second axis, so the modules accept an input
+without a batch axis, and compute a wrong result for it.
 
 Source: github.com/OliverPerrin/LexiMind, src/models/positional_encoding.py.
 """
@@ -24,10 +24,12 @@ __all__ = ["IMPLEMENTATIONS", "LearnedPositionalEncoding", "PositionalEncoding"]
 class PositionalEncoding(nn.Module):
     """x plus sin(p·10000^(−2i/d_model)) in column 2i and the cosine in column 2i + 1, then dropout.
 
-    The table, angles included, is computed in single precision and kept in the buffer `pe`, (1,
-    max_len, d_model); the sum has the wider type of x and table. Edge cases: an odd d_model has a
-    column of cosines too many, which torch refuses with RuntimeError, but for 1: one column is
-    broadcast into none; d_model 0 is divided by, ZeroDivisionError.
+    The table and its angles are computed in single precision. The buffer `pe` keeps the table, (1,
+    max_len, d_model). The sum has the wider type of x and the table.
+
+    Edge cases: an odd d_model has one column of cosines too many, and torch raises RuntimeError.
+    d_model 1 passes, because one column broadcasts into zero columns. d_model 0 raises
+    ZeroDivisionError.
     """
 
     pe: Tensor
@@ -43,19 +45,19 @@ class PositionalEncoding(nn.Module):
         self.register_buffer("pe", table[None])
 
     def forward(self, x: Tensor) -> Tensor:
-        """The sum with the first positions of the table; the result is like x, (batch, seq_len,
-        d_model).
+        """x plus the first positions of the table, (batch, seq_len, d_model) like x.
 
-        Edge cases: more than max_len positions are refused by torch with RuntimeError, but a table
-        of one position is broadcast to all.
+        Edge cases: for more than max_len positions torch raises RuntimeError, but broadcasts a
+        table of one position to all positions.
         """
         out: Tensor = self.dropout(x + self.pe[:, : x.size(1)])
         return out
 
 
 class LearnedPositionalEncoding(nn.Module):
-    """x plus row p of a trained table (max_len, d_model) at position p, then dropout; `padding_idx`
-    is accepted, and not used.
+    """x plus row p of a trained table (max_len, d_model) at position p, then dropout.
+
+    `padding_idx` is accepted and has no effect.
     """
 
     def __init__(self, d_model: int, max_len: int = 1024, dropout: float = 0.1, padding_idx: int = 1) -> None:
@@ -64,10 +66,9 @@ class LearnedPositionalEncoding(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The sum with the first rows of the table; the result is like x, (batch, seq_len,
-        d_model).
+        """x plus the first rows of the table, (batch, seq_len, d_model) like x.
 
-        Edge cases: more than max_len positions are refused by torch with IndexError.
+        Edge cases: for more than max_len positions torch raises IndexError.
         """
         positions = torch.arange(x.size(1), device=x.device).expand(x.size(0), -1)
         out: Tensor = self.dropout(x + self.embeddings(positions))
@@ -76,11 +77,14 @@ class LearnedPositionalEncoding(nn.Module):
 
 # The operations.
 
-_POSITIONS = 4096  # for which the sinusoidal module is built: half of them to start at, and half for the sequence
+_POSITIONS = 4096  # the positions of the sinusoidal table: half for the first position, half for the sequence
 
 
 def _sinusoid(dtype: torch.dtype, train: bool, seq_len: int, embed_dim: int, start_pos: int = 0) -> Tensor:
-    """What is added to the last rows of a longer sequence of zeros: in evaluation, or in training without dropout."""
+    """The encoding, which is the sum at the last rows of a longer sequence of zeros.
+
+    The module is in evaluation, or in training without dropout.
+    """
     module = PositionalEncoding(embed_dim, _POSITIONS, dropout=0.0 if train else 0.1).train(train)
     zeros = torch.zeros(1, 1, 1, dtype=dtype).expand(1, start_pos + seq_len, embed_dim)
     out: Tensor = module(zeros)[0, start_pos:]
@@ -88,7 +92,7 @@ def _sinusoid(dtype: torch.dtype, train: bool, seq_len: int, embed_dim: int, sta
 
 
 def _learned_module(table: Tensor, train: bool) -> LearnedPositionalEncoding:
-    """A module with that table, made without drawing random numbers for another."""
+    """A module with that table, made on the device "meta", so that it draws no random table."""
     with torch.device("meta"):
         module = LearnedPositionalEncoding(table.shape[1], table.shape[0], dropout=0.0 if train else 0.1)
     module.load_state_dict({"embeddings.weight": table}, assign=True)
@@ -97,7 +101,7 @@ def _learned_module(table: Tensor, train: bool) -> LearnedPositionalEncoding:
 
 @torch.no_grad()
 def _add(train: bool, x: Tensor, pos: Tensor) -> Tensor:
-    """Each sequence by a learned encoding whose table is its encoding."""
+    """x + pos, where each sequence has a learned encoding whose table is its encoding."""
     out, tables = torch.empty_like(x), pos.expand(x.shape)
     for batch in np.ndindex(x.shape[:-2]):
         out[batch] = _learned_module(tables[batch], train)(x[batch][None])[0]
@@ -106,7 +110,7 @@ def _add(train: bool, x: Tensor, pos: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _learned(train: bool, table: Tensor, seq_len: int, start_pos: int = 0) -> Tensor:
-    """What is added to a sequence of zeros; it begins at position 0."""
+    """The encoding, which is the sum at a sequence of zeros; it begins at position 0."""
     if start_pos:
         raise ValueError(f"start_pos={start_pos}, but should be 0: the module counts positions from the first token.")
     out: Tensor = _learned_module(table, train)(table.new_zeros(1, seq_len, table.shape[1]))[0]
@@ -114,7 +118,7 @@ def _learned(train: bool, table: Tensor, seq_len: int, start_pos: int = 0) -> Te
 
 
 def _sinusoidal(arithmetic: Arithmetic, train: bool) -> Implementation:
-    """The sinusoidal module on tokens of a type; its table is in single precision for all."""
+    """The sinusoidal module on tokens of a type; its table is in single precision for all types."""
     return Implementation(
         name=f"LexiMind sinusoidal {arithmetic.name} {_MODE[train]}",
         operations={"sinusoidal_positional_encoding": partial(_sinusoid, getattr(torch, arithmetic.name), train)},

@@ -1,5 +1,6 @@
-"""The same functions in mpmath at 50 digits, rounded once, written from the papers' formulas: a
-witness that the spec is right.
+"""Attention and positional encodings in mpmath with 50 digits, rounded once.
+
+They follow the papers' formulas, not the spec, and so are a second witness that the spec is right.
 """
 
 from typing import Any
@@ -13,26 +14,26 @@ from spec.tensor_core import Array
 __all__ = ["ATTENTION", "POSITIONAL"]
 
 _DIGITS = 50
-_MOST = 9  # rows and columns: beyond, it would take too long
+_LARGEST = 9  # rows and columns: larger sizes take too long
 
 
 def _few(n: int) -> bool:
-    return n <= _MOST
+    return n <= _LARGEST
 
 
 def _require_few(*sizes: int) -> None:
     if not all(map(_few, sizes)):
-        raise ValueError(f"The sizes are {sizes}, but should be at most {_MOST}.")
+        raise ValueError(f"The sizes are {sizes}, but should be at most {_LARGEST}.")
 
 
 def _attention(q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
     nQ, (nK, d) = len(q), k.shape
     _require_few(nQ, nK, d, v.shape[1])
-    allowed = np.broadcast_to(True if mask is None else mask, (nQ, nK))
+    visible = np.broadcast_to(True if mask is None else mask, (nQ, nK))
     with mpmath.workdps(_DIGITS):
         out = np.empty((nQ, v.shape[1]))
         for i in range(nQ):
-            keys = np.flatnonzero(allowed[i]).tolist()
+            keys = np.flatnonzero(visible[i]).tolist()
             scores = [
                 mpmath.fdot(map(float, q[i]), map(float, k[j])) / mpmath.sqrt(d) if d else mpmath.mpf(0) for j in keys
             ]
@@ -58,8 +59,9 @@ def _sinusoid(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
 
 
 def _rope(x: Array, start_pos: int = 0) -> Array:
-    """Each pair as a complex number times exp(iθ); the unpaired channel of an odd width times cos θ
-    + sin θ, as the literal spec has it.
+    """x with each pair, as a complex number, multiplied by exp(iθ).
+
+    The unpaired channel of an odd width is multiplied by cos θ + sin θ, like in the literal spec.
     """
     seq_len, d = x.shape
     _require_few(seq_len, d)
@@ -68,8 +70,8 @@ def _rope(x: Array, start_pos: int = 0) -> Array:
         for p, j in np.ndindex(seq_len, (d + 1) // 2):
             theta = _angle(start_pos + p, 2 * j, d)
             if 2 * j + 1 < d:
-                turned = mpmath.mpc(float(x[p, 2 * j]), float(x[p, 2 * j + 1])) * mpmath.expj(theta)
-                out[p, 2 * j], out[p, 2 * j + 1] = turned.real, turned.imag
+                rotated = mpmath.mpc(float(x[p, 2 * j]), float(x[p, 2 * j + 1])) * mpmath.expj(theta)
+                out[p, 2 * j], out[p, 2 * j + 1] = rotated.real, rotated.imag
             else:
                 out[p, 2 * j] = float(x[p, 2 * j]) * (mpmath.cos(theta) + mpmath.sin(theta))
         return out

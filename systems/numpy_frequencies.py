@@ -1,7 +1,7 @@
 """Rotary frequencies of every kind, and rope as models use it, written out in NumPy.
 
-Adjacent pairs are complex numbers, axes interleave, powers are exponentials of products, and gains
-are multiplied by.
+An adjacent pair is a complex number. Position axes interleave. A power is the exponential of a
+product, and a factor multiplies by its inverse instead of dividing.
 """
 
 from functools import partial
@@ -31,7 +31,7 @@ def _exponentials(base: Any, r: int, dtype: type[Any]) -> Floats:
 
 
 def _share(kind: str, f: Floats, base: float, p: dict[str, Any]) -> Floats:
-    """How much of each pair is kept as it is, from 1 to 0."""
+    """The share of each pair's frequency that stays unscaled, from 1 to 0."""
     dtype = f.dtype.type
     most = dtype(p["original_max_position_embeddings"])
     if kind == "llama3":
@@ -58,17 +58,11 @@ def _factor(kind: str, p: dict[str, Any], dtype: type[Any]) -> Any:
     return (dtype(0.1 * above) * np.log(s) + dtype(1)) / (dtype(0.1 * below) * np.log(s) + dtype(1))
 
 
-def _frequencies(
-    dtype: type[Any],
-    kind: str,
-    head_dim: int,
-    *,
-    base: float = 1e4,
-    rotary_dim: int | None = None,
-    seq_len: int | None = None,
-    **p: Any,
-) -> tuple[Floats, Any]:
-    r, s = _even(head_dim if rotary_dim is None else rotary_dim), dtype(p.get("factor", 1.0))
+def _frequencies(dtype: type[Any], kind: str, head_dim: int, *, base: float = 1e4, **p: Any) -> tuple[Floats, Any]:
+    """The inverse frequencies and the attention factor of a kind; p has its parameters and the
+    lengths.
+    """
+    r, s, seq_len = _even(p.get("rotary_dim", head_dim)), dtype(p.get("factor", 1.0)), p.get("seq_len")
     if kind == "dynamic":
         longer = max((seq_len or 0) - p["max_position_embeddings"], 0) / p["max_position_embeddings"]
         base = base * (float(s) * longer + 1) ** (r / (r - 2))
@@ -88,55 +82,56 @@ def _frequencies(
 
 def _turns(positions: Any, inv_freq: Floats, *, attention_factor: float = 1.0, sections: Any = None) -> Floats:
     """exp(iθ) for each pair, times the attention factor."""
-    at = positions.astype(inv_freq.dtype)[..., None] * inv_freq
+    theta = positions.astype(inv_freq.dtype)[..., None] * inv_freq
     if sections is not None:
-        theta = at[0].copy()
+        by_axis, theta = theta, theta[0].copy()
         for axis in (1, 2):
             own = slice(axis, 3 * sections[axis], 3)
-            theta[..., own] = at[axis][..., own]
-        at = theta
+            theta[..., own] = by_axis[axis][..., own]
     factor = inv_freq.dtype.type(attention_factor)
-    return np.asarray(factor * np.cos(at) + 1j * (factor * np.sin(at)), np.result_type(inv_freq.dtype, np.complex64))
+    turns = factor * np.cos(theta) + 1j * (factor * np.sin(theta))
+    return np.asarray(turns, np.result_type(inv_freq.dtype, np.complex64))
 
 
 def _tables(positions: Any, inv_freq: Floats, **options: Any) -> tuple[Floats, Floats]:
-    z = np.repeat(_turns(positions, inv_freq, **options), 2, -1)
-    return z.real.copy(), z.imag.copy()
+    turns = np.repeat(_turns(positions, inv_freq, **options), 2, -1)
+    return turns.real.copy(), turns.imag.copy()
 
 
-def _turned(
-    x: Floats,
-    back: bool,
-    start_pos: int,
-    positions: Any = None,
-    inv_freq: Any = None,
-    rotary_dim: Any = None,
-    **options: Any,
-) -> Floats:
-    r, n = _even(x.shape[-1] if rotary_dim is None else rotary_dim), x.shape[-2]
-    at = np.arange(start_pos, start_pos + n) if positions is None else positions
-    at = np.broadcast_to(at, (3, n)) if positions is None and options.get("sections") is not None else at
-    z = _turns(at, _exponentials(1e4, r, x.dtype.type) if inv_freq is None else inv_freq, **options)
+def _rotated(x: Floats, start_pos: int, sign: int, **options: Any) -> Floats:
+    """x rotated by the angles of its positions for the sign 1, and rotated back for −1."""
+    r, n = _even(options.pop("rotary_dim", x.shape[-1])), x.shape[-2]
+    positions, inv_freq = options.pop("positions", None), options.pop("inv_freq", None)
+    if positions is None:
+        positions = np.arange(start_pos, start_pos + n)
+        if options.get("sections") is not None:
+            positions = np.broadcast_to(positions, (3, n))
+    if inv_freq is None:
+        inv_freq = _exponentials(1e4, r, x.dtype.type)
+    turns = _turns(positions, inv_freq, **options)
     pairs = x[..., :r:2] + 1j * x[..., 1:r:2]
-    found = (pairs * (z.conj() if back else z)).astype(z.dtype)
+    rotated = (pairs * (turns if sign == 1 else turns.conj())).astype(turns.dtype)
     out = x.copy()
-    out[..., :r:2], out[..., 1:r:2] = found.real, found.imag
+    out[..., :r:2], out[..., 1:r:2] = rotated.real, rotated.imag
     return out
 
 
 def _rope(x: Floats, start_pos: int = 0, **options: Any) -> Floats:
-    return _turned(x, False, start_pos, **options)
+    return _rotated(x, start_pos, 1, **options)
 
 
 def _vjp(x: Floats, grad_out: Floats, start_pos: int = 0, **options: Any) -> Floats:
-    return _turned(grad_out, True, start_pos, **options)
+    return _rotated(grad_out, start_pos, -1, **options)
 
 
 IMPLEMENTATIONS = [
     Implementation(
         name=f"NumPy rotations {name}",
         operations={
-            "rotary_frequencies": partial(_frequencies, dtype), "rope": _rope, "rope_vjp": _vjp, "rotary_tables": _tables,
+            "rotary_frequencies": partial(_frequencies, dtype),
+            "rope": _rope,
+            "rope_vjp": _vjp,
+            "rotary_tables": _tables,
         },
         arithmetic=name,
         conventions=Conventions(mrope="interleaved", odd_lane="reject"),
@@ -144,4 +139,4 @@ IMPLEMENTATIONS = [
         features=FEATURES,
     )
     for name, dtype in (("float64", np.float64), ("float32", np.float32))
-]  # fmt: skip
+]

@@ -1,10 +1,10 @@
-"""Attention with its features in NumPy, as kernels have it: by tiles of keys, under a running
-maximum; its gradients from what is saved.
+"""Attention with its features in NumPy, in tiles of keys with a running maximum, as kernels compute
+it.
 
-Softmax is online: what a row has so far is a maximum, a sum and an output, which are rescaled where
-a tile has a larger logit. A sink is where a row begins. Tiles that no query may read are skipped.
-The backward pass forms the weights again, from the log-sum-exp (Dao, FlashAttention-2), and adds up
-what the queries of a group say of the key head that they share.
+The softmax is online: each row keeps a maximum, a sum and an output, and a tile with a larger logit
+rescales them. A row with a sink begins at the sink. Tiles without a visible key are skipped. The
+backward pass computes the weights again from the saved log-sum-exp (Dao, FlashAttention-2), and
+adds up the gradients of all query heads that share a key head.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,9 @@ _TILE = 16
 
 
 class _Logits:
-    """The logits of a tile of keys, in grouped heads (…, H_kv, G, n_q, tile), and what makes them."""
+    """The logits of tiles of keys, in grouped heads (…, H_kv, G, n_q, tile), for q, k and the
+    options.
+    """
 
     def __init__(self, q: Array, k: Array, **options: Any) -> None:
         self.kind, self.options = q.dtype.type, options
@@ -35,46 +37,43 @@ class _Logits:
         self.full = (*q.shape[:-1], k.shape[-2])
 
     def tiles(self) -> Iterator[slice]:
-        """The tiles of keys that some query may read."""
+        """The tiles with a key that is visible to some query."""
         for first in range(0, self.shape[-1], _TILE):
             tile = slice(first, min(first + _TILE, self.shape[-1]))
             if self.visible(tile).any():
                 yield tile
 
     def grouped(self, x: Array, tile: slice) -> Any:
-        """What broadcasts to the scores, in grouped heads, of a tile."""
+        """A tile of an array that broadcasts to the scores, in grouped heads."""
         return np.broadcast_to(x, self.full)[..., tile].reshape(*self.shape[:-1], tile.stop - tile.start)
 
     def visible(self, tile: slice) -> Any:
-        """Which keys of a tile each query may read."""
-        o, n_q = self.options, self.shape[-2]
-        first = np.asarray(0 if o.get("offset") is None else o["offset"])
+        """True at the keys of a tile that each query sees."""
+        options, n_q = self.options, self.shape[-2]
+        first = np.asarray(0 if options.get("offset") is None else options["offset"])
         p, j = first[..., None, None, None, None] + np.arange(n_q)[:, None], np.arange(self.shape[-1])[tile]
-        left, right = o.get("window") or (None, None)
-        may = np.ones((*self.shape[:-1], len(j)), bool)
-        may &= True if left is None else p - j <= left
-        may &= True if right is None else j - p <= right
-        may &= j <= p if o.get("causal") else True
-        may &= True if o.get("mask") is None else self.grouped(o["mask"], tile)
-        return may & (True if o.get("bias") is None else self.grouped(o["bias"], tile) > -np.inf)
+        left, right = options.get("window") or (None, None)
+        seen = np.ones((*self.shape[:-1], len(j)), bool)
+        seen &= True if left is None else p - j <= left
+        seen &= True if right is None else j - p <= right
+        seen &= j <= p if options.get("causal") else True
+        seen &= True if options.get("mask") is None else self.grouped(options["mask"], tile)
+        return seen & (True if options.get("bias") is None else self.grouped(options["bias"], tile) > -np.inf)
 
     def of(self, tile: slice) -> tuple[Array, Any]:
-        """The logits of a tile, −∞ where they are not read, and the slope of the cap."""
-        s, cap, bias = (
-            self.scale * (self.q @ self.k[..., tile, :].swapaxes(-1, -2)),
-            self.options.get("softcap"),
-            self.options.get("bias"),
-        )
-        bent = None if cap is None else np.tanh(s / self.kind(cap))
-        t = s if bent is None else self.kind(cap) * bent
+        """The logits of a tile, −∞ at masked keys, and the derivative of the softcap."""
+        s = self.scale * (self.q @ self.k[..., tile, :].swapaxes(-1, -2))
+        softcap, bias = self.options.get("softcap"), self.options.get("bias")
+        bent = None if softcap is None else np.tanh(s / self.kind(softcap))
+        t = s if bent is None else self.kind(softcap) * bent
         u = t if bias is None else t + np.maximum(self.grouped(bias, tile), np.finfo(s.dtype).min)
         return np.where(self.visible(tile), u, self.kind(-np.inf)), 1 if bent is None else (1 - bent) * (1 + bent)
 
     def sinks(self) -> Array:
         """The sink of each row; −∞ without one."""
         sink = self.options.get("sink")
-        given = np.full(self.shape[-4] * self.shape[-3], -np.inf) if sink is None else sink
-        return np.broadcast_to(given.reshape(*self.shape[-4:-2], 1, 1).astype(self.kind), (*self.shape[:-1], 1))
+        by_head = np.full(self.shape[-4] * self.shape[-3], -np.inf) if sink is None else sink
+        return np.broadcast_to(by_head.reshape(*self.shape[-4:-2], 1, 1).astype(self.kind), (*self.shape[:-1], 1))
 
 
 def _forward(u: _Logits, v: Array) -> tuple[Array, Array]:
@@ -105,39 +104,42 @@ def attention_vjp(
     """The gradients with respect to q, k, v, the bias and the sinks."""
     u = _Logits(q, k, **options)
     out, lse = _forward(u, v)
-    there = np.where(np.isneginf(lse), u.kind(0), lse)
+    finite = np.where(np.isneginf(lse), u.kind(0), lse)
     g = grad_out.reshape(*u.shape[:-1], v.shape[-1])
-    of_lse = u.kind(0) if grad_lse is None else grad_lse.reshape(*u.shape[:-1], 1)
-    rest = of_lse - (g * out).sum(-1, keepdims=True)
+    from_lse = u.kind(0) if grad_lse is None else grad_lse.reshape(*u.shape[:-1], 1)
+    shift = from_lse - (g * out).sum(-1, keepdims=True)
     dq, dk, dv, du = np.zeros_like(u.q), np.zeros_like(k), np.zeros_like(v), np.zeros(u.shape, u.kind)
     for tile in u.tiles():
         logits, slope = u.of(tile)
-        w = np.exp(logits - there)
-        du[..., tile] = w * (g @ v[..., None, tile, :].swapaxes(-1, -2) + rest)
+        w = np.exp(logits - finite)
+        du[..., tile] = w * (g @ v[..., None, tile, :].swapaxes(-1, -2) + shift)
         ds = u.scale * du[..., tile] * slope
         dq += ds @ u.k[..., tile, :]
         dk[..., tile, :], dv[..., tile, :] = ((x.swapaxes(-1, -2) @ y).sum(-3) for x, y in ((ds, u.q), (w, g)))
     bias, sink = options.get("bias"), options.get("sink")
-    of_sink = (
-        None
-        if sink is None
-        else _summed((np.exp(u.sinks() - there) * rest).reshape(*q.shape[:-1], 1), (*sink.shape, 1, 1)).reshape(-1)
-    )
-    return dq.reshape(q.shape), dk, dv, None if bias is None else _summed(du.reshape(u.full), bias.shape), of_sink
+    grad_bias = None if bias is None else _summed(du.reshape(u.full), bias.shape)
+    grad_sink = None
+    if sink is not None:
+        by_row = (np.exp(u.sinks() - finite) * shift).reshape(*q.shape[:-1], 1)
+        grad_sink = _summed(by_row, (*sink.shape, 1, 1)).reshape(-1)
+    return dq.reshape(q.shape), dk, dv, grad_bias, grad_sink
 
 
 def _summed(x: Array, shape: tuple[int, ...]) -> Array:
-    """The sum over axes along which an array of a shape is repeated."""
+    """The sum of x over the axes along which an array of this shape is broadcast."""
     x = x.sum(tuple(range(x.ndim - len(shape))))
-    return np.asarray(x.sum(tuple(a for a, n in enumerate(shape) if n == 1), keepdims=True))
+    return np.asarray(x.sum(tuple(axis for axis, n in enumerate(shape) if n == 1), keepdims=True))
 
 
 def merge_attention(out_a: Array, lse_a: Array, out_b: Array, lse_b: Array) -> tuple[Array, Array]:
-    """Two parts of the keys: each weighs e to its log-sum-exp, less that of both."""
+    """The output and the log-sum-exp over two parts of the keys.
+
+    The weights of the parts are e^(lse_a − lse) and e^(lse_b − lse).
+    """
     lse = np.logaddexp(lse_a, lse_b)
-    there = np.where(np.isneginf(lse), lse.dtype.type(0), lse)[..., None]
+    finite = np.where(np.isneginf(lse), lse.dtype.type(0), lse)[..., None]
     a, b = (
-        np.where(np.isneginf(y)[..., None], 0, np.exp(y[..., None] - there) * x)
+        np.where(np.isneginf(y)[..., None], 0, np.exp(y[..., None] - finite) * x)
         for x, y in ((out_a, lse_a), (out_b, lse_b))
     )
     return a + b, lse

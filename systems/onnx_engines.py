@@ -1,14 +1,15 @@
-"""`attention` by ONNX's Attention, as two engines run it: the reference evaluator of onnx, and
-onnxruntime on the CPU.
+"""`attention` by ONNX's Attention, in two engines: onnx's reference evaluator, and onnxruntime on
+the CPU.
 
-An offset P of a causal case, or of a window, is a cache of the first P keys where there are as many
-others as queries, and an offset for each sequence the number of its keys without padding, where
-that says the same; other offsets are written into the mask. A mask and a bias are one input,
-written out for each query and each key: a mask may end before the keys do, so that one key is none
-for all, and the engines do not agree about fewer axes. Windows came with opset 25, of which
-onnxruntime has none yet. No keys at all, and an empty batch, are refused, or raise.
+For a causal input or a window, an offset P becomes a cache of the first P keys if the number of
+other keys equals the number of queries. An offset for each sequence becomes its number of keys
+without padding, if that means the same. All other offsets are written into the mask. A mask and a
+bias become one input, written out for each query and each key: the text lets a mask end before the
+keys do, so a mask of one key is not a mask for all keys, and the engines do not agree about masks
+with fewer axes. Windows came with opset 25, which onnxruntime does not have yet. The engines refuse
+inputs without keys and empty batches, or raise.
 
-What stands in `qk_matmul_output` is put to no law, for `attention` does not return it: see
+No law tests `qk_matmul_output`, because `attention` does not return it: see
 `systems.onnx_attention`.
 """
 
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from oracles import Conventions
 from properties.contract.implementation import Implementation
+from systems.attention_arguments import AttentionOptions
 
 NO_ONNX = "" if find_spec("onnx") else "onnx is not installed: pip install onnx."
 NO_RUNTIME = NO_ONNX if find_spec("onnxruntime") else "onnxruntime is not installed: pip install onnx onnxruntime."
@@ -42,8 +44,9 @@ Run = Callable[..., list[Array]]
 def _model(
     opset: int, types: tuple[tuple[str, str, int], ...], attributes: tuple[tuple[str, Any], ...], stage: bool
 ) -> Any:
-    """A model of one Attention, whose inputs have these names, types and numbers of axes; it shows
-    a stage of the weights, if asked for.
+    """A model of one Attention with inputs of these names, types and numbers of axes.
+
+    With `stage` it also returns a stage of the weights.
     """
     from onnx import TensorProto, helper
 
@@ -88,58 +91,65 @@ reference_attention: Run = partial(_run, _evaluator, 25)
 runtime_attention: Run = partial(_run, _session, 24)
 first_reference_attention: Run = partial(_run, _evaluator, 23)
 first_runtime_attention: Run = partial(_run, _session, 23)
-"""Y, with a cache present_key and present_value, and if asked for a stage of the weights, of inputs
-and attributes by ONNX's names.
+"""Y for inputs and attributes by ONNX's names; with a cache also present_key and present_value, and
+with `stage` also a stage of the weights.
 """
 
 
-def _attend(
-    run: Run, q: Array, k: Array, v: Array, *, mask: Any = None, bias: Any = None, scale: float | None = None,
-    causal: bool = False, offset: Any = None, window: Any = (None, None), softcap: float | None = None,
-) -> Array:  # fmt: skip
-    """One Attention, with its offset as ONNX has it: by a cache, or by keys without padding. ONNX
-    takes the root of a scale: raises ValueError for those of 0 and below."""
-    if scale is not None and scale <= 0:
-        raise ValueError(f"scale={scale}, but should be above 0.")
-    n_q, n_k, attributes = (
-        q.shape[2],
-        k.shape[2],
-        {"scale": scale, "softcap": softcap, "is_causal": int(causal) or None},
-    )
-    attributes |= {f"{side}_window_size": n for side, n in zip(("left", "right"), window, strict=True)}
-    feeds = {"Q": q, "K": k, "V": v}
-    placed = causal or window != (None, None)
-    if placed and isinstance(offset, int) and 0 < offset == n_k - n_q:
-        feeds |= {
-            "past_key": k[:, :, :offset],
-            "past_value": v[:, :, :offset],
-            "K": k[:, :, offset:],
-            "V": v[:, :, offset:],
-        }
-    elif (
-        placed and causal and isinstance(offset, np.ndarray) and (offset >= -n_q).all() and (offset <= n_k - n_q).all()
-    ):
-        feeds |= {"nonpad_kv_seqlen": offset + n_q}
-    elif placed and offset is not None and np.any(offset != 0):
-        band = _band(n_q, n_k, offset, causal, *window)
-        mask, attributes = band if mask is None else mask & band, {"scale": scale, "softcap": softcap}
+def _attend(run: Run, q: Array, k: Array, v: Array, **given: Any) -> Array:
+    """The output of one Attention.
+
+    Raises ValueError for a scale of 0 or below, because ONNX takes the root of the scale.
+    """
+    options = AttentionOptions(**given)
+    if options.scale is not None and options.scale <= 0:
+        raise ValueError(f"scale={options.scale}, but should be above 0.")
+    feeds, attributes, mask = _placed(q, k, v, options)
+    bias = options.bias
     both = bias if mask is None else mask if bias is None else np.where(mask, bias, q.dtype.type(-np.inf))
     if both is not None:
-        feeds |= {"attn_mask": np.broadcast_to(both, (*both.shape[:-2], n_q, n_k)).copy()}
-    return run(feeds, **{name: x for name, x in attributes.items() if x is not None})[0]
+        feeds |= {"attn_mask": np.broadcast_to(both, (*both.shape[:-2], q.shape[2], k.shape[2])).copy()}
+    attributes |= {"scale": options.scale, "softcap": options.softcap}
+    return run(feeds, **{name: value for name, value in attributes.items() if value is not None})[0]
 
 
-def _band(n_q: int, n_k: int, offset: Any, causal: bool, left: int | None, right: int | None) -> Any:
-    """True for keys that causality and a window allow."""
-    ahead = np.arange(n_k) - np.arange(n_q)[:, None] - np.asarray(offset)[..., None, None, None]
-    may = ahead <= (0 if causal else n_k + np.abs(ahead).max(initial=0))
-    may &= True if left is None else ahead >= -left
-    return may & (True if right is None else ahead <= right)
+def _placed(q: Array, k: Array, v: Array, options: AttentionOptions) -> tuple[dict[str, Array], dict[str, Any], Any]:
+    """The inputs, the attributes of causality and windows, and the mask, which together state the
+    offset.
+
+    The offset becomes a cache, a number of keys without padding, or a part of the mask.
+    """
+    n_q, n_k, offset = q.shape[2], k.shape[2], options.offset
+    left, right = options.window
+    feeds = {"Q": q, "K": k, "V": v}
+    attributes = {"is_causal": int(options.causal) or None, "left_window_size": left, "right_window_size": right}
+    if offset is None or not (options.causal or options.window != (None, None)):
+        return feeds, attributes, options.mask
+    if isinstance(offset, int) and 0 < offset == n_k - n_q:
+        past = {"past_key": k[:, :, :offset], "past_value": v[:, :, :offset]}
+        return feeds | past | {"K": k[:, :, offset:], "V": v[:, :, offset:]}, attributes, options.mask
+    if options.causal and isinstance(offset, np.ndarray) and ((offset >= -n_q) & (offset <= n_k - n_q)).all():
+        return feeds | {"nonpad_kv_seqlen": offset + n_q}, attributes, options.mask
+    if np.any(offset != 0):
+        band = _band(n_q, n_k, options)
+        return feeds, {}, band if options.mask is None else options.mask & band
+    return feeds, attributes, options.mask
+
+
+def _band(n_q: int, n_k: int, options: AttentionOptions) -> Any:
+    """True at the keys that causality and the window make visible."""
+    left, right = options.window
+    ahead = np.arange(n_k) - np.arange(n_q)[:, None] - np.asarray(options.offset)[..., None, None, None]
+    visible = np.ones(ahead.shape, bool)
+    visible &= ahead <= 0 if options.causal else True
+    visible &= True if left is None else ahead >= -left
+    return visible & (True if right is None else ahead <= right)
 
 
 def implementation(name: str, run: Run, arithmetic: str, why: str, *features: str) -> Implementation:
-    """`attention` by an engine, in an arithmetic, with some features of ONNX' Attention; why it
-    cannot be run here, or "".
+    """`attention` by an engine, in an arithmetic, with some features of ONNX's Attention.
+
+    `why` says why the engine cannot run here; it is "" if it can.
     """
     return Implementation(
         name=f"{name} {arithmetic}",
@@ -160,9 +170,8 @@ def implementation(name: str, run: Run, arithmetic: str, why: str, *features: st
 _FEATURES = ("mask", "bias", "causal", "offset", "offsets", "softcap")
 
 IMPLEMENTATIONS = [
-    implementation(
-        "ONNX reference", reference_attention, "float64", NO_ONNX, *_FEATURES, "window"
-    ),  # a scale is a number of float32
+    # Without "scale", which is a number of float32.
+    implementation("ONNX reference", reference_attention, "float64", NO_ONNX, *_FEATURES, "window"),
     implementation("ONNX reference", reference_attention, "float32", NO_ONNX, *_FEATURES, "window", "scale"),
     implementation("onnxruntime", runtime_attention, "float32", NO_RUNTIME, *_FEATURES, "scale"),
 ]

@@ -1,9 +1,10 @@
-"""PositionalEmbeddings.jl 0.6.3 in NumPy, as its code computes and not always as its documentation
-says, and the attention of its example.
+"""PositionalEmbeddings.jl 0.6.3 in NumPy, and the attention of its example.
 
-Arrays keep Julia's shapes: features first, then positions, then heads and batch in one axis, and
-reshapes run through the first axis first. Our arrays (batch, seq, features) in C's order are
-Julia's read backwards, so that adapters only transpose.
+The port follows the code where the code and the documentation differ.
+
+Arrays keep Julia's shapes: features first, then positions, then heads and batch in one axis.
+Reshapes run through the first axis first. An array (batch, seq, features) in C order is a Julia
+array with the axes in reverse, so adapters only transpose.
 
 Source: github.com/mashu/PositionalEmbeddings.jl, src/PositionalEmbeddings.jl, and docs/src/index.md
 for the attention.
@@ -20,6 +21,7 @@ import numpy as np
 from oracles import BINARY32, FLOAT32, FLOAT64, Arithmetic, Conventions
 from properties.contract.implementation import Implementation
 from spec.tensor_core import Array
+from systems.attention_arguments import Projections, with_projections
 
 __all__ = [
     "IMPLEMENTATIONS",
@@ -44,7 +46,9 @@ def compute_frequencies(dim: int, seq_len: int, base: float = 10000.0) -> Array:
 
 @dataclass(frozen=True)
 class AbsolutePE:
-    """A table of positions, (embedding_size, max_length), that is added to sequences (seq, features, batch)."""
+    """A table of positions, (embedding_size, max_length), which a call adds to sequences (seq,
+    features, batch).
+    """
 
     embedding_size: int
     max_length: int
@@ -52,11 +56,12 @@ class AbsolutePE:
 
     @classmethod
     def sinusoidal(cls, embedding_size: int, max_length: int, base: float = 10000.0) -> "AbsolutePE":
-        """Sines in the rows 0, 2, … and cosines in the others, of double precision, stored in
-        single.
+        """A table with sines in the rows 0, 2, … and cosines in the others.
 
-        Edge cases: an odd size has a row of cosines too many, which NumPy refuses with ValueError,
-        as Julia does; but one row is broadcast into none, so that the size 1 passes.
+        They are computed in double precision and stored in single precision.
+
+        Edge cases: an odd size has one row of cosines too many, and NumPy raises ValueError, as
+        Julia raises an error. Size 1 passes, because one row broadcasts into zero rows.
         """
         angles = compute_frequencies(embedding_size, max_length, base)
         embeddings = np.zeros((embedding_size, max_length), dtype=np.float32)
@@ -79,10 +84,11 @@ class AbsolutePE:
 
 
 def neg_half(x: Array, dim: int = 0) -> Array:
-    """[−second half; first half] along an axis: halves change places, besides the negation that the
-    docstring has.
+    """[−second half; first half] along an axis.
 
-    Edge cases: of an odd size the second half is the longer one.
+    The original's docstring mentions the negation only; the code also exchanges the halves.
+
+    Edge cases: with an odd size the second half is the longer one.
     """
     first, second = np.split(x, [x.shape[dim] // 2], axis=dim)
     return np.concatenate([-second, first], axis=dim)
@@ -90,8 +96,8 @@ def neg_half(x: Array, dim: int = 0) -> Array:
 
 @dataclass(frozen=True)
 class RoPE:
-    """Tables of cosines and sines, (head_size, seq_len), by which sequences (head_size, seq,
-    heads·batch) are turned.
+    """Tables of cosines and sines, (head_size, seq_len), which rotate sequences (head_size, seq,
+    heads·batch).
     """
 
     head_size: int
@@ -102,12 +108,12 @@ class RoPE:
     def rotations(
         cls, head_size: int, seq_len: int, *, base: float = 10000.0, scale: float = 1.0, dtype: Any = np.float32
     ) -> "RoPE":
-        """Tables of scale·position·base^(−2i/head_size), rounded to the type before cosine and
-        sine, stacked twice: pairs are halves apart.
+        """Cosines and sines of the angles scale·position·base^(−2i/head_size).
 
-        Positions count from 0. The documentation calls the scale the influence of positions; it is
-        that of their angles: with 0 all are turned by nothing. Raises ValueError for an odd
-        head_size.
+        The angles are rounded to the type before the cosine and the sine, and stacked twice: the
+        channels of a pair are half a head apart. Positions count from 0. The documentation calls
+        the scale the influence of positions; it multiplies their angles, and with 0 no position
+        rotates anything. Raises ValueError for an odd head_size.
         """
         if head_size % 2:
             raise ValueError(f"head_size={head_size}, but should be even.")
@@ -133,15 +139,15 @@ class RoPE:
 def create_causal_mask(seq_len: int) -> Array:
     """True on and above the diagonal.
 
-    Shapes: (seq_len, seq_len, 1). Laid out (key, query), where true keeps, it is causal; laid out
-    (query, key), where true blocks, as its docstring says, query i sees the keys before i, and the
-    first query none.
+    Shapes: (seq_len, seq_len, 1). With axes (key, query), where true marks visible keys, the mask
+    is causal. The original's docstring has axes (query, key), where true marks masked keys: then
+    query i sees the keys before i, and the first query sees no key.
     """
     return np.triu(np.ones((seq_len, seq_len), dtype=bool))[..., None]
 
 
 def create_padding_mask(lengths: Array, max_len: int) -> Array:
-    """True at the positions from each length on: padding.
+    """True at padding: at the positions from each length on.
 
     Shapes: (1, max_len, batch), where the docstring promises (batch, max_len, 1).
     """
@@ -150,8 +156,9 @@ def create_padding_mask(lengths: Array, max_len: int) -> Array:
 
 @dataclass(frozen=True)
 class RoPEMultiHeadAttention:
-    """Self-attention of sequences (d_model, seq, batch) with turned queries and keys; weights are
-    (d_model, d_model), from the left.
+    """Self-attention of sequences (d_model, seq, batch) with rotated queries and keys.
+
+    The weights are (d_model, d_model), and multiply from the left.
     """
 
     Wq: Array
@@ -164,30 +171,30 @@ class RoPEMultiHeadAttention:
     rope: RoPE
 
     @classmethod
-    def of_weights(
-        cls, Wq: Array, Wk: Array, Wv: Array, Wo: Array, num_heads: int, *, maxlen: int = 1000, **rope: Any
-    ) -> "RoPEMultiHeadAttention":
-        """The weights, with √head_dim and tables of rotations in their type; options as for
-        `RoPE.rotations`.
+    def of_weights(cls, *weights: Array, num_heads: int, maxlen: int = 1000, **rope: Any) -> "RoPEMultiHeadAttention":
+        """The layer with the weights Wq, Wk, Wv and Wo, and with √head_dim and tables of rotations
+        in their type.
 
-        Raises ValueError for weights that are not all of one square shape, and for one that heads
-        do not divide.
+        `rope` are options of `RoPE.rotations`. Raises ValueError if the weights do not all have one
+        square shape, or if num_heads does not divide d_model.
         """
+        Wq, Wk, Wv, Wo = weights
         d_model, dtype = len(Wq), Wq.dtype
-        for weight in (Wq, Wk, Wv, Wo):
+        for weight in weights:
             if weight.shape != (d_model, d_model):
                 raise ValueError(f"A weight has shape {weight.shape}, but should have shape {(d_model, d_model)}.")
         head_dim = d_model // num_heads
         if head_dim * num_heads != d_model:
             raise ValueError(f"d_model={d_model}, but should be divisible by num_heads={num_heads}.")
-        turned = RoPE.rotations(head_dim, maxlen, dtype=dtype, **rope)
-        return cls(Wq, Wk, Wv, Wo, num_heads, head_dim, np.sqrt(head_dim).astype(dtype), turned)
+        rotation = RoPE.rotations(head_dim, maxlen, dtype=dtype, **rope)
+        return cls(Wq, Wk, Wv, Wo, num_heads, head_dim, np.sqrt(head_dim).astype(dtype), rotation)
 
     def __call__(self, x: Array, mask: Array | None = None) -> Array:
-        """Wo times the heads' averages of values, of softmax weights over the kept keys.
+        """Wo times the heads' averages of values, with softmax weights over the visible keys.
 
         Shapes: x is (d_model, seq, batch); the mask broadcasts to (key, query, num_heads·batch),
-        the head first in memory, and true keeps. Edge cases: a query that keeps no key is NaN.
+        with the head first in memory, and true marks visible keys. Edge cases: a fully masked row
+        is NaN.
         """
         q, k, v = (self.split_heads(_times(weight, x)) for weight in (self.Wq, self.Wk, self.Wv))
         q, k = self.rope(q), self.rope(k)
@@ -210,12 +217,12 @@ class RoPEMultiHeadAttention:
 
 
 def _times(weight: Array, x: Array) -> Array:
-    """A weight from the left of each position's features."""
+    """The product weight·x at each position."""
     return np.tensordot(weight, x, axes=1)
 
 
 def _batched(a: Array, b: Array) -> Array:
-    """The matrix products of the slices along the last axis."""
+    """The matrix products a·b of the slices along the last axis."""
     return np.moveaxis(np.moveaxis(a, -1, 0) @ np.moveaxis(b, -1, 0), 0, -1)
 
 
@@ -228,7 +235,7 @@ def _softmax(scores: Array) -> Array:
 
 # The operations.
 
-_POSITIONS = 4096  # for which the layers are built: half of them to start at, and half for the sequence
+_POSITIONS = 4096  # the positions of a layer's tables: half for the first position, half for the sequence
 _SUPPORTED = dict.fromkeys(("seq_len", "start_pos"), lambda n: 2 * n <= _POSITIONS)
 
 
@@ -238,13 +245,13 @@ def _julian(x: Array) -> Array:
 
 
 def _sinusoid(dtype: Any, seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
-    """What is added to the last rows of a longer sequence of zeros."""
+    """The encoding, which is the sum at the last rows of a longer sequence of zeros."""
     zeros = np.broadcast_to(np.zeros(1, dtype), (start_pos + seq_len, embed_dim, 1))
     return AbsolutePE.sinusoidal(embed_dim, _POSITIONS)(zeros)[start_pos:, :, 0]
 
 
 def _add(x: Array, pos: Array) -> Array:
-    """Each sequence by a layer whose table is its encoding."""
+    """x + pos, where each sequence has a layer whose table is its encoding."""
     seq_len, features = x.shape[-2:]
     out = np.empty_like(x)
     for batch in np.ndindex(x.shape[:-2]):
@@ -254,7 +261,7 @@ def _add(x: Array, pos: Array) -> Array:
 
 
 def _rope(options: dict[str, Any], x: Array, start_pos: int = 0) -> Array:
-    """A chunk is turned by the later columns of the tables."""
+    """x rotated by the columns of the tables from start_pos on."""
     whole = RoPE.rotations(x.shape[-1], _POSITIONS, **options)
     chunk = RoPE(whole.head_size, whole.cos_cached[:, start_pos:], whole.sin_cached[:, start_pos:])
     return chunk(_julian(x)).T.reshape(x.shape)
@@ -264,9 +271,9 @@ def _apply_rotary(x: Array, cos: Array, sin: Array) -> Array:
     return RoPE(x.shape[-1], cos.T, sin.T)(_julian(x)).T.reshape(x.shape)
 
 
-def _attend(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Array | None = None) -> Array:
-    """The example's attention, turned by nothing: the scale of its angles is 0."""
-    layer = RoPEMultiHeadAttention.of_weights(wq.T, wk.T, wv.T, wo.T, num_heads, scale=0.0)
+def _attend(x: Array, weights: Projections, num_heads: int, mask: Array | None = None) -> Array:
+    """The example's attention without rotation: the scale of its angles is 0."""
+    layer = RoPEMultiHeadAttention.of_weights(*(weight.T for weight in weights), num_heads=num_heads, scale=0.0)
     if mask is not None:
         each = np.broadcast_to(mask, (*x.shape[:-1], x.shape[-2])).reshape(-1, x.shape[-2], x.shape[-2])
         mask = np.repeat(each, num_heads, axis=0).T
@@ -274,13 +281,15 @@ def _attend(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int
 
 
 def _causal(n_q: int, n_k: int | None = None) -> Array:
-    """Rows for queries, columns for keys: a corner of the square mask."""
+    """The first n_q rows and n_k columns of the square mask, rows for queries and columns for keys."""
     columns = n_q if n_k is None else n_k
     return create_causal_mask(max(n_q, columns))[:n_q, :columns, 0]
 
 
 def _causal_keys_first(n_q: int, n_k: int | None = None) -> Array:
-    """Rows for keys, columns for queries, exchanged."""
+    """The transpose of the square mask's first n_k rows and n_q columns, rows for keys and columns
+    for queries.
+    """
     columns = n_q if n_k is None else n_k
     return create_causal_mask(max(n_q, columns))[:columns, :n_q, 0].T
 
@@ -290,7 +299,7 @@ def _padding(lengths: Array, max_len: int) -> Array:
 
 
 def _inv_freq(head_dim: int) -> Array:
-    """The angles of position 1."""
+    """The frequencies, which are the angles of position 1."""
     return compute_frequencies(head_dim, 2)[:, 1]
 
 
@@ -301,43 +310,45 @@ def _last_position(seq_len: int, start_pos: int) -> int:
 
 
 def _angles(seq_len: int, head_dim: int, start_pos: int = 0) -> Array:
-    """The last columns of a longer sequence's."""
+    """The angles of a longer sequence, from start_pos on."""
     return compute_frequencies(head_dim, _last_position(seq_len, start_pos))[:, start_pos:].T
 
 
 def _tables(options: dict[str, Any], seq_len: int, head_dim: int, start_pos: int = 0) -> tuple[Array, Array]:
-    """The last columns of a longer sequence's."""
+    """The tables of a longer sequence, from start_pos on."""
     layer = RoPE.rotations(head_dim, _last_position(seq_len, start_pos), **options)
     return layer.cos_cached[:, start_pos:].T, layer.sin_cached[:, start_pos:].T
 
 
-# Tables are computed in double precision; RoPE's angles are rounded to the type of its tables,
-# AbsolutePE's sines and cosines to single.
+# Tables are computed in double precision. RoPE's angles are rounded to the type of its tables,
+# AbsolutePE's sines and cosines to single precision.
 _STORED = replace(FLOAT64.angle, table=BINARY32)
 _ROUNDED = replace(FLOAT32.angle, frequency=FLOAT64.angle.frequency)
 _SINGLE = replace(FLOAT32, angle=_ROUNDED)
 _MIXED = replace(FLOAT64, angle=_ROUNDED, trig_absolute=FLOAT32.trig_absolute)
 
+_SOURCE = "github.com/mashu/PositionalEmbeddings.jl"
 _ODD = (
-    "An odd head_size is refused where tables are computed, not where they are given. There neg_half negates the longer half, so that "
-    "lanes past the middle meet the partner of the lane before them. See RoPE and neg_half in github.com/mashu/PositionalEmbeddings.jl."
+    "The layer refuses an odd head_size where it computes tables, but not where tables are given. There neg_half "
+    "negates the longer half, so each channel past the middle is combined with the partner of the channel before it. "
+    f"See RoPE and neg_half in {_SOURCE}."
 )
 _CAUSAL = (
-    "The docstring reads true as masked and rows as queries: then query i attends to the keys before i alone, and the first one to none. "
-    "See create_causal_mask in github.com/mashu/PositionalEmbeddings.jl."
+    "The docstring says that true marks masked keys and that rows are queries. Then query i sees only the keys before "
+    f"i, and the first query sees no key. See create_causal_mask in {_SOURCE}."
 )
 _PADDING = (
-    "True is padding, and the attention keeps what is true: it reads padding alone. "
-    "See create_padding_mask in github.com/mashu/PositionalEmbeddings.jl, and the attention in its docs/src/index.md."
+    "The mask is true at padding, and the attention takes true for visible: it sees padding only. "
+    f"See create_padding_mask in {_SOURCE}, and the attention in its docs/src/index.md."
 )
 _COMBINED = (
-    "The documentation combines masks by .|, and the attention keeps what is true: what either mask keeps is kept. "
-    "See create_padding_mask in github.com/mashu/PositionalEmbeddings.jl."
+    "The documentation combines masks by .|, and the attention takes true for visible: a key is visible if either "
+    f"mask shows it. See create_padding_mask in {_SOURCE}."
 )
 
 
 def _sinusoidal(arithmetic: Arithmetic) -> Implementation:
-    """AbsolutePE with its own table, on sequences of a type."""
+    """AbsolutePE with the table that it computes, on sequences of a type."""
     return Implementation(
         name=f"PositionalEmbeddings.jl AbsolutePE {arithmetic.name}",
         operations={"sinusoidal_positional_encoding": partial(_sinusoid, np.dtype(arithmetic.name))},
@@ -355,10 +366,10 @@ def _added(arithmetic: str) -> Implementation:
     )
 
 
-def _turning(
+def _rotating(
     name: str, tables: Any, arithmetic: Arithmetic, base: float = 10000.0, scale: float = 1.0
 ) -> Implementation:
-    """RoPE with tables of a type, on sequences of the arithmetic's."""
+    """RoPE with tables of one type, on sequences in the type of the arithmetic."""
     options = {"base": base, "scale": scale, "dtype": tables}
     return Implementation(
         name=f"PositionalEmbeddings.jl RoPE {name}",
@@ -376,10 +387,10 @@ def _turning(
 
 
 def _attention(arithmetic: str) -> Implementation:
-    """The example's attention, without its rotation, in a type for sequences and weights alike."""
+    """The example's attention without its rotation; sequences and weights have one type."""
     return Implementation(
         name=f"PositionalEmbeddings.jl attention {arithmetic}",
-        operations={"multi_head_attention": _attend},
+        operations={"multi_head_attention": with_projections(_attend)},
         arithmetic=arithmetic,
         conventions=Conventions(dead_rows="nan"),
         supports={
@@ -395,12 +406,12 @@ IMPLEMENTATIONS = [
     _sinusoidal(FLOAT64),
     _added("float32"),
     _added("float64"),
-    _turning("float32", np.float32, _SINGLE),
-    _turning("float64", np.float64, FLOAT64),
-    _turning("float64, tables of float32", np.float32, _MIXED),
-    _turning("float32, base 500000", np.float32, _SINGLE, base=500000.0),
-    _turning("float32, scale 1/4", np.float32, _SINGLE, scale=0.25),
-    _turning("float64, base 100, scale 1.5", np.float64, FLOAT64, base=100.0, scale=1.5),
+    _rotating("float32", np.float32, _SINGLE),
+    _rotating("float64", np.float64, FLOAT64),
+    _rotating("float64, tables of float32", np.float32, _MIXED),
+    _rotating("float32, base 500000", np.float32, _SINGLE, base=500000.0),
+    _rotating("float32, scale 1/4", np.float32, _SINGLE, scale=0.25),
+    _rotating("float64, base 100, scale 1.5", np.float64, FLOAT64, base=100.0, scale=1.5),
     Implementation(
         name="PositionalEmbeddings.jl compute_frequencies",
         operations={"inv_freq": _inv_freq, "rope_angles": _angles},
@@ -413,7 +424,7 @@ IMPLEMENTATIONS = [
         operations={"causal_mask": _causal_keys_first, "padding_mask": _padding, "combine_masks": operator.or_},
         known_deviations={
             "a padding mask equals its definition": _PADDING,
-            "a padding mask shows exactly the positions of each sequence": _PADDING,
+            "a padding mask makes exactly the positions of each sequence visible": _PADDING,
             "a combined mask equals its definition": _COMBINED,
             "all-true masks change nothing, all-false masks mask everything": _COMBINED,
             "causal and padding masks combine by a logical and": _COMBINED,

@@ -1,10 +1,11 @@
-"""`torch.nn.functional.scaled_dot_product_attention`, each backend by itself, with its derivatives.
+"""`torch.nn.functional.scaled_dot_product_attention` in one backend at a time, with its
+derivatives.
 
-On the CPU there are two backends, math and flash; those on CUDA are in `torch_cuda`. A flag
-`is_causal` is aligned top left in both CPU backends when lengths differ (pytorch/pytorch#108108),
-and a row with no allowed key is 0. The flash kernel has no forward-mode derivative
-(pytorch/pytorch#128971), so that operation is not offered there. Reverse mode is put under the laws
-twice: by `torch.autograd.grad`, and in the entries named "func" by `torch.func.vjp`.
+The CPU has two backends, math and flash; those on CUDA are in `torch_cuda`. Both CPU backends align
+`is_causal` at the top left when lengths differ (pytorch/pytorch#108108), and return 0 for a fully
+masked row. The flash kernel has no forward-mode derivative (pytorch/pytorch#128971), so it does not
+offer that operation. The laws test reverse mode twice: by `torch.autograd.grad`, and by
+`torch.func.vjp` in the entries named "func".
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +32,9 @@ def _as_given(backend: SDPBackend, q: Any, k: Any, v: Any, mask: Any = None, /, 
 
 
 def _attend(backend: SDPBackend, q: Any, k: Any, v: Any, mask: Any = None, /, **options: Any) -> torch.Tensor:
-    """The flash kernel's masks get an axis more where they have one or three, of which it takes none."""
+    """Attention by a backend; the flash kernel, which refuses masks of one or three axes, gets one
+    axis more.
+    """
     if mask is not None and backend == SDPBackend.FLASH_ATTENTION and mask.ndim % 2:
         mask = mask[None]
     return _as_given(backend, q, k, v, mask, **options)
@@ -58,11 +61,11 @@ def _functional_vjp(backend: SDPBackend, q: Any, k: Any, v: Any, mask: Any, grad
     return gradients
 
 
-def _jvp(backend: SDPBackend, q: Any, k: Any, v: Any, mask: Any, dq: Any, dk: Any, dv: Any) -> torch.Tensor:
+def _jvp(backend: SDPBackend, q: Any, k: Any, v: Any, mask: Any, *tangents: Any) -> torch.Tensor:
     def attend(q: Any, k: Any, v: Any) -> torch.Tensor:
         return _attend(backend, q, k, v, mask)
 
-    out: torch.Tensor = torch.func.jvp(attend, (q, k, v), (dq, dk, dv))[1]
+    out: torch.Tensor = torch.func.jvp(attend, (q, k, v), tangents)[1]
     return out
 
 
@@ -81,12 +84,12 @@ _FEW = _PLAIN[1:]
 
 
 def operations(backend: SDPBackend, names: Sequence[str]) -> dict[str, Callable[..., Any]]:
-    """Some operations by a backend."""
+    """The operations of these names, computed by a backend."""
     return {name: partial(_FUNCTIONS[name], backend) for name in names}
 
 
 def equal(difference: int) -> bool:
-    """Whether a difference of sizes is none."""
+    """Whether a difference of sizes is 0."""
     return difference == 0
 
 
@@ -102,26 +105,26 @@ def _math(dtype: str, names: Sequence[str]) -> Implementation:
     )
 
 
-# The flash kernel's masks have two or four axes; the documentation has any that broadcast to the
-# weights. Without a choice of a backend three axes lead to the math backend, and one axis to the
-# same IndexError.
+# The flash kernel takes masks of two or four axes; the documentation promises all masks that
+# broadcast to the weights. If the caller selects no backend, PyTorch uses the math backend for
+# three axes, and raises the same IndexError for one axis.
 _BROADCAST = dict.fromkeys(
     ("a broadcast mask gives the same as the full mask", "attention is within its error limit"),
-    "The kernel takes masks of two or four axes only: three are refused, and one raises IndexError, also where no backend is chosen. "
-    "See check_attn_mask_shape in pytorch/pytorch#115913.",
+    "The kernel takes only masks of two or four axes. It refuses three axes, and one axis raises IndexError, even if "
+    "the caller selects no backend. See check_attn_mask_shape in pytorch/pytorch#115913.",
 )
-# In 16 bits the flash backward adds dk and dv up in the narrow type.
+# In 16 bits the flash backward accumulates dk and dv in the narrow type. x86's dot products of
+# bfloat16 flush subnormal numbers.
 _FLASH: dict[str, Arithmetic | str] = {
     "float16": "float16-stored-gradients",
-    "bfloat16": replace(
-        BFLOAT16_STORED_GRADIENTS, flush_to_zero=True
-    ),  # as x86's bfloat16 dot products do with subnormal numbers
+    "bfloat16": replace(BFLOAT16_STORED_GRADIENTS, flush_to_zero=True),
 }
 
 
 def _flash(dtype: str, names: Sequence[str]) -> Implementation:
-    """The flash kernel takes 4-D inputs only, of one width, with unit last strides, and has no
-    forward-mode derivative.
+    """The flash kernel, which takes 4-D inputs of one width with unit last strides.
+
+    It has no forward-mode derivative.
     """
     return Implementation(
         name=f"torch flash {dtype}",
@@ -147,8 +150,8 @@ def _functional(name: str, backend: SDPBackend, like: Implementation) -> Impleme
     )
 
 
-# One kernel serves all types, and one composite: each operation is put under the laws in a wide
-# type and in a narrow one.
+# One kernel serves all types, and so does one composite. The laws test each operation in a wide type
+# and in a narrow type.
 _MATH = [_math("float64", _ALL), _math("float32", _FORWARD), _math("float16", _FEW), _math("bfloat16", _FORWARD)]
 _FLASHES = [_flash("float64", _FORWARD), _flash("float32", _PLAIN), _flash("float16", _FEW), _flash("bfloat16", _PLAIN)]
 

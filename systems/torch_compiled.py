@@ -1,14 +1,15 @@
-"""Attention as it is usually written, softmax(q·kᵀ/√d + mask)·v, compiled by `torch.compile` for
-the CPU.
+"""The usual formula of attention, softmax(q·kᵀ/√d + mask)·v, compiled by `torch.compile` for the
+CPU.
 
-Sizes are symbols to the compiler, so that a few programs serve all sizes from 2 on; sizes 0 and 1
-would each be compiled by themselves, and are not supported here, nor are batches. Another layout
-would be compiled by itself too, so contiguous copies are made. A row with no allowed key is NaN, a
-softmax over −∞ alone. It needs a C++ compiler, and compiling takes most of the time: about ten
-seconds in a process.
+The compiler takes sizes as symbols, so a few programs serve all sizes from 2 on. It would compile
+one more program for each of the sizes 0 and 1 and for each batch: this implementation does not
+support them. It would also compile one for each layout: this implementation makes contiguous
+copies. A fully masked row is NaN, because all scores of its softmax are −∞. The compiler needs a
+C++ compiler, and takes most of the time: about ten seconds in a process.
 
-Inductor writes where its cache is into the environment, TORCHINDUCTOR_CACHE_DIR, whenever it
-compiles and finds it missing. Here it is there from the beginning, so that no call changes it.
+Inductor writes the place of its cache to the environment variable TORCHINDUCTOR_CACHE_DIR when it
+compiles and the variable is missing. This module sets the variable first, so that no call changes
+it.
 """
 
 import os
@@ -24,9 +25,7 @@ from properties.contract.implementation import Implementation
 
 __all__ = ["IMPLEMENTATIONS", "attend"]
 
-_PROGRAMS = (
-    64  # one for each pattern of sizes that are equal, and each layout; there are 8 by default, and any more raises
-)
+_PROGRAMS = 64  # one for each pattern of equal sizes and each layout; by default the ninth raises an error
 _NO_COMPILER = (
     "" if shutil.which("g++") or shutil.which("clang++") else "There is no C++ compiler, neither g++ nor clang++."
 )
@@ -46,8 +45,11 @@ def _written_out(q: Any, k: Any, v: Any, mask: Any) -> torch.Tensor:
 def attend(
     q: Any, k: Any, v: Any, mask: Any = None, *, compiled: bool = True, transposed: bool = False
 ) -> torch.Tensor:
-    """The compiled program, on contiguous copies, of which that of the keys may be transposed in
-    memory, or what was compiled; no mask is one that allows everything."""
+    """Attention by the compiled program on contiguous copies; without a mask all keys are visible.
+
+    With `transposed` the copy of the keys is transposed in memory. Without `compiled` the function
+    runs that the program was compiled from.
+    """
     if min(*q.shape, *v.shape) < 2:
         raise ValueError(
             f"q, k and v have shapes {q.shape}, {k.shape} and {v.shape}, but every size should be at least 2."

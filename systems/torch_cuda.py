@@ -1,13 +1,14 @@
-"""Attention on CUDA: each backend of `scaled_dot_product_attention` in each type that it has, and
+"""Attention on CUDA: each backend of `scaled_dot_product_attention` in each of its types, and
 `flex_attention` compiled by Triton.
 
-What a backend rounds there is stated as follows. Products of float32 are those of float32
-("highest"), unless the row says TF32, which `torch.set_float32_matmul_precision("high")` asks for:
-math and flex heed it. The memory-efficient kernel does not: on tensor cores it makes each product
-of float32 of three of TF32, of what is rounded off once. Tensor cores truncate what they add up.
-Kernels in tiles may be compiled with fast mathematics, as PyTorch's own are, which flushes numbers
-below 2⁻¹²⁶; those of binary16 stay. Flash and cuDNN are given no mask; where causal they are given
-square problems only, and so these are rows by themselves. Math in 16 bits works in float32.
+The rows state the roundings of each backend. A product of float32 has the precision of float32
+("highest"), unless the row says TF32, which `torch.set_float32_matmul_precision("high")` selects:
+math and flex follow this setting. The memory-efficient kernel does not follow it: on tensor cores
+it replaces each product of float32 by three products of TF32, of the operands and of their rounding
+errors. Tensor cores truncate sums. Kernels in tiles may be compiled with fast mathematics, as
+PyTorch's kernels are, which flushes numbers below 2⁻¹²⁶; numbers of binary16 are not flushed. Flash
+and cuDNN get no mask. With causality they get square problems only, so the causal operations are
+separate rows. Math in 16 bits computes in float32.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,9 +34,13 @@ THREE_PRODUCTS = replace(
     grad_accumulate=2.0**-22,
     flush_to_zero=True,
 )
-"""x = b + s with b of TF32, off by 2⁻¹⁰·|x| at most if truncated, and s likewise by 2⁻²⁰·|x|; of
-x·y the kernel leaves out s·s'. All three together are at most 3·2⁻²⁰·|x·y|, and a bit: less than
-two operands that are each off by 2⁻¹⁹."""
+"""The arithmetic of float32 products that are sums of three TF32 products.
+
+The kernel splits x = b + s, where b is x truncated to TF32, with an error of at most 2⁻¹⁰·|x|, and s
+is truncated too, with an error of at most 2⁻²⁰·|x|. For x·y it omits s·s'. The three errors
+together are at most slightly more than 3·2⁻²⁰·|x·y|. This is less than the error of two operands
+that each have an error of 2⁻¹⁹.
+"""
 
 Operations = dict[str, Callable[..., Any]]
 Arithmetics = dict[str, Arithmetic | str]
@@ -47,12 +52,14 @@ _UNMASKED = (_SDPA, "grouped_query_attention", f"{_SDPA}_vjp")
 
 
 def flushing(arithmetic: Arithmetic) -> Arithmetic:
-    """The arithmetic, of numbers of binary32's range, where what is below its normal ones may be 0."""
+    """The arithmetic with results flushed to 0 below the smallest normal number of binary32."""
     return replace(arithmetic, flush_to_zero=True)
 
 
 def _at(precision: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """A call with products of float32 of a precision, "highest" or "high", which is the process's own."""
+    """The result of a call while the process's precision of float32 products is "highest" or
+    "high".
+    """
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
     try:
@@ -61,7 +68,7 @@ def _at(precision: str, function: Callable[..., Any], *arguments: Any, **options
         torch.set_float32_matmul_precision(before)
 
 
-# -- flex ------------------------------------------------------------------------------------------------------------------------
+# -- flex ------------------------------------------------------------------------------------------
 
 
 @cache
@@ -70,8 +77,9 @@ def _compiled() -> Callable[..., Any]:
 
 
 def _kernel(*inputs: Any, **options: Any) -> Any:
-    """Each operation has some programs, for some shapes each, in one process: more than are kept of
-    a function by default.
+    """The compiled flex_attention, with room for more programs than PyTorch keeps by default.
+
+    One process needs several programs for each operation, for several shapes each.
     """
     with torch._dynamo.config.patch(recompile_limit=64):
         return _compiled()(*inputs, **options)
@@ -89,14 +97,12 @@ _FLEX: Operations = {
     f"{_SDPA}_vjp": _flex_vjp,
 }
 
-# -- The table -------------------------------------------------------------------------------------------------------------------
+# -- The table -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Kernel:
-    """A kernel: its operations, its arithmetic for each type that it has, the widths that it takes,
-    and whatever else.
-    """
+    """A kernel: its operations, its arithmetic for each type, its widths, and other restrictions."""
 
     name: str
     operations: Operations
@@ -142,7 +148,7 @@ _KERNELS = (
 
 
 def _implementation(kernel: _Kernel, dtype: str, arithmetic: Arithmetic | str) -> Implementation:
-    """A kernel in a type: on 4-D inputs of one width, and in no stated order of its sums."""
+    """A kernel in a type, for 4-D inputs of one width; the order of its sums is not stated."""
     precision = "high" if dtype == "TF32" else "highest"
     return Implementation(
         name=f"torch CUDA {kernel.name} {dtype}",

@@ -1,11 +1,10 @@
-"""`torch.nn.attention.flex_attention`, not compiled: the path that its documentation gives for
-debugging, which forms all scores.
+"""`torch.nn.attention.flex_attention` without a compiler: the path that its documentation describes
+for debugging, which computes all scores.
 
-A mask goes in as a block mask, by `create_block_mask` from a `mask_mod` that looks it up, and in
-one implementation as a `score_mod` that makes masked scores −∞. Inputs are 4-D, and keys are at
-least one channel wide: the scale divides by √d, and raises ZeroDivisionError. A row with no allowed
-key is 0. On the CPU there is neither a reverse mode (pytorch/pytorch#169224, #148752) nor a forward
-one.
+The mask becomes a block mask, by `create_block_mask` from a `mask_mod` that looks it up. In one
+implementation it becomes a `score_mod` that sets masked scores to −∞. Inputs are 4-D. Keys have at
+least one channel, because the scale divides by √d and raises ZeroDivisionError for 0. A fully
+masked row is 0. The CPU has no reverse mode (pytorch/pytorch#169224, #148752) and no forward mode.
 """
 
 from collections.abc import Callable
@@ -22,44 +21,44 @@ __all__ = ["IMPLEMENTATIONS", "attend", "causal", "looked_up"]
 
 
 def _traced(*inputs: Any, **options: Any) -> Any:
-    """Not compiled. By default each shape is traced once more, and a warning asks to compile; the
-    flag is the documented way not to.
+    """The result of flex_attention without tracing.
+
+    By default PyTorch traces each shape once more, and warns that the call should be compiled. The
+    flag is the documented way to avoid this.
     """
     with patch.object(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True):
         return flex.flex_attention(*inputs, **options)
 
 
 def looked_up(table: torch.Tensor) -> Callable[..., torch.Tensor]:
-    """table[b, h, i, j], by the operator that this is: mapping the brackets themselves over four
-    axes takes most of a call.
+    """A function of (b, h, i, j) that returns table[b, h, i, j].
+
+    It calls the operator of this expression: mapping the expression itself over four axes takes
+    most of the time of a call.
     """
     return lambda b, h, i, j: torch.ops.aten.index(table, [b, h, i, j])
 
 
-def attend(
-    q: Any,
-    k: Any,
-    v: Any,
-    mask: Any = None,
-    by_score: bool = False,
-    enable_gqa: bool = False,
-    kernel: Callable[..., Any] = _traced,
-) -> torch.Tensor:
-    """Attention under a mask (…, n_q, n_k) of at most four axes, as a block mask or by a modification of the scores."""
-    options: dict[str, Any] = {"enable_gqa": enable_gqa}
+def attend(q: Any, k: Any, v: Any, mask: Any = None, *, by_score: bool = False, **options: Any) -> torch.Tensor:
+    """Attention under a mask (…, n_q, n_k) of at most four axes.
+
+    The mask becomes a modification of the scores with `by_score`, otherwise a block mask. `kernel`
+    is flex_attention without a compiler by default, and gets all other options.
+    """
+    kernel = options.pop("kernel", _traced)
     if mask is not None:
         (batch, heads, n_q, _), n_k = q.shape, k.shape[-2]
-        allowed = looked_up(mask.expand(batch, heads, n_q, n_k))
+        visible = looked_up(mask.expand(batch, heads, n_q, n_k))
         if by_score:
-            options["score_mod"] = lambda score, b, h, i, j: torch.where(allowed(b, h, i, j), score, -torch.inf)
+            options["score_mod"] = lambda score, b, h, i, j: torch.where(visible(b, h, i, j), score, -torch.inf)
         else:
-            options["block_mask"] = flex.create_block_mask(allowed, batch, heads, n_q, n_k, device=q.device.type)
+            options["block_mask"] = flex.create_block_mask(visible, batch, heads, n_q, n_k, device=q.device.type)
     out: torch.Tensor = kernel(q, k, v, **options)
     return out
 
 
 def causal(q: Any, k: Any, v: Any, **options: Any) -> torch.Tensor:
-    """Aligned top left, as the documentation's `causal` mask_mod is."""
+    """Causal attention, aligned top left like the `causal` mask_mod of the documentation."""
     n_q, n_k = q.shape[-2], k.shape[-2]
     return attend(q, k, v, torch.ones(n_q, n_k, dtype=torch.bool, device=q.device).tril(), **options)
 

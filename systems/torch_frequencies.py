@@ -1,7 +1,8 @@
-"""Rotary frequencies of every kind, and rope as models use it, written out in PyTorch: halves,
-blocks of axes, powers, and autograd.
+"""Rotary frequencies of every kind, and rope as models use it, written out in PyTorch.
 
-Parameters have the names of transformers' configurations.
+The channels of a pair are half a head apart, each position axis has a block of pairs, frequencies
+are powers, and gradients come from autograd. Parameters have the names of transformers'
+configurations.
 """
 
 import math
@@ -31,7 +32,9 @@ def _powers(base: float, r: int, dtype: torch.dtype) -> Tensor:
 
 
 def _yarn(f: Tensor, base: float, p: dict[str, Any]) -> tuple[Tensor, float]:
-    """Interpolated below a ramp over pairs, extrapolated above it; and the attention factor."""
+    """YaRN's frequencies, which a ramp over the pairs blends with the scaled ones, and its
+    attention factor.
+    """
     r, s, most = 2 * len(f), p["factor"], p["original_max_position_embeddings"]
     low, high = (
         r / 2 * math.log(most / (turns * 2 * math.pi)) / math.log(base)
@@ -61,16 +64,13 @@ def _llama3(f: Tensor, p: dict[str, Any]) -> Tensor:
 
 
 def _frequencies(
-    dtype: torch.dtype,
-    kind: str,
-    head_dim: int,
-    *,
-    base: float = 10000.0,
-    rotary_dim: int | None = None,
-    seq_len: int | None = None,
-    **p: Any,
+    dtype: torch.dtype, kind: str, head_dim: int, *, base: float = 10000.0, **p: Any
 ) -> tuple[Tensor, float]:
-    r, s, factor = _even(head_dim if rotary_dim is None else rotary_dim), p.get("factor", 1.0), 1.0
+    """The inverse frequencies and the attention factor of a kind; p has its parameters and the
+    lengths.
+    """
+    r, s, factor = _even(p.get("rotary_dim", head_dim)), p.get("factor", 1.0), 1.0
+    seq_len = p.get("seq_len")
     if kind == "dynamic":
         most = p["max_position_embeddings"]
         base *= (s * max(seq_len or most, most) / most - (s - 1)) ** (r / (r - 2))
@@ -111,18 +111,20 @@ def _rope(
 ) -> Tensor:
     d, n = x.shape[-1], x.shape[-2]
     r = _even(d if rotary_dim is None else rotary_dim)
-    at = torch.arange(start_pos, start_pos + n) if positions is None else positions
-    at = at.expand(3, n) if positions is None and options.get("sections") is not None else at
-    cos, sin = _tables(at, _powers(10000.0, r, x.dtype) if inv_freq is None else inv_freq, **options)
-    turned, passed = x[..., :r], x[..., r:]
-    first, second = turned.chunk(2, -1) if r else (turned, turned)
-    return torch.cat([turned * cos + torch.cat([-second, first], -1)[..., :r] * sin, passed], -1)
+    if positions is None:
+        positions = torch.arange(start_pos, start_pos + n)
+        if options.get("sections") is not None:
+            positions = positions.expand(3, n)
+    cos, sin = _tables(positions, _powers(10000.0, r, x.dtype) if inv_freq is None else inv_freq, **options)
+    rotating, passed = x[..., :r], x[..., r:]
+    first, second = rotating.chunk(2, -1) if r else (rotating, rotating)
+    return torch.cat([rotating * cos + torch.cat([-second, first], -1)[..., :r] * sin, passed], -1)
 
 
 def _vjp(x: Tensor, grad_out: Tensor, start_pos: int = 0, **options: Any) -> Tensor:
-    given = x.requires_grad_()
-    (found,) = torch.autograd.grad(_rope(given, start_pos, **options), given, grad_out)
-    return found
+    inputs = x.requires_grad_()
+    (gradient,) = torch.autograd.grad(_rope(inputs, start_pos, **options), inputs, grad_out)
+    return gradient
 
 
 def _implementation(name: str) -> Implementation:

@@ -1,4 +1,4 @@
-"""A sinusoidal encoding and RoPE in torch, written the usual way: tables in the working precision, adjacent pairs."""
+"""A sinusoidal encoding and RoPE in torch: tables in the working precision, adjacent pairs."""
 
 import math
 from functools import partial

@@ -1,13 +1,13 @@
-"""TorchLean: the literal definitions of `spec` put under test, over ℝ and over Lean's Float, and as
-a revision corrects them.
+"""TorchLean under test: the literal definitions of `spec` over ℝ and over Lean's Float, and their
+corrected revision.
 
-One sequence at a time and small sizes only, as definitions are slow. What the seed revision breaks
-is declared, law by law, with the Lean name of the definition at fault; `spec.errata` has a smallest
-witness of each.
+The implementations take one sequence at a time and small sizes only, because definitions are slow.
+The seed revision declares each law that it breaks, with the Lean name of the wrong definition;
+`spec.errata` has the smallest witness of each mistake.
 
 Source: lean-dojo/TorchLean, `NN/Spec/Layers/Attention.lean` and
-`NN/Spec/Layers/PositionalEncoding.lean` at revision `spec.lean.LITERAL` (seed) and as
-`spec.corrected` has them (revised)
+`NN/Spec/Layers/PositionalEncoding.lean`, at revision `spec.lean.LITERAL` (seed) and in the form of
+`spec.corrected` (revised).
 """
 
 from collections.abc import Callable
@@ -33,42 +33,46 @@ from spec.positional_encoding import (
     sinusoidal_positional_encoding_spec,
 )
 from spec.tensor_core import Array, stack, tabulate
+from systems.attention_arguments import Projections, with_projections
 
 __all__ = ["IMPLEMENTATIONS"]
 
-_MOST = 9  # rows and columns: beyond, it would take too long
+_LARGEST = 9  # rows and columns: larger sizes take too long
 _WIDTH, _MODEL = 8, 24  # columns of a head, and of a model of three heads
-_DIGITS = 40  # over ℝ
+_DIGITS = 40  # decimal digits of the arithmetic over ℝ
 
 
 def _few(n: int) -> bool:
-    return n <= _MOST
+    return n <= _LARGEST
 
 
-def _require(most: int, *sizes: int) -> None:
-    if max(sizes, default=0) > most:
-        raise ValueError(f"The sizes are {sizes}, but should be at most {most}.")
+def _require(largest: int, *sizes: int) -> None:
+    if max(sizes, default=0) > largest:
+        raise ValueError(f"The sizes are {sizes}, but should be at most {largest}.")
 
 
-# -- The definitions as operations -----------------------------------------------------------------------------------------------------
+# -- The definitions as operations -----------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _Text:
-    """A revision of the definitions of attention and the scalar that they run over, for so many
-    columns, heads and (at least) tokens.
+class _Revision:
+    """A revision of the attention definitions, the scalar that they run over, and the sizes that it
+    takes.
+
+    `width` is the largest number of columns, `heads` has the numbers of heads, `tokens` is the
+    smallest number of tokens.
     """
 
     definitions: ModuleType
     softmax: Callable[..., Array]
     forward: Callable[..., Array]
     scalar: Context
-    width: int = _MOST
+    width: int = _LARGEST
     heads: tuple[int, ...] = (1, 2, 3)
     tokens: int = 1
 
     def _context(self, q: Array, k: Array, v: Array, mask: Array | None) -> attention.AttentionContext:
-        _require(_MOST, len(q), len(k))
+        _require(_LARGEST, len(q), len(k))
         _require(self.width, k.shape[1])
         whole = None if mask is None else np.broadcast_to(mask, (len(q), len(k)))
         return attention.AttentionContext(q, k, v, whole, scalar=self.scalar)
@@ -80,14 +84,14 @@ class _Text:
 
     def sdpa_vjp(self, q: Array, k: Array, v: Array, mask: Array | None, grad_out: Array) -> tuple[Array, Array, Array]:
         """(dQ, dK, dV) by the definition of the backward."""
-        found: tuple[Array, Array, Array] = self.definitions.scaled_dot_product_attention_backward(
+        gradients: tuple[Array, Array, Array] = self.definitions.scaled_dot_product_attention_backward(
             self._context(q, k, v, mask), grad_out
         )
-        return found
+        return gradients
 
-    def sdpa_jvp(self, q: Array, k: Array, v: Array, mask: Array | None, dq: Array, dk: Array, dv: Array) -> Array:
-        """The output's tangent by the definition of the JVP."""
-        tangent: Array = self.definitions.scaled_dot_product_attention_jvp(self._context(q, k, v, mask), dq, dk, dv)
+    def sdpa_jvp(self, q: Array, k: Array, v: Array, mask: Array | None, *tangents: Array) -> Array:
+        """The output's tangent by the definition of the JVP, for the tangents (dQ, dK, dV)."""
+        tangent: Array = self.definitions.scaled_dot_product_attention_jvp(self._context(q, k, v, mask), *tangents)
         return tangent
 
     def causal(self, q: Array, k: Array, v: Array) -> Array:
@@ -95,101 +99,88 @@ class _Text:
         return self.sdpa(q, k, v, _causal_mask(len(q), len(k)))
 
     def weights(self, scores: Array, mask: Array | None = None) -> Array:
-        """The weights that attention has with and without a mask."""
-        _require(_MOST, *scores.shape)
+        """The attention weights, with or without a mask."""
+        _require(_LARGEST, *scores.shape)
         if mask is None:
             return softmax_spec(scores, self.scalar)
         return self.softmax(scores, np.broadcast_to(mask, scores.shape), self.scalar)
 
     def weights_vjp(self, scores: Array, mask: Array | None, grad_weights: Array) -> Array:
-        """The backward of the weights, from the weights."""
+        """The gradient of the scores, computed from the weights."""
         return attention.softmax_backward_from_weights_spec(self.weights(scores, mask), grad_weights, self.scalar)
 
-    def _heads(self, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int) -> attention.MultiHeadAttention:
-        _require(_MODEL, len(wq))
-        _require(_WIDTH, len(wo) // num_heads)
+    def _heads(self, weights: Projections, num_heads: int) -> attention.MultiHeadAttention:
+        width = len(weights.wo) // num_heads
+        _require(_MODEL, len(weights.wq))
+        _require(_WIDTH, width)
         if num_heads not in self.heads:
             raise ValueError(f"num_heads={num_heads}, but should be one of {self.heads}.")
-        return attention.MultiHeadAttention(wq, wk, wv, wo, num_heads, len(wo) // num_heads, scalar=self.scalar)
+        return attention.MultiHeadAttention(*weights, num_heads, width, scalar=self.scalar)
 
     def _shared(self, x: Array, mask: Array | None) -> Array | None:
-        """The mask of all heads."""
-        _require(_MOST, len(x))
+        """The mask that all heads share."""
+        _require(_LARGEST, len(x))
         if len(x) < self.tokens:
             raise ValueError(f"x has {len(x)} tokens, but should have at least {self.tokens}.")
         return None if mask is None else np.broadcast_to(mask, (len(x), len(x)))
 
-    def mha(
-        self, x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Array | None = None
-    ) -> Array:
+    def mha(self, x: Array, weights: Projections, num_heads: int, mask: Array | None = None) -> Array:
         """Multi-head self-attention of one sequence."""
-        return self.forward(self._heads(wq, wk, wv, wo, num_heads), x, self._shared(x, mask))
+        return self.forward(self._heads(weights, num_heads), x, self._shared(x, mask))
 
     def mha_vjp(
-        self, x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Array | None, grad_out: Array
+        self, x: Array, weights: Projections, num_heads: int, mask: Array | None, grad_out: Array
     ) -> tuple[Array, ...]:
         """(dx, dWq, dWk, dWv, dWo) by the definition of the backward."""
-        backward, heads = self.definitions.multi_head_attention_backward, self._heads(wq, wk, wv, wo, num_heads)
-        found: tuple[Array, ...] = backward(heads, x, self._shared(x, mask), grad_out)
-        return found
+        backward = self.definitions.multi_head_attention_backward
+        gradients: tuple[Array, ...] = backward(self._heads(weights, num_heads), x, self._shared(x, mask), grad_out)
+        return gradients
 
     def mha_jvp(
-        self,
-        x: Array,
-        wq: Array,
-        wk: Array,
-        wv: Array,
-        wo: Array,
-        num_heads: int,
-        mask: Array | None,
-        dx: Array,
-        dwq: Array,
-        dwk: Array,
-        dwv: Array,
-        dwo: Array,
+        self, x: Array, weights: Projections, num_heads: int, mask: Array | None, dx: Array, *tangents: Array
     ) -> Array:
-        """The output's tangent by the definition of the JVP."""
-        heads, tangents = self._heads(wq, wk, wv, wo, num_heads), self._heads(dwq, dwk, dwv, dwo, num_heads)
-        tangent: Array = self.definitions.multi_head_attention_jvp(heads, tangents, x, dx, self._shared(x, mask))
+        """The output's tangent by the definition of the JVP, for the tangents (dWq, dWk, dWv, dWo)."""
+        heads, moved = self._heads(weights, num_heads), self._heads(Projections(*tangents), num_heads)
+        tangent: Array = self.definitions.multi_head_attention_jvp(heads, moved, x, dx, self._shared(x, mask))
         return tangent
 
 
 def _causal_mask(n_q: int, n_k: int | None = None) -> Array:
-    """The square mask's corner: its first rows and columns."""
+    """The first rows and columns of the square causal mask."""
     columns = n_q if n_k is None else n_k
-    _require(_MOST, n_q, columns)
+    _require(_LARGEST, n_q, columns)
     return attention.causal_mask(max(n_q, columns))[:n_q, :columns].copy()
 
 
 def _sinusoid(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
-    _require(_MOST, seq_len, embed_dim)
+    _require(_LARGEST, seq_len, embed_dim)
     return sinusoidal_positional_encoding_spec(seq_len, embed_dim, start_pos, FLOAT64)
 
 
 def _add(x: Array, pos: Array) -> Array:
-    _require(_MOST, *x.shape)
+    _require(_LARGEST, *x.shape)
     return add_positional_encoding_spec(PositionalEncodingSpec(pos, scalar=FLOAT64), x)
 
 
 def _rope(x: Array, start_pos: int = 0) -> Array:
-    """Of one head, or of several."""
-    _require(_MOST, *x.shape)
+    """The rotation of one head (n, d), or of several (heads, n, d)."""
+    _require(_LARGEST, *x.shape)
     return (rope_apply_spec if x.ndim == 2 else rope_apply_heads_spec)(x, start_pos, FLOAT64)
 
 
 def _rope_corrected(x: Array, start_pos: int = 0) -> Array:
-    _require(_MOST, *x.shape)
+    _require(_LARGEST, *x.shape)
     return corrected.rope_apply(x, start_pos, FLOAT64)
 
 
 def _angles(seq_len: int, head_dim: int, start_pos: int = 0) -> Array:
-    _require(_MOST, seq_len, head_dim)
+    _require(_LARGEST, seq_len, head_dim)
     pairs = -(-head_dim // 2)
     return tabulate((seq_len, pairs), lambda p, i: posenc_angle_spec(start_pos + p, i, head_dim, FLOAT64), FLOAT64)
 
 
 def _tables(seq_len: int, head_dim: int, start_pos: int = 0) -> tuple[Array, ...]:
-    _require(_MOST, seq_len, head_dim)
+    _require(_LARGEST, seq_len, head_dim)
 
     def table(row: Callable[..., Array]) -> Array:
         return stack((seq_len, head_dim), lambda p: row(start_pos + p, head_dim, FLOAT64), FLOAT64)
@@ -198,38 +189,40 @@ def _tables(seq_len: int, head_dim: int, start_pos: int = 0) -> tuple[Array, ...
 
 
 def _rounded(operation: Callable[..., Any]) -> Callable[..., Any]:
-    """An operation over `MPF` with enough digits for ℝ, its results rounded once."""
+    """An operation over `MPF`, with enough digits for ℝ and one rounding of its results."""
 
     def evaluated(*arguments: Any) -> Any:
         with mpmath.workdps(_DIGITS):
-            found = operation(*arguments)
-            return tuple(x.astype(np.float64) for x in found) if isinstance(found, tuple) else found.astype(np.float64)
+            result = operation(*arguments)
+            if isinstance(result, tuple):
+                return tuple(part.astype(np.float64) for part in result)
+            return result.astype(np.float64)
 
     return evaluated
 
 
-# -- The implementations ---------------------------------------------------------------------------------------------------------------
+# -- The implementations ---------------------------------------------------------------------------
 
 _SEED = attention, attention.hard_masked_softmax_spec, attention.MultiHeadAttention.forward
 _REVISED = corrected, corrected.hard_masked_softmax, corrected.multi_head_attention_forward
 
 _EXP = (
-    "hardMaskedSoftmaxVecSpec subtracts no maximum: in Float a score above 709.78 overflows, and a row of scores below −745.13 underflows "
-    "to 0/0. See errata masked-overflow, masked-sum-overflow and masked-underflow."
+    "hardMaskedSoftmaxVecSpec does not subtract the maximum. In Float a score above 709.78 overflows, and a row of "
+    "scores below −745.13 underflows to 0/0. See errata masked-overflow, masked-sum-overflow and masked-underflow."
 )
 _DEAD = (
-    "hardMaskedSoftmaxVecSpec divides 0 by 0 in a row with no allowed key: in Float its NaN reaches dK and dV of every key. "
+    "hardMaskedSoftmaxVecSpec divides 0 by 0 in a fully masked row. In Float this NaN reaches dK and dV of every key. "
     "See erratum dead-row."
 )
 _SPLIT = (
-    "splitHeadsSpec reshapes (n, numHeads·headDim) straight to (numHeads, n, headDim): heads mix tokens. See errata head-split-inverse, "
-    "head-split-token-mixing, head-split-causality and multi-head-adjoint."
+    "splitHeadsSpec reshapes (n, numHeads·headDim) directly to (numHeads, n, headDim), so heads mix tokens. "
+    "See errata head-split-inverse, head-split-token-mixing, head-split-causality and multi-head-adjoint."
 )
 _SOFTMAX, _SDPA, _HEADS = "hard_masked_softmax", "scaled_dot_product_attention", "multi_head_attention"
 
 
 def _declared(reason: str, *operations: str, names: tuple[str, ...]) -> dict[str, str]:
-    """Some laws of some operations, broken for one reason."""
+    """The declared deviations of `operations` from the laws in `names`, all for one reason."""
     return {f"{name}[{operation}]": reason for operation in operations for name in names}
 
 
@@ -243,7 +236,10 @@ _OVERFLOWING = {
         _EXP,
         _SOFTMAX,
         f"{_SOFTMAX}_vjp",
-        names=("larger rows do not affect the other rows", "adding a constant to a row of scores changes nothing"),
+        names=(
+            "making some rows larger does not affect the others",
+            "adding a constant to a row of scores changes nothing",
+        ),
     ),
     **_declared(_EXP, _SOFTMAX, f"{_SOFTMAX}_vjp", names=("appending masked scores changes nothing",)),
     **_declared(
@@ -256,7 +252,7 @@ _OVERFLOWING = {
         _EXP,
         f"{_SDPA}_vjp",
         f"{_SDPA}_jvp",
-        names=("larger queries do not affect the other queries", "a vector added to all keys changes nothing"),
+        names=("making some queries larger does not affect the others", "a vector added to all keys changes nothing"),
     ),
     **_declared(
         _DEAD,
@@ -295,7 +291,7 @@ _OF_SEVERAL_HEADS = {
 def _implementation(
     name: str, operations: dict[str, Callable[..., Any]], sizes: str, **promises: Any
 ) -> Implementation:
-    """An implementation that takes few of what is named in `sizes`."""
+    """An implementation that takes at most `_LARGEST` for each size that `sizes` names."""
     supports = dict.fromkeys(sizes.split(), _few) | promises.pop("supports", {})
     return Implementation(
         name=f"TorchLean {name}",
@@ -306,43 +302,49 @@ def _implementation(
     )
 
 
-def _softmax(text: _Text) -> dict[str, Callable[..., Any]]:
-    return {"hard_masked_softmax": text.weights, "hard_masked_softmax_vjp": text.weights_vjp}
+def _softmax(revision: _Revision) -> dict[str, Callable[..., Any]]:
+    return {"hard_masked_softmax": revision.weights, "hard_masked_softmax_vjp": revision.weights_vjp}
 
 
-def _derivatives(text: _Text) -> dict[str, Callable[..., Any]]:
-    return {"scaled_dot_product_attention_vjp": text.sdpa_vjp, "scaled_dot_product_attention_jvp": text.sdpa_jvp}
+def _derivatives(revision: _Revision) -> dict[str, Callable[..., Any]]:
+    return {
+        "scaled_dot_product_attention_vjp": revision.sdpa_vjp,
+        "scaled_dot_product_attention_jvp": revision.sdpa_jvp,
+    }
 
 
-def _attention(name: str, text: _Text, operations: dict[str, Callable[..., Any]], **promises: Any) -> Implementation:
-    supports = {"head_dim": lambda d: d <= text.width, "value_dim_minus_head_dim": [0]}
+def _attention(
+    name: str, revision: _Revision, operations: dict[str, Callable[..., Any]], **promises: Any
+) -> Implementation:
+    supports = {"head_dim": lambda d: d <= revision.width, "value_dim_minus_head_dim": [0]}
     return _implementation(f"attention, {name}", operations, "n_q n_k", supports=supports, **promises)
 
 
-def _everything(text: _Text) -> dict[str, Callable[..., Any]]:
-    attend = {"scaled_dot_product_attention": text.sdpa, "causal_attention": text.causal}
-    return _softmax(text) | attend | _derivatives(text)
+def _everything(revision: _Revision) -> dict[str, Callable[..., Any]]:
+    attend = {"scaled_dot_product_attention": revision.sdpa, "causal_attention": revision.causal}
+    return _softmax(revision) | attend | _derivatives(revision)
 
 
-def _heads(name: str, text: _Text, **promises: Any) -> Implementation:
+def _heads(name: str, revision: _Revision, **promises: Any) -> Implementation:
     operations: dict[str, Callable[..., Any]] = {
-        "multi_head_attention": text.mha,
-        "multi_head_attention_vjp": text.mha_vjp,
-        "multi_head_attention_jvp": text.mha_jvp,
+        "multi_head_attention": with_projections(revision.mha),
+        "multi_head_attention_vjp": with_projections(revision.mha_vjp),
+        "multi_head_attention_jvp": with_projections(revision.mha_jvp),
     }
-    if text.scalar == MPF:
+    if revision.scalar == MPF:
         operations = {name: _rounded(operation) for name, operation in operations.items()}
     supports = {
-        "num_heads": lambda n: n in text.heads,
+        "num_heads": lambda n: n in revision.heads,
         "head_dim": lambda d: d <= _WIDTH,
         "model_dim": lambda d: d <= _MODEL,
-        "seq_len": lambda n: text.tokens <= n <= _MOST,
+        "seq_len": lambda n: revision.tokens <= n <= _LARGEST,
     }
     return _implementation(f"multi-head attention, {name}", operations, "", supports=supports, **promises)
 
 
-_OVER_R, _IN_FLOAT = _Text(*_SEED, MPF), _Text(*_SEED, FLOAT64, width=1)  # of one column no everyday score is near 709
-_CORRECTED = _Text(*_REVISED, FLOAT64)
+_OVER_R = _Revision(*_SEED, MPF)
+_IN_FLOAT = _Revision(*_SEED, FLOAT64, width=1)  # with one column no score of everyday inputs is near 709
+_CORRECTED = _Revision(*_REVISED, FLOAT64)
 
 IMPLEMENTATIONS = [
     _attention("seed, ℝ", _OVER_R, {name: _rounded(operation) for name, operation in _everything(_OVER_R).items()}),
@@ -354,8 +356,10 @@ IMPLEMENTATIONS = [
         known_deviations=_OVERFLOWING,
     ),
     _attention("revised", _CORRECTED, _everything(_CORRECTED)),
-    _heads("seed, ℝ, one head", _Text(*_SEED, MPF, heads=(1,))),
-    _heads("seed, ℝ, several heads", _Text(*_SEED, MPF, heads=(2, 3), tokens=2), known_deviations=_OF_SEVERAL_HEADS),
+    _heads("seed, ℝ, one head", _Revision(*_SEED, MPF, heads=(1,))),
+    _heads(
+        "seed, ℝ, several heads", _Revision(*_SEED, MPF, heads=(2, 3), tokens=2), known_deviations=_OF_SEVERAL_HEADS
+    ),
     _heads("revised", _CORRECTED),
     _implementation("masks", {"causal_mask": _causal_mask}, "n_q n_k"),
     _implementation(

@@ -1,5 +1,6 @@
-"""Write the site's sources into a folder: `python docs/site build/docs`. `make docs` then lets
-Sphinx make pages of them.
+"""Write the site's sources into a folder: `python docs/site build/docs`.
+
+`make docs` then runs Sphinx, which makes pages from them.
 """
 
 import shutil

@@ -1,4 +1,6 @@
-"""Sphinx's settings: a static site that opens from disk, with mathematics as MathML and nothing from a network."""
+"""Sphinx's settings: a static site that opens from disk, has MathML, and loads nothing from a
+network.
+"""
 
 import sys
 from importlib.util import find_spec
@@ -11,23 +13,23 @@ project = "attnspec"
 copyright = "the authors of attnspec, MIT licence"
 extensions = ["myst_parser", "mathml"]
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
-myst_heading_anchors = 3  # as GitHub's: links inside of what `make` writes work in both
+myst_heading_anchors = 3  # like GitHub's, so links inside generated pages work in both places
 html_math_renderer = "mathml"
 
 nitpicky = True
-smartquotes = False  # what is quoted is often code
+smartquotes = False  # quoted text is often code
 html_theme = "furo"
 html_title = "attnspec"
 html_static_path = ["static", *(str(Path(p) / "fonts") for p in find_spec("ziamath").submodule_search_locations)]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sourcelink = False
-html_show_search_summary = False  # a summary is fetched, which a page from disk may not do
+html_show_search_summary = False  # the script would fetch it, and a page from disk may not fetch
 html_use_index = False
 
 
 def setup(app: Any) -> None:
-    """Make what scrolls reachable by keyboard, and give the sidebar's headings their level."""
+    """Make scrolling blocks reachable by keyboard, and give the sidebar's headings their level."""
     app.connect("html-page-context", _accessible, priority=900)  # after the theme's own
 
 

@@ -1,8 +1,8 @@
 """Docstrings as Markdown: plain text with indented equations, lists, columns and worked examples.
 
-They are written to be read in a terminal, not in a markup language, so every character stands for
-itself. What is recognised is what they use: paragraphs, lines that begin with "- ", indented
-blocks, `code`, examples that begin with ">>>", and columns of names and what they mean.
+Docstrings are plain text for a terminal, not markup, so every character is literal. This module
+recognises paragraphs, lines that begin with "- ", indented blocks, `code`, examples that begin with
+">>>", and columns of names and their meanings.
 """
 
 import re
@@ -30,33 +30,37 @@ def blocks(docstring: str) -> list[Block]:
     """The parts of a docstring in order."""
     found: list[Block] = []
     lines = docstring.splitlines()
-    i = 0
-    while i < len(lines):
-        start = i
-        if not lines[i].strip():
-            i += 1
-        elif lines[i].startswith(">>>"):
-            while i < len(lines) and lines[i].strip():
-                i += 1
-            found.append(Block("example", tuple(lines[start:i])))
-        elif lines[i].startswith("    "):
-            while i < len(lines) and (lines[i].startswith("    ") or not lines[i].strip()):
-                i += 1
-            body = "\n".join(line[4:] for line in lines[start:i]).strip("\n")
+    position = 0
+    while position < len(lines):
+        start = position
+        if not lines[position].strip():
+            position += 1
+        elif lines[position].startswith(">>>"):
+            while position < len(lines) and lines[position].strip():
+                position += 1
+            found.append(Block("example", tuple(lines[start:position])))
+        elif lines[position].startswith("    "):
+            while position < len(lines) and (lines[position].startswith("    ") or not lines[position].strip()):
+                position += 1
+            body = "\n".join(line[4:] for line in lines[start:position]).strip("\n")
             table = body.count("\n") > 1 and all(_ROW.match(line) for line in body.splitlines())
             found.append(Block("columns" if table else "literal", tuple(body.splitlines())))
-        elif lines[i].startswith("- "):
-            while i < len(lines) and lines[i].startswith(("- ", "  ")):
-                i += 1
-            found.append(Block("list", tuple(lines[start:i])))
-        elif _COLUMNS.match(lines[i]):
-            while i < len(lines) and (_COLUMNS.match(lines[i]) or lines[i].startswith("     ")):
-                i += 1
-            found.append(Block("columns", tuple(lines[start:i])))
+        elif lines[position].startswith("- "):
+            while position < len(lines) and lines[position].startswith(("- ", "  ")):
+                position += 1
+            found.append(Block("list", tuple(lines[start:position])))
+        elif _COLUMNS.match(lines[position]):
+            while position < len(lines) and (_COLUMNS.match(lines[position]) or lines[position].startswith("     ")):
+                position += 1
+            found.append(Block("columns", tuple(lines[start:position])))
         else:
-            while i < len(lines) and lines[i].strip() and (i == start or not _begins(lines[i])):
-                i += 1
-            found.append(Block("paragraph", tuple(lines[start:i])))
+            while (
+                position < len(lines)
+                and lines[position].strip()
+                and (position == start or not _begins(lines[position]))
+            ):
+                position += 1
+            found.append(Block("paragraph", tuple(lines[start:position])))
     return found
 
 
@@ -70,7 +74,9 @@ def examples(docstring: str) -> str:
 
 
 def markdown(parts: list[Block], links: Mapping[str, str]) -> str:
-    """Parts of a docstring as Markdown; `links` maps what stands between backticks to the label that it leads to."""
+    """Parts of a docstring as Markdown; `links` maps code between backticks to the label of its
+    target.
+    """
     return "\n\n".join(_markdown(part, links) for part in parts)
 
 
@@ -95,15 +101,16 @@ def _markdown(part: Block, links: Mapping[str, str]) -> str:
 
 
 def inline(text: str, links: Mapping[str, str]) -> str:
-    """A paragraph with every character standing for itself, but for `code`, which is linked where
-    it is a name in `links`.
+    """A paragraph as Markdown in which every character is literal, except in `code`.
+
+    Code that is a name in `links` becomes a link.
     """
     pieces = re.split(r"(`[^`]+`)", " ".join(text.split()))
     return "".join(_code(p[1:-1], links) if p.startswith("`") and len(p) > 2 else escaped(p) for p in pieces)
 
 
 def escaped(text: str) -> str:
-    """Text in which no character means anything to Markdown."""
+    """Text with an escape before each character that has a meaning in Markdown."""
     return re.sub(r"([\\`*_\[\]<>#$|{}~^@+&]|^-|(?<=^\d)\.)", r"\\\1", text)
 
 

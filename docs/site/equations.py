@@ -1,7 +1,7 @@
-r"""The equation of each definition, typeset, and the operations that it defines.
+r"""The equation of each definition in LaTeX, and the operations that it defines.
 
-By Lean name, in the Lean files' order. The letters are those of the definition: \alpha is the
-scalar, \top and \bot are true and false.
+The tables have Lean names, in the order of the Lean files. An equation uses the letters of its
+definition: \alpha is the scalar, \top and \bot are true and false.
 """
 
 from typing import NamedTuple
@@ -10,7 +10,9 @@ __all__ = ["ELSEWHERE", "EQUATIONS", "EXTENDED", "Equation"]
 
 
 class Equation(NamedTuple):
-    """What a definition equals, in LaTeX, and the operations of `properties` that are this definition, batched."""
+    """The right side of a definition in LaTeX, and the operations of `properties` that batch this
+    definition.
+    """
 
     latex: str
     operations: tuple[str, ...] = ()
@@ -157,7 +159,8 @@ EQUATIONS: dict[str, Equation] = {
     "MultiHeadAttentionBackward": Equation(
         _lines(
             r"\bar{W}_O &= C^\top \bar{Y}, \quad \bar{C} = \bar{Y} W_O^\top",
-            r"(\bar{Q}_h, \bar{K}_h, \bar{V}_h) &= \overline{\operatorname{Attention}}\bigl( \operatorname{split}(\bar{C})_h \bigr)",
+            r"(\bar{Q}_h, \bar{K}_h, \bar{V}_h) &= \overline{\operatorname{Attention}}"
+            r"\bigl( \operatorname{split}(\bar{C})_h \bigr)",
             r"\bar{W}_Q &= x^\top \bar{Q}, \quad \bar{W}_K = x^\top \bar{K}, \quad \bar{W}_V = x^\top \bar{V}",
             r"\bar{x} &= \bar{Q} W_Q^\top + \bar{K} W_K^\top + \bar{V} W_V^\top",
         ),
@@ -179,20 +182,21 @@ EQUATIONS: dict[str, Equation] = {
 }
 
 ELSEWHERE: dict[str, str] = {
-    "attention": "It is attention with its features, which TorchLean has not: the extended definitions state it.",
+    "attention": "It is attention with features that TorchLean does not have: the extended definitions state it.",
     "attention_vjp": "It is the gradient of attention with its features: the extended definitions state it.",
     "attention_jvp": "It is the derivative of attention with its features: the extended definitions state it.",
     "merge_attention": "It joins attention over two parts of the keys: the extended definitions state it.",
     "alibi_slopes": "It is the slope of each head: the extended definitions state it.",
     "alibi_bias": "It is each head's slope times the distance: the extended definitions state it.",
     "rotary_frequencies": "Each kind of frequencies has a page of its own: the extended definitions state them.",
-    "rotary_tables": "They are the cosines and sines of positions times frequencies: the extended definitions state them.",
-    "decode": "It is attention over what a program of steps has left in a cache, with an offset and a window.",
-    "padding_mask": "Its mask allows the keys before a length.",
-    "combine_masks": "Its mask allows what all the given ones allow.",
+    "rotary_tables": "They are the cosines and sines of positions times frequencies: the extended definitions state "
+    "them.",
+    "decode": "It is attention over the keys in a cache after a program of steps, with an offset and a window.",
+    "padding_mask": "Its mask shows the keys before a length.",
+    "combine_masks": "Its mask shows the keys that all given masks show.",
     "rotate_half": "It rotates pairs by a right angle, in the half layout; the definitions' pairs are adjacent.",
 }
-"""Operations that none of these definitions states, and what they are."""
+"""The operations that the Lean definitions do not state, each with a sentence that describes it."""
 
 EXTENDED: dict[str, Equation] = {
     # attention_steps
@@ -234,7 +238,8 @@ EXTENDED: dict[str, Equation] = {
     # attention_derivatives
     "attention_vjp": Equation(
         _lines(
-            r"\bar{u} &= w \odot \bigl( g v^\top - \delta + \bar{\mathrm{lse}} \bigr), \qquad \delta_i = \sum_j w_{i j} (g v^\top)_{i j}",
+            r"\bar{u} &= w \odot \bigl( g v^\top - \delta + \bar{\mathrm{lse}} \bigr),"
+            r" \qquad \delta_i = \sum_j w_{i j} (g v^\top)_{i j}",
             r"\bar{s} &= \bar{u} \odot (1 - \tanh^2(s / c)), \quad \bar{q} = \frac{\bar{s}\, k}{\sqrt{d}},"
             r" \quad \bar{k} = \frac{\bar{s}^\top q}{\sqrt{d}}, \quad \bar{v} = w^\top g",
             r"\bar{\mathrm{sink}} &= \sum_i w_{\mathrm{sink}, i} \bigl( \bar{\mathrm{lse}}_i - \delta_i \bigr)",
@@ -242,7 +247,8 @@ EXTENDED: dict[str, Equation] = {
     ),
     "attention_jvp": Equation(
         _lines(
-            r"\dot{u} &= \frac{\dot{q} k^\top + q \dot{k}^\top}{\sqrt{d}} \odot (1 - \tanh^2(s / c)) + \dot{\mathrm{bias}}",
+            r"\dot{u} &= \frac{\dot{q} k^\top + q \dot{k}^\top}{\sqrt{d}} \odot (1 - \tanh^2(s / c))"
+            r" + \dot{\mathrm{bias}}",
             r"\dot{\mathrm{lse}} &= \sum_j w_j \dot{u}_j + w_{\mathrm{sink}}\, \dot{\mathrm{sink}}",
             r"\dot{\mathrm{out}} &= \sum_j w_j (\dot{u}_j - \dot{\mathrm{lse}})\, v_j + \sum_j w_j \dot{v}_j",
         )
@@ -255,7 +261,8 @@ EXTENDED: dict[str, Equation] = {
     "default_frequencies": Equation(r"f_i = \mathrm{base}^{-2i/r}"),
     "linear_frequencies": Equation(r"f_i / s"),
     "dynamic_frequencies": Equation(
-        r"\Bigl( \mathrm{base} \cdot \bigl( s L' / M - (s - 1) \bigr)^{r/(r-2)} \Bigr)^{-2i/r}, \qquad L' = \max(L, M)"
+        r"\Bigl( \mathrm{base} \cdot \bigl( s L' / M - (s - 1) \bigr)^{r/(r-2)} \Bigr)^{-2i/r},"
+        r" \qquad L' = \max(L, M)"
     ),
     "longrope_frequencies": Equation(
         r"\frac{f_i}{\mathrm{short}_i}\ \text{where}\ L \le M, \qquad \frac{f_i}{\mathrm{long}_i}\ \text{where}\ L > M"
@@ -266,7 +273,8 @@ EXTENDED: dict[str, Equation] = {
     ),
     "yarn_ramp": Equation(
         _lines(
-            r"\mathrm{ramp}_i &= \min\Bigl( 1, \max\Bigl( 0, \frac{i - \mathrm{low}}{\mathrm{high} - \mathrm{low}} \Bigr) \Bigr)",
+            r"\mathrm{ramp}_i &= \min\Bigl( 1, \max\Bigl( 0,"
+            r" \frac{i - \mathrm{low}}{\mathrm{high} - \mathrm{low}} \Bigr) \Bigr)",
             r"\mathrm{corr}(\rho) &= \frac{r\, \ln \frac{M}{2\pi\rho}}{2\, \ln \mathrm{base}}",
         )
     ),
@@ -274,7 +282,8 @@ EXTENDED: dict[str, Equation] = {
     "yarn_frequencies": Equation(r"f_i \Bigl( (1 - \mathrm{ramp}_i) + \frac{\mathrm{ramp}_i}{s} \Bigr)"),
     "llama3_frequencies": Equation(
         r"\Bigl( \frac{1 - z}{s} + z \Bigr) f_i, \qquad"
-        r" z = \min\Bigl( 1, \max\Bigl( 0, \frac{M / \lambda_i - \mathrm{low}}{\mathrm{high} - \mathrm{low}} \Bigr) \Bigr)"
+        r" z = \min\Bigl( 1, \max\Bigl( 0,"
+        r" \frac{M / \lambda_i - \mathrm{low}}{\mathrm{high} - \mathrm{low}} \Bigr) \Bigr)"
     ),
     # rotary
     "rope": Equation(
@@ -284,4 +293,4 @@ EXTENDED: dict[str, Equation] = {
     ),
     "mrope_axes": Equation(r"\mathrm{axis}_i \in \{ t, h, w \}, \qquad t + h + w = r/2"),
 }
-"""The extended definitions, by their own names."""
+"""The equations of the extended definitions, by name."""

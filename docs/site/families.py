@@ -1,5 +1,5 @@
-"""A page for each kind of rotary frequencies: its equation, a released model in pictures, and how
-far out arithmetics keep their digits.
+"""A page for each kind of rotary frequencies: its equation, pictures of a released model, and the
+positions up to which arithmetics keep their digits.
 """
 
 from collections.abc import Callable
@@ -27,15 +27,17 @@ _EXACT_ANGLES = replace(
     angle=oracles.Angle(frequency=2.0**-53, product=2.0**-53, table=oracles.BINARY32),
 )
 ARITHMETICS: tuple[oracles.Arithmetic, ...] = (oracles.FLOAT64, _EXACT_ANGLES, oracles.FLOAT32, oracles.BFLOAT16)
-"""Those of the tables: everything in float64; angles in float64 and tables in float32; everything
-in float32; tables in bfloat16.
+"""The arithmetics of the page's tables: everything in float64; angles in float64 and tables in
+float32; everything in float32; tables in bfloat16.
 """
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Family:
-    """A kind of frequencies, and the released model that shows it; `length` decides for kinds that depend on one."""
+    """A kind of frequencies, a released model as its example, and a length for kinds that depend on
+    it.
+    """
 
     kind: str
     model: Released
@@ -43,17 +45,17 @@ class Family:
 
     @property
     def name(self) -> str:
-        """The name of its definition."""
+        """The name of the definition of this kind."""
         return f"{self.kind}_frequencies"
 
     @property
     def latex(self) -> str:
-        """Its equation."""
+        """The equation of this kind."""
         return EXTENDED[self.name].latex
 
     @property
     def answers(self) -> tuple[Answer, ...]:
-        """Reports about it, answered."""
+        """Answers to reports about this kind."""
         return ANSWERS.get(self.kind, ())
 
     @property
@@ -62,27 +64,34 @@ class Family:
         return [model for model in RELEASED if model.kind == self.kind]
 
     def frequencies(self, arithmetic: oracles.Arithmetic | None = None) -> tuple[oracles.Enclosure, oracles.Enclosure]:
-        """(inv_freq, attention_factor) of the model, or what an arithmetic may get."""
+        """(inv_freq, attention_factor) of the model, exact, or with the error limits of an
+        arithmetic.
+        """
         return oracles.rotary_frequencies(**self.model.arguments, seq_len=self.length, arithmetic=arithmetic)
 
     @cached_property
     def own(self) -> Array:
         """The frequencies of the pairs that rotate."""
-        found = self.frequencies()[0].mid
-        return found[found > 0]
+        frequencies = self.frequencies()[0].mid
+        return frequencies[frequencies > 0]
 
     @cached_property
     def plain(self) -> Array:
-        """The same pairs of the default kind."""
-        given = self.model
-        return oracles.rotary_frequencies("default", given.head_dim, base=given.base, rotary_dim=given.rotary_dim)[
-            0
-        ].mid[: len(self.own)]
+        """The frequencies of the same pairs by the default kind."""
+        model = self.model
+        inv_freq, _ = oracles.rotary_frequencies(
+            "default", model.head_dim, base=model.base, rotary_dim=model.rotary_dim
+        )
+        return inv_freq.mid[: len(self.own)]
 
     @property
     def turning(self) -> tuple[int, int]:
-        """How many pairs turn at least once within the longest sequence, as they would by default and as they do."""
-        return tuple(int((2 * np.pi / f <= self.model.max_position_embeddings).sum()) for f in (self.plain, self.own))  # type: ignore[return-value]
+        """The numbers of pairs that turn at least once within the longest sequence: by default, and
+        in the model.
+        """
+        length = self.model.max_position_embeddings
+        by_default, in_the_model = (int((2 * np.pi / f <= length).sum()) for f in (self.plain, self.own))
+        return by_default, in_the_model
 
     @property
     def pictures(self) -> tuple[str, str]:
@@ -93,8 +102,8 @@ class Family:
 
     @cached_property
     def lost(self) -> dict[str, tuple[int | None, int | None]]:
-        """For each arithmetic the first position at which its budget is above 10⁻³, and the first
-        found at which NumPy is 10⁻³ off.
+        """For each arithmetic two positions: the first with a budget above 10⁻³, and the first that
+        was found with an error of NumPy above 10⁻³.
         """
         return {
             a.name: (
@@ -105,14 +114,17 @@ class Family:
         }  # type: ignore[misc]
 
     def _budget(self, arithmetic: oracles.Arithmetic, positions: NDArray[np.int64]) -> Array:
-        """The largest radius of a sine or cosine at each position, in units of the attention factor."""
+        """The largest radius of a sine or cosine at each position, in units of the attention
+        factor.
+        """
         inv_freq, _ = self.frequencies(arithmetic)
         tables = oracles.rotary_tables(positions, inv_freq, arithmetic=arithmetic)
         return np.maximum(*(table.rad.max(axis=-1) for table in tables))
 
     def _measured(self, arithmetic: oracles.Arithmetic) -> int | None:
-        """The first of 64 positions in each octave at which tables in NumPy's float32 are off,
-        angles in float64 or in float32.
+        """The first of 64 positions in each octave at which NumPy's float32 tables lose 10⁻³.
+
+        Angles are in float64 or in float32, as in the arithmetic.
         """
         positions = np.unique((2.0 ** np.arange(0, 31, 1 / 64)).astype(np.int64))
         errors = self._numpy(positions, np.float32 if arithmetic.angle.product > 2.0**-50 else np.float64)
@@ -153,8 +165,8 @@ class Family:
 
 
 def _first(bound: Callable[[NDArray[np.int64]], Array]) -> int | None:
-    """The first position up to 2³¹ whose bound, which grows with the position, is above 10⁻³; None
-    where there is none.
+    """The first position up to 2³¹ with a bound above 10⁻³, or None; the bound grows with the
+    position.
     """
     low, high = 0, FARTHEST
     if not bound(np.array([high]))[0] > LOST:

@@ -1,4 +1,4 @@
-"""Equations as MathML, which browsers set by themselves: no script and no picture has to come along."""
+"""Equations as MathML, which browsers typeset without a script or a picture."""
 
 import re
 from typing import Any
@@ -16,8 +16,10 @@ def setup(app: Any) -> dict[str, bool]:
 
 
 def mathml(latex: str, display: str) -> str:
-    """An equation as MathML. A function's name is an identifier, not an operator, which would stand
-    apart from its argument.
+    """An equation as MathML.
+
+    A function's name becomes an identifier: browsers put a space between an operator and its
+    argument.
     """
     return re.sub(r"<mo>([A-Za-z]{2,})</mo>", r"<mi>\1</mi>", str(convert(latex, display=display)))
 

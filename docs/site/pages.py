@@ -1,4 +1,4 @@
-"""The pages that are made from the modules: definitions, errata, operations with their bugs, laws,
+"""The pages made from the modules: definitions, errata, operations with their bugs, laws,
 measurements, and the API.
 """
 
@@ -40,52 +40,56 @@ EXTENDED_MODULES = (
     *("rotary_frequencies", "frequency_kinds", "frequency_bands", "rotary"),
 )
 WIDE = "```{raw} html\n<span class='wide'></span>\n```"
-"""Gives a page all the width there is."""
+"""Markup that lets a page use the whole width of the window."""
 
 
 @dataclass(frozen=True)
 class Stated:
-    """A definition of the spec: its Lean name, "" where it is ours, its text, and its equation."""
+    """A definition of the spec: its Lean name, or "" for an extended definition, and its text."""
 
     lean: str
     text: Definition
 
     @property
     def equation(self) -> Equation:
-        """Its equation, and the operations that it defines."""
+        """The equation of the definition, and the operations that it defines."""
         return EQUATIONS[self.lean] if self.lean else EXTENDED[self.text.name]
 
     @property
     def label(self) -> str:
-        """What links to it name."""
+        """The label that links to the definition name."""
         return f"definition-{slug(self.text.name)}"
 
     @property
     def declaration(self) -> str:
-        """Where Lean declares it: the link that the decorator puts at the end of its docstring."""
+        """The link to the declaration in Lean, which the decorator puts at the end of the
+        docstring.
+        """
         return str(attrgetter(self.text.name)(import_module(self.text.module.name)).__doc__).rpartition(" ")[2]
 
     @property
     def prose(self) -> list[Block]:
-        """Its docstring without examples, equation and Lean name: what is said in words before the
-        equation, and after it.
-        """
-        return [b for b in blocks(self.text.docstring) if b.kind != "example" and not b.lines[0].startswith("Lean: ")]
+        """The docstring without examples and Lean name."""
+        return [
+            block
+            for block in blocks(self.text.docstring)
+            if block.kind != "example" and not block.lines[0].startswith("Lean: ")
+        ]
 
     @property
     def before(self) -> list[Block]:
-        """What the docstring says before its equation."""
+        """The prose before the equation."""
         return self.prose[: self._place]
 
     @property
     def after(self) -> list[Block]:
-        """What the docstring says after its equation."""
+        """The prose after the equation."""
         rest = self.prose[self._place :]
         return rest[1:] if rest and rest[0].kind == "literal" else rest
 
     @property
     def _place(self) -> int:
-        return next((i for i, b in enumerate(self.prose) if b.kind == "literal"), 1)
+        return next((place for place, block in enumerate(self.prose) if block.kind == "literal"), 1)
 
 
 @dataclass(frozen=True)
@@ -97,25 +101,27 @@ class Named:
 
     @property
     def label(self) -> str:
-        """What links to it name."""
+        """The label that links to the laws name."""
         return f"law-{slug(self.name)}"
 
     @property
     def title(self) -> str:
-        """Its name as a sentence."""
+        """The name with a capital letter."""
         return self.name[0].upper() + self.name[1:]
 
     @property
     def bodies(self) -> dict[str, list[Law]]:
-        """Its laws by their statement."""
-        found: dict[str, list[Law]] = {}
+        """The laws of this name, by statement."""
+        by_statement: dict[str, list[Law]] = {}
         for law in self.laws:
-            found.setdefault(law.statement, []).append(law)
-        return found
+            by_statement.setdefault(law.statement, []).append(law)
+        return by_statement
 
 
 class Site:
-    """All that the pages say and how they are linked, from the modules and from docs/kill-matrix.json."""
+    """The contents of all pages and the links between them, from the modules and
+    docs/kill-matrix.json.
+    """
 
     def __init__(self) -> None:
         self.kills: dict[str, dict[str, int]] = json.loads((ROOT / "docs/kill-matrix.json").read_text("utf-8"))["kills"]
@@ -142,7 +148,7 @@ class Site:
         }
 
     def write(self, folder: Path) -> None:
-        """Write all sources into a folder: those that are made, and those that are written by hand."""
+        """Write all sources into a folder: the generated pages and the pages written by hand."""
         for name, text in self.pages():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -204,53 +210,55 @@ class Site:
         for package in ("oracles", "properties"):
             yield f"api/{package}.md", self._api(package)
 
-    # -- What there is -------------------------------------------------------------------------------------------------------------
+    # -- The contents ------------------------------------------------------------------------------
 
     @cached_property
     def definitions(self) -> dict[str, Stated]:
         """The definitions of the three modules by Lean name, in the order of the text."""
-        found: dict[str, Stated] = {}
+        definitions: dict[str, Stated] = {}
         for module in MODULES:
             for text in parsed(f"spec.{module}").definitions.values():
                 if lean := re.search(r"^Lean: `(.+)`\Z", text.docstring, re.MULTILINE):
-                    found[lean[1]] = Stated(lean[1], text)
-        return found
+                    definitions[lean[1]] = Stated(lean[1], text)
+        return definitions
 
     @cached_property
     def extended(self) -> dict[str, Stated]:
         """The extended definitions by their names, in the order of the text."""
-        texts = [
-            (m, t)
-            for m in (parsed(f"spec.extended.{name}") for name in EXTENDED_MODULES)
-            for t in m.definitions.values()
-        ]
         return {
             text.name: Stated("", text)
-            for module, text in texts
+            for module in (parsed(f"spec.extended.{name}") for name in EXTENDED_MODULES)
+            for text in module.definitions.values()
             if text.name in module.exported and text.name in EXTENDED
         }
 
     @cached_property
     def laws(self) -> dict[str, Named]:
         """The laws by name."""
-        found: dict[str, list[Law]] = {}
+        by_name: dict[str, list[Law]] = {}
         for law in LAWS:
-            found.setdefault(law.name, []).append(law)
-        return {name: Named(name, tuple(laws)) for name, laws in found.items()}
+            by_name.setdefault(law.name, []).append(law)
+        return {name: Named(name, tuple(laws)) for name, laws in by_name.items()}
 
     @cached_property
     def laws_by_operation(self) -> dict[str, list[str]]:
         """The names of the laws of each operation."""
-        return {o: list(dict.fromkeys(law.name for law in LAWS if law.operation == o)) for o in OPERATIONS}
+        names: dict[str, list[str]] = {operation: [] for operation in OPERATIONS}
+        for law in LAWS:
+            if law.name not in names[law.operation]:
+                names[law.operation].append(law.name)
+        return names
 
     @cached_property
     def bugs(self) -> dict[str, list[Bug]]:
         """The known bugs of each operation."""
-        return {o: [bug for bug in CATALOGUE.values() if bug.operation == o] for o in OPERATIONS}
+        return {
+            operation: [bug for bug in CATALOGUE.values() if bug.operation == operation] for operation in OPERATIONS
+        }
 
     @cached_property
     def links(self) -> dict[str, str]:
-        """Labels by what stands between backticks."""
+        """The label of each name that a text may have between backticks."""
         found = {f"oracles.{name}": f"api-oracles-{slug(name)}" for name in parsed("oracles").exported}
         found |= {f"properties.{name}": f"api-properties-{slug(name)}" for name in parsed("properties").exported}
         found |= {bug: f"bug-{bug}" for bug in CATALOGUE}
@@ -271,16 +279,18 @@ class Site:
         }
 
     def law_link(self, law: str) -> str:
-        """A link to the law of a name, or of "name[operation]"."""
+        """A link to the laws of a name; `law` is the name, or "name[operation]"."""
         return f"[{escaped(law.partition('[')[0])}](#law-{slug(law.partition('[')[0])})"
 
-    # -- The pages of one thing ----------------------------------------------------------------------------------------------------
+    # -- Pages of one definition, erratum, operation or law ----------------------------------------
 
     def _page(self, template: str, **values: Any) -> str:
         return self.environment.get_template(f"{template}.md").render(**values)
 
     def _index(self) -> str:
-        """The first page, which opens with the verdict that README shows, as `make printed-runs` wrote it."""
+        """The first page, which opens with the verdict that README shows, as `make printed-runs`
+        wrote it.
+        """
         readme = (ROOT / "README.md").read_text("utf-8")
         file, code = adapter(readme)
         return self._page(
@@ -294,9 +304,9 @@ class Site:
     def _definition(self, stated: Stated) -> str:
         module = stated.text.module
         stating = [
-            n
-            for n in self.laws.values()
-            if any(law.lean.removeprefix("Spec.") == (stated.lean or None) for law in n.laws)
+            named
+            for named in self.laws.values()
+            if any(law.lean.removeprefix("Spec.") == (stated.lean or None) for law in named.laws)
         ]
         return self._page(
             "definition",
@@ -305,9 +315,9 @@ class Site:
             examples=examples(stated.text.docstring),
             picture=PICTURES[stated.text.name]() if not stated.lean and stated.text.name in PICTURES else None,
             stating=stating,
-            errata=[e for e in ERRATA.values() if e.declaration == stated.lean or f"`{e.id}`" in stated.text.docstring],
-            laws={o: self.laws_by_operation[o] for o in stated.equation.operations},
-            bugs={o: self.bugs[o] for o in stated.equation.operations},
+            errata=[erratum for erratum in ERRATA.values() if _concerns(erratum, stated)],
+            laws={operation: self.laws_by_operation[operation] for operation in stated.equation.operations},
+            bugs={operation: self.bugs[operation] for operation in stated.equation.operations},
         )
 
     def _erratum(self, erratum: Erratum) -> dict[str, Any]:
@@ -315,21 +325,16 @@ class Site:
         functions: Iterable[Callable[..., Any]] = (
             erratum.corrected if isinstance(erratum.corrected, tuple) else (erratum.corrected,)
         )
-        mentioned = [
-            d
-            for d in self.definitions.values()
-            if f"`{erratum.id}`" in d.text.docstring or d.lean == erratum.declaration
-        ]
         return {
             "e": erratum,
             "broken": erratum.law(erratum.literal),
             "kept": erratum.law(erratum.corrected),
-            "corrected": [corrected[f.__name__].source for f in functions],
-            "definitions": mentioned,
+            "corrected": [corrected[function.__name__].source for function in functions],
+            "definitions": [stated for stated in self.definitions.values() if _concerns(erratum, stated)],
         }
 
     def _operation(self, operation: Operation) -> str:
-        stated = [d for d in self.definitions.values() if operation.name in d.equation.operations]
+        definitions = [stated for stated in self.definitions.values() if operation.name in stated.equation.operations]
         bugs = [
             {
                 "bug": bug,
@@ -341,7 +346,7 @@ class Site:
         return self._page(
             "operation",
             o=operation,
-            definitions=stated,
+            definitions=definitions,
             elsewhere=ELSEWHERE.get(operation.name, ""),
             laws=[self.laws[name] for name in self.laws_by_operation[operation.name]],
             bugs=bugs,
@@ -350,12 +355,13 @@ class Site:
     def _law(self, named: Named) -> str:
         ids = {law.id for law in named.laws}
         killed: dict[str, int] = {}
-        for mutant, by in self.kills.items():
-            bug, first = mutant.partition("[")[0], min((n for law, n in by.items() if law in ids), default=0)
+        for mutant, killers in self.kills.items():
+            bug, first = mutant.partition("[")[0], min((n for law, n in killers.items() if law in ids), default=0)
             if first:
                 killed[bug] = min(first, killed.get(bug, first))
+        operations = {law.operation for law in named.laws}
         definitions = [
-            d for d in self.definitions.values() if any(law.operation in d.equation.operations for law in named.laws)
+            stated for stated in self.definitions.values() if operations.intersection(stated.equation.operations)
         ]
         statements = [
             {
@@ -364,7 +370,7 @@ class Site:
                 "kind": kind_of(laws[0]),
                 "source": source_of(laws[0]),
                 "compares": laws[0].comparison,
-                "needs": list(dict.fromkeys(o for law in laws for o in law.needs)),
+                "needs": list(dict.fromkeys(operation for law in laws for operation in law.needs)),
                 "exempts": list(dict.fromkeys(reason for law in laws for reason in self._exempts(law))),
             }
             for statement, laws in named.bodies.items()
@@ -391,10 +397,21 @@ class Site:
         entries: list[dict[str, Any]] = []
         for name in sorted(home.exported, key=str.isupper):  # constants last
             module = parsed(origin[name])
-            own = module.definitions[name]
-            methods = [d for n, d in module.definitions.items() if n.startswith(f"{name}.") and d.docstring]
-            entries.append({"name": name, "module": origin[name], "definition": own, "methods": methods})
+            methods = [
+                definition
+                for defined, definition in module.definitions.items()
+                if defined.startswith(f"{name}.") and definition.docstring
+            ]
+            entry = {"name": name, "module": origin[name], "definition": module.definitions[name], "methods": methods}
+            entries.append(entry)
         return self._page("api", package=package, docstring=home.docstring, entries=entries)
+
+
+def _concerns(erratum: Erratum, stated: Stated) -> bool:
+    """Whether an erratum is about a definition: its declaration, or a docstring that names the
+    erratum.
+    """
+    return erratum.declaration == stated.lean or f"`{erratum.id}`" in stated.text.docstring
 
 
 def slug(name: str) -> str:
@@ -403,7 +420,7 @@ def slug(name: str) -> str:
 
 
 def source_of(law: Law) -> str:
-    """The text of a law's body; of a symmetry that of its terms."""
+    """The text of a law's body, or of the terms of a symmetry."""
     body = law.body.symmetry.terms if isinstance(law.body, Square) else law.body
     return textwrap.dedent(inspect.getsource(body)).strip()
 
@@ -419,9 +436,9 @@ def operation_link(operation: str) -> str:
 
 
 def cited(citation: str) -> str:
-    """A citation with its owner/repo#number as links."""
+    """A citation with links for its owner/repo#number."""
     pieces = re.split(r"([\w.-]+/[\w.-]+#\d+)", citation)
-    return "".join(_issue(p) if i % 2 else escaped(p) for i, p in enumerate(pieces))
+    return "".join(_issue(piece) if place % 2 else escaped(piece) for place, piece in enumerate(pieces))
 
 
 def _issue(reference: str) -> str:

@@ -1,5 +1,5 @@
-"""Pictures of definitions: which keys a query sees, and what a cap and a sink make of a row. Their
-colours are the page's.
+"""Pictures of definitions, in the colours of the page: the keys that a query sees, and the effect
+of a softcap and a sink on a row.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _CHUNKS = np.arange(6)[:, None] // 3 == np.arange(8) // 3
 
 
 def visible() -> Picture:
-    """Windows by both conventions, an offset, and chunks."""
+    """The keys that are visible in windows of both conventions, with an offset, and in chunks."""
     shown = {
         "window (2, None), a bound, causal": {"causal": True, "window": (2, None)},
         "window (2, None), a count, causal": {"causal": True, "window": (2 - 1, None)},
@@ -27,13 +27,13 @@ def visible() -> Picture:
         "window (1, 0), offset −2": {"window": (1, 0), "offset": -2},
         "causal in chunks of 3, by a mask": {"causal": True, "mask": _CHUNKS},
     }
-    masks = {title: visible_keys(_SHAPE, **given)[0] for title, given in shown.items()}
-
+    masks = {title: visible_keys(_SHAPE, **options)[0] for title, options in shown.items()}
     return Picture(
         "keys-that-are-seen",
         "Which keys a query sees",
-        "Six queries, eight keys; a filled square is a key that the query sees. A window of 2 is one key narrower where it is a count, the "
-        "query's own included. An offset moves all rows along the keys: rows before the first key see none.",
+        "Six queries, eight keys; a filled square is a key that the query sees. A window of 2 is one key narrower "
+        "if it is a count, which includes the query's own key. An offset moves all rows along the keys: rows before "
+        "the first key see no key.",
         "Six grids of six queries by eight keys. "
         + " ".join(f"{title}: {mask.sum(1).tolist()} keys by row." for title, mask in masks.items()),
         drawn("keys-that-are-seen", lambda figure: draw_grids(figure, masks, (2, 3)), height=4.0),
@@ -42,7 +42,7 @@ def visible() -> Picture:
 
 
 def bent() -> Picture:
-    """A row of weights without a cap, with caps, and with a sink."""
+    """A row of weights without a softcap, with softcaps, and with a sink."""
     scores = np.arange(9.0) - 4
     logits = {"no cap": scores, "cap 4": softcap_scores(scores, 4.0), "cap 1": softcap_scores(scores, 1.0)}
     every = np.ones(9, bool)
@@ -62,11 +62,13 @@ def bent() -> Picture:
     sums = {name: float(w.sum()) for name, w in weights.items()}
     return Picture(
         "a-row-capped",
-        "What a cap and a sink make of a row",
-        "Nine keys of scores −4 to 4. A cap keeps small scores, and brings large ones closer together: the weights are more alike. A sink "
-        "takes a share of every weight alike, and gives nothing for it: they no longer sum to 1.",
-        "Two charts over scores from −4 to 4. Left the logits: a line, one that bends towards ±4, and one that levels off at ±1. Right the "
-        f"weights, whose sums are {', '.join(f'{x:.3g} ({name})' for name, x in sums.items())}.",
+        "The effect of a softcap and a sink on a row",
+        "Nine keys with scores −4 to 4. A softcap changes small scores little and brings large scores closer together, "
+        "so the weights differ less. A sink takes the same share from every weight and adds nothing to the output: the "
+        "weights no longer sum to 1.",
+        "Two charts over scores from −4 to 4. The left chart shows the logits: a line, a curve that bends towards ±4, "
+        "and a curve that levels off at ±1. The right chart shows the weights. Their sums are "
+        f"{', '.join(f'{total:.3g} ({name})' for name, total in sums.items())}.",
         drawn("a-row-capped", draw),
         Table(
             ("score", *weights),
@@ -76,4 +78,4 @@ def bent() -> Picture:
 
 
 PICTURES: dict[str, Callable[[], Picture]] = {"visible_keys": visible, "softcap_scores": bent}
-"""By the name of the definition on whose page they are."""
+"""The pictures, by the name of the definition whose page shows them."""

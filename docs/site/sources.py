@@ -1,5 +1,6 @@
-"""What a module says in its text: definitions with their signatures, docstrings and bodies, read
-without importing anything.
+"""The definitions in the text of a module, with signatures, docstrings and bodies.
+
+It reads the text and imports nothing.
 """
 
 import ast
@@ -16,8 +17,9 @@ Node = ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign | ast.Tuple
 
 @dataclass(frozen=True)
 class Definition:
-    """A function, class, method or constant of a module, or a row of a table: `name` is "f", "C" or
-    "C.f", or the row's first entry.
+    """A function, class, method or constant of a module, or a row of a table.
+
+    `name` is "f", "C" or "C.f", or the first entry of the row.
     """
 
     module: "Module"
@@ -27,7 +29,7 @@ class Definition:
 
     @property
     def docstring(self) -> str:
-        """Its docstring; of a constant the string that follows it; "" without one."""
+        """The docstring, or the string after a constant; "" without one."""
         if isinstance(self.node, ast.FunctionDef | ast.ClassDef):
             return ast.get_docstring(self.node) or ""
         if (
@@ -40,7 +42,9 @@ class Definition:
 
     @property
     def signature(self) -> str:
-        """The text up to the docstring: decorators and parameters, of a class its fields; of a constant all of it."""
+        """The text up to the docstring: decorators and parameters; also a class's fields, and a
+        whole constant.
+        """
         if isinstance(self.node, ast.FunctionDef):
             return self._text(self._first, self.node.body[0].lineno - 1)
         if isinstance(self.node, ast.ClassDef):
@@ -51,8 +55,9 @@ class Definition:
 
     @property
     def source(self) -> str:
-        """The whole text without its docstring, and of a class without its public methods, which
-        are definitions themselves.
+        """The whole text without its docstring.
+
+        A class's public methods are left out too, because they are separate definitions.
         """
         node = self.node
         left_out: set[int] = set()
@@ -94,8 +99,8 @@ class Module:
 
     @cached_property
     def definitions(self) -> dict[str, Definition]:
-        """Everything defined at the top level, and the public methods and properties of its
-        classes, in the order of the text.
+        """The definitions at the top level, and the public methods and properties of classes, in
+        the order of the text.
         """
         found: dict[str, Definition] = {}
         body = self._tree.body
@@ -115,7 +120,9 @@ class Module:
 
     @property
     def rows(self) -> dict[str, Definition]:
-        """The rows that loops at the top level go through, by their first entries, which are names."""
+        """The rows of the tables that loops at the top level iterate over, by their first entries,
+        which are names.
+        """
         loops = [node.iter for node in self._tree.body if isinstance(node, ast.For)]
         rows = [
             row for table in loops if isinstance(table, ast.Tuple) for row in table.elts if isinstance(row, ast.Tuple)
@@ -132,13 +139,13 @@ class Module:
         return [str(name) for name in ast.literal_eval(self._assigned("__all__"))]
 
     def imported_from(self) -> dict[str, str]:
-        """Where each name that this module imports by `from … import` comes from."""
+        """The module of each name that this module imports by `from … import`."""
         imports = [n for n in ast.walk(self._tree) if isinstance(n, ast.ImportFrom) and n.module]
         return {alias.asname or alias.name: str(n.module) for n in imports for alias in n.names}
 
     def with_helpers(self, name: str) -> str:
-        """The source of a definition, and of the module's private functions that it calls, directly
-        or through each other.
+        """The source of a definition, and of the private functions of the module that it calls,
+        directly or through other private functions.
         """
         found, waiting = [name], [name]
         while waiting:

@@ -56,7 +56,8 @@ SENTENCES: list[tuple[Callable[[], Any], str]] = [
     ),
     (
         lambda: oracles.causal_mask(2, arithmetic="float8"),
-        f"ValueError: arithmetic='float8', but should be one of {PRESET_NAMES}, or an oracles.Arithmetic. Did you mean 'float64'?",
+        f"ValueError: arithmetic='float8', but should be one of {PRESET_NAMES}, or an oracles.Arithmetic. "
+        "Did you mean 'float64'?",
     ),
     (
         lambda: oracles.sinusoidal_positional_encoding("3", 4),

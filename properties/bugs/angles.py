@@ -42,7 +42,7 @@ def rope_exponent_counts_from_one(dim: int) -> Array:
 @bug.in_step(
     "exponents",
     seen="inv_freq",
-    law="every second pair of twice the width has the same angles",
+    law="pair 2i at width 2d has the same angle as pair i at width d",
     effect="No pair rotates by its position: every frequency is too low.",
     repair="Use the exponent 2i / dim for pair i, with i from 0.",
     origin="loops over pairs count from 1; compare bkitano/llama-from-scratch#8",
@@ -68,7 +68,7 @@ def rope_exponent_not_doubled(dim: int) -> Array:
 @bug.in_step(
     "exponents",
     seen="inv_freq",
-    law="every second pair of twice the width has the same angles",
+    law="pair 2i at width 2d has the same angle as pair i at width d",
     effect="All frequencies except the first are too low, by an amount that depends on the width.",
     repair="Divide by dim / 2; dim / 2 - 1 belongs to the sinusoid of tensor2tensor.",
     origin="the formula comes from the sinusoid of tensor2tensor, as an off-by-one error of linspace",
@@ -173,7 +173,7 @@ def inv_freq_no_lanes_raises(head_dim: int) -> Array:
 @bug.in_step(
     "inv_freq",
     seen="rope",
-    law="every second pair of twice the width has the same angles",
+    law="pair 2i at width 2d has the same angle as pair i at width d",
     remembers=True,
     effect="Narrow heads rotate by the frequencies of wide heads.",
     repair="Add the width to the key of the cache.",
@@ -188,7 +188,7 @@ def rope_cache_ignores_width(memory: Memory, head_dim: int) -> Array:
 
 @bug.in_operation(
     "inv_freq",
-    law="every second pair of twice the width has the same angles",
+    law="pair 2i at width 2d has the same angle as pair i at width d",
     effect="The last channel of an odd width has no frequency.",
     repair="Return (dim + 1) // 2 frequencies.",
     origin="other libraries return dim // 2",
@@ -251,7 +251,7 @@ def rope_angles_in_float16(start_pos: int, seq_len: int, dim: int) -> Array:
 @bug.in_step(
     "angles",
     seen="rope",
-    law="the first pair rotates by its position in radians",
+    law="at position p the first pair rotates by p radians",
     effect="Every pair rotates by 1/57 of its angle.",
     repair="Leave the angle in radians.",
     origin="first versions often convert it",
@@ -264,7 +264,7 @@ def rope_angles_as_degrees(start_pos: int, seq_len: int, dim: int) -> Array:
 @bug.in_step(
     "angles",
     seen="rope_angles",
-    law="the first pair rotates by its position in radians",
+    law="at position p the first pair rotates by p radians",
     effect="Every pair rotates 2π times too slowly with a cosine of radians.",
     repair="Return radians; divide by 2π only for functions of full rotations.",
     origin="some hardware computes sines of full rotations, and tables for it are divided by 2π",

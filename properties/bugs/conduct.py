@@ -226,7 +226,7 @@ def sdpa_accumulator_not_cleared(memory: Memory, q: Array, k: Array, v: Array, m
 
 @bug.in_operation(
     "rope",
-    law="implementations and sizes share no state",
+    law="calls of other sizes or implementations do not change a result",
     remembers=True,
     effect="After a long prompt, shorter sequences are rotated as if they were at its end.",
     repair="Take the rows from the start position.",

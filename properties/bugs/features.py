@@ -691,7 +691,7 @@ def merge_without_the_largest(out_a: Array, lse_a: Array, out_b: Array, lse_b: A
 @bug.in_step(
     "slope_exponents",
     seen=SLOPES,
-    law="n slopes are every second of 2n slopes",
+    law="the slopes of n heads are every second slope of 2n heads",
     effect="Every head is one step too steep.",
     repair="Count heads from 1.",
     citations=("paiml/aprender#2143",),

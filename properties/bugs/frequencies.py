@@ -278,7 +278,7 @@ def longrope_attention_factor_of_yarn(factor: float, original: int, attention_fa
 @bug.in_step(
     "grown_base",
     seen=FREQUENCIES,
-    law="every frequency kind with factor 1 equals the default",
+    law="every kind of rotary scaling with factor 1 equals the default",
     effect="The code scales short inputs too.",
     repair="Use the length of the input if it is beyond the original length.",
     citations=("vllm-project/vllm#41236",),
@@ -293,7 +293,7 @@ def dynamic_base_of_the_configured_length(
 @bug.in_step(
     "grown_base",
     seen=FREQUENCIES,
-    law="dynamic scaling divides the slowest frequency by its growth",
+    law="dynamic scaling divides the slowest frequency by the growth",
     effect="Slow pairs rotate slightly too fast.",
     repair="Use base · growth^(r/(r − 2)).",
     origin="for wide heads the power is nearly 1",
@@ -368,7 +368,7 @@ def frequencies_of_the_whole_head(
 @bug.in_step(
     "base_of",
     seen=FREQUENCIES,
-    law="every second frequency of twice the width is the same",
+    law="frequency 2i at width 2d equals frequency i at width d",
     effect="Models with larger bases lose their long range.",
     repair="Read rope_theta.",
     origin="small tests omit the base",

@@ -14,7 +14,7 @@ bug = Register()
 
 @bug.in_operation(
     "padding_mask",
-    law="a padding mask shows exactly the positions of each sequence",
+    law="a padding mask makes exactly the positions of each sequence visible",
     effect="Queries attend to the first position of padding.",
     repair="Make position j visible if j < length.",
     origin="positions count from 0 and lengths from 1",
@@ -26,7 +26,7 @@ def padding_one_too_many(lengths: Any, max_len: int) -> Any:
 
 @bug.in_operation(
     "padding_mask",
-    law="a padding mask shows exactly the positions of each sequence",
+    law="a padding mask makes exactly the positions of each sequence visible",
     effect="The mask covers the ends of sequences, and queries attend to padding.",
     repair="Compare positions with lengths from the padded side, here the end.",
     origin="batches for generation are padded at the beginning, others at the end",
@@ -38,7 +38,7 @@ def padding_at_the_beginning(lengths: Any, max_len: int) -> Any:
 
 @bug.in_operation(
     "padding_mask",
-    law="a padding mask shows exactly the positions of each sequence",
+    law="a padding mask makes exactly the positions of each sequence visible",
     effect="All positions of an empty sequence are visible.",
     repair="Compare each position with the length.",
     origin="in Python an index of −1 raises no error",
@@ -51,7 +51,7 @@ def padding_empty_sequence_is_full(lengths: Any, max_len: int) -> Any:
 
 @bug.in_operation(
     "padding_mask",
-    law="a padding mask shows exactly the positions of each sequence",
+    law="a padding mask makes exactly the positions of each sequence visible",
     effect="The mask depends on the longest sequence of the batch.",
     repair="Compare with the lengths themselves.",
     origin="some data loaders give lengths relative to the longest sequence, others relative to max_len",
@@ -63,7 +63,7 @@ def padding_relative_to_the_end(lengths: Any, max_len: int) -> Any:
 
 @bug.in_operation(
     "padding_mask",
-    law="a padding mask shows exactly the positions of each sequence",
+    law="a padding mask makes exactly the positions of each sequence visible",
     effect="Sequences have the masks of other sequences, unless the batch is sorted.",
     repair="Restore the order of the batch.",
     origin="code sorts batches by length for packing; compare allenai/allennlp#510",
@@ -167,7 +167,7 @@ def combined_without_entries_raises(first: Any, second: Any) -> Any:
 
 @bug.in_step(
     "table_lookup",
-    law="a table of row numbers returns the requested row numbers",
+    law="a table whose row r holds r returns the requested indices",
     effect="The entry of index 0 is lost.",
     repair="Treat a row as padding only if it is declared.",
     citations=("facebookresearch/fairseq#1187",),
@@ -179,7 +179,7 @@ def lookup_padding_row(table: Array, indices: Any) -> Array:
 
 @bug.in_step(
     "table_lookup",
-    law="a table of row numbers returns the requested row numbers",
+    law="a table whose row r holds r returns the requested indices",
     effect="Index 0 gives the last row, and every other index gives the previous row.",
     repair="Count rows from 0, or shift the indices of a table from another language.",
     citations=("mlverse/torch#220 (indices from 1, where an index of 0 raises instead)",),
@@ -191,7 +191,7 @@ def lookup_counts_from_one(table: Array, indices: Any) -> Array:
 
 @bug.in_step(
     "table_lookup",
-    law="a table of row numbers returns the requested row numbers",
+    law="a table whose row r holds r returns the requested indices",
     requires=("large sizes",),
     effect="Indices from 128 on read rows from the end of the table.",
     repair="Store indices in a type that is wide enough for the table.",

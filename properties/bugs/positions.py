@@ -56,7 +56,7 @@ def sin_rows_count_within_blocks(start_pos: int, seq_len: int) -> Any:
 @bug.in_step(
     "positions",
     seen=SINUSOID,
-    law="the first pair rotates by its position in radians",
+    law="at position p the first pair rotates by p radians",
     requires=("long positions",),
     effect="Positions from 256 on start again at 0.",
     repair="Store positions in a wider type.",
@@ -70,7 +70,7 @@ def sin_positions_in_eight_bits(start_pos: int, seq_len: int) -> Any:
 @bug.in_step(
     "positions",
     seen="rope",
-    law="the first pair rotates by its position in radians",
+    law="at position p the first pair rotates by p radians",
     requires=("long positions",),
     effect="Positions from 32768 on are negative.",
     repair="Use 32 bits or more.",

@@ -20,7 +20,7 @@ _EVEN = {"head_dim": lambda d: d % 2 == 0}
 
 @bug.in_operation(
     SDPA,
-    law="outputs overflow only beyond the largest number",
+    law="outputs are infinite only where the exact value is too large",
     promises={"arithmetic": "float16"},
     effect="Values near the largest number become NaN, not ±∞.",
     repair="Normalize the weights before the product with the values, or accumulate in a wider format.",
@@ -105,7 +105,7 @@ _BESIDE = Implementation("base 100", {"rope": _of_base(100.0)}, conventions=Conv
 
 @bug.in_operation(
     "rope",
-    law="implementations and sizes share no state",
+    law="calls of other sizes or implementations do not change a result",
     requires=("two calls in a row",),
     making=True,
     promises={"beside": (_BESIDE,)},

@@ -14,7 +14,7 @@ _OTHER_TABLES: tuple[Requirement] = ("tables that are not rotations",)
 
 @bug.in_operation(
     "rope",
-    law="every second pair of twice the width has the same angles",
+    law="pair 2i at width 2d has the same angle as pair i at width d",
     public=True,
     effect="Each channel has a partner of another pair, so weights trained with adjacent pairs give other scores.",
     repair="Rotate the channels (2i, 2i + 1) by the angle of pair i.",
@@ -155,7 +155,7 @@ def rope_first_lane_overwritten(x: Array, cos: Array, sin: Array) -> Array:
 @bug.in_step(
     "apply_rotary",
     seen="rope",
-    law="every second pair of twice the width has the same angles",
+    law="pair 2i at width 2d has the same angle as pair i at width d",
     effect="Each rotated pair is in the wrong place.",
     repair="Interleave the two results with a stack along a new last axis and a reshape.",
     origin="first versions often concatenate the results",
@@ -210,7 +210,7 @@ def rope_lanes_beyond_64_left(x: Array, start_pos: int = 0) -> Array:
 
 @bug.in_operation(
     "rope",
-    law="larger batch elements do not affect the other batch elements",
+    law="making some batch elements larger does not affect the others",
     effect="All heads equal the last head.",
     repair="Give each head a separate buffer.",
     origin="the results are views of one buffer",
@@ -334,7 +334,7 @@ def apply_rotary_vjp_inverts(x: Array, cos: Array, sin: Array, grad_out: Array) 
 @bug.in_step(
     "apply_rotary_vjp",
     seen="rope_vjp",
-    law="the first pair rotates by its position in radians",
+    law="at position p the first pair rotates by p radians",
     effect="Gradients are rotated by twice the angle away from their correct direction.",
     repair="Rotate by minus the angle.",
     citations=("ngxson/llama.cpp#59",),
@@ -361,7 +361,7 @@ def rope_vjp_negates_every_sine(x: Array, cos: Array, sin: Array, grad_out: Arra
 @bug.in_step(
     "apply_rotary_vjp",
     seen="rope_vjp",
-    law="the first pair rotates by its position in radians",
+    law="at position p the first pair rotates by p radians",
     effect="The gradient of every second channel is wrong.",
     repair="In the second channel, subtract the gradient of the first channel times the sine.",
     origin="the transpose changes two signs, and the code changes one",
@@ -376,7 +376,7 @@ def rope_vjp_one_sign_forgotten(x: Array, cos: Array, sin: Array, grad_out: Arra
 @bug.in_step(
     "apply_rotary_vjp",
     seen="rope_vjp",
-    law="larger batch elements do not affect the other batch elements",
+    law="making some batch elements larger does not affect the others",
     effect="Gradients are as large as the activations, and are 0 where these are 0.",
     repair="Rotate the cotangent back; the backward does not need the saved input.",
     origin="a custom backward unpacks its saved tensors in the wrong order",

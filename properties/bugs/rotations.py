@@ -67,7 +67,7 @@ def rope_positions_doubled(at: Any, f: Array, sections: Any) -> Array:
 @bug.in_step(
     "row_positions",
     seen=ROPE,
-    law="scores depend on position differences only",
+    law="with given positions scores depend on differences only",
     effect="From position 256 on, neighbours share positions.",
     repair="Store positions as integers or in float32.",
     origin="autocast and conversions of modules change positions like weights; compare huggingface/transformers#29285",

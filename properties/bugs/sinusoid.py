@@ -25,7 +25,7 @@ def sin_concatenated_layout(seq_len: int, embed_dim: int, start_pos: int = 0) ->
 
 @bug.in_operation(
     SINUSOID,
-    law="the first pair rotates by its position in radians",
+    law="at position p the first pair rotates by p radians",
     public=True,
     effect="The two columns of a pair have different frequencies, and frequencies fall twice as fast.",
     repair="Divide the index of the column by 2 and round down, then double it.",
@@ -45,7 +45,7 @@ def sin_doubled_exponent(seq_len: int, embed_dim: int, start_pos: int = 0) -> Ar
 
 @bug.in_operation(
     SINUSOID,
-    law="the first pair rotates by its position in radians",
+    law="at position p the first pair rotates by p radians",
     public=True,
     effect="A cosine has a lower frequency than its sine, so a pair is not a point on a circle.",
     repair="In column j use the exponent of the sine, (j − 1)/dim.",
@@ -60,7 +60,7 @@ def sin_cos_next_exponent(seq_len: int, embed_dim: int, start_pos: int = 0) -> A
 
 @bug.in_operation(
     SINUSOID,
-    law="the first pair rotates by its position in radians",
+    law="at position p the first pair rotates by p radians",
     effect="Nearly all entries are 0.",
     repair="Give the encoding a floating-point type.",
     citations=("huggingface/transformers#47674", "huggingface/transformers#47985"),
@@ -72,7 +72,7 @@ def sin_cast_to_integers(seq_len: int, embed_dim: int, start_pos: int = 0) -> Ar
 
 @bug.in_operation(
     SINUSOID,
-    law="every second pair of twice the width has the same angles",
+    law="pair 2i at width 2d has the same angle as pair i at width d",
     effect="An odd width raises an error.",
     repair="Drop the last cosine: cos(theta[:, : dim // 2]).",
     citations=("codertimo/BERT-pytorch#78", "gc-os-ai/pyaptamer#526", "gc-os-ai/pyaptamer#607"),
@@ -86,7 +86,7 @@ def sin_odd_width_raises(seq_len: int, embed_dim: int, start_pos: int = 0) -> Ar
 
 @bug.in_operation(
     SINUSOID,
-    law="every second pair of twice the width has the same angles",
+    law="pair 2i at width 2d has the same angle as pair i at width d",
     effect="The last column of an odd width carries no position.",
     repair="Compute (dim + 1) // 2 sines.",
     origin="the padding silences an error",

@@ -26,14 +26,14 @@ _NAMES = {
     "a padding mask equals its definition": "padding_mask",
     "a combined mask equals its definition": "combine_masks",
     "the sinusoidal encoding is within its error limit": "sinusoidal_positional_encoding",
-    "an added encoding is within its error limit": "add_positional_encoding",
+    "the sum of x and an encoding is within its error limit": "add_positional_encoding",
     "a learned encoding equals the rows of its table": "learned_positional_encoding",
     "a lookup returns the rows of its table": "table_lookup",
     "rope is within its error limit": "rope rope_vjp",
     "apply_rotary is within its error limit": "apply_rotary apply_rotary_vjp",
     "rotate_half returns the negated second half, then the first": "rotate_half",
     "frequencies are within their error limit": "inv_freq",
-    "rotary frequencies are within their error limit": "rotary_frequencies",
+    "scaled rotary frequencies are within their error limit": "rotary_frequencies",
     "angles and tables are within their error limit": "rope_angles rope_tables rotary_tables",
 }
 _LEAN = {
@@ -48,8 +48,8 @@ _LONG = ("131072 keys",)
 
 
 def _agrees(subject: Subject, *arguments: Any) -> None:
-    """For every case: each result differs from the exact value by no more than its error limit, and
-    a mask is exact.
+    """For every test input: each result differs from the exact value by no more than its error
+    limit. A mask has no error.
 
     All calls that other laws make on inputs without quirks are checked in the same way.
     """

@@ -13,7 +13,7 @@ law = Laws()
 
 
 @law("alibi_slopes")
-def n_slopes_are_every_second_of_2n_slopes(subject: Subject, num_heads: int) -> bool:
+def the_slopes_of_n_heads_are_every_second_slope_of_2n_heads(subject: Subject, num_heads: int) -> bool:
     """For every number of heads that is a power of two, or any number if the slopes are one
     geometric series: the slopes are every second slope of twice as many heads.
     """
@@ -26,8 +26,8 @@ def n_slopes_are_every_second_of_2n_slopes(subject: Subject, num_heads: int) -> 
 
 @law("alibi_bias", needs=("alibi_slopes",))
 def biases_are_slopes_times_distances(subject: Subject, num_heads: int, n_q: int, n_k: int, offset: Any) -> bool:
-    """For every case: each head's bias is its slope times −|p − j| if biases count distances, or
-    times j if they count keys.
+    """For every test input: each head's bias is its slope times −|p − j| if biases count distances,
+    or times j if they count keys.
     """
     shapes = {"q": np.zeros((1, n_q, 0)), "k": np.zeros((1, n_k, 0)), "offset": offset}
     query = first_query_position(shapes, subject.implementation) + np.arange(n_q)[:, None]

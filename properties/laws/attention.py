@@ -34,8 +34,8 @@ SDPA, GQA, CAUSAL, SOFTMAX = (
 def outputs_lie_between_the_smallest_and_largest_visible_value(
     subject: Subject, q: Any, k: Any, v: Any, mask: Any
 ) -> None:
-    """For every case: each entry of the output lies between the smallest and the largest value in
-    its column that is visible to its query.
+    """For every test input: each entry of the output lies between the smallest and the largest
+    value in its column that is visible to its query.
     """
     found = subject(q, k, v, mask)
     visible = visible_mask(mask, q, k)
@@ -101,7 +101,9 @@ def _narrow_accumulators(implementation: Implementation) -> str:
 
 
 @law(SDPA, exempts=_narrow_accumulators)
-def outputs_overflow_only_beyond_the_largest_number(subject: Subject, q: Any, k: Any, v: Any, mask: Any) -> None:
+def outputs_are_infinite_only_where_the_exact_value_is_too_large(
+    subject: Subject, q: Any, k: Any, v: Any, mask: Any
+) -> None:
     """For values up to the largest number of a 16-bit format: the output is 2¹³ times the output
     for values that are 2¹³ times smaller.
 

@@ -98,8 +98,8 @@ def a_batch_gives_the_same_as_its_elements_one_by_one(subject: Subject, *argumen
 
 @law(*_BATCHED, exempts=_no_batches, effort=0.2, exact=True)
 def an_empty_batch_gives_an_empty_result(subject: Subject, *arguments: Any) -> bool:
-    """For every batch without elements: the result has no elements, and the gradients of arrays that
-    the batch shares are 0.
+    """For every batch without elements: the result has no elements, and the gradients of arrays
+    that the batch shares are 0.
     """
     operation, case = OPERATIONS[subject.operation], arguments
     if not operation.lead(arguments):

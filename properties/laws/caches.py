@@ -58,8 +58,9 @@ def _check_equal(subject: Subject, program: Any, other: Any, rows: Any) -> None:
 
 @law(DECODE, domains=_RINGS)
 def decoding_equals_prefill(subject: Subject, *arguments: Any) -> None:
-    """For every program: each attend returns the last rows of one attend for all positions, on a new
-    cache that gets all visible positions at once. So neither the cut nor the earlier steps matter.
+    """For every program: each attend returns the last rows of one attend for all positions, on a
+    new cache that gets all visible positions at once. So neither the cut nor the earlier steps
+    matter.
     """
     case = Decoding(*arguments)
     decoded = subject(*case)
@@ -167,8 +168,8 @@ def the_content_of_unused_slots_does_not_matter(subject: Subject, *arguments: An
 
 @law(DECODE, domains=_RINGS)
 def a_refused_step_changes_nothing(subject: Subject, *arguments: Any) -> bool:
-    """For every program: all other steps give the same results without the steps that are refused by
-    a ValueError.
+    """For every program: all other steps give the same results without the steps that are refused
+    by a ValueError.
     """
     return _check_without(subject, arguments, lambda step: step.refused)
 
@@ -182,8 +183,8 @@ def attending_does_not_change_a_cache(subject: Subject, *arguments: Any) -> bool
 
 @law(DECODE)
 def a_restart_empties_the_cache(subject: Subject, *arguments: Any) -> None:
-    """For every program, run twice with a restart between the runs: the second run gives the results
-    of the first run.
+    """For every program, run twice with a restart between the runs: the second run gives the
+    results of the first run.
     """
     case = Decoding(*arguments)
     twice = case._replace(

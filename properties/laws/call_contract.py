@@ -43,8 +43,8 @@ def _equal(first: Any, second: Any) -> bool:
     exact=True,
 )
 def results_are_as_declared(subject: Subject, *arguments: Any) -> None:
-    """For every case: the call returns one array for each result of the operation, of the declared
-    kind, type and shape, and with finite entries.
+    """For every test input: the call returns one array for each result of the operation, of the
+    declared kind, type and shape, and with finite entries.
     """
     for result in results_of(subject(*arguments)):
         subject.finite(result)
@@ -52,7 +52,7 @@ def results_are_as_declared(subject: Subject, *arguments: Any) -> None:
 
 @law(*_OF_ARRAYS, watches=True, exact=True)
 def inputs_are_not_modified(subject: Subject, *arguments: Any) -> None:
-    """For every case: after the call all arguments, masks too, hold their values from before the call."""
+    """For every test input: after the call all arguments, masks too, hold their values from before the call."""
     operation = OPERATIONS[subject.operation]
     given = subject.seen(arguments).given
     for name, before, after in zip(operation.parameters, subject.given(operation, arguments), given, strict=True):
@@ -66,7 +66,7 @@ def inputs_are_not_modified(subject: Subject, *arguments: Any) -> None:
     exact=True,
 )
 def the_output_does_not_share_memory_with_an_input(subject: Subject, *arguments: Any) -> None:
-    """For every case: no result shares memory with an argument, so a change of one does not change the other."""
+    """For every test input: no result shares memory with an argument, so a change of one does not change the other."""
     operation = OPERATIONS[subject.operation]
     seen = subject.seen(arguments)
     for name, returned in zip(operation.returned(arguments), seen.returned, strict=False):
@@ -77,7 +77,7 @@ def the_output_does_not_share_memory_with_an_input(subject: Subject, *arguments:
 
 @law(*OPERATIONS, effort=0.2, exact=_IF_DETERMINISTIC)
 def a_second_call_gives_the_same_result(subject: Subject, *arguments: Any) -> None:
-    """For every case: the same call again gives the same result."""
+    """For every test input: the same call again gives the same result."""
     check_repetition(subject, results_of(subject(*arguments)), results_of(subject.call(subject.operation, arguments)))
 
 
@@ -114,8 +114,8 @@ def _changed(argument: Any, increment: int | None) -> Any:
 
 @law(*OPERATIONS, effort=0.4, exact=f"for the repeated case, {_IF_DETERMINISTIC}")
 def a_call_does_not_depend_on_earlier_calls(subject: Subject, *arguments: Any) -> bool:
-    """For every case A, and another case B of the same shapes: B, called after A, gives the right
-    result; the arrays that A returned keep their values; and A, called again, gives the same.
+    """For every test input A, and another case B of the same shapes: B, called after A, gives the
+    right result; the arrays that A returned keep their values; and A, called again, gives the same.
     """
     operation = OPERATIONS[subject.operation]
     try:
@@ -141,9 +141,9 @@ def a_call_does_not_depend_on_earlier_calls(subject: Subject, *arguments: Any) -
     exact=True,
 )
 def a_call_leaves_the_process_unchanged(subject: Subject, *arguments: Any) -> None:
-    """For every case: the call prints nothing. It leaves the state of the process unchanged: warning
-    filters, the settings of NumPy and torch, global random generators, the environment, the working
-    directory and the import path.
+    """For every test input: the call prints nothing. It leaves the state of the process unchanged:
+    warning filters, the settings of NumPy and torch, global random generators, the environment, the
+    working directory and the import path.
     """
     process_state.restore(subject.original)
     process_state.stir()
@@ -166,8 +166,8 @@ def _no_layouts(implementation: Implementation) -> str:
 
 @law(*_WITH_LAYOUTS, domains=lambda operation: usual(operation, "masks of sequences"), exempts=_no_layouts)
 def a_view_gives_the_same_result_as_its_contiguous_copy(subject: Subject, *arguments: Any, choose: Choices) -> bool:
-    """For every case, each layout in memory, and one array or all arrays: the view gives the result
-    of the contiguous copy.
+    """For every test input, each layout in memory, and one array or all arrays: the view gives the
+    result of the contiguous copy.
 
     The layouts exchange the last two axes, or rows and heads, in memory; leave gaps between rows;
     start late in a buffer; reverse the rows; or are read-only. An implementation that declares no

@@ -29,8 +29,8 @@ _EVERY = (*_PLAIN, "grouped_query_attention")
 
 @law(*_EVERY, "attention", "attention_vjp", "attention_jvp", domains=("no queries",), exact=True)
 def without_queries_the_output_is_empty_and_gradients_are_0(subject: Subject, *arguments: Any) -> bool:
-    """For every case without queries: the output has no rows, and the gradients of keys, values and
-    shared arrays are 0.
+    """For every test input without queries: the output has no rows, and the gradients of keys,
+    values and shared arrays are 0.
 
     The call may be refused by a declared exception, as the definitions refuse it.
     """
@@ -48,8 +48,8 @@ def _mean_of_nothing(implementation: Implementation) -> str:
 
 @law(*_EVERY, domains=("without keys",), exempts=_mean_of_nothing, exact=True)
 def without_keys_every_row_is_fully_masked(subject: Subject, *arguments: Any) -> bool:
-    """For every case without keys: rows of the output, or of its derivative, are 0 or NaN, by the
-    convention `dead_rows`.
+    """For every test input without keys: rows of the output, or of its derivative, are 0 or NaN, by
+    the convention `dead_rows`.
 
     The gradients of keys and values have no entries. The gradient of the queries is 0; for `nan` it
     may be anything. The call may be refused by a declared exception, as the definitions refuse it.

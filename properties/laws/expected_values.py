@@ -1,5 +1,5 @@
-"""Expected values in ball arithmetic: parts of balls, products, averages of visible values, and what
-a fully masked row should be.
+"""Expected values in ball arithmetic: parts of balls, products, averages of visible values, and
+what a fully masked row should be.
 """
 
 from typing import Any

@@ -128,8 +128,8 @@ def _large_softcaps_round(implementation: Implementation) -> str:
 
 @row(ATTENTION, features=("softcap",), exempts=_large_softcaps_round)
 def a_very_large_softcap_changes_nothing(case: Case) -> Sequence[Term] | None:
-    """For every case without a softcap: a softcap of 2⁶⁰ gives the same result, because c·tanh(s/c)
-    tends to s.
+    """For every test input without a softcap: a softcap of 2⁶⁰ gives the same result, because
+    c·tanh(s/c) tends to s.
     """
     if case.softcap is not None or not bias_adds_to_scores({"softcap": _LARGE}, case.implementation):
         return None
@@ -142,7 +142,7 @@ def a_very_large_softcap_changes_nothing(case: Case) -> Sequence[Term] | None:
     name="a sink of minus infinity changes nothing",
 )
 def a_sink_of_minus_infinity_changes_nothing(case: Case) -> Sequence[Term] | None:
-    """For every case without sinks: a sink of −∞ for each head gives the same result."""
+    """For every test input without sinks: a sink of −∞ for each head gives the same result."""
     return [Term(instead={"sink": np.full(case.size("num_heads"), -np.inf)})] if case.sink is None else None
 
 
@@ -155,7 +155,7 @@ def scale_equals_multiplying_the_queries(case: Case) -> Sequence[Term] | None:
 
 @row(ATTENTION, domains=("everyday", "sinks"), features=("mask",))
 def appending_masked_keys_changes_nothing(case: Case) -> Sequence[Term] | None:
-    """For every case: masked keys after the last key, with any finite numbers in them, do not
+    """For every test input: masked keys after the last key, with any finite numbers in them, do not
     change the result.
     """
     shape, count = scores_shape(case.arguments), case.choose.among([1, 3, 16])

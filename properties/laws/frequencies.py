@@ -76,7 +76,7 @@ def position_0_rotates_by_angle_0(subject: Subject, *arguments: Any) -> None:
 
 
 @law(SINUSOID, *_ROPE, ANGLES, TABLES)
-def the_first_pair_rotates_by_its_position_in_radians(subject: Subject, *arguments: Any) -> None:
+def at_position_p_the_first_pair_rotates_by_p_radians(subject: Subject, *arguments: Any) -> None:
     """For every width and position p up to 2²⁰: the angle of the first pair is p radians, from the
     first channel towards the second, because base⁰ = 1.
 
@@ -98,7 +98,7 @@ def _other_exponents(implementation: Implementation) -> str:
 @law(SINUSOID, domains=_OF_ALL_WIDTHS, exempts=_other_exponents)
 @law(INV_FREQ, ANGLES, TABLES, domains=_OF_ALL_WIDTHS)
 @law(*_ROPE)
-def every_second_pair_of_twice_the_width_has_the_same_angles(subject: Subject, *arguments: Any) -> bool:
+def pair_2i_at_width_2d_has_the_same_angle_as_pair_i_at_width_d(subject: Subject, *arguments: Any) -> bool:
     """For every width d and position: the pairs 0, 2, 4, … of width 2·d have the angles of the
     pairs 0, 1, 2, … of width d, because 2·2i/2d = 2i/d.
 

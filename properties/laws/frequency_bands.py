@@ -17,8 +17,8 @@ from properties.strategies.drawn_frequencies import ends, width_of
 
 law = Laws()
 _CLEAR = 2.0**-30
-"""The least distance of a pair from a whole number at which float64 rounds it right, and the largest
-error of a ramp's ends in float64.
+"""The least distance of a pair from a whole number at which float64 rounds it right, and the
+largest error of a ramp's ends in float64.
 """
 
 

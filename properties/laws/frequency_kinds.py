@@ -59,7 +59,9 @@ def _check_same(subject: Subject, actual: tuple[Ball, Ball], expected: tuple[Bal
 
 
 @law(FREQUENCIES, domains=("linear", "dynamic", "yarn", "llama3", "longrope", "proportional"))
-def every_frequency_kind_with_factor_1_equals_the_default(subject: Subject, *case: Any, choose: Choices) -> None:
+def every_kind_of_rotary_scaling_with_factor_1_equals_the_default(
+    subject: Subject, *case: Any, choose: Choices
+) -> None:
     """For every kind: with a factor of 1, lists of ones, all pairs, or a length up to the original
     one, the frequencies are the default frequencies, and the attention factor is 1.
     """
@@ -122,7 +124,7 @@ def frequencies_never_increase_from_pair_to_pair(subject: Subject, *case: Any) -
 
 
 @law(FREQUENCIES, domains=("everyday", "linear"))
-def every_second_frequency_of_twice_the_width_is_the_same(subject: Subject, *case: Any) -> bool:
+def frequency_2i_at_width_2d_equals_frequency_i_at_width_d(subject: Subject, *case: Any) -> bool:
     """For every default or linear kind, and every list of factors: the pairs 0, 2, 4, … of twice
     the width have the same frequencies, if each factor of the list appears twice.
 
@@ -164,7 +166,7 @@ def channels_that_do_not_rotate_do_not_change_the_frequencies(subject: Subject, 
 
 
 @law(FREQUENCIES, domains=("dynamic",))
-def dynamic_scaling_divides_the_slowest_frequency_by_its_growth(subject: Subject, *case: Any, choose: Choices) -> bool:
+def dynamic_scaling_divides_the_slowest_frequency_by_the_growth(subject: Subject, *case: Any, choose: Choices) -> bool:
     """For every length L beyond the original length M: the first pair has its default frequency,
     and the last pair its default frequency divided by the growth s·L/M − (s − 1).
 

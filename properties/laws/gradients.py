@@ -41,16 +41,16 @@ def _check_sum_is_zero(subject: Subject, result: Result, axis: int) -> None:
 
 @law(VJP, watches=True)
 def key_gradients_sum_to_zero(subject: Subject, *case: Any) -> None:
-    """For every case: dk sums to 0 over the keys, because a vector added to every key changes no
-    weight.
+    """For every test input: dk sums to 0 over the keys, because a vector added to every key changes
+    no weight.
     """
     _check_sum_is_zero(subject, subject(*case)[1], -2)
 
 
 @law(SOFTMAX, domains=("everyday", "long rows"), watches=True)
 def score_gradients_sum_to_zero(subject: Subject, *case: Any) -> None:
-    """For every case: each row of the scores' gradient sums to 0, because a number added to every
-    score of a row changes no weight.
+    """For every test input: each row of the scores' gradient sums to 0, because a number added to
+    every score of a row changes no weight.
     """
     _check_sum_is_zero(subject, subject(*case), -1)
 
@@ -59,16 +59,16 @@ def score_gradients_sum_to_zero(subject: Subject, *case: Any) -> None:
 def dv_summed_over_keys_equals_grad_out_summed_over_queries(
     subject: Subject, q: Any, k: Any, v: Any, mask: Any, grad_out: Any
 ) -> None:
-    """For every case: dv summed over the keys is grad_out summed over the queries, because the
-    weights of a query sum to 1.
+    """For every test input: dv summed over the keys is grad_out summed over the queries, because
+    the weights of a query sum to 1.
     """
     subject.close(total(subject(q, k, v, mask, grad_out)[2].ball, -2), total(exact(grad_out), -2), "sum of dv")
 
 
 @law(VJP, HEADS, watches=True, name="query and key gradients satisfy q.T @ dq = dk.T @ k")
 def query_and_key_gradients_agree(subject: Subject, *case: Any) -> None:
-    """For every case: qᵀ·dq = dkᵀ·k, because q·A and k·A⁻ᵀ have the scores of q and k, for every
-    invertible matrix A.
+    """For every test input: qᵀ·dq = dkᵀ·k, because q·A and k·A⁻ᵀ have the scores of q and k, for
+    every invertible matrix A.
 
     In multi-head attention wqᵀ·dwq = dwkᵀ·wk, for each head.
     """
@@ -88,7 +88,7 @@ def query_and_key_gradients_agree(subject: Subject, *case: Any) -> None:
 @law(VJP, needs=("scaled_dot_product_attention",), name=VALUES_AND_OUTPUTS)
 @law(HEADS, needs=("multi_head_attention",), name=VALUES_AND_OUTPUTS)
 def value_and_output_gradients_agree(subject: Subject, *case: Any) -> None:
-    """For every case: vᵀ·dv = outᵀ·grad_out, because the output is linear in the values.
+    """For every test input: vᵀ·dv = outᵀ·grad_out, because the output is linear in the values.
 
     In multi-head attention woᵀ·dwo = outᵀ·grad_out, summed over the batch, and wvᵀ·dwv = dwo·woᵀ,
     for each head. The law needs the forward.
@@ -110,11 +110,11 @@ def value_and_output_gradients_agree(subject: Subject, *case: Any) -> None:
 # -- Entries -----------------------------------------------------------------------------------------
 
 
-@law(SOFTMAX, needs=("hard_masked_softmax",), name="a one-hot cotangent gives a column of the Jacobian")
-def a_one_hot_cotangent_gives_a_column_of_the_jacobian(
+@law(SOFTMAX, needs=("hard_masked_softmax",), name="a one-hot cotangent gives a row of the Jacobian")
+def a_one_hot_cotangent_gives_a_row_of_the_jacobian(
     subject: Subject, scores: Any, mask: Any, grad_weights: Any
 ) -> None:
-    """For every case, and a cotangent that is 1 at one entry c of each row: the gradient is
+    """For every test input, and a cotangent that is 1 at one entry c of each row: the gradient is
     p_c·(δ_jc − p_j), with the weights p of the forward.
 
     The law needs the forward.

@@ -43,7 +43,9 @@ def each_row_of_a_causal_mask_sees_one_more_key_than_the_row_before(subject: Sub
 
 
 @law(PADDING, exact=True)
-def a_padding_mask_shows_exactly_the_positions_of_each_sequence(subject: Subject, lengths: Any, max_len: int) -> None:
+def a_padding_mask_makes_exactly_the_positions_of_each_sequence_visible(
+    subject: Subject, lengths: Any, max_len: int
+) -> None:
     """For all lengths: row b has lengths[b] true entries, and they come first."""
     mask = subject(lengths, max_len)
     subject.same(mask.sum(-1), lengths, "true entries of a row")

@@ -26,7 +26,7 @@ HEADS, SDPA, GQA, FEATURED = (
 
 @law(HEADS, name="a single visible token returns its projection x @ wv @ wo")
 def a_single_visible_token_returns_its_projection(subject: Subject, x: Any, *weights: Any, choose: Choices) -> None:
-    """For every case in which token i sees only token π(i): the output is x·wv·wo in the order π."""
+    """For every test input in which token i sees only token π(i): the output is x·wv·wo in the order π."""
     length, (_, _, wv, wo, _, _) = x.shape[-2], weights
     target = (
         choose.integers(0, length - 1, x.shape[:-1])
@@ -72,9 +72,9 @@ def a_fully_masked_row_follows_its_convention(subject: Subject, x: Any, *weights
 
 
 @law(GQA, domains=("everyday", "padded masks"), needs=(SDPA,))
-def each_query_head_attends_to_its_own_key_head(subject: Subject, q: Any, k: Any, v: Any, mask: Any) -> None:
-    """For every case: the output is attention with the heads of keys and values repeated, and the
-    heads as an axis of the batch.
+def each_query_head_attends_to_the_key_head_of_its_group(subject: Subject, q: Any, k: Any, v: Any, mask: Any) -> None:
+    """For every test input: the output is attention with the heads of keys and values repeated, and
+    the heads as an axis of the batch.
 
     The convention `kv_heads` says which key head belongs to which query head. The law needs
     attention.
@@ -107,8 +107,8 @@ def the_order_of_heads_does_not_matter(case: Case) -> Sequence[Term] | None:
 
 @row(HEADS)
 def heads_are_computed_independently(case: Case) -> Sequence[Term] | None:
-    """For every case: the output is the sum of the outputs of each head alone, with its columns and
-    rows.
+    """For every test input: the output is the sum of the outputs of each head alone, with its
+    columns and rows.
     """
     return (
         [case.along("heads_width", _columns_of_heads(case, [head]), num_heads=1) for head in range(case.num_heads)]
@@ -160,7 +160,7 @@ def _own_key_heads(case: Case) -> Any:
 
 @row(GQA, FEATURED, domains=("everyday", "padded masks"))
 def repeating_key_heads_for_each_query_head_changes_nothing(case: Case) -> Sequence[Term] | None:
-    """For every case: a separate copy of its key head for each query head gives the same result."""
+    """For every test input: a separate copy of its key head for each query head gives the same result."""
     return (
         [Term(case.along("kv_heads", _own_key_heads(case)).inputs)]
         if case.size("num_heads") > case.size("kv_heads")
@@ -170,8 +170,8 @@ def repeating_key_heads_for_each_query_head_changes_nothing(case: Case) -> Seque
 
 @row(GQA, FEATURED, name="heads are computed independently")
 def query_heads_of_one_key_head_are_independent(case: Case) -> Sequence[Term] | None:
-    """For every case: the query heads that share a key head have the same outputs without all other
-    heads.
+    """For every test input: the query heads that share a key head have the same outputs without all
+    other heads.
     """
     head_count = case.size("kv_heads")
     return (
@@ -200,8 +200,8 @@ def key_heads_may_be_reordered(case: Case) -> Sequence[Term] | None:
 
 @row(HEADS)
 def added_zero_channels_in_every_head_change_only_the_scale(case: Case) -> Sequence[Term]:
-    """For every case: if zeros make each head four times as wide, and wq is doubled, the result is
-    the same, because the scale is 1/√width.
+    """For every test input: if zeros make each head four times as wide, and wq is doubled, the
+    result is the same, because the scale is 1/√width.
     """
     width, length = case.size("heads_width") // case.num_heads, case.size("heads_width")
     index = np.array(

@@ -36,7 +36,7 @@ def adding_zeros_changes_nothing(subject: Subject, x: Any, pos: Any) -> None:
 
 
 @law(LEARNED, LOOKUP, exact=True)
-def a_table_of_row_numbers_returns_the_requested_row_numbers(subject: Subject, table: Any, *which: Any) -> None:
+def a_table_whose_row_r_holds_r_returns_the_requested_indices(subject: Subject, table: Any, *which: Any) -> None:
     """For a table whose entries are the numbers of its rows, one octal digit at a time, plus 1: the
     results are the numbers of the requested rows, start + t or the index.
 

@@ -24,7 +24,8 @@ law = Laws(usual)
 
 
 def check_refusal(subject: Subject, arguments: tuple[Any, ...], given: str) -> None:
-    """Check that a call raises one of the exceptions declared in `refuses`, or returns the right result.
+    """Check that a call raises one of the exceptions declared in `refuses`, or returns the right
+    result.
 
     `given` names the arguments in messages. Where no oracle answers, as for a sequence of length 0,
     only a result without entries is right. The call is not recorded, because no known bug explains

@@ -172,8 +172,8 @@ def channels_that_do_not_rotate_are_returned_unchanged(subject: Subject, *argume
 
 @law(*ROPE, watches=True)
 def only_the_attention_factor_changes_the_norm_of_a_pair(subject: Subject, *arguments: Any) -> None:
-    """For every case: the sum of the squares of a rotated pair is the sum before the rotation,
-    times the square of the attention factor.
+    """For every test input: the sum of the squares of a rotated pair is the sum before the
+    rotation, times the square of the attention factor.
     """
     x = arguments_by_name(subject, arguments)
     width = _width(x)
@@ -186,8 +186,8 @@ def only_the_attention_factor_changes_the_norm_of_a_pair(subject: Subject, *argu
 
 @law(*ROPE)
 def position_0_only_multiplies_by_the_attention_factor(subject: Subject, *arguments: Any) -> None:
-    """For every case with positions of 0: the rotated channels are multiplied by the attention
-    factor.
+    """For every test input with positions of 0: the rotated channels are multiplied by the
+    attention factor.
     """
     x = arguments_by_name(subject, arguments)
     zeros = None if x["positions"] is None else np.zeros_like(x["positions"])
@@ -230,9 +230,9 @@ def frequencies_are_radians_per_position(subject: Subject, *arguments: Any) -> b
 
 
 @law(*ROPE, exempts=lambda implementation: implementation.lacks("positions"))
-def scores_depend_on_position_differences_only(subject: Subject, *arguments: Any, choose: Choices) -> bool:
-    """For every case with given positions, and a number added to all positions of each axis: the
-    contribution of a pair to the score of two neighbouring rows stays the same.
+def with_given_positions_scores_depend_on_differences_only(subject: Subject, *arguments: Any, choose: Choices) -> bool:
+    """For every test input with given positions, and a number added to all positions of each axis:
+    the contribution of a pair to the score of two neighbouring rows stays the same.
     """
     x = arguments_by_name(subject, arguments)
     if x["positions"] is None or x["x"].shape[-2] < 2:
@@ -253,7 +253,7 @@ def scores_depend_on_position_differences_only(subject: Subject, *arguments: Any
     "rope",
     needs=("rotary_frequencies",),
     exempts=lambda implementation: implementation.lacks("yarn", "mscale", "mscale_all_dim", "attention_factor"),
-    name="the DeepSeek softmax scale and the YaRN attention factor agree",
+    name="the DeepSeek softmax scale equals the YaRN attention factor on q and k",
 )
 def softmax_scale_and_attention_factor_of_yarn_agree(subject: Subject, *arguments: Any, choose: Choices) -> None:
     """For every factor s and weights w and v of YaRN, whose attention factor is m(s, w)/m(s, v):

@@ -28,9 +28,11 @@ _LENGTHS = ("n_q", "n_k", "seq_len", "max_len", "rows")
     interleaves=True,
     exact="for the repeated case, if the implementation declares `deterministic`",
 )
-def implementations_and_sizes_share_no_state(subject: Subject, *arguments: Any, choose: Choices) -> bool:
-    """For every case A, and another case B of any sizes or of twice the length: A gives the same
-    result again after a call of B.
+def calls_of_other_sizes_or_implementations_do_not_change_a_result(
+    subject: Subject, *arguments: Any, choose: Choices
+) -> bool:
+    """For every test input A, and another case B of any sizes or of twice the length: A gives the
+    same result again after a call of B.
 
     If the list has other implementations, or this one has twins, one of them is called on A and on
     B first. Then this implementation must not return a result for B that is right only for the

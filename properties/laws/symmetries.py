@@ -39,7 +39,7 @@ for _axis, _entries, _forwards in (
     ("n_k", "scores", (_SOFTMAX,)),
     ("n_q", "rows", (_SOFTMAX,)),
     ("batch 0", "batch elements", _BATCHED),
-    ("batch 1", "outer batch elements", _OUTER_BATCHED),
+    ("batch 1", "batch elements along the first of two axes", _OUTER_BATCHED),
     ("seq_len", "tokens", (_HEADS,)),
     ("seq_len", "rows", (_TABLES, _HALF, _ADDED)),
     ("batch 0", "indices", (_LOOKUP,)),
@@ -74,7 +74,7 @@ for _entries, _axis, _factor, _parameter, _forwards in (
 ):
     row(
         *_forwards,
-        name=f"larger {_entries} do not affect the other {_entries}",
+        name=f"making some {_entries} larger does not affect the others",
         statement=f"For every second one of the {_entries}: its result is the same if the others are up to {_factor:g} "
         "times as large.",
     )(larger_others(_axis, _factor, _parameter))
@@ -85,7 +85,7 @@ for _entries, _axis, _factor, _parameter, _forwards in (
 
 @row(*_MASKED)
 def repeating_every_key_and_value_changes_nothing(case: Case) -> Sequence[Term]:
-    """For every case: two or three copies of each key and its value give the same result."""
+    """For every test input: two or three copies of each key and its value give the same result."""
     return [case.along("n_k", np.repeat(np.arange(case.size("n_k")), case.choose.among([2, 3])))]
 
 
@@ -114,8 +114,8 @@ for _forwards, _parameters in (
 
 @row(*_EVERY)
 def added_zero_channels_change_only_the_scale(case: Case) -> Sequence[Term]:
-    """For every case: with 3·d more channels of zeros, and doubled queries if the scale is 1/√d, the
-    result is the same.
+    """For every test input: with 3·d more channels of zeros, and doubled queries if the scale is
+    1/√d, the result is the same.
     """
     pad = Pad(-1, 3 * case.size("head_dim"))
     by_width = case.arguments.get("scale") is None and (
@@ -134,8 +134,8 @@ def a_vector_added_to_all_keys_changes_nothing(case: Case) -> Sequence[Term]:
 
 @row(*_QKV)
 def a_vector_added_to_all_values_is_added_to_all_outputs(case: Case) -> Sequence[Term]:
-    """For every vector that can be added to all values exactly: it is added to every output, and the
-    gradients are the same.
+    """For every vector that can be added to all values exactly: it is added to every output, and
+    the gradients are the same.
     """
     shift = case.choose.integers(-16, 16, case.size("value_dim")) / case.choose.among([2.0, 16.0])
     return [Term({"v": [Plus(shift)]}, [Plus(-shift)])]
@@ -143,8 +143,8 @@ def a_vector_added_to_all_values_is_added_to_all_outputs(case: Case) -> Sequence
 
 @row(*_EVERY)
 def an_orthogonal_change_of_basis_of_q_and_k_changes_nothing(case: Case) -> Sequence[Term] | None:
-    """For all pairs of channels (a, b): (a + b, a − b) in the keys, and half of it in the queries, give
-    the same result. The sums are exact.
+    """For all pairs of channels (a, b): (a + b, a − b) in the keys, and half of it in the queries,
+    give the same result. The sums are exact.
     """
     return [Term({"q": [Butterfly(0.5)], "k": [Butterfly(1.0)]})] if case.size("head_dim") > 1 else None
 
@@ -210,8 +210,8 @@ def masked_scores_do_not_matter(case: Case) -> Sequence[Term] | None:
 
 @row(*_MASKED, domains=("everyday", "extreme scores"))
 def appending_masked_keys_changes_nothing(case: Case) -> Sequence[Term]:
-    """For every case: masked keys after the last key, with any finite numbers in them, do not change
-    the result.
+    """For every test input: masked keys after the last key, with any finite numbers in them, do not
+    change the result.
     """
     count, size = case.choose.among([1, 3, 16, case.size("n_k")]), case.largest
     mask = lengthened(case.mask, (*case.q.shape[:-1], case.size("n_k")), count)
@@ -220,15 +220,15 @@ def appending_masked_keys_changes_nothing(case: Case) -> Sequence[Term]:
 
 @row(_SOFTMAX, domains=("everyday", "extreme scores"))
 def appending_masked_scores_changes_nothing(case: Case) -> Sequence[Term]:
-    """For every case: masked scores after the last one do not change the weights before them."""
+    """For every test input: masked scores after the last one do not change the weights before them."""
     pad = Pad(-1, case.choose.among([1, 3, 16]), case.largest)
     return [Term({"scores": [pad]}, [Back(pad)], {"mask": lengthened(case.mask, case.scores.shape, pad.count)})]
 
 
 @row(*_BY_PLACE, _SOFTMAX, domains=("everyday", "broadcast masks", "masks of sequences"))
 def a_broadcast_mask_gives_the_same_as_the_full_mask(case: Case) -> Sequence[Term] | None:
-    """For every mask with fewer axes, or axes of size 1, and for none: the mask repeated along these
-    axes, or a mask of True, gives the same result.
+    """For every mask with fewer axes, or axes of size 1, and for none: the mask repeated along
+    these axes, or a mask of True, gives the same result.
     """
     shape = case.scores.shape if case.has("scores") else (*case.q.shape[:-1], case.size("n_k"))
     full = np.broadcast_to(True if case.mask is None else case.mask, shape)
@@ -239,8 +239,8 @@ def a_broadcast_mask_gives_the_same_as_the_full_mask(case: Case) -> Sequence[Ter
 
 @row(_SOFTMAX)
 def adding_a_constant_to_a_row_of_scores_changes_nothing(case: Case) -> Sequence[Term]:
-    """For every number that can be added to all scores of a row exactly, as far from 0 as the format
-    permits: the weights are the same.
+    """For every number that can be added to all scores of a row exactly, as far from 0 as the
+    format permits: the weights are the same.
     """
     reach = 2.0**-7 / case.implementation.resolved_arithmetic.inputs.unit_roundoff
     far = case.choose.among([16.0, reach, reach / 8, reach / 64])
@@ -249,7 +249,7 @@ def adding_a_constant_to_a_row_of_scores_changes_nothing(case: Case) -> Sequence
 
 @row(*_MASKED, _HEADS, domains=("one key each",))
 def the_score_of_a_single_visible_key_does_not_matter(case: Case) -> Sequence[Term]:
-    """For every mask with one visible key for each query, and scores of any size: scores of 0 give the
-    same result.
+    """For every mask with one visible key for each query, and scores of any size: scores of 0 give
+    the same result.
     """
     return [Term({"wq" if case.forward.name == _HEADS else "q": [Times(0.0)]})]

@@ -1,4 +1,5 @@
-"""The decorator that enters a row in the table of symmetries, and the terms that several rows share.
+"""The decorator that enters a row in the table of symmetries, and the terms that several rows
+share.
 
 A row is a law of every operation that has its axes or parameters, and of its JVP and VJP: see
 `properties.laws.commuting_squares`. A row stands in the module of its family; rows of several
@@ -94,7 +95,8 @@ def apart(axis: str) -> Terms:
 
 
 def larger_others(axis: str, factor: float, *parameters: str) -> Terms:
-    """The terms of every second entry of an axis, while the other entries are multiplied by a factor.
+    """The terms of every second entry of an axis, while the other entries are multiplied by a
+    factor.
 
     The factor is smaller in formats whose scores are coarse at that size.
     """

@@ -18,7 +18,7 @@ from properties.strategies.domains import DOMAINS
 
 __all__ = ["TWINS", "law"]
 
-TWINS = "twin paths give the same result"
+TWINS = "all paths of an implementation give the same result"
 """The law's name."""
 
 law = Laws(lambda operation: tuple(name for name in DOMAINS[operation] if name != "131072 keys"))
@@ -30,8 +30,8 @@ def _no_twins(operation: str, implementation: Implementation) -> str:
 
 
 def check_twins(subject: Subject, *arguments: Any) -> bool:
-    """For every case, and each other path that the implementation names in `twins`: the path returns
-    the result of the implementation, after a call on another case of the same shapes.
+    """For every test input, and each other path that the implementation names in `twins`: the path
+    returns the result of the implementation, after a call on another case of the same shapes.
 
     The results may differ by the sum of both error limits. A case cannot test the law if the
     implementation itself exceeds its error limit there, which agreement reports, or if the path

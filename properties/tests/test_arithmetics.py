@@ -149,7 +149,7 @@ def test_candidates_are_arithmetics_that_differ():
     assert ids >= {"scores=float16", "inputs=bfloat16", "product=TF32", "arithmetic=bfloat16-eager"}
 
 
-# -- A passing implementation --------------------------------------------------------------------------------------------------
+# -- A passing implementation ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_a_correct_implementation_has_nothing_to_diagnose():
     assert cause_of(AGREEMENT["rope"], REFERENCE["rope"]) is None
 
 
-# -- Several laws --------------------------------------------------------------------------------------------------------------
+# -- Several laws ----------------------------------------------------------------------------------
 
 HALVES = ("rope is within its error limit", "rotation keeps the norm of each pair", "f(a) + f(b) = f(a + b)")
 

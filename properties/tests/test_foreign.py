@@ -45,8 +45,8 @@ def turned(*arrays):
 
 
 def flash_attn_func(
-    q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False,
-    return_attn_probs=False,
+    q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
+    deterministic=False, return_attn_probs=False,
 ):  # fmt: skip
     window = tuple(None if side < 0 else side for side in window_size)
     last = {"offset": k.shape[1] - q.shape[1], "causal": causal, "window": window}
@@ -55,8 +55,8 @@ def flash_attn_func(
 
 
 def single_prefill_with_kv_cache(
-    q, k, v, custom_mask=None, packed_custom_mask=None, causal=False, kv_layout="NHD", pos_encoding_mode="NONE", sm_scale=None,
-    window_left=-1, logits_soft_cap=None, return_lse=False,
+    q, k, v, custom_mask=None, packed_custom_mask=None, causal=False, kv_layout="NHD", pos_encoding_mode="NONE",
+    sm_scale=None, window_left=-1, logits_soft_cap=None, return_lse=False,
 ):  # fmt: skip
     out, lse = reference(
         *turned(q, k, v), logits_soft_cap, scale=sm_scale, causal=causal, offset=k.shape[0] - q.shape[0]
@@ -65,8 +65,8 @@ def single_prefill_with_kv_cache(
 
 
 def dot_product_attention(
-    query, key, value, bias=None, mask=None, *, scale=None, is_causal=False, query_seq_lengths=None, key_value_seq_lengths=None,
-    local_window_size=None, implementation=None,
+    query, key, value, bias=None, mask=None, *, scale=None, is_causal=False, query_seq_lengths=None,
+    key_value_seq_lengths=None, local_window_size=None, implementation=None,
 ):  # fmt: skip
     q, k, v = (x.swapaxes(1, 2) for x in (query, key, value))
     assert all(x is None or x.ndim == 4 for x in (bias, mask))

@@ -63,7 +63,7 @@ def test_what_is_wrong_of_other_widths_than_those_drawn_is_reported():
     wide = Implementation(
         "wide", {"rope": shifted_beyond(128)}, conventions=conventions, supports={"head_dim": lambda d: d % 2 == 0}
     )
-    assert verify(wide, laws=["every second pair of twice the width has the same angles"], max_examples=60).causes
+    assert verify(wide, laws=["pair 2i at width 2d has the same angle as pair i at width d"], max_examples=60).causes
 
 
 def test_a_law_of_odd_widths_says_nothing_of_even_ones():

@@ -55,7 +55,7 @@ def real():
     laws = [
         "rope is within its error limit[rope]",
         "f(a) + f(b) = f(a + b)[rope]",
-        "the first pair rotates by its position in radians[rope]",
+        "at position p the first pair rotates by p radians[rope]",
     ]
     broken = Implementation(
         "half", {"rope": half_rope}, supports={"head_dim": lambda d: d % 2 == 0}, conventions=Conventions()
@@ -138,7 +138,7 @@ def data_of(text):
     return json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])
 
 
-# -- The page is sound -----------------------------------------------------------------------------------------------------------
+# -- The page is sound -----------------------------------------------------------------------------
 
 
 def test_the_page_is_strictly_well_formed(elements):
@@ -201,7 +201,7 @@ def test_a_page_of_forty_implementations_and_every_law_stays_below_five_megabyte
     assert len(set(data["texts"])) == len(data["texts"])
 
 
-# -- It says what was found --------------------------------------------------------------------------------------------------------
+# -- It says what was found ------------------------------------------------------------------------
 
 
 def test_a_cell_is_its_outcome(real):
@@ -225,7 +225,7 @@ def test_a_cell_is_its_outcome(real):
 def test_a_violation_is_shown_with_its_input_what_reproduces_it_and_its_script(real):
     text = html([real])
     violation = next(
-        o["violation"] for o in real["outcomes"] if o["law"] == "the first pair rotates by its position in radians"
+        o["violation"] for o in real["outcomes"] if o["law"] == "at position p the first pair rotates by p radians"
     )
     assert "rope-half-split-pairs" in text
     assert 'href="https://github.com/EleutherAI/gpt-neox/issues/834"' in text
@@ -342,8 +342,8 @@ def test_the_page_says_how_to_make_it_again(real):
     }
     text = html([report_of([outcome(LAWS[0].name, LAWS[0].operation, "one")], **settings)])
     assert (
-        "attnspec verify m:a n --max-examples 10 --seed 0 --arithmetic float32 --laws &#39;f(a) + f(b) = f(a + b)&#39; --only one --timeout 5"
-        in text
+        "attnspec verify m:a n --max-examples 10 --seed 0 --arithmetic float32 "
+        "--laws &#39;f(a) + f(b) = f(a + b)&#39; --only one --timeout 5" in text
     )
     assert "3.11.7" in text
 
@@ -354,7 +354,7 @@ def test_the_environment_names_versions_and_the_machine():
     assert {"python", "attnspec", "system", "processor"} <= set(found)
 
 
-# -- Files and the command -----------------------------------------------------------------------------------------------------------
+# -- Files and the command -------------------------------------------------------------------------
 
 
 def test_a_page_that_cannot_be_written_leaves_the_old_one_and_nothing_else(real, tmp_path, monkeypatch):
@@ -410,7 +410,7 @@ def test_a_folder_that_cannot_be_made_is_found_out_first(tmp_path, capsys):
     assert capsys.readouterr().err == f"attnspec: {tmp_path / 'file' / 'page'} cannot be created: Not a directory.\n"
 
 
-# -- Pictures --------------------------------------------------------------------------------------------------------------------------
+# -- Pictures --------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -209,7 +209,7 @@ def test_all_laws_apply_to_the_reference():
         assert not any(law.not_applicable(PROMISES[0]) for law in laws)
 
 
-# -- Certified derivatives -----------------------------------------------------------------------------------------------------------
+# -- Certified derivatives -------------------------------------------------------------------------
 
 
 CASES = np.random.default_rng(0)

@@ -54,7 +54,7 @@ def wrong(found):
     return [outcome for outcome in found if outcome.status not in ("held", "not applicable") and outcome.examples]
 
 
-# -- Simple mistakes -----------------------------------------------------------------------------------------------------------------
+# -- Simple mistakes -------------------------------------------------------------------------------
 
 
 def of_results(change):
@@ -138,7 +138,7 @@ def test_the_reference_keeps_all_laws():
     assert {(found.status, found.reason) for found in outcomes(NUMPY, 8)} == {("held", "")}
 
 
-# -- Conventions and promises --------------------------------------------------------------------------------------------------------
+# -- Conventions and promises ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

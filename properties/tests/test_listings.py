@@ -45,9 +45,8 @@ def test_every_operation_is_listed_with_its_shapes_and_the_values_of_its_convent
         "rope_pairing=adjacent|half, odd_lane=literal|passthrough|reject"
         in found["rope_tables(seq_len, head_dim, start_pos) -> cos, sin"]
     )
-    assert found[
-        "rope(x, start_pos, *, positions=None, inv_freq=None, attention_factor=None, rotary_dim=None, sections=None) -> out"
-    ]
+    options = "positions=None, inv_freq=None, attention_factor=None, rotary_dim=None, sections=None"
+    assert found[f"rope(x, start_pos, *, {options}) -> out"]
 
 
 @pytest.mark.parametrize("command", [("explain", "apply_rotary"), ("operations", "apply-rotary")])

@@ -31,10 +31,13 @@ LOW, NAN = (
     "NaN and infinity in masked keys and values do not matter",
 )
 WITHIN = {
-    SDPA: "attention is within its error limit", VJP: "the VJP is within its error limit", "rope": "rope is within its error limit",
-    "attention": "attention with features is within its error limit", "inv_freq": "frequencies are within their error limit",
+    SDPA: "attention is within its error limit",
+    VJP: "the VJP is within its error limit",
+    "rope": "rope is within its error limit",
+    "attention": "attention with features is within its error limit",
+    "inv_freq": "frequencies are within their error limit",
     SINUSOID: "the sinusoidal encoding is within its error limit",
-}  # fmt: skip
+}
 
 
 def where(operation, condition, wrong=lambda out: -1.5 * out):
@@ -104,9 +107,17 @@ PLANTED = {
     "a pair": ("rope", where("rope", lambda x, *rest, **options: x.shape[-1] == 2), {}, WITHIN["rope"]),
     "a pair's frequency": ("inv_freq", where("inv_freq", lambda d: d == 2), {}, WITHIN["inv_freq"]),
     "a pair rotates": (
-        "rope", where("rope", lambda *x, **options: options.get("rotary_dim") == 2), {"features": FEATURES}, WITHIN["rope"],
+        "rope",
+        where("rope", lambda *x, **options: options.get("rotary_dim") == 2),
+        {"features": FEATURES},
+        WITHIN["rope"],
     ),
-    "positions in bfloat16": ("rope", rotated(ml_dtypes.bfloat16, ml_dtypes.bfloat16), {"arithmetic": "bfloat16"}, WITHIN["rope"]),
+    "positions in bfloat16": (
+        "rope",
+        rotated(ml_dtypes.bfloat16, ml_dtypes.bfloat16),
+        {"arithmetic": "bfloat16"},
+        WITHIN["rope"],
+    ),
     "positions in float16": ("rope", rotated(np.float16, np.float16), {"arithmetic": "float16"}, WITHIN["rope"]),
 }  # fmt: skip
 

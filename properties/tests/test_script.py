@@ -38,7 +38,8 @@ def rounds(q, k, v, mask=None):
 
 q = {"scaled_dot_product_attention": ignores_the_mask}
 twice = Implementation("twice", {"scaled_dot_product_attention": scales_twice})
-GROUPS = {"a": [twice], "b": [{"scaled_dot_product_attention": drops_the_last_of_many_keys}, Implementation("of it's own", q)]}
+drops = {"scaled_dot_product_attention": drops_the_last_of_many_keys}
+GROUPS = {"a": [twice], "b": [drops, Implementation("of it's own", q)]}
 rounded = {"scaled_dot_product_attention": rounds}
 """
 AGREEMENT = "attention is within its error limit"

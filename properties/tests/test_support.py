@@ -311,7 +311,8 @@ def test_sizes_of_a_list_are_drawn_and_no_others(sizes, operation):
         (
             "all masks",
             TypeError,
-            "supports='all masks', but should be a mapping from sizes to predicates or lists, or a word: 'positive sizes'",
+            "supports='all masks', but should be a mapping from sizes to predicates or lists, "
+            "or a word: 'positive sizes'",
         ),
         (["at most 0 shapes"], TypeError, "supports='at most 0 shapes', but should be"),
         (3, TypeError, "supports=3, but should be"),

@@ -179,8 +179,14 @@ def _asked(operation, number_format="float32"):
 
 LISTS = """
 import { judged } from "./vectors.mjs";
-const causal = ({ n_q, n_k }) => Array.from({ length: n_q * (n_k ?? n_q) }, (_, i) => i % (n_k ?? n_q) <= Math.floor(i / (n_k ?? n_q)));
-const passed = (operation, call) => [...judged(`DATA/${operation}.json`, call, "float64")].filter(([, right]) => right).map(([id]) => id);
+const causal = ({ n_q, n_k }) => {
+  const keys = n_k ?? n_q;
+  return Array.from({ length: n_q * keys }, (_, i) => i % keys <= Math.floor(i / keys));
+};
+const passed = (operation, call) => {
+  const results = [...judged(`DATA/${operation}.json`, call, "float64")];
+  return results.filter(([, right]) => right).map(([id]) => id);
+};
 console.log(JSON.stringify([passed("causal_mask", causal), passed("learned_positional_encoding", () => [])]));
 """
 
@@ -203,7 +209,8 @@ TOLD = """
 #include "vectors.h"
 static int tell(const av_test *test, double **out) {
     (void)out;
-    printf("%g %g %g\\n", av_number(test, "causal", -1), av_side(test, "window", 0, -1), av_side(test, "window", 1, -1));
+    double left = av_side(test, "window", 0, -1), right = av_side(test, "window", 1, -1);
+    printf("%g %g %g\\n", av_number(test, "causal", -1), left, right);
     return 0;
 }
 int main(int count, char **given) {
@@ -292,7 +299,10 @@ from vectors import judged
 
 def dead_rows_are_nan(q, k, v, mask=None):
     out = attention(q, k, v, mask)
-    return out if mask is None else np.where(np.broadcast_to(mask, (*out.shape[:-1], k.shape[-2])).any(-1)[..., None], out, np.nan)
+    if mask is None:
+        return out
+    visible = np.broadcast_to(mask, (*out.shape[:-1], k.shape[-2]))
+    return np.where(visible.any(-1)[..., None], out, np.nan)
 
 for function in (attention, dead_rows_are_nan):
     for conventions in (None, {{"dead_rows": "nan"}}):

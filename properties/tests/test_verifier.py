@@ -175,9 +175,10 @@ def test_a_law_that_fails_itself_says_nothing_and_the_others_go_on():
     found, other = examine([of(stumbles), find(ROPE)[0]], implementation_of(reference), 5, 0)
     assert (found.status, other.status) == ("not run", "held")
     assert (found.defect, other.defect) == (True, False)
-    told = "attnspec failed while it checked this law: ZeroDivisionError: a mistake in the suite. This is a defect of attnspec, "
     assert found.reason.startswith(
-        f"{told}not of your kernel: please report it, with this traceback: properties/tests/test_verifier.py:"
+        "attnspec failed while it checked this law: ZeroDivisionError: a mistake in the suite. "
+        "This is a defect of attnspec, not of your kernel: please report it, with this traceback: "
+        "properties/tests/test_verifier.py:"
     )
     assert ", called from properties/laws/law.py:" in found.reason
 

@@ -22,7 +22,8 @@ PHRASES = (
     # A pronoun stands for a noun of another sentence.
     r"|that of|those of|of which|as whose|is not one|as it is|as they are"
     # A rare idiom stands for a plain word.
-    r"|so many|so much|by turns|anew|at last|but for|besides|such as are|of its own|of their own|at hand|by itself|alike"
+    r"|so many|so much|by turns|anew|at last|but for|besides|such as are|of its own|of their own|at hand|by itself"
+    r"|alike"
     # The glossary has another term.
     r"|(?:blocked|hidden|readable|allowed) (?:keys?|scores?|entry|entries)|reads nothing|dead rows?|planted faults?"
 )

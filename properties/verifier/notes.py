@@ -96,18 +96,16 @@ def _described(wrong: Any) -> str:
     for axis, name in enumerate(names):
         indices = np.flatnonzero(wrong.any(tuple(other for other in range(wrong.ndim) if other != axis)))
         if len(indices) < wrong.shape[axis]:
-            parts.append(f"{name} {_ranges(indices)}")
+            parts.append(
+                f"index {_ranges(indices)} of {name}" if name.startswith("axis") else f"{name} {_ranges(indices)}"
+            )
     return ", ".join((count, *parts))
 
 
 def _ranges(indices: Any) -> str:
-    """Indices in words: one index, a range, a step, or the first of many."""
-    if len(indices) == 1:
-        return str(indices[0])
-    steps = set(np.diff(indices).tolist())
-    if len(steps) == 1:
-        step = steps.pop()
-        return f"{indices[0]} to {indices[-1]}" + (f" in steps of {step}" if step > 1 else "")
+    """Indices in words: a range, or the first of many."""
+    if len(indices) > 2 and (np.diff(indices) == 1).all():
+        return f"{indices[0]} to {indices[-1]}"
     return ", ".join(map(str, indices[:6])) + (" …" if len(indices) > 6 else "")
 
 
@@ -121,7 +119,7 @@ def _smallest_failing_sizes(seen: Sequence[TriedSizes]) -> Iterator[str]:
         least, empty = min(sizes.get(name, 0) for sizes in failing), -1 if name == "start_pos" else 0
         smaller = sum(tried.passed and empty < tried.sizes.get(name, least) < least for tried in seen)
         if smaller > 2:
-            yield f"Fails from {name} = {least}; {smaller} smaller test inputs pass."
+            yield f"All {smaller} test inputs with {name} below {least} pass."
 
 
 def failure(doing: str, error: Exception) -> str:

@@ -175,7 +175,7 @@ def _print_numbers(console: Console, title: str, rows: Mapping[str, Sequence[Out
     present = {outcome.status for outcome in every}
     statuses = [status for status in SIGNS if status == "held" or status in present]
     headings = [LABELS[status].replace(" ", "\n") for status in statuses]
-    headings += ["test\ninputs", *(["vacuous\nlimits"] if any_vacuous else []), "max error\n÷ limit"]
+    headings += ["test\ninputs", *(["vacuous\nlimits"] if any_vacuous else []), "max error\n÷ limit\nif passing"]
     names = min(16, max(map(len, (title, *rows))))
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="none")
     table.add_column("")

@@ -47,7 +47,7 @@ def print_cause(console: Console, cause: Cause, everything: bool = False) -> Non
     _print_diagnosis(console, cause.example, cause.searched)
     console.print()
     violation = cause.example
-    console.print(Text.assemble("  ", (violation.law, "bold"), f" [{violation.operation}]"))
+    console.print(Text.assemble("  Failed check: ", (violation.law, "bold"), f" [{violation.operation}]"))
     _print_case(console, violation, cause.worst)
     if others := [law for law in cause.laws if law != violation.law_id]:
         verb = "fails" if len(others) == 1 else "fail"
@@ -110,7 +110,8 @@ def _print_diagnosis(console: Console, violation: Violation, searched: bool) -> 
     if first:
         citation = "" if first.citation.startswith("none") else first.citation
         share = "" if first.explains >= 1 else f"It reproduces {first.explains:.0%} of the wrong calls."
-        for line in filter(None, (first.mechanism, first.repair, citation, share)):
+        reported = f"Reported in {citation}." if citation else ""
+        for line in filter(None, (first.mechanism, first.repair, reported, share)):
             print_indented(console, line)
     elif searched:
         results = "all of these results" if violation.diagnosis else "these results"
@@ -127,10 +128,10 @@ def _print_diagnosis(console: Console, violation: Violation, searched: bool) -> 
 def _print_case(console: Console, violation: Violation, worst: str = "") -> None:
     """Print what a law says, what is wrong, the notes, and the input."""
     if statement := statement_of(violation.law, violation.operation):
-        print_indented(console, statement, "dim")
+        print_indented(console, f"It requires: {statement}", "dim")
     print_indented(console, violation.summary, "bold")
     if worst:
-        print_indented(console, f"Worst: {worst}")
+        print_indented(console, f"Largest error: {worst}")
     for note in violation.notes:
         print_indented(console, f"Note: {note}")
     if violation.counterexample:

@@ -1,21 +1,19 @@
-"""Released libraries under test, in the environment that `make peers` makes of `constraints.txt`,
-where each version is pinned.
+"""Released libraries under test, in the environment that `make peers` makes from `constraints.txt`,
+which pins each version.
 
-    library               a library's version, and why it cannot be run here
-    jax_arrays            what the adapters of JAX' libraries share
-    narrow                what PyTorch's kernels and float32 rotations round in 16 bits
-    jax_attention, flax_attention, equinox_layers, haiku_attention, keras_attention, keras_hub_positions, mlx_fast, onnx_rotary,
-    tinygrad_attention, x_transformers, rotary_embedding_torch, local_attention, torchtune, diffusers, torch_geometric,
-    positional_encodings, torch_paths, litgpt, whisper, mlx_lm, monai, kornia, fair_esm, ibm_fms, memory_efficient_attention, ring_attention
-    transformers_attention, transformers_caches
+    library               the version of a library, and the reason if it cannot run here
+    jax_arrays            helpers that the adapters of JAX's libraries share
+    narrow                the roundings of PyTorch's kernels and of float32 rotations in 16 bits
     transformers_models   whole decoders: paths of one model that must agree
-    transformers_rotary   transformers: the frequencies and the rotations of its models
-    transformers_laws     the same, as implementations that are put to the laws
-    rotary_layers         the rotary layers of six libraries, with every kind of frequencies that they know
+    transformers_rotary   the frequencies and the rotations of transformers' models
+    transformers_laws     these frequencies and rotations as implementations under the laws
+    rotary_layers         the rotary layers of six libraries, with all their kinds of frequencies
 
-`attnspec verify systems.peers:GROUPS --only jax` puts some of them to the laws. A library is
-imported when its adapter is called: where it is not installed, its laws are shown as not run, and
-nothing else fails.
+Each other module is the adapter of the library, or of the part of it, that its name says.
+
+`attnspec verify systems.peers:GROUPS --only jax` checks the laws of some of them. The first
+call of an adapter imports its library. If the library is not installed, the report shows its laws
+as not run, and all other laws run.
 """
 
 from properties.contract.implementation import Implementation
@@ -86,4 +84,4 @@ GROUPS: dict[str, list[Implementation]] = {
     "memory-efficient-attention": memory_efficient_attention.IMPLEMENTATIONS,
     "ring-attention": ring_attention.IMPLEMENTATIONS,
 }
-"""The libraries, and what of each is put to the laws."""
+"""The libraries, each with its implementations under test."""

@@ -1,8 +1,8 @@
 """diffusers: `Attention` by its processors, `get_timestep_embedding`, sine tables, and
 `get_1d_rotary_pos_embed` with `apply_rotary_emb`.
 
-A mask is a number that is added, for all heads of a batch. The processor over PyTorch's kernel
-gives 0 for a row of −∞, the others NaN.
+A mask is a number that is added to the scores, for all heads of a batch. For a fully masked row the
+processor over PyTorch's kernel returns 0, and the others NaN.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from typing import Any
 from oracles import Conventions
 from properties.contract.implementation import Implementation
 from properties.contract.twins import Twin
+from systems.attention_arguments import Projections, with_projections
 from systems.peers.library import Library
 
 __all__ = ["IMPLEMENTATIONS"]
@@ -19,20 +20,20 @@ __all__ = ["IMPLEMENTATIONS"]
 _LIBRARY = Library("diffusers")
 
 
-def _heads(processor: str, x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None) -> Any:
-    """The module without biases, its weights those given, by a processor of a name; its mask is 0
-    or −∞, for each of the batch.
+def _heads(processor: str, x: Any, weights: Projections, num_heads: int, mask: Any = None) -> Any:
+    """The output of the module with these weights and no biases, by the processor of this name.
+
+    Its mask is 0 or −∞, for each element of the batch.
     """
     import torch
     from diffusers.models import attention_processor as module
 
-    width, d = wq.shape[1], x.shape[-1]
+    width, d = weights.wq.shape[1], x.shape[-1]
     with torch.device("meta"):
         attention = module.Attention(d, heads=num_heads, dim_head=width // num_heads, out_bias=False).eval()
-    for layer, w in zip(
-        (attention.to_q, attention.to_k, attention.to_v, attention.to_out[0]), (wq, wk, wv, wo), strict=True
-    ):
-        layer.weight = torch.nn.Parameter(w.T)
+    layers = attention.to_q, attention.to_k, attention.to_v, attention.to_out[0]
+    for layer, weight in zip(layers, weights, strict=True):
+        layer.weight = torch.nn.Parameter(weight.T)
     attention.set_processor(getattr(module, processor)(*(1,) if processor.startswith("Sliced") else ()))
     rows, added = x.reshape(-1, *x.shape[-2:]), None
     if mask is not None:
@@ -62,8 +63,8 @@ def _tables(interleaved: bool, seq_len: int, head_dim: int, start_pos: int = 0) 
     import torch
     from diffusers.models.embeddings import get_1d_rotary_pos_embed
 
-    at = torch.arange(start_pos, start_pos + seq_len)
-    return get_1d_rotary_pos_embed(head_dim, at, use_real=True, repeat_interleave_real=interleaved)
+    positions = torch.arange(start_pos, start_pos + seq_len)
+    return get_1d_rotary_pos_embed(head_dim, positions, use_real=True, repeat_interleave_real=interleaved)
 
 
 def _apply(interleaved: bool, x: Any, cos: Any, sin: Any) -> Any:
@@ -90,9 +91,13 @@ def _implementation(
     )
 
 
+def _by(processor: str) -> Callable[..., Any]:
+    return with_projections(partial(_heads, processor))
+
+
 def _processor(name: str, dead_rows: Any, arithmetic: str = "float32") -> Implementation:
     return _implementation(
-        name, arithmetic, {"multi_head_attention": partial(_heads, name)}, conventions=Conventions(dead_rows=dead_rows),
+        name, arithmetic, {"multi_head_attention": _by(name)}, conventions=Conventions(dead_rows=dead_rows),
         supports=_TAKES, twins=_TWINS.get(name, {}),
     )  # fmt: skip
 
@@ -118,9 +123,9 @@ def _rotary(name: str, interleaved: bool) -> Implementation:
 _TAKES = ["positive sizes", {"model_dim_minus_heads_width": [0]}]
 _TWINS = {
     "AttnProcessor": {
-        "SlicedAttnProcessor": {"multi_head_attention": partial(_heads, "SlicedAttnProcessor")},
+        "SlicedAttnProcessor": {"multi_head_attention": _by("SlicedAttnProcessor")},
         "AttnProcessor2_0, without masks": Twin(
-            {"multi_head_attention": partial(_heads, "AttnProcessor2_0")}, promises={"supports": [*_TAKES, "no masks"]}
+            {"multi_head_attention": _by("AttnProcessor2_0")}, promises={"supports": [*_TAKES, "no masks"]}
         ),
     }
 }

@@ -1,7 +1,7 @@
 """Equinox: `nn.MultiheadAttention`, and `nn.RotaryPositionalEmbedding`.
 
-Both take one sequence, (sequence, width). The rotation begins at position 0, and keeps its tables
-in a dictionary of the module.
+Both take one sequence, (sequence, width). The rotation begins at position 0, and its module keeps
+the tables in a dictionary.
 """
 
 from functools import partial
@@ -9,6 +9,7 @@ from typing import Any
 
 from oracles import Conventions
 from properties.contract.implementation import Implementation
+from systems.attention_arguments import Projections
 from systems.peers.flax_attention import heads_of
 from systems.peers.jax_arrays import SHAPES, SIZES, arrays, vjp
 from systems.peers.library import Library
@@ -18,19 +19,19 @@ __all__ = ["IMPLEMENTATIONS"]
 EQUINOX = Library("equinox")
 
 
-def _heads(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None, **options: Any) -> Any:
+def _heads(x: Any, weights: Projections, num_heads: int, mask: Any = None, **options: Any) -> Any:
     import equinox
     import jax
 
-    width = wq.shape[1] // num_heads
+    model_dim, width = weights.wq.shape[0], weights.wq.shape[1] // num_heads
     module = equinox.nn.MultiheadAttention(
-        num_heads, len(wq), qk_size=width, vo_size=width, key=jax.random.key(0), **options
+        num_heads, model_dim, qk_size=width, vo_size=width, key=jax.random.key(0), **options
     )
 
     def places(module: Any) -> list[Any]:
         return [getattr(module, f"{name}_proj").weight for name in ("query", "key", "value", "output")]
 
-    module = equinox.tree_at(places, module, [w.T for w in (wq, wk, wv, wo)])
+    module = equinox.tree_at(places, module, [weight.T for weight in weights])
     return module(x, x, x, mask=mask)
 
 
@@ -43,7 +44,7 @@ def _rope(theta: float, x: Any, start_pos: int = 0) -> Any:
 
 
 def _second(x: Any, start_pos: int = 0) -> Any:
-    """The rotation of a layer with another theta, after one with the theta that is usual."""
+    """The rotation of a layer with theta 500, after a layer with the usual theta 10000."""
     _rope(10000.0, x, start_pos)
     return _rope(500.0, x, start_pos)
 
@@ -67,7 +68,11 @@ def _rotation(name: str, theta: float, arithmetic: str, operations: dict[str, An
 
 _ROPE: dict[str, Any] = {"rope": partial(_rope, 10000.0), "rope_vjp": _rope_vjp}
 _CACHED = dict.fromkeys(
-    ("rope is within its error limit", "unsupported sizes are refused", "implementations and sizes share no state"),
+    (
+        "rope is within its error limit",
+        "unsupported sizes are refused",
+        "calls of other sizes or implementations do not change a result",
+    ),
     "Two rotations of one width share the tables of whichever is called first",
 )
 

@@ -1,8 +1,8 @@
 """ESM, of Facebook: the rotation and the attention of its protein models, and the sinusoids of the
 first ones.
 
-Rows are rotated from position 0. Attention goes to PyTorch's function, or, where the weights of
-each head are asked for, is written out; a mask of either is −∞ where it masks.
+Rows are rotated from position 0. Attention calls PyTorch's function; if the caller wants the
+weights of each head, it is written out. Both paths take a mask that is −∞ at masked keys.
 """
 
 from functools import cache, partial
@@ -10,6 +10,7 @@ from typing import Any
 
 from oracles import Conventions
 from properties.contract.implementation import Implementation
+from systems.attention_arguments import Projections, with_projections
 from systems.peers.library import Library
 
 __all__ = ["IMPLEMENTATIONS"]
@@ -19,7 +20,7 @@ _LIBRARY = Library("fair-esm", "esm")
 
 @cache
 def _module(dim: int) -> Any:
-    """One for all lengths of a width, as in a model."""
+    """The rotation of a width, one module for all lengths, as in a model."""
     from esm.rotary_embedding import RotaryEmbedding
 
     return RotaryEmbedding(dim)
@@ -48,27 +49,31 @@ def _rotate_half(x: Any) -> Any:
 
 
 def _even(x: Any) -> None:
-    """Refuses an odd width, whose halves are not alike."""
+    """Refuse an odd width, which has no two equal halves."""
     if x.shape[-1] % 2:
         raise ValueError(f"x has {x.shape[-1]} channels, but should have an even number of them.")
 
 
-def _heads(each: bool, x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None) -> Any:
-    """The module with biases of 0, its weights those given."""
+def _heads(with_weights: bool, x: Any, weights: Projections, num_heads: int, mask: Any = None) -> Any:
+    """The output of the module with these weights, and biases of 0."""
     import torch
     from esm.multihead_attention import MultiheadAttention
 
-    if 0 in x.shape or wq.shape[1] != x.shape[-1]:
+    width = weights.wq.shape[1]
+    if 0 in x.shape or width != x.shape[-1]:
         raise ValueError(
-            f"x has shape {x.shape} and the heads are {wq.shape[1]} channels wide, but they should be as wide, and no size 0."
+            f"x has shape {x.shape} and the heads together have {width} channels, "
+            "but x should be equally wide, and every size positive."
         )
     with torch.device("meta"):
         module = MultiheadAttention(x.shape[-1], num_heads).eval()
-    for layer, w in zip((module.q_proj, module.k_proj, module.v_proj, module.out_proj), (wq, wk, wv, wo), strict=True):
-        layer.weight, layer.bias = torch.nn.Parameter(w.T), torch.nn.Parameter(w.new_zeros(w.shape[1]))
+    layers = module.q_proj, module.k_proj, module.v_proj, module.out_proj
+    for layer, weight in zip(layers, weights, strict=True):
+        layer.weight = torch.nn.Parameter(weight.T)
+        layer.bias = torch.nn.Parameter(weight.new_zeros(weight.shape[1]))
     rows = x[:, None]
     with torch.no_grad():
-        return module(rows, rows, rows, attn_mask=mask, need_head_weights=each)[0][:, 0]
+        return module(rows, rows, rows, attn_mask=mask, need_head_weights=with_weights)[0][:, 0]
 
 
 def _table(seq_len: int, embed_dim: int, start_pos: int = 0) -> Any:
@@ -92,17 +97,20 @@ def _implementation(name: str, arithmetic: Any, operations: Any, *supports: Any,
     )
 
 
+_MODULE, _WITH_WEIGHTS = (with_projections(partial(_heads, each)) for each in (False, True))
+
 IMPLEMENTATIONS = [
     _implementation(
         "RotaryEmbedding", "float32", {"rope": _rope, "apply_rotary": _apply, "rotate_half": _rotate_half},
-        {"head_dim": lambda d: d % 2 == 0, "start_pos": [0]}, conventions=Conventions(rope_pairing="half", odd_lane="reject"),
+        {"head_dim": lambda d: d % 2 == 0, "start_pos": [0]},
+        conventions=Conventions(rope_pairing="half", odd_lane="reject"),
     ),
     *(
         _implementation(
-            "MultiheadAttention", arithmetic, {"multi_head_attention": partial(_heads, False)},
+            "MultiheadAttention", arithmetic, {"multi_head_attention": _MODULE},
             "full masks", "additive masks", {"model_dim_minus_heads_width": [0]},
             conventions=Conventions(dead_rows="nan"), batch_ranks=(0,),
-            twins={"need_head_weights": {"multi_head_attention": partial(_heads, True)}},
+            twins={"need_head_weights": {"multi_head_attention": _WITH_WEIGHTS}},
         )
         for arithmetic in ("float32", "float16-eager")
     ),

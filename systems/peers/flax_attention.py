@@ -1,10 +1,11 @@
-"""Flax: `dot_product_attention` and the multi-head module of linen, and of nnx, their caches, and
+"""Flax: `dot_product_attention` and the multi-head module of linen and of nnx, their caches, and
 linen's functions on masks.
 
-Arrays are (…, sequence, heads, width); a masked score is the smallest number of the type. nnx'
-function calls `jax.nn.dot_product_attention`, unless it is given a module to keep the weights in:
-then its own path is taken. A module that decodes is causal attention, a token at a time, where all
-its projections are identities; its twin is the function, at once.
+Arrays are (…, sequence, heads, width); a masked score is the smallest number of the type. The
+function of nnx calls `jax.nn.dot_product_attention`, unless the caller gives it a module that keeps
+the weights: then nnx computes attention itself. A module that decodes, with identities for its
+projections, is causal attention of one token after the other; its twin is the function on all
+tokens together.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 
 from oracles import Conventions
 from properties.contract.implementation import Implementation
+from systems.attention_arguments import Projections, with_projections
 from systems.peers.jax_arrays import SHAPES, SIZES, arrays, compiled, jvp, vjp
 from systems.peers.library import Library
 
@@ -22,7 +24,7 @@ FLAX = Library("flax")
 
 
 def _headed(x: Any) -> Any:
-    """A mask or a bias for each sequence of a batch as one for all of its heads."""
+    """A mask or a bias with an axis for heads, from one for each sequence of a batch."""
     return x if x is None or x.ndim < 3 else x[..., None, :, :]
 
 
@@ -41,34 +43,38 @@ def _nnx(q: Any, k: Any, v: Any, mask: Any = None, causal: bool = False) -> Any:
 
 
 def _nnx_weights(q: Any, k: Any, v: Any, mask: Any = None, causal: bool = False) -> Any:
-    """nnx' own path, which keeps the weights in a module."""
+    """Attention by the path of nnx that keeps the weights in a module."""
     from flax import nnx
 
-    turned = (x.swapaxes(-2, -3) for x in (q, k, v))
-    return nnx.dot_product_attention(*turned, mask=mask, is_causal=causal, module=nnx.Module()).swapaxes(-2, -3)
+    arrays = (x.swapaxes(-2, -3) for x in (q, k, v))
+    return nnx.dot_product_attention(*arrays, mask=mask, is_causal=causal, module=nnx.Module()).swapaxes(-2, -3)
 
 
-def _linen_heads(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None, **options: Any) -> Any:
+def _linen_heads(x: Any, weights: Projections, num_heads: int, mask: Any = None, **options: Any) -> Any:
     from flax import linen
 
+    *inputs, wo = weights
     kernels = {
-        name: {"kernel": w.reshape(len(w), num_heads, -1)}
-        for name, w in zip(("query", "key", "value"), (wq, wk, wv), strict=True)
+        name: {"kernel": weight.reshape(len(weight), num_heads, -1)}
+        for name, weight in zip(("query", "key", "value"), inputs, strict=True)
     }
     params = kernels | {"out": {"kernel": wo.reshape(num_heads, -1, wo.shape[1])}}
     module = linen.MultiHeadDotProductAttention(
-        num_heads, qkv_features=wq.shape[1], out_features=wo.shape[1], use_bias=False
+        num_heads, qkv_features=weights.wq.shape[1], out_features=wo.shape[1], use_bias=False
     )
     return module.apply({"params": params}, x, mask=_headed(mask), **options)
 
 
-def _nnx_heads(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None) -> Any:
+def _nnx_heads(x: Any, weights: Projections, num_heads: int, mask: Any = None) -> Any:
     from flax import nnx
 
-    width, features = wq.shape[1], wo.shape[1]
-    module = nnx.MultiHeadAttention(num_heads, len(wq), width, features, use_bias=False, decode=False, rngs=nnx.Rngs(0))
-    for layer, w in zip((module.query, module.key, module.value), (wq, wk, wv), strict=True):
-        layer.kernel.value = w.reshape(len(w), num_heads, -1)
+    *inputs, wo = weights
+    (model_dim, width), features = weights.wq.shape, wo.shape[1]
+    module = nnx.MultiHeadAttention(
+        num_heads, model_dim, width, features, use_bias=False, decode=False, rngs=nnx.Rngs(0)
+    )
+    for layer, weight in zip((module.query, module.key, module.value), inputs, strict=True):
+        layer.kernel.value = weight.reshape(len(weight), num_heads, -1)
     module.out.kernel.value = wo.reshape(num_heads, -1, features)
     return module(x, mask=_headed(mask))
 
@@ -81,14 +87,14 @@ def _linen_decoded(q: Any, k: Any, v: Any) -> Any:
     width = q.shape[-1]
     module = linen.MultiHeadDotProductAttention(1, qkv_features=width, out_features=width, use_bias=False, decode=True)
     tokens = _tokens(q, k, v)
-    kept, found = module.init(random.key(0), q, k, v)["cache"], []
-    one = {name: {"kernel": jnp.eye(width).reshape(width, 1, width)} for name in ("query", "key", "value")}
-    params = one | {"out": {"kernel": jnp.eye(width)[None]}}
+    cache, outputs = module.init(random.key(0), q, k, v)["cache"], []
+    identities = {name: {"kernel": jnp.eye(width).reshape(width, 1, width)} for name in ("query", "key", "value")}
+    params = identities | {"out": {"kernel": jnp.eye(width)[None]}}
     for token in tokens:
-        out, changed = module.apply({"params": params, "cache": kept}, *token, mutable=["cache"])
-        kept = changed["cache"]
-        found.append(out)
-    return jnp.concatenate(found, -2)
+        out, changed = module.apply({"params": params, "cache": cache}, *token, mutable=["cache"])
+        cache = changed["cache"]
+        outputs.append(out)
+    return jnp.concatenate(outputs, -2)
 
 
 def _linen_causal(q: Any, k: Any, v: Any) -> Any:
@@ -112,8 +118,9 @@ def _nnx_decoded(q: Any, k: Any, v: Any) -> Any:
 
 
 def _tokens(*arrays: Any) -> list[tuple[Any, ...]]:
-    """Some arrays at one position after the other. Raises ValueError where their shapes differ: all
-    projections are the identity.
+    """The arrays at one position after the other.
+
+    Raises ValueError if their shapes differ, because all projections are the identity.
     """
     if len({x.shape for x in arrays}) > 1:
         raise ValueError(f"The shapes are {', '.join(str(x.shape) for x in arrays)}, but should be one.")
@@ -125,7 +132,7 @@ def _causal_mask(n_q: int, n_k: int | None = None) -> Any:
     from jax import numpy as jnp
 
     if n_k not in (None, n_q):
-        raise ValueError(f"{n_q} queries and {n_k} keys, but they should be as many.")
+        raise ValueError(f"n_q={n_q} and n_k={n_k}, but they should be equal.")
     return linen.make_causal_mask(jnp.zeros((1, n_q)), dtype=bool)[0, 0]
 
 
@@ -141,27 +148,36 @@ def _vjp(attend: Callable[..., Any], q: Any, k: Any, v: Any, mask: Any, grad_out
 
 
 def _heads_vjp(
-    heads: Callable[..., Any], x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any, grad_out: Any
+    heads: Callable[..., Any], x: Any, weights: Projections, num_heads: int, mask: Any, grad_out: Any
 ) -> Any:
-    return vjp(partial(heads, num_heads=num_heads, mask=mask), (x, wq, wk, wv, wo), grad_out)
+    return vjp(_of_arrays(heads, num_heads, mask), (x, *weights), grad_out)
 
 
 def _heads_jvp(
-    heads: Callable[..., Any], x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any, *tangents: Any
+    heads: Callable[..., Any], x: Any, weights: Projections, num_heads: int, mask: Any, *tangents: Any
 ) -> Any:
-    return jvp(partial(heads, num_heads=num_heads, mask=mask), (x, wq, wk, wv, wo), tangents)
+    return jvp(_of_arrays(heads, num_heads, mask), (x, *weights), tangents)
+
+
+def _of_arrays(heads: Callable[..., Any], num_heads: int, mask: Any) -> Callable[..., Any]:
+    """Multi-head attention as a function of its differentiable arrays: x, wq, wk, wv and wo."""
+    return lambda x, *weights: heads(x, Projections(*weights), num_heads, mask)
 
 
 def heads_of(heads: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    """Multi-head attention and its derivatives, compiled; the number of heads is Python's own."""
+    """Multi-head attention and its derivatives, compiled, from a function of (x, projections,
+    num_heads, mask).
+
+    The number of heads is a Python integer, not an array.
+    """
 
     def of(function: Callable[..., Any]) -> Callable[..., Any]:
-        found = compiled(
-            lambda x, wq, wk, wv, wo, mask, *rest, num_heads: function(x, wq, wk, wv, wo, num_heads, mask, *rest),
-            "num_heads",
-        )
-        return lambda x, wq, wk, wv, wo, num_heads, mask, *rest: found(
-            x, wq, wk, wv, wo, mask, *rest, num_heads=num_heads
+        def reordered(x: Any, weights: Projections, mask: Any, *others: Any, num_heads: int) -> Any:
+            return function(x, weights, num_heads, mask, *others)
+
+        jitted = compiled(reordered, "num_heads")
+        return with_projections(
+            lambda x, weights, num_heads, mask, *others: jitted(x, weights, mask, *others, num_heads=num_heads)
         )
 
     name = "multi_head_attention"

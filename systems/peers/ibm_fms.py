@@ -1,6 +1,7 @@
-"""IBM's foundation-model-stack: its `RotaryEmbedding` by `adjusted_qk`. It pairs neighbours.
+"""IBM's foundation-model-stack: its `RotaryEmbedding` by `adjusted_qk`, which pairs adjacent
+channels.
 
-A table is as long as was asked for at first, and is not made longer: it is among the findings.
+The first call sets the length of a table, and later calls do not extend it: see the findings.
 """
 
 from functools import cache
@@ -17,23 +18,19 @@ _LIBRARY = Library("ibm-fms", "fms")
 
 @cache
 def _module(dim: int) -> Any:
-    """One for all lengths of a width, as in a model."""
+    """The rotation of a width, one module for all lengths, as in a model."""
     from fms.modules.positions import RotaryEmbedding
 
     return RotaryEmbedding(dim, max_seq_len=8192)
 
 
 def _rope(x: Any, start_pos: int = 0) -> Any:
-    """(batch, sequence, heads, width)."""
+    """x rotated; the module takes (batch, sequence, heads, width)."""
     import torch
 
-    at = torch.arange(start_pos, start_pos + x.shape[-2])
     rows = x.reshape(-1, *x.shape[-2:])[:, :, None]
-    return (
-        _module(x.shape[-1])
-        .adjusted_qk(rows, rows, at.expand(x.shape[:-1]).reshape(-1, x.shape[-2]))[0]
-        .reshape(x.shape)
-    )
+    positions = torch.arange(start_pos, start_pos + x.shape[-2]).expand(rows.shape[:2])
+    return _module(x.shape[-1]).adjusted_qk(rows, rows, positions)[0].reshape(x.shape)
 
 
 IMPLEMENTATIONS = [

@@ -1,8 +1,7 @@
-"""What the adapters of JAX's libraries share: its arrays, derivatives of a function, and how many
-shapes are asked of a compiler.
+"""Helpers that the adapters of JAX's libraries share: arrays, derivatives, and limits on shapes.
 
-JAX compiles a function anew for each shape of its arguments, in about 100 ms: sizes come from short
-lists, and are so many at most.
+JAX compiles a function for each shape of its arguments, in about 100 ms. So sizes come from short
+lists, and the number of shapes is limited.
 """
 
 from collections.abc import Callable
@@ -16,7 +15,7 @@ __all__ = ["FEW", "JAX", "SHAPES", "SIZES", "arrays", "compiled", "jvp", "vjp"]
 JAX = Library("jax")
 SHAPES = "at most 24 shapes"
 FEW = "at most 16 shapes"
-"""For what is called without jit: each of its twenty operators is compiled by itself."""
+"""For calls without jit, where JAX compiles each of about twenty operators separately."""
 SIZES: dict[str, Any] = {
     **dict.fromkeys(("n_q", "n_k", "seq_len"), (1, 2, 3, 17)),
     **dict.fromkeys(("head_dim", "value_dim"), (1, 2, 4)),
@@ -25,7 +24,7 @@ SIZES: dict[str, Any] = {
 
 
 def arrays(x: Any) -> Any:
-    """An array of JAX' with the numbers and the type of one of NumPy's."""
+    """A JAX array with the numbers and the type of a NumPy array."""
     import jax
 
     with jax.enable_x64(x.dtype.itemsize == 8):
@@ -33,7 +32,7 @@ def arrays(x: Any) -> Any:
 
 
 def compiled(function: Callable[..., Any], *static: str) -> Callable[..., Any]:
-    """A function under `jax.jit`, some of whose keywords are Python's own."""
+    """A function under `jax.jit`; the keywords in `static` have Python values, not arrays."""
 
     @cache
     def jitted() -> Any:

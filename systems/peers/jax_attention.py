@@ -1,12 +1,13 @@
-"""`jax.nn.dot_product_attention`, with what it takes: masks, lengths, a bias, a scale, causality,
+"""`jax.nn.dot_product_attention` with its options: masks, lengths, a bias, a scale, causality,
 local windows, and grouped heads.
 
 Its arrays are (batch, sequence, heads, width), or without the batch; masks and biases have four
 axes. A masked score is −0.7 times the largest number of float32, and the softmax is always in
-float32. Where nothing is said, `implementation` is None, which is `xla`.
+float32. `implementation` is None by default, which means `xla`.
 
-A bias of −∞ is written into the mask, and what else is below the fill raised to it: see the
-findings. In 16 bits it is called without jit, under which it raises on CPUs.
+The adapter writes a bias of −∞ into the mask, and raises smaller entries of the bias to the fill
+value: see the findings. In 16 bits it calls the function without jit, because jit raises an error
+there on CPUs.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from typing import Any
 from oracles import Conventions
 from properties.contract.implementation import Implementation
 from properties.contract.twins import Twin
+from systems.attention_arguments import AttentionOptions
 from systems.peers.jax_arrays import FEW, JAX, SHAPES, SIZES, arrays, compiled, jvp, vjp
 
 __all__ = ["IMPLEMENTATIONS"]
@@ -27,24 +29,32 @@ def _four(x: Any) -> Any:
     return None if x is None else x.reshape((1,) * (4 - x.ndim) + x.shape)
 
 
-def _attend(
-    q: Any, k: Any, v: Any, *, mask: Any = None, bias: Any = None, scale: Any = None, causal: bool = False, window: Any = (None, None),
-    implementation: Any = None, residual: bool = True, lengths: Any = None,
-) -> Any:  # fmt: skip
-    """(out, lse) of arrays (batch, heads, sequence, width), or without the batch; an open side of a
-    window is as wide as the sequences.
+def _attend(q: Any, k: Any, v: Any, *, residual: bool = True, **given: Any) -> Any:
+    """(out, lse) for arrays (batch, heads, sequence, width), or without the batch.
+
+    An open side of a window becomes as wide as the sequences.
     """
     import jax
 
+    implementation, lengths = given.pop("implementation", None), given.pop("lengths", None)
+    options = AttentionOptions(**given)
+    mask, bias = options.mask, options.bias
     if bias is not None:
         mask, bias = (bias > -jax.numpy.inf) & (True if mask is None else mask), jax.numpy.maximum(bias, _FILL)
-    far = max(q.shape[-2], k.shape[-2])
-    sides = None if window == (None, None) else tuple(far if side is None else side for side in window)
-    found = jax.nn.dot_product_attention(
-        *(x.swapaxes(-2, -3) for x in (q, k, v)), _four(bias), _four(mask), scale=scale, is_causal=causal, local_window_size=sides,
-        implementation=implementation, return_residual=residual, key_value_seq_lengths=lengths,
-    )  # fmt: skip
-    out, lse = found if residual else (found, None)
+    longest = max(q.shape[-2], k.shape[-2])
+    sides = tuple(longest if side is None else side for side in options.window)
+    result = jax.nn.dot_product_attention(
+        *(x.swapaxes(-2, -3) for x in (q, k, v)),
+        _four(bias),
+        _four(mask),
+        scale=options.scale,
+        is_causal=options.causal,
+        local_window_size=None if options.window == (None, None) else sides,
+        implementation=implementation,
+        return_residual=residual,
+        key_value_seq_lengths=lengths,
+    )
+    out, lse = result if residual else (result, None)
     return out.swapaxes(-2, -3), lse if lse is None else lse.swapaxes(-1, -2)
 
 
@@ -68,8 +78,8 @@ def _vjp(q: Any, k: Any, v: Any, grad_out: Any, *, bias: Any = None, **options: 
     def attend(q: Any, k: Any, v: Any, *bias: Any) -> Any:
         return _attend(q, k, v, bias=bias[0] if bias else None, **options)[0]
 
-    found = vjp(attend, (q, k, v) if bias is None else (q, k, v, bias), grad_out)
-    return (*found, *[None] * (5 - len(found)))
+    gradients = vjp(attend, (q, k, v) if bias is None else (q, k, v, bias), grad_out)
+    return (*gradients, *[None] * (5 - len(gradients)))
 
 
 _STATIC = ("causal", "window", "implementation", "residual")

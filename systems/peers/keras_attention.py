@@ -1,9 +1,9 @@
 """Keras on each of its back ends: `ops.dot_product_attention`, `layers.MultiHeadAttention`,
 `GroupQueryAttention` and `Attention`.
 
-A process has one back end, that of the variable KERAS_BACKEND; the others are not run in it. Arrays
-are NumPy's, in and out. A layer that returns its scores takes another path than one that does not,
-and each is put to the laws.
+A process has one back end, which the variable KERAS_BACKEND selects; the others do not run in it.
+Arguments and results are NumPy arrays. A layer that returns its scores takes a different path from
+one that does not, and the laws test both.
 """
 
 import os
@@ -15,6 +15,7 @@ import numpy as np
 
 from oracles import Conventions
 from properties.contract.implementation import Implementation
+from systems.attention_arguments import AttentionOptions, Projections, with_projections
 from systems.peers.jax_arrays import SHAPES, SIZES
 from systems.peers.library import Library
 from systems.peers.narrow import KERNEL
@@ -24,9 +25,8 @@ __all__ = ["BACKENDS", "IMPLEMENTATIONS", "KERAS", "backend"]
 KERAS = Library("keras")
 BACKENDS = ("jax", "torch", "numpy")
 _FILL = -0.7 * 3.4028234663852886e38
-_SEEDS = {
-    "a call prints nothing and leaves process-wide state unchanged": "Building a layer draws from Python's random numbers"
-}
+_STATE = "a call prints nothing and leaves process-wide state unchanged"
+_SEEDS = {_STATE: "Building a layer draws from Python's random numbers"}
 _SUBTRACTED = dict.fromkeys(
     (
         "attention is within its error limit",
@@ -55,7 +55,7 @@ def backend() -> str:
 
 
 def unavailable(library: Library, name: str) -> str:
-    """Why a library on a back end of Keras cannot be run in this process; "" where it can."""
+    """A sentence that says why a library cannot run here on a back end of Keras; "" if it can."""
     return library.unavailable or (
         "" if backend() == name else f"Keras has one back end in a process: KERAS_BACKEND={name}."
     )
@@ -67,64 +67,65 @@ def _out(x: Any) -> Any:
     return ops.convert_to_numpy(x)
 
 
-def _attend(
-    q: Any,
-    k: Any,
-    v: Any,
-    *,
-    mask: Any = None,
-    bias: Any = None,
-    scale: Any = None,
-    causal: bool = False,
-    **options: Any,
-) -> Any:
+def _attend(q: Any, k: Any, v: Any, *, flash_attention: Any = None, **given: Any) -> Any:
     from keras import ops
 
+    options = AttentionOptions(**given)
+    mask, bias = options.mask, options.bias
     if bias is not None and backend() != "torch":
         mask, bias = (bias > -np.inf) & (True if mask is None else mask), np.maximum(bias, _FILL)
     if backend() == "numpy":  # it has no heads that share keys
         k, v = (x.repeat(q.shape[1] // x.shape[1], 1) if x.shape[1] else x for x in (k, v))
-    if backend() == "torch":  # masks and biases of one axis or three are refused
+    if backend() == "torch":  # it refuses masks and biases of one axis or three axes
         mask, bias = (None if x is None else x.reshape((1,) * (4 - x.ndim) + x.shape) for x in (mask, bias))
-    turned = (x.swapaxes(1, 2) for x in (q, k, v))
-    return _out(
-        ops.dot_product_attention(*turned, bias=bias, mask=mask, scale=scale, is_causal=causal, **options)
-    ).swapaxes(1, 2)
+    out = ops.dot_product_attention(
+        *(x.swapaxes(1, 2) for x in (q, k, v)),
+        bias=bias,
+        mask=mask,
+        scale=options.scale,
+        is_causal=options.causal,
+        flash_attention=flash_attention,
+    )
+    return _out(out).swapaxes(1, 2)
 
 
 def _plain(q: Any, k: Any, v: Any, mask: Any = None, **options: Any) -> Any:
     return _attend(q, k, v, mask=mask, **options)
 
 
-def _set(layer: Any, x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int) -> Any:
+def _built(layer: Any, x: Any, weights: Projections, num_heads: int) -> Any:
+    """The layer, built for sequences like x, with these weights."""
+    *inputs, wo = weights
     layer.build(x.shape, x.shape, x.shape)
-    layer.set_weights(
-        [*(w.reshape(len(w), num_heads, -1) for w in (wq, wk, wv)), wo.reshape(num_heads, -1, wo.shape[1])]
-    )
+    kernels = [weight.reshape(len(weight), num_heads, -1) for weight in inputs]
+    layer.set_weights([*kernels, wo.reshape(num_heads, -1, wo.shape[1])])
     return layer
 
 
-def _heads(scores: bool, x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None) -> Any:
+def _heads(scores: bool, x: Any, weights: Projections, num_heads: int, mask: Any = None) -> Any:
     from keras import layers
 
-    layer = _set(
-        layers.MultiHeadAttention(num_heads, wq.shape[1] // num_heads, use_bias=False), x, wq, wk, wv, wo, num_heads
-    )
-    found = layer(x, x, attention_mask=mask, return_attention_scores=scores)
-    return _out(found[0] if scores else found)
+    layer = layers.MultiHeadAttention(num_heads, weights.wq.shape[1] // num_heads, use_bias=False)
+    return _attended(_built(layer, x, weights, num_heads), x, mask, scores)
 
 
-def _grouped(scores: bool, x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None) -> Any:
+def _grouped(scores: bool, x: Any, weights: Projections, num_heads: int, mask: Any = None) -> Any:
     from keras import layers
 
-    layer = layers.GroupQueryAttention(wq.shape[1] // num_heads, num_heads, num_heads, use_bias=False)
-    found = _set(layer, x, wq, wk, wv, wo, num_heads)(x, x, attention_mask=mask, return_attention_scores=scores)
-    return _out(found[0] if scores else found)
+    layer = layers.GroupQueryAttention(weights.wq.shape[1] // num_heads, num_heads, num_heads, use_bias=False)
+    return _attended(_built(layer, x, weights, num_heads), x, mask, scores)
+
+
+def _attended(layer: Any, x: Any, mask: Any, scores: bool) -> Any:
+    """The output of a layer, which also returns its scores or not."""
+    result = layer(x, x, attention_mask=mask, return_attention_scores=scores)
+    return _out(result[0] if scores else result)
 
 
 def _shared(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
-    """`layers.GroupQueryAttention` whose heads share keys: each kernel is the identity, and heads
-    are channels side by side.
+    """The output of `layers.GroupQueryAttention` with heads that share keys.
+
+    Each kernel is the identity, and the heads lie side by side in the channels.
     """
     from keras import layers
 
@@ -133,36 +134,36 @@ def _shared(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
     tokens = [x.swapaxes(1, 2).reshape(len(x), x.shape[2], -1) for x in (q, v, k)]
     layer.build(*(x.shape for x in tokens))
     wide, narrow = (np.eye(n * d, dtype=q.dtype) for n in (heads, shared))
-    of_keys = narrow.reshape(-1, shared, d)
-    layer.set_weights([wide.reshape(-1, heads, d), of_keys, of_keys, wide.reshape(heads, d, -1)])
+    key_kernel = narrow.reshape(-1, shared, d)
+    layer.set_weights([wide.reshape(-1, heads, d), key_kernel, key_kernel, wide.reshape(heads, d, -1)])
     out = _out(layer(*tokens, attention_mask=mask))
     return out.reshape(*out.shape[:2], heads, d).swapaxes(1, 2)
 
 
 def _layer(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
-    """`layers.Attention`, whose scale is a weight, and whose mask is one of keys."""
+    """The output of `layers.Attention`, which has a weight for its scale, and takes a mask of keys."""
     from keras import layers
 
     layer = layers.Attention(use_scale=True)
     layer.build([q.shape, v.shape, k.shape])
     layer.set_weights([np.array(max(q.shape[-1], 1) ** -0.5, np.float32)])
-    given = None if mask is None else [None, mask.reshape(mask.shape[-1:]) if mask.ndim < 3 else mask[..., 0, :]]
-    if given is not None and given[1].ndim == 1:
-        given[1] = given[1][None].repeat(len(q), 0)
-    return _out(layer([q, v, k], mask=given))
+    if mask is None:
+        return _out(layer([q, v, k], mask=None))
+    keys = mask.reshape(mask.shape[-1:])[None].repeat(len(q), 0) if mask.ndim < 3 else mask[..., 0, :]
+    return _out(layer([q, v, k], mask=[None, keys]))
 
 
 _SUPPORTS: dict[str, tuple[Any, ...]] = {
     "jax": ("positive sizes", SHAPES, SIZES | {"value_dim_minus_head_dim": [0]}),
     "numpy": ({"n_k": lambda n: n > 0},),
 }
-"""What is taken on a back end: JAX' attention wants values as wide as keys, and NumPy's maximum of nothing raises."""
+"""The sizes of a back end: JAX's attention needs values as wide as keys, and NumPy's maximum over no keys raises."""
 
 
 def _implementation(
-    on: str, name: str, operations: dict[str, Callable[..., Any]], ranks: tuple[int, ...], supports: tuple[Any, ...] = (),
-    arithmetic: str = "float32", **promises: Any,
-) -> Implementation:  # fmt: skip
+    on: str, name: str, operations: dict[str, Callable[..., Any]], ranks: tuple[int, ...], **promises: Any
+) -> Implementation:
+    arithmetic, supports = promises.pop("arithmetic", "float32"), promises.pop("supports", ())
     return Implementation(
         name=KERAS.called(f"{on}: {name} {arithmetic}"),
         operations=operations,
@@ -181,17 +182,25 @@ _PLAIN: dict[str, Callable[..., Any]] = {
 }
 _ZERO = Conventions(dead_rows="zero")
 _HEADS, _MHA, _GQA = "multi_head_attention", "layers.MultiHeadAttention", "layers.GroupQueryAttention"
-_LAYERS: dict[str, Callable[..., Any]] = {_MHA: _heads, _GQA: _grouped}
+_LAYERS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    name: (with_projections(partial(function, False)), with_projections(partial(function, True)))
+    for name, function in ((_MHA, _heads), (_GQA, _grouped))
+}
+"""Each layer without and with its scores."""
 _PATHS = {
-    f"twin paths give the same result[{_HEADS}]": "MultiHeadAttention: a row without keys is 0 or the mean, as return_attention_scores is given or not"
+    f"all paths of an implementation give the same result[{_HEADS}]": "MultiHeadAttention: a row without keys is 0 or the mean, "
+    "as return_attention_scores is given or not"
 }
 
 
 def _of(on: str) -> list[Implementation]:
-    """What is put to the laws of one back end: NumPy's has no heads that share keys, and torch's
-    takes a mask or a bias. `layers.Attention` is written by operations that do not differ, and is
-    left out on JAX, which compiles each. On torch no scale is given beside causality: PyTorch's
-    kernel for the CPU makes NaN of the two where the scale is 0 or below (docs/findings.md)."""
+    """The implementations on one back end.
+
+    NumPy has no heads that share keys. torch takes either a mask or a bias. `layers.Attention` uses
+    operations that are the same on all back ends, and JAX, which would compile each, leaves it out.
+    On torch causality comes without a scale: with both, PyTorch's kernel for the CPU returns NaN if
+    the scale is 0 or below (docs/findings.md).
+    """
     features = ("mask", "causal") if on == "torch" else ("mask", "bias", "scale", "causal")
     functions = _PLAIN if on == "numpy" else _PLAIN | {"grouped_query_attention": _plain}
     layer = _implementation(
@@ -199,7 +208,7 @@ def _of(on: str) -> list[Implementation]:
         "layers.Attention",
         {"scaled_dot_product_attention": _layer},
         (1,),
-        ("key masks",),
+        supports=("key masks",),
         known_deviations=_SUBTRACTED,
     )
     shared = _implementation(
@@ -207,26 +216,30 @@ def _of(on: str) -> list[Implementation]:
         f"{_GQA}, shared keys",
         {"grouped_query_attention": _shared},
         (2,),
-        ("positive sizes", "full masks", {"value_dim_minus_head_dim": [0]}),
+        supports=("positive sizes", "full masks", {"value_dim_minus_head_dim": [0]}),
         known_deviations=_SEEDS,
     )
     heads = partial(_implementation, on, ranks=(1,), supports=("full masks",))
     without_flash = {name: partial(function, flash_attention=False) for name, function in functions.items()}
-    with_scores = {name: {"with scores": {_HEADS: partial(function, True)}} for name, function in _LAYERS.items()}
+    with_scores = {name: {"with scores": {_HEADS: scored}} for name, (_, scored) in _LAYERS.items()}
     return [
         _implementation(
             on, "ops.dot_product_attention", functions, (2,), known_deviations=_NO_CHANNELS if on == "numpy" else {},
             twins={"flash_attention=False": without_flash},
         ),
-        *([_implementation(on, "ops.dot_product_attention", functions, (2,), arithmetic="bfloat16")] if on == "torch" else []),
-        _implementation(
-            on, "ops.dot_product_attention with features", {"attention": _attend}, (2,), ("no log-sum-exp",), features=features
+        *(
+            [_implementation(on, "ops.dot_product_attention", functions, (2,), arithmetic="bfloat16")]
+            if on == "torch" else []
         ),
-        heads(_MHA, {_HEADS: partial(_heads, False)}, known_deviations=_SEEDS | _PATHS, twins=with_scores[_MHA]),
-        heads(f"{_MHA} with scores", {_HEADS: partial(_heads, True)}, known_deviations=_SEEDS, conventions=_ZERO),
-        heads(_GQA, {_HEADS: partial(_grouped, False)}, known_deviations=_SEEDS | _PATHS, twins=with_scores[_GQA]),
+        _implementation(
+            on, "ops.dot_product_attention with features", {"attention": _attend}, (2,),
+            supports=("no log-sum-exp",), features=features,
+        ),
+        heads(_MHA, {_HEADS: _LAYERS[_MHA][0]}, known_deviations=_SEEDS | _PATHS, twins=with_scores[_MHA]),
+        heads(f"{_MHA} with scores", {_HEADS: _LAYERS[_MHA][1]}, known_deviations=_SEEDS, conventions=_ZERO),
+        heads(_GQA, {_HEADS: _LAYERS[_GQA][0]}, known_deviations=_SEEDS | _PATHS, twins=with_scores[_GQA]),
         *([] if on == "jax" else [layer, shared]),
     ]  # fmt: skip
 
 
-IMPLEMENTATIONS = [one for on in BACKENDS for one in _of(on)]
+IMPLEMENTATIONS = [implementation for on in BACKENDS for implementation in _of(on)]

@@ -1,4 +1,4 @@
-"""keras-hub: `RotaryEmbedding`, `SinePositionEncoding` and `AlibiBias`, on each of Keras' back ends."""
+"""keras-hub: `RotaryEmbedding`, `SinePositionEncoding` and `AlibiBias`, on each back end of Keras."""
 
 from typing import Any
 
@@ -24,8 +24,8 @@ def _out(x: Any) -> Any:
 def _rope(x: Any, start_pos: int = 0, *, positions: Any = None) -> Any:
     from keras_hub.layers import RotaryEmbedding
 
-    at = None if positions is None else np.broadcast_to(positions, x.shape[:-1])
-    return _out(RotaryEmbedding()(x, start_index=start_pos, positions=at))
+    by_row = None if positions is None else np.broadcast_to(positions, x.shape[:-1])
+    return _out(RotaryEmbedding()(x, start_index=start_pos, positions=by_row))
 
 
 def _sines(seq_len: int, embed_dim: int, start_pos: int) -> Any:
@@ -35,7 +35,7 @@ def _sines(seq_len: int, embed_dim: int, start_pos: int) -> Any:
 
 
 def _alibi(num_heads: int, n_q: int, n_k: int, offset: Any = None) -> Any:
-    """The bias of keys counts from the last one; moved so that key 0 has none."""
+    """The bias, shifted so that key 0 has the bias 0: keras-hub counts from the last key."""
     from keras_hub.layers import AlibiBias
 
     bias = _out(AlibiBias()(np.zeros((1, num_heads, n_q, n_k), np.float32)))[0]
@@ -56,15 +56,15 @@ def _implementation(on: str, name: str, supports: Any, conventions: Conventions,
     )
 
 
-IMPLEMENTATIONS = [
-    one
-    for on in BACKENDS
-    for one in (
-        _implementation(
-            on, "RotaryEmbedding", ["positive sizes", {"head_dim": lambda d: d % 2 == 0}],
-            Conventions(rope_pairing="half", odd_lane="reject"), rope=_rope,
-        ),
-        _implementation(on, "SinePositionEncoding", ["positive sizes"], Conventions(), sinusoidal_positional_encoding=_sines),
-        _implementation(on, "AlibiBias", ["positive sizes"], Conventions(alibi_reference="key"), alibi_bias=_alibi),
-    )
-]  # fmt: skip
+def _of(on: str) -> list[Implementation]:
+    """The implementations on one back end."""
+    half = Conventions(rope_pairing="half", odd_lane="reject")
+    even, positive = {"head_dim": lambda d: d % 2 == 0}, "positive sizes"
+    return [
+        _implementation(on, "RotaryEmbedding", [positive, even], half, rope=_rope),
+        _implementation(on, "SinePositionEncoding", [positive], Conventions(), sinusoidal_positional_encoding=_sines),
+        _implementation(on, "AlibiBias", [positive], Conventions(alibi_reference="key"), alibi_bias=_alibi),
+    ]
+
+
+IMPLEMENTATIONS = [implementation for on in BACKENDS for implementation in _of(on)]

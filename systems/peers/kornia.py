@@ -1,7 +1,7 @@
 """kornia: the `FullAttention` of LoFTR, and the attention and the rotation of LightGlue.
 
-`FullAttention` takes masks of queries and of keys together. LightGlue's rotation pairs neighbours,
-and takes angles that are learned.
+`FullAttention` takes a mask of queries together with a mask of keys. LightGlue's rotation pairs
+adjacent channels, and takes learned angles.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ _LIBRARY = Library("kornia")
 
 
 def _full(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
-    """With one head: (batch, sequence, 1, width)."""
+    """Attention of one head, which the layer takes as (batch, sequence, 1, width)."""
     from kornia.feature.loftr.loftr_module.linear_attention import FullAttention
 
     masks = () if mask is None else (mask.new_ones(q.shape[:2]), mask)

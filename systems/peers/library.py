@@ -1,4 +1,4 @@
-"""A released library: its version, and why it cannot be run here, both without an import of it."""
+"""A released library: its version, and the reason if it cannot run here, both without importing it."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,14 +10,14 @@ __all__ = ["Library"]
 
 @dataclass(frozen=True)
 class Library:
-    """A library by the name of its distribution, and of the module that is imported, where that is another one."""
+    """A library: the name of its distribution, and of its module if that is a different name."""
 
     distribution: str
     module: str = ""
 
     @cached_property
     def version(self) -> str:
-        """The version that is installed; "" where none is."""
+        """The installed version; "" if the library is not installed."""
         try:
             return version(self.distribution)
         except PackageNotFoundError:
@@ -25,11 +25,13 @@ class Library:
 
     @cached_property
     def unavailable(self) -> str:
-        """Why nothing of it runs here, a sentence; "" where it does."""
+        """A sentence that says why the library cannot run here; "" if it can."""
         return (
             "" if find_spec(self.module or self.distribution) else f"{self.distribution} is not installed: make peers."
         )
 
     def called(self, text: str) -> str:
-        """The name of an implementation: the library, its version, and what of it is run."""
+        """The name of an implementation: the library, its version, and `text`, which names the
+        function.
+        """
         return " ".join(part for part in (self.distribution, self.version, text) if part)

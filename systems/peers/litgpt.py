@@ -1,7 +1,7 @@
 """LitGPT: the rotation of its models by `build_rope_cache` and `apply_rope`, and attention with its
 `KVCache` under the masks of `GPT`.
 
-A cache is as long as was asked for: what is not filled is zeros, which the mask leaves out.
+A cache has a fixed length; the mask masks its positions that are not filled, which are zeros.
 """
 
 from functools import cache
@@ -20,7 +20,7 @@ _LONGEST = 1024
 
 
 def _even(dim: int) -> None:
-    """Refuses an odd width, whose last channels would be cut off."""
+    """Refuse an odd width, for which LitGPT drops the last channel, and width 0."""
     if dim % 2 or not dim:
         raise ValueError(f"head_dim={dim}, but should be even and positive.")
 
@@ -40,13 +40,13 @@ def _apply(x: Any, cos: Any, sin: Any) -> Any:
 
 
 def _rope(x: Any, start_pos: int = 0) -> Any:
-    """By tables of the rows' own type, as those of a model of 16 bits are."""
+    """x rotated by tables in the type of x, as in a model of 16 bits."""
     return _apply(x, *(table.to(x.dtype) for table in _tables(x.shape[-2], x.shape[-1], start_pos)))
 
 
 @cache
 def _module(head_size: int) -> Any:
-    """The attention of a model with one head of a size, which has the scale of that size."""
+    """The attention of a model with one head of this size, and its scale."""
     import torch
     from litgpt.config import Config
     from litgpt.model import CausalSelfAttention
@@ -58,15 +58,14 @@ def _module(head_size: int) -> Any:
 
 
 def _attend(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
-    """No mask is causal there: all keys are a mask here."""
+    """Attention under a mask; without one it gets a mask of all keys, because LitGPT then is
+    causal.
+    """
     import torch
 
-    every = torch.ones(1, dtype=torch.bool) if mask is None else mask
-    return (
-        _module(q.shape[-1])
-        .scaled_dot_product_attention(q, k, v, every.expand(*q.shape[:-1], k.shape[-2]))
-        .transpose(1, 2)
-    )
+    visible = torch.ones(1, dtype=torch.bool) if mask is None else mask
+    whole = visible.expand(*q.shape[:-1], k.shape[-2])
+    return _module(q.shape[-1]).scaled_dot_product_attention(q, k, v, whole).transpose(1, 2)
 
 
 def _causal(q: Any, k: Any, v: Any) -> Any:
@@ -74,7 +73,7 @@ def _causal(q: Any, k: Any, v: Any) -> Any:
 
 
 class _Cache:
-    """`KVCache` of one head, and the rows of `build_mask_cache` that `GPT` picks by the positions."""
+    """`KVCache` of one head, with the rows of `build_mask_cache` that `GPT` selects by position."""
 
     def __init__(self, d: int, d_v: int, capacity: int | None = None) -> None:
         import torch
@@ -90,14 +89,14 @@ class _Cache:
         import torch
 
         if self.end + len(k) > self.size:
-            raise ValueError(f"{self.end} positions and {len(k)} more are over {self.size}.")
+            raise ValueError(f"{self.end} positions and {len(k)} more exceed the capacity {self.size}.")
         self.kept = self.cache(torch.arange(self.end, self.end + len(k)), k[None, None], v[None, None])
         self.end += len(k)
 
     def attend(self, q: Any) -> Any:
         """The output of the last positions' queries."""
         if len(q) > self.end:
-            raise ValueError(f"{len(q)} queries are asked, of {self.end} positions.")
+            raise ValueError(f"q has {len(q)} queries, but the cache has {self.end} positions.")
         mask = self.mask[:, :, self.end - len(q) : self.end]
         return _module(q.shape[-1]).scaled_dot_product_attention(q[None, None], *self.kept, mask)[0, :, 0]
 
@@ -116,14 +115,16 @@ def _implementation(name: str, arithmetic: str, operations: Any, *supports: Any,
 
 
 _ROTARY = {"rope": _rope, "apply_rotary": _apply}
+_WITH_TABLES = _ROTARY | {"rope_tables": _tables}
 
 IMPLEMENTATIONS = [
     *(
         _implementation(
-            "build_rope_cache", arithmetic, operations, {"head_dim": lambda d: d > 0 and d % 2 == 0, "start_pos": lambda p: p <= 4096},
+            "build_rope_cache", arithmetic, operations,
+            {"head_dim": lambda d: d > 0 and d % 2 == 0, "start_pos": lambda p: p <= 4096},
             conventions=Conventions(rope_pairing="half", odd_lane="reject"),
         )
-        for arithmetic, operations in (("float32", _ROTARY | {"rope_tables": _tables}), ("bfloat16-elementwise", _ROTARY))
+        for arithmetic, operations in (("float32", _WITH_TABLES), ("bfloat16-elementwise", _ROTARY))
     ),
     *(
         _implementation(

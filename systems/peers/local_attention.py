@@ -1,16 +1,17 @@
-"""local-attention: its `LocalAttention`, which cuts a sequence into buckets of `window_size` and
-looks some of them back and forth.
+"""local-attention: its `LocalAttention`, which cuts a sequence into buckets of `window_size` keys
+and looks some buckets back and forward.
 
-With `exact_windowsize` the window is one of keys, by a bound: look_backward·window_size before the
-query's own, and likewise after it. With as many buckets back as there are it is causal attention. A
-mask is of keys alone, for each head. Rotary embeddings are left out, and heads that share keys are
-repeated here. A query that the mask leaves no key gets the mean of its buckets' values, among them
-−1 for what is beyond the ends: here it is made 0.
+With `exact_windowsize` the window counts keys: look_backward·window_size keys before the query's
+own key, and likewise after it. If it looks back over all buckets, it is causal attention. A mask is
+a mask of keys, for each head. The adapter leaves out rotary embeddings, and repeats heads that
+share keys. For a fully masked row the library returns the mean of the values in the buckets, with
+−1 for positions beyond the ends; the adapter returns 0.
 """
 
 from typing import Any
 
 from properties.contract.implementation import Implementation
+from systems.attention_arguments import AttentionOptions
 from systems.peers.library import Library
 
 __all__ = ["IMPLEMENTATIONS"]
@@ -18,22 +19,29 @@ __all__ = ["IMPLEMENTATIONS"]
 _LIBRARY = Library("local-attention", "local_attention")
 
 
-def _attend(
-    q: Any, k: Any, v: Any, *, mask: Any = None, scale: Any = None, causal: bool = False, window: Any = (None, None)
-) -> Any:
-    """A window of equal sides, or causal, has buckets of that size; every other one has buckets of one key."""
+def _attend(q: Any, k: Any, v: Any, **given: Any) -> Any:
+    """Attention in a window. If its sides are equal, or it is causal, a bucket is as wide as a
+    side; otherwise a bucket is one key.
+    """
     import torch
     from local_attention import LocalAttention
 
-    n = q.shape[-2]
+    options = AttentionOptions(**given)
+    mask, n = options.mask, q.shape[-2]
     k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
-    left, right = (n if side is None else side for side in window)
-    right = 0 if causal else right
+    left, right = (n if side is None else side for side in options.window)
+    right = 0 if options.causal else right
     size = left if left in range(1, n) and right in (0, left) else 1
     attend = LocalAttention(
-        size, causal=causal, look_backward=left // size, look_forward=right // size, scale=scale, exact_windowsize=True, autopad=True,
+        size,
+        causal=options.causal,
+        look_backward=left // size,
+        look_forward=right // size,
+        scale=options.scale,
+        exact_windowsize=True,
+        autopad=True,
         use_rotary_pos_emb=False,
-    )  # fmt: skip
+    )
     if mask is None:
         return attend(q, k, v)
     keys = mask.expand(*q.shape[:2], 1, n)[:, :, 0]
@@ -64,7 +72,7 @@ IMPLEMENTATIONS = [
             {"n_k_minus_n_q": [0], "value_dim_minus_head_dim": [0]},
         ],
         features=features,
-        refuses=(Exception,),  # einops raises exceptions of its own
+        refuses=(Exception,),  # einops has its own exceptions
         unavailable=_LIBRARY.unavailable,
     )
     for name, operations, features in (

@@ -1,10 +1,10 @@
-"""memory-efficient-attention-pytorch: its attention over chunks, the same at once, and flash
-attention by hand, with its own backward.
+"""memory-efficient-attention-pytorch: its attention over chunks, its attention without chunks, and
+its flash attention, written by hand with a backward.
 
-Chunks are of sixteen queries and twelve keys, so that longer calls have several. `attention` aligns
-causality at the last key, `memory_efficient_attention` at the first, and flash attention is run
-with as many keys as queries where it is causal: the rest is among the findings. Its values are as
-wide as its keys.
+A chunk has sixteen queries and twelve keys, so longer calls have several chunks. `attention` aligns
+causality at the last key, `memory_efficient_attention` at the first. Causal flash attention runs
+here with as many keys as queries; for other sizes see the findings. Its values are as wide as its
+keys.
 """
 
 from functools import partial
@@ -22,11 +22,10 @@ _CHUNKS = {"q_bucket_size": 16, "k_bucket_size": 12}
 
 
 def _chunked(name: str, q: Any, k: Any, v: Any, mask: Any = None, causal: bool = False) -> Any:
-    module = import_module(
-        "memory_efficient_attention_pytorch.memory_efficient_attention"
-    )  # whose function has its name
-    one = (x[:, None] for x in (q, k, v))
-    return getattr(module, name)(*one, mask=mask, causal=causal, **_CHUNKS)[:, 0]
+    # An import statement would find the function of the same name.
+    module = import_module("memory_efficient_attention_pytorch.memory_efficient_attention")
+    one_head = (x[:, None] for x in (q, k, v))
+    return getattr(module, name)(*one_head, mask=mask, causal=causal, **_CHUNKS)[:, 0]
 
 
 def _flash(q: Any, k: Any, v: Any, mask: Any = None, causal: bool = False) -> Any:
@@ -34,7 +33,8 @@ def _flash(q: Any, k: Any, v: Any, mask: Any = None, causal: bool = False) -> An
 
     if v.shape[-1] != q.shape[-1] or (causal and k.shape[-2] != q.shape[-2]):
         raise ValueError(
-            f"q has shape {q.shape} and v {v.shape}, but they should be as wide, and as long where it is causal."
+            f"q has shape {q.shape}, k {k.shape} and v {v.shape}, but they should be equally wide, "
+            "and equally long with causality."
         )
     full = None if mask is None else mask.expand(*q.shape[:-1], k.shape[-2])
     return FlashAttentionFunction.apply(q, k, v, full, causal, *_CHUNKS.values())
@@ -43,9 +43,9 @@ def _flash(q: Any, k: Any, v: Any, mask: Any = None, causal: bool = False) -> An
 def _vjp(attend: Any, q: Any, k: Any, v: Any, mask: Any, grad_out: Any) -> Any:
     import torch
 
-    given = [x.detach().requires_grad_() for x in (q, k, v)]
-    torch.autograd.backward(attend(*given, mask), grad_out)  # its checkpoints refuse torch.autograd.grad
-    return tuple(x.grad for x in given)
+    inputs = [x.detach().requires_grad_() for x in (q, k, v)]
+    torch.autograd.backward(attend(*inputs, mask), grad_out)  # its checkpoints refuse torch.autograd.grad
+    return tuple(x.grad for x in inputs)
 
 
 def _all(attend: Any) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """MLX: `mx.fast.scaled_dot_product_attention` and `mx.fast.rope`.
 
-Attention takes (batch, heads, sequence, width), a mask of booleans or of numbers, or the word
-"causal", which aligns at the last key, and sinks. The rotation takes the number of channels that
-rotate, either pairing, a base or the periods of all pairs, and the first position.
+Attention takes (batch, heads, sequence, width), sinks, and either a mask of booleans, a mask of
+numbers, or the word "causal", which aligns at the last key. The rotation takes the number of
+channels that rotate, one of both pairings, a base or the periods of all pairs, and the first
+position.
 """
 
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import numpy as np
 from oracles import Arithmetic, Conventions
 from oracles.formats import preset
 from properties.contract.implementation import Implementation
+from systems.attention_arguments import AttentionOptions
 from systems.peers.library import Library
 
 __all__ = ["IMPLEMENTATIONS"]
@@ -24,15 +26,17 @@ _LEAST = -3.4028234663852886e38
 
 
 def _of_periods(name: str) -> Arithmetic:
-    """An arithmetic for frequencies that are given as periods, and taken from them again: two
-    roundings more of the angle.
+    """The arithmetic of a preset, for frequencies that become periods and frequencies again.
+
+    These two divisions add two roundings to the angle.
     """
-    a = preset(name)
-    return replace(a, name=f"{a.name}, frequencies from periods", angle=replace(a.angle, product=2.0**-22))
+    arithmetic = preset(name)
+    angle = replace(arithmetic.angle, product=2.0**-22)
+    return replace(arithmetic, name=f"{arithmetic.name}, frequencies from periods", angle=angle)
 
 
 def _given(x: Any) -> Any:
-    """An array of MLX' for one of NumPy's; anything else as it is."""
+    """An MLX array for a NumPy array; any other value unchanged."""
     import mlx.core as mx
 
     if not isinstance(x, np.ndarray):
@@ -42,44 +46,39 @@ def _given(x: Any) -> Any:
 
 
 def _taking(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of MLX' arrays as one of NumPy's."""
+    """A function of NumPy arrays, from a function of MLX arrays."""
     return lambda *arguments, **options: function(
         *map(_given, arguments), **{name: _given(x) for name, x in options.items()}
     )
 
 
 def _out(x: Any) -> Any:
-    """An array of NumPy's, which reads MLX' bfloat16 as nothing that it knows."""
+    """A NumPy array for an MLX array; bfloat16 takes a way through float32, because NumPy cannot
+    read it.
+    """
     import ml_dtypes
     import mlx.core as mx
 
     return np.array(x.astype(mx.float32)).astype(ml_dtypes.bfloat16) if x.dtype == mx.bfloat16 else np.array(x)
 
 
-def _attend(
-    q: Any,
-    k: Any,
-    v: Any,
-    *,
-    mask: Any = None,
-    bias: Any = None,
-    scale: Any = None,
-    causal: bool = False,
-    sink: Any = None,
-) -> Any:
+def _attend(q: Any, k: Any, v: Any, **given: Any) -> Any:
     import mlx.core as mx
 
-    if causal and (mask is not None or bias is not None):
+    options = AttentionOptions(**given)
+    mask, bias = options.mask, options.bias
+    if options.causal and (mask is not None or bias is not None):
         raise ValueError("A mask is an array or the word causal, but here it would be both.")
     if 0 in (*q.shape, *k.shape, *v.shape):
         raise ValueError("A size is 0, but all should be positive.")
     if bias is not None:
         mask, bias = (bias > -mx.inf) & (mx.array(True) if mask is None else mask), mx.maximum(bias, _LEAST)
     both = bias if mask is None else mask if bias is None else mx.where(mask, bias, mx.array(_LEAST, bias.dtype))
-    scale = max(q.shape[-1], 1) ** -0.5 if scale is None else scale
-    return _out(
-        mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask="causal" if causal else both, sinks=sink)
+    scale = max(q.shape[-1], 1) ** -0.5 if options.scale is None else options.scale
+    out = mx.fast.scaled_dot_product_attention(
+        q, k, v, scale=scale, mask="causal" if options.causal else both, sinks=options.sink
     )
+    return _out(out)
 
 
 def _plain(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
@@ -87,7 +86,7 @@ def _plain(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
 
 
 def _with_mask(q: Any, k: Any, v: Any) -> Any:
-    """What the word causal means, as a mask of booleans."""
+    """Causal attention by a mask of booleans with the meaning of the word "causal"."""
     return _attend(q, k, v, mask=_given(np.tri(q.shape[-2], k.shape[-2], k.shape[-2] - q.shape[-2], dtype=bool)))
 
 

@@ -1,9 +1,9 @@
 """mlx-lm: its caches, `KVCache` and `RotatingKVCache`, under the masks that they make, and its
 `create_causal_mask`.
 
-Keys come in the call of their queries: here a cache keeps what was appended, and an attend hands it
-to a new one, piece by piece as it came, its queries' own positions last and together. A rotating
-one is as large as the window.
+mlx-lm takes keys in the call of their queries. So this cache keeps the appended pieces, and
+`attend` gives them to a new cache of mlx-lm in the same pieces; the positions of the queries come
+last, in one piece. The size of a rotating cache is the window.
 """
 
 from typing import Any
@@ -25,12 +25,12 @@ def _mask(n_q: int, n_k: int | None = None) -> Any:
 
     n_k = n_q if n_k is None else n_k
     if n_k < n_q:
-        raise ValueError(f"{n_q} queries are asked of {n_k} positions.")
+        raise ValueError(f"n_q={n_q}, but should be at most n_k={n_k}.")
     return np.array(create_causal_mask(n_q, offset=n_k - n_q))
 
 
 class _Cache:
-    """A cache of one head, which rotates where there is a window."""
+    """A cache of one head; with a window it is a rotating cache."""
 
     def __init__(self, d: int, d_v: int, window: int | None = None) -> None:
         self.window, self.pieces = window, list[tuple[Any, Any]]()
@@ -47,7 +47,7 @@ class _Cache:
 
         first, seen = sum(len(k) for k, _ in self.pieces) - len(q), 0
         if first < 0:
-            raise ValueError(f"{len(q)} queries are asked, of {first + len(q)} positions.")
+            raise ValueError(f"q has {len(q)} queries, but the cache has {first + len(q)} positions.")
         if 0 in (q.shape[-1], self.pieces[0][1].shape[-1]):
             raise ValueError("A width is 0, but all should be positive.")
         cache = KVCache() if self.window is None else RotatingKVCache(max_size=self.window)

@@ -1,9 +1,12 @@
 """ONNX's RotaryEmbedding, opset 23, by the reference evaluator of onnx and by onnxruntime on the
-CPU; and Attention with their versions, of opset 23 and in float16 too.
+CPU.
+
+The module also has Attention with the versions of the engines in its names, and adds opset 23 and
+float16.
 
 The node takes tables of cosines and sines, one row for each position and one column for each pair,
-and an attribute for the pairing: they are made here, in float64, and rounded to the type of what is
-rotated.
+and an attribute for the pairing. The adapter computes the tables in float64, and rounds them to the
+type of x.
 """
 
 from collections.abc import Callable
@@ -52,7 +55,7 @@ def _session(*key: Any) -> Any:
 
 @cache
 def _as_written(*key: Any) -> Any:
-    """A session that leaves the graph as it is."""
+    """A session that does not optimise the graph."""
     from onnxruntime import GraphOptimizationLevel, InferenceSession, SessionOptions
 
     options = SessionOptions()
@@ -61,10 +64,10 @@ def _as_written(*key: Any) -> Any:
 
 
 def _rope(engine: Callable[..., Any], interleaved: int, x: Any, start_pos: int = 0, *, inv_freq: Any = None) -> Any:
-    """x (batch, heads, sequence, width), whose rows count from a first position."""
+    """x (batch, heads, sequence, width), rotated by positions that count from start_pos."""
     width, rows = x.shape[-1], x.shape[2]
     if width % 2 or 0 in x.shape:
-        raise ValueError(f"x has shape {x.shape}, but its width should be even, and no size 0.")
+        raise ValueError(f"x has shape {x.shape}, but its width should be even, and every size positive.")
     rates = 10000.0 ** (-np.arange(0, width, 2) / width) if inv_freq is None else inv_freq
     angles = (start_pos + np.arange(rows))[:, None] * rates.astype(np.float64)
     at = np.broadcast_to(np.arange(rows), (x.shape[0], rows)).copy()
@@ -89,49 +92,21 @@ def _implementation(library: Library, engine: Callable[..., Any], interleaved: i
     )
 
 
-_FIRST = (
-    "mask",
-    "bias",
-    "causal",
-    "offset",
-    "softcap",
-    "scale",
-)  # of opset 23: lengths came with 24, and windows with 25
+# The features of opset 23: lengths came with opset 24, and windows with 25.
+_FIRST = ("mask", "bias", "causal", "offset", "softcap", "scale")
+_REFERENCE, _RUNTIME = onnx_engines.first_reference_attention, onnx_engines.first_runtime_attention
 _ATTENTION = [
     *onnx_engines.IMPLEMENTATIONS,
     *(
-        onnx_engines.implementation(name, run, arithmetic, why, *features)
-        for name, run, arithmetic, why, features in (
-            (
-                "ONNX reference, opset 23",
-                onnx_engines.first_reference_attention,
-                "float32",
-                onnx_engines.NO_ONNX,
-                _FIRST,
-            ),
-            (
-                "ONNX reference, opset 23",
-                onnx_engines.first_reference_attention,
-                "float16-eager",
-                onnx_engines.NO_ONNX,
-                _FIRST,
-            ),
-            ("onnxruntime, opset 23", onnx_engines.first_runtime_attention, "float32", onnx_engines.NO_RUNTIME, _FIRST),
-            (
-                "onnxruntime, opset 23",
-                onnx_engines.first_runtime_attention,
-                "float16-eager",
-                onnx_engines.NO_RUNTIME,
-                _FIRST,
-            ),
-            (
-                "onnxruntime",
-                onnx_engines.runtime_attention,
-                "float16-eager",
-                onnx_engines.NO_RUNTIME,
-                (*_FIRST, "offsets"),
-            ),
-        )
+        onnx_engines.implementation("ONNX reference, opset 23", _REFERENCE, arithmetic, onnx_engines.NO_ONNX, *_FIRST)
+        for arithmetic in ("float32", "float16-eager")
+    ),
+    *(
+        onnx_engines.implementation("onnxruntime, opset 23", _RUNTIME, arithmetic, onnx_engines.NO_RUNTIME, *_FIRST)
+        for arithmetic in ("float32", "float16-eager")
+    ),
+    onnx_engines.implementation(
+        "onnxruntime", onnx_engines.runtime_attention, "float16-eager", onnx_engines.NO_RUNTIME, *_FIRST, "offsets"
     ),
 ]
 IMPLEMENTATIONS = [

@@ -1,7 +1,8 @@
 """positional-encodings: the table of `PositionalEncoding1D`, and `Summer`, which adds it.
 
-Angles are of float32, the type of the inverse frequencies. An odd width gets the columns of the
-next even one, without the last, and so other frequencies than its own: it is refused here.
+Angles are float32, the type of the inverse frequencies. For an odd width the library takes the
+columns of the next even width without the last, and so different frequencies: the adapter refuses
+an odd width.
 """
 
 from functools import partial
@@ -17,15 +18,15 @@ _LIBRARY = Library("positional-encodings", "positional_encodings")
 
 
 def _table(seq_len: int, embed_dim: int, start_pos: int = 0, *, before: tuple[str, ...] = ()) -> Any:
-    """By a new object, which has made the table in other types before."""
+    """The table of a new object; the object first makes the tables in the types `before`."""
     import torch
     from positional_encodings.torch_encodings import PositionalEncoding1D
 
     if start_pos:
-        raise ValueError(f"start_pos={start_pos}, but should be 0: positions are counted from it.")
+        raise ValueError(f"start_pos={start_pos}, but should be 0: the library counts positions from 0.")
     if embed_dim % 2:
         raise ValueError(
-            f"embed_dim={embed_dim}, but should be even: the frequencies are those of {embed_dim + 1} columns."
+            f"embed_dim={embed_dim}, but should be even: the library uses the frequencies for {embed_dim + 1} columns."
         )
     module, shape = PositionalEncoding1D(embed_dim), (1, seq_len, embed_dim)
     for dtype in before:
@@ -44,7 +45,7 @@ IMPLEMENTATIONS = [
         unavailable=_LIBRARY.unavailable,
         twins={"after a call in bfloat16": {_SINES: partial(_table, before=("bfloat16",))}},
         known_deviations={
-            f"twin paths give the same result[{_SINES}]": "The table of an earlier call comes back in its type"
+            f"all paths of an implementation give the same result[{_SINES}]": "The table of an earlier call comes back in its type"
         },
     )
 ]

@@ -1,16 +1,18 @@
 """ring-attention-pytorch on one machine: `default_attention`, `ring_flash_attn` with its own
 backward, and `RingRotaryEmbedding`.
 
-Buckets are of sixteen positions, so that longer calls have several. Keys and values are of one
-width, and heads that share them are tiled. Where attention is causal, a mask is left out, as a
-comment of the source says.
+A bucket has sixteen positions, so longer calls have several buckets. Keys and values have one
+width, and heads that share them are tiled. Causal attention ignores a mask, as a comment of the
+source says.
 """
 
+from functools import partial
 from typing import Any
 
 from oracles import Conventions
 from properties.contract.implementation import Implementation
 from properties.contract.twins import Twin
+from systems.attention_arguments import AttentionOptions
 from systems.peers.library import Library
 
 __all__ = ["IMPLEMENTATIONS"]
@@ -18,23 +20,19 @@ __all__ = ["IMPLEMENTATIONS"]
 _LIBRARY = Library("ring-attention-pytorch", "ring_attention_pytorch")
 
 
-def _attend(flash: bool, q: Any, k: Any, v: Any, *, mask: Any = None, causal: bool = False, softcap: Any = None) -> Any:
-    """One head and one of the batch each: (batch, sequence, heads, width)."""
+def _attend(flash: bool, q: Any, k: Any, v: Any, **given: Any) -> Any:
+    """The output; the library takes (batch, sequence, heads, width)."""
     import ring_attention_pytorch.ring_attention as plain
     from ring_attention_pytorch.ring_flash_attention import ring_flash_attn
 
+    features = AttentionOptions(**given)
     options: dict[str, Any] = {
-        "causal": causal,
-        "softclamp_qk_sim": softcap is not None,
-        "softclamp_value": float(softcap or 50.0),
+        "causal": features.causal,
+        "softclamp_qk_sim": features.softcap is not None,
+        "softclamp_value": float(features.softcap or 50.0),
     }
-    each = (x.transpose(1, 2) for x in (q, k, v))
-    out = (
-        ring_flash_attn(*each, mask, bucket_size=16, **options)
-        if flash
-        else plain.default_attention(*each, mask, **options)
-    )
-    return out.transpose(1, 2)
+    attend = partial(ring_flash_attn, bucket_size=16) if flash else plain.default_attention
+    return attend(*(x.transpose(1, 2) for x in (q, k, v)), features.mask, **options).transpose(1, 2)
 
 
 def _default(q: Any, k: Any, v: Any, **options: Any) -> Any:
@@ -48,16 +46,18 @@ def _flash(q: Any, k: Any, v: Any, **options: Any) -> Any:
 def _flash_vjp(q: Any, k: Any, v: Any, grad_out: Any, **options: Any) -> Any:
     import torch
 
-    given = [x.requires_grad_() for x in (q, k, v)]
-    return (*torch.autograd.grad(_flash(*given, **options), given, grad_out), None, None)
+    inputs = [x.requires_grad_() for x in (q, k, v)]
+    return (*torch.autograd.grad(_flash(*inputs, **options), inputs, grad_out), None, None)
 
 
 def _rope(x: Any, start_pos: int = 0, *, positions: Any = None) -> Any:
     import torch
     from ring_attention_pytorch.ring_attention import RingRotaryEmbedding, apply_rotary_pos_emb
 
-    at = torch.arange(start_pos, start_pos + x.shape[-2]) if positions is None else torch.as_tensor(positions)
-    return apply_rotary_pos_emb(RingRotaryEmbedding(x.shape[-1])(at), x, head_dim_first=True)
+    if positions is None:
+        positions = torch.arange(start_pos, start_pos + x.shape[-2])
+    angles = RingRotaryEmbedding(x.shape[-1])(torch.as_tensor(positions))
+    return apply_rotary_pos_emb(angles, x, head_dim_first=True)
 
 
 def _implementation(name: str, **promises: Any) -> Implementation:
@@ -75,8 +75,11 @@ _EQUAL = {"n_k_minus_n_q": [0], "value_dim_minus_head_dim": [0]}
 
 IMPLEMENTATIONS = [
     _implementation(
-        "default_attention", operations={"attention": _default}, batch_ranks=(2,), features=("mask", "causal", "softcap"),
-        conventions=Conventions(dead_rows="uniform", kv_heads="tile", causal="bottom_right", causal_with_mask="causal_wins"),
+        "default_attention", operations={"attention": _default}, batch_ranks=(2,),
+        features=("mask", "causal", "softcap"),
+        conventions=Conventions(
+            dead_rows="uniform", kv_heads="tile", causal="bottom_right", causal_with_mask="causal_wins"
+        ),
         supports=["no log-sum-exp", "positive sizes", "padding masks"],
     ),
     _implementation(
@@ -92,6 +95,7 @@ IMPLEMENTATIONS = [
     ),
     _implementation(
         "RingRotaryEmbedding", operations={"rope": _rope}, batch_ranks=(0,), features=("positions",),
-        conventions=Conventions(rope_pairing="half", odd_lane="reject"), supports=["positive sizes", {"head_dim": lambda d: d % 2 == 0}],
+        conventions=Conventions(rope_pairing="half", odd_lane="reject"),
+        supports=["positive sizes", {"head_dim": lambda d: d % 2 == 0}],
     ),
 ]  # fmt: skip

@@ -1,9 +1,9 @@
-"""rotary-embedding-torch: `rotate_queries_or_keys`, by a new object for each call and by one for
-all of a width, and at given positions.
+"""rotary-embedding-torch: `rotate_queries_or_keys`, by a new object for each call and by one object
+for all calls of a width, and at given positions.
 
-An object keeps the angles of its first positions, and takes later ones from them. Frequencies are a
-parameter, and may be given. A width of 2 cannot be built; the last channel of an odd one is left as
-it is, or the call refused where angles would be kept.
+An object keeps the angles of its first positions for later calls. Frequencies are a parameter, and
+the caller may give them. The library cannot build a width of 2. For an odd width it does not rotate
+the last channel, or refuses a call that would keep angles.
 """
 
 from functools import cache, partial
@@ -31,7 +31,7 @@ def _rope(make: Any, x: Any, start_pos: int = 0) -> Any:
 
 
 def _after_bfloat16(x: Any, start_pos: int = 0) -> Any:
-    """By one object that has seen 1024 rows in bfloat16 before."""
+    """x rotated by an object that has already rotated 1024 rows in bfloat16."""
     import torch
 
     module = _module(x.shape[-1])
@@ -40,21 +40,25 @@ def _after_bfloat16(x: Any, start_pos: int = 0) -> Any:
 
 
 def _at(x: Any, start_pos: int = 0, *, positions: Any = None, inv_freq: Any = None) -> Any:
-    """By `forward` and `apply_rotary_emb`, as for positions that do not count up; with an axis of
-    heads, for rows of three axes have one sequence of angles."""
+    """x rotated at any positions, by `forward` and `apply_rotary_emb`.
+
+    The rows get an axis of heads, because rows of three axes share one sequence of angles.
+    """
     import torch
     from rotary_embedding_torch import apply_rotary_emb
 
-    at = torch.arange(start_pos, start_pos + x.shape[-2]) if positions is None else torch.as_tensor(positions)
-    angles = _module(x.shape[-1], inv_freq)(at.expand(x.shape[:-1]).reshape(-1, x.shape[-2]))[:, None]
+    if positions is None:
+        positions = torch.arange(start_pos, start_pos + x.shape[-2])
+    by_row = torch.as_tensor(positions).expand(x.shape[:-1]).reshape(-1, x.shape[-2])
+    angles = _module(x.shape[-1], inv_freq)(by_row)[:, None]
     return apply_rotary_emb(angles, x.reshape(-1, 1, *x.shape[-2:])).reshape(x.shape)
 
 
 def _vjp(rope: Any, x: Any, grad_out: Any, start_pos: int = 0, **options: Any) -> Any:
     import torch
 
-    given = x.requires_grad_()
-    return torch.autograd.grad(rope(given, start_pos, **options), given, grad_out)[0]
+    inputs = x.requires_grad_()
+    return torch.autograd.grad(rope(inputs, start_pos, **options), inputs, grad_out)[0]
 
 
 def _both(rope: Any) -> dict[str, Any]:
@@ -83,13 +87,15 @@ def _implementation(
     )
 
 
-_EXACT = {"start_pos": lambda p: p <= 64, "seq_len": lambda n: n <= 128}  # positions that bfloat16 has: up to 256
+_EXACT = {"start_pos": lambda p: p <= 64, "seq_len": lambda n: n <= 128}  # positions to 256 are exact in bfloat16
 _COUNTED = {
     "unsupported sizes are refused": "Positions are counted in the type of the queries: in bfloat16, 257 is 256"
 }
 _ONE = {"one object": Twin({"rope": partial(_rope, cache(_module))}, exactly=True)}
 _AFTER = {"after a call in bfloat16": {"rope": _after_bfloat16}}
-_SPOILED = {"twin paths give the same result[rope]": "A call in bfloat16 spoils the table for later calls in float32"}
+_SPOILED = {
+    "all paths of an implementation give the same result[rope]": "A call in bfloat16 spoils the table for later calls in float32"
+}
 
 IMPLEMENTATIONS = [
     _implementation("rotate_queries_or_keys", "float32", _both(partial(_rope, _module)), twins=_ONE),

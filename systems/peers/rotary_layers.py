@@ -1,8 +1,8 @@
 """The rotary layers of torchtune, x-transformers, rotary-embedding-torch, keras-hub, LitGPT and
-IBM's foundation-model-stack, with the frequencies that each is asked for.
+IBM's foundation-model-stack, each with the parameters of its frequencies.
 
-Each function takes rows of channels, (rows, head_dim) in float32, that count from a first position,
-and rotates them as its library does.
+Each function takes rows of channels, (rows, head_dim) in float32, with positions that count from a
+first position, and rotates them by its library.
 """
 
 from collections.abc import Callable
@@ -26,11 +26,10 @@ Rows = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer under test: its library, what it is called there, the frequencies it is asked for,
-    how it pairs channels, and the call.
+    """A layer under test: its library, its name there, its frequencies, its pairing, and the call.
 
-    A sequence of `length` positions decides for kinds that depend on it. `deviates` is the title of
-    the finding that says why the layer is known not to agree.
+    `length` is the length of the sequence, for kinds that depend on it. `deviates` is the title of
+    the finding that says why the layer does not agree; "" for a layer that agrees.
     """
 
     library: str
@@ -53,11 +52,10 @@ def _torchtune(layer: str, x: Rows, start: int, **options: Any) -> Any:
     from torchtune.models.phi3 import _position_embeddings as phi3
     from torchtune.modules import position_embeddings as plain
 
-    found = next(getattr(module, layer) for module in (plain, llama3, phi3) if hasattr(module, layer))
+    make = next(getattr(module, layer) for module in (plain, llama3, phi3) if hasattr(module, layer))
     positions = torch.arange(start, start + len(x))[None]
-    return found(x.shape[-1], max_seq_len=LONGEST, **options)(torch.from_numpy(x)[None, :, None], input_pos=positions)[
-        0, :, 0
-    ]
+    rotate = make(x.shape[-1], max_seq_len=LONGEST, **options)
+    return rotate(torch.from_numpy(x)[None, :, None], input_pos=positions)[0, :, 0]
 
 
 def _x_transformers(x: Rows, start: int, **options: Any) -> Any:
@@ -186,4 +184,4 @@ def _layers() -> list[Layer]:
 
 
 LAYERS = _layers()
-"""Every layer with every kind of frequencies that it knows."""
+"""Each layer, with each kind of frequencies that it has."""

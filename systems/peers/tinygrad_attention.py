@@ -1,7 +1,7 @@
-"""tinygrad's `scaled_dot_product_attention`, on the CPU, for which it compiles each shape with
-clang; without that by its emulator.
+"""tinygrad's `scaled_dot_product_attention` on the CPU, where it compiles each shape with clang, or
+in its emulator if clang is missing.
 
-The only key of a query is never masked there, see the findings: of one key nothing is asked.
+tinygrad never masks the only key of a query (see the findings), so the adapter refuses one key.
 """
 
 from shutil import which
@@ -24,8 +24,8 @@ def _attend(q: Any, k: Any, v: Any, mask: Any = None, **options: Any) -> Any:
     if k.shape[-2] == 1:
         raise ValueError("There is one key, but there should be more.")
     with Context(DEV=_DEVICE):
-        given = None if mask is None else Tensor(mask)
-        return Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v), attn_mask=given, **options).numpy()
+        visible = None if mask is None else Tensor(mask)
+        return Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v), attn_mask=visible, **options).numpy()
 
 
 def _causal(q: Any, k: Any, v: Any) -> Any:

@@ -1,7 +1,7 @@
-"""torch_geometric: the rows of `PositionalEncoding`, at positions that are its argument.
+"""torch_geometric: the rows of `PositionalEncoding`, which takes positions as its argument.
 
-All sines come first, and the frequencies are evenly spaced from 1 to 1/10000, both included: its
-documentation has the usual formula, with sines and cosines in turn.
+All sines come first, and the logarithms of the frequencies are evenly spaced, from frequency 1 to
+frequency 1/10000. The documentation has the usual formula, with alternating sines and cosines.
 """
 
 from typing import Any

@@ -1,9 +1,9 @@
-"""PyTorch once more: paths of one function side by side, and `causal_upper_left` and
-`causal_lower_right` as objects.
+"""PyTorch: paths of one function as twins, and the objects `causal_upper_left` and
+`causal_lower_right`.
 
-`systems` has its kernels, its module on all paths, and attention written by hand and compiled, each
-by itself: here some are twins of others. The objects of `torch.nn.attention.bias` are made of the
-sizes of each call.
+`systems` has PyTorch's kernels, its module on all paths, and attention written by hand and
+compiled, each as a separate implementation: here some are twins of others. Each call makes the
+objects of `torch.nn.attention.bias` for its sizes.
 """
 
 from collections.abc import Callable
@@ -20,16 +20,16 @@ from systems.peers.library import Library
 __all__ = ["IMPLEMENTATIONS"]
 
 _LIBRARY = Library("torch")
-_OWN = {
-    i.name: i
+_NAMED = {
+    implementation.name: implementation
     for module in (torch_attention, torch_compiled, torch_flex, torch_multi_head)
-    for i in module.IMPLEMENTATIONS
+    for implementation in module.IMPLEMENTATIONS
 }
 _SDPA = "scaled_dot_product_attention"
 
 
 def _biased(name: str, q: Any, k: Any, v: Any, written_out: bool = False) -> Any:
-    """By the object, or by the mask of booleans that it stands for."""
+    """Causal attention by the object, or by the boolean mask with the same meaning."""
     import torch
     from torch.nn.attention import bias
     from torch.nn.functional import scaled_dot_product_attention
@@ -41,26 +41,30 @@ def _biased(name: str, q: Any, k: Any, v: Any, written_out: bool = False) -> Any
 
 
 def _with_gradients(name: str, q: Any, k: Any, v: Any, *mask: Any) -> Any:
-    """An entry's attention of numbers that want gradients."""
-    return _OWN[name].operations[_SDPA](*(x.clone().requires_grad_() for x in (q, k, v)), *mask).detach()
+    """The attention of an entry for inputs that require gradients."""
+    return _NAMED[name].operations[_SDPA](*(x.clone().requires_grad_() for x in (q, k, v)), *mask).detach()
 
 
 def _promised(name: str, others: str) -> Twin:
-    """Another entry as a twin of one: what both offer, with the promises of the other."""
-    other = _OWN[others]
-    shared = {operation: f for operation, f in other.operations.items() if operation in _OWN[name].operations}
+    """The entry `others` as a twin of the entry `name`: its operations that both have, and its
+    promises.
+    """
+    other = _NAMED[others]
+    offered = _NAMED[name].operations
+    shared = {operation: function for operation, function in other.operations.items() if operation in offered}
     return Twin(shared, promises={field: getattr(other, field) for field in PROMISES})
 
 
 def _beside(name: str, *others: str, **functions: Callable[..., Any]) -> Implementation:
-    """An entry with others as its twins, and functions of its attention that promise the same; of
-    its operations those that a twin has.
+    """An entry with other entries as its twins, and with functions as twins of its attention.
+
+    The functions have the entry's promises. The entry keeps the operations that a twin has.
     """
-    own = _OWN[name]
+    own = _NAMED[name]
     twins = {other: _promised(name, other) for other in others}
     twins |= {called.replace("_", " "): Twin({_SDPA: function}) for called, function in functions.items()}
     paired = {operation for twin in twins.values() for operation in twin.operations}
-    kept = {operation: f for operation, f in own.operations.items() if operation in paired}
+    kept = {operation: function for operation, function in own.operations.items() if operation in paired}
     called = _LIBRARY.called(f"{name.removeprefix('torch ')}, by all paths")
     beside: Implementation = replace(own, name=called, operations=kept, twins=twins)
     return beside

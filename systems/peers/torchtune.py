@@ -1,9 +1,9 @@
 """torchtune: its `MultiHeadAttention` with masks, its `RotaryPositionalEmbeddings`, and its
 `KVCache` under the masks of its generation.
 
-A mask is True where a query attends, (batch, queries, keys), and goes to PyTorch's
-scaled_dot_product_attention. A cache is as long as was asked for: what is not filled is zeros,
-which the mask leaves out.
+A mask is True at visible keys, (batch, queries, keys), and goes to PyTorch's
+scaled_dot_product_attention. A cache has a fixed length; the mask masks its positions that are not
+filled, which are zeros.
 """
 
 from functools import partial
@@ -13,6 +13,7 @@ from oracles import Conventions
 from properties.contract.caches import Decoder
 from properties.contract.implementation import Implementation
 from properties.contract.twins import Twin
+from systems.attention_arguments import Projections, with_projections
 from systems.peers.library import Library
 from systems.peers.narrow import KERNEL, ROTATION
 
@@ -22,30 +23,39 @@ _LIBRARY = Library("torchtune")
 _LONGEST = 4096
 
 
-def _heads(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None, **options: Any) -> Any:
-    """A module of the weights, without biases, and not causal; all but (…, sequence, width) is one batch."""
+def _heads(x: Any, weights: Projections, num_heads: int, mask: Any = None, **options: Any) -> Any:
+    """The output of a module with these weights, without biases, and not causal.
+
+    All axes before (sequence, width) become one batch axis.
+    """
     import torch
     from torchtune.modules import MultiHeadAttention
 
-    def linear(w: Any) -> Any:
-        layer = torch.nn.utils.skip_init(torch.nn.Linear, *w.shape, bias=False)  # type: ignore[no-untyped-call]
-        layer.weight = torch.nn.Parameter(w.T)
+    def linear(weight: Any) -> Any:
+        layer = torch.nn.utils.skip_init(torch.nn.Linear, *weight.shape, bias=False)  # type: ignore[no-untyped-call]
+        layer.weight = torch.nn.Parameter(weight.T)
         return layer
 
-    width = wq.shape[1]
-    names = {"q_proj": wq, "k_proj": wk, "v_proj": wv, "output_proj": wo}
+    width = weights.wq.shape[1]
+    names = ("q_proj", "k_proj", "v_proj", "output_proj")
     module = MultiHeadAttention(
-        embed_dim=width, num_heads=num_heads, num_kv_heads=num_heads, head_dim=width // num_heads, is_causal=False,
-        **{name: linear(w) for name, w in names.items()}, **options,
-    ).eval()  # fmt: skip
+        embed_dim=width,
+        num_heads=num_heads,
+        num_kv_heads=num_heads,
+        head_dim=width // num_heads,
+        is_causal=False,
+        **{name: linear(weight) for name, weight in zip(names, weights, strict=True)},
+        **options,
+    ).eval()
     rows = x.reshape(-1, *x.shape[-2:])
-    each = None if mask is None else mask.expand(*x.shape[:-1], x.shape[-2]).reshape(len(rows), *2 * x.shape[-2:-1])
+    if mask is not None:
+        mask = mask.expand(*x.shape[:-1], x.shape[-2]).reshape(len(rows), *2 * x.shape[-2:-1])
     with torch.no_grad():
-        return module(rows, rows, mask=each).reshape(*x.shape[:-1], wo.shape[1])
+        return module(rows, rows, mask=mask).reshape(*x.shape[:-1], weights.wo.shape[1])
 
 
 def _rope(x: Any, start_pos: int = 0, *, counted: bool = False) -> Any:
-    """At given positions, or at those that the module counts from 0."""
+    """x rotated at given positions, or at the positions that the module counts from 0."""
     import torch
     from torchtune.modules import RotaryPositionalEmbeddings
 
@@ -56,7 +66,7 @@ def _rope(x: Any, start_pos: int = 0, *, counted: bool = False) -> Any:
 
 
 class _Cache:
-    """`KVCache` of one head, and the rows of the causal mask that generation picks by the positions."""
+    """`KVCache` of one head, with the rows of the causal mask that generation selects by position."""
 
     def __init__(self, d: int, d_v: int, capacity: int | None = None) -> None:
         import torch
@@ -67,9 +77,11 @@ class _Cache:
         self.mask = torch.ones(self.size, self.size, dtype=torch.bool).tril()
 
     def append(self, k: Any, v: Any) -> None:
-        """Add positions. Keys and values are of one width there: here there is a cache for each."""
+        """Add positions to two caches: one for keys and one for values, because a cache has one
+        width.
+        """
         if self.keys.size + len(k) > self.size:
-            raise ValueError(f"{self.keys.size} positions and {len(k)} more are over {self.size}.")
+            raise ValueError(f"{self.keys.size} positions and {len(k)} more exceed the capacity {self.size}.")
         for cache, x in ((self.keys, k), (self.values, v)):
             cache.update(x[None, None], x[None, None])
 
@@ -79,17 +91,17 @@ class _Cache:
 
         end = self.keys.size if self.keys.cache_pos.numel() else 0
         if len(q) > end:
-            raise ValueError(f"{len(q)} queries are asked, of {end} positions.")
+            raise ValueError(f"q has {len(q)} queries, but the cache has {end} positions.")
         attention, mask = _sdpa_or_flex_attention(), self.mask[None, end - len(q) : end]
         return attention(
             q[None, None], self.keys.k_cache, self.values.v_cache, mask=mask, dropout_p=0.0, is_causal=False
         )[0, 0]
 
 
-def _implementation(name: str, arithmetic: str, given: Any = KERNEL, **promises: Any) -> Implementation:
+def _implementation(name: str, arithmetic: str, narrow: Any = KERNEL, **promises: Any) -> Implementation:
     return Implementation(
         name=_LIBRARY.called(f"{name} {arithmetic}"),
-        arithmetic=given.get(arithmetic, arithmetic),
+        arithmetic=narrow.get(arithmetic, arithmetic),
         arrays="torch",
         unavailable=_LIBRARY.unavailable,
         **{"refuses": (RuntimeError, ValueError, IndexError, ZeroDivisionError), **promises},
@@ -99,7 +111,9 @@ def _implementation(name: str, arithmetic: str, given: Any = KERNEL, **promises:
 _SQUARE = {"model_dim_minus_heads_width": [0]}
 _ROTATED = {"head_dim": lambda d: d > 0 and d % 2 == 0, "start_pos": lambda p: 0 <= p <= _LONGEST}
 _EVALUATED = {
-    "attn_dropout, in evaluation": Twin({"multi_head_attention": partial(_heads, attn_dropout=0.5)}, exactly=True)
+    "attn_dropout, in evaluation": Twin(
+        {"multi_head_attention": with_projections(partial(_heads, attn_dropout=0.5))}, exactly=True
+    )
 }
 _COUNTED = Twin(
     {"rope": partial(_rope, counted=True)}, exactly=True,
@@ -109,16 +123,18 @@ _COUNTED = Twin(
 IMPLEMENTATIONS = [
     *(
         _implementation(
-            "MultiHeadAttention", a, operations={"multi_head_attention": _heads}, supports=["positive sizes", _SQUARE], twins=_EVALUATED
+            "MultiHeadAttention", arithmetic, operations={"multi_head_attention": with_projections(_heads)},
+            supports=["positive sizes", _SQUARE], twins=_EVALUATED,
         )
-        for a in ("float32", "float64", "bfloat16")
+        for arithmetic in ("float32", "float64", "bfloat16")
     ),
     *(
         _implementation(
-            "RotaryPositionalEmbeddings", a, ROTATION, operations={"rope": _rope}, conventions=Conventions(odd_lane="reject"),
+            "RotaryPositionalEmbeddings", arithmetic, ROTATION, operations={"rope": _rope},
+            conventions=Conventions(odd_lane="reject"),
             supports=["positive sizes", _ROTATED], twins={"counted from 0": _COUNTED},
         )
-        for a in ("float32", "bfloat16")
+        for arithmetic in ("float32", "bfloat16")
     ),
     _implementation("KVCache", "float32", operations={"decode": Decoder(_Cache)}, supports="positive sizes"),
 ]  # fmt: skip

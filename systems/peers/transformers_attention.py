@@ -1,9 +1,10 @@
 """transformers: the attention functions of its models, and the masks of `masking_utils`.
 
-`eager_attention_forward` of Llama, Gemma 2 (with a cap) and GPT-OSS (with sinks), and `sdpa` of
-`ALL_ATTENTION_FUNCTIONS`. A boolean mask is for sdpa, and one of 0 and the least number for eager:
-a query without keys is 0, and the mean of all values. Causality, windows and offsets are made of
-`sdpa_mask`; a window counts keys, the query's own included.
+The functions are `eager_attention_forward` of Llama, Gemma 2 (with a softcap) and GPT-OSS (with
+sinks), and `sdpa` of `ALL_ATTENTION_FUNCTIONS`. sdpa takes a boolean mask, and returns 0 for a
+fully masked row. eager takes a mask of 0 and the smallest number, and returns the mean of all
+values. Causality, windows and offsets become masks by `sdpa_mask`; a window counts keys and
+includes the query's own key.
 """
 
 from dataclasses import replace
@@ -14,6 +15,7 @@ from typing import Any
 from oracles import BFLOAT16, Conventions
 from properties.contract.implementation import Implementation
 from properties.contract.twins import Twin
+from systems.attention_arguments import AttentionOptions
 from systems.peers.library import Library
 from systems.peers.narrow import KERNEL
 
@@ -22,71 +24,80 @@ __all__ = ["IMPLEMENTATIONS"]
 _LIBRARY = Library("transformers")
 
 
-def _masked(kind: str, q: Any, k: Any, mask: Any, causal: bool, offset: int | None, window: Any) -> Any:
-    """The mask of a kind, "sdpa" or "eager", made by masking_utils of causality and a window, of
-    which the right side is the bidirectional one beside the whole past; another one beside it must
-    hold too."""
+def _mask_of(kind: str, q: Any, k: Any, options: AttentionOptions) -> Any:
+    """The mask for a kind of function, "sdpa" or "eager": `options.mask`, causality and the window
+    together.
+
+    masking_utils makes the masks of causality and of the window. The right side of a window is the
+    bidirectional window together with all past keys.
+    """
     import torch
     from transformers import masking_utils as utils
 
     shape = *q.shape[:-1], k.shape[-2]
-    full = torch.ones(shape, dtype=torch.bool) if mask is None else mask.expand(shape)
-    patterns = [utils.causal_mask_function] if causal else []
-    if window[0] is not None:
-        patterns.append(utils.sliding_window_overlay(window[0]))
-    if window[1] is not None:
-        patterns.append(
-            utils.or_masks(utils.causal_mask_function, utils.sliding_window_bidirectional_overlay(window[1]))
-        )
+    left, right = options.window
+    visible = torch.ones(shape, dtype=torch.bool) if options.mask is None else options.mask.expand(shape)
+    patterns = [utils.causal_mask_function] if options.causal else []
+    if left is not None:
+        patterns.append(utils.sliding_window_overlay(left))
+    if right is not None:
+        patterns.append(utils.or_masks(utils.causal_mask_function, utils.sliding_window_bidirectional_overlay(right)))
     if patterns:
-        pattern = utils.and_masks(*patterns)
-        full = full & utils.sdpa_mask(
-            len(q), q.shape[-2], k.shape[-2], q_offset=offset or 0, mask_function=pattern, allow_is_causal_skip=False
-        )  # fmt: skip
+        visible = visible & utils.sdpa_mask(
+            len(q),
+            q.shape[-2],
+            k.shape[-2],
+            q_offset=options.offset or 0,
+            mask_function=utils.and_masks(*patterns),
+            allow_is_causal_skip=False,
+        )
     if kind == "sdpa":
-        return full
-    return torch.where(full, torch.zeros((), dtype=q.dtype), torch.finfo(q.dtype).min)
+        return visible
+    return torch.where(visible, torch.zeros((), dtype=q.dtype), torch.finfo(q.dtype).min)
 
 
-def _attend(
-    module: str, q: Any, k: Any, v: Any, *, mask: Any = None, scale: Any = None, causal: bool = False, offset: int | None = None,
-    window: Any = (None, None), softcap: Any = None, sink: Any = None,
-) -> Any:  # fmt: skip
-    """By the function of a model's file, or "sdpa"."""
+def _attend(module: str, q: Any, k: Any, v: Any, **given: Any) -> Any:
+    """Attention by the function of a model's file, or by "sdpa"."""
     from importlib import import_module
 
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-    eager = module != "sdpa"
-    if eager:
-        function = import_module(f"transformers.models.{module}.modeling_{module}").eager_attention_forward
-    if sink is None:
-        sink = q.new_full((q.shape[1],), -float("inf"))
-    given = SimpleNamespace(
-        num_key_value_groups=q.shape[1] // k.shape[1], training=False, is_causal=False, head_dim=q.shape[-1], sinks=sink
+    options = AttentionOptions(**given)
+    if module == "sdpa":
+        kind, function = "sdpa", sdpa_attention_forward
+    else:
+        file = import_module(f"transformers.models.{module}.modeling_{module}")
+        kind, function = "eager", file.eager_attention_forward
+    sinks = q.new_full((q.shape[1],), -float("inf")) if options.sink is None else options.sink
+    layer = SimpleNamespace(
+        num_key_value_groups=q.shape[1] // k.shape[1],
+        training=False,
+        is_causal=False,
+        head_dim=q.shape[-1],
+        sinks=sinks,
     )
-    scaling = max(q.shape[-1], 1) ** -0.5 if scale is None else scale
-    plain = mask is None and not causal and window == (None, None)
-    made = None if plain else _masked("eager" if eager else "sdpa", q, k, mask, causal, offset, window)
-    options = {} if softcap is None else {"softcap": softcap}
-    out, _ = (function if eager else sdpa_attention_forward)(given, q, k, v, made, scaling=scaling, **options)
+    scaling = max(q.shape[-1], 1) ** -0.5 if options.scale is None else options.scale
+    masks = options.mask is not None or options.causal or options.window != (None, None)
+    mask = _mask_of(kind, q, k, options) if masks else None
+    softcap = {} if options.softcap is None else {"softcap": options.softcap}
+    out, _ = function(layer, q, k, v, mask, scaling=scaling, **softcap)
     return out.transpose(1, 2)
 
 
 def _flex(q: Any, k: Any, v: Any, *, causal: bool = False, **options: Any) -> Any:
-    """By flex attention, which it compiles for each size: as many programs as there are shapes are allowed."""
+    """Attention by flex attention, with room for one compiled program for each shape."""
     import torch
     from transformers import masking_utils as utils
     from transformers.integrations.flex_attention import flex_attention_forward
 
-    given = SimpleNamespace(training=False)
+    layer = SimpleNamespace(training=False)
     with torch._dynamo.config.patch(recompile_limit=_PROGRAMS):
         mask = utils.flex_attention_mask(len(q), q.shape[-2], k.shape[-2]) if causal else None
-        return flex_attention_forward(given, q, k, v, mask, scaling=q.shape[-1] ** -0.5, **options)[0].transpose(1, 2)
+        return flex_attention_forward(layer, q, k, v, mask, scaling=q.shape[-1] ** -0.5, **options)[0].transpose(1, 2)
 
 
 def _mask(sides: Any, n_q: int, n_k: int | None = None) -> Any:
-    """`sdpa_mask` of queries that stand at the end of the keys, as with a cache."""
+    """`sdpa_mask` for queries at the end of the keys, as with a cache."""
     from transformers import masking_utils as utils
 
     keys = n_q if n_k is None else n_k
@@ -118,7 +129,7 @@ def _implementation(
     )
 
 
-_PROGRAMS = 64  # 8 by default, beyond which it is not compiled, and a warning says so
+_PROGRAMS = 64  # by default 8: PyTorch does not compile more, and warns
 _SDPA = {"attention": partial(_attend, "sdpa")}
 
 IMPLEMENTATIONS = [

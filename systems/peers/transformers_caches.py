@@ -1,11 +1,11 @@
-"""transformers: the layers of `DynamicCache` and `StaticCache`, sliding ones too, under the masks
-that are made of `get_mask_sizes`.
+"""transformers: the layers of `DynamicCache` and `StaticCache`, with and without a sliding window,
+under masks made from `get_mask_sizes`.
 
-A layer tells which keys its next `update` will return, a mask is made for them, and attention is
-sdpa's: so keys come in the call of their queries. Here a cache keeps what was appended, and an
-attend hands it to a new layer, piece by piece as it came, its queries' own positions last and
-together. A window counts keys. One of 1 returns all keys, of which the last are taken here: it is
-among the findings.
+A layer says which keys its next `update` will return, a mask is made for these keys, and
+scaled_dot_product_attention computes attention. So keys come in the call of their queries. This
+cache keeps the appended pieces, and `attend` gives them to a new layer in the same pieces; the
+positions of the queries come last, in one piece. A window counts keys. With a window of 1 a layer
+returns all keys, and the adapter takes the last of them: see the findings.
 """
 
 from functools import partial
@@ -23,7 +23,7 @@ _LONGEST = 1024
 
 
 class _Cache:
-    """One layer of one head; a static one is as long as its capacity."""
+    """One layer of one head; the length of a static layer is its capacity."""
 
     def __init__(
         self, d: int, d_v: int, window: int | None = None, capacity: int | None = None, *, static: bool = False
@@ -42,7 +42,7 @@ class _Cache:
         """Add positions."""
         held = sum(len(piece) for piece, _ in self.pieces)
         if held + len(k) > self.capacity:
-            raise ValueError(f"{held} positions and {len(k)} more are over {self.capacity}.")
+            raise ValueError(f"{held} positions and {len(k)} more exceed the capacity {self.capacity}.")
         self.pieces.append((k, v))
 
     def attend(self, q: Any) -> Any:
@@ -52,7 +52,7 @@ class _Cache:
 
         first, layer, seen = sum(len(k) for k, _ in self.pieces) - len(q), self.make(), 0
         if first < 0:
-            raise ValueError(f"{len(q)} queries are asked, of {first + len(q)} positions.")
+            raise ValueError(f"q has {len(q)} queries, but the cache has {first + len(q)} positions.")
         last: list[tuple[Any, Any]] = []
         for k, v in self.pieces:
             before = min(max(first - seen, 0), len(k))
@@ -61,9 +61,8 @@ class _Cache:
             last.append((k[before:], v[before:]))
             seen += len(k)
         length, offset = layer.get_mask_sizes(len(q))
-        keys, values = (
-            x[..., -length:, :] for x in layer.update(*(_joined(x)[None, None] for x in zip(*last, strict=True)))
-        )
+        returned = layer.update(*(_joined(pieces)[None, None] for pieces in zip(*last, strict=True)))
+        keys, values = (x[..., -length:, :] for x in returned)
         pattern = (
             utils.causal_mask_function
             if self.window is None

@@ -1,9 +1,9 @@
 """transformers under the laws: its `ROPE_INIT_FUNCTIONS`, and the rotation of each model's file,
 forward and by autograd.
 
-`attnspec verify systems.peers.transformers_laws:IMPLEMENTATIONS`, in the environment of
-`make peers`. A function that takes a configuration gets one of a head; frequencies, positions and
-factors that a law gives stand where the module keeps its own.
+The command is `attnspec verify systems.peers.transformers_laws:IMPLEMENTATIONS`, in the environment
+of `make peers`. A function that takes a configuration gets a configuration of one head.
+Frequencies, positions and factors from a law replace the module's values.
 """
 
 from functools import partial
@@ -24,21 +24,15 @@ _EVEN = {"head_dim": lambda d: d > 0 and d % 2 == 0}
 _PARAMETERS = ("beta_fast", "beta_slow", "truncate", "mscale", "mscale_all_dim", "attention_factor")
 
 
-def _frequencies(
-    kind: str,
-    head_dim: int,
-    *,
-    base: float = 10000.0,
-    rotary_dim: int | None = None,
-    seq_len: int | None = None,
-    **parameters: Any,
-) -> Any:
-    """(inv_freq, attention_factor) of the function of a kind; of GPT-NeoX's, which reads the share
-    of channels, for the default.
+def _frequencies(kind: str, head_dim: int, *, base: float = 10000.0, **parameters: Any) -> Any:
+    """(inv_freq, attention_factor) of the function for a kind.
+
+    The default kind takes the function of GPT-NeoX, which reads the share of channels that rotate.
     """
     from transformers import LlamaConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+    rotary_dim, seq_len = parameters.pop("rotary_dim", None), parameters.pop("seq_len", None)
     share = {} if rotary_dim is None else {"partial_rotary_factor": rotary_dim / head_dim}
     most = parameters.pop("max_position_embeddings", 2048)
     given = {"rope_type": kind, "rope_theta": base} | share | parameters
@@ -58,40 +52,26 @@ def _frequencies(
     return function(config)
 
 
-def _rope(
-    module: str,
-    mrope: Any,
-    x: Any,
-    start_pos: int = 0,
-    *,
-    positions: Any = None,
-    inv_freq: Any = None,
-    attention_factor: float = 1.0,
-    rotary_dim: int | None = None,
-    sections: Any = None,
-) -> Any:
+def _rope(module: str, mrope: Any, x: Any, start_pos: int = 0, **options: Any) -> Any:
     """x rotated by the module and the `apply_rotary_pos_emb` of a model's file."""
     import torch
 
     *lead, n, d = x.shape
-    batch = prod(lead)
-    r = d if rotary_dim is None else rotary_dim
+    batch, sections = prod(lead), options.get("sections")
+    r = options.get("rotary_dim", d)
     shares = (r // 2, 0, 0) if mrope and sections is None else sections
-    one = Released("", module, "", "default", r, 10000.0, 2048, sections=shares, mrope=mrope)
-    layer = rotary(one)
-    if inv_freq is not None:
-        layer.inv_freq = torch.nn.Buffer(inv_freq, persistent=False)
-    layer.attention_scaling = attention_factor
-    at = torch.arange(start_pos, start_pos + n) if positions is None else torch.as_tensor(positions)
+    model = Released("", module, "", "default", r, 10000.0, 2048, sections=shares, mrope=mrope)
+    layer = rotary(model)
+    if "inv_freq" in options:
+        layer.inv_freq = torch.nn.Buffer(options["inv_freq"], persistent=False)
+    layer.attention_scaling = options.get("attention_factor", 1.0)
+    positions = torch.as_tensor(options.get("positions", torch.arange(start_pos, start_pos + n)))
     if mrope:
-        at = (
-            (at if sections is not None and positions is not None else at[None])
-            .expand(3, *lead, n)
-            .reshape(3, batch, n)
-        )
+        by_axis = positions if sections is not None and "positions" in options else positions[None]
+        positions = by_axis.expand(3, *lead, n).reshape(3, batch, n)
     else:
-        at = at.expand(*lead, n).reshape(batch, n)
-    cos, sin = layer(x.reshape(batch, n, d), at)
+        positions = positions.expand(*lead, n).reshape(batch, n)
+    cos, sin = layer(x.reshape(batch, n, d), positions)
     rows = x.reshape(batch, 1, n, d)
     if module != "deepseek_v3":
         return found(module, "apply_rotary_pos_emb")(rows, rows, cos, sin)[0].reshape(x.shape)
@@ -102,8 +82,8 @@ def _rope(
 def _vjp(module: str, mrope: Any, x: Any, grad_out: Any, start_pos: int = 0, **options: Any) -> Any:
     import torch
 
-    given = x.requires_grad_()
-    return torch.autograd.grad(_rope(module, mrope, given, start_pos, **options), given, grad_out)[0]
+    inputs = x.requires_grad_()
+    return torch.autograd.grad(_rope(module, mrope, inputs, start_pos, **options), inputs, grad_out)[0]
 
 
 def _family(module: str, *features: str, mrope: Any = None, pairing: Any = "half") -> Implementation:
@@ -114,7 +94,7 @@ def _family(module: str, *features: str, mrope: Any = None, pairing: Any = "half
         arrays="torch",
         conventions=Conventions(rope_pairing=pairing, odd_lane="reject", mrope=mrope or "sectioned"),
         supports=_EVEN,
-        refuses=(Exception,),  # configurations validate themselves, by exceptions of their own
+        refuses=(Exception,),  # configurations raise their own exceptions
         unavailable=TRANSFORMERS.unavailable,
         features=("positions", "inv_freq", "attention_factor", *features),
     )
@@ -127,7 +107,7 @@ IMPLEMENTATIONS = [
         arithmetic="float32",
         arrays="torch",
         supports=_EVEN,
-        refuses=(Exception,),  # configurations validate themselves, by exceptions of their own
+        refuses=(Exception,),  # configurations raise their own exceptions
         unavailable=TRANSFORMERS.unavailable,
         known_deviations={
             "unsupported sizes are refused": "An odd head has a pair less by the kind `proportional` than by all others"

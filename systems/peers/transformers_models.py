@@ -1,13 +1,14 @@
-"""Whole decoders of transformers, tiny and without weights: paths of one model that must agree,
-each a row.
+"""Whole decoders of transformers, tiny and without trained weights: paths of one model that must
+agree, one path in a row.
 
-Nothing certifies a whole model. Both paths compute the same real function in float32, and round
-other intermediate results: each is the exact function of parameters that are off by n·u at most,
-relatively, where u is 2⁻²⁴ and n the number of terms of the longest sum, as long as its roundings
-are those of its sums. How far logits move with the parameters is measured: `DRAWS` times all are
-changed by factors of up to 1 ± ε, ε = 2⁻¹², and D is the farthest that a logit moved. Two paths may
-be 2·n·u·D/ε apart, and `MARGIN` times that is granted, since D is measured on few directions, and
-norms, exponentials and rotations round too. It is no proof.
+attnspec has no certified value for a whole model. Both paths compute the same real function in
+float32 with different roundings of intermediate results. If all roundings come from sums, each path
+is the exact function of parameters with relative errors of at most n·u, where u is 2⁻²⁴ and n is
+the number of terms of the longest sum. The effect of the parameters on the logits is measured:
+`DRAWS` times all parameters are multiplied by factors from 1 − ε to 1 + ε, ε = 2⁻¹², and D is the
+largest change of a logit. Two paths may then differ by 2·n·u·D/ε. The bound is `MARGIN` times as
+large, because D is measured in few directions, and because norms, exponentials and rotations round
+too. This bound is not proved.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,8 +23,9 @@ _WIDTH, _VOCABULARY = 16, 32
 
 @dataclass(frozen=True)
 class Model:
-    """A decoder: its configuration's class and options; whether positions are to be given beside
-    padding, and the keyword of its cache.
+    """A decoder: the class and the options of its configuration.
+
+    `positions` says whether padded calls must give positions, `cache` is the keyword of its cache.
     """
 
     name: str
@@ -33,7 +35,7 @@ class Model:
     cache: str = "past_key_values"
 
     def make(self, path: str) -> Any:
-        """The model with attention by a path, its parameters those of one seed."""
+        """The model with attention by a path, and parameters from seed 0."""
         import torch
         import transformers
 
@@ -48,8 +50,8 @@ class Model:
             torch.manual_seed(0)
             config = getattr(transformers, self.config)(**heads | self.options)
             model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=path).eval()
-            for p in model.parameters():
-                torch.nn.init.normal_(p, std=0.5)
+            for parameter in model.parameters():
+                torch.nn.init.normal_(parameter, std=0.5)
         return model
 
 
@@ -64,7 +66,7 @@ def _plain(model: Model, path: str = "eager", **options: Any) -> Any:
 
 
 def _compiled(model: Model) -> Any:
-    """The logits with flex attention, which is compiled for each model."""
+    """The logits with flex attention, which PyTorch compiles for each model."""
     import torch
 
     with torch._dynamo.config.patch(recompile_limit=_PROGRAMS):
@@ -72,27 +74,27 @@ def _compiled(model: Model) -> Any:
 
 
 def _in_parts(model: Model, sizes: tuple[int, ...]) -> Any:
-    """The logits where tokens are given in parts, each with the cache of those before."""
+    """The logits for tokens given in parts, each part with the cache of the parts before."""
     import torch
 
-    made, ids, kept, found = model.make("eager"), _ids(), None, []
-    for part in ids.split(sizes, dim=1):
-        out = made(part, use_cache=True, **{model.cache: kept})
+    made, cache, logits = model.make("eager"), None, []
+    for part in _ids().split(sizes, dim=1):
+        out = made(part, use_cache=True, **{model.cache: cache})
         if model.cache not in out:
             raise ValueError(f"{model.name} returns no {model.cache}.")
-        kept = out[model.cache]
-        found.append(out.logits)
-    return torch.cat(found, 1)
+        cache = out[model.cache]
+        logits.append(out.logits)
+    return torch.cat(logits, 1)
 
 
 def _padded(model: Model, path: str) -> Any:
-    """The logits of the tokens where three of padding stand before them."""
+    """The logits of the tokens after three tokens of padding."""
     import torch
 
-    ids, before = _ids(), torch.full((2, 3), 5)
-    mask = torch.cat([0 * before, torch.ones_like(ids)], 1)
+    ids, padding = _ids(), torch.full((2, 3), 5)
+    mask = torch.cat([0 * padding, torch.ones_like(ids)], 1)
     options = {"position_ids": (mask.cumsum(-1) - 1).clamp(min=0)} if model.positions else {}
-    return model.make(path)(torch.cat([before, ids], 1), attention_mask=mask, **options).logits[:, 3:]
+    return model.make(path)(torch.cat([padding, ids], 1), attention_mask=mask, **options).logits[:, 3:]
 
 
 def _alone(model: Model) -> Any:
@@ -102,7 +104,7 @@ def _alone(model: Model) -> Any:
     return torch.cat([made(row[None]).logits for row in _ids()])
 
 
-_PROGRAMS = 64  # for all models; 8 by default, beyond which nothing is compiled
+_PROGRAMS = 64  # for all models; by default 8: PyTorch does not compile more
 
 PATHS: dict[str, Callable[[Model], Any]] = {
     "sdpa": lambda model: _plain(model, "sdpa"),
@@ -115,7 +117,7 @@ PATHS: dict[str, Callable[[Model], Any]] = {
     "left padding under sdpa": lambda model: _padded(model, "sdpa"),
     "each sequence alone": _alone,
 }
-"""What must give the logits of the eager path on the whole sequences."""
+"""The paths that must give the logits of the eager path on the whole sequences."""
 
 _MLP = {"intermediate_size": 32, "num_key_value_heads": 1, "max_position_embeddings": 64}
 _HEAD = _MLP | {"head_dim": 8}
@@ -202,12 +204,14 @@ DEVIATIONS = {
     ("RecurrentGemma", "left padding"): _PADDING,
     ("RecurrentGemma", "left padding under sdpa"): _PADDING,
 }
-"""The paths of models that are known not to agree, each with the title of the finding that says why."""
+"""The paths that do not agree, each with the title of the finding that says why."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """How far two paths are apart at most, and how far they may be; why there is no such path, where there is none."""
+    """The largest difference of two paths, and its bound; `missing` says why the model lacks a
+    path.
+    """
 
     error: float = 0.0
     bound: float = 0.0
@@ -220,38 +224,41 @@ class Compared:
 
     @property
     def agree(self) -> bool:
-        """Whether they are within the bound, or there is no such path."""
+        """Whether the difference is within the bound, or the model lacks the path."""
         return bool(self.missing) or self.error <= self.bound
 
 
 def _moved(model: Model) -> Iterator[Any]:
-    """The logits of the model, its parameters changed by factors of up to 1 ± ε."""
+    """The logits of the model, with parameters multiplied by random factors from 1 − ε to 1 + ε."""
     import torch
 
     generator = torch.Generator().manual_seed(1)
     for _ in range(DRAWS):
         made = model.make("eager")
-        for p in made.parameters():
-            p.mul_(1 + EPSILON * (2 * torch.rand(p.shape, generator=generator) - 1))
+        for parameter in made.parameters():
+            parameter.mul_(1 + EPSILON * (2 * torch.rand(parameter.shape, generator=generator) - 1))
         yield made(_ids()).logits
 
 
 def compared(model: Model) -> Iterator[tuple[str, Compared]]:
-    """Each path of a model, by name, against the eager one on the whole sequences. One that the
-    library says it has not is missing, and one that raises is infinitely far."""
+    """Each path of a model, by name, compared with the eager path on the whole sequences.
+
+    A path is missing if the library raises ValueError for it. If it raises RuntimeError, the
+    difference is ∞.
+    """
     import torch
 
     with torch.no_grad():
         wanted = _plain(model)
         farthest = max(float((moved - wanted).abs().max()) for moved in _moved(model))
-        terms = max(max(p.shape) for p in model.make("eager").parameters())
+        terms = max(max(parameter.shape) for parameter in model.make("eager").parameters())
         bound = MARGIN * 2 * max(terms, LENGTH) * 2.0**-24 * farthest / EPSILON
         for path, run in PATHS.items():
             try:
-                found = run(model)
+                logits = run(model)
             except ValueError as error:
                 yield path, Compared(missing=str(error).splitlines()[0])
             except RuntimeError:
                 yield path, Compared(float("inf"), bound)
             else:
-                yield path, Compared(float((found - wanted).abs().max()), bound)
+                yield path, Compared(float((logits - wanted).abs().max()), bound)

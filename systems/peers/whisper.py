@@ -1,8 +1,8 @@
 """Whisper, of OpenAI: `MultiHeadAttention` by both of its paths, and the `sinusoids` of its
 encoder.
 
-The path over PyTorch's kernel reads of a mask only that there is one, as that one is causal; the
-path written out adds it.
+The path over PyTorch's kernel ignores the entries of a mask, and is causal if the caller gives one.
+The written-out path adds the mask to the scores.
 """
 
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from oracles import Conventions
 from properties.contract.implementation import Implementation
 from properties.contract.twins import Twin
+from systems.attention_arguments import Projections, with_projections
 from systems.peers.library import Library
 
 __all__ = ["IMPLEMENTATIONS"]
@@ -39,15 +40,15 @@ def _causal_written_out(q: Any, k: Any, v: Any) -> Any:
         return _causal(q, k, v)
 
 
-def _heads(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None) -> Any:
-    """The module, written out, with biases of 0."""
+def _heads(x: Any, weights: Projections, num_heads: int, mask: Any = None) -> Any:
+    """The output of the module by its written-out path, with biases of 0."""
     import torch
     from whisper.model import disable_sdpa
 
     module = _module(x.shape[-1], num_heads)
-    for layer, w in zip((module.query, module.key, module.value, module.out), (wq, wk, wv, wo), strict=True):
-        layer.weight = torch.nn.Parameter(w.T)
-        layer.bias = None if layer.bias is None else torch.nn.Parameter(torch.zeros(w.shape[1]))
+    for layer, weight in zip((module.query, module.key, module.value, module.out), weights, strict=True):
+        layer.weight = torch.nn.Parameter(weight.T)
+        layer.bias = None if layer.bias is None else torch.nn.Parameter(torch.zeros(weight.shape[1]))
     with disable_sdpa(), torch.no_grad():
         return module(x[None], mask=mask)[0][0]
 
@@ -72,20 +73,25 @@ def _implementation(name: str, arithmetic: str, **promises: Any) -> Implementati
 
 
 _ARITHMETIC = {"float32": "float32", "float16": "float16-eager"}
-"""Of PyTorch's kernel, and of the path written out."""
+"""The arithmetic of PyTorch's kernel, and of the written-out path."""
 
 IMPLEMENTATIONS = [
     *(
         _implementation(
             "qkv_attention", kernel, operations={"causal_attention": _causal}, batch_ranks=(1,),
             supports=["positive sizes", {"n_k_minus_n_q": [0], "value_dim_minus_head_dim": [0]}],
-            twins={"written out": Twin({"causal_attention": _causal_written_out}, promises={"arithmetic": written_out})},
-            known_deviations={"unsupported sizes are refused": "Several tokens behind a cache see the first keys alone"},
+            twins={
+                "written out": Twin({"causal_attention": _causal_written_out}, promises={"arithmetic": written_out})
+            },
+            known_deviations={
+                "unsupported sizes are refused": "Several tokens behind a cache see the first keys alone"
+            },
         )
         for kernel, written_out in _ARITHMETIC.items()
     ),
     _implementation(
-        "MultiHeadAttention, written out", "float32", operations={"multi_head_attention": _heads}, batch_ranks=(0,),
+        "MultiHeadAttention, written out", "float32", operations={"multi_head_attention": with_projections(_heads)},
+        batch_ranks=(0,),
         conventions=Conventions(dead_rows="nan"),
         supports=["positive sizes", "full masks", "additive masks", {"model_dim_minus_heads_width": [0]}],
     ),

@@ -1,12 +1,12 @@
-"""x-transformers: its `Attend`, with what it takes, by both paths: written out over einsum and
-softmax, and `flash`, PyTorch's kernel.
+"""x-transformers: its `Attend` with its options, by both paths: the path written out with einsum
+and softmax, and `flash`, PyTorch's kernel.
 
-Heads that share keys are tiled, a cap comes after the bias, and a sink is one more column of
-logits. Causality is aligned at the last key; the flash path has it top left where there are fewer
-keys than queries. A row that the mask leaves no key is 0. A masked score is minus the largest
-number, to which nothing is added: so a row is the mean of all values where the mask and causality
-together leave it no key. So the path that is written out is put to no masks beside causality, and
-to no biases, whose −∞ is one.
+Heads that share keys are tiled, the softcap comes after the bias, and a sink is one more column of
+logits. Causality is aligned at the last key; the flash path aligns it at the first key if there are
+fewer keys than queries. A row that the mask masks fully is 0. The library sets a masked score to
+the smallest number of its type and adds nothing to it. So if the mask and causality mask a row
+fully only together, the row is the mean of all values. For this reason the laws test the
+written-out path with masks or with causality, and never with a bias of −∞ beside causality.
 """
 
 from dataclasses import replace
@@ -16,6 +16,7 @@ from typing import Any
 from oracles import Conventions, preset
 from properties.contract.implementation import Implementation
 from properties.contract.twins import Twin
+from systems.attention_arguments import AttentionOptions
 from systems.peers.library import Library
 
 __all__ = ["IMPLEMENTATIONS"]
@@ -23,21 +24,27 @@ __all__ = ["IMPLEMENTATIONS"]
 _LIBRARY = Library("x-transformers", "x_transformers")
 
 
-def _attend(
-    flash: bool, q: Any, k: Any, v: Any, *, mask: Any = None, bias: Any = None, scale: Any = None, causal: bool = False,
-    softcap: Any = None, sink: Any = None,
-) -> Any:  # fmt: skip
-    """A bias of −∞ is written into the mask: softmax would make NaN of a row of them."""
+def _attend(flash: bool, q: Any, k: Any, v: Any, **given: Any) -> Any:
+    """The output; a bias of −∞ becomes part of the mask, because softmax returns NaN for a row of
+    −∞.
+    """
     from x_transformers.attend import Attend
 
+    options = AttentionOptions(**given)
+    mask, bias, sink = options.mask, options.bias, options.sink
     if bias is not None:
-        there = bias > -float("inf")
-        mask, bias = there if mask is None else mask & there, bias.nan_to_num(neginf=0.0)
+        finite = bias > -float("inf")
+        mask, bias = finite if mask is None else mask & finite, bias.nan_to_num(neginf=0.0)
     mask, bias = (None if x is None else x.expand(*q.shape[:-1], k.shape[-2]) for x in (mask, bias))
     attend = Attend(
-        flash=flash, causal=causal, heads=q.shape[1], scale=scale, head_learned_sink=sink is not None,
-        softclamp_logits=softcap is not None, logit_softclamp_value=softcap or 50.0,
-    )  # fmt: skip
+        flash=flash,
+        causal=options.causal,
+        heads=q.shape[1],
+        scale=options.scale,
+        head_learned_sink=sink is not None,
+        softclamp_logits=options.softcap is not None,
+        logit_softclamp_value=options.softcap or 50.0,
+    )
     if sink is not None:
         del attend.head_attn_sink  # a parameter of zeros
         attend.head_attn_sink = sink
@@ -47,33 +54,30 @@ def _attend(
 def _vjp(q: Any, k: Any, v: Any, grad_out: Any, **options: Any) -> Any:
     import torch
 
-    named = {"q": q, "k": k, "v": v} | {p: options.pop(p, None) for p in ("bias", "sink")}
-    given = {p: x.requires_grad_() for p, x in named.items() if x is not None}
-    out = _attend(False, **given, **options)
-    each = dict(
-        zip(
-            given,
-            torch.autograd.grad(out, list(given.values()), grad_out, allow_unused=True, materialize_grads=True),
-            strict=True,
-        )
-    )
-    return tuple(each.get(p) for p in named)
+    names = ("q", "k", "v", "bias", "sink")
+    arrays = {"q": q, "k": k, "v": v} | {name: options.pop(name, None) for name in names[3:]}
+    inputs = {name: x.requires_grad_() for name, x in arrays.items() if x is not None}
+    out = _attend(False, **inputs, **options)
+    found = torch.autograd.grad(out, list(inputs.values()), grad_out, allow_unused=True, materialize_grads=True)
+    gradients = dict(zip(inputs, found, strict=True))
+    return tuple(gradients.get(name) for name in names)
 
 
-_SCALED = "bfloat16-scaled-inputs"  # a scale is a factor of q, beside the kernel's own
+_SCALED = "bfloat16-scaled-inputs"  # q is multiplied by the scale, and the kernel has its own scale
 _FLUSHING = {_SCALED: replace(preset(_SCALED), flush_to_zero=True)}
 
 
 _KEYS = "n_k_minus_n_q"
 _ALIGNED = {
-    "unsupported sizes are refused": "Fewer keys than queries: causality is aligned at the last key, and under flash at the first"
+    "unsupported sizes are refused": "Fewer keys than queries: causality is aligned at the last key, "
+    "and under flash at the first"
 }
 
 
 def _implementation(
-    name: str, flash: bool, arithmetic: str, features: tuple[str, ...], *supports: Any, causal: Any = "bottom_right",
-    twins: dict[str, Any] | None = None, **operations: Any,
-) -> Implementation:  # fmt: skip
+    name: str, flash: bool, arithmetic: str, features: tuple[str, ...], *supports: Any, **promises: Any
+) -> Implementation:
+    causal, operations = promises.pop("causal", "bottom_right"), promises.pop("operations", {})
     return Implementation(
         name=_LIBRARY.called(f"Attend, {name} {arithmetic}"),
         operations={"attention": partial(_attend, flash), **operations},
@@ -85,8 +89,8 @@ def _implementation(
         features=features,
         refuses=(RuntimeError, ZeroDivisionError),  # the second where there are no channels
         unavailable=_LIBRARY.unavailable,
-        twins=twins or {},
-        known_deviations=_ALIGNED if any(_KEYS in each for each in supports) else {},
+        known_deviations=_ALIGNED if any(_KEYS in sizes for sizes in supports) else {},
+        **promises,
     )
 
 
@@ -99,13 +103,15 @@ def _fewer(n: int) -> bool:
 
 
 def _flash(*features: str) -> dict[str, Twin]:
-    """The other path, which knows these features."""
+    """The flash path as a twin with these features."""
     return {"flash": Twin({"attention": partial(_attend, True)}, promises={"features": features})}
 
 
 _ALL = ("mask", "bias", "scale", "softcap", "sink")
 IMPLEMENTATIONS = [
-    _implementation("written out", False, "float32", _ALL, attention_vjp=_vjp, twins=_flash("mask", "bias", "scale")),
+    _implementation(
+        "written out", False, "float32", _ALL, operations={"attention_vjp": _vjp}, twins=_flash("mask", "bias", "scale")
+    ),
     _implementation(
         "written out, causal", False, "float32", ("scale", "causal"), {_KEYS: _as_many}, twins=_flash("scale", "causal")
     ),

@@ -1,5 +1,6 @@
-"""What is written for CUDA runs up to the call: kernels of the CPU, an interpreter and a compiler
-stand in for the device.
+"""The code for CUDA runs up to the call.
+
+Kernels of the CPU, an interpreter and a compiler stand in for the device.
 """
 
 import os
@@ -26,7 +27,7 @@ needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is
 
 
 def on_cpu(name, **promises):
-    """An entry as it would be on CUDA, but for where its arrays are."""
+    """An entry for CUDA, with its arrays on the CPU."""
     return replace(NAMED[name], device="cpu", unavailable="", **promises)
 
 
@@ -53,12 +54,12 @@ def test_what_needs_cuda_is_shown_as_not_run_without_it(name):
     assert (found.status, found.reason, found.examples) == ("not run", "There is no CUDA device.", 0)
 
 
-# -- Backends --------------------------------------------------------------------------------------------------------------------
+# -- Backends --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def asked(monkeypatch):
-    """The backends that are asked for, in place of which the CPU's math is run."""
+    """A list of the selected backends; the CPU's math backend runs instead of each."""
     found = []
 
     def choose(backend):
@@ -101,7 +102,7 @@ def test_tf32_is_asked_for_and_forgotten():
 
 
 def rounded(x, bits):
-    """Numbers of so many bits, the rest cut off."""
+    """x truncated to this number of significant bits."""
     mantissa, exponent = np.frexp(x)
     return np.ldexp(np.trunc(np.ldexp(mantissa, bits)), exponent - bits)
 
@@ -117,7 +118,7 @@ def test_products_of_three_tf32_products_are_within_their_preset_and_not_within_
     assert error.max() > 2 * oracles.FLOAT32.accumulate
 
 
-# -- flex ------------------------------------------------------------------------------------------------------------------------
+# -- flex ------------------------------------------------------------------------------------------
 
 
 def test_flex_is_compiled_once_and_called_with_masks_of_blocks(monkeypatch):
@@ -144,14 +145,15 @@ def test_flex_is_compiled_once_and_called_with_masks_of_blocks(monkeypatch):
     assert len(compiled) == 1
 
 
-# -- Triton ----------------------------------------------------------------------------------------------------------------------
+# -- Triton ----------------------------------------------------------------------------------------
 
 
 def launched(
     grid, q, k, v, mask, out, lse, n_q, n_k, d, d_v, group, scale, masked, causal, precision, block, width, width_v
 ):
-    """What the kernel writes, by other means; that it is called as it is written is seen by the
-    names of its arguments.
+    """The output that the kernel writes, computed in another way.
+
+    The names of the arguments show that the kernel is called as it is written.
     """
     n_heads = lse.numel() // n_q
     assert grid == (-(-n_q // block), n_heads)
@@ -182,12 +184,14 @@ import properties
 from systems.triton_attention import IMPLEMENTATIONS
 
 laws = [f"{name}[{operation}]" for name, operation in (
-    ("attention with features is within its error limit", "attention"), ("causal attention is within its error limit", "causal_attention")
+    ("attention with features is within its error limit", "attention"),
+    ("causal attention is within its error limit", "causal_attention"),
 )]
-for i in IMPLEMENTATIONS:
-    if not i.name.endswith("bfloat16"):
-        offered = {name: i.operations[name] for name in ("attention", "causal_attention")}
-        report = properties.verify(replace(i, operations=offered, device="cpu", unavailable=""), laws=laws, max_examples=4, seed=0)
+for implementation in IMPLEMENTATIONS:
+    if not implementation.name.endswith("bfloat16"):
+        offered = {name: implementation.operations[name] for name in ("attention", "causal_attention")}
+        interpreted = replace(implementation, operations=offered, device="cpu", unavailable="")
+        report = properties.verify(interpreted, laws=laws, max_examples=4, seed=0)
         assert report.ok, report.violations
 """
 

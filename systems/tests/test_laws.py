@@ -1,5 +1,6 @@
-"""What comes with attnspec keeps every law, and backends of PyTorch are twins: a few cases of each,
-where `make verify` draws many.
+"""The implementations that come with attnspec keep every law, and backends of PyTorch are twins.
+
+The tests draw a few inputs of each, and `make verify` draws many.
 """
 
 from dataclasses import replace
@@ -40,7 +41,7 @@ def test_attention_by_autograd_keeps_every_law_and_few_say_nothing_of_it(impleme
         "unsupported sizes are refused",
         "an empty batch gives an empty result",
         "without queries the output is empty and gradients are 0",
-        "twin paths give the same result",
+        "all paths of an implementation give the same result",
     }
 
 
@@ -56,4 +57,7 @@ def test_backends_of_pytorch_are_twins(operation, dtype):
     promises = {"arithmetic": flash.arithmetic, "batch_ranks": flash.batch_ranks, "supports": flash.supports}
     twin = Twin({operation: flash.operations[operation]}, promises=promises)
     i = replace(math, operations={operation: math.operations[operation]}, twins={"flash": twin})
-    assert [o.status for o in verify(i, laws=["twin paths give the same result"], max_examples=30).outcomes] == ["held"]
+    assert [
+        o.status
+        for o in verify(i, laws=["all paths of an implementation give the same result"], max_examples=30).outcomes
+    ] == ["held"]

@@ -1,5 +1,6 @@
-"""ONNX's Attention in terms of `attention`, in each version; where onnx and onnxruntime are
-installed they say the same.
+"""ONNX's Attention in terms of `attention`, in each version.
+
+If onnx and onnxruntime are installed, they must give the same results.
 """
 
 from functools import partial

@@ -1,4 +1,7 @@
-"""LexiMind's port: dropout, limits and quirks of the modules, and that the laws notice a change of one line."""
+"""LexiMind's port: dropout, limits and quirks of the modules.
+
+The laws notice a change of one line.
+"""
 
 import math
 import re
@@ -34,7 +37,7 @@ def test_the_table_is_a_buffer_and_no_parameter():
 
 @pytest.fixture
 def tokens():
-    """Numbers that are not 0 with their encoding: (2, 5, 4)."""
+    """Numbers (2, 5, 4) that are not 0, plus their encoding."""
     return torch.arange(3.0, 43.0).reshape(2, 5, 4)
 
 
@@ -50,7 +53,7 @@ def test_evaluation_adds_the_same_encoding_to_every_sequence(make, tokens):
 
 @pytest.mark.parametrize("make", [PositionalEncoding, LearnedPositionalEncoding])
 def test_training_drops_entries_of_the_sum_and_doubles_the_others(make, tokens):
-    """With dropout 1/2 the others are divided by 1/2, which is exact."""
+    """With dropout 1/2 the remaining numbers are divided by 1/2, which is exact."""
     torch.manual_seed(0)
     module = make(4, max_len=6, dropout=0.5)
     whole, out = module.eval()(tokens), module.train()(tokens)
@@ -83,13 +86,13 @@ def test_a_table_of_one_position_gives_every_token_position_zero():
 
 
 def test_a_token_without_a_batch_axis_becomes_as_many_as_it_has_entries():
-    """Positions are counted along the second axis: one token of width 4 comes back as four tokens."""
+    """Positions count along the second axis, so one token of width 4 comes back as four tokens."""
     module = PositionalEncoding(4).eval()
     assert torch.equal(module(torch.zeros(1, 4)), module(torch.zeros(1, 4, 4)))
 
 
 def test_padding_idx_is_accepted_and_not_used():
-    """With nn.Embedding's padding_idx row 1 would begin as zeros, and have no gradient."""
+    """With nn.Embedding's padding_idx, row 1 would begin as zeros and have no gradient."""
     torch.manual_seed(0)
     module = LearnedPositionalEncoding(2, max_len=3, padding_idx=1).eval()
     assert module.embeddings.padding_idx is None

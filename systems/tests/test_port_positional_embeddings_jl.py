@@ -1,5 +1,6 @@
-"""PositionalEmbeddings.jl's port: what its documentation prints and what the code gives, and that
-the laws notice a change of one line.
+"""PositionalEmbeddings.jl's port: the output that its documentation prints, and the code's results.
+
+The laws notice a change of one line.
 """
 
 import re
@@ -114,7 +115,9 @@ def test_an_odd_embedding_size_fails_in_the_cosines_but_for_one():
 
 
 def test_a_square_sequence_with_its_features_first_is_encoded_the_wrong_way_round():
-    """AbsolutePE has positions first and RoPE features: where there are as many of each nothing notices."""
+    """AbsolutePE has positions first and RoPE features first: with equal sizes no error shows the
+    mistake.
+    """
     table = AbsolutePE.sinusoidal(2, 2)
     assert np.array_equal(
         table(np.zeros((2, 2, 1)))[..., 0], table.embeddings.T
@@ -150,8 +153,10 @@ def test_the_printed_shapes_of_the_combined_masks_do_not_broadcast():
 
 
 def test_the_combined_mask_keeps_all_keys_of_padded_queries_and_blocks_no_padded_key():
-    """`causal .| padding` mixes a mask that keeps with one that drops, along the queries: 8 of 16
-    entries should be kept, but 10 are.
+    """`causal .| padding` mixes a mask of visible keys with a mask of masked keys, along the
+    queries.
+
+    Of 16 entries 8 should be visible, but 10 are.
     """
     combined = (create_causal_mask(4) | create_padding_mask(np.array([2]), 4))[..., 0].T  # (query, key)
     right = np.tri(4, dtype=bool) & (np.arange(4) < 2)
@@ -161,11 +166,14 @@ def test_the_combined_mask_keeps_all_keys_of_padded_queries_and_blocks_no_padded
 
 def _attention(d_model, num_heads, **options):
     weights = np.random.default_rng(0).integers(-8, 9, (4, d_model, d_model)) / 8.0
-    return RoPEMultiHeadAttention.of_weights(*weights.astype(options.pop("dtype", np.float64)), num_heads, **options)
+    typed = weights.astype(options.pop("dtype", np.float64))
+    return RoPEMultiHeadAttention.of_weights(*typed, num_heads=num_heads, **options)
 
 
 def test_a_padding_mask_by_itself_leaves_real_queries_without_keys():
-    """It is true at padding, the attention keeps what is true, and its axis is that of queries."""
+    """The mask is true at padding, the attention takes true for visible, and the axis is the
+    queries' axis.
+    """
     x = np.ones((2, 3, 1))
     out = _attention(2, 1)(x, create_padding_mask(np.array([2]), 3))
     assert np.array_equal(np.isnan(out[0, :, 0]), [True, True, False])
@@ -177,7 +185,7 @@ def test_a_padding_mask_of_several_sequences_does_not_fit_several_heads():
 
 
 def test_the_attention_of_the_example_divides_double_scores_by_a_root_in_single_precision():
-    """Its weights are single and its x is double: the result is double, with tables and a root of single precision."""
+    """With single weights and double x the result is double; tables and the root are single."""
     x = np.random.default_rng(1).normal(size=(6, 5, 2))
     layer = _attention(6, 1, dtype=np.float32)
     assert layer(x).dtype == np.float64
@@ -186,12 +194,14 @@ def test_the_attention_of_the_example_divides_double_scores_by_a_root_in_single_
 
 
 def _heads(x, weight, head_dim):
-    """x·weight by heads, exactly: (heads, n, head_dim) of numbers of which all are multiples of 1/64."""
+    """x·weight by heads, (heads, n, head_dim), exactly: all numbers are multiples of 1/64."""
     return (weight @ x).T.reshape(x.shape[1], -1, head_dim).swapaxes(0, 1)
 
 
 def _turned(x, base, scale):
-    """Lane i and i + d/2 of row p as a complex number times exp(i·p·scale·base^(−2i/d)), in mpmath."""
+    """Channels i and i + d/2 of row p, as a complex number, times exp(i·p·scale·base^(−2i/d)), in
+    mpmath.
+    """
     half = x.shape[-1] // 2
     out = np.empty(x.shape, dtype=object)
     for h, p, i in np.ndindex(len(x), x.shape[1], half):
@@ -254,7 +264,7 @@ def test_attention_with_rotation_is_that_of_turned_queries_and_keys(dtype, base,
 
 
 def _by(attribute, change):
-    """A function of the port, with its result changed."""
+    """A function of the port that changes its result."""
     original = getattr(port, attribute)
     return lambda *arguments, **options: change(original(*arguments, **options))
 

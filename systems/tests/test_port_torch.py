@@ -1,6 +1,4 @@
-"""PyTorch's paths are the ones that are meant, break the laws when they are called wrongly, and
-refuse what is declared.
-"""
+"""PyTorch takes the intended paths, wrong calls break the laws, and declared sizes are refused."""
 
 from dataclasses import replace
 from functools import partial
@@ -14,6 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from properties.laws import find
 from properties.verifier.verify import examine
 from systems import torch_attention, torch_compiled, torch_encoder_layer, torch_flex, torch_multi_head
+from systems.attention_arguments import Projections, with_projections
 
 SDPA, HEADS = "scaled_dot_product_attention", "multi_head_attention"
 DEAD = "a fully masked row follows its convention[multi_head_attention]"
@@ -26,7 +25,7 @@ NAMED = {
 
 
 def status(name, law, examples=20, **operations):
-    """What becomes of a law, "law[operation]", on an implementation some of whose operations are replaced."""
+    """The status of a law, "law[operation]", on an implementation with some operations replaced."""
     i = NAMED[name]
     return examine([find(law)[0]], replace(i, operations={**i.operations, **operations}), examples, 0)[0].status
 
@@ -101,7 +100,7 @@ def test_an_inverted_mask_of_multi_head_attention_is_caught(change):
 
     def wrong(*arguments):
         *rest, mask = arguments
-        return path.forward(*rest, None if mask is None else ~mask)
+        return with_projections(path.forward)(*rest, None if mask is None else ~mask)
 
     law = f"a single visible token returns its projection x @ wv @ wo[{HEADS}]"
     assert status("torch MHA no weights eval float32", law, **{HEADS: wrong}) == "violated"
@@ -140,10 +139,11 @@ def test_a_key_padding_mask_holds_what_no_query_may_attend_to():
 def test_the_declared_deviation_of_multi_head_attention_depends_on_the_number_of_heads():
     module, x = torch_multi_head._Path(need_weights=False, train=False, bias=True), torch.ones(1, 2, 4)
     w, dead = torch.eye(4), torch.tensor([[True, True], [False, False]])
-    rows = {heads: module.forward(x, w, w, w, w, heads, dead)[0, 0] for heads in (1, 2)}
+    weights = Projections(w, w, w, w)
+    rows = {heads: module.forward(x, weights, heads, dead)[0, 0] for heads in (1, 2)}
     assert rows[1].tolist() == [0, 0, 0, 0]
     assert rows[2].isnan().all()
-    assert module.forward(x[0], w, w, w, w, 2, dead)[0].tolist() == [0, 0, 0, 0]  # no batch
+    assert module.forward(x[0], weights, 2, dead)[0].tolist() == [0, 0, 0, 0]  # no batch
     assert status("torch MHA as it comes float32", DEAD) == "declared"
     assert status("torch MHA fast path float64", DEAD) == "held"  # where a row with nothing to attend to is NaN
 
@@ -209,6 +209,7 @@ def test_flex_has_no_gradients_on_the_cpu_and_no_width_zero():
 def test_multi_head_attention_refuses_an_empty_batch_with_a_mask_for_each_sequence():
     path, w = torch_multi_head._Path(need_weights=False, train=True), torch.eye(4)
     empty = torch.ones(0, 3, 4)
-    assert path.forward(empty, w, w, w, w, 2).shape == (0, 3, 4)
+    weights = Projections(w, w, w, w)
+    assert path.forward(empty, weights, 2).shape == (0, 3, 4)
     with pytest.raises(RuntimeError, match="cannot reshape tensor of 0 elements"):
-        path.forward(empty, w, w, w, w, 2, torch.zeros(0, 3, 3, dtype=torch.bool))
+        path.forward(empty, weights, 2, torch.zeros(0, 3, 3, dtype=torch.bool))

@@ -1,4 +1,8 @@
-"""TorchLean under test: over ℝ all holds, in Float exp overflows, heads mix tokens, and the revised text mends it."""
+"""TorchLean under test, over ℝ, in Float, with several heads, and corrected.
+
+Over ℝ all laws hold with one head, in Float exp overflows, several heads mix tokens, and the
+revision corrects both.
+"""
 
 import math
 

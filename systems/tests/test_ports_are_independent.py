@@ -1,4 +1,4 @@
-"""A port is an implementation of its own: it shares no formula with the oracles, nor with the reference."""
+"""A port is independent: it shares no formula with the oracles or with the reference."""
 
 import ast
 from pathlib import Path
@@ -25,7 +25,7 @@ SPEC = {"Array"}  # a type; TorchLean's port is the spec itself
 
 
 def imported(path):
-    """(module, name) of everything that a file imports, wherever it does."""
+    """(module, name) of each import in a file, at the top or inside a function."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names)

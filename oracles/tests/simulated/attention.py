@@ -1,9 +1,7 @@
-"""Honest kernels: attention, its VJP and its JVP as an arithmetic allows them to be computed, every
-intermediate result rounded.
+"""Simulated kernels of attention, its VJP and its JVP, which round every intermediate result.
 
-A kernel has a form (`forms`). Where rounding is concerned a kernel does what the arithmetic's
-fields say, no more and no less. Written independently of the oracles, of which only the data of an
-arithmetic are used.
+A kernel has a form (`forms`), and an arithmetic whose fields say all of its roundings. The code is
+independent of the oracles, and uses only the data of an arithmetic.
 """
 
 from dataclasses import replace
@@ -23,11 +21,13 @@ __all__ = ["Backward", "Forward", "Kernel", "Part"]
 
 LN2, LOG2E = 0.6931471805599453, 1.4426950408889634
 OPERAND_BITS = 11
-"""Significant bits of TF32's operands: by truncation they are off by less than 2⁻¹⁰."""
+"""Significant bits of TF32's operands: truncation changes them by less than 2⁻¹⁰, relatively."""
 
 
 class Backward(NamedTuple):
-    """The output and the log-sum-exps, dU, delta, and the gradients of q, k and v, before any of them is stored."""
+    """The output, the log-sum-exps, dU, delta, and the gradients of q, k and v, all before they are
+    stored.
+    """
 
     out: Array
     lse: Array
@@ -39,7 +39,9 @@ class Backward(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """The output before it is stored, the log-sum-exps, the scores, and the weights after normalisation."""
+    """The output before it is stored, the log-sum-exps, the scores, and the weights after
+    normalisation.
+    """
 
     out: Array
     lse: Array
@@ -51,10 +53,9 @@ Part = tuple[Array, Array, Array]
 
 
 class Kernel:
-    """A form of attention under an arithmetic, for q, k, v without batch axes, a scale, and a mask
-    that leaves no row without keys.
+    """A form of attention in an arithmetic, for q, k, v without batch axes, and a scale.
 
-    `seed` draws trees and random signs.
+    Every row of the mask has a visible key. `seed` draws trees and random signs.
     """
 
     def __init__(self, form: Form, a: Arithmetic, scale: float, mask: Mask | None = None, seed: int = 0) -> None:
@@ -70,7 +71,7 @@ class Kernel:
         self.sums, self.grad_sums = forward, backward
 
     def product(self, a: Array, b: Array, sums: Sums | None = None) -> Array:
-        """a·b, operands rounded where the arithmetic rounds them."""
+        """a·b, with rounded operands if the arithmetic rounds them."""
         if self.a.product:
             kept = truncated(OPERAND_BITS)
             a, b = kept(a), kept(b)
@@ -83,8 +84,9 @@ class Kernel:
         return self.work((sums or self.sums).total(x.T))[:, None]
 
     def exp(self, x: Array, signs: Array) -> Array:
-        """The exponential of x, or 2 to it: the nearest number, or one as far off as the arithmetic
-        allows, with the given signs; exp(0) is 1."""
+        """exp(x), or 2^x in base 2: the nearest number, or a number with the largest error that the
+        arithmetic allows, in the directions of `signs`; exp(0) is 1.
+        """
         e, size = (np.exp(x), np.abs(x)) if self.form.base == "e" else (np.exp2(x), np.abs(x) * LN2)
         if self.form.exp != "near":
             u = self.a.elementwise.unit_roundoff
@@ -98,36 +100,36 @@ class Kernel:
         return self.work(np.log(x) if self.form.base == "e" else np.log2(x))
 
     def over(self, x: Array, total: Array) -> Array:
-        """x / total or x·(1 / total), and 0 where no key has been allowed so far."""
+        """x / total or x·(1 / total), and 0 for rows without a visible key so far."""
         y = self.work(x * self.work(1 / total)) if self.form.reciprocal else self.work(x / total)
         return np.where(total == 0, 0.0, y)
 
     def signs(self, v: Array, rows: int) -> Array:
-        """In which direction each exponential is wrong."""
+        """The sign of each exponential's error."""
         if self.form.exp == "random":
             return np.random.default_rng(self.seed).choice([-1.0, 1.0], (rows, len(v)))
         away = np.where(v[:, 0] > np.median(v[:, 0]), 1.0, -1.0) * (-1.0 if self.form.exp == "minus values" else 1.0)
         return np.tile(away, (rows, 1))
 
     def scaled(self, q: Array, k: Array) -> tuple[Array, Array]:
-        """q and k with the factors that are folded into them, as stored."""
+        """q and k, multiplied by their factors and stored."""
         store = rounding(self.a.scale_on_inputs)
         q, k = (x if f == 1.0 else store(self.work(x * f)) for x, f in zip((q, k), self.factors, strict=True))
         return q, k
 
     def scores(self, q: Array, k: Array, sums: Sums | None = None) -> Array:
-        """What exponentials are taken of, in the form's base."""
+        """The arguments of the exponentials, in the form's base; −∞ at masked keys."""
         s = self.logits(self.stored(q, k, sums))
         return s if self.mask is None else np.where(self.mask, s, -np.inf)
 
     def stored(self, q: Array, k: Array, sums: Sums | None = None) -> Array:
-        """Scores as stored."""
+        """The scores in the format in which they are stored."""
         q, k = self.scaled(q, k)
         s = self.work(_exact_product(q, k.T)) if self.form.exact else self.product(q, k.T, sums)
         return rounding(self.a.scores)(self.work(s * self.c) if self.form.scale == "s" else s)
 
     def logits(self, s: Array) -> Array:
-        """The same, given stored scores."""
+        """The logits for stored scores, in the form's base."""
         return self.in_base(s)
 
     def in_base(self, x: Array) -> Array:
@@ -136,9 +138,10 @@ class Kernel:
 
     def part(self, s: Array, v: Array, signs: Array, apart: Array | None = None) -> Part:
         """The output, the log-sum-exp and the weights of some keys, by an online softmax over
-        tiles; 0, −∞ and 0 where all are masked.
+        tiles.
 
-        `apart` is a logit without a value, added to the sum when all keys are.
+        A fully masked row has 0, −∞ and 0. `apart` is a logit without a value, added to the sum
+        after all keys.
         """
         form, store, work = self.form, rounding(self.a.weights), self.work
         tile = form.tile or s.shape[1]
@@ -175,20 +178,20 @@ class Kernel:
         return out, work(m + self.log(total)), weights
 
     def forward(self, q: Array, k: Array, v: Array) -> Forward:
-        """All keys."""
+        """The forward pass over all keys."""
         return self.attended(self.scores(q, k), v, self.signs(v, len(q)))
 
     def parts(self, s: Array, v: Array, signs: Array) -> list[Part]:
-        """Parts of the keys, computed by themselves."""
+        """The results of each part of the keys, computed separately."""
         keys = s.shape[1]
         cuts = np.array_split(np.arange(keys), min(self.form.split, keys // (self.a.rescale_block or keys)) or 1)
         return [self.part(s[:, cut], v[cut], signs[:, cut]) for cut in cuts]
 
     def attended(self, s: Array, v: Array, signs: Array) -> Forward:
-        """The parts, merged by their log-sum-exps."""
-        found = self.parts(s, v, signs)
-        out, lse, weights = found[0]
-        for other, other_lse, other_weights in found[1:]:
+        """The parts of the keys, merged by their log-sum-exps."""
+        first, *others = self.parts(s, v, signs)
+        out, lse, weights = first
+        for other, other_lse, other_weights in others:
             high = np.maximum(lse, other_lse)
             a, b = (np.where(x == -np.inf, 0.0, self.exp(self.work(x - high), signs[:, :1])) for x in (lse, other_lse))
             total = self.work(a + b)
@@ -198,16 +201,16 @@ class Kernel:
         return Forward(out, lse, s, weights)
 
     def output(self, q: Array, k: Array, v: Array) -> Array:
-        """The output as it comes out."""
+        """The stored output."""
         return rounding(self.a.output, self.a.flush_to_zero)(self.forward(q, k, v).out)
 
     def vjp(self, q: Array, k: Array, v: Array, g: Array) -> tuple[Array, ...]:
-        """out, dq, dk and dv, as they come out."""
-        found, output = self.backward(q, k, v, g), rounding(self.a.output, self.a.flush_to_zero)
-        return output(found.out), output(found.dq), output(found.dk), output(found.dv)
+        """out, dq, dk and dv, as they are stored."""
+        result, store = self.backward(q, k, v, g), rounding(self.a.output, self.a.flush_to_zero)
+        return store(result.out), store(result.dq), store(result.dk), store(result.dv)
 
     def backward(self, q: Array, k: Array, v: Array, g: Array) -> Backward:
-        """The backward pass."""
+        """The results of the backward pass, before they are stored."""
         a, form, work = self.a, self.form, self.work
         out, lse, s, p = self.forward(q, k, v)
         if form.again:
@@ -221,67 +224,75 @@ class Kernel:
         du, store = self.grad_logits(p, dp, delta), rounding(a.grad_scores)
         ds = self.bent(du, q, k)
         ds = store(work(ds * self.c)) if form.early and not self.folded else store(ds)
-        of_q, of_k = self.operands(q, k)
+        query_operand, key_operand = self.operands(q, k)
         left_q, left_k = self.factors if self.folded else (self.c, self.c) if not form.early else (1.0, 1.0)
-        dq, dk = self.rescaled(self.gradient(ds.T, of_k), left_q), self.of_keys(ds, of_q, left_k)
+        dq, dk = self.rescaled(self.gradient(ds.T, key_operand), left_q), self.of_keys(ds, query_operand, left_k)
         return Backward(out, lse, du, delta, dq, dk, self.of_keys(rounding(a.weights)(p), g, 1.0))
 
     @property
     def folded(self) -> bool:
-        """Whether derivatives take the q and k that the scale multiplies."""
+        """Whether derivatives take the scaled q and k."""
         return self.form.folded and self.form.scale != "s"
 
     def operands(self, q: Array, k: Array) -> tuple[Array, Array]:
-        """q and k, or their tangents, as derivatives take them."""
+        """q and k, or their tangents, in the form that derivatives take."""
         return self.scaled(q, k) if self.folded else (q, k)
 
     def weights(self, s: Array, lse: Array, kept: Array, v: Array) -> Array:
-        """The weights that derivatives take: from the log-sum-exp, or those that are kept; 0 in a row without keys."""
+        """The weights for derivatives, computed from the log-sum-exp, or kept; 0 in a fully masked
+        row.
+        """
         if not self.form.recompute:
             return kept
         return np.where(lse == -np.inf, 0.0, self.exp(self.work(s - lse), -self.signs(v, len(s))))
 
     def grad_logits(self, p: Array, dp: Array, delta: Array) -> Array:
-        """dU, given weights, dP and delta."""
+        """dU from the weights, dP and delta."""
         return self.work(p * self.work(dp - delta))
 
     def bent(self, x: Array, _q: Array, _k: Array) -> Array:
-        """A cotangent of scores, given one of what is made of them; or a tangent the other way."""
+        """The cotangent of scores from the cotangent of logits.
+
+        The tangent of logits from the tangent of scores is the same product.
+        """
         return x
 
     def gradient(self, left: Array, right: Array) -> Array:
-        """leftᵀ·right, partial sums over `grad_block` rows kept in the output's format where the
-        arithmetic keeps them there.
+        """leftᵀ·right; partial sums over `grad_block` rows are stored in the output's format if the
+        arithmetic says so.
         """
         step = self.a.grad_block or len(left) or 1
-        store, found = rounding(self.a.output), self.product(left[:step].T, right[:step], self.grad_sums)
+        store, total = rounding(self.a.output), self.product(left[:step].T, right[:step], self.grad_sums)
         for start in range(step, len(left), step):
             rows = slice(start, start + step)
-            found = self.work(store(found) + self.product(left[rows].T, right[rows], self.grad_sums))
-        return found
+            total = self.work(store(total) + self.product(left[rows].T, right[rows], self.grad_sums))
+        return total
 
     def of_keys(self, left: Array, right: Array, factor: float) -> Array:
-        """The gradient of keys or values, summed over query rows, times what is left of the scale."""
+        """The gradient of keys or values, summed over query rows, times the remaining factor of the
+        scale.
+        """
         return self.rescaled(self.gradient(left, right), factor)
 
     def rescaled(self, x: Array, factor: float) -> Array:
-        """A gradient times what is left of the scale."""
+        """A gradient times the remaining factor of the scale."""
         return x if factor == 1.0 else self.work((rounding(self.a.scale_on_inputs)(x) if self.folded else x) * factor)
 
     def jvp(self, q: Array, k: Array, v: Array, dq: Array, dk: Array, dv: Array) -> Array:
-        """The tangent of the output, as it comes out."""
+        """The tangent of the output, as it is stored."""
         return rounding(self.a.output, self.a.flush_to_zero)(self.moved(q, k, v, dq, dk, dv)[0])
 
     def moved(self, q: Array, k: Array, v: Array, dq: Array, dk: Array, dv: Array) -> tuple[Array, Array]:
-        """The tangents of the output and of the log-sum-exp: (p ⊙ (t − t̄))·v + p·dv, or (p ⊙ t)·v
-        − t̄·o + p·dv, and t̄.
+        """The tangents of the output and of the log-sum-exp.
+
+        They are (p ⊙ (t − t̄))·v + p·dv, or (p ⊙ t)·v − t̄·o + p·dv, and t̄.
         """
         work, store = self.work, rounding(self.a.weights)
         out, lse, s, p = self.forward(q, k, v)
         p = self.weights(s, lse, p, v)
-        of_q, of_k = self.operands(q, k)
-        to_q, to_k = self.operands(dq, dk)
-        t = work(self.product(to_q, of_k.T) + self.product(of_q, to_k.T))
+        query_operand, key_operand = self.operands(q, k)
+        query_tangent, key_tangent = self.operands(dq, dk)
+        t = work(self.product(query_tangent, key_operand.T) + self.product(query_operand, key_tangent.T))
         t = self.tangents(t if self.folded else work(t * self.c), q, k)
         mean = self.mean(self.rowsum(work(p * t)), lse)
         if self.form.normalise == "before":
@@ -300,9 +311,7 @@ class Kernel:
 
 
 def _exact_product(a: Array, b: Array) -> Array:
-    """a·b, correctly rounded to binary64 but for ties that 400 bits do not tell."""
+    """a·b, correctly rounded to binary64, except for ties that 400 bits do not decide."""
     with flint.ctx.workprec(400):
-        found = flint.arb_mat(len(a), a.shape[1], a.ravel().tolist()) * flint.arb_mat(
-            len(b), b.shape[1], b.ravel().tolist()
-        )
-        return np.array([float(x.mid()) for x in found.entries()]).reshape(len(a), b.shape[1])
+        left, right = (flint.arb_mat(len(x), x.shape[1], x.ravel().tolist()) for x in (a, b))
+        return np.array([float(x.mid()) for x in (left * right).entries()]).reshape(len(a), b.shape[1])

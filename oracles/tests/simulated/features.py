@@ -1,7 +1,7 @@
-"""Honest kernels of attention as it is used today: the forms of `kernels`, with what stands between
-a score and its exponential.
+"""Simulated kernels of attention with features: the forms of `attention` with a softcap, a bias, a
+sink and fully masked rows.
 
-Query heads that share a key head are rows of one problem. Where an arithmetic stores scores, it
+Query heads that share a key head are rows of one problem. If an arithmetic stores scores, it also
 stores the result of each operator on them.
 """
 
@@ -21,10 +21,22 @@ __all__ = ["FeaturedKernel", "Features"]
 
 
 class Features(NamedTuple):
-    """What a problem has besides scores, by rows: a bias (rows, keys), finite; sinks (rows, 1); the
-    cotangent of the log-sum-exp (rows, 1); the tangents of bias and sinks; what comes to −c (rows,
-    keys); which query head a row is of; whether the log-sum-exp is that of keys alone; which rows
-    (rows, 1) may read nothing and read all keys alike; and whether derivatives flow there."""
+    """The features of a problem, by rows.
+
+    cap         the softcap c
+    after_bias  whether the softcap comes after the bias
+    bias        finite, (rows, keys)
+    sink        (rows, 1)
+    of_lse      the cotangent of the log-sum-exp, (rows, 1)
+    dbias       the tangent of the bias
+    dsink       the tangent of the sinks
+    base        of the log-sum-exp, "e" or "2"
+    blocked     the scores that become −c, (rows, keys)
+    heads       the query head of each row
+    alone       whether the log-sum-exp is over the keys without the sink
+    alike       the fully masked rows that give all keys the same weight, (rows, 1)
+    flows       whether derivatives flow in these rows
+    """
 
     cap: float | None = None
     after_bias: bool = False
@@ -55,7 +67,7 @@ class FeaturedKernel(Kernel):
 
     @property
     def alone(self) -> "FeaturedKernel":
-        """The same without sinks, of whose log-sum-exp a convention may speak."""
+        """The kernel without sinks, for conventions whose log-sum-exp leaves the sink out."""
         return FeaturedKernel(
             self.form, self.a, self.c, self.mask, self.of._replace(sink=None, dsink=None, alone=False), self.seed
         )
@@ -84,18 +96,18 @@ class FeaturedKernel(Kernel):
         return s if self.cap is None else self.held(self.work(self.quotient(s) * self.cap))
 
     def scores(self, q: Array, k: Array, sums: Sums | None = None) -> Array:
-        """One number for all keys in rows that read them alike."""
+        """The scores; 0 for all keys in the rows of `alike`."""
         s = super().scores(q, k, sums)
         return s if self.of.alike is None else np.where(self.of.alike, 0.0, s)
 
     def live(self, x: Array) -> Array:
-        """A cotangent or a tangent of scores, which a row that reads all keys alike has none of, if
-        these are constants.
+        """A cotangent or a tangent of scores; 0 in the rows of `alike`, unless derivatives flow
+        there.
         """
         return x if self.of.alike is None or self.of.flows else np.where(self.of.alike, 0.0, x)
 
     def logits(self, s: Array) -> Array:
-        """The cap, the bias, and the change of base."""
+        """The logits after the softcap, the bias, and the change of base."""
         bias = self.of.bias
         if self.of.after_bias:
             s = s if bias is None else self.held(self.work(s + bias))
@@ -108,19 +120,21 @@ class FeaturedKernel(Kernel):
         return self.held(self.work(self.in_base(t) + self.in_base(bias)))
 
     def attended(self, s: Array, v: Array, signs: Array) -> Forward:
-        """With the sink among the keys, its value 0, where the form has it there."""
+        """The result with the sink as a key of value 0, if the form puts it among the keys."""
         if self.sink is None or self.form.sink in ("apart", "merged"):
             return super().attended(s, v, signs)
-        nothing, first = np.zeros((1, v.shape[1])), self.form.sink == "first"
+        zero, first = np.zeros((1, v.shape[1])), self.form.sink == "first"
         with_sink = super().attended(
             np.hstack([self.sink, s] if first else [s, self.sink]),
-            np.vstack([nothing, v] if first else [v, nothing]),
+            np.vstack([zero, v] if first else [v, zero]),
             np.hstack([signs[:, :1], signs]),
         )
         return with_sink._replace(scores=s, weights=with_sink.weights[:, 1:] if first else with_sink.weights[:, :-1])
 
     def parts(self, s: Array, v: Array, signs: Array) -> list[Part]:
-        """The parts, the sink a part of its own, or added to the only one, where the form has it so."""
+        """The parts of the keys; the form makes the sink a separate part, or adds it to the only
+        part.
+        """
         if self.sink is None or self.form.sink in ("first", "last"):
             return super().parts(s, v, signs)
         if self.form.sink == "merged" or self.form.normalise == "each" or self.form.split > 1:
@@ -128,7 +142,7 @@ class FeaturedKernel(Kernel):
         return [self.part(s, v, signs, self.sink)]
 
     def returned(self, x: Array, base: str = "e") -> Array:
-        """A log-sum-exp in units of a base, or its tangent in natural ones, as it comes out."""
+        """A log-sum-exp in units of a base, or its tangent in natural units, as it is stored."""
         units = {("e", "2"): LOG2E, ("2", "e"): LN2}.get((base, self.of.base))
         x = x if units is None else self.work(x * float(self.work(np.array(units))))
         return rounding(self.a.saved_lse)(x)
@@ -143,12 +157,13 @@ class FeaturedKernel(Kernel):
         """p ⊙ (dP − delta + g_lse)."""
         if self.of.of_lse is None:
             return self.live(super().grad_logits(p, dp, delta))
-        of, work, store = self.natural(self.of.of_lse), self.work, rounding(self.a.grad_scores)
+        from_lse, work, store = self.natural(self.of.of_lse), self.work, rounding(self.a.grad_scores)
         if self.by_keys is not None:
-            return self.live(work(store(work(p * work(dp - delta))) + store(work(self.by_keys * of))))
-        return self.live(
-            work(p * (work(dp - work(delta - of)) if self.form.added == "−delta" else work(work(dp - delta) + of)))
+            return self.live(work(store(work(p * work(dp - delta))) + store(work(self.by_keys * from_lse))))
+        shifted = (
+            work(dp - work(delta - from_lse)) if self.form.added == "−delta" else work(work(dp - delta) + from_lse)
         )
+        return self.live(work(p * shifted))
 
     def bent(self, x: Array, q: Array, k: Array) -> Array:
         """x ⊙ (1 − tanh²)."""
@@ -168,42 +183,46 @@ class FeaturedKernel(Kernel):
         return self.exp(self.work(self.sink - rounding(self.a.saved_lse)(lse)), np.full_like(lse, sign))
 
     def sink_shift(self, lse: Array, delta: Array) -> Array:
-        """The sink's weight times what is taken from its dP, 0: delta − g_lse, in one product or in two."""
+        """The sink's weight times delta − g_lse, in one product or in two; the sink's dP is 0."""
         work, weights = self.work, self.sink_weights(lse)
         if self.of.of_lse is None or self.of.alone:
             return work(weights * delta)
-        of = self.natural(self.of.of_lse)
+        from_lse = self.natural(self.of.of_lse)
         if self.form.added == "dU":
-            return work(work(weights * delta) - work(self.sink_weights(lse, -1.0) * of))
-        return work(weights * work(delta - of))
+            return work(work(weights * delta) - work(self.sink_weights(lse, -1.0) * from_lse))
+        return work(weights * work(delta - from_lse))
 
     def weights_of_lse(self, q: Array, k: Array, v: Array) -> Array:
-        """∂lse/∂u: the weights of what the log-sum-exp is over, from it where the form has them made by themselves."""
+        """∂lse/∂u, the weights of the keys in the log-sum-exp; a form may compute them again from
+        it.
+        """
         kernel = self.alone if self.of.alone else self
-        found = kernel.forward(q, k, v)
+        result = kernel.forward(q, k, v)
         if self.form.added != "dU":
-            return found.weights
-        weights = kernel.exp(self.work(found.scores - rounding(self.a.saved_lse)(found.lse)), kernel.signs(v, len(q)))
-        return np.where(found.lse == -np.inf, 0.0, weights)
+            return result.weights
+        weights = kernel.exp(self.work(result.scores - rounding(self.a.saved_lse)(result.lse)), kernel.signs(v, len(q)))
+        return np.where(result.lse == -np.inf, 0.0, weights)
 
     def gradients(
         self, q: Array, k: Array, v: Array, g: Array
     ) -> tuple[Array, Array, Array, Array | None, Array | None]:
-        """dq, dk and dv as they come out; dU where there is a bias, and the gradient of each row's
-        sink, both not summed yet.
+        """dq, dk and dv as they are stored, the gradient of a bias, and the gradient of each row's
+        sink.
+
+        The last two are not summed over axes that the bias or the sink shares.
         """
         if self.of.of_lse is not None and (self.of.alone or self.form.added == "dU"):
             self.by_keys = self.weights_of_lse(q, k, v)
-        found, output = self.backward(q, k, v, g), rounding(self.a.output, self.a.flush_to_zero)
-        du = found.du if not self.of.after_bias else self.bent(found.du, q, k)
-        dsink = None
-        if self.sink is not None:
-            dsink = -self.sink_shift(found.lse, found.delta)
-        of_bias = None if self.of.bias is None else rounding(self.a.grad_scores)(du)
-        return output(found.dq), output(found.dk), output(found.dv), of_bias, dsink
+        result, store = self.backward(q, k, v, g), rounding(self.a.output, self.a.flush_to_zero)
+        du = result.du if not self.of.after_bias else self.bent(result.du, q, k)
+        dsink = None if self.sink is None else -self.sink_shift(result.lse, result.delta)
+        dbias = None if self.of.bias is None else rounding(self.a.grad_scores)(du)
+        return store(result.dq), store(result.dk), store(result.dv), dbias, dsink
 
     def of_keys(self, left: Array, right: Array, factor: float) -> Array:
-        """Of each query head alone, stored, and their sum, where the form has it so."""
+        """The gradient of keys or values; a form may store each query head's gradient before their
+        sum.
+        """
         heads = np.unique(np.zeros(0) if self.of.heads is None else self.of.heads)
         if not self.form.heads or len(heads) < 2:
             return super().of_keys(left, right, factor)
@@ -215,22 +234,24 @@ class FeaturedKernel(Kernel):
         return self.work(self.grad_sums.total(stored.reshape(len(parts), -1))).reshape(parts[0].shape)
 
     def shared(self, x: Array, shape: tuple[int, ...]) -> Array:
-        """x summed over the axes along which what has a shape is broadcast to it, as it comes out."""
-        given = (1,) * (x.ndim - len(shape)) + shape
-        axes = [axis for axis, n in enumerate(given) if n != x.shape[axis]]
+        """The stored sum of x over the axes along which an array of this shape broadcasts to x."""
+        padded = (1,) * (x.ndim - len(shape)) + shape
+        axes = [axis for axis, length in enumerate(padded) if length != x.shape[axis]]
         rest = [axis for axis in range(x.ndim) if axis not in axes]
         flat = x.transpose(*axes, *rest).reshape(-1, *(x.shape[axis] for axis in rest))
         return rounding(self.a.output, self.a.flush_to_zero)(self.work(self.grad_sums.total(flat))).reshape(shape)
 
     def tangents(self, t: Array, q: Array, k: Array) -> Array:
-        """Through the cap, and with the bias."""
+        """The tangents of the logits, from those of the scores: after the softcap, and with the
+        bias.
+        """
         if self.of.after_bias:
             return self.live(self.bent(t if self.of.dbias is None else self.work(t + self.of.dbias), q, k))
         t = self.bent(t, q, k)
         return self.live(t if self.of.dbias is None else self.work(t + self.of.dbias))
 
     def mean(self, of_keys: Array, lse: Array) -> Array:
-        """With the share of the sink."""
+        """The mean tangent of the logits, with the share of the sink."""
         if self.sink is None or self.of.dsink is None:
             return of_keys
         return self.work(of_keys + self.work(self.sink_weights(lse) * self.of.dsink))

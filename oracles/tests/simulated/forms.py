@@ -1,5 +1,5 @@
-"""Forms of attention: one choice for each thing that implementations do differently, and the table
-of those that a budget covers.
+"""Forms of attention: the choices in which implementations differ, and a table of the choices that
+a budget covers.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -15,35 +15,35 @@ __all__ = ["Form", "allowed_forms", "any_form", "other_form"]
 
 @dataclass(frozen=True)
 class Form:
-    """One covered way to compute attention.
+    """One way to compute attention that a budget covers.
 
-    order      of sums, as in `rounding.Sums`
-    chopped    whether accumulators truncate
-    scale      what the scale multiplies: scores "s", "q", "k", or its root "both", its sign with q
-    folded     whether derivatives take the scaled q and k, or take the given ones and multiply by the scale
-    base       of exponentials and log-sum-exps: "e" or "2"
-    tile       keys per step of an online softmax, or None for all at once
-    lazy       whether the reference of an online softmax only moves by more than the slack in base 2
-    split      parts of the keys computed apart and merged by their log-sum-exps
-    normalise  "before" or "after" the product with v, or after "each" tile: the output is kept
-    normalised reciprocal whether the sum of the weights divides, or its reciprocal multiplies
-    passes     1, or 2 where numerator and denominator take exponentials computed apart
-    delta      "weights" for rowsum(p·dP), "output" for rowsum(g·o)
-    recompute  whether derivatives have p from the log-sum-exp, or from the forward pass
-    again      whether it recomputes the scores in another order
-    early      whether dS is scaled before it is stored, or dq and dk are scaled
-    exact      whether scores are formed exactly and rounded once
-    sink       "first" or "last" among the keys; "apart", added to the sum when all keys are; or "merged", a part of
-               its own, as it is where the output is kept normalised, or keys are in parts
-    divided    whether scores are divided by a cap, or multiplied by its reciprocal
-    squared    whether the slope of a cap is 1 − y², or (1 − y)(1 + y)
-    added      what the cotangent of the log-sum-exp is added to: "dP − delta", "−delta", or, times weights
-               that are computed a second time, "dU"
-    heads      whether the gradients of query heads that share a key head are stored before they are added up
-    biased     whether a bias is added before the change to base 2, or both are changed first
-    tanh       "near" or as far off as allowed, as `exp`
-    exp        "near": correctly rounded; else as far off as allowed, with the sign of the "values" or
-               "minus values", or a "random" one
+    order       the order of sums, as in `rounding.Sums`
+    chopped     whether accumulators truncate
+    scale       the scale multiplies the scores "s", or "q", or "k"; "both": its root multiplies q and k, its sign q
+    folded      whether derivatives take the scaled q and k, or take q and k and multiply by the scale
+    base        the base of exponentials and log-sum-exps, "e" or "2"
+    tile        keys per step of an online softmax, or None for one step with all keys
+    lazy        whether the reference of an online softmax only changes by more than the slack in base 2
+    split       the number of parts of the keys, computed separately and merged by their log-sum-exps
+    normalise   "before" or "after" the product with v, or after "each" tile, so that the output stays normalised
+    reciprocal  whether the sum of the weights divides, or its reciprocal multiplies
+    passes      1, or 2 if numerator and denominator take separately computed exponentials
+    delta       "weights" for rowsum(p·dP), "output" for rowsum(g·o)
+    recompute   whether derivatives compute p from the log-sum-exp, or take it from the forward pass
+    again       whether derivatives compute the scores again, in another order
+    early       whether dS is scaled before it is stored, or dq and dk are scaled
+    exact       whether scores are computed exactly and rounded once
+    sink        "first" or "last" among the keys; "apart", added to the sum after all keys; or "merged", a separate
+                part, as it must be if the output stays normalised, or keys are in parts
+    divided     whether the softcap divides scores, or its reciprocal multiplies them
+    squared     whether the derivative of the softcap is 1 − y², or (1 − y)(1 + y)
+    added       where the cotangent of the log-sum-exp is added: to "dP − delta", to "−delta", or to "dU", times
+                weights that are computed a second time
+    heads       whether the gradients of query heads that share a key head are stored before they are added
+    biased      whether the bias is added before the change to base 2, or both change first
+    tanh        "near", or with the largest allowed error, as for `exp`
+    exp         "near": correctly rounded; otherwise with the largest allowed error, whose sign is the sign of the
+                "values" or "minus values", or "random"
     """
 
     order: str = "sequential"
@@ -73,7 +73,7 @@ class Form:
 
 
 def allowed_forms(a: Arithmetic) -> dict[str, tuple[object, ...]]:
-    """The choices that the budget of an arithmetic promises to cover, field by field."""
+    """The choices for each field that the budget of an arithmetic promises to cover."""
     block, fine = a.rescale_block, a.accumulate == BINARY64.unit_roundoff
     orders = ("sequential", "reversed") if a.sum_block else ("sequential", "reversed", "pairwise", "tree", "library")
     return {
@@ -105,7 +105,7 @@ def allowed_forms(a: Arithmetic) -> dict[str, tuple[object, ...]]:
 
 
 def any_form(a: Arithmetic, rng: Generator) -> Form:
-    """Any of the allowed forms."""
+    """A random form of the allowed forms."""
     chosen: dict[str, Any] = {
         name: choices[int(rng.integers(len(choices)))] for name, choices in allowed_forms(a).items()
     }
@@ -113,7 +113,7 @@ def any_form(a: Arithmetic, rng: Generator) -> Form:
 
 
 def other_form(form: Form, a: Arithmetic, rng: Generator) -> Form:
-    """The form with one field chosen again."""
+    """The form with a new random choice for one random field."""
     name = fields(Form)[int(rng.integers(len(fields(Form))))].name
     choices = allowed_forms(a)[name]
     return replace(form, **{name: choices[int(rng.integers(len(choices)))]})  # type: ignore[arg-type]

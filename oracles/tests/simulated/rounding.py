@@ -1,10 +1,10 @@
 """Explicit rounding: numbers of every format as float64 arrays, and sums of products in every
 order.
 
-A sum, product, quotient or root of binary32 numbers that is computed in binary64 and then rounded
-to binary32 is the correctly rounded one, as 53 ≥ 2·24 + 2 (Figueroa, When is double rounding
-innocuous?, SIGNUM Newsletter 30, 1995). A product and a sum with one rounding are not covered by
-that: there the sum is first rounded to odd.
+A sum, product, quotient or root of binary32 numbers may be computed in binary64 and then rounded to
+binary32: the result is the correctly rounded one, because 53 ≥ 2·24 + 2 (Figueroa, When is double
+rounding innocuous?, SIGNUM Newsletter 30, 1995). This does not cover a product and a sum with one
+rounding together: for these the code first rounds the sum to odd.
 """
 
 from collections.abc import Callable
@@ -23,12 +23,13 @@ __all__ = ["CHOPPED_BITS", "Rounding", "Sums", "accumulator", "rounding", "trunc
 
 Rounding = Callable[[Array], Array]
 CHOPPED_BITS = 23
-"""Significant bits that a truncating accumulator keeps where its unit roundoff is 2⁻²²."""
+"""Significant bits of a truncating accumulator whose unit roundoff is 2⁻²²."""
 
 
 def rounding(target: Format | None, flush: bool = False) -> Rounding:
-    """Rounding to the nearest number of a format, to ±∞ beyond its largest; to 0 below its smallest
-    normal number if it flushes.
+    """Rounding to the nearest number of a format, and to ±∞ above its largest number.
+
+    With `flush` it rounds to 0 below the smallest normal number.
     """
     if target is None:
         return lambda x: x
@@ -59,7 +60,9 @@ def _to(target: Format) -> Rounding:
 
 
 def _kept(x: Array, bits: int, step: Callable[[Array], Array], least: float = 0.0) -> Array:
-    """x with `bits` significant bits, and a multiple of `least`; `step` makes an integer."""
+    """x rounded to `bits` significant bits and to a multiple of `least`; `step` rounds to an
+    integer.
+    """
     with np.errstate(all="ignore"):
         spacing = np.maximum(np.ldexp(1.0, np.frexp(x)[1] - bits), least)
         return np.where(np.isfinite(x), step(x / spacing) * spacing, x)
@@ -71,8 +74,9 @@ def truncated(bits: int) -> Rounding:
 
 
 def accumulator(roundoff: float, chopped: bool) -> Rounding:
-    """The rounding of an accumulator: binary64's, binary32's, or truncation to 23 bits where the
-    unit roundoff is 2⁻²².
+    """The rounding of an accumulator: to binary64, to binary32, or by truncation to 23 bits.
+
+    Truncation is for the unit roundoff 2⁻²².
     """
     if roundoff == BINARY64.unit_roundoff:
         return _same
@@ -80,7 +84,7 @@ def accumulator(roundoff: float, chopped: bool) -> Rounding:
 
 
 def _odd_sum(a: Array, b: Array) -> Array:
-    """a + b rounded to odd: rounding that again to far fewer bits is rounding once."""
+    """a + b rounded to odd; a second rounding to far fewer bits then equals one rounding of a + b."""
     s = a + b
     t = s - a
     error = (a - (s - t)) + (b - t)
@@ -90,13 +94,13 @@ def _odd_sum(a: Array, b: Array) -> Array:
 
 @dataclass(frozen=True)
 class Sums:
-    """How sums are formed.
+    """Sums in a stated order.
 
-    order    "sequential", "reversed", "pairwise", "tree" (of a random shape), "fused" (in order, a
-             multiply-add rounding once), or "library": as NumPy and its BLAS have them, in binary64 or binary32
-    block    terms that are added up before their sum is added to those of other blocks, if they are
+    order    "sequential", "reversed", "pairwise", "tree" (of a random shape), "fused" (in order, with one
+             rounding for each multiply-add), or "library": the order of NumPy and its BLAS, in binary64 or binary32
+    block    the number of terms in a block, whose sums are added, or None for one block
     round    the accumulator's rounding
-    seed     what random trees are drawn from
+    seed     the seed of random trees
     """
 
     order: str
@@ -111,7 +115,9 @@ class Sums:
         return self.total(a.T[:, :, None] * b[:, None, :], exact=self.order == "fused")
 
     def total(self, terms: Array, exact: bool = False) -> Array:
-        """The sum along the first axis; terms that are exact products are rounded with the sum, others before."""
+        """The sum along the first axis; with `exact` a term is rounded with its sum, otherwise
+        before it.
+        """
         if not exact:
             terms = self.round(terms)
         if self.block is None or len(terms) <= self.block:
@@ -138,11 +144,13 @@ class Sums:
         return total
 
     def _held(self, x: Array) -> NDArray[np.floating[Any]]:
-        """x in the format of the accumulator, before that truncates."""
+        """x in the format of the accumulator, before it truncates."""
         return x if self.round is _same else x.astype(np.float32)
 
     def _tree(self, terms: Array, rng: Generator) -> Array:
-        """Neighbours are added, level by level; in a random tree some of them, after a shuffle."""
+        """The sum by levels: a level adds all neighbours, or in a random tree some, after a
+        shuffle.
+        """
         while len(terms) > 1:
             pairs = len(terms) // 2
             if self.order == "tree":

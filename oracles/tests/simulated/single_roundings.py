@@ -1,7 +1,8 @@
-"""Kernels with one kind of rounding: float64 attention with one rounding put in, coarse enough to see.
+"""Kernels with one kind of rounding: float64 attention with one rounding that is coarse enough to
+see.
 
-`KERNELS` holds them by the name that a row of `oracles.error_analysis.roundings` states.  `CASES`
-holds, for each row, an arithmetic that allows exactly that rounding, and inputs that show it.
+`KERNELS` has the kernels by the names in the rows of `oracles.error_analysis.roundings`. `CASES`
+has, for each row, an arithmetic that allows exactly this rounding, and inputs that show it.
 """
 
 from collections.abc import Callable
@@ -52,7 +53,7 @@ def apart_by_steps(x: Array) -> Array:
 
 
 def chopped(bits: int) -> Change:
-    """Change to `bits` significant bits by leaving out the rest, as a truncating accumulator does."""
+    """Truncation to `bits` significant bits, as in a truncating accumulator."""
 
     def chop(x: Array) -> Array:
         mantissa, exponent = np.frexp(x)
@@ -62,7 +63,7 @@ def chopped(bits: int) -> Change:
 
 
 def nearest(bits: int) -> Change:
-    """Change to the nearest number of `bits` significant bits."""
+    """Rounding to the nearest number of `bits` significant bits."""
 
     def rounded(x: Array) -> Array:
         mantissa, exponent = np.frexp(x)
@@ -115,14 +116,16 @@ class Kernel:
     biased: Change = unchanged
 
     def scores(self, q: Array, k: Array) -> Array:
-        """s = (q/√d)·kᵀ, capped and with a bias, if there are such."""
+        """s = (q/√d)·kᵀ, with a softcap and a bias if the kernel has them."""
         scaled = self.scaled_q(self.operands(q) / np.sqrt(q.shape[1]))
         s = self.score(product(scaled, self.operands(k).T, self.accumulate))
         s = s if self.cap is None else self.cap * self.tanh(self.quotient(s / self.cap))
         return s if self.bias is None else self.biased(s + self.bias)
 
     def exponentials(self, s: Array) -> tuple[Array, Array]:
-        """exp(s − m), block by block with a rescaling of the earlier ones where a larger score is met, and m."""
+        """exp(s − m) and m; a block with a larger score rescales the exponentials of earlier
+        blocks.
+        """
         m = s.max(axis=1, keepdims=True)
         e = self.exp(s - m)
         for start in range(self.block or s.shape[1], s.shape[1], self.block or 1):
@@ -140,11 +143,13 @@ class Kernel:
         return self.output(total)
 
     def vjp(self, q: Array, k: Array, v: Array, g: Array) -> tuple[Array, Array, Array]:
-        """dq, dk and dv from the saved log-sum-exp, with delta = rowsum(g·o) of the saved output, or rowsum(p·dP)."""
+        """dq, dk and dv from the saved log-sum-exp; delta is rowsum(g·o) of the saved output, or
+        rowsum(p·dP).
+        """
         s = self.scores(q, k)
         e, m = self.exponentials(s)
         total = e.sum(axis=1, keepdims=True)
-        if self.kept:  # and the sum is of a pass of its own, whose rescalings err the other way
+        if self.kept:  # a second pass computes the sum, and its rescalings err in the other direction
             total = replace(self, rescale=2 - self.rescale).exponentials(s)[0].sum(axis=1, keepdims=True)
         p = self.saved_weight(e / total if self.kept else self.exp(s - self.saved_lse(m + np.log(total))))
         dp = self.grad_weight(product(g, v.T, self.grad_accumulate))
@@ -167,7 +172,9 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Case:
-    """An arithmetic that allows one rounding, sizes and values that show it, and the result that shows it."""
+    """An arithmetic that allows one rounding, sizes and values that show it, and the result that
+    shows it.
+    """
 
     arithmetic: Arithmetic
     sizes: tuple[int, int, int, int]
@@ -217,7 +224,9 @@ class Case:
 
 
 def coarse_exp(x: Array) -> Array:
-    """exp with a relative error of 2⁻⁸: upwards for the larger half of the arguments, downwards for the others."""
+    """exp with a relative error of 2⁻⁸: upwards for the larger half of the arguments, downwards for
+    the others.
+    """
     return np.exp(x) * np.where(x >= np.median(x), 1 + 2.0**-8, 1 - 2.0**-8)
 
 
@@ -248,7 +257,9 @@ def small_gradients(k: Array, v: Array, g: Array) -> None:
 
 
 def keys_along_the_gradient(k: Array, v: Array, g: Array) -> None:
-    """All terms of the second element of dq = dS·k are then positive; most of the weight is on the first key."""
+    """All terms of the second element of dq = dS·k are then positive; most of the weight is on the
+    first key.
+    """
     k[:] = np.hstack([0 * v, np.sign(g[0] * v)])
     k[0], v[0] = (100, 0), 0
 
@@ -454,7 +465,9 @@ CASES = {
 
 
 def kernel_names() -> dict[str, str]:
-    """The kernel that each row names; an exponent of a weight is a row of its own, such as `shared.slope`."""
+    """The kernel that each row names; an exponent of a weight is a row of its own, such as
+    `shared.slope`.
+    """
     names: dict[str, str] = {}
     for name, row in TERMS.items():
         kernels = {"": row.kernel} if isinstance(row.kernel, str) else row.kernel
