@@ -73,7 +73,7 @@ def parts(module: str, source: str) -> list[Part]:
 
 
 def _is_import_or_docstring(statement: ast.stmt) -> bool:
-    """Whether a statement is no part. An imported name counts where it is used."""
+    """Whether a statement is an import or a docstring. An imported name counts where it is used."""
     docstring = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
     return docstring or isinstance(statement, ast.Import | ast.ImportFrom)
 

@@ -4,9 +4,10 @@ commits.
     python -m research.churn cbecffb..HEAD
     python -m research.churn -400 cbecffb
 
-Two lists of generated files are applied to the same commits: all files that were generated and
-compared with the code at revision cbecffb, and those of them that a push still makes again. The
-first share says what commits carried along, the second what they still carry.
+The command counts two lists of generated files in the same commits. The first list has all files
+that were generated and compared with the code at revision cbecffb. The second list has the files
+among them that a push still makes again. The first share says what commits carried along, the
+second what they still carry.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""The command ended at random moments: `python -m research.interrupts` writes docs/interrupts.txt.
+"""Ends the command at random moments: `python -m research.interrupts` writes docs/interrupts.txt.
 
-`attnspec verify` is run on the reference and a kernel with a known bug, and is sent SIGHUP, SIGINT,
-SIGTERM or SIGKILL at a moment drawn between its start and the time that it takes undisturbed.
-Whatever the moment: it ends soon, with the signal's exit status unless it was through; no process
-that it started lives on; the report and the page are there whole or not at all; and nothing is left
-in the folder of temporary files, but after SIGKILL, of which a process is not told.
+`attnspec verify` runs on the reference and on a kernel with a known bug, and gets SIGHUP, SIGINT,
+SIGTERM or SIGKILL at a random moment of its undisturbed duration. At every moment it must end soon,
+with the signal's exit status unless it has finished. No process that it started may live on. The
+report and the page must be complete or absent. The folder of temporary files must be empty, except
+after SIGKILL, which a process does not notice.
 """
 
 import argparse
@@ -38,7 +38,9 @@ _GRACE = 5.0  # seconds in which a process whose parent was killed notices it
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended: the signal, its status as a shell gives it, and sentences on what is not as it should be."""
+    """The end of a run: the signal, the exit status as a shell gives it, a sentence for each
+    problem, and the number of temporary folders that remain.
+    """
 
     number: int
     status: int
@@ -47,7 +49,9 @@ class Ended:
 
 
 def run(number: int | None, moment: float, page: bool) -> Ended:
-    """One run, with a page or without, to which a signal is sent after so many seconds; None for none."""
+    """Runs the command once, with a page or without, and sends a signal after `moment` seconds, or
+    no signal if `number` is None.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for each in ("temporary", "out"):
@@ -103,8 +107,8 @@ def _read(path: Path) -> bytes:
 
 
 def _halves(folder: Path, number: int | None) -> list[str]:
-    """Sentences on files that are neither whole nor absent; after SIGKILL what was written beside
-    its place may be there.
+    """A sentence for each file that is neither complete nor absent. After SIGKILL, temporary files
+    of a write may remain.
     """
     wrong = []
     for path in (path for path in folder.rglob("*") if path.is_file()):
@@ -143,7 +147,7 @@ def _page(ended: list[Ended], seconds: dict[bool, float]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run them; returns 1 if something was not as it should be."""
+    """Runs all. Returns 1 if there was a problem."""
     parser = argparse.ArgumentParser(prog="python -m research.interrupts", description=__doc__)
     parser.add_argument("--runs", type=int, default=100, help="how many (100)")
     parser.add_argument("--seed", type=int, default=0, help="what signals and moments are drawn from (0)")

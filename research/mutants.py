@@ -3,12 +3,11 @@
 `python -m research.mutants` writes docs/kill-matrix.md, docs/kill-matrix.json, and the laws of the
 quick plan.
 
-A bug has a row for each operation in which it is: "bug" for the one where it was seen,
-"bug[operation]" for each of the others.
+A bug has a row for each operation that can have it: "bug" for the operation where it was seen,
+"bug[operation]" for each other one.
 
-Which laws kill which bugs is the same on every processor: a violation is by more than the rounding
-of the mutant's own values. After how many cases may differ by a few, where a mutant is wrong by
-little.
+Every processor gives the same matrix: a violation exceeds the rounding of the mutant's values. The
+number of cases until a kill may differ by a few, if a mutant is wrong by little.
 """
 
 import argparse
@@ -65,7 +64,7 @@ Survivors = dict[str, list[str]]
 
 
 def matrix(jobs: int) -> Matrix:
-    """All laws, each against all mutants, those that are equivalent to the reference too."""
+    """Runs every law on every mutant, also on the mutants that are equivalent to the reference."""
     found: Matrix = {mutant: {} for mutant in (*MUTANTS, *EQUIVALENT_MUTANTS)}
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         for place, (law, kills) in enumerate(zip(LAWS, pool.map(kills_of, [law.id for law in LAWS]), strict=True), 1):
@@ -99,8 +98,10 @@ def sole_victims(found: Matrix) -> dict[str, list[str]]:
 
 
 def quick_plan(found: Matrix) -> list[str]:
-    """The laws of the quick plan: agreement, what looks at the case's own call alone, and of the
-    others those that kill most of what is left, until nothing is left that some law kills."""
+    """The laws of the quick plan: agreement, the laws that watch the call of the case alone, and
+    other laws, each of which kills most of the remaining mutants, until all mutants that some law
+    kills are killed.
+    """
     plan = [law.id for law in LAWS if law.agreement or law.watches]
     left = {mutant: set(kills) for mutant, kills in found.items() if kills and set(plan).isdisjoint(kills)}
     while left:
@@ -186,8 +187,8 @@ def as_json(found: Matrix, survivors: Survivors) -> str:
 
 
 def needless(found: Matrix) -> list[Law]:
-    """The laws, of each name the first, that kill no mutant which no law before them kills;
-    agreement is none of them.
+    """The laws that kill no mutant beyond those that earlier laws kill, without agreement. Laws
+    with the same name count as one, and the first of them stands for all.
     """
     killed: set[str] = set()
     laws: list[Law] = []
@@ -201,8 +202,9 @@ def needless(found: Matrix) -> list[Law]:
 
 
 def leans(law: Law) -> bool:
-    """Whether a law fails on the reference where all that the oracle says is wrong, but for how far
-    results may be apart, and which are infinite. One that does not is a witness of its own."""
+    """Whether a law fails on the reference if the oracle's values are wrong, but its tolerances and
+    infinities are right. A law that passes is independent of the oracle.
+    """
     true = Caller.expected
 
     def lie(self: Caller, o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -1,11 +1,11 @@
 """What diagnosis names from outputs alone: `make named` writes docs/named.md.
 
-Of every convention each other reading, in each operation that it concerns, and every reported bug
-of attention with its features, caches and rotary frequencies: what follows it is declared to follow
-the defaults, or what the reading stands beside, and is verified by the laws of the quick plan, up
-to the first case that breaks one, as `verify` does it with `quick` and `fail_fast`. It is named if
-it is the first or the second diagnosis of the first cause: nothing tells two names of one function
-apart.
+The measurement plants each other value of every convention, in each operation that follows it, and
+every reported bug of attention with its features, caches and rotary frequencies. The adapter
+declares the default conventions, or those of `BESIDE`. The laws of the quick plan verify it up to
+the first case that breaks one, as `verify` does with `quick` and `fail_fast`. It is named if it is
+the first or the second diagnosis of the first cause, because outputs cannot distinguish two names
+of one function.
 """
 
 import argparse
@@ -70,7 +70,7 @@ _TODAY = (
 
 @dataclass(frozen=True)
 class Planted:
-    """What is to be named: its name, the operation in which it is, and what follows it."""
+    """A convention or bug to be named: its name, its operation, and a function that follows it."""
 
     name: str
     operation: str
@@ -109,8 +109,8 @@ def _in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def readings() -> Iterator[Planted]:
-    """Each other value of every convention but the numbers, in each operation that it concerns, but
-    where it is the same there.
+    """Each other value of every convention except the numbers, in each operation that follows it
+    and where it changes a result.
     """
     for field in fields(Conventions):
         declared, usual = BESIDE.get(field.name, DEFAULT), getattr(DEFAULT, field.name)
@@ -146,7 +146,7 @@ class Row:
     told: tuple[tuple[str, ...], ...]
 
     def among(self, places: int) -> int:
-        """With how many seeds it is among so many first diagnoses."""
+        """With how many seeds it is among the first `places` diagnoses."""
         return sum(self.name in names[:places] for names in self.told)
 
     @property

@@ -1,12 +1,12 @@
-"""docs/peers.md: what released libraries do, on inputs to paste: `make peers` writes it, of reports
-by `attnspec verify --json`.
+"""Writes docs/peers.md, the findings about released libraries with inputs to paste, from reports of
+`attnspec verify --json`. `make peers` runs it.
 
     python -m research.peers build/peers/*.json
 
-A matrix of libraries and kinds of operations; the laws that are declared not to hold; and every
-finding, each script run in a process of its own. Reports may be of parts: of what several have run,
-the newest counts. The exit status is 1 where a law is broken that is not declared, and where a
-finding no longer happens.
+The page has a matrix of libraries and kinds of operations, the laws that are declared not to hold,
+and every finding. A separate process runs each script. A report may have a part of the libraries;
+if several reports have the same one, the newest counts. The exit status is 1 if a law that is not
+declared is broken, or if a finding no longer happens.
 """
 
 import argparse
@@ -49,8 +49,8 @@ def families() -> dict[str, str]:
 
 
 def _rows(reports: Sequence[dict[str, Any]]) -> list[Row]:
-    """The outcomes of all reports, in the order of the registry, with the library of each: those of
-    the last report that could run it.
+    """The outcomes of all reports, in the order of the registry, each with its library. The last
+    report that could run a law counts.
     """
     groups = {entry["name"]: entry["group"] for report in reports for entry in report["settings"]["implementations"]}
     found: dict[tuple[str, str, str], Row] = {}
@@ -75,8 +75,8 @@ def _cells() -> Cells:
 
 
 def _laws(rows: Sequence[Row]) -> str:
-    """How many laws held, are declared not to hold, had budgets too wide to say, and are broken
-    besides; that nothing was run.
+    """How many laws held, are declared not to hold, had budgets too wide to decide, and are
+    violated; or "not run here".
     """
     count = Counter(row["status"] for row in rows)
     told = [
@@ -96,7 +96,7 @@ def _anchor(library: str, family: str) -> str:
 
 
 def _link(library: str, family: str, findings: Sequence[LibraryFinding]) -> str:
-    """How many findings there are of each cause, as a link to their heading; "" of none."""
+    """The number of findings of each cause, as a link to their heading; "" without findings."""
     count = Counter(found.cause for found in findings)
     one, more = ("defect", "convention", "of arithmetic"), ("defects", "conventions", "of arithmetic")
     text = ", ".join(
@@ -140,8 +140,9 @@ def _declared(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _findings(cells: Cells, before: str, wrong: list[str]) -> Iterator[str]:
-    """Every finding, under a heading for each cell, two scripts at a time; what no longer happens,
-    or happens otherwise than on the page before, is noted."""
+    """Every finding under a heading for each cell, measured by two scripts at a time. Adds to
+    `wrong` a finding that no longer happens, or whose output differs from the page before.
+    """
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda found: find_spec(found.module.split(".")[0]) and found.actual, FINDINGS))
     for (library, family), own in cells.items():
@@ -166,8 +167,8 @@ def _seen(page: str, found: LibraryFinding) -> str:
 
 
 def _models(wrong: list[str]) -> Iterator[str]:
-    """Whole decoders: the error ÷ bound of each path against the eager one on whole sequences; what
-    is not as declared is noted.
+    """Whole decoders: the error ÷ bound of each path, compared with the eager path on whole
+    sequences. Adds to `wrong` a path that differs from its declaration.
     """
     if not find_spec("transformers"):
         yield "Not run here: transformers is not installed."

@@ -204,7 +204,7 @@ def _vectors_made(pool: ProcessPoolExecutor, what: Touched) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Writes what the change touches. Returns 1 if there is a problem with a known bug, a law or a vector."""
+    """Writes what the change touches. Returns 1 if a known bug, a law or a vector has a problem."""
     parser = argparse.ArgumentParser(prog="python -m research.regenerate", description=__doc__)
     parser.add_argument(
         "--since",

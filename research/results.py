@@ -1,11 +1,11 @@
-"""docs/results/DEVICE.md and .json: what the entries for CUDA do on the device that is there.
-`make results` writes them.
+"""Writes docs/results/DEVICE.md and .json, the verdicts of the CUDA entries on this device. `make
+results` runs it.
 
     python -m research.results --examples 100
 
-The JSON is the report of `attnspec verify` on them under all laws, with the device and its
-libraries among what it says of where it was run; the page has a matrix of entries and operations,
-and every cause of a violation with its smallest input. Without a device nothing is written.
+The JSON is the report of `attnspec verify` under all laws, whose environment also names the device
+and its libraries. The page has a matrix of entries and operations, and every cause of a violation
+with its smallest input. Without a device the command writes no file.
 """
 
 import argparse
@@ -39,7 +39,7 @@ _WORDS = {
 
 
 def device() -> dict[str, str]:
-    """The device, and the versions of what runs on it; empty where there is none."""
+    """The device, and the versions of its libraries; empty without a device."""
     if not torch.cuda.is_available():
         return {}
     p = torch.cuda.get_device_properties(0)
@@ -113,7 +113,9 @@ def markdown(report: Row) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Verify, and write both files. The exit status is that of `attnspec verify`, and 1 where there is no device."""
+    """Verifies, and writes both files. Returns the exit status of `attnspec verify`, or 1 without a
+    device.
+    """
     parser = argparse.ArgumentParser(prog="python -m research.results", description=__doc__)
     parser.add_argument("--examples", type=int, default=100, help="cases of each operation (100)")
     parser.add_argument("--seed", type=int, default=0, help="what they are drawn from (0)")

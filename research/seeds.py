@@ -1,15 +1,16 @@
-"""False alarms: `python -m research.seeds` runs a campaign of 50 seeds, or what is left of it, and
+"""False alarms: `python -m research.seeds` runs a campaign of 50 seeds, or its remaining part, and
 writes docs/seeds.txt.
 
-With a DATABASE, the page is of the campaign that is there. With `--later DATABASE`, implementations
-that another campaign has, run later by the same number of cases, are taken from that: of one whose
-declarations were mended, nothing else has to be run again. The page says which.
+With a DATABASE, the page describes that campaign. With `--later DATABASE`, the page takes the
+implementations of a second, later campaign from there; it must have the same number of cases. So a
+corrected declaration of one implementation needs no new run of the others. The page says which
+implementations it took.
 
-The page is of the implementations that come with attnspec, with their declared conventions and
-deviations. A law that is violated, or that says too little, is a false alarm, and so is a declared
-deviation that does not happen. A law is suspicious with a seed where some error was beyond the
-statistical line and within the budget: of correct code that is a false alarm of the line, and
-counted by itself.
+The page has the implementations that come with attnspec, with their declared conventions and
+deviations. A false alarm is a law that is violated or decides too little, or a declared deviation
+that does not happen. A law is suspicious with a seed if some error was beyond the statistical line
+and within the budget: for correct code this is a false alarm of the line, which the page counts
+separately.
 """
 
 import argparse
@@ -49,8 +50,9 @@ CREATE TEMP VIEW violation AS
 
 
 def page(database: sqlite3.Connection, number: int) -> tuple[str, bool]:
-    """What the campaign says of the seeds that are done, in which so many operations of
-    implementations are, as text; and whether there are such seeds, without a false alarm."""
+    """The results of all finished seeds as text, and whether there is one and no false alarm. A
+    seed is finished if it has `number` operations of implementations.
+    """
 
     def rows(query: str) -> list[Any]:
         return database.execute(query, {"rows": number}).fetchall()
@@ -79,10 +81,10 @@ def page(database: sqlite3.Connection, number: int) -> tuple[str, bool]:
 
 
 def together(database: sqlite3.Connection, later: Path) -> list[str]:
-    """Take the implementations that a later campaign has from that, by views of the tables' names;
-    returns which these are.
+    """Replaces the implementations of the campaign by those of a later one, through views with the
+    tables' names. Returns the names of these implementations.
 
-    Raises ValueError where it is of another number of cases.
+    Raises ValueError if the later campaign has another number of cases.
     """
     with reading(later) as other:
         cases, before = (
@@ -120,8 +122,8 @@ def campaign(jobs: int) -> Path:
 
 
 def main(arguments: list[str] | None = None, rows: int | None = None) -> int:
-    """Write the page; returns 1 if there was a false alarm, or no seed is done. The campaign has so
-    many `rows`, or those `planned`.
+    """Writes the page. Returns 1 if it has a false alarm or no finished seed. The campaign has
+    `rows` operations of implementations (those `planned`).
     """
     parser = argparse.ArgumentParser(prog="python -m research.seeds", description=__doc__)
     parser.add_argument(

@@ -43,7 +43,7 @@ class Stamp:
 
 
 def read(page: str) -> Stamp | None:
-    """The head of a page; None where it has none."""
+    """The head of a page; None if it has no head."""
     found = _HEAD.search(page)
     return Stamp(found[1], found[2], found[3], found[4], int(found[5] or 0)) if found else None
 

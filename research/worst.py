@@ -1,11 +1,11 @@
 """The worst inputs of PyTorch's kernels: `python -m research.worst` climbs on error ÷ budget, and
 writes docs/worst.md.
 
-A kernel is an operation of an implementation in float32 or bfloat16, and each of its results is
-climbed on by itself, in all domains of its cases by turns, from a case of a fresh seed, or from the
-worst one so far. All worst cases are kept in build/worst.json, from which the next run starts.
-Those near 1 are cut down as far as they stay there, and written as Python that makes the call
-again.
+A kernel is an operation of an implementation in float32 or bfloat16. The search climbs on each of
+its results separately. It goes through all domains of its cases, and starts from a case of a fresh
+seed or from the worst case so far. build/worst.json keeps all worst cases, and the next run starts
+from them. The search shrinks the cases near 1 while they stay near 1, and writes them as Python
+that makes the call again.
 """
 
 import argparse
@@ -56,8 +56,8 @@ def _implementations() -> dict[str, Implementation]:
 
 
 def kernels(only: str = "") -> tuple[list[Kernel], list[str]]:
-    """The results to climb on, of PyTorch's entries whose names hold a text, and why others are
-    left out, in sentences.
+    """The results of PyTorch's entries to climb on, where the entry's name contains a text; and a
+    sentence for each entry that is left out.
     """
     found: list[Kernel] = []
     left = []
@@ -99,8 +99,8 @@ def _climbed(kernel: Kernel, domain: str, seed: int, known: Worst | None) -> Wor
 
 
 def _search(known: dict[Kernel, _Known], seed: int, jobs: int, seconds: float) -> None:
-    """Climb on all kernels by turns until the time is over; every other turn of a kernel begins
-    where it is worst so far.
+    """Climbs on all kernels in rounds until the time is over. Every second climb of a kernel starts
+    at its worst case so far.
     """
     start, turns = time.monotonic(), _turns(known, seed)
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
@@ -117,8 +117,9 @@ def _search(known: dict[Kernel, _Known], seed: int, jobs: int, seconds: float) -
 
 
 def _turns(known: dict[Kernel, _Known], seed: int) -> Iterator[tuple[Kernel, str, int, Worst | None]]:
-    """Kernels by turns, each with a domain, the number of the climb, and what it begins with: every
-    other time the worst case so far, which comes first where there is one."""
+    """The climbs in order: kernel, domain, number of the climb, and start. Every second start of a
+    kernel is its worst case so far, beginning with the first climb if it has one.
+    """
     number = seed * 2**20
     for turn in count():
         for kernel, so_far in known.items():
@@ -136,7 +137,7 @@ def _turns(known: dict[Kernel, _Known], seed: int) -> Iterator[tuple[Kernel, str
 
 
 def _cut_down(kernel: Kernel, worst: Worst) -> Worst:
-    """A case that is as bad, nearly, and as small as is found."""
+    """A smaller case that is nearly as bad."""
     name, operation, _ = kernel
     i, o = _implementations()[name], OPERATIONS[operation]
     caller, best, left = Caller(i, operation), worst, _TRIES
@@ -211,7 +212,7 @@ def _kept(file: Path) -> dict[Kernel, _Known]:
 
 
 def _again(kernel: Kernel, known: _Known) -> _Known:
-    """What was kept of a kernel, measured again; nothing where it is no case any more."""
+    """The kept case of a kernel, measured again; empty if it is not a case any more."""
     name, operation, output = kernel
     kept = known.worst
     found = kept and climb(_implementations()[name], operation, known.domain, kept.seed, 1, kept.case, output)

@@ -1,7 +1,7 @@
 """`python -m research.benchmarks.criteria`: which small mistakes each criterion sees, and how often
-it accuses right code.
+it rejects correct code.
 
-Prints the page `docs/criteria.md`: all its figures are computed as it is printed.
+The command computes all figures and prints the page `docs/criteria.md`.
 """
 
 import argparse
@@ -25,8 +25,9 @@ __all__ = ["CRITERIA", "Reference", "correct", "excesses", "main", "reference"]
 
 @dataclass(frozen=True)
 class Reference:
-    """What the criteria compare with, by result: the exact value in float64, the same rounded to
-    the dtype, a plain run in the dtype, and the budget."""
+    """What the criteria compare with, by result: the exact value in float64, the exact value
+    rounded to the dtype, a plain run in the dtype, and the budget.
+    """
 
     dtype: str
     exact: dict[str, Array]

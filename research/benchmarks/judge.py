@@ -1,12 +1,12 @@
-"""The exact values that enclosures are judged by: the literal `spec` over balls, one unbatched
-problem at a time.
+"""The exact values that judge enclosures: the literal `spec` over balls, one unbatched problem at a
+time.
 
 Each function takes float64 arrays and a working precision in bits, and returns arrays of
-`flint.arb`, each of which contains the value over ℝ. Nothing of `oracles` is used. Several heads
-are `spec.errata`'s, for the literal split of heads mixes tokens; derivatives that TorchLean does
-not define follow from its definitions: a rotation's transpose is its conjugate by J = diag(1, −1,
-1, …). A `Meaning` says which scale, base and stretch are meant, where the spec has none to choose:
-the queries are scaled, and the angles, as balls.
+`flint.arb`. Each ball contains the value over ℝ. The module uses no code of `oracles`. Several
+heads follow `spec.errata`, because the literal split of heads mixes tokens. Derivatives that
+TorchLean does not define follow from its definitions: a rotation's transpose is its conjugate by J
+= diag(1, −1, 1, …). A `Meaning` chooses a scale, a base and a stretch, which the spec fixes: the
+module multiplies the queries and the angles, as balls.
 """
 
 from collections.abc import Callable
@@ -63,12 +63,13 @@ class Deviation:
 
 @dataclass(frozen=True)
 class Meaning:
-    """What the spec's definitions leave no choice of.
+    """Choices that the spec's definitions do not leave to the caller.
 
-    scale     the factor of attention's scores; 1/√d if None, as the spec has it
+    scale     the factor of attention's scores; None is 1/√d, as in the spec
     base      of the frequencies of `rope`
-    stretch   what multiplies them
-    odd       whether the unpaired channel of an odd width is rotated as the spec has it ("literal"), or left as it is ("passthrough")
+    stretch   the factor of these frequencies
+    odd       the unpaired channel of an odd width: rotated as in the spec ("literal"), or unchanged
+              ("passthrough")
     layout    of sines and cosines, as `Conventions.sinusoid_layout`
     """
 
@@ -141,13 +142,15 @@ def compare(
 
 
 def _is_special(ball: flint.arb, mid: float) -> bool:
-    """Whether both are −∞, as the log-sum-exp of no key, or both NaN, as a dead row may be."""
+    """Whether both are −∞, as the log-sum-exp without keys, or both NaN, as a fully masked row may
+    be.
+    """
     return bool(ball == -flint.arb("inf") and mid == -np.inf) or (bool(ball.is_nan()) and mid != mid)
 
 
 def enclosed(operation: str, given: tuple[object, ...], keywords: dict[str, Any], method: str) -> list[Enclosure]:
-    """What the oracle answers, results that there are none of left out; what follows a space in a
-    name is for the reader.
+    """The answers of the oracle, without absent results. The oracle's name ends at the first space
+    of `operation`; the rest informs the reader.
     """
     answer = getattr(oracles, operation.partition(" ")[0])(*given, **keywords, method=method)
     return [e for e in (answer if isinstance(answer, tuple) else (answer,)) if e is not None]
@@ -173,8 +176,9 @@ def _scaled(operation: str, arguments: tuple[Any, ...], scale: float) -> Balls |
 
 
 def _turning(meaning: Meaning) -> Context:
-    """Balls whose cosine and sine are those of `stretch` times the angle, and whose logarithm of
-    the base, the spec's only logarithm, is that of `base`."""
+    """Balls whose `cos` and `sin` first multiply the angle by `stretch`, and whose `log` is
+    log(base) for every argument: the spec takes the logarithm of the base alone.
+    """
     stretch, log_base = flint.arb(meaning.stretch), flint.arb(meaning.base).log()
     return replace(ARB, log=lambda _: log_base, cos=lambda x: (x * stretch).cos(), sin=lambda x: (x * stretch).sin())
 
@@ -236,7 +240,9 @@ def _softmax_vjp(scores: Array, mask: Mask | None, g: Array) -> Balls:
 
 
 def _sinusoid(seq_len: int, embed_dim: int, start_pos: int, layout: str) -> Balls:
-    """The spec's table, or its sines before its cosines: of its own exponents, or with i/(d/2 − 1)."""
+    """The spec's table; or its sines before its cosines, with the spec's exponents or with i/(d/2 −
+    1).
+    """
     table = positional.sinusoidal_positional_encoding_spec(seq_len, embed_dim, start_pos, ARB)
     if layout == "tensor2tensor":
         pairs = range(embed_dim // 2)
@@ -292,7 +298,9 @@ def _rope_vjp(_x: Array, g: Array, start_pos: int, scalar: Context, odd: str) ->
 
 
 def _passed(rotated: Balls, x: Array, odd: str) -> Balls:
-    """What is rotated, with the unpaired channel of x as it is where it passes."""
+    """The rotated array, with the unpaired channel of x unchanged if the convention is
+    "passthrough".
+    """
     passes = odd == "passthrough" and x.shape[1] % 2
     return np.concatenate([rotated[:, :-1], _balls(x)[:, -1:]], axis=1) if passes else rotated
 

@@ -1,5 +1,6 @@
-"""PyTorch's own attention kernels on the CPU, as functions of float64 arrays: the inputs are exact
-in the format, so nothing is rounded on the way in or out."""
+"""PyTorch's own attention kernels on the CPU, as functions of float64 arrays. The inputs are exact
+in the format, so conversions do not round.
+"""
 
 from dataclasses import dataclass
 from typing import Any

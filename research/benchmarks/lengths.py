@@ -1,4 +1,6 @@
-"""What of the planted faults is seen in rows of 128 to 131072 keys: by random inputs, and by inputs that expose."""
+"""Which planted mistakes the budget sees in rows of 128 to 131072 keys: with random inputs, and
+with inputs that expose mistakes.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -36,8 +38,8 @@ best of the scores). **Bold** is seen in every draw. Where the budget, a proof, 
 
 @dataclass(frozen=True)
 class Judge:
-    """A problem with its budgets, and those below the statistical line, which are taken only where
-    they are asked for.
+    """A problem with its budgets, and with its budgets below the statistical line. Both are
+    computed at the first use.
     """
 
     problem: Problem
@@ -56,8 +58,9 @@ class Judge:
 
 @dataclass(frozen=True)
 class Sight:
-    """What inputs of one kind show of a fault: error ÷ budget, and error ÷ line where the budget
-    does not refuse it; one for each draw, of the result that shows most."""
+    """What inputs of one kind show of a mistake: error ÷ budget, and error ÷ line if the budget
+    does not reject it. Each list has one number for each draw, for the result that shows most.
+    """
 
     inputs: str
     budget: list[float]
@@ -99,8 +102,8 @@ def _worst(found: dict[str, Array], allowed: dict[str, oracles.Enclosure]) -> di
 
 
 def sights(dtype: str, n_k: int, d: int, seeds: int) -> tuple[dict[str, tuple[Sight, Sight]], float]:
-    """By fault what random inputs show and what the best of those that expose do, and the largest
-    error ÷ budget of PyTorch's kernel.
+    """For each mistake the sight of random inputs and the best sight of exposing inputs; and the
+    largest error ÷ budget of PyTorch's kernel.
     """
     arithmetic = oracles.preset("float32-materialized" if dtype == "float32" else ARITHMETIC[dtype, "math"])
     found: dict[str, list[Sight]] = {}

@@ -1,5 +1,5 @@
-"""What one would write in NumPy without a second thought: float64, no radius, no blocks. What the
-oracles' speed is measured against.
+"""Straightforward NumPy: float64, no radius, no blocks. The speed of the oracles is measured
+against it.
 """
 
 from typing import Any, NamedTuple
@@ -51,7 +51,9 @@ def attention_jvp(q: Array, k: Array, v: Array, dq: Array, dk: Array, dv: Array)
 
 
 class Features(NamedTuple):
-    """What a row of logits has besides scores: a mask with the window and causality in it, a bias, a cap and a sink."""
+    """The features of a row of logits: a mask that includes the window and causality, a bias, a
+    softcap and a sink.
+    """
 
     allowed: NDArray[np.bool_]
     bias: Array
@@ -60,7 +62,9 @@ class Features(NamedTuple):
 
 
 def _featured_weights(q: Array, k: Array, f: Features) -> tuple[Array, Array, Array, Array]:
-    """The weights, that of the sink, the log-sum-exp, and the hyperbolic tangents of capped scores."""
+    """The weights, the weight of the sink, the log-sum-exp, and the hyperbolic tangents of capped
+    scores.
+    """
     turned = np.tanh(q @ k.T / np.sqrt(q.shape[1]) / f.cap)
     logits = np.where(f.allowed, f.cap * turned + f.bias, -np.inf)
     most = np.maximum(logits.max(axis=1, keepdims=True), f.sink)
@@ -102,7 +106,7 @@ def sinusoid(seq_len: int, dim: int, start_pos: int) -> Array:
 
 
 def rotary_tables(positions: Any, inv_freq: Array) -> tuple[Array, Array]:
-    """Cosines and sines of position × frequency, those of all pairs twice in a row: the half layout."""
+    """Cosines and sines of position × frequency in the half layout: all pairs, twice in a row."""
     angles = positions[:, None] * inv_freq
     return np.tile(np.cos(angles), 2), np.tile(np.sin(angles), 2)
 

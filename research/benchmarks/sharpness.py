@@ -101,8 +101,8 @@ def used(sizes: Sequence[tuple[int, int, int, bool]], seeds: int) -> dict[tuple[
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure, print, and return 0 if every figure is at most 1, and those of the first table at
-    least their floors, else 1.
+    """Measures and prints. Returns 0 if every figure is at most 1 and the figures of the first
+    table are at least their floors, otherwise 1.
     """
     parser = argparse.ArgumentParser(prog="python -m research.benchmarks.sharpness", description=__doc__)
     parser.add_argument("--output", type=Path, help="a text file for the table")

@@ -181,7 +181,7 @@ def _print(target: Console, found: dict[tuple[str, str], Tally], seed: int) -> N
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Draw, judge, print. Returns 0 if nothing is outside, or left undecided, and 1 otherwise."""
+    """Draws, judges and prints. Returns 0 if every entry is decided and inside, and 1 otherwise."""
     parser = argparse.ArgumentParser(prog="python -m research.benchmarks.soundness", description=__doc__)
     parser.add_argument("--cases", type=int, default=10_000, help="cases for each operation (10000)")
     parser.add_argument("--seed", type=int, default=0, help="what the cases are drawn from (0)")

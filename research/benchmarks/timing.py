@@ -1,8 +1,8 @@
 """`python -m research.benchmarks.timing`: how fast, how narrow and how lean are the oracles?
 
-Speed is a ratio of two functions that run in turn, A B A B …, after a warm-up: one ratio per pair,
-of which the median counts. Ratios of a shared machine move together, seconds do not. Every ratio is
-taken with one thread and with all; the target says for which it holds.
+Speed is the ratio of two functions that run in turn, A B A B …, after a warm-up. Each pair gives
+one ratio, and the median counts. Ratios on a shared machine move together, seconds do not. Every
+ratio is measured with one thread and with all threads; the target names one of the two.
 """
 
 import argparse
@@ -43,7 +43,7 @@ ULP = 2.0**-52
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is measured: the defaults are those of the targets."""
+    """The measured sizes. The defaults are the sizes of the targets."""
 
     square: int = 1024
     large_square: int = 4096
@@ -325,11 +325,11 @@ def _long_in_a_process(n_q: int, n_k: int, d: int) -> tuple[float, float, float]
 
 
 def _long(n_q: int, n_k: int, d: int) -> None:
-    """Print the MiB by which the process's peak exceeds what is resident with the inputs, the MiB
-    allocated on top, and the seconds.
+    """Print the MiB by which the process's peak exceeds the resident memory with the inputs, the
+    MiB allocated on top, and the seconds.
 
-    Everything is loaded by a small problem before. Where the system does not tell what is resident,
-    the peak is what is allocated.
+    A small problem loads everything first. On a system that does not report resident memory, the
+    allocated memory counts as the peak.
     """
     oracles.scaled_dot_product_attention(*_normal(*[(256, d)] * 3))
     q, k, v = _normal((n_q, d), (n_k, d), (n_k, d))

@@ -1,8 +1,8 @@
-"""`python -m research.benchmarks.verdicts`: how long verdicts take, against the revision before
-they were rebuilt.
+"""`python -m research.benchmarks.verdicts`: how long verdicts take, compared with the revision
+before they were rebuilt.
 
-Both are measured by turns in one run; the revision is checked out of the repository's history into
-a folder of its own.
+One run measures both in alternation. It checks the old revision out of the repository's history
+into a temporary folder.
 """
 
 import argparse
@@ -49,10 +49,11 @@ _CALL = "oracles.scaled_dot_product_attention(q, k, v{})"
 
 @dataclass(frozen=True)
 class Row:
-    """A measurement: what it is, and what should be; Python to be run, how often, or the arguments
-    of `attnspec verify`, with its target where that is not NumPy's, and a module of the name
-    `chosen` for it; whether there is something before to compare with, and it takes so long that it
-    is run once."""
+    """A measurement: its name and its goal; and either Python code, which runs `times` times, or
+    the arguments of `attnspec verify`. `target` replaces NumPy's implementation, and `chosen` is
+    the text of a module with this name. `before` says whether the old revision can run it, and
+    `once` whether it is so slow that it runs once.
+    """
 
     name: str
     goal: str
@@ -66,7 +67,9 @@ class Row:
     once: bool = False
 
     def seconds(self, tree: Path) -> float:
-        """How long it takes in a tree, imports left out where it is Python; fails with what it printed if it does."""
+        """The seconds that it takes in a tree, without imports if it is Python. Raises RuntimeError
+        with the error output if it fails.
+        """
         numpy = (
             "properties.bugs.reference" if (tree / "properties/bugs/reference.py").exists() else "properties.reference"
         )
@@ -161,7 +164,9 @@ def _reached(goal: str, seconds: float, ratio: float) -> str:
 
 
 def _lines(folder: str) -> tuple[int, int]:
-    """Of what was in the folder before too, and is written by hand; and those of families that there were not."""
+    """The lines of the folder's hand-written files that the old revision has too; and the lines of
+    later families.
+    """
     every = {file.stem: len(file.read_text().splitlines()) for file in (ROOT / "properties" / folder).glob("*.py")}
     later = sum(n for name, n in every.items() if name in _LATER[folder])
     return sum(n for name, n in every.items() if name not in _ELSEWHERE) - later, later

@@ -1,10 +1,11 @@
-"""What campaigns cost: `python -m research.campaigns.costs` writes docs/campaign-costs.txt.
+"""Measures the cost of campaigns: `python -m research.campaigns.costs` writes
+docs/campaign-costs.txt.
 
-The same chunks are run by each engine with one worker and with two, and by one process in a loop,
-by turns. What an engine costs is its processors' time, of all processes together, Ray's own among
-them, against that of the loop: it depends little on how busy the machine is otherwise, as rates and
-the clock do. The share of the workers' time in which they are at no chunk says what of it is
-waiting.
+Each engine runs the same chunks with one worker and with two, and one process runs them in a loop,
+in alternation. The cost of an engine is the processor time of all its processes, Ray's own
+included, divided by the processor time of the loop. Unlike rates and wall-clock time, this ratio
+depends little on the load of the machine. The page also shows the share of the workers' time
+without a chunk, which is waiting.
 """
 
 import argparse

@@ -1,12 +1,12 @@
 """A campaign whose workers, driver and disk fail.
 
-`python -m research.campaigns.disturbed FOLDER` writes docs/campaign-disturbed.txt. The same
-campaign is run twice: once while workers are killed at random moments, the driver is killed in the
-middle, and the disk is full for a while; and then in peace, all of it or its first cases. Each
-planned chunk should be in the first database once, and the two should say the same of every chunk
-that both have, but when and by whom it was run. The disturbed one is in FOLDER, which should be on
-a small file system of its own, as `mount -t tmpfs -o size=64M tmpfs FOLDER` makes one, and is left
-there. Stopped by SIGINT or SIGTERM, the command goes on with the same FOLDER another time.
+`python -m research.campaigns.disturbed FOLDER` writes docs/campaign-disturbed.txt. The command runs
+the same campaign twice. In the first run it kills workers at random moments, kills the driver in
+the middle, and fills the disk for a while. The second run, of all cases or the first ones, is
+undisturbed. The first database must have each planned chunk once. Both databases must agree on
+every chunk that both have, except when and by whom it was run. The disturbed database is in FOLDER
+and stays there. FOLDER must be on a separate small file system, which `mount -t tmpfs -o size=64M
+tmpfs FOLDER` makes. After SIGINT or SIGTERM, the same command with the same FOLDER continues.
 """
 
 import argparse
@@ -37,7 +37,7 @@ _GRACE = 3.0  # seconds in which workers notice that their driver is gone
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run both, and compare; 0 where they say the same, and nothing is lost."""
+    """Runs both campaigns and compares them. Returns 0 if they agree and no chunk is lost."""
     parser = argparse.ArgumentParser(prog="python -m research.campaigns.disturbed", description=main.__doc__)
     parser.add_argument("small", type=Path, metavar="FOLDER", help="on a small file system of its own")
     parser.add_argument("--target", default=TARGET, help=f"what is verified ({TARGET})")
@@ -147,7 +147,7 @@ def _disturbed(
 
 
 def _kill_one(driver: int, random: Random) -> bool:
-    """Kill one of the driver's child processes, whatever it is at; whether there was one."""
+    """Kills one of the driver's child processes at any work. Returns whether the driver had one."""
     workers = [int(p.name) for p in Path("/proc").glob("[0-9]*") if _parent(p) == driver]
     if workers:
         with suppress(ProcessLookupError):

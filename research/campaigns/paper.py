@@ -1,9 +1,9 @@
 """1,000 workers, on paper: `python -m research.campaigns.paper` writes docs/campaign-paper.txt.
 
-A simulation of the loop in `properties.campaign.campaign`: one driver, which takes some time for
-each chunk that comes back, and workers, each of which has one chunk at a time. Workers fail, and
-what they were at is given out again; some are slow. Durations of chunks are lognormal, as those
-that were measured; all numbers that it rests on are constants below, and are printed.
+A simulation of the loop in `properties.campaign.campaign`. One driver takes some time for each
+chunk that comes back, and each worker has one chunk at a time. Workers fail, and the driver gives
+their chunks out again; some workers are slow. Durations of chunks are lognormal, like the measured
+ones. All numbers are constants below, and the page prints them.
 """
 
 import heapq
@@ -28,8 +28,8 @@ _HOURS = 1.0
 
 @dataclass(frozen=True)
 class Day:
-    """What came of it: cases and chunks that were finished, chunks that were lost, shares of time,
-    and seconds until the last one ends.
+    """The result of a simulation: finished chunks, lost chunks, shares of time, and the seconds
+    from the end to the last chunk.
     """
 
     chunks: int
@@ -42,11 +42,11 @@ class Day:
 def simulated(
     workers: int, cases: int, seed: int = 0, hours: float = _HOURS, life: float = _LIFE, driver: float = _DRIVER
 ) -> Day:
-    """So many workers for so many hours, with so many cases in a chunk.
+    """A simulation of `workers` workers for `hours` hours, with `cases` cases in a chunk.
 
-    `useful` is the share of the workers' time that was spent on chunks that were kept, `driver`
-    that of the driver's in which it was busy, and `tail` how long after the end the last chunk came
-    back.
+    `useful` is the share of the workers' time spent on chunks that were kept, `driver` the share of
+    the driver's time in which it was busy, and `tail` the seconds from the end until the last chunk
+    came back.
     """
     random, end = Random(seed), hours * 3600
     pace = [_SLOWNESS if random.random() < _SLOW else 1.0 for _ in range(workers)]

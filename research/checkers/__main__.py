@@ -41,7 +41,7 @@ def measured(jobs: int, known: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure and write; returns 1 if a bug of the catalogue is seen by none of our checks, 0 otherwise."""
+    """Measures and writes. Returns 1 if all our checks miss some bug of the catalogue, 0 otherwise."""
     parser = argparse.ArgumentParser(prog="python -m research.checkers", description=__doc__)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument(

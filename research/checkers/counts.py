@@ -22,7 +22,7 @@ class Count:
 
     @property
     def share(self) -> float:
-        """The share that is seen; NaN where none is asked about."""
+        """The share of bugs that the checker sees; NaN if it is asked about no bug."""
         return self.seen / self.asked if self.asked else float("nan")
 
 

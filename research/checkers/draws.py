@@ -1,7 +1,6 @@
-"""The calls that the other checkers of attention make, by the shapes and draws that their sources
-state.
+"""The calls of the other checkers of attention, with the shapes and draws that their sources state.
 
-The strategies of `properties` do not draw them: what is measured is what these draws detect.
+These calls are not drawn by the strategies of `properties`: the measurement is about these draws.
 """
 
 from collections.abc import Iterator
@@ -92,9 +91,10 @@ _HEADS = ((6, 6), (6, 1), (6, 2))
 
 
 def flash_attention() -> Iterator[Trial]:
-    """Standard normal in 16 bits, four heads of each kind: the lengths, widths, kinds of heads and
-    features by turns, not each with each, and of four batches one. Windows are drawn, masks are
-    aligned with the last key."""
+    """Standard normal in 16 bits, four heads of each kind. Lengths, widths, kinds of heads and
+    features alternate, without all combinations, and one of four batches is drawn. Windows are
+    drawn, masks are aligned with the last key.
+    """
     rng = np.random.default_rng(0)
     widths, heads, formats = cycle(_WIDTHS), cycle(_HEADS), cycle((BINARY16, BRAIN16))
     for place, feature in enumerate(("plain", "causal", "local", "alibi", "softcap")):

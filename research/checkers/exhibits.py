@@ -1,4 +1,6 @@
-"""Three candidates that are no attention, or nearly: values averaged, zeros, and a window that is off by one key."""
+"""Three candidates that do not compute attention: averaged values, zeros, and a window that is off
+by one key.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,8 +33,8 @@ _ALL = tuple(f"{name}{suffix}" for name in FORWARD for suffix in ("", "_vjp", "_
 
 @dataclass(frozen=True)
 class Poser:
-    """A function that stands in the place of attention, with its own derivatives: the share of each
-    value, whatever q, k and the mask.
+    """A function that replaces attention, with its own derivatives: the weight of each value,
+    independent of q, k and the mask.
     """
 
     name: str
@@ -123,9 +125,10 @@ _WINDOWS = {
 
 
 def windows(lengths: tuple[int, ...] = LENGTHS) -> Iterator[dict[str, Any]]:
-    """One query in bfloat16, of 32 heads over 8 of width 128, whose window of so many keys is off
-    by one, in both directions; the same with the value of the key in question 2¹⁰ times as
-    large."""
+    """One query in bfloat16, with 32 heads over 8 of width 128, whose window of `window` keys is
+    off by one, in both directions; and the same with a value 2¹⁰ times as large at the key in
+    question.
+    """
     for n in lengths:
         for side, (bug, key) in _WINDOWS.items():
             plain, told = _window(n, bug, key, 1.0), _window(n, bug, key, 2.0**10)

@@ -3,10 +3,10 @@ attributes and draws.
 
 Read at onnx/onnx, revision f7546912001bc31e92a238b17068a21b373d882e, on 2026-11-22:
 `onnx/backend/test/case/node/attention.py`, `rotaryembedding.py` and `softmax.py`. Numbers are
-uniform on [0, 1); boolean masks are such numbers as booleans, so that they allow all. Cases of
-three dimensions are of the same numbers as those of four; keys of a cache are part of k and v here,
-and the queries' offset says how many; FlexAttention, whose scores are modified by a graph, is left
-out, and so are the outputs of the product of q and k.
+uniform on [0, 1). Boolean masks are such numbers converted to booleans, so every key is visible.
+Cases of three dimensions have the same numbers as cases of four. Keys of a cache are part of k and
+v here, and the queries' offset gives their number. FlexAttention, whose scores a graph modifies, is
+left out, and so are the outputs of the product of q and k.
 """
 
 from collections.abc import Iterator
@@ -47,12 +47,14 @@ def _longer(kind: tuple[Any, Any, int]) -> tuple[Any, Any, int]:
 
 
 def _leading(lengths: list[int], n_k: int) -> Any:
-    """A mask of the keys that are no padding, for each element of the batch."""
+    """A mask of the keys before the padding, for each element of the batch."""
     return np.arange(n_k) < np.array(lengths)[:, None, None, None]
 
 
 def _cached(lengths: list[int], n_q: int, n_k: int) -> dict[str, Any]:
-    """What a cache with so many keys is, of n_k that there is room for: causal from the end of them."""
+    """The options of a cache with room for n_k keys, filled up to a number of keys: causal, aligned
+    with its last key.
+    """
     return {"causal": True, "mask": _leading(lengths, n_k), "offset": np.array(lengths) - n_q}
 
 

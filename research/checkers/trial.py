@@ -1,4 +1,6 @@
-"""What a checker tries: a call of an operation, what should come of it, and which of the results are looked at."""
+"""A trial of a checker: a call of an operation, its right results, and the results that the checker
+looks at.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,9 +47,7 @@ class Trial:
 
     @property
     def given(self) -> frozenset[str]:
-        """The names of its arguments, of those that may be left out those that are not; "groups"
-        where heads share keys.
-        """
+        """The names of its arguments without omitted options, and "groups" if heads share keys."""
         each = {
             p: x for p, x in zip(OPERATIONS[self.operation].parameters, self.arguments, strict=True) if x is not None
         }
@@ -61,8 +61,8 @@ class Trial:
         return self._looked_at(found if isinstance(found, tuple) else (found,))
 
     def of(self, implementation: Implementation) -> tuple[Array, ...] | None:
-        """What an implementation returns, which computes in float64 and rounds to the format at
-        last; None where it cannot be used.
+        """The results of an implementation, computed in float64 and then rounded to the format;
+        None if they cannot be used.
         """
         try:
             with np.errstate(all="ignore"):
@@ -85,7 +85,7 @@ def grouped(arguments: Mapping[str, Any]) -> bool:
 
 
 def returned(x: Array, target: Format) -> Array:
-    """Numbers as they are returned in a format: beyond its largest they are infinite."""
+    """Numbers rounded to the format of the result: beyond its largest number they are infinite."""
     with np.errstate(all="ignore"):
         return np.where(
             np.abs(x) > target.largest * (1 + target.unit_roundoff), np.copysign(np.inf, x), rounded(x, target)

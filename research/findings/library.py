@@ -1,9 +1,9 @@
-"""What is found about a released library: a script that shows it, what should come out, and the
-line of source that is its cause.
+"""A finding about a released library: a script that shows it, the expected text, and the line of
+source that causes it.
 
-A script needs the library and nothing of ours. It is run in a process of its own, and what it
-prints is compared with what is expected; the line of the library's source is looked up by its text,
-so that both say when a release has changed.
+A script needs the library and none of our code. A separate process runs it, and its output is
+compared with the expected text. The line of the library's source is found by its text. Both
+comparisons tell when a release has changed.
 """
 
 import re
@@ -41,15 +41,16 @@ _ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 
 @dataclass(frozen=True, kw_only=True)
 class LibraryFinding(Finding):
-    """A finding about a released library, whose script prints something else than `expected`.
+    """A finding about a released library, whose script prints another text than `expected`.
 
-    library is the name of a distribution. family is one of `FAMILIES`: what is at fault; what is
-    kept between calls counts as caches, and whole models are what no single operation explains.
-    cause is one of `CAUSES`; known is where it was reported, as far as was found. module and line
-    say where the cause stands, by module and text; a line that stands in several places comes with
-    the one before. Of compiled code no line can be looked up: `line` is not given, and `module`
-    says where it stands upstream. mpmath is a Python expression that computes the expected numbers
-    by mpmath alone, with the names of `research.findings.confirmed`.
+    library is the name of a distribution. family is one of `FAMILIES` and names the part at fault:
+    state that a model keeps between calls counts as caches, and "whole models" has the findings
+    that no single operation explains. cause is one of `CAUSES`. known says where it was reported,
+    as far as was found. module and line give the place of the cause by module and text. If a line
+    stands in several places, the text includes the line before it. Compiled code has no line to
+    look up: `line` is absent, and `module` gives the place upstream. mpmath is a Python expression
+    that computes the expected numbers by mpmath alone, with the names of
+    `research.findings.confirmed`.
     """
 
     family: str = field(metadata={"choices": FAMILIES})
@@ -80,8 +81,8 @@ class LibraryFinding(Finding):
 
     @cached_property
     def actual(self) -> str:
-        """What the script prints, in a fresh process, or the last line of its error; that it prints
-        nothing, or does not end.
+        """The text that the script prints in a fresh process, the last line of its error,
+        "nothing", or "nothing in … s" if it does not end.
         """
         try:
             run = subprocess.run(

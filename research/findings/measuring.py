@@ -63,6 +63,6 @@ def by_the_evaluator(feeds: dict[str, Any], **attributes: Any) -> str:
 
 
 def _out(run: Callable[..., Any], feeds: dict[str, Any], **attributes: Any) -> str:
-    """What comes out, in a line, or the kind of error."""
+    """The result in a line, or the kind of error."""
     found = outcome(lambda: run(feeds, **attributes)[0].ravel())
     return found if found.startswith("[") else found.partition(":")[0]

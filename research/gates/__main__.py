@@ -1,9 +1,10 @@
 """`python -m research.gates` writes docs/gate.txt.
 
-The command is timed on a right candidate of NumPy's and of PyTorch's, and on a wrong one, by turns:
-seconds by the clock, and those of processors, of all processes together. Then right candidates in
-all structures and arithmetics are put to the gate with many seeds, and each adversary with one. It
-is for Linux, where the time of processes that outlive their parents can be known.
+The command is timed in alternation on a right candidate of NumPy, a right one of PyTorch, and a
+wrong one: in seconds of the clock, and in seconds of processors, summed over all processes. Then
+the gate judges right candidates in all structures and arithmetics with many seeds, and each
+adversary with one seed. It needs Linux, which reports the processor time of processes that outlive
+their parents.
 """
 
 import argparse
@@ -34,8 +35,8 @@ _TIMED = (("right", "plain"), ("right", "torch"), ("wrong", "the mean of the val
 
 
 def main() -> int:
-    """Measure, and write the page; 0 where every right candidate is accepted, and no adversary, of
-    those that could be judged.
+    """Measures, and writes the page. Returns 0 if the gate accepts every right candidate and
+    rejects every adversary that it could judge.
     """
     parser = argparse.ArgumentParser(prog="python -m research.gates", description=main.__doc__)
     parser.add_argument("--seeds", type=int, default=50, metavar="N", help="of each right candidate (50)")
@@ -110,7 +111,9 @@ _WIDTH = max(len(f"{kind}: {name}") for kind, name in _TIMED)
 
 
 def _timed(arguments: Iterable[str]) -> tuple[int, float, float]:
-    """The exit status of `attnspec gate`, its seconds, and those of processors, in it and all that it started."""
+    """The exit status of `attnspec gate`, its seconds, and the processor seconds of all its
+    processes.
+    """
     command = [sys.executable, "-P", "-m", "attnspec", "gate", *arguments]
     environment = {
         **os.environ,
@@ -134,8 +137,9 @@ def _accepted(candidate: tuple[str, str, int]) -> bool:
 
 
 def _passed(port: int, name: str) -> _Judged | None:
-    """What becomes of an adversary; None where the system does not hold it to what it needs to be
-    wrong, and where it would end this process."""
+    """The verdict on an adversary. None if the system does not enforce the limits that make it
+    wrong, so that it could end this process.
+    """
     needs = set(WRONG[name][1].get("needs", "").split())
     with tempfile.TemporaryDirectory() as folder:
         if "processes" in needs and not sandbox(Path(folder).resolve(), (), {}).apart:

@@ -1,10 +1,11 @@
-"""Which cases become vectors: a greedy cover of the known bugs by small cases, kept in chosen.json.
+"""Chooses the cases that become vectors: a greedy cover of the known bugs by small cases, kept in
+chosen.json.
 
 Candidates are the cases of each operation's domains, from the seeds of the kill matrix. In float64
-the case comes first that kills most of what is left for its size, until nothing is left that some
-candidate kills; then each other format adds what it needs. What no case of a domain kills is looked
-for among the calls that the laws make which kill it, in the published matrix. Each format has all
-the cases in which its budget says something.
+the next case is the one that kills most of the remaining mutants for its size, until no candidate
+kills another one. Then each other format adds the cases that it needs. For a mutant that no case of
+a domain kills, the candidates are the calls of the laws that kill it in the published matrix. Each
+format has all the cases for which its budget decides something.
 """
 
 import json
@@ -76,11 +77,11 @@ def written(found: Sequence[Chosen]) -> str:
 
 
 def choose(operation: str, known: Sequence[Chosen] = (), touched: Collection[str] | None = None) -> list[Chosen]:
-    """The cases of an operation: those that are known to be good, as far as they are, and what they
-    lack.
+    """The cases of an operation: the known cases that still kill a mutant, and further cases for
+    the remaining mutants.
 
-    With `touched`, mutants by name, only these are put to cases: of all others, and of readings,
-    what is known is right.
+    With `touched`, a set of mutants by name, only these are run. The known results of all other
+    mutants and of conventions stay.
     """
     pool = _Pool(operation, touched)
     for one in known:
@@ -142,8 +143,8 @@ class _Pool:
             alive -= set(found.pop(best))
 
     def show(self) -> None:
-        """Say for each other reading which chosen case shows it, the smallest one of which
-        something else comes by it; or choose one.
+        """Assigns to each other value of a convention the smallest chosen case whose results it
+        changes, or chooses a case.
         """
         left = {f"{name}={value}" for name, value, _ in alternatives(OPERATIONS[self.operation], Conventions())}
 
@@ -241,7 +242,7 @@ def _seed(operation: str, domain: str, n: int) -> int:
 
 
 def _kills(choice: Choice, arithmetic: str, mutants: Sequence[Mutant]) -> list[str] | None:
-    """The mutants among some that a case kills; None where it says nothing in a format."""
+    """The mutants among these that a case kills; None if its budget decides nothing in the format."""
     try:
         arguments = choice.arguments(arithmetic)
     except (UnsupportedError, IndexError):  # in this format its domain has no case, or its law makes fewer calls

@@ -29,7 +29,7 @@ class _Case:
         return [x for x in self.x.values() if isinstance(x, np.ndarray)]
 
     def fewest(self) -> int:
-        """How many keys the query has that has fewest; all of them where nothing is masked."""
+        """The smallest number of visible keys of a query; the number of all keys without a mask."""
         return (
             int(self.visible.sum(-1).min(initial=self.sizes["n_k"]))
             if self.visible is not None
@@ -73,7 +73,7 @@ def _cuts(c: _Case) -> bool:
 
 
 def _has(name: str, condition: Callable[[Any], Any]) -> Callable[[_Case], bool]:
-    """Whether there is an array of a name with some entry of which something is so."""
+    """Whether some entry of the array with this name satisfies a condition."""
     return lambda c: c.x.get(name) is not None and bool(np.any(condition(np.asarray(c.x[name]))))
 
 

@@ -48,7 +48,9 @@ def _by_reading() -> dict[tuple[str, Conventions], list[Mutant]]:
 
 
 def mutants_of(choice: Choice) -> list[Mutant]:
-    """The mutants that a test of a choice is about: those of its operation that promise its conventions."""
+    """The mutants that a test of a choice is about: mutants of its operation that promise its
+    conventions.
+    """
     return _by_reading().get((choice.operation, choice.reading), [])
 
 
@@ -75,8 +77,8 @@ def beyond_vectors(mutant: Mutant) -> str:
 def killed(
     choice: Choice, arithmetic: str, arguments: tuple[Any, ...], wanted: tuple[Expected, ...], among: Iterable[Mutant]
 ) -> list[str]:
-    """The mutants, by name, that do not return what must come of a choice in an arithmetic; they
-    compute in float64 and round at last.
+    """The names of the mutants whose results differ from the required results of a choice in an
+    arithmetic. Mutants compute in float64, and then round.
     """
     return [m.id for m in among if not _returns(m, choice, arithmetic, arguments, wanted)]
 

@@ -1,4 +1,6 @@
-"""Long cases, told by formulas: 131072 keys, of which a few share the weight, and positions to 2²⁰."""
+"""Long cases, given by formulas: 131072 keys with a few that share the weight, and positions to
+2²⁰.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ _SDPA, _ATTENTION = "scaled_dot_product_attention", "attention"
 
 @dataclass(frozen=True)
 class Long:
-    """A long case of an operation: what it is about, and its arguments by name, arrays as formulas."""
+    """A long case of an operation: a comment, and its arguments by name; arrays are formulas."""
 
     operation: str
     comment: str

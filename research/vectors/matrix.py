@@ -48,7 +48,7 @@ def _summary(found: list[Chosen]) -> Iterator[str]:
 
 
 def _concerns(name: str, arithmetic: str) -> bool:
-    """Whether a mutant can be in code of a format: masks are told in float64 alone, and some
+    """Whether a mutant can be in code of a format: masks are tested in float64 alone, and some
     mutants have one format.
     """
     mutant = MUTANTS[name]

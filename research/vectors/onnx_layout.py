@@ -26,8 +26,8 @@ _N, _WIDTH = 6, 8
 
 @dataclass(frozen=True)
 class OnnxCase:
-    """A case of Attention: our arguments by keyword, and ONNX' attributes for what is no tensor;
-    the opsets that have these.
+    """A case of Attention: our arguments by keyword, the ONNX attributes, and the opsets that have
+    them.
     """
 
     name: str
@@ -38,7 +38,7 @@ class OnnxCase:
     opsets: tuple[int, ...] = _OPSETS
 
     def tensors(self) -> dict[str, Any]:
-        """Q, K, V and the mask, where there is one."""
+        """Q, K, V, and the mask if the case has one."""
         shapes = {
             "Q": (2, self.heads, _N, _WIDTH),
             "K": (2, self.kv_heads, _N, _WIDTH),

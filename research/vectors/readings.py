@@ -1,4 +1,6 @@
-"""Where libraries disagree: which readings change what must come of a call, and what comes of it by each."""
+"""Where libraries disagree: which conventions change the required results of a call, and the
+results under each.
+"""
 
 from collections.abc import Iterator
 from dataclasses import fields, replace

@@ -46,7 +46,9 @@ class _File:
         self.groups.setdefault(json.dumps(head), {**head, "tests": []})["tests"].append(test)
 
     def store(self, name: str, x: Any, dtype: Any) -> str:
-        """Keep an array as a type, or its own; its name, or that of the same array, if it is known."""
+        """Keeps an array in a dtype (by default its own). Returns its name, or the name of an equal
+        array that is already there.
+        """
         with np.errstate(all="ignore"):
             x = np.asarray(x, dtype, order="C")
         known = self.names.setdefault((x.dtype.name, x.shape, x.tobytes()), name)
@@ -55,7 +57,9 @@ class _File:
         return known
 
     def inputs(self, test: str, arguments: Sequence[Any], arithmetic: str) -> Json:
-        """The inputs of a call: names of tensors, and what is no array; what is not given is left out."""
+        """The inputs of a call: names of tensors for arrays, and other values directly. Omitted
+        options are left out.
+        """
         told: Json = {}
         for p, x in zip(self.of.parameters, arguments, strict=True):
             if isinstance(x, np.ndarray):
@@ -100,7 +104,7 @@ class _File:
         }
 
     def sorted_tensors(self) -> Tensors:
-        """The tensors, those of the widest types first."""
+        """The tensors, the widest types first."""
         return dict(sorted(self.tensors.items(), key=lambda entry: (-entry[1].dtype.itemsize, entry[0])))
 
 
@@ -122,7 +126,9 @@ def document(operation: str) -> tuple[Json, Tensors]:
 
 
 def long_document(operation: str) -> tuple[Json, Tensors]:
-    """The same of its long cases, whose inputs are told by formulas, and certified once for all formats."""
+    """The JSON and the tensors of an operation's long cases. Formulas give their inputs, and one
+    certificate serves all formats.
+    """
     file, usual = _File(OPERATIONS[operation]), Conventions()
     for number, one in enumerate(one for one in LONG if one.operation == operation):
         arguments = one.arguments()
@@ -144,7 +150,7 @@ def long_document(operation: str) -> tuple[Json, Tensors]:
 
 
 def _fields(o: Operation, arguments: tuple[Any, ...], reading: Conventions) -> list[str]:
-    """The conventions by another value of which something else comes of a call."""
+    """The conventions that can change the results of a call."""
     return list(dict.fromkeys(name for name, *_ in changed(o, arguments, reading)))
 
 
@@ -181,7 +187,7 @@ def _add(file: _File, number: int, one: Chosen, arithmetic: str) -> None:
 def _readings(
     file: _File, test: str, arguments: tuple[Any, ...], arithmetic: str, told: Sequence[tuple[str, str, Conventions]]
 ) -> Iterator[Json]:
-    """What comes of a case by other readings, where that says something in the format."""
+    """The results of a case under other conventions, if the format's budget decides something."""
     for field_name, value, reading in told:
         try:
             wanted = expected(file.of, arguments, arithmetic, reading)
@@ -216,8 +222,8 @@ def _line(x: Json) -> str:
 
 
 def write(folder: Path, operations: Sequence[str] = tuple(OPERATIONS)) -> Iterator[Path]:
-    """Write the files of some operations into a folder, and those of their long cases below it;
-    their paths, as they are written.
+    """Writes the files of operations into a folder, and the files of their long cases into its
+    subfolder `long`. Yields each path as it is written.
     """
     for operation in operations:
         for place, made in ((folder, document), (folder / "long", long_document)):

@@ -1,8 +1,8 @@
 """The second half of the attack: error ÷ budget of honest kernels, climbed towards 1 and beyond.
 
-A trial is an input that the arithmetic's format holds and a form that its budget promises to cover;
-both are mutated. No value is exact here: the budget's own midpoint and radius are what a user
-judges by. A kind of trial is a row of `TARGETS`.
+A trial is an input that the arithmetic's format holds, and a form of kernel that the budget
+promises to cover. A mutation changes either. The attack uses no exact value: it judges by the
+midpoint and radius of the budget, as a user does. Each kind of trial is a row of `TARGETS`.
 """
 
 from collections.abc import Callable
@@ -25,11 +25,11 @@ __all__ = ["ARITHMETICS", "OPERATIONS", "attack", "families", "measure"]
 
 @dataclass(frozen=True)
 class Target:
-    """A kind of trial: families by name, how one is drawn from a family, what a mutation does, and
-    the error ÷ budget of each result.
+    """A kind of trial: the names of its families, a function that draws a trial from a family, a
+    mutation, and the error ÷ budget of each result.
 
-    `name` goes before those of results, which are what is climbed on; a violation by another one
-    counts all the same.
+    `name` is the prefix of the results' names. The attack climbs on `results`. A violation by any
+    result counts, also by one that is not in `results`.
     """
 
     name: str

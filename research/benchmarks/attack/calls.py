@@ -89,8 +89,8 @@ class Call:
 
 
 def conventions(operation: str, rng: Generator) -> Conventions:
-    """Conventions that differ from the default in a few of those that an operation follows. The
-    values are those of the type.
+    """Conventions that differ from the defaults in a few fields that the operation follows. The
+    values come from the type of each field.
     """
     named = {
         field.name: get_args(field.type)
@@ -111,8 +111,8 @@ def drawn(
     meant: Conventions | None = None,
     rank: int = 0,
 ) -> Call:
-    """A call of a domain under some conventions, with sizes among these, and small ones where none
-    are said; `rank` leading axes.
+    """A call of a domain under conventions, with `rank` leading axes. `sizes` gives the choices for
+    a size; other sizes are small.
     """
     o = OPERATIONS[operation]
     own = {name: [n for n in some if 0 < n <= SMALL.get(name, n)] for name, some in domain.sizes.items()}

@@ -35,7 +35,9 @@ SMALLEST = 2.0**-149
 
 
 def _square(operation: str, rng: Generator) -> Call:
-    """Attention of one head as it is drawn, values as wide as keys, as the literal spec has them; at times causal."""
+    """A drawn call of attention with one head and values as wide as keys, as the literal spec
+    requires. Some calls are causal.
+    """
     width = int(rng.integers(1, 4))
     call = everyday(operation, rng, {"head_dim": (width,), "value_dim": (width,)})
     return _read(call, rng)
@@ -67,7 +69,7 @@ def _attention(operation: str, family: Callable[[Generator], Operands], rng: Gen
 
 
 def _multi_head(operation: str, family: Callable[[Generator], Operands], rng: Generator) -> Call:
-    """Two heads of one column, their values as those of a family."""
+    """Two heads of one column, whose values come from a family."""
     call = drawn(operation, rng, {"seq_len": (2,), "model_dim": (2,), "num_heads": (2,), "head_dim": (1,)})
     arrays = {name: plain(rng, x.shape) for name, x in call.arrays.items()}
     size = float(10.0 ** rng.uniform(-2, 2))
@@ -85,7 +87,7 @@ def _softmax(operation: str, family: Callable[[Generator], Any], rng: Generator)
 
 
 def _numbers(operation: str, rng: Generator, widths: Sequence[int] = range(1, 6)) -> Call:
-    """A call as it is drawn, with `plain` values."""
+    """A drawn call with `plain` values."""
     call = drawn(operation, rng, {"head_dim": widths})
     return replace(call, arrays={name: plain(rng, x.shape) for name, x in call.arrays.items()})
 
@@ -182,7 +184,7 @@ def _families(
 
 
 def _moved(operation: str) -> Target:
-    """An operation on arrays without families of its own."""
+    """An operation on arrays that has no special families."""
     return Target({"everyday": partial(everyday, operation), "plain": partial(_numbers, operation)}, changed, _in_order)
 
 
@@ -284,7 +286,9 @@ def measure(operation: str, method: str, point: Any) -> Height:
 
 
 def _useless(e: Enclosure) -> bool:
-    """Whether a row with finite radii has one above all its midpoints: nothing is known of that row."""
+    """Whether a row with finite radii has a radius above all its midpoints, so that the certificate
+    does not restrict this row.
+    """
     if not e.mid.size:
         return False
     columns = e.mid.shape[-1] if e.mid.shape else 1

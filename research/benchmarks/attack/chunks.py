@@ -89,7 +89,9 @@ def _written(point: Any) -> str:
 
 
 def run(numbers: Iterable[int], seed: int, jobs: int, seconds: float = float("inf")) -> Iterator[tuple[int, Tally]]:
-    """(chunk, tally) as chunks finish; none is begun after so many seconds, but every one before the last begun is."""
+    """Yields (chunk, tally) as chunks finish. No chunk starts after this many seconds. Chunks start
+    in order, so the chunks that ran are the first ones.
+    """
     start, waiting = time.monotonic(), iter(numbers)
     if jobs == 1:
         for number in waiting:

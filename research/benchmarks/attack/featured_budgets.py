@@ -1,5 +1,5 @@
-"""Trials of attention as it is used today: the inputs of `plain_budgets` with features, and
-families aimed at one of them.
+"""Trials of attention with features: the inputs of `plain_budgets` with random features, and
+families that aim at one feature.
 """
 
 from collections.abc import Callable
@@ -114,8 +114,8 @@ def cancelling_lse(rng: Generator, arrays: dict[str, Array], said: dict[str, Any
 
 
 def cancelling_heads(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
-    """Query heads that are all but the same, of cotangents that are opposite by turns: what comes
-    back to their keys cancels.
+    """Query heads that are nearly equal, with cotangents of alternating sign: their contributions
+    to the gradients of the shared keys cancel.
     """
     n_heads = len(arrays["q"])
     arrays["q"] = arrays["q"][:1] * (1 + 0.01 * rng.standard_normal((n_heads, 1, 1)))
@@ -124,8 +124,8 @@ def cancelling_heads(rng: Generator, arrays: dict[str, Array], said: dict[str, A
 
 
 def rows_without_keys(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
-    """Rows that may read nothing, among others, and read all keys alike where they do, constants or
-    not; at times a bias of −∞ says so.
+    """Fully masked rows among others, under the convention that they give every key the same
+    weight, with or without derivatives. In some trials a bias of −∞ masks the keys.
     """
     n_heads, n_q, n_k = _scores(arrays, said).shape
     seen = np.broadcast_to(rng.random((n_heads, n_q, 1)) < 0.5, (n_heads, n_q, n_k))
@@ -216,8 +216,9 @@ def changed(trial: FeaturedTrial, a: Arithmetic, rng: Generator) -> FeaturedTria
 
 @dataclass(frozen=True)
 class _Rows:
-    """The rows of the query heads that share a key head, but for those that may read nothing and
-    do: their places among all of these, the kernel, and its operands."""
+    """The rows of the query heads that share a key head, without the fully masked rows that have no
+    weights: their places among all rows of these heads, the kernel, and its operands.
+    """
 
     places: NDArray[np.int64]
     kernel: FeaturedKernel
@@ -277,8 +278,8 @@ def _problems(a: Arithmetic, trial: FeaturedTrial, reading: Reading) -> list[_Ro
 def _gathered(
     trial: FeaturedTrial, reading: Reading, parts: list[tuple[NDArray[np.int64], Array]], dead: float
 ) -> Array:
-    """Results of rows, each key head's with their places, as they are given (…, H, n_q, ·); another
-    number in rows that are dead.
+    """The results of all rows (…, H, n_q, ·) in the caller's order of heads, from the results of
+    each key head and their places. Rows without a place have the value `dead`.
     """
     n_heads, n_q, _ = reading.visible.shape
     full = np.full((len(parts), n_heads * n_q // len(parts), parts[0][1].shape[-1]), dead)

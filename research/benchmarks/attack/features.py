@@ -1,9 +1,9 @@
-"""Adversarial families of attention as it is used today: what the strategies draw, or q, k and v of
-a family of `inputs`, and an aim.
+"""Adversarial families of attention with features: a drawn call, or q, k and v of a family of
+`inputs`, and an aim.
 
-A family of `inputs` makes q, k and v of one head, which is copied to several with signs and sizes
-of their own. Bias, sink and options are those of a drawn call, and a family that is aimed at one of
-them sets it last. Cotangents and tangents are `plain` values.
+A family of `inputs` makes q, k and v of one head. Copies with other signs and sizes make several
+heads. A drawn call gives bias, sink and options, and a family that aims at one of them sets it
+last. Cotangents and tangents are `plain` values.
 """
 
 from collections.abc import Callable
@@ -51,7 +51,7 @@ def around(operation: str, x: Operands, rng: Generator, rank: int = 0, sizes: Si
 
 
 def variants(x: Array, lead: tuple[int, ...], rng: Generator) -> Array:
-    """A copy for each head, all but the first with a sign or a size of its own."""
+    """One copy for each head. All copies except the first have another sign or size."""
     factors = rng.choice([-1.0, 0.5, 1.0, 1.0], (*lead, 1, 1))
     factors.flat[0] = 1.0
     return np.asarray(factors * x)
@@ -87,8 +87,8 @@ def near_the_cap(rng: Generator, arrays: Arrays, said: Options) -> None:
 
 
 def beyond_the_cap(rng: Generator, arrays: Arrays, said: Options) -> None:
-    """Scores of 10 to 10⁸ caps, where tanh is 1 but for a few last bits, or exactly; or a cap at
-    the ends of the range.
+    """Scores of 10 to 10⁸ softcaps, where tanh is 1 exactly or except for a few last bits; or a
+    softcap at the ends of the range.
     """
     size = highest(arrays, said)
     said["softcap"] = float(
@@ -135,7 +135,7 @@ def cancelling_bias(rng: Generator, arrays: Arrays, said: Options) -> None:
 
 
 def huge_bias(rng: Generator, arrays: Arrays, said: Options) -> None:
-    """A bias that all keys of a row share but for a few last bits."""
+    """A bias that all keys of a row share, except for a few last bits."""
     *_, n_heads, n_q, _ = arrays["q"].shape
     x = np.broadcast_to(
         rng.standard_normal((n_heads, n_q, 1)), (n_heads, n_q, arrays["k"].shape[-2])
@@ -163,7 +163,9 @@ def far_offsets(rng: Generator, arrays: Arrays, said: Options) -> None:
 
 
 def one_bias_for_all(rng: Generator, arrays: Arrays, said: Options) -> None:
-    """A bias of one entry, or one for each row: its gradient is 0 but for the cotangent of the log-sum-exp."""
+    """A bias of one entry, or one for each row: its gradient is 0 except for the cotangent of the
+    log-sum-exp.
+    """
     n_q = arrays["q"].shape[-2]
     arrays["bias"] = rng.standard_normal((1, 1) if rng.random() < 0.5 else (n_q, 1)) * 10.0 ** rng.uniform(-3, 6)
 

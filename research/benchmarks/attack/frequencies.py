@@ -89,7 +89,7 @@ def parameters(kind: str, place: str, rng: Generator, widths: Sequence[int] = ra
 
 
 def _nudged(said: Options, rng: Generator) -> Options:
-    """The parameters with one changed a little, or as they are where that makes no sense."""
+    """The parameters with one small change, or without it if the changed parameters make no sense."""
     names = [name for name, x in said.items() if type(x) in (int, float) and name not in ("head_dim", "rotary_dim")]
     name = names[int(rng.integers(len(names)))] if names else "base"
     x = said.get(name, 10000.0)
@@ -141,7 +141,9 @@ def _far(positions: Any, rng: Generator) -> Any:
 
 
 def rotated(operation: str, family: str, rng: Generator) -> Call:
-    """A call with the positions and the frequencies of a family. Those of a kind come with their attention factor."""
+    """A call with the positions and the frequencies of a family. The frequencies of a kind come
+    with their attention factor.
+    """
     meant, domain = (
         conventions(operation, rng),
         DOMAINS[operation].get(ROTATIONS_OF_MODELS, DOMAINS[operation]["everyday"]),

@@ -110,7 +110,7 @@ def one_hot(rng: Generator) -> Operands:
 
 
 def equal_keys(rng: Generator) -> Operands:
-    """Keys that are all alike but for a few last bits, of any size: attention is the mean."""
+    """Keys of any size that are equal except for a few last bits: attention is the mean."""
     n_q, n_k, d = _sizes(rng)
     k = np.tile(rng.standard_normal(d) * 10.0 ** rng.uniform(-5, 8), (n_k, 1)) * (
         1 + (rng.random((n_k, d)) < 0.3) * 2.0**-52

@@ -117,7 +117,7 @@ def draw_merge(family: str, a: Arithmetic, rng: Generator) -> PartTrial:
 
 
 def _held(x: Array, target: Any) -> Array:
-    """The nearest numbers of a format, −∞ left as it is."""
+    """The nearest numbers of a format; −∞ stays −∞."""
     return np.where(x == -np.inf, x, rounding(target)(np.clip(x, -target.largest / 4, target.largest / 4)))
 
 
@@ -199,7 +199,7 @@ def alibi(a: Arithmetic, trial: PartTrial) -> dict[str, float]:
 
 
 def _slopes(f: Elementary, trial: PartTrial) -> Array:
-    """The slopes of a kernel: each a power of 2, or the first multiplied by itself, or a power of the first."""
+    """The slopes of a kernel: powers of 2, repeated products of the first slope, or powers of it."""
     n, named = trial.options["num_heads"], trial.options["conventions"]
     m = n if named.alibi_slopes == "geometric" else 1 << n.bit_length() - 1
 

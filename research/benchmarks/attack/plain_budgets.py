@@ -60,7 +60,7 @@ def dominating(rng: Generator, n_q: int, n_k: int, d: int) -> Inputs:
 
 
 def equal_keys(rng: Generator, n_q: int, n_k: int, d: int) -> Inputs:
-    """All keys alike: attention is the mean."""
+    """Equal keys: attention is the mean."""
     q, k, v, g = _normals(rng, n_q, n_k, d)
     return q * 10.0 ** rng.uniform(-1, 2), np.repeat(k[:1], n_k, axis=0), v, g
 
@@ -84,7 +84,9 @@ def both_offsets(rng: Generator, n_q: int, n_k: int, d: int) -> Inputs:
 
 
 def cancelling(rng: Generator, n_q: int, n_k: int, d: int) -> Inputs:
-    """dP = delta for all keys but for the last bits: g is all but orthogonal to the differences of the values."""
+    """dP = delta for all keys, except for the last bits: g is nearly orthogonal to the differences
+    of the values.
+    """
     q, k, v, g = _normals(rng, n_q, n_k, d)
     return q, k, np.repeat(v[:1], n_k, axis=0) * (1 + rng.standard_normal((n_k, d)) * 2.0 ** -rng.uniform(2, 20)), g
 
@@ -134,8 +136,8 @@ FAMILIES: dict[str, Callable[[Generator, int, int, int], Inputs]] = {
 
 
 def draw(family: str, a: Arithmetic, rng: Generator) -> Trial:
-    """A trial: mostly small, at times as long as the tiles of the oracles or with so many queries
-    that partial gradients are stored.
+    """A trial. Most trials are small; some are as long as the tiles of the oracles, or have enough
+    queries that the kernel stores partial gradients.
     """
     n_q, n_k, d = any_sizes(a, rng)
     inputs = FAMILIES[family](rng, n_q, n_k, d)

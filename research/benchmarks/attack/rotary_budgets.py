@@ -132,7 +132,7 @@ def _cos_sin(a: Arithmetic, trial: RotaryTrial, f: Array | None, pairs: int) -> 
 
 
 def _scaled(a: Arithmetic, trial: RotaryTrial, table: Array, factor: float) -> Array:
-    """A table as it is stored, with the attention factor where the form has it there."""
+    """The stored table, with the attention factor if the form multiplies it into the table."""
     store, work = rounding(a.angle.table, a.flush_to_zero), rounding(a.elementwise, a.flush_to_zero)
     if factor == 1 or trial.form["factor"] == "operands":
         return store(table)

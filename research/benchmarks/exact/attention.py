@@ -1,7 +1,7 @@
 """The exact output and log-sum-exp of attention.
 
-A cap that does not act before the bias is one on the scores of longer vectors: of q and 1 with k
-and the bias, for which each row is a head of its own.
+A softcap that does not act before the bias acts on the scores of longer vectors: (q, 1) and (k,
+bias). Each row becomes a head, since its bias differs.
 """
 
 from typing import Any
@@ -26,7 +26,9 @@ def attention(given: Given) -> tuple[Balls, ...]:
 
 
 def forward(r: Reading, x: dict[str, Balls], scalar: Context) -> tuple[Balls, Balls]:
-    """(out, lse) over a scalar, in the definitions' order of heads; dead rows as the definitions have them."""
+    """(out, lse) over a scalar, in the definitions' order of heads. Fully masked rows are as the
+    definitions have them.
+    """
     operands: dict[str, Any] = _by_rows(r, x, scalar) if r.bent else {**x}
     said = present({"scale": 1.0, "softcap": r.said["softcap"]} if r.bent else r.said)
     out, lse = literal.attention(**operands, **said, scalar=scalar)
@@ -77,7 +79,9 @@ def _by_rows(r: Reading, x: dict[str, Balls], scalar: Context) -> dict[str, Any]
 
 
 def with_dead_rows(r: Reading, out: Balls, lse: Balls, v: Balls) -> tuple[Balls, Balls]:
-    """out, or its tangent, with dead rows by convention: `v` is what they may have the mean of."""
+    """The output or its tangent, with fully masked rows by convention: the mean of `v` is the
+    result of such a row if the convention is uniform.
+    """
     out = out.copy()
     means = np.repeat(v, r.visible.shape[-3] // v.shape[-3], axis=-3)
     for at in zip(*np.nonzero(r.dead), strict=True):

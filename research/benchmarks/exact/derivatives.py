@@ -1,12 +1,12 @@
-"""The exact derivatives of attention: those that `spec.extended` writes out, or those of the
-forward definition over series.
+"""The exact derivatives of attention, by the formulas of `spec.extended`, or by the forward
+definition over series.
 
-Series know no formula; they are the only ones where a cap acts after the bias, and elsewhere a
-witness of their own.
+Series use no formula. They are the only way if a softcap acts after the bias, and an independent
+check elsewhere.
 
-A dead row whose derivatives are those of equal logits is neither's: its weights are 1/n_k whatever
-the scores are, and a logit moves with its score by the slope of the cap. What it has of its own is
-added.
+A fully masked row may have the derivatives of equal logits. Neither way computes these: the weights
+are 1/n_k for all scores, and a logit moves with its score by the slope of the softcap. The module
+adds the contributions of such rows.
 """
 
 from collections.abc import Iterator
@@ -67,8 +67,8 @@ def jvp_by_series(given: Given) -> tuple[Balls, ...]:
 def _tangents_of_rows(
     given: Given, r: Reading, dout: Balls, dlse: Balls, tangents: dict[str, Balls]
 ) -> tuple[Balls, ...]:
-    """Those that are asked for, dead rows by convention: in level rows dlse is the mean of dU, and
-    dout that of (dU − dlse)·v + dv.
+    """The requested tangents, with fully masked rows by convention. In level rows dlse is the mean
+    of dU, and dout is the mean of (dU − dlse)·v + dv.
     """
     dout, dlse = with_dead_rows(r, dout, dlse, tangents["dv"])
     dbias = np.zeros(()) if given.get("dbias") is None else r.meant(given["dbias"])
@@ -122,7 +122,9 @@ def _along(r: Reading, tangents: dict[str, Balls]) -> tuple[Balls, Balls]:
 
 
 def attention_vjp(given: Given) -> tuple[Balls, ...]:
-    """(dq, dk, dv, dbias, dsink), those of a bias or sink that is not given left out."""
+    """(dq, dk, dv, dbias, dsink), without the gradient of a bias or sink that the call does not
+    have.
+    """
     r = read(given)
     if r.bent:
         return vjp_by_series(given)
@@ -170,7 +172,9 @@ def _natural(r: Reading, dlse: Balls) -> Balls:
 
 
 def _cotangents(r: Reading, given: Given) -> tuple[Balls, Balls | None]:
-    """Those of the output and of a natural log-sum-exp, in the definitions' order of heads."""
+    """The cotangents of the output and of a natural log-sum-exp, in the definitions' order of
+    heads.
+    """
     g, of_lse = given["grad_out"], given.get("grad_lse")
     return tensor(r.meant(g), ARB), None if of_lse is None else per_unit(
         r, tensor(r.meant(of_lse[..., None])[..., 0], ARB)
@@ -178,7 +182,9 @@ def _cotangents(r: Reading, given: Given) -> tuple[Balls, Balls | None]:
 
 
 def _gradients(r: Reading, g: Balls, of_lse: Balls | None, found: list[Balls | None]) -> tuple[Balls, ...]:
-    """The gradients with heads as they were given; dead rows read all keys alike under that convention."""
+    """The gradients in the caller's order of heads. Under the convention "uniform", fully masked
+    rows give every key the same weight.
+    """
     dq, dk, dv, dbias, dsink = found
     assert dq is not None
     assert dk is not None

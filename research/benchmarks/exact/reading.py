@@ -1,7 +1,7 @@
-"""What the arguments of attention mean, in the definitions' own words.
+"""Translates the arguments of attention into those of the definitions.
 
-The definitions have one reading, the default conventions; another one is put together from other
-arguments: heads in another order, a window that is one narrower, a mask turned round.
+The definitions follow the default conventions. Other conventions are the definitions of other
+arguments: heads in another order, a window that is narrower by one, an inverted mask.
 """
 
 from collections.abc import Mapping
@@ -21,13 +21,13 @@ Given = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Reading:
-    """A call in the definitions' own words.
+    """A call in the arguments of the definitions.
 
-    x           q, k and v, and bias and sink where there are such, as float64 arrays
+    x           q, k and v, and bias and sink if the call has them, as float64 arrays
     said        the other keywords of the definitions
-    order       where each of the heads that were given stands among those of x
-    conventions those that are left to be followed
-    visible     which keys each row may read
+    order       the place among the heads of x of each head of the call
+    conventions the conventions of the call
+    visible     the visible keys of each row
     """
 
     x: dict[str, Any]
@@ -38,7 +38,7 @@ class Reading:
 
     @property
     def bent(self) -> bool:
-        """Whether a cap acts on what is no score."""
+        """Whether a softcap acts on more than the scores."""
         return self.said["softcap"] is not None and self.conventions.softcap_order != "before_bias"
 
     @property
@@ -59,7 +59,9 @@ class Reading:
 
     @property
     def level(self) -> Any:
-        """Which dead rows have the derivatives of a row that reads every key by equal logits."""
+        """Which fully masked rows have the derivatives of a row that sees every key with equal
+        logits.
+        """
         return self.dead & self.conventions.dead_rows_flow
 
     def given(self, found: Balls) -> Balls:
@@ -112,8 +114,8 @@ def read(given: Given) -> Reading:
 
 
 def unread_keys(given: Given) -> Any:
-    """Which keys (…, H_kv, n_k) no row reads, and whose numbers may be anything; a row that is dead
-    may read the mean of all.
+    """Which keys (…, H_kv, n_k) no row sees, so that their numbers may be anything. A fully masked
+    row sees all keys under the convention "uniform".
     """
     r = read(given)
     all_alike = r.dead & (r.conventions.dead_rows == "uniform")
