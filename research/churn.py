@@ -20,7 +20,8 @@ from research.stamp import ROOT
 __all__ = ["changed", "main", "share"]
 
 AT_CBECFFB = re.compile(
-    r"docs/[^/]+\.(json|txt)|docs/(kill-matrix|named|findings|peers|rotary|worst|criteria)\.md|docs/checkers\.\w+|docs/results/.*"
+    r"docs/[^/]+\.(json|txt)|docs/(kill-matrix|named|findings|peers|rotary|worst|criteria)\.md"
+    r"|docs/checkers\.\w+|docs/results/.*"
     r"|vectors/(data|onnx)/.*|vectors/MATRIX\.md|(properties|research)/vectors/chosen\.json|properties/laws/quick\.py"
 )
 """The generated files, each compared with the code on every push."""

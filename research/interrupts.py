@@ -50,7 +50,7 @@ class Ended:
 
 def run(number: int | None, moment: float, page: bool) -> Ended:
     """Runs the command once, with a page or without, and sends a signal after `moment` seconds, or
-    no signal if `number` is None.
+    no signal if the number is None.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

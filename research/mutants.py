@@ -55,8 +55,8 @@ Matrix = dict[str, dict[str, int]]
 REPORTED = [bug.id for bug in CATALOGUE.values() if bug.public or bug.citations]
 """The bugs that were reported in public, and the thirty that the suite was tuned on."""
 MOST_BY_AGREEMENT, SOON = 0.05, 3
-"""At most this share of bugs lives without agreement with the oracle, and the median bug is killed
-after so many examples.
+"""The largest share of bugs that may survive without agreement with the oracle, and the most examples
+after which the median bug may be killed.
 """
 HOW = ("with agreement", "without agreement")
 Survivors = dict[str, list[str]]
@@ -99,8 +99,7 @@ def sole_victims(found: Matrix) -> dict[str, list[str]]:
 
 def quick_plan(found: Matrix) -> list[str]:
     """The laws of the quick plan: agreement, the laws that watch the call of the case alone, and
-    other laws, each of which kills most of the remaining mutants, until all mutants that some law
-    kills are killed.
+    then, one by one, the law that kills most of the remaining mutants, until no law kills another.
     """
     plan = [law.id for law in LAWS if law.agreement or law.watches]
     left = {mutant: set(kills) for mutant, kills in found.items() if kills and set(plan).isdisjoint(kills)}
@@ -123,8 +122,8 @@ def markdown(found: Matrix, survivors: Survivors) -> str:
 
 
 def _summary(found: Matrix, survivors: Survivors) -> list[str]:
-    asked = len(REPORTED) * len(SEEDS)
-    killed, apart = (asked - len(survivors[how]) for how in HOW)
+    tried = len(REPORTED) * len(SEEDS)
+    killed, apart = (tried - len(survivors[how]) for how in HOW)
     agreements = {law.id for law in LAWS if law.agreement}
     first = [min(kills.values()) for kills in found.values() if kills]
     by_law = sum(not agreements.issuperset(kills) for kills in found.values())
@@ -133,26 +132,28 @@ def _summary(found: Matrix, survivors: Survivors) -> list[str]:
     return [
         "# The kill matrix",
         "",
-        f"Written by `make mutants`: {len({law.name for law in LAWS})} laws ({len(LAWS)} with their operations) against",
-        f"{len(CATALOGUE)} known bugs in {len(found)} mutants, on up to {EXAMPLES} cases, seed {SEED}. {len(first)} mutants are killed,",
-        f"{by_law} of them by a law other than plain agreement with the oracle; the median is {statistics.median(first):g} examples to the",
-        f"first kill. The {len(EQUIVALENT_MUTANTS)} mutants that are equivalent to the reference pass every law.",
+        f"Written by `make mutants`: {len({law.name for law in LAWS})} laws ({len(LAWS)} with their operations)",
+        f"against {len(CATALOGUE)} known bugs in {len(found)} mutants, on up to {EXAMPLES} cases, seed {SEED}.",
+        f"The laws kill {len(first)} mutants, {by_law} of them also without plain agreement with the oracle.",
+        f"The median of the examples to the first kill is {statistics.median(first):g}.",
+        f"The {len(EQUIVALENT_MUTANTS)} mutants that are equivalent to the reference pass every law.",
         "",
-        f"The quick plan has {len(plan)} of the laws with their operations, and they kill {quickly} of the mutants; how many bugs it",
-        "sees on its few cases is in [what today's checkers see](checkers.md).",
+        f"The quick plan has {len(plan)} of the laws with their operations, which kill {quickly} of the mutants.",
+        "[What today's checkers let through](checkers.md) says how many bugs it sees on its few cases.",
         "",
-        f"{len(REPORTED)} of the bugs were reported in public, or are of the thirty that the suite was tuned on. Put to the laws with each",
-        f"of the seeds {SEEDS[0]} to {SEEDS[-1]}, {asked} times in all, they are killed {killed} times, and without agreement with the",
-        f"oracle {apart} times: {100 * apart / asked:.4g} %.",
+        f"{len(REPORTED)} of the bugs were reported in public, or belong to the thirty that the suite was tuned on.",
+        f"The laws met them with the seeds {SEEDS[0]} to {SEEDS[-1]}, {tried} times in all. They killed them",
+        f"{killed} times, and without agreement with the oracle {apart} times: {100 * apart / tried:.4g} %.",
         "",
-        "Which law kills which bug is the same on every processor; after how many examples may differ by a few.",
+        "Every processor gives the same kills; the number of examples may differ by a few.",
     ]
 
 
 def _bugs(found: Matrix) -> Iterator[str]:
     laws = {law.id: law for law in LAWS}
     yield "## Which laws kill each bug"
-    yield "\nAfter each law the examples up to the first violation; plain agreement with the oracle is in italics.\n"
+    yield "\nAfter each law stands the number of examples up to the first violation. Plain agreement with the"
+    yield "oracle is in italics.\n"
     yield "| bug | seen in | killed by |\n|---|---|---|"
     for mutant in sorted(found, key=lambda mutant: (MUTANTS[mutant].operation, mutant)):
         told = []

@@ -119,8 +119,8 @@ def _matrix(rows: Sequence[Row], cells: Cells) -> Iterator[str]:
 
 
 def _implementations(rows: Sequence[Row]) -> Iterator[str]:
-    """What was put to the laws of each library, with its version, and why something was not run."""
-    yield "| library | what of it | |\n|---|---|---|"
+    """The tested implementations of each library, with their versions, and why some were not run."""
+    yield "| library | implementation | |\n|---|---|---|"
     for library in dict.fromkeys(row["group"] for row in rows):
         for name in dict.fromkeys(row["implementation"] for row in rows if row["group"] == library):
             own = [row for row in rows if row["implementation"] == name]
@@ -181,13 +181,14 @@ def _models(wrong: list[str]) -> Iterator[str]:
         for path, found in compared(model):
             declared = (model.name, path) in DEVIATIONS
             if found.missing:
-                reason = found.missing.partition(". ")[0].rstrip(".").replace(model.config.removesuffix("Config"), "…")
+                reason = found.missing.partition(". ")[0].rstrip(".")
+                reason = reason.replace(model.config.removesuffix("Config"), "…")
                 missing.setdefault(reason, []).append(f"{model.name} ({path})")
             if found.agree == declared:
-                wrong.append(f"{model.name} by {path} is {'as' if declared else 'not as'} the eager path.")
+                wrong.append(f"{model.name} by {path} {'agrees' if declared else 'disagrees'} with the eager path.")
             cells.append("–" if found.missing else f"**{found.ratio:.2g}**" if declared else f"{found.ratio:.2g}")
         yield f"| {model.name} | {' | '.join(cells)} |"
-    yield "\nWhat the library says of paths that are not there:\n"
+    yield "\nWhat the library says about missing paths:\n"
     yield from (f"- {reason}: {', '.join(names)}." for reason, names in missing.items())
 
 
@@ -195,21 +196,23 @@ def markdown(reports: Sequence[dict[str, Any]], wrong: list[str], before: str = 
     """The page; what is not as declared, or not as on the page before, is added to a list."""
     rows, cells, count = _rows(reports), _cells(), Counter(found.cause for found in FINDINGS)
     wrong += [f"{r['implementation']} breaks {r['law']} [{r['operation']}]." for r in rows if r["status"] == "violated"]
+    examples = " or ".join(map(str, sorted({report["settings"]["max_examples"] for report in reports})))
     lines = [
         "# Released libraries under the suite",
         "",
-        f"Written by `make peers`, on {platform.system()} with Python {platform.python_version()}, on {os.cpu_count()} cores of",
-        f"{processor()}, without a graphics processor. Versions are those of",
-        "`systems/peers/constraints.txt`. Verdicts are those of",
-        f"`--max-examples` {' or '.join(map(str, sorted({report['settings']['max_examples'] for report in reports})))}. {took}".rstrip(),
+        f"Written by `make peers`, on {platform.system()} with Python {platform.python_version()}, on {os.cpu_count()}",
+        f"cores of {processor()}, without a graphics processor.",
+        "`systems/peers/constraints.txt` has the versions of the libraries. The verdicts come from",
+        f"`--max-examples` {examples}. {took}".rstrip(),
         "",
-        "A law counts for each operation of each implementation. What is declared not to hold is below, by its reason; a release that",
-        "mends it fails `make peers` until the declaration is taken away. Whole models are put to no law: their paths are compared",
-        "[below](#whole-decoders). How many findings there are about something is a link to them.",
+        "A law counts for each operation of each implementation. The laws that are declared not to hold are below, by",
+        "their reason. After a release that corrects one, `make peers` fails until the declaration is removed. The",
+        "laws do not run on whole models: [below](#whole-decoders), their paths are compared. The number of",
+        "findings in a cell is a link to them.",
         "",
         *_matrix(rows, cells),
         "",
-        "## What was put to the laws",
+        "## Implementations under test",
         "",
         *_implementations(rows),
         "",
@@ -218,20 +221,21 @@ def markdown(reports: Sequence[dict[str, Any]], wrong: list[str], before: str = 
         "",
         "## Whole decoders",
         "",
-        "Tiny and without weights: how far the logits of a path are from those of the eager path on whole sequences, in units of a",
-        "bound that is no proof (`systems.peers.transformers_models` derives it). Bold is declared, by a finding below;",
-        "– is a path that the model does not have.",
+        "Tiny models without weights. A cell is the distance between the logits of a path and the logits of the",
+        "eager path on whole sequences, in units of a bound (`systems.peers.transformers_models` derives it,",
+        "without a proof). Bold: declared, by a finding below. –: the model does not have this path.",
         "",
         *_models(wrong),
         "",
         "## What was found",
         "",
-        f"{len(FINDINGS)} findings: {', '.join(f'{count[cause]} of cause {cause}' for cause in CAUSES)}. Each script needs the library",
-        "alone, and was run in a process of its own when this page was written. A *defect* is at odds with the library's documentation, or",
-        "with itself; a *convention* is one of several readings in use; *arithmetic* is what a type of numbers does not hold.",
-        "Twenty of those that expect numbers were drawn by chance, and the numbers computed once more by mpmath alone, which these say.",
-        "The line of each was looked up in the source of the library that is installed. Trackers were searched in November 2026:",
-        "*none found* is what a search gave, and no proof.",
+        f"{len(FINDINGS)} findings: {', '.join(f'{count[cause]} of cause {cause}' for cause in CAUSES)}.",
+        "Each script needs the library alone, and ran in a separate process when this page was written. A *defect*",
+        "contradicts the library's documentation, or the library itself; a *convention* is one of several in use;",
+        "*arithmetic* is a number that its type does not hold. Twenty of the findings that expect numbers were",
+        "drawn by chance, and mpmath alone computed their numbers again, as they say. The line of each finding was",
+        "looked up in the source of the installed library. Trackers were searched in November 2026: *none found* is",
+        "the result of a search, not a proof.",
         *_findings(cells, before, wrong),
     ]
     return "\n".join([*lines, ""])

@@ -46,7 +46,8 @@ import json, numpy, threadpoolctl
 simd = numpy.show_config("dicts")["SIMD Extensions"]
 for dtype in "fd":
     numpy.ones((96, 96), dtype) @ numpy.ones((96, 96), dtype)
-print(json.dumps([[x["architecture"] for x in threadpoolctl.threadpool_info() if "architecture" in x], simd.get("found", [])]))
+kernels = [library["architecture"] for library in threadpoolctl.threadpool_info() if "architecture" in library]
+print(json.dumps([kernels, simd.get("found", [])]))
 """
 
 

@@ -64,7 +64,8 @@ def run(page: str, options: Sequence[str] = (), **environment: str) -> str:
         )
     if done.returncode != 1 or not _VERDICT.search(done.stdout):
         raise RuntimeError(
-            f"The command of {name} should print a violation, and end with a verdict and status 1.\n{done.stdout}{done.stderr}"
+            f"The command of {name} should print a violation, and end with a verdict and status 1.\n"
+            f"{done.stdout}{done.stderr}"
         )
     return re.sub(r"[ \t]+$", "", done.stdout, flags=re.MULTILINE)
 

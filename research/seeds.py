@@ -30,7 +30,8 @@ from systems import GROUPS
 __all__ = ["main", "page"]
 
 _PAGE = ROOT / "docs/seeds.txt"
-_DRAWN = "kind = 'draw' AND chunk LIKE '% cases=' || (SELECT value FROM campaign WHERE name = 'max_examples')"  # not what was known before
+_DRAWN = "kind = 'draw' AND chunk LIKE '% cases=' || (SELECT value FROM campaign WHERE name = 'max_examples')"
+"""The chunks that the campaign drew, without examples from earlier campaigns."""
 _SEEDS = f"SELECT seed FROM chunk WHERE {_DRAWN} GROUP BY seed HAVING count(*) = :rows"
 _IMPLEMENTATIONS = f"""
 SELECT implementation, sum(held), sum(declared), sum(cases), sum(examples), max(excess), max(line), sum(suspicious),
@@ -38,19 +39,21 @@ SELECT implementation, sum(held), sum(declared), sum(cases), sum(examples), max(
 FROM chunk WHERE {_DRAWN} AND seed IN ({_SEEDS}) GROUP BY implementation ORDER BY implementation
 """
 _ALARMS = f"""
-SELECT implementation, seed, law, operation, summary FROM violation JOIN chunk USING (chunk) WHERE {_DRAWN} AND seed IN ({_SEEDS})
+SELECT implementation, seed, law, operation, summary FROM violation JOIN chunk USING (chunk)
+WHERE {_DRAWN} AND seed IN ({_SEEDS})
 ORDER BY 1, 2, 3, 4
 """
 _EARLIER = "implementation NOT IN (SELECT implementation FROM later.chunk)"
 _TOGETHER = f"""
 CREATE TEMP VIEW chunk AS SELECT * FROM main.chunk WHERE {_EARLIER} UNION ALL SELECT * FROM later.chunk;
 CREATE TEMP VIEW violation AS
-    SELECT * FROM main.violation WHERE chunk IN (SELECT chunk FROM main.chunk WHERE {_EARLIER}) UNION ALL SELECT * FROM later.violation;
+    SELECT * FROM main.violation WHERE chunk IN (SELECT chunk FROM main.chunk WHERE {_EARLIER})
+    UNION ALL SELECT * FROM later.violation;
 """
 
 
 def page(database: sqlite3.Connection, number: int) -> tuple[str, bool]:
-    """The results of all finished seeds as text, and whether there is one and no false alarm. A
+    """The results of all finished seeds as text, and whether some seed is finished without a false alarm. A
     seed is finished if it has `number` operations of implementations.
     """
 
@@ -64,14 +67,15 @@ def page(database: sqlite3.Connection, number: int) -> tuple[str, bool]:
         f"{name}, seed {seed}: {law}[{operation}]: {summary}" for name, seed, law, operation, summary in rows(_ALARMS)
     ]
     lines = [
-        f"False alarms on what comes with attnspec: {counted(len(seeds), 'seed')}, {min(seeds, default=0)} to {max(seeds, default=0)}, "
-        f"{most} cases of each operation for each seed, {sum(row[3] for row in every):,} in all, "
-        f"of {number} operations of implementations.",
+        f"False alarms on what comes with attnspec: {counted(len(seeds), 'seed')}, "
+        f"{min(seeds, default=0)} to {max(seeds, default=0)}, {most} cases of each operation for each seed, "
+        f"{sum(row[3] for row in every):,} in all, of {number} operations of implementations.",
         "",
-        f"{'implementation':{width}}  {'held':>7}  {'declared':>8}  {'cases':>7}  {'examples':>9}  {'max error ÷ budget':>18}  "
-        f"{'÷ line':>6}  {'suspicious':>10}  {'false alarms':>12}",
+        f"{'implementation':{width}}  {'held':>7}  {'declared':>8}  {'cases':>7}  {'examples':>9}  "
+        f"{'max error ÷ budget':>18}  {'÷ line':>6}  {'suspicious':>10}  {'false alarms':>12}",
         *(
-            f"{name:{width}}  {held:7}  {declared:8}  {cases:7}  {examples:9}  {excess:18.3g}  {line:6.2g}  {suspicious:10}  {wrong:12}"
+            f"{name:{width}}  {held:7}  {declared:8}  {cases:7}  {examples:9}  "
+            f"{excess:18.3g}  {line:6.2g}  {suspicious:10}  {wrong:12}"
             for name, held, declared, cases, examples, excess, line, suspicious, wrong in every
         ),
         "",
@@ -81,7 +85,7 @@ def page(database: sqlite3.Connection, number: int) -> tuple[str, bool]:
 
 
 def together(database: sqlite3.Connection, later: Path) -> list[str]:
-    """Replaces the implementations of the campaign by those of a later one, through views with the
+    """Replaces the implementations of the campaign by the ones of a later campaign, through views with the
     tables' names. Returns the names of these implementations.
 
     Raises ValueError if the later campaign has another number of cases.

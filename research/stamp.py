@@ -39,7 +39,8 @@ class Stamp:
 
     def __str__(self) -> str:
         ended = f"; exit status: {self.status}" if self.status else ""
-        return f"Command: `{self.command}`; revision: {self.revision}; machine: {self.machine}; minutes: {self.minutes}{ended}."
+        measured = f"revision: {self.revision}; machine: {self.machine}; minutes: {self.minutes}"
+        return f"Command: `{self.command}`; {measured}{ended}."
 
 
 def read(page: str) -> Stamp | None:

@@ -133,7 +133,7 @@ def _turns(known: dict[Kernel, _Known], seed: int) -> Iterator[tuple[Kernel, str
             )
 
 
-# -- What is written -------------------------------------------------------------------------------------------------------------
+# -- What is written -------------------------------------------------------------------------------
 
 
 def _cut_down(kernel: Kernel, worst: Worst) -> Worst:
@@ -162,7 +162,10 @@ def _script(kernel: Kernel, worst: Worst) -> str:
     made = script_of_call(
         RecordedCall(operation, tuple(case[p] for p in o.parameters), "contiguous"), "systems:GROUPS", pick
     )
-    shown = "print([float(result.budget.excess(result.value).max()) for result in (found if isinstance(found, tuple) else (found,))])"
+    shown = (
+        "results = found if isinstance(found, tuple) else (found,)\n"
+        "print([float(result.budget.excess(result.value).max()) for result in results])"
+    )
     return made.replace("\nproperties.call(", "\nfound = properties.call(") + shown
 
 
@@ -170,9 +173,9 @@ def _page(known: dict[Kernel, _Known], left: list[str], settings: str) -> str:
     lines = [
         "# The worst inputs that were found",
         "",
-        "Error ÷ budget of PyTorch's kernels, climbed on by changes of numbers, sizes, masks and options (`make worst`). Above 1 a",
-        "kernel, or its budget, is wrong; how far below 1 the worst input stays is what a wrong value may hide in. A dash: no budget",
-        "said anything.",
+        "`make worst` changes numbers, sizes, masks and options to raise the error ÷ budget of PyTorch's kernels.",
+        "Above 1, a kernel or its budget is wrong. Below 1, a wrong value can hide in the gap between the worst",
+        "input and 1. A dash: every budget was vacuous.",
         "",
         settings,
         "",
@@ -187,7 +190,8 @@ def _page(known: dict[Kernel, _Known], left: list[str], settings: str) -> str:
         else:
             n = sum(x.size for x in unpacked(of.worst.case).values() if isinstance(x, np.ndarray))
             lines.append(
-                f"| {name} | {operation} | {output} | {of.worst.ratio:.3g} | {of.domain} | {of.worst.seed} | {n:,} | {of.calls:,} |"
+                f"| {name} | {operation} | {output} | {of.worst.ratio:.3g} | {of.domain} | {of.worst.seed} "
+                f"| {n:,} | {of.calls:,} |"
             )
     if left:
         lines += ["", "Left out:", "", *(f"- {sentence}" for sentence in left)]

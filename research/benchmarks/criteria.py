@@ -67,7 +67,7 @@ def _plain(p: Problem, dtype: str) -> dict[str, Array]:
     return {name: to_numpy(x) for name, x in zip(RESULTS, (out, *grads), strict=True)}
 
 
-# -- Criteria: the largest error in units of what is allowed; more than 1 is a rejection -----------------------------------------
+# -- Criteria: the largest error in units of what is allowed; more than 1 is a rejection -----------
 
 ASSERT_CLOSE = {"float32": (1.3e-6, 1e-5), "bfloat16": (1.6e-2, 1e-5), "float16": (1e-3, 1e-5)}
 """(rtol, atol) of `torch.testing.assert_close`, as documented."""
@@ -111,7 +111,7 @@ def excesses(found: dict[str, Array], r: Reference) -> dict[str, tuple[float, st
     }
 
 
-# -- What is measured ----------------------------------------------------------------------------------------------------------
+# -- What is measured ------------------------------------------------------------------------------
 
 
 def planted(dtype: str, n: int, d: int, seeds: int) -> Iterator[tuple[Fault, dict[str, list[tuple[float, str]]]]]:
@@ -150,44 +150,47 @@ def correct(
                 yield excesses(run(p, dtype), r), r.vacuous
 
 
-# -- The page ------------------------------------------------------------------------------------------------------------------
+# -- The page --------------------------------------------------------------------------------------
 
 _INTRODUCTION = """\
 # What each criterion sees
 
-A test of an attention kernel compares it with a reference and allows for rounding. How much it allows decides which mistakes it sees.
-Here the same small mistakes are planted in PyTorch's math kernel, or in the written-out formula, at ({n}, {n}, {d}) with standard normal
-inputs. Four criteria judge them, each applied to the output and to the three gradients:
+A test of an attention kernel compares it with a reference and allows for rounding. The allowance decides which
+mistakes the test sees. Here the same small mistakes are planted in PyTorch's math kernel, or in the written-out
+formula, at ({n}, {n}, {d}) with standard normal inputs. Four criteria judge them, each applied to the output and
+to the three gradients:
 
-- **budget**: `oracles`' own. Elementwise, derived from the formats and sizes, no tolerance.
-- **assert_close**: `torch.testing.assert_close` with the defaults for the dtype (rtol 1.3e-6, 1.6e-2, 1e-3 in float32, bfloat16, float16,
-  atol 1e-5), against the exact result rounded to the dtype [1].
-- **twice PyTorch's error**: the largest error against the reference is at most twice that of a plain PyTorch run in the same dtype, plus
-  twice what adding and subtracting 0.3 does to the reference. This is how flash-attention's tests compare [2].
+- **budget**: the error limit of `oracles`. Elementwise, derived from the formats and sizes, no tolerance.
+- **assert_close**: `torch.testing.assert_close` with the defaults for the dtype (rtol 1.3e-6, 1.6e-2, 1e-3 in
+  float32, bfloat16, float16, atol 1e-5), against the exact result rounded to the dtype [1].
+- **twice PyTorch's error**: the largest error against the reference is at most twice the largest error of a plain
+  PyTorch run in the same dtype, plus twice what adding and subtracting 0.3 does to the reference. This is how
+  flash-attention's tests compare [2].
 - **1e-3**: rtol = atol = 1e-3, against the exact result.
 
-A figure is the largest error in units of what the criterion allows (median of the draws: {seeds}), with the result that shows it: **bold**
-is seen in every draw; otherwise it says in how many. A criterion that rejects correct code of the dtype, below, sees nothing here: it would
-have rejected without the mistake too.
+A figure is the largest error in units of what the criterion allows (median of the draws: {seeds}), with the result
+that shows it. **Bold**: every draw sees the mistake; otherwise the figure says how many draws do. A criterion that
+rejects correct code of the dtype, below, sees nothing here: it would have rejected without the mistake too.
 """
 
 _ALARMS = """\
 ## False alarms
 
-Correct code judged by the same criteria: PyTorch's math and flash kernels, and the formula in float32 with weights and dS stored in the
-dtype; causal and not; at ({n}, {n}, {d}); each held to the budget of its own arithmetic. A cell says how many of the runs were rejected,
-and the largest excess. `vacuous` counts the runs in which the budget says of itself that zeros or the mean would pass: it is no
-evidence there. The other criteria have no such notion.
+The same criteria judge correct code: PyTorch's math and flash kernels, and the formula in float32 with weights and
+dS stored in the dtype; causal and not; at ({n}, {n}, {d}); each with the budget of its own arithmetic. A cell says
+how many of the runs were rejected, and the largest excess. `vacuous` counts the runs in which the budget itself
+says that zeros or the mean would pass, so that it decides nothing. The other criteria cannot say this.
 """
 
 _SOURCES = """\
 ## Sources
 
-1. PyTorch documentation, `torch.testing`, the table of default tolerances: <https://docs.pytorch.org/docs/stable/testing.html>
+1. PyTorch documentation, `torch.testing`, the table of default tolerances:
+   <https://docs.pytorch.org/docs/stable/testing.html>
 2. flash-attention's tests. This one allows twice the error of a PyTorch run in the same dtype:
    <https://github.com/Dao-AILab/flash-attention/blob/main/tests/test_flash_attn.py>; this one adds the term with 0.3:
-   <https://github.com/Dao-AILab/flash-attention/blob/main/tests/cute/test_flash_attn.py>. Multiples differ between their tests; 2 is the
-   smallest. Their kernels are 16-bit only; in float32 the rule is applied as it stands.
+   <https://github.com/Dao-AILab/flash-attention/blob/main/tests/cute/test_flash_attn.py>. Multiples differ between
+   their tests; 2 is the smallest. Their kernels are 16-bit only; here the same rule judges float32.
 """
 
 

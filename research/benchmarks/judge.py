@@ -44,13 +44,14 @@ it, for all that balls can tell.
 class Deviation:
     """How far the exact values of one result are from midpoints, in units of radii.
 
-    entries    how many were judged; those with an infinite radius promise nothing and are not among them
-    unbounded  how many of those there were
-    outside    how many are certainly not within the radius
-    touching   how many balls straddle the edge of their interval and are narrower than 2⁻¹²⁰⁰: the value is on the edge, as where a
-               radius of 0 claims a value that the spec reaches by exp(s)/exp(s) = 1
-    undecided  how many wider balls still do so at the highest precision
-    largest    the largest (|exact − mid| + the ball's own radius) ÷ radius among those with a positive radius
+    entries    the number of judged entries: all with a finite radius
+    unbounded  the number of entries with an infinite radius, which promises nothing
+    outside    the number of entries that are certainly not within the radius
+    touching   the number of balls that straddle the edge of their interval and are narrower than
+               2⁻¹²⁰⁰: the value is on the edge. An example is a radius of 0 for a value that the
+               spec reaches by exp(s)/exp(s) = 1
+    undecided  the number of wider balls that still straddle the edge at the highest precision
+    largest    the largest (|exact − mid| + the ball's own radius) ÷ radius, over positive radii
     """
 
     entries: int
@@ -310,7 +311,7 @@ def _signs(x: Array) -> NDArray[np.int64]:
 
 
 def _rotary(x: Array, cos: Array, sin: Array) -> Balls:
-    """The body of `rope_apply_spec` with given tables: x ⊙ cos + R(x) ⊙ sin, R the turn of every pair by a quarter."""
+    """The body of `rope_apply_spec` with given tables: x ⊙ cos + R(x) ⊙ sin, where R rotates each pair by π/2."""
     points, cosines, sines = _balls(x), _balls(cos), _balls(sin)
     return add_spec(mul_spec(points, cosines, ARB), mul_spec(_quarter_turn(points), sines, ARB), ARB)
 

@@ -25,14 +25,15 @@ _QUERIES = 4
 _INTRODUCTION = """\
 ## Rows of up to {longest} keys
 
-The same faults for {queries} queries of width {d}, judged by the budget alone, with two kinds of inputs. **Random** ones are
-standard normal: the output is a mean of many values, in which a fault averages out while the budget grows. Those that **expose** are the
-ones that laws are put to (the domain `dominating keys`): up to eight keys, the last among them, have scores of
-128, 1024 or 8192 by one product each, and one-hot values read their weights out.
+The same mistakes for {queries} queries of width {d}, judged by the budget alone, with two kinds of inputs. **Random**
+inputs are standard normal: the output is a mean of many values, in which a mistake averages out while the budget
+grows. Inputs that **expose** come from the laws (the domain `dominating keys`): up to eight keys, the last among
+them, have scores of 128, 1024 or 8192 by one product each, and one-hot values show their weights.
 
-A cell is the largest error ÷ budget, random then exposing, with the result that shows it and the scores (median of {seeds} draws; the
-best of the scores). **Bold** is seen in every draw. Where the budget, a proof, does not see a fault and the statistical line does
-(λ = {likely}: an output beyond it is suspicious), the cell says by how many of its units.
+A cell is the largest error ÷ budget, random then exposing, with the result that shows it and the scores (median of
+{seeds} draws; the best of the scores). **Bold**: every draw sees it. If the budget, a proof, does not see a mistake
+and the statistical line does (λ = {likely}: an output beyond it is suspicious), the cell says by how many of its
+units.
 """
 
 

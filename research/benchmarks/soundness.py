@@ -171,9 +171,10 @@ def _print(target: Console, found: dict[tuple[str, str], Tally], seed: int) -> N
         )  # fmt: skip
     target.print(table)
     target.print(
-        "largest: the largest (|exact − mid| + the ball's radius) ÷ rad. unbounded: entries with an infinite radius. "
-        "not judged: cases whose radius the oracle itself calls too wide to judge by.\n"
-        "The exact value is the literal spec's over balls, at 128 bits and more until each entry is decided."
+        "largest: the largest (|exact − mid| + the ball's radius) ÷ rad. "
+        "unbounded: entries with an infinite radius. "
+        "not judged: cases with a radius that the oracle itself calls too wide.\n"
+        "The literal spec gives the exact value over balls, at 128 bits and more until each entry is decided."
     )
     for t in found.values():
         if t.first:

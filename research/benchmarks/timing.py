@@ -402,7 +402,8 @@ def main(arguments: list[str] | None = None) -> int:
     target.print(table)
     found = environment()
     target.print(
-        f"{found['cores']} cores, load {found['load'][0]:.1f}, Python {found['python']}, NumPy {found['numpy']}, torch {found['torch']}; ",
+        f"{found['cores']} cores, load {found['load'][0]:.1f}, Python {found['python']}, "
+        f"NumPy {found['numpy']}, torch {found['torch']}; ",
         end="",
     )
     target.print(", ".join(found["libraries"]))

@@ -207,7 +207,12 @@ def main(arguments: list[str] | None = None) -> int:
     ):
         now, later = _lines(folder)
         table.add_row(
-            f"lines of {folder}/, but {what}", was, f"{now} + {later} later", "", "≤ 2800", _reached("≤ 2800 s", now, 0)
+            f"lines of {folder}/ without {what}",
+            was,
+            f"{now} + {later} later",
+            "",
+            "≤ 2800",
+            _reached("≤ 2800 s", now, 0),
         )
     with options.output.open("w") if options.output else sys.stdout as file:
         Console(file=file, width=110).print(table)

@@ -14,7 +14,8 @@ __all__ = ["TARGET", "chunks", "planned", "rows", "started", "verdicts"]
 TARGET = "properties.bugs.reference:REFERENCE"  # all operations in NumPy, which imports little
 
 _VERDICTS = (
-    "SELECT chunk, cases, examples, held, suspicious, violated, declared, vacuous, not_applicable, not_run, excess, line FROM chunk",
+    "SELECT chunk, cases, examples, held, suspicious, violated, declared, vacuous, not_applicable, not_run, excess, "
+    "line FROM chunk",
     "SELECT chunk, law, status, excess, summary, diagnosis, example, script FROM violation",
     "SELECT * FROM worst",
 )

@@ -125,15 +125,16 @@ def _page(rounds: list[tuple[list[Cost], list[tuple[float, float, float, float]]
     lines = [
         f"{TARGET}, {found[0].cases} cases in {found[0].chunks} chunks; {os.cpu_count()} cores, other work beside it.",
         "",
-        "engine  workers  cases a second  seconds of a chunk  at no chunk",
+        "engine  workers  cases a second  seconds of a chunk  idle share",
     ]
     for each in found:
         rate, mean = each.cases / each.seconds, each.at_work / each.chunks
-        lines.append(f"{each.engine:6}  {each.workers:7}  {rate:14.0f}  {mean:18.2f}  {100 * each.idle:9.1f} %")
+        lines.append(f"{each.engine:6}  {each.workers:7}  {rate:14.0f}  {mean:18.2f}  {100 * each.idle:8.1f} %")
     lines += [
         "",
-        f"Against the same chunks in a loop in one process, which is 1: medians of {len(rounds)}, by turns. Processors' time is",
-        "that of all processes; the start's is that of a campaign of one chunk for each worker, less that of the loop.",
+        f"In units of the same chunks in a loop in one process: medians of {len(rounds)}, in alternation. Processors'",
+        "time is the sum over all processes. The start's time comes from a campaign of one chunk for each worker:",
+        "its processors' time minus the loop's.",
         "",
         "engine  workers  start, seconds of processors  processors' time  without the start  clock × workers",
     ]

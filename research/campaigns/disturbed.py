@@ -49,10 +49,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the moments (0)")
     options = parser.parse_args(arguments)
     if not options.small.is_dir():
-        parser.error(f"FOLDER is {options.small}, which is no folder.")
+        parser.error(f"FOLDER is {options.small}, but should be a folder.")
     if (free := shutil.disk_usage(options.small).free) > _SMALL:
         parser.error(
-            f"FOLDER has {free / 2**30:.3g} GiB of free space, which will be filled, but should have at most {_SMALL >> 30}."
+            f"FOLDER has {free / 2**30:.3g} GiB of free space, which will be filled, "
+            f"but should have at most {_SMALL >> 30}."
         )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     some = ["--climb", options.climb, *(["--only", *options.only] if options.only else [])]
@@ -69,13 +70,14 @@ def main(arguments: list[str] | None = None) -> int:
         )
         began = time.monotonic()
         start(peaceful, options.peaceful or options.cases).communicate()
+        took = time.monotonic() - began
         page.append(
-            f"In peace, {options.peaceful or options.cases:,} cases, {chunks(peaceful)} chunks: {time.monotonic() - began:.0f} s."
+            f"Undisturbed, {options.peaceful or options.cases:,} cases, {chunks(peaceful)} chunks: {took:.0f} s."
         )
         alike = chunks(peaceful) > 0 and verdicts(peaceful) == verdicts(disturbed, peaceful)
         page.append(f"The two databases say {'the same' if alike else 'DIFFERENT THINGS'} of every chunk.")
         whole = planned(disturbed) >= options.cases
-        page.append("Nothing is lost." if whole else "CHUNKS ARE MISSING.")
+        page.append("No chunk is lost." if whole else "CHUNKS ARE MISSING.")
     write_whole(_PAGE, "\n".join(page) + "\n")
     print("\n".join(page))
     return 0 if alike and whole else 1
@@ -136,13 +138,14 @@ def _disturbed(
     runs = rows(database, "SELECT count(*) FROM run")[0][0]
     driver, disk = ("once" if happened else "never" for happened in (done.driver_fell, done.disk_filled))
     return [
-        f"Disturbed: {done.seconds:.0f} s in {runs} runs. {done.killed} workers were killed at random moments, and the driver {driver}.",
-        f"Of the workers {done.idle} were not at a chunk yet, but starting.",
-        f"The disk was full {disk}: what came of a chunk waited {done.waited} times, and was written then.",
+        f"Disturbed: {done.seconds:.0f} s in {runs} runs. {done.killed} workers were killed at random moments, "
+        f"and the driver {driver}.",
+        f"{done.idle} of these workers had not begun a chunk yet.",
+        f"The disk was full {disk}: results of a chunk waited {done.waited} times, and were written then.",
         "In its database: {:,} chunks, {:,} of them distinct, {:,} cases, {} violations, {} given out again.".format(
             *counts
         ),
-        f"Its chunks were planned to have {planned(database):,} cases and steps: a chunk to which no law applies draws none.",
+        f"Its chunks were planned to have {planned(database):,} cases and steps: a chunk without a law draws no case.",
     ]
 
 

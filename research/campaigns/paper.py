@@ -82,10 +82,12 @@ def simulated(
 def main() -> int:
     """Write the table."""
     lines = [
-        f"{_HOURS:g} h. A case takes {1e3 * _CASE:g} ms of a worker, a chunk {1e3 * _DRIVER:g} ms of the driver. A worker fails once in",
-        f"{_LIFE / 3600:g} h and is back after {_AWAY:g} s; {100 * _SLOW:g} % of the workers are {_SLOWNESS:g} times as slow.",
+        f"{_HOURS:g} h. A case takes {1e3 * _CASE:g} ms of a worker, a chunk {1e3 * _DRIVER:g} ms of the driver. "
+        f"A worker fails once in {_LIFE / 3600:g} h",
+        f"and is back after {_AWAY:g} s; {100 * _SLOW:g} % of the workers are {_SLOWNESS:g} times as slow.",
         "",
-        "workers  cases of a chunk  seconds  chunks kept  given out again  workers' time used  driver busy  cases an hour  last one after",
+        "workers  cases of a chunk  seconds  chunks kept  given out again  workers' time used  driver busy  "
+        "cases an hour  last one after",
     ]
     for workers in (2, 100, 1000):
         for cases in (100, 1000, 5000):

@@ -121,7 +121,8 @@ def flash_attention() -> Iterator[Trial]:
 
 
 def _plain(
-    q: Array, k: Array, v: Array, g: Array, target: Format, *, causal: bool = False, offset: Any = None, window: Any = (None, None),
+    q: Array, k: Array, v: Array, g: Array, target: Format, *,
+    causal: bool = False, offset: Any = None, window: Any = (None, None),
     bias: Any = None, softcap: float | None = None,
 ) -> dict[str, Array]:  # fmt: skip
     """Attention as PyTorch runs it operator by operator in a format, with the keys scaled, and its gradients."""

@@ -17,19 +17,23 @@ _BAR, _MARKS = r"\|", {"seen": "●", "let through": "○"}
 _INTRODUCTION = """\
 # What today's checkers let through
 
-Written by `make checkers`: {bugs} known bugs of the [catalogue](kill-matrix.md), each in all operations that have it, against {checkers}
-checks. The checks of others are written by us from what their sources state; each section below names the revision that was read.
+Written by `make checkers`: {bugs} known bugs of the [catalogue](kill-matrix.md), each in all operations that have it,
+against {checkers} checks. We wrote the checks of others from what their sources state; each section below names the
+revision that was read.
 
-- A bug is *asked about* where the checker calls an operation that has it, and some call, of whatever size, shows it with the arguments
-  that the checker gives and the results at which it looks. The calls on which this is tried are those of our vectors and domains, without
-  the arguments that the checker does not give. A bug that takes two calls, views, or a look at what a call does besides counts as asked
-  about.
-- It is *seen* where one of the checker's calls is refused: what comes back is outside its tolerance, has another shape, or is an error.
-- A candidate computes in float64 and rounds to the checker's format at last: its own rounding is no reason to refuse it. What is right is
-  the reference in float64, rounded to the same format.
-- Attention is put to each operation that can say the call; where one takes a mask alone, causality and windows are written out.
-- Draws have fixed seeds, which are not those of the originals.
-- `check_grads` and `gradcheck` compare derivatives with the candidate's own forward, and let through what is in both alike.
+- A checker is *asked about* a bug if it calls an operation that has the bug, and some call of any size shows the bug
+  with the arguments that the checker gives and the results at which it looks. The calls of our vectors and domains
+  decide this, without the arguments that the checker does not give. A bug that takes two calls, views, or a look at
+  the side effects of a call counts as asked about.
+- The checker *sees* the bug if it refuses one of its calls: the result is outside its tolerance, has another shape, or
+  is an error.
+- A candidate computes in float64 and then rounds to the checker's format: its own rounding gives no reason to refuse
+  it. The right result is the reference in float64, rounded to the same format.
+- Each operation that can express a call of attention runs it; an operation that takes a mask alone gets causality and
+  windows as a mask.
+- Draws have fixed seeds, which differ from the seeds of the originals.
+- `check_grads` and `gradcheck` compare derivatives with the candidate's own forward, and let through a mistake that
+  is in both.
 """
 
 
@@ -59,9 +63,9 @@ def _summary(found: dict[str, Any]) -> Iterator[str]:
         refused = "{} of {}".format(*found["alarms"][name]) if name in found["alarms"] else "–"
         rows.append([name, str(of.asked), str(of.seen), str(of.asked - of.seen), f"{of.share:.0%}", refused])
     yield from _table(["checker", "asked about", "seen", "let through", "share seen", "right code refused"], rows)
-    yield "\nRight code is the reference, and what only looks like a bug and is none. Of ours that is said by"
-    yield "[the kill matrix](kill-matrix.md), and with many seeds `docs/seeds.txt`. Each of our two plans draws cases of its own, here"
-    yield "with one seed: what is rarely drawn may be seen by either alone.\n"
+    yield "\nRight code is the reference, and code that only looks like a bug. For our checks, false alarms are in"
+    yield "[the kill matrix](kill-matrix.md), and with many seeds in `docs/seeds.txt`. Our two plans draw different"
+    yield "cases, here with one seed: a bug that few cases show may be seen by either plan alone.\n"
     for name in (checker.name for checker in ROWS if checker.compares is None):
         through = [bug for bug, said in found["verdicts"].items() if said[name] == "let through"]
         both = sum(not set(FORWARD).isdisjoint(CATALOGUE[bug].mutants) for bug in through)
@@ -97,18 +101,20 @@ def _exhibits(found: dict[str, Any]) -> Iterator[str]:
             yield f"\nOver 32 heads of KernelBench's problem in {target} the largest error is {error['error']:.3g}."
             yield f"It passes with rtol = atol from {error['least']:.3g}."
         laws = of["laws"]
-        yield f"\nattnspec's quick plan, on float64: {laws['violated']} laws about plain attention are violated, first *{laws['first']}*:"
+        yield f"\nattnspec's quick plan, on float64: {laws['violated']} laws about plain attention are violated,"
+        yield f"first *{laws['first']}*:"
         yield f"{laws['summary']}\n"
     yield from _windows(found["windows"])
 
 
 def _windows(rows: list[dict[str, Any]]) -> Iterator[str]:
     yield "### A window that is off by one key\n"
-    yield "One query in bfloat16, standard normal, 32 heads over 8 of width 128, and its window of so many keys, read one key too long or"
-    yield "too short. flashinfer-bench's predicate refuses where some entry is beyond both tolerances, 1e-2; the budget where an error is"
-    yield "larger. In the last column the value of the key in question is 2¹⁰ times as large. attnspec's laws draw sizes and values of"
-    yield "their own: what they say of these bugs, attention-window-one-key-too-many and -short, is in the table of every bug, and after"
-    yield "how many cases in [the kill matrix](kill-matrix.md).\n"
+    yield "One query in bfloat16, standard normal, with 32 heads over 8 of width 128. Its window has the given"
+    yield "number of keys, plus or minus one by mistake. flashinfer-bench's predicate refuses if some entry is"
+    yield "beyond both tolerances, 1e-2; the budget refuses an error above 1 budget. In the last column the value"
+    yield "of the key in question is 2¹⁰ times as large. attnspec's laws draw other sizes and values: the table of"
+    yield "every bug has their verdicts on these bugs, attention-window-one-key-too-many and -short, and [the kill"
+    yield "matrix](kill-matrix.md) the number of cases.\n"
     headings = [
         "keys",
         "window",

@@ -1,7 +1,7 @@
 """A finding about a released library: a script that shows it, the expected text, and the line of
 source that causes it.
 
-A script needs the library and none of our code. A separate process runs it, and its output is
+A script needs the library alone. A separate process runs it, and its output is
 compared with the expected text. The line of the library's source is found by its text. Both
 comparisons tell when a release has changed.
 """
@@ -74,7 +74,8 @@ class LibraryFinding(Finding):
         text = Path(found.submodule_search_locations[0]).joinpath(*rest).with_suffix(".py").read_text("utf-8")
         if (places := text.count(self.line)) != 1:
             raise ValueError(
-                f"{self.module} has {self.line!r} in {places} places, but should have it in one: see {self.title!r} again."
+                f"{self.module} has {self.line!r} in {places} places, but should have it in one: "
+                f"see {self.title!r} again."
             )
         before, _ = text.split(self.line)
         return f"{self.module.replace('.', '/')}.py:{(before + self.line).count(chr(10)) + 1}"

@@ -50,9 +50,9 @@ def markdown() -> str:
     head = [
         "# Findings",
         "",
-        "Written by `make findings`: every number was computed then. First where a system and its documentation differ, measured on the",
-        "ports in `systems`, on PyTorch and on ONNX; then which laws an implementation is declared to break, on the",
-        "smallest input that the suite found; last the errata of TorchLean's text.",
+        "Written by `make findings`, which computes every number. First: where a system and its documentation differ,",
+        "measured on the ports in `systems`, on PyTorch and on ONNX. Then: which laws an implementation is declared to",
+        "break, on the smallest input that the suite found. Last: the errata of TorchLean's text.",
     ]
     return "\n".join([*head, *findings(), *_deviations(), *errata(), ""])
 

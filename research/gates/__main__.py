@@ -55,14 +55,15 @@ def main() -> int:
         passed = [*pool.map(partial(_passed, listening.getsockname()[1]), names)]
     judged = [each for each in passed if each is not None]
     lines = [
-        f"A verdict on scaled_dot_product_attention in float32, by the command, on {counted(os.cpu_count() or 1, 'core')} "
-        f"with {busy:.1f} other processes at work before it: medians of {options.repeats}, by turns.",
+        "A verdict of the command on scaled_dot_product_attention in float32, "
+        f"on {counted(os.cpu_count() or 1, 'core')} with {busy:.1f} other processes at work before it: "
+        f"medians of {options.repeats}, in alternation.",
         "",
         *times,
         "",
-        f"Right candidates: {sum(accepted)} of {len(accepted)} accepted, in {len(RIGHT)} structures, {len(ARITHMETICS)} arithmetics, "
-        f"with {counted(options.seeds, 'seed')}, by the quick plan and its limits of time.",
-        f"Adversaries: {sum(each.accepted for each in judged)} of {len(judged)} accepted, by the quick plan.",
+        f"Right candidates: {sum(accepted)} of {len(accepted)} accepted, in {len(RIGHT)} structures, "
+        f"{len(ARITHMETICS)} arithmetics, with {counted(options.seeds, 'seed')}, by the quick plan and its time",
+        f"limits. Adversaries: {sum(each.accepted for each in judged)} of {len(judged)} accepted, by the quick plan.",
         *_longest(judged, options.jobs),
         *_unjudged(names, passed),
     ]
@@ -138,7 +139,7 @@ def _accepted(candidate: tuple[str, str, int]) -> bool:
 
 def _passed(port: int, name: str) -> _Judged | None:
     """The verdict on an adversary. None if the system does not enforce the limits that make it
-    wrong, so that it could end this process.
+    wrong, or if it would end this process.
     """
     needs = set(WRONG[name][1].get("needs", "").split())
     with tempfile.TemporaryDirectory() as folder:
@@ -157,14 +158,14 @@ def _longest(judged: list[_Judged], jobs: int) -> list[str]:
         return []
     longest = max(judged, key=lambda each: each.seconds)
     return [
-        f"With {jobs} at a time a verdict on one took {median(each.seconds for each in judged):.1f} s in the median, and "
-        f"{longest.seconds:.1f} s at most: {longest.name}."
+        f"With {jobs} at a time, a verdict on one adversary took {median(each.seconds for each in judged):.1f} s "
+        f"in the median, and {longest.seconds:.1f} s at most: {longest.name}."
     ]
 
 
 def _unjudged(names: list[str], passed: list[_Judged | None]) -> list[str]:
     missing = [name for name, each in zip(names, passed, strict=True) if each is None]
-    return [f"Not judged, for want of what this system cannot hold them to: {', '.join(missing)}."] if missing else []
+    return [f"Not judged, because this system cannot enforce the limits: {', '.join(missing)}."] if missing else []
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def shrunk(operation, factor):
     return unsound
 
 
-# -- Soundness -----------------------------------------------------------------------------------------------------------------
+# -- Soundness -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("operation", soundness.OPERATIONS)
@@ -172,7 +172,7 @@ def test_soundness_prints_writes_and_fails_where_it_should(tmp_path, monkeypatch
     assert "violation  soundness.draw('rope', 0, " in capsys.readouterr().out
 
 
-# -- Sharpness and criteria ----------------------------------------------------------------------------------------------------
+# -- Sharpness and criteria ------------------------------------------------------------------------
 
 
 def test_pytorchs_kernels_use_some_of_their_budget_and_never_more_than_all():
@@ -243,7 +243,7 @@ def test_the_page_has_a_row_for_every_fault(tmp_path):
     assert "## False alarms" in text
 
 
-# -- Timing --------------------------------------------------------------------------------------------------------------------
+# -- Timing ----------------------------------------------------------------------------------------
 
 
 def test_the_naive_formulas_are_right():

@@ -111,7 +111,7 @@ def test_a_checker_is_asked_about_what_its_arguments_could_show(checker, bug, wh
     assert unasked(row, CATALOGUE[bug]) == why
 
 
-# -- Comparisons, by hand --------------------------------------------------------------------------------------------------------
+# -- Comparisons, by hand --------------------------------------------------------------------------
 
 
 def trial(right, plain, target=BINARY32):
@@ -156,7 +156,7 @@ def test_what_is_checked_of_derivatives_is_that_they_are_those_of_the_function_i
         assert not consistent(half, plain)
 
 
-# -- Exhibits --------------------------------------------------------------------------------------------------------------------
+# -- Exhibits --------------------------------------------------------------------------------------
 
 
 def test_the_mean_passes_at_one_percent_where_no_query_or_key_is_read():

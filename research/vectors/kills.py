@@ -29,12 +29,18 @@ _CONDUCT = (
     "a call prints nothing and leaves process-wide state unchanged",
 )
 _UNCERTIFIED = {
-    "without queries the output is empty and gradients are 0": "The definitions refuse a call without queries, and so may code: a file does not know "
-    "which exceptions are an implementation's refusals.",
-    "without keys every row is fully masked": "The definitions refuse a call without keys: no value is certified, and its law asks for a "
-    "convention of fully masked rows, or a refusal.",
-    "a single visible key has weight 1, however low its score": "Scores as low as that may each be off by more than exp can tell, so that no "
-    "budget bounds the result: its law compares with scores of 0.",
+    "without queries the output is empty and gradients are 0": (
+        "The definitions refuse a call without queries, and so may code: a file does not know "
+        "which exceptions are an implementation's refusals."
+    ),
+    "without keys every row is fully masked": (
+        "The definitions refuse a call without keys: no value is certified, and its law asks for a "
+        "convention of fully masked rows, or a refusal."
+    ),
+    "a single visible key has weight 1, however low its score": (
+        "Scores as low as that may each be off by more than exp can tell, so that no "
+        "budget bounds the result: its law compares with scores of 0."
+    ),
 }
 """Why a file has no right answer to the cases of a law."""
 

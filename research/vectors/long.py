@@ -47,13 +47,14 @@ _EDGES = (0, 1023, 32767, 32768, 65535, 65536, _N - 1)
 LONG: tuple[Long, ...] = (
     Long(_SDPA, "Keys at both ends, and where indices of 15 and 16 bits end, share the weight.",
          {"q": _queries(2, 4), "k": _keys(4, _EDGES), "v": _values(3)}),
-    Long(_SDPA, "The last key alone has all the weight.", {"q": _queries(1, 8), "k": _keys(8, (_N - 1,)), "v": _values(4)}),
+    Long(_SDPA, "The last key alone has all the weight.",
+         {"q": _queries(1, 8), "k": _keys(8, (_N - 1,)), "v": _values(4)}),
     Long(f"{_SDPA}_jvp", "Keys at both ends share the weight; only values have a tangent.",
          {"q": _queries(1, 4), "k": _keys(4, _EDGES), "v": _values(2),
           "dq": Formula((1, 4), (0, 0, 63)), "dk": Formula((_N, 4), (0, 0, 63)), "dv": Formula((_N, 2), (23, 5, 1))}),
     Long(_ATTENTION, "Decoding: four queries after 131068 keys, causal; two heads share the keys.",
-         {"q": _queries(4, 4, (2,)), "k": _keys(4, (0, 65536, _N - 4, _N - 3, _N - 2, _N - 1), (1,)), "v": _values(2, (1,)),
-          "causal": True, "offset": _N - 4}),
+         {"q": _queries(4, 4, (2,)), "k": _keys(4, (0, 65536, _N - 4, _N - 3, _N - 2, _N - 1), (1,)),
+          "v": _values(2, (1,)), "causal": True, "offset": _N - 4}),
     Long(_ATTENTION, "A window of 65537 keys ends beside a key with all the weight.",
          {"q": _queries(2, 4, (1,)), "k": _keys(4, (65534, 65535, 65536, _N - 1), (1,)), "v": _values(2, (1,)),
           "window": (65536, None), "causal": True, "offset": _N - 2}),
@@ -61,6 +62,7 @@ LONG: tuple[Long, ...] = (
          {"q": _queries(2, 4, (1,)), "k": _keys(4, (1, 2, _N - 1), (1,)), "v": _values(2, (1,)), "causal": True}),
     Long("rope", "Positions on both sides of 131072.", {"x": Formula((4, 8), (37, 11, 5)), "start_pos": _N - 2}),
     Long("rope", "Positions on both sides of 2²⁰.", {"x": Formula((4, 8), (41, 7, 9)), "start_pos": 2**20 - 2}),
-    Long("sinusoidal_positional_encoding", "Positions on both sides of 131072.", {"seq_len": 4, "embed_dim": 8, "start_pos": _N - 2}),
+    Long("sinusoidal_positional_encoding", "Positions on both sides of 131072.",
+         {"seq_len": 4, "embed_dim": 8, "start_pos": _N - 2}),
 )  # fmt: skip
 """The cases, in the order of their numbers within each operation."""

@@ -30,9 +30,10 @@ def _summary(found: list[Chosen]) -> Iterator[str]:
     told, shown = by_mutant(found), [name for name, m in MUTANTS.items() if not beyond_vectors(m)]
     yield "# What the vectors kill"
     yield ""
-    yield f"Written by `make vectors`: {sum(len(one.kills) for one in found)} tests, of {len(found)} cases, against {len(MUTANTS)} mutants,"
-    yield "each a known bug in one of its operations, which computes in float64 and rounds to the format at last. A test kills a mutant"
-    yield f"that raises, or some entry of which is off by more than {MARGIN:g} budgets."
+    total = sum(len(one.kills) for one in found)
+    yield f"Written by `make vectors`: {total} tests, of {len(found)} cases, against {len(MUTANTS)} mutants. Each"
+    yield "mutant is a known bug in one of its operations; it computes in float64 and then rounds to the format. A"
+    yield f"test kills a mutant that raises an error, or that has an entry with an error above {MARGIN:g} budgets."
     yield ""
     yield "| format | tests | mutants killed | of |\n|---|---|---|---|"
     for arithmetic in FORMATS:
@@ -40,11 +41,12 @@ def _summary(found: list[Chosen]) -> Iterator[str]:
         asked = [name for name in shown if _concerns(name, arithmetic)]
         yield f"| {arithmetic} | {tests} | {sum(arithmetic in told[name] for name in asked)} | {len(asked)} |"
     yield ""
-    yield "The cases are chosen so that those in float64 kill every mutant. What the narrower formats miss is mostly lost precision"
-    yield "that they do not have either, or an overflow that their scores do not reach: `attnspec verify` draws more."
+    yield "The cases in float64 kill every mutant. The narrower formats miss mostly mutants that lose precision"
+    yield "which these formats do not have, or that overflow at scores beyond their cases: `attnspec verify` draws"
+    yield "more."
     yield ""
-    yield f"{len(MUTANTS) - len(shown)} mutants are beyond vectors: no single call on plain arrays shows them, or a file has no right"
-    yield "answer to the calls that do. They stand below, with why."
+    yield f"Vectors cannot show {len(MUTANTS) - len(shown)} mutants: no single call on plain arrays shows them, or"
+    yield "a file has no right answer to the calls that do. They are below, with the reason."
 
 
 def _concerns(name: str, arithmetic: str) -> bool:

@@ -223,7 +223,7 @@ def _line(x: Json) -> str:
 
 def write(folder: Path, operations: Sequence[str] = tuple(OPERATIONS)) -> Iterator[Path]:
     """Writes the files of operations into a folder, and the files of their long cases into its
-    subfolder `long`. Yields each path as it is written.
+    subfolder `long`. Yields the path of each written file.
     """
     for operation in operations:
         for place, made in ((folder, document), (folder / "long", long_document)):

@@ -41,9 +41,10 @@ def _table(title: str, rows: list[tuple[str, ...]], headings: str) -> Table:
 def _print(target: Console, found: dict[Kind, Tally], chunks: int, seed: int) -> None:
     certified = {kind: t for kind, t in found.items() if kind[0] == "certificate"}
     budgeted = {kind: t for kind, t in found.items() if kind[0] == "budget"}
+    half = "certificate"
     rows = [
         (operation, family, f"{t.evaluations:,}", str(t.climbs),
-         *(f"{found.get(('certificate', operation, family, method), Tally()).largest:.3g}" for method in certificates.METHODS),
+         *(f"{found.get((half, operation, family, method), Tally()).largest:.3g}" for method in certificates.METHODS),
          str(t.violations), str(t.undecided), str(t.useless))
         for (operation, family), t in _merged(certified, 1, 2).items()
     ]  # fmt: skip
@@ -58,8 +59,8 @@ def _print(target: Console, found: dict[Kind, Tally], chunks: int, seed: int) ->
         headings = f"{title.removeprefix('by ')}|operation|evaluations|climbs|largest|violations|where"
         target.print(_table(f"error ÷ budget of honest kernels, {title}", rows, headings))
     target.print(
-        "Certificates: a largest of at most 1 is sound; auto and arb come near 1 by design where they round an exact value once. "
-        "useless: judged, with a radius above all of a row.\n"
+        "Certificates: a largest of at most 1 is sound; auto and arb come near 1 by design, "
+        "if they round an exact value once. useless: judged, with a radius above all values of a row.\n"
         "where: the family and the arithmetic of the largest."
     )
     for kind in sorted(found):

@@ -26,8 +26,8 @@ from properties.strategies.domains import DOMAINS
 from research.benchmarks.exact.reading import unread_keys
 
 __all__ = [
-    "POISON", "Arrays", "Call", "Options", "Sizes", "changed", "changed_array", "conventions", "drawn", "everyday", "fitting", "mixed",
-    "redrawn",
+    "POISON", "Arrays", "Call", "Options", "Sizes", "changed", "changed_array", "conventions", "drawn", "everyday",
+    "fitting", "mixed", "redrawn",
 ]  # fmt: skip
 
 Arrays = dict[str, Array]
@@ -85,7 +85,7 @@ class Call:
         )[0]
 
 
-# -- What is drawn -------------------------------------------------------------------------------------------------------------
+# -- What is drawn ---------------------------------------------------------------------------------
 
 
 def conventions(operation: str, rng: Generator) -> Conventions:
@@ -151,7 +151,7 @@ def redrawn(call: Call, rng: Generator) -> Options:
     return drawn(call.operation, rng, sizes, meant=meant, rank=len(lead)).options
 
 
-# -- What is changed -----------------------------------------------------------------------------------------------------------
+# -- What is changed -------------------------------------------------------------------------------
 
 
 def changed(call: Call, rng: Generator) -> Call:

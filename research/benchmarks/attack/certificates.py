@@ -31,7 +31,7 @@ SMALLEST = 2.0**-149
 """Radii below this are never called useless: no format under test resolves them."""
 
 
-# -- Families: what is drawn, with numbers of other sizes -----------------------------------------------------------------------
+# -- Families: what is drawn, with numbers of other sizes ------------------------------------------
 
 
 def _square(operation: str, rng: Generator) -> Call:
@@ -130,7 +130,7 @@ def _width(rng: Generator) -> Call:
     return drawn("inv_freq", rng, {"head_dim": range(1, 1025)})
 
 
-# -- The table of operations -----------------------------------------------------------------------------------------------------
+# -- The table of operations -----------------------------------------------------------------------
 
 Draw = Callable[[Generator], Call]
 Said = tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any], Meaning]

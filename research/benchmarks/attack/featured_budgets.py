@@ -40,7 +40,7 @@ class FeaturedTrial:
         return {name: x for name, x in self.arrays.items() if name in (*INPUTS, *further)} | self.options
 
 
-# -- Families ------------------------------------------------------------------------------------------------------------------
+# -- Families --------------------------------------------------------------------------------------
 
 Aim = Callable[[Generator, dict[str, Array], dict[str, Any]], None]
 
@@ -144,8 +144,8 @@ def rows_without_keys(rng: Generator, arrays: dict[str, Array], said: dict[str, 
 
 
 _AIMS: tuple[Aim, ...] = (
-    near_the_cap, beyond_the_cap, far_below_the_cap, blocked_to_the_cap, dominating_sink, vanishing_sink, cancelling_bias, cotangent_of_lse,
-    cancelling_lse, cancelling_heads, rows_without_keys,
+    near_the_cap, beyond_the_cap, far_below_the_cap, blocked_to_the_cap, dominating_sink, vanishing_sink,
+    cancelling_bias, cotangent_of_lse, cancelling_lse, cancelling_heads, rows_without_keys,
 )  # fmt: skip
 AIMS: dict[str, Aim] = {f.__name__.replace("_", " "): f for f in _AIMS}
 FAMILIES = (*plain_budgets.FAMILIES, *AIMS)
@@ -211,7 +211,7 @@ def changed(trial: FeaturedTrial, a: Arithmetic, rng: Generator) -> FeaturedTria
     )
 
 
-# -- error ÷ budget ------------------------------------------------------------------------------------------------------------
+# -- error ÷ budget --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ def cap(size: float, times: float) -> float:
     return float(np.clip(min(size, 1e299) * times, LEAST_CAP, LARGEST_CAP))
 
 
-# -- Families that are aimed at a feature: each changes what was drawn -------------------------------------------------------------
+# -- Families that are aimed at a feature: each changes what was drawn -----------------------------
 
 Aim = Callable[[Generator, Arrays, Options], None]
 
@@ -221,8 +221,8 @@ def unaimed(rng: Generator, arrays: Arrays, said: Options) -> None:
 
 
 AIMS: tuple[Aim, ...] = (
-    near_the_cap, beyond_the_cap, dominating_sink, vanishing_sink, cancelling_bias, huge_bias, window_edges, far_offsets, one_bias_for_all,
-    every_feature,
+    near_the_cap, beyond_the_cap, dominating_sink, vanishing_sink, cancelling_bias, huge_bias, window_edges,
+    far_offsets, one_bias_for_all, every_feature,
 )  # fmt: skip
 ORDINARY = (None, *(ATTENTION[name] for name in ("one hot", "equal keys", "magnitudes", "offset", "opposite", "large")))
 

@@ -110,7 +110,7 @@ FREQUENCIES = {f"{kind}, {place}": partial(frequencies, kind, place) for kind in
 """The families of `rotary_frequencies`."""
 
 
-# -- Rotations -----------------------------------------------------------------------------------------------------------------
+# -- Rotations -------------------------------------------------------------------------------------
 
 ROTATIONS = ("by conventions", "everyday", "quarter turns", "all sizes", "mixed", *(f"of {kind}" for kind in KINDS))
 """What frequencies a rotation is given: none, those that the strategies draw, numbers, or the enclosures of a kind."""

@@ -57,7 +57,7 @@ def plain(rng: Generator, shape: tuple[int, ...]) -> Array:
 
 
 def position(rng: Generator) -> int:
-    """Any position to 2⁵³ − 64 by its logarithm, one of the last octave, or a power of two or a neighbour of one."""
+    """A position up to 2⁵³ − 64: uniform in its logarithm, in the last octave, or near a power of two."""
     kind = rng.random()
     if kind < 0.3:
         return int(2.0 ** rng.uniform(0, 52.9))

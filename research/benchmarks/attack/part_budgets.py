@@ -96,7 +96,7 @@ class Elementary:
         return self.off(np.log2(x) if base == "2" else np.log(x), self.a.log)
 
 
-# -- Merges --------------------------------------------------------------------------------------------------------------------
+# -- Merges ----------------------------------------------------------------------------------------
 
 
 def draw_merge(family: str, a: Arithmetic, rng: Generator) -> PartTrial:
@@ -168,7 +168,7 @@ def _merged(a: Arithmetic, trial: PartTrial) -> tuple[Array, Array]:
     return rounding(a.output, a.flush_to_zero)(np.where(dead, 0.0, out)), stored
 
 
-# -- ALiBi ---------------------------------------------------------------------------------------------------------------------
+# -- ALiBi -----------------------------------------------------------------------------------------
 
 
 def draw_alibi(family: str, a: Arithmetic, rng: Generator) -> PartTrial:
@@ -219,7 +219,7 @@ def _slopes(f: Elementary, trial: PartTrial) -> Array:
     return np.concatenate([sequence(m, m), sequence(2 * m, 2 * (n - m))[::2]]) if n > m else sequence(m, n)
 
 
-# -- Mutations -----------------------------------------------------------------------------------------------------------------
+# -- Mutations -------------------------------------------------------------------------------------
 
 
 def changed(

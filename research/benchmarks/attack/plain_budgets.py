@@ -128,8 +128,8 @@ def constant_values(rng: Generator, n_q: int, n_k: int, d: int) -> Inputs:
 FAMILIES: dict[str, Callable[[Generator, int, int, int], Inputs]] = {
     f.__name__.replace("_", " "): f
     for f in (
-        normal, one_hot, dominating, equal_keys, key_offset, value_offset, both_offsets, cancelling, large, tiny, aligned, one_coordinate,
-        constant_values,
+        normal, one_hot, dominating, equal_keys, key_offset, value_offset, both_offsets, cancelling, large, tiny,
+        aligned, one_coordinate, constant_values,
     )
 }  # fmt: skip
 """The families of inputs."""

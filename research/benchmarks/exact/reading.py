@@ -1,4 +1,4 @@
-"""Translates the arguments of attention into those of the definitions.
+"""Translates the arguments of attention into the definitions' arguments.
 
 The definitions follow the default conventions. Other conventions are the definitions of other
 arguments: heads in another order, a window that is narrower by one, an inverted mask.
