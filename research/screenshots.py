@@ -40,7 +40,7 @@ def main() -> None:
         dark.evaluate("document.getElementById('findings').scrollIntoView()")
         dark.screenshot(path=DOCS / "report-dark.png")
         narrow = _opened(browser, report, 390, 1100, "light")
-        narrow.click("#statuses button:has-text('violated')")
+        narrow.click("#statuses button:has-text('fails')")
         narrow.locator("#grid .cell.violated").first.click()
         narrow.screenshot(path=DOCS / "report-narrow.png")
         _opened(browser, terminal, *_size(terminal), "light").screenshot(
