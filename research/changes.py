@@ -31,17 +31,17 @@ def changed_lines(since: str) -> dict[str, Spans]:
     """The lines that differ from a revision, by the path of their file. A new file is one span, and
     a deleted file has no spans.
     """
-    found: dict[str, Spans] = {}
+    touched: dict[str, Spans] = {}
     for line in _git("diff", "--unified=0", "--no-renames", "--no-color", "--no-ext-diff", since, "--").splitlines():
         if line.startswith(("--- a/", "+++ b/")):
             path = line[6:]
-            found.setdefault(path, [])
+            touched.setdefault(path, [])
         elif hunk := re.match(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@", line):
             first, number = int(hunk[1]), int(hunk[2] or 1)
-            found[path].append((first, first + number - 1) if number else (first + 1, first))
+            touched[path].append((first, first + number - 1) if number else (first + 1, first))
     for path in _git("ls-files", "--others", "--exclude-standard").splitlines():
-        found[path] = [(1, 10**9)]
-    return found
+        touched[path] = [(1, 10**9)]
+    return touched
 
 
 @dataclass(frozen=True)
@@ -111,19 +111,19 @@ def touched_parts(
 
     A part that defines a name of `ends` is touched by its own lines alone.
     """
-    found = {
+    touched = {
         module: [part for part in members if part.meets(spans.get(module, []))] for module, members in modules.items()
     }
     while True:
-        names = {name for members in found.values() for part in members for name in part.defines}
+        names = {name for members in touched.values() for part in members for name in part.defines}
         users = {
             module: [
                 part
                 for part in members
-                if part not in found[module] and not names.isdisjoint(part.uses) and part.defines.isdisjoint(ends)
+                if part not in touched[module] and not names.isdisjoint(part.uses) and part.defines.isdisjoint(ends)
             ]
             for module, members in modules.items()
         }
         if not any(users.values()):
-            return found
-        found = {module: [*members, *users[module]] for module, members in found.items()}
+            return touched
+        touched = {module: [*members, *users[module]] for module, members in touched.items()}

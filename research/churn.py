@@ -58,12 +58,12 @@ def main(arguments: list[str] | None = None) -> int:
         "commits", nargs="*", default=["-400"], help="as git log names them: cbecffb..HEAD, or -400 cbecffb (-400)"
     )
     changes = list(changed(parser.parse_args(arguments).commits))
-    for what, generated in (("generated at cbecffb", AT_CBECFFB), ("still made on a push", STILL)):
+    for label, generated in (("generated at cbecffb", AT_CBECFFB), ("still made on a push", STILL)):
         lines, total = share(changes, generated)
         print(
-            f"{what}: {lines:,} of {total:,} changed text lines, {lines / total:.1%}"
+            f"{label}: {lines:,} of {total:,} changed text lines, {lines / total:.1%}"
             if total
-            else f"{what}: no text line is changed"
+            else f"{label}: no text line is changed"
         )
     return 0
 

@@ -268,8 +268,8 @@ class Target:
             places: list[Any] = []
             names: dict[str, Any] = {}
             for parameter in inspect.signature(self.function).parameters.values():
-                meant = _MEANT.get(parameter.name, _FLOATS)
-                values = meant if parameter.name in _ALWAYS_MEANT else st.one_of(meant, meant, _ODD)
+                meaningful = _MEANT.get(parameter.name, _FLOATS)
+                values = meaningful if parameter.name in _ALWAYS_MEANT else st.one_of(meaningful, meaningful, _ODD)
                 if parameter.kind is parameter.VAR_POSITIONAL:
                     places += draw(st.lists(values, max_size=5))
                 elif parameter.kind is parameter.VAR_KEYWORD:
@@ -368,11 +368,11 @@ def fuzz(target: Target, examples: int, seed: int | None = None) -> None:
     (test if seed is None else with_seed(seed)(test))()
 
 
-def _page(rounds: int, minutes: float, found: dict[str, str]) -> str:
+def _page(rounds: int, minutes: float, failures: dict[str, str]) -> str:
     functions, times = counted(len(TARGETS), "public function"), counted(rounds, "round")
     calls = f"{functions} given nonsense, {times} of {_CALLS} calls each, in {minutes:.0f} minutes."
-    fine = "Each returned, or raised what its docstring says, with a whole sentence, within seconds."
-    return "\n".join([calls, "", *sorted(TARGETS), "", *(found.values() or [fine])]) + "\n"
+    all_is_well = "Each returned, or raised what its docstring says, with a whole sentence, within seconds."
+    return "\n".join([calls, "", *sorted(TARGETS), "", *(failures.values() or [all_is_well])]) + "\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -382,19 +382,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first seed (0)")
     parser.add_argument("--output", type=Path, default=Path("docs/fuzz.txt"))
     options = parser.parse_args(arguments)
-    start, found, seed = time.monotonic(), dict[str, str](), options.seed
+    start, failures, seed = time.monotonic(), dict[str, str](), options.seed
     while time.monotonic() - start < 60 * options.minutes:
         for target in TARGETS.values():
-            if target.name not in found:
+            if target.name not in failures:
                 try:
                     fuzz(target, _CALLS, seed)
                 except AssertionError as error:
-                    found[target.name] = "\n".join([f"Seed {seed}: {error}", *getattr(error, "__notes__", ())])
-                    print(found[target.name], flush=True)
+                    failures[target.name] = "\n".join([f"Seed {seed}: {error}", *getattr(error, "__notes__", ())])
+                    print(failures[target.name], flush=True)
         seed += 1
-        options.output.write_text(_page(seed - options.seed, (time.monotonic() - start) / 60, found))
+        options.output.write_text(_page(seed - options.seed, (time.monotonic() - start) / 60, failures))
     print(options.output.read_text(), end="")
-    return 1 if found else 0
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

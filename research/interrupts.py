@@ -82,10 +82,10 @@ def run(number: int | None, moment: float, page: bool) -> Ended:
         remains = list((folder / "temporary").iterdir())
         if remains and number != signal.SIGKILL:
             wrong.append(f"{len(remains)} temporary folders were left.")
-        told = -status + 128 if status < 0 else status
-        if told not in (1, 128 + (number or 0)):  # one of the two adapters is wrong
-            wrong.append(f"The exit status was {told}.")
-        return Ended(number or 0, told, tuple(wrong), len(remains))
+        status_told = -status + 128 if status < 0 else status
+        if status_told not in (1, 128 + (number or 0)):  # one of the two adapters is wrong
+            wrong.append(f"The exit status was {status_told}.")
+        return Ended(number or 0, status_told, tuple(wrong), len(remains))
 
 
 def _orphans(folder: Path) -> list[str]:
@@ -134,16 +134,23 @@ def _page(ended: list[Ended], seconds: dict[bool, float]) -> str:
         f"{'signal':8}  {'runs':>5}  {'exit statuses':24}  {'temporary folders left':>22}  {'wrong':>5}",
     ]
     for number in _SIGNALS:
-        these = [e for e in ended if e.number == number]
-        statuses = ", ".join(f"{status} ({n})" for status, n in sorted(Counter(e.status for e in these).items()))
-        remains, wrong = sum(bool(e.remains) for e in these), sum(bool(e.wrong) for e in these)
+        these = [end_of_run for end_of_run in ended if end_of_run.number == number]
+        statuses = ", ".join(
+            f"{status} ({n})" for status, n in sorted(Counter(end_of_run.status for end_of_run in these).items())
+        )
+        remains, wrong = (
+            sum(bool(end_of_run.remains) for end_of_run in these),
+            sum(bool(end_of_run.wrong) for end_of_run in these),
+        )
         lines.append(f"{signal.Signals(number).name:8}  {len(these):5}  {statuses:24}  {remains:22}  {wrong:5}")
-    told = [f"{signal.Signals(e.number).name}: {sentence}" for e in ended for sentence in e.wrong]
+    status_told = [
+        f"{signal.Signals(end_of_run.number).name}: {sentence}" for end_of_run in ended for sentence in end_of_run.wrong
+    ]
     fine = (
         "No process lived on, no file was half written, and each exit status was the signal's, "
         "or 1, the verdict's, where it was through."
     )
-    return "\n".join([*lines, "", *(told or [fine])]) + "\n"
+    return "\n".join([*lines, "", *(status_told or [fine])]) + "\n"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -169,7 +176,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
         options.output.write_text(_page(ended, seconds))
     print(options.output.read_text(), end="")
-    return 1 if any(e.wrong for e in ended) else 0
+    return 1 if any(end_of_run.wrong for end_of_run in ended) else 0
 
 
 if __name__ == "__main__":

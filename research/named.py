@@ -102,8 +102,8 @@ def _in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
         return x.astype(np.float32) if isinstance(x, np.ndarray) and x.dtype == np.float64 else x
 
     def rounded(*arguments: Any, **options: Any) -> Any:
-        found = function(*map(doubled, arguments), **{name: doubled(x) for name, x in options.items()})
-        return tuple(map(stored, found)) if isinstance(found, tuple) else stored(found)
+        results = function(*map(doubled, arguments), **{name: doubled(x) for name, x in options.items()})
+        return tuple(map(stored, results)) if isinstance(results, tuple) else stored(results)
 
     return rounded
 
@@ -115,10 +115,17 @@ def readings() -> Iterator[Planted]:
     for field in fields(Conventions):
         declared, usual = BESIDE.get(field.name, DEFAULT), getattr(DEFAULT, field.name)
         for value in get_args(field.type):
-            for o in OPERATIONS.values():
-                if value != usual and field.name in o.conventions and (field.name, value, o.name) not in SAME:
+            for operation in OPERATIONS.values():
+                if (
+                    value != usual
+                    and field.name in operation.conventions
+                    and (field.name, value, operation.name) not in SAME
+                ):
                     yield Planted(
-                        f"{field.name}={value}", o.name, meaning(o, replace(declared, **{field.name: value})), declared
+                        f"{field.name}={value}",
+                        operation.name,
+                        meaning(operation, replace(declared, **{field.name: value})),
+                        declared,
                     )
 
 
@@ -185,7 +192,7 @@ def markdown(conventions: Sequence[Row], known: Sequence[Row]) -> str:
         "",
         "These conventions are not planted, because no case distinguishes them from the default:",
         "",
-        *(f"- `{field}={value}` in `{operation}`: {why}." for (field, value, operation), why in SAME.items()),
+        *(f"- `{field}={value}` in `{operation}`: {reason}." for (field, value, operation), reason in SAME.items()),
         "- `blocked_values=unread`: it promises more, and changes no result.",
         "",
         "Other numbers as `rope_base` and `rope_scale` are not planted either: diagnosis tries the usual ones.",
@@ -198,8 +205,8 @@ def markdown(conventions: Sequence[Row], known: Sequence[Row]) -> str:
 
 
 def _said(what: str, rows: Sequence[Row]) -> tuple[str, str]:
-    of, one = sum(len(row.told) for row in rows), sum(row.among(1) for row in rows)
-    return f"Of the {what}, in {of} runs, {share(rows):.1%} are named: {one / of:.1%} first.", ""
+    runs_of, first_named = sum(len(row.told) for row in rows), sum(row.among(1) for row in rows)
+    return f"Of the {what}, in {runs_of} runs, {share(rows):.1%} are named: {first_named / runs_of:.1%} first.", ""
 
 
 def _table(what: str, rows: Sequence[Row]) -> Iterator[str]:

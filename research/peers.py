@@ -44,7 +44,8 @@ Cells = dict[tuple[str, str], list[LibraryFinding]]
 def families() -> dict[str, str]:
     """{operation: the column of the matrix that it is in}."""
     return {
-        o: next(family for family, names in FAMILIES.items() if any(o.startswith(n) for n in names)) for o in OPERATIONS
+        operation: next(family for family, names in FAMILIES.items() if any(operation.startswith(n) for n in names))
+        for operation in OPERATIONS
     }
 
 
@@ -53,12 +54,12 @@ def _rows(reports: Sequence[dict[str, Any]]) -> list[Row]:
     report that could run a law counts.
     """
     groups = {entry["name"]: entry["group"] for report in reports for entry in report["settings"]["implementations"]}
-    found: dict[tuple[str, str, str], Row] = {}
+    finding: dict[tuple[str, str, str], Row] = {}
     for row in (row for report in reports for row in report["outcomes"]):
         key = row["implementation"], row["operation"], row["law"]
-        if key not in found or row["status"] != "not run":
-            found[key] = row | {"group": groups[row["implementation"]]}
-    return sorted(found.values(), key=lambda row: _place(row["group"]))
+        if key not in finding or row["status"] != "not run":
+            finding[key] = row | {"group": groups[row["implementation"]]}
+    return sorted(finding.values(), key=lambda row: _place(row["group"]))
 
 
 def _place(library: str) -> tuple[int, str]:
@@ -69,8 +70,8 @@ def _place(library: str) -> tuple[int, str]:
 def _cells() -> Cells:
     """{(library, family): its findings}, in the order of the matrix."""
     cells: Cells = {}
-    for found in FINDINGS:
-        cells.setdefault((_ROWS.get(found.library, found.library), found.family), []).append(found)
+    for finding in FINDINGS:
+        cells.setdefault((_ROWS.get(finding.library, finding.library), finding.family), []).append(finding)
     return dict(sorted(cells.items(), key=lambda cell: (_place(cell[0][0]), list(FAMILIES).index(cell[0][1]))))
 
 
@@ -79,13 +80,13 @@ def _laws(rows: Sequence[Row]) -> str:
     violated; or "not run here".
     """
     count = Counter(row["status"] for row in rows)
-    told = [
+    counts = [
         (count["held"] + count["suspicious"], "held"),
         (count["declared"], "declared not to hold"),
         (count["vacuous"], "undecided"),
         (count["violated"], "**violated**"),
     ]
-    if text := ", ".join(f"{n} {what}" for n, what in told if n):
+    if text := ", ".join(f"{n} {label}" for n, label in counts if n):
         return text
     return "not run here" if count["not run"] else ""
 
@@ -97,10 +98,12 @@ def _anchor(library: str, family: str) -> str:
 
 def _link(library: str, family: str, findings: Sequence[LibraryFinding]) -> str:
     """The number of findings of each cause, as a link to their heading; "" without findings."""
-    count = Counter(found.cause for found in findings)
-    one, more = ("defect", "convention", "of arithmetic"), ("defects", "conventions", "of arithmetic")
+    count = Counter(finding.cause for finding in findings)
+    singular, plural = ("defect", "convention", "of arithmetic"), ("defects", "conventions", "of arithmetic")
     text = ", ".join(
-        f"{count[cause]} {(one if count[cause] == 1 else more)[i]}" for i, cause in enumerate(CAUSES) if count[cause]
+        f"{count[cause]} {(singular if count[cause] == 1 else plural)[i]}"
+        for i, cause in enumerate(CAUSES)
+        if count[cause]
     )
     return f"[{text}]({_anchor(library, family)})" if text else ""
 
@@ -123,14 +126,16 @@ def _implementations(rows: Sequence[Row]) -> Iterator[str]:
     yield "| library | implementation | |\n|---|---|---|"
     for library in dict.fromkeys(row["group"] for row in rows):
         for name in dict.fromkeys(row["implementation"] for row in rows if row["group"] == library):
-            own = [row for row in rows if row["implementation"] == name]
-            reasons = {row["reason"] for row in own if row["status"] == "not run"}
+            own_findings = [row for row in rows if row["implementation"] == name]
+            reasons = {row["reason"] for row in own_findings if row["status"] == "not run"}
             yield f"| {library} | {name} | {'not run here: ' + ' '.join(sorted(reasons)) if reasons else ''} |"
 
 
 def _declared(rows: Sequence[Row]) -> Iterator[str]:
     """The laws that are declared not to hold, by reason, which is the title of a finding."""
-    places = {found.title: _anchor(_ROWS.get(found.library, found.library), found.family) for found in FINDINGS}
+    places = {
+        finding.title: _anchor(_ROWS.get(finding.library, finding.library), finding.family) for finding in FINDINGS
+    }
     declared = [row for row in rows if row["status"] == "declared"]
     for reason in dict.fromkeys(row["reason"] for row in declared):
         where = [row for row in declared if row["reason"] == reason]
@@ -144,26 +149,26 @@ def _findings(cells: Cells, before: str, wrong: list[str]) -> Iterator[str]:
     `wrong` a finding that no longer happens, or whose output differs from the page before.
     """
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda found: find_spec(found.module.split(".")[0]) and found.actual, FINDINGS))
-    for (library, family), own in cells.items():
+        list(pool.map(lambda finding: find_spec(finding.module.split(".")[0]) and finding.actual, FINDINGS))
+    for (library, family), own_findings in cells.items():
         yield f"\n### {library}, {family}"
-        for found in own:
+        for finding in own_findings:
             try:
-                yield from list(found.markdown(confirmed(found)))
-                if (seen := _seen(before, found)) not in ("", found.actual):
+                yield from list(finding.markdown(confirmed(finding)))
+                if (seen := _seen(before, finding)) not in ("", finding.actual):
                     wrong.append(
-                        f"{found.name} prints {found.actual} now, and printed {seen} before: look at it again."
+                        f"{finding.name} prints {finding.actual} now, and printed {seen} before: look at it again."
                     )
             except ImportError as missing:
-                yield f"\n#### {found.name}\n\nNot run here: {missing}."
+                yield f"\n#### {finding.name}\n\nNot run here: {missing}."
             except ValueError as changed:
                 wrong.append(str(changed))
 
 
-def _seen(page: str, found: LibraryFinding) -> str:
+def _seen(page: str, finding: LibraryFinding) -> str:
     """What the script of a finding printed when a page was written; "" where it is not there."""
-    _, _, own = page.partition(f"### {found.name}\n")
-    return own.partition("| actual | `")[2].partition("` |\n")[0].replace("\\|", "|")
+    _, _, own_findings = page.partition(f"### {finding.name}\n")
+    return own_findings.partition("| actual | `")[2].partition("` |\n")[0].replace("\\|", "|")
 
 
 def _models(wrong: list[str]) -> Iterator[str]:
@@ -178,15 +183,16 @@ def _models(wrong: list[str]) -> Iterator[str]:
     missing: dict[str, list[str]] = {}
     for model in MODELS:
         cells = []
-        for path, found in compared(model):
+        for path, finding in compared(model):
             declared = (model.name, path) in DEVIATIONS
-            if found.missing:
-                reason = found.missing.partition(". ")[0].rstrip(".")
+            if finding.missing:
+                reason = finding.missing.partition(". ")[0].rstrip(".")
                 reason = reason.replace(model.config.removesuffix("Config"), "…")
                 missing.setdefault(reason, []).append(f"{model.name} ({path})")
-            if found.agree == declared:
+            if finding.agree == declared:
                 wrong.append(f"{model.name} by {path} {'agrees' if declared else 'disagrees'} with the eager path.")
-            cells.append("–" if found.missing else f"**{found.ratio:.2g}**" if declared else f"{found.ratio:.2g}")
+            ratio = f"**{finding.ratio:.2g}**" if declared else f"{finding.ratio:.2g}"
+            cells.append("–" if finding.missing else ratio)
         yield f"| {model.name} | {' | '.join(cells)} |"
     yield "\nWhat the library says about missing paths:\n"
     yield from (f"- {reason}: {', '.join(names)}." for reason, names in missing.items())
@@ -194,8 +200,12 @@ def _models(wrong: list[str]) -> Iterator[str]:
 
 def markdown(reports: Sequence[dict[str, Any]], wrong: list[str], before: str = "", took: str = "") -> str:
     """The page; what is not as declared, or not as on the page before, is added to a list."""
-    rows, cells, count = _rows(reports), _cells(), Counter(found.cause for found in FINDINGS)
-    wrong += [f"{r['implementation']} breaks {r['law']} [{r['operation']}]." for r in rows if r["status"] == "violated"]
+    rows, cells, count = _rows(reports), _cells(), Counter(finding.cause for finding in FINDINGS)
+    wrong += [
+        f"{row_of_report['implementation']} breaks {row_of_report['law']} [{row_of_report['operation']}]."
+        for row_of_report in rows
+        if row_of_report["status"] == "violated"
+    ]
     examples = " or ".join(map(str, sorted({report["settings"]["max_examples"] for report in reports})))
     lines = [
         "# Released libraries under the suite",

@@ -24,7 +24,7 @@ def measured(run: Callable[[], _T]) -> tuple[_T, float, float]:
     """
     ctypes.CDLL(None).prctl(_ORPHANS_ARE_MINE, 1, 0, 0, 0)
     before, start = _processors(), time.monotonic()
-    found = run()
+    result = run()
     seconds = time.monotonic() - start
     until = time.monotonic() + _PATIENCE
     with suppress(ChildProcessError):
@@ -32,7 +32,7 @@ def measured(run: Callable[[], _T]) -> tuple[_T, float, float]:
             if os.waitpid(-1, os.WNOHANG) == (0, 0):
                 time.sleep(0.01)
         raise TimeoutError(f"A process that was started goes on {_PATIENCE:.0f} s after all is done, but should end.")
-    return found, seconds, _processors() - before
+    return result, seconds, _processors() - before
 
 
 def _processors() -> float:

@@ -108,23 +108,23 @@ def _laws(lines: dict[str, Spans]) -> frozenset[str]:
     of its module.
     """
     families = {name.replace(" ", "_"): laws for name, laws in FAMILIES.items()}
-    found = set[str]()
+    killed_by = set[str]()
     for module, members in _parts_of("properties/laws", lines).items():
         family = families.get(module.rpartition(".")[2], ())
         for part in members:
             labelled = {law.name for law in family if law.body.__name__ in part.labels}
-            found |= labelled if labelled or part.defines else {law.name for law in family}
-    return frozenset(found)
+            killed_by |= labelled if labelled or part.defines else {law.name for law in family}
+    return frozenset(killed_by)
 
 
 def _killed(mutants: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
     """A law that kills each mutant (the law that its bug names, if that one kills it), and a law of the
     quick plan that kills it.
     """
-    found = killers(mutants)
-    by_quick = {mutant: law for mutant, law in found.items() if is_quick(_LAWS[law])}
-    others = [mutant for mutant in found if mutant not in by_quick]
-    return found, by_quick | killers(others, [law for law in LAWS if is_quick(law)])
+    killed_by = killers(mutants)
+    by_quick = {mutant: law for mutant, law in killed_by.items() if is_quick(_LAWS[law])}
+    others = [mutant for mutant in killed_by if mutant not in by_quick]
+    return killed_by, by_quick | killers(others, [law for law in LAWS if is_quick(law)])
 
 
 def _victim(laws: Sequence[str]) -> str:
@@ -149,25 +149,25 @@ def _laws_made(pool: ProcessPoolExecutor, what: Touched) -> Iterator[str]:
     """Runs the laws on touched mutants, and touched laws on mutants, and updates the file of the
     quick plan. Yields a sentence for each problem.
     """
-    found: dict[str, str] = {}
+    killed_by: dict[str, str] = {}
     quickly: dict[str, str] = {}
     names = sorted(what.laws)
     victims = pool.map(_victim, [[law.id for law in LAWS if law.name == name] for name in names])
     for by_law, by_quick in pool.map(_killed, _by_operation(what.mutants)):
-        found, quickly = found | by_law, quickly | by_quick
+        killed_by, quickly = killed_by | by_law, quickly | by_quick
     before = json.loads(QUICK.read_text("utf-8"))
-    added = {law for mutant, law in found.items() if mutant not in quickly}
+    added = {law for mutant, law in killed_by.items() if mutant not in quickly}
     gone = [law for law in before if law not in _LAWS]
     if added or gone:
         write_quick({*before, *added})
-    print(f"Killed by a law: {counted(len(found), 'mutant')}.")
+    print(f"Killed by a law: {counted(len(killed_by), 'mutant')}.")
     print(f"Quick plan: {counted(len(added), 'law')} added, {counted(len(gone), 'law')} removed.")
     for mutant in what.mutants:
         bug = MUTANTS[mutant].bug
-        if mutant not in found:
+        if mutant not in killed_by:
             yield f"No law about {MUTANTS[mutant].operation} kills {mutant}."
-        elif mutant == bug.id and _LAWS[found[mutant]].name != bug.law:
-            yield f"{bug.id} names the law {bug.law!r}, which does not kill it; {_LAWS[found[mutant]].name!r} does."
+        elif mutant == bug.id and _LAWS[killed_by[mutant]].name != bug.law:
+            yield f"{bug.id} names the law {bug.law!r}, which does not kill it; {_LAWS[killed_by[mutant]].name!r} does."
     yield from (f"{name!r} kills no known bug." for name, victim in zip(names, victims, strict=True) if not victim)
 
 
@@ -183,23 +183,34 @@ def _vectors_made(pool: ProcessPoolExecutor, what: Touched) -> Iterator[str]:
     mutants = {
         mutant.id for mutant in MUTANTS.values() if mutant.bug.id in what.bugs or mutant.operation in what.operations
     }
-    asked: dict[str, set[str] | None] = {}
+    operations_asked: dict[str, set[str] | None] = {}
     for operation, cases in known.items():
         gone = any(kill not in MUTANTS for case in cases for kills in case.kills.values() for kill in kills)
         laws = [case.choice.law for case in cases if case.choice.law]
         by_law = any(_LAWS.get(law) is None or _LAWS[law].name in what.laws for law in laws)
         own = {mutant for mutant in mutants if MUTANTS[mutant].operation == operation}
         if own or gone or by_law or what.vectors:
-            asked[operation] = None if what.vectors or by_law or not cases else own
-    found = dict(
-        zip(asked, pool.map(choose, asked, [known[operation] for operation in asked], asked.values()), strict=True)
+            operations_asked[operation] = None if what.vectors or by_law or not cases else own
+    killed_by = dict(
+        zip(
+            operations_asked,
+            pool.map(
+                choose,
+                operations_asked,
+                [known[operation] for operation in operations_asked],
+                operations_asked.values(),
+            ),
+            strict=True,
+        )
     )
-    others = [operation for operation in asked if what.vectors or found[operation] != known[operation]]
-    if found:
-        CHOSEN.write_text(written(list(chain.from_iterable((known | found).values()))), "utf-8")
+    others = [operation for operation in operations_asked if what.vectors or killed_by[operation] != known[operation]]
+    if killed_by:
+        CHOSEN.write_text(written(list(chain.from_iterable((known | killed_by).values()))), "utf-8")
     for places in pool.map(_written, others):
         print("Written:", *(place.relative_to(ROOT) for place in places))
-    print(f"Vectors: {counted(len(asked), 'operation')} checked, {counted(len(others), 'operation')} changed.")
+    print(
+        f"Vectors: {counted(len(operations_asked), 'operation')} checked, {counted(len(others), 'operation')} changed."
+    )
     yield from (f"No vector shows {mutant}." for mutant in survivors(chosen()))
 
 

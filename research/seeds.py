@@ -60,28 +60,28 @@ def page(database: sqlite3.Connection, number: int) -> tuple[str, bool]:
     def rows(query: str) -> list[Any]:
         return database.execute(query, {"rows": number}).fetchall()
 
-    seeds, every = [seed for (seed,) in rows(_SEEDS)], rows(_IMPLEMENTATIONS)
+    seeds, implementations = [seed for (seed,) in rows(_SEEDS)], rows(_IMPLEMENTATIONS)
     ((most,),) = rows("SELECT ifnull(max(cases), 0) FROM chunk")
-    width = max((len(row[0]) for row in every), default=0)
+    width = max((len(row[0]) for row in implementations), default=0)
     alarms = [
         f"{name}, seed {seed}: {law}[{operation}]: {summary}" for name, seed, law, operation, summary in rows(_ALARMS)
     ]
     lines = [
         f"False alarms on what comes with attnspec: {counted(len(seeds), 'seed')}, "
         f"{min(seeds, default=0)} to {max(seeds, default=0)}, {most} cases of each operation for each seed, "
-        f"{sum(row[3] for row in every):,} in all, of {number} operations of implementations.",
+        f"{sum(row[3] for row in implementations):,} in all, of {number} operations of implementations.",
         "",
         f"{'implementation':{width}}  {'held':>7}  {'declared':>8}  {'cases':>7}  {'examples':>9}  "
         f"{'max error ÷ budget':>18}  {'÷ line':>6}  {'suspicious':>10}  {'false alarms':>12}",
         *(
             f"{name:{width}}  {held:7}  {declared:8}  {cases:7}  {examples:9}  "
             f"{excess:18.3g}  {line:6.2g}  {suspicious:10}  {wrong:12}"
-            for name, held, declared, cases, examples, excess, line, suspicious, wrong in every
+            for name, held, declared, cases, examples, excess, line, suspicious, wrong in implementations
         ),
         "",
         *(alarms or ["No false alarm."]),
     ]
-    return "\n".join(lines) + "\n", bool(seeds) and not alarms and not sum(row[-1] for row in every)
+    return "\n".join(lines) + "\n", bool(seeds) and not alarms and not sum(row[-1] for row in implementations)
 
 
 def together(database: sqlite3.Connection, later: Path) -> list[str]:
@@ -92,7 +92,8 @@ def together(database: sqlite3.Connection, later: Path) -> list[str]:
     """
     with reading(later) as other:
         cases, before = (
-            of.execute("SELECT value FROM campaign WHERE name = 'max_examples'").fetchall() for of in (other, database)
+            opened.execute("SELECT value FROM campaign WHERE name = 'max_examples'").fetchall()
+            for opened in (other, database)
         )
         names = [name for (name,) in other.execute("SELECT DISTINCT implementation FROM chunk ORDER BY 1")]
     if cases != before:
@@ -106,8 +107,10 @@ def together(database: sqlite3.Connection, later: Path) -> list[str]:
 
 def planned() -> int:
     """How many operations of implementations come with attnspec that can be run here, and that some law is about."""
-    available = [i for group in GROUPS.values() for i in group if not i.unavailable]
-    return sum(len(grouped(plan(i))) for i in available)
+    available = [
+        implementation for group in GROUPS.values() for implementation in group if not implementation.unavailable
+    ]
+    return sum(len(grouped(plan(implementation))) for implementation in available)
 
 
 def campaign(jobs: int) -> Path:
@@ -119,9 +122,9 @@ def campaign(jobs: int) -> Path:
         database.unlink(missing_ok=True)
     drawn = "--seeds 0:50 --climb 0 --max-examples 100"
     options = f"systems:GROUPS {drawn} --jobs {jobs} --database {database} --examples build/seeds-examples"
-    done = subprocess.run([sys.executable, "-m", "attnspec", "campaign", *options.split()], cwd=ROOT, check=False)
-    if done.returncode not in (0, 1):  # 1 is a violation, which the page shows
-        raise SystemExit(done.returncode)
+    process = subprocess.run([sys.executable, "-m", "attnspec", "campaign", *options.split()], cwd=ROOT, check=False)
+    if process.returncode not in (0, 1):  # 1 is a violation, which the page shows
+        raise SystemExit(process.returncode)
     return database
 
 

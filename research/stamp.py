@@ -45,8 +45,8 @@ class Stamp:
 
 def read(page: str) -> Stamp | None:
     """The head of a page; None if it has no head."""
-    found = _HEAD.search(page)
-    return Stamp(found[1], found[2], found[3], found[4], int(found[5] or 0)) if found else None
+    matched = _HEAD.search(page)
+    return Stamp(matched[1], matched[2], matched[3], matched[4], int(matched[5] or 0)) if matched else None
 
 
 def stamped(page: str, stamp: Stamp) -> str:

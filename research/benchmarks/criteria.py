@@ -38,32 +38,32 @@ class Reference:
     @property
     def vacuous(self) -> bool:
         """Whether the budget of some result is."""
-        return any(e.vacuous for e in self.budget.values())
+        return any(enclosure.vacuous for enclosure in self.budget.values())
 
 
-def reference(p: Problem, dtype: str, arithmetic: str) -> Reference:
+def reference(problem: Problem, dtype: str, arithmetic: str) -> Reference:
     """The references of a problem in a dtype, with the budget of a preset."""
-    enclosures = budgets(p, arithmetic)
-    exact = {name: e.mid for name, e in enclosures.items()}
+    enclosures = budgets(problem, arithmetic)
+    exact = {name: enclosure.mid for name, enclosure in enclosures.items()}
     return Reference(
         dtype,
         exact,
         {name: to_numpy(to_torch(x, dtype)) for name, x in exact.items()},
-        _plain(p, dtype),
+        _plain(problem, dtype),
         enclosures,
     )
 
 
-def _plain(p: Problem, dtype: str) -> dict[str, Array]:
+def _plain(problem: Problem, dtype: str) -> dict[str, Array]:
     """Attention as PyTorch runs it operator by operator in the dtype, every intermediate result
     rounded to it, and its gradients.
     """
-    q, k, v = (to_torch(x, dtype).requires_grad_() for x in (p.q, p.k, p.v))
-    scores = q @ (k * p.q.shape[1] ** -0.5).T
-    if p.is_causal:
+    q, k, v = (to_torch(x, dtype).requires_grad_() for x in (problem.q, problem.k, problem.v))
+    scores = q @ (k * problem.q.shape[1] ** -0.5).T
+    if problem.is_causal:
         scores = scores.masked_fill(~torch.ones(scores.shape, dtype=torch.bool).tril(), -torch.inf)
     out = torch.softmax(scores, dim=1) @ v
-    grads = torch.autograd.grad(out, (q, k, v), to_torch(p.g, dtype))
+    grads = torch.autograd.grad(out, (q, k, v), to_torch(problem.g, dtype))
     return {name: to_numpy(x) for name, x in zip(RESULTS, (out, *grads), strict=True)}
 
 
@@ -73,25 +73,27 @@ ASSERT_CLOSE = {"float32": (1.3e-6, 1e-5), "bfloat16": (1.6e-2, 1e-5), "float16"
 """(rtol, atol) of `torch.testing.assert_close`, as documented."""
 
 
-def _budget(found: Array, name: str, r: Reference) -> float:
-    return float(r.budget[name].excess(found).max())
+def _budget(results: Array, name: str, expected_results: Reference) -> float:
+    return float(expected_results.budget[name].excess(results).max())
 
 
-def _assert_close(found: Array, name: str, r: Reference) -> float:
-    rtol, atol = ASSERT_CLOSE[r.dtype]
-    expected = r.rounded[name]
-    return float((np.abs(found - expected) / (atol + rtol * np.abs(expected))).max())
+def _assert_close(results: Array, name: str, expected_results: Reference) -> float:
+    rtol, atol = ASSERT_CLOSE[expected_results.dtype]
+    expected = expected_results.rounded[name]
+    return float((np.abs(results - expected) / (atol + rtol * np.abs(expected))).max())
 
 
-def _twice_pytorch(found: Array, name: str, r: Reference) -> float:
-    expected = r.rounded[name]
-    moved = to_torch(expected, r.dtype) + 0.3 - 0.3
-    allowed = 2 * np.abs(r.plain[name] - expected).max() + 2 * np.abs(to_numpy(moved) - expected).max()
-    return float(np.abs(found - expected).max() / allowed)
+def _twice_pytorch(results: Array, name: str, expected_results: Reference) -> float:
+    expected = expected_results.rounded[name]
+    moved = to_torch(expected, expected_results.dtype) + 0.3 - 0.3
+    allowed = 2 * np.abs(expected_results.plain[name] - expected).max() + 2 * np.abs(to_numpy(moved) - expected).max()
+    return float(np.abs(results - expected).max() / allowed)
 
 
-def _fixed(found: Array, name: str, r: Reference) -> float:
-    return float((np.abs(found - r.exact[name]) / (1e-3 + 1e-3 * np.abs(r.exact[name]))).max())
+def _fixed(results: Array, name: str, expected_results: Reference) -> float:
+    return float(
+        (np.abs(results - expected_results.exact[name]) / (1e-3 + 1e-3 * np.abs(expected_results.exact[name]))).max()
+    )
 
 
 CRITERIA: dict[str, Callable[[Array, str, Reference], float]] = {
@@ -103,10 +105,10 @@ CRITERIA: dict[str, Callable[[Array, str, Reference], float]] = {
 """Name, and (found, name of the result, reference) -> excess."""
 
 
-def excesses(found: dict[str, Array], r: Reference) -> dict[str, tuple[float, str]]:
+def excesses(results: dict[str, Array], expected_results: Reference) -> dict[str, tuple[float, str]]:
     """For each criterion the largest excess over the results, and the result that has it."""
     return {
-        name: max((criterion(found[result], result, r), result) for result in RESULTS)
+        name: max((criterion(results[result], result, expected_results), result) for result in RESULTS)
         for name, criterion in CRITERIA.items()
     }
 
@@ -116,12 +118,15 @@ def excesses(found: dict[str, Array], r: Reference) -> dict[str, tuple[float, st
 
 def planted(dtype: str, n: int, d: int, seeds: int) -> Iterator[tuple[Fault, dict[str, list[tuple[float, str]]]]]:
     """Each fault that can be made in a dtype, with its excesses by criterion, one for each seed."""
-    problems = [draw(dtype, n, n, d, seed) for seed in range(seeds)]
-    references = [reference(p, dtype, ARITHMETIC[dtype, "math"]) for p in problems]
+    problems = [draw(dtype, (n, n, d), seed) for seed in range(seeds)]
+    references = [reference(problem, dtype, ARITHMETIC[dtype, "math"]) for problem in problems]
     for fault in FAULTS:
         if dtype in fault.dtypes:
-            found = [excesses(fault.plant(p, dtype), r) for p, r in zip(problems, references, strict=True)]
-            yield fault, {name: [each[name] for each in found] for name in CRITERIA}
+            results = [
+                excesses(fault.plant(problem, dtype), expected_results)
+                for problem, expected_results in zip(problems, references, strict=True)
+            ]
+            yield fault, {name: [excess_of[name] for excess_of in results] for name in CRITERIA}
 
 
 KERNELS: dict[str, Callable[[Problem, str], dict[str, Array]]] = {
@@ -144,10 +149,10 @@ def correct(
     """For each correct kernel and seed, causal and not: its excesses, and whether the budget is vacuous."""
     for seed in range(seeds):
         for is_causal in (False, True):
-            p = draw(dtype, n, n, d, seed, is_causal=is_causal, **domain)
+            problem = draw(dtype, (n, n, d), seed, is_causal=is_causal, **domain)
             for name, run in KERNELS.items():
-                r = reference(p, dtype, ARITHMETIC.get((dtype, name), dtype))
-                yield excesses(run(p, dtype), r), r.vacuous
+                expected_results = reference(problem, dtype, ARITHMETIC.get((dtype, name), dtype))
+                yield excesses(run(problem, dtype), expected_results), expected_results.vacuous
 
 
 # -- The page --------------------------------------------------------------------------------------
@@ -194,12 +199,12 @@ _SOURCES = """\
 """
 
 
-def _seen(found: list[tuple[float, str]]) -> str:
-    value, result = median(x for x, _ in found), max(found)[1]
-    seen = sum(x > 1 for x, _ in found)
-    if seen == len(found):
+def _seen(results: list[tuple[float, str]]) -> str:
+    value, result = median(x for x, _ in results), max(results)[1]
+    seen = sum(x > 1 for x, _ in results)
+    if seen == len(results):
         return f"**{value:.3g}** {result}"
-    return f"{value:.2g}" + (f" ({seen} of {len(found)})" if seen else "")
+    return f"{value:.2g}" + (f" ({seen} of {len(results)})" if seen else "")
 
 
 def _table(heading: str, columns: list[str], rows: list[list[str]]) -> str:
@@ -210,24 +215,26 @@ def _table(heading: str, columns: list[str], rows: list[list[str]]) -> str:
 def page(n: int, d: int, seeds: int, lengths: tuple[int, ...] = LENGTHS) -> tuple[str, int]:
     """The whole page, in Markdown, and how many correct runs the budget rejects."""
     names = list(CRITERIA)
-    parts = [_INTRODUCTION.format(n=n, d=d, seeds=seeds)]
+    sections = [_INTRODUCTION.format(n=n, d=d, seeds=seeds)]
     for dtype in DTYPES:
-        rows = [[fault.name, *(_seen(found[name]) for name in names)] for fault, found in planted(dtype, n, d, seeds)]
-        parts.append(f"## {dtype}\n\n{_table('planted', names, rows)}\n")
-    long, accused = section(tuple(DTYPES), lengths, d, min(seeds, 3))
-    parts += [long, _ALARMS.format(n=n, d=d)]
+        rows = [
+            [fault.name, *(_seen(results[name]) for name in names)] for fault, results in planted(dtype, n, d, seeds)
+        ]
+        sections.append(f"## {dtype}\n\n{_table('planted', names, rows)}\n")
+    long_section, accused = section(tuple(DTYPES), lengths, d, min(seeds, 3))
+    sections += [long_section, _ALARMS.format(n=n, d=d)]
     rows = []
     for dtype in DTYPES:
         for domain, settings in DOMAINS.items():
             runs = list(correct(dtype, n, d, seeds, **settings))
-            accused += sum(found["budget"][0] > 1 for found, _ in runs)
+            accused += sum(results["budget"][0] > 1 for results, _ in runs)
             cells = []
             for name in names:
-                values = [found[name][0] for found, _ in runs]
+                values = [results[name][0] for results, _ in runs]
                 cells.append(f"{sum(x > 1 for x in values)} of {len(values)}, {max(values):.2g}")
             rows.append([f"{dtype}, {domain}", *cells, str(sum(vacuous for _, vacuous in runs))])
-    parts.extend((_table("correct code", [*names, "vacuous"], rows) + "\n", _SOURCES))
-    return "\n".join(parts), accused
+    sections.extend((_table("correct code", [*names, "vacuous"], rows) + "\n", _SOURCES))
+    return "\n".join(sections), accused
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -11,7 +11,7 @@ module multiplies the queries and the angles, as balls.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import flint
 import numpy as np
@@ -90,14 +90,14 @@ def evaluate(
     """The exact results of an operation, as balls at a working precision in bits."""
     with flint.ctx.workprec(precision):
         if meaning.scale is not None:
-            found = _scaled(operation, arguments, meaning.scale)
+            results = _scaled(operation, arguments, meaning.scale)
         elif operation in ("rope", "rope_vjp"):
-            found = _OPERATIONS[operation](*arguments, _turning(meaning), meaning.odd)
+            results = _OPERATIONS[operation](*arguments, _turning(meaning), meaning.odd)
         elif operation == "sinusoidal_positional_encoding":
-            found = _OPERATIONS[operation](*arguments, meaning.layout)
+            results = _OPERATIONS[operation](*arguments, meaning.layout)
         else:
-            found = _OPERATIONS[operation](*arguments)
-    return found if isinstance(found, tuple) else (found,)
+            results = _OPERATIONS[operation](*arguments)
+    return results if isinstance(results, tuple) else (results,)
 
 
 def compare(
@@ -154,7 +154,7 @@ def enclosed(operation: str, given: tuple[object, ...], keywords: dict[str, Any]
     of `operation`; the rest informs the reader.
     """
     answer = getattr(oracles, operation.partition(" ")[0])(*given, **keywords, method=method)
-    return [e for e in (answer if isinstance(answer, tuple) else (answer,)) if e is not None]
+    return [enclosure for enclosure in (answer if isinstance(answer, tuple) else (answer,)) if enclosure is not None]
 
 
 def _balls(x: Array) -> Balls:
@@ -168,12 +168,12 @@ def _context(q: Array, k: Array, v: Array, mask: Mask | None) -> literal.Attenti
 def _scaled(operation: str, arguments: tuple[Any, ...], scale: float) -> Balls | tuple[Balls, ...]:
     """Attention of the queries c·q, whose scores are scale·q·kᵀ for c = scale·√d; so the tangents
     of q are c times as large too, and dq is c times the gradient of c·q."""
-    q, *rest = arguments
-    c = flint.arb(scale) * flint.arb(q.shape[-1]).sqrt()
+    q, *others = arguments
+    factor = flint.arb(scale) * flint.arb(q.shape[-1]).sqrt()
     if operation == "scaled_dot_product_attention_jvp":
-        rest[3] = _balls(rest[3]) * c
-    found = _OPERATIONS[operation](_balls(q) * c, *rest)
-    return (found[0] * c, *found[1:]) if operation == "scaled_dot_product_attention_vjp" else found
+        others[3] = _balls(others[3]) * factor
+    results = _OPERATIONS[operation](_balls(q) * factor, *others)
+    return (results[0] * factor, *results[1:]) if operation == "scaled_dot_product_attention_vjp" else results
 
 
 def _turning(meaning: Meaning) -> Context:
@@ -192,8 +192,9 @@ def _attention_vjp(q: Array, k: Array, v: Array, mask: Mask | None, g: Array) ->
     return literal.scaled_dot_product_attention_backward(_context(q, k, v, mask), _balls(g))
 
 
-def _attention_jvp(q: Array, k: Array, v: Array, mask: Mask | None, dq: Array, dk: Array, dv: Array) -> Balls:
-    return literal.scaled_dot_product_attention_jvp(_context(q, k, v, mask), _balls(dq), _balls(dk), _balls(dv))
+def _attention_jvp(q: Array, k: Array, v: Array, mask: Mask | None, *tangents: Array) -> Balls:
+    dq, dk, dv = map(_balls, tangents)
+    return literal.scaled_dot_product_attention_jvp(_context(q, k, v, mask), dq, dk, dv)
 
 
 def _causal(q: Array, k: Array, v: Array) -> Balls:
@@ -203,7 +204,10 @@ def _causal(q: Array, k: Array, v: Array) -> Balls:
 def _grouped(q: Array, k: Array, v: Array, mask: Mask | None) -> Balls:
     group = len(q) // len(k)
     return np.stack(
-        [_attention(q[h], k[h // group], v[h // group], None if mask is None else mask[h]) for h in range(len(q))]
+        [
+            _attention(q[head], k[head // group], v[head // group], None if mask is None else mask[head])
+            for head in range(len(q))
+        ]
     )
 
 
@@ -213,22 +217,39 @@ def _parameters(wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int) -> l
     )
 
 
-def _multi_head(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask | None) -> Balls:
-    return errata.multi_head_attention_forward(_parameters(wq, wk, wv, wo, num_heads), _balls(x), mask)
+class _MultiHeadCall(NamedTuple):
+    """The arguments of multi-head attention."""
+
+    x: Array
+    wq: Array
+    wk: Array
+    wv: Array
+    wo: Array
+    num_heads: int
+    mask: Mask | None
+
+    @property
+    def weights(self) -> literal.MultiHeadAttention:
+        """The four projections and the number of heads."""
+        return _parameters(*self[1:6])
 
 
-def _multi_head_vjp(
-    x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask | None, g: Array
-) -> tuple[Balls, ...]:
-    return errata.multi_head_attention_backward(_parameters(wq, wk, wv, wo, num_heads), _balls(x), mask, _balls(g))
+def _multi_head(*arguments: Any) -> Balls:
+    call = _MultiHeadCall(*arguments)
+    return errata.multi_head_attention_forward(call.weights, _balls(call.x), call.mask)
 
 
-def _multi_head_jvp(
-    x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask | None,
-    dx: Array, dwq: Array, dwk: Array, dwv: Array, dwo: Array,
-) -> Balls:  # fmt: skip
-    weights, tangents = _parameters(wq, wk, wv, wo, num_heads), _parameters(dwq, dwk, dwv, dwo, num_heads)
-    return errata.multi_head_attention_jvp(weights, tangents, _balls(x), _balls(dx), mask)
+def _multi_head_vjp(*arguments: Any) -> tuple[Balls, ...]:
+    *inputs, g = arguments
+    call = _MultiHeadCall(*inputs)
+    return errata.multi_head_attention_backward(call.weights, _balls(call.x), call.mask, _balls(g))
+
+
+def _multi_head_jvp(*arguments: Any) -> Balls:
+    call = _MultiHeadCall(*arguments[:7])
+    dx, dwq, dwk, dwv, dwo = arguments[7:]
+    tangents = _parameters(dwq, dwk, dwv, dwo, call.num_heads)
+    return errata.multi_head_attention_jvp(call.weights, tangents, _balls(call.x), _balls(dx), call.mask)
 
 
 def _softmax(scores: Array, mask: Mask | None) -> Balls:
@@ -270,8 +291,8 @@ def _learned(table: Array, seq_len: int, start_pos: int) -> Balls:
 
 def _inv_freq(head_dim: int) -> Balls:
     """The angles of position 1."""
-    found: Balls = _angles(1, head_dim, 1)[0]
-    return found
+    results: Balls = _angles(1, head_dim, 1)[0]
+    return results
 
 
 def _angles(seq_len: int, head_dim: int, start_pos: int) -> Balls:

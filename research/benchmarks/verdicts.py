@@ -74,23 +74,23 @@ class Row:
             "properties.bugs.reference" if (tree / "properties/bugs/reference.py").exists() else "properties.reference"
         )
         python = ["-c", _IN_TIME.format(numpy=numpy, body=self.body, setup=self.setup, times=self.times)]
-        code = python if self.body else ["-m", "attnspec", "verify", self.target or numpy]
+        arguments = python if self.body else ["-m", "attnspec", "verify", self.target or numpy]
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "chosen.py").write_text(self.chosen.format(numpy=numpy))
             environment = {"PYTHONPATH": f"{tree}:{folder}", "PATH": "/usr/bin:/bin"}
             begin = time.perf_counter()
-            done = subprocess.run(
-                [sys.executable, *code, *self.command],
+            process = subprocess.run(
+                [sys.executable, *arguments, *self.command],
                 cwd=tree,
                 env=environment,
                 capture_output=True,
                 text=True,
                 check=False,
             )
-            took = time.perf_counter() - begin
-        if done.returncode:
-            raise RuntimeError(done.stderr)
-        return float(done.stdout.split()[-1]) if self.body else took
+            elapsed = time.perf_counter() - begin
+        if process.returncode:
+            raise RuntimeError(process.stderr)
+        return float(process.stdout.split()[-1]) if self.body else elapsed
 
 
 _SINCE = (
@@ -167,9 +167,11 @@ def _lines(folder: str) -> tuple[int, int]:
     """The lines of the folder's hand-written files that the old revision has too; and the lines of
     later families.
     """
-    every = {file.stem: len(file.read_text().splitlines()) for file in (ROOT / "properties" / folder).glob("*.py")}
-    later = sum(n for name, n in every.items() if name in _LATER[folder])
-    return sum(n for name, n in every.items() if name not in _ELSEWHERE) - later, later
+    line_counts = {
+        file.stem: len(file.read_text().splitlines()) for file in (ROOT / "properties" / folder).glob("*.py")
+    }
+    later = sum(n for name, n in line_counts.items() if name in _LATER[folder])
+    return sum(n for name, n in line_counts.items() if name not in _ELSEWHERE) - later, later
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -193,22 +195,22 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             for row in ROWS:
                 trees = (before, ROOT) if row.before else (ROOT,)
-                runs = [[row.seconds(tree) for tree in trees] for _ in range(1 if row.once else options.repeats)]
-                *old, new = (median(column) for column in zip(*runs, strict=True))
-                ratio = median(run[-1] / run[0] for run in runs)
-                shown = (f"{old[0]:.3g}", f"{new:.3g}", f"{ratio:.3f}") if old else ("", f"{new:.3g}", "")
-                table.add_row(row.name, *shown, row.goal, _reached(row.goal, new, ratio))
-                print(row.name, runs, file=sys.stderr, flush=True)
+                timings = [[row.seconds(tree) for tree in trees] for _ in range(1 if row.once else options.repeats)]
+                *old, new = (median(column) for column in zip(*timings, strict=True))
+                ratio = median(timing[-1] / timing[0] for timing in timings)
+                figures = (f"{old[0]:.3g}", f"{new:.3g}", f"{ratio:.3f}") if old else ("", f"{new:.3g}", "")
+                table.add_row(row.name, *figures, row.goal, _reached(row.goal, new, ratio))
+                print(row.name, timings, file=sys.stderr, flush=True)
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", before], cwd=ROOT, check=True)
-    for folder, was, what in (
+    for folder, lines_before, exception in (
         ("laws", "4878", "law.py, and quick.py, which is generated"),
         ("bugs", "4670", "the reference"),
     ):
         now, later = _lines(folder)
         table.add_row(
-            f"lines of {folder}/ without {what}",
-            was,
+            f"lines of {folder}/ without {exception}",
+            lines_before,
             f"{now} + {later} later",
             "",
             "≤ 2800",

@@ -60,8 +60,8 @@ def verdicts(database: Path, of: Path | None = None) -> list[set[Any]]:
     """All that a database says but when and by whom it was found out; of the chunks that are in
     another alone, if one is given.
     """
-    known = {chunk for (chunk,) in rows(of or database, "SELECT chunk FROM chunk")}
-    return [{row for row in rows(database, query) if row[0] in known} for query in _VERDICTS]
+    known_chunks = {chunk for (chunk,) in rows(of or database, "SELECT chunk FROM chunk")}
+    return [{row for row in rows(database, query) if row[0] in known_chunks} for query in _VERDICTS]
 
 
 def chunks(database: Path) -> int:

@@ -56,13 +56,13 @@ def main(arguments: list[str] | None = None) -> int:
             f"but should have at most {_SMALL >> 30}."
         )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    some = ["--climb", options.climb, *(["--only", *options.only] if options.only else [])]
+    options_of_target = ["--climb", options.climb, *(["--only", *options.only] if options.only else [])]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         peaceful, disturbed = folder / "peaceful.db", options.small / "disturbed.db"
 
         def start(database: Path, cases: int) -> "subprocess.Popen[str]":
-            return started(folder, database, "--cases", str(cases), *some, target=options.target)
+            return started(folder, database, "--cases", str(cases), *options_of_target, target=options.target)
 
         page = [f"{options.target}, {options.cases:,} cases."]
         page += _disturbed(
@@ -70,9 +70,9 @@ def main(arguments: list[str] | None = None) -> int:
         )
         began = time.monotonic()
         start(peaceful, options.peaceful or options.cases).communicate()
-        took = time.monotonic() - began
+        elapsed = time.monotonic() - began
         page.append(
-            f"Undisturbed, {options.peaceful or options.cases:,} cases, {chunks(peaceful)} chunks: {took:.0f} s."
+            f"Undisturbed, {options.peaceful or options.cases:,} cases, {chunks(peaceful)} chunks: {elapsed:.0f} s."
         )
         alike = chunks(peaceful) > 0 and verdicts(peaceful) == verdicts(disturbed, peaceful)
         page.append(f"The two databases say {'the same' if alike else 'DIFFERENT THINGS'} of every chunk.")
@@ -103,14 +103,14 @@ def _disturbed(
     """
     notes = database.with_suffix(".json")
     done = _Done(**json.loads(notes.read_text())) if notes.exists() else _Done()
-    began, said = time.monotonic(), list[str]()
+    began, sentences = time.monotonic(), list[str]()
     process = None
     try:
         while process is None or process.poll() is None:
             if process is None:
                 process = start()
                 assert process.stderr is not None
-                threading.Thread(target=said.extend, args=(process.stderr,), daemon=True).start()
+                threading.Thread(target=sentences.extend, args=(process.stderr,), daemon=True).start()
             share = planned(database) / cases
             if done.killed < kills * share:
                 time.sleep(random.uniform(0, 0.5))
@@ -121,7 +121,7 @@ def _disturbed(
                 process, done.driver_fell = None, True
                 time.sleep(_GRACE)
             elif not done.disk_filled and share >= 2 / 3:
-                _fill(database, said)
+                _fill(database, sentences)
                 done.disk_filled = True
             time.sleep(0.05)
     finally:
@@ -129,8 +129,8 @@ def _disturbed(
             process.terminate()
             process.wait()
         done.seconds += time.monotonic() - began
-        done.waited += sum("waits to be written" in sentence for sentence in said)
-        done.idle += sum("runs again" in sentence for sentence in said)
+        done.waited += sum("waits to be written" in sentence for sentence in sentences)
+        done.idle += sum("runs again" in sentence for sentence in sentences)
         write_whole(notes, json.dumps(asdict(done)))
     counts = rows(database, "SELECT count(*), count(DISTINCT chunk), sum(cases), sum(violated), sum(lost) FROM chunk")[
         0
@@ -151,7 +151,7 @@ def _disturbed(
 
 def _kill_one(driver: int, random: Random) -> bool:
     """Kills one of the driver's child processes at any work. Returns whether the driver had one."""
-    workers = [int(p.name) for p in Path("/proc").glob("[0-9]*") if _parent(p) == driver]
+    workers = [int(process.name) for process in Path("/proc").glob("[0-9]*") if _parent(process) == driver]
     if workers:
         with suppress(ProcessLookupError):
             os.kill(random.choice(workers), signal.SIGKILL)
@@ -166,9 +166,9 @@ def _parent(process: Path) -> int:
         return 0
 
 
-def _fill(database: Path, said: list[str]) -> None:
+def _fill(database: Path, sentences: list[str]) -> None:
     """Fill the file system until the campaign has said twice that it waits; then make room again."""
-    ballast, before = database.parent / "ballast", len(said)
+    ballast, before = database.parent / "ballast", len(sentences)
     with closing(sqlite3.connect(database, timeout=60)) as opened:
         opened.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # else there is room in the log
     try:
@@ -176,7 +176,7 @@ def _fill(database: Path, said: list[str]) -> None:
             while True:
                 file.write(bytes(4096))
         end = time.monotonic() + 300
-        while sum("waits to be written" in sentence for sentence in said[before:]) < 2 and time.monotonic() < end:
+        while sum("waits to be written" in sentence for sentence in sentences[before:]) < 2 and time.monotonic() < end:
             time.sleep(0.2)
     finally:
         ballast.unlink()

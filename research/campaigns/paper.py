@@ -49,8 +49,8 @@ def simulated(
     came back.
     """
     random, end = Random(seed), hours * 3600
-    pace = [_SLOWNESS if random.random() < _SLOW else 1.0 for _ in range(workers)]
-    fails = [random.expovariate(1 / life) for _ in range(workers)]
+    paces = [_SLOWNESS if random.random() < _SLOW else 1.0 for _ in range(workers)]
+    failures = [random.expovariate(1 / life) for _ in range(workers)]
     mean = _CASE * cases
     free = busy = useful = last = (
         0.0  # when the driver is free, for how long it was busy, and what the workers have done
@@ -68,14 +68,14 @@ def simulated(
         begins = free
         if begins >= end:
             continue
-        takes = pace[worker] * mean * random.lognormvariate(-(_SPREAD**2) / 2, _SPREAD)
+        duration = paces[worker] * mean * random.lognormvariate(-(_SPREAD**2) / 2, _SPREAD)
         while (
-            fails[worker] < begins + takes
+            failures[worker] < begins + duration
         ):  # it is lost, and given out again when the worker, or another in its place, is there
-            lost += fails[worker] >= begins
-            begins = max(begins, fails[worker] + _AWAY)
-            fails[worker] += _AWAY + random.expovariate(1 / life)
-        heapq.heappush(events, (begins + takes, worker, takes))
+            lost += failures[worker] >= begins
+            begins = max(begins, failures[worker] + _AWAY)
+            failures[worker] += _AWAY + random.expovariate(1 / life)
+        heapq.heappush(events, (begins + duration, worker, duration))
     return Day(chunks, lost, useful / (workers * end), busy / end, max(0.0, last - end))
 
 
@@ -91,10 +91,14 @@ def main() -> int:
     ]
     for workers in (2, 100, 1000):
         for cases in (100, 1000, 5000):
-            d = simulated(workers, cases)
-            used, busy, rate = f"{100 * d.useful:.1f} %", f"{100 * d.driver:.1f} %", d.chunks * cases / _HOURS
-            work = f"{workers:7}  {cases:16}  {_CASE * cases:7.1f}  {d.chunks:11}  {d.lost:15}"
-            lines.append(f"{work}  {used:>18}  {busy:>11}  {rate:13.2g}  {d.tail:12.0f} s")
+            result = simulated(workers, cases)
+            used, busy, rate = (
+                f"{100 * result.useful:.1f} %",
+                f"{100 * result.driver:.1f} %",
+                result.chunks * cases / _HOURS,
+            )
+            work = f"{workers:7}  {cases:16}  {_CASE * cases:7.1f}  {result.chunks:11}  {result.lost:15}"
+            lines.append(f"{work}  {used:>18}  {busy:>11}  {rate:13.2g}  {result.tail:12.0f} s")
     write_whole(_PAGE, "\n".join(lines) + "\n")
     print("\n".join(lines))
     return 0

@@ -42,15 +42,15 @@ class Checker:
     @cached_property
     def asks(self) -> dict[str, frozenset[str]]:
         """The operations whose results it judges, and which of what may be left out is given in some call."""
-        found: dict[str, frozenset[str]] = {}
+        results: dict[str, frozenset[str]] = {}
         for trial in self.calls:
             for name in (
                 trial.operation if self.compares else "",
                 *(f"{trial.operation}{suffix}" for suffix in self.suffixes),
             ):
                 if name in OPERATIONS:
-                    found[name] = found.get(name, frozenset()) | trial.given
-        return found
+                    results[name] = results.get(name, frozenset()) | trial.given
+        return results
 
     @cached_property
     def results(self) -> frozenset[str]:
@@ -69,7 +69,7 @@ class Checker:
 
     def _takes(self, implementation: Implementation, trial: Trial) -> bool:
         if self.compares is not None:
-            found = trial.of(implementation)
-            if found is None or not self.compares(found, trial):
+            results = trial.of(implementation)
+            if results is None or not self.compares(results, trial):
                 return False
         return self.consistent is None or self.consistent(implementation, trial)

@@ -101,15 +101,13 @@ def trials() -> Iterator[Trial]:
             options = options | {"bias": rounded(rng.random(options["bias"]), BINARY32)}
         formats: tuple[Format, ...] = (BINARY32, BINARY16) if not options else (BINARY32,)
         for target in formats:
-            yield from posed(rng.random(q), rng.random(k), rng.random((*k[:3], width)), target, options=options)
+            yield from posed((rng.random(q), rng.random(k), rng.random((*k[:3], width))), target, options=options)
     nothing = np.zeros((1, 1, 5, 1))
-    yield from posed(nothing, nothing, np.arange(5.0).reshape(1, 1, 5, 1), BINARY32, options={"window": (1, 2)})
+    yield from posed((nothing, nothing, np.arange(5.0).reshape(1, 1, 5, 1)), BINARY32, options={"window": (1, 2)})
     poisoned = rng.random((1, 1, 6, 8))
     poisoned[:, :, 4:] = 1000.0
     yield from posed(
-        rng.random((1, 1, 4, 8)),
-        rng.random((1, 1, 6, 8)),
-        poisoned,
+        (rng.random((1, 1, 4, 8)), rng.random((1, 1, 6, 8)), poisoned),
         BINARY32,
         options={"bias": _BLOCKED, "softcap": 0.5},
     )

@@ -39,7 +39,7 @@ revision that was read.
 
 def markdown(found: dict[str, Any]) -> str:
     """The page."""
-    parts = [
+    sections = [
         _INTRODUCTION.format(bugs=len(found["verdicts"]), checkers=len(COLUMNS)),
         *_summary(found),
         *_not_asked(found),
@@ -48,7 +48,7 @@ def markdown(found: dict[str, Any]) -> str:
         *_checkers(),
         *_bugs(found),
     ]
-    return "\n".join([*parts, ""])
+    return "\n".join([*sections, ""])
 
 
 def _table(headings: list[str], rows: list[list[str]]) -> Iterator[str]:
@@ -59,25 +59,38 @@ def _table(headings: list[str], rows: list[list[str]]) -> Iterator[str]:
 def _summary(found: dict[str, Any]) -> Iterator[str]:
     yield "## Seen, of those asked about\n"
     rows = []
-    for name, of in by_group(found["verdicts"])[ALL].items():
+    for name, group_counts in by_group(found["verdicts"])[ALL].items():
         refused = "{} of {}".format(*found["alarms"][name]) if name in found["alarms"] else "–"
-        rows.append([name, str(of.asked), str(of.seen), str(of.asked - of.seen), f"{of.share:.0%}", refused])
+        rows.append(
+            [
+                name,
+                str(group_counts.asked),
+                str(group_counts.seen),
+                str(group_counts.asked - group_counts.seen),
+                f"{group_counts.share:.0%}",
+                refused,
+            ]
+        )
     yield from _table(["checker", "asked about", "seen", "let through", "share seen", "right code refused"], rows)
     yield "\nRight code is the reference, and code that only looks like a bug. For our checks, false alarms are in"
     yield "[the kill matrix](kill-matrix.md), and with many seeds in `docs/seeds.txt`. Our two plans draw different"
     yield "cases, here with one seed: a bug that few cases show may be seen by either plan alone.\n"
     for name in (checker.name for checker in ROWS if checker.compares is None):
-        through = [bug for bug, said in found["verdicts"].items() if said[name] == "let through"]
-        both = sum(not set(FORWARD).isdisjoint(CATALOGUE[bug].mutants) for bug in through)
-        yield f"Of the {len(through)} that {name} lets through {both} are in the forward, too.\n"
+        through = [bug for bug, answers in found["verdicts"].items() if answers[name] == "let through"]
+        in_forward = sum(not set(FORWARD).isdisjoint(CATALOGUE[bug].mutants) for bug in through)
+        yield f"Of the {len(through)} that {name} lets through {in_forward} are in the forward, too.\n"
     yield "![Groups of bugs by checkers, and the share of each that is seen](checkers.svg)\n"
 
 
 def _not_asked(found: dict[str, Any]) -> Iterator[str]:
     yield "## Why the rest is not asked about\n"
-    each = {name: reasons(found["verdicts"], name) for name in COLUMNS}
+    reasons_by_checker = {name: reasons(found["verdicts"], name) for name in COLUMNS}
     yield from _table(
-        ["checker", *REASONS.values()], [[name, *(str(of.get(why, 0)) for why in REASONS)] for name, of in each.items()]
+        ["checker", *REASONS.values()],
+        [
+            [name, *(str(group_counts.get(reason, 0)) for reason in REASONS)]
+            for name, group_counts in reasons_by_checker.items()
+        ],
     )
     yield ""
 
@@ -86,21 +99,26 @@ def _groups(found: dict[str, Any]) -> Iterator[str]:
     yield "## By what the bugs are about\n"
     yield "Seen, of those asked about; the groups are the modules of `properties/bugs`.\n"
     counts = by_group(found["verdicts"])
-    rows = [[g, *(f"{of[c].seen}/{of[c].asked}" if of[c].asked else "" for c in COLUMNS)] for g, of in counts.items()]
+    rows = [
+        [g, *(f"{group_counts[c].seen}/{group_counts[c].asked}" if group_counts[c].asked else "" for c in COLUMNS)]
+        for g, group_counts in counts.items()
+    ]
     yield from _table(["group", *COLUMNS], rows)
     yield ""
 
 
 def _exhibits(found: dict[str, Any]) -> Iterator[str]:
     yield "## Exhibits\n"
-    for name, of in found["posers"].items():
+    for name, group_counts in found["posers"].items():
         yield f"### `{name}`\n"
-        yield f"In the place of every attention, with its own derivatives: {of['says']}.\n"
-        yield from _table(["checker", "says"], [[checker, said] for checker, said in of["checkers"].items()])
-        for target, error in of["errors"].items():
+        yield f"In the place of every attention, with its own derivatives: {group_counts['says']}.\n"
+        yield from _table(
+            ["checker", "says"], [[checker, answers] for checker, answers in group_counts["checkers"].items()]
+        )
+        for target, error in group_counts["errors"].items():
             yield f"\nOver 32 heads of KernelBench's problem in {target} the largest error is {error['error']:.3g}."
             yield f"It passes with rtol = atol from {error['least']:.3g}."
-        laws = of["laws"]
+        laws = group_counts["laws"]
         yield f"\nattnspec's quick plan, on float64: {laws['violated']} laws about plain attention are violated,"
         yield f"first *{laws['first']}*:"
         yield f"{laws['summary']}\n"
@@ -166,7 +184,7 @@ def _bugs(found: dict[str, Any]) -> Iterator[str]:
     rows = []
     for group, bugs in GROUPS.items():
         for bug in bugs:
-            said = found["verdicts"][bug.id]
-            rows.append([bug.id, group, *(_MARKS.get(said[name], "") for name in COLUMNS)])
+            answers = found["verdicts"][bug.id]
+            rows.append([bug.id, group, *(_MARKS.get(answers[name], "") for name in COLUMNS)])
     assert len(rows) == len(CATALOGUE)
     yield from _table(["bug", "group", *letters], rows)

@@ -68,10 +68,10 @@ class LibraryFinding(Finding):
         if not self.line:
             return self.module
         top, *rest = self.module.split(".")
-        found = find_spec(top)
-        if found is None or not found.submodule_search_locations:
+        package_spec = find_spec(top)
+        if package_spec is None or not package_spec.submodule_search_locations:
             raise ModuleNotFoundError(f"No module named {top!r}", name=top)
-        text = Path(found.submodule_search_locations[0]).joinpath(*rest).with_suffix(".py").read_text("utf-8")
+        text = Path(package_spec.submodule_search_locations[0]).joinpath(*rest).with_suffix(".py").read_text("utf-8")
         if (places := text.count(self.line)) != 1:
             raise ValueError(
                 f"{self.module} has {self.line!r} in {places} places, but should have it in one: "
@@ -86,25 +86,25 @@ class LibraryFinding(Finding):
         "nothing", or "nothing in … s" if it does not end.
         """
         try:
-            run = subprocess.run(
+            process = subprocess.run(
                 [sys.executable, "-W", "ignore", "-c", self.script], capture_output=True, text=True, timeout=_SECONDS
             )
         except subprocess.TimeoutExpired:
             return f"nothing in {_SECONDS} s"
-        lines = ((not run.returncode and run.stdout.strip()) or run.stderr.strip()).splitlines()
+        lines = ((not process.returncode and process.stdout.strip()) or process.stderr.strip()).splitlines()
         errors = [
-            line for line in lines if run.returncode and _ERROR.match(line)
+            line for line in lines if process.returncode and _ERROR.match(line)
         ]  # behind which a library may have notes of its own
         return (errors or lines or ["nothing"])[-1].strip()
 
     def markdown(self, confirmed: str) -> Iterator[str]:
         """The finding, measured now, with what mpmath confirmed. Raises ImportError without the
         library, and ValueError where the script prints what it should."""
-        where, actual = self.where, self.actual
+        place, actual = self.where, self.actual
         yield f"\n#### {self.name}\n"
         yield f"{self.detail}\n"
         yield "| | |\n|---|---|"
-        fields = {"expected": f"`{self.expected}`", "actual": f"`{actual}`", "cause": self.cause, "source": where}
+        fields = {"expected": f"`{self.expected}`", "actual": f"`{actual}`", "cause": self.cause, "source": place}
         fields |= {"known upstream": self.known} | ({"confirmed by mpmath": confirmed} if confirmed else {})
         yield from (f"| {name} | {text.replace('|', chr(92) + '|')} |" for name, text in fields.items())
         yield f"\n```python\n{self.script}```"

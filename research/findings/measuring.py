@@ -67,5 +67,5 @@ def by_the_evaluator(feeds: dict[str, Any], **attributes: Any) -> str:
 
 def _out(run: Callable[..., Any], feeds: dict[str, Any], **attributes: Any) -> str:
     """The result in a line, or the kind of error."""
-    found = outcome(lambda: run(feeds, **attributes)[0].ravel())
-    return found if found.startswith("[") else found.partition(":")[0]
+    printed = outcome(lambda: run(feeds, **attributes)[0].ravel())
+    return printed if printed.startswith("[") else printed.partition(":")[0]

@@ -48,22 +48,23 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=_PAGE, help="the page (docs/gate.txt)")
     options = parser.parse_args()
     busy = os.getloadavg()[0]
-    times, timed_right = _times(options.repeats)
+    measured_times, timed_right = _times(options.repeats)
     with ProcessPoolExecutor(options.jobs) as pool, socket.create_server(("127.0.0.1", 0)) as listening:
         accepted = [*pool.map(_accepted, product(RIGHT, ARITHMETICS, range(options.seeds)))]
         names = list(WRONG)[: options.adversaries]
         passed = [*pool.map(partial(_passed, listening.getsockname()[1]), names)]
-    judged = [each for each in passed if each is not None]
+    judged = [verdict for verdict in passed if verdict is not None]
     lines = [
         "A verdict of the command on scaled_dot_product_attention in float32, "
         f"on {counted(os.cpu_count() or 1, 'core')} with {busy:.1f} other processes at work before it: "
         f"medians of {options.repeats}, in alternation.",
         "",
-        *times,
+        *measured_times,
         "",
         f"Right candidates: {sum(accepted)} of {len(accepted)} accepted, in {len(RIGHT)} structures, "
-        f"{len(ARITHMETICS)} arithmetics, with {counted(options.seeds, 'seed')}, by the quick plan and its time",
-        f"limits. Adversaries: {sum(each.accepted for each in judged)} of {len(judged)} accepted, by the quick plan.",
+        f"{len(ARITHMETICS)} arithmetics, with {counted(options.seeds, 'seed')}, "
+        "by the quick plan and its time limits.",
+        f"Adversaries: {sum(verdict.accepted for verdict in judged)} of {len(judged)} accepted, by the quick plan.",
         *_longest(judged, options.jobs),
         *_unjudged(names, passed),
     ]
@@ -71,7 +72,9 @@ def main() -> int:
     write_whole(options.output, text)
     print(text, end="")
     return (
-        0 if timed_right and accepted and all(accepted) and judged and not any(each.accepted for each in judged) else 1
+        0
+        if timed_right and accepted and all(accepted) and judged and not any(verdict.accepted for verdict in judged)
+        else 1
     )
 
 
@@ -95,16 +98,16 @@ def _times(repeats: int) -> tuple[list[str], bool]:
             file.write_text(submission.sources["kernel.py"], "utf-8")
             more = ["--quick"] if plan == "quick" else []
             commands[kind, name, plan] = [str(file), "--arithmetic", "float32", "--arrays", submission.arrays, *more]
-        found = {key: list[tuple[int, float, float]]() for key in commands}
+        timings = {key: list[tuple[int, float, float]]() for key in commands}
         for key, command in [*commands.items()] * repeats:
-            found[key].append(_timed(command))
+            timings[key].append(_timed(command))
     rows, fine = [f"{'candidate':{_WIDTH}}  plan     verdict       seconds  of processors"], True
-    for (kind, name, plan), times in found.items():
-        codes = {code for code, _, _ in times}
+    for (kind, name, plan), measured_times in timings.items():
+        codes = {code for code, _, _ in measured_times}
         fine &= codes == {kind == "wrong"}
-        said = "accepted" if codes == {0} else "not accepted" if codes == {1} else f"exit {sorted(codes)}"
-        seconds, processors = (median(each) for each in list(zip(*times, strict=True))[1:])
-        rows.append(f"{f'{kind}: {name}':{_WIDTH}}  {plan:7}  {said:12}  {seconds:7.2f}  {processors:13.2f}")
+        verdict_text = "accepted" if codes == {0} else "not accepted" if codes == {1} else f"exit {sorted(codes)}"
+        seconds, processors = (median(column) for column in list(zip(*measured_times, strict=True))[1:])
+        rows.append(f"{f'{kind}: {name}':{_WIDTH}}  {plan:7}  {verdict_text:12}  {seconds:7.2f}  {processors:13.2f}")
     return rows, fine
 
 
@@ -124,8 +127,8 @@ def _timed(arguments: Iterable[str]) -> tuple[int, float, float]:
     run = partial(
         subprocess.run, command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, env=environment
     )
-    done, seconds, processors = measured(run)
-    return done.returncode, seconds, processors
+    process, seconds, processors = measured(run)
+    return process.returncode, seconds, processors
 
 
 def _accepted(candidate: tuple[str, str, int]) -> bool:
@@ -156,15 +159,15 @@ def _passed(port: int, name: str) -> _Judged | None:
 def _longest(judged: list[_Judged], jobs: int) -> list[str]:
     if not judged:
         return []
-    longest = max(judged, key=lambda each: each.seconds)
+    longest = max(judged, key=lambda verdict: verdict.seconds)
     return [
-        f"With {jobs} at a time, a verdict on one adversary took {median(each.seconds for each in judged):.1f} s "
+        f"With {jobs} at a time, a verdict on one adversary took {median(verdict.seconds for verdict in judged):.1f} s "
         f"in the median, and {longest.seconds:.1f} s at most: {longest.name}."
     ]
 
 
 def _unjudged(names: list[str], passed: list[_Judged | None]) -> list[str]:
-    missing = [name for name, each in zip(names, passed, strict=True) if each is None]
+    missing = [name for name, verdict in zip(names, passed, strict=True) if verdict is None]
     return [f"Not judged, because this system cannot enforce the limits: {', '.join(missing)}."] if missing else []
 
 

@@ -147,7 +147,7 @@ def test_what_is_checked_of_derivatives_is_that_they_are_those_of_the_function_i
     does not grow beyond them.
     """
     rng = np.random.default_rng(0)
-    (plain, *_) = (t for t in posed(*rng.standard_normal((3, 1, 3, 4)), BINARY32) if t.operation == SDPA)
+    (plain, *_) = (t for t in posed(rng.standard_normal((3, 1, 3, 4)), BINARY32) if t.operation == SDPA)
     zeros = POSERS[1].implementation()
     half = Implementation("half", REFERENCE | {SDPA: zeros.operations[SDPA]}, features=FEATURES)
     for consistent in (gradcheck, check_grads(BINARY32, 2e-3)):
@@ -162,7 +162,7 @@ def test_what_is_checked_of_derivatives_is_that_they_are_those_of_the_function_i
 def test_the_mean_passes_at_one_percent_where_no_query_or_key_is_read():
     """At KernelBench's shape, of one head."""
     rng = np.random.default_rng(0)
-    (call,) = (t for t in posed(*rng.random((3, 1, 512, 1024)), BRAIN16) if t.operation == SDPA)
+    (call,) = (t for t in posed(rng.random((3, 1, 512, 1024)), BRAIN16) if t.operation == SDPA)
     mean, zeros = (poser.implementation() for poser in POSERS)
     assert allclose(1e-2, 1e-2)(call.of(mean), call)
     assert not allclose(1e-4, 1e-4)(call.of(mean), call)

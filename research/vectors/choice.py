@@ -97,5 +97,5 @@ def _cases(operation: str, domain: str, arithmetic: str, reading: Conventions) -
 
 def size(o: Operation, arguments: tuple[Any, ...]) -> int:
     """How many numbers a case and its results are; eight booleans are as large as one."""
-    given = sum(x.size / (8 if x.dtype == np.bool_ else 1) for x in arguments if isinstance(x, np.ndarray))
-    return int(given + sum(np.prod(shape) / (8 if o.returns_booleans else 1) for shape in o.shapes(*arguments)))
+    numbers_given = sum(x.size / (8 if x.dtype == np.bool_ else 1) for x in arguments if isinstance(x, np.ndarray))
+    return int(numbers_given + sum(np.prod(shape) / (8 if o.returns_booleans else 1) for shape in o.shapes(*arguments)))

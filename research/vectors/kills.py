@@ -47,10 +47,10 @@ _UNCERTIFIED = {
 
 @cache
 def _by_reading() -> dict[tuple[str, Conventions], list[Mutant]]:
-    found: dict[tuple[str, Conventions], list[Mutant]] = {}
-    for m in MUTANTS.values():
-        found.setdefault((m.operation, m.implementation().resolved_conventions), []).append(m)
-    return found
+    by_conventions: dict[tuple[str, Conventions], list[Mutant]] = {}
+    for mutant in MUTANTS.values():
+        by_conventions.setdefault((mutant.operation, mutant.implementation().resolved_conventions), []).append(mutant)
+    return by_conventions
 
 
 def mutants_of(choice: Choice) -> list[Mutant]:
@@ -86,24 +86,26 @@ def killed(
     """The names of the mutants whose results differ from the required results of a choice in an
     arithmetic. Mutants compute in float64, and then round.
     """
-    return [m.id for m in among if not _returns(m, choice, arithmetic, arguments, wanted)]
+    return [mutant.id for mutant in among if not _returns(mutant, choice, arithmetic, arguments, wanted)]
 
 
 def _returns(
-    m: Mutant, choice: Choice, arithmetic: str, arguments: tuple[Any, ...], wanted: tuple[Expected, ...]
+    mutant: Mutant, choice: Choice, arithmetic: str, arguments: tuple[Any, ...], wanted: tuple[Expected, ...]
 ) -> bool:
     """Whether a mutant returns what it should; so it does where it is not asked: it has another
     arithmetic, or refuses the sizes.
     """
-    i = m.implementation()
-    if m.bug.promises.get("arithmetic", arithmetic) != arithmetic or not i.takes(choice.of, arguments):
+    implementation = mutant.implementation()
+    if mutant.bug.promises.get("arithmetic", arithmetic) != arithmetic or not implementation.takes(
+        choice.of, arguments
+    ):
         return True
     try:
         with np.errstate(all="ignore"):
-            outputs, *_ = Caller(i, choice.operation).run(choice.of, arguments)
+            outputs, *_ = Caller(implementation, choice.operation).run(choice.of, arguments)
     except BrokenError:
         return False
-    return all(_near(x, of) for x, of in zip(outputs, wanted, strict=True))
+    return all(_near(x, expected_result) for x, expected_result in zip(outputs, wanted, strict=True))
 
 
 def _near(out: Any, of: Expected) -> bool:

@@ -25,13 +25,15 @@ class Long:
 
     def arguments(self) -> tuple[Any, ...]:
         """The arguments, in every format."""
-        each = (self.given.get(p) for p in OPERATIONS[self.operation].parameters)
-        return tuple(x.array() if isinstance(x, Formula) else x for x in each)
+        values_given = (self.given.get(parameter) for parameter in OPERATIONS[self.operation].parameters)
+        return tuple(x.array() if isinstance(x, Formula) else x for x in values_given)
 
 
 def _keys(width: int, places: tuple[int, ...], lead: tuple[int, ...] = ()) -> Formula:
     """Keys whose first channel puts them far below those at some places, for queries whose first channel is 8."""
-    rows = {place: (0.0, *(((5 * place + 3 * c) % 31 - 15) / 16 for c in range(1, width))) for place in places}
+    rows = {
+        place: (0.0, *(((5 * place + 3 * channel) % 31 - 15) / 16 for channel in range(1, width))) for place in places
+    }
     return Formula((*lead, _N, width), (59, 31, 7), -32.0, rows)
 
 

@@ -31,7 +31,11 @@ def alternatives(o: Operation, reading: Conventions) -> Iterator[tuple[str, str,
 def changed(o: Operation, arguments: tuple[Any, ...], reading: Conventions) -> list[tuple[str, str, Conventions]]:
     """The alternatives by which something else comes of a call, in float64; a refusal is something else."""
     usual = _results(o, arguments, reading)
-    return [each for each in alternatives(o, reading) if _differ(usual, _results(o, arguments, each[2]))]
+    return [
+        operation_conventions
+        for operation_conventions in alternatives(o, reading)
+        if _differ(usual, _results(o, arguments, operation_conventions[2]))
+    ]
 
 
 def _results(o: Operation, arguments: tuple[Any, ...], reading: Conventions) -> tuple[Any, ...] | None:

@@ -9,7 +9,7 @@ __all__ = ["ARITHMETICS", "FEATURED"]
 
 
 def _also(name: str, what: str, **fields: object) -> Arithmetic:
-    base = next(a for a in PRESETS if a.name == name)
+    base = next(arithmetic for arithmetic in PRESETS if arithmetic.name == name)
     return replace(base, name=f"{name}, {what}", **fields)  # type: ignore[arg-type]
 
 

@@ -77,15 +77,15 @@ def _balanced(rng: Generator, q: Array, target: float, size: float) -> Array:
     def exact(key: Array) -> Fraction:
         return sum((Fraction(a) * Fraction(b) for a, b in zip(q.tolist(), key.tolist(), strict=True)), Fraction(0))
 
-    width, found, lowest = len(q) - 1, q, np.inf
+    width, lowest_key, lowest = len(q) - 1, q, np.inf
     for _ in range(CANDIDATES):
         signs = rng.permutation(np.where(np.arange(width) % 2, -1.0, 1.0))
         key = np.append(signs * size * rng.uniform(0.8, 1, width) / q[:-1], 0.0)
         key[-1] = float(Fraction(target) - exact(key))
         error = float((q[None] @ np.stack([0 * key, key]).T)[0, 1]) - float(exact(key))
         if error < lowest:
-            found, lowest = key, error
-    return found
+            lowest_key, lowest = key, error
+    return lowest_key
 
 
 def cancelling(rng: Generator) -> Operands:

@@ -153,10 +153,10 @@ def draw(family: str, a: Arithmetic, rng: Generator) -> Trial:
 
 def any_sizes(a: Arithmetic, rng: Generator) -> tuple[int, int, int]:
     """Numbers of queries, keys and columns."""
-    long = rng.random()
-    n_k = int(rng.choice([511, 513, 600])) if long < 0.02 else int(rng.choice([1, 2, 3, 5, 8, 16, 17, 33, 64, 130]))
+    chance = rng.random()
+    n_k = int(rng.choice([511, 513, 600])) if chance < 0.02 else int(rng.choice([1, 2, 3, 5, 8, 16, 17, 33, 64, 130]))
     d = int(rng.choice([1, 2, 3, 4, 8])) if n_k > 64 else int(rng.choice([1, 2, 3, 4, 8, 16, 64]))
-    return 70 if a.grad_block and long > 0.9 and n_k < 64 else int(rng.integers(1, 4)), n_k, d
+    return 70 if a.grad_block and chance > 0.9 and n_k < 64 else int(rng.integers(1, 4)), n_k, d
 
 
 def any_mask(rng: Generator, n_q: int, n_k: int) -> Mask | None:
@@ -189,9 +189,9 @@ def changed(trial: Trial, a: Arithmetic, rng: Generator) -> Trial:
         return replace(trial, seed=int(rng.integers(2**31)))
     if kind < 0.35:
         return replace(trial, mask=any_mask(rng, len(trial.arrays[0]), len(trial.arrays[1])))
-    which = int(rng.integers(len(trial.arrays)))
+    chosen = int(rng.integers(len(trial.arrays)))
     arrays = list(trial.arrays)
-    arrays[which] = held(mutated(arrays[which], rng), a)
+    arrays[chosen] = held(mutated(arrays[chosen], rng), a)
     return replace(trial, arrays=tuple(arrays))
 
 
@@ -211,8 +211,8 @@ def gradients(a: Arithmetic, trial: Trial) -> dict[str, float]:
     """error ÷ budget of each gradient."""
     q, k, v, g, *_ = trial.arrays
     budgets = oracles.scaled_dot_product_attention_vjp(q, k, v, trial.mask, g, scale=trial.scale, arithmetic=a)
-    found = zip(("dq", "dk", "dv"), budgets, _kernel(a, trial).vjp(q, k, v, g)[1:], strict=True)
-    return {name: float(budget.excess(x).max(initial=0.0)) for name, budget, x in found}
+    results = zip(("dq", "dk", "dv"), budgets, _kernel(a, trial).vjp(q, k, v, g)[1:], strict=True)
+    return {name: float(budget.excess(x).max(initial=0.0)) for name, budget, x in results}
 
 
 def tangent(a: Arithmetic, trial: Trial) -> dict[str, float]:
