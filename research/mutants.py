@@ -132,7 +132,7 @@ def _summary(kill_matrix: Matrix, survivors: Survivors) -> list[str]:
     return [
         "# The kill matrix",
         "",
-        f"Written by `make mutants`: {len({law.name for law in LAWS})} laws ({len(LAWS)} with their operations)",
+        f"Written by `make mutants`: {len({law.name for law in LAWS})} laws, {len(LAWS)} with their operations,",
         f"against {len(CATALOGUE)} known bugs in {len(kill_matrix)} mutants, on up to {EXAMPLES} cases, seed {SEED}.",
         f"The laws kill {len(first)} mutants, {by_law} of them also without plain agreement with the oracle.",
         f"The median of the examples to the first kill is {statistics.median(first):g}.",
@@ -142,8 +142,9 @@ def _summary(kill_matrix: Matrix, survivors: Survivors) -> list[str]:
         "[What today's checkers let through](checkers.md) says how many bugs it sees on its few cases.",
         "",
         f"{len(REPORTED)} of the bugs were reported in public, or belong to the thirty that the suite was tuned on.",
-        f"The laws met them with the seeds {SEEDS[0]} to {SEEDS[-1]}, {tried} times in all. They killed them",
-        f"{killed} times, and without agreement with the oracle {apart} times: {100 * apart / tried:.4g} %.",
+        f"The laws met them with the seeds {SEEDS[0]} to {SEEDS[-1]}, {tried} times in all.",
+        f"They killed them {killed} times, and without agreement with the oracle {apart} times: "
+        f"{100 * apart / tried:.4g} %.",
         "",
         "Every processor gives the same kills; the number of examples may differ by a few.",
     ]
