@@ -122,8 +122,9 @@ peers: $(READY) $(PEERS)/.ready ## research: check released libraries; writes do
 	$(if $(ONLY),KERAS_BACKEND=$(or $(KERAS_BACKEND),jax) $(VERIFY_PEERS) --only "$(ONLY)" --json build/peers/only.json, \
 		$(BIN)/python -m research.pages peers)
 
-# What research/pages.py runs for the pages of peers and rotary. Keras has one back end in a process; all other libraries are run beside the
-# first. A broken law does not stop the run: the page is made of all reports, and fails.
+# research/pages.py runs this for the pages of peers and rotary. A process has one back end of Keras; the
+# first of these processes also runs all other libraries. A broken law does not stop the run: the page gets
+# all reports, and then the command fails.
 .PHONY: all-peers
 all-peers: EXAMPLES = 25
 all-peers: $(PEERS)/.ready

@@ -1,11 +1,11 @@
-"""What a change touches: the lines that git says are others, and the definitions and rows of tables
-that stand there or use these.
+"""Finds what a change touches: the lines that git reports as changed, the statements of a module on
+these lines, and the statements that use them.
 """
 
 import ast
 import re
 import subprocess
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ __all__ = ["Part", "Spans", "base", "changed_lines", "parts", "touched_parts"]
 
 ROOT = Path(__file__).parents[1]
 Spans = list[tuple[int, int]]
-"""First and last lines; where lines were only taken out, the line after them and the line before them."""
+"""First and last lines. Where lines were only removed: the line after them, and the line before them."""
 
 
 def _git(*words: str) -> str:
@@ -21,36 +21,35 @@ def _git(*words: str) -> str:
 
 
 def base(since: str = "") -> str:
-    """The revision to compare with: the one that is named, else HEAD, or its parent where nothing
-    has changed since HEAD.
+    """The revision to compare with: `since` if the caller names one, otherwise HEAD, or the parent
+    of HEAD if nothing has changed since HEAD.
     """
     return since or ("HEAD" if _git("status", "--porcelain") else "HEAD^")
 
 
 def changed_lines(since: str) -> dict[str, Spans]:
-    """The lines of each file, by its path, that are others than in a revision; a new file is one
-    span, and of a lost file there is none.
+    """The lines that differ from a revision, by the path of their file. A new file is one span, and
+    a deleted file has no spans.
     """
-    found: dict[str, Spans] = {}
+    touched: dict[str, Spans] = {}
     for line in _git("diff", "--unified=0", "--no-renames", "--no-color", "--no-ext-diff", since, "--").splitlines():
         if line.startswith(("--- a/", "+++ b/")):
             path = line[6:]
-            found.setdefault(path, [])
+            touched.setdefault(path, [])
         elif hunk := re.match(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@", line):
             first, number = int(hunk[1]), int(hunk[2] or 1)
-            found[path].append((first, first + number - 1) if number else (first + 1, first))
+            touched[path].append((first, first + number - 1) if number else (first + 1, first))
     for path in _git("ls-files", "--others", "--exclude-standard").splitlines():
-        found[path] = [(1, 10**9)]
-    return found
+        touched[path] = [(1, 10**9)]
+    return touched
 
 
 @dataclass(frozen=True)
 class Part:
-    """A definition of a module, or a row of a table: its lines, the names that it defines and uses,
-    and its labels.
+    """A statement of a module: its lines, the names that it defines and uses, and its labels.
 
-    A name of another module is "module:name". `labels` are the name of a definition and the strings
-    of its decorators; of a row they are all its strings.
+    A name of another module is "module:name". The labels of a definition are its name and the
+    strings of its decorators. The labels of another statement are all its strings.
     """
 
     lines: tuple[int, int]
@@ -59,78 +58,72 @@ class Part:
     labels: frozenset[str]
 
     def meets(self, spans: Spans) -> bool:
-        """Whether lines of it were changed."""
+        """Whether some of its lines were changed."""
         return any(self.lines[0] <= last and self.lines[1] >= first for first, last in spans)
 
 
 def parts(module: str, source: str) -> list[Part]:
-    """The parts of a module: each statement, of a loop over a table each row, and its body."""
+    """The parts of a module: its statements without imports and docstrings."""
     tree = ast.parse(source)
     imported: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
             imported |= {alias.asname or alias.name: f"{node.module}:{alias.name}" for alias in node.names}
-    return [part for node in tree.body for part in _parts(module, node, imported)]
+    return [_part(module, statement, imported) for statement in tree.body if not _is_import_or_docstring(statement)]
 
 
-def _parts(module: str, node: ast.stmt, imported: Mapping[str, str]) -> Iterator[Part]:
-    if isinstance(node, ast.Import | ast.ImportFrom) or (
-        isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    ):
-        return  # what is imported is looked at where it is used
-    if isinstance(node, ast.For) and isinstance(node.iter, ast.Tuple | ast.List):
-        for row in node.iter.elts:
-            yield _part(module, (row,), imported)
-        yield _part(module, node.body, imported, node.iter)
+def _is_import_or_docstring(statement: ast.stmt) -> bool:
+    """Whether a statement is an import or a docstring. An imported name counts where it is used."""
+    docstring = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    return docstring or isinstance(statement, ast.Import | ast.ImportFrom)
+
+
+def _part(module: str, statement: ast.stmt, imported: Mapping[str, str]) -> Part:
+    """The part that a statement is."""
+    nodes = list(ast.walk(statement))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    uses = {imported.get(name, f"{module}:{name}") for name in names}
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in imported:
+            uses.add(f"{imported[node.value.id].replace(':', '.')}:{node.attr}")
+    start = statement.lineno
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        decorators = [node for decorator in statement.decorator_list for node in ast.walk(decorator)]
+        defines, labels = {statement.name}, {statement.name, *_strings(decorators)}
+        start = min([start, *(decorator.lineno for decorator in statement.decorator_list)])
     else:
-        yield _part(module, (node,), imported)
-
-
-def _part(module: str, nodes: Sequence[ast.AST], imported: Mapping[str, str], table: ast.AST | None = None) -> Part:
-    """The part that some nodes are, with the strings of the table over which they run."""
-    every = [inner for node in nodes for inner in ast.walk(node)]
-    named = {inner.id for inner in every if isinstance(inner, ast.Name)}
-    uses = {imported.get(name, f"{module}:{name}") for name in named}
-    for inner in every:
-        if isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name) and inner.value.id in imported:
-            uses.add(f"{imported[inner.value.id].replace(':', '.')}:{inner.attr}")
-    first = nodes[0]
-    if isinstance(first, ast.FunctionDef | ast.ClassDef):
-        defines, called = {first.name}, [x for decorator in first.decorator_list for x in ast.walk(decorator)]
-        labels = {first.name, *_strings(called)}
-        start = min([first.lineno, *(decorator.lineno for decorator in first.decorator_list)])
-    else:
-        stored = {x.id for x in every if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)}
-        defines = set() if isinstance(first, ast.For) else stored
-        labels = _strings([*every, *(ast.walk(table) if table else ())])
-        start = getattr(first, "lineno", 0)
-    end = getattr(nodes[-1], "end_lineno", 0)
-    return Part((start, end), frozenset(f"{module}:{name}" for name in defines), frozenset(uses), frozenset(labels))
+        stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        defines = set() if isinstance(statement, ast.For) else stored  # nobody uses the variables of a loop
+        labels = _strings(nodes)
+    defined = frozenset(f"{module}:{name}" for name in defines)
+    return Part((start, statement.end_lineno or start), defined, frozenset(uses), frozenset(labels))
 
 
 def _strings(nodes: Sequence[ast.AST]) -> set[str]:
-    return {x.value for x in nodes if isinstance(x, ast.Constant) and isinstance(x.value, str)}
+    return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
 
 def touched_parts(
     modules: Mapping[str, list[Part]], spans: Mapping[str, Spans], ends: Collection[str] = ()
 ) -> dict[str, list[Part]]:
-    """The parts of some modules, by their names, of which lines were changed, or which use what
-    such a part defines, by way of others too.
+    """The touched parts of modules, by the module's name: parts with changed lines, and parts that
+    use what a touched part defines, directly or through other parts.
 
     A part that defines a name of `ends` is touched by its own lines alone.
     """
-    found = {name: [part for part in its if part.meets(spans.get(name, []))] for name, its in modules.items()}
+    touched = {
+        module: [part for part in members if part.meets(spans.get(module, []))] for module, members in modules.items()
+    }
     while True:
-        names = {name for its in found.values() for part in its for name in part.defines}
-        more = {
-            name: [
+        names = {name for members in touched.values() for part in members for name in part.defines}
+        users = {
+            module: [
                 part
-                for part in its
-                if part not in found[name] and not names.isdisjoint(part.uses) and part.defines.isdisjoint(ends)
+                for part in members
+                if part not in touched[module] and not names.isdisjoint(part.uses) and part.defines.isdisjoint(ends)
             ]
-            for name, its in modules.items()
+            for module, members in modules.items()
         }
-        if not any(more.values()):
-            return found
-        found = {name: [*its, *more[name]] for name, its in found.items()}
+        if not any(users.values()):
+            return touched
+        touched = {module: [*members, *users[module]] for module, members in touched.items()}

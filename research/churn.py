@@ -4,9 +4,10 @@ commits.
     python -m research.churn cbecffb..HEAD
     python -m research.churn -400 cbecffb
 
-Two lists of generated files are applied to the same commits: all files that were generated and
-compared with the code at revision cbecffb, and those of them that a push still makes again. The
-first share says what commits carried along, the second what they still carry.
+The command counts two lists of generated files in the same commits. The first list has all files
+that were generated and compared with the code at revision cbecffb. The second list has the files
+among them that a push still makes again. The first share says what commits carried along, the
+second what they still carry.
 """
 
 import argparse
@@ -19,7 +20,8 @@ from research.stamp import ROOT
 __all__ = ["changed", "main", "share"]
 
 AT_CBECFFB = re.compile(
-    r"docs/[^/]+\.(json|txt)|docs/(kill-matrix|named|findings|peers|rotary|worst|criteria)\.md|docs/checkers\.\w+|docs/results/.*"
+    r"docs/[^/]+\.(json|txt)|docs/(kill-matrix|named|findings|peers|rotary|worst|criteria)\.md"
+    r"|docs/checkers\.\w+|docs/results/.*"
     r"|vectors/(data|onnx)/.*|vectors/MATRIX\.md|(properties|research)/vectors/chosen\.json|properties/laws/quick\.py"
 )
 """The generated files, each compared with the code on every push."""
@@ -56,12 +58,12 @@ def main(arguments: list[str] | None = None) -> int:
         "commits", nargs="*", default=["-400"], help="as git log names them: cbecffb..HEAD, or -400 cbecffb (-400)"
     )
     changes = list(changed(parser.parse_args(arguments).commits))
-    for what, generated in (("generated at cbecffb", AT_CBECFFB), ("still made on a push", STILL)):
+    for label, generated in (("generated at cbecffb", AT_CBECFFB), ("still made on a push", STILL)):
         lines, total = share(changes, generated)
         print(
-            f"{what}: {lines:,} of {total:,} changed text lines, {lines / total:.1%}"
+            f"{label}: {lines:,} of {total:,} changed text lines, {lines / total:.1%}"
             if total
-            else f"{what}: no text line is changed"
+            else f"{label}: no text line is changed"
         )
     return 0
 

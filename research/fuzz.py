@@ -1,9 +1,10 @@
-"""Every public function given nonsense: `python -m research.fuzz` writes docs/fuzz.txt, and
-`make test` has a share.
+"""Calls every public function with nonsense: `python -m research.fuzz` writes docs/fuzz.txt, and
+`make test` runs a share of it.
 
-Hypothesis draws the arguments: what a caller could mean, and among it what nobody means, of bounded
-size. A function may return, or raise ValueError or TypeError with a whole sentence, or what its
-docstring says besides; it may not take long. What is found is shown with the smallest arguments.
+Hypothesis draws the arguments: mostly what a caller could mean, and some nonsense, all of bounded
+size. A function may return, may raise ValueError or TypeError with a whole sentence, or may raise
+another error that its docstring states. It must not take long. The page shows each finding with its
+smallest arguments.
 """
 
 import argparse
@@ -47,7 +48,7 @@ _CALLS = 200  # of a function in a round
 
 
 class Unspeakable:
-    """What has no repr, no length, no truth, and cannot be compared."""
+    """An object without repr, length or truth value, which cannot be compared."""
 
     def __init__(self, kind: type[Exception]) -> None:
         self.kind = kind
@@ -63,7 +64,7 @@ class Unspeakable:
 
 @dataclass(frozen=True)
 class Made:
-    """What Hypothesis is to show, and what a function is given instead."""
+    """A value that Hypothesis shows in place of the argument, which `__call__` makes."""
 
     kind: type[Exception]
 
@@ -72,7 +73,7 @@ class Made:
 
 
 class Lying:
-    """What says that it is an array, and gives something else."""
+    """An object that claims to be an array, and converts to another value."""
 
     def __init__(self, given: Any) -> None:
         self.given, self.shape, self.dtype, self.ndim = given, (2, 2), np.dtype(float), 2
@@ -148,7 +149,7 @@ _CONVENTIONS = st.one_of(
 
 
 def _help(*words: str) -> str:
-    """What the command says about itself, or about a command of its own."""
+    """The help of the command, or of a subcommand."""
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
         parser_of_command().parse_args([*words, "--help"])
     return out.getvalue()
@@ -229,7 +230,9 @@ _MEANT: dict[str, st.SearchStrategy[Any]] = {
 
 
 def attnspec(command: str, *words: str) -> None:
-    """The command, in a folder of its own, whose exit status is one that it states."""
+    """Runs the command in a temporary folder. Raises RuntimeError if its exit status is not a
+    documented one.
+    """
     out, err = contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO())
     with TemporaryDirectory() as folder, contextlib.chdir(folder), out, err:
         try:
@@ -249,15 +252,15 @@ _ALWAYS_MEANT = (
 
 @dataclass(frozen=True)
 class Target:
-    """A public function, and what it may raise besides ValueError and TypeError."""
+    """A public function, and the errors that it may raise in addition to ValueError and TypeError."""
 
     name: str
     function: Callable[..., Any]
     raises: tuple[type[BaseException], ...] = ()
 
     def arguments(self) -> st.SearchStrategy[tuple[list[Any], dict[str, Any]]]:
-        """Arguments by position and by name: most of them meant, some nonsense, those with defaults
-        left out as often as not.
+        """Arguments by position and by name. Most are meaningful, some are nonsense, and half of
+        those with defaults are left out.
         """
 
         @st.composite
@@ -265,8 +268,8 @@ class Target:
             places: list[Any] = []
             names: dict[str, Any] = {}
             for parameter in inspect.signature(self.function).parameters.values():
-                meant = _MEANT.get(parameter.name, _FLOATS)
-                values = meant if parameter.name in _ALWAYS_MEANT else st.one_of(meant, meant, _ODD)
+                meaningful = _MEANT.get(parameter.name, _FLOATS)
+                values = meaningful if parameter.name in _ALWAYS_MEANT else st.one_of(meaningful, meaningful, _ODD)
                 if parameter.kind is parameter.VAR_POSITIONAL:
                     places += draw(st.lists(values, max_size=5))
                 elif parameter.kind is parameter.VAR_KEYWORD:
@@ -332,8 +335,8 @@ def _limited(seconds: float) -> Iterator[None]:
 
 
 def fuzz(target: Target, examples: int, seed: int | None = None) -> None:
-    """Give a function nonsense so many times. Raises AssertionError, with the smallest arguments,
-    where it does what it may not.
+    """Calls a function with `examples` nonsense arguments. Raises AssertionError, with the smallest
+    arguments, if it does something that it may not do.
     """
 
     def hold(drawn: tuple[list[Any], dict[str, Any]]) -> None:
@@ -365,33 +368,33 @@ def fuzz(target: Target, examples: int, seed: int | None = None) -> None:
     (test if seed is None else with_seed(seed)(test))()
 
 
-def _page(rounds: int, minutes: float, found: dict[str, str]) -> str:
+def _page(rounds: int, minutes: float, failures: dict[str, str]) -> str:
     functions, times = counted(len(TARGETS), "public function"), counted(rounds, "round")
     calls = f"{functions} given nonsense, {times} of {_CALLS} calls each, in {minutes:.0f} minutes."
-    fine = "Each returned, or raised what its docstring says, with a whole sentence, within seconds."
-    return "\n".join([calls, "", *sorted(TARGETS), "", *(found.values() or [fine])]) + "\n"
+    all_is_well = "Each returned, or raised what its docstring says, with a whole sentence, within seconds."
+    return "\n".join([calls, "", *sorted(TARGETS), "", *(failures.values() or [all_is_well])]) + "\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fuzz all functions by turns until the time is over; returns 1 if something was found."""
+    """Fuzzes all functions in rounds until the time is over. Returns 1 if it found something."""
     parser = argparse.ArgumentParser(prog="python -m research.fuzz", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0, help="for how long (60)")
     parser.add_argument("--seed", type=int, default=0, help="the first seed (0)")
     parser.add_argument("--output", type=Path, default=Path("docs/fuzz.txt"))
     options = parser.parse_args(arguments)
-    start, found, seed = time.monotonic(), dict[str, str](), options.seed
+    start, failures, seed = time.monotonic(), dict[str, str](), options.seed
     while time.monotonic() - start < 60 * options.minutes:
         for target in TARGETS.values():
-            if target.name not in found:
+            if target.name not in failures:
                 try:
                     fuzz(target, _CALLS, seed)
                 except AssertionError as error:
-                    found[target.name] = "\n".join([f"Seed {seed}: {error}", *getattr(error, "__notes__", ())])
-                    print(found[target.name], flush=True)
+                    failures[target.name] = "\n".join([f"Seed {seed}: {error}", *getattr(error, "__notes__", ())])
+                    print(failures[target.name], flush=True)
         seed += 1
-        options.output.write_text(_page(seed - options.seed, (time.monotonic() - start) / 60, found))
+        options.output.write_text(_page(seed - options.seed, (time.monotonic() - start) / 60, failures))
     print(options.output.read_text(), end="")
-    return 1 if found else 0
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""The command ended at random moments: `python -m research.interrupts` writes docs/interrupts.txt.
+"""Ends the command at random moments: `python -m research.interrupts` writes docs/interrupts.txt.
 
-`attnspec verify` is run on the reference and a kernel with a known bug, and is sent SIGHUP, SIGINT,
-SIGTERM or SIGKILL at a moment drawn between its start and the time that it takes undisturbed.
-Whatever the moment: it ends soon, with the signal's exit status unless it was through; no process
-that it started lives on; the report and the page are there whole or not at all; and nothing is left
-in the folder of temporary files, but after SIGKILL, of which a process is not told.
+`attnspec verify` runs on the reference and on a kernel with a known bug, and gets SIGHUP, SIGINT,
+SIGTERM or SIGKILL at a random moment of its undisturbed duration. At every moment it must end soon,
+with the signal's exit status unless it has finished. No process that it started may live on. The
+report and the page must be complete or absent. The folder of temporary files must be empty, except
+after SIGKILL, which a process does not notice.
 """
 
 import argparse
@@ -38,7 +38,9 @@ _GRACE = 5.0  # seconds in which a process whose parent was killed notices it
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended: the signal, its status as a shell gives it, and sentences on what is not as it should be."""
+    """The end of a run: the signal, the exit status as a shell gives it, a sentence for each
+    problem, and the number of temporary folders that remain.
+    """
 
     number: int
     status: int
@@ -47,7 +49,9 @@ class Ended:
 
 
 def run(number: int | None, moment: float, page: bool) -> Ended:
-    """One run, with a page or without, to which a signal is sent after so many seconds; None for none."""
+    """Runs the command once, with a page or without, and sends a signal after `moment` seconds, or
+    no signal if the number is None.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for each in ("temporary", "out"):
@@ -78,10 +82,10 @@ def run(number: int | None, moment: float, page: bool) -> Ended:
         remains = list((folder / "temporary").iterdir())
         if remains and number != signal.SIGKILL:
             wrong.append(f"{len(remains)} temporary folders were left.")
-        told = -status + 128 if status < 0 else status
-        if told not in (1, 128 + (number or 0)):  # one of the two adapters is wrong
-            wrong.append(f"The exit status was {told}.")
-        return Ended(number or 0, told, tuple(wrong), len(remains))
+        status_told = -status + 128 if status < 0 else status
+        if status_told not in (1, 128 + (number or 0)):  # one of the two adapters is wrong
+            wrong.append(f"The exit status was {status_told}.")
+        return Ended(number or 0, status_told, tuple(wrong), len(remains))
 
 
 def _orphans(folder: Path) -> list[str]:
@@ -103,8 +107,8 @@ def _read(path: Path) -> bytes:
 
 
 def _halves(folder: Path, number: int | None) -> list[str]:
-    """Sentences on files that are neither whole nor absent; after SIGKILL what was written beside
-    its place may be there.
+    """A sentence for each file that is neither complete nor absent. After SIGKILL, temporary files
+    of a write may remain.
     """
     wrong = []
     for path in (path for path in folder.rglob("*") if path.is_file()):
@@ -130,20 +134,27 @@ def _page(ended: list[Ended], seconds: dict[bool, float]) -> str:
         f"{'signal':8}  {'runs':>5}  {'exit statuses':24}  {'temporary folders left':>22}  {'wrong':>5}",
     ]
     for number in _SIGNALS:
-        these = [e for e in ended if e.number == number]
-        statuses = ", ".join(f"{status} ({n})" for status, n in sorted(Counter(e.status for e in these).items()))
-        remains, wrong = sum(bool(e.remains) for e in these), sum(bool(e.wrong) for e in these)
+        these = [end_of_run for end_of_run in ended if end_of_run.number == number]
+        statuses = ", ".join(
+            f"{status} ({n})" for status, n in sorted(Counter(end_of_run.status for end_of_run in these).items())
+        )
+        remains, wrong = (
+            sum(bool(end_of_run.remains) for end_of_run in these),
+            sum(bool(end_of_run.wrong) for end_of_run in these),
+        )
         lines.append(f"{signal.Signals(number).name:8}  {len(these):5}  {statuses:24}  {remains:22}  {wrong:5}")
-    told = [f"{signal.Signals(e.number).name}: {sentence}" for e in ended for sentence in e.wrong]
+    status_told = [
+        f"{signal.Signals(end_of_run.number).name}: {sentence}" for end_of_run in ended for sentence in end_of_run.wrong
+    ]
     fine = (
         "No process lived on, no file was half written, and each exit status was the signal's, "
         "or 1, the verdict's, where it was through."
     )
-    return "\n".join([*lines, "", *(told or [fine])]) + "\n"
+    return "\n".join([*lines, "", *(status_told or [fine])]) + "\n"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run them; returns 1 if something was not as it should be."""
+    """Runs all. Returns 1 if there was a problem."""
     parser = argparse.ArgumentParser(prog="python -m research.interrupts", description=__doc__)
     parser.add_argument("--runs", type=int, default=100, help="how many (100)")
     parser.add_argument("--seed", type=int, default=0, help="what signals and moments are drawn from (0)")
@@ -165,7 +176,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
         options.output.write_text(_page(ended, seconds))
     print(options.output.read_text(), end="")
-    return 1 if any(e.wrong for e in ended) else 0
+    return 1 if any(end_of_run.wrong for end_of_run in ended) else 0
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """What diagnosis names from outputs alone: `make named` writes docs/named.md.
 
-Of every convention each other reading, in each operation that it concerns, and every reported bug
-of attention with its features, caches and rotary frequencies: what follows it is declared to follow
-the defaults, or what the reading stands beside, and is verified by the laws of the quick plan, up
-to the first case that breaks one, as `verify` does it with `quick` and `fail_fast`. It is named if
-it is the first or the second diagnosis of the first cause: nothing tells two names of one function
-apart.
+The measurement plants each other value of every convention, in each operation that follows it, and
+every reported bug of attention with its features, caches and rotary frequencies. The adapter
+declares the default conventions, or the ones in `BESIDE`. The laws of the quick plan verify it up to
+the first case that breaks one, as `verify` does with `quick` and `fail_fast`. It is named if it is
+the first or the second diagnosis of the first cause, because outputs cannot distinguish two names
+of one function.
 """
 
 import argparse
@@ -35,7 +35,7 @@ _PAGE = Path(__file__).parents[1] / "docs/named.md"
 
 CASES = 100
 LEAST = 0.9
-"""The share that is to be named, of conventions and of bugs."""
+"""The share of conventions and of bugs that diagnosis should name."""
 SAME = {
     **{
         ("dead_rows", value, "causal_attention"): "from the top left every query sees a key"
@@ -51,10 +51,10 @@ SAME = {
         for value in ("passthrough", "reject")
     },
 }
-"""Readings that no case tells from the default one in an operation, and why."""
+"""Conventions that no case of an operation distinguishes from the default, and why."""
 
 BESIDE = {"dead_gradients": Conventions(dead_rows="uniform")}
-"""Readings that differ only beside another one, which is declared."""
+"""Conventions that change a result only together with another one, which the adapter declares."""
 
 _TODAY = (
     "attention",
@@ -70,7 +70,7 @@ _TODAY = (
 
 @dataclass(frozen=True)
 class Planted:
-    """What is to be named: its name, the operation in which it is, and what follows it."""
+    """A convention or bug to be named: its name, its operation, and a function that follows it."""
 
     name: str
     operation: str
@@ -102,23 +102,30 @@ def _in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
         return x.astype(np.float32) if isinstance(x, np.ndarray) and x.dtype == np.float64 else x
 
     def rounded(*arguments: Any, **options: Any) -> Any:
-        found = function(*map(doubled, arguments), **{name: doubled(x) for name, x in options.items()})
-        return tuple(map(stored, found)) if isinstance(found, tuple) else stored(found)
+        results = function(*map(doubled, arguments), **{name: doubled(x) for name, x in options.items()})
+        return tuple(map(stored, results)) if isinstance(results, tuple) else stored(results)
 
     return rounded
 
 
 def readings() -> Iterator[Planted]:
-    """Each other value of every convention but the numbers, in each operation that it concerns, but
-    where it is the same there.
+    """Each other value of every convention except the numbers, in each operation that follows it
+    and where it changes a result.
     """
     for field in fields(Conventions):
         declared, usual = BESIDE.get(field.name, DEFAULT), getattr(DEFAULT, field.name)
         for value in get_args(field.type):
-            for o in OPERATIONS.values():
-                if value != usual and field.name in o.conventions and (field.name, value, o.name) not in SAME:
+            for operation in OPERATIONS.values():
+                if (
+                    value != usual
+                    and field.name in operation.conventions
+                    and (field.name, value, operation.name) not in SAME
+                ):
                     yield Planted(
-                        f"{field.name}={value}", o.name, meaning(o, replace(declared, **{field.name: value})), declared
+                        f"{field.name}={value}",
+                        operation.name,
+                        meaning(operation, replace(declared, **{field.name: value})),
+                        declared,
                     )
 
 
@@ -132,32 +139,32 @@ def bugs() -> Iterator[Planted]:
 
 
 def named(planted: Planted, seed: int) -> tuple[str, ...]:
-    """What the first cause is diagnosed as, best first, without hints; ("held",) where no law is broken."""
+    """The diagnoses of the first cause, best first, without hints; ("held",) if all laws hold."""
     cause = first_cause(planted.implementation, CASES, seed)
     return tuple(d.id for d in cause.diagnosis if not d.hint) if cause else ("held",)
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was named with each seed of what was planted."""
+    """The names that diagnosis gave a planted change, with each seed."""
 
     name: str
     operation: str
     told: tuple[tuple[str, ...], ...]
 
     def among(self, places: int) -> int:
-        """With how many seeds it is among so many first diagnoses."""
+        """With how many seeds it is among the first `places` diagnoses."""
         return sum(self.name in names[:places] for names in self.told)
 
     @property
     def instead(self) -> str:
-        """What was first where it was not among the first two, and how often."""
+        """The first diagnoses of the runs in which it was not among the first two, with their numbers."""
         others = Counter(" ".join(names[:1]) or "nothing" for names in self.told if self.name not in names[:2])
         return ", ".join(f"{'no law broken' if name == 'held' else name} {n}" for name, n in others.most_common())
 
 
 def share(rows: Sequence[Row]) -> float:
-    """The share of seeds with which what was planted was among the first two diagnoses."""
+    """The share of seeds with which the planted change was among the first two diagnoses."""
     return sum(row.among(2) for row in rows) / sum(len(row.told) for row in rows)
 
 
@@ -171,10 +178,11 @@ def markdown(conventions: Sequence[Row], known: Sequence[Row]) -> str:
     lines = [
         "# What diagnosis names",
         "",
-        "Planted is each other reading of every convention, and each reported bug of attention with its features,",
-        f"caches and rotary frequencies, with seeds 0 to {len(known[0].told) - 1}: at most {CASES} cases and the laws of the quick plan,",
-        "up to the first case that breaks one. Results are of float64, rounded to float32; those of caches are of float64. What is planted",
-        "is named if it is the first or the second diagnosis of the first cause: two names of one function give the same on every call.",
+        "Each other value of every convention is planted, and each reported bug of attention with its features,",
+        f"caches and rotary frequencies, with seeds 0 to {len(known[0].told) - 1}. The laws of the quick plan get",
+        f"at most {CASES} cases, up to the first case that breaks one. Results are float64, rounded to float32;",
+        "results of caches stay float64. A planted change is named if it is the first or the second diagnosis of",
+        "the first cause: calls cannot distinguish two names of one function.",
         "",
         *_said("conventions", conventions),
         *_said("bugs", known),
@@ -182,12 +190,12 @@ def markdown(conventions: Sequence[Row], known: Sequence[Row]) -> str:
         "",
         *_table("reading", conventions),
         "",
-        "Not planted are readings that no case tells from the default one:",
+        "These conventions are not planted, because no case distinguishes them from the default:",
         "",
-        *(f"- `{field}={value}` in `{operation}`: {why}." for (field, value, operation), why in SAME.items()),
+        *(f"- `{field}={value}` in `{operation}`: {reason}." for (field, value, operation), reason in SAME.items()),
         "- `blocked_values=unread`: it promises more, and changes no result.",
         "",
-        "Nor are other numbers as `rope_base` and `rope_scale`, of which diagnosis tries the usual ones.",
+        "Other numbers as `rope_base` and `rope_scale` are not planted either: diagnosis tries the usual ones.",
         "",
         "## Bugs",
         "",
@@ -197,19 +205,20 @@ def markdown(conventions: Sequence[Row], known: Sequence[Row]) -> str:
 
 
 def _said(what: str, rows: Sequence[Row]) -> tuple[str, str]:
-    of, one = sum(len(row.told) for row in rows), sum(row.among(1) for row in rows)
-    return f"Of the {what}, in {of} runs, {share(rows):.1%} are named: {one / of:.1%} first.", ""
+    runs_of, first_named = sum(len(row.told) for row in rows), sum(row.among(1) for row in rows)
+    return f"Of the {what}, in {runs_of} runs, {share(rows):.1%} are named: {first_named / runs_of:.1%} first.", ""
 
 
 def _table(what: str, rows: Sequence[Row]) -> Iterator[str]:
-    yield f"| {what} | operation | first | first or second | of | told instead |"
+    yield f"| {what} | operation | first | first or second | of | named instead |"
     yield "|---|---|---:|---:|---:|---|"
     for row in rows:
-        yield f"| `{row.name}` | `{row.operation}` | {row.among(1)} | {row.among(2)} | {len(row.told)} | {row.instead} |"
+        counts = f"{row.among(1)} | {row.among(2)} | {len(row.told)}"
+        yield f"| `{row.name}` | `{row.operation}` | {counts} | {row.instead} |"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the page; returns 1 where less than nine tenths are named."""
+    """Writes the page. Returns 1 if less than nine tenths are named."""
     parser = argparse.ArgumentParser(prog="python -m research.named", description=__doc__)
     parser.add_argument("--seeds", type=int, default=10, help="how many, from 0 on (10)")
     parser.add_argument("--jobs", type=int, default=1, help="processes (1)")

@@ -76,7 +76,8 @@ def results(link: Callable[[Path], str] = lambda file: relpath(file, RESULTS.par
     lines = [
         "# Results",
         "",
-        "Each row is a page of measurements. The head of a page states its command, revision, machine and minutes. `make NAME` makes one",
+        "Each row is a page of measurements. The head of a page states its command, revision, machine and minutes. "
+        "`make NAME` makes one",
         "page again, `make release-pages` all pages of older revisions.",
         "",
         "| page | question | answer | revision | command | minutes |",
@@ -92,7 +93,8 @@ def _rows(page: Page, link: Callable[[Path], str]) -> Iterator[str]:
     for file in page.written:
         head = read(file.read_text("utf-8"))
         revision, minutes = (head.revision, head.minutes) if head else ("", "")
-        yield f"| [{page.title}]({link(file)}) | {page.question} | {page.answer} | {revision} | `make {page.name}` | {minutes} |"
+        answered = f"[{page.title}]({link(file)}) | {page.question} | {page.answer}"
+        yield f"| {answered} | {revision} | `make {page.name}` | {minutes} |"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

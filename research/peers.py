@@ -1,12 +1,12 @@
-"""docs/peers.md: what released libraries do, on inputs to paste: `make peers` writes it, of reports
-by `attnspec verify --json`.
+"""Writes docs/peers.md, the findings about released libraries with inputs to paste, from reports of
+`attnspec verify --json`. `make peers` runs it.
 
     python -m research.peers build/peers/*.json
 
-A matrix of libraries and kinds of operations; the laws that are declared not to hold; and every
-finding, each script run in a process of its own. Reports may be of parts: of what several have run,
-the newest counts. The exit status is 1 where a law is broken that is not declared, and where a
-finding no longer happens.
+The page has a matrix of libraries and kinds of operations, the laws that are declared not to hold,
+and every finding. A separate process runs each script. A report may have a part of the libraries;
+if several reports have the same one, the newest counts. The exit status is 1 if a law that is not
+declared is broken, or if a finding no longer happens.
 """
 
 import argparse
@@ -44,21 +44,22 @@ Cells = dict[tuple[str, str], list[LibraryFinding]]
 def families() -> dict[str, str]:
     """{operation: the column of the matrix that it is in}."""
     return {
-        o: next(family for family, names in FAMILIES.items() if any(o.startswith(n) for n in names)) for o in OPERATIONS
+        operation: next(family for family, names in FAMILIES.items() if any(operation.startswith(n) for n in names))
+        for operation in OPERATIONS
     }
 
 
 def _rows(reports: Sequence[dict[str, Any]]) -> list[Row]:
-    """The outcomes of all reports, in the order of the registry, with the library of each: those of
-    the last report that could run it.
+    """The outcomes of all reports, in the order of the registry, each with its library. The last
+    report that could run a law counts.
     """
     groups = {entry["name"]: entry["group"] for report in reports for entry in report["settings"]["implementations"]}
-    found: dict[tuple[str, str, str], Row] = {}
+    finding: dict[tuple[str, str, str], Row] = {}
     for row in (row for report in reports for row in report["outcomes"]):
         key = row["implementation"], row["operation"], row["law"]
-        if key not in found or row["status"] != "not run":
-            found[key] = row | {"group": groups[row["implementation"]]}
-    return sorted(found.values(), key=lambda row: _place(row["group"]))
+        if key not in finding or row["status"] != "not run":
+            finding[key] = row | {"group": groups[row["implementation"]]}
+    return sorted(finding.values(), key=lambda row: _place(row["group"]))
 
 
 def _place(library: str) -> tuple[int, str]:
@@ -69,23 +70,23 @@ def _place(library: str) -> tuple[int, str]:
 def _cells() -> Cells:
     """{(library, family): its findings}, in the order of the matrix."""
     cells: Cells = {}
-    for found in FINDINGS:
-        cells.setdefault((_ROWS.get(found.library, found.library), found.family), []).append(found)
+    for finding in FINDINGS:
+        cells.setdefault((_ROWS.get(finding.library, finding.library), finding.family), []).append(finding)
     return dict(sorted(cells.items(), key=lambda cell: (_place(cell[0][0]), list(FAMILIES).index(cell[0][1]))))
 
 
 def _laws(rows: Sequence[Row]) -> str:
-    """How many laws held, are declared not to hold, had budgets too wide to say, and are broken
-    besides; that nothing was run.
+    """How many laws held, are declared not to hold, had budgets too wide to decide, and are
+    violated; or "not run here".
     """
     count = Counter(row["status"] for row in rows)
-    told = [
+    counts = [
         (count["held"] + count["suspicious"], "held"),
         (count["declared"], "declared not to hold"),
         (count["vacuous"], "undecided"),
         (count["violated"], "**violated**"),
     ]
-    if text := ", ".join(f"{n} {what}" for n, what in told if n):
+    if text := ", ".join(f"{n} {label}" for n, label in counts if n):
         return text
     return "not run here" if count["not run"] else ""
 
@@ -96,11 +97,13 @@ def _anchor(library: str, family: str) -> str:
 
 
 def _link(library: str, family: str, findings: Sequence[LibraryFinding]) -> str:
-    """How many findings there are of each cause, as a link to their heading; "" of none."""
-    count = Counter(found.cause for found in findings)
-    one, more = ("defect", "convention", "of arithmetic"), ("defects", "conventions", "of arithmetic")
+    """The number of findings of each cause, as a link to their heading; "" without findings."""
+    count = Counter(finding.cause for finding in findings)
+    singular, plural = ("defect", "convention", "of arithmetic"), ("defects", "conventions", "of arithmetic")
     text = ", ".join(
-        f"{count[cause]} {(one if count[cause] == 1 else more)[i]}" for i, cause in enumerate(CAUSES) if count[cause]
+        f"{count[cause]} {(singular if count[cause] == 1 else plural)[i]}"
+        for i, cause in enumerate(CAUSES)
+        if count[cause]
     )
     return f"[{text}]({_anchor(library, family)})" if text else ""
 
@@ -119,18 +122,20 @@ def _matrix(rows: Sequence[Row], cells: Cells) -> Iterator[str]:
 
 
 def _implementations(rows: Sequence[Row]) -> Iterator[str]:
-    """What was put to the laws of each library, with its version, and why something was not run."""
-    yield "| library | what of it | |\n|---|---|---|"
+    """The tested implementations of each library, with their versions, and why some were not run."""
+    yield "| library | implementation | |\n|---|---|---|"
     for library in dict.fromkeys(row["group"] for row in rows):
         for name in dict.fromkeys(row["implementation"] for row in rows if row["group"] == library):
-            own = [row for row in rows if row["implementation"] == name]
-            reasons = {row["reason"] for row in own if row["status"] == "not run"}
+            own_findings = [row for row in rows if row["implementation"] == name]
+            reasons = {row["reason"] for row in own_findings if row["status"] == "not run"}
             yield f"| {library} | {name} | {'not run here: ' + ' '.join(sorted(reasons)) if reasons else ''} |"
 
 
 def _declared(rows: Sequence[Row]) -> Iterator[str]:
     """The laws that are declared not to hold, by reason, which is the title of a finding."""
-    places = {found.title: _anchor(_ROWS.get(found.library, found.library), found.family) for found in FINDINGS}
+    places = {
+        finding.title: _anchor(_ROWS.get(finding.library, finding.library), finding.family) for finding in FINDINGS
+    }
     declared = [row for row in rows if row["status"] == "declared"]
     for reason in dict.fromkeys(row["reason"] for row in declared):
         where = [row for row in declared if row["reason"] == reason]
@@ -140,34 +145,35 @@ def _declared(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _findings(cells: Cells, before: str, wrong: list[str]) -> Iterator[str]:
-    """Every finding, under a heading for each cell, two scripts at a time; what no longer happens,
-    or happens otherwise than on the page before, is noted."""
+    """Every finding under a heading for each cell, measured by two scripts at a time. Adds to
+    `wrong` a finding that no longer happens, or whose output differs from the page before.
+    """
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda found: find_spec(found.module.split(".")[0]) and found.actual, FINDINGS))
-    for (library, family), own in cells.items():
+        list(pool.map(lambda finding: find_spec(finding.module.split(".")[0]) and finding.actual, FINDINGS))
+    for (library, family), own_findings in cells.items():
         yield f"\n### {library}, {family}"
-        for found in own:
+        for finding in own_findings:
             try:
-                yield from list(found.markdown(confirmed(found)))
-                if (seen := _seen(before, found)) not in ("", found.actual):
+                yield from list(finding.markdown(confirmed(finding)))
+                if (seen := _seen(before, finding)) not in ("", finding.actual):
                     wrong.append(
-                        f"{found.name} prints {found.actual} now, and printed {seen} before: look at it again."
+                        f"{finding.name} prints {finding.actual} now, and printed {seen} before: look at it again."
                     )
             except ImportError as missing:
-                yield f"\n#### {found.name}\n\nNot run here: {missing}."
+                yield f"\n#### {finding.name}\n\nNot run here: {missing}."
             except ValueError as changed:
                 wrong.append(str(changed))
 
 
-def _seen(page: str, found: LibraryFinding) -> str:
+def _seen(page: str, finding: LibraryFinding) -> str:
     """What the script of a finding printed when a page was written; "" where it is not there."""
-    _, _, own = page.partition(f"### {found.name}\n")
-    return own.partition("| actual | `")[2].partition("` |\n")[0].replace("\\|", "|")
+    _, _, own_findings = page.partition(f"### {finding.name}\n")
+    return own_findings.partition("| actual | `")[2].partition("` |\n")[0].replace("\\|", "|")
 
 
 def _models(wrong: list[str]) -> Iterator[str]:
-    """Whole decoders: the error ÷ bound of each path against the eager one on whole sequences; what
-    is not as declared is noted.
+    """Whole decoders: the error ÷ bound of each path, compared with the eager path on whole
+    sequences. Adds to `wrong` a path that differs from its declaration.
     """
     if not find_spec("transformers"):
         yield "Not run here: transformers is not installed."
@@ -177,38 +183,46 @@ def _models(wrong: list[str]) -> Iterator[str]:
     missing: dict[str, list[str]] = {}
     for model in MODELS:
         cells = []
-        for path, found in compared(model):
+        for path, finding in compared(model):
             declared = (model.name, path) in DEVIATIONS
-            if found.missing:
-                reason = found.missing.partition(". ")[0].rstrip(".").replace(model.config.removesuffix("Config"), "…")
+            if finding.missing:
+                reason = finding.missing.partition(". ")[0].rstrip(".")
+                reason = reason.replace(model.config.removesuffix("Config"), "…")
                 missing.setdefault(reason, []).append(f"{model.name} ({path})")
-            if found.agree == declared:
-                wrong.append(f"{model.name} by {path} is {'as' if declared else 'not as'} the eager path.")
-            cells.append("–" if found.missing else f"**{found.ratio:.2g}**" if declared else f"{found.ratio:.2g}")
+            if finding.agree == declared:
+                wrong.append(f"{model.name} by {path} {'agrees' if declared else 'disagrees'} with the eager path.")
+            ratio = f"**{finding.ratio:.2g}**" if declared else f"{finding.ratio:.2g}"
+            cells.append("–" if finding.missing else ratio)
         yield f"| {model.name} | {' | '.join(cells)} |"
-    yield "\nWhat the library says of paths that are not there:\n"
+    yield "\nWhat the library says about missing paths:\n"
     yield from (f"- {reason}: {', '.join(names)}." for reason, names in missing.items())
 
 
 def markdown(reports: Sequence[dict[str, Any]], wrong: list[str], before: str = "", took: str = "") -> str:
     """The page; what is not as declared, or not as on the page before, is added to a list."""
-    rows, cells, count = _rows(reports), _cells(), Counter(found.cause for found in FINDINGS)
-    wrong += [f"{r['implementation']} breaks {r['law']} [{r['operation']}]." for r in rows if r["status"] == "violated"]
+    rows, cells, count = _rows(reports), _cells(), Counter(finding.cause for finding in FINDINGS)
+    wrong += [
+        f"{row_of_report['implementation']} breaks {row_of_report['law']} [{row_of_report['operation']}]."
+        for row_of_report in rows
+        if row_of_report["status"] == "violated"
+    ]
+    examples = " or ".join(map(str, sorted({report["settings"]["max_examples"] for report in reports})))
     lines = [
         "# Released libraries under the suite",
         "",
-        f"Written by `make peers`, on {platform.system()} with Python {platform.python_version()}, on {os.cpu_count()} cores of",
-        f"{processor()}, without a graphics processor. Versions are those of",
-        "`systems/peers/constraints.txt`. Verdicts are those of",
-        f"`--max-examples` {' or '.join(map(str, sorted({report['settings']['max_examples'] for report in reports})))}. {took}".rstrip(),
+        f"Written by `make peers`, on {platform.system()} with Python {platform.python_version()}, on {os.cpu_count()}",
+        f"cores of {processor()}, without a graphics processor.",
+        "`systems/peers/constraints.txt` has the versions of the libraries. The verdicts come from",
+        f"`--max-examples` {examples}. {took}".rstrip(),
         "",
-        "A law counts for each operation of each implementation. What is declared not to hold is below, by its reason; a release that",
-        "mends it fails `make peers` until the declaration is taken away. Whole models are put to no law: their paths are compared",
-        "[below](#whole-decoders). How many findings there are about something is a link to them.",
+        "A law counts for each operation of each implementation. The laws that are declared not to hold are below, by",
+        "their reason. After a release that corrects one, `make peers` fails until the declaration is removed. The",
+        "laws do not run on whole models: [below](#whole-decoders), their paths are compared. The number of",
+        "findings in a cell is a link to them.",
         "",
         *_matrix(rows, cells),
         "",
-        "## What was put to the laws",
+        "## Implementations under test",
         "",
         *_implementations(rows),
         "",
@@ -217,20 +231,21 @@ def markdown(reports: Sequence[dict[str, Any]], wrong: list[str], before: str = 
         "",
         "## Whole decoders",
         "",
-        "Tiny and without weights: how far the logits of a path are from those of the eager path on whole sequences, in units of a",
-        "bound that is no proof (`systems.peers.transformers_models` derives it). Bold is declared, by a finding below;",
-        "– is a path that the model does not have.",
+        "Tiny models without weights. A cell is the distance between the logits of a path and the logits of the",
+        "eager path on whole sequences, in units of a bound (`systems.peers.transformers_models` derives it,",
+        "without a proof). Bold: declared, by a finding below. –: the model does not have this path.",
         "",
         *_models(wrong),
         "",
         "## What was found",
         "",
-        f"{len(FINDINGS)} findings: {', '.join(f'{count[cause]} of cause {cause}' for cause in CAUSES)}. Each script needs the library",
-        "alone, and was run in a process of its own when this page was written. A *defect* is at odds with the library's documentation, or",
-        "with itself; a *convention* is one of several readings in use; *arithmetic* is what a type of numbers does not hold.",
-        "Twenty of those that expect numbers were drawn by chance, and the numbers computed once more by mpmath alone, which these say.",
-        "The line of each was looked up in the source of the library that is installed. Trackers were searched in November 2026:",
-        "*none found* is what a search gave, and no proof.",
+        f"{len(FINDINGS)} findings: {', '.join(f'{count[cause]} of cause {cause}' for cause in CAUSES)}.",
+        "Each script needs the library alone, and ran in a separate process when this page was written. A *defect*",
+        "contradicts the library's documentation, or the library itself; a *convention* is one of several in use;",
+        "*arithmetic* is a number that its type does not hold. Twenty of the findings that expect numbers were",
+        "drawn by chance, and mpmath alone computed their numbers again, as they say. The line of each finding was",
+        "looked up in the source of the installed library. Trackers were searched in November 2026: *none found* is",
+        "the result of a search, not a proof.",
         *_findings(cells, before, wrong),
     ]
     return "\n".join([*lines, ""])

@@ -46,7 +46,8 @@ import json, numpy, threadpoolctl
 simd = numpy.show_config("dicts")["SIMD Extensions"]
 for dtype in "fd":
     numpy.ones((96, 96), dtype) @ numpy.ones((96, 96), dtype)
-print(json.dumps([[x["architecture"] for x in threadpoolctl.threadpool_info() if "architecture" in x], simd.get("found", [])]))
+kernels = [library["architecture"] for library in threadpoolctl.threadpool_info() if "architecture" in library]
+print(json.dumps([kernels, simd.get("found", [])]))
 """
 
 
@@ -65,13 +66,13 @@ def _probed(environment: dict[str, str]) -> tuple[tuple[str, ...], tuple[str, ..
     """The BLAS kernels and NumPy's SIMD levels beyond its baseline, as a process with these
     variables finds them; None where it dies of a product, as of an instruction that the processor
     does not have."""
-    ran = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", _PROBE], env={**os.environ, **environment}, capture_output=True, text=True, cwd=ROOT
     )
-    if ran.returncode < 0:
+    if process.returncode < 0:
         return None
-    ran.check_returncode()
-    kernels, levels = json.loads(ran.stdout)
+    process.check_returncode()
+    kernels, levels = json.loads(process.stdout)
     return tuple(kernels), tuple(levels)
 
 
@@ -88,12 +89,14 @@ def settings() -> Iterator[Setting]:
         if probed is None:
             yield Setting(kernel, environment, "This processor does not have its instructions: a process with it dies.")
             continue
-        found, _ = probed
+        possible, _ = probed
         same = (
-            f"OpenBLAS takes {' and '.join(found) or 'nothing'} for it, as for {seen[found]}." if found in seen else ""
+            f"OpenBLAS takes {' and '.join(possible) or 'nothing'} for it, as for {seen[possible]}."
+            if possible in seen
+            else ""
         )
         yield Setting(kernel, environment, same)
-        seen.setdefault(found, kernel)
+        seen.setdefault(possible, kernel)
     for place in range(len(levels)):
         torch = next((TORCH[level] for level in reversed(levels[:place]) if level in TORCH), "default")
         environment = {"NPY_DISABLE_CPU_FEATURES": " ".join(levels[place:]), "ATEN_CPU_CAPABILITY": torch}
@@ -102,19 +105,19 @@ def settings() -> Iterator[Setting]:
         yield Setting("without SIMD", {}, "NumPy finds no level here beyond its baseline.")
 
 
-def another(found: Iterable[Setting]) -> Setting:
+def another(possible: Iterable[Setting]) -> Setting:
     """One setting with a BLAS kernel and a SIMD level other than the machine's own: the last kernel
     that is another, and the lowest level.
 
     The last kernel, for it is the nearest to what other machines have.
     """
-    others = [one for one in found if one.environment and not one.reason]
-    kernels = [one for one in others if "OPENBLAS_CORETYPE" in one.environment][-1:]
-    lowest = [one for one in others if "NPY_DISABLE_CPU_FEATURES" in one.environment][:1]
+    others = [setting_of for setting_of in possible if setting_of.environment and not setting_of.reason]
+    kernels = [setting_of for setting_of in others if "OPENBLAS_CORETYPE" in setting_of.environment][-1:]
+    lowest = [setting_of for setting_of in others if "NPY_DISABLE_CPU_FEATURES" in setting_of.environment][:1]
     chosen = kernels + lowest
-    environment = {name: value for one in chosen for name, value in one.environment.items()}
+    environment = {name: value for setting_of in chosen for name, value in setting_of.environment.items()}
     return Setting(
-        " ".join(one.name for one in chosen),
+        " ".join(setting_of.name for setting_of in chosen),
         environment,
         "" if chosen else "There is no other that this processor can run.",
     )
@@ -124,12 +127,12 @@ def _outcomes(setting: Setting, examples: int, jobs: int) -> dict[str, dict[str,
     """{law: its outcome} on NumPy's own implementation."""
     command = [sys.executable, "-m", "attnspec", "verify", "systems:GROUPS", "--only", "NumPy", "--json", "-"]
     options = ["--max-examples", str(examples), "--jobs", str(jobs)]
-    ran = subprocess.run(
+    process = subprocess.run(
         [*command, *options], env={**os.environ, **setting.environment}, stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
-    if ran.returncode == 2:
+    if process.returncode == 2:
         raise SystemExit(f"{setting.name}: attnspec could not be run.")
-    return {f"{o['law']}[{o['operation']}]": o for o in json.loads(ran.stdout)["outcomes"]}
+    return {f"{outcome['law']}[{outcome['operation']}]": outcome for outcome in json.loads(process.stdout)["outcomes"]}
 
 
 def compared(here: dict[str, dict[str, Any]], there: dict[str, dict[str, Any]]) -> tuple[list[str], int]:
@@ -138,12 +141,18 @@ def compared(here: dict[str, dict[str, Any]], there: dict[str, dict[str, Any]]) 
     """
     differ, errors = [], 0
     for law in here | there:
-        a, b = here.get(law, {}), there.get(law, {})
-        names = [name for name in a | b if name not in _VALUES and a.get(name) != b.get(name)]
+        here_outcome, there_outcome = here.get(law, {}), there.get(law, {})
+        names = [
+            name
+            for name in here_outcome | there_outcome
+            if name not in _VALUES and here_outcome.get(name) != there_outcome.get(name)
+        ]
         if names:
-            told = ", ".join(f"{name} is {b.get(name)!r} and not {a.get(name)!r}" for name in names)
-            differ.append(f"{law}: {told}.")
-        errors += not names and a["worst_excess"] != b["worst_excess"]
+            differences = ", ".join(
+                f"{name} is {there_outcome.get(name)!r} and not {here_outcome.get(name)!r}" for name in names
+            )
+            differ.append(f"{law}: {differences}.")
+        errors += not names and here_outcome["worst_excess"] != there_outcome["worst_excess"]
     return differ, errors
 
 
@@ -161,14 +170,14 @@ def main(arguments: list[str] | None = None) -> int:
         "--another", action="store_true", help="one other setting only, and its tests: a share for every day"
     )
     options = parser.parse_args(arguments)
-    found = list(settings())
+    possible = list(settings())
     if options.another:
-        one = another(found)
-        print(f"== {one.name or 'another setting'}: {one.reason or one.environment}", flush=True)
-        return 0 if one.reason else int(not _tested(one, options.jobs))
+        setting_of = another(possible)
+        print(f"== {setting_of.name or 'another setting'}: {setting_of.reason or setting_of.environment}", flush=True)
+        return 0 if setting_of.reason else int(not _tested(setting_of, options.jobs))
     failed: list[str] = []
     own: dict[str, dict[str, Any]] = {}
-    for setting in found:
+    for setting in possible:
         print(f"== {setting.name}: {setting.reason or setting.environment or 'nothing is set'}", flush=True)
         if setting.reason:
             continue
@@ -183,9 +192,9 @@ def main(arguments: list[str] | None = None) -> int:
         )
         if differ or not _tested(setting, options.jobs):
             failed.append(setting.name)
-    played = sum(not setting.reason for setting in found)
+    played = sum(not setting.reason for setting in possible)
     print(
-        f"The same under {played} settings; {len(found) - played} cannot be played here."
+        f"The same under {played} settings; {len(possible) - played} cannot be played here."
         if not failed
         else f"Not the same: {', '.join(failed)}."
     )

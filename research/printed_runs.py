@@ -28,23 +28,23 @@ _SHOWN = re.compile(r"(?<=```text\n).*?(?=```)", re.DOTALL)
 
 def adapter(page: str) -> tuple[str, str]:
     """The name and the text of the file that a page verifies, its first Python block that begins with a file's name."""
-    found = re.search(r"```python\n(# (\w+\.py)\n.*?)```", page, re.DOTALL)
-    assert found is not None
-    return found[2], found[1]
+    matched = re.search(r"```python\n(# (\w+\.py)\n.*?)```", page, re.DOTALL)
+    assert matched is not None
+    return matched[2], matched[1]
 
 
 def command(page: str) -> list[str]:
     """The arguments of the command by which a page verifies that file, without the comment behind it."""
-    found = re.search(r"^\$ attnspec (verify \w+[.:]\w+(?:.*\\\n)*.*?)(?: {2,}#.*)?$", page, re.MULTILINE)
-    assert found is not None
-    return shlex.split(found[1].replace("\\\n", " "))
+    matched = re.search(r"^\$ attnspec (verify \w+[.:]\w+(?:.*\\\n)*.*?)(?: {2,}#.*)?$", page, re.MULTILINE)
+    assert matched is not None
+    return shlex.split(matched[1].replace("\\\n", " "))
 
 
 def shown(page: str) -> str:
     """What a page says that the command prints."""
-    found = _SHOWN.search(page)
-    assert found is not None
-    return found[0]
+    matched = _SHOWN.search(page)
+    assert matched is not None
+    return matched[0]
 
 
 def run(page: str, options: Sequence[str] = (), **environment: str) -> str:
@@ -54,7 +54,7 @@ def run(page: str, options: Sequence[str] = (), **environment: str) -> str:
     name, text = adapter(page)
     with TemporaryDirectory() as folder:
         Path(folder, name).write_text(text)
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-m", "attnspec", *command(page), "--jobs", "1", *options],
             cwd=folder,
             env={**os.environ, "COLUMNS": COLUMNS, "PYTHONPATH": os.pathsep.join([folder, str(ROOT)]), **environment},
@@ -62,11 +62,12 @@ def run(page: str, options: Sequence[str] = (), **environment: str) -> str:
             text=True,
             check=False,
         )
-    if done.returncode != 1 or not _VERDICT.search(done.stdout):
+    if process.returncode != 1 or not _VERDICT.search(process.stdout):
         raise RuntimeError(
-            f"The command of {name} should print a violation, and end with a verdict and status 1.\n{done.stdout}{done.stderr}"
+            f"The command of {name} should print a violation, and end with a verdict and status 1.\n"
+            f"{process.stdout}{process.stderr}"
         )
-    return re.sub(r"[ \t]+$", "", done.stdout, flags=re.MULTILINE)
+    return re.sub(r"[ \t]+$", "", process.stdout, flags=re.MULTILINE)
 
 
 def printed(page: str) -> str:

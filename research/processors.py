@@ -1,5 +1,5 @@
-"""The time of processors that a command takes, in all processes that it starts, also those that
-outlive their parents. For Linux.
+"""Measures the processor time of a command, in all processes that it starts, also in those that
+outlive their parents. It needs Linux.
 """
 
 import ctypes
@@ -18,12 +18,13 @@ _T = TypeVar("_T")
 
 
 def measured(run: Callable[[], _T]) -> tuple[_T, float, float]:
-    """What a function returns, its seconds by the clock, and those of processors in all processes
-    that it starts, of which it is waited for the last; this process should have no other children.
-    Raises TimeoutError where one does not end."""
+    """The result of a function, its seconds by the clock, and the processor seconds of all
+    processes that it starts. It waits for the last of them; this process should have no other
+    children. Raises TimeoutError if a process does not end.
+    """
     ctypes.CDLL(None).prctl(_ORPHANS_ARE_MINE, 1, 0, 0, 0)
     before, start = _processors(), time.monotonic()
-    found = run()
+    result = run()
     seconds = time.monotonic() - start
     until = time.monotonic() + _PATIENCE
     with suppress(ChildProcessError):
@@ -31,7 +32,7 @@ def measured(run: Callable[[], _T]) -> tuple[_T, float, float]:
             if os.waitpid(-1, os.WNOHANG) == (0, 0):
                 time.sleep(0.01)
         raise TimeoutError(f"A process that was started goes on {_PATIENCE:.0f} s after all is done, but should end.")
-    return found, seconds, _processors() - before
+    return result, seconds, _processors() - before
 
 
 def _processors() -> float:

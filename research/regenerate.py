@@ -1,10 +1,10 @@
-"""Make again what the product reads and a change touches: the laws of the quick plan, the vectors,
-and the guide's page of operations. `make regenerate` runs it.
+"""Writes the generated files that a change touches: the laws of the quick plan, the vectors, and the
+guide's page of operations. `make regenerate` runs it.
 
-git says which lines have changed since HEAD, or since its parent where nothing has, or since the
-revision that SINCE names. A known bug is touched where its function or its row of a table has
-changed, or something that these use. Each of its mutants is put to the laws until one kills it, and
-to the vectors of its operation. A change of what all laws and bugs rest on touches all of them.
+git reports the lines that have changed since HEAD (since the parent of HEAD if nothing has changed,
+or since the revision that SINCE names). A change touches a known bug if it changes the bug's
+function, or code that this function uses. Each mutant of a touched bug meets the laws, until one
+kills it, and the vectors of its operation. A change of shared code touches all laws and bugs.
 """
 
 import argparse
@@ -32,16 +32,16 @@ from research.vectors.writing import VECTORS, write
 
 __all__ = ["Touched", "main", "touched"]
 
-_RESTS_ON = ("oracles/", "properties/contract/", "properties/strategies/", "properties/vectors/", "research/vectors/")
-"""Folders whose code all vectors rest on: bugs and laws too, but for the last two."""
+_SHARED = ("oracles/", "properties/contract/", "properties/strategies/", "properties/vectors/", "research/vectors/")
+"""Folders whose code all vectors depend on. All bugs and laws depend on the first three."""
 _LAWS = {law.id: law for law in LAWS}
 _OPERATIONS_PAGE = ROOT / "docs/guide/operations.md"
 
 
 @dataclass(frozen=True)
 class Touched:
-    """What a change touches: known bugs and laws, by name, operations all of whose mutants are, and
-    whether all vectors are.
+    """What a change touches: known bugs and laws by name, operations with all their mutants, and
+    whether it touches all vectors.
     """
 
     bugs: frozenset[str]
@@ -51,23 +51,25 @@ class Touched:
 
     @property
     def mutants(self) -> list[str]:
-        """The mutants that are to be put to the laws: of touched bugs and operations, and those
-        that a touched law of the quick plan may have killed, or one that the bug names."""
-        relied = {o for law in LAWS if law.name in self.laws and is_quick(law) for o in law.operations}
+        """The mutants that must meet the laws again: mutants of touched bugs and operations, mutants
+        that a touched law of the quick plan may have killed, and mutants whose bug names a touched
+        law.
+        """
+        quick = {operation for law in LAWS if law.name in self.laws and is_quick(law) for operation in law.operations}
         return [
-            m.id
-            for m in MUTANTS.values()
-            if m.bug.id in self.bugs or m.operation in self.operations | relied or m.bug.law in self.laws
-        ]  # fmt: skip
+            mutant.id
+            for mutant in MUTANTS.values()
+            if mutant.bug.id in self.bugs or mutant.operation in self.operations | quick or mutant.bug.law in self.laws
+        ]
 
 
 def touched(lines: dict[str, Spans]) -> Touched:
-    """What changed lines of files, by their paths, touch."""
+    """What changed lines touch; the lines are given by the path of their file."""
     code = {path: spans for path, spans in lines.items() if path.endswith(".py") and "/tests/" not in path}
-    all_of_them = any(path.startswith(_RESTS_ON[:3]) for path in code)
     bugs, operations = _bugs(code)
-    every = frozenset(REFERENCE) if all_of_them else operations
-    return Touched(bugs, _laws(code), every, any(path.startswith(_RESTS_ON) for path in code))
+    if any(path.startswith(_SHARED[:3]) for path in code):
+        operations = frozenset(REFERENCE)
+    return Touched(bugs, _laws(code), operations, any(path.startswith(_SHARED) for path in code))
 
 
 def _parts_of(folder: str, lines: dict[str, Spans], ends: Collection[str] = ()) -> dict[str, list[Part]]:
@@ -81,13 +83,12 @@ def _parts_of(folder: str, lines: dict[str, Spans], ends: Collection[str] = ()) 
 def _bugs(lines: dict[str, Spans]) -> tuple[frozenset[str], frozenset[str]]:
     """The touched bugs, and the operations that take a touched step of the reference."""
     reference = "properties.bugs.reference"
-    tables = [
-        f"{reference}:{name}" for name in ("REFERENCE", "_SCOPE", "_FUNCTIONS", "_NAMES")
-    ]  # all steps stand in them
+    # Tables of all steps.
+    tables = [f"{reference}:{name}" for name in ("REFERENCE", "_SCOPE", "_FUNCTIONS", "_NAMES")]
     bugs, steps = set[str](), set[str]()
-    for module, its in _parts_of("properties/bugs", lines, tables).items():
+    for module, members in _parts_of("properties/bugs", lines, tables).items():
         group = {bug.id for bug in GROUPS.get(module.rpartition(".")[2], ())}
-        for part in its:
+        for part in members:
             if group:
                 named = group.intersection(label.replace("_", "-") for label in part.labels)
                 bugs |= named if named or part.defines else group
@@ -103,31 +104,36 @@ def _bugs(lines: dict[str, Spans]) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _laws(lines: dict[str, Spans]) -> frozenset[str]:
-    """The touched laws, by name."""
+    """The touched laws, by name. A statement that defines nothing and names no law touches all laws
+    of its module.
+    """
     families = {name.replace(" ", "_"): laws for name, laws in FAMILIES.items()}
-    found = set[str]()
-    for module, its in _parts_of("properties/laws", lines).items():
+    killed_by = set[str]()
+    for module, members in _parts_of("properties/laws", lines).items():
         family = families.get(module.rpartition(".")[2], ())
-        for part in its:
-            named = {law.name for law in family if law.body.__name__ in part.labels}
-            found |= named if named or part.defines else {law.name for law in family}
-    return frozenset(found)
+        for part in members:
+            labelled = {law.name for law in family if law.body.__name__ in part.labels}
+            killed_by |= labelled if labelled or part.defines else {law.name for law in family}
+    return frozenset(killed_by)
 
 
 def _killed(mutants: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The law that kills each mutant, the one that its bug names if that does; and one of the quick plan's."""
-    found = killers(mutants)
-    by_quick = {mutant: law for mutant, law in found.items() if is_quick(_LAWS[law])}
-    others = [mutant for mutant in found if mutant not in by_quick]
-    return found, by_quick | killers(others, [law for law in LAWS if is_quick(law)])
+    """A law that kills each mutant (the law that its bug names, if that one kills it), and a law of the
+    quick plan that kills it.
+    """
+    killed_by = killers(mutants)
+    by_quick = {mutant: law for mutant, law in killed_by.items() if is_quick(_LAWS[law])}
+    others = [mutant for mutant in killed_by if mutant not in by_quick]
+    return killed_by, by_quick | killers(others, [law for law in LAWS if is_quick(law)])
 
 
 def _victim(laws: Sequence[str]) -> str:
-    """A mutant that one of some laws of one name kills; "" where all live."""
+    """A mutant that one of these laws, which have one name, kills; "" if all mutants survive."""
     for law in laws:
-        about = [m for m in MUTANTS.values() if m.operation in _LAWS[law].operations]
-        for some in ([m.id for m in about if m.bug.law == _LAWS[law].name], [m.id for m in about]):
-            if kills := kills_of(law, some) if some else {}:
+        mutants = [mutant for mutant in MUTANTS.values() if mutant.operation in _LAWS[law].operations]
+        likely = [mutant.id for mutant in mutants if mutant.bug.law == _LAWS[law].name]
+        for candidates in (likely, [mutant.id for mutant in mutants]):
+            if kills := kills_of(law, candidates) if candidates else {}:
                 return next(iter(kills))
     return ""
 
@@ -140,28 +146,28 @@ def _by_operation(mutants: Sequence[str]) -> list[list[str]]:
 
 
 def _laws_made(pool: ProcessPoolExecutor, what: Touched) -> Iterator[str]:
-    """Put touched mutants to the laws, and touched laws to mutants; mend the quick plan's file.
-    Sentences about what is wrong.
+    """Runs the laws on touched mutants, and touched laws on mutants, and updates the file of the
+    quick plan. Yields a sentence for each problem.
     """
-    found: dict[str, str] = {}
+    killed_by: dict[str, str] = {}
     quickly: dict[str, str] = {}
     names = sorted(what.laws)
     victims = pool.map(_victim, [[law.id for law in LAWS if law.name == name] for name in names])
-    for some, by_quick in pool.map(_killed, _by_operation(what.mutants)):
-        found, quickly = found | some, quickly | by_quick
+    for by_law, by_quick in pool.map(_killed, _by_operation(what.mutants)):
+        killed_by, quickly = killed_by | by_law, quickly | by_quick
     before = json.loads(QUICK.read_text("utf-8"))
-    added = {law for mutant, law in found.items() if mutant not in quickly}
+    added = {law for mutant, law in killed_by.items() if mutant not in quickly}
     gone = [law for law in before if law not in _LAWS]
     if added or gone:
         write_quick({*before, *added})
-    print(f"Killed by a law: {counted(len(found), 'mutant')}.")
+    print(f"Killed by a law: {counted(len(killed_by), 'mutant')}.")
     print(f"Quick plan: {counted(len(added), 'law')} added, {counted(len(gone), 'law')} removed.")
     for mutant in what.mutants:
         bug = MUTANTS[mutant].bug
-        if mutant not in found:
-            yield f"{mutant} is killed by no law about {MUTANTS[mutant].operation}."
-        elif mutant == bug.id and _LAWS[found[mutant]].name != bug.law:
-            yield f"{bug.id} names the law {bug.law!r}, which does not kill it; {_LAWS[found[mutant]].name!r} does."
+        if mutant not in killed_by:
+            yield f"No law about {MUTANTS[mutant].operation} kills {mutant}."
+        elif mutant == bug.id and _LAWS[killed_by[mutant]].name != bug.law:
+            yield f"{bug.id} names the law {bug.law!r}, which does not kill it; {_LAWS[killed_by[mutant]].name!r} does."
     yield from (f"{name!r} kills no known bug." for name, victim in zip(names, victims, strict=True) if not victim)
 
 
@@ -170,43 +176,52 @@ def _written(operation: str) -> list[Path]:
 
 
 def _vectors_made(pool: ProcessPoolExecutor, what: Touched) -> Iterator[str]:
-    """Choose cases again for touched operations, and write the vectors whose cases are others.
-    Sentences about what is wrong.
+    """Chooses cases again for touched operations, and writes the vectors whose cases have changed.
+    Yields a sentence for each problem.
     """
-    known = {operation: [one for one in chosen() if one.choice.operation == operation] for operation in SHOWN}
-    mutants = {m.id for m in MUTANTS.values() if m.bug.id in what.bugs or m.operation in what.operations}
-    asked: dict[str, set[str] | None] = {}
-    for operation, its in known.items():
-        gone = any(kill not in MUTANTS for one in its for kills in one.kills.values() for kill in kills)
-        by_law = any(
-            one.choice.law and (_LAWS.get(one.choice.law) is None or _LAWS[one.choice.law].name in what.laws)
-            for one in its
-        )
+    known = {operation: [case for case in chosen() if case.choice.operation == operation] for operation in SHOWN}
+    mutants = {
+        mutant.id for mutant in MUTANTS.values() if mutant.bug.id in what.bugs or mutant.operation in what.operations
+    }
+    operations_asked: dict[str, set[str] | None] = {}
+    for operation, cases in known.items():
+        gone = any(kill not in MUTANTS for case in cases for kills in case.kills.values() for kill in kills)
+        laws = [case.choice.law for case in cases if case.choice.law]
+        by_law = any(_LAWS.get(law) is None or _LAWS[law].name in what.laws for law in laws)
         own = {mutant for mutant in mutants if MUTANTS[mutant].operation == operation}
         if own or gone or by_law or what.vectors:
-            asked[operation] = None if what.vectors or by_law or not its else own
-    found = dict(
-        zip(asked, pool.map(choose, asked, [known[operation] for operation in asked], asked.values()), strict=True)
+            operations_asked[operation] = None if what.vectors or by_law or not cases else own
+    killed_by = dict(
+        zip(
+            operations_asked,
+            pool.map(
+                choose,
+                operations_asked,
+                [known[operation] for operation in operations_asked],
+                operations_asked.values(),
+            ),
+            strict=True,
+        )
     )
-    others = [operation for operation in asked if what.vectors or found[operation] != known[operation]]
-    if found:
-        CHOSEN.write_text(written(list(chain.from_iterable((known | found).values()))), "utf-8")
+    others = [operation for operation in operations_asked if what.vectors or killed_by[operation] != known[operation]]
+    if killed_by:
+        CHOSEN.write_text(written(list(chain.from_iterable((known | killed_by).values()))), "utf-8")
     for places in pool.map(_written, others):
         print("Written:", *(place.relative_to(ROOT) for place in places))
     print(
-        f"Vectors: {counted(len(asked), 'operation')} checked, {counted(len(others), 'operation')} with other vectors than before."
+        f"Vectors: {counted(len(operations_asked), 'operation')} checked, {counted(len(others), 'operation')} changed."
     )
-    yield from (f"{mutant} is shown by no vector." for mutant in survivors(chosen()))
+    yield from (f"No vector shows {mutant}." for mutant in survivors(chosen()))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make what is touched; returns 1 where a known bug, a law or a vector is not as it should be."""
+    """Writes what the change touches. Returns 1 if a known bug, a law or a vector has a problem."""
     parser = argparse.ArgumentParser(prog="python -m research.regenerate", description=__doc__)
     parser.add_argument(
         "--since",
         default="",
         metavar="REVISION",
-        help="compare with it (HEAD, or its parent where nothing has changed)",
+        help="compare with this revision (HEAD, or its parent if nothing has changed)",
     )
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args(arguments)
@@ -225,7 +240,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _OPERATIONS_PAGE.write_text(markdown(), "utf-8")
     print(
         *wrong,
-        f"{time.monotonic() - began:.0f} s. Pages are left as they are: `make release-pages` makes them.",
+        f"{time.monotonic() - began:.0f} s. `make release-pages` writes the other pages.",
         sep="\n",
     )
     return bool(wrong)

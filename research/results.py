@@ -1,11 +1,11 @@
-"""docs/results/DEVICE.md and .json: what the entries for CUDA do on the device that is there.
-`make results` writes them.
+"""Writes docs/results/DEVICE.md and .json, the verdicts of the CUDA entries on this device. `make
+results` runs it.
 
     python -m research.results --examples 100
 
-The JSON is the report of `attnspec verify` on them under all laws, with the device and its
-libraries among what it says of where it was run; the page has a matrix of entries and operations,
-and every cause of a violation with its smallest input. Without a device nothing is written.
+The JSON is the report of `attnspec verify` under all laws, whose environment also names the device
+and its libraries. The page has a matrix of entries and operations, and every cause of a violation
+with its smallest input. Without a device the command writes no file.
 """
 
 import argparse
@@ -39,14 +39,14 @@ _WORDS = {
 
 
 def device() -> dict[str, str]:
-    """The device, and the versions of what runs on it; empty where there is none."""
+    """The device, and the versions of its libraries; empty without a device."""
     if not torch.cuda.is_available():
         return {}
-    p = torch.cuda.get_device_properties(0)
+    properties = torch.cuda.get_device_properties(0)
     return {
-        "device": p.name,
-        "compute capability": f"{p.major}.{p.minor}",
-        "memory": f"{p.total_memory / 2**30:.0f} GiB",
+        "device": properties.name,
+        "compute capability": f"{properties.major}.{properties.minor}",
+        "memory": f"{properties.total_memory / 2**30:.0f} GiB",
         "CUDA": str(torch.version.cuda),
         "cuDNN": str(torch.backends.cudnn.version()),  # type: ignore[no-untyped-call]
     }
@@ -56,17 +56,18 @@ def _cell(rows: Sequence[Row]) -> str:
     """How many laws came to what, and the largest error ÷ budget of those that passed."""
     count = Counter(row["status"] for row in rows)
     worst = max((float(row["worst_excess"]) for row in rows if row["status"] in ("held", "suspicious")), default=0.0)
-    told = [f"{count[status]} {word}" for status, word in _WORDS.items() if count[status]]
-    return ", ".join([*told, *([f"{worst:.2g}"] if worst else [])])
+    counts = [f"{count[status]} {word}" for status, word in _WORDS.items() if count[status]]
+    return ", ".join([*counts, *([f"{worst:.2g}"] if worst else [])])
 
 
 def _matrix(rows: Sequence[Row]) -> Iterator[str]:
-    columns = [o for o in OPERATIONS if any(row["operation"] == o for row in rows)]
+    columns = [operation for operation in OPERATIONS if any(row["operation"] == operation for row in rows)]
     yield f"| entry | {' | '.join(columns)} |"
     yield "|---" * (len(columns) + 1) + "|"
     for name in dict.fromkeys(row["implementation"] for row in rows):
         cells = [
-            _cell([row for row in rows if (row["implementation"], row["operation"]) == (name, o)]) for o in columns
+            _cell([row for row in rows if (row["implementation"], row["operation"]) == (name, operation)])
+            for operation in columns
         ]
         yield f"| {name} | {' | '.join(cells)} |"
 
@@ -88,7 +89,9 @@ def markdown(report: Row) -> str:
     settings = report["settings"]
     where = {name: settings["environment"].get(name, "") for name in ("device", *settings["environment"])}
     reasons = {
-        f"{r['implementation']}: {r['reason']}": 0 for r in report["outcomes"] if r["status"] in ("not run", "vacuous")
+        f"{outcome['implementation']}: {outcome['reason']}": 0
+        for outcome in report["outcomes"]
+        if outcome["status"] in ("not run", "vacuous")
     }
     lines = [
         f"# {where.pop('device')}",
@@ -113,15 +116,17 @@ def markdown(report: Row) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Verify, and write both files. The exit status is that of `attnspec verify`, and 1 where there is no device."""
+    """Verifies, and writes both files. Returns the exit status of `attnspec verify`, or 1 without a
+    device.
+    """
     parser = argparse.ArgumentParser(prog="python -m research.results", description=__doc__)
     parser.add_argument("--examples", type=int, default=100, help="cases of each operation (100)")
     parser.add_argument("--seed", type=int, default=0, help="what they are drawn from (0)")
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the device (1)")
     parser.add_argument("--output", type=Path, default=Path("docs/results"), help="the folder (docs/results)")
     options = parser.parse_args(arguments)
-    found = device()
-    if not found:
+    description = device()
+    if not description:
         print(
             "There is no CUDA device: nothing was run, and nothing written. Run `make results` on a machine with one.",
             file=sys.stderr,
@@ -130,14 +135,14 @@ def main(arguments: list[str] | None = None) -> int:
     with TemporaryDirectory() as folder:
         file = Path(folder, "report.json")
         numbers = {"--max-examples": options.examples, "--seed": options.seed, "--jobs": options.jobs}
-        given = [text for name, n in numbers.items() for text in (name, str(n))]
-        status = attnspec(["verify", "systems:GROUPS", "--only", "CUDA", "--json", str(file), *given])
+        arguments = [text for name, n in numbers.items() for text in (name, str(n))]
+        status = attnspec(["verify", "systems:GROUPS", "--only", "CUDA", "--json", str(file), *arguments])
         if not file.exists():
             return status
         report = read(file)
-    report["settings"]["environment"] = found | report["settings"]["environment"]
+    report["settings"]["environment"] = description | report["settings"]["environment"]
     options.output.mkdir(parents=True, exist_ok=True)
-    name = re.sub(r"\W+", "-", found["device"]).strip("-").lower()
+    name = re.sub(r"\W+", "-", description["device"]).strip("-").lower()
     options.output.joinpath(f"{name}.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", "utf-8")
     options.output.joinpath(f"{name}.md").write_text(markdown(report), "utf-8")
     print(f"{options.output / name}.md and .json")

@@ -69,7 +69,7 @@ def model_row(model: Released, length: int) -> tuple[Row, float]:
     budget = rotation(x, positions, kind, sections=model.sections, conventions=conventions)
     rotated = transformers_rotary.rotated(model, x, positions)
     worst = [float(b.excess(v).max()) for b, v in ((inv_freq, frequencies), (factor, scaling), (budget, rotated))]
-    return (model.name, model.kind, str(length), *(f"{e:.2g}" for e in worst), model.source), max(worst)
+    return (model.name, model.kind, str(length), *(f"{enclosure:.2g}" for enclosure in worst), model.source), max(worst)
 
 
 def layer_row(layer: Layer) -> tuple[Row, float]:
@@ -88,19 +88,19 @@ def rows(name: str, judge: Callable[[], tuple[Row, float]], declared: bool, wron
     not installed is not run.
     """
     try:
-        found, worst = judge()
+        cells, worst = judge()
     except ImportError as missing:
         return (name, f"not run here: {missing}")
     if (worst > 1) != declared:
         wrong.append(
             f"{name} is {worst:.3g} times its budget away" + (", but is declared to be outside" if declared else "")
         )
-    return found
+    return cells
 
 
 def markdown(wrong: list[str]) -> str:
     """The page; what is not as declared is added to a list."""
-    models = [rows(m.name, partial(model_row, m, n), False, wrong) for m in RELEASED for n in m.lengths]
+    models = [rows(model.name, partial(model_row, model, n), False, wrong) for model in RELEASED for n in model.lengths]
     layers = [rows(x.name, partial(layer_row, x), bool(x.deviates), wrong) for x in LAYERS]
     lines = [
         "# Rotary frequencies of released libraries",
@@ -112,9 +112,10 @@ def markdown(wrong: list[str]) -> str:
         "",
         "## Released models, by transformers' modules",
         "",
-        "The numbers of each configuration are those of its source. The rotary module of the model is built from them, without weights.",
-        "`frequencies` and `factor` are what it keeps; `rotation` is what its `apply_rotary_pos_emb` makes of random rows at six positions",
-        "up to the length. InternLM2's own code is not part of transformers: its numbers are read by Llama's module.",
+        "The source of each configuration gives its numbers. They build the rotary module of the model, without",
+        "weights. `frequencies` and `factor` are its buffers; `rotation` is the result of its",
+        "`apply_rotary_pos_emb` for random rows at six positions up to the length. InternLM2's code is not part of",
+        "transformers: Llama's module reads its numbers.",
         "",
         *_table(("model", "kind", "length", "frequencies", "factor", "rotation", "source"), models),
         "",

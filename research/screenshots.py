@@ -40,7 +40,7 @@ def main() -> None:
         dark.evaluate("document.getElementById('findings').scrollIntoView()")
         dark.screenshot(path=DOCS / "report-dark.png")
         narrow = _opened(browser, report, 390, 1100, "light")
-        narrow.click("#statuses button:has-text('violated')")
+        narrow.click("#statuses button:has-text('fails')")
         narrow.locator("#grid .cell.violated").first.click()
         narrow.screenshot(path=DOCS / "report-narrow.png")
         _opened(browser, terminal, *_size(terminal), "light").screenshot(
@@ -66,16 +66,16 @@ def _terminal(readme: str) -> str:
 
 def _size(drawing: Path) -> tuple[int, int]:
     """The width and the height of an SVG."""
-    found = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawing.read_text("utf-8"))
-    assert found is not None
-    return round(float(found[1])), round(float(found[2]))
+    matched = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawing.read_text("utf-8"))
+    assert matched is not None
+    return round(float(matched[1])), round(float(matched[2]))
 
 
 def _chromium() -> str:
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
+    matched = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if matched is None:
         raise SystemExit("The pictures need Chromium: apt-get install chromium, or your system's package of it.")
-    return found
+    return matched
 
 
 if __name__ == "__main__":

@@ -1,15 +1,16 @@
-"""False alarms: `python -m research.seeds` runs a campaign of 50 seeds, or what is left of it, and
+"""False alarms: `python -m research.seeds` runs a campaign of 50 seeds, or its remaining part, and
 writes docs/seeds.txt.
 
-With a DATABASE, the page is of the campaign that is there. With `--later DATABASE`, implementations
-that another campaign has, run later by the same number of cases, are taken from that: of one whose
-declarations were mended, nothing else has to be run again. The page says which.
+With a DATABASE, the page describes that campaign. With `--later DATABASE`, the page takes the
+implementations of a second, later campaign from there; it must have the same number of cases. So a
+corrected declaration of one implementation needs no new run of the others. The page says which
+implementations it took.
 
-The page is of the implementations that come with attnspec, with their declared conventions and
-deviations. A law that is violated, or that says too little, is a false alarm, and so is a declared
-deviation that does not happen. A law is suspicious with a seed where some error was beyond the
-statistical line and within the budget: of correct code that is a false alarm of the line, and
-counted by itself.
+The page has the implementations that come with attnspec, with their declared conventions and
+deviations. A false alarm is a law that is violated or decides too little, or a declared deviation
+that does not happen. A law is suspicious with a seed if some error was beyond the statistical line
+and within the budget: for correct code this is a false alarm of the line, which the page counts
+separately.
 """
 
 import argparse
@@ -29,7 +30,8 @@ from systems import GROUPS
 __all__ = ["main", "page"]
 
 _PAGE = ROOT / "docs/seeds.txt"
-_DRAWN = "kind = 'draw' AND chunk LIKE '% cases=' || (SELECT value FROM campaign WHERE name = 'max_examples')"  # not what was known before
+_DRAWN = "kind = 'draw' AND chunk LIKE '% cases=' || (SELECT value FROM campaign WHERE name = 'max_examples')"
+"""The chunks that the campaign drew, without examples from earlier campaigns."""
 _SEEDS = f"SELECT seed FROM chunk WHERE {_DRAWN} GROUP BY seed HAVING count(*) = :rows"
 _IMPLEMENTATIONS = f"""
 SELECT implementation, sum(held), sum(declared), sum(cases), sum(examples), max(excess), max(line), sum(suspicious),
@@ -37,56 +39,61 @@ SELECT implementation, sum(held), sum(declared), sum(cases), sum(examples), max(
 FROM chunk WHERE {_DRAWN} AND seed IN ({_SEEDS}) GROUP BY implementation ORDER BY implementation
 """
 _ALARMS = f"""
-SELECT implementation, seed, law, operation, summary FROM violation JOIN chunk USING (chunk) WHERE {_DRAWN} AND seed IN ({_SEEDS})
+SELECT implementation, seed, law, operation, summary FROM violation JOIN chunk USING (chunk)
+WHERE {_DRAWN} AND seed IN ({_SEEDS})
 ORDER BY 1, 2, 3, 4
 """
 _EARLIER = "implementation NOT IN (SELECT implementation FROM later.chunk)"
 _TOGETHER = f"""
 CREATE TEMP VIEW chunk AS SELECT * FROM main.chunk WHERE {_EARLIER} UNION ALL SELECT * FROM later.chunk;
 CREATE TEMP VIEW violation AS
-    SELECT * FROM main.violation WHERE chunk IN (SELECT chunk FROM main.chunk WHERE {_EARLIER}) UNION ALL SELECT * FROM later.violation;
+    SELECT * FROM main.violation WHERE chunk IN (SELECT chunk FROM main.chunk WHERE {_EARLIER})
+    UNION ALL SELECT * FROM later.violation;
 """
 
 
 def page(database: sqlite3.Connection, number: int) -> tuple[str, bool]:
-    """What the campaign says of the seeds that are done, in which so many operations of
-    implementations are, as text; and whether there are such seeds, without a false alarm."""
+    """The results of all finished seeds as text, and whether some seed is finished without a false alarm. A
+    seed is finished if it has `number` operations of implementations.
+    """
 
     def rows(query: str) -> list[Any]:
         return database.execute(query, {"rows": number}).fetchall()
 
-    seeds, every = [seed for (seed,) in rows(_SEEDS)], rows(_IMPLEMENTATIONS)
+    seeds, implementations = [seed for (seed,) in rows(_SEEDS)], rows(_IMPLEMENTATIONS)
     ((most,),) = rows("SELECT ifnull(max(cases), 0) FROM chunk")
-    width = max((len(row[0]) for row in every), default=0)
+    width = max((len(row[0]) for row in implementations), default=0)
     alarms = [
         f"{name}, seed {seed}: {law}[{operation}]: {summary}" for name, seed, law, operation, summary in rows(_ALARMS)
     ]
     lines = [
-        f"False alarms on what comes with attnspec: {counted(len(seeds), 'seed')}, {min(seeds, default=0)} to {max(seeds, default=0)}, "
-        f"{most} cases of each operation for each seed, {sum(row[3] for row in every):,} in all, "
-        f"of {number} operations of implementations.",
+        f"False alarms on what comes with attnspec: {counted(len(seeds), 'seed')}, "
+        f"{min(seeds, default=0)} to {max(seeds, default=0)}, {most} cases of each operation for each seed, "
+        f"{sum(row[3] for row in implementations):,} in all, of {number} operations of implementations.",
         "",
-        f"{'implementation':{width}}  {'held':>7}  {'declared':>8}  {'cases':>7}  {'examples':>9}  {'max error ÷ budget':>18}  "
-        f"{'÷ line':>6}  {'suspicious':>10}  {'false alarms':>12}",
+        f"{'implementation':{width}}  {'held':>7}  {'declared':>8}  {'cases':>7}  {'examples':>9}  "
+        f"{'max error ÷ budget':>18}  {'÷ line':>6}  {'suspicious':>10}  {'false alarms':>12}",
         *(
-            f"{name:{width}}  {held:7}  {declared:8}  {cases:7}  {examples:9}  {excess:18.3g}  {line:6.2g}  {suspicious:10}  {wrong:12}"
-            for name, held, declared, cases, examples, excess, line, suspicious, wrong in every
+            f"{name:{width}}  {held:7}  {declared:8}  {cases:7}  {examples:9}  "
+            f"{excess:18.3g}  {line:6.2g}  {suspicious:10}  {wrong:12}"
+            for name, held, declared, cases, examples, excess, line, suspicious, wrong in implementations
         ),
         "",
         *(alarms or ["No false alarm."]),
     ]
-    return "\n".join(lines) + "\n", bool(seeds) and not alarms and not sum(row[-1] for row in every)
+    return "\n".join(lines) + "\n", bool(seeds) and not alarms and not sum(row[-1] for row in implementations)
 
 
 def together(database: sqlite3.Connection, later: Path) -> list[str]:
-    """Take the implementations that a later campaign has from that, by views of the tables' names;
-    returns which these are.
+    """Replaces the implementations of the campaign by the ones of a later campaign, through views with the
+    tables' names. Returns the names of these implementations.
 
-    Raises ValueError where it is of another number of cases.
+    Raises ValueError if the later campaign has another number of cases.
     """
     with reading(later) as other:
         cases, before = (
-            of.execute("SELECT value FROM campaign WHERE name = 'max_examples'").fetchall() for of in (other, database)
+            opened.execute("SELECT value FROM campaign WHERE name = 'max_examples'").fetchall()
+            for opened in (other, database)
         )
         names = [name for (name,) in other.execute("SELECT DISTINCT implementation FROM chunk ORDER BY 1")]
     if cases != before:
@@ -100,8 +107,10 @@ def together(database: sqlite3.Connection, later: Path) -> list[str]:
 
 def planned() -> int:
     """How many operations of implementations come with attnspec that can be run here, and that some law is about."""
-    available = [i for group in GROUPS.values() for i in group if not i.unavailable]
-    return sum(len(grouped(plan(i))) for i in available)
+    available = [
+        implementation for group in GROUPS.values() for implementation in group if not implementation.unavailable
+    ]
+    return sum(len(grouped(plan(implementation))) for implementation in available)
 
 
 def campaign(jobs: int) -> Path:
@@ -113,15 +122,15 @@ def campaign(jobs: int) -> Path:
         database.unlink(missing_ok=True)
     drawn = "--seeds 0:50 --climb 0 --max-examples 100"
     options = f"systems:GROUPS {drawn} --jobs {jobs} --database {database} --examples build/seeds-examples"
-    done = subprocess.run([sys.executable, "-m", "attnspec", "campaign", *options.split()], cwd=ROOT, check=False)
-    if done.returncode not in (0, 1):  # 1 is a violation, which the page shows
-        raise SystemExit(done.returncode)
+    process = subprocess.run([sys.executable, "-m", "attnspec", "campaign", *options.split()], cwd=ROOT, check=False)
+    if process.returncode not in (0, 1):  # 1 is a violation, which the page shows
+        raise SystemExit(process.returncode)
     return database
 
 
 def main(arguments: list[str] | None = None, rows: int | None = None) -> int:
-    """Write the page; returns 1 if there was a false alarm, or no seed is done. The campaign has so
-    many `rows`, or those `planned`.
+    """Writes the page. Returns 1 if it has a false alarm or no finished seed. The campaign has
+    `rows` operations of implementations (those `planned`).
     """
     parser = argparse.ArgumentParser(prog="python -m research.seeds", description=__doc__)
     parser.add_argument(

@@ -39,13 +39,14 @@ class Stamp:
 
     def __str__(self) -> str:
         ended = f"; exit status: {self.status}" if self.status else ""
-        return f"Command: `{self.command}`; revision: {self.revision}; machine: {self.machine}; minutes: {self.minutes}{ended}."
+        measured = f"revision: {self.revision}; machine: {self.machine}; minutes: {self.minutes}"
+        return f"Command: `{self.command}`; {measured}{ended}."
 
 
 def read(page: str) -> Stamp | None:
-    """The head of a page; None where it has none."""
-    found = _HEAD.search(page)
-    return Stamp(found[1], found[2], found[3], found[4], int(found[5] or 0)) if found else None
+    """The head of a page; None if it has no head."""
+    matched = _HEAD.search(page)
+    return Stamp(matched[1], matched[2], matched[3], matched[4], int(matched[5] or 0)) if matched else None
 
 
 def stamped(page: str, stamp: Stamp) -> str:

@@ -24,9 +24,9 @@ def words(name: str) -> list[str]:
     term, _, part = name.partition(".")
     row = TERMS[term]
     rows = [EXPONENTS[exponent] for exponent in PARTS[part]] if part else [row]
-    what = f"{rows[0].what}, {row.what}" if part else row.what
-    times = ", ".join(each.times for each in rows)
-    cells = (what, times, rows[0].line.how, kernel_names()[name], CASES[name].result)
+    rounded_what = f"{rows[0].what}, {row.what}" if part else row.what
+    times = ", ".join(exponent_row.times for exponent_row in rows)
+    cells = (rounded_what, times, rows[0].line.how, kernel_names()[name], CASES[name].result)
     return [f"| `{name}`", *(cell.replace("|", "\\|") for cell in cells)]
 
 

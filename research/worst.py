@@ -1,11 +1,11 @@
 """The worst inputs of PyTorch's kernels: `python -m research.worst` climbs on error ÷ budget, and
 writes docs/worst.md.
 
-A kernel is an operation of an implementation in float32 or bfloat16, and each of its results is
-climbed on by itself, in all domains of its cases by turns, from a case of a fresh seed, or from the
-worst one so far. All worst cases are kept in build/worst.json, from which the next run starts.
-Those near 1 are cut down as far as they stay there, and written as Python that makes the call
-again.
+A kernel is an operation of an implementation in float32 or bfloat16. The search climbs on each of
+its results separately. It goes through all domains of its cases, and starts from a case of a fresh
+seed or from the worst case so far. build/worst.json keeps all worst cases, and the next run starts
+from them. The search shrinks the cases near 1 while they stay near 1, and writes them as Python
+that makes the call again.
 """
 
 import argparse
@@ -52,30 +52,36 @@ Kernel = tuple[str, str, str]
 
 
 def _implementations() -> dict[str, Implementation]:
-    return {i.name: i for group in GROUPS.values() for i in group}
+    return {implementation.name: implementation for group in GROUPS.values() for implementation in group}
 
 
 def kernels(only: str = "") -> tuple[list[Kernel], list[str]]:
-    """The results to climb on, of PyTorch's entries whose names hold a text, and why others are
-    left out, in sentences.
+    """The results of PyTorch's entries to climb on, where the entry's name contains a text; and a
+    sentence for each entry that is left out.
     """
-    found: list[Kernel] = []
+    climbed: list[Kernel] = []
     left = []
-    for name, i in _implementations().items():
-        if not name.startswith("torch") or only not in name or i.resolved_arithmetic.inputs.name not in _FORMATS:
+    for name, implementation in _implementations().items():
+        if (
+            not name.startswith("torch")
+            or only not in name
+            or implementation.resolved_arithmetic.inputs.name not in _FORMATS
+        ):
             continue
-        if i.unavailable:
-            left.append(f"{name}: {i.unavailable}")
+        if implementation.unavailable:
+            left.append(f"{name}: {implementation.unavailable}")
             continue
-        for operation in i.operations:
-            o, law = OPERATIONS[operation], _LAWS[operation]
-            if reason := i.known_deviations.get(law.name) or i.known_deviations.get(law.id):
+        for operation in implementation.operations:
+            definition, law = OPERATIONS[operation], _LAWS[operation]
+            if reason := implementation.known_deviations.get(law.name) or implementation.known_deviations.get(law.id):
                 left.append(f"{name}, {operation}: {reason}")
             else:
-                found += [
-                    (name, operation, x) for x in o.outputs if not o.returns_booleans and x not in i.support.untold(o)
+                climbed += [
+                    (name, operation, x)
+                    for x in definition.outputs
+                    if not definition.returns_booleans and x not in implementation.support.untold(definition)
                 ]
-    return found, left
+    return climbed, left
 
 
 @dataclass(frozen=True)
@@ -86,11 +92,11 @@ class _Known:
     domain: str = ""
     calls: int = 0
 
-    def after(self, found: Worst | None, domain: str) -> "_Known":
+    def after(self, climbed: Worst | None, domain: str) -> "_Known":
         """With what one more climb found."""
-        calls = self.calls + (found.calls if found else _STEPS)
-        higher = found is not None and (self.worst is None or found.ratio > self.worst.ratio)
-        return _Known(found, domain, calls) if higher else replace(self, calls=calls)
+        calls = self.calls + (climbed.calls if climbed else _STEPS)
+        higher = climbed is not None and (self.worst is None or climbed.ratio > self.worst.ratio)
+        return _Known(climbed, domain, calls) if higher else replace(self, calls=calls)
 
 
 def _climbed(kernel: Kernel, domain: str, seed: int, known: Worst | None) -> Worst | None:
@@ -99,8 +105,8 @@ def _climbed(kernel: Kernel, domain: str, seed: int, known: Worst | None) -> Wor
 
 
 def _search(known: dict[Kernel, _Known], seed: int, jobs: int, seconds: float) -> None:
-    """Climb on all kernels by turns until the time is over; every other turn of a kernel begins
-    where it is worst so far.
+    """Climbs on all kernels in rounds until the time is over. Every second climb of a kernel starts
+    at its worst case so far.
     """
     start, turns = time.monotonic(), _turns(known, seed)
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
@@ -117,8 +123,9 @@ def _search(known: dict[Kernel, _Known], seed: int, jobs: int, seconds: float) -
 
 
 def _turns(known: dict[Kernel, _Known], seed: int) -> Iterator[tuple[Kernel, str, int, Worst | None]]:
-    """Kernels by turns, each with a domain, the number of the climb, and what it begins with: every
-    other time the worst case so far, which comes first where there is one."""
+    """The climbs in order: kernel, domain, number of the climb, and start. Every second start of a
+    kernel is its worst case so far, beginning with the first climb if it has one.
+    """
     number = seed * 2**20
     for turn in count():
         for kernel, so_far in known.items():
@@ -132,65 +139,79 @@ def _turns(known: dict[Kernel, _Known], seed: int) -> Iterator[tuple[Kernel, str
             )
 
 
-# -- What is written -------------------------------------------------------------------------------------------------------------
+# -- What is written -------------------------------------------------------------------------------
 
 
 def _cut_down(kernel: Kernel, worst: Worst) -> Worst:
-    """A case that is as bad, nearly, and as small as is found."""
+    """A smaller case that is nearly as bad."""
     name, operation, _ = kernel
-    i, o = _implementations()[name], OPERATIONS[operation]
-    caller, best, left = Caller(i, operation), worst, _TRIES
-    cases = simpler(o, unpacked(worst.case), i)
+    implementation, definition = _implementations()[name], OPERATIONS[operation]
+    caller, best, left = Caller(implementation, operation), worst, _TRIES
+    cases = simpler(definition, unpacked(worst.case), implementation)
     while left and (case := next(cases, None)) is not None:
         left -= 1
         ratio = ratios(caller, case).get(worst.output, 0.0)
         if ratio >= _KEPT * worst.ratio:
-            best, cases = replace(best, ratio=ratio, case=packed(case)), simpler(o, case, i)
+            best, cases = replace(best, ratio=ratio, case=packed(case)), simpler(definition, case, implementation)
     return best
 
 
 def _script(kernel: Kernel, worst: Worst) -> str:
     """Python that makes the call again, and prints the error ÷ budget."""
     name, operation, _ = kernel
-    o, group = (
+    definition, group = (
         OPERATIONS[operation],
-        next(title for title, those in GROUPS.items() if any(i.name == name for i in those)),
+        next(
+            title
+            for title, searched in GROUPS.items()
+            if any(implementation.name == name for implementation in searched)
+        ),
     )
     case = unpacked(worst.case)
     pick = f'next(i for i in GROUPS["{group}"] if i.name == "{name}")'
-    made = script_of_call(
-        RecordedCall(operation, tuple(case[p] for p in o.parameters), "contiguous"), "systems:GROUPS", pick
+    script = script_of_call(
+        RecordedCall(operation, tuple(case[parameter] for parameter in definition.parameters), "contiguous"),
+        "systems:GROUPS",
+        pick,
     )
-    shown = "print([float(result.budget.excess(result.value).max()) for result in (found if isinstance(found, tuple) else (found,))])"
-    return made.replace("\nproperties.call(", "\nfound = properties.call(") + shown
+    shown = (
+        "results = found if isinstance(found, tuple) else (found,)\n"
+        "print([float(result.budget.excess(result.value).max()) for result in results])"
+    )
+    return script.replace("\nproperties.call(", "\nfound = properties.call(") + shown
 
 
 def _page(known: dict[Kernel, _Known], left: list[str], settings: str) -> str:
     lines = [
         "# The worst inputs that were found",
         "",
-        "Error ÷ budget of PyTorch's kernels, climbed on by changes of numbers, sizes, masks and options (`make worst`). Above 1 a",
-        "kernel, or its budget, is wrong; how far below 1 the worst input stays is what a wrong value may hide in. A dash: no budget",
-        "said anything.",
+        "`make worst` changes numbers, sizes, masks and options to raise the error ÷ budget of PyTorch's kernels.",
+        "Above 1, a kernel or its budget is wrong. Below 1, a wrong value can hide in the gap between the worst",
+        "input and 1. A dash: every budget was vacuous.",
         "",
         settings,
         "",
         "| kernel | operation | result | worst | domain | seed | numbers | calls |",
         "|---|---|---|---:|---|---:|---:|---:|",
     ]
-    for (name, operation, output), of in sorted(
+    for (name, operation, output), known_case in sorted(
         known.items(), key=lambda item: -(item[1].worst.ratio if item[1].worst else -1.0)
     ):
-        if of.worst is None:
-            lines.append(f"| {name} | {operation} | {output} | – | | | | {of.calls:,} |")
+        if known_case.worst is None:
+            lines.append(f"| {name} | {operation} | {output} | – | | | | {known_case.calls:,} |")
         else:
-            n = sum(x.size for x in unpacked(of.worst.case).values() if isinstance(x, np.ndarray))
+            n = sum(x.size for x in unpacked(known_case.worst.case).values() if isinstance(x, np.ndarray))
             lines.append(
-                f"| {name} | {operation} | {output} | {of.worst.ratio:.3g} | {of.domain} | {of.worst.seed} | {n:,} | {of.calls:,} |"
+                f"| {name} | {operation} | {output} | {known_case.worst.ratio:.3g} | {known_case.domain} "
+                f"| {known_case.worst.seed} | {n:,} | {known_case.calls:,} |"
             )
     if left:
         lines += ["", "Left out:", "", *(f"- {sentence}" for sentence in left)]
-    near = {kernel: of.worst for kernel, of in known.items() if of.worst is not None and of.worst.ratio >= _NEAR}
+    near = {
+        kernel: known_case.worst
+        for kernel, known_case in known.items()
+        if known_case.worst is not None and known_case.worst.ratio >= _NEAR
+    }
     lines += ["", f"## Inputs with {_NEAR} or more", "", *(() if near else ("There are none.",))]
     for kernel, worst in sorted(near.items(), key=lambda item: -item[1].ratio):
         smaller = _cut_down(kernel, worst)
@@ -206,16 +227,16 @@ def _page(known: dict[Kernel, _Known], left: list[str], settings: str) -> str:
 
 def _kept(file: Path) -> dict[Kernel, _Known]:
     """What earlier runs kept."""
-    read = json.loads(file.read_text("utf-8")) if file.exists() else []
-    return {tuple(entry["kernel"]): _Known(Worst(**entry["worst"]), entry["domain"]) for entry in read}
+    entries = json.loads(file.read_text("utf-8")) if file.exists() else []
+    return {tuple(entry["kernel"]): _Known(Worst(**entry["worst"]), entry["domain"]) for entry in entries}
 
 
 def _again(kernel: Kernel, known: _Known) -> _Known:
-    """What was kept of a kernel, measured again; nothing where it is no case any more."""
+    """The kept case of a kernel, measured again; empty if it is not a case any more."""
     name, operation, output = kernel
     kept = known.worst
-    found = kept and climb(_implementations()[name], operation, known.domain, kept.seed, 1, kept.case, output)
-    return replace(known, worst=found) if found else _Known()
+    climbed = kept and climb(_implementations()[name], operation, known.domain, kept.seed, 1, kept.case, output)
+    return replace(known, worst=climbed) if climbed else _Known()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -231,15 +252,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=Path("docs/worst.md"), help="the page (docs/worst.md)")
     options = parser.parse_args(arguments)
     os.environ["OMP_NUM_THREADS"] = "1"  # the workers share the processors among them
-    those, left = kernels(options.only)
-    if not those:
+    searched, left = kernels(options.only)
+    if not searched:
         print(
             f"--only {options.only!r} leaves none of PyTorch's entries in float32 and bfloat16. {' '.join(left)}",
             file=sys.stderr,
         )
         return 2
     every, start = _kept(options.kept), time.monotonic()
-    known = {kernel: _again(kernel, every.get(kernel, _Known())) for kernel in those}
+    known = {kernel: _again(kernel, every.get(kernel, _Known())) for kernel in searched}
     try:
         _search(known, options.seed, options.jobs, 60 * options.minutes)
     finally:  # what was found before an interrupt, or the death of a process, is not lost
@@ -260,16 +281,18 @@ def _write(
     settings = (
         f"{minutes:.3g} minutes on {counted(options.jobs, 'core')}, seed {options.seed}, "
         f"{f'entries with {options.only!r} in their names alone, ' if options.only else ''}"
-        f"{sum(of.calls for of in known.values()):,} calls; torch {torch.__version__}, "
+        f"{sum(known_case.calls for known_case in known.values()):,} calls; torch {torch.__version__}, "
         f"NumPy {np.__version__}, {platform.machine()}, {torch.backends.cpu.get_cpu_capability()}."
     )
     options.kept.parent.mkdir(parents=True, exist_ok=True)
     kept = [
-        {"kernel": kernel, "domain": of.domain, "worst": asdict(of.worst)} for kernel, of in every.items() if of.worst
+        {"kernel": kernel, "domain": known_case.domain, "worst": asdict(known_case.worst)}
+        for kernel, known_case in every.items()
+        if known_case.worst
     ]
     options.kept.write_text(json.dumps(kept), "utf-8")
     options.output.write_text(_page(known, left, settings), "utf-8")
-    worst = max((of.worst.ratio for of in known.values() if of.worst), default=0.0)
+    worst = max((known_case.worst.ratio for known_case in known.values() if known_case.worst), default=0.0)
     print(f"{settings} The worst error is {worst:.4g} times its budget; see {options.output}.")
     return worst
 

@@ -1,7 +1,7 @@
 """`python -m research.benchmarks.criteria`: which small mistakes each criterion sees, and how often
-it accuses right code.
+it rejects correct code.
 
-Prints the page `docs/criteria.md`: all its figures are computed as it is printed.
+The command computes all figures and prints the page `docs/criteria.md`.
 """
 
 import argparse
@@ -25,8 +25,9 @@ __all__ = ["CRITERIA", "Reference", "correct", "excesses", "main", "reference"]
 
 @dataclass(frozen=True)
 class Reference:
-    """What the criteria compare with, by result: the exact value in float64, the same rounded to
-    the dtype, a plain run in the dtype, and the budget."""
+    """What the criteria compare with, by result: the exact value in float64, the exact value
+    rounded to the dtype, a plain run in the dtype, and the budget.
+    """
 
     dtype: str
     exact: dict[str, Array]
@@ -37,60 +38,62 @@ class Reference:
     @property
     def vacuous(self) -> bool:
         """Whether the budget of some result is."""
-        return any(e.vacuous for e in self.budget.values())
+        return any(enclosure.vacuous for enclosure in self.budget.values())
 
 
-def reference(p: Problem, dtype: str, arithmetic: str) -> Reference:
+def reference(problem: Problem, dtype: str, arithmetic: str) -> Reference:
     """The references of a problem in a dtype, with the budget of a preset."""
-    enclosures = budgets(p, arithmetic)
-    exact = {name: e.mid for name, e in enclosures.items()}
+    enclosures = budgets(problem, arithmetic)
+    exact = {name: enclosure.mid for name, enclosure in enclosures.items()}
     return Reference(
         dtype,
         exact,
         {name: to_numpy(to_torch(x, dtype)) for name, x in exact.items()},
-        _plain(p, dtype),
+        _plain(problem, dtype),
         enclosures,
     )
 
 
-def _plain(p: Problem, dtype: str) -> dict[str, Array]:
+def _plain(problem: Problem, dtype: str) -> dict[str, Array]:
     """Attention as PyTorch runs it operator by operator in the dtype, every intermediate result
     rounded to it, and its gradients.
     """
-    q, k, v = (to_torch(x, dtype).requires_grad_() for x in (p.q, p.k, p.v))
-    scores = q @ (k * p.q.shape[1] ** -0.5).T
-    if p.is_causal:
+    q, k, v = (to_torch(x, dtype).requires_grad_() for x in (problem.q, problem.k, problem.v))
+    scores = q @ (k * problem.q.shape[1] ** -0.5).T
+    if problem.is_causal:
         scores = scores.masked_fill(~torch.ones(scores.shape, dtype=torch.bool).tril(), -torch.inf)
     out = torch.softmax(scores, dim=1) @ v
-    grads = torch.autograd.grad(out, (q, k, v), to_torch(p.g, dtype))
+    grads = torch.autograd.grad(out, (q, k, v), to_torch(problem.g, dtype))
     return {name: to_numpy(x) for name, x in zip(RESULTS, (out, *grads), strict=True)}
 
 
-# -- Criteria: the largest error in units of what is allowed; more than 1 is a rejection -----------------------------------------
+# -- Criteria: the largest error in units of what is allowed; more than 1 is a rejection -----------
 
 ASSERT_CLOSE = {"float32": (1.3e-6, 1e-5), "bfloat16": (1.6e-2, 1e-5), "float16": (1e-3, 1e-5)}
 """(rtol, atol) of `torch.testing.assert_close`, as documented."""
 
 
-def _budget(found: Array, name: str, r: Reference) -> float:
-    return float(r.budget[name].excess(found).max())
+def _budget(results: Array, name: str, expected_results: Reference) -> float:
+    return float(expected_results.budget[name].excess(results).max())
 
 
-def _assert_close(found: Array, name: str, r: Reference) -> float:
-    rtol, atol = ASSERT_CLOSE[r.dtype]
-    expected = r.rounded[name]
-    return float((np.abs(found - expected) / (atol + rtol * np.abs(expected))).max())
+def _assert_close(results: Array, name: str, expected_results: Reference) -> float:
+    rtol, atol = ASSERT_CLOSE[expected_results.dtype]
+    expected = expected_results.rounded[name]
+    return float((np.abs(results - expected) / (atol + rtol * np.abs(expected))).max())
 
 
-def _twice_pytorch(found: Array, name: str, r: Reference) -> float:
-    expected = r.rounded[name]
-    moved = to_torch(expected, r.dtype) + 0.3 - 0.3
-    allowed = 2 * np.abs(r.plain[name] - expected).max() + 2 * np.abs(to_numpy(moved) - expected).max()
-    return float(np.abs(found - expected).max() / allowed)
+def _twice_pytorch(results: Array, name: str, expected_results: Reference) -> float:
+    expected = expected_results.rounded[name]
+    moved = to_torch(expected, expected_results.dtype) + 0.3 - 0.3
+    allowed = 2 * np.abs(expected_results.plain[name] - expected).max() + 2 * np.abs(to_numpy(moved) - expected).max()
+    return float(np.abs(results - expected).max() / allowed)
 
 
-def _fixed(found: Array, name: str, r: Reference) -> float:
-    return float((np.abs(found - r.exact[name]) / (1e-3 + 1e-3 * np.abs(r.exact[name]))).max())
+def _fixed(results: Array, name: str, expected_results: Reference) -> float:
+    return float(
+        (np.abs(results - expected_results.exact[name]) / (1e-3 + 1e-3 * np.abs(expected_results.exact[name]))).max()
+    )
 
 
 CRITERIA: dict[str, Callable[[Array, str, Reference], float]] = {
@@ -102,25 +105,28 @@ CRITERIA: dict[str, Callable[[Array, str, Reference], float]] = {
 """Name, and (found, name of the result, reference) -> excess."""
 
 
-def excesses(found: dict[str, Array], r: Reference) -> dict[str, tuple[float, str]]:
+def excesses(results: dict[str, Array], expected_results: Reference) -> dict[str, tuple[float, str]]:
     """For each criterion the largest excess over the results, and the result that has it."""
     return {
-        name: max((criterion(found[result], result, r), result) for result in RESULTS)
+        name: max((criterion(results[result], result, expected_results), result) for result in RESULTS)
         for name, criterion in CRITERIA.items()
     }
 
 
-# -- What is measured ----------------------------------------------------------------------------------------------------------
+# -- What is measured ------------------------------------------------------------------------------
 
 
 def planted(dtype: str, n: int, d: int, seeds: int) -> Iterator[tuple[Fault, dict[str, list[tuple[float, str]]]]]:
     """Each fault that can be made in a dtype, with its excesses by criterion, one for each seed."""
-    problems = [draw(dtype, n, n, d, seed) for seed in range(seeds)]
-    references = [reference(p, dtype, ARITHMETIC[dtype, "math"]) for p in problems]
+    problems = [draw(dtype, (n, n, d), seed) for seed in range(seeds)]
+    references = [reference(problem, dtype, ARITHMETIC[dtype, "math"]) for problem in problems]
     for fault in FAULTS:
         if dtype in fault.dtypes:
-            found = [excesses(fault.plant(p, dtype), r) for p, r in zip(problems, references, strict=True)]
-            yield fault, {name: [each[name] for each in found] for name in CRITERIA}
+            results = [
+                excesses(fault.plant(problem, dtype), expected_results)
+                for problem, expected_results in zip(problems, references, strict=True)
+            ]
+            yield fault, {name: [excess_of[name] for excess_of in results] for name in CRITERIA}
 
 
 KERNELS: dict[str, Callable[[Problem, str], dict[str, Array]]] = {
@@ -143,59 +149,62 @@ def correct(
     """For each correct kernel and seed, causal and not: its excesses, and whether the budget is vacuous."""
     for seed in range(seeds):
         for is_causal in (False, True):
-            p = draw(dtype, n, n, d, seed, is_causal=is_causal, **domain)
+            problem = draw(dtype, (n, n, d), seed, is_causal=is_causal, **domain)
             for name, run in KERNELS.items():
-                r = reference(p, dtype, ARITHMETIC.get((dtype, name), dtype))
-                yield excesses(run(p, dtype), r), r.vacuous
+                expected_results = reference(problem, dtype, ARITHMETIC.get((dtype, name), dtype))
+                yield excesses(run(problem, dtype), expected_results), expected_results.vacuous
 
 
-# -- The page ------------------------------------------------------------------------------------------------------------------
+# -- The page --------------------------------------------------------------------------------------
 
 _INTRODUCTION = """\
 # What each criterion sees
 
-A test of an attention kernel compares it with a reference and allows for rounding. How much it allows decides which mistakes it sees.
-Here the same small mistakes are planted in PyTorch's math kernel, or in the written-out formula, at ({n}, {n}, {d}) with standard normal
-inputs. Four criteria judge them, each applied to the output and to the three gradients:
+A test of an attention kernel compares it with a reference and allows for rounding. The allowance decides which
+mistakes the test sees. Here the same small mistakes are planted in PyTorch's math kernel, or in the written-out
+formula, at ({n}, {n}, {d}) with standard normal inputs. Four criteria judge them, each applied to the output and
+to the three gradients:
 
-- **budget**: `oracles`' own. Elementwise, derived from the formats and sizes, no tolerance.
-- **assert_close**: `torch.testing.assert_close` with the defaults for the dtype (rtol 1.3e-6, 1.6e-2, 1e-3 in float32, bfloat16, float16,
-  atol 1e-5), against the exact result rounded to the dtype [1].
-- **twice PyTorch's error**: the largest error against the reference is at most twice that of a plain PyTorch run in the same dtype, plus
-  twice what adding and subtracting 0.3 does to the reference. This is how flash-attention's tests compare [2].
+- **budget**: the error limit of `oracles`. Elementwise, derived from the formats and sizes, no tolerance.
+- **assert_close**: `torch.testing.assert_close` with the defaults for the dtype (rtol 1.3e-6, 1.6e-2, 1e-3 in
+  float32, bfloat16, float16, atol 1e-5), against the exact result rounded to the dtype [1].
+- **twice PyTorch's error**: the largest error against the reference is at most twice the largest error of a plain
+  PyTorch run in the same dtype, plus twice what adding and subtracting 0.3 does to the reference. This is how
+  flash-attention's tests compare [2].
 - **1e-3**: rtol = atol = 1e-3, against the exact result.
 
-A figure is the largest error in units of what the criterion allows (median of the draws: {seeds}), with the result that shows it: **bold**
-is seen in every draw; otherwise it says in how many. A criterion that rejects correct code of the dtype, below, sees nothing here: it would
-have rejected without the mistake too.
+A figure is the largest error in units of what the criterion allows (median of the draws: {seeds}), with the result
+that shows it. **Bold**: every draw sees the mistake; otherwise the figure says how many draws do. A criterion that
+rejects correct code of the dtype, below, sees nothing here: it would have rejected without the mistake too.
 """
 
 _ALARMS = """\
 ## False alarms
 
-Correct code judged by the same criteria: PyTorch's math and flash kernels, and the formula in float32 with weights and dS stored in the
-dtype; causal and not; at ({n}, {n}, {d}); each held to the budget of its own arithmetic. A cell says how many of the runs were rejected,
-and the largest excess. `vacuous` counts the runs in which the budget says of itself that zeros or the mean would pass: it is no
-evidence there. The other criteria have no such notion.
+The same criteria judge correct code: PyTorch's math and flash kernels, and the formula in float32 with weights and
+dS stored in the dtype; causal and not; at ({n}, {n}, {d}); each with the budget of its own arithmetic. A cell says
+how many of the runs were rejected, and the largest excess. `vacuous` counts the runs in which the budget itself
+says that zeros or the mean would pass, so that it decides nothing. The other criteria cannot say this.
 """
 
 _SOURCES = """\
 ## Sources
 
-1. PyTorch documentation, `torch.testing`, the table of default tolerances: <https://docs.pytorch.org/docs/stable/testing.html>
+1. PyTorch documentation, `torch.testing`, the table of default tolerances:
+   <https://docs.pytorch.org/docs/stable/testing.html>
 2. flash-attention's tests. This one allows twice the error of a PyTorch run in the same dtype:
    <https://github.com/Dao-AILab/flash-attention/blob/main/tests/test_flash_attn.py>; this one adds the term with 0.3:
-   <https://github.com/Dao-AILab/flash-attention/blob/main/tests/cute/test_flash_attn.py>. Multiples differ between their tests; 2 is the
-   smallest. Their kernels are 16-bit only; in float32 the rule is applied as it stands.
+   <https://github.com/Dao-AILab/flash-attention/blob/main/tests/cute/test_flash_attn.py>. Multiples differ between
+   their tests; 2 is the smallest. Their kernels are 16-bit only; here the same rule judges float32.
 """
 
 
-def _seen(found: list[tuple[float, str]]) -> str:
-    value, result = median(x for x, _ in found), max(found)[1]
-    seen = sum(x > 1 for x, _ in found)
-    if seen == len(found):
+def _seen(results: list[tuple[float, str]]) -> str:
+    value, result = median(x for x, _ in results), max(results)[1]
+    seen = sum(x > 1 for x, _ in results)
+    if seen == len(results):
         return f"**{value:.3g}** {result}"
-    return f"{value:.2g}" + (f" ({seen} of {len(found)})" if seen else "")
+    return f"{value:.2g}" + (f" ({seen} of {len(results)})" if seen else "")
 
 
 def _table(heading: str, columns: list[str], rows: list[list[str]]) -> str:
@@ -206,24 +215,26 @@ def _table(heading: str, columns: list[str], rows: list[list[str]]) -> str:
 def page(n: int, d: int, seeds: int, lengths: tuple[int, ...] = LENGTHS) -> tuple[str, int]:
     """The whole page, in Markdown, and how many correct runs the budget rejects."""
     names = list(CRITERIA)
-    parts = [_INTRODUCTION.format(n=n, d=d, seeds=seeds)]
+    sections = [_INTRODUCTION.format(n=n, d=d, seeds=seeds)]
     for dtype in DTYPES:
-        rows = [[fault.name, *(_seen(found[name]) for name in names)] for fault, found in planted(dtype, n, d, seeds)]
-        parts.append(f"## {dtype}\n\n{_table('planted', names, rows)}\n")
-    long, accused = section(tuple(DTYPES), lengths, d, min(seeds, 3))
-    parts += [long, _ALARMS.format(n=n, d=d)]
+        rows = [
+            [fault.name, *(_seen(results[name]) for name in names)] for fault, results in planted(dtype, n, d, seeds)
+        ]
+        sections.append(f"## {dtype}\n\n{_table('planted', names, rows)}\n")
+    long_section, accused = section(tuple(DTYPES), lengths, d, min(seeds, 3))
+    sections += [long_section, _ALARMS.format(n=n, d=d)]
     rows = []
     for dtype in DTYPES:
         for domain, settings in DOMAINS.items():
             runs = list(correct(dtype, n, d, seeds, **settings))
-            accused += sum(found["budget"][0] > 1 for found, _ in runs)
+            accused += sum(results["budget"][0] > 1 for results, _ in runs)
             cells = []
             for name in names:
-                values = [found[name][0] for found, _ in runs]
+                values = [results[name][0] for results, _ in runs]
                 cells.append(f"{sum(x > 1 for x in values)} of {len(values)}, {max(values):.2g}")
             rows.append([f"{dtype}, {domain}", *cells, str(sum(vacuous for _, vacuous in runs))])
-    parts.extend((_table("correct code", [*names, "vacuous"], rows) + "\n", _SOURCES))
-    return "\n".join(parts), accused
+    sections.extend((_table("correct code", [*names, "vacuous"], rows) + "\n", _SOURCES))
+    return "\n".join(sections), accused
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -32,7 +32,12 @@ def _same(x: torch.Tensor) -> torch.Tensor:
 
 
 def formula(
-    p: Problem, dtype: str, *, operand: Rounding = _same, numerator: Rounding = _same, weight: Rounding | None = None
+    problem: Problem,
+    dtype: str,
+    *,
+    operand: Rounding = _same,
+    numerator: Rounding = _same,
+    weight: Rounding | None = None,
 ) -> dict[str, Array]:
     """Attention and its gradients in float32, written out; weights, dS and results are rounded to
     the dtype.
@@ -47,10 +52,10 @@ def formula(
     def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return operand(a) @ operand(b)
 
-    q, k, v, g = (to_torch(x, "float32") for x in (p.q, p.k, p.v, p.g))
-    scale = p.q.shape[1] ** -0.5
+    q, k, v, g = (to_torch(x, "float32") for x in (problem.q, problem.k, problem.v, problem.g))
+    scale = problem.q.shape[1] ** -0.5
     scores = product(q, k.T) * scale
-    if p.is_causal:
+    if problem.is_causal:
         scores = scores.masked_fill(~torch.ones(scores.shape, dtype=torch.bool).tril(), -torch.inf)
     numerators = torch.exp(scores - scores.max(dim=1, keepdim=True).values)
     weights = (weight or stored)(numerator(numerators) / numerators.sum(dim=1, keepdim=True))
@@ -61,42 +66,42 @@ def formula(
 
 
 def _one_element(share: float) -> Fault:
-    def plant(p: Problem, dtype: str) -> dict[str, Array]:
-        found = kernel(p, dtype, "math")
-        place = len(p.q) // 2, p.v.shape[1] // 2
-        found["out"][place] += share * np.abs(p.v).max()
-        return found | {"out": to_numpy(to_torch(found["out"], dtype))}
+    def plant(problem: Problem, dtype: str) -> dict[str, Array]:
+        results = kernel(problem, dtype, "math")
+        place = len(problem.q) // 2, problem.v.shape[1] // 2
+        results["out"][place] += share * np.abs(problem.v).max()
+        return results | {"out": to_numpy(to_torch(results["out"], dtype))}
 
     return Fault(f"one element of out off by {share:g} · max abs v", plant)
 
 
-def _dropped_key(p: Problem, dtype: str) -> dict[str, Array]:
-    found = kernel(replace(p, k=p.k[:-1], v=p.v[:-1]), dtype, "math")
-    return found | {name: np.vstack([found[name], np.zeros_like(found[name][:1])]) for name in ("dk", "dv")}
+def _dropped_key(problem: Problem, dtype: str) -> dict[str, Array]:
+    results = kernel(replace(problem, k=problem.k[:-1], v=problem.v[:-1]), dtype, "math")
+    return results | {name: np.vstack([results[name], np.zeros_like(results[name][:1])]) for name in ("dk", "dv")}
 
 
 def _scale(share: float) -> Fault:
-    def plant(p: Problem, dtype: str) -> dict[str, Array]:
-        return kernel(p, dtype, "math", scale=(1 + share) * p.q.shape[1] ** -0.5)
+    def plant(problem: Problem, dtype: str) -> dict[str, Array]:
+        return kernel(problem, dtype, "math", scale=(1 + share) * problem.q.shape[1] ** -0.5)
 
     return Fault(f"scale off by {100 * share:g} %", plant)
 
 
 def _converted(narrow: str, dtypes: tuple[str, ...]) -> Fault:
-    def plant(p: Problem, dtype: str) -> dict[str, Array]:
-        q, k, v, g = (to_numpy(to_torch(x, narrow)) for x in (p.q, p.k, p.v, p.g))
-        return kernel(replace(p, q=q, k=k, v=v, g=g), dtype, "math")
+    def plant(problem: Problem, dtype: str) -> dict[str, Array]:
+        q, k, v, g = (to_numpy(to_torch(x, narrow)) for x in (problem.q, problem.k, problem.v, problem.g))
+        return kernel(replace(problem, q=q, k=k, v=v, g=g), dtype, "math")
 
     return Fault(f"inputs converted to {narrow}", plant, dtypes)
 
 
 def _zeroed(name: str) -> Fault:
-    def plant(p: Problem, dtype: str) -> dict[str, Array]:
-        found = kernel(p, dtype, "math")
-        size = np.abs(found[name])
+    def plant(problem: Problem, dtype: str) -> dict[str, Array]:
+        results = kernel(problem, dtype, "math")
+        size = np.abs(results[name])
         order = np.argsort(size, axis=None)[-np.count_nonzero(size) :]
-        found[name][np.unravel_index(order[len(order) // 2], size.shape)] = 0.0
-        return found
+        results[name][np.unravel_index(order[len(order) // 2], size.shape)] = 0.0
+        return results
 
     return Fault(f"{name} zeroed in one place, of median size", plant)
 
@@ -111,27 +116,27 @@ def _tf32(x: torch.Tensor) -> torch.Tensor:
     return bits.view(torch.float32)
 
 
-def _weights_in_bfloat16(p: Problem, dtype: str) -> dict[str, Array]:
-    return formula(p, dtype, weight=_bfloat16)
+def _weights_in_bfloat16(problem: Problem, dtype: str) -> dict[str, Array]:
+    return formula(problem, dtype, weight=_bfloat16)
 
 
-def _weights_in_float16(p: Problem, dtype: str) -> dict[str, Array]:
-    return formula(p, dtype, weight=lambda x: x.half().float())
+def _weights_in_float16(problem: Problem, dtype: str) -> dict[str, Array]:
+    return formula(problem, dtype, weight=lambda x: x.half().float())
 
 
-def _weights_rounded_twice(p: Problem, dtype: str) -> dict[str, Array]:
-    return formula(p, dtype, numerator=lambda x: x.to(DTYPES[dtype]).float())
+def _weights_rounded_twice(problem: Problem, dtype: str) -> dict[str, Array]:
+    return formula(problem, dtype, numerator=lambda x: x.to(DTYPES[dtype]).float())
 
 
-def _tf32_products(p: Problem, dtype: str) -> dict[str, Array]:
-    return formula(p, dtype, operand=_tf32)
+def _tf32_products(problem: Problem, dtype: str) -> dict[str, Array]:
+    return formula(problem, dtype, operand=_tf32)
 
 
-def _last_row_missing(p: Problem, dtype: str) -> dict[str, Array]:
-    g = p.g.copy()
+def _last_row_missing(problem: Problem, dtype: str) -> dict[str, Array]:
+    g = problem.g.copy()
     g[-1] = 0.0
-    without = kernel(replace(p, g=g), dtype, "math")
-    return kernel(p, dtype, "math") | {name: without[name] for name in ("dk", "dv")}
+    without = kernel(replace(problem, g=g), dtype, "math")
+    return kernel(problem, dtype, "math") | {name: without[name] for name in ("dk", "dv")}
 
 
 FAULTS = (

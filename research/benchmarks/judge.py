@@ -1,17 +1,17 @@
-"""The exact values that enclosures are judged by: the literal `spec` over balls, one unbatched
-problem at a time.
+"""The exact values that judge enclosures: the literal `spec` over balls, one unbatched problem at a
+time.
 
 Each function takes float64 arrays and a working precision in bits, and returns arrays of
-`flint.arb`, each of which contains the value over ℝ. Nothing of `oracles` is used. Several heads
-are `spec.errata`'s, for the literal split of heads mixes tokens; derivatives that TorchLean does
-not define follow from its definitions: a rotation's transpose is its conjugate by J = diag(1, −1,
-1, …). A `Meaning` says which scale, base and stretch are meant, where the spec has none to choose:
-the queries are scaled, and the angles, as balls.
+`flint.arb`. Each ball contains the value over ℝ. The module uses no code of `oracles`. Several
+heads follow `spec.errata`, because the literal split of heads mixes tokens. Derivatives that
+TorchLean does not define follow from its definitions: a rotation's transpose is its conjugate by J
+= diag(1, −1, 1, …). A `Meaning` chooses a scale, a base and a stretch, which the spec fixes: the
+module multiplies the queries and the angles, as balls.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import flint
 import numpy as np
@@ -44,13 +44,14 @@ it, for all that balls can tell.
 class Deviation:
     """How far the exact values of one result are from midpoints, in units of radii.
 
-    entries    how many were judged; those with an infinite radius promise nothing and are not among them
-    unbounded  how many of those there were
-    outside    how many are certainly not within the radius
-    touching   how many balls straddle the edge of their interval and are narrower than 2⁻¹²⁰⁰: the value is on the edge, as where a
-               radius of 0 claims a value that the spec reaches by exp(s)/exp(s) = 1
-    undecided  how many wider balls still do so at the highest precision
-    largest    the largest (|exact − mid| + the ball's own radius) ÷ radius among those with a positive radius
+    entries    the number of judged entries: all with a finite radius
+    unbounded  the number of entries with an infinite radius, which promises nothing
+    outside    the number of entries that are certainly not within the radius
+    touching   the number of balls that straddle the edge of their interval and are narrower than
+               2⁻¹²⁰⁰: the value is on the edge. An example is a radius of 0 for a value that the
+               spec reaches by exp(s)/exp(s) = 1
+    undecided  the number of wider balls that still straddle the edge at the highest precision
+    largest    the largest (|exact − mid| + the ball's own radius) ÷ radius, over positive radii
     """
 
     entries: int
@@ -63,12 +64,13 @@ class Deviation:
 
 @dataclass(frozen=True)
 class Meaning:
-    """What the spec's definitions leave no choice of.
+    """Choices that the spec's definitions do not leave to the caller.
 
-    scale     the factor of attention's scores; 1/√d if None, as the spec has it
+    scale     the factor of attention's scores; None is 1/√d, as in the spec
     base      of the frequencies of `rope`
-    stretch   what multiplies them
-    odd       whether the unpaired channel of an odd width is rotated as the spec has it ("literal"), or left as it is ("passthrough")
+    stretch   the factor of these frequencies
+    odd       the unpaired channel of an odd width: rotated as in the spec ("literal"), or unchanged
+              ("passthrough")
     layout    of sines and cosines, as `Conventions.sinusoid_layout`
     """
 
@@ -88,14 +90,14 @@ def evaluate(
     """The exact results of an operation, as balls at a working precision in bits."""
     with flint.ctx.workprec(precision):
         if meaning.scale is not None:
-            found = _scaled(operation, arguments, meaning.scale)
+            results = _scaled(operation, arguments, meaning.scale)
         elif operation in ("rope", "rope_vjp"):
-            found = _OPERATIONS[operation](*arguments, _turning(meaning), meaning.odd)
+            results = _OPERATIONS[operation](*arguments, _turning(meaning), meaning.odd)
         elif operation == "sinusoidal_positional_encoding":
-            found = _OPERATIONS[operation](*arguments, meaning.layout)
+            results = _OPERATIONS[operation](*arguments, meaning.layout)
         else:
-            found = _OPERATIONS[operation](*arguments)
-    return found if isinstance(found, tuple) else (found,)
+            results = _OPERATIONS[operation](*arguments)
+    return results if isinstance(results, tuple) else (results,)
 
 
 def compare(
@@ -141,16 +143,18 @@ def compare(
 
 
 def _is_special(ball: flint.arb, mid: float) -> bool:
-    """Whether both are −∞, as the log-sum-exp of no key, or both NaN, as a dead row may be."""
+    """Whether both are −∞, as the log-sum-exp without keys, or both NaN, as a fully masked row may
+    be.
+    """
     return bool(ball == -flint.arb("inf") and mid == -np.inf) or (bool(ball.is_nan()) and mid != mid)
 
 
 def enclosed(operation: str, given: tuple[object, ...], keywords: dict[str, Any], method: str) -> list[Enclosure]:
-    """What the oracle answers, results that there are none of left out; what follows a space in a
-    name is for the reader.
+    """The answers of the oracle, without absent results. The oracle's name ends at the first space
+    of `operation`; the rest informs the reader.
     """
     answer = getattr(oracles, operation.partition(" ")[0])(*given, **keywords, method=method)
-    return [e for e in (answer if isinstance(answer, tuple) else (answer,)) if e is not None]
+    return [enclosure for enclosure in (answer if isinstance(answer, tuple) else (answer,)) if enclosure is not None]
 
 
 def _balls(x: Array) -> Balls:
@@ -164,17 +168,18 @@ def _context(q: Array, k: Array, v: Array, mask: Mask | None) -> literal.Attenti
 def _scaled(operation: str, arguments: tuple[Any, ...], scale: float) -> Balls | tuple[Balls, ...]:
     """Attention of the queries c·q, whose scores are scale·q·kᵀ for c = scale·√d; so the tangents
     of q are c times as large too, and dq is c times the gradient of c·q."""
-    q, *rest = arguments
-    c = flint.arb(scale) * flint.arb(q.shape[-1]).sqrt()
+    q, *others = arguments
+    factor = flint.arb(scale) * flint.arb(q.shape[-1]).sqrt()
     if operation == "scaled_dot_product_attention_jvp":
-        rest[3] = _balls(rest[3]) * c
-    found = _OPERATIONS[operation](_balls(q) * c, *rest)
-    return (found[0] * c, *found[1:]) if operation == "scaled_dot_product_attention_vjp" else found
+        others[3] = _balls(others[3]) * factor
+    results = _OPERATIONS[operation](_balls(q) * factor, *others)
+    return (results[0] * factor, *results[1:]) if operation == "scaled_dot_product_attention_vjp" else results
 
 
 def _turning(meaning: Meaning) -> Context:
-    """Balls whose cosine and sine are those of `stretch` times the angle, and whose logarithm of
-    the base, the spec's only logarithm, is that of `base`."""
+    """Balls whose `cos` and `sin` first multiply the angle by `stretch`, and whose `log` is
+    log(base) for every argument: the spec takes the logarithm of the base alone.
+    """
     stretch, log_base = flint.arb(meaning.stretch), flint.arb(meaning.base).log()
     return replace(ARB, log=lambda _: log_base, cos=lambda x: (x * stretch).cos(), sin=lambda x: (x * stretch).sin())
 
@@ -187,8 +192,9 @@ def _attention_vjp(q: Array, k: Array, v: Array, mask: Mask | None, g: Array) ->
     return literal.scaled_dot_product_attention_backward(_context(q, k, v, mask), _balls(g))
 
 
-def _attention_jvp(q: Array, k: Array, v: Array, mask: Mask | None, dq: Array, dk: Array, dv: Array) -> Balls:
-    return literal.scaled_dot_product_attention_jvp(_context(q, k, v, mask), _balls(dq), _balls(dk), _balls(dv))
+def _attention_jvp(q: Array, k: Array, v: Array, mask: Mask | None, *tangents: Array) -> Balls:
+    dq, dk, dv = map(_balls, tangents)
+    return literal.scaled_dot_product_attention_jvp(_context(q, k, v, mask), dq, dk, dv)
 
 
 def _causal(q: Array, k: Array, v: Array) -> Balls:
@@ -198,7 +204,10 @@ def _causal(q: Array, k: Array, v: Array) -> Balls:
 def _grouped(q: Array, k: Array, v: Array, mask: Mask | None) -> Balls:
     group = len(q) // len(k)
     return np.stack(
-        [_attention(q[h], k[h // group], v[h // group], None if mask is None else mask[h]) for h in range(len(q))]
+        [
+            _attention(q[head], k[head // group], v[head // group], None if mask is None else mask[head])
+            for head in range(len(q))
+        ]
     )
 
 
@@ -208,22 +217,39 @@ def _parameters(wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int) -> l
     )
 
 
-def _multi_head(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask | None) -> Balls:
-    return errata.multi_head_attention_forward(_parameters(wq, wk, wv, wo, num_heads), _balls(x), mask)
+class _MultiHeadCall(NamedTuple):
+    """The arguments of multi-head attention."""
+
+    x: Array
+    wq: Array
+    wk: Array
+    wv: Array
+    wo: Array
+    num_heads: int
+    mask: Mask | None
+
+    @property
+    def weights(self) -> literal.MultiHeadAttention:
+        """The four projections and the number of heads."""
+        return _parameters(*self[1:6])
 
 
-def _multi_head_vjp(
-    x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask | None, g: Array
-) -> tuple[Balls, ...]:
-    return errata.multi_head_attention_backward(_parameters(wq, wk, wv, wo, num_heads), _balls(x), mask, _balls(g))
+def _multi_head(*arguments: Any) -> Balls:
+    call = _MultiHeadCall(*arguments)
+    return errata.multi_head_attention_forward(call.weights, _balls(call.x), call.mask)
 
 
-def _multi_head_jvp(
-    x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask | None,
-    dx: Array, dwq: Array, dwk: Array, dwv: Array, dwo: Array,
-) -> Balls:  # fmt: skip
-    weights, tangents = _parameters(wq, wk, wv, wo, num_heads), _parameters(dwq, dwk, dwv, dwo, num_heads)
-    return errata.multi_head_attention_jvp(weights, tangents, _balls(x), _balls(dx), mask)
+def _multi_head_vjp(*arguments: Any) -> tuple[Balls, ...]:
+    *inputs, g = arguments
+    call = _MultiHeadCall(*inputs)
+    return errata.multi_head_attention_backward(call.weights, _balls(call.x), call.mask, _balls(g))
+
+
+def _multi_head_jvp(*arguments: Any) -> Balls:
+    call = _MultiHeadCall(*arguments[:7])
+    dx, dwq, dwk, dwv, dwo = arguments[7:]
+    tangents = _parameters(dwq, dwk, dwv, dwo, call.num_heads)
+    return errata.multi_head_attention_jvp(call.weights, tangents, _balls(call.x), _balls(dx), call.mask)
 
 
 def _softmax(scores: Array, mask: Mask | None) -> Balls:
@@ -236,7 +262,9 @@ def _softmax_vjp(scores: Array, mask: Mask | None, g: Array) -> Balls:
 
 
 def _sinusoid(seq_len: int, embed_dim: int, start_pos: int, layout: str) -> Balls:
-    """The spec's table, or its sines before its cosines: of its own exponents, or with i/(d/2 − 1)."""
+    """The spec's table; or its sines before its cosines, with the spec's exponents or with i/(d/2 −
+    1).
+    """
     table = positional.sinusoidal_positional_encoding_spec(seq_len, embed_dim, start_pos, ARB)
     if layout == "tensor2tensor":
         pairs = range(embed_dim // 2)
@@ -263,8 +291,8 @@ def _learned(table: Array, seq_len: int, start_pos: int) -> Balls:
 
 def _inv_freq(head_dim: int) -> Balls:
     """The angles of position 1."""
-    found: Balls = _angles(1, head_dim, 1)[0]
-    return found
+    results: Balls = _angles(1, head_dim, 1)[0]
+    return results
 
 
 def _angles(seq_len: int, head_dim: int, start_pos: int) -> Balls:
@@ -292,7 +320,9 @@ def _rope_vjp(_x: Array, g: Array, start_pos: int, scalar: Context, odd: str) ->
 
 
 def _passed(rotated: Balls, x: Array, odd: str) -> Balls:
-    """What is rotated, with the unpaired channel of x as it is where it passes."""
+    """The rotated array, with the unpaired channel of x unchanged if the convention is
+    "passthrough".
+    """
     passes = odd == "passthrough" and x.shape[1] % 2
     return np.concatenate([rotated[:, :-1], _balls(x)[:, -1:]], axis=1) if passes else rotated
 
@@ -302,7 +332,7 @@ def _signs(x: Array) -> NDArray[np.int64]:
 
 
 def _rotary(x: Array, cos: Array, sin: Array) -> Balls:
-    """The body of `rope_apply_spec` with given tables: x ⊙ cos + R(x) ⊙ sin, R the turn of every pair by a quarter."""
+    """The body of `rope_apply_spec` with given tables: x ⊙ cos + R(x) ⊙ sin, where R rotates each pair by π/2."""
     points, cosines, sines = _balls(x), _balls(cos), _balls(sin)
     return add_spec(mul_spec(points, cosines, ARB), mul_spec(_quarter_turn(points), sines, ARB), ARB)
 

@@ -1,5 +1,6 @@
-"""PyTorch's own attention kernels on the CPU, as functions of float64 arrays: the inputs are exact
-in the format, so nothing is rounded on the way in or out."""
+"""PyTorch's own attention kernels on the CPU, as functions of float64 arrays. The inputs are exact
+in the format, so conversions do not round.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -36,31 +37,30 @@ class Problem:
 
 def draw(
     dtype: str,
-    n_q: int,
-    n_k: int,
-    d: int,
+    sizes: tuple[int, int, int],
     seed: int,
     *,
     is_causal: bool = False,
     logits: float = 1.0,
     offset: float = 0.0,
 ) -> Problem:
-    """A standard normal problem rounded to a format; `logits` multiplies q, `offset` is added to
-    every key and value.
+    """A standard normal problem of sizes (n_q, n_k, d), rounded to a format. `logits` multiplies q,
+    and `offset` is added to every key and value.
     """
+    n_q, n_k, d = sizes
     rng = np.random.default_rng(seed)
     q, k, v, g = (rng.standard_normal((n, d)) for n in (n_q, n_k, n_k, n_q))
     q, k, v, g = (to_numpy(to_torch(x, dtype)) for x in (logits * q, k + offset, v + offset, g))
     return Problem(q, k, v, g, is_causal)
 
 
-def kernel(p: Problem, dtype: str, backend: str, *, scale: float | None = None) -> dict[str, Array]:
+def kernel(problem: Problem, dtype: str, backend: str, *, scale: float | None = None) -> dict[str, Array]:
     """The output and the gradients that a backend returns, run in a format."""
-    q, k, v = (to_torch(x, dtype)[None, None].requires_grad_() for x in (p.q, p.k, p.v))
+    q, k, v = (to_torch(x, dtype)[None, None].requires_grad_() for x in (problem.q, problem.k, problem.v))
     with sdpa_kernel(BACKENDS[backend]):
-        out = scaled_dot_product_attention(q, k, v, is_causal=p.is_causal, scale=scale)
-    grads = torch.autograd.grad(out, (q, k, v), to_torch(p.g, dtype)[None, None])
-    return {name: to_numpy(x[0, 0]) for name, x in zip(RESULTS, (out, *grads), strict=True)}
+        out = scaled_dot_product_attention(q, k, v, is_causal=problem.is_causal, scale=scale)
+    gradients = torch.autograd.grad(out, (q, k, v), to_torch(problem.g, dtype)[None, None])
+    return {name: to_numpy(x[0, 0]) for name, x in zip(RESULTS, (out, *gradients), strict=True)}
 
 
 def to_torch(x: Array, dtype: str) -> torch.Tensor:

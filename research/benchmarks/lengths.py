@@ -1,4 +1,6 @@
-"""What of the planted faults is seen in rows of 128 to 131072 keys: by random inputs, and by inputs that expose."""
+"""Which planted mistakes the budget sees in rows of 128 to 131072 keys: with random inputs, and
+with inputs that expose mistakes.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -23,21 +25,22 @@ _QUERIES = 4
 _INTRODUCTION = """\
 ## Rows of up to {longest} keys
 
-The same faults for {queries} queries of width {d}, judged by the budget alone, with two kinds of inputs. **Random** ones are
-standard normal: the output is a mean of many values, in which a fault averages out while the budget grows. Those that **expose** are the
-ones that laws are put to (the domain `dominating keys`): up to eight keys, the last among them, have scores of
-128, 1024 or 8192 by one product each, and one-hot values read their weights out.
+The same mistakes for {queries} queries of width {d}, judged by the budget alone, with two kinds of inputs. **Random**
+inputs are standard normal: the output is a mean of many values, in which a mistake averages out while the budget
+grows. Inputs that **expose** come from the laws (the domain `dominating keys`): up to eight keys, the last among
+them, have scores of 128, 1024 or 8192 by one product each, and one-hot values show their weights.
 
-A cell is the largest error ÷ budget, random then exposing, with the result that shows it and the scores (median of {seeds} draws; the
-best of the scores). **Bold** is seen in every draw. Where the budget, a proof, does not see a fault and the statistical line does
-(λ = {likely}: an output beyond it is suspicious), the cell says by how many of its units.
+A cell is the largest error ÷ budget, random then exposing, with the result that shows it and the scores (median of
+{seeds} draws; the best of the scores). **Bold**: every draw sees it. If the budget, a proof, does not see a mistake
+and the statistical line does (λ = {likely}: an output beyond it is suspicious), the cell says by how many of its
+units.
 """
 
 
 @dataclass(frozen=True)
 class Judge:
-    """A problem with its budgets, and those below the statistical line, which are taken only where
-    they are asked for.
+    """A problem with its budgets, and with its budgets below the statistical line. Both are
+    computed at the first use.
     """
 
     problem: Problem
@@ -56,8 +59,9 @@ class Judge:
 
 @dataclass(frozen=True)
 class Sight:
-    """What inputs of one kind show of a fault: error ÷ budget, and error ÷ line where the budget
-    does not refuse it; one for each draw, of the result that shows most."""
+    """What inputs of one kind show of a mistake: error ÷ budget, and error ÷ line if the budget
+    does not reject it. Each list has one number for each draw, for the result that shows most.
+    """
 
     inputs: str
     budget: list[float]
@@ -89,39 +93,47 @@ def exposing(dtype: str, n_k: int, d: int, seed: int, score: float) -> Problem:
 
 def _problems(dtype: str, n_k: int, d: int, seeds: int) -> Iterator[tuple[str, list[Problem]]]:
     """The draws of each kind of input: "" for random ones, else the scores."""
-    yield "", [draw(dtype, _QUERIES, n_k, d, seed) for seed in range(seeds)]
+    yield "", [draw(dtype, (_QUERIES, n_k, d), seed) for seed in range(seeds)]
     for score in scores_of(oracles.preset(dtype)):
         yield f" at {score:g}", [exposing(dtype, n_k, d, seed, score) for seed in range(seeds)]
 
 
-def _worst(found: dict[str, Array], allowed: dict[str, oracles.Enclosure]) -> dict[str, float]:
-    return {name: float(allowed[name].excess(found[name]).max()) for name in RESULTS}
+def _worst(sights_by_fault: dict[str, Array], allowed: dict[str, oracles.Enclosure]) -> dict[str, float]:
+    return {name: float(allowed[name].excess(sights_by_fault[name]).max()) for name in RESULTS}
 
 
 def sights(dtype: str, n_k: int, d: int, seeds: int) -> tuple[dict[str, tuple[Sight, Sight]], float]:
-    """By fault what random inputs show and what the best of those that expose do, and the largest
-    error ÷ budget of PyTorch's kernel.
+    """For each mistake the sight of random inputs and the best sight of exposing inputs; and the
+    largest error ÷ budget of PyTorch's kernel.
     """
     arithmetic = oracles.preset("float32-materialized" if dtype == "float32" else ARITHMETIC[dtype, "math"])
-    found: dict[str, list[Sight]] = {}
+    sights_by_fault: dict[str, list[Sight]] = {}
     correct = 0.0
     for inputs, problems in _problems(dtype, n_k, d, seeds):
-        judges = [Judge(p, arithmetic) for p in problems]
+        judges = [Judge(problem, arithmetic) for problem in problems]
         correct = max(
-            [correct, *(x for j in judges for x in _worst(kernel(j.problem, dtype, "math"), j.budget).values())]
+            [
+                correct,
+                *(x for judge in judges for x in _worst(kernel(judge.problem, dtype, "math"), judge.budget).values()),
+            ]
         )
         for fault in _faults(dtype):
-            planted = [fault.plant(p, dtype) for p in problems]
-            errors = [_worst(x, j.budget) for x, j in zip(planted, judges, strict=True)]
-            result = max(RESULTS, key=lambda name: min(e[name] for e in errors))
-            budget = [e[result] for e in errors]
+            planted = [fault.plant(problem, dtype) for problem in problems]
+            errors = [_worst(x, judge.budget) for x, judge in zip(planted, judges, strict=True)]
+            result = max(RESULTS, key=lambda name: min(error[name] for error in errors))
+            budget = [error[result] for error in errors]
             line = (
                 []
                 if min(budget) > 1
-                else [float(j.line[result].excess(x[result]).max()) for x, j in zip(planted, judges, strict=True)]
+                else [
+                    float(judge.line[result].excess(x[result]).max()) for x, judge in zip(planted, judges, strict=True)
+                ]
             )
-            found.setdefault(fault.name, []).append(Sight(inputs, budget, line, result))
-    return {name: (first, max(rest, key=lambda s: min(s.budget))) for name, (first, *rest) in found.items()}, correct
+            sights_by_fault.setdefault(fault.name, []).append(Sight(inputs, budget, line, result))
+    return {
+        name: (first, max(others, key=lambda sight: min(sight.budget)))
+        for name, (first, *others) in sights_by_fault.items()
+    }, correct
 
 
 def _faults(dtype: str) -> list[Fault]:
@@ -130,24 +142,26 @@ def _faults(dtype: str) -> list[Fault]:
 
 def section(dtypes: tuple[str, ...], lengths: tuple[int, ...], d: int, seeds: int) -> tuple[str, int]:
     """The section of the page, in Markdown, and how many correct results the budget rejects."""
-    parts = [_INTRODUCTION.format(longest=max(lengths), queries=_QUERIES, d=d, seeds=seeds, likely=LIKELY)]
+    sections = [_INTRODUCTION.format(longest=max(lengths), queries=_QUERIES, d=d, seeds=seeds, likely=LIKELY)]
     accused, unseen = 0, []
     for dtype in dtypes:
         columns = []
         for n_k in lengths:
-            found, correct = sights(dtype, n_k, d, seeds)
+            sights_by_fault, correct = sights(dtype, n_k, d, seeds)
             accused += correct > 1
-            columns.append(found)
+            columns.append(sights_by_fault)
             unseen += [
                 f"{fault}, {dtype}, {n_k} keys"
-                for fault, both in found.items()
-                if not any(s.seen or s.suspicious for s in both)
+                for fault, pair in sights_by_fault.items()
+                if not any(sight.seen or sight.suspicious for sight in pair)
             ]
         lines = [[f"{dtype}, keys:", *map(str, lengths)], ["---"] * (1 + len(lengths))]
-        lines += [[name, *(" · ".join(map(str, found[name])) for found in columns)] for name in columns[0]]
-        parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n")
+        lines += [[name, *(" · ".join(map(str, by_fault[name])) for by_fault in columns)] for name in columns[0]]
+        sections.append("\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n")
     if unseen:
-        parts.append("Seen by neither in every draw:\n\n" + "\n".join(f"- {each}" for each in unseen) + "\n")
+        sections.append(
+            "Seen by neither in every draw:\n\n" + "\n".join(f"- {unseen_case}" for unseen_case in unseen) + "\n"
+        )
     else:
-        parts.append("Every fault is seen at every length.\n")
-    return "\n".join(parts), accused
+        sections.append("Every fault is seen at every length.\n")
+    return "\n".join(sections), accused

@@ -1,5 +1,5 @@
-"""What one would write in NumPy without a second thought: float64, no radius, no blocks. What the
-oracles' speed is measured against.
+"""Straightforward NumPy: float64, no radius, no blocks. The speed of the oracles is measured
+against it.
 """
 
 from typing import Any, NamedTuple
@@ -51,7 +51,9 @@ def attention_jvp(q: Array, k: Array, v: Array, dq: Array, dk: Array, dv: Array)
 
 
 class Features(NamedTuple):
-    """What a row of logits has besides scores: a mask with the window and causality in it, a bias, a cap and a sink."""
+    """The features of a row of logits: a mask that includes the window and causality, a bias, a
+    softcap and a sink.
+    """
 
     allowed: NDArray[np.bool_]
     bias: Array
@@ -59,30 +61,32 @@ class Features(NamedTuple):
     sink: float
 
 
-def _featured_weights(q: Array, k: Array, f: Features) -> tuple[Array, Array, Array, Array]:
-    """The weights, that of the sink, the log-sum-exp, and the hyperbolic tangents of capped scores."""
-    turned = np.tanh(q @ k.T / np.sqrt(q.shape[1]) / f.cap)
-    logits = np.where(f.allowed, f.cap * turned + f.bias, -np.inf)
-    most = np.maximum(logits.max(axis=1, keepdims=True), f.sink)
-    weights = np.exp(logits - most)
-    total = weights.sum(axis=1, keepdims=True) + np.exp(f.sink - most)
+def _featured_weights(q: Array, k: Array, features: Features) -> tuple[Array, Array, Array, Array]:
+    """The weights, the weight of the sink, the log-sum-exp, and the hyperbolic tangents of capped
+    scores.
+    """
+    turned = np.tanh(q @ k.T / np.sqrt(q.shape[1]) / features.cap)
+    logits = np.where(features.allowed, features.cap * turned + features.bias, -np.inf)
+    largest = np.maximum(logits.max(axis=1, keepdims=True), features.sink)
+    weights = np.exp(logits - largest)
+    total = weights.sum(axis=1, keepdims=True) + np.exp(features.sink - largest)
     weights /= total
-    return weights, np.exp(f.sink - most) / total, most + np.log(total), turned
+    return weights, np.exp(features.sink - largest) / total, largest + np.log(total), turned
 
 
-def featured(q: Array, k: Array, v: Array, f: Features) -> tuple[Array, Array]:
+def featured(q: Array, k: Array, v: Array, features: Features) -> tuple[Array, Array]:
     """The output, and the log-sum-exp of each row."""
-    weights, _, lse, _ = _featured_weights(q, k, f)
+    weights, _, lse, _ = _featured_weights(q, k, features)
     return weights @ v, lse[:, 0]
 
 
 def featured_vjp(
-    q: Array, k: Array, v: Array, g: Array, of_lse: Array, f: Features
+    q: Array, k: Array, v: Array, g: Array, lse_cotangent: Array, features: Features
 ) -> tuple[Array, Array, Array, Array, Array]:
     """(dq, dk, dv, dbias, dsink)."""
-    weights, of_sink, _, turned = _featured_weights(q, k, f)
+    weights, of_sink, _, turned = _featured_weights(q, k, features)
     d_weights = g @ v.T
-    shift = (d_weights * weights).sum(axis=1, keepdims=True) - of_lse[:, None]
+    shift = (d_weights * weights).sum(axis=1, keepdims=True) - lse_cotangent[:, None]
     d_logits = weights * (d_weights - shift)
     d_scores = d_logits * (1 - turned * turned) / np.sqrt(q.shape[1])
     return d_scores @ k, d_scores.T @ q, weights.T @ g, d_logits, -(of_sink * shift).sum(axis=0)
@@ -102,7 +106,7 @@ def sinusoid(seq_len: int, dim: int, start_pos: int) -> Array:
 
 
 def rotary_tables(positions: Any, inv_freq: Array) -> tuple[Array, Array]:
-    """Cosines and sines of position × frequency, those of all pairs twice in a row: the half layout."""
+    """Cosines and sines of position × frequency in the half layout: all pairs, twice in a row."""
     angles = positions[:, None] * inv_freq
     return np.tile(np.cos(angles), 2), np.tile(np.sin(angles), 2)
 

@@ -1,5 +1,5 @@
-"""How the benchmarks print: as wide as the terminal, or wide enough for every column where there is
-none; and the same as a text file.
+"""Prints the benchmarks as wide as the terminal, or wide enough for every column without a
+terminal, and saves the same text to a file.
 """
 
 import sys

@@ -60,56 +60,61 @@ def _line(name: str, backend: str) -> oracles.Arithmetic:
 
 def lines(size: tuple[int, int, int], seeds: int) -> dict[tuple[str, str], dict[str, float]]:
     """The largest error ÷ budget over seeds, for each line and backend, by result."""
-    found = {(line, backend): dict.fromkeys(RESULTS, 0.0) for line in LINES for backend in BACKENDS}
+    excesses = {(line, backend): dict.fromkeys(RESULTS, 0.0) for line in LINES for backend in BACKENDS}
     for seed in range(seeds):
-        p = draw("float32", *size, seed)
+        problem = draw("float32", size, seed)
         for backend in BACKENDS:
-            results = kernel(p, "float32", backend)
+            results = kernel(problem, "float32", backend)
             for line in LINES:
-                for name, budget in budgets(p, _line(line, backend)).items():
-                    worst = found[line, backend]
+                for name, budget in budgets(problem, _line(line, backend)).items():
+                    worst = excesses[line, backend]
                     worst[name] = max(worst[name], float(budget.excess(results[name]).max()))
-    return found
+    return excesses
 
 
-def budgets(p: Problem, arithmetic: oracles.Arithmetic | str) -> dict[str, oracles.Enclosure]:
+def budgets(problem: Problem, arithmetic: oracles.Arithmetic | str) -> dict[str, oracles.Enclosure]:
     """The budget of each result of a problem under an arithmetic."""
-    out = oracles.scaled_dot_product_attention(p.q, p.k, p.v, is_causal=p.is_causal, arithmetic=arithmetic)
-    grads = oracles.scaled_dot_product_attention_vjp(
-        p.q, p.k, p.v, None, p.g, is_causal=p.is_causal, arithmetic=arithmetic
+    out = oracles.scaled_dot_product_attention(
+        problem.q, problem.k, problem.v, is_causal=problem.is_causal, arithmetic=arithmetic
     )
-    return dict(zip(RESULTS, (out, *grads), strict=True))
+    gradients = oracles.scaled_dot_product_attention_vjp(
+        problem.q, problem.k, problem.v, None, problem.g, is_causal=problem.is_causal, arithmetic=arithmetic
+    )
+    return dict(zip(RESULTS, (out, *gradients), strict=True))
 
 
-def excess(p: Problem, dtype: str, backend: str) -> dict[str, float]:
+def excess(problem: Problem, dtype: str, backend: str) -> dict[str, float]:
     """The largest error ÷ budget of each result of a kernel on a problem."""
-    found = kernel(p, dtype, backend)
+    excesses = kernel(problem, dtype, backend)
     return {
-        name: float(budget.excess(found[name]).max()) for name, budget in budgets(p, ARITHMETIC[dtype, backend]).items()
+        name: float(budget.excess(excesses[name]).max())
+        for name, budget in budgets(problem, ARITHMETIC[dtype, backend]).items()
     }
 
 
 def used(sizes: Sequence[tuple[int, int, int, bool]], seeds: int) -> dict[tuple[str, str], dict[str, float]]:
     """The largest error ÷ budget over sizes and seeds, for each dtype and backend, by result."""
-    found = {(dtype, backend): dict.fromkeys(RESULTS, 0.0) for dtype in FLOORS for backend in BACKENDS}
-    for (dtype, backend), worst in found.items():
+    excesses = {(dtype, backend): dict.fromkeys(RESULTS, 0.0) for dtype in FLOORS for backend in BACKENDS}
+    for (dtype, backend), worst in excesses.items():
         for n_q, n_k, d, is_causal in sizes:
             for seed in range(seeds):
-                for name, value in excess(draw(dtype, n_q, n_k, d, seed, is_causal=is_causal), dtype, backend).items():
+                for name, value in excess(
+                    draw(dtype, (n_q, n_k, d), seed, is_causal=is_causal), dtype, backend
+                ).items():
                     worst[name] = max(worst[name], value)
-    return found
+    return excesses
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure, print, and return 0 if every figure is at most 1, and those of the first table at
-    least their floors, else 1.
+    """Measures and prints. Returns 0 if every figure is at most 1 and the figures of the first
+    table are at least their floors, otherwise 1.
     """
     parser = argparse.ArgumentParser(prog="python -m research.benchmarks.sharpness", description=__doc__)
     parser.add_argument("--output", type=Path, help="a text file for the table")
     parser.add_argument("--seeds", type=int, default=5, help="draws of each size (5)")
     parser.add_argument("--smallest", action="store_true", help="the smallest size only")
     options = parser.parse_args(arguments)
-    found = used(SIZES[:1] if options.smallest else SIZES, options.seeds)
+    excesses = used(SIZES[:1] if options.smallest else SIZES, options.seeds)
 
     table = Table(title="Largest error ÷ budget of PyTorch's kernels", title_justify="left", title_style="bold")
     for heading in ("dtype", "kernel", *RESULTS):
@@ -117,10 +122,10 @@ def main(arguments: list[str] | None = None) -> int:
     missed = short = 0
     for dtype, floors in FLOORS.items():
         for backend in BACKENDS:
-            table.add_row(dtype, backend, *(f"{value:.3g}" for value in found[dtype, backend].values()))
+            table.add_row(dtype, backend, *(f"{value:.3g}" for value in excesses[dtype, backend].values()))
         verdicts = []
         for name, floor in floors.items():
-            most = max(found[dtype, backend][name] for backend in BACKENDS)
+            most = max(excesses[dtype, backend][name] for backend in BACKENDS)
             met = floor <= most <= 1
             missed += not met
             verdicts.append(f"{'met' if met else 'MISSED'} ({floor} to 1)")

@@ -103,25 +103,27 @@ def draw(operation: str, seed: int, number: int) -> Call:
 
 def tally(operation: str, method: str, numbers: range, seed: int) -> Tally:
     """Judge an operation on the cases of these numbers."""
-    found = Tally()
+    tallies = Tally()
     for number in numbers:
         given, exact, keywords, meaning = OPERATIONS[operation].said(draw(operation, seed, number))
         enclosures = enclosed(operation, given, keywords, method)
-        deviation = compare(operation, exact, [(e.mid, e.rad) for e in enclosures], meaning=meaning)
-        found += Tally(
+        deviation = compare(
+            operation, exact, [(enclosure.mid, enclosure.rad) for enclosure in enclosures], meaning=meaning
+        )
+        tallies += Tally(
             cases=1,
             entries=deviation.entries,
             violations=deviation.outside,
             touching=deviation.touching,
             undecided=deviation.undecided,
             unbounded=deviation.unbounded,
-            not_judged=int(not all(e.judged for e in enclosures)),
+            not_judged=int(not all(enclosure.judged for enclosure in enclosures)),
             largest=deviation.largest,
             first=f"soundness.draw({operation!r}, {seed}, {number}) by {method}: {deviation}"
             if deviation.outside
             else "",
         )
-    return found
+    return tallies
 
 
 def _methods(operation: str, cases: int) -> tuple[tuple[str, int], ...]:
@@ -148,7 +150,7 @@ def run(cases: int, seed: int, jobs: int) -> Iterator[tuple[str, str, Tally]]:
             yield *futures[future], future.result()
 
 
-def _print(target: Console, found: dict[tuple[str, str], Tally], seed: int) -> None:
+def _print(target: Console, tallies: dict[tuple[str, str], Tally], seed: int) -> None:
     table = Table(title=f"Are exact values within the radius? (seed {seed})", title_justify="left", title_style="bold")
     for heading in (
         "operation",
@@ -163,25 +165,27 @@ def _print(target: Console, found: dict[tuple[str, str], Tally], seed: int) -> N
         "not judged",
     ):
         table.add_column(heading, justify="left" if heading in ("operation", "method") else "right")
-    for (operation, method), t in found.items():
-        infinite = t.unbounded / max(t.entries + t.unbounded, 1)
+    for (operation, method), tally in tallies.items():
+        infinite = tally.unbounded / max(tally.entries + tally.unbounded, 1)
         table.add_row(
-            operation, method, f"{t.cases:,}", f"{t.entries:,}", str(t.violations), str(t.touching), str(t.undecided),
-            f"{t.largest:.3g}", f"{infinite:.1%}", f"{t.not_judged / max(t.cases, 1):.1%}",
+            operation, method, f"{tally.cases:,}", f"{tally.entries:,}", str(tally.violations), str(tally.touching),
+            str(tally.undecided),
+            f"{tally.largest:.3g}", f"{infinite:.1%}", f"{tally.not_judged / max(tally.cases, 1):.1%}",
         )  # fmt: skip
     target.print(table)
     target.print(
-        "largest: the largest (|exact − mid| + the ball's radius) ÷ rad. unbounded: entries with an infinite radius. "
-        "not judged: cases whose radius the oracle itself calls too wide to judge by.\n"
-        "The exact value is the literal spec's over balls, at 128 bits and more until each entry is decided."
+        "largest: the largest (|exact − mid| + the ball's radius) ÷ rad. "
+        "unbounded: entries with an infinite radius. "
+        "not judged: cases with a radius that the oracle itself calls too wide.\n"
+        "The literal spec gives the exact value over balls, at 128 bits and more until each entry is decided."
     )
-    for t in found.values():
-        if t.first:
-            target.print(f"violation  {t.first}", style="bold red", markup=False)
+    for tally in tallies.values():
+        if tally.first:
+            target.print(f"violation  {tally.first}", style="bold red", markup=False)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Draw, judge, print. Returns 0 if nothing is outside, or left undecided, and 1 otherwise."""
+    """Draws, judges and prints. Returns 0 if every entry is decided and inside, and 1 otherwise."""
     parser = argparse.ArgumentParser(prog="python -m research.benchmarks.soundness", description=__doc__)
     parser.add_argument("--cases", type=int, default=10_000, help="cases for each operation (10000)")
     parser.add_argument("--seed", type=int, default=0, help="what the cases are drawn from (0)")
@@ -190,18 +194,18 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     os.environ["OMP_NUM_THREADS"] = "1"  # the workers share the processors among them
-    found = {(operation, method): Tally() for operation in OPERATIONS for method in ("fast", "arb")}
+    tallies = {(operation, method): Tally() for operation in OPERATIONS for method in ("fast", "arb")}
     total = sum(count for operation in OPERATIONS for _, count in _methods(operation, options.cases))
     with Progress(console=Console(stderr=True), transient=True) as progress, np.errstate(all="ignore"):
         task = progress.add_task("cases", total=total)
         for operation, method, part in run(options.cases, options.seed, options.jobs):
-            found[operation, method] += part
+            tallies[operation, method] += part
             progress.update(task, advance=part.cases)
 
     target = console()
-    _print(target, found, options.seed)
+    _print(target, tallies, options.seed)
     save(target, options.output)
-    return 1 if any(t.violations or t.undecided for t in found.values()) else 0
+    return 1 if any(tally.violations or tally.undecided for tally in tallies.values()) else 0
 
 
 if __name__ == "__main__":

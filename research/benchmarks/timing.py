@@ -1,8 +1,8 @@
 """`python -m research.benchmarks.timing`: how fast, how narrow and how lean are the oracles?
 
-Speed is a ratio of two functions that run in turn, A B A B …, after a warm-up: one ratio per pair,
-of which the median counts. Ratios of a shared machine move together, seconds do not. Every ratio is
-taken with one thread and with all; the target says for which it holds.
+Speed is the ratio of two functions that run in turn, A B A B …, after a warm-up. Each pair gives
+one ratio, and the median counts. Ratios on a shared machine move together, seconds do not. Every
+ratio is measured with one thread and with all threads; the target names one of the two.
 """
 
 import argparse
@@ -43,7 +43,7 @@ ULP = 2.0**-52
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is measured: the defaults are those of the targets."""
+    """The measured sizes. The defaults are the sizes of the targets."""
 
     square: int = 1024
     large_square: int = 4096
@@ -115,18 +115,18 @@ def paired(a: Callable[[], object], b: Callable[[], object], repeats: int) -> tu
 
 
 def ratios(
-    what: str, a: Callable[[], object], b: Callable[[], object], repeats: int, at_most: float, target: str
+    label: str, a: Callable[[], object], b: Callable[[], object], repeats: int, at_most: float, target: str
 ) -> Iterator[Row]:
     """Rows of one ratio with one thread and with all; the bound is for `target` of the two."""
     for count in ("one", "all"):
         with threads(count):
-            yield Row(what, count, *paired(a, b, repeats), "×", at_most=at_most if count == target else None)
+            yield Row(label, count, *paired(a, b, repeats), "×", at_most=at_most if count == target else None)
 
 
-def radius(what: str, enclosures: tuple[oracles.Enclosure, ...], sizes: tuple[Array, ...], at_most: float) -> Row:
+def radius(label: str, enclosures: tuple[oracles.Enclosure, ...], sizes: tuple[Array, ...], at_most: float) -> Row:
     """The largest radius of some results, each in units of the largest entry of an array."""
-    worst = max(float(e.rad.max() / np.abs(x).max()) for e, x in zip(enclosures, sizes, strict=True))
-    return Row(what, "", worst, worst, worst, "", at_most=at_most)
+    worst = max(float(enclosure.rad.max() / np.abs(x).max()) for enclosure, x in zip(enclosures, sizes, strict=True))
+    return Row(label, "", worst, worst, worst, "", at_most=at_most)
 
 
 def _normal(*shapes: tuple[int, ...]) -> Iterator[Array]:
@@ -134,31 +134,31 @@ def _normal(*shapes: tuple[int, ...]) -> Iterator[Array]:
     return (rng.standard_normal(shape) for shape in shapes)
 
 
-def attention_rows(s: Sizes, repeats: int) -> Iterator[Row]:
+def attention_rows(sizes: Sizes, repeats: int) -> Iterator[Row]:
     """Certified attention and its derivatives against naive NumPy, and against torch."""
-    for n, bound in ((s.square, 1.5), (s.large_square, 1.0)):
-        q, k, v = _normal(*[(n, s.d)] * 3)
-        few = repeats if n == s.square else max(3, repeats // 3)
+    for n, bound in ((sizes.square, 1.5), (sizes.large_square, 1.0)):
+        q, k, v = _normal(*[(n, sizes.d)] * 3)
+        fewer = repeats if n == sizes.square else max(3, repeats // 3)
         yield from ratios(
-            f"attention ({n}, {n}, {s.d}) ÷ naive NumPy",
+            f"attention ({n}, {n}, {sizes.d}) ÷ naive NumPy",
             partial(oracles.scaled_dot_product_attention, q, k, v),
             partial(naive.attention, q, k, v),
-            few, bound, "one",
+            fewer, bound, "one",
         )  # fmt: skip
         yield radius("  its radius ÷ max|v|", (oracles.scaled_dot_product_attention(q, k, v),), (v,), 1e-12)
 
-    n = s.square
-    q, k, v, a, b, c = _normal(*[(n, s.d)] * 6)
+    n = sizes.square
+    q, k, v, a, b, c = _normal(*[(n, sizes.d)] * 6)
     yield from ratios(
-        f"attention VJP ({n}, {n}, {s.d}) ÷ naive NumPy",
+        f"attention VJP ({n}, {n}, {sizes.d}) ÷ naive NumPy",
         lambda: oracles.scaled_dot_product_attention_vjp(q, k, v, None, a),
         lambda: naive.attention_vjp(q, k, v, a),
         repeats, 2.5, "one",
     )  # fmt: skip
-    grads = oracles.scaled_dot_product_attention_vjp(q, k, v, None, a)
-    yield radius("  its radius ÷ max|gradient|", grads, tuple(e.mid for e in grads), 1e-10)
+    gradients = oracles.scaled_dot_product_attention_vjp(q, k, v, None, a)
+    yield radius("  its radius ÷ max|gradient|", gradients, tuple(enclosure.mid for enclosure in gradients), 1e-10)
     yield from ratios(
-        f"attention JVP ({n}, {n}, {s.d}) ÷ naive NumPy",
+        f"attention JVP ({n}, {n}, {sizes.d}) ÷ naive NumPy",
         lambda: oracles.scaled_dot_product_attention_jvp(q, k, v, None, a, b, c),
         lambda: naive.attention_jvp(q, k, v, a, b, c),
         repeats, 2.5, "one",
@@ -168,58 +168,62 @@ def attention_rows(s: Sizes, repeats: int) -> Iterator[Row]:
 
     tq, tk, tv = (torch.from_numpy(x)[None, None] for x in (q, k, v))
     yield from ratios(
-        f"attention ({n}, {n}, {s.d}) ÷ torch float64",
+        f"attention ({n}, {n}, {sizes.d}) ÷ torch float64",
         lambda: oracles.scaled_dot_product_attention(q, k, v),
         lambda: torch.nn.functional.scaled_dot_product_attention(tq, tk, tv),
         repeats, 3.0, "all",
     )  # fmt: skip
 
 
-def featured_rows(s: Sizes, repeats: int) -> Iterator[Row]:
+def featured_rows(sizes: Sizes, repeats: int) -> Iterator[Row]:
     """Attention with a causal window, a cap, ALiBi, a sink and its log-sum-exp against the same in
     naive NumPy; and what a window saves.
     """
-    n, width = s.square, s.square // 2
-    q, k, v, g, of_lse = _normal(*[(n, s.d)] * 4, (n,))
+    n, width = sizes.square, sizes.square // 2
+    q, k, v, g, of_lse = _normal(*[(n, sizes.d)] * 4, (n,))
     far = np.arange(n)[:, None] - np.arange(n)
     bias, sink = oracles.alibi_bias(1, n, n).mid, 0.5
-    f = naive.Features((far >= 0) & (far <= width), bias[0], 30.0, sink)
+    features = naive.Features((far >= 0) & (far <= width), bias[0], 30.0, sink)
     given: dict[str, Any] = {
         "causal": True,
         "window": (width, None),
-        "softcap": f.cap,
+        "softcap": features.cap,
         "bias": bias,
         "sink": np.array([sink]),
     }
     heads = q[None], k[None], v[None]
     yield from ratios(
-        f"attention with all features ({n}, {n}, {s.d}) ÷ naive NumPy",
+        f"attention with all features ({n}, {n}, {sizes.d}) ÷ naive NumPy",
         lambda: oracles.attention(*heads, **given),
-        lambda: naive.featured(q, k, v, f),
+        lambda: naive.featured(q, k, v, features),
         repeats, 1.5, "one",
     )  # fmt: skip
     yield radius("  its radius ÷ max|v|", oracles.attention(*heads, **given)[:1], (v,), 1e-12)
     yield from ratios(
-        f"  its VJP ({n}, {n}, {s.d}) ÷ naive NumPy",
+        f"  its VJP ({n}, {n}, {sizes.d}) ÷ naive NumPy",
         lambda: oracles.attention_vjp(*heads, g[None], of_lse[None], **given),
-        lambda: naive.featured_vjp(q, k, v, g, of_lse, f),
+        lambda: naive.featured_vjp(q, k, v, g, of_lse, features),
         repeats, 2.5, "one",
     )  # fmt: skip
 
-    n = s.keys[-1]
-    q, k, v = _normal(*[(1, n, s.d)] * 3)
-    attend = partial(oracles.attention, q, k, v, rows=range(n - s.windowed_rows, n))
+    n = sizes.keys[-1]
+    q, k, v = _normal(*[(1, n, sizes.d)] * 3)
+    attend = partial(oracles.attention, q, k, v, rows=range(n - sizes.windowed_rows, n))
     with threads("one"):
-        figure = paired(partial(attend, window=(s.window - 1, 0)), attend, max(3, repeats // 5))
+        figure = paired(partial(attend, window=(sizes.window - 1, 0)), attend, max(3, repeats // 5))
     yield Row(
-        f"a window of {s.window} at {n} keys ÷ no window, {s.windowed_rows} rows", "one", *figure, "×", at_most=1 / 50
+        f"a window of {sizes.window} at {n} keys ÷ no window, {sizes.windowed_rows} rows",
+        "one",
+        *figure,
+        "×",
+        at_most=1 / 50,
     )
 
 
-def positional_rows(s: Sizes, repeats: int) -> Iterator[Row]:
+def positional_rows(sizes: Sizes, repeats: int) -> Iterator[Row]:
     """Certified RoPE and sinusoid against naive NumPy; their radii at every position, RoPE's for pairs of norm 1."""
-    n, dim, start = s.sequence, 2 * s.d, s.positions - s.sequence
-    angles = next(_normal((n, s.d)))
+    n, dim, start = sizes.sequence, 2 * sizes.d, sizes.positions - sizes.sequence
+    angles = next(_normal((n, sizes.d)))
     x = np.stack([np.cos(angles), np.sin(angles)], axis=-1).reshape(n, dim)
     yield from ratios(
         f"RoPE ({n}, {dim}) ÷ naive NumPy",
@@ -235,34 +239,34 @@ def positional_rows(s: Sizes, repeats: int) -> Iterator[Row]:
         lambda: naive.sinusoid(n, dim, start),
         repeats, 2.0, "one",
     )  # fmt: skip
-    yield from table_rows(s, repeats)
+    yield from table_rows(sizes, repeats)
     enclosures: dict[str, Callable[[int], oracles.Enclosure]] = {
         "RoPE": lambda first: oracles.rope(x, first),
         "sinusoid": lambda first: oracles.sinusoidal_positional_encoding(n, dim, first),
     }
-    for what, at in enclosures.items():
-        worst = max(float(at(first).rad.max()) for first in range(0, s.positions, n)) / ULP
+    for label, at in enclosures.items():
+        worst = max(float(at(first).rad.max()) for first in range(0, sizes.positions, n)) / ULP
         yield Row(
-            f"{what}: radius at every position to {s.positions}", "", worst, worst, worst, "ulp of 1", at_most=4.0
+            f"{label}: radius at every position to {sizes.positions}", "", worst, worst, worst, "ulp of 1", at_most=4.0
         )
 
 
-def table_rows(s: Sizes, repeats: int) -> Iterator[Row]:
+def table_rows(sizes: Sizes, repeats: int) -> Iterator[Row]:
     """Whole caches of a rotary encoding against naive NumPy: the certificate, and the budget of float32."""
-    positions, inv_freq = np.arange(s.keys[-1]), 10000.0 ** (-np.arange(s.d) / s.d)
+    positions, inv_freq = np.arange(sizes.keys[-1]), 10000.0 ** (-np.arange(sizes.d) / sizes.d)
     half = oracles.Conventions(rope_pairing="half")
-    for what, arithmetic in (("certificate", None), ("budget of float32", "float32")):
+    for label, arithmetic in (("certificate", None), ("budget of float32", "float32")):
         yield from ratios(
-            f"rotary tables ({s.keys[-1]}, {2 * s.d}), {what} ÷ naive NumPy",
+            f"rotary tables ({sizes.keys[-1]}, {2 * sizes.d}), {label} ÷ naive NumPy",
             partial(oracles.rotary_tables, positions, inv_freq, arithmetic=arithmetic, conventions=half),
             partial(naive.rotary_tables, positions, inv_freq),
             repeats, 2.0, "one",
         )  # fmt: skip
 
 
-def arb_rows(s: Sizes, repeats: int) -> Iterator[Row]:
+def arb_rows(sizes: Sizes, repeats: int) -> Iterator[Row]:
     """The literal spec over mpmath against the oracle's ball arithmetic."""
-    n_q, n_k, d = s.arb
+    n_q, n_k, d = sizes.arb
     q, k, v = _normal((n_q, d), (n_k, d), (n_k, d))
 
     def literal() -> object:
@@ -274,33 +278,37 @@ def arb_rows(s: Sizes, repeats: int) -> Iterator[Row]:
 
     backend = mpmath.libmp.BACKEND
     figure = paired(literal, balls, repeats)
-    yield Row(f"literal spec over mpmath ({backend}) ÷ arb path, {s.arb}, 113 bits", "", *figure, "×", at_least=30.0)
+    yield Row(
+        f"literal spec over mpmath ({backend}) ÷ arb path, {sizes.arb}, 113 bits", "", *figure, "×", at_least=30.0
+    )
 
 
-def length_rows(s: Sizes, repeats: int) -> Iterator[Row]:
+def length_rows(sizes: Sizes, repeats: int) -> Iterator[Row]:
     """How time grows with n_k: the slope of log time against log n_k, from the shortest to the
     longest; and the memory it takes.
     """
-    for what, n_q, rows in (
+    for label, n_q, rows in (
         (
-            f"{s.some_rows} of {s.long_queries} rows",
-            s.long_queries,
-            list(range(0, s.long_queries, s.long_queries // s.some_rows)),
+            f"{sizes.some_rows} of {sizes.long_queries} rows",
+            sizes.long_queries,
+            list(range(0, sizes.long_queries, sizes.long_queries // sizes.some_rows)),
         ),
-        (f"all of {s.some_queries} rows", s.some_queries, None),
+        (f"all of {sizes.some_queries} rows", sizes.some_queries, None),
     ):
         slopes = []
         for _ in range(max(3, repeats // 3)):
             times = []
-            for n_k in s.keys:
-                q, k, v = _normal((n_q, s.d), (n_k, s.d), (n_k, s.d))
+            for n_k in sizes.keys:
+                q, k, v = _normal((n_q, sizes.d), (n_k, sizes.d), (n_k, sizes.d))
                 oracles.scaled_dot_product_attention(q[:1], k, v)
                 with threads("one"):
                     times.append(seconds(partial(oracles.scaled_dot_product_attention, q, k, v, rows=rows)))
-            slopes.append(float(np.polyfit([log2(n) for n in s.keys], [log2(t) for t in times], 1)[0]))
+            slopes.append(float(np.polyfit([log2(n) for n in sizes.keys], [log2(t) for t in times], 1)[0]))
         figure = statistics.median(slopes), min(slopes), max(slopes)
-        yield Row(f"time ~ n_k^figure, n_k = {s.keys[0]} … {s.keys[-1]}, {what}", "one", *figure, "", at_most=1.1)
-    shape = (s.long_queries, s.keys[-1], s.d)
+        yield Row(
+            f"time ~ n_k^figure, n_k = {sizes.keys[0]} … {sizes.keys[-1]}, {label}", "one", *figure, "", at_most=1.1
+        )
+    shape = (sizes.long_queries, sizes.keys[-1], sizes.d)
     resident, allocated, elapsed = _long_in_a_process(*shape)
     yield Row(
         f"memory above the inputs, {shape}: peak of the process",
@@ -325,11 +333,11 @@ def _long_in_a_process(n_q: int, n_k: int, d: int) -> tuple[float, float, float]
 
 
 def _long(n_q: int, n_k: int, d: int) -> None:
-    """Print the MiB by which the process's peak exceeds what is resident with the inputs, the MiB
-    allocated on top, and the seconds.
+    """Print the MiB by which the process's peak exceeds the resident memory with the inputs, the
+    MiB allocated on top, and the seconds.
 
-    Everything is loaded by a small problem before. Where the system does not tell what is resident,
-    the peak is what is allocated.
+    A small problem loads everything first. On a system that does not report resident memory, the
+    allocated memory counts as the peak.
     """
     oracles.scaled_dot_product_attention(*_normal(*[(256, d)] * 3))
     q, k, v = _normal((n_q, d), (n_k, d), (n_k, d))
@@ -400,18 +408,26 @@ def main(arguments: list[str] | None = None) -> int:
                 spread = (f"{row.low:.3g}", f"{row.high:.3g}") if row.low != row.high else ("", "")
                 table.add_row(row.what, row.threads, f"{row.figure:.3g}", *spread, row.unit, *_verdict(row))
     target.print(table)
-    found = environment()
+    facts = environment()
     target.print(
-        f"{found['cores']} cores, load {found['load'][0]:.1f}, Python {found['python']}, NumPy {found['numpy']}, torch {found['torch']}; ",
+        f"{facts['cores']} cores, load {facts['load'][0]:.1f}, Python {facts['python']}, "
+        f"NumPy {facts['numpy']}, torch {facts['torch']}; ",
         end="",
     )
-    target.print(", ".join(found["libraries"]))
+    target.print(", ".join(facts["libraries"]))
     missed = [row for row in rows if row.met is False]
     target.print(f"{len(missed)} missed" if missed else "all met", style="bold red" if missed else "bold green")
     save(target, options.output)
     if options.json:
         options.json.write_text(
-            json.dumps({"environment": found, "rows": [asdict(r) | {"met": r.met} for r in rows]}, indent=1) + "\n"
+            json.dumps(
+                {
+                    "environment": facts,
+                    "rows": [asdict(row_of_table) | {"met": row_of_table.met} for row_of_table in rows],
+                },
+                indent=1,
+            )
+            + "\n"
         )
     return 1 if missed else 0
 

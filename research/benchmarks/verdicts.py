@@ -1,8 +1,8 @@
-"""`python -m research.benchmarks.verdicts`: how long verdicts take, against the revision before
-they were rebuilt.
+"""`python -m research.benchmarks.verdicts`: how long verdicts take, compared with the revision
+before they were rebuilt.
 
-Both are measured by turns in one run; the revision is checked out of the repository's history into
-a folder of its own.
+One run measures both in alternation. It checks the old revision out of the repository's history
+into a temporary folder.
 """
 
 import argparse
@@ -49,10 +49,11 @@ _CALL = "oracles.scaled_dot_product_attention(q, k, v{})"
 
 @dataclass(frozen=True)
 class Row:
-    """A measurement: what it is, and what should be; Python to be run, how often, or the arguments
-    of `attnspec verify`, with its target where that is not NumPy's, and a module of the name
-    `chosen` for it; whether there is something before to compare with, and it takes so long that it
-    is run once."""
+    """A measurement: its name and its goal; and either Python code, which runs `times` times, or
+    the arguments of `attnspec verify`. `target` replaces NumPy's implementation, and `chosen` is
+    the text of a module with this name. `before` says whether the old revision can run it, and
+    `once` whether it is so slow that it runs once.
+    """
 
     name: str
     goal: str
@@ -66,28 +67,30 @@ class Row:
     once: bool = False
 
     def seconds(self, tree: Path) -> float:
-        """How long it takes in a tree, imports left out where it is Python; fails with what it printed if it does."""
+        """The seconds that it takes in a tree, without imports if it is Python. Raises RuntimeError
+        with the error output if it fails.
+        """
         numpy = (
             "properties.bugs.reference" if (tree / "properties/bugs/reference.py").exists() else "properties.reference"
         )
         python = ["-c", _IN_TIME.format(numpy=numpy, body=self.body, setup=self.setup, times=self.times)]
-        code = python if self.body else ["-m", "attnspec", "verify", self.target or numpy]
+        arguments = python if self.body else ["-m", "attnspec", "verify", self.target or numpy]
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "chosen.py").write_text(self.chosen.format(numpy=numpy))
             environment = {"PYTHONPATH": f"{tree}:{folder}", "PATH": "/usr/bin:/bin"}
             begin = time.perf_counter()
-            done = subprocess.run(
-                [sys.executable, *code, *self.command],
+            process = subprocess.run(
+                [sys.executable, *arguments, *self.command],
                 cwd=tree,
                 env=environment,
                 capture_output=True,
                 text=True,
                 check=False,
             )
-            took = time.perf_counter() - begin
-        if done.returncode:
-            raise RuntimeError(done.stderr)
-        return float(done.stdout.split()[-1]) if self.body else took
+            elapsed = time.perf_counter() - begin
+        if process.returncode:
+            raise RuntimeError(process.stderr)
+        return float(process.stdout.split()[-1]) if self.body else elapsed
 
 
 _SINCE = (
@@ -161,10 +164,14 @@ def _reached(goal: str, seconds: float, ratio: float) -> str:
 
 
 def _lines(folder: str) -> tuple[int, int]:
-    """Of what was in the folder before too, and is written by hand; and those of families that there were not."""
-    every = {file.stem: len(file.read_text().splitlines()) for file in (ROOT / "properties" / folder).glob("*.py")}
-    later = sum(n for name, n in every.items() if name in _LATER[folder])
-    return sum(n for name, n in every.items() if name not in _ELSEWHERE) - later, later
+    """The lines of the folder's hand-written files that the old revision has too; and the lines of
+    later families.
+    """
+    line_counts = {
+        file.stem: len(file.read_text().splitlines()) for file in (ROOT / "properties" / folder).glob("*.py")
+    }
+    later = sum(n for name, n in line_counts.items() if name in _LATER[folder])
+    return sum(n for name, n in line_counts.items() if name not in _ELSEWHERE) - later, later
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -188,21 +195,26 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             for row in ROWS:
                 trees = (before, ROOT) if row.before else (ROOT,)
-                runs = [[row.seconds(tree) for tree in trees] for _ in range(1 if row.once else options.repeats)]
-                *old, new = (median(column) for column in zip(*runs, strict=True))
-                ratio = median(run[-1] / run[0] for run in runs)
-                shown = (f"{old[0]:.3g}", f"{new:.3g}", f"{ratio:.3f}") if old else ("", f"{new:.3g}", "")
-                table.add_row(row.name, *shown, row.goal, _reached(row.goal, new, ratio))
-                print(row.name, runs, file=sys.stderr, flush=True)
+                timings = [[row.seconds(tree) for tree in trees] for _ in range(1 if row.once else options.repeats)]
+                *old, new = (median(column) for column in zip(*timings, strict=True))
+                ratio = median(timing[-1] / timing[0] for timing in timings)
+                figures = (f"{old[0]:.3g}", f"{new:.3g}", f"{ratio:.3f}") if old else ("", f"{new:.3g}", "")
+                table.add_row(row.name, *figures, row.goal, _reached(row.goal, new, ratio))
+                print(row.name, timings, file=sys.stderr, flush=True)
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", before], cwd=ROOT, check=True)
-    for folder, was, what in (
+    for folder, lines_before, exception in (
         ("laws", "4878", "law.py, and quick.py, which is generated"),
         ("bugs", "4670", "the reference"),
     ):
         now, later = _lines(folder)
         table.add_row(
-            f"lines of {folder}/, but {what}", was, f"{now} + {later} later", "", "≤ 2800", _reached("≤ 2800 s", now, 0)
+            f"lines of {folder}/ without {exception}",
+            lines_before,
+            f"{now} + {later} later",
+            "",
+            "≤ 2800",
+            _reached("≤ 2800 s", now, 0),
         )
     with options.output.open("w") if options.output else sys.stdout as file:
         Console(file=file, width=110).print(table)

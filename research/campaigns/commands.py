@@ -14,7 +14,8 @@ __all__ = ["TARGET", "chunks", "planned", "rows", "started", "verdicts"]
 TARGET = "properties.bugs.reference:REFERENCE"  # all operations in NumPy, which imports little
 
 _VERDICTS = (
-    "SELECT chunk, cases, examples, held, suspicious, violated, declared, vacuous, not_applicable, not_run, excess, line FROM chunk",
+    "SELECT chunk, cases, examples, held, suspicious, violated, declared, vacuous, not_applicable, not_run, excess, "
+    "line FROM chunk",
     "SELECT chunk, law, status, excess, summary, diagnosis, example, script FROM violation",
     "SELECT * FROM worst",
 )
@@ -59,8 +60,8 @@ def verdicts(database: Path, of: Path | None = None) -> list[set[Any]]:
     """All that a database says but when and by whom it was found out; of the chunks that are in
     another alone, if one is given.
     """
-    known = {chunk for (chunk,) in rows(of or database, "SELECT chunk FROM chunk")}
-    return [{row for row in rows(database, query) if row[0] in known} for query in _VERDICTS]
+    known_chunks = {chunk for (chunk,) in rows(of or database, "SELECT chunk FROM chunk")}
+    return [{row for row in rows(database, query) if row[0] in known_chunks} for query in _VERDICTS]
 
 
 def chunks(database: Path) -> int:

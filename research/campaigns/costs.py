@@ -1,10 +1,11 @@
-"""What campaigns cost: `python -m research.campaigns.costs` writes docs/campaign-costs.txt.
+"""Measures the cost of campaigns: `python -m research.campaigns.costs` writes
+docs/campaign-costs.txt.
 
-The same chunks are run by each engine with one worker and with two, and by one process in a loop,
-by turns. What an engine costs is its processors' time, of all processes together, Ray's own among
-them, against that of the loop: it depends little on how busy the machine is otherwise, as rates and
-the clock do. The share of the workers' time in which they are at no chunk says what of it is
-waiting.
+Each engine runs the same chunks with one worker and with two, and one process runs them in a loop,
+in alternation. The cost of an engine is the processor time of all its processes, Ray's own
+included, divided by the processor time of the loop. Unlike rates and wall-clock time, this ratio
+depends little on the load of the machine. The page also shows the share of the workers' time
+without a chunk, which is waiting.
 """
 
 import argparse
@@ -69,40 +70,42 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=_PAGE, help="the page (docs/campaign-costs.txt)")
     options = parser.parse_args()
     engines = ["local", *(["ray"] if find_spec("ray") else [])]
-    rounds, said = [], []
+    rounds, answers = [], []
     with tempfile.TemporaryDirectory() as name:
         for turn in range(options.repeats):
-            found, starts = [], []
+            costs, starts = [], []
             for engine, workers in product(engines, (1, 2)):
-                one, database = (Path(name) / f"{engine}{workers}-{turn}{part}.db" for part in ("-one", ""))
-                first = _cost(Path(name), one, engine, workers, workers * _FIRST)
-                starts.append(first.processors - _loop(one, first).processors)
-                found.append(_cost(Path(name), database, engine, workers, options.cases))
-                said.append(verdicts(database))
-            loop = _loop(database, found[-1])
-            rounds.append((found, [each.beside(loop, start) for each, start in zip(found, starts, strict=True)]))
-        page = _page(rounds, driver_seconds(Path(name)), all(each == said[0] for each in said))
+                start_database, database = (Path(name) / f"{engine}{workers}-{turn}{part}.db" for part in ("-one", ""))
+                first = _cost(Path(name), start_database, engine, workers, workers * _FIRST)
+                starts.append(first.processors - _loop(start_database, first).processors)
+                costs.append(_cost(Path(name), database, engine, workers, options.cases))
+                answers.append(verdicts(database))
+            loop = _loop(database, costs[-1])
+            rounds.append((costs, [cost.beside(loop, start) for cost, start in zip(costs, starts, strict=True)]))
+        page = _page(rounds, driver_seconds(Path(name)), all(cost == answers[0] for cost in answers))
     write_whole(options.output, page)
     print(page, end="")
-    return 0 if all(each == said[0] for each in said) else 1
+    return 0 if all(cost == answers[0] for cost in answers) else 1
 
 
 def _cost(folder: Path, database: Path, engine: str, workers: int, cases: int) -> Cost:
-    run = partial(started, folder, database, "--cases", str(cases), "--climb", "0", engine=engine, jobs=workers)
-    _, _, spent = measured(lambda: run().communicate())
+    campaign = partial(started, folder, database, "--cases", str(cases), "--climb", "0", engine=engine, jobs=workers)
+    _, _, processor_seconds = measured(lambda: campaign().communicate())
     ((chunks, drawn, at_work, seconds),) = rows(
         database, "SELECT count(*), sum(cases), sum(seconds), max(finished) - (SELECT min(started) FROM run) FROM chunk"
     )
-    return Cost(engine, workers, drawn, chunks, seconds, at_work, spent)
+    return Cost(engine, workers, drawn, chunks, seconds, at_work, processor_seconds)
 
 
 def _loop(database: Path, like: Cost) -> Cost:
     """What the chunks of a campaign cost, one after another in one process."""
     command = [sys.executable, "-P", "-m", "research.campaigns.loop", str(database)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done, _, spent = measured(partial(subprocess.run, command, check=True, env=environment, stdout=subprocess.PIPE))
-    seconds = float(done.stdout)
-    return Cost("loop", 1, like.cases, like.chunks, seconds, seconds, spent)
+    process, _, processor_seconds = measured(
+        partial(subprocess.run, command, check=True, env=environment, stdout=subprocess.PIPE)
+    )
+    seconds = float(process.stdout)
+    return Cost("loop", 1, like.cases, like.chunks, seconds, seconds, processor_seconds)
 
 
 def driver_seconds(folder: Path) -> float:
@@ -120,36 +123,37 @@ def driver_seconds(folder: Path) -> float:
 
 
 def _page(rounds: list[tuple[list[Cost], list[tuple[float, float, float, float]]]], driver: float, alike: bool) -> str:
-    found = rounds[0][0]
+    costs = rounds[0][0]
     lines = [
-        f"{TARGET}, {found[0].cases} cases in {found[0].chunks} chunks; {os.cpu_count()} cores, other work beside it.",
+        f"{TARGET}, {costs[0].cases} cases in {costs[0].chunks} chunks; {os.cpu_count()} cores, other work beside it.",
         "",
-        "engine  workers  cases a second  seconds of a chunk  at no chunk",
+        "engine  workers  cases a second  seconds of a chunk  idle share",
     ]
-    for each in found:
-        rate, mean = each.cases / each.seconds, each.at_work / each.chunks
-        lines.append(f"{each.engine:6}  {each.workers:7}  {rate:14.0f}  {mean:18.2f}  {100 * each.idle:9.1f} %")
+    for cost in costs:
+        rate, mean = cost.cases / cost.seconds, cost.at_work / cost.chunks
+        lines.append(f"{cost.engine:6}  {cost.workers:7}  {rate:14.0f}  {mean:18.2f}  {100 * cost.idle:8.1f} %")
     lines += [
         "",
-        f"Against the same chunks in a loop in one process, which is 1: medians of {len(rounds)}, by turns. Processors' time is",
-        "that of all processes; the start's is that of a campaign of one chunk for each worker, less that of the loop.",
+        f"In units of the same chunks in a loop in one process: medians of {len(rounds)}, in alternation. Processors'",
+        "time is the sum over all processes. The start's time comes from a campaign of one chunk for each worker:",
+        "its processors' time minus the loop's.",
         "",
         "engine  workers  start, seconds of processors  processors' time  without the start  clock × workers",
     ]
-    for place, each in enumerate(found):
+    for place, cost in enumerate(costs):
         start, whole, rest, clock = (
             median(column) for column in zip(*(beside[place] for _, beside in rounds), strict=True)
         )
-        lines.append(f"{each.engine:6}  {each.workers:7}  {start:28.1f}  {whole:16.3f}  {rest:17.3f}  {clock:15.3f}")
+        lines.append(f"{cost.engine:6}  {cost.workers:7}  {start:28.1f}  {whole:16.3f}  {rest:17.3f}  {clock:15.3f}")
     lines += [
         "",
         f"All say {'the same' if alike else 'DIFFERENT THINGS'} of every chunk.",
         f"The driver takes {1e3 * driver:.2f} ms for a chunk.",
     ]
-    spent = min(each.processors / each.cases for costs, _ in rounds for each in costs)
-    hours = spent * 1e9 / 3600
+    processor_seconds = min(cost.processors / cost.cases for costs, _ in rounds for cost in costs)
+    hours = processor_seconds * 1e9 / 3600
     lines += [
-        f"A case takes {1e3 * spent:.2f} ms of a core: {1 / spent:.0f} cases a second.",
+        f"A case takes {1e3 * processor_seconds:.2f} ms of a core: {1 / processor_seconds:.0f} cases a second.",
         "",
         "cores  days for 10⁹ cases  dollars, at 0.04 for an hour of a core",
         *(f"{cores:5}  {hours / cores / 24:18.1f}  {hours * _PRICE:.0f}" for cores in (2, 64, 1000)),

@@ -1,12 +1,12 @@
 """A campaign whose workers, driver and disk fail.
 
-`python -m research.campaigns.disturbed FOLDER` writes docs/campaign-disturbed.txt. The same
-campaign is run twice: once while workers are killed at random moments, the driver is killed in the
-middle, and the disk is full for a while; and then in peace, all of it or its first cases. Each
-planned chunk should be in the first database once, and the two should say the same of every chunk
-that both have, but when and by whom it was run. The disturbed one is in FOLDER, which should be on
-a small file system of its own, as `mount -t tmpfs -o size=64M tmpfs FOLDER` makes one, and is left
-there. Stopped by SIGINT or SIGTERM, the command goes on with the same FOLDER another time.
+`python -m research.campaigns.disturbed FOLDER` writes docs/campaign-disturbed.txt. The command runs
+the same campaign twice. In the first run it kills workers at random moments, kills the driver in
+the middle, and fills the disk for a while. The second run, of all cases or the first ones, is
+undisturbed. The first database must have each planned chunk once. Both databases must agree on
+every chunk that both have, except when and by whom it was run. The disturbed database is in FOLDER
+and stays there. FOLDER must be on a separate small file system, which `mount -t tmpfs -o size=64M
+tmpfs FOLDER` makes. After SIGINT or SIGTERM, the same command with the same FOLDER continues.
 """
 
 import argparse
@@ -37,7 +37,7 @@ _GRACE = 3.0  # seconds in which workers notice that their driver is gone
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run both, and compare; 0 where they say the same, and nothing is lost."""
+    """Runs both campaigns and compares them. Returns 0 if they agree and no chunk is lost."""
     parser = argparse.ArgumentParser(prog="python -m research.campaigns.disturbed", description=main.__doc__)
     parser.add_argument("small", type=Path, metavar="FOLDER", help="on a small file system of its own")
     parser.add_argument("--target", default=TARGET, help=f"what is verified ({TARGET})")
@@ -49,19 +49,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the moments (0)")
     options = parser.parse_args(arguments)
     if not options.small.is_dir():
-        parser.error(f"FOLDER is {options.small}, which is no folder.")
+        parser.error(f"FOLDER is {options.small}, but should be a folder.")
     if (free := shutil.disk_usage(options.small).free) > _SMALL:
         parser.error(
-            f"FOLDER has {free / 2**30:.3g} GiB of free space, which will be filled, but should have at most {_SMALL >> 30}."
+            f"FOLDER has {free / 2**30:.3g} GiB of free space, which will be filled, "
+            f"but should have at most {_SMALL >> 30}."
         )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    some = ["--climb", options.climb, *(["--only", *options.only] if options.only else [])]
+    options_of_target = ["--climb", options.climb, *(["--only", *options.only] if options.only else [])]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         peaceful, disturbed = folder / "peaceful.db", options.small / "disturbed.db"
 
         def start(database: Path, cases: int) -> "subprocess.Popen[str]":
-            return started(folder, database, "--cases", str(cases), *some, target=options.target)
+            return started(folder, database, "--cases", str(cases), *options_of_target, target=options.target)
 
         page = [f"{options.target}, {options.cases:,} cases."]
         page += _disturbed(
@@ -69,13 +70,14 @@ def main(arguments: list[str] | None = None) -> int:
         )
         began = time.monotonic()
         start(peaceful, options.peaceful or options.cases).communicate()
+        elapsed = time.monotonic() - began
         page.append(
-            f"In peace, {options.peaceful or options.cases:,} cases, {chunks(peaceful)} chunks: {time.monotonic() - began:.0f} s."
+            f"Undisturbed, {options.peaceful or options.cases:,} cases, {chunks(peaceful)} chunks: {elapsed:.0f} s."
         )
         alike = chunks(peaceful) > 0 and verdicts(peaceful) == verdicts(disturbed, peaceful)
         page.append(f"The two databases say {'the same' if alike else 'DIFFERENT THINGS'} of every chunk.")
         whole = planned(disturbed) >= options.cases
-        page.append("Nothing is lost." if whole else "CHUNKS ARE MISSING.")
+        page.append("No chunk is lost." if whole else "CHUNKS ARE MISSING.")
     write_whole(_PAGE, "\n".join(page) + "\n")
     print("\n".join(page))
     return 0 if alike and whole else 1
@@ -101,14 +103,14 @@ def _disturbed(
     """
     notes = database.with_suffix(".json")
     done = _Done(**json.loads(notes.read_text())) if notes.exists() else _Done()
-    began, said = time.monotonic(), list[str]()
+    began, sentences = time.monotonic(), list[str]()
     process = None
     try:
         while process is None or process.poll() is None:
             if process is None:
                 process = start()
                 assert process.stderr is not None
-                threading.Thread(target=said.extend, args=(process.stderr,), daemon=True).start()
+                threading.Thread(target=sentences.extend, args=(process.stderr,), daemon=True).start()
             share = planned(database) / cases
             if done.killed < kills * share:
                 time.sleep(random.uniform(0, 0.5))
@@ -119,7 +121,7 @@ def _disturbed(
                 process, done.driver_fell = None, True
                 time.sleep(_GRACE)
             elif not done.disk_filled and share >= 2 / 3:
-                _fill(database, said)
+                _fill(database, sentences)
                 done.disk_filled = True
             time.sleep(0.05)
     finally:
@@ -127,8 +129,8 @@ def _disturbed(
             process.terminate()
             process.wait()
         done.seconds += time.monotonic() - began
-        done.waited += sum("waits to be written" in sentence for sentence in said)
-        done.idle += sum("runs again" in sentence for sentence in said)
+        done.waited += sum("waits to be written" in sentence for sentence in sentences)
+        done.idle += sum("runs again" in sentence for sentence in sentences)
         write_whole(notes, json.dumps(asdict(done)))
     counts = rows(database, "SELECT count(*), count(DISTINCT chunk), sum(cases), sum(violated), sum(lost) FROM chunk")[
         0
@@ -136,19 +138,20 @@ def _disturbed(
     runs = rows(database, "SELECT count(*) FROM run")[0][0]
     driver, disk = ("once" if happened else "never" for happened in (done.driver_fell, done.disk_filled))
     return [
-        f"Disturbed: {done.seconds:.0f} s in {runs} runs. {done.killed} workers were killed at random moments, and the driver {driver}.",
-        f"Of the workers {done.idle} were not at a chunk yet, but starting.",
-        f"The disk was full {disk}: what came of a chunk waited {done.waited} times, and was written then.",
+        f"Disturbed: {done.seconds:.0f} s in {runs} runs. {done.killed} workers were killed at random moments, "
+        f"and the driver {driver}.",
+        f"{done.idle} of these workers had not begun a chunk yet.",
+        f"The disk was full {disk}: results of a chunk waited {done.waited} times, and were written then.",
         "In its database: {:,} chunks, {:,} of them distinct, {:,} cases, {} violations, {} given out again.".format(
             *counts
         ),
-        f"Its chunks were planned to have {planned(database):,} cases and steps: a chunk to which no law applies draws none.",
+        f"Its chunks were planned to have {planned(database):,} cases and steps: a chunk without a law draws no case.",
     ]
 
 
 def _kill_one(driver: int, random: Random) -> bool:
-    """Kill one of the driver's child processes, whatever it is at; whether there was one."""
-    workers = [int(p.name) for p in Path("/proc").glob("[0-9]*") if _parent(p) == driver]
+    """Kills one of the driver's child processes at any work. Returns whether the driver had one."""
+    workers = [int(process.name) for process in Path("/proc").glob("[0-9]*") if _parent(process) == driver]
     if workers:
         with suppress(ProcessLookupError):
             os.kill(random.choice(workers), signal.SIGKILL)
@@ -163,9 +166,9 @@ def _parent(process: Path) -> int:
         return 0
 
 
-def _fill(database: Path, said: list[str]) -> None:
+def _fill(database: Path, sentences: list[str]) -> None:
     """Fill the file system until the campaign has said twice that it waits; then make room again."""
-    ballast, before = database.parent / "ballast", len(said)
+    ballast, before = database.parent / "ballast", len(sentences)
     with closing(sqlite3.connect(database, timeout=60)) as opened:
         opened.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # else there is room in the log
     try:
@@ -173,7 +176,7 @@ def _fill(database: Path, said: list[str]) -> None:
             while True:
                 file.write(bytes(4096))
         end = time.monotonic() + 300
-        while sum("waits to be written" in sentence for sentence in said[before:]) < 2 and time.monotonic() < end:
+        while sum("waits to be written" in sentence for sentence in sentences[before:]) < 2 and time.monotonic() < end:
             time.sleep(0.2)
     finally:
         ballast.unlink()

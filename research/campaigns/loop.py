@@ -16,7 +16,9 @@ from research.campaigns.commands import rows
 
 __all__ = ["main"]
 
-_CHUNKS = "SELECT operation, seed, substr(chunk, instr(chunk, ' cases=') + 7) FROM chunk WHERE chunk LIKE 'draw %' ORDER BY seed"
+_CHUNKS = """
+SELECT operation, seed, substr(chunk, instr(chunk, ' cases=') + 7) FROM chunk WHERE chunk LIKE 'draw %' ORDER BY seed
+"""
 
 
 def main(database: str) -> int:

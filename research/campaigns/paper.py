@@ -1,9 +1,9 @@
 """1,000 workers, on paper: `python -m research.campaigns.paper` writes docs/campaign-paper.txt.
 
-A simulation of the loop in `properties.campaign.campaign`: one driver, which takes some time for
-each chunk that comes back, and workers, each of which has one chunk at a time. Workers fail, and
-what they were at is given out again; some are slow. Durations of chunks are lognormal, as those
-that were measured; all numbers that it rests on are constants below, and are printed.
+A simulation of the loop in `properties.campaign.campaign`. One driver takes some time for each
+chunk that comes back, and each worker has one chunk at a time. Workers fail, and the driver gives
+their chunks out again; some workers are slow. Durations of chunks are lognormal, like the measured
+ones. All numbers are constants below, and the page prints them.
 """
 
 import heapq
@@ -28,8 +28,8 @@ _HOURS = 1.0
 
 @dataclass(frozen=True)
 class Day:
-    """What came of it: cases and chunks that were finished, chunks that were lost, shares of time,
-    and seconds until the last one ends.
+    """The result of a simulation: finished chunks, lost chunks, shares of time, and the seconds
+    from the end to the last chunk.
     """
 
     chunks: int
@@ -42,15 +42,15 @@ class Day:
 def simulated(
     workers: int, cases: int, seed: int = 0, hours: float = _HOURS, life: float = _LIFE, driver: float = _DRIVER
 ) -> Day:
-    """So many workers for so many hours, with so many cases in a chunk.
+    """A simulation of `workers` workers for `hours` hours, with `cases` cases in a chunk.
 
-    `useful` is the share of the workers' time that was spent on chunks that were kept, `driver`
-    that of the driver's in which it was busy, and `tail` how long after the end the last chunk came
-    back.
+    `useful` is the share of the workers' time spent on chunks that were kept, `driver` the share of
+    the driver's time in which it was busy, and `tail` the seconds from the end until the last chunk
+    came back.
     """
     random, end = Random(seed), hours * 3600
-    pace = [_SLOWNESS if random.random() < _SLOW else 1.0 for _ in range(workers)]
-    fails = [random.expovariate(1 / life) for _ in range(workers)]
+    paces = [_SLOWNESS if random.random() < _SLOW else 1.0 for _ in range(workers)]
+    failures = [random.expovariate(1 / life) for _ in range(workers)]
     mean = _CASE * cases
     free = busy = useful = last = (
         0.0  # when the driver is free, for how long it was busy, and what the workers have done
@@ -68,31 +68,37 @@ def simulated(
         begins = free
         if begins >= end:
             continue
-        takes = pace[worker] * mean * random.lognormvariate(-(_SPREAD**2) / 2, _SPREAD)
+        duration = paces[worker] * mean * random.lognormvariate(-(_SPREAD**2) / 2, _SPREAD)
         while (
-            fails[worker] < begins + takes
+            failures[worker] < begins + duration
         ):  # it is lost, and given out again when the worker, or another in its place, is there
-            lost += fails[worker] >= begins
-            begins = max(begins, fails[worker] + _AWAY)
-            fails[worker] += _AWAY + random.expovariate(1 / life)
-        heapq.heappush(events, (begins + takes, worker, takes))
+            lost += failures[worker] >= begins
+            begins = max(begins, failures[worker] + _AWAY)
+            failures[worker] += _AWAY + random.expovariate(1 / life)
+        heapq.heappush(events, (begins + duration, worker, duration))
     return Day(chunks, lost, useful / (workers * end), busy / end, max(0.0, last - end))
 
 
 def main() -> int:
     """Write the table."""
     lines = [
-        f"{_HOURS:g} h. A case takes {1e3 * _CASE:g} ms of a worker, a chunk {1e3 * _DRIVER:g} ms of the driver. A worker fails once in",
-        f"{_LIFE / 3600:g} h and is back after {_AWAY:g} s; {100 * _SLOW:g} % of the workers are {_SLOWNESS:g} times as slow.",
+        f"{_HOURS:g} h. A case takes {1e3 * _CASE:g} ms of a worker, a chunk {1e3 * _DRIVER:g} ms of the driver. "
+        f"A worker fails once in {_LIFE / 3600:g} h",
+        f"and is back after {_AWAY:g} s; {100 * _SLOW:g} % of the workers are {_SLOWNESS:g} times as slow.",
         "",
-        "workers  cases of a chunk  seconds  chunks kept  given out again  workers' time used  driver busy  cases an hour  last one after",
+        "workers  cases of a chunk  seconds  chunks kept  given out again  workers' time used  driver busy  "
+        "cases an hour  last one after",
     ]
     for workers in (2, 100, 1000):
         for cases in (100, 1000, 5000):
-            d = simulated(workers, cases)
-            used, busy, rate = f"{100 * d.useful:.1f} %", f"{100 * d.driver:.1f} %", d.chunks * cases / _HOURS
-            work = f"{workers:7}  {cases:16}  {_CASE * cases:7.1f}  {d.chunks:11}  {d.lost:15}"
-            lines.append(f"{work}  {used:>18}  {busy:>11}  {rate:13.2g}  {d.tail:12.0f} s")
+            result = simulated(workers, cases)
+            used, busy, rate = (
+                f"{100 * result.useful:.1f} %",
+                f"{100 * result.driver:.1f} %",
+                result.chunks * cases / _HOURS,
+            )
+            work = f"{workers:7}  {cases:16}  {_CASE * cases:7.1f}  {result.chunks:11}  {result.lost:15}"
+            lines.append(f"{work}  {used:>18}  {busy:>11}  {rate:13.2g}  {result.tail:12.0f} s")
     write_whole(_PAGE, "\n".join(lines) + "\n")
     print("\n".join(lines))
     return 0

@@ -1,3 +1,3 @@
-"""What the checks in use today let through: each is a row of a table, the whole catalogue of bugs
-is put to it. `make checkers`.
+"""Measures which bugs today's checkers miss: each checker is a row of a table, and judges every bug
+of the catalogue. `make checkers`.
 """

@@ -50,49 +50,67 @@ def unasked(checker: Checker, bug: Bug) -> str:
     if bug.promises:
         return "promise"
     by_conduct = any(
-        beyond_vectors(m) for m in mutants
+        beyond_vectors(mutant) for mutant in mutants
     )  # several calls, views, sizes of 0, what a call does besides: all have these
     return (
-        "" if by_conduct or any(_shown(m, checker.asks[m.operation], checker.results) for m in mutants) else "arguments"
+        ""
+        if by_conduct or any(_shown(mutant, checker.asks[mutant.operation], checker.results) for mutant in mutants)
+        else "arguments"
     )
 
 
 def _shown(mutant: Mutant, given: frozenset[str], results: frozenset[str]) -> bool:
     """Whether some call with these arguments alone returns something wrong among these results."""
-    i = mutant.implementation()
+    implementation = mutant.implementation()
     return any(
-        _wrong(i, mutant.operation, arguments, right, results) for arguments, right in _calls(mutant.operation, given)
+        _wrong(implementation, mutant.operation, arguments, right, results)
+        for arguments, right in _calls(mutant.operation, given)
     )
 
 
 def _wrong(
-    i: Implementation, operation: str, arguments: tuple[Any, ...], right: tuple[Enclosure, ...], results: frozenset[str]
+    implementation: Implementation,
+    operation: str,
+    arguments: tuple[Any, ...],
+    right: tuple[Enclosure, ...],
+    results: frozenset[str],
 ) -> bool:
-    o = OPERATIONS[operation]
+    definition = OPERATIONS[operation]
     try:
         with np.errstate(all="ignore"):
-            values, *_ = Caller(i, operation).run(o, arguments)
+            values, *_ = Caller(implementation, operation).run(definition, arguments)
     except BrokenError:
         return True
-    looked = zip(o.returned(arguments), values, right, strict=True)
-    return any((of.excess(x) > MARGIN).any() for name, x, of in looked if name in results)
+    looked = zip(definition.returned(arguments), values, right, strict=True)
+    return any((enclosure.excess(x) > MARGIN).any() for name, x, enclosure in looked if name in results)
 
 
 @cache
 def _calls(operation: str, given: frozenset[str]) -> list[tuple[tuple[Any, ...], tuple[Enclosure, ...]]]:
     """Calls of an operation with these arguments alone, and what should come of them."""
-    o, found = OPERATIONS[operation], []
+    definition, calls = OPERATIONS[operation], []
     for arguments in _cases(operation):
-        each = dict(zip(o.parameters, arguments, strict=True))
-        if "groups" in given or not grouped({p: x for p, x in each.items() if x is not None}):
-            kept = tuple(x if p in given or not (p in o.options or o.is_mask(p)) else None for p, x in each.items())
+        given_arguments = dict(zip(definition.parameters, arguments, strict=True))
+        if "groups" in given or not grouped(
+            {parameter: x for parameter, x in given_arguments.items() if x is not None}
+        ):
+            kept = tuple(
+                x
+                if parameter in given or not (parameter in definition.options or definition.is_mask(parameter))
+                else None
+                for parameter, x in given_arguments.items()
+            )
             with suppress(ValueError):  # what the oracle refuses
-                found.append((kept, o.expected(kept, preset("float64"), Conventions())))
-    return found
+                calls.append((kept, definition.expected(kept, preset("float64"), Conventions())))
+    return calls
 
 
 def _cases(operation: str) -> Iterator[tuple[Any, ...]]:
-    plain = [one.choice for one in chosen() if one.choice.operation == operation and not one.choice.conventions]
+    plain = [
+        chosen_case.choice
+        for chosen_case in chosen()
+        if chosen_case.choice.operation == operation and not chosen_case.choice.conventions
+    ]
     drawn = [
         Choice(operation, domain, seed)
         for domain in DOMAINS[operation]

@@ -1,4 +1,4 @@
-"""What a checker is: a row of a table, which says what it calls and what it accepts."""
+"""A checker is a row of a table, which says what it calls and what it accepts."""
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ Consistent = Callable[[Implementation, Trial], bool]
 
 @dataclass(frozen=True, eq=False)
 class Checker:
-    """A check in use: its shapes, draws and tolerances, and where they are from.
+    """A checker in use: its shapes, draws and tolerances, and their sources.
 
-    An implementation is accepted where `compares` takes what comes of every call, and where
-    `consistent` takes the derivatives, which `suffixes` name. `unlike` says in which ways it is not
-    the original.
+    It accepts an implementation if `compares` accepts the results of every call, and `consistent`
+    the derivatives, which `suffixes` name. `unlike` says in which ways it differs from the
+    original.
     """
 
     name: str
@@ -42,15 +42,15 @@ class Checker:
     @cached_property
     def asks(self) -> dict[str, frozenset[str]]:
         """The operations whose results it judges, and which of what may be left out is given in some call."""
-        found: dict[str, frozenset[str]] = {}
+        results: dict[str, frozenset[str]] = {}
         for trial in self.calls:
             for name in (
                 trial.operation if self.compares else "",
                 *(f"{trial.operation}{suffix}" for suffix in self.suffixes),
             ):
                 if name in OPERATIONS:
-                    found[name] = found.get(name, frozenset()) | trial.given
-        return found
+                    results[name] = results.get(name, frozenset()) | trial.given
+        return results
 
     @cached_property
     def results(self) -> frozenset[str]:
@@ -59,8 +59,8 @@ class Checker:
         return frozenset(of_derivatives.union(*(trial.results for trial in self.calls)))
 
     def takes(self, implementation: Implementation, changed: Collection[str]) -> bool:
-        """Whether it accepts an implementation, whose operations are right but for those that are
-        changed, which alone are called.
+        """Whether the checker accepts an implementation. Only the operations in `changed` may be
+        wrong, and the checker calls these alone.
         """
         return all(self._takes(implementation, trial) for trial in self.calls if self._reaches(trial, changed))
 
@@ -69,7 +69,7 @@ class Checker:
 
     def _takes(self, implementation: Implementation, trial: Trial) -> bool:
         if self.compares is not None:
-            found = trial.of(implementation)
-            if found is None or not self.compares(found, trial):
+            results = trial.of(implementation)
+            if results is None or not self.compares(results, trial):
                 return False
         return self.consistent is None or self.consistent(implementation, trial)

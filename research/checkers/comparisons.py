@@ -59,8 +59,8 @@ def beyond_both(x: Array, right: Array, rtol: float, atol: float, tiny: float = 
 
 
 def times_plain(of_output: float, of_gradients: float, atol: float) -> Comparison:
-    """The largest error is at most so many times that of a plain run in the same format, plus atol;
-    NaN is larger than all.
+    """Accepts if the largest error is at most a multiple of the largest error of a plain run in the
+    same format, plus atol. NaN is larger than every number.
     """
 
     def accepts(found: tuple[Array, ...], trial: Trial) -> bool:

@@ -22,14 +22,14 @@ class Count:
 
     @property
     def share(self) -> float:
-        """The share that is seen; NaN where none is asked about."""
+        """The share of bugs that the checker sees; NaN if it is asked about no bug."""
         return self.seen / self.asked if self.asked else float("nan")
 
 
 def count(verdicts: Verdicts, checker: str, bugs: Iterable[str]) -> Count:
     """The count of a checker over some bugs."""
-    said = Counter(verdicts[bug][checker] for bug in bugs)
-    return Count(said["seen"], sum(said[answer] for answer in _ANSWERS))
+    answers = Counter(verdicts[bug][checker] for bug in bugs)
+    return Count(answers["seen"], sum(answers[answer] for answer in _ANSWERS))
 
 
 def by_group(verdicts: Verdicts) -> dict[str, dict[str, Count]]:
@@ -40,5 +40,5 @@ def by_group(verdicts: Verdicts) -> dict[str, dict[str, Count]]:
 
 def reasons(verdicts: Verdicts, checker: str) -> dict[str, int]:
     """How many bugs a checker is not asked about, by the reason."""
-    said = Counter(row[checker] for row in verdicts.values())
-    return {why: n for why, n in said.items() if why not in _ANSWERS}
+    answers = Counter(row[checker] for row in verdicts.values())
+    return {reason: n for reason, n in answers.items() if reason not in _ANSWERS}

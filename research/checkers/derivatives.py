@@ -35,7 +35,7 @@ class Differentiated:
     @property
     def arrays(self) -> dict[str, Array]:
         """The arrays, by name."""
-        return {p: x for p, x in self._given.items() if p in _LETTERS and x is not None}
+        return {parameter: x for parameter, x in self._given.items() if parameter in _LETTERS and x is not None}
 
     def value(self, *arrays: Array) -> Array:
         """The output."""
@@ -47,17 +47,21 @@ class Differentiated:
 
     def jvp(self, arrays: tuple[Array, ...], tangents: tuple[Array, ...]) -> Array:
         """The output's tangent."""
-        return self._call("_jvp", arrays, {f"d{p}": x for p, x in zip(self.arrays, tangents, strict=True)})[0]
+        return self._call(
+            "_jvp", arrays, {f"d{parameter}": x for parameter, x in zip(self.arrays, tangents, strict=True)}
+        )[0]
 
     @property
     def _given(self) -> dict[str, Any]:
         return dict(zip(OPERATIONS[self.trial.operation].parameters, self.trial.arguments, strict=True))
 
     def _call(self, suffix: str, arrays: tuple[Array, ...], others: dict[str, Array]) -> tuple[Array, ...]:
-        o = OPERATIONS[f"{self.trial.operation}{suffix}"]
+        definition = OPERATIONS[f"{self.trial.operation}{suffix}"]
         given = self._given | dict(zip(self.arrays, (np.asarray(x, np.float64) for x in arrays), strict=True)) | others
         with np.errstate(all="ignore"):
-            values, *_ = Caller(self.implementation, o.name).run(o, tuple(given.get(p) for p in o.parameters))
+            values, *_ = Caller(self.implementation, definition.name).run(
+                definition, tuple(given.get(parameter) for parameter in definition.parameters)
+            )
         return tuple(returned(x, self.trial.format) for x in values)
 
 
@@ -78,8 +82,8 @@ class _Function(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
         """The gradients."""
-        found = ctx.of.vjp(tuple(x.numpy() for x in ctx.saved_tensors), grads[0].numpy())
-        return None, *(torch.from_numpy(np.array(x)) for x in found)
+        gradients = ctx.of.vjp(tuple(x.numpy() for x in ctx.saved_tensors), grads[0].numpy())
+        return None, *(torch.from_numpy(np.array(x)) for x in gradients)
 
 
 def gradcheck(implementation: Implementation, trial: Trial) -> bool:
@@ -87,11 +91,13 @@ def gradcheck(implementation: Implementation, trial: Trial) -> bool:
     if not _of(trial):
         return True
     trial = Trial(trial.operation, trial.arguments, BINARY64, trial.results)
-    of = Differentiated(implementation, trial)
-    inputs = tuple(torch.from_numpy(x.copy()).requires_grad_() for x in of.arrays.values())
+    operation_of = Differentiated(implementation, trial)
+    inputs = tuple(torch.from_numpy(x.copy()).requires_grad_() for x in operation_of.arrays.values())
     torch.manual_seed(0)
     try:
-        return torch.autograd.gradcheck(partial(_Function.apply, of), inputs, fast_mode=True, raise_exception=False)
+        return torch.autograd.gradcheck(
+            partial(_Function.apply, operation_of), inputs, fast_mode=True, raise_exception=False
+        )
     except BrokenError:
         return False
 
@@ -111,7 +117,12 @@ def check_grads(target: Format, tolerance: float, step: float = 1e-4) -> Callabl
         tangents = tuple(returned(rng.standard_normal(x.shape), target) for x in arrays)
         try:
             ahead, behind = (
-                of.value(*(returned(x + sign * step * t, target) for x, t in zip(arrays, tangents, strict=True)))
+                of.value(
+                    *(
+                        returned(x + sign * step * direction, target)
+                        for x, direction in zip(arrays, tangents, strict=True)
+                    )
+                )
                 for sign in (1, -1)
             )
             numerical = returned((ahead - behind) * (0.5 / step), target)

@@ -1,10 +1,9 @@
-"""The calls that the other checkers of attention make, by the shapes and draws that their sources
-state.
+"""The calls of the other checkers of attention, with the shapes and draws that their sources state.
 
-The strategies of `properties` do not draw them: what is measured is what these draws detect.
+These calls are not drawn by the strategies of `properties`: the measurement is about these draws.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import cycle
 from typing import Any
 
@@ -27,7 +26,7 @@ def kernelbench(target: Format, trials: int = 2, heads: int = 2) -> Iterator[Tri
     for seed in range(trials):
         rng = np.random.default_rng(seed)
         q, k, v = (rng.random((1, heads, 512, 1024)) for _ in range(3))
-        yield from posed(q, k, v, target)
+        yield from posed((q, k, v), target)
 
 
 def flashinfer(trials: int = 3) -> Iterator[Trial]:
@@ -37,9 +36,11 @@ def flashinfer(trials: int = 3) -> Iterator[Trial]:
     for seed in range(trials):
         rng = np.random.default_rng(seed)
         for n_q, n_k, heads in ((3, 4, 4), (2, 3, 4), (1, 2, 4), (1, 3, 4), (100, 128, 8)):
-            q, k, v = (rng.standard_normal((h, n, 128)) for h, n in ((32, n_q), (heads, n_k), (heads, n_k)))
+            q, k, v = (
+                rng.standard_normal((heads_of, n, 128)) for heads_of, n in ((32, n_q), (heads, n_k), (heads, n_k))
+            )
             options = {"causal": True, "offset": n_k - n_q, "scale": 128**-0.5}
-            yield from posed(q, k, v, BRAIN16, options=options, results=("out", "lse"))
+            yield from posed((q, k, v), BRAIN16, options=options, results=("out", "lse"))
 
 
 def documentation(target: Format) -> Iterator[Trial]:
@@ -48,8 +49,8 @@ def documentation(target: Format) -> Iterator[Trial]:
     """
     rng = np.random.default_rng(0)
     for heads in ((8, 8), (32, 8)):
-        q, k, v = (rng.random((2, h, 128, 64)) for h in (heads[0], heads[1], heads[1]))
-        yield from posed(q, k, v, target, grad=rng.random(q.shape))
+        q, k, v = (rng.random((2, heads_of, 128, 64)) for heads_of in (heads[0], heads[1], heads[1]))
+        yield from posed((q, k, v), target, grad=rng.random(q.shape))
 
 
 def opinfo() -> Iterator[Trial]:
@@ -63,9 +64,9 @@ def opinfo() -> Iterator[Trial]:
     for heads in (1, 4):
         for causal in (True, None):
             q, k, v = uniform(4, heads, 3, 8), uniform(4, heads, 6, 8), uniform(4, heads, 6, 8)
-            yield from posed(q, k, v, BINARY32, options={"causal": causal})
+            yield from posed((q, k, v), BINARY32, options={"causal": causal})
     q, k, v = uniform(4, 4, 3, 8), uniform(4, 4, 6, 8), uniform(4, 4, 6, 8)
-    yield from posed(q, k, v, BINARY32, options={"bias": rounded(uniform(3, 6), BINARY32)})
+    yield from posed((q, k, v), BINARY32, options={"bias": rounded(uniform(3, 6), BINARY32)})
 
 
 def tests_of_jax(target: Format) -> Iterator[Trial]:
@@ -74,16 +75,16 @@ def tests_of_jax(target: Format) -> Iterator[Trial]:
     """
     rng = np.random.default_rng(0)
     bias = rounded(rng.standard_normal((1, 4, 128, 128)), target)
-    each: tuple[dict[str, Any], ...] = (
+    cases: tuple[dict[str, Any], ...] = (
         {},
         {"causal": True},
         {"mask": np.tri(128, dtype=bool)},
         {"bias": bias},
         {"window": (3, 2)},
     )
-    for options in each:
+    for options in cases:
         q, k, v = (rng.standard_normal((2, 4, 128, 32)) for _ in range(3))
-        yield from posed(q, k, v, target, options=options)
+        yield from posed((q, k, v), target, options=options)
 
 
 _LENGTHS = ((113, 203), (128, 217), (113, 211), (108, 256), (256, 512), (512, 256))
@@ -92,17 +93,18 @@ _HEADS = ((6, 6), (6, 1), (6, 2))
 
 
 def flash_attention() -> Iterator[Trial]:
-    """Standard normal in 16 bits, four heads of each kind: the lengths, widths, kinds of heads and
-    features by turns, not each with each, and of four batches one. Windows are drawn, masks are
-    aligned with the last key."""
+    """Standard normal in 16 bits, four heads of each kind. Lengths, widths, kinds of heads and
+    features alternate, without all combinations, and one of four batches is drawn. Windows are
+    drawn, masks are aligned with the last key.
+    """
     rng = np.random.default_rng(0)
     widths, heads, formats = cycle(_WIDTHS), cycle(_HEADS), cycle((BINARY16, BRAIN16))
     for place, feature in enumerate(("plain", "causal", "local", "alibi", "softcap")):
         for n_q, n_k in _LENGTHS[place % 2 :: 2]:
-            (h, groups), width, target = next(heads), next(widths), next(formats)
+            (heads_of, groups), width, target = next(heads), next(widths), next(formats)
             q, k, v = (
                 rng.standard_normal((1, *shape))
-                for shape in ((h, n_q, width), (groups, n_k, width), (groups, n_k, width))
+                for shape in ((heads_of, n_q, width), (groups, n_k, width), (groups, n_k, width))
             )
             g, offset = rng.standard_normal(q.shape), n_k - n_q
             options: dict[str, Any] = {"offset": offset} if feature in ("causal", "local") else {}
@@ -111,30 +113,31 @@ def flash_attention() -> Iterator[Trial]:
             if feature == "local":
                 options |= {"window": tuple(int(x) for x in rng.integers(0, n_k, 2))}
             if feature == "alibi":
-                slopes = 0.3 * rng.random(h)[:, None, None]
+                slopes = 0.3 * rng.random(heads_of)[:, None, None]
                 options |= {"bias": rounded(slopes * alibi_distances(n_q, n_k, offset), target)}
             if feature == "softcap":
                 options |= {"softcap": 50.0}
                 q = q * 50.0
             q, k, v, g = (rounded(x, target) for x in (q, k, v, g))
-            yield from posed(q, k, v, target, options=options, grad=g, plain=_plain(q, k, v, g, target, **options))
+            yield from posed((q, k, v), target, options=options, grad=g, plain=_plain(q, k, v, g, target, options))
 
 
-def _plain(
-    q: Array, k: Array, v: Array, g: Array, target: Format, *, causal: bool = False, offset: Any = None, window: Any = (None, None),
-    bias: Any = None, softcap: float | None = None,
-) -> dict[str, Array]:  # fmt: skip
+def _plain(q: Array, k: Array, v: Array, g: Array, target: Format, options: Mapping[str, Any]) -> dict[str, Array]:
     """Attention as PyTorch runs it operator by operator in a format, with the keys scaled, and its gradients."""
     arrays = [tensor(x, target).requires_grad_() for x in (q, k, v)]
-    each = torch.from_numpy(key_heads(q.shape[-3], k.shape[-3]))
-    scores = arrays[0] @ (arrays[1] / q.shape[-1] ** 0.5)[:, each].mT
-    if softcap is not None:
+    key_head = torch.from_numpy(key_heads(q.shape[-3], k.shape[-3]))
+    scores = arrays[0] @ (arrays[1] / q.shape[-1] ** 0.5)[:, key_head].mT
+    if softcap := options.get("softcap"):
         scores = (scores / softcap).tanh() * softcap
-    may = torch.from_numpy(visible_keys((*q.shape[:-1], k.shape[-2]), None, None, causal, offset, window).copy())
-    scores = scores.masked_fill(~may, -torch.inf)
-    if bias is not None:
-        scores = scores + tensor(bias, target)
-    weights = torch.softmax(scores, -1).masked_fill(~may.any(-1, keepdim=True), 0.0)
-    out = weights @ arrays[2][:, each]
-    grads = torch.autograd.grad(out, arrays, tensor(g, target))
-    return {name: x.detach().double().numpy() for name, x in zip(("out", "dq", "dk", "dv"), (out, *grads), strict=True)}
+    causal, offset = options.get("causal", False), options.get("offset")
+    window = options.get("window", (None, None))
+    visible = torch.from_numpy(visible_keys((*q.shape[:-1], k.shape[-2]), None, None, causal, offset, window).copy())
+    scores = scores.masked_fill(~visible, -torch.inf)
+    if "bias" in options:
+        scores = scores + tensor(options["bias"], target)
+    weights = torch.softmax(scores, -1).masked_fill(~visible.any(-1, keepdim=True), 0.0)
+    out = weights @ arrays[2][:, key_head]
+    gradients = torch.autograd.grad(out, arrays, tensor(g, target))
+    return {
+        name: x.detach().double().numpy() for name, x in zip(("out", "dq", "dk", "dv"), (out, *gradients), strict=True)
+    }

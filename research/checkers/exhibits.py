@@ -1,4 +1,6 @@
-"""Three candidates that are no attention, or nearly: values averaged, zeros, and a window that is off by one key."""
+"""Three candidates that do not compute attention: averaged values, zeros, and a window that is off
+by one key.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,8 +33,8 @@ _ALL = tuple(f"{name}{suffix}" for name in FORWARD for suffix in ("", "_vjp", "_
 
 @dataclass(frozen=True)
 class Poser:
-    """A function that stands in the place of attention, with its own derivatives: the share of each
-    value, whatever q, k and the mask.
+    """A function that replaces attention, with its own derivatives: the weight of each value,
+    independent of q, k and the mask.
     """
 
     name: str
@@ -50,18 +52,17 @@ class Poser:
             out = self.share * np.repeat(_spread(v, q).mean(-2, keepdims=True), q.shape[-2], -2)
             return (out, np.zeros(q.shape[:-1])) if operation.startswith("attention") else out
 
-        def vjp(
-            q: Array, k: Array, v: Array, *others: Any, bias: Any = None, sink: Any = None, **__: Any
-        ) -> tuple[Any, ...]:
+        def vjp(q: Array, k: Array, v: Array, *others: Any, **options: Any) -> tuple[Any, ...]:
             g = others[-1].sum(-2, keepdims=True) * self.share / v.shape[-2]
             g = (
                 g
                 if v.ndim < 3 or v.shape[-3] == q.shape[-3]
                 else group_sums(g, key_heads(q.shape[-3], v.shape[-3]), v.shape[-3])
             )
-            found = np.zeros(q.shape), np.zeros(k.shape), np.repeat(g, v.shape[-2], -2)
-            rest = tuple(None if x is None else np.zeros(x.shape) for x in (bias, sink))
-            return (*found, *rest) if operation.startswith("attention") else found
+            results = np.zeros(q.shape), np.zeros(k.shape), np.repeat(g, v.shape[-2], -2)
+            features = (options.get("bias"), options.get("sink"))
+            further = tuple(None if x is None else np.zeros(x.shape) for x in features)
+            return (*results, *further) if operation.startswith("attention") else results
 
         def jvp(q: Array, k: Array, v: Array, *others: Any, **__: Any) -> Any:
             return value(q, k, others[-1])
@@ -86,32 +87,38 @@ def exhibits() -> dict[str, Any]:
 
 
 def _poser(poser: Poser) -> dict[str, Any]:
-    i = poser.implementation()
-    said = {checker.name: "accepted" if checker.takes(i, _ALL) else "refused" for checker in ROWS}
-    errors = {name: _error(i, target) for name, target in (("float32", BINARY32), ("bfloat16", BRAIN16))}
-    return {"says": poser.says, "checkers": said, "errors": errors, "laws": _laws(i)}
+    implementation = poser.implementation()
+    answer = {checker.name: "accepted" if checker.takes(implementation, _ALL) else "refused" for checker in ROWS}
+    errors = {name: _error(implementation, target) for name, target in (("float32", BINARY32), ("bfloat16", BRAIN16))}
+    return {"says": poser.says, "checkers": answer, "errors": errors, "laws": _laws(implementation)}
 
 
-def _error(i: Implementation, target: Format) -> dict[str, float]:
+def _error(implementation: Implementation, target: Format) -> dict[str, float]:
     """The largest error of the output over as many of KernelBench's heads as a batch has, and the
     least t for which all errors are at most t·(1 + |right|)."""
-    found: dict[str, float] = {"error": 0.0, "least": 0.0}
+    results: dict[str, float] = {"error": 0.0, "least": 0.0}
     for trial in (t for t in kernelbench(target, trials=32, heads=1) if t.operation == SDPA):
-        out = trial.of(i)
+        out = trial.of(implementation)
         assert out is not None
         error = np.abs(out[0] - trial.right[0])
-        found["error"] = max(found["error"], float(error.max()))
-        found["least"] = max(found["least"], float((error / (1 + np.abs(trial.right[0]))).max()))
-    return found
+        results["error"] = max(results["error"], float(error.max()))
+        results["least"] = max(results["least"], float((error / (1 + np.abs(trial.right[0]))).max()))
+    return results
 
 
-def _laws(i: Implementation) -> dict[str, str]:
+def _laws(implementation: Implementation) -> dict[str, str]:
     """What the laws of the quick plan about plain attention say: how many are violated, and how the
     first of them puts it.
     """
-    found = examine([law for law in plan(i, quick=True) if law.operation == SDPA], i, QUICKLY, 0)
-    violated = [o.violation for o in found if o.status == "violated" and o.violation is not None]
-    return {"violated": f"{len(violated)} of {len(found)}", "first": violated[0].law, "summary": violated[0].summary}
+    results = examine(
+        [law for law in plan(implementation, quick=True) if law.operation == SDPA], implementation, QUICKLY, 0
+    )
+    violated = [
+        definition.violation
+        for definition in results
+        if definition.status == "violated" and definition.violation is not None
+    ]
+    return {"violated": f"{len(violated)} of {len(results)}", "first": violated[0].law, "summary": violated[0].summary}
 
 
 _SLACK = 64  # keys before the window
@@ -123,13 +130,14 @@ _WINDOWS = {
 
 
 def windows(lengths: tuple[int, ...] = LENGTHS) -> Iterator[dict[str, Any]]:
-    """One query in bfloat16, of 32 heads over 8 of width 128, whose window of so many keys is off
-    by one, in both directions; the same with the value of the key in question 2¹⁰ times as
-    large."""
+    """One query in bfloat16, with 32 heads over 8 of width 128, whose window of `window` keys is
+    off by one, in both directions; and the same with a value 2¹⁰ times as large at the key in
+    question.
+    """
     for n in lengths:
         for side, (bug, key) in _WINDOWS.items():
-            plain, told = _window(n, bug, key, 1.0), _window(n, bug, key, 2.0**10)
-            yield {"keys": n, "side": side, **plain, "budget, told": told["budget"]}
+            plain, laws_told = _window(n, bug, key, 1.0), _window(n, bug, key, 2.0**10)
+            yield {"keys": n, "side": side, **plain, "budget, told": laws_told["budget"]}
 
 
 def _window(n: int, bug: str, key: int, factor: float) -> dict[str, Any]:
@@ -140,11 +148,11 @@ def _window(n: int, bug: str, key: int, factor: float) -> dict[str, Any]:
     )
     v[:, _SLACK + key] *= factor
     options: dict[str, Any] = {"causal": True, "offset": n + _SLACK - 1, "window": (n - 1, None)}
-    (trial,) = (t for t in posed(q, k, v, BRAIN16, options=options) if t.operation == "attention")
+    (trial,) = (t for t in posed((q, k, v), BRAIN16, options=options) if t.operation == "attention")
     budget, _ = oracles.attention(q, k, v, **options, arithmetic="bfloat16")
-    found = trial.of(_implementation(CATALOGUE[bug]))
-    assert found is not None
-    out, right = found[0], trial.right[0]
+    results = trial.of(_implementation(CATALOGUE[bug]))
+    assert results is not None
+    out, right = results[0], trial.right[0]
     beyond = beyond_both(out, right, 1e-2, 1e-2)
     excess = float(budget.excess(out).max())
     return {

@@ -3,10 +3,10 @@ attributes and draws.
 
 Read at onnx/onnx, revision f7546912001bc31e92a238b17068a21b373d882e, on 2026-11-22:
 `onnx/backend/test/case/node/attention.py`, `rotaryembedding.py` and `softmax.py`. Numbers are
-uniform on [0, 1); boolean masks are such numbers as booleans, so that they allow all. Cases of
-three dimensions are of the same numbers as those of four; keys of a cache are part of k and v here,
-and the queries' offset says how many; FlexAttention, whose scores are modified by a graph, is left
-out, and so are the outputs of the product of q and k.
+uniform on [0, 1). Boolean masks are such numbers converted to booleans, so every key is visible.
+Cases of three dimensions have the same numbers as cases of four. Keys of a cache are part of k and
+v here, and the queries' offset gives their number. FlexAttention, whose scores a graph modifies, is
+left out, and so are the outputs of the product of q and k.
 """
 
 from collections.abc import Iterator
@@ -47,12 +47,14 @@ def _longer(kind: tuple[Any, Any, int]) -> tuple[Any, Any, int]:
 
 
 def _leading(lengths: list[int], n_k: int) -> Any:
-    """A mask of the keys that are no padding, for each element of the batch."""
+    """A mask of the keys before the padding, for each element of the batch."""
     return np.arange(n_k) < np.array(lengths)[:, None, None, None]
 
 
 def _cached(lengths: list[int], n_q: int, n_k: int) -> dict[str, Any]:
-    """What a cache with so many keys is, of n_k that there is room for: causal from the end of them."""
+    """The options of a cache with room for n_k keys, filled up to a number of keys: causal, aligned
+    with its last key.
+    """
     return {"causal": True, "mask": _leading(lengths, n_k), "offset": np.array(lengths) - n_q}
 
 
@@ -99,15 +101,13 @@ def trials() -> Iterator[Trial]:
             options = options | {"bias": rounded(rng.random(options["bias"]), BINARY32)}
         formats: tuple[Format, ...] = (BINARY32, BINARY16) if not options else (BINARY32,)
         for target in formats:
-            yield from posed(rng.random(q), rng.random(k), rng.random((*k[:3], width)), target, options=options)
+            yield from posed((rng.random(q), rng.random(k), rng.random((*k[:3], width))), target, options=options)
     nothing = np.zeros((1, 1, 5, 1))
-    yield from posed(nothing, nothing, np.arange(5.0).reshape(1, 1, 5, 1), BINARY32, options={"window": (1, 2)})
+    yield from posed((nothing, nothing, np.arange(5.0).reshape(1, 1, 5, 1)), BINARY32, options={"window": (1, 2)})
     poisoned = rng.random((1, 1, 6, 8))
     poisoned[:, :, 4:] = 1000.0
     yield from posed(
-        rng.random((1, 1, 4, 8)),
-        rng.random((1, 1, 6, 8)),
-        poisoned,
+        (rng.random((1, 1, 4, 8)), rng.random((1, 1, 6, 8)), poisoned),
         BINARY32,
         options={"bias": _BLOCKED, "softcap": 0.5},
     )

@@ -21,14 +21,16 @@ def by_plan(bug: Bug, *, quick: bool) -> bool:
 
 
 def _violated(mutant: Mutant, quick: bool) -> bool:
-    i = mutant.implementation()
-    laws = [law for law in plan(i, quick=quick) if law.operation == mutant.operation]
-    found = (
-        examine(laws, i, QUICKLY if quick else _CASES, _SEED, supervision=Supervision(ends=lambda law: True))
+    implementation = mutant.implementation()
+    laws = [law for law in plan(implementation, quick=quick) if law.operation == mutant.operation]
+    outcomes = (
+        examine(
+            laws, implementation, QUICKLY if quick else _CASES, _SEED, supervision=Supervision(ends=lambda law: True)
+        )
         if laws
         else []
     )
-    return any(outcome.status == "violated" for outcome in found)
+    return any(outcome.status == "violated" for outcome in outcomes)
 
 
 def by_vectors(bug: Bug) -> bool | None:
@@ -36,11 +38,11 @@ def by_vectors(bug: Bug) -> bool | None:
     can, and vectors are not asked.
     """
     mutants = [Mutant(bug, operation) for operation in bug.mutants]
-    if all(beyond_vectors(m) for m in mutants):
+    if all(beyond_vectors(mutant) for mutant in mutants):
         return None
-    return any(m.id in _killed() for m in mutants)
+    return any(mutant.id in _killed() for mutant in mutants)
 
 
 @cache
 def _killed() -> frozenset[str]:
-    return frozenset(name for one in chosen() for kills in one.kills.values() for name in kills)
+    return frozenset(name for chosen_case in chosen() for kills in chosen_case.kills.values() for name in kills)

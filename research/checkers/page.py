@@ -17,25 +17,29 @@ _BAR, _MARKS = r"\|", {"seen": "●", "let through": "○"}
 _INTRODUCTION = """\
 # What today's checkers let through
 
-Written by `make checkers`: {bugs} known bugs of the [catalogue](kill-matrix.md), each in all operations that have it, against {checkers}
-checks. The checks of others are written by us from what their sources state; each section below names the revision that was read.
+Written by `make checkers`: {bugs} known bugs of the [catalogue](kill-matrix.md), each in all operations that have it,
+against {checkers} checks. We wrote the checks of others from what their sources state; each section below names the
+revision that was read.
 
-- A bug is *asked about* where the checker calls an operation that has it, and some call, of whatever size, shows it with the arguments
-  that the checker gives and the results at which it looks. The calls on which this is tried are those of our vectors and domains, without
-  the arguments that the checker does not give. A bug that takes two calls, views, or a look at what a call does besides counts as asked
-  about.
-- It is *seen* where one of the checker's calls is refused: what comes back is outside its tolerance, has another shape, or is an error.
-- A candidate computes in float64 and rounds to the checker's format at last: its own rounding is no reason to refuse it. What is right is
-  the reference in float64, rounded to the same format.
-- Attention is put to each operation that can say the call; where one takes a mask alone, causality and windows are written out.
-- Draws have fixed seeds, which are not those of the originals.
-- `check_grads` and `gradcheck` compare derivatives with the candidate's own forward, and let through what is in both alike.
+- A checker is *asked about* a bug if it calls an operation that has the bug, and some call of any size shows the bug
+  with the arguments that the checker gives and the results at which it looks. The calls of our vectors and domains
+  decide this, without the arguments that the checker does not give. A bug that takes two calls, views, or a look at
+  the side effects of a call counts as asked about.
+- The checker *sees* the bug if it refuses one of its calls: the result is outside its tolerance, has another shape, or
+  is an error.
+- A candidate computes in float64 and then rounds to the checker's format: its own rounding gives no reason to refuse
+  it. The right result is the reference in float64, rounded to the same format.
+- Each operation that can express a call of attention runs it; an operation that takes a mask alone gets causality and
+  windows as a mask.
+- Draws have fixed seeds, which differ from the seeds of the originals.
+- `check_grads` and `gradcheck` compare derivatives with the candidate's own forward, and let through a mistake that
+  is in both.
 """
 
 
 def markdown(found: dict[str, Any]) -> str:
     """The page."""
-    parts = [
+    sections = [
         _INTRODUCTION.format(bugs=len(found["verdicts"]), checkers=len(COLUMNS)),
         *_summary(found),
         *_not_asked(found),
@@ -44,7 +48,7 @@ def markdown(found: dict[str, Any]) -> str:
         *_checkers(),
         *_bugs(found),
     ]
-    return "\n".join([*parts, ""])
+    return "\n".join([*sections, ""])
 
 
 def _table(headings: list[str], rows: list[list[str]]) -> Iterator[str]:
@@ -55,25 +59,38 @@ def _table(headings: list[str], rows: list[list[str]]) -> Iterator[str]:
 def _summary(found: dict[str, Any]) -> Iterator[str]:
     yield "## Seen, of those asked about\n"
     rows = []
-    for name, of in by_group(found["verdicts"])[ALL].items():
+    for name, group_counts in by_group(found["verdicts"])[ALL].items():
         refused = "{} of {}".format(*found["alarms"][name]) if name in found["alarms"] else "–"
-        rows.append([name, str(of.asked), str(of.seen), str(of.asked - of.seen), f"{of.share:.0%}", refused])
+        rows.append(
+            [
+                name,
+                str(group_counts.asked),
+                str(group_counts.seen),
+                str(group_counts.asked - group_counts.seen),
+                f"{group_counts.share:.0%}",
+                refused,
+            ]
+        )
     yield from _table(["checker", "asked about", "seen", "let through", "share seen", "right code refused"], rows)
-    yield "\nRight code is the reference, and what only looks like a bug and is none. Of ours that is said by"
-    yield "[the kill matrix](kill-matrix.md), and with many seeds `docs/seeds.txt`. Each of our two plans draws cases of its own, here"
-    yield "with one seed: what is rarely drawn may be seen by either alone.\n"
+    yield "\nRight code is the reference, and code that only looks like a bug. For our checks, false alarms are in"
+    yield "[the kill matrix](kill-matrix.md), and with many seeds in `docs/seeds.txt`. Our two plans draw different"
+    yield "cases, here with one seed: a bug that few cases show may be seen by either plan alone.\n"
     for name in (checker.name for checker in ROWS if checker.compares is None):
-        through = [bug for bug, said in found["verdicts"].items() if said[name] == "let through"]
-        both = sum(not set(FORWARD).isdisjoint(CATALOGUE[bug].mutants) for bug in through)
-        yield f"Of the {len(through)} that {name} lets through {both} are in the forward, too.\n"
+        through = [bug for bug, answers in found["verdicts"].items() if answers[name] == "let through"]
+        in_forward = sum(not set(FORWARD).isdisjoint(CATALOGUE[bug].mutants) for bug in through)
+        yield f"Of the {len(through)} that {name} lets through {in_forward} are in the forward, too.\n"
     yield "![Groups of bugs by checkers, and the share of each that is seen](checkers.svg)\n"
 
 
 def _not_asked(found: dict[str, Any]) -> Iterator[str]:
     yield "## Why the rest is not asked about\n"
-    each = {name: reasons(found["verdicts"], name) for name in COLUMNS}
+    reasons_by_checker = {name: reasons(found["verdicts"], name) for name in COLUMNS}
     yield from _table(
-        ["checker", *REASONS.values()], [[name, *(str(of.get(why, 0)) for why in REASONS)] for name, of in each.items()]
+        ["checker", *REASONS.values()],
+        [
+            [name, *(str(group_counts.get(reason, 0)) for reason in REASONS)]
+            for name, group_counts in reasons_by_checker.items()
+        ],
     )
     yield ""
 
@@ -82,33 +99,40 @@ def _groups(found: dict[str, Any]) -> Iterator[str]:
     yield "## By what the bugs are about\n"
     yield "Seen, of those asked about; the groups are the modules of `properties/bugs`.\n"
     counts = by_group(found["verdicts"])
-    rows = [[g, *(f"{of[c].seen}/{of[c].asked}" if of[c].asked else "" for c in COLUMNS)] for g, of in counts.items()]
+    rows = [
+        [g, *(f"{group_counts[c].seen}/{group_counts[c].asked}" if group_counts[c].asked else "" for c in COLUMNS)]
+        for g, group_counts in counts.items()
+    ]
     yield from _table(["group", *COLUMNS], rows)
     yield ""
 
 
 def _exhibits(found: dict[str, Any]) -> Iterator[str]:
     yield "## Exhibits\n"
-    for name, of in found["posers"].items():
+    for name, group_counts in found["posers"].items():
         yield f"### `{name}`\n"
-        yield f"In the place of every attention, with its own derivatives: {of['says']}.\n"
-        yield from _table(["checker", "says"], [[checker, said] for checker, said in of["checkers"].items()])
-        for target, error in of["errors"].items():
+        yield f"In the place of every attention, with its own derivatives: {group_counts['says']}.\n"
+        yield from _table(
+            ["checker", "says"], [[checker, answers] for checker, answers in group_counts["checkers"].items()]
+        )
+        for target, error in group_counts["errors"].items():
             yield f"\nOver 32 heads of KernelBench's problem in {target} the largest error is {error['error']:.3g}."
             yield f"It passes with rtol = atol from {error['least']:.3g}."
-        laws = of["laws"]
-        yield f"\nattnspec's quick plan, on float64: {laws['violated']} laws about plain attention are violated, first *{laws['first']}*:"
+        laws = group_counts["laws"]
+        yield f"\nattnspec's quick plan, on float64: {laws['violated']} laws about plain attention are violated,"
+        yield f"first *{laws['first']}*:"
         yield f"{laws['summary']}\n"
     yield from _windows(found["windows"])
 
 
 def _windows(rows: list[dict[str, Any]]) -> Iterator[str]:
     yield "### A window that is off by one key\n"
-    yield "One query in bfloat16, standard normal, 32 heads over 8 of width 128, and its window of so many keys, read one key too long or"
-    yield "too short. flashinfer-bench's predicate refuses where some entry is beyond both tolerances, 1e-2; the budget where an error is"
-    yield "larger. In the last column the value of the key in question is 2¹⁰ times as large. attnspec's laws draw sizes and values of"
-    yield "their own: what they say of these bugs, attention-window-one-key-too-many and -short, is in the table of every bug, and after"
-    yield "how many cases in [the kill matrix](kill-matrix.md).\n"
+    yield "One query in bfloat16, standard normal, with 32 heads over 8 of width 128. Its window has the given"
+    yield "number of keys, plus or minus one by mistake. flashinfer-bench's predicate refuses if some entry is"
+    yield "beyond both tolerances, 1e-2; the budget refuses an error above 1 budget. In the last column the value"
+    yield "of the key in question is 2¹⁰ times as large. attnspec's laws draw other sizes and values: the table of"
+    yield "every bug has their verdicts on these bugs, attention-window-one-key-too-many and -short, and [the kill"
+    yield "matrix](kill-matrix.md) the number of cases.\n"
     headings = [
         "keys",
         "window",
@@ -160,7 +184,7 @@ def _bugs(found: dict[str, Any]) -> Iterator[str]:
     rows = []
     for group, bugs in GROUPS.items():
         for bug in bugs:
-            said = found["verdicts"][bug.id]
-            rows.append([bug.id, group, *(_MARKS.get(said[name], "") for name in COLUMNS)])
+            answers = found["verdicts"][bug.id]
+            rows.append([bug.id, group, *(_MARKS.get(answers[name], "") for name in COLUMNS)])
     assert len(rows) == len(CATALOGUE)
     yield from _table(["bug", "group", *letters], rows)

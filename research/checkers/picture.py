@@ -15,7 +15,7 @@ _DARK = 0.6  # the share from which the text on a cell is white
 
 
 def svg(counts: dict[str, dict[str, Count]]) -> str:
-    """The matrix, as a file of its own: equal numbers give equal text."""
+    """The matrix as a complete SVG file. Equal numbers give equal text."""
     groups, checkers = list(counts), list(next(iter(counts.values())))
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(9.4, 6.2), layout="constrained", facecolor="white")

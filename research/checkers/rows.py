@@ -56,8 +56,9 @@ def _check_grads(name: str, target: Format, tolerance: float, noise: str) -> Che
     return Checker(
         f"check_grads {name}",
         "standard normal; (2, 4, 128, 32); plain, causal, with a mask, a bias and a window",
-        f"order 1, forwards and backwards, step 1e-4: |difference| ≤ {tolerance:g}·size·(1 + |difference quotient|), "
-        "size that of the array compared: 32768 of the tangent, 1 of the inner product",
+        "order 1, forwards and backwards, step 1e-4: "
+        f"|difference| ≤ {tolerance:g}·size·(1 + |difference quotient|), "
+        "with the size of the compared array: 32768 of the tangent, 1 of the inner product",
         f"the shapes are those of JAX's tests of its attention, which compare gradients otherwise; {noise}",
         (
             f"{_JAX}: `jax/_src/public_test_util.py`",
@@ -74,11 +75,12 @@ ROWS: tuple[Checker, ...] = (
         "ONNX node suite",
         "uniform on [0, 1) for Attention and RotaryEmbedding, few others; 4 queries, 6 to 18 keys, width 8",
         "every entry: |error| ≤ 1e-7 + 1e-3·|right|",
-        "what is expected is right to the last bit, not as its evaluator computes it; boolean masks are uniform numbers as booleans, as "
-        "there, and so allow all, but where a case writes one out",
+        "expected results are right to the last bit, unlike its evaluator's; as there, boolean masks are uniform "
+        "numbers converted to booleans, so every key is visible, unless a case writes a mask out",
         (
             f"{_ONNX}: `onnx/backend/test/case/node/attention.py`, `rotaryembedding.py`, `softmax.py`",
-            "the same: `onnx/backend/test/case/node/__init__.py` (tolerances), `onnx/backend/test/case/base.py` (seed 0)",
+            "the same: `onnx/backend/test/case/node/__init__.py` (tolerances), "
+            "`onnx/backend/test/case/base.py` (seed 0)",
         ),
         node_suite.trials,
         allclose(1e-3, 1e-7),
@@ -87,9 +89,11 @@ ROWS: tuple[Checker, ...] = (
     _kernelbench("KernelBench bf16", BRAIN16, 1e-2, "in bfloat16 or float16, as in float32 until v0.1"),
     Checker(
         "flashinfer-bench",
-        "standard normal, bfloat16; 32 heads over 4 or 8, width 128; (queries, keys) (3, 4), (2, 3), (1, 2), (1, 3), (100, 128); 3 draws",
-        "no entry of out or lse with |error| > 1e-2 and |error| / (|right| + 1e-8) > 1e-2, nothing infinite or NaN; all entries must match",
-        "sizes are those of its tests and its example: the traced workloads are a data set, which was not looked at",
+        "standard normal, bfloat16; 32 heads over 4 or 8, width 128; "
+        "(queries, keys) (3, 4), (2, 3), (1, 2), (1, 3), (100, 128); 3 draws",
+        "no entry of out or lse with |error| > 1e-2 and |error| / (|right| + 1e-8) > 1e-2, "
+        "and no infinite or NaN entry; all entries must match",
+        "the sizes come from its tests and its example: the traced workloads are a data set, which we did not look at",
         (
             f"{_FLASHINFER}: `flashinfer_bench/bench/config.py`, `bench/utils.py`, `bench/evaluators/default.py`",
             "the same: `tests/integration/flashinfer/test_gqa_paged_prefill.py`, `test_gqa_paged_decode.py`, "
@@ -100,11 +104,13 @@ ROWS: tuple[Checker, ...] = (
     ),
     Checker(
         "flash-attention",
-        "standard normal, float16 and bfloat16; (queries, keys) (113, 203) to (512, 256); width 32 to 128; 6 heads over 6, 1 or 2; plain, "
-        "causal, windows, ALiBi, a cap of 50",
-        "largest |error| ≤ 2 times that of a plain PyTorch run in the format, of gradients 3 times, plus 1e-5",
-        "features, lengths, widths and heads by turns, not each with each; 1 of 4 batches, lengths to 512, no dropout; 1e-5 is added as in "
-        "its test of causal attention, which allows 2 times for gradients too",
+        "standard normal, float16 and bfloat16; (queries, keys) (113, 203) to (512, 256); width 32 to 128; "
+        "6 heads over 6, 1 or 2; plain, causal, windows, ALiBi, a softcap of 50",
+        "largest |error| ≤ 2 times the largest error of a plain PyTorch run in the format, 3 times for gradients, "
+        "plus 1e-5",
+        "features, lengths, widths and heads alternate, without all combinations; 1 of 4 batches, lengths to 512, "
+        "no dropout; "
+        "1e-5 is added as in its test of causal attention, which allows 2 times for gradients too",
         (f"{_FLASH}: `tests/test_flash_attn.py`, test_flash_attn_output and test_flash_attn_causal",),
         flash_attention,
         times_plain(2, 3, 1e-5),
@@ -115,10 +121,10 @@ ROWS: tuple[Checker, ...] = (
     Checker(
         "PyTorch OpInfo",
         "uniform on [-9, 9); 4 problems of 1 or 4 heads, 3 queries, 6 keys, width 8; causal or not; once a bias",
-        "every entry of out in float32: |error| ≤ 5e-5 + 5e-6·|right|; `torch.autograd.gradcheck` of q, k, v and bias in float64, fast "
-        "mode, step 1e-6, rtol 1e-3, atol 1e-5",
-        "samples with dropout, and those that broadcast q over batches, are left out; out is compared with right values, which the entry "
-        "does not name",
+        "every entry of out in float32: |error| ≤ 5e-5 + 5e-6·|right|; `torch.autograd.gradcheck` of q, k, v "
+        "and bias in float64, fast mode, step 1e-6, rtol 1e-3, atol 1e-5",
+        "samples with dropout, and samples that broadcast q over batches, are left out; "
+        "out is compared with right values, which the entry does not name",
         (
             f"{_TORCH}: `torch/testing/_internal/common_methods_invocations.py` (samples, tolerance)",
             f"{_TORCH}: `torch/testing/_creation.py` (draws), `torch/autograd/gradcheck.py`, which is called",
@@ -132,7 +138,8 @@ ROWS: tuple[Checker, ...] = (
         "float32",
         BINARY32,
         2e-3,
-        "an output near 1 is rounded by up to 2⁻²⁵, its quotient by up to 2⁻²⁵ / 1e-4 = 3e-4, and 0.05 of the inner product come of that",
+        "rounding an output near 1 changes it by up to 2⁻²⁵, its quotient by up to 2⁻²⁵ / 1e-4 = 3e-4, "
+        "and the inner product by 0.05",
     ),
     _check_grads("float64", BINARY64, 1e-5, "the quotient's rounding is below its tolerance"),
 )

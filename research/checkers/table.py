@@ -29,14 +29,14 @@ def candidate(bug: Bug) -> Implementation:
 
 
 def _by(checker: Checker, bug: Bug) -> str:
-    if why := unasked(checker, bug):
-        return why
+    if reason := unasked(checker, bug):
+        return reason
     return "let through" if checker.takes(candidate(bug), bug.mutants) else "seen"
 
 
 def _by_vectors(bug: Bug) -> str:
-    found = by_vectors(bug)
-    return "one call" if found is None else "seen" if found else "let through"
+    seen_by = by_vectors(bug)
+    return "one call" if seen_by is None else "seen" if seen_by else "let through"
 
 
 def _by_plan(bug: Bug, quick: bool) -> str:
@@ -80,6 +80,8 @@ def alarms(jobs: int) -> dict[str, tuple[int, int]]:
     reference, and what only looks like a bug.
     """
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        found = list(pool.map(_refused, ["", *(name for name, bug in EQUIVALENT.items() if not bug.promises)]))
-    said = {checker.name: [refused[checker.name] for refused in found if checker.name in refused] for checker in ROWS}
-    return {name: (sum(refused), len(refused)) for name, refused in said.items()}
+        seen_by = list(pool.map(_refused, ["", *(name for name, bug in EQUIVALENT.items() if not bug.promises)]))
+    refusals = {
+        checker.name: [refused[checker.name] for refused in seen_by if checker.name in refused] for checker in ROWS
+    }
+    return {name: (sum(refused), len(refused)) for name, refused in refusals.items()}

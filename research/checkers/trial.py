@@ -1,4 +1,6 @@
-"""What a checker tries: a call of an operation, what should come of it, and which of the results are looked at."""
+"""A trial of a checker: a call of an operation, its right results, and the results that the checker
+looks at.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,24 +47,24 @@ class Trial:
 
     @property
     def given(self) -> frozenset[str]:
-        """The names of its arguments, of those that may be left out those that are not; "groups"
-        where heads share keys.
-        """
-        each = {
-            p: x for p, x in zip(OPERATIONS[self.operation].parameters, self.arguments, strict=True) if x is not None
+        """The names of its arguments without omitted options, and "groups" if heads share keys."""
+        given_arguments = {
+            parameter: x
+            for parameter, x in zip(OPERATIONS[self.operation].parameters, self.arguments, strict=True)
+            if x is not None
         }
-        return frozenset(each) | ({"groups"} if grouped(each) else set())
+        return frozenset(given_arguments) | ({"groups"} if grouped(given_arguments) else set())
 
     @cached_property
     def right(self) -> tuple[Array, ...]:
         """What should come of it: the reference's results in float64, rounded to the format."""
-        o = OPERATIONS[self.operation]
-        found = o.call(REFERENCE[self.operation], self.arguments)
-        return self._looked_at(found if isinstance(found, tuple) else (found,))
+        definition = OPERATIONS[self.operation]
+        results = definition.call(REFERENCE[self.operation], self.arguments)
+        return self._looked_at(results if isinstance(results, tuple) else (results,))
 
     def of(self, implementation: Implementation) -> tuple[Array, ...] | None:
-        """What an implementation returns, which computes in float64 and rounds to the format at
-        last; None where it cannot be used.
+        """The results of an implementation, computed in float64 and then rounded to the format;
+        None if they cannot be used.
         """
         try:
             with np.errstate(all="ignore"):
@@ -71,21 +73,23 @@ class Trial:
         except BrokenError:
             return None
 
-    def _looked_at(self, found: Sequence[Any]) -> tuple[Array, ...]:
-        o = OPERATIONS[self.operation]
-        there = o.outputs if len(found) == len(o.outputs) else o.returned(self.arguments)
-        named = dict(zip(there, found, strict=True))
+    def _looked_at(self, results: Sequence[Any]) -> tuple[Array, ...]:
+        definition = OPERATIONS[self.operation]
+        names_there = (
+            definition.outputs if len(results) == len(definition.outputs) else definition.returned(self.arguments)
+        )
+        named = dict(zip(names_there, results, strict=True))
         return tuple(returned(named[name], BINARY32 if name == "lse" else self.format) for name in self.results)
 
 
 def grouped(arguments: Mapping[str, Any]) -> bool:
     """Whether query heads share key heads, in arguments by name."""
-    heads = [x.shape[-3] for p, x in arguments.items() if p in ("q", "k") and x.ndim > 2]
+    heads = [x.shape[-3] for parameter, x in arguments.items() if parameter in ("q", "k") and x.ndim > 2]
     return len(set(heads)) > 1
 
 
 def returned(x: Array, target: Format) -> Array:
-    """Numbers as they are returned in a format: beyond its largest they are infinite."""
+    """Numbers rounded to the format of the result: beyond its largest number they are infinite."""
     with np.errstate(all="ignore"):
         return np.where(
             np.abs(x) > target.largest * (1 + target.unit_roundoff), np.copysign(np.inf, x), rounded(x, target)
@@ -93,9 +97,7 @@ def returned(x: Array, target: Format) -> Array:
 
 
 def posed(
-    q: Array,
-    k: Array,
-    v: Array,
+    operands: Sequence[Array],
     target: Format,
     *,
     options: Mapping[str, Any] | None = None,
@@ -103,42 +105,46 @@ def posed(
     plain: Mapping[str, Array] | None = None,
     results: tuple[str, ...] = ("out",),
 ) -> Iterator[Trial]:
-    """A call of attention, heads on the third axis from the end, as a trial of each operation that
-    can take it; with a gradient of the output as trials of their VJPs too."""
+    """Trials of each operation that can express a call of attention on (q, k, v), with heads on the
+    third axis from the end. With a gradient of the output, also trials of the operations' VJPs.
+    """
     given = {name: x for name, x in (options or {}).items() if x is not None}
     arrays: dict[str, Any] = dict(
-        zip("qkv", (rounded(np.asarray(x, np.float64), target) for x in (q, k, v)), strict=True)
+        zip("qkv", (rounded(np.asarray(x, np.float64), target) for x in operands), strict=True)
     )
     arrays |= {} if grad is None else {"grad_out": rounded(grad, target)}
-    takes = _expressed(given, q, k)
+    options_taken = _expressed(given, *operands[:2])
 
     def trial(operation: str, options: dict[str, Any], names: tuple[str, ...]) -> Trial:
-        o = OPERATIONS[operation]
-        arguments = tuple((arrays | options).get(p) for p in o.parameters)
-        there = tuple(name for name in names if name in o.outputs)
-        return Trial(operation, arguments, target, there, tuple((plain or {})[name] for name in there if plain))
+        definition = OPERATIONS[operation]
+        arguments = tuple((arrays | options).get(parameter) for parameter in definition.parameters)
+        names_there = tuple(name for name in names if name in definition.outputs)
+        return Trial(
+            operation, arguments, target, names_there, tuple((plain or {})[name] for name in names_there if plain)
+        )
 
-    for operation, options in takes.items():
+    for operation, options in options_taken.items():
         yield trial(operation, options, results)
         if grad is not None and f"{operation}_vjp" in OPERATIONS:
             yield trial(f"{operation}_vjp", options, GRADIENTS)
 
 
 def _expressed(given: dict[str, Any], q: Array, k: Array) -> dict[str, dict[str, Any]]:
-    """How each operation of attention says these options, of those that can: what may be read is
-    written out as a mask where that is all that an operation takes."""
-    takes: dict[str, dict[str, Any]] = {"attention": given}
-    shared, told = (
+    """The options of a call for each operation of attention that can express it. An operation that
+    takes a mask alone gets the visible keys as a mask.
+    """
+    options_taken: dict[str, dict[str, Any]] = {"attention": given}
+    shared, named_options = (
         grouped({"q": q, "k": k}),
         set(given) - ({"scale"} if given.get("scale") == q.shape[-1] ** -0.5 else set()),
     )
-    if told <= _READS:
-        takes[_GROUPED if shared else SDPA] = (
-            {"mask": _mask(q, k, **{name: given[name] for name in told})} if told else {}
+    if named_options <= _READS:
+        options_taken[_GROUPED if shared else SDPA] = (
+            {"mask": _mask(q, k, **{name: given[name] for name in named_options})} if named_options else {}
         )
-    if told == {"causal"} and not shared:
-        takes["causal_attention"] = {}
-    return takes
+    if named_options == {"causal"} and not shared:
+        options_taken["causal_attention"] = {}
+    return options_taken
 
 
 def _mask(

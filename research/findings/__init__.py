@@ -1,15 +1,17 @@
-"""What the suite found about the systems that it was put to: `python -m research.findings` writes
+"""The suite's findings about the systems under test: `python -m research.findings` writes
 docs/findings.md.
 
-    libraries/*.toml   findings about released libraries, which `research.peers` writes to docs/peers.md
+    libraries/*.toml   findings about released libraries; `research.peers` writes docs/peers.md
     systems/*.toml     findings about systems under test that differ from their documentation
-    loader             reads these files; a table [[finding]] is one finding, and a file is named after its library
-    finding            what every finding has
-    library, system    what a finding of either folder has, and how its script is run
-    measuring          what the scripts of `systems` share
-    expected           computes what a script should print again, by the oracles
-    confirmed          twenty findings about libraries, drawn by chance, computed once more by mpmath alone
-    page               the findings of `systems`, the deviations that implementations declare, and the errata of the spec
+    loader             reads these files: a table [[finding]] is one finding, a file has the name
+                       of its library
+    finding            the fields of every finding
+    library, system    the further fields of a finding of either folder, and how its script runs
+    measuring          functions that the scripts of `systems` share
+    expected           computes the expected text of a script again, by the oracles
+    confirmed          twenty randomly chosen findings about libraries, computed again by mpmath
+    page               the findings of `systems`, the declared deviations, and the errata of the
+                       spec
 
-A script prints what comes out. Add a finding: copy a table [[finding]] and change each value.
+A script prints the actual result. To add a finding, copy a table [[finding]] and change each value.
 """

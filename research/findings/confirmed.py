@@ -40,22 +40,22 @@ def rotated(angle: Any) -> list[Any]:
 
 def drawn(findings: Iterable[LibraryFinding]) -> list[LibraryFinding]:
     """The findings that the draw takes from some."""
-    numeric = [found for found in findings if _NUMBER.search(found.expected) and found.expected != "0.0"]
-    return sorted(numeric, key=lambda found: sha256(f"{_SEED} {found.name}".encode()).hexdigest())[:_MANY]
+    numeric = [finding for finding in findings if _NUMBER.search(finding.expected) and finding.expected != "0.0"]
+    return sorted(numeric, key=lambda finding: sha256(f"{_SEED} {finding.name}".encode()).hexdigest())[:_MANY]
 
 
-def confirmed(found: LibraryFinding) -> str:
+def confirmed(finding: LibraryFinding) -> str:
     """What mpmath says of a finding that is drawn, to twelve digits; "" of another one. Raises
     ValueError where that is not what the finding expects."""
-    if not found.mpmath:
+    if not finding.mpmath:
         return ""
     with mpmath.workdps(40):
-        exact = list(eval(found.mpmath, globals()))
-        expected = [mpf(x) for x in _NUMBER.findall(found.expected)]
-        told = ", ".join(mpmath.nstr(x, 12) for x in exact)
+        exact = list(eval(finding.mpmath, globals()))
+        expected = [mpf(x) for x in _NUMBER.findall(finding.expected)]
+        digits = ", ".join(mpmath.nstr(x, 12) for x in exact)
         half = mpf(10) ** -_DIGITS / 2
         if len(exact) != len(expected) or any(
             x != y and not abs(x - y) <= half for x, y in zip(exact, expected, strict=True)
         ):
-            raise ValueError(f"{found.name}: {found.expected} is expected, but mpmath gives {told}.")
-        return told
+            raise ValueError(f"{finding.name}: {finding.expected} is expected, but mpmath gives {digits}.")
+        return digits

@@ -1,9 +1,9 @@
-"""What is found about a released library: a script that shows it, what should come out, and the
-line of source that is its cause.
+"""A finding about a released library: a script that shows it, the expected text, and the line of
+source that causes it.
 
-A script needs the library and nothing of ours. It is run in a process of its own, and what it
-prints is compared with what is expected; the line of the library's source is looked up by its text,
-so that both say when a release has changed.
+A script needs the library alone. A separate process runs it, and its output is
+compared with the expected text. The line of the library's source is found by its text. Both
+comparisons tell when a release has changed.
 """
 
 import re
@@ -41,15 +41,16 @@ _ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 
 @dataclass(frozen=True, kw_only=True)
 class LibraryFinding(Finding):
-    """A finding about a released library, whose script prints something else than `expected`.
+    """A finding about a released library, whose script prints another text than `expected`.
 
-    library is the name of a distribution. family is one of `FAMILIES`: what is at fault; what is
-    kept between calls counts as caches, and whole models are what no single operation explains.
-    cause is one of `CAUSES`; known is where it was reported, as far as was found. module and line
-    say where the cause stands, by module and text; a line that stands in several places comes with
-    the one before. Of compiled code no line can be looked up: `line` is not given, and `module`
-    says where it stands upstream. mpmath is a Python expression that computes the expected numbers
-    by mpmath alone, with the names of `research.findings.confirmed`.
+    library is the name of a distribution. family is one of `FAMILIES` and names the part at fault:
+    state that a model keeps between calls counts as caches, and "whole models" has the findings
+    that no single operation explains. cause is one of `CAUSES`. known says where it was reported,
+    as far as was found. module and line give the place of the cause by module and text. If a line
+    stands in several places, the text includes the line before it. Compiled code has no line to
+    look up: `line` is absent, and `module` gives the place upstream. mpmath is a Python expression
+    that computes the expected numbers by mpmath alone, with the names of
+    `research.findings.confirmed`.
     """
 
     family: str = field(metadata={"choices": FAMILIES})
@@ -67,42 +68,43 @@ class LibraryFinding(Finding):
         if not self.line:
             return self.module
         top, *rest = self.module.split(".")
-        found = find_spec(top)
-        if found is None or not found.submodule_search_locations:
+        package_spec = find_spec(top)
+        if package_spec is None or not package_spec.submodule_search_locations:
             raise ModuleNotFoundError(f"No module named {top!r}", name=top)
-        text = Path(found.submodule_search_locations[0]).joinpath(*rest).with_suffix(".py").read_text("utf-8")
+        text = Path(package_spec.submodule_search_locations[0]).joinpath(*rest).with_suffix(".py").read_text("utf-8")
         if (places := text.count(self.line)) != 1:
             raise ValueError(
-                f"{self.module} has {self.line!r} in {places} places, but should have it in one: see {self.title!r} again."
+                f"{self.module} has {self.line!r} in {places} places, but should have it in one: "
+                f"see {self.title!r} again."
             )
         before, _ = text.split(self.line)
         return f"{self.module.replace('.', '/')}.py:{(before + self.line).count(chr(10)) + 1}"
 
     @cached_property
     def actual(self) -> str:
-        """What the script prints, in a fresh process, or the last line of its error; that it prints
-        nothing, or does not end.
+        """The text that the script prints in a fresh process, the last line of its error,
+        "nothing", or "nothing in … s" if it does not end.
         """
         try:
-            run = subprocess.run(
+            process = subprocess.run(
                 [sys.executable, "-W", "ignore", "-c", self.script], capture_output=True, text=True, timeout=_SECONDS
             )
         except subprocess.TimeoutExpired:
             return f"nothing in {_SECONDS} s"
-        lines = ((not run.returncode and run.stdout.strip()) or run.stderr.strip()).splitlines()
+        lines = ((not process.returncode and process.stdout.strip()) or process.stderr.strip()).splitlines()
         errors = [
-            line for line in lines if run.returncode and _ERROR.match(line)
+            line for line in lines if process.returncode and _ERROR.match(line)
         ]  # behind which a library may have notes of its own
         return (errors or lines or ["nothing"])[-1].strip()
 
     def markdown(self, confirmed: str) -> Iterator[str]:
         """The finding, measured now, with what mpmath confirmed. Raises ImportError without the
         library, and ValueError where the script prints what it should."""
-        where, actual = self.where, self.actual
+        place, actual = self.where, self.actual
         yield f"\n#### {self.name}\n"
         yield f"{self.detail}\n"
         yield "| | |\n|---|---|"
-        fields = {"expected": f"`{self.expected}`", "actual": f"`{actual}`", "cause": self.cause, "source": where}
+        fields = {"expected": f"`{self.expected}`", "actual": f"`{actual}`", "cause": self.cause, "source": place}
         fields |= {"known upstream": self.known} | ({"confirmed by mpmath": confirmed} if confirmed else {})
         yield from (f"| {name} | {text.replace('|', chr(92) + '|')} |" for name, text in fields.items())
         yield f"\n```python\n{self.script}```"

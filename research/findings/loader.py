@@ -44,15 +44,15 @@ def _check(where: str, entry: Mapping[str, Any], keys: Mapping[str, Field[Any]])
     values than it should.
     """
     for key in entry.keys() - keys.keys():
-        near = get_close_matches(key, keys, n=1)
-        told = f"Did you mean {near[0]!r}?" if near else f"Type one of {', '.join(keys)}."
-        raise ValueError(f"{where} has the unknown key {key!r}. {told}")
+        close_matches = get_close_matches(key, keys, n=1)
+        advice = f"Did you mean {close_matches[0]!r}?" if close_matches else f"Type one of {', '.join(keys)}."
+        raise ValueError(f"{where} has the unknown key {key!r}. {advice}")
     for key, field in keys.items():
         choices = field.metadata.get("choices", ())
-        told = f'Type {key} = "…"' + (f" with one of {', '.join(choices)}." if choices else ".")
+        advice = f'Type {key} = "…"' + (f" with one of {', '.join(choices)}." if choices else ".")
         if key not in entry and field.default is MISSING:
-            raise ValueError(f"{where} has no {key!r}. {told}")
+            raise ValueError(f"{where} has no {key!r}. {advice}")
         if key in entry and not (isinstance(entry[key], str) and entry[key].strip()):
-            raise ValueError(f"{where} has {key} = {entry[key]!r}, but should have a text. {told}")
+            raise ValueError(f"{where} has {key} = {entry[key]!r}, but should have a text. {advice}")
         if choices and entry[key] not in choices:
-            raise ValueError(f"{where} has {key} = {entry[key]!r}. {told}")
+            raise ValueError(f"{where} has {key} = {entry[key]!r}. {advice}")

@@ -35,7 +35,9 @@ def zeros(n_q: int, n_k: int, d: int = 1) -> tuple[torch.Tensor, torch.Tensor, t
 
 
 def values(n_q: int, n_k: int, kind: str = "float32") -> dict[str, Any]:
-    """ONNX's queries and keys of zeros, and values of 0, 1, …: the output is the mean of the visible keys' numbers."""
+    """ONNX's queries and keys of zeros, and values of 0, 1, …: the output is the mean of the visible
+    keys' numbers.
+    """
     q, k, v = (
         np.zeros((1, 1, n_q, 1), kind),
         np.zeros((1, 1, n_k, 1), kind),
@@ -50,7 +52,8 @@ def by_both_engines(feeds: dict[str, Any], **attributes: Any) -> str:
 
     from systems.onnx_engines import runtime_attention
 
-    return f"reference: {by_the_evaluator(feeds, **attributes)}; onnxruntime: {_out(runtime_attention, feeds, **attributes)}"
+    runtime = _out(runtime_attention, feeds, **attributes)
+    return f"reference: {by_the_evaluator(feeds, **attributes)}; onnxruntime: {runtime}"
 
 
 def by_the_evaluator(feeds: dict[str, Any], **attributes: Any) -> str:
@@ -63,6 +66,6 @@ def by_the_evaluator(feeds: dict[str, Any], **attributes: Any) -> str:
 
 
 def _out(run: Callable[..., Any], feeds: dict[str, Any], **attributes: Any) -> str:
-    """What comes out, in a line, or the kind of error."""
-    found = outcome(lambda: run(feeds, **attributes)[0].ravel())
-    return found if found.startswith("[") else found.partition(":")[0]
+    """The result in a line, or the kind of error."""
+    printed = outcome(lambda: run(feeds, **attributes)[0].ravel())
+    return printed if printed.startswith("[") else printed.partition(":")[0]

@@ -28,12 +28,12 @@ _EXAMPLES = 100
 
 def declared() -> dict[str, list[tuple[Implementation, str]]]:
     """{reason: [(implementation, law)]} of everything that is declared not to hold."""
-    found: dict[str, list[tuple[Implementation, str]]] = {}
-    for i in (i for group in GROUPS.values() for i in group):
-        for law in plan(i):
-            if reason := i.known_deviations.get(law.id) or i.known_deviations.get(law.name):
-                found.setdefault(reason, []).append((i, law.id))
-    return found
+    reasons: dict[str, list[tuple[Implementation, str]]] = {}
+    for implementation in (implementation for group in GROUPS.values() for implementation in group):
+        for law in plan(implementation):
+            if reason := implementation.known_deviations.get(law.id) or implementation.known_deviations.get(law.name):
+                reasons.setdefault(reason, []).append((implementation, law.id))
+    return reasons
 
 
 def _smallest(implementation: Implementation, law: str) -> Outcome:
@@ -41,8 +41,12 @@ def _smallest(implementation: Implementation, law: str) -> Outcome:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         (chosen,) = find(law)
-        found = check(chosen, implementation, _EXAMPLES)
-        return replace(found, violation=smallest(implementation, chosen, found.violation)) if found.violation else found
+        reasons = check(chosen, implementation, _EXAMPLES)
+        return (
+            replace(reasons, violation=smallest(implementation, chosen, reasons.violation))
+            if reasons.violation
+            else reasons
+        )
 
 
 def markdown() -> str:
@@ -50,27 +54,27 @@ def markdown() -> str:
     head = [
         "# Findings",
         "",
-        "Written by `make findings`: every number was computed then. First where a system and its documentation differ, measured on the",
-        "ports in `systems`, on PyTorch and on ONNX; then which laws an implementation is declared to break, on the",
-        "smallest input that the suite found; last the errata of TorchLean's text.",
+        "Written by `make findings`, which computes every number. First: where a system and its documentation differ,",
+        "measured on the ports in `systems`, on PyTorch and on ONNX. Then: which laws an implementation is declared to",
+        "break, on the smallest input that the suite found. Last: the errata of TorchLean's text.",
     ]
     return "\n".join([*head, *findings(), *_deviations(), *errata(), ""])
 
 
 def findings() -> Iterator[str]:
     """The findings, system by system."""
-    for system in dict.fromkeys(f.library for f in FINDINGS):
+    for system in dict.fromkeys(finding.library for finding in FINDINGS):
         yield f"\n## {system}"
-        for f in (f for f in FINDINGS if f.library == system):
-            yield f"\n### {f.title}\n"
-            yield f"{f.detail}\n"
+        for finding in (finding for finding in FINDINGS if finding.library == system):
+            yield f"\n### {finding.title}\n"
+            yield f"{finding.detail}\n"
             yield from _rows(
                 {
-                    "promised": f.promised,
-                    "input": f.input,
-                    "expected": f.expected,
-                    "actual": f.actual,
-                    "source": f.source,
+                    "promised": finding.promised,
+                    "input": finding.input,
+                    "expected": finding.expected,
+                    "actual": finding.actual,
+                    "source": finding.source,
                 }
             )
 
@@ -109,14 +113,14 @@ def _one_line(x: object) -> str:
 def errata() -> Iterator[str]:
     """What the literal text of TorchLean gives on the smallest witnesses."""
     yield "\n## TorchLean's errata"
-    for e in ERRATA.values():
-        broken, kept = e.law(e.literal), e.law(e.corrected)
-        yield f"\n### {e.id}\n"
-        yield f"{e.law_says} Corrected in {e.fixed}.\n"
-        values = {"promised": e.says, "input": broken.witness}
+    for erratum in ERRATA.values():
+        broken, kept = erratum.law(erratum.literal), erratum.law(erratum.corrected)
+        yield f"\n### {erratum.id}\n"
+        yield f"{erratum.law_says} Corrected in {erratum.fixed}.\n"
+        values = {"promised": erratum.says, "input": broken.witness}
         numbers = {"expected": broken.expected, "actual": broken.actual, "corrected": kept.actual}
         yield from _rows(
             values
-            | {name: ", ".join(f"{x:.6g}" for x in xs) for name, xs in numbers.items()}
-            | {"source": e.declaration}
+            | {name: ", ".join(f"{x:.6g}" for x in numbers_of) for name, numbers_of in numbers.items()}
+            | {"source": erratum.declaration}
         )

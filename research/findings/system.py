@@ -1,5 +1,5 @@
-"""What is found about a system under test whose documentation says another thing: the promise, an
-input, and what comes out.
+"""A finding about a system under test whose documentation differs: the promise, an input, and the
+actual output.
 """
 
 import warnings
@@ -17,9 +17,9 @@ __all__ = ["SystemFinding"]
 class SystemFinding(Finding):
     """A finding about a port in `systems`, about PyTorch or about ONNX.
 
-    promised is what the documentation says, and source where that stands or was reported. input
-    says in words what the script calls. recorded is what the script printed where the packages that
-    it imports were installed: it stands for them where they are not.
+    promised quotes or summarises the documentation, and source says where it stands or was
+    reported. input says in words what the script calls. recorded is the text that the script
+    printed where its packages were installed; it is the result where they are missing.
     """
 
     promised: str

@@ -1,3 +1,3 @@
-"""The gate, measured: which right candidates it accepts, which adversaries it does not, and how
-long a verdict takes.
+"""Measures the gate: which right candidates it accepts, which adversaries it rejects, and how long
+a verdict takes.
 """

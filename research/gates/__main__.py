@@ -1,9 +1,10 @@
 """`python -m research.gates` writes docs/gate.txt.
 
-The command is timed on a right candidate of NumPy's and of PyTorch's, and on a wrong one, by turns:
-seconds by the clock, and those of processors, of all processes together. Then right candidates in
-all structures and arithmetics are put to the gate with many seeds, and each adversary with one. It
-is for Linux, where the time of processes that outlive their parents can be known.
+The command is timed in alternation on a right candidate of NumPy, a right one of PyTorch, and a
+wrong one: in seconds of the clock, and in seconds of processors, summed over all processes. Then
+the gate judges right candidates in all structures and arithmetics with many seeds, and each
+adversary with one seed. It needs Linux, which reports the processor time of processes that outlive
+their parents.
 """
 
 import argparse
@@ -34,8 +35,8 @@ _TIMED = (("right", "plain"), ("right", "torch"), ("wrong", "the mean of the val
 
 
 def main() -> int:
-    """Measure, and write the page; 0 where every right candidate is accepted, and no adversary, of
-    those that could be judged.
+    """Measures, and writes the page. Returns 0 if the gate accepts every right candidate and
+    rejects every adversary that it could judge.
     """
     parser = argparse.ArgumentParser(prog="python -m research.gates", description=main.__doc__)
     parser.add_argument("--seeds", type=int, default=50, metavar="N", help="of each right candidate (50)")
@@ -47,21 +48,23 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=_PAGE, help="the page (docs/gate.txt)")
     options = parser.parse_args()
     busy = os.getloadavg()[0]
-    times, timed_right = _times(options.repeats)
+    measured_times, timed_right = _times(options.repeats)
     with ProcessPoolExecutor(options.jobs) as pool, socket.create_server(("127.0.0.1", 0)) as listening:
         accepted = [*pool.map(_accepted, product(RIGHT, ARITHMETICS, range(options.seeds)))]
         names = list(WRONG)[: options.adversaries]
         passed = [*pool.map(partial(_passed, listening.getsockname()[1]), names)]
-    judged = [each for each in passed if each is not None]
+    judged = [verdict for verdict in passed if verdict is not None]
     lines = [
-        f"A verdict on scaled_dot_product_attention in float32, by the command, on {counted(os.cpu_count() or 1, 'core')} "
-        f"with {busy:.1f} other processes at work before it: medians of {options.repeats}, by turns.",
+        "A verdict of the command on scaled_dot_product_attention in float32, "
+        f"on {counted(os.cpu_count() or 1, 'core')} with {busy:.1f} other processes at work before it: "
+        f"medians of {options.repeats}, in alternation.",
         "",
-        *times,
+        *measured_times,
         "",
-        f"Right candidates: {sum(accepted)} of {len(accepted)} accepted, in {len(RIGHT)} structures, {len(ARITHMETICS)} arithmetics, "
-        f"with {counted(options.seeds, 'seed')}, by the quick plan and its limits of time.",
-        f"Adversaries: {sum(each.accepted for each in judged)} of {len(judged)} accepted, by the quick plan.",
+        f"Right candidates: {sum(accepted)} of {len(accepted)} accepted, in {len(RIGHT)} structures, "
+        f"{len(ARITHMETICS)} arithmetics, with {counted(options.seeds, 'seed')}, "
+        "by the quick plan and its time limits.",
+        f"Adversaries: {sum(verdict.accepted for verdict in judged)} of {len(judged)} accepted, by the quick plan.",
         *_longest(judged, options.jobs),
         *_unjudged(names, passed),
     ]
@@ -69,7 +72,9 @@ def main() -> int:
     write_whole(options.output, text)
     print(text, end="")
     return (
-        0 if timed_right and accepted and all(accepted) and judged and not any(each.accepted for each in judged) else 1
+        0
+        if timed_right and accepted and all(accepted) and judged and not any(verdict.accepted for verdict in judged)
+        else 1
     )
 
 
@@ -93,16 +98,16 @@ def _times(repeats: int) -> tuple[list[str], bool]:
             file.write_text(submission.sources["kernel.py"], "utf-8")
             more = ["--quick"] if plan == "quick" else []
             commands[kind, name, plan] = [str(file), "--arithmetic", "float32", "--arrays", submission.arrays, *more]
-        found = {key: list[tuple[int, float, float]]() for key in commands}
+        timings = {key: list[tuple[int, float, float]]() for key in commands}
         for key, command in [*commands.items()] * repeats:
-            found[key].append(_timed(command))
+            timings[key].append(_timed(command))
     rows, fine = [f"{'candidate':{_WIDTH}}  plan     verdict       seconds  of processors"], True
-    for (kind, name, plan), times in found.items():
-        codes = {code for code, _, _ in times}
+    for (kind, name, plan), measured_times in timings.items():
+        codes = {code for code, _, _ in measured_times}
         fine &= codes == {kind == "wrong"}
-        said = "accepted" if codes == {0} else "not accepted" if codes == {1} else f"exit {sorted(codes)}"
-        seconds, processors = (median(each) for each in list(zip(*times, strict=True))[1:])
-        rows.append(f"{f'{kind}: {name}':{_WIDTH}}  {plan:7}  {said:12}  {seconds:7.2f}  {processors:13.2f}")
+        verdict_text = "accepted" if codes == {0} else "not accepted" if codes == {1} else f"exit {sorted(codes)}"
+        seconds, processors = (median(column) for column in list(zip(*measured_times, strict=True))[1:])
+        rows.append(f"{f'{kind}: {name}':{_WIDTH}}  {plan:7}  {verdict_text:12}  {seconds:7.2f}  {processors:13.2f}")
     return rows, fine
 
 
@@ -110,7 +115,9 @@ _WIDTH = max(len(f"{kind}: {name}") for kind, name in _TIMED)
 
 
 def _timed(arguments: Iterable[str]) -> tuple[int, float, float]:
-    """The exit status of `attnspec gate`, its seconds, and those of processors, in it and all that it started."""
+    """The exit status of `attnspec gate`, its seconds, and the processor seconds of all its
+    processes.
+    """
     command = [sys.executable, "-P", "-m", "attnspec", "gate", *arguments]
     environment = {
         **os.environ,
@@ -120,8 +127,8 @@ def _timed(arguments: Iterable[str]) -> tuple[int, float, float]:
     run = partial(
         subprocess.run, command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, env=environment
     )
-    done, seconds, processors = measured(run)
-    return done.returncode, seconds, processors
+    process, seconds, processors = measured(run)
+    return process.returncode, seconds, processors
 
 
 def _accepted(candidate: tuple[str, str, int]) -> bool:
@@ -134,8 +141,9 @@ def _accepted(candidate: tuple[str, str, int]) -> bool:
 
 
 def _passed(port: int, name: str) -> _Judged | None:
-    """What becomes of an adversary; None where the system does not hold it to what it needs to be
-    wrong, and where it would end this process."""
+    """The verdict on an adversary. None if the system does not enforce the limits that make it
+    wrong, or if it would end this process.
+    """
     needs = set(WRONG[name][1].get("needs", "").split())
     with tempfile.TemporaryDirectory() as folder:
         if "processes" in needs and not sandbox(Path(folder).resolve(), (), {}).apart:
@@ -151,16 +159,16 @@ def _passed(port: int, name: str) -> _Judged | None:
 def _longest(judged: list[_Judged], jobs: int) -> list[str]:
     if not judged:
         return []
-    longest = max(judged, key=lambda each: each.seconds)
+    longest = max(judged, key=lambda verdict: verdict.seconds)
     return [
-        f"With {jobs} at a time a verdict on one took {median(each.seconds for each in judged):.1f} s in the median, and "
-        f"{longest.seconds:.1f} s at most: {longest.name}."
+        f"With {jobs} at a time, a verdict on one adversary took {median(verdict.seconds for verdict in judged):.1f} s "
+        f"in the median, and {longest.seconds:.1f} s at most: {longest.name}."
     ]
 
 
 def _unjudged(names: list[str], passed: list[_Judged | None]) -> list[str]:
-    missing = [name for name, each in zip(names, passed, strict=True) if each is None]
-    return [f"Not judged, for want of what this system cannot hold them to: {', '.join(missing)}."] if missing else []
+    missing = [name for name, verdict in zip(names, passed, strict=True) if verdict is None]
+    return [f"Not judged, because this system cannot enforce the limits: {', '.join(missing)}."] if missing else []
 
 
 if __name__ == "__main__":

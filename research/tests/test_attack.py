@@ -40,7 +40,7 @@ def altered(operation, change):
     return unsound
 
 
-# -- Certificates --------------------------------------------------------------------------------------------------------------
+# -- Certificates ----------------------------------------------------------------------------------
 
 
 def test_the_judge_follows_a_scale_a_base_and_a_stretch():
@@ -222,7 +222,7 @@ def test_a_quadrant_that_is_lost_beyond_the_integers_of_float64_is_found(monkeyp
     )
 
 
-# -- Budgets -------------------------------------------------------------------------------------------------------------------
+# -- Budgets ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,10 @@ def test_a_budget_without_what_is_stored_on_the_way_is_climbed_out_of(
 
     assert not found()
     known = logits.passed
-    forgets = lambda x, *rest: known(x, *rest) if x.blocked is None else np.where(x.blocked, 0.0, known(x, *rest))  # noqa: E731
+
+    def forgets(x, *rest):
+        return known(x, *rest) if x.blocked is None else np.where(x.blocked, 0.0, known(x, *rest))
+
     monkeypatch.setattr(scores, "passed", forgets)
     monkeypatch.setattr(
         ball_attention, "terms", lambda *given: replace(roundings.terms(*given), quotient_underflow=0.0)
@@ -347,7 +350,7 @@ def test_a_budget_that_does_not_say_what_a_kernel_stores_is_climbed_out_of(monke
     assert budgets.attack("out", "one coordinate", "stores", np.random.default_rng(0), 300).violations
 
 
-# -- The command ---------------------------------------------------------------------------------------------------------------
+# -- The command -----------------------------------------------------------------------------------
 
 
 def test_a_chunk_is_the_same_when_it_is_run_again(monkeypatch, unchecked):

@@ -30,7 +30,7 @@ def shrunk(operation, factor):
     return unsound
 
 
-# -- Soundness -----------------------------------------------------------------------------------------------------------------
+# -- Soundness -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("operation", soundness.OPERATIONS)
@@ -172,7 +172,7 @@ def test_soundness_prints_writes_and_fails_where_it_should(tmp_path, monkeypatch
     assert "violation  soundness.draw('rope', 0, " in capsys.readouterr().out
 
 
-# -- Sharpness and criteria ----------------------------------------------------------------------------------------------------
+# -- Sharpness and criteria ------------------------------------------------------------------------
 
 
 def test_pytorchs_kernels_use_some_of_their_budget_and_never_more_than_all():
@@ -183,7 +183,7 @@ def test_pytorchs_kernels_use_some_of_their_budget_and_never_more_than_all():
 @pytest.mark.parametrize("dtype", kernels.DTYPES)
 def test_the_written_out_formula_is_a_correct_kernel(dtype):
     for is_causal in (False, True):
-        p = kernels.draw(dtype, 32, 32, 16, 0, is_causal=is_causal)
+        p = kernels.draw(dtype, (32, 32, 16), 0, is_causal=is_causal)
         assert criteria.excesses(faults.formula(p, dtype), criteria.reference(p, dtype, dtype))["budget"][0] <= 1
 
 
@@ -205,7 +205,7 @@ def test_in_float32_the_budget_sees_every_fault():
 
 @pytest.mark.parametrize("dtype", kernels.DTYPES)
 def test_assert_close_is_pytorchs(dtype):
-    p = kernels.draw(dtype, 16, 16, 8, 0)
+    p = kernels.draw(dtype, (16, 16, 8), 0)
     r = criteria.reference(p, dtype, dtype)
     for size in (0.0, 1e-6, 1e-4, 1e-2, 1.0):
         found = r.rounded["out"] * (1 + size)
@@ -219,7 +219,7 @@ def test_assert_close_is_pytorchs(dtype):
 
 
 def test_faults_change_what_they_say():
-    p = kernels.draw("float32", 8, 8, 4, 0)
+    p = kernels.draw("float32", (8, 8, 4), 0)
     right = kernels.kernel(p, "float32", "math")
     planted = {fault.name: fault.plant(p, "float32") for fault in faults.FAULTS}
     assert (planted["one element of out off by 0.01 · max abs v"]["out"] != right["out"]).sum() == 1
@@ -243,7 +243,7 @@ def test_the_page_has_a_row_for_every_fault(tmp_path):
     assert "## False alarms" in text
 
 
-# -- Timing --------------------------------------------------------------------------------------------------------------------
+# -- Timing ----------------------------------------------------------------------------------------
 
 
 def test_the_naive_formulas_are_right():

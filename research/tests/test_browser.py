@@ -33,7 +33,8 @@ def file(tmp_path_factory):
             "law": law.name,
             "operation": law.operation,
             "implementation": "second",
-            "summary": "out[0, 1]=0.84, but should be 0.0 ± 0: the error is ∞ times its budget; 2 of 80 entries are outside.",
+            "summary": "out[0, 1]=0.84, but should be 0.0 ± 0: the error is ∞ times its budget; "
+            "2 of 80 entries are outside.",
             "counterexample": {"x": [[1.0, 0.0]], "start_pos": 1},
             "excess": excess,
             "diagnosis": [
@@ -108,7 +109,7 @@ def focused(page):
     return page.evaluate("document.activeElement.getAttribute('aria-label') ?? document.activeElement.innerText")
 
 
-# -- The matrix --------------------------------------------------------------------------------------------------------------------
+# -- The matrix ------------------------------------------------------------------------------------
 
 
 def test_it_opens_from_disk_without_a_complaint_and_with_a_row_for_each_operation(page):
@@ -192,7 +193,7 @@ def test_headings_stay_in_sight(page):
     assert 0 <= head.bounding_box()["y"] - grid.bounding_box()["y"] < 40
 
 
-# -- A cell ------------------------------------------------------------------------------------------------------------------------
+# -- A cell ----------------------------------------------------------------------------------------
 
 
 def test_a_cell_opens_and_says_what_was_found(page):
@@ -258,7 +259,7 @@ def test_the_keyboard_alone_is_enough(page):
     assert focused(page) == "Reset"
 
 
-# -- Everyone, everywhere ------------------------------------------------------------------------------------------------------------
+# -- Everyone, everywhere --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

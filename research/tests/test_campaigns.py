@@ -27,7 +27,7 @@ def test_a_disk_that_is_not_small_is_not_filled(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=5 << 30))
     for folder, said in (
         (tmp_path, "FOLDER has 5 GiB of free space, which will be filled"),
-        (tmp_path / "x", "which is no folder."),
+        (tmp_path / "x", "but should be a folder."),
     ):
         with pytest.raises(SystemExit, match="2"):
             disturbed.main([str(folder)])

@@ -102,7 +102,8 @@ def test_a_file_is_named_after_its_library(folder):
         ),
         (
             ENTRY | {"cause": "bug"},
-            "ours.toml, finding 1 ('It'), has cause = 'bug'. Type cause = \"…\" with one of defect, convention, arithmetic.",
+            "ours.toml, finding 1 ('It'), has cause = 'bug'. "
+            'Type cause = "…" with one of defect, convention, arithmetic.',
         ),
     ],
 )

@@ -97,7 +97,7 @@ def test_the_quick_plan_of_a_matrix_kills_all_that_its_laws_do(good, tmp_path, m
 
 def test_the_page_and_the_data_say_what_was_measured(good):
     page = markdown(good, NOTHING)
-    assert f"they are killed {len(REPORTED) * len(SEEDS)} times" in page
+    assert f"They killed them {len(REPORTED) * len(SEEDS)} times" in page
     assert all(f"| **{mutant.bug.id}** ({mutant.operation}) |" in page for mutant in MUTANTS.values())
     assert json.loads(as_json(good, NOTHING))["kills"] == good
 

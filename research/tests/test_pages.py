@@ -13,7 +13,7 @@ STAMP = Stamp("make gates", "a42e1c8", "2 cores of a processor", "14")
 WRITES = "from pathlib import Path; import sys; Path({file!r}).write_text({text!r}); sys.exit({status})"
 
 
-# -- The head --------------------------------------------------------------------------------------------------------------------
+# -- The head --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_the_machine_and_the_revision_are_those_at_hand():
     assert len(revision().removesuffix("-dirty")) >= 7
 
 
-# -- What is published -----------------------------------------------------------------------------------------------------------
+# -- What is published -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("file", [file for page in PAGES for file in page.written], ids=lambda file: file.name)
@@ -65,7 +65,7 @@ def test_the_table_of_results_is_that_of_the_heads():
     assert pages.RESULTS.read_text("utf-8") == results(), "`python -m research.pages --table` writes docs/results.md."
 
 
-# -- Making pages ----------------------------------------------------------------------------------------------------------------
+# -- Making pages ----------------------------------------------------------------------------------
 
 
 @pytest.fixture

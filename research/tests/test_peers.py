@@ -152,7 +152,10 @@ def test_a_line_is_looked_up_by_what_is_there_once():
 
 def test_the_page_has_all_that_a_finding_says():
     found = finding(line="", known="one | two", script="print([2.0])\n")
-    table = "| | |\n|---|---|\n| expected | `[1.0]` |\n| actual | `[2.0]` |\n| cause | defect |\n| source | no_such_library |\n"
+    table = (
+        "| | |\n|---|---|\n| expected | `[1.0]` |\n| actual | `[2.0]` |\n"
+        "| cause | defect |\n| source | no_such_library |\n"
+    )
     table += "| known upstream | one \\| two |\n| confirmed by mpmath | 1.0 |\n"
     assert "\n".join(found.markdown("1.0")) == f"\n#### ours: It\n\nIt is.\n\n{table}\n```python\nprint([2.0])\n```"
     assert "confirmed" not in "\n".join(found.markdown(""))

@@ -14,7 +14,8 @@ from research.stamp import ROOT
     ids=["no import", "no operation", "nothing is broken"],
 )
 def test_what_is_no_verdict_is_never_shown(kernel):
-    page = f"```python\n# my_kernels.py\n{kernel}\n```\n\n$ attnspec verify my_kernels.py --quick\n\n```text\nas before\n```\n"
+    command = "$ attnspec verify my_kernels.py --quick"
+    page = f"```python\n# my_kernels.py\n{kernel}\n```\n\n{command}\n\n```text\nas before\n```\n"
     with pytest.raises(RuntimeError, match="should print a violation, and end with a verdict and status 1"):
         printed_runs.printed(page)
 

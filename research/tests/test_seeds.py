@@ -33,7 +33,8 @@ def test_seeds_are_counted_whose_every_operation_is_done(pages):
     status, page = pages(8)  # of the third seed one operation is missing
     assert status == 0
     assert page.startswith(
-        "False alarms on what comes with attnspec: 2 seeds, 0 to 1, 100 cases of each operation for each seed, 600 in all, "
+        "False alarms on what comes with attnspec: 2 seeds, 0 to 1, "
+        "100 cases of each operation for each seed, 600 in all, "
         "of 3 operations of implementations.\n"
     )
     assert [line.split() for line in page.splitlines()[3:5]] == [

@@ -80,7 +80,10 @@ def test_every_extended_definition_has_an_equation_and_a_page(pages):
 
 
 def test_every_kind_of_frequencies_has_a_page_and_every_report_an_answer(pages):
-    reports = "sglang#33558 exllamav3#259 mlx-lm#1507 keras-hub#2981 Megatron-LM#1429 mlxcel#1355 unsloth#6197 unsloth#10681 vllm#27431"
+    reports = (
+        "sglang#33558 exllamav3#259 mlx-lm#1507 keras-hub#2981 Megatron-LM#1429 mlxcel#1355 unsloth#6197 unsloth#10681 "
+        "vllm#27431"
+    )
     for kind in KINDS:
         assert f"(#definition-{kind}-frequencies)" in pages[f"rotary/{kind}.md"]
         assert pages[f"rotary/{kind}.md"].count("<svg") == 2

@@ -43,7 +43,7 @@ def test_every_operation_but_decode_is_published_and_no_other_file():
     }
 
 
-# -- What is chosen ---------------------------------------------------------------------------------------------------------------
+# -- What is chosen --------------------------------------------------------------------------------
 
 
 def _arguments_and_expected(one, arithmetic):
@@ -113,7 +113,7 @@ def test_no_alarm_is_false_on_what_comes_with_attnspec(share):
     assert asked > 20
 
 
-# -- ONNX's layout ----------------------------------------------------------------------------------------------------------------
+# -- ONNX's layout ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

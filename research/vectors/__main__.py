@@ -1,7 +1,7 @@
-"""Write the certified vectors, those of Attention in ONNX's layout, the schema, and which known
-bugs each test kills.
+"""Writes the certified vectors, the vectors of Attention in ONNX's layout, the schema, and which
+known bugs each test kills.
 
-`python -m research.vectors` writes vectors/; with `--choose` all cases are chosen again first.
+`python -m research.vectors` writes vectors/; with `--choose` it first chooses all cases again.
 """
 
 import argparse
@@ -20,8 +20,8 @@ from research.vectors.writing import VECTORS, write
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the files; returns 1 where a mutant that vectors can show survives in float64, or in
-    the one format that it has.
+    """Writes the files. Returns 1 if a mutant that vectors can show survives in float64, or in the
+    one format that it has.
     """
     parser = argparse.ArgumentParser(prog="python -m research.vectors", description=__doc__)
     parser.add_argument("--choose", action="store_true", help="choose all cases again")

@@ -1,4 +1,4 @@
-"""What a test is made of: a case of an operation, told by where it comes from and not by its
+"""A choice says where the case of a test comes from: operation, domain and seed, without its
 numbers.
 
 The same choice gives a case in each format: of the same domain, with numbers of that format.
@@ -64,7 +64,9 @@ class Choice:
         return self.calls(arithmetic)[self.call]
 
     def calls(self, arithmetic: str) -> list[tuple[Any, ...]]:
-        """The arguments of all calls of the operation that are made of the case: one, or those of the law."""
+        """The arguments of all calls of the operation that the case makes: one call, or the calls
+        of the law.
+        """
         if not self.law:
             return [self._cases(self.operation, arithmetic).draw(self.seed)]
         (law,) = find(self.law)
@@ -95,5 +97,5 @@ def _cases(operation: str, domain: str, arithmetic: str, reading: Conventions) -
 
 def size(o: Operation, arguments: tuple[Any, ...]) -> int:
     """How many numbers a case and its results are; eight booleans are as large as one."""
-    given = sum(x.size / (8 if x.dtype == np.bool_ else 1) for x in arguments if isinstance(x, np.ndarray))
-    return int(given + sum(np.prod(shape) / (8 if o.returns_booleans else 1) for shape in o.shapes(*arguments)))
+    numbers_given = sum(x.size / (8 if x.dtype == np.bool_ else 1) for x in arguments if isinstance(x, np.ndarray))
+    return int(numbers_given + sum(np.prod(shape) / (8 if o.returns_booleans else 1) for shape in o.shapes(*arguments)))

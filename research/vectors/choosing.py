@@ -1,10 +1,11 @@
-"""Which cases become vectors: a greedy cover of the known bugs by small cases, kept in chosen.json.
+"""Chooses the cases that become vectors: a greedy cover of the known bugs by small cases, kept in
+chosen.json.
 
 Candidates are the cases of each operation's domains, from the seeds of the kill matrix. In float64
-the case comes first that kills most of what is left for its size, until nothing is left that some
-candidate kills; then each other format adds what it needs. What no case of a domain kills is looked
-for among the calls that the laws make which kill it, in the published matrix. Each format has all
-the cases in which its budget says something.
+the next case is the one that kills most of the remaining mutants for its size, until no candidate
+kills another one. Then each other format adds the cases that it needs. For a mutant that no case of
+a domain kills, the candidates are the calls of the laws that kill it in the published matrix. Each
+format has all the cases for which its budget decides something.
 """
 
 import json
@@ -60,34 +61,34 @@ def chosen() -> list[Chosen]:
     ]
 
 
-def written(found: Sequence[Chosen]) -> str:
+def written(chosen_cases: Sequence[Chosen]) -> str:
     """The text of chosen.json: a row a line."""
 
-    def row(one: Chosen) -> str:
-        told = {
+    def row(case: Chosen) -> str:
+        told_before = {
             name: value
-            for name, value in asdict(one.choice).items()
+            for name, value in asdict(case.choice).items()
             if value or name in ("operation", "domain", "seed")
         }
-        shows = {"shows": one.shows} if one.shows else {}
-        return json.dumps({"choice": told, "kills": one.kills, **shows}, separators=(",", ":"))
+        shows = {"shows": case.shows} if case.shows else {}
+        return json.dumps({"choice": told_before, "kills": case.kills, **shows}, separators=(",", ":"))
 
-    return "[\n" + ",\n".join(map(row, found)) + "\n]\n"
+    return "[\n" + ",\n".join(map(row, chosen_cases)) + "\n]\n"
 
 
 def choose(operation: str, known: Sequence[Chosen] = (), touched: Collection[str] | None = None) -> list[Chosen]:
-    """The cases of an operation: those that are known to be good, as far as they are, and what they
-    lack.
+    """The cases of an operation: the known cases that still kill a mutant, and further cases for
+    the remaining mutants.
 
-    With `touched`, mutants by name, only these are put to cases: of all others, and of readings,
-    what is known is right.
+    With `touched`, a set of mutants by name, only these are run. The known results of all other
+    mutants and of conventions stay.
     """
     pool = _Pool(operation, touched)
-    for one in known:
-        kills = pool.kills_again(one) if one.choice.exists else {}
+    for case in known:
+        kills = pool.kills_again(case) if case.choice.exists else {}
         if kills:
-            pool.kept[one.choice] = kills
-            pool.shows |= {one.choice: one.shows} if one.shows and touched is not None else {}
+            pool.kept[case.choice] = kills
+            pool.shows |= {case.choice: case.shows} if case.shows and touched is not None else {}
     for arithmetic in pool.formats:
         pool.cover(arithmetic, pool.drawn(range(_SEEDS), _SMALL))
         pool.cover(arithmetic, pool.called(arithmetic))
@@ -95,8 +96,8 @@ def choose(operation: str, known: Sequence[Chosen] = (), touched: Collection[str
             pool.cover(arithmetic, pool.drawn(range(_SEEDS, _MORE), _LARGE))
     if touched is None:
         pool.show()
-    found = [Chosen(choice, kills, pool.shows.get(choice, [])) for choice, kills in pool.kept.items()]
-    return told_once(pruned(found if touched is None else told_once(found)))
+    chosen_cases = [Chosen(choice, kills, pool.shows.get(choice, [])) for choice, kills in pool.kept.items()]
+    return told_once(pruned(chosen_cases if touched is None else told_once(chosen_cases)))
 
 
 class _Pool:
@@ -106,44 +107,50 @@ class _Pool:
         self.operation, self.kept = operation, dict[Choice, dict[str, list[str]]]()
         self.shows = dict[Choice, list[str]]()
         self.formats = FORMATS[:1] if OPERATIONS[operation].returns_booleans else FORMATS  # masks are the same in all
-        self.mutants = [m for m in MUTANTS.values() if m.operation == operation and not beyond_vectors(m)]
-        self.touched = [m for m in self.mutants if touched is None or m.id in touched]
+        self.mutants = [
+            mutant for mutant in MUTANTS.values() if mutant.operation == operation and not beyond_vectors(mutant)
+        ]
+        self.touched = [mutant for mutant in self.mutants if touched is None or mutant.id in touched]
 
-    def kills_again(self, one: Chosen) -> dict[str, list[str]]:
+    def kills_again(self, case: Chosen) -> dict[str, list[str]]:
         """What a known case kills, in the formats in which it still says something."""
-        found: dict[str, list[str]] = {}
-        for arithmetic, before in one.kills.items():
-            again = _kills(one.choice, arithmetic, self.touched) if self.touched else []
+        chosen_cases: dict[str, list[str]] = {}
+        for arithmetic, before in case.kills.items():
+            again = _kills(case.choice, arithmetic, self.touched) if self.touched else []
             if again is not None:
-                kept = {*before}.difference(m.id for m in self.touched).union(again)
-                found[arithmetic] = [m.id for m in self.mutants if m.id in kept]
-        return found
+                kept = {*before}.difference(mutant.id for mutant in self.touched).union(again)
+                chosen_cases[arithmetic] = [mutant.id for mutant in self.mutants if mutant.id in kept]
+        return chosen_cases
 
     def left(self, arithmetic: str) -> list[Mutant]:
         """The mutants that no chosen case kills in a format."""
         done = {name for kills in self.kept.values() for name in kills.get(arithmetic, ())}
         return [
-            m for m in self.touched if m.id not in done and m.bug.promises.get("arithmetic", arithmetic) == arithmetic
+            mutant
+            for mutant in self.touched
+            if mutant.id not in done and mutant.bug.promises.get("arithmetic", arithmetic) == arithmetic
         ]
 
     def cover(self, arithmetic: str, candidates: Iterator[Choice]) -> None:
         """Choose candidates until nothing more is killed in a format."""
         left = self.left(arithmetic)
-        found = {
+        chosen_cases = {
             choice: kills for choice in (candidates if left else ()) if (kills := _kills(choice, arithmetic, left))
         }
-        alive = {m.id for m in left}
+        alive = {mutant.id for mutant in left}
 
         def worth(choice: Choice) -> float:
-            return len(alive.intersection(found[choice])) / (_OVERHEAD + size(choice.of, choice.arguments(arithmetic)))
+            return len(alive.intersection(chosen_cases[choice])) / (
+                _OVERHEAD + size(choice.of, choice.arguments(arithmetic))
+            )
 
-        while found and alive.intersection(found[best := max(found, key=worth)]):
+        while chosen_cases and alive.intersection(chosen_cases[best := max(chosen_cases, key=worth)]):
             self.kept[best] = {name: kills for name in self.formats if (kills := _kills(best, name, self.mutants))}
-            alive -= set(found.pop(best))
+            alive -= set(chosen_cases.pop(best))
 
     def show(self) -> None:
-        """Say for each other reading which chosen case shows it, the smallest one of which
-        something else comes by it; or choose one.
+        """Assigns to each other value of a convention the smallest chosen case whose results it
+        changes, or chooses a case.
         """
         left = {f"{name}={value}" for name, value, _ in alternatives(OPERATIONS[self.operation], Conventions())}
 
@@ -152,20 +159,20 @@ class _Pool:
 
         plain = (choice for choice, kills in self.kept.items() if FORMATS[0] in kills and not choice.conventions)
         for choice in chain(small(plain), small(self.drawn(range(_SEEDS), _SMALL))):
-            found = left and left.intersection(
+            chosen_cases = left and left.intersection(
                 f"{n}={x}" for n, x, _ in changed(choice.of, choice.arguments(FORMATS[0]), choice.reading)
             )
-            if found and choice not in self.kept:
+            if chosen_cases and choice not in self.kept:
                 kills = {
                     name: kills
                     for name in self.formats[:_SHOWN]
                     if (kills := _kills(choice, name, self.mutants)) is not None
                 }
-                found = found if FORMATS[0] in kills else set()
-                self.kept |= {choice: kills} if found else {}
-            if found:
-                self.shows[choice] = sorted(found)
-                left -= found
+                chosen_cases = chosen_cases if FORMATS[0] in kills else set()
+                self.kept |= {choice: kills} if chosen_cases else {}
+            if chosen_cases:
+                self.shows[choice] = sorted(chosen_cases)
+                left -= chosen_cases
 
     def drawn(self, seeds: Sequence[int], most: int) -> Iterator[Choice]:
         """The cases of the domains, up to a size."""
@@ -175,18 +182,19 @@ class _Pool:
 
     def called(self, arithmetic: str) -> Iterator[Choice]:
         """The calls that the laws make which the mutants name that are left."""
-        for m in self.left(arithmetic):
-            changed = m.bug.promises.get("conventions")
+        for mutant in self.left(arithmetic):
+            changed = mutant.bug.promises.get("conventions")
             reading = (
                 {}
                 if changed is None
                 else {name: x for name, x in asdict(changed).items() if x != getattr(Conventions(), name)}
             )
-            for law in find(m.bug.law) if arithmetic == FORMATS[0] or m.bug.promises else ():
-                for domain in law.domains if m.operation in law.operations else ():
+            for law in find(mutant.bug.law) if arithmetic == FORMATS[0] or mutant.bug.promises else ():
+                for domain in law.domains if mutant.operation in law.operations else ():
                     for n in range(_CALLS):
                         yield from self._calls(
-                            Choice(m.operation, domain, _seed(law.operation, domain, n), law.id, 0, reading), arithmetic
+                            Choice(mutant.operation, domain, _seed(law.operation, domain, n), law.id, 0, reading),
+                            arithmetic,
                         )
 
     def _calls(self, first: Choice, arithmetic: str) -> Iterator[Choice]:
@@ -201,37 +209,39 @@ class _Pool:
                 yield choice
 
 
-def pruned(found: Sequence[Chosen]) -> list[Chosen]:
+def pruned(chosen_cases: Sequence[Chosen]) -> list[Chosen]:
     """The cases, each in the formats in which it kills what no other does, or shows a reading; the
     largest are left out first.
 
     Large ones are tests in the two widest formats alone: so the files stay small.
     """
-    kept = [Chosen(one.choice, dict(one.kills), one.shows) for one in found]
-    for one in kept:
-        if size(one.choice.of, one.choice.arguments(next(iter(one.kills)))) > _SMALL and one.kills.keys() & set(
+    kept = [Chosen(case.choice, dict(case.kills), case.shows) for case in chosen_cases]
+    for case in kept:
+        if size(case.choice.of, case.choice.arguments(next(iter(case.kills)))) > _SMALL and case.kills.keys() & set(
             FORMATS[:_SHOWN]
         ):
             for arithmetic in FORMATS[_SHOWN:]:
-                one.kills.pop(arithmetic, None)
-    for one in sorted(kept, key=lambda one: -size(one.choice.of, one.choice.arguments(next(iter(one.kills))))):
-        for arithmetic, kills in list(one.kills.items()):
-            others = {name for other in kept if other is not one for name in other.kills.get(arithmetic, ())}
-            if others.issuperset(kills) and not (one.shows and arithmetic in FORMATS[:_SHOWN]):
-                del one.kills[arithmetic]
-    return [one for one in kept if one.kills]
+                case.kills.pop(arithmetic, None)
+    for case in sorted(kept, key=lambda case: -size(case.choice.of, case.choice.arguments(next(iter(case.kills))))):
+        for arithmetic, kills in list(case.kills.items()):
+            others = {name for other in kept if other is not case for name in other.kills.get(arithmetic, ())}
+            if others.issuperset(kills) and not (case.shows and arithmetic in FORMATS[:_SHOWN]):
+                del case.kills[arithmetic]
+    return [case for case in kept if case.kills]
 
 
-def told_once(found: Sequence[Chosen]) -> list[Chosen]:
+def told_once(chosen_cases: Sequence[Chosen]) -> list[Chosen]:
     """The cases, each mutant told in each format by the first that kills it: so a new bug changes
     one line for each of its operations.
     """
-    told: set[tuple[str, str]] = set()
+    told_before: set[tuple[str, str]] = set()
     kept: list[Chosen] = []
-    for one in found:
-        first = {name: [kill for kill in kills if (name, kill) not in told] for name, kills in one.kills.items()}
-        told |= {(name, kill) for name, kills in first.items() for kill in kills}
-        kept.append(Chosen(one.choice, first, one.shows))
+    for case in chosen_cases:
+        first = {
+            name: [kill for kill in kills if (name, kill) not in told_before] for name, kills in case.kills.items()
+        }
+        told_before |= {(name, kill) for name, kills in first.items() for kill in kills}
+        kept.append(Chosen(case.choice, first, case.shows))
     return kept
 
 
@@ -241,7 +251,7 @@ def _seed(operation: str, domain: str, n: int) -> int:
 
 
 def _kills(choice: Choice, arithmetic: str, mutants: Sequence[Mutant]) -> list[str] | None:
-    """The mutants among some that a case kills; None where it says nothing in a format."""
+    """The mutants among these that a case kills; None if its budget decides nothing in the format."""
     try:
         arguments = choice.arguments(arithmetic)
     except (UnsupportedError, IndexError):  # in this format its domain has no case, or its law makes fewer calls
@@ -252,12 +262,12 @@ def _kills(choice: Choice, arithmetic: str, mutants: Sequence[Mutant]) -> list[s
         return None
     if not judges(wanted):
         return None
-    about = {m.id for m in mutants_of(choice)}
-    return killed(choice, arithmetic, arguments, wanted, [m for m in mutants if m.id in about])
+    about = {mutant.id for mutant in mutants_of(choice)}
+    return killed(choice, arithmetic, arguments, wanted, [mutant for mutant in mutants if mutant.id in about])
 
 
-def survivors(found: Sequence[Chosen]) -> list[str]:
+def survivors(chosen_cases: Sequence[Chosen]) -> list[str]:
     """The mutants that vectors can show and that no chosen case kills, in float64 or in the format that they have."""
-    dead = {(name, arithmetic) for one in found for arithmetic, kills in one.kills.items() for name in kills}
-    shown = [m for m in MUTANTS.values() if not beyond_vectors(m)]
-    return [m.id for m in shown if (m.id, m.bug.promises.get("arithmetic", FORMATS[0])) not in dead]
+    dead = {(name, arithmetic) for case in chosen_cases for arithmetic, kills in case.kills.items() for name in kills}
+    shown = [mutant for mutant in MUTANTS.values() if not beyond_vectors(mutant)]
+    return [mutant.id for mutant in shown if (mutant.id, mutant.bug.promises.get("arithmetic", FORMATS[0])) not in dead]

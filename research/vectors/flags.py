@@ -29,7 +29,7 @@ class _Case:
         return [x for x in self.x.values() if isinstance(x, np.ndarray)]
 
     def fewest(self) -> int:
-        """How many keys the query has that has fewest; all of them where nothing is masked."""
+        """The smallest number of visible keys of a query; the number of all keys without a mask."""
         return (
             int(self.visible.sum(-1).min(initial=self.sizes["n_k"]))
             if self.visible is not None
@@ -38,8 +38,8 @@ class _Case:
 
 
 def _case(choice: Choice, arguments: tuple[Any, ...]) -> _Case:
-    o, x = choice.of, dict(zip(choice.of.parameters, arguments, strict=True))
-    sizes = o.sizes(arguments)
+    definition, x = choice.of, dict(zip(choice.of.parameters, arguments, strict=True))
+    sizes = definition.sizes(arguments)
     if "seq_len" in sizes and "wq" in x:
         sizes |= {"n_q": sizes["seq_len"], "n_k": sizes["seq_len"]}
     visible = None
@@ -60,21 +60,21 @@ _POISONING = (
 """How the laws begin that put something into what is masked."""
 
 
-def _is_poisoned(c: _Case) -> bool:
-    far = any(x.dtype == np.float64 and bool((~(np.abs(x) < 128)).any()) for x in c.arrays())
-    return c.choice.law.startswith(_POISONING) and c.visible is not None and far
+def _is_poisoned(case: _Case) -> bool:
+    far = any(x.dtype == np.float64 and bool((~(np.abs(x) < 128)).any()) for x in case.arrays())
+    return case.choice.law.startswith(_POISONING) and case.visible is not None and far
 
 
-def _cuts(c: _Case) -> bool:
-    if c.x.get("window") is None and not c.x.get("causal"):
+def _cuts(case: _Case) -> bool:
+    if case.x.get("window") is None and not case.x.get("causal"):
         return False
-    may = band(c.x, implementation("float64", c.choice.reading))
-    return bool(may.any() and not may.all())
+    allowed = band(case.x, implementation("float64", case.choice.reading))
+    return bool(allowed.any() and not allowed.all())
 
 
 def _has(name: str, condition: Callable[[Any], Any]) -> Callable[[_Case], bool]:
-    """Whether there is an array of a name with some entry of which something is so."""
-    return lambda c: c.x.get(name) is not None and bool(np.any(condition(np.asarray(c.x[name]))))
+    """Whether some entry of the array with this name satisfies a condition."""
+    return lambda case: case.x.get(name) is not None and bool(np.any(condition(np.asarray(case.x[name]))))
 
 
 FLAGS: dict[str, tuple[str, Callable[[_Case], bool]]] = {
@@ -152,8 +152,8 @@ FLAGS: dict[str, tuple[str, Callable[[_Case], bool]]] = {
 """Each flag with what it says, a sentence, and of which cases it is so."""
 
 
-def _rank(c: _Case) -> int:
-    first = next((c.x[p] for p in ("q", "scores", "x") if p in c.x), None)
+def _rank(case: _Case) -> int:
+    first = next((case.x[parameter] for parameter in ("q", "scores", "x") if parameter in case.x), None)
     return 0 if first is None else int(first.ndim)
 
 

@@ -29,26 +29,34 @@ _CONDUCT = (
     "a call prints nothing and leaves process-wide state unchanged",
 )
 _UNCERTIFIED = {
-    "without queries the output is empty and gradients are 0": "The definitions refuse a call without queries, and so may code: a file does not know "
-    "which exceptions are an implementation's refusals.",
-    "without keys every row is fully masked": "The definitions refuse a call without keys: no value is certified, and its law asks for a "
-    "convention of fully masked rows, or a refusal.",
-    "a single visible key has weight 1, however low its score": "Scores as low as that may each be off by more than exp can tell, so that no "
-    "budget bounds the result: its law compares with scores of 0.",
+    "without queries the output is empty and gradients are 0": (
+        "The definitions refuse a call without queries, and so may code: a file does not know "
+        "which exceptions are an implementation's refusals."
+    ),
+    "without keys every row is fully masked": (
+        "The definitions refuse a call without keys: no value is certified, and its law asks for a "
+        "convention of fully masked rows, or a refusal."
+    ),
+    "a single visible key has weight 1, however low its score": (
+        "Scores as low as that may each be off by more than exp can tell, so that no "
+        "budget bounds the result: its law compares with scores of 0."
+    ),
 }
 """Why a file has no right answer to the cases of a law."""
 
 
 @cache
 def _by_reading() -> dict[tuple[str, Conventions], list[Mutant]]:
-    found: dict[tuple[str, Conventions], list[Mutant]] = {}
-    for m in MUTANTS.values():
-        found.setdefault((m.operation, m.implementation().resolved_conventions), []).append(m)
-    return found
+    by_conventions: dict[tuple[str, Conventions], list[Mutant]] = {}
+    for mutant in MUTANTS.values():
+        by_conventions.setdefault((mutant.operation, mutant.implementation().resolved_conventions), []).append(mutant)
+    return by_conventions
 
 
 def mutants_of(choice: Choice) -> list[Mutant]:
-    """The mutants that a test of a choice is about: those of its operation that promise its conventions."""
+    """The mutants that a test of a choice is about: mutants of its operation that promise its
+    conventions.
+    """
     return _by_reading().get((choice.operation, choice.reading), [])
 
 
@@ -75,27 +83,29 @@ def beyond_vectors(mutant: Mutant) -> str:
 def killed(
     choice: Choice, arithmetic: str, arguments: tuple[Any, ...], wanted: tuple[Expected, ...], among: Iterable[Mutant]
 ) -> list[str]:
-    """The mutants, by name, that do not return what must come of a choice in an arithmetic; they
-    compute in float64 and round at last.
+    """The names of the mutants whose results differ from the required results of a choice in an
+    arithmetic. Mutants compute in float64, and then round.
     """
-    return [m.id for m in among if not _returns(m, choice, arithmetic, arguments, wanted)]
+    return [mutant.id for mutant in among if not _returns(mutant, choice, arithmetic, arguments, wanted)]
 
 
 def _returns(
-    m: Mutant, choice: Choice, arithmetic: str, arguments: tuple[Any, ...], wanted: tuple[Expected, ...]
+    mutant: Mutant, choice: Choice, arithmetic: str, arguments: tuple[Any, ...], wanted: tuple[Expected, ...]
 ) -> bool:
     """Whether a mutant returns what it should; so it does where it is not asked: it has another
     arithmetic, or refuses the sizes.
     """
-    i = m.implementation()
-    if m.bug.promises.get("arithmetic", arithmetic) != arithmetic or not i.takes(choice.of, arguments):
+    implementation = mutant.implementation()
+    if mutant.bug.promises.get("arithmetic", arithmetic) != arithmetic or not implementation.takes(
+        choice.of, arguments
+    ):
         return True
     try:
         with np.errstate(all="ignore"):
-            outputs, *_ = Caller(i, choice.operation).run(choice.of, arguments)
+            outputs, *_ = Caller(implementation, choice.operation).run(choice.of, arguments)
     except BrokenError:
         return False
-    return all(_near(x, of) for x, of in zip(outputs, wanted, strict=True))
+    return all(_near(x, expected_result) for x, expected_result in zip(outputs, wanted, strict=True))
 
 
 def _near(out: Any, of: Expected) -> bool:

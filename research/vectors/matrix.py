@@ -12,13 +12,13 @@ __all__ = ["by_mutant", "markdown"]
 
 def by_mutant(found: list[Chosen]) -> dict[str, dict[str, list[str]]]:
     """For each mutant and format the number of the first test that kills it, in a list."""
-    told: dict[str, dict[str, list[str]]] = {name: {} for name in MUTANTS}
-    for operation in dict.fromkeys(one.choice.operation for one in found):
-        for number, one in enumerate(one for one in found if one.choice.operation == operation):
-            for arithmetic, kills in one.kills.items():
+    killers: dict[str, dict[str, list[str]]] = {name: {} for name in MUTANTS}
+    for operation in dict.fromkeys(case.choice.operation for case in found):
+        for number, case in enumerate(case for case in found if case.choice.operation == operation):
+            for arithmetic, kills in case.kills.items():
                 for name in kills:
-                    told[name].setdefault(arithmetic, []).append(f"{number:03}")
-    return told
+                    killers[name].setdefault(arithmetic, []).append(f"{number:03}")
+    return killers
 
 
 def markdown(found: list[Chosen]) -> str:
@@ -27,28 +27,31 @@ def markdown(found: list[Chosen]) -> str:
 
 
 def _summary(found: list[Chosen]) -> Iterator[str]:
-    told, shown = by_mutant(found), [name for name, m in MUTANTS.items() if not beyond_vectors(m)]
+    killers, shown = by_mutant(found), [name for name, mutant in MUTANTS.items() if not beyond_vectors(mutant)]
     yield "# What the vectors kill"
     yield ""
-    yield f"Written by `make vectors`: {sum(len(one.kills) for one in found)} tests, of {len(found)} cases, against {len(MUTANTS)} mutants,"
-    yield "each a known bug in one of its operations, which computes in float64 and rounds to the format at last. A test kills a mutant"
-    yield f"that raises, or some entry of which is off by more than {MARGIN:g} budgets."
+    total = sum(len(case.kills) for case in found)
+    yield f"Written by `make vectors`: {total} tests, of {len(found)} cases, against {len(MUTANTS)} mutants. Each"
+    yield "mutant is a known bug in one of its operations; it computes in float64 and then rounds to the format. A"
+    yield f"test kills a mutant that raises an error, or that has an entry with an error above {MARGIN:g} budgets."
     yield ""
     yield "| format | tests | mutants killed | of |\n|---|---|---|---|"
     for arithmetic in FORMATS:
-        tests = sum(arithmetic in one.kills for one in found)
-        asked = [name for name in shown if _concerns(name, arithmetic)]
-        yield f"| {arithmetic} | {tests} | {sum(arithmetic in told[name] for name in asked)} | {len(asked)} |"
+        tests = sum(arithmetic in case.kills for case in found)
+        names_asked = [name for name in shown if _concerns(name, arithmetic)]
+        killed = sum(arithmetic in killers[name] for name in names_asked)
+        yield f"| {arithmetic} | {tests} | {killed} | {len(names_asked)} |"
     yield ""
-    yield "The cases are chosen so that those in float64 kill every mutant. What the narrower formats miss is mostly lost precision"
-    yield "that they do not have either, or an overflow that their scores do not reach: `attnspec verify` draws more."
+    yield "The cases in float64 kill every mutant. The narrower formats miss mostly mutants that lose precision"
+    yield "which these formats do not have, or that overflow at scores beyond their cases: `attnspec verify` draws"
+    yield "more."
     yield ""
-    yield f"{len(MUTANTS) - len(shown)} mutants are beyond vectors: no single call on plain arrays shows them, or a file has no right"
-    yield "answer to the calls that do. They stand below, with why."
+    yield f"Vectors cannot show {len(MUTANTS) - len(shown)} mutants: no single call on plain arrays shows them, or"
+    yield "a file has no right answer to the calls that do. They are below, with the reason."
 
 
 def _concerns(name: str, arithmetic: str) -> bool:
-    """Whether a mutant can be in code of a format: masks are told in float64 alone, and some
+    """Whether a mutant can be in code of a format: masks are tested in float64 alone, and some
     mutants have one format.
     """
     mutant = MUTANTS[name]
@@ -57,13 +60,13 @@ def _concerns(name: str, arithmetic: str) -> bool:
 
 
 def _rows(found: list[Chosen]) -> Iterator[str]:
-    told = by_mutant(found)
+    killers = by_mutant(found)
     yield "## Which test is the first to kill each bug"
     yield "\nTests by their numbers: `003` of a bug in rope and float32 is `rope/float32/003`. – where none does.\n"
     yield f"| bug | operation | {' | '.join(FORMATS)} |\n|---|---|{'---|' * len(FORMATS)}"
     for name, mutant in MUTANTS.items():
         if not beyond_vectors(mutant):
-            cells = (" ".join(told[name].get(arithmetic, ["–"])) for arithmetic in FORMATS)
+            cells = (" ".join(killers[name].get(arithmetic, ["–"])) for arithmetic in FORMATS)
             yield f"| {mutant.bug.id} | {mutant.operation} | {' | '.join(cells)} |"
 
 
@@ -71,5 +74,5 @@ def _left(found: list[Chosen]) -> Iterator[str]:
     yield "## Beyond vectors"
     yield "\n| bug | operation | why |\n|---|---|---|"
     for mutant in MUTANTS.values():
-        if why := beyond_vectors(mutant):
-            yield f"| {mutant.bug.id} | {mutant.operation} | {why} |"
+        if reason := beyond_vectors(mutant):
+            yield f"| {mutant.bug.id} | {mutant.operation} | {reason} |"

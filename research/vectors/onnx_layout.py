@@ -26,8 +26,8 @@ _N, _WIDTH = 6, 8
 
 @dataclass(frozen=True)
 class OnnxCase:
-    """A case of Attention: our arguments by keyword, and ONNX' attributes for what is no tensor;
-    the opsets that have these.
+    """A case of Attention: our arguments by keyword, the ONNX attributes, and the opsets that have
+    them.
     """
 
     name: str
@@ -38,26 +38,28 @@ class OnnxCase:
     opsets: tuple[int, ...] = _OPSETS
 
     def tensors(self) -> dict[str, Any]:
-        """Q, K, V and the mask, where there is one."""
+        """Q, K, V, and the mask if the case has one."""
         shapes = {
             "Q": (2, self.heads, _N, _WIDTH),
             "K": (2, self.kv_heads, _N, _WIDTH),
             "V": (2, self.kv_heads, _N, _WIDTH),
         }
         factors = {"Q": (17, 29, 3), "K": (59, 31, 7), "V": (71, 13, 11)}
-        found: dict[str, Any] = {
+        named_arrays: dict[str, Any] = {
             name: Formula(shape, factors[name]).array().astype(np.float32) for name, shape in shapes.items()
         }
-        found["Q"] /= 8
+        named_arrays["Q"] /= 8
         mask = self.options.get("mask", self.options.get("bias"))
-        return found if mask is None else found | {"attn_mask": mask}
+        return named_arrays if mask is None else named_arrays | {"attn_mask": mask}
 
     def expected(self) -> Expected:
         """What must come of it, in float32."""
-        o, x = OPERATIONS["attention"], self.tensors()
+        definition, x = OPERATIONS["attention"], self.tensors()
         given = {"q": x["Q"].astype(float), "k": x["K"].astype(float), "v": x["V"].astype(float)}
         given |= {name: value.astype(float) if name == "bias" else value for name, value in self.options.items()}
-        return expected(o, tuple(given.get(p) for p in o.parameters), "float32", Conventions())[0]
+        return expected(
+            definition, tuple(given.get(parameter) for parameter in definition.parameters), "float32", Conventions()
+        )[0]
 
 
 _MASK = np.array([[(3 * i + 2 * j) % 4 != 0 or i == j for j in range(_N)] for i in range(_N)])
@@ -95,7 +97,7 @@ def write_onnx(folder: Path) -> Iterator[Path]:
     for case in CASES:
         wanted, tensors = case.expected(), case.tensors()
         values = {**tensors, "Y": wanted.value.astype(np.float32)}
-        told = [
+        written_case = [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
             for name, x in values.items()
         ]
@@ -104,7 +106,7 @@ def write_onnx(folder: Path) -> Iterator[Path]:
         for opset in case.opsets:
             place = folder / f"test_attention_4d_{case.name}_certified_opset{opset}"
             (place / "test_data_set_0").mkdir(parents=True, exist_ok=True)
-            graph = helper.make_graph([node], place.name, told[:-1], told[-1:])
+            graph = helper.make_graph([node], place.name, written_case[:-1], written_case[-1:])
             model = helper.make_model(
                 graph, producer_name="attnspec", opset_imports=[helper.make_opsetid("", opset)], ir_version=10
             )

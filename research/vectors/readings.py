@@ -1,4 +1,6 @@
-"""Where libraries disagree: which readings change what must come of a call, and what comes of it by each."""
+"""Where libraries disagree: which conventions change the required results of a call, and the
+results under each.
+"""
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -29,7 +31,11 @@ def alternatives(o: Operation, reading: Conventions) -> Iterator[tuple[str, str,
 def changed(o: Operation, arguments: tuple[Any, ...], reading: Conventions) -> list[tuple[str, str, Conventions]]:
     """The alternatives by which something else comes of a call, in float64; a refusal is something else."""
     usual = _results(o, arguments, reading)
-    return [each for each in alternatives(o, reading) if _differ(usual, _results(o, arguments, each[2]))]
+    return [
+        operation_conventions
+        for operation_conventions in alternatives(o, reading)
+        if _differ(usual, _results(o, arguments, operation_conventions[2]))
+    ]
 
 
 def _results(o: Operation, arguments: tuple[Any, ...], reading: Conventions) -> tuple[Any, ...] | None:

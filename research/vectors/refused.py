@@ -71,7 +71,7 @@ def refused(operation: str) -> Iterator[tuple[str, str, tuple[Any, ...]]]:
 
 def _arguments(operation: str, change: dict[str, Any]) -> tuple[Any, ...]:
     given = _EVERYDAY[operation] | change
-    return tuple(_made(p, given.get(p)) for p in OPERATIONS[operation].parameters)
+    return tuple(_made(parameter, given.get(parameter)) for parameter in OPERATIONS[operation].parameters)
 
 
 def _made(parameter: str, x: Any) -> Any:

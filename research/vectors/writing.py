@@ -46,7 +46,9 @@ class _File:
         self.groups.setdefault(json.dumps(head), {**head, "tests": []})["tests"].append(test)
 
     def store(self, name: str, x: Any, dtype: Any) -> str:
-        """Keep an array as a type, or its own; its name, or that of the same array, if it is known."""
+        """Keeps an array in a dtype (by default its own). Returns its name, or the name of an equal
+        array that is already there.
+        """
         with np.errstate(all="ignore"):
             x = np.asarray(x, dtype, order="C")
         known = self.names.setdefault((x.dtype.name, x.shape, x.tobytes()), name)
@@ -55,63 +57,75 @@ class _File:
         return known
 
     def inputs(self, test: str, arguments: Sequence[Any], arithmetic: str) -> Json:
-        """The inputs of a call: names of tensors, and what is no array; what is not given is left out."""
-        told: Json = {}
-        for p, x in zip(self.of.parameters, arguments, strict=True):
+        """The inputs of a call: names of tensors for arrays, and other values directly. Omitted
+        options are left out.
+        """
+        content: Json = {}
+        for parameter, x in zip(self.of.parameters, arguments, strict=True):
             if isinstance(x, np.ndarray):
                 whole = x.dtype.kind in "bi"
-                told[p] = self.store(
-                    f"{test}/{p}", x, x.dtype if whole else dtype_of(self.of.stored(p, preset(arithmetic)))
+                content[parameter] = self.store(
+                    f"{test}/{parameter}",
+                    x,
+                    x.dtype if whole else dtype_of(self.of.stored(parameter, preset(arithmetic))),
                 )
             elif x is not None:
-                told[p] = int(x) if isinstance(x, np.integer) else list(x) if isinstance(x, tuple) else x
-        return told
+                content[parameter] = int(x) if isinstance(x, np.integer) else list(x) if isinstance(x, tuple) else x
+        return content
 
     def outputs(self, test: str, wanted: Sequence[Expected]) -> Json:
         """What must come of a call, result by result."""
-        return {of.name: self._output(f"{test}/{of.name}", of) for of in wanted}
+        return {
+            expected_result.name: self._output(f"{test}/{expected_result.name}", expected_result)
+            for expected_result in wanted
+        }
 
     def _output(self, name: str, of: Expected) -> Json:
         rtol, atol = tolerances(of)
-        told: Json = {"value": self.store(f"{name}.value", of.value, dtype_of(of.format))}
+        content: Json = {"value": self.store(f"{name}.value", of.value, dtype_of(of.format))}
         for part in ("lower", "upper"):
-            told[part] = self.store(f"{name}.{part}", getattr(of, part), np.bool_ if of.format is None else np.float64)
+            content[part] = self.store(
+                f"{name}.{part}", getattr(of, part), np.bool_ if of.format is None else np.float64
+            )
         narrow = of.budget.astype(
             dtype_of(BRAIN16)
         )  # eight bits are enough, but not where a budget is smaller than its numbers
-        told["budget"] = self.store(f"{name}.budget", narrow if (narrow == of.budget).all() else of.budget, None)
-        told["decided"] = True if of.decided.all() else self.store(f"{name}.decided", of.decided, np.bool_)
-        return told | {"rtol": rtol, "atol": atol, "vacuous": of.vacuous}
+        content["budget"] = self.store(f"{name}.budget", narrow if (narrow == of.budget).all() else of.budget, None)
+        content["decided"] = True if of.decided.all() else self.store(f"{name}.decided", of.decided, np.bool_)
+        return content | {"rtol": rtol, "atol": atol, "vacuous": of.vacuous}
 
     def told(self) -> Json:
         """The JSON."""
         used = {flag for group in self.groups.values() for test in group["tests"] for flag in test["flags"]}
-        o = self.of
+        definition = self.of
         return {
             "attnspec_vectors": VERSION,
             "license": "CC0-1.0",
-            "operation": o.name,
-            "inputs": {p: list(o.axes[p]) if p in o.axes else None for p in o.parameters},
-            "outputs": {p: list(o.axes.get(p, ())) for p in o.outputs},
-            "conventions": {name: getattr(Conventions(), name) for name in o.conventions},
-            "tensors": f"{o.name}.safetensors",
+            "operation": definition.name,
+            "inputs": {
+                parameter: list(definition.axes[parameter]) if parameter in definition.axes else None
+                for parameter in definition.parameters
+            },
+            "outputs": {parameter: list(definition.axes.get(parameter, ())) for parameter in definition.outputs},
+            "conventions": {name: getattr(Conventions(), name) for name in definition.conventions},
+            "tensors": f"{definition.name}.safetensors",
             "flags": {name: sentence for name, (sentence, _) in FLAGS.items() if name in used},
             "groups": list(self.groups.values()),
         }
 
     def sorted_tensors(self) -> Tensors:
-        """The tensors, those of the widest types first."""
+        """The tensors, the widest types first."""
         return dict(sorted(self.tensors.items(), key=lambda entry: (-entry[1].dtype.itemsize, entry[0])))
 
 
 def document(operation: str) -> tuple[Json, Tensors]:
     """The JSON and the tensors of an operation's tests."""
     file = _File(OPERATIONS[operation])
-    cases = [one for one in chosen() if one.choice.operation == operation]
-    for number, one in enumerate(cases):
+    cases = [case for case in chosen() if case.choice.operation == operation]
+    for number, case in enumerate(cases):
         for arithmetic in FORMATS:
-            if arithmetic in one.kills:
-                _add(file, number, one, arithmetic)
+            if arithmetic in case.kills:
+                _add(file, number, case, arithmetic)
     for number, (sentence, arithmetic, arguments) in enumerate(refused(operation)):
         name = f"{arithmetic}/refused-{number}"
         test: Json = {"id": f"{operation}/{name}", "comment": sentence, "flags": [], "result": "invalid"}
@@ -122,30 +136,32 @@ def document(operation: str) -> tuple[Json, Tensors]:
 
 
 def long_document(operation: str) -> tuple[Json, Tensors]:
-    """The same of its long cases, whose inputs are told by formulas, and certified once for all formats."""
+    """The JSON and the tensors of an operation's long cases. Formulas give their inputs, and one
+    certificate serves all formats.
+    """
     file, usual = _File(OPERATIONS[operation]), Conventions()
-    for number, one in enumerate(one for one in LONG if one.operation == operation):
-        arguments = one.arguments()
+    for number, case in enumerate(case for case in LONG if case.operation == operation):
+        arguments = case.arguments()
         exact, features = certificate(file.of, arguments, usual), file.of.given(arguments)
         test: Json = {
-            "comment": one.comment,
+            "comment": case.comment,
             "flags": flags_of(Choice(operation, "", 0), arguments),
             "result": "valid",
             "rests_on": _fields(file.of, arguments, usual),
-            "inputs": {p: x.told() if isinstance(x, Formula) else x for p, x in one.given.items()},
+            "inputs": {parameter: x.told() if isinstance(x, Formula) else x for parameter, x in case.given.items()},
         }
         for arithmetic in FORMATS:
             wanted = expected(file.of, arguments, arithmetic, usual, exact)
             if judges(wanted):
                 name = f"{arithmetic}/long-{number}"
-                told = {"id": f"{operation}/{name}", **test, "outputs": file.outputs(name, wanted), "kills": []}
-                file.add(features, arithmetic, usual, told)
+                content = {"id": f"{operation}/{name}", **test, "outputs": file.outputs(name, wanted), "kills": []}
+                file.add(features, arithmetic, usual, content)
     return file.told(), file.sorted_tensors()
 
 
-def _fields(o: Operation, arguments: tuple[Any, ...], reading: Conventions) -> list[str]:
-    """The conventions by another value of which something else comes of a call."""
-    return list(dict.fromkeys(name for name, *_ in changed(o, arguments, reading)))
+def _fields(definition: Operation, arguments: tuple[Any, ...], reading: Conventions) -> list[str]:
+    """The conventions that can change the results of a call."""
+    return list(dict.fromkeys(name for name, *_ in changed(definition, arguments, reading)))
 
 
 def others(reading: Conventions) -> dict[str, Any]:
@@ -153,36 +169,42 @@ def others(reading: Conventions) -> dict[str, Any]:
     return {name: x for name, x in asdict(reading).items() if x != getattr(Conventions(), name)}
 
 
-def _add(file: _File, number: int, one: Chosen, arithmetic: str) -> None:
+def _add(file: _File, number: int, case: Chosen, arithmetic: str) -> None:
     """Add the test of a case in a format."""
-    choice, o, name = one.choice, file.of, f"{arithmetic}/{number:03}"
+    choice, definition, name = case.choice, file.of, f"{arithmetic}/{number:03}"
     arguments = choice.arguments(arithmetic)
-    wanted = expected(o, arguments, arithmetic, choice.reading)
-    told = [each for each in alternatives(o, choice.reading) if f"{each[0]}={each[1]}" in one.shows]
-    readings = list(_readings(file, name, arguments, arithmetic, told))
+    wanted = expected(definition, arguments, arithmetic, choice.reading)
+    content = [
+        alternative
+        for alternative in alternatives(definition, choice.reading)
+        if f"{alternative[0]}={alternative[1]}" in case.shows
+    ]
+    readings = list(_readings(file, name, arguments, arithmetic, content))
     source = {key: x for key, x in asdict(choice).items() if x and key not in ("operation", "conventions")}
     test: Json = {
-        "id": f"{o.name}/{name}",
-        "comment": _comment(o, choice.domain, arguments),
+        "id": f"{definition.name}/{name}",
+        "comment": _comment(definition, choice.domain, arguments),
         "flags": flags_of(choice, arguments),
         "result": "acceptable" if readings else "valid",
-        "rests_on": _fields(o, arguments, choice.reading),
+        "rests_on": _fields(definition, arguments, choice.reading),
         "source": {"domain": choice.domain, "seed": choice.seed, **source},
         "inputs": file.inputs(name, arguments, arithmetic),
         "outputs": file.outputs(name, wanted),
-        "kills": one.kills[arithmetic],
+        "kills": case.kills[arithmetic],
     }
-    features = o.given(arguments) or tuple(
-        p for p, x in zip(o.parameters, arguments, strict=True) if p == "mask" and x is not None
+    features = definition.given(arguments) or tuple(
+        parameter
+        for parameter, x in zip(definition.parameters, arguments, strict=True)
+        if parameter == "mask" and x is not None
     )
     file.add(features, arithmetic, choice.reading, test | ({"readings": readings} if readings else {}))
 
 
 def _readings(
-    file: _File, test: str, arguments: tuple[Any, ...], arithmetic: str, told: Sequence[tuple[str, str, Conventions]]
+    file: _File, test: str, arguments: tuple[Any, ...], arithmetic: str, content: Sequence[tuple[str, str, Conventions]]
 ) -> Iterator[Json]:
-    """What comes of a case by other readings, where that says something in the format."""
-    for field_name, value, reading in told:
+    """The results of a case under other conventions, if the format's budget decides something."""
+    for field_name, value, reading in content:
         try:
             wanted = expected(file.of, arguments, arithmetic, reading)
         except ValueError:
@@ -192,9 +214,9 @@ def _readings(
             yield {"conventions": {field_name: value}, "outputs": file.outputs(f"{test}/{field_name}={value}", wanted)}
 
 
-def _comment(o: Operation, domain: str, arguments: tuple[Any, ...]) -> str:
-    statement = DOMAINS[o.name][domain].statement if domain in DOMAINS[o.name] else domain
-    return f"{statement} {', '.join(f'{name} {n}' for name, n in o.sizes(arguments).items())}"
+def _comment(definition: Operation, domain: str, arguments: tuple[Any, ...]) -> str:
+    statement = DOMAINS[definition.name][domain].statement if domain in DOMAINS[definition.name] else domain
+    return f"{statement} {', '.join(f'{name} {n}' for name, n in definition.sizes(arguments).items())}"
 
 
 def text_of(head: Json) -> str:
@@ -216,8 +238,8 @@ def _line(x: Json) -> str:
 
 
 def write(folder: Path, operations: Sequence[str] = tuple(OPERATIONS)) -> Iterator[Path]:
-    """Write the files of some operations into a folder, and those of their long cases below it;
-    their paths, as they are written.
+    """Writes the files of operations into a folder, and the files of their long cases into its
+    subfolder `long`. Yields the path of each written file.
     """
     for operation in operations:
         for place, made in ((folder, document), (folder / "long", long_document)):

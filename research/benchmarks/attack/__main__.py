@@ -21,49 +21,57 @@ from research.benchmarks.report import console, save
 __all__ = ["main"]
 
 
-def _merged(found: dict[Kind, Tally], *fields: int) -> dict[tuple[str, ...], Tally]:
+def _merged(tallies: dict[Kind, Tally], *fields: int) -> dict[tuple[str, ...], Tally]:
     merged: dict[tuple[str, ...], Tally] = {}
-    for kind in sorted(found):
-        key = tuple(kind[i] for i in fields)
-        merged[key] = merged.get(key, Tally()) + found[kind]
+    for kind in sorted(tallies):
+        key = tuple(kind[place] for place in fields)
+        merged[key] = merged.get(key, Tally()) + tallies[kind]
     return merged
 
 
 def _table(title: str, rows: list[tuple[str, ...]], headings: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold")
-    for i, heading in enumerate(headings.split("|")):
-        table.add_column(heading, justify="left" if i < 2 or heading == "where" else "right")
+    for column, heading in enumerate(headings.split("|")):
+        table.add_column(heading, justify="left" if column < 2 or heading == "where" else "right")
     for row in rows:
         table.add_row(*row)
     return table
 
 
-def _print(target: Console, found: dict[Kind, Tally], chunks: int, seed: int) -> None:
-    certified = {kind: t for kind, t in found.items() if kind[0] == "certificate"}
-    budgeted = {kind: t for kind, t in found.items() if kind[0] == "budget"}
+def _print(target: Console, tallies: dict[Kind, Tally], chunks: int, seed: int) -> None:
+    certified = {kind: tally for kind, tally in tallies.items() if kind[0] == "certificate"}
+    budgeted = {kind: tally for kind, tally in tallies.items() if kind[0] == "budget"}
+    half = "certificate"
     rows = [
-        (operation, family, f"{t.evaluations:,}", str(t.climbs),
-         *(f"{found.get(('certificate', operation, family, method), Tally()).largest:.3g}" for method in certificates.METHODS),
-         str(t.violations), str(t.undecided), str(t.useless))
-        for (operation, family), t in _merged(certified, 1, 2).items()
+        (operation, family, f"{tally.evaluations:,}", str(tally.climbs),
+         *(f"{tallies.get((half, operation, family, method), Tally()).largest:.3g}" for method in certificates.METHODS),
+         str(tally.violations), str(tally.undecided), str(tally.useless))
+        for (operation, family), tally in _merged(certified, 1, 2).items()
     ]  # fmt: skip
     methods = "|".join(certificates.METHODS)
     headings = f"operation|family|evaluations|climbs|{methods}|violations|undecided|useless"
     target.print(_table(f"|exact − mid| ÷ rad of certificates (seed {seed}, {chunks:,} chunks)", rows, headings))
     for title, fields in (("by arithmetic", (3, 1)), ("by family", (2, 1))):
         rows = [
-            (*key, f"{t.evaluations:,}", str(t.climbs), f"{t.largest:.3g}", str(t.violations), t.where)
-            for key, t in sorted(_merged(budgeted, *fields).items())
+            (
+                *key,
+                f"{tally.evaluations:,}",
+                str(tally.climbs),
+                f"{tally.largest:.3g}",
+                str(tally.violations),
+                tally.where,
+            )
+            for key, tally in sorted(_merged(budgeted, *fields).items())
         ]
         headings = f"{title.removeprefix('by ')}|operation|evaluations|climbs|largest|violations|where"
         target.print(_table(f"error ÷ budget of honest kernels, {title}", rows, headings))
     target.print(
-        "Certificates: a largest of at most 1 is sound; auto and arb come near 1 by design where they round an exact value once. "
-        "useless: judged, with a radius above all of a row.\n"
+        "Certificates: a largest of at most 1 is sound; auto and arb come near 1 by design, "
+        "if they round an exact value once. useless: judged, with a radius above all values of a row.\n"
         "where: the family and the arithmetic of the largest."
     )
-    for kind in sorted(found):
-        for example in found[kind].examples:
+    for kind in sorted(tallies):
+        for example in tallies[kind].examples:
             target.print(f"violation  {example}", style="bold red", markup=False, soft_wrap=True)
 
 
@@ -86,17 +94,17 @@ def main(arguments: list[str] | None = None) -> int:
             range(options.chunk, options.chunk + 1) if options.chunk is not None else range(options.chunks),
             float("inf"),
         )
-    found: dict[Kind, Tally] = {}
+    tallies: dict[Kind, Tally] = {}
     chunks = 0
     for number, part in run(numbers, options.seed, options.jobs, seconds):
         kind = KINDS[number % len(KINDS)]
-        found[kind] = found.get(kind, Tally()) + part
+        tallies[kind] = tallies.get(kind, Tally()) + part
         chunks += 1
 
     target = console()
-    _print(target, found, chunks, options.seed)
+    _print(target, tallies, chunks, options.seed)
     save(target, options.output)
-    return 1 if any(t.violations or t.undecided for t in found.values()) else 0
+    return 1 if any(tally.violations or tally.undecided for tally in tallies.values()) else 0
 
 
 if __name__ == "__main__":

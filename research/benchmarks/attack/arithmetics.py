@@ -9,7 +9,7 @@ __all__ = ["ARITHMETICS", "FEATURED"]
 
 
 def _also(name: str, what: str, **fields: object) -> Arithmetic:
-    base = next(a for a in PRESETS if a.name == name)
+    base = next(arithmetic for arithmetic in PRESETS if arithmetic.name == name)
     return replace(base, name=f"{name}, {what}", **fields)  # type: ignore[arg-type]
 
 
@@ -20,7 +20,8 @@ ARITHMETICS = {
         *(_also(name, "a rescaling for each key", rescale_block=1) for name in ("float64", "float32", "bfloat16")),
         *(_also(name, "no rescaling", rescale_block=None) for name in ("float32", "float16")),
         *(_also(name, "one pass", shared_weights=True) for name in ("float32", "bfloat16")),
-        *(_also(name, "one pass, no rescaling", shared_weights=True, rescale_block=None) for name in ("float64", "float32")),
+        *(_also(name, "one pass, no rescaling", shared_weights=True, rescale_block=None)
+          for name in ("float64", "float32")),
         *(_also("float32", f"delta of {of}", delta=of) for of in ("output", "weights")),
         *(_also("float32", f"blocks of {n}", sum_block=n) for n in (8, 64)),
         _also("float32", "one pass, blocks of 16, no rescaling, delta of weights",

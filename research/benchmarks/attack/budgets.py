@@ -1,8 +1,8 @@
 """The second half of the attack: error ÷ budget of honest kernels, climbed towards 1 and beyond.
 
-A trial is an input that the arithmetic's format holds and a form that its budget promises to cover;
-both are mutated. No value is exact here: the budget's own midpoint and radius are what a user
-judges by. A kind of trial is a row of `TARGETS`.
+A trial is an input that the arithmetic's format holds, and a form of kernel that the budget
+promises to cover. A mutation changes either. The attack uses no exact value: it judges by the
+midpoint and radius of the budget, as a user does. Each kind of trial is a row of `TARGETS`.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,6 @@ from properties.strategies.climb import Climbed, Effort, Height, climb
 from research.benchmarks.attack import featured_budgets, frequencies, part_budgets, plain_budgets
 from research.benchmarks.attack import rotary_budgets as rotary
 from research.benchmarks.attack.arithmetics import ARITHMETICS, FEATURED
-from research.benchmarks.attack.calls import Call
 from research.benchmarks.attack.parts import MERGED, alibi_bias, alibi_slopes
 
 __all__ = ["ARITHMETICS", "OPERATIONS", "attack", "families", "measure"]
@@ -25,11 +24,11 @@ __all__ = ["ARITHMETICS", "OPERATIONS", "attack", "families", "measure"]
 
 @dataclass(frozen=True)
 class Target:
-    """A kind of trial: families by name, how one is drawn from a family, what a mutation does, and
-    the error ÷ budget of each result.
+    """A kind of trial: the names of its families, a function that draws a trial from a family, a
+    mutation, and the error ÷ budget of each result.
 
-    `name` goes before those of results, which are what is climbed on; a violation by another one
-    counts all the same.
+    `name` is the prefix of the results' names. The attack climbs on `results`. A violation by any
+    result counts, also by one that is not in `results`.
     """
 
     name: str
@@ -60,13 +59,12 @@ def _featured(excess: Callable[[Arithmetic, Any], dict[str, float]], *results: s
 def _part(
     name: str,
     draw: Callable[[str, Arithmetic, Generator], Any],
-    forms: tuple[str, ...],
-    fresh: Callable[[Generator], Call] | None,
+    changed: Callable[[Any, Arithmetic, Generator], Any],
     excess: Callable[[Arithmetic, Any], dict[str, float]],
     families: tuple[str, ...],
     *results: str,
 ) -> Target:
-    return Target(name, results, families, draw, part_budgets.changed(forms, fresh), excess, part_budgets.ARITHMETICS)
+    return Target(name, results, families, draw, changed, excess, part_budgets.ARITHMETICS)
 
 
 def _rotary(
@@ -79,6 +77,9 @@ def _rotary(
     return Target(name, results, families, draw, rotary.changed, excess, rotary.ARITHMETICS)
 
 
+_CHANGED_MERGE = part_budgets.changed(part_budgets.MERGES, None)
+_CHANGED_SLOPES = part_budgets.changed(part_budgets.SLOPES, alibi_slopes)
+_CHANGED_BIAS = part_budgets.changed(part_budgets.SLOPES, alibi_bias)
 TARGETS = (
     _plain(plain_budgets.output, "out"),
     _plain(plain_budgets.gradients, "dq", "dk", "dv"),
@@ -86,13 +87,9 @@ TARGETS = (
     _featured(featured_budgets.forward, "out", "lse"),
     _featured(featured_budgets.gradients, "dq", "dk", "dv", "dbias", "dsink"),
     _featured(featured_budgets.tangents, "dout", "dlse"),
-    _part(
-        "merge ", part_budgets.draw_merge, part_budgets.MERGES, None, part_budgets.merge, tuple(MERGED), "out", "lse"
-    ),
-    _part(
-        "alibi ", part_budgets.draw_alibi, part_budgets.SLOPES, alibi_slopes, part_budgets.alibi, ("slopes",), "slopes"
-    ),
-    _part("alibi ", part_budgets.draw_alibi, part_budgets.SLOPES, alibi_bias, part_budgets.alibi, ("bias",), "bias"),
+    _part("merge ", part_budgets.draw_merge, _CHANGED_MERGE, part_budgets.merge, tuple(MERGED), "out", "lse"),
+    _part("alibi ", part_budgets.draw_alibi, _CHANGED_SLOPES, part_budgets.alibi, ("slopes",), "slopes"),
+    _part("alibi ", part_budgets.draw_alibi, _CHANGED_BIAS, part_budgets.alibi, ("bias",), "bias"),
     _rotary("", rotary.draw_frequencies, rotary.inv_freq, tuple(frequencies.FREQUENCIES), "inv_freq", "factor"),
     _rotary("", rotary.draw_rotation, rotary.rotation, frequencies.ROTATIONS, "rope", "rope_vjp"),
     _rotary("table of ", rotary.draw_tables, rotary.tables, frequencies.TABLES, "cos", "sin"),
@@ -106,10 +103,10 @@ OPERATIONS: dict[str, tuple[Target, str]] = {
 def families() -> list[tuple[str, str, str]]:
     """Every (operation, family, arithmetic) to be attacked."""
     return [
-        (name, family, a)
+        (name, family, arithmetic)
         for name, (target, _) in OPERATIONS.items()
         for family in target.families
-        for a in target.arithmetics
+        for arithmetic in target.arithmetics
     ]
 
 
@@ -130,8 +127,8 @@ def attack(operation: str, family: str, arithmetic: str, rng: Generator, evaluat
     """Climb in one family of inputs under one arithmetic."""
     a, (target, _) = ARITHMETICS[arithmetic], OPERATIONS[operation]
     return climb(
-        lambda r: target.draw(family, a, r),
-        lambda x, r: target.changed(x, a, r),
+        lambda generator: target.draw(family, a, generator),
+        lambda x, generator: target.changed(x, a, generator),
         lambda x: measure(operation, a, x),
         rng,
         Effort(evaluations),

@@ -26,8 +26,8 @@ from properties.strategies.domains import DOMAINS
 from research.benchmarks.exact.reading import unread_keys
 
 __all__ = [
-    "POISON", "Arrays", "Call", "Options", "Sizes", "changed", "changed_array", "conventions", "drawn", "everyday", "fitting", "mixed",
-    "redrawn",
+    "POISON", "Arrays", "Call", "Options", "Sizes", "changed", "changed_array", "conventions", "drawn", "everyday",
+    "fitting", "mixed", "redrawn",
 ]  # fmt: skip
 
 Arrays = dict[str, Array]
@@ -66,13 +66,15 @@ class Call:
     @property
     def given(self) -> dict[str, Any]:
         """What the oracle is given: frequencies of a kind as enclosures, and the poison."""
-        said = self.exact
-        if isinstance(of := said.get("inv_freq"), Mapping):
-            said["inv_freq"], said["attention_factor"] = oracles.rotary_frequencies(**of)
+        options = self.exact
+        if isinstance(frequencies := options.get("inv_freq"), Mapping):
+            options["inv_freq"], options["attention_factor"] = oracles.rotary_frequencies(**frequencies)
         if self.poison is not None:
             unread = self._unread[..., None]
-            said |= {name: np.where(unread, self.poison, said[name]) for name in ("k", "v", "dk", "dv") if name in said}
-        return said
+            options |= {
+                name: np.where(unread, self.poison, options[name]) for name in ("k", "v", "dk", "dv") if name in options
+            }
+        return options
 
     @property
     def _unread(self) -> Any:
@@ -85,20 +87,20 @@ class Call:
         )[0]
 
 
-# -- What is drawn -------------------------------------------------------------------------------------------------------------
+# -- What is drawn ---------------------------------------------------------------------------------
 
 
 def conventions(operation: str, rng: Generator) -> Conventions:
-    """Conventions that differ from the default in a few of those that an operation follows. The
-    values are those of the type.
+    """Conventions that differ from the defaults in a few fields that the operation follows. The
+    values come from the type of each field.
     """
-    named = {
+    choices = {
         field.name: get_args(field.type)
         for field in fields(Conventions)
         if field.name in OPERATIONS[operation].conventions
     }
     chosen: dict[str, Any] = {
-        name: str(rng.choice(values)) for name, values in named.items() if values and rng.random() < 0.25
+        name: str(rng.choice(values)) for name, values in choices.items() if values and rng.random() < 0.25
     }
     return Conventions(**chosen)
 
@@ -111,25 +113,34 @@ def drawn(
     meant: Conventions | None = None,
     rank: int = 0,
 ) -> Call:
-    """A call of a domain under some conventions, with sizes among these, and small ones where none
-    are said; `rank` leading axes.
+    """A call of a domain under conventions, with `rank` leading axes. `sizes` gives the choices for
+    a size; other sizes are small.
     """
-    o = OPERATIONS[operation]
-    own = {name: [n for n in some if 0 < n <= SMALL.get(name, n)] for name, some in domain.sizes.items()}
-    least = {name: range(1, most + 1) for name, most in SMALL.items()} | {
-        name: some for name, some in own.items() if some
+    definition = OPERATIONS[operation]
+    allowed = {name: [n for n in choices if 0 < n <= SMALL.get(name, n)] for name, choices in domain.sizes.items()}
+    smallest = {name: range(1, largest + 1) for name, largest in SMALL.items()} | {
+        name: choices for name, choices in allowed.items() if choices
     }
-    domain = replace(domain, sizes={name: tuple(some) for name, some in (least | {**sizes}).items()})
-    ranks = (rank + ("num_heads" in o.axes.get("q", ())),)
-    oracle = Implementation("oracle", {operation: o.oracle}, conventions=meant, features=FEATURES, batch_ranks=ranks)
-    said = {
-        p: x for p, x in o.named(Cases(o, domain, oracle).draw(int(rng.integers(1, 2**32)))).items() if x is not None
+    domain = replace(domain, sizes={name: tuple(choices) for name, choices in (smallest | {**sizes}).items()})
+    ranks = (rank + ("num_heads" in definition.axes.get("q", ())),)
+    oracle = Implementation(
+        "oracle", {operation: definition.oracle}, conventions=meant, features=FEATURES, batch_ranks=ranks
+    )
+    options = {
+        parameter: x
+        for parameter, x in definition.named(
+            Cases(definition, domain, oracle).draw(int(rng.integers(1, 2**32)))
+        ).items()
+        if x is not None
     }
-    arrays = {p: x for p, x in said.items() if p in o.arrays and isinstance(x, np.ndarray)}
+    arrays = {
+        parameter: x for parameter, x in options.items() if parameter in definition.arrays and isinstance(x, np.ndarray)
+    }
     return Call(
         operation,
         arrays,
-        {p: x for p, x in said.items() if p not in arrays} | ({} if meant is None else {"conventions": meant}),
+        {parameter: x for parameter, x in options.items() if parameter not in arrays}
+        | ({} if meant is None else {"conventions": meant}),
     )
 
 
@@ -141,17 +152,17 @@ def everyday(operation: str, rng: Generator, sizes: Sizes = DRAWN, meant: Conven
 
 def redrawn(call: Call, rng: Generator) -> Options:
     """The options of another call, for the same arrays."""
-    o = OPERATIONS[call.operation]
-    arguments = tuple(call.exact.get(p) for p in o.parameters)
-    found, lead = o.sizes(arguments) if call.arrays else {}, o.lead(arguments)
-    if "kv_heads" in found:
-        found["group"] = found["num_heads"] // found["kv_heads"]
-    sizes = {name: (n,) for name, n in found.items()} | {"batch": (*lead[:1], 1)[:1]}
+    definition = OPERATIONS[call.operation]
+    arguments = tuple(call.exact.get(parameter) for parameter in definition.parameters)
+    redrawn_call, leading = definition.sizes(arguments) if call.arrays else {}, definition.lead(arguments)
+    if "kv_heads" in redrawn_call:
+        redrawn_call["group"] = redrawn_call["num_heads"] // redrawn_call["kv_heads"]
+    sizes = {name: (n,) for name, n in redrawn_call.items()} | {"batch": (*leading[:1], 1)[:1]}
     meant = conventions(call.operation, rng) if "conventions" in call.options else None
-    return drawn(call.operation, rng, sizes, meant=meant, rank=len(lead)).options
+    return drawn(call.operation, rng, sizes, meant=meant, rank=len(leading)).options
 
 
-# -- What is changed -----------------------------------------------------------------------------------------------------------
+# -- What is changed -------------------------------------------------------------------------------
 
 
 def changed(call: Call, rng: Generator) -> Call:
@@ -172,8 +183,8 @@ def mixed(options: Options, fresh: Options, rng: Generator) -> Options:
     if not names:
         return options
     name = names[int(rng.integers(len(names)))]
-    rest = {key: value for key, value in options.items() if key != name}
-    return fitting(rest | ({name: fresh[name]} if name in fresh else {}))
+    others = {key: value for key, value in options.items() if key != name}
+    return fitting(others | ({name: fresh[name]} if name in fresh else {}))
 
 
 def changed_array(call: Call, rng: Generator) -> Call:
@@ -189,9 +200,9 @@ def fitting(options: Options) -> Options:
     """The options, a window that counts keys with at least one of them, and no mask beside
     causality where both are refused.
     """
-    meant, (left, right) = options.get("conventions") or Conventions(), options.get("window", (None, None))
-    if meant.window == "count" and left == 0:
+    meaning, (left, right) = options.get("conventions") or Conventions(), options.get("window", (None, None))
+    if meaning.window == "count" and left == 0:
         options = options | {"window": (1, right)}
-    if meant.causal_with_mask == "refuse" and {"causal", "mask"} <= options.keys():
+    if meaning.causal_with_mask == "refuse" and {"causal", "mask"} <= options.keys():
         return {name: x for name, x in options.items() if name != "causal"}
     return options

@@ -31,11 +31,13 @@ SMALLEST = 2.0**-149
 """Radii below this are never called useless: no format under test resolves them."""
 
 
-# -- Families: what is drawn, with numbers of other sizes -----------------------------------------------------------------------
+# -- Families: what is drawn, with numbers of other sizes ------------------------------------------
 
 
 def _square(operation: str, rng: Generator) -> Call:
-    """Attention of one head as it is drawn, values as wide as keys, as the literal spec has them; at times causal."""
+    """A drawn call of attention with one head and values as wide as keys, as the literal spec
+    requires. Some calls are causal.
+    """
     width = int(rng.integers(1, 4))
     call = everyday(operation, rng, {"head_dim": (width,), "value_dim": (width,)})
     return _read(call, rng)
@@ -58,16 +60,16 @@ def _attention(operation: str, family: Callable[[Generator], Operands], rng: Gen
     call = drawn(operation, rng, {name: (n,) for name, n in sizes.items()})
     arrays = {name: plain(rng, y.shape) for name, y in call.arrays.items()}
     for name, y in zip("qkv", x[:3], strict=True):
-        wide = np.pad(y, ((0, 0), (0, width - y.shape[1])))
+        padded = np.pad(y, ((0, 0), (0, width - y.shape[1])))
         arrays[name] = (
-            wide if operation != GROUPED else wide * rng.choice([-1.0, 0.5, 1.0], (2 if name == "q" else 1, 1, 1))
+            padded if operation != GROUPED else padded * rng.choice([-1.0, 0.5, 1.0], (2 if name == "q" else 1, 1, 1))
         )
     options = {"scale": x.scale} | ({"mask": x.mask} if x.mask is not None else {})
     return _read(Call(operation, arrays, options), rng)
 
 
 def _multi_head(operation: str, family: Callable[[Generator], Operands], rng: Generator) -> Call:
-    """Two heads of one column, their values as those of a family."""
+    """Two heads of one column, whose values come from a family."""
     call = drawn(operation, rng, {"seq_len": (2,), "model_dim": (2,), "num_heads": (2,), "head_dim": (1,)})
     arrays = {name: plain(rng, x.shape) for name, x in call.arrays.items()}
     size = float(10.0 ** rng.uniform(-2, 2))
@@ -85,15 +87,15 @@ def _softmax(operation: str, family: Callable[[Generator], Any], rng: Generator)
 
 
 def _numbers(operation: str, rng: Generator, widths: Sequence[int] = range(1, 6)) -> Call:
-    """A call as it is drawn, with `plain` values."""
+    """A drawn call with `plain` values."""
     call = drawn(operation, rng, {"head_dim": widths})
     return replace(call, arrays={name: plain(rng, x.shape) for name, x in call.arrays.items()})
 
 
 def _rope(operation: str, family: Callable[[Generator], Conventions], rng: Generator) -> Call:
-    meant = replace(family(rng), odd_lane=conventions(operation, rng).odd_lane)
-    call = _numbers(operation, rng, range(2, 7, 2) if meant.odd_lane == "reject" else range(1, 6))
-    return replace(call, options={"start_pos": position(rng), "conventions": meant})
+    meaning_of_call = replace(family(rng), odd_lane=conventions(operation, rng).odd_lane)
+    call = _numbers(operation, rng, range(2, 7, 2) if meaning_of_call.odd_lane == "reject" else range(1, 6))
+    return replace(call, options={"start_pos": position(rng), "conventions": meaning_of_call})
 
 
 def _table(operation: str, rng: Generator) -> Call:
@@ -110,25 +112,32 @@ def _far(operation: str, rng: Generator) -> Call:
 
 def _turned(call: Call, rng: Generator) -> Call:
     """The call with something of an array changed, its position, its base or its scale."""
-    said, kind = call.options, rng.random()
+    options, kind = call.options, rng.random()
     if call.arrays and kind < 0.6:
         return changed_array(call, rng)
-    if kind < 0.8 or "conventions" not in said or not call.arrays:
+    if kind < 0.8 or "conventions" not in options or not call.arrays:
         step = int(rng.choice([-1, 1])) * int(2.0 ** rng.uniform(0, 40))
-        return replace(call, options=said | {"start_pos": int(min(max(said["start_pos"] + step, 0), 2**53 - 64))})
-    meant, factor = said["conventions"], float(2.0 ** (rng.standard_normal() * rng.choice([1e-12, 1e-3, 1.0])))
+        return replace(call, options=options | {"start_pos": int(min(max(options["start_pos"] + step, 0), 2**53 - 64))})
+    meaning_of_call, factor = (
+        options["conventions"],
+        float(2.0 ** (rng.standard_normal() * rng.choice([1e-12, 1e-3, 1.0]))),
+    )
     if rng.random() < 0.3:
-        meant = replace(meant, rope_base=float(np.clip(meant.rope_base * factor, 1.0, LARGEST)))
+        meaning_of_call = replace(
+            meaning_of_call, rope_base=float(np.clip(meaning_of_call.rope_base * factor, 1.0, LARGEST))
+        )
     else:
-        meant = replace(meant, rope_scale=float(np.clip(meant.rope_scale * factor, 1 / LARGEST, LARGEST)))
-    return replace(call, options=said | {"conventions": meant})
+        meaning_of_call = replace(
+            meaning_of_call, rope_scale=float(np.clip(meaning_of_call.rope_scale * factor, 1 / LARGEST, LARGEST))
+        )
+    return replace(call, options=options | {"conventions": meaning_of_call})
 
 
 def _width(rng: Generator) -> Call:
     return drawn("inv_freq", rng, {"head_dim": range(1, 1025)})
 
 
-# -- The table of operations -----------------------------------------------------------------------------------------------------
+# -- The table of operations -----------------------------------------------------------------------
 
 Draw = Callable[[Generator], Call]
 Said = tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any], Meaning]
@@ -148,7 +157,7 @@ class Target:
 
 def _in_order(call: Call) -> Said:
     """Arguments by position, in the literal spec's words: its masks are full."""
-    o, x, given = CONTRACT[call.operation], call.exact, call.given
+    definition, x, given = CONTRACT[call.operation], call.exact, call.given
     mask = x.get("mask")
     if x.get("is_causal"):
         mask = np.tri(x["q"].shape[-2], x["k"].shape[-2], dtype=bool) & (True if mask is None else mask)
@@ -161,12 +170,23 @@ def _in_order(call: Call) -> Said:
             else (len(x["x"]),) * 2
         )
         mask = np.broadcast_to(mask, rows)
-    names = [p for p in o.parameters if p not in o.options]
+    names = [parameter for parameter in definition.parameters if parameter not in definition.options]
     exact = x | {"mask": mask}
-    meant = x.get("conventions") or Conventions()
+    meaning_of_call = x.get("conventions") or Conventions()
     keywords: dict[str, Any] = {name: x[name] for name in ("scale", "is_causal", "conventions") if name in x}
-    meaning = Meaning(x.get("scale"), meant.rope_base, meant.rope_scale, meant.odd_lane, meant.sinusoid_layout)
-    return tuple(given.get(p) for p in names), tuple(exact.get(p) for p in names), keywords, meaning
+    meaning = Meaning(
+        x.get("scale"),
+        meaning_of_call.rope_base,
+        meaning_of_call.rope_scale,
+        meaning_of_call.odd_lane,
+        meaning_of_call.sinusoid_layout,
+    )
+    return (
+        tuple(given.get(parameter) for parameter in names),
+        tuple(exact.get(parameter) for parameter in names),
+        keywords,
+        meaning,
+    )
 
 
 def _by_keyword(call: Call) -> Said:
@@ -182,7 +202,7 @@ def _families(
 
 
 def _moved(operation: str) -> Target:
-    """An operation on arrays without families of its own."""
+    """An operation on arrays that has no special families."""
     return Target({"everyday": partial(everyday, operation), "plain": partial(_numbers, operation)}, changed, _in_order)
 
 
@@ -276,19 +296,25 @@ def measure(operation: str, method: str, point: Any) -> Height:
     given, exact, keywords, meaning = OPERATIONS[operation].said(point)
     with np.errstate(all="ignore"):
         enclosures = enclosed(operation, given, keywords, method)
-        found = compare(operation, exact, [(e.mid, e.rad) for e in enclosures], meaning=meaning)
-        useless = any(e.judged and _useless(e) for e in enclosures)
-    remarks = ("undecided",) * bool(found.undecided) + ("useless",) * useless
-    rounded = not found.outside and all((e.rad <= 0.51 * np.spacing(np.abs(e.mid))).all() for e in enclosures)
-    return Height(0.0 if rounded else found.largest, found.outside > 0, remarks)
+        deviation = compare(
+            operation, exact, [(enclosure.mid, enclosure.rad) for enclosure in enclosures], meaning=meaning
+        )
+        useless = any(enclosure.judged and _useless(enclosure) for enclosure in enclosures)
+    remarks = ("undecided",) * bool(deviation.undecided) + ("useless",) * useless
+    rounded = not deviation.outside and all(
+        (enclosure.rad <= 0.51 * np.spacing(np.abs(enclosure.mid))).all() for enclosure in enclosures
+    )
+    return Height(0.0 if rounded else deviation.largest, deviation.outside > 0, remarks)
 
 
-def _useless(e: Enclosure) -> bool:
-    """Whether a row with finite radii has one above all its midpoints: nothing is known of that row."""
-    if not e.mid.size:
+def _useless(enclosure: Enclosure) -> bool:
+    """Whether a row with finite radii has a radius above all its midpoints, so that the certificate
+    does not restrict this row.
+    """
+    if not enclosure.mid.size:
         return False
-    columns = e.mid.shape[-1] if e.mid.shape else 1
-    mid, rad = np.abs(e.mid.reshape(-1, columns)), e.rad.reshape(-1, columns)
+    columns = enclosure.mid.shape[-1] if enclosure.mid.shape else 1
+    mid, rad = np.abs(enclosure.mid.reshape(-1, columns)), enclosure.rad.reshape(-1, columns)
     finite = np.isfinite(rad).all(axis=1) & np.isfinite(mid).all(axis=1)
     return bool(((rad.max(axis=1) > mid.max(axis=1)) & (rad.max(axis=1) > SMALLEST) & finite).any())
 

@@ -24,7 +24,7 @@ Kind = tuple[str, str, str, str]
 def _kinds() -> list[Kind]:
     """Every (half, operation, family, method or arithmetic), in an order that mixes them."""
     halves = {"certificate": certificates.families(), "budget": budgets.families()}
-    kinds = sorted((half, *which) for half, found in halves.items() for which in found)
+    kinds = sorted((half, *kind) for half, climbed in halves.items() for kind in climbed)
     return [kinds[i] for i in np.random.default_rng(0).permutation(len(kinds))]
 
 
@@ -61,35 +61,40 @@ class Tally:
 
 def tally(number: int, seed: int) -> Tally:
     """Run the chunk of a number; an input that is refused ends it, and is a violation: all that are drawn are legal."""
-    half, operation, family, how = KINDS[number % len(KINDS)]
+    half, operation, family, method = KINDS[number % len(KINDS)]
     rng = np.random.default_rng([seed, number])
     attack: Any = certificates.attack if half == "certificate" else budgets.attack
-    told = f"{half}, {operation}, {family}, {how}; again: --seed {seed} --chunk {number}"
+    description = f"{half}, {operation}, {family}, {method}; again: --seed {seed} --chunk {number}"
     try:
-        found = attack(operation, family, how, rng, EVALUATIONS[half])
+        climbed = attack(operation, family, method, rng, EVALUATIONS[half])
     except Exception as error:
-        return Tally(violations=1, where=f"{family}, {how}", examples=(f"raised {error!r}  {told}",))
-    examples = [f"{height:.4g} times its radius  {told}{_written(point)}" for height, point in found.violations]
+        return Tally(violations=1, where=f"{family}, {method}", examples=(f"raised {error!r}  {description}",))
+    examples = [
+        f"{height:.4g} times its radius  {description}{_written(counterexample)}"
+        for height, counterexample in climbed.violations
+    ]
     return Tally(
-        evaluations=found.evaluations,
-        climbs=found.climbs,
-        largest=found.highest.value,
-        where=f"{family}, {how}",
-        violations=len(found.violations),
-        undecided=found.remarks.count("undecided"),
-        useless=found.remarks.count("useless"),
+        evaluations=climbed.evaluations,
+        climbs=climbed.climbs,
+        largest=climbed.highest.value,
+        where=f"{family}, {method}",
+        violations=len(climbed.violations),
+        undecided=climbed.remarks.count("undecided"),
+        useless=climbed.remarks.count("useless"),
         examples=tuple(examples[:SHOWN]),
     )
 
 
-def _written(point: Any) -> str:
+def _written(counterexample: Any) -> str:
     """A point in full if it is small, else a word: its chunk draws it again."""
-    text = repr(point)
+    text = repr(counterexample)
     return f"\n    {text if len(text) <= LONGEST else 'too large to be written out'}"
 
 
 def run(numbers: Iterable[int], seed: int, jobs: int, seconds: float = float("inf")) -> Iterator[tuple[int, Tally]]:
-    """(chunk, tally) as chunks finish; none is begun after so many seconds, but every one before the last begun is."""
+    """Yields (chunk, tally) as chunks finish. No chunk starts after this many seconds. Chunks start
+    in order, so the chunks that ran are the first ones.
+    """
     start, waiting = time.monotonic(), iter(numbers)
     if jobs == 1:
         for number in waiting:
@@ -103,9 +108,9 @@ def run(numbers: Iterable[int], seed: int, jobs: int, seconds: float = float("in
             while (
                 len(running) < 2 * jobs
                 and time.monotonic() - start <= seconds
-                and (begun := next(waiting, None)) is not None
+                and (number_begun := next(waiting, None)) is not None
             ):
-                running[pool.submit(tally, begun, seed)] = begun
+                running[pool.submit(tally, number_begun, seed)] = number_begun
             if not running:
                 return
             for future in wait(running, return_when=FIRST_COMPLETED).done:

@@ -1,5 +1,5 @@
-"""Trials of attention as it is used today: the inputs of `plain_budgets` with features, and
-families aimed at one of them.
+"""Trials of attention with features: the inputs of `plain_budgets` with random features, and
+families that aim at one feature.
 """
 
 from collections.abc import Callable
@@ -40,14 +40,14 @@ class FeaturedTrial:
         return {name: x for name, x in self.arrays.items() if name in (*INPUTS, *further)} | self.options
 
 
-# -- Families ------------------------------------------------------------------------------------------------------------------
+# -- Families --------------------------------------------------------------------------------------
 
 Aim = Callable[[Generator, dict[str, Array], dict[str, Any]], None]
 
 
-def _scores(arrays: dict[str, Array], said: dict[str, Any]) -> Array:
+def _scores(arrays: dict[str, Array], options: dict[str, Any]) -> Array:
     """(H, n_q, n_k) scores, within the range of most formats."""
-    return np.clip(features.scores(arrays, said.get("scale")), -1e30, 1e30)
+    return np.clip(features.scores(arrays, options.get("scale")), -1e30, 1e30)
 
 
 def _cap(x: float) -> float:
@@ -55,57 +55,57 @@ def _cap(x: float) -> float:
     return float(np.float32(np.clip(x, 1e-4, 6e4)))
 
 
-def near_the_cap(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
+def near_the_cap(rng: Generator, arrays: dict[str, Array], options: dict[str, Any]) -> None:
     """Scores about as large as the cap."""
-    said["softcap"] = _cap(np.abs(_scores(arrays, said)).max() * rng.uniform(0.2, 4))
+    options["softcap"] = _cap(np.abs(_scores(arrays, options)).max() * rng.uniform(0.2, 4))
 
 
-def beyond_the_cap(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
+def beyond_the_cap(rng: Generator, arrays: dict[str, Array], options: dict[str, Any]) -> None:
     """Scores of many caps."""
-    said["softcap"] = _cap(np.abs(_scores(arrays, said)).max() * 10.0 ** -rng.uniform(0.5, 3))
+    options["softcap"] = _cap(np.abs(_scores(arrays, options)).max() * 10.0 ** -rng.uniform(0.5, 3))
 
 
-def far_below_the_cap(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
+def far_below_the_cap(rng: Generator, arrays: dict[str, Array], options: dict[str, Any]) -> None:
     """Scores so small beside the cap that the quotient underflows."""
-    said["softcap"] = _cap(np.abs(_scores(arrays, said)).max() * 10.0 ** rng.uniform(1, 6))
+    options["softcap"] = _cap(np.abs(_scores(arrays, options)).max() * 10.0 ** rng.uniform(1, 6))
 
 
-def blocked_to_the_cap(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
+def blocked_to_the_cap(rng: Generator, arrays: dict[str, Array], options: dict[str, Any]) -> None:
     """Scores near the cap, and masked ones that come to −c and take part."""
-    near_the_cap(rng, arrays, said)
-    said["causal"], said["conventions"] = True, replace(said["conventions"], softcap_order="after_mask")
+    near_the_cap(rng, arrays, options)
+    options["causal"], options["conventions"] = True, replace(options["conventions"], softcap_order="after_mask")
 
 
-def dominating_sink(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
+def dominating_sink(rng: Generator, arrays: dict[str, Array], options: dict[str, Any]) -> None:
     """Sinks above all scores."""
-    arrays["sink"] = _scores(arrays, said).max(axis=(-2, -1)) + rng.uniform(0, 60)
+    arrays["sink"] = _scores(arrays, options).max(axis=(-2, -1)) + rng.uniform(0, 60)
 
 
-def vanishing_sink(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
+def vanishing_sink(rng: Generator, arrays: dict[str, Array], options: dict[str, Any]) -> None:
     """Sinks below all scores."""
-    arrays["sink"] = _scores(arrays, said).min(axis=(-2, -1)) - rng.uniform(0, 100)
+    arrays["sink"] = _scores(arrays, options).min(axis=(-2, -1)) - rng.uniform(0, 100)
 
 
-def cancelling_bias(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
+def cancelling_bias(rng: Generator, arrays: dict[str, Array], options: dict[str, Any]) -> None:
     """Biases that take the scores away."""
-    arrays["bias"] = -_scores(arrays, said) + rng.standard_normal(_scores(arrays, said).shape)
-    said.pop("softcap", None)
+    arrays["bias"] = -_scores(arrays, options) + rng.standard_normal(_scores(arrays, options).shape)
+    options.pop("softcap", None)
 
 
-def cotangent_of_lse(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
+def cotangent_of_lse(rng: Generator, arrays: dict[str, Array], options: dict[str, Any]) -> None:
     """Cotangents of the log-sum-exp alone, or such that dU is all but 0 where a key has all the weight."""
     if rng.random() < 0.5:
         arrays["grad_out"] = 0 * arrays["grad_out"]
     arrays["grad_lse"] = rng.standard_normal(arrays["q"].shape[:-1]) * 10.0 ** rng.uniform(-2, 3)
 
 
-def cancelling_lse(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
+def cancelling_lse(rng: Generator, arrays: dict[str, Array], options: dict[str, Any]) -> None:
     """A cotangent of the log-sum-exp that takes dP − delta away, at one key; both may be large."""
     arrays["grad_out"] = arrays["grad_out"] * 10.0 ** rng.choice([0.0, rng.uniform(0, 5)])
     for name in ("mask", "softcap", "window", "causal", "offset"):
-        said.pop(name, None)
+        options.pop(name, None)
     arrays.pop("bias", None)
-    s, group = _scores(arrays, said), len(arrays["q"]) // len(arrays["k"])
+    s, group = _scores(arrays, options), len(arrays["q"]) // len(arrays["k"])
     sink = arrays.setdefault("sink", s.max(axis=(-2, -1)) + rng.uniform(-5, 5))[:, None, None]
     e = np.exp(s - np.maximum(s.max(axis=-1, keepdims=True), sink))
     dp = arrays["grad_out"] @ np.repeat(arrays["v"], group, axis=0).swapaxes(-1, -2)
@@ -113,39 +113,39 @@ def cancelling_lse(rng: Generator, arrays: dict[str, Array], said: dict[str, Any
     arrays["grad_lse"] = delta - dp[..., int(rng.integers(dp.shape[-1]))]
 
 
-def cancelling_heads(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
-    """Query heads that are all but the same, of cotangents that are opposite by turns: what comes
-    back to their keys cancels.
+def cancelling_heads(rng: Generator, arrays: dict[str, Array], options: dict[str, Any]) -> None:
+    """Query heads that are nearly equal, with cotangents of alternating sign: their contributions
+    to the gradients of the shared keys cancel.
     """
     n_heads = len(arrays["q"])
     arrays["q"] = arrays["q"][:1] * (1 + 0.01 * rng.standard_normal((n_heads, 1, 1)))
     arrays["grad_out"] = arrays["grad_out"][:1] * np.where(np.arange(n_heads) % 2, -1.0, 1.0)[:, None, None]
-    said.pop("mask", None)
+    options.pop("mask", None)
 
 
-def rows_without_keys(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
-    """Rows that may read nothing, among others, and read all keys alike where they do, constants or
-    not; at times a bias of −∞ says so.
+def rows_without_keys(rng: Generator, arrays: dict[str, Array], options: dict[str, Any]) -> None:
+    """Fully masked rows among others, under the convention that they give every key the same
+    weight, with or without derivatives. In some trials a bias of −∞ masks the keys.
     """
-    n_heads, n_q, n_k = _scores(arrays, said).shape
-    seen = np.broadcast_to(rng.random((n_heads, n_q, 1)) < 0.5, (n_heads, n_q, n_k))
-    said["conventions"] = replace(
-        said["conventions"],
+    n_heads, n_q, n_k = _scores(arrays, options).shape
+    visible = np.broadcast_to(rng.random((n_heads, n_q, 1)) < 0.5, (n_heads, n_q, n_k))
+    options["conventions"] = replace(
+        options["conventions"],
         dead_rows="uniform",
         dead_gradients=str(rng.choice(["stop", "flow"])),
         mask_polarity="true_allows",
         causal_with_mask="compose",
     )
     if rng.random() < 0.3:
-        arrays["bias"] = np.where(seen, rng.standard_normal((1, n_k)), -np.inf)
+        arrays["bias"] = np.where(visible, rng.standard_normal((1, n_k)), -np.inf)
     else:
-        said["mask"] = seen & (rng.random((n_heads, n_q, n_k)) < rng.choice([0.6, 1.0]))
+        options["mask"] = visible & (rng.random((n_heads, n_q, n_k)) < rng.choice([0.6, 1.0]))
     arrays.pop("sink", None)
 
 
 _AIMS: tuple[Aim, ...] = (
-    near_the_cap, beyond_the_cap, far_below_the_cap, blocked_to_the_cap, dominating_sink, vanishing_sink, cancelling_bias, cotangent_of_lse,
-    cancelling_lse, cancelling_heads, rows_without_keys,
+    near_the_cap, beyond_the_cap, far_below_the_cap, blocked_to_the_cap, dominating_sink, vanishing_sink,
+    cancelling_bias, cotangent_of_lse, cancelling_lse, cancelling_heads, rows_without_keys,
 )  # fmt: skip
 AIMS: dict[str, Aim] = {f.__name__.replace("_", " "): f for f in _AIMS}
 FAMILIES = (*plain_budgets.FAMILIES, *AIMS)
@@ -156,31 +156,31 @@ def draw(family: str, a: Arithmetic, rng: Generator) -> FeaturedTrial:
     """A trial."""
     q, k, v, g = plain_budgets.FAMILIES[family if family not in AIMS else "normal"](rng, *any_sizes(a, rng))
     call = features.around("attention_vjp", Operands(q, k, v, scale=None), rng)
-    arrays, said = call.arrays, _options(a, rng, call.arrays, call.options)
+    arrays, options = call.arrays, _options(a, rng, call.arrays, call.options)
     arrays["grad_out"] = features.variants(g, arrays["q"].shape[:-2], rng)
     if "bias" in arrays:
         arrays["bias"] = arrays["bias"] * rng.choice([0.1, 1.0, 10.0])
     if "grad_lse" in arrays:
         arrays["grad_lse"] = arrays["grad_lse"] * 10.0 ** rng.uniform(-2, 2)
     if family in AIMS:
-        AIMS[family](rng, arrays, said)
+        AIMS[family](rng, arrays, options)
     tangents = {
         f"d{name}": rng.standard_normal(arrays[name].shape) * 10.0 ** rng.uniform(-2, 2)
         for name in INPUTS
         if name in arrays
     }
     arrays = {name: _held(x, a) for name, x in (arrays | tangents).items()}
-    return FeaturedTrial(arrays, fitting(said), any_form(a, rng), int(rng.integers(2**31)))
+    return FeaturedTrial(arrays, fitting(options), any_form(a, rng), int(rng.integers(2**31)))
 
 
 def _options(a: Arithmetic, rng: Generator, arrays: dict[str, Array], drawn: dict[str, Any]) -> dict[str, Any]:
     """The options with a scale that the format holds, and a cap that binary32 holds."""
-    found = dict(drawn)
-    if "scale" in found:
-        found["scale"] = float(rounding(a.elementwise)(np.array(found["scale"])))
-    if "softcap" in found:
-        near_the_cap(rng, arrays, found)
-    return found
+    results = dict(drawn)
+    if "scale" in results:
+        results["scale"] = float(rounding(a.elementwise)(np.array(results["scale"])))
+    if "softcap" in results:
+        near_the_cap(rng, arrays, results)
+    return results
 
 
 def _held(x: Array, a: Arithmetic) -> Array:
@@ -200,8 +200,8 @@ def changed(trial: FeaturedTrial, a: Arithmetic, rng: Generator) -> FeaturedTria
             return replace(trial, seed=int(rng.integers(2**31)))
         case 6 | 8:
             inputs = {name: trial.arrays[name] for name in INPUTS if name in trial.arrays}
-            fresh = redrawn(Call("attention", inputs, options), rng)
-            return replace(trial, options=mixed(options, _options(a, rng, inputs, fresh), rng))
+            redrawn_call = redrawn(Call("attention", inputs, options), rng)
+            return replace(trial, options=mixed(options, _options(a, rng, inputs, redrawn_call), rng))
         case 7 if "softcap" in options:
             return replace(trial, options=options | {"softcap": _cap(options["softcap"] * 2.0 ** rng.uniform(-2, 2))})
     name = list(trial.arrays)[int(rng.integers(len(trial.arrays)))]
@@ -211,13 +211,14 @@ def changed(trial: FeaturedTrial, a: Arithmetic, rng: Generator) -> FeaturedTria
     )
 
 
-# -- error ÷ budget ------------------------------------------------------------------------------------------------------------
+# -- error ÷ budget --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """The rows of the query heads that share a key head, but for those that may read nothing and
-    do: their places among all of these, the kernel, and its operands."""
+    """The rows of the query heads that share a key head, without the fully masked rows that have no
+    weights: their places among all rows of these heads, the kernel, and its operands.
+    """
 
     places: NDArray[np.int64]
     kernel: FeaturedKernel
@@ -228,7 +229,7 @@ def _problems(a: Arithmetic, trial: FeaturedTrial, reading: Reading) -> list[_Ro
     """One for each key head, heads in the definitions' order."""
     n_heads, n_q, n_k = reading.visible.shape
     kv_heads = trial.arrays["k"].shape[-3]
-    group, c = n_heads // kv_heads, reading.conventions
+    group, conventions = n_heads // kv_heads, reading.conventions
 
     def spread(name: str, axes: Any, columns: int) -> Array | None:
         if name not in trial.arrays:
@@ -238,72 +239,74 @@ def _problems(a: Arithmetic, trial: FeaturedTrial, reading: Reading) -> list[_Ro
             x = np.where(x == -np.inf, 0.0, x)  # which keys are read is said besides
         return np.asarray(np.broadcast_to(x, (n_heads, n_q, columns)).reshape(kv_heads, group * n_q, columns))
 
-    of_head, of_row, full = (slice(None), None, None), (slice(None), slice(None), None), (...,)
+    of_head, of_row, whole = (slice(None), None, None), (slice(None), slice(None), None), (...,)
     by_row = {
-        "bias": spread("bias", full, n_k), "sink": spread("sink", of_head, 1), "of_lse": spread("grad_lse", of_row, 1),
-        "dbias": spread("dbias", full, n_k), "dsink": spread("dsink", of_head, 1),
+        "bias": spread("bias", whole, n_k), "sink": spread("sink", of_head, 1), "of_lse": spread("grad_lse", of_row, 1),
+        "dbias": spread("dbias", whole, n_k), "dsink": spread("dsink", of_head, 1),
     }  # fmt: skip
-    alike = reading.dead & (c.dead_rows == "uniform")
+    alike = reading.dead & (conventions.dead_rows == "uniform")
     left_out = (reading.dead & ~alike).reshape(kv_heads, group * n_q)
     reads = (reading.visible | alike[..., None]).reshape(kv_heads, group * n_q, n_k)
-    found = []
+    results = []
     for j in range(kv_heads):
         places = np.flatnonzero(~left_out[j])
-        seen = reads[j][places]
+        visible = reads[j][places]
         given = Features(
             trial.options.get("softcap"),
-            c.softcap_order != "before_bias",
-            base=c.lse_base,
-            blocked=~seen if reading.everything else None,
+            conventions.softcap_order != "before_bias",
+            base=conventions.lse_base,
+            blocked=~visible if reading.everything else None,
             heads=places // n_q,
-            alone=c.lse_sink == "excluded" and "sink" in trial.arrays,
+            alone=conventions.lse_sink == "excluded" and "sink" in trial.arrays,
             alike=alike.reshape(kv_heads, -1)[j][places][:, None],
-            flows=c.dead_rows_flow,
+            flows=conventions.dead_rows_flow,
             **{name: None if x is None else x[j][places] for name, x in by_row.items()},
         )
-        keyless = not (seen.any(axis=1).all() or reading.everything)
+        keyless = not (visible.any(axis=1).all() or reading.everything)
         form = replace(trial.form, sink="last") if keyless and trial.form.sink == "apart" else trial.form
         scale = reading.said["scale"]
         factor = trial.arrays["q"].shape[-1] ** -0.5 if scale is None else scale
-        kernel = FeaturedKernel(form, a, factor, None if reading.everything else seen, given, trial.seed)
+        kernel = FeaturedKernel(form, a, factor, None if reading.everything else visible, given, trial.seed)
         of_rows = {
             name: reading.meant(trial.arrays[name]).reshape(kv_heads, group * n_q, -1)[j][places]
             for name in ("q", "dq", "grad_out") if name in trial.arrays
         }  # fmt: skip
-        found.append(_Rows(places, kernel, of_rows | {name: trial.arrays[name][j] for name in ("k", "v", "dk", "dv")}))
-    return found
+        results.append(
+            _Rows(places, kernel, of_rows | {name: trial.arrays[name][j] for name in ("k", "v", "dk", "dv")})
+        )
+    return results
 
 
 def _gathered(
     trial: FeaturedTrial, reading: Reading, parts: list[tuple[NDArray[np.int64], Array]], dead: float
 ) -> Array:
-    """Results of rows, each key head's with their places, as they are given (…, H, n_q, ·); another
-    number in rows that are dead.
+    """The results of all rows (…, H, n_q, ·) in the caller's order of heads, from the results of
+    each key head and their places. Rows without a place have the value `dead`.
     """
     n_heads, n_q, _ = reading.visible.shape
-    full = np.full((len(parts), n_heads * n_q // len(parts), parts[0][1].shape[-1]), dead)
+    whole = np.full((len(parts), n_heads * n_q // len(parts), parts[0][1].shape[-1]), dead)
     for j, (places, x) in enumerate(parts):
-        full[j, places] = x
-    return reading.given(full.reshape(n_heads, n_q, -1))
+        whole[j, places] = x
+    return reading.given(whole.reshape(n_heads, n_q, -1))
 
 
-def _excess(budget: Any, found: Array) -> float:
-    return float(budget.excess(found.reshape(budget.mid.shape)).max(initial=0.0))
+def _excess(budget: Any, results: Array) -> float:
+    return float(budget.excess(results.reshape(budget.mid.shape)).max(initial=0.0))
 
 
 def forward(a: Arithmetic, trial: FeaturedTrial) -> dict[str, float]:
     """Of the output and the log-sum-exp."""
     reading = read(trial.given())
-    outs, sums = [], []
-    for p in _problems(a, trial, reading):
-        q, k, v = (p.x[name] for name in ("q", "k", "v"))
-        found = p.kernel.forward(q, k, v)
-        lse = p.kernel.alone.forward(q, k, v).lse if p.kernel.of.alone else found.lse
-        outs.append((p.places, rounding(a.output, a.flush_to_zero)(found.out)))
-        sums.append((p.places, p.kernel.returned(lse, trial.form.base)))
+    outputs, log_sums = [], []
+    for problem in _problems(a, trial, reading):
+        q, k, v = (problem.x[name] for name in ("q", "k", "v"))
+        found = problem.kernel.forward(q, k, v)
+        lse = problem.kernel.alone.forward(q, k, v).lse if problem.kernel.of.alone else found.lse
+        outputs.append((problem.places, rounding(a.output, a.flush_to_zero)(found.out)))
+        log_sums.append((problem.places, problem.kernel.returned(lse, trial.form.base)))
     budgets = oracles.attention(**trial.given(), arithmetic=a)
     value = np.nan if reading.conventions.dead_rows == "nan" else 0.0
-    results = _gathered(trial, reading, outs, value), _gathered(trial, reading, sums, -np.inf)
+    results = _gathered(trial, reading, outputs, value), _gathered(trial, reading, log_sums, -np.inf)
     return {name: _excess(budget, found) for name, budget, found in zip(("out", "lse"), budgets, results, strict=True)}
 
 
@@ -311,14 +314,18 @@ def gradients(a: Arithmetic, trial: FeaturedTrial) -> dict[str, float]:
     """Of the gradients of all inputs."""
     reading = read(trial.given())
     problems = _problems(a, trial, reading)
-    found = [p.kernel.gradients(*(p.x[name] for name in ("q", "k", "v", "grad_out"))) for p in problems]
+    results = [
+        problem.kernel.gradients(*(problem.x[name] for name in ("q", "k", "v", "grad_out"))) for problem in problems
+    ]
     budgets = oracles.attention_vjp(**trial.given("grad_out", "grad_lse"), arithmetic=a)
 
     def parts(i: int) -> list[Array]:
-        return [x for each in found if (x := each[i]) is not None]
+        return [x for kernel_gradients in results if (x := kernel_gradients[i]) is not None]
 
     def of_rows(i: int) -> Array:
-        return _gathered(trial, reading, [(p.places, x) for p, x in zip(problems, parts(i), strict=True)], 0.0)
+        return _gathered(
+            trial, reading, [(problem.places, x) for problem, x in zip(problems, parts(i), strict=True)], 0.0
+        )
 
     excess = {"dq": _excess(budgets[0], of_rows(0))}
     excess |= {name: _excess(budgets[i], np.stack(parts(i))) for i, name in ((1, "dk"), (2, "dv"))}
@@ -333,17 +340,17 @@ def gradients(a: Arithmetic, trial: FeaturedTrial) -> dict[str, float]:
 def tangents(a: Arithmetic, trial: FeaturedTrial) -> dict[str, float]:
     """Of the tangents of both results."""
     reading = read(trial.given())
-    outs, sums = [], []
-    for p in _problems(a, trial, reading):
-        operands = [p.x[name] for name in ("q", "k", "v", "dq", "dk", "dv")]
-        dout, dlse = p.kernel.moved(*operands)
-        if p.kernel.of.alone:
-            dlse = p.kernel.alone.moved(*operands)[1]
-        outs.append((p.places, rounding(a.output, a.flush_to_zero)(dout)))
-        sums.append((p.places, p.kernel.returned(dlse)))
+    outputs, log_sums = [], []
+    for problem in _problems(a, trial, reading):
+        operands = [problem.x[name] for name in ("q", "k", "v", "dq", "dk", "dv")]
+        dout, dlse = problem.kernel.moved(*operands)
+        if problem.kernel.of.alone:
+            dlse = problem.kernel.alone.moved(*operands)[1]
+        outputs.append((problem.places, rounding(a.output, a.flush_to_zero)(dout)))
+        log_sums.append((problem.places, problem.kernel.returned(dlse)))
     budgets = oracles.attention_jvp(**trial.given("dq", "dk", "dv", "dbias", "dsink"), arithmetic=a)
     value = np.nan if reading.conventions.dead_rows == "nan" else 0.0
-    results = _gathered(trial, reading, outs, value), _gathered(trial, reading, sums, 0.0)
+    results = _gathered(trial, reading, outputs, value), _gathered(trial, reading, log_sums, 0.0)
     return {
         name: _excess(budget, found) for name, budget, found in zip(("dout", "dlse"), budgets, results, strict=True)
     }

@@ -57,7 +57,7 @@ def plain(rng: Generator, shape: tuple[int, ...]) -> Array:
 
 
 def position(rng: Generator) -> int:
-    """Any position to 2⁵³ − 64 by its logarithm, one of the last octave, or a power of two or a neighbour of one."""
+    """A position up to 2⁵³ − 64: uniform in its logarithm, in the last octave, or near a power of two."""
     kind = rng.random()
     if kind < 0.3:
         return int(2.0 ** rng.uniform(0, 52.9))
@@ -77,15 +77,15 @@ def _balanced(rng: Generator, q: Array, target: float, size: float) -> Array:
     def exact(key: Array) -> Fraction:
         return sum((Fraction(a) * Fraction(b) for a, b in zip(q.tolist(), key.tolist(), strict=True)), Fraction(0))
 
-    width, found, lowest = len(q) - 1, q, np.inf
+    width, lowest_key, lowest = len(q) - 1, q, np.inf
     for _ in range(CANDIDATES):
         signs = rng.permutation(np.where(np.arange(width) % 2, -1.0, 1.0))
         key = np.append(signs * size * rng.uniform(0.8, 1, width) / q[:-1], 0.0)
         key[-1] = float(Fraction(target) - exact(key))
         error = float((q[None] @ np.stack([0 * key, key]).T)[0, 1]) - float(exact(key))
         if error < lowest:
-            found, lowest = key, error
-    return found
+            lowest_key, lowest = key, error
+    return lowest_key
 
 
 def cancelling(rng: Generator) -> Operands:
@@ -110,7 +110,7 @@ def one_hot(rng: Generator) -> Operands:
 
 
 def equal_keys(rng: Generator) -> Operands:
-    """Keys that are all alike but for a few last bits, of any size: attention is the mean."""
+    """Keys of any size that are equal except for a few last bits: attention is the mean."""
     n_q, n_k, d = _sizes(rng)
     k = np.tile(rng.standard_normal(d) * 10.0 ** rng.uniform(-5, 8), (n_k, 1)) * (
         1 + (rng.random((n_k, d)) < 0.3) * 2.0**-52

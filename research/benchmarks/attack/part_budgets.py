@@ -88,15 +88,17 @@ class Elementary:
     def exp(self, x: Array, base: str) -> Array:
         """e or 2 to the power of x."""
         size = np.where(np.isfinite(x), np.abs(x), 0.0) * (LN2 if base == "2" else 1.0)
-        of = self.a.exp
-        return self.off(np.exp2(x) if base == "2" else np.exp(x), of.relative + of.per_unit * size, of.flush)
+        accuracy = self.a.exp
+        return self.off(
+            np.exp2(x) if base == "2" else np.exp(x), accuracy.relative + accuracy.per_unit * size, accuracy.flush
+        )
 
     def log(self, x: Array, base: str) -> Array:
         """The logarithm of x."""
         return self.off(np.log2(x) if base == "2" else np.log(x), self.a.log)
 
 
-# -- Merges --------------------------------------------------------------------------------------------------------------------
+# -- Merges ----------------------------------------------------------------------------------------
 
 
 def draw_merge(family: str, a: Arithmetic, rng: Generator) -> PartTrial:
@@ -105,10 +107,10 @@ def draw_merge(family: str, a: Arithmetic, rng: Generator) -> PartTrial:
     stored = a.saved_lse or a.elementwise
     arrays = {name: _held(x, a.inputs if name.startswith("out") else stored) for name, x in call.arrays.items()}
     base = str(rng.choice(["e", "2"]))
-    named = Conventions(lse_base="2" if rng.random() < 0.3 else "e")
+    conventions = Conventions(lse_base="2" if rng.random() < 0.3 else "e")
     return PartTrial(
         arrays,
-        {"conventions": named},
+        {"conventions": conventions},
         str(rng.choice(MERGES)),
         base,
         str(rng.choice(ACCURACY)),
@@ -117,7 +119,7 @@ def draw_merge(family: str, a: Arithmetic, rng: Generator) -> PartTrial:
 
 
 def _held(x: Array, target: Any) -> Array:
-    """The nearest numbers of a format, −∞ left as it is."""
+    """The nearest numbers of a format; −∞ stays −∞."""
     return np.where(x == -np.inf, x, rounding(target)(np.clip(x, -target.largest / 4, target.largest / 4)))
 
 
@@ -125,10 +127,10 @@ def merge(a: Arithmetic, trial: PartTrial) -> dict[str, float]:
     """error ÷ budget of both results."""
     given: dict[str, Any] = trial.arrays | trial.options
     budgets = oracles.merge_attention(**given, arithmetic=a)
-    found = _merged(a, trial)
+    results = _merged(a, trial)
     return {
         name: float(budget.excess(x).max(initial=0.0))
-        for name, budget, x in zip(("out", "lse"), budgets, found, strict=True)
+        for name, budget, x in zip(("out", "lse"), budgets, results, strict=True)
     }
 
 
@@ -168,7 +170,7 @@ def _merged(a: Arithmetic, trial: PartTrial) -> tuple[Array, Array]:
     return rounding(a.output, a.flush_to_zero)(np.where(dead, 0.0, out)), stored
 
 
-# -- ALiBi ---------------------------------------------------------------------------------------------------------------------
+# -- ALiBi -----------------------------------------------------------------------------------------
 
 
 def draw_alibi(family: str, a: Arithmetic, rng: Generator) -> PartTrial:
@@ -186,22 +188,22 @@ def draw_alibi(family: str, a: Arithmetic, rng: Generator) -> PartTrial:
 
 def alibi(a: Arithmetic, trial: PartTrial) -> dict[str, float]:
     """error ÷ budget of the slopes, or of the bias."""
-    f, said = Elementary(a, trial.exp, trial.seed), trial.options
+    f, options = Elementary(a, trial.exp, trial.seed), trial.options
     slopes = _slopes(f, trial)
-    if "n_q" not in said:
-        return {"slopes": float(oracles.alibi_slopes(**said, arithmetic=a).excess(slopes).max(initial=0.0))}
-    c, start = said["conventions"], said.get("offset")
-    start = start if start is not None else said["n_k"] - said["n_q"] if c.causal == "bottom_right" else 0
-    keys, rows = np.arange(said["n_k"]), np.arange(said["n_q"])[:, None] + start
+    if "n_q" not in options:
+        return {"slopes": float(oracles.alibi_slopes(**options, arithmetic=a).excess(slopes).max(initial=0.0))}
+    c, start = options["conventions"], options.get("offset")
+    start = start if start is not None else options["n_k"] - options["n_q"] if c.causal == "bottom_right" else 0
+    keys, rows = np.arange(options["n_k"]), np.arange(options["n_q"])[:, None] + start
     far = -np.abs(rows - keys) if c.alibi_reference == "distance" else keys + 0 * rows
     bias = f.work(slopes[:, None, None] * f.work(far.astype(np.float64)))
-    return {"bias": float(oracles.alibi_bias(**said, arithmetic=a).excess(bias).max(initial=0.0))}
+    return {"bias": float(oracles.alibi_bias(**options, arithmetic=a).excess(bias).max(initial=0.0))}
 
 
 def _slopes(f: Elementary, trial: PartTrial) -> Array:
-    """The slopes of a kernel: each a power of 2, or the first multiplied by itself, or a power of the first."""
-    n, named = trial.options["num_heads"], trial.options["conventions"]
-    m = n if named.alibi_slopes == "geometric" else 1 << n.bit_length() - 1
+    """The slopes of a kernel: powers of 2, repeated products of the first slope, or powers of it."""
+    n, conventions = trial.options["num_heads"], trial.options["conventions"]
+    factor = n if conventions.alibi_slopes == "geometric" else 1 << n.bit_length() - 1
 
     def sequence(heads: int, count: int) -> Array:
         h = np.arange(1, count + 1)
@@ -210,16 +212,20 @@ def _slopes(f: Elementary, trial: PartTrial) -> Array:
             return f.exp(x, "2") if trial.base == "2" else f.exp(f.work(x * f.work(LN2)), "e")
         first = f.exp(f.work(np.full(1, -8 / heads)), "2")
         if trial.form == "product":
-            found = [first]
+            results = [first]
             for _ in h[1:]:
-                found.append(f.work(found[-1] * first))
-            return np.concatenate(found)
+                results.append(f.work(results[-1] * first))
+            return np.concatenate(results)
         return f.work(first**h)
 
-    return np.concatenate([sequence(m, m), sequence(2 * m, 2 * (n - m))[::2]]) if n > m else sequence(m, n)
+    return (
+        np.concatenate([sequence(factor, factor), sequence(2 * factor, 2 * (n - factor))[::2]])
+        if n > factor
+        else sequence(factor, n)
+    )
 
 
-# -- Mutations -----------------------------------------------------------------------------------------------------------------
+# -- Mutations -------------------------------------------------------------------------------------
 
 
 def changed(

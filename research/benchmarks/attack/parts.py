@@ -50,10 +50,10 @@ def merged(family: str, rng: Generator) -> Call:
     if (pair := MERGED[family]) is None:
         return call
     a, b = pair(rng, len(call.arrays["lse_a"]))
-    outs = plain(rng, call.arrays["out_a"].shape), plain(rng, call.arrays["out_b"].shape)
+    outputs = plain(rng, call.arrays["out_a"].shape), plain(rng, call.arrays["out_b"].shape)
     if rng.random() < 0.3:
-        outs = outs[0], -outs[0] * (1 + 2.0 ** -rng.integers(20, 53))
-    call.arrays.update({"out_a": outs[0], "lse_a": a, "out_b": outs[1], "lse_b": b})
+        outputs = outputs[0], -outputs[0] * (1 + 2.0 ** -rng.integers(20, 53))
+    call.arrays.update({"out_a": outputs[0], "lse_a": a, "out_b": outputs[1], "lse_b": b})
     return call
 
 

@@ -60,7 +60,7 @@ def dominating(rng: Generator, n_q: int, n_k: int, d: int) -> Inputs:
 
 
 def equal_keys(rng: Generator, n_q: int, n_k: int, d: int) -> Inputs:
-    """All keys alike: attention is the mean."""
+    """Equal keys: attention is the mean."""
     q, k, v, g = _normals(rng, n_q, n_k, d)
     return q * 10.0 ** rng.uniform(-1, 2), np.repeat(k[:1], n_k, axis=0), v, g
 
@@ -84,7 +84,9 @@ def both_offsets(rng: Generator, n_q: int, n_k: int, d: int) -> Inputs:
 
 
 def cancelling(rng: Generator, n_q: int, n_k: int, d: int) -> Inputs:
-    """dP = delta for all keys but for the last bits: g is all but orthogonal to the differences of the values."""
+    """dP = delta for all keys, except for the last bits: g is nearly orthogonal to the differences
+    of the values.
+    """
     q, k, v, g = _normals(rng, n_q, n_k, d)
     return q, k, np.repeat(v[:1], n_k, axis=0) * (1 + rng.standard_normal((n_k, d)) * 2.0 ** -rng.uniform(2, 20)), g
 
@@ -126,16 +128,16 @@ def constant_values(rng: Generator, n_q: int, n_k: int, d: int) -> Inputs:
 FAMILIES: dict[str, Callable[[Generator, int, int, int], Inputs]] = {
     f.__name__.replace("_", " "): f
     for f in (
-        normal, one_hot, dominating, equal_keys, key_offset, value_offset, both_offsets, cancelling, large, tiny, aligned, one_coordinate,
-        constant_values,
+        normal, one_hot, dominating, equal_keys, key_offset, value_offset, both_offsets, cancelling, large, tiny,
+        aligned, one_coordinate, constant_values,
     )
 }  # fmt: skip
 """The families of inputs."""
 
 
 def draw(family: str, a: Arithmetic, rng: Generator) -> Trial:
-    """A trial: mostly small, at times as long as the tiles of the oracles or with so many queries
-    that partial gradients are stored.
+    """A trial. Most trials are small; some are as long as the tiles of the oracles, or have enough
+    queries that the kernel stores partial gradients.
     """
     n_q, n_k, d = any_sizes(a, rng)
     inputs = FAMILIES[family](rng, n_q, n_k, d)
@@ -151,10 +153,10 @@ def draw(family: str, a: Arithmetic, rng: Generator) -> Trial:
 
 def any_sizes(a: Arithmetic, rng: Generator) -> tuple[int, int, int]:
     """Numbers of queries, keys and columns."""
-    long = rng.random()
-    n_k = int(rng.choice([511, 513, 600])) if long < 0.02 else int(rng.choice([1, 2, 3, 5, 8, 16, 17, 33, 64, 130]))
+    chance = rng.random()
+    n_k = int(rng.choice([511, 513, 600])) if chance < 0.02 else int(rng.choice([1, 2, 3, 5, 8, 16, 17, 33, 64, 130]))
     d = int(rng.choice([1, 2, 3, 4, 8])) if n_k > 64 else int(rng.choice([1, 2, 3, 4, 8, 16, 64]))
-    return 70 if a.grad_block and long > 0.9 and n_k < 64 else int(rng.integers(1, 4)), n_k, d
+    return 70 if a.grad_block and chance > 0.9 and n_k < 64 else int(rng.integers(1, 4)), n_k, d
 
 
 def any_mask(rng: Generator, n_q: int, n_k: int) -> Mask | None:
@@ -187,9 +189,9 @@ def changed(trial: Trial, a: Arithmetic, rng: Generator) -> Trial:
         return replace(trial, seed=int(rng.integers(2**31)))
     if kind < 0.35:
         return replace(trial, mask=any_mask(rng, len(trial.arrays[0]), len(trial.arrays[1])))
-    which = int(rng.integers(len(trial.arrays)))
+    chosen = int(rng.integers(len(trial.arrays)))
     arrays = list(trial.arrays)
-    arrays[which] = held(mutated(arrays[which], rng), a)
+    arrays[chosen] = held(mutated(arrays[chosen], rng), a)
     return replace(trial, arrays=tuple(arrays))
 
 
@@ -209,8 +211,8 @@ def gradients(a: Arithmetic, trial: Trial) -> dict[str, float]:
     """error ÷ budget of each gradient."""
     q, k, v, g, *_ = trial.arrays
     budgets = oracles.scaled_dot_product_attention_vjp(q, k, v, trial.mask, g, scale=trial.scale, arithmetic=a)
-    found = zip(("dq", "dk", "dv"), budgets, _kernel(a, trial).vjp(q, k, v, g)[1:], strict=True)
-    return {name: float(budget.excess(x).max(initial=0.0)) for name, budget, x in found}
+    results = zip(("dq", "dk", "dv"), budgets, _kernel(a, trial).vjp(q, k, v, g)[1:], strict=True)
+    return {name: float(budget.excess(x).max(initial=0.0)) for name, budget, x in results}
 
 
 def tangent(a: Arithmetic, trial: Trial) -> dict[str, float]:

@@ -78,34 +78,34 @@ def changed(trial: RotaryTrial, a: Arithmetic, rng: Generator) -> RotaryTrial:
     return replace(trial, call=replace(call, arrays={name: held(x, a) for name, x in call.arrays.items()}))
 
 
-def _excess(budget: Any, found: Array) -> float:
-    return float(budget.excess(found).max(initial=0.0))
+def _excess(budget: Any, results: Array) -> float:
+    return float(budget.excess(results).max(initial=0.0))
 
 
 def inv_freq(a: Arithmetic, trial: RotaryTrial) -> dict[str, float]:
     """error ÷ budget of the frequencies and of the attention factor."""
     budgets = oracles.rotary_frequencies(**trial.call.options, arithmetic=a)
-    found = FrequencyKernel(a.angle.frequency, trial.form, trial.seed).computed(trial.call.options)
+    results = FrequencyKernel(a.angle.frequency, trial.form, trial.seed).computed(trial.call.options)
     return {
         name: _excess(budget, x.reshape(budget.mid.shape))
-        for name, budget, x in zip(("inv_freq", "factor"), budgets, found, strict=True)
+        for name, budget, x in zip(("inv_freq", "factor"), budgets, results, strict=True)
     }
 
 
 def _said(a: Arithmetic, trial: RotaryTrial) -> tuple[dict[str, Any], Array | None, float]:
     """What the oracle is given, and the frequencies and the attention factor that the kernel has."""
-    said = dict(trial.call.options)
-    if not isinstance(of := said.get("inv_freq"), Mapping):
-        return said, of, said.get("attention_factor", 1.0)
-    said["inv_freq"], said["attention_factor"] = oracles.rotary_frequencies(**of, arithmetic=a)
-    f, factor = FrequencyKernel(a.angle.frequency, trial.form, trial.seed).computed(dict(of))
-    return said, f, float(factor[0])
+    options = dict(trial.call.options)
+    if not isinstance(given_frequencies := options.get("inv_freq"), Mapping):
+        return options, given_frequencies, options.get("attention_factor", 1.0)
+    options["inv_freq"], options["attention_factor"] = oracles.rotary_frequencies(**given_frequencies, arithmetic=a)
+    f, factor = FrequencyKernel(a.angle.frequency, trial.form, trial.seed).computed(dict(given_frequencies))
+    return options, f, float(factor[0])
 
 
-def _promised(said: dict[str, Any]) -> bool:
+def _promised(options: dict[str, Any]) -> bool:
     """Whether something is known of the frequencies and the attention factor: a rotation by others is refused."""
-    enclosures = (said.get(name) for name in ("inv_freq", "attention_factor"))
-    return all(np.isfinite(e.rad).all() for e in enclosures if isinstance(e, oracles.Enclosure))
+    enclosures = (options.get(name) for name in ("inv_freq", "attention_factor"))
+    return all(np.isfinite(enclosure.rad).all() for enclosure in enclosures if isinstance(enclosure, oracles.Enclosure))
 
 
 def _format(u: float) -> Any:
@@ -114,14 +114,14 @@ def _format(u: float) -> Any:
 
 def _cos_sin(a: Arithmetic, trial: RotaryTrial, f: Array | None, pairs: int) -> tuple[Array, Array]:
     """Cosines and sines (…, pairs) before they are stored."""
-    said, c = trial.call.options, trial.call.options["conventions"]
+    options, c = trial.call.options, trial.call.options["conventions"]
     held_f, product = rounding(_format(a.angle.frequency)), rounding(_format(a.angle.product))
     if f is None:
         f = FrequencyKernel(a.angle.frequency, trial.form, trial.seed).powers(2 * pairs, c.rope_base)
         f = held_f(held_f(np.array(c.rope_scale)) * f)
-    f, p = held_f(f), product(said["positions"].astype(np.float64))
-    if said.get("sections") is not None:
-        axes = mrope_axes(pairs, said["sections"], c.mrope)
+    f, p = held_f(f), product(options["positions"].astype(np.float64))
+    if options.get("sections") is not None:
+        axes = mrope_axes(pairs, options["sections"], c.mrope)
         p = np.moveaxis(p[axes], 0, -1)
     else:
         p = p[..., None]
@@ -132,33 +132,36 @@ def _cos_sin(a: Arithmetic, trial: RotaryTrial, f: Array | None, pairs: int) -> 
 
 
 def _scaled(a: Arithmetic, trial: RotaryTrial, table: Array, factor: float) -> Array:
-    """A table as it is stored, with the attention factor where the form has it there."""
-    store, work = rounding(a.angle.table, a.flush_to_zero), rounding(a.elementwise, a.flush_to_zero)
+    """The stored table, with the attention factor if the form multiplies it into the table."""
+    stored_as, work = rounding(a.angle.table, a.flush_to_zero), rounding(a.elementwise, a.flush_to_zero)
     if factor == 1 or trial.form["factor"] == "operands":
-        return store(table)
+        return stored_as(table)
     m = work(np.array(factor))
-    return store(work(work(table) * m)) if trial.form["factor"] == "before" else work(store(table) * m)
+    return stored_as(work(work(table) * m)) if trial.form["factor"] == "before" else work(stored_as(table) * m)
 
 
 def rotation(a: Arithmetic, trial: RotaryTrial) -> dict[str, float]:
     """error ÷ budget of the rotated array, and of its gradient."""
-    said, f, factor = _said(a, trial)
-    if not _promised(said):
+    options, f, factor = _said(a, trial)
+    if not _promised(options):
         return {"rope": 0.0, "rope_vjp": 0.0}
-    x, g, channels = trial.call.arrays["x"], trial.call.arrays["grad_out"], said["rotary_dim"]
+    x, g, channels = trial.call.arrays["x"], trial.call.arrays["grad_out"], options["rotary_dim"]
     cos, sin = (_scaled(a, trial, table, factor) for table in _cos_sin(a, trial, f, channels // 2))
-    found = {
-        "rope": _rotated(a, trial, x, cos, sin, factor, 1.0),
-        "rope_vjp": _rotated(a, trial, g, cos, sin, factor, -1.0),
+    results = {
+        "rope": _rotated(a, trial, x, cos, sin, factor),
+        "rope_vjp": _rotated(a, trial, g, cos, -sin, factor),
     }
-    budgets = {"rope": oracles.rope(x, **said, arithmetic=a), "rope_vjp": oracles.rope_vjp(x, g, **said, arithmetic=a)}
-    return {name: _excess(budgets[name], y) for name, y in found.items()}
+    budgets = {
+        "rope": oracles.rope(x, **options, arithmetic=a),
+        "rope_vjp": oracles.rope_vjp(x, g, **options, arithmetic=a),
+    }
+    return {name: _excess(budgets[name], y) for name, y in results.items()}
 
 
-def _rotated(a: Arithmetic, trial: RotaryTrial, x: Array, cos: Array, sin: Array, factor: float, way: float) -> Array:
-    said, work = trial.call.options, rounding(a.elementwise, a.flush_to_zero)
-    channels, y = said["rotary_dim"], x.copy()
-    half = said["conventions"].rope_pairing == "half"
+def _rotated(a: Arithmetic, trial: RotaryTrial, x: Array, cos: Array, sin: Array, factor: float) -> Array:
+    options, work = trial.call.options, rounding(a.elementwise, a.flush_to_zero)
+    channels, y = options["rotary_dim"], x.copy()
+    half = options["conventions"].rope_pairing == "half"
     first, second = (
         (slice(0, channels // 2), slice(channels // 2, channels))
         if half
@@ -168,8 +171,8 @@ def _rotated(a: Arithmetic, trial: RotaryTrial, x: Array, cos: Array, sin: Array
     if trial.form["factor"] == "operands" and factor != 1:
         m = work(np.array(factor))
         b, c = work(b * m), work(c * m)
-    y[..., first] = work(work(b * cos) - way * work(c * sin))
-    y[..., second] = work(work(c * cos) + way * work(b * sin))
+    y[..., first] = work(work(b * cos) - work(c * sin))
+    y[..., second] = work(work(c * cos) + work(b * sin))
     y[..., :channels] = rounding(a.output, a.flush_to_zero)(
         y[..., :channels]
     )  # the others are copied, which flushes nothing
@@ -178,15 +181,15 @@ def _rotated(a: Arithmetic, trial: RotaryTrial, x: Array, cos: Array, sin: Array
 
 def tables(a: Arithmetic, trial: RotaryTrial) -> dict[str, float]:
     """error ÷ budget of cosines and sines for both channels of each pair."""
-    said, f, factor = _said(a, trial)
+    options, f, factor = _said(a, trial)
     assert f is not None
-    if not _promised(said):
+    if not _promised(options):
         return {"cos": 0.0, "sin": 0.0}
     trial = replace(
         trial, form=trial.form | {"factor": "before" if trial.form["factor"] == "operands" else trial.form["factor"]}
     )
-    half = said["conventions"].rope_pairing == "half"
-    found = [_scaled(a, trial, table, factor) for table in _cos_sin(a, trial, f, len(f))]
-    found = [np.concatenate([y, y], axis=-1) if half else np.repeat(y, 2, axis=-1) for y in found]
-    budgets = oracles.rotary_tables(**said, arithmetic=a)
-    return {name: _excess(budget, y) for name, budget, y in zip(("cos", "sin"), budgets, found, strict=True)}
+    half = options["conventions"].rope_pairing == "half"
+    results = [_scaled(a, trial, table, factor) for table in _cos_sin(a, trial, f, len(f))]
+    results = [np.concatenate([y, y], axis=-1) if half else np.repeat(y, 2, axis=-1) for y in results]
+    budgets = oracles.rotary_tables(**options, arithmetic=a)
+    return {name: _excess(budget, y) for name, budget, y in zip(("cos", "sin"), budgets, results, strict=True)}

@@ -1,7 +1,7 @@
 """The exact output and log-sum-exp of attention.
 
-A cap that does not act before the bias is one on the scores of longer vectors: of q and 1 with k
-and the bias, for which each row is a head of its own.
+A softcap that does not act before the bias acts on the scores of longer vectors: (q, 1) and (k,
+bias). Each row becomes a head, since its bias differs.
 """
 
 from typing import Any
@@ -20,39 +20,45 @@ __all__ = ["attention", "forward", "per_unit", "present", "rows_of", "with_dead_
 
 def attention(given: Given) -> tuple[Balls, ...]:
     """(out, lse)."""
-    r = read(given)
-    out, lse = forward(r, {name: tensor(x, ARB) for name, x in r.x.items()}, ARB)
-    return rows_of(given, r, *with_dead_rows(r, out, lse, tensor(r.x["v"], ARB)))
+    reading = read(given)
+    out, lse = forward(reading, {name: tensor(x, ARB) for name, x in reading.x.items()}, ARB)
+    return rows_of(given, reading, *with_dead_rows(reading, out, lse, tensor(reading.x["v"], ARB)))
 
 
-def forward(r: Reading, x: dict[str, Balls], scalar: Context) -> tuple[Balls, Balls]:
-    """(out, lse) over a scalar, in the definitions' order of heads; dead rows as the definitions have them."""
-    operands: dict[str, Any] = _by_rows(r, x, scalar) if r.bent else {**x}
-    said = present({"scale": 1.0, "softcap": r.said["softcap"]} if r.bent else r.said)
-    out, lse = literal.attention(**operands, **said, scalar=scalar)
-    if r.conventions.lse_sink == "excluded" and "sink" in operands:
-        lse = literal.attention(**{name: y for name, y in operands.items() if name != "sink"}, **said, scalar=scalar)[1]
-    return out.reshape(*r.visible.shape[:-1], x["v"].shape[-1]), per_unit(r, lse.reshape(r.visible.shape[:-1]))
+def forward(reading: Reading, x: dict[str, Balls], scalar: Context) -> tuple[Balls, Balls]:
+    """(out, lse) over a scalar, in the definitions' order of heads. Fully masked rows are as the
+    definitions have them.
+    """
+    operands: dict[str, Any] = _by_rows(reading, x, scalar) if reading.bent else {**x}
+    keywords = present({"scale": 1.0, "softcap": reading.said["softcap"]} if reading.bent else reading.said)
+    out, lse = literal.attention(**operands, **keywords, scalar=scalar)
+    if reading.conventions.lse_sink == "excluded" and "sink" in operands:
+        lse = literal.attention(
+            **{name: y for name, y in operands.items() if name != "sink"}, **keywords, scalar=scalar
+        )[1]
+    return out.reshape(*reading.visible.shape[:-1], x["v"].shape[-1]), per_unit(
+        reading, lse.reshape(reading.visible.shape[:-1])
+    )
 
 
-def present(said: dict[str, Any]) -> dict[str, Any]:
+def present(keywords: dict[str, Any]) -> dict[str, Any]:
     """The keywords, those left out that are not given."""
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in keywords.items() if value is not None}
 
 
-def per_unit(r: Reading, lse: Balls) -> Balls:
+def per_unit(reading: Reading, lse: Balls) -> Balls:
     """A log-sum-exp, or its derivative, in the base of the convention."""
-    return lse * (1 / flint.arb(2).log()) if r.conventions.lse_base == "2" else lse
+    return lse * (1 / flint.arb(2).log()) if reading.conventions.lse_base == "2" else lse
 
 
-def _by_rows(r: Reading, x: dict[str, Balls], scalar: Context) -> dict[str, Any]:
+def _by_rows(reading: Reading, x: dict[str, Balls], scalar: Context) -> dict[str, Any]:
     """q, k and v of rows that are heads of one query each, with scores scale·q·k + bias; −c where
     every key takes part, masked or not.
     """
-    *batch, heads, n_q, n_k = r.visible.shape
+    *batch, heads, n_q, n_k = reading.visible.shape
     group, d, d_v = heads // x["k"].shape[-3], x["q"].shape[-1], x["v"].shape[-1]
-    scale = 1 / flint.arb(max(d, 1)).sqrt() if r.said["scale"] is None else flint.arb(r.said["scale"])
-    seen = r.visible.reshape(*batch, heads * n_q, n_k)
+    scale = 1 / flint.arb(max(d, 1)).sqrt() if reading.said["scale"] is None else flint.arb(reading.said["scale"])
+    visible = reading.visible.reshape(*batch, heads * n_q, n_k)
 
     def of_keys(y: Balls) -> Balls:
         spread = np.repeat(y, group, axis=-3)[..., :, None, :, :]
@@ -61,36 +67,38 @@ def _by_rows(r: Reading, x: dict[str, Balls], scalar: Context) -> dict[str, Any]
         )
 
     nothing = np.broadcast_to(tensor(np.zeros(1), scalar), (*batch, heads * n_q, n_k))
-    bias = nothing if "bias" not in x else np.broadcast_to(x["bias"], r.visible.shape).reshape(seen.shape)
+    bias = nothing if "bias" not in x else np.broadcast_to(x["bias"], reading.visible.shape).reshape(visible.shape)
     k = np.concatenate([of_keys(x["k"]), bias[..., None]], axis=-1)
-    k = np.where(seen[..., None], k, nothing[..., None])
+    k = np.where(visible[..., None], k, nothing[..., None])
     ones = np.broadcast_to(tensor(np.ones(1), scalar), (*batch, heads * n_q, 1))
     q = np.concatenate([(x["q"] * scale).reshape(*batch, heads * n_q, d), ones], axis=-1)[..., None, :]
-    found: dict[str, Any] = {"q": q, "k": k, "v": of_keys(x["v"]).reshape(*batch, heads * n_q, n_k, d_v)}
-    if r.everything:
-        found["bias"] = tensor(np.where(seen, 0.0, -float(r.said["softcap"])), scalar)[..., None, :]
+    operands_by_row: dict[str, Any] = {"q": q, "k": k, "v": of_keys(x["v"]).reshape(*batch, heads * n_q, n_k, d_v)}
+    if reading.everything:
+        operands_by_row["bias"] = tensor(np.where(visible, 0.0, -float(reading.said["softcap"])), scalar)[..., None, :]
     else:
-        found["mask"] = seen[..., None, :]
+        operands_by_row["mask"] = visible[..., None, :]
     if "sink" in x:
-        found["sink"] = np.repeat(x["sink"], n_q)
-    return found
+        operands_by_row["sink"] = np.repeat(x["sink"], n_q)
+    return operands_by_row
 
 
-def with_dead_rows(r: Reading, out: Balls, lse: Balls, v: Balls) -> tuple[Balls, Balls]:
-    """out, or its tangent, with dead rows by convention: `v` is what they may have the mean of."""
+def with_dead_rows(reading: Reading, out: Balls, lse: Balls, v: Balls) -> tuple[Balls, Balls]:
+    """The output or its tangent, with fully masked rows by convention: the mean of `v` is the
+    result of such a row if the convention is uniform.
+    """
     out = out.copy()
-    means = np.repeat(v, r.visible.shape[-3] // v.shape[-3], axis=-3)
-    for at in zip(*np.nonzero(r.dead), strict=True):
+    means = np.repeat(v, reading.visible.shape[-3] // v.shape[-3], axis=-3)
+    for place in zip(*np.nonzero(reading.dead), strict=True):
         for column in range(out.shape[-1]):
-            if r.conventions.dead_rows == "nan":
-                out[*at, column] = flint.arb("nan")
-            elif r.conventions.dead_rows == "uniform" and v.shape[-2]:
-                out[*at, column] = sum(means[*at[:-1], :, column], flint.arb(0)) / v.shape[-2]
+            if reading.conventions.dead_rows == "nan":
+                out[*place, column] = flint.arb("nan")
+            elif reading.conventions.dead_rows == "uniform" and v.shape[-2]:
+                out[*place, column] = sum(means[*place[:-1], :, column], flint.arb(0)) / v.shape[-2]
     return out, lse
 
 
-def rows_of(given: Given, r: Reading, out: Balls, lse: Balls) -> tuple[Balls, Balls]:
+def rows_of(given: Given, reading: Reading, out: Balls, lse: Balls) -> tuple[Balls, Balls]:
     """The rows that are asked for, with heads as they were given."""
     rows = given.get("rows")
     chosen = slice(None) if rows is None else list(rows)
-    return r.given(out)[..., chosen, :], r.given(lse[..., None])[..., chosen, 0]
+    return reading.given(out)[..., chosen, :], reading.given(lse[..., None])[..., chosen, 0]

@@ -16,36 +16,36 @@ __all__ = ["alibi_bias", "alibi_slopes", "merge_attention"]
 
 def merge_attention(given: Given) -> tuple[Balls, ...]:
     """(out, lse)."""
-    c: Conventions = given.get("conventions") or Conventions()
-    unit = flint.arb(2).log() if c.lse_base == "2" else flint.arb(1)
+    conventions: Conventions = given.get("conventions") or Conventions()
+    unit = flint.arb(2).log() if conventions.lse_base == "2" else flint.arb(1)
     x = {name: tensor(given[name], ARB) for name in ("out_a", "lse_a", "out_b", "lse_b")}
     for name in ("lse_a", "lse_b"):
         x[name] = np.where(given[name] == -np.inf, x[name], x[name] * unit)
     out, lse = literal.merge_attention(**x, scalar=ARB)
     dead = np.maximum(given["lse_a"], given["lse_b"]) == -np.inf
-    if c.dead_rows == "nan":
+    if conventions.dead_rows == "nan":
         out = np.where(dead[..., None], np.array(flint.arb("nan"), dtype=object), out)
     return out, np.where(dead, lse, lse * (1 / unit))
 
 
 def alibi_slopes(given: Given) -> tuple[Balls, ...]:
     """(slopes,)."""
-    c, n = given.get("conventions") or Conventions(), given["num_heads"]
-    if c.alibi_slopes == "press":
+    conventions, n = given.get("conventions") or Conventions(), given["num_heads"]
+    if conventions.alibi_slopes == "press":
         return (literal_slopes(n, scalar=ARB),)
     return (np.array([flint.arb(2) ** (flint.arb(-8 * h) / n) for h in range(1, n + 1)], dtype=object),)
 
 
 def alibi_bias(given: Given) -> tuple[Balls, ...]:
     """(bias,)."""
-    c: Conventions = given.get("conventions") or Conventions()
+    conventions: Conventions = given.get("conventions") or Conventions()
     n, n_q, n_k = (int(given[name]) for name in ("num_heads", "n_q", "n_k"))
     offset = given.get("offset")
     if offset is None:
-        offset = n_k - n_q if c.causal == "bottom_right" else 0
-    if c.alibi_slopes == "press" and c.alibi_reference == "distance":
+        offset = n_k - n_q if conventions.causal == "bottom_right" else 0
+    if conventions.alibi_slopes == "press" and conventions.alibi_reference == "distance":
         return (literal_bias(n, n_q, n_k, offset=offset, scalar=ARB),)
     p, j = np.arange(n_q)[:, None] + offset, np.arange(n_k)
-    steps = -abs(p - j) if c.alibi_reference == "distance" else j + 0 * p
+    steps = -abs(p - j) if conventions.alibi_reference == "distance" else j + 0 * p
     (slopes,) = alibi_slopes(given)
     return (slopes[:, None, None] * steps.astype(object),)

@@ -1,7 +1,7 @@
-"""What the arguments of attention mean, in the definitions' own words.
+"""Translates the arguments of attention into the definitions' arguments.
 
-The definitions have one reading, the default conventions; another one is put together from other
-arguments: heads in another order, a window that is one narrower, a mask turned round.
+The definitions follow the default conventions. Other conventions are the definitions of other
+arguments: heads in another order, a window that is narrower by one, an inverted mask.
 """
 
 from collections.abc import Mapping
@@ -21,13 +21,13 @@ Given = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Reading:
-    """A call in the definitions' own words.
+    """A call in the arguments of the definitions.
 
-    x           q, k and v, and bias and sink where there are such, as float64 arrays
+    x           q, k and v, and bias and sink if the call has them, as float64 arrays
     said        the other keywords of the definitions
-    order       where each of the heads that were given stands among those of x
-    conventions those that are left to be followed
-    visible     which keys each row may read
+    order       the place among the heads of x of each head of the call
+    conventions the conventions of the call
+    visible     the visible keys of each row
     """
 
     x: dict[str, Any]
@@ -38,7 +38,7 @@ class Reading:
 
     @property
     def bent(self) -> bool:
-        """Whether a cap acts on what is no score."""
+        """Whether a softcap acts on more than the scores."""
         return self.said["softcap"] is not None and self.conventions.softcap_order != "before_bias"
 
     @property
@@ -49,8 +49,8 @@ class Reading:
     @property
     def keyless(self) -> Any:
         """Which rows have no key."""
-        seen = self.visible | self.everything
-        return ~seen.any(axis=-1)
+        visible = self.visible | self.everything
+        return ~visible.any(axis=-1)
 
     @property
     def dead(self) -> Any:
@@ -59,7 +59,9 @@ class Reading:
 
     @property
     def level(self) -> Any:
-        """Which dead rows have the derivatives of a row that reads every key by equal logits."""
+        """Which fully masked rows have the derivatives of a row that sees every key with equal
+        logits.
+        """
         return self.dead & self.conventions.dead_rows_flow
 
     def given(self, found: Balls) -> Balls:
@@ -74,23 +76,25 @@ class Reading:
 
 def read(given: Given) -> Reading:
     """What a call of the oracle means."""
-    c: Conventions = given.get("conventions") or Conventions()
+    conventions: Conventions = given.get("conventions") or Conventions()
     q, k, v = (np.asarray(given[name], dtype=np.float64) for name in ("q", "k", "v"))
     heads, shape = q.shape[-3], (*q.shape[:-1], k.shape[-2])
     mask, causal, (left, right) = given.get("mask"), given.get("causal", False), given.get("window", (None, None))
-    if mask is not None and c.mask_polarity == "true_blocks":
+    if mask is not None and conventions.mask_polarity == "true_blocks":
         mask = ~mask
     if mask is not None and causal:
-        mask, causal = {"mask_wins": (mask, False), "causal_wins": (None, True)}.get(c.causal_with_mask, (mask, causal))
-    if left is not None and c.window == "count":
+        mask, causal = {"mask_wins": (mask, False), "causal_wins": (None, True)}.get(
+            conventions.causal_with_mask, (mask, causal)
+        )
+    if left is not None and conventions.window == "count":
         left -= 1
     offset = given.get("offset")
     if offset is None:
-        offset = shape[-1] - shape[-2] if c.causal == "bottom_right" else 0
-    scale = 1.0 if given.get("scale") is None and c.scale_default == "one" else given.get("scale")
+        offset = shape[-1] - shape[-2] if conventions.causal == "bottom_right" else 0
+    scale = 1.0 if given.get("scale") is None and conventions.scale_default == "one" else given.get("scale")
     tiled = np.arange(heads).reshape(-1, k.shape[-3]).T.ravel()
-    order = np.argsort(tiled) if c.kv_heads == "tile" else np.arange(heads)
-    reading = Reading({}, {}, order, c, None)
+    order = np.argsort(tiled) if conventions.kv_heads == "tile" else np.arange(heads)
+    reading = Reading({}, {}, order, conventions, None)
     x = {"q": reading.meant(q) if heads > 1 else q, "k": k, "v": v}
     if given.get("bias") is not None:
         x["bias"] = reading.meant(given["bias"])
@@ -100,7 +104,7 @@ def read(given: Given) -> Reading:
     visible = visible_keys(shape, mask=mask, causal=causal, offset=offset, window=(left, right))
     if "bias" in x:
         visible = visible & np.broadcast_to(x["bias"] > -np.inf, shape)
-    said = {
+    keywords = {
         "mask": mask,
         "causal": causal,
         "offset": offset,
@@ -108,15 +112,17 @@ def read(given: Given) -> Reading:
         "scale": scale,
         "softcap": given.get("softcap"),
     }
-    return Reading(x, said, order, c, visible)
+    return Reading(x, keywords, order, conventions, visible)
 
 
 def unread_keys(given: Given) -> Any:
-    """Which keys (…, H_kv, n_k) no row reads, and whose numbers may be anything; a row that is dead
-    may read the mean of all.
+    """Which keys (…, H_kv, n_k) no row sees, so that their numbers may be anything. A fully masked
+    row sees all keys under the convention "uniform".
     """
-    r = read(given)
-    all_alike = r.dead & (r.conventions.dead_rows == "uniform")
-    seen = (r.visible | r.everything | all_alike[..., None]).any(axis=-2)
+    reading = read(given)
+    all_alike = reading.dead & (reading.conventions.dead_rows == "uniform")
+    visible = (reading.visible | reading.everything | all_alike[..., None]).any(axis=-2)
     kv_heads = given["k"].shape[-3]
-    return ~seen.reshape(*seen.shape[:-2], kv_heads, seen.shape[-2] // kv_heads, seen.shape[-1]).any(axis=-2)
+    return ~visible.reshape(*visible.shape[:-2], kv_heads, visible.shape[-2] // kv_heads, visible.shape[-1]).any(
+        axis=-2
+    )

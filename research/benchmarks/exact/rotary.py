@@ -27,55 +27,64 @@ DECIDED = 1024
 
 def rotary_frequencies(given: Given) -> tuple[Balls, ...]:
     """(inv_freq, attention_factor)."""
-    said = dict(given)
-    c: Conventions = said.pop("conventions", Conventions())
-    kind, head_dim = said.pop("kind"), said.pop("head_dim")
+    keywords = dict(given)
+    conventions: Conventions = keywords.pop("conventions", Conventions())
+    kind, head_dim = keywords.pop("kind"), keywords.pop("head_dim")
     last_pair = False
     match kind:
         case "yarn":
-            said.setdefault("truncate", c.yarn_truncate == "truncated")
-            last_pair = c.yarn_upper == "last_pair"
+            keywords.setdefault("truncate", conventions.yarn_truncate == "truncated")
+            last_pair = conventions.yarn_upper == "last_pair"
         case "longrope" if (
-            c.longrope_switch == "below" and said.get("seq_len") == said["original_max_position_embeddings"]
+            conventions.longrope_switch == "below"
+            and keywords.get("seq_len") == keywords["original_max_position_embeddings"]
         ):
-            said["seq_len"] += 1
-        case "dynamic" if c.dynamic_length == "configured":
-            said["seq_len"] = None
+            keywords["seq_len"] += 1
+        case "dynamic" if conventions.dynamic_length == "configured":
+            keywords["seq_len"] = None
     with flint.ctx.workprec(max(flint.ctx.prec, DECIDED)):
-        inv_freq, factor = literal(kind, head_dim, **said, scalar=ARB)
+        inv_freq, factor = literal(kind, head_dim, **keywords, scalar=ARB)
         if last_pair:
-            inv_freq = _to_the_last_pair(said.get("rotary_dim") or head_dim, said)
+            inv_freq = _to_the_last_pair(keywords.get("rotary_dim") or head_dim, keywords)
         return inv_freq, np.array(factor, dtype=object)
 
 
-def _to_the_last_pair(channels: int, said: dict[str, Any]) -> Balls:
+def _to_the_last_pair(channels: int, keywords: dict[str, Any]) -> Balls:
     """YaRN's frequencies where the ramp ends at pair r/2 − 1 at the latest."""
     names = ("original_max_position_embeddings", "base", "beta_fast", "beta_slow", "truncate")
     ramp = yarn_ramp(
-        channels, upper=max(channels // 2 - 1, 0), scalar=ARB, **{name: said[name] for name in names if name in said}
+        channels,
+        upper=max(channels // 2 - 1, 0),
+        scalar=ARB,
+        **{name: keywords[name] for name in names if name in keywords},
     )
-    f, _ = default_frequencies(channels, base=said.get("base", 10000.0), scalar=ARB)
-    found: Balls = f * ((1 - ramp) + ramp / flint.arb(said["factor"]))
-    return found
+    f, _ = default_frequencies(channels, base=keywords.get("base", 10000.0), scalar=ARB)
+    frequencies: Balls = f * ((1 - ramp) + ramp / flint.arb(keywords["factor"]))
+    return frequencies
 
 
 def rope(given: Given, back: bool = False) -> tuple[Balls, ...]:
     """(rotated,): x, or rotated back grad_out."""
-    x, c = given["grad_out" if back else "x"], given.get("conventions") or Conventions()
+    x, conventions = given["grad_out" if back else "x"], given.get("conventions") or Conventions()
     channels = x.shape[-1] if given.get("rotary_dim") is None else given["rotary_dim"]
-    inv_freq, factor = _frequencies(given, channels, c)
+    inv_freq, factor = _frequencies(given, channels, conventions)
     positions = given.get("positions")
     if positions is None:
         counted = given.get("start_pos", 0) + np.arange(x.shape[-2])
         positions = np.broadcast_to(counted, (3, x.shape[-2])) if given.get("sections") else counted
-    said = {"rotary_dim": channels, "sections": given.get("sections"), "rope_pairing": c.rope_pairing, "mrope": c.mrope}
+    keywords = {
+        "rotary_dim": channels,
+        "sections": given.get("sections"),
+        "rope_pairing": conventions.rope_pairing,
+        "mrope": conventions.mrope,
+    }
     turned = rotary.rope(
         tensor(x, ARB),
         -positions if back else positions,
         inv_freq=inv_freq,
         attention_factor=factor,
         scalar=ARB,
-        **said,
+        **keywords,
     )
     return (turned,)
 
@@ -87,11 +96,11 @@ def rope_vjp(given: Given) -> tuple[Balls, ...]:
 
 def rotary_tables(given: Given) -> tuple[Balls, ...]:
     """(cos, sin): the first and the second channel of a pair that was (1, 0), for both channels of the pair."""
-    c, positions = given.get("conventions") or Conventions(), given["positions"]
-    of = given["inv_freq"]
-    pairs = len(rotary_frequencies(of)[0]) if isinstance(of, Mapping) else len(of)
+    conventions, positions = given.get("conventions") or Conventions(), given["positions"]
+    frequencies = given["inv_freq"]
+    pairs = len(rotary_frequencies(frequencies)[0]) if isinstance(frequencies, Mapping) else len(frequencies)
     rows = positions.shape[1:] if given.get("sections") else positions.shape
-    half = c.rope_pairing == "half"
+    half = conventions.rope_pairing == "half"
     first, second = (slice(0, pairs), slice(pairs, None)) if half else (slice(0, None, 2), slice(1, None, 2))
     x = np.zeros((*rows, 2 * pairs))
     x[..., first] = 1.0
@@ -102,13 +111,15 @@ def rotary_tables(given: Given) -> tuple[Balls, ...]:
     )
 
 
-def _frequencies(given: Given, channels: int, c: Conventions) -> tuple[Balls, Any]:
+def _frequencies(given: Given, channels: int, conventions: Conventions) -> tuple[Balls, Any]:
     """The frequency of each pair, and the attention factor."""
-    of = given.get("inv_freq")
-    if isinstance(of, Mapping):
-        inv_freq, number = rotary_frequencies(of)
+    frequencies = given.get("inv_freq")
+    if isinstance(frequencies, Mapping):
+        inv_freq, number = rotary_frequencies(frequencies)
         return inv_freq, number.item()
     factor = flint.arb(given.get("attention_factor", 1.0))
-    if of is not None:
-        return tensor(of, ARB), factor
-    return default_frequencies(channels, base=c.rope_base, scalar=ARB)[0] * flint.arb(c.rope_scale), factor
+    if frequencies is not None:
+        return tensor(frequencies, ARB), factor
+    return default_frequencies(channels, base=conventions.rope_base, scalar=ARB)[0] * flint.arb(
+        conventions.rope_scale
+    ), factor
