@@ -237,7 +237,8 @@ def test_a_declared_deviation_of_a_law_without_cases_should_go():
 def test_a_declaration_that_matches_no_law_is_refused():
     with pytest.raises(
         ValueError,
-        match=r"^implementation declares to deviate from \['f\(a\) \+ f\(b\) = f\(a \+ b\)\[rope_vjp\]'\], but no such law",
+        match=r"^implementation declares to deviate from "
+        r"\['f\(a\) \+ f\(b\) = f\(a \+ b\)\[rope_vjp\]'\], but no such law",
     ):
         verify({"rope": rope}, known_deviations={"f(a) + f(b) = f(a + b)[rope_vjp]": "a reason"})
 
