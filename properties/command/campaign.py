@@ -23,40 +23,51 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
         "the adapter, as for `attnspec verify`; or: status FILE; or: report FILE --html DIR",
         {"nargs": "*", "metavar": "ADAPTER"},
     ),
-    "--hours": ("start no further chunk after N hours", {"type": positive, "default": inf, "metavar": "N"}),
-    "--cases": ("end after the first chunks that together have N test inputs", {"type": natural, "metavar": "N"}),
-    "--seeds": ("range of seeds: 0:100 is 0 to 99, 0: has no end (0:)", {"default": "0:", "metavar": "A:B"}),
-    "--max-examples": ("test inputs in each chunk (100)", {"type": natural, "metavar": "N"}),
+    "--hours": (
+        "after N hours, finish the chunks that run, and stop",
+        {"type": positive, "default": inf, "metavar": "N"},
+    ),
+    "--cases": ("stop after the first chunks that make N test inputs or more", {"type": natural, "metavar": "N"}),
+    "--seeds": (
+        "range of seeds: 0:100 means 0 to 99, and 0: means no end (default: 0:)",
+        {"default": "0:", "metavar": "A:B"},
+    ),
+    "--max-examples": ("number of test inputs in each chunk (default: 100)", {"type": natural, "metavar": "N"}),
     "--climb": (
-        "steps of the search for a worst input after each chunk, 0 for no search (25)",
+        "after each chunk, search N steps for the input with the largest error ÷ error limit; 0 for no search "
+        "(default: 25)",
         {"type": whole, "default": 25, "metavar": "N"},
     ),
     "--database": (
-        "SQLite file of the results, from which the campaign resumes (campaign.db)",
+        "SQLite file of the results, from which the campaign resumes (default: campaign.db)",
         {"type": Path, "default": Path("campaign.db"), "metavar": "FILE"},
     ),
     "--examples": (
-        "where failing inputs are kept and tried first: a folder of Hypothesis, or redis://… (.hypothesis/examples)",
+        "where to store failing inputs, which the next campaign tries first: a Hypothesis folder, or redis://… "
+        "(default: .hypothesis/examples)",
         {"default": ".hypothesis/examples", "metavar": "PLACE"},
     ),
-    "--engine": ("runs the workers (local)", {"choices": ("local", "ray"), "default": "local"}),
+    "--engine": (
+        "what runs the workers: processes of this machine, or Ray (default: local)",
+        {"choices": ("local", "ray"), "default": "local"},
+    ),
     "--address": (
         "address of a Ray cluster, such as auto; without it, Ray starts here",
         {"default": "", "metavar": "ADDRESS"},
     ),
     "--jobs": (
-        "number of workers (%(default)s)",
+        "number of workers (default: %(default)s)",
         {"type": workers, "default": min(4, os.cpu_count() or 1), "metavar": "N"},
     ),
     "--gpus": (
-        "NVIDIA devices for each worker, or a fraction of one (0)",
+        "number of NVIDIA devices for each worker, or a fraction of a device (default: 0)",
         {"type": positive, "default": 0.0, "metavar": "N"},
     ),
     "--memory": (
-        "memory limit of a worker, libraries included, such as 4G; a larger worker is a violation",
+        "memory limit of a worker, libraries included, such as 4G; to exceed it is a violation",
         {"type": memory, "default": inf, "metavar": "SIZE"},
     ),
-    "--timeout": ("time limit for one call (60)", {"type": positive, "default": 60.0, "metavar": "SECONDS"}),
+    "--timeout": ("time limit for one call (default: 60)", {"type": positive, "default": 60.0, "metavar": "SECONDS"}),
     "--arithmetic": ("judge by this arithmetic instead of the declared one", {"metavar": "NAME"}),
     "--convention": (
         "judge by this convention instead of the declared one; may be repeated",
@@ -64,7 +75,7 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "--laws": ("check only these laws, by name or name[operation]", _SEVERAL | {"metavar": "LAW"}),
     "--exclude": ("leave out these laws", _SEVERAL | {"metavar": "LAW"}),
-    "--only": ("check only implementations and groups whose name contains TEXT", _SEVERAL | {"metavar": "TEXT"}),
+    "--only": ("check only implementations whose name or group name contains TEXT", _SEVERAL | {"metavar": "TEXT"}),
     "--html": ("with report: write the page to DIR/index.html", {"metavar": "DIR"}),
 }
 """The arguments: the help of each, and how argparse reads it."""
@@ -76,7 +87,8 @@ def add_to(commands: Any) -> None:
         "campaign",
         help="verify for hours with many workers; stop and resume at any time",
         description="Verify seed after seed, and keep the results in a database. A campaign that was stopped resumes "
-        "from its database. `attnspec campaign status FILE` shows the results, and `attnspec campaign report FILE "
+        "from its database. A chunk of the work is one seed on one operation of one implementation. "
+        "`attnspec campaign status FILE` shows the results, and `attnspec campaign report FILE "
         "--html DIR` makes a page of them, also during the campaign. "
         "Exit status: 0 every law passes · 1 a law fails · 2 the campaign cannot run · "
         "129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM.",

@@ -44,9 +44,10 @@ _JOBS = min(4, os.cpu_count() or 1)
 
 _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
     "targets": (
-        "the adapter: file.py or a module, with :attribute if it has several adapters. An adapter is a "
-        "properties.Implementation; a mapping from operations to functions, or an object with functions of their "
-        "names; a list of adapters; or a mapping from groups to lists. Default: the targets of pyproject.toml",
+        "the adapter: file.py or a module, with :attribute if it has several adapters. An adapter may be a "
+        "properties.Implementation, a dict {operation: function}, an object whose functions have the names of "
+        "operations, a list of adapters, or a dict {group name: list}. "
+        "Default: the adapters that [tool.attnspec] lists as targets",
         {"nargs": "*", "metavar": "ADAPTER"},
     ),
     "--arithmetic": (
@@ -57,15 +58,18 @@ _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
         "judge by this convention, such as rope_pairing=half, instead of the declared one; may be repeated",
         {"action": "append", "default": [], "metavar": "NAME=VALUE"},
     ),
-    "--max-examples": ("number of test inputs for each operation (100)", {"type": natural, "metavar": "N"}),
-    "--seed": ("seed of the test inputs (0); the same seed gives the same inputs", {"type": int, "metavar": "N"}),
+    "--max-examples": ("number of test inputs for each operation (default: 100)", {"type": natural, "metavar": "N"}),
+    "--seed": (
+        "seed of the test inputs; the same seed gives the same inputs (default: 0)",
+        {"type": int, "metavar": "N"},
+    ),
     "--laws": ("check only these laws, by name or name[operation]", _SEVERAL | {"metavar": "LAW"}),
     "--exclude": ("leave out these laws", _SEVERAL | {"metavar": "LAW"}),
     "--quick": ("check few laws on few inputs; this detects nearly all known bugs within seconds", _FLAG),
     "--long": ("also check the laws with 131072 keys, which take minutes", _FLAG),
-    "--only": ("check only implementations and groups whose name contains TEXT", _SEVERAL | {"metavar": "TEXT"}),
-    "--jobs": ("number of processes (%(default)s)", {"type": natural, "default": _JOBS, "metavar": "N"}),
-    "--timeout": ("time limit for one call (60)", {"type": positive, "default": 60.0, "metavar": "SECONDS"}),
+    "--only": ("check only implementations whose name or group name contains TEXT", _SEVERAL | {"metavar": "TEXT"}),
+    "--jobs": ("number of processes (default: %(default)s)", {"type": natural, "default": _JOBS, "metavar": "N"}),
+    "--timeout": ("time limit for one call (default: 60)", {"type": positive, "default": 60.0, "metavar": "SECONDS"}),
     "--time-limit": (
         "time limit for the whole run, such as 60s or 5m; laws that are cut short do not pass",
         {"type": duration, "metavar": "TIME"},
@@ -82,8 +86,12 @@ _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
         "write a pytest test for each cause; it passes once the cause is fixed",
         {"metavar": "DIR"},
     ),
-    "--strict": ("exit with status 1 also if a result is suspicious", _FLAG),
-    "--fail-fast": ("stop at the first violation, with --baseline at the first new one", _FLAG),
+    "--strict": (
+        "exit with status 1 also if an error is suspicious: within its error limit, but larger than independent "
+        "roundings almost ever make it",
+        _FLAG,
+    ),
+    "--fail-fast": ("stop at the first violation; with --baseline, stop at the first new violation", _FLAG),
     "--all": ("show a row for every law, and a few lines for every violation", _FLAG),
 }
 """The arguments of `attnspec verify`: the help of each, and how argparse reads it."""
@@ -93,29 +101,30 @@ def parser_of_command() -> Parser:
     """The parser of the command line."""
     parser = Parser(
         prog="attnspec",
-        description="Check kernels for attention and positional encodings against their laws, "
-        "and name the cause of each failure. "
-        "`attnspec verify FILE.py` does the main job; `attnspec new FILE.py` writes an adapter to fill in.",
+        description="Check kernels for attention and positional encodings against laws, and name the cause of each "
+        "failure. A law is a property that every correct kernel has. An adapter is a Python file that tells attnspec "
+        "how to call your kernels. "
+        "`attnspec new FILE.py` writes an adapter to fill in; `attnspec verify FILE.py` checks it.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     verify = commands.add_parser(
         "verify",
-        help="check the laws on your kernels",
-        description="Check the laws on your kernels, in child processes, and name the cause of each failure. "
+        help="check your kernels against the laws",
+        description="Check your kernels against the laws, in child processes, and name the cause of each failure. "
         "The table [tool.attnspec] of pyproject.toml may hold options too. "
         "Exit status: 0 every law passes · 1 a law fails · 2 the command line or the adapter is wrong, an output "
-        "cannot be written, or attnspec itself failed and no law fails · "
+        "cannot be written, or attnspec has an internal error (if no law fails) · "
         "129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM.",
     )
     for name, (purpose, settings) in _VERIFY.items():
         verify.add_argument(name, help=purpose, **settings)
     verify.set_defaults(run=_verify)
 
-    report = commands.add_parser("report", help="make one HTML page of several JSON reports")
+    report = commands.add_parser("report", help="make one HTML page from several JSON reports")
     report.add_argument(
-        "reports", nargs="+", metavar="FILE", type=Path, help="a report, as `attnspec verify --json FILE` writes it"
+        "reports", nargs="+", metavar="FILE", type=Path, help="a report that `attnspec verify --json FILE` wrote"
     )
     report.add_argument("--html", metavar="DIR", required=True, help="write the page to DIR/index.html")
     report.set_defaults(run=_report)
@@ -123,8 +132,8 @@ def parser_of_command() -> Parser:
     compare = commands.add_parser(
         "compare",
         help="compare two JSON reports",
-        description="Compare two reports, as `attnspec verify --json` writes them: which laws broke, which were fixed, "
-        "and which got slower or closer to their error limit. "
+        description="Compare two reports that `attnspec verify --json` wrote: which laws broke, which were fixed, "
+        "and which operations are slower or further from the exact value. "
         "Exit status: 0 no law broke · 1 a law broke · 2 a file is not a report.",
     )
     compare.add_argument("before", metavar="BEFORE", type=Path, help="the earlier report")

@@ -17,24 +17,25 @@ _SEVERAL: dict[str, Any] = {"action": "append", "default": []}
 
 _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "candidate": (
-        "kernel.py, with functions of the operations' names; or a solution for flashinfer-bench, in JSON",
+        "a Python file whose functions have the names of operations; or a flashinfer-bench solution, in JSON",
         {"type": Path},
     ),
     "--operation": ("check only this operation; may be repeated", _SEVERAL | {"metavar": "NAME"}),
     "--function": (
-        "a function with another name than its operation; may be repeated",
+        "check the function NAME as OPERATION, if its name is not the operation's; may be repeated",
         _SEVERAL | {"metavar": "NAME=OPERATION"},
     ),
     "--reference-signature": (
-        "a function with other argument names or another order of arguments: its call, written with the operation's "
-        "arguments, such as 'flash(v, k, q, attn_mask=mask)=scaled_dot_product_attention'; may be repeated",
+        "how to call a function whose arguments have other names or another order. Write the call with the "
+        "operation's argument names, such as 'flash(v, k, q, attn_mask=mask)=scaled_dot_product_attention'; "
+        "may be repeated",
         _SEVERAL | {"metavar": "CALL=OPERATION", "dest": "function"},
     ),
     "--kernelbench": (
         "the KernelBench problem that the class ModelNew of the candidate solves",
         {"type": Path, "metavar": "PROBLEM"},
     ),
-    "--arithmetic": ("judge by this arithmetic (float64), such as float32 or bfloat16", {"metavar": "NAME"}),
+    "--arithmetic": ("judge by this arithmetic, such as float32 or bfloat16 (default: float64)", {"metavar": "NAME"}),
     "--convention": (
         "judge by this convention, such as causal=bottom_right; may be repeated",
         _SEVERAL | {"metavar": "NAME=VALUE"},
@@ -44,33 +45,35 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
         _SEVERAL | {"metavar": "NAME"},
     ),
     "--supports": (
-        "the inputs that the kernel takes, such as head_dim=64,128 or 'positive sizes' (all inputs); may be repeated",
+        "use only inputs that the kernel supports, such as head_dim=64,128 or 'positive sizes' (default: all inputs); "
+        "may be repeated",
         _SEVERAL | {"metavar": "TEXT"},
     ),
     "--batch-ranks": (
-        "the numbers of leading axes that the kernel takes (0 1 2): 2 for (batch, heads, length, width) only",
+        "how many leading axes the kernel accepts, such as 2 if it accepts only (batch, heads, length, width) "
+        "(default: 0 1 2)",
         {"type": int, "nargs": "+", "metavar": "N"},
     ),
     "--nondeterministic": ("the same call may give another result, within the error limit", {"action": "store_true"}),
     "--arrays": (
-        "the library of the arrays that the kernel takes and returns (numpy)",
+        "the library of the arrays that the kernel takes and returns (default: numpy)",
         {"choices": ("numpy", "torch")},
     ),
     "--library": (
-        "another distribution that the kernel may import; may be repeated",
+        "one more Python package that the kernel may import, by its distribution name; may be repeated",
         _SEVERAL | {"metavar": "NAME"},
     ),
     "--quick": ("check few laws on few inputs: a verdict in a few seconds", {"action": "store_true"}),
     "--seed": ("seed of the test inputs; the default cannot be predicted", {"type": int, "metavar": "N"}),
     "--timeout": (
-        "time limit for one call (2, or 1 with --quick); an import may take 60",
+        "time limit for one call (default: 2, or 1 with --quick); an import may take 60",
         {"type": positive, "metavar": "SECONDS"},
     ),
     "--time-limit": (
-        "time limit for all calls together, such as 6s or 1m (6s, or 3s with --quick)",
+        "time limit for all calls together, such as 6s or 1m (default: 6s, or 3s with --quick)",
         {"type": duration, "metavar": "TIME"},
     ),
-    "--memory": ("limit of the address space, such as 512M or 4G (4G)", {"type": memory, "metavar": "SIZE"}),
+    "--memory": ("limit of the address space, such as 512M or 4G (default: 4G)", {"type": memory, "metavar": "SIZE"}),
     "--json": ("also write the verdict as JSON; - prints only the JSON", {"metavar": "FILE"}),
 }
 """The arguments: the help of each, and how argparse reads it."""

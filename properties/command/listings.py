@@ -8,21 +8,21 @@ __all__ = ["add_to"]
 
 def add_to(commands: Any) -> None:
     """Add the subcommands to the parser. Each imports what it prints when it runs."""
-    part = "its name, or a part that only this name has"
+    part = "name of the {}, or any part of it that no other name contains"
     laws = commands.add_parser("laws", help="list the laws, or show one")
-    laws.add_argument("law", nargs="?", metavar="LAW", help=part)
+    laws.add_argument("law", nargs="?", metavar="LAW", help=part.format("law"))
     laws.set_defaults(run=_laws)
     bugs = commands.add_parser("bugs", help="list the known bugs, or show one")
-    bugs.add_argument("bug", nargs="?", metavar="BUG", help=part)
+    bugs.add_argument("bug", nargs="?", metavar="BUG", help=part.format("known bug"))
     bugs.set_defaults(run=_bugs)
     operations = commands.add_parser(
         "operations", help="list the operations with their shapes and conventions, or show one"
     )
-    operations.add_argument("operation", nargs="?", metavar="OPERATION", help=part)
+    operations.add_argument("operation", nargs="?", metavar="OPERATION", help=part.format("operation"))
     operations.add_argument("--markdown", action="store_true", help="print the page docs/guide/operations.md")
     operations.set_defaults(run=_operations)
     explain = commands.add_parser("explain", help="explain a law, a known bug or an operation")
-    explain.add_argument("name", metavar="NAME", help=part)
+    explain.add_argument("name", metavar="NAME", help=part.format("law, known bug or operation"))
     explain.set_defaults(run=_explain)
 
 

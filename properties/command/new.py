@@ -166,7 +166,7 @@ def add_to(commands: Any) -> None:
     new = commands.add_parser(
         "new",
         help="write an adapter to fill in",
-        description="Write an adapter to fill in: a function for each operation, and its promises. "
+        description="Write an adapter to fill in: a function for each operation, and declarations of what your kernels support. "
         "An existing file stays unchanged. Exit status: 0 the adapter was written · 2 it cannot be written.",
     )
     new.add_argument("file", metavar="FILE", type=Path, help="the file to write, such as my_kernels.py")
@@ -175,10 +175,17 @@ def add_to(commands: Any) -> None:
         nargs="+",
         action="extend",
         metavar="OPERATION",
-        help="the operations (scaled_dot_product_attention); `attnspec operations` lists them all",
+        help="the operations; `attnspec operations` lists them all (default: scaled_dot_product_attention)",
     )
-    new.add_argument("--library", choices=_LIBRARIES, default="numpy", help="the library of its arrays (%(default)s)")
-    new.add_argument("--dtype", choices=_DTYPES, default="float32", help="the type of its numbers (%(default)s)")
+    new.add_argument(
+        "--library",
+        choices=_LIBRARIES,
+        default="numpy",
+        help="the library of your kernels' arrays (default: %(default)s)",
+    )
+    new.add_argument(
+        "--dtype", choices=_DTYPES, default="float32", help="the type of your kernels' numbers (default: %(default)s)"
+    )
     new.set_defaults(run=_new)
 
 
