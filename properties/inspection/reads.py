@@ -1,124 +1,143 @@
 """Which keys each query reads, measured from outside.
 
-With q = 0 all scores of a row are equal, so its weights say which keys it may read and nothing
-else.  Column c of v is 1 in the rows of one *label* and 0 elsewhere, so column c of the output is
-the weight that the row gives to that label:
-
-    out[row, c] = Σ_j W[row, j]·[label(j) = c]                                              (1)
-
-One call measures as many labels as v has columns.  Where there are more keys than a few calls can
-tell apart, a label is a block of keys at first.  A block of which some row reads a part is cut into
-smaller ones, until each row reads a label wholly or not at all.  The oracle answers the same call, so
-what counts as wrong is the error limit of that call, and no other tolerance.
+With q = 0 all scores of a row are equal, so its weights say which keys are visible and nothing
+else. `Probe.weights` reads them by one-hot values. Where there are more keys than a few calls can
+tell apart, a label is a block of keys at first. A block of which a wrong row reads a part, or should,
+is cut into smaller ones, until each such row reads a label wholly or not at all. The error limit of
+each call says what is wrong.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import itemgetter
 
 import numpy as np
 
-from oracles.ball import Array
-from properties.contract.caller import Caller
-from properties.contract.operations import OPERATIONS
+from properties.inspection.array import Array
+from properties.inspection.probe import Probe, Reading, joined
 from properties.inspection.shapes import Shape
 
-__all__ = ["Reads", "reads"]
+__all__ = ["LEAST_SHARE", "Reads", "reads"]
 
-MOST_CALLS_OF_A_ROUND = 8
-MOST_CALLS = 40
+_CALLS_OF_THE_FIRST_ROUND = 8
+_WIDE = 64  # columns of v, if its own are too few
+_PARTS = 8  # of a block that is cut
+
 LEAST_SHARE = 0.02
-"""The share of a label, or of a row's largest weight, from which on it counts as read."""
+"""The share of a row's largest weight of a key from which on a key counts as read."""
 
 
 @dataclass(frozen=True)
 class Reads:
     """The weight that each row of the output gives to each label of keys.
 
-    `weights`, `expected` and `wrong` have one row for each row of the output and one column for
-    each label; `wrong` is where the weight is outside its error limit.  `keys[c]` are the rows of v
-    of label c, as indices into v's rows.  `rows` and `columns` are the sizes of the output's and of
-    v's axes but the last.
+    reading    one row for each row of the output, one column for each label
+    keys       the rows of v of each label, as indices into v's rows
+    rows       the sizes of the output's axes but the last, one of them for each name of `axes`
+    columns    the sizes of v's axes but the last
+    batch      the number of leading axes
+    follows    for each row of the output whether it doubles when v is doubled
+    settled    for each row of the output whether it reads each label wholly or not at all, and should
     """
 
-    shape: Shape
+    reading: Reading
+    keys: tuple[Array, ...]
     rows: tuple[int, ...]
     columns: tuple[int, ...]
-    keys: tuple[Array, ...]
-    weights: Array
-    expected: Array
-    wrong: Array
-    calls: int
+    batch: int
+    follows: Array
+    settled: Array
 
     @property
-    def is_right(self) -> bool:
-        """Whether every row reads what it should."""
-        return not self.wrong.any()
+    def axes(self) -> tuple[str, ...]:
+        """The names of the output's axes but the last."""
+        return (*["batch"] * self.batch, *["head"] * (len(self.rows) - self.batch - 1), "query")
 
     @property
-    def complete(self) -> bool:
-        """Whether each label is one key, so that the map is known key by key."""
-        return all(len(keys) == 1 for keys in self.keys)
+    def axes_of_columns(self) -> tuple[str, ...]:
+        """The names of v's axes but the last."""
+        return (*["batch"] * self.batch, *["key head"] * (len(self.columns) - self.batch - 1), "key")
 
 
-def reads(caller: Caller, shape: Shape) -> Reads:
-    """Measure which keys each query reads, in calls of the caller's own operation at a shape.
-
-    Raises BrokenError where the implementation raises or returns something else, and OutsideError
-    where it does not take the shape.
-    """
-    operation = OPERATIONS[caller.operation]
-    total, width = int(np.prod(shape.rows(operation, "v"))), shape.sizes["value_dim"]
-    most = MOST_CALLS_OF_A_ROUND * width
-    labels: list[Array] = [keys for keys in np.array_split(np.arange(total), min(total, most)) if len(keys)]
-    weights, expected, wrong, calls = _measured(caller, shape, labels)
-    while calls < MOST_CALLS and (parts := _parts(labels, weights, wrong)):
-        finer = [half for c in parts for half in np.array_split(labels[c], min(len(labels[c]), 8))]
-        kept = [c for c in range(len(labels)) if c not in parts]
-        *more, further = _measured(caller, shape, finer)
-        labels = [*(labels[c] for c in kept), *finer]
-        weights, expected, wrong = (
-            np.concatenate([old[:, kept], new], 1) for old, new in zip((weights, expected, wrong), more, strict=True)
-        )
-        calls += further
+def reads(probe: Probe, shape: Shape) -> Reads:
+    """Measure which keys each query reads. Raises as `Probe.results`."""
+    shape = _wide_enough(probe, _with_plain_scores(shape))
+    operation = probe.operation
+    rows, columns = shape.rows(operation, "q"), shape.rows(operation, "v")
+    total, width = int(np.prod(columns)), shape.sizes["value_dim"]
+    labels: Sequence[Array] = np.array_split(np.arange(total), min(total, _CALLS_OF_THE_FIRST_ROUND * width))
+    reading, first = probe.weights(shape, labels), labels[:width]
+    while probe.calls > _CALLS_OF_THE_FIRST_ROUND and (cut := _cut(labels, reading)):
+        finer = [part for place in cut for part in np.array_split(labels[place], min(len(labels[place]), _PARTS))]
+        kept = [place for place in range(len(labels)) if place not in cut]
+        more = probe.weights(shape, finer)
+        reading = joined([reading.changed(itemgetter((slice(None), kept))), more], partial(np.concatenate, axis=1))
+        labels = [*(labels[place] for place in kept), *finer]
     order = np.argsort([keys[0] for keys in labels])
+    labels, reading = [labels[place] for place in order], reading.changed(lambda x: x[:, order])
     return Reads(
-        shape,
-        shape.rows(operation, "q"),
-        shape.rows(operation, "v"),
-        tuple(labels[c] for c in order),
-        weights[:, order],
-        expected[:, order],
-        wrong[:, order],
-        calls,
+        reading,
+        tuple(labels),
+        rows,
+        columns,
+        len(shape.batch),
+        _follows(probe, shape, first) if reading.wrong.any() else np.ones(len(reading.wrong), bool),
+        np.asarray(~(_in_part(labels, reading) & reading.wrong.any(1, keepdims=True)).any(1)),
     )
 
 
-def _parts(labels: Sequence[Array], weights: Array, wrong: Array) -> set[int]:
-    """The labels of several keys of which some wrong row reads a part.
-
-    The weights of a row that are not 0 are all equal, so a label that is read wholly weighs as
-    much per key as the heaviest label of its row.
+def _with_plain_scores(shape: Shape) -> Shape:
+    """The shape with every finite bias 0, so that visible keys have equal weights, and every finite sink
+    1, so that a sink in another place shows.
     """
-    each = weights / [len(keys) for keys in labels]
+    options = dict(shape.arguments)
+    for name, value in (("bias", 0.0), ("sink", 1.0)):
+        if name in options:
+            options[name] = np.where(np.isfinite(options[name]), value, options[name])
+    return replace(shape, arguments=options)
+
+
+def _wide_enough(probe: Probe, shape: Shape) -> Shape:
+    """The shape, with more columns of v if the first round could not tell all keys apart and the
+    implementation takes them.
+    """
+    total = int(np.prod(shape.rows(probe.operation, "v")))
+    wider = shape.changed(probe.operation, value_dim=min(_WIDE, total))
+    is_narrow = total > _CALLS_OF_THE_FIRST_ROUND * shape.sizes["value_dim"]
+    return wider if is_narrow and probe.takes(wider) else shape
+
+
+def _in_part(labels: Sequence[Array], reading: Reading) -> Array:
+    """For each row and each label of several keys whether the row reads a part of it, or should.
+
+    The visible keys of a row have equal weights, so a label that is read wholly weighs as much per
+    key as the heaviest label of its row.
+    """
+    numbers = np.array([len(keys) for keys in labels])
+
+    def of(weights: Array) -> Array:
+        each = np.abs(weights) / numbers
+        with np.errstate(all="ignore"):
+            share = each / each.max(1, keepdims=True)
+        return np.asarray((share > LEAST_SHARE) & (share < 1 - LEAST_SHARE))
+
+    return (of(reading.measured) | of(reading.expected)) & (numbers > 1)
+
+
+def _cut(labels: Sequence[Array], reading: Reading) -> set[int]:
+    """The labels that some wrong row reads in part, or should."""
+    in_part = _in_part(labels, reading) & reading.wrong.any(1, keepdims=True)
+    return {int(place) for place in np.flatnonzero(in_part.any(0))}
+
+
+def _follows(probe: Probe, shape: Shape, labels: Sequence[Array]) -> Array:
+    """For each row of the output whether it doubles when v is doubled, as W·v does exactly: 2 is a
+    power of two.
+    """
+    v = shape.zeros(probe.operation, "v")
+    for column, keys in enumerate(labels):
+        v.reshape(-1, v.shape[-1])[keys, column] = 1.0
+    once, twice = (probe.results(shape, v=factor * v)["out"].measured.reshape(-1, v.shape[-1]) for factor in (1, 2))
     with np.errstate(all="ignore"):
-        share = np.abs(each) / np.abs(each).max(1, keepdims=True)
-    partial = wrong & (share > LEAST_SHARE) & (share < 1 - LEAST_SHARE)
-    return {int(c) for c in np.flatnonzero(partial.any(0)) if len(labels[c]) > 1}
-
-
-def _measured(caller: Caller, shape: Shape, labels: Sequence[Array]) -> tuple[Array, Array, Array, int]:
-    """The weight of each label in each row of the output, by (1); what it should be; where it is
-    wrong; and the number of calls.
-    """
-    operation = OPERATIONS[caller.operation]
-    width, found = shape.sizes["value_dim"], []
-    for start in range(0, len(labels), width):
-        some = labels[start : start + width]
-        v = shape.zeros(operation, "v")
-        for column, keys in enumerate(some):
-            v.reshape(-1, width)[keys, column] = 1.0
-        (out, *_) = caller.watch(caller.operation, shape.call(operation, v=v)).results
-        columns = [x.reshape(-1, width)[:, : len(some)] for x in (out.value, out.budget.mid, out.excess)]
-        found.append(columns)
-    value, expected, excess = (np.concatenate(parts, 1) for parts in zip(*found, strict=True))
-    return value, expected, excess > 1, len(found)
+        return np.asarray((np.abs(twice - 2 * once) <= LEAST_SHARE * np.abs(once).max(1, keepdims=True)).all(1))

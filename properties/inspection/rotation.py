@@ -1,114 +1,149 @@
-"""How a rotary embedding turns each row, measured from outside.
+"""How a rotary embedding rotates each row, measured from outside.
 
-A row that is 1 in channel c and 0 elsewhere becomes row c of the matrix by which its position turns
-every row:
+A row that is f in channel c and 0 elsewhere becomes f times row c of the matrix of its position:
 
-    rope(e_c, position)[c'] = R[position, c, c']                                            (1)
+    rope(f·e_c, position)[c'] = f·R[position, c, c']                                        (1)
 
 In a right kernel a channel meets itself and its partner, by the cosine and the sine of one angle,
-position × frequency.
+position × frequency. Each row has a whole number f of its own, so a channel of another row shows. A
+VJP is measured in the same way, and returns the transposed matrix.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from oracles.ball import Array
-from properties.contract.caller import Caller
-from properties.contract.operations import OPERATIONS
+from properties.inspection.array import Array
+from properties.inspection.places import place, placed
+from properties.inspection.probe import Probe, Reading, joined
+from properties.inspection.shapes import Shape
 
 __all__ = ["Rotation", "rotation", "sentences_of_rotation"]
 
-NEAR = 0.01
-"""The size of an entry of a turned unit vector up to which it is described as 0."""
+_NEAR = 0.01  # the size of an entry of a rotated unit vector that is described as 0
+_MOST_CHANNELS = 16  # where each needs a call, evenly spaced
+_MOST_FACTORS = 128  # whole numbers that all formats store
+_MOST_PARTNERS = 2  # each in a sentence
 
 
 @dataclass(frozen=True)
 class Rotation:
-    """The matrix of each row, by (1): `measured[row, c, c']`, what it should be, where it is outside
-    its error limit, and the first position.
+    """The matrices of all rows, by (1).
+
+    channels   the channels that were measured
+    axes       the names of the axes of x but the last
+    reading    `[..., row, c, c']`, where c counts `channels`
     """
 
-    measured: Array
-    expected: Array
-    wrong: Array
-    start: int
+    channels: Array
+    axes: tuple[str, ...]
+    reading: Reading
 
 
-def rotation(caller: Caller, rows: int, width: int, start: int = 0) -> Rotation:
-    """Measure how rows at positions start, start + 1, … are turned: one call for each channel.
-
-    Raises BrokenError where the implementation raises, and OutsideError where it does not take the
-    sizes.
+def rotation(probe: Probe, shape: Shape) -> Rotation:
+    """Measure how rows are rotated, in one call if the implementation takes one more leading axis,
+    else in one call for each channel. Raises as `Probe.results`.
     """
-    operation, found = OPERATIONS[caller.operation], []
-    for channel in range(width):
-        x = np.zeros((rows, width))
-        x[:, channel] = 1.0
-        given = {"x": x, "start_pos": start}
-        (out, *_) = caller.watch(caller.operation, tuple(given.get(p) for p in operation.parameters)).results
-        found.append((out.value, out.budget.mid, out.excess > 1))
-    return Rotation(*(np.stack(parts, 1) for parts in zip(*found, strict=True)), start)
+    operation, width = probe.operation, shape.sizes["head_dim"]
+    coded = "grad_out" if "grad_out" in operation.parameters else "x"
+    rows = shape.rows(operation, coded)
+    factors = (np.arange(np.prod(rows)) % _MOST_FACTORS + 1.0).reshape(*rows, 1)
+    stacked = shape.changed(operation, batch=(width, *shape.batch))
+    if probe.takes(stacked):
+        channels = np.arange(width)
+        x = stacked.zeros(operation, coded)
+        x[channels, ..., channels] = factors[..., 0]
+        (out,) = probe.results(stacked, **{coded: x}).values()
+        reading = out.changed(lambda array: np.moveaxis(array, 0, -2))
+    else:
+        channels = np.unique(np.linspace(0, width - 1, min(width, _MOST_CHANNELS)).astype(int))
+        one_hot = [factors * (np.arange(width) == channel) for channel in channels]
+        readings = [out for x in one_hot for out in probe.results(shape, **{coded: x}).values()]
+        reading = joined(readings, lambda parts: np.stack(parts, -2))
+    measured, expected = (side / factors[..., None] for side in reading[:2])
+    axes = (*["batch"] * len(shape.batch), "row")
+    return Rotation(channels, axes, Reading(measured, expected, reading.wrong))
 
 
-def sentences_of_rotation(found: Rotation) -> list[str]:
-    """What the matrices say, in sentences; none where all are right."""
-    if not found.wrong.any():
-        return []
-    if not np.isfinite(found.measured).all():
-        return ["Rows of one-hot channels are NaN or infinite."]
-    return _partners(found) or _of_all_rows(found) or _of_some_rows(found)
+def sentences_of_rotation(found: Rotation) -> tuple[str, ...]:
+    """What the matrices say, in sentences; () if all are right."""
+    measured, _, wrong = found.reading
+    if not wrong.any():
+        return ()
+    if not np.isfinite(measured).all():
+        strange = np.asarray(~np.isfinite(measured).all((-2, -1)))
+        return (placed("One-hot rows give NaN or infinite numbers", strange, found.axes),)
+    rule = _rule(found)
+    return _partners(found) or (
+        (placed(rule, np.asarray(wrong.any((-2, -1))), found.axes),) if rule else _example(found)
+    )
 
 
-def _partners(found: Rotation) -> list[str]:
-    """The channels that are paired with others than they should be."""
-    met, due = np.abs(found.measured).max(0) > NEAR, found.expected.any(0)
-    width = len(met)
-    apart = ~np.eye(width, dtype=bool)
-    wrong = [c for c in range(width) if (met & apart & ~due)[c].any()]
-    said = []
-    for c in wrong[:2]:
-        partners, right = (np.flatnonzero(x[c] & apart[c]) for x in (met, due))
-        said.append(f"Channel {c} is paired with {_listed(partners)}, should be {_listed(right) or 'with none'}.")
-    if len(wrong) > 2:
-        said.append(f"{len(wrong)} of {width} channels have another partner.")
-    return said
-
-
-def _of_all_rows(found: Rotation) -> list[str]:
-    """One rule of all rows, as it should be but for a sign, a position or a factor."""
-    def is_near(other: Array) -> bool:
-        return bool(other.size and (np.abs(found.measured[: len(other)] - other) < NEAR).all())
-
-    if is_near(found.expected.swapaxes(1, 2)):
-        return ["Every row is turned backwards: by minus the angle of its position."]
-    if len(found.expected) > 1 and (np.abs(found.measured[:-1] - found.expected[1:]) < NEAR).all():
-        return ["Every row is turned by the angle of the next position."]
-    if len(found.expected) > 1 and (np.abs(found.measured[1:] - found.expected[:-1]) < NEAR).all():
-        return ["Every row is turned by the angle of the previous position."]
-    if is_near(np.broadcast_to(found.expected[:1], found.expected.shape)):
-        return [f"Every row is turned as position {found.start} should be."]
-    norms = np.linalg.norm(found.measured, axis=-1)
-    if np.ptp(norms) < NEAR and abs(norms.mean() - 1) > NEAR and is_near(found.expected * norms.mean()):
-        return [f"Every row is multiplied by {norms.mean():.4g} besides."]
-    return []
-
-
-def _of_some_rows(found: Rotation) -> list[str]:
-    """The rows and channels that are turned by another angle, with the first such angle."""
-    rows = np.flatnonzero(found.wrong.any((1, 2)))
-    channels = np.flatnonzero(found.wrong.any((0, 2)))
-    row, c = int(rows[-1]), int(channels[0])
-    angle, due = (float(np.arccos(np.clip(x[row, c, c], -1, 1))) for x in (found.measured, found.expected))
-    which = "every row" if len(rows) == len(found.wrong) else f"rows {_listed(rows)}"
-    return [
-        f"Channels {_listed(channels)} of {which} are turned otherwise: channel {c} at position {found.start + row} "
-        f"by ±{angle:.4g}, should be ±{due:.4g} (modulo 2π)."
+def _partners(found: Rotation) -> tuple[str, ...]:
+    """The channels that meet others than they should, in some row."""
+    measured, expected, wrong = (side.reshape(-1, *side.shape[-2:]) for side in found.reading)
+    strange = (wrong & (expected == 0)).any(0)
+    due = (expected != 0).any(0)
+    met = strange | (due & (measured != 0).any(0))
+    every = np.arange(len(found.channels))
+    met[every, found.channels] = due[every, found.channels] = False
+    others = np.flatnonzero(strange.any(1))
+    said = [
+        f"Channel {found.channels[row]} is paired with {_listed(met[row])}, should be with {_listed(due[row])}."
+        for row in others[:_MOST_PARTNERS]
     ]
+    if len(others) > _MOST_PARTNERS:
+        said.append(f"{len(others)} of {len(every)} channels have another partner.")
+    return tuple(said)
 
 
-def _listed(indices: Array) -> str:
-    found = [int(i) for i in indices]
-    if len(found) > 2 and found == list(range(found[0], found[-1] + 1)):
-        return f"{found[0]}–{found[-1]}"
-    return ", ".join(map(str, found[:4])) + (" …" if len(found) > 4 else "")
+def _listed(channels: Array) -> str:
+    return ", ".join(map(str, np.flatnonzero(channels))) or "no channel"
+
+
+def _rule(found: Rotation) -> str:
+    """The first rule that is true of all wrong rows; "" if no rule is."""
+    measured, expected, wrong = found.reading
+    rows = wrong.any((-2, -1))
+    got, due = measured[rows], expected[rows]
+
+    def is_near(other: Array) -> bool:
+        return bool((np.abs(got - other) < _NEAR).all())
+
+    signs = np.where(np.eye(got.shape[-1], dtype=bool)[found.channels], 1.0, -1.0)
+    if is_near(due * signs):
+        return "Rows are rotated by minus their angle"
+    inner = np.broadcast_to(np.arange(expected.shape[-3]), expected.shape[:-2])[rows]
+    for step, word in ((1, "next"), (-1, "previous")):
+        moved = np.roll(expected, -step, -3)[rows]
+        is_there = (inner + step >= 0) & (inner + step < expected.shape[-3])
+        if is_there.any() and (np.abs(got - moved)[is_there] < _NEAR).all():
+            return f"Rows are rotated by the angle of the {word} row"
+    if is_near(np.broadcast_to(expected[..., :1, :, :], expected.shape)[rows]):
+        return "Rows are rotated by the angle of row 0"
+    factor = float((got * due).sum() / (due * due).sum())
+    if is_near(due * factor):
+        return f"Rows are {factor:.4g} times what they should be"
+    return ""
+
+
+def _example(found: Rotation) -> tuple[str, ...]:
+    """The number of rows that are rotated otherwise, and one channel: by another angle, if its length
+    is right, else into other numbers.
+    """
+    measured, expected, wrong = found.reading
+    index = tuple(np.argwhere(wrong.any(-1))[-1])
+    channel = int(found.channels[index[-1]])
+    partner = int(np.abs(np.where(np.arange(expected.shape[-1]) == channel, 0.0, expected[index])).argmax())
+    rows = wrong.any((-2, -1))
+    number = f"{int(rows.sum())} of {rows.size} rows {'is' if rows.sum() == 1 else 'are'} wrong"
+    where = f"in {place(index[:-1], found.axes)} channel {channel}"
+    got, due = ((float(side[index][channel]), float(side[index][partner])) for side in (measured, expected))
+    if abs(np.hypot(*got) - np.hypot(*due)) < _NEAR:
+        angles = (float(np.arctan2(sine, cosine)) for cosine, sine in (got, due))
+        turn = "is rotated towards channel {} by {:.4g}, should be by {:.4g} (modulo 2π)".format(partner, *angles)
+    else:
+        turn = "adds {:.4g} to itself and {:.4g} to channel {}, should add {:.4g} and {:.4g}".format(
+            *got, partner, *due
+        )
+    return (f"{number}: {where} {turn}.",)

@@ -1,12 +1,13 @@
 """How scores are formed from q and k, measured from outside.
 
-Every third row of q is a·e_c, every third key is a·e_c' in some order of channels, the other rows
-are 0, and v tells the keys apart.  In a right kernel the last key, which is 0, has score 0, and
+The first row of q is 0. For each channel c three rows follow: 0, a·e_c, 0. The keys are the same rows,
+in some order of channels, and v tells the keys apart. Let key z be the first visible key that is 0.
+Its score is 0 in a right kernel, and also in one that reads a neighbour of z, so
 
-    form[row, j] = (log W[row, j] − log W[row, last]) / a² = scale·[channel(row) = channel(j)]   (1)
+    form[row, j] = (log W[row, j] − log W[row, z]) / a² = scale·[channel(row) = channel(j)]   (1)
 
-where a row of zeros has no channel.  Two orders of the keys' channels tell another channel from
-another key.  What counts as wrong is the error limit of the weights in each call.
+where a row of zeros has no channel. Two orders of the keys' channels distinguish another channel
+from another key. The error limit of each weight says what is wrong.
 """
 
 from dataclasses import dataclass
@@ -14,122 +15,140 @@ from itertools import product
 
 import numpy as np
 
-from oracles.ball import Array
-from properties.contract.caller import Caller
-from properties.contract.operations import OPERATIONS
+from properties.inspection.array import Array
+from properties.inspection.probe import Probe, Reading, joined
 from properties.inspection.shapes import Shape
 
 __all__ = ["ScoreForm", "score_form", "sentences_of_scores"]
 
-NEAR = 0.01
-"""The share of the scale up to which a coefficient is described as 0, or as equal to another."""
+_NEAR = 0.01  # of the scale: how near two coefficients are the same
+_MOST_CHANNELS = 24  # of wide heads, evenly spaced
+_WIDE = 64  # columns of v
+_MOST_PAIRS = 2  # of channels, each in a sentence
 
-Product = tuple[int, int, int, int]
-"""A channel of q, a channel of k, and how many rows and keys farther those two rows are."""
+_STEPS = ((0, 0), (1, 1), (-1, -1), (0, 1), (1, 0), (0, -1), (-1, 0), (1, -1), (-1, 1))
+"""How many rows and keys farther a product of channels is read, the simplest first."""
 
 
 @dataclass(frozen=True)
 class ScoreForm:
     """The scores of one-hot rows, by (1).
 
-    `queries[row]` is the channel of a row of q, and `keys[n, j]` that of key j in call n; −1 is a
-    row of zeros.  `measured[n, lane, row, j]` is the left side of (1) for each batch and head,
-    `expected` the right side, and `wrong` is where a weight is outside its error limit.
+    queries   the channel of each row of q; −1 is a row of zeros
+    keys      `keys[n, j]` is the channel of key j in call n
+    reading   the sides of (1), `[n, head, row, j]`, with all leading axes and heads as one; 0 on both
+              sides where key j is masked. It is wrong where the weight is
     """
 
     queries: Array
     keys: Array
-    measured: Array
-    expected: Array
-    wrong: Array
+    reading: Reading
 
     @property
     def scale(self) -> float:
         """The factor of q·k that should be there."""
-        return float(self.expected.flat[np.abs(self.expected).argmax()])
+        expected = self.reading.expected
+        return float(expected.flat[np.abs(expected).argmax()])
 
 
-def score_form(caller: Caller, shape: Shape) -> ScoreForm:
-    """Measure how scores are formed, in two calls with three rows for each channel.
-
-    Raises BrokenError where the implementation raises, and OutsideError where it does not take the
-    shape.
+def score_form(probe: Probe, shape: Shape) -> ScoreForm:
+    """Measure how scores are formed, without masks and options other than the scale. Raises as
+    `Probe.results`.
     """
-    operation, width = OPERATIONS[caller.operation], shape.sizes["head_dim"]
-    queries = np.stack([np.arange(width), *np.full((2, width), -1)], 1).reshape(-1)
-    keys = np.stack([queries, np.roll(queries, 3)])
+    width = shape.sizes["head_dim"]
+    channels = np.unique(np.linspace(0, width - 1, min(width, _MOST_CHANNELS)).astype(int))
+    zeros = np.full(len(channels), -1)
+    orders = [np.append(-1, np.stack([zeros, each, zeros], 1)) for each in (channels, np.roll(channels, 1))]
+    queries = orders[0]
     number = len(queries)
-    square = Shape({**shape.sizes, "n_q": number, "n_k": number, "value_dim": number}, shape.batch, shape.arguments)
-    amplitude = 2.0 ** round(np.log2(max(1, width)) / 4)
-    found = []
-    for order in keys:
-        q, k, v = (square.zeros(operation, name) for name in ("q", "k", "v"))
-        for array, channels in ((q, queries), (k, order)):
-            rows = np.flatnonzero(channels >= 0)
-            array[..., rows, channels[rows]] = amplitude
-        v[...] = np.eye(number)
-        (out, *_) = caller.watch(caller.operation, square.call(operation, q=q, k=k, v=v)).results
-        value, mid, excess = (x.reshape(-1, number, number) for x in (out.value, out.budget.mid, out.excess))
+    square = shape.only("scale").changed(probe.operation, n_q=number, n_k=number)
+    wider = square.changed(probe.operation, value_dim=min(number, _WIDE))
+    square = wider if probe.takes(wider) else square
+    rows = np.arange(int(np.prod(square.rows(probe.operation, "v")))).reshape(-1, number)
+    amplitude = 2.0 ** round(np.log2(width) / 4)
+    readings = []
+    for order in orders:
+        q, k = (_one_hot(probe, square, name, chosen, amplitude) for name, chosen in (("q", queries), ("k", order)))
+        weights = probe.weights(square, list(rows.T), q=q, k=k).changed(lambda x: x.reshape(-1, number, number))
+        readings.append(_logs(weights, order, amplitude))
+    return ScoreForm(queries, np.stack(orders), joined(readings, np.stack))
+
+
+def _one_hot(probe: Probe, shape: Shape, parameter: str, channels: Array, amplitude: float) -> Array:
+    array, rows = shape.zeros(probe.operation, parameter), np.flatnonzero(channels >= 0)
+    array[..., rows, channels[rows]] = amplitude
+    return array
+
+
+def _logs(weights: Reading, order: Array, amplitude: float) -> Reading:
+    """Both sides of (1) from the weights of one call."""
+    is_visible = weights.expected > 0
+    is_zero = is_visible & (order < 0)
+    first = is_zero.argmax(-1)[..., None]
+    is_known = is_visible & is_zero.any(-1, keepdims=True)
+
+    def logs(side: Array) -> Array:
         with np.errstate(all="ignore"):
-            logs = [(np.log(np.abs(x)) - np.log(np.abs(x[..., -1:]))) / amplitude**2 for x in (value, mid)]
-        found.append((*logs, excess > 1))
-    return ScoreForm(queries, keys, *(np.stack(parts) for parts in zip(*found, strict=True)))
+            heights = np.log(np.abs(side))
+            return np.where(is_known, heights - np.take_along_axis(heights, first, -1), 0.0) / amplitude**2
+
+    return Reading(logs(weights.measured), logs(weights.expected), weights.wrong & is_known)
 
 
-def sentences_of_scores(found: ScoreForm) -> list[str]:
-    """What a score form says, in sentences; none where it is right."""
-    if not found.wrong.any():
-        return []
-    lanes = found.wrong.any((0, 2, 3))
-    measured, expected = found.measured[:, lanes], found.expected[:, lanes]
+def sentences_of_scores(found: ScoreForm) -> tuple[str, ...]:
+    """What a score form says, in sentences; () if it is right."""
+    wrong = found.reading.wrong
+    if not wrong.any():
+        return ()
+    heads = wrong.any((0, 2, 3))
+    measured, expected = (side[:, heads] for side in found.reading[:2])
     if not np.isfinite(measured).all():
-        return ["Weights of one-hot queries and keys are 0 or not finite."]
-    near = NEAR * abs(found.scale)
-    own = np.abs(expected) > near
-    factor = float(np.median(measured[own]))
+        return ("Weights of one-hot queries and keys are 0, NaN or infinite where they should not be.",)
+    difference, near = measured - expected, _NEAR * abs(found.scale)
+    has_score = np.abs(expected) > near
+    factor = float(np.median(measured[has_score]))
     if (np.abs(measured - expected * factor / found.scale) < near).all():
-        return [f"Scores are {factor:.4g}·q·k, but should be {found.scale:.4g}·q·k."]
-    products = [x for x in _candidates(found) if _is_added(found, measured - expected, x, near)]
-    explained = expected + sum(_pattern(found, x) * _mean(found, measured - expected, x) for x in products)
-    if not products or not (np.abs(measured - explained) < near).all():
-        wrong = int((np.abs(measured - expected) > near).sum())
-        return [f"{wrong} of {measured.size} products of one-hot queries and keys have another score."]
-    return [_sentence(found, x, _mean(found, measured - expected, x)) for x in products]
+        return (f"The scale of scores is {factor:.4g}, should be {found.scale:.4g}.",)
+    for step in _STEPS:
+        if added := _added(found, difference, step, near):
+            return _products(found, step, added)
+    return (f"{int(wrong.sum())} of {wrong.size} weights of one-hot queries and keys are wrong.",)
 
 
-def _candidates(found: ScoreForm) -> list[Product]:
-    """The products of channels of rows and keys near each other, nearest first."""
-    width, steps = int(found.queries.max()) + 1, sorted(product((0, 1, -1), repeat=2), key=lambda s: sum(map(abs, s)))
-    return [(c, other, row, key) for row, key in steps for c in range(width) for other in range(width)]
+def _added(found: ScoreForm, difference: Array, step: tuple[int, int], near: float) -> dict[tuple[int, int], float]:
+    """What the products of channels add to scores, if these products explain every difference: each
+    pair adds the same amount wherever both channels are read. Otherwise nothing.
+    """
+    query_channels = _moved(found.queries, step[0])
+    added: dict[tuple[int, int], float] = {}
+    explained = np.zeros(difference.shape, bool)
+    for c, other in product(np.unique(query_channels[query_channels >= 0]), repeat=2):
+        there = np.zeros(difference.shape, bool)
+        for call, channels in enumerate(found.keys):
+            there[call] = (query_channels == c)[:, None] & (_moved(channels, step[1]) == other)
+        amounts = difference[there]
+        if amounts.size and np.ptp(amounts) < near and abs(amounts.mean()) > near:
+            added[int(c), int(other)] = float(amounts.mean())
+            explained |= there
+    return added if (np.abs(difference[~explained]) < near).all() else {}
 
 
-def _pattern(found: ScoreForm, of: Product) -> Array:
-    """1 at each score to which a product of channels would be added, in each call."""
-    c, other, row, key = of
-    queries = np.roll(found.queries == c, -row)
-    queries[len(queries) - row if row > 0 else 0 : len(queries) if row >= 0 else -row] &= row == 0
-    keys = np.roll(found.keys == other, -key, axis=-1)
-    keys[:, len(queries) - key if key > 0 else 0 : len(queries) if key >= 0 else -key] &= key == 0
-    return (queries[:, None] & keys[:, None, :])[:, None]
+def _moved(channels: Array, step: int) -> Array:
+    """The channels of the rows that are `step` rows farther; −1 beyond the ends."""
+    rows = np.arange(len(channels)) + step
+    return np.where((rows >= 0) & (rows < len(channels)), channels[np.clip(rows, 0, len(channels) - 1)], -1)
 
 
-def _is_added(found: ScoreForm, difference: Array, of: Product, near: float) -> bool:
-    """Whether a product is added, by one coefficient in every call and lane in which it could be."""
-    there = np.broadcast_to(_pattern(found, of), difference.shape)
-    some = difference[there]
-    return bool(some.size and (np.abs(some) > near).all() and np.ptp(some) < near and there.any((1, 2, 3)).all())
-
-
-def _mean(found: ScoreForm, difference: Array, of: Product) -> float:
-    return float(difference[np.broadcast_to(_pattern(found, of), difference.shape)].mean())
-
-
-def _sentence(found: ScoreForm, of: Product, added: float) -> str:
-    c, other, row, key = of
-    if (row, key) == (0, 0) and c == other and abs(added + found.scale) < NEAR * abs(found.scale):
-        return f"Channel {c} of q and k adds nothing to the score."
-    near = {0: "", 1: "the next ", -1: "the previous "}
-    return (
-        f"Channel {c} of {near[row] + 'query' if row else 'q'} × channel {other} of {near[key] or 'the '}key "
-        f"adds {added:.3g} to the score{' besides' if c == other and not row and not key else ''}."
-    )
+def _products(found: ScoreForm, step: tuple[int, int], added: dict[tuple[int, int], float]) -> tuple[str, ...]:
+    """A sentence for each pair of channels, up to a few, and one on the number of all pairs."""
+    query, key = (("", "the next row of ", "the previous row of ")[direction] for direction in step)
+    said = []
+    for (c, other), amount in list(added.items())[:_MOST_PAIRS]:
+        due = found.scale if c == other and step == (0, 0) else 0.0
+        total = amount + due if abs(amount + due) > _NEAR * abs(found.scale) else 0.0
+        said.append(
+            f"Channel {c} of {query}q × channel {other} of {key}k adds {total:.3g} to the score, should add {due:.3g}."
+        )
+    if len(added) > _MOST_PAIRS:
+        said.append(f"{len(added)} pairs of channels add another amount to the score.")
+    return tuple(said)
