@@ -5,7 +5,7 @@ dS[i, j] = W[i, j]·(g_i·v_j − δ_i) with δ_i = Σ_l W[i, l]·g_i·v_l. Then
 
     q = 0:       dq[i] = scale·Σ_j dS[i, j]·k_j                                             (1)
     k = 0:       dk[j] = scale·Σ_i dS[i, j]·q_i                                             (2)
-    q = k = 0:   dv[j] = Σ_i W[i, j]·g_i                                                    (3)
+    any q, k:    dv[j] = Σ_i W[i, j]·g_i                                                    (3)
 
 In (1) and (2) g and v are 0 except in one channel, or in a few neighbours, so a channel that reaches
 no gradient shows. There v sums to 0 over the keys, so δ = 0 without masks; one more call of each has a
@@ -54,7 +54,7 @@ def gradients(probe: Probe, shape: Shape) -> tuple[Entries, ...]:
     return (
         Entries("dq", (_CHANNEL, *of_q), by_channel("dq", k=k)),
         Entries("dk", (_CHANNEL, *of_k), by_channel("dk", q=q)),
-        Entries("dv", of_k, probe.results(shape, grad_out=grad_out)["dv"]),
+        Entries("dv", of_k, probe.results(shape, q=q, k=k, grad_out=grad_out)["dv"]),
         Entries("dq", of_q, read("dq", keys[:, None] + 1.0, every, k=k)),
         Entries("dk", of_k, read("dk", keys[:, None] + 1.0, every, q=q)),
     )

@@ -29,6 +29,8 @@ __all__ = ["measured"]
 _MOST_CALLS = 60
 _MOST_SECONDS = 5.0  # for slow implementations: everyday sizes take less than one
 
+_MOST_SENTENCES = 3  # at one shape
+
 Instrument = Callable[[Probe, Shape], tuple[str, ...]]
 _Measurements = Sequence[tuple[Instrument, Mapping[str, int]]]
 """Instruments, each with the sizes that replace those of the call."""
@@ -55,6 +57,7 @@ _OF_ATTENTION: _Measurements = (
     (_reads, {}),
     (_scores, {}),
     (_reads, {"batch": 2, **_HEADS, "n_q": 5, "n_k": 12}),
+    (_reads, {"batch": 2, **_HEADS, "n_q": 12, "n_k": 5}),
     (_reads, {"batch": 2, **_HEADS, "n_q": 40, "n_k": 40}),
     (_reads, {**_HEADS, "n_q": 3, "n_k": 130}),
     (_reads, {"batch": 2, **_HEADS, "n_q": 1, "n_k": 1040}),
@@ -110,8 +113,8 @@ def measured(
             continue
         speaks, where = instrument, shape.beside(own)
         if not where:
-            found = said
-        elif new := " ".join(sentence for sentence in said if sentence not in found):
+            found = said[:_MOST_SENTENCES]
+        elif new := " ".join(sentence for sentence in said[:_MOST_SENTENCES] if sentence not in found):
             return (*found, f"With {where}: {new[0].lower()}{new[1:]}")
         else:
             break

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,7 @@ def _ranges(found: Sequence[int]) -> str:
     return ", ".join(map(str, found[:_MOST_INDICES])) + (" …" if len(found) > _MOST_INDICES else "")
 
 
-def place(index: Sequence[int] | Array, axes: Sequence[str]) -> str:
+def place(index: Sequence[Any], axes: Sequence[str]) -> str:
     """One entry in words: "batch 0, head 1, query 3"."""
     return ", ".join(spanned([at], name) for name, at in zip(axes, index, strict=True))
 

@@ -89,7 +89,7 @@ def _chosen(found: Reads, rows: Sequence[_Row]) -> Array:
 
 
 def _not_finite(found: Reads, rows: Sequence[_Row]) -> list[str]:
-    return [_said(found, rows, ("is", "are"), "NaN or infinite where q is 0")]
+    return [_said(found, rows, ("is", "are"), f"NaN or infinite with {found.inputs}")]
 
 
 def _unrelated(found: Reads, rows: Sequence[_Row]) -> list[str]:
@@ -144,6 +144,8 @@ def _index_maps(size: int) -> Iterator[tuple[str, Callable[[int], int]]]:
         yield f"{constant}", lambda index, constant=constant: constant  # type: ignore[misc]
     yield "{i} + 1", lambda index: index + 1
     yield "{i} − 1", lambda index: index - 1
+    yield f"({{i}} + 1) mod {size}", lambda index: (index + 1) % size
+    yield f"({{i}} − 1) mod {size}", lambda index: (index - 1) % size
     for divisor in range(2, size + 1):
         yield f"{{i}} mod {divisor}", lambda index, divisor=divisor: index % divisor  # type: ignore[misc]
         yield f"{{i}} div {divisor}", lambda index, divisor=divisor: index // divisor  # type: ignore[misc]
@@ -178,6 +180,8 @@ def _descriptions(row: _Row, extra: bool) -> list[str]:
     number, is_range = len(keys), len(keys) == keys[-1] - keys[0] + 1
     count = "key" if number == 1 else f"{number} keys"
     ends = {
+        "every masked key": extra and number + len(due) == row.n_k,
+        "every visible key": not extra and number == len(due),
         f"the {count} after the last visible key": extra and is_range and keys[0] == due[-1] + 1,
         f"the {count} before the first visible key": extra and is_range and keys[-1] == due[0] - 1,
         f"the last {'visible key' if number == 1 else f'{number} visible keys'}": not extra and keys == due[-number:],
@@ -200,7 +204,7 @@ def _weights(found: Reads, rows: Sequence[_Row]) -> list[str]:
     measured, due = (_span([float(weights.sum()) for weights in each])
                      for each in ([row.weights for row in rows], [row.expected for row in rows]))  # fmt: skip
     if measured != due:
-        rest = f"the right keys, but the weights add up to {measured}, should be {due}"
+        rest = f"the right keys, but with {found.inputs} the weights add up to {measured}, should be {due}"
         said.append(_said(found, rows, _READS, rest))
     if said:
         return said

@@ -37,6 +37,7 @@ class Reads:
     rows       the sizes of the output's axes but the last, one of them for each name of `axes`
     columns    the sizes of v's axes but the last
     batch      the number of leading axes
+    inputs     what the inputs are, in words
     follows    for each row of the output whether it doubles when v is doubled
     settled    for each row of the output whether it reads each label wholly or not at all, and should
     """
@@ -46,6 +47,7 @@ class Reads:
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     batch: int
+    inputs: str
     follows: Array
     settled: Array
 
@@ -82,6 +84,7 @@ def reads(probe: Probe, shape: Shape) -> Reads:
         rows,
         columns,
         len(shape.batch),
+        "q = 0" + (" and sinks of 1" if "sink" in shape.arguments else ""),
         _follows(probe, shape, first) if reading.wrong.any() else np.ones(len(reading.wrong), bool),
         np.asarray(~(_in_part(labels, reading) & reading.wrong.any(1, keepdims=True)).any(1)),
     )

@@ -111,6 +111,10 @@ def _rule(found: Rotation) -> str:
         return bool((np.abs(got - other) < _NEAR).all())
 
     signs = np.where(np.eye(got.shape[-1], dtype=bool)[found.channels], 1.0, -1.0)
+    if not got.any():
+        return "Rows are 0 where they should not be"
+    if is_near(due):
+        return ""
     if is_near(due * signs):
         return "Rows are rotated by minus their angle"
     inner = np.broadcast_to(np.arange(expected.shape[-3]), expected.shape[:-2])[rows]
@@ -128,22 +132,24 @@ def _rule(found: Rotation) -> str:
 
 
 def _example(found: Rotation) -> tuple[str, ...]:
-    """The number of rows that are rotated otherwise, and one channel: by another angle, if its length
-    is right, else into other numbers.
+    """The number of wrong rows, and the channel that is furthest from what it should be: by its angle,
+    if its length is right, else by its numbers. () for errors that look like roundings.
     """
     measured, expected, wrong = found.reading
-    index = tuple(np.argwhere(wrong.any(-1))[-1])
+    index = np.unravel_index(int(np.abs(measured - expected).max(-1).argmax()), wrong.shape[:-1])
     channel = int(found.channels[index[-1]])
     partner = int(np.abs(np.where(np.arange(expected.shape[-1]) == channel, 0.0, expected[index])).argmax())
-    rows = wrong.any((-2, -1))
-    number = f"{int(rows.sum())} of {rows.size} rows {'is' if rows.sum() == 1 else 'are'} wrong"
-    where = f"in {place(index[:-1], found.axes)} channel {channel}"
     got, due = ((float(side[index][channel]), float(side[index][partner])) for side in (measured, expected))
     if abs(np.hypot(*got) - np.hypot(*due)) < _NEAR:
-        angles = (float(np.arctan2(sine, cosine)) for cosine, sine in (got, due))
-        turn = "is rotated towards channel {} by {:.4g}, should be by {:.4g} (modulo 2π)".format(partner, *angles)
+        angles = [f"{np.arctan2(sine, cosine):.4g}" for cosine, sine in (got, due)]
+        text = "is rotated towards channel {} by {}, should be by {} (modulo 2π)".format(partner, *angles)
     else:
-        turn = "adds {:.4g} to itself and {:.4g} to channel {}, should add {:.4g} and {:.4g}".format(
+        angles = []
+        text = "adds {:.4g} to itself and {:.4g} to channel {}, should add {:.4g} and {:.4g}".format(
             *got, partner, *due
         )
-    return (f"{number}: {where} {turn}.",)
+    if len(set(angles)) == 1:
+        return ()
+    rows = wrong.any((-2, -1))
+    number = f"{int(rows.sum())} of {rows.size} rows {'is' if rows.sum() == 1 else 'are'} wrong"
+    return (f"{number}: in {place(index[:-1], found.axes)}, channel {channel} {text}.",)
