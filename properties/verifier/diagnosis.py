@@ -1,4 +1,6 @@
-"""Finds the causes of violations, and shows each cause on the smallest input that is found."""
+"""Finds the causes of violations, shows each cause on the smallest input that is found, and measures
+the kernel where no cause is recognised.
+"""
 
 import time
 from collections.abc import Sequence
@@ -8,6 +10,7 @@ from math import inf
 
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
+from properties.inspection.measurements import measured
 from properties.laws import find
 from properties.laws.law import Law
 from properties.verifier.examination import Observer
@@ -29,7 +32,9 @@ def causes_of(
     until: float = inf,
 ) -> tuple[Cause, ...]:
     """The causes of undeclared violations, each with what explains it and, if `shrinks` is true, a
-    small input that shows it. After `until`, a reading of time.monotonic, no smaller input is tried.
+    small input that shows it. If nothing known explains it, it also gets what the instruments
+    measure at this input. After `until`, a reading of time.monotonic, no smaller input is tried, and
+    nothing is measured.
 
     If attnspec itself fails in the search, each operation gets one cause, with a note of that. The
     input that shows a cause comes from the law that compares an operation with the oracle, the first
@@ -53,6 +58,7 @@ def causes_of(
         example = replace(example, notes=(*example.notes, defect)) if defect else example
         if searched and all(each.hint for each in diagnosis):
             diagnosis = _with_hint(example, diagnosis)
+            example = _with_measurements(implementation, example, observe, until) if shrinks else example
         example = replace(example, diagnosis=diagnosis).without_calls()
         ids = tuple(violation.law_id for _, violation in group)
         causes.append(Cause(implementation.name, ids, example, sentence, searched))
@@ -78,7 +84,8 @@ def diagnosed(implementation: Implementation, law: Law, violation: Violation) ->
 
     def explained(one: Violation) -> Violation:
         ((_, diagnosis),) = _explained(implementation, [(law, one)])
-        return _with_calls(implementation, _smaller(implementation, law, replace(one, diagnosis=diagnosis)))
+        found = _with_calls(implementation, _smaller(implementation, law, replace(one, diagnosis=diagnosis)))
+        return found if found.likely else _with_measurements(implementation, found)
 
     return or_note(violation, "it looked for the cause", explained)
 
@@ -100,6 +107,18 @@ def _explained(implementation: Implementation, violated: Sequence[tuple[Law, Vio
     from properties.verifier.causes import causes
 
     return causes(implementation, violated)
+
+
+def _with_measurements(
+    implementation: Implementation, violation: Violation, observe: Observer | None = None, until: float = inf
+) -> Violation:
+    """The violation with what the instruments measure at its input."""
+
+    def work(one: Violation) -> Violation:
+        arguments = tuple(one.counterexample[name] for name in OPERATIONS[one.operation].parameters)
+        return replace(one, measured=measured(implementation, one.operation, arguments, observe, until))
+
+    return or_note(violation, "it measured the kernel", work)
 
 
 def _with_calls(implementation: Implementation, violation: Violation) -> Violation:

@@ -83,6 +83,7 @@ class Violation:
     seen             the sizes of every call of the operation, and whether it was right
     diagnosis        what reproduces the violation, best first
     notes            sentences on what else is known
+    measured         sentences on what the instruments measured, if no cause is recognised
     script           Python that shows the violation again
     shrunk           whether smaller cases were tried: one violation of each cause is shrunk
     """
@@ -99,6 +100,7 @@ class Violation:
     seen: tuple[TriedSizes, ...] = ()
     diagnosis: tuple[Diagnosis, ...] = ()
     notes: tuple[str, ...] = ()
+    measured: tuple[str, ...] = ()
     script: str = ""
     shrunk: bool = True
 
@@ -138,6 +140,7 @@ class Violation:
             "excess": _plain(self.excess),
             "diagnosis": [one.to_dict() for one in self.diagnosis],
             "notes": list(self.notes),
+            "measured": list(self.measured),
             "script": self.script,
             "shrunk": self.shrunk,
         }

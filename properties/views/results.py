@@ -83,8 +83,10 @@ def _violated(report: Report) -> Iterator[Result]:
 
 
 def _summary(cause: Cause) -> str:
-    """The sentences on a cause: what is wrong, the likely cause and its repair, and the checks that fail."""
-    sentences = [cause.example.summary]
+    """The sentences on a cause: what is wrong, what was measured, the likely cause and its repair, and
+    the checks that fail.
+    """
+    sentences = [cause.example.summary, *(f"Measured: {sentence}" for sentence in cause.example.measured)]
     if cause.likely:
         sentences += [f"Likely cause: {cause.likely.id}.", cause.likely.mechanism, cause.likely.repair]
     if len(cause.laws) > 1:

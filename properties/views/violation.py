@@ -116,6 +116,8 @@ def _print_diagnosis(console: Console, violation: Violation, searched: bool) -> 
     elif searched:
         results = "all of these results" if violation.diagnosis else "these results"
         print_indented(console, f"No known bug and no other convention reproduces {results}.")
+        for sentence in violation.measured:
+            print_indented(console, f"Measured: {sentence}")
     else:
         print_indented(console, "attnspec did not search for a cause.")
     if others := [each for each in violation.diagnosis if each is not first]:

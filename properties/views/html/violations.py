@@ -43,6 +43,7 @@ class Finding:
     inputs: tuple[tuple[str, str], ...]
     diagnosis: tuple[dict[str, Any], ...]
     notes: tuple[str, ...]
+    measured: tuple[str, ...]
     script: str
     shrunk: bool
     others: tuple[str, ...]
@@ -77,6 +78,7 @@ def finding(outcome: dict[str, Any], anchor: str, causes: Sequence[dict[str, Any
         tuple((name, shown(array(value), _WIDTH).plain) for name, value in violation["counterexample"].items()),
         tuple(violation["diagnosis"]),
         tuple(violation["notes"]),
+        tuple(violation.get("measured", ())),
         script,
         violation.get("shrunk", True),
         tuple(other for other in cause["laws"] if other != law) if cause is not None else (),

@@ -1,0 +1,1 @@
+"""Instruments that measure what a kernel computes, by inputs that make it show."""

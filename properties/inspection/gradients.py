@@ -1,0 +1,68 @@
+"""Where gradients come from, measured from outside.
+
+With q = 0 the visible keys of a row have equal weights W[i, j], and with k = 0 too. Let
+dS[i, j] = W[i, j]·(g_i·v_j − δ_i) with δ_i = Σ_l W[i, l]·g_i·v_l. Then
+
+    q = 0:       dq[i] = scale·Σ_j dS[i, j]·k_j                                             (1)
+    k = 0:       dk[j] = scale·Σ_i dS[i, j]·q_i                                             (2)
+    any q, k:    dv[j] = Σ_i W[i, j]·g_i                                                    (3)
+
+In (1) and (2) g and v are 0 except in one channel, or in a few neighbours, so a channel that reaches
+no gradient shows. There v sums to 0 over the keys, so δ = 0 without masks; one more call of each has a
+v with another sum. Rows of k, q and g are one-hot times whole numbers, which all formats store.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from properties.inspection.array import Array
+from properties.inspection.entries import Entries
+from properties.inspection.probe import Probe, Reading, joined
+from properties.inspection.shapes import Shape
+
+__all__ = ["gradients"]
+
+_MOST_PARTS = 8  # of the channels, each in a call
+
+_CHANNEL = "channel of grad_out and v"
+
+
+def gradients(probe: Probe, shape: Shape) -> tuple[Entries, ...]:
+    """Measure dq, dk and dv of a VJP of attention, by (1), (2) and (3). Raises as `Probe.results`."""
+    zeros = {name: shape.zeros(probe.operation, name) for name in ("q", "k", "v", "grad_out")}
+    q, k, grad_out = (_one_hot(zeros[name]) for name in ("q", "k", "grad_out"))
+    channels = shape.sizes["value_dim"]
+    parts = np.array_split(np.arange(channels), min(channels, _MOST_PARTS))
+    keys = np.arange(shape.sizes["n_k"])
+    centred = 2.0 * keys[:, None] - (len(keys) - 1)
+
+    def read(result: str, values: Array, part: Array, **arrays: Array) -> Reading:
+        v, g = zeros["v"].copy(), zeros["grad_out"].copy()
+        v[..., part], g[..., part] = values, 1.0
+        return probe.results(shape, v=v, grad_out=g, **arrays)[result]
+
+    def by_channel(result: str, **arrays: Array) -> Reading:
+        readings = [read(result, centred, part, **arrays) for part in parts]
+        repeated: Callable[[Array], Array] = lambda x: np.repeat(x, list(map(len, parts)), 0)  # noqa: E731
+        return joined(readings, np.stack).changed(repeated)
+
+    lead = ("batch",) * len(shape.batch)
+    heads, groups = (("head",), ("key head",)) if "num_heads" in shape.sizes else ((), ())
+    of_q, of_k = (*lead, *heads, "query", "channel"), (*lead, *groups, "key", "channel")
+    every = np.arange(channels)
+    return (
+        Entries("dq", (_CHANNEL, *of_q), by_channel("dq", k=k)),
+        Entries("dk", (_CHANNEL, *of_k), by_channel("dk", q=q)),
+        Entries("dv", of_k, probe.results(shape, q=q, k=k, grad_out=grad_out)["dv"]),
+        Entries("dq", of_q, read("dq", keys[:, None] + 1.0, every, k=k)),
+        Entries("dk", of_k, read("dk", keys[:, None] + 1.0, every, q=q)),
+    )
+
+
+def _one_hot(zeros: Array) -> Array:
+    """Rows that are one-hot in one channel after the other, times 1, 2, 3 … in each round."""
+    rows, width = zeros.shape[-2:]
+    array = zeros.copy()
+    array[..., np.arange(rows), np.arange(rows) % width] = np.arange(rows) // width + 1.0
+    return array

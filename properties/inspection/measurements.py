@@ -1,0 +1,152 @@
+"""Explains a wrong result by measurement: which instruments measure an operation, and at which shapes.
+
+The first shape is the shape of the given call. The shapes of `AROUND` follow, as far as the
+implementation takes them, until an instrument has something to say at one of them.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from math import inf
+from typing import Any
+
+from properties.contract.caller import Caller
+from properties.contract.conversion import UngivenError
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS, Operation
+from properties.contract.results import BrokenError
+from properties.contract.support import OutsideError
+from properties.inspection.gradients import gradients
+from properties.inspection.probe import Probe, SpentError
+from properties.inspection.read_sentences import sentences_of_reads
+from properties.inspection.reads import reads
+from properties.inspection.rotation import rotation, sentences_of_rotation
+from properties.inspection.score_form import score_form, sentences_of_scores
+from properties.inspection.shapes import Shape, shape_of
+
+__all__ = ["measured"]
+
+_MOST_CALLS = 60
+_MOST_SECONDS = 5.0  # for slow implementations: everyday sizes take less than one
+
+_MOST_SENTENCES = 3  # at one shape
+
+Instrument = Callable[[Probe, Shape], tuple[str, ...]]
+_Measurements = Sequence[tuple[Instrument, Mapping[str, int]]]
+"""Instruments, each with the sizes that replace those of the call."""
+
+
+def _reads(probe: Probe, shape: Shape) -> tuple[str, ...]:
+    return sentences_of_reads(reads(probe, shape))
+
+
+def _scores(probe: Probe, shape: Shape) -> tuple[str, ...]:
+    return sentences_of_scores(score_form(probe, shape))
+
+
+def _gradients(probe: Probe, shape: Shape) -> tuple[str, ...]:
+    return next((said for entries in gradients(probe, shape) if (said := entries.sentences())), ())
+
+
+def _rotation(probe: Probe, shape: Shape) -> tuple[str, ...]:
+    return sentences_of_rotation(rotation(probe, shape))
+
+
+_HEADS = {"num_heads": 4, "kv_heads": 2}
+_OF_ATTENTION: _Measurements = (
+    (_reads, {}),
+    (_scores, {}),
+    (_reads, {"batch": 2, **_HEADS, "n_q": 5, "n_k": 12}),
+    (_reads, {"batch": 2, **_HEADS, "n_q": 12, "n_k": 5}),
+    (_reads, {"batch": 2, **_HEADS, "n_q": 40, "n_k": 40}),
+    (_reads, {**_HEADS, "n_q": 3, "n_k": 130}),
+    (_reads, {"batch": 2, **_HEADS, "n_q": 1, "n_k": 1040}),
+    (_scores, {"head_dim": 6}),
+    (_scores, {"head_dim": 96}),
+)
+_OF_GRADIENTS: _Measurements = (
+    (_gradients, {}),
+    (_gradients, {"n_q": 3, "n_k": 4, "head_dim": 3, "value_dim": 5}),
+    (_gradients, {"batch": 2, **_HEADS, "n_q": 4, "n_k": 3, "head_dim": 5, "value_dim": 3}),
+)
+_OF_ROTATIONS: _Measurements = (
+    (_rotation, {}),
+    (_rotation, {"seq_len": 4, "head_dim": 6}),
+    (_rotation, {"seq_len": 3, "head_dim": 96}),
+)
+
+AROUND: Mapping[str, _Measurements] = {
+    **dict.fromkeys(
+        ("scaled_dot_product_attention", "causal_attention", "grouped_query_attention", "attention"), _OF_ATTENTION
+    ),
+    **dict.fromkeys(("scaled_dot_product_attention_vjp", "attention_vjp"), _OF_GRADIENTS),
+    **dict.fromkeys(("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp"), _OF_ROTATIONS),
+}
+"""The measurements of each operation, in order."""
+
+
+def measured(
+    implementation: Implementation,
+    operation: str,
+    arguments: Sequence[Any],
+    observe: Callable[[str, tuple[Any, ...], str], None] | None = None,
+    until: float = inf,
+) -> tuple[str, ...]:
+    """Sentences on what an implementation does otherwise than it should, at the shape of a call and at
+    one more shape: the sentences of the first instrument that has some, else ().
+
+    At most 60 calls are made, until `until`, a reading of time.monotonic. An instrument is left out
+    where the implementation does not take its calls, or raises.
+    """
+    called = OPERATIONS[operation]
+    if operation not in AROUND:
+        return ()
+    own = shape_of(called, arguments)
+    if not all((*own.sizes.values(), *own.batch)):
+        return ()
+    until = min(until, time.monotonic() + _MOST_SECONDS)
+    probe = Probe(Caller(implementation, operation, observe), _MOST_CALLS, until)
+    found: tuple[str, ...] = ()
+    speaks: Instrument | None = None
+    for instrument, shape in _measurements(probe, called, own):
+        if speaks not in (None, instrument) or not (said := _said(probe, instrument, shape)):
+            continue
+        speaks, where = instrument, shape.beside(own)
+        if not where:
+            found = said[:_MOST_SENTENCES]
+        elif new := " ".join(sentence for sentence in said[:_MOST_SENTENCES] if sentence not in found):
+            return (*found, f"With {where}: {new[0].lower()}{new[1:]}")
+        else:
+            break
+    return found
+
+
+def _said(probe: Probe, instrument: Instrument, shape: Shape) -> tuple[str, ...]:
+    """The sentences of an instrument, () where it cannot measure."""
+    with suppress(BrokenError, OutsideError, UngivenError, SpentError):
+        return instrument(probe, shape)
+    return ()
+
+
+def _measurements(probe: Probe, operation: Operation, own: Shape) -> Iterator[tuple[Instrument, Shape]]:
+    """Each instrument with each shape at which it measures, once."""
+    done = set[tuple[Instrument, str]]()
+    for instrument, sizes in AROUND[operation.name]:
+        shape = own
+        for changes in _together(sizes):
+            other = _changed(operation, shape, changes)
+            shape = other if probe.takes(other) else shape
+        if (instrument, shape.beside(own)) not in done:
+            done.add((instrument, shape.beside(own)))
+            yield instrument, shape
+
+
+def _together(sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """The sizes that change together, one group after the other."""
+    for group in (("batch",), ("num_heads", "kv_heads"), ("n_q", "n_k"), ("head_dim", "value_dim"), ("seq_len",)):
+        yield {name: sizes[name] for name in group if name in sizes}
+
+
+def _changed(operation: Operation, shape: Shape, changes: dict[str, int]) -> Shape:
+    batch = (changes["batch"],) if "batch" in changes else None
+    return shape.changed(operation, batch, **{name: size for name, size in changes.items() if name != "batch"})

@@ -1,0 +1,81 @@
+"""Calls of one operation, each judged by the oracle, up to a number of calls and a time."""
+
+import time
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from properties.contract.caller import Caller
+from properties.contract.operations import OPERATIONS
+from properties.inspection.array import Array
+from properties.inspection.shapes import Shape
+
+__all__ = ["Probe", "Reading", "SpentError", "joined"]
+
+
+class SpentError(Exception):
+    """No call is left, or the time is up."""
+
+
+class Reading(NamedTuple):
+    """A measured array, what it should be, and where it is outside its error limit."""
+
+    measured: Array
+    expected: Array
+    wrong: Array
+
+    def changed(self, change: Callable[[Array], Array]) -> "Reading":
+        """The reading with the same change of all three arrays."""
+        return Reading(*map(change, self))
+
+
+def joined(readings: Sequence[Reading], join: Callable[[Sequence[Array]], Array]) -> Reading:
+    """Several readings as one: `join` makes one array of several."""
+    return Reading(*map(join, zip(*readings, strict=True)))
+
+
+class Probe:
+    """The caller's own operation, for at most `calls` calls until a reading of time.monotonic."""
+
+    def __init__(self, caller: Caller, calls: int, until: float = inf) -> None:
+        self.caller, self.calls, self.until = caller, calls, until
+        self.operation = OPERATIONS[caller.operation]
+
+    def takes(self, shape: Shape) -> bool:
+        """Whether the implementation supports the sizes and the options of a call."""
+        return self.caller.takes(*shape.call(self.operation))
+
+    def results(self, shape: Shape, **arrays: Any) -> dict[str, Reading]:
+        """The results of one call by name. The arrays that are not given are zeros.
+
+        Raises BrokenError where the implementation raises or returns something else, OutsideError
+        where it does not take the call, and SpentError where no call is left.
+        """
+        if not self.calls or time.monotonic() >= self.until:
+            raise SpentError
+        self.calls -= 1
+        self.caller.begin()
+        results = self.caller.watch(self.operation.name, shape.call(self.operation, **arrays)).results
+        return {one.name: Reading(one.value, one.budget.mid, one.excess > 1) for one in results}
+
+    def weights(self, shape: Shape, labels: Sequence[Array], **arrays: Array) -> Reading:
+        """The weight that each row of the output gives to each label, a set of rows of v.
+
+        Column c of v is 1 in the rows of one label and 0 elsewhere:
+
+            out[row, c] = Σ_j W[row, j]·[label(j) = c]                                         (1)
+
+        One call measures as many labels as v has columns.
+        """
+        width, found = shape.sizes["value_dim"], []
+        for start in range(0, len(labels), width):
+            some = labels[start : start + width]
+            v = shape.zeros(self.operation, "v")
+            for column, rows in enumerate(some):
+                v.reshape(-1, width)[rows, column] = 1.0
+            out = self.results(shape, **arrays, v=v)["out"]
+            found.append(out.changed(lambda array: array.reshape(-1, width)))
+        # The columns of the last call that have no label are left out.
+        return joined(found, lambda parts: np.concatenate(parts, 1)[:, : len(labels)])

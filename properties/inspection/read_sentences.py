@@ -1,0 +1,245 @@
+"""What a map of reads says, in sentences.
+
+A sentence says of some rows of the output what is true of each of them: which batch or key head they
+read, which keys they miss, which masked keys they read.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+
+import numpy as np
+
+from properties.inspection.array import Array
+from properties.inspection.places import place, placed, sentence, spanned
+from properties.inspection.reads import LEAST_SHARE, Reads
+
+__all__ = ["sentences_of_reads"]
+
+_MOST_RUNS = 3  # of rows that miss other keys each
+_MOST_PAIRS = 4  # of indices, where no rule describes all
+_NEAR = 0.01  # relative: how near two sums of weights are the same
+
+_READS, _MISSES = ("reads", "read"), ("misses", "miss")
+
+
+def sentences_of_reads(found: Reads) -> tuple[str, ...]:
+    """Sentences about the rows that read something else than they should; () if all are right."""
+    rows = [_Row(found, int(index)) for index in np.flatnonzero(found.reading.wrong.any(1))]
+    kinds = {kind: [row for row in rows if row.kind == kind] for kind in _KINDS}
+    return tuple(said for kind, some in kinds.items() if some for said in _KINDS[kind](found, some))
+
+
+class _Row:
+    """One row of the output: what it reads, and what it should.
+
+    index         its number among all rows
+    place         its batch, head and query
+    read, due     the keys that it reads and that it should read, as indices into v's rows
+    heads, home   the places (batch, key head) of these keys, as indices into all heads of v
+    """
+
+    def __init__(self, found: Reads, index: int) -> None:
+        self.index, self.n_k = index, found.columns[-1]
+        self.place = tuple(int(at) for at in np.unravel_index(index, found.rows))
+        self.weights, self.expected = (weights[index] for weights in found.reading[:2])
+        self.follows, self.is_settled = bool(found.follows[index]), bool(found.settled[index])
+        self.read, self.due = (_keys(found, weights) for weights in (self.weights, self.expected))
+        self.heads, self.home = (sorted({key // self.n_k for key in keys}) for keys in (self.read, self.due))
+
+    @property
+    def kind(self) -> str:
+        """What is wrong with it, a key of `_KINDS`."""
+        if not np.isfinite(self.weights).all():
+            return "not finite"
+        if not self.follows:
+            return "unrelated"
+        if not self.read:
+            return "zero"
+        if not self.is_settled:
+            return "unsettled"
+        if not self.due:
+            return "masked"
+        if self.heads != self.home:
+            return "elsewhere"
+        return "other keys" if self.read != self.due else "weights"
+
+    def differing(self, extra: bool) -> list[int]:
+        """The keys within their head that it reads and should not, or should read and does not."""
+        more, less = (self.read, self.due) if extra else (self.due, self.read)
+        return [key % self.n_k for key in more if key not in set(less)]
+
+
+def _keys(found: Reads, weights: Array) -> list[int]:
+    """The keys whose weight is not too small a share of the row's largest."""
+    each = np.abs(weights / [len(keys) for keys in found.keys])
+    read = each > each.max(initial=0.0) * LEAST_SHARE
+    return sorted(int(key) for keys, is_read in zip(found.keys, read, strict=True) if is_read for key in keys)
+
+
+def _said(found: Reads, rows: Sequence[_Row], verbs: tuple[str, str], rest: str) -> str:
+    """A sentence about some rows."""
+    return sentence(_chosen(found, rows), found.axes, verbs, rest)
+
+
+def _chosen(found: Reads, rows: Sequence[_Row]) -> Array:
+    """Where some rows are, among all rows."""
+    chosen = np.zeros(found.rows, bool)
+    chosen.reshape(-1)[[row.index for row in rows]] = True
+    return chosen
+
+
+def _not_finite(found: Reads, rows: Sequence[_Row]) -> list[str]:
+    return [_said(found, rows, ("is", "are"), f"NaN or infinite with {found.inputs}")]
+
+
+def _unrelated(found: Reads, rows: Sequence[_Row]) -> list[str]:
+    return [placed("Doubling v does not double the output", _chosen(found, rows), found.axes)]
+
+
+def _zero(found: Reads, rows: Sequence[_Row]) -> list[str]:
+    return [_said(found, rows, ("gives", "give"), "weight 0 to every key")]
+
+
+def _unsettled(found: Reads, rows: Sequence[_Row]) -> list[str]:
+    return [_said(found, rows, ("gives", "give"), "other weights to the keys than expected")]
+
+
+def _masked(found: Reads, rows: Sequence[_Row]) -> list[str]:
+    return [_said(found, rows, _READS, "masked keys: no key is visible there")]
+
+
+def _elsewhere(found: Reads, rows: Sequence[_Row]) -> list[str]:
+    """Which batch or key head is read, for each axis that differs."""
+    single, several = ([row for row in rows if (len(row.heads) == 1) is is_one] for is_one in (True, False))
+    said = [_said(found, several, _READS, "values of more than one batch or key head")] if several else []
+    lead = found.columns[:-1]
+    for axis, name in enumerate(found.axes_of_columns[:-1] if single else ()):
+        got, due = (
+            [int(np.unravel_index(heads[0], lead)[axis]) for heads in each]
+            for each in ([row.heads for row in single], [row.home for row in single])
+        )
+        if got != due:
+            said.append(
+                _said(found, single, _READS, _index_map([row.place[axis] for row in single], got, name, lead[axis]))
+            )
+    return said
+
+
+def _index_map(own: Sequence[int], got: Sequence[int], name: str, size: int) -> str:
+    """Which index of an axis of v each index of the output reads, by the first rule that is true of
+    all, or one by one.
+    """
+    letter = name.split()[-1][0]
+    for rule, index_of in _index_maps(size):
+        if [index_of(index) for index in own] == list(got):
+            return f"the values of {name} {rule.format(i=letter)}"
+    pairs = sorted(set(zip(own, got, strict=True)))
+    shown = ", ".join(f"{index} → {read}" for index, read in pairs[:_MOST_PAIRS])
+    return f"the values of another {name}: {shown}{' …' if len(pairs) > _MOST_PAIRS else ''}"
+
+
+def _index_maps(size: int) -> Iterator[tuple[str, Callable[[int], int]]]:
+    """The index maps of the grammar, simplest first: a text, and the index that an index reads."""
+    for constant in range(size):
+        yield f"{constant}", lambda index, constant=constant: constant  # type: ignore[misc]
+    yield "{i} + 1", lambda index: index + 1
+    yield "{i} − 1", lambda index: index - 1
+    yield f"({{i}} + 1) mod {size}", lambda index: (index + 1) % size
+    yield f"({{i}} − 1) mod {size}", lambda index: (index - 1) % size
+    for divisor in range(2, size + 1):
+        yield f"{{i}} mod {divisor}", lambda index, divisor=divisor: index % divisor  # type: ignore[misc]
+        yield f"{{i}} div {divisor}", lambda index, divisor=divisor: index // divisor  # type: ignore[misc]
+
+
+def _other_keys(found: Reads, rows: Sequence[_Row]) -> list[str]:
+    said = []
+    for extra in (False, True):
+        runs = _runs([row for row in rows if row.differing(extra)], extra)
+        verbs = _READS if extra else _MISSES
+        said += [_said(found, some, verbs, text) for text, some in runs[:_MOST_RUNS]]
+        if rest := [row for _, some in runs[_MOST_RUNS:] for row in some]:
+            said.append(_said(found, rest, verbs, "masked keys" if extra else "visible keys"))
+    return said
+
+
+def _runs(rows: Sequence[_Row], extra: bool) -> list[tuple[str, list[_Row]]]:
+    """Descriptions of the keys in which rows differ, each with the rows of which it is true: one
+    description of all rows if there is one, else one for each run of queries.
+    """
+    texts = [_descriptions(row, extra) for row in rows]
+    common = [text for text in (texts[0] if texts else []) if all(text in others for others in texts)]
+    if common:
+        return [(common[0], list(rows))]
+    ordered = sorted(zip(rows, texts, strict=True), key=lambda pair: (pair[0].place[-1], pair[0].place))
+    return [(text, [row for row, _ in pairs]) for text, pairs in groupby(ordered, key=lambda pair: pair[1][0])]
+
+
+def _descriptions(row: _Row, extra: bool) -> list[str]:
+    """All true descriptions of the keys in which a row differs, shortest first."""
+    keys, due, query = row.differing(extra), [key % row.n_k for key in row.due], row.place[-1]
+    number, is_range = len(keys), len(keys) == keys[-1] - keys[0] + 1
+    count = "key" if number == 1 else f"{number} keys"
+    ends = {
+        "every masked key": extra and number + len(due) == row.n_k,
+        "every visible key": not extra and number == len(due),
+        f"the {count} after the last visible key": extra and is_range and keys[0] == due[-1] + 1,
+        f"the {count} before the first visible key": extra and is_range and keys[-1] == due[0] - 1,
+        f"the last {'visible key' if number == 1 else f'{number} visible keys'}": not extra and keys == due[-number:],
+        f"the first {'visible key' if number == 1 else f'{number} visible keys'}": not extra and keys == due[:number],
+    }
+    kind = f"{'masked' if extra else 'visible'} key"
+    near = [f"the keys at distances {keys[0] - query:+d} to {keys[-1] - query:+d}"] if is_range else []
+    return [*(text for text, is_true in ends.items() if is_true), spanned(keys, kind), *near]
+
+
+def _weights(found: Reads, rows: Sequence[_Row]) -> list[str]:
+    """How the weights of visible keys differ: by one key's factor, by their sums, or in one entry."""
+    factors = {row.index: factor for row in rows if (factor := _factor_of_one_key(found, row))}
+    said = []
+    if factors and len({key for key, _ in factors.values()}) == 1:
+        key, some = next(iter(factors.values()))[0], [row for row in rows if row.index in factors]
+        span = _span([factor for _, factor in factors.values()])
+        rest = f"key {key} {span} times the weight of the other visible keys"
+        said.append(_said(found, some, ("gives", "give"), rest))
+    measured, due = (_span([float(weights.sum()) for weights in each])
+                     for each in ([row.weights for row in rows], [row.expected for row in rows]))  # fmt: skip
+    if measured != due:
+        rest = f"the right keys, but with {found.inputs} the weights add up to {measured}, should be {due}"
+        said.append(_said(found, rows, _READS, rest))
+    if said:
+        return said
+    row = rows[0]
+    label = int(np.argmax(np.abs(row.weights - row.expected)))
+    one = f"{place(row.place, found.axes)} gives key {found.keys[label][0] % row.n_k} the weight"
+    example = f"{one} {row.weights[label]:.4g}, should be {row.expected[label]:.4g}"
+    return [_said(found, rows, _READS, f"the right keys with other weights: {example}")]
+
+
+def _factor_of_one_key(found: Reads, row: _Row) -> tuple[int, float] | None:
+    """The only key whose weight differs from the usual weight of visible keys, and its factor."""
+    weights = {
+        int(keys[0]) % row.n_k: float(row.weights[label] / len(keys))
+        for label, keys in enumerate(found.keys)
+        if keys[0] in row.due
+    }
+    usual = float(np.median(list(weights.values())))
+    others = [(key, weight / usual) for key, weight in weights.items() if abs(weight / usual - 1) > _NEAR]
+    return others[0] if len(others) == 1 and len(weights) > 2 else None
+
+
+def _span(sums: Sequence[float]) -> str:
+    least, most = min(sums), max(sums)
+    return f"{least:.3g}" if np.isclose(most, least, rtol=_NEAR) else f"{least:.3g} to {most:.3g}"
+
+
+_KINDS: dict[str, Callable[[Reads, Sequence[_Row]], list[str]]] = {
+    "not finite": _not_finite,
+    "unrelated": _unrelated,
+    "zero": _zero,
+    "unsettled": _unsettled,
+    "masked": _masked,
+    "elsewhere": _elsewhere,
+    "other keys": _other_keys,
+    "weights": _weights,
+}
+"""What may be wrong with a row, and the sentences about rows of that kind."""

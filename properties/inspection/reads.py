@@ -1,0 +1,146 @@
+"""Which keys each query reads, measured from outside.
+
+With q = 0 all scores of a row are equal, so its weights say which keys are visible and nothing
+else. `Probe.weights` reads them by one-hot values. Where there are more keys than a few calls can
+tell apart, a label is a block of keys at first. A block of which a wrong row reads a part, or should,
+is cut into smaller ones, until each such row reads a label wholly or not at all. The error limit of
+each call says what is wrong.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import itemgetter
+
+import numpy as np
+
+from properties.inspection.array import Array
+from properties.inspection.probe import Probe, Reading, joined
+from properties.inspection.shapes import Shape
+
+__all__ = ["LEAST_SHARE", "Reads", "reads"]
+
+_CALLS_OF_THE_FIRST_ROUND = 8
+_WIDE = 64  # columns of v, if its own are too few
+_PARTS = 8  # of a block that is cut
+
+LEAST_SHARE = 0.02
+"""The share of a row's largest weight of a key from which on a key counts as read."""
+
+
+@dataclass(frozen=True)
+class Reads:
+    """The weight that each row of the output gives to each label of keys.
+
+    reading    one row for each row of the output, one column for each label
+    keys       the rows of v of each label, as indices into v's rows
+    rows       the sizes of the output's axes but the last, one of them for each name of `axes`
+    columns    the sizes of v's axes but the last
+    batch      the number of leading axes
+    inputs     what the inputs are, in words
+    follows    for each row of the output whether it doubles when v is doubled
+    settled    for each row of the output whether it reads each label wholly or not at all, and should
+    """
+
+    reading: Reading
+    keys: tuple[Array, ...]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    batch: int
+    inputs: str
+    follows: Array
+    settled: Array
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The names of the output's axes but the last."""
+        return (*["batch"] * self.batch, *["head"] * (len(self.rows) - self.batch - 1), "query")
+
+    @property
+    def axes_of_columns(self) -> tuple[str, ...]:
+        """The names of v's axes but the last."""
+        return (*["batch"] * self.batch, *["key head"] * (len(self.columns) - self.batch - 1), "key")
+
+
+def reads(probe: Probe, shape: Shape) -> Reads:
+    """Measure which keys each query reads. Raises as `Probe.results`."""
+    shape = _wide_enough(probe, _with_plain_scores(shape))
+    operation = probe.operation
+    rows, columns = shape.rows(operation, "q"), shape.rows(operation, "v")
+    total, width = int(np.prod(columns)), shape.sizes["value_dim"]
+    labels: Sequence[Array] = np.array_split(np.arange(total), min(total, _CALLS_OF_THE_FIRST_ROUND * width))
+    reading, first = probe.weights(shape, labels), labels[:width]
+    while probe.calls > _CALLS_OF_THE_FIRST_ROUND and (cut := _cut(labels, reading)):
+        finer = [part for place in cut for part in np.array_split(labels[place], min(len(labels[place]), _PARTS))]
+        kept = [place for place in range(len(labels)) if place not in cut]
+        more = probe.weights(shape, finer)
+        reading = joined([reading.changed(itemgetter((slice(None), kept))), more], partial(np.concatenate, axis=1))
+        labels = [*(labels[place] for place in kept), *finer]
+    order = np.argsort([keys[0] for keys in labels])
+    labels, reading = [labels[place] for place in order], reading.changed(lambda x: x[:, order])
+    return Reads(
+        reading,
+        tuple(labels),
+        rows,
+        columns,
+        len(shape.batch),
+        "q = 0" + (" and sinks of 1" if "sink" in shape.arguments else ""),
+        _follows(probe, shape, first) if reading.wrong.any() else np.ones(len(reading.wrong), bool),
+        np.asarray(~(_in_part(labels, reading) & reading.wrong.any(1, keepdims=True)).any(1)),
+    )
+
+
+def _with_plain_scores(shape: Shape) -> Shape:
+    """The shape with every finite bias 0, so that visible keys have equal weights, and every finite sink
+    1, so that a sink in another place shows.
+    """
+    options = dict(shape.arguments)
+    for name, value in (("bias", 0.0), ("sink", 1.0)):
+        if name in options:
+            options[name] = np.where(np.isfinite(options[name]), value, options[name])
+    return replace(shape, arguments=options)
+
+
+def _wide_enough(probe: Probe, shape: Shape) -> Shape:
+    """The shape, with more columns of v if the first round could not tell all keys apart and the
+    implementation takes them.
+    """
+    total = int(np.prod(shape.rows(probe.operation, "v")))
+    wider = shape.changed(probe.operation, value_dim=min(_WIDE, total))
+    is_narrow = total > _CALLS_OF_THE_FIRST_ROUND * shape.sizes["value_dim"]
+    return wider if is_narrow and probe.takes(wider) else shape
+
+
+def _in_part(labels: Sequence[Array], reading: Reading) -> Array:
+    """For each row and each label of several keys whether the row reads a part of it, or should.
+
+    The visible keys of a row have equal weights, so a label that is read wholly weighs as much per
+    key as the heaviest label of its row.
+    """
+    numbers = np.array([len(keys) for keys in labels])
+
+    def of(weights: Array) -> Array:
+        each = np.abs(weights) / numbers
+        with np.errstate(all="ignore"):
+            share = each / each.max(1, keepdims=True)
+        return np.asarray((share > LEAST_SHARE) & (share < 1 - LEAST_SHARE))
+
+    return (of(reading.measured) | of(reading.expected)) & (numbers > 1)
+
+
+def _cut(labels: Sequence[Array], reading: Reading) -> set[int]:
+    """The labels that some wrong row reads in part, or should."""
+    in_part = _in_part(labels, reading) & reading.wrong.any(1, keepdims=True)
+    return {int(place) for place in np.flatnonzero(in_part.any(0))}
+
+
+def _follows(probe: Probe, shape: Shape, labels: Sequence[Array]) -> Array:
+    """For each row of the output whether it doubles when v is doubled, as W·v does exactly: 2 is a
+    power of two.
+    """
+    v = shape.zeros(probe.operation, "v")
+    for column, keys in enumerate(labels):
+        v.reshape(-1, v.shape[-1])[keys, column] = 1.0
+    once, twice = (probe.results(shape, v=factor * v)["out"].measured.reshape(-1, v.shape[-1]) for factor in (1, 2))
+    with np.errstate(all="ignore"):
+        return np.asarray((np.abs(twice - 2 * once) <= LEAST_SHARE * np.abs(once).max(1, keepdims=True)).all(1))

@@ -1,0 +1,166 @@
+"""A verdict without a recognised cause says what was measured, in all views."""
+
+import io
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from properties import Implementation
+from properties.bugs.reference import REFERENCE
+from properties.contract.operations import OPERATIONS
+from properties.contract.results import BrokenError
+from properties.contract.subject import Subject
+from properties.inspection.measurements import measured
+from properties.laws import find
+from properties.tests.measured_kernels import KERNELS
+from properties.verifier import diagnosis
+from properties.verifier.report import Diagnosis, Violation
+from properties.verifier.verify import verify
+from properties.views.html.violations import finding
+from properties.views.junit import junit
+from properties.views.sarif import sarif
+from properties.views.violation import print_cause
+
+SDPA = "scaled_dot_product_attention"
+
+AGREEMENT = {
+    "attention": "attention with features is within its error limit",
+    SDPA: "attention is within its error limit",
+    f"{SDPA}_vjp": "the VJP is within its error limit",
+    "rope": "rope is within its error limit",
+}
+
+RANDOM = np.random.default_rng(0)
+
+
+def attention_case(batch, heads, n_q, n_k, **options):
+    """A case of attention with features, of random numbers."""
+    shapes = {"q": (*batch, heads, n_q, 3), "k": (*batch, 2, n_k, 3), "v": (*batch, 2, n_k, 2)}
+    absent = dict.fromkeys(OPERATIONS["attention"].options)
+    return absent | {name: RANDOM.normal(size=shape) for name, shape in shapes.items()} | options
+
+
+def case(n_q, n_k, head_dim, value_dim):
+    """A case of scaled dot-product attention and its VJP, of random numbers."""
+    shapes = {"q": (n_q, head_dim), "k": (n_k, head_dim), "v": (n_k, value_dim), "grad_out": (n_q, value_dim)}
+    return {"mask": None} | {name: RANDOM.normal(size=shape) for name, shape in shapes.items()}
+
+
+MEASURED = {
+    "head_blocks": (attention_case((), 4, 2, 3), "Heads 2–3 of 4 give weight 0 to every key."),
+    "right_side": (attention_case((), 2, 5, 3, window=(1, None)), "Query 2 of 12 misses the last 4 visible keys."),
+    "first_row": (case(4, 5, 3, 2), "doubling v does not double the output (queries 1–4 of 5)."),
+    "value_width": (
+        case(3, 4, 2, 4),
+        "With n_q 3, n_k 4, head_dim 3, value_dim 5: "
+        "dq is 0 where it should not be (channels 3–4 of 5 of grad_out and v).",
+    ),
+    "late_blocks": (attention_case((), 2, 18, 18, causal=True), "queries 16–31 of 40 miss the last 8 visible keys."),
+    "padded_width": (
+        case(2, 3, 3, 2),
+        "Channel 0 of the next row of q × channel 0 of the next row of k adds 0.577 to the score, should add 0.",
+    ),
+    "split_keys": (attention_case((2,), 2, 3, 50), "Batch 1 of 2 reads the values of batch 0."),
+    "sink_of_a_key": (
+        attention_case((), 2, 2, 3, sink=np.array([0.5, -1.0])),
+        "every query gives key 0 2.72 times the weight of the other visible keys.",
+    ),
+    "partner_lane": ({"x": RANDOM.normal(size=(2, 96)), "start_pos": 3}, "48 of 96 channels have another partner."),
+}
+"""For each kernel a case on which it is wrong, and what the measurements say."""
+
+
+def violated(implementation, case):
+    """The law that compares an operation with the oracle, and its violation on a case; None if it passes."""
+    (operation,) = implementation.operations
+    (law,) = [law for law in find(AGREEMENT[operation]) if law.operation == operation]
+    subject = Subject(implementation, operation)
+    absent = dict.fromkeys(OPERATIONS[operation].options)
+    case = {name: value for name, value in (absent | case).items() if name in OPERATIONS[operation].parameters}
+    try:
+        law.hold(subject, case)
+    except BrokenError as broken:
+        calls = tuple(subject.calls)
+        return law, Violation(law.name, operation, implementation.name, str(broken), case, broken.excess, calls)
+    return law, None
+
+
+@pytest.fixture
+def unsearched(monkeypatch):
+    """The search for causes, which takes seconds, finds nothing."""
+    monkeypatch.setattr(diagnosis, "_explained", lambda _, violated: [(tuple(range(len(violated))), ())])
+
+
+@pytest.mark.usefixtures("unsearched")
+@pytest.mark.parametrize("name", KERNELS)
+def test_an_unrecognised_cause_is_measured(name):
+    kernel, (case, sentence) = KERNELS[name](True), MEASURED[name]
+    _, violation = violated(kernel, case)
+    (cause,) = diagnosis.causes_of(kernel, [violation])
+    assert sentence in "\n".join(cause.example.measured)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_no_sentence_is_about_the_right_kernel(name):
+    kernel, (case, _) = KERNELS[name](False), MEASURED[name]
+    (operation,) = kernel.operations
+    assert violated(kernel, case)[1] is None
+    absent = dict.fromkeys(OPERATIONS[operation].options)
+    assert measured(kernel, operation, [(absent | case)[name] for name in OPERATIONS[operation].parameters]) == ()
+
+
+def test_a_recognised_cause_is_not_measured(monkeypatch):
+    monkeypatch.setattr(diagnosis, "measured", lambda *arguments: pytest.fail("It was measured."))
+    unscaled = Implementation("unscaled", {SDPA: lambda q, k, v, mask=None: REFERENCE[SDPA](q * 2, k, v, mask)})
+    law, violation = violated(unscaled, case(2, 3, 4, 2))
+    known = Diagnosis("a-bug", 0.5, "It is wrong.", "", "Mend it.", 1.0)
+    monkeypatch.setattr(diagnosis, "_explained", lambda *arguments: [((0,), (known,))])
+    (cause,) = diagnosis.causes_of(unscaled, [violation])
+    assert cause.likely == known
+    assert diagnosis.diagnosed(unscaled, law, violation).likely == known
+
+
+@pytest.mark.usefixtures("unsearched")
+def test_a_failure_of_an_instrument_is_a_note(monkeypatch):
+    def fails(*arguments):
+        raise RuntimeError("No instrument.")
+
+    monkeypatch.setattr(diagnosis, "measured", fails)
+    kernel = KERNELS["padded_width"](True)
+    (cause,) = diagnosis.causes_of(kernel, [violated(kernel, case(2, 3, 3, 2))[1]])
+    assert cause.example.measured == ()
+    (note,) = [note for note in cause.example.notes if note.startswith("attnspec failed")]
+    assert note.startswith("attnspec failed while it measured the kernel: RuntimeError: No instrument.")
+
+
+@pytest.mark.usefixtures("unsearched")
+def test_nothing_is_measured_after_the_time_limit_or_without_smaller_inputs():
+    kernel = KERNELS["padded_width"](True)
+    law, violation = violated(kernel, case(2, 3, 3, 2))
+    for options in ({"until": 0.0}, {"shrinks": False}):
+        (cause,) = diagnosis.causes_of(kernel, [violation], **options)
+        assert cause.example.measured == ()
+    assert diagnosis.diagnosed(kernel, law, violation).measured
+
+
+def test_all_views_show_the_measurements():
+    report = verify(KERNELS["padded_width"](True), laws=[AGREEMENT[SDPA]], max_examples=30)
+    (cause,) = report.causes
+    assert cause.likely is None
+    sentence = f"Measured: {cause.example.measured[0]}"
+    console = Console(file=io.StringIO(), width=200)
+    print_cause(console, cause)
+    printed = console.file.getvalue()
+    assert printed.index("cause not recognised") < printed.index(sentence) < printed.index("attention is within")
+    assert sentence.replace('"', "&quot;") in junit(report)
+    assert sentence in json.loads(sarif(report))["runs"][0]["results"][0]["message"]["text"]
+    data = report.to_dict()
+    assert data["causes"][0]["example"]["measured"] == list(cause.example.measured)
+    (outcome,) = [each for each in data["outcomes"] if each["status"] == "violated"]
+    assert finding(outcome, "anchor", data["causes"]).measured == cause.example.measured
+    older = {name: value for name, value in outcome["violation"].items() if name != "measured"}
+    assert finding(outcome | {"violation": older}, "anchor").measured == ()
+    assert replace(cause.example, measured=()).to_dict()["measured"] == []
