@@ -109,7 +109,10 @@ def seen(visible, q, k, v, mask=None):
         (partial(seen, lambda i, j: j >= np.where(i < 2, 1, 0)), "Queries 0–1 of 5 miss the first visible key."),
         (partial(seen, lambda i, j: (j != 2) | (i != 3)), "Query 3 of 5 misses visible key 2."),
         (partial(seen, lambda i, j: i % 2 == 0), "Queries 1, 3 of 5 give weight 0 to every key."),
-        (lambda q, k, v, mask=None: attention(q, k, np.roll(v, 1, 0), mask), "Every query reads the values of batch (b + 1) mod 2."),
+        (
+            lambda q, k, v, mask=None: attention(q, k, np.roll(v, 1, 0), mask),
+            "Every query reads the values of batch (b + 1) mod 2.",
+        ),
         (
             lambda q, k, v, mask=None: attention(q, k, v[:1] + 0 * v, mask),
             "Batch 1 of 2 reads the values of batch 0.",
