@@ -37,10 +37,10 @@ def place(index: Sequence[Any], axes: Sequence[str]) -> str:
 
 
 def _places(chosen: Array, axes: Sequence[str]) -> tuple[str, bool]:
-    """The chosen entries in words, and whether the words are in the plural: "heads 4–7 of 8,
-    queries 16–31 of 48"; "" for all entries.
+    """The chosen entries in words, and whether a verb after them is plural: "heads 4–7 of 8, queries
+    16–31 of 48"; "" for all entries.
 
-    Entries that are no product of index sets are told by their number and the first of them.
+    If the entries are not all combinations of some indices, the words give their number and the first.
     """
     others = [tuple(other for other in range(chosen.ndim) if other != axis) for axis in range(chosen.ndim)]
     sets = [np.flatnonzero(chosen.any(rest)) for rest in others]

@@ -163,8 +163,8 @@ def _other_keys(found: Reads, rows: Sequence[_Row]) -> list[str]:
 
 
 def _runs(rows: Sequence[_Row], extra: bool) -> list[tuple[str, list[_Row]]]:
-    """Descriptions of the keys in which rows differ, each with the rows of which it is true: one
-    description of all rows if there is one, else one for each run of queries.
+    """Descriptions of the keys in which rows differ, each with the rows that it is true for: a
+    description that is true for all rows, else one for each run of queries.
     """
     texts = [_descriptions(row, extra) for row in rows]
     common = [text for text in (texts[0] if texts else []) if all(text in others for others in texts)]

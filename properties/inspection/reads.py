@@ -1,10 +1,10 @@
 """Which keys each query reads, measured from outside.
 
 With q = 0 all scores of a row are equal, so its weights say which keys are visible and nothing
-else. `Probe.weights` reads them by one-hot values. Where there are more keys than a few calls can
-tell apart, a label is a block of keys at first. A block of which a wrong row reads a part, or should,
-is cut into smaller ones, until each such row reads a label wholly or not at all. The error limit of
-each call says what is wrong.
+else. `Probe.weights` reads them by one-hot values. If a few calls cannot tell all keys apart, a label
+is a block of keys at first. If a wrong row reads a part of a block, or should, the block is cut into
+smaller ones, until each wrong row reads a label wholly or not at all. The error limit of each call
+says what is wrong.
 """
 
 from collections.abc import Sequence

@@ -5,8 +5,8 @@ A row that is f in channel c and 0 elsewhere becomes f times row c of the matrix
     rope(f·e_c, position)[c'] = f·R[position, c, c']                                        (1)
 
 In a right kernel a channel meets itself and its partner, by the cosine and the sine of one angle,
-position × frequency. Each row has a whole number f of its own, so a channel of another row shows. A
-VJP is measured in the same way, and returns the transposed matrix.
+position × frequency. Each row has another whole number f, so a channel of another row shows. A VJP
+is measured in the same way, and returns the transposed matrix.
 """
 
 from dataclasses import dataclass

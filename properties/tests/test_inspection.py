@@ -54,12 +54,16 @@ def of(operation, function, arithmetic="float64", **promises):
     return Implementation("mine", {operation: function}, arithmetic, features=FEATURES, **promises)
 
 
+def _wide(value):
+    is_number = isinstance(value, np.ndarray) and value.dtype.kind not in "bi"
+    return value.astype(np.float64) if is_number else value
+
+
 def rounded(function, dtype):
     """A function in float64 whose results are rounded to a type."""
 
     def call(*arguments, **options):
-        wide = lambda x: x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype.kind not in "bi" else x  # noqa: E731
-        found = function(*map(wide, arguments), **{name: wide(value) for name, value in options.items()})
+        found = function(*map(_wide, arguments), **{name: _wide(value) for name, value in options.items()})
         return tuple(x.astype(dtype) for x in found) if isinstance(found, tuple) else found.astype(dtype)
 
     return call
@@ -109,7 +113,10 @@ def seen(visible, q, k, v, mask=None):
         (partial(seen, lambda i, j: j >= np.where(i < 2, 1, 0)), "Queries 0–1 of 5 miss the first visible key."),
         (partial(seen, lambda i, j: (j != 2) | (i != 3)), "Query 3 of 5 misses visible key 2."),
         (partial(seen, lambda i, j: i % 2 == 0), "Queries 1, 3 of 5 give weight 0 to every key."),
-        (lambda q, k, v, mask=None: attention(q, k, np.roll(v, 1, 0), mask), "Every query reads the values of batch (b + 1) mod 2."),
+        (
+            lambda q, k, v, mask=None: attention(q, k, np.roll(v, 1, 0), mask),
+            "Every query reads the values of batch (b + 1) mod 2.",
+        ),
         (
             lambda q, k, v, mask=None: attention(q, k, v[:1] + 0 * v, mask),
             "Batch 1 of 2 reads the values of batch 0.",
@@ -134,7 +141,7 @@ def seen(visible, q, k, v, mask=None):
             "Channel 0 of q × channel 1 of k adds 0.5 to the score, should add 0.",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_in_attention_is_told(function, first):
     assert explained(function)[0] == first
 
@@ -207,12 +214,13 @@ rope = REFERENCE["rope"]
             "should be by -1.283 (modulo 2π).",
         ),
         (
-            lambda x, start_pos=0, **_: np.stack([rope(x[..., row, :][..., None, :], start_pos)[..., 0, :]
-                                                  for row in range(x.shape[-2])], -2),
+            lambda x, start_pos=0, **_: np.stack(
+                [rope(x[..., row, :][..., None, :], start_pos)[..., 0, :] for row in range(x.shape[-2])], -2
+            ),
             "Rows are rotated by the angle of row 0 (rows 1–3 of 4).",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_in_a_rotation_is_told(function, first):
     assert explained(function, "rope")[0] == first
 
