@@ -34,8 +34,10 @@ def gradients(probe: Probe, shape: Shape) -> tuple[Entries, ...]:
     q, k, grad_out = (_one_hot(zeros[name]) for name in ("q", "k", "grad_out"))
     channels = shape.sizes["value_dim"]
     parts = np.array_split(np.arange(channels), min(channels, _MOST_PARTS))
-    keys = np.arange(shape.sizes["n_k"])
-    centred = 2.0 * keys[:, None] - (len(keys) - 1)
+    counts = _counts(shape.sizes["n_k"])[:, None]
+    pairs = shape.sizes["n_k"] // 2
+    centred = np.zeros_like(counts)
+    centred[: 2 * pairs : 2], centred[1 : 2 * pairs : 2] = counts[:pairs], -counts[:pairs]
 
     def read(result: str, values: Array, part: Array, **arrays: Array) -> Reading:
         v, g = zeros["v"].copy(), zeros["grad_out"].copy()
@@ -55,14 +57,19 @@ def gradients(probe: Probe, shape: Shape) -> tuple[Entries, ...]:
         Entries("dq", (_CHANNEL, *of_q), by_channel("dq", k=k)),
         Entries("dk", (_CHANNEL, *of_k), by_channel("dk", q=q)),
         Entries("dv", of_k, probe.results(shape, q=q, k=k, grad_out=grad_out)["dv"]),
-        Entries("dq", of_q, read("dq", keys[:, None] + 1.0, every, k=k)),
-        Entries("dk", of_k, read("dk", keys[:, None] + 1.0, every, q=q)),
+        Entries("dq", of_q, read("dq", counts, every, k=k)),
+        Entries("dk", of_k, read("dk", counts, every, q=q)),
     )
 
 
+def _counts(number: int) -> Array:
+    """1, 2, 3 … 8, and the same again."""
+    return np.arange(number) % 8 + 1.0
+
+
 def _one_hot(zeros: Array) -> Array:
-    """Rows that are one-hot in one channel after the other, times 1, 2, 3 … in each round."""
+    """Rows that are one-hot in one channel after the other, times the count of the round."""
     rows, width = zeros.shape[-2:]
-    array = zeros.copy()
-    array[..., np.arange(rows), np.arange(rows) % width] = np.arange(rows) // width + 1.0
+    array, every = zeros.copy(), np.arange(rows)
+    array[..., every, every % width] = _counts(rows // width + 1)[every // width]
     return array

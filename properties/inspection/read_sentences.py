@@ -17,13 +17,15 @@ __all__ = ["sentences_of_reads"]
 
 _MOST_RUNS = 3  # of rows that miss other keys each
 _MOST_PAIRS = 4  # of indices, where no rule describes all
-_NEAR = 0.01  # relative: how near two sums of weights are the same
+_NEAR = 0.01  # relative: how near two weights, or two sums of them, are the same
 
 _READS, _MISSES = ("reads", "read"), ("misses", "miss")
 
 
 def sentences_of_reads(found: Reads) -> tuple[str, ...]:
-    """Sentences about the rows that read something else than they should; () if all are right."""
+    """Sentences about the rows that read something else than they should; () if all are right, or
+    nearly.
+    """
     rows = [_Row(found, int(index)) for index in np.flatnonzero(found.reading.wrong.any(1))]
     kinds = {kind: [row for row in rows if row.kind == kind] for kind in _KINDS}
     return tuple(said for kind, some in kinds.items() if some for said in _KINDS[kind](found, some))
@@ -48,7 +50,7 @@ class _Row:
 
     @property
     def kind(self) -> str:
-        """What is wrong with it, a key of `_KINDS`."""
+        """What is wrong with it, a key of `_KINDS`; "rounding" for errors that look like roundings."""
         if not np.isfinite(self.weights).all():
             return "not finite"
         if not self.follows:
@@ -61,19 +63,22 @@ class _Row:
             return "masked"
         if self.heads != self.home:
             return "elsewhere"
-        return "other keys" if self.read != self.due else "weights"
+        if self.read != self.due:
+            return "other keys"
+        is_near = np.abs(self.weights - self.expected).max() < _NEAR * np.abs(self.expected).max()
+        return "rounding" if is_near else "weights"
 
     def differing(self, extra: bool) -> list[int]:
         """The keys within their head that it reads and should not, or should read and does not."""
         more, less = (self.read, self.due) if extra else (self.due, self.read)
-        return [key % self.n_k for key in more if key not in set(less)]
+        return [key % self.n_k for key in sorted(set(more).difference(less))]
 
 
 def _keys(found: Reads, weights: Array) -> list[int]:
     """The keys whose weight is not too small a share of the row's largest."""
     each = np.abs(weights / [len(keys) for keys in found.keys])
-    read = each > each.max(initial=0.0) * LEAST_SHARE
-    return sorted(int(key) for keys, is_read in zip(found.keys, read, strict=True) if is_read for key in keys)
+    read = np.flatnonzero(each > each.max(initial=0.0) * LEAST_SHARE)
+    return sorted(int(key) for label in read for key in found.keys[label])
 
 
 def _said(found: Reads, rows: Sequence[_Row], verbs: tuple[str, str], rest: str) -> str:

@@ -245,6 +245,29 @@ def test_an_exception_and_a_refused_size_give_no_sentence():
     assert measured(wrong, SDPA, (np.ones((0, 3)), np.ones((2, 3)), np.ones((2, 3)), None)) == ()
 
 
+def test_nothing_is_said_about_errors_of_rounding_or_a_scale_of_zero():
+    narrow = lambda q, k, v, mask=None: attention(q.astype("f4"), k.astype("f4"), v, mask)  # noqa: E731
+    assert explained(lambda q, k, v, mask=None: narrow(q * 1.1, k / 1.1, v, mask)) == ()
+    halved = lambda q, k, v, scale=None, **_: (attention(q, *heads_of(q, k, v)), np.zeros(q.shape[:-1]))  # noqa: E731
+    assert explained(halved, ATTENTION, scale=0.0) == ()
+
+
+def test_one_wrong_head_is_told():
+    factors = np.array([1.0, 3.0, 1.0, 1.0])[:, None, None]
+    one_head = lambda q, k, v, mask=None: attention(q * factors, *heads_of(q, k, v), mask)  # noqa: E731
+    first = "The scale of scores is 1.5, should be 0.5 (in 2 of 8 batch entries and heads)."
+    assert explained(one_head, GQA)[0] == first
+
+
+def test_long_inputs_of_16_bits_are_measured():
+    function = rounded(REFERENCE[f"{SDPA}_vjp"], ml_dtypes.bfloat16)
+    random = np.random.default_rng(0)
+    sizes = {"q": (300, 2), "k": (300, 2), "v": (300, 2), "grad_out": (300, 2)}
+    given = {name: _in_all_formats(random.normal(size=shape)) for name, shape in sizes.items()}
+    arguments = arguments_of(f"{SDPA}_vjp", **given)
+    assert measured(of(f"{SDPA}_vjp", function, "bfloat16"), f"{SDPA}_vjp", arguments) == ()
+
+
 def test_few_calls_are_made():
     calls = []
 
