@@ -28,7 +28,7 @@ class Entries:
         return (placed(f"{self.name} {rule}", np.asarray(self.reading.wrong.any(-1)), self.axes[:-1]),) if rule else ()
 
     def _rule(self) -> str:
-        """The first rule that is true of all wrong entries; "" for errors that look like roundings."""
+        """The first rule that is true of all wrong entries; "" for errors like roundings."""
         measured, expected, wrong = self.reading
         got, due = measured[wrong], expected[wrong]
         size = np.abs(due).max()

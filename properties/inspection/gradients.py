@@ -7,9 +7,10 @@ dS[i, j] = W[i, j]·(g_i·v_j − δ_i) with δ_i = Σ_l W[i, l]·g_i·v_l. Then
     k = 0:       dk[j] = scale·Σ_i dS[i, j]·q_i                                             (2)
     any q, k:    dv[j] = Σ_i W[i, j]·g_i                                                    (3)
 
-In (1) and (2) g and v are 0 except in one channel, or in a few neighbours, so a channel that reaches
-no gradient shows. There v sums to 0 over the keys, so δ = 0 without masks; one more call of each has a
-v with another sum. Rows of k, q and g are one-hot times whole numbers, which all formats store.
+In (1) and (2) g and v are 0 except in one channel, or in a few neighbours, so a channel that
+reaches no gradient shows. There v sums to 0 over the keys, so δ = 0 without masks; one more call of
+each has a v with another sum. Rows of k, q and g are one-hot times whole numbers, which all formats
+store.
 """
 
 from collections.abc import Callable
@@ -29,7 +30,7 @@ _CHANNEL = "channel of grad_out and v"
 
 
 def gradients(probe: Probe, shape: Shape) -> tuple[Entries, ...]:
-    """Measure dq, dk and dv of a VJP of attention, by (1), (2) and (3). Raises as `Probe.results`."""
+    """Measure dq, dk and dv of a VJP of attention by (1), (2), (3). Raises as `Probe.results`."""
     zeros = {name: shape.zeros(probe.operation, name) for name in ("q", "k", "v", "grad_out")}
     q, k, grad_out = (_one_hot(zeros[name]) for name in ("q", "k", "grad_out"))
     channels = shape.sizes["value_dim"]

@@ -132,8 +132,8 @@ def _rule(found: Rotation) -> str:
 
 
 def _example(found: Rotation) -> tuple[str, ...]:
-    """The number of wrong rows, and the channel that is furthest from what it should be: by its angle,
-    if its length is right, else by its numbers. () for errors that look like roundings.
+    """The number of wrong rows, and the channel that is furthest from what it should be: by its
+    angle, if its length is right, else by its numbers. () for errors that look like roundings.
     """
     measured, expected, wrong = found.reading
     index = np.unravel_index(int(np.abs(measured - expected).max(-1).argmax()), wrong.shape[:-1])

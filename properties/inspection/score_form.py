@@ -1,8 +1,8 @@
 """How scores are formed from q and k, measured from outside.
 
-The first row of q is 0. For each channel c three rows follow: 0, a·e_c, 0. The keys are the same rows,
-in some order of channels, and v tells the keys apart. Let key z be the first visible key that is 0.
-Its score is 0 in a right kernel, and also in one that reads a neighbour of z, so
+The first row of q is 0. For each channel c three rows follow: 0, a·e_c, 0. The keys are the same
+rows, in some order of channels, and v tells the keys apart. Let key z be the first visible key that
+is 0. Its score is 0 in a right kernel, and also in one that reads a neighbour of z, so
 
     form[row, j] = (log W[row, j] − log W[row, z]) / a² = scale·[channel(row) = channel(j)]   (1)
 
@@ -36,8 +36,8 @@ class ScoreForm:
 
     queries   the channel of each row of q; −1 is a row of zeros
     keys      `keys[n, j]` is the channel of key j in call n
-    reading   the sides of (1), `[n, head, row, j]`, with all leading axes and heads as one; 0 on both
-              sides where key j is masked. It is wrong where the weight is
+    reading   the sides of (1), `[n, head, row, j]`, with all leading axes and heads as one; 0 on
+              both sides where key j is masked. It is wrong where the weight is
     """
 
     queries: Array

@@ -74,7 +74,9 @@ MEASURED = {
 
 
 def violated(implementation, case):
-    """The law that compares an operation with the oracle, and its violation on a case; None if it passes."""
+    """The law that compares an operation with the oracle, and its violation on a case; None if it
+    passes.
+    """
     (operation,) = implementation.operations
     (law,) = [law for law in find(AGREEMENT[operation]) if law.operation == operation]
     subject = Subject(implementation, operation)
