@@ -7,9 +7,10 @@ dS[i, j] = W[i, j]·(g_i·v_j − δ_i) with δ_i = Σ_l W[i, l]·g_i·v_l. Then
     k = 0:       dk[j] = scale·Σ_i dS[i, j]·q_i                                             (2)
     any q, k:    dv[j] = Σ_i W[i, j]·g_i                                                    (3)
 
-In (1) and (2) g and v are 0 except in one channel, or in a few neighbours, so a channel that reaches
-no gradient shows. There v sums to 0 over the keys, so δ = 0 without masks; one more call of each has a
-v with another sum. Rows of k, q and g are one-hot times whole numbers, which all formats store.
+In (1) and (2) g and v are 0 except in one channel, or in a few neighbours, so a channel that
+reaches no gradient shows. There v sums to 0 over the keys, so δ = 0 without masks; one more call of
+each has a v with another sum. Rows of k, q and g are one-hot times whole numbers, which all formats
+store.
 """
 
 from collections.abc import Callable
@@ -29,13 +30,15 @@ _CHANNEL = "channel of grad_out and v"
 
 
 def gradients(probe: Probe, shape: Shape) -> tuple[Entries, ...]:
-    """Measure dq, dk and dv of a VJP of attention, by (1), (2) and (3). Raises as `Probe.results`."""
+    """Measure dq, dk and dv of a VJP of attention by (1), (2), (3). Raises as `Probe.results`."""
     zeros = {name: shape.zeros(probe.operation, name) for name in ("q", "k", "v", "grad_out")}
     q, k, grad_out = (_one_hot(zeros[name]) for name in ("q", "k", "grad_out"))
     channels = shape.sizes["value_dim"]
     parts = np.array_split(np.arange(channels), min(channels, _MOST_PARTS))
-    keys = np.arange(shape.sizes["n_k"])
-    centred = 2.0 * keys[:, None] - (len(keys) - 1)
+    counts = _counts(shape.sizes["n_k"])[:, None]
+    pairs = shape.sizes["n_k"] // 2
+    centred = np.zeros_like(counts)
+    centred[: 2 * pairs : 2], centred[1 : 2 * pairs : 2] = counts[:pairs], -counts[:pairs]
 
     def read(result: str, values: Array, part: Array, **arrays: Array) -> Reading:
         v, g = zeros["v"].copy(), zeros["grad_out"].copy()
@@ -55,14 +58,19 @@ def gradients(probe: Probe, shape: Shape) -> tuple[Entries, ...]:
         Entries("dq", (_CHANNEL, *of_q), by_channel("dq", k=k)),
         Entries("dk", (_CHANNEL, *of_k), by_channel("dk", q=q)),
         Entries("dv", of_k, probe.results(shape, q=q, k=k, grad_out=grad_out)["dv"]),
-        Entries("dq", of_q, read("dq", keys[:, None] + 1.0, every, k=k)),
-        Entries("dk", of_k, read("dk", keys[:, None] + 1.0, every, q=q)),
+        Entries("dq", of_q, read("dq", counts, every, k=k)),
+        Entries("dk", of_k, read("dk", counts, every, q=q)),
     )
 
 
+def _counts(number: int) -> Array:
+    """1, 2, 3 … 8, and the same again."""
+    return np.arange(number) % 8 + 1.0
+
+
 def _one_hot(zeros: Array) -> Array:
-    """Rows that are one-hot in one channel after the other, times 1, 2, 3 … in each round."""
+    """Rows that are one-hot in one channel after the other, times the count of the round."""
     rows, width = zeros.shape[-2:]
-    array = zeros.copy()
-    array[..., np.arange(rows), np.arange(rows) % width] = np.arange(rows) // width + 1.0
+    array, every = zeros.copy(), np.arange(rows)
+    array[..., every, every % width] = _counts(rows // width + 1)[every // width]
     return array

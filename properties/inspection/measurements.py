@@ -1,4 +1,5 @@
-"""Explains a wrong result by measurement: which instruments measure an operation, and at which shapes.
+"""Explains a wrong result by measurement: which instruments measure an operation, and at which
+shapes.
 
 The first shape is the shape of the given call. The shapes of `AROUND` follow, as far as the
 implementation takes them, until an instrument has something to say at one of them.
@@ -92,8 +93,8 @@ def measured(
     observe: Callable[[str, tuple[Any, ...], str], None] | None = None,
     until: float = inf,
 ) -> tuple[str, ...]:
-    """Sentences on what an implementation does otherwise than it should, at the shape of a call and at
-    one more shape: the sentences of the first instrument that has some, else ().
+    """Sentences on what an implementation does otherwise than it should, at the shape of a call and
+    at one more shape: the sentences of the first instrument that has some, else ().
 
     At most 60 calls are made, until `until`, a reading of time.monotonic. An instrument is left out
     where the implementation does not take its calls, or raises.

@@ -15,7 +15,9 @@ _MOST_INDICES = 4  # of a set that is no range
 
 
 def spanned(indices: Sequence[int] | Array, name: str, size: int | None = None) -> str:
-    """Indices of an axis in words: "query 3", "queries 16–31 of 48", "channels 0, 2, 5 of grad_out"."""
+    """Indices of an axis in words: "query 3", "queries 16–31 of 48", "channels 0, 2, 5 of
+    grad_out".
+    """
     found = [int(index) for index in indices]
     noun, of, rest = name.partition(" of ")
     words = noun if len(found) == 1 else _PLURALS.get(noun, f"{noun}s")
@@ -37,10 +39,11 @@ def place(index: Sequence[Any], axes: Sequence[str]) -> str:
 
 
 def _places(chosen: Array, axes: Sequence[str]) -> tuple[str, bool]:
-    """The chosen entries in words, and whether the words are in the plural: "heads 4–7 of 8,
+    """The chosen entries in words, and whether a verb after them is plural: "heads 4–7 of 8,
     queries 16–31 of 48"; "" for all entries.
 
-    Entries that are no product of index sets are told by their number and the first of them.
+    If the entries are not all combinations of some indices, the words give their number and the
+    first.
     """
     others = [tuple(other for other in range(chosen.ndim) if other != axis) for axis in range(chosen.ndim)]
     sets = [np.flatnonzero(chosen.any(rest)) for rest in others]
@@ -54,8 +57,8 @@ def _places(chosen: Array, axes: Sequence[str]) -> tuple[str, bool]:
 
 
 def sentence(chosen: Array, axes: Sequence[str], verbs: tuple[str, str], rest: str) -> str:
-    """A sentence about the chosen entries. The verb, singular or plural, agrees with them: "Heads 4–7
-    of 8 miss the last key."; "Every query …" for all entries.
+    """A sentence about the chosen entries. The verb, singular or plural, agrees with them: "Heads
+    4–7 of 8 miss the last key."; "Every query …" for all entries.
     """
     words, several = _places(chosen, axes)
     words = (words or f"every {axes[-1]}") + ("," if words and "such as" in words else "")

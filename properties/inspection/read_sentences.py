@@ -1,7 +1,7 @@
 """What a map of reads says, in sentences.
 
-A sentence says of some rows of the output what is true of each of them: which batch or key head they
-read, which keys they miss, which masked keys they read.
+A sentence says of some rows of the output what is true of each of them: which batch or key head
+they read, which keys they miss, which masked keys they read.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,13 +17,15 @@ __all__ = ["sentences_of_reads"]
 
 _MOST_RUNS = 3  # of rows that miss other keys each
 _MOST_PAIRS = 4  # of indices, where no rule describes all
-_NEAR = 0.01  # relative: how near two sums of weights are the same
+_NEAR = 0.01  # relative: how near two weights, or two sums of them, are the same
 
 _READS, _MISSES = ("reads", "read"), ("misses", "miss")
 
 
 def sentences_of_reads(found: Reads) -> tuple[str, ...]:
-    """Sentences about the rows that read something else than they should; () if all are right."""
+    """Sentences about the rows that read something else than they should; () if all are right, or
+    nearly.
+    """
     rows = [_Row(found, int(index)) for index in np.flatnonzero(found.reading.wrong.any(1))]
     kinds = {kind: [row for row in rows if row.kind == kind] for kind in _KINDS}
     return tuple(said for kind, some in kinds.items() if some for said in _KINDS[kind](found, some))
@@ -48,7 +50,7 @@ class _Row:
 
     @property
     def kind(self) -> str:
-        """What is wrong with it, a key of `_KINDS`."""
+        """What is wrong with it, a key of `_KINDS`; "rounding" for errors like roundings."""
         if not np.isfinite(self.weights).all():
             return "not finite"
         if not self.follows:
@@ -61,19 +63,22 @@ class _Row:
             return "masked"
         if self.heads != self.home:
             return "elsewhere"
-        return "other keys" if self.read != self.due else "weights"
+        if self.read != self.due:
+            return "other keys"
+        is_near = np.abs(self.weights - self.expected).max() < _NEAR * np.abs(self.expected).max()
+        return "rounding" if is_near else "weights"
 
     def differing(self, extra: bool) -> list[int]:
         """The keys within their head that it reads and should not, or should read and does not."""
         more, less = (self.read, self.due) if extra else (self.due, self.read)
-        return [key % self.n_k for key in more if key not in set(less)]
+        return [key % self.n_k for key in sorted(set(more).difference(less))]
 
 
 def _keys(found: Reads, weights: Array) -> list[int]:
     """The keys whose weight is not too small a share of the row's largest."""
     each = np.abs(weights / [len(keys) for keys in found.keys])
-    read = each > each.max(initial=0.0) * LEAST_SHARE
-    return sorted(int(key) for keys, is_read in zip(found.keys, read, strict=True) if is_read for key in keys)
+    read = np.flatnonzero(each > each.max(initial=0.0) * LEAST_SHARE)
+    return sorted(int(key) for label in read for key in found.keys[label])
 
 
 def _said(found: Reads, rows: Sequence[_Row], verbs: tuple[str, str], rest: str) -> str:
@@ -101,7 +106,7 @@ def _zero(found: Reads, rows: Sequence[_Row]) -> list[str]:
 
 
 def _unsettled(found: Reads, rows: Sequence[_Row]) -> list[str]:
-    return [_said(found, rows, ("gives", "give"), "other weights to the keys than expected")]
+    return [_said(found, rows, ("gives", "give"), "wrong weights to the keys")]
 
 
 def _masked(found: Reads, rows: Sequence[_Row]) -> list[str]:
@@ -110,31 +115,31 @@ def _masked(found: Reads, rows: Sequence[_Row]) -> list[str]:
 
 def _elsewhere(found: Reads, rows: Sequence[_Row]) -> list[str]:
     """Which batch or key head is read, for each axis that differs."""
-    single, several = ([row for row in rows if (len(row.heads) == 1) is is_one] for is_one in (True, False))
-    said = [_said(found, several, _READS, "values of more than one batch or key head")] if several else []
-    lead = found.columns[:-1]
+    several = [row for row in rows if len(row.heads) > 1]
+    single = [row for row in rows if len(row.heads) == 1]
+    sentences = [_said(found, several, _READS, "values of more than one batch or key head")] if several else []
     for axis, name in enumerate(found.axes_of_columns[:-1] if single else ()):
-        got, due = (
-            [int(np.unravel_index(heads[0], lead)[axis]) for heads in each]
-            for each in ([row.heads for row in single], [row.home for row in single])
+        lead = found.columns[:-1]
+        read, home = (
+            [int(np.unravel_index(heads[0], lead)[axis]) for heads in places]
+            for places in ([row.heads for row in single], [row.home for row in single])
         )
-        if got != due:
-            said.append(
-                _said(found, single, _READS, _index_map([row.place[axis] for row in single], got, name, lead[axis]))
-            )
-    return said
+        if read != home:
+            index_map = _index_map([row.place[axis] for row in single], read, name, lead[axis])
+            sentences.append(_said(found, single, _READS, index_map))
+    return sentences
 
 
-def _index_map(own: Sequence[int], got: Sequence[int], name: str, size: int) -> str:
+def _index_map(own: Sequence[int], read: Sequence[int], name: str, size: int) -> str:
     """Which index of an axis of v each index of the output reads, by the first rule that is true of
     all, or one by one.
     """
     letter = name.split()[-1][0]
     for rule, index_of in _index_maps(size):
-        if [index_of(index) for index in own] == list(got):
+        if [index_of(index) for index in own] == list(read):
             return f"the values of {name} {rule.format(i=letter)}"
-    pairs = sorted(set(zip(own, got, strict=True)))
-    shown = ", ".join(f"{index} → {read}" for index, read in pairs[:_MOST_PAIRS])
+    pairs = sorted(set(zip(own, read, strict=True)))
+    shown = ", ".join(f"{index} → {other}" for index, other in pairs[:_MOST_PAIRS])
     return f"the values of another {name}: {shown}{' …' if len(pairs) > _MOST_PAIRS else ''}"
 
 
@@ -152,19 +157,19 @@ def _index_maps(size: int) -> Iterator[tuple[str, Callable[[int], int]]]:
 
 
 def _other_keys(found: Reads, rows: Sequence[_Row]) -> list[str]:
-    said = []
+    sentences = []
     for extra in (False, True):
         runs = _runs([row for row in rows if row.differing(extra)], extra)
         verbs = _READS if extra else _MISSES
-        said += [_said(found, some, verbs, text) for text, some in runs[:_MOST_RUNS]]
+        sentences += [_said(found, some, verbs, text) for text, some in runs[:_MOST_RUNS]]
         if rest := [row for _, some in runs[_MOST_RUNS:] for row in some]:
-            said.append(_said(found, rest, verbs, "masked keys" if extra else "visible keys"))
-    return said
+            sentences.append(_said(found, rest, verbs, "masked keys" if extra else "visible keys"))
+    return sentences
 
 
 def _runs(rows: Sequence[_Row], extra: bool) -> list[tuple[str, list[_Row]]]:
-    """Descriptions of the keys in which rows differ, each with the rows of which it is true: one
-    description of all rows if there is one, else one for each run of queries.
+    """Descriptions of the keys in which rows differ, each with the rows that it is true for: a
+    description that is true for all rows, else one for each run of queries.
     """
     texts = [_descriptions(row, extra) for row in rows]
     common = [text for text in (texts[0] if texts else []) if all(text in others for others in texts)]
@@ -193,21 +198,21 @@ def _descriptions(row: _Row, extra: bool) -> list[str]:
 
 
 def _weights(found: Reads, rows: Sequence[_Row]) -> list[str]:
-    """How the weights of visible keys differ: by one key's factor, by their sums, or in one entry."""
+    """How the weights of visible keys differ: one key's factor, their sums, or one entry."""
     factors = {row.index: factor for row in rows if (factor := _factor_of_one_key(found, row))}
-    said = []
+    sentences = []
     if factors and len({key for key, _ in factors.values()}) == 1:
         key, some = next(iter(factors.values()))[0], [row for row in rows if row.index in factors]
         span = _span([factor for _, factor in factors.values()])
         rest = f"key {key} {span} times the weight of the other visible keys"
-        said.append(_said(found, some, ("gives", "give"), rest))
-    measured, due = (_span([float(weights.sum()) for weights in each])
-                     for each in ([row.weights for row in rows], [row.expected for row in rows]))  # fmt: skip
-    if measured != due:
-        rest = f"the right keys, but with {found.inputs} the weights add up to {measured}, should be {due}"
-        said.append(_said(found, rows, _READS, rest))
-    if said:
-        return said
+        sentences.append(_said(found, some, ("gives", "give"), rest))
+    measured = _span([float(row.weights.sum()) for row in rows])
+    expected = _span([float(row.expected.sum()) for row in rows])
+    if measured != expected:
+        rest = f"the right keys, but with {found.inputs} the weights add up to {measured}, should be {expected}"
+        sentences.append(_said(found, rows, _READS, rest))
+    if sentences:
+        return sentences
     row = rows[0]
     label = int(np.argmax(np.abs(row.weights - row.expected)))
     one = f"{place(row.place, found.axes)} gives key {found.keys[label][0] % row.n_k} the weight"

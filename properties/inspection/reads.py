@@ -1,9 +1,9 @@
 """Which keys each query reads, measured from outside.
 
 With q = 0 all scores of a row are equal, so its weights say which keys are visible and nothing
-else. `Probe.weights` reads them by one-hot values. Where there are more keys than a few calls can
-tell apart, a label is a block of keys at first. A block of which a wrong row reads a part, or should,
-is cut into smaller ones, until each such row reads a label wholly or not at all. The error limit of
+else. `Probe.weights` reads them by one-hot values. If a few calls cannot tell all keys apart, a
+label is a block of keys at first. If a wrong row reads a part of a block, or should, the block is
+cut into smaller ones, until each wrong row reads a label wholly or not at all. The error limit of
 each call says what is wrong.
 """
 
@@ -39,7 +39,8 @@ class Reads:
     batch      the number of leading axes
     inputs     what the inputs are, in words
     follows    for each row of the output whether it doubles when v is doubled
-    settled    for each row of the output whether it reads each label wholly or not at all, and should
+    settled    for each row of the output whether it is right, or reads each label wholly or not at
+               all, and should
     """
 
     reading: Reading
@@ -91,8 +92,8 @@ def reads(probe: Probe, shape: Shape) -> Reads:
 
 
 def _with_plain_scores(shape: Shape) -> Shape:
-    """The shape with every finite bias 0, so that visible keys have equal weights, and every finite sink
-    1, so that a sink in another place shows.
+    """The shape with every finite bias 0, so that visible keys have equal weights, and every finite
+    sink 1, so that a sink in another place shows.
     """
     options = dict(shape.arguments)
     for name, value in (("bias", 0.0), ("sink", 1.0)):

@@ -1,8 +1,8 @@
 """How scores are formed from q and k, measured from outside.
 
-The first row of q is 0. For each channel c three rows follow: 0, a·e_c, 0. The keys are the same rows,
-in some order of channels, and v tells the keys apart. Let key z be the first visible key that is 0.
-Its score is 0 in a right kernel, and also in one that reads a neighbour of z, so
+The first row of q is 0. For each channel c three rows follow: 0, a·e_c, 0. The keys are the same
+rows, in some order of channels, and v tells the keys apart. Let key z be the first visible key that
+is 0. Its score is 0 in a right kernel, and also in one that reads a neighbour of z, so
 
     form[row, j] = (log W[row, j] − log W[row, z]) / a² = scale·[channel(row) = channel(j)]   (1)
 
@@ -36,8 +36,8 @@ class ScoreForm:
 
     queries   the channel of each row of q; −1 is a row of zeros
     keys      `keys[n, j]` is the channel of key j in call n
-    reading   the sides of (1), `[n, head, row, j]`, with all leading axes and heads as one; 0 on both
-              sides where key j is masked. It is wrong where the weight is
+    reading   the sides of (1), `[n, head, row, j]`, with all leading axes and heads as one; 0 on
+              both sides where key j is masked. It is wrong where the weight is
     """
 
     queries: Array
@@ -96,25 +96,31 @@ def _logs(weights: Reading, order: Array, amplitude: float) -> Reading:
 
 
 def sentences_of_scores(found: ScoreForm) -> tuple[str, ...]:
-    """What a score form says, in sentences; () if it is right, or nearly."""
+    """What a score form says, in sentences; () if it is right, or nearly, or if the scale is 0."""
     wrong = found.reading.wrong
-    if not wrong.any():
-        return ()
     heads = wrong.any((0, 2, 3))
-    measured, expected = (side[:, heads] for side in found.reading[:2])
-    if not np.isfinite(measured).all():
-        return ("Weights of one-hot queries and keys are 0, NaN or infinite where they should not be.",)
-    difference, near = measured - expected, _NEAR * abs(found.scale)
+    if not heads.any() or not found.scale:
+        return ()
+    where = "" if heads.all() else f" (in {int(heads.sum())} of {heads.size} batch entries and heads)"
+    return tuple(f"{sentence}{where}." for sentence in _sentences(found, np.asarray(heads)))
+
+
+def _sentences(found: ScoreForm, heads: Array) -> list[str]:
+    """The sentences about some heads, without their full stop."""
+    measured, expected, wrong = (side[:, heads] for side in found.reading)
+    if not np.isfinite(measured[wrong]).all():
+        return ["Weights of one-hot queries and keys are 0, NaN or infinite where they should not be"]
+    difference = np.where(np.isfinite(measured), measured - expected, 0.0)
+    near = _NEAR * abs(found.scale)
     if (np.abs(difference) < near).all():
-        return ()  # errors of rounding, in which nothing of the form shows
-    has_score = np.abs(expected) > near
-    factor = float(np.median(measured[has_score]))
-    if (np.abs(measured - expected * factor / found.scale) < near).all():
-        return (f"The scale of scores is {factor:.4g}, should be {found.scale:.4g}.",)
+        return []  # errors of rounding, in which nothing of the form shows
+    factor = float(np.median(measured[np.abs(expected) > near]))
+    if (np.abs(difference - expected * (factor / found.scale - 1)) < near).all():
+        return [f"The scale of scores is {factor:.4g}, should be {found.scale:.4g}"]
     for step in _STEPS:
         if added := _added(found, difference, step, near):
             return _products(found, step, added)
-    return (f"{int(wrong.sum())} of {wrong.size} weights of one-hot queries and keys are wrong.",)
+    return [f"{int(wrong.sum())} of {wrong.size} weights of one-hot queries and keys are wrong"]
 
 
 def _added(found: ScoreForm, difference: Array, step: tuple[int, int], near: float) -> dict[tuple[int, int], float]:
@@ -141,7 +147,7 @@ def _moved(channels: Array, step: int) -> Array:
     return np.where((rows >= 0) & (rows < len(channels)), channels[np.clip(rows, 0, len(channels) - 1)], -1)
 
 
-def _products(found: ScoreForm, step: tuple[int, int], added: dict[tuple[int, int], float]) -> tuple[str, ...]:
+def _products(found: ScoreForm, step: tuple[int, int], added: dict[tuple[int, int], float]) -> list[str]:
     """A sentence for each pair of channels, up to a few, and one on the number of all pairs."""
     query, key = (("", "the next row of ", "the previous row of ")[direction] for direction in step)
     said = []
@@ -149,8 +155,8 @@ def _products(found: ScoreForm, step: tuple[int, int], added: dict[tuple[int, in
         due = found.scale if c == other and step == (0, 0) else 0.0
         total = amount + due if abs(amount + due) > _NEAR * abs(found.scale) else 0.0
         said.append(
-            f"Channel {c} of {query}q × channel {other} of {key}k adds {total:.3g} to the score, should add {due:.3g}."
+            f"Channel {c} of {query}q × channel {other} of {key}k adds {total:.3g} to the score, should add {due:.3g}"
         )
     if len(added) > _MOST_PAIRS:
-        said.append(f"{len(added)} pairs of channels add another amount to the score.")
-    return tuple(said)
+        said.append(f"{len(added)} pairs of channels add another amount to the score")
+    return said

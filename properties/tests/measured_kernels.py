@@ -1,5 +1,5 @@
-"""Small kernels with mistakes that no known bug has. Each function makes the kernel from a flag: with
-the mistake, or without.
+"""Small kernels with mistakes that no known bug has. Each function makes the kernel from a flag:
+with the mistake, or without.
 """
 
 from collections.abc import Callable
