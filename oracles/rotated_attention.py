@@ -1,8 +1,8 @@
 """Causal attention of queries and keys that are first rotated by their positions, for caches that
 rotate their inputs.
 
-The enclosure of the rotation, or its budget, is an operand with a radius: the result encloses
-attention for all numbers within it.
+The rotated queries and keys are intervals, value ± radius: the radius is the error of the certified
+value, or the error limit. The result encloses the attention of all numbers in these intervals.
 """
 
 from typing import Any, Unpack

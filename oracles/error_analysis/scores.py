@@ -59,7 +59,7 @@ class Operand:
 
     @cached_property
     def reach(self) -> Array:
-        """A bound of every number in the ball: |value| + rad."""
+        """An upper bound of |x| for every number x in the interval value ± rad."""
         return np.abs(self.value) if self.rad is None else np.abs(self.value) + self.rad
 
     @cached_property

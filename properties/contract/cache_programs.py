@@ -66,7 +66,7 @@ def parse(text: str) -> tuple[Step, ...]:
 
 
 def written(steps: Sequence[Step]) -> str:
-    """The text of some steps."""
+    """Return the text of a program with these steps, which `parse` reads again."""
     return "; ".join(map(str, steps))
 
 

@@ -303,13 +303,18 @@ def implementation_of(
     known_deviations: Mapping[str, str] | None = None,
     name: str | None = None,
 ) -> Implementation:
-    """The implementation that a target defines: a mapping, a module or an object with functions
-    that are named after operations, a class of caches, or an `Implementation`.
+    """Return the `Implementation` that an adapter defines. The adapter is an `Implementation`; a
+    mapping, a module or an object with functions that are named after operations; or a class of
+    caches.
 
-    Arguments that are not None replace the declarations of an `Implementation`. A mapping, module
-    or object promises NumPy arrays of the arithmetic's format in and out, with and without batch
-    axes, any legal size, and finite masked values. It promises nothing about strides. Raises
-    TypeError and ValueError for a target without operations, and TypeError for any other class.
+    Arguments that are not None replace the declarations of an `Implementation`. attnspec assumes
+    that the functions of a mapping, module or object accept and return NumPy arrays in the
+    arithmetic's format, accept inputs with and without batch axes, and accept every legal size. The
+    values of masked keys are finite numbers. attnspec does not assume that the functions accept
+    every memory layout.
+
+    Raises TypeError and ValueError for an adapter without operations, and TypeError for a class
+    that is not a class of caches.
     """
     changes: dict[str, Any] = {
         "arithmetic": arithmetic,

@@ -58,7 +58,7 @@ class _Judged:
     wrong: str
 
     def differs(self, other: "_Judged") -> str:
-        """A sentence if the results differ from other ones; "" if they are equal."""
+        """Return a sentence if the results of two calls differ; "" if they are equal."""
         equal = len(self.outputs) == len(other.outputs) and all(
             np.array_equal(mine, theirs, equal_nan=mine.dtype.kind == "f")
             for mine, theirs in zip(self.outputs, other.outputs, strict=True)

@@ -339,8 +339,8 @@ class _Pool:
         return excess if excess <= 1 else None
 
     def arithmetics(self, left: set[int]) -> Iterator[_Explanation]:
-        """For each operation the narrowest arithmetic that explains all violations that are left, and
-        the narrowest preset that does.
+        """For each operation, yield the narrowest arithmetic that explains all its violations in
+        `left`, and the narrowest preset that explains them.
         """
         for operation in dict.fromkeys(self.broken[place][1].operation for place in sorted(left)):
             places = [

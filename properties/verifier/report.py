@@ -281,8 +281,8 @@ class Report:
         )
 
     def narrowest(self) -> dict[str, tuple[str, int]]:
-        """For each implementation that passes, the finest preset whose budgets contain all calls that
-        were looked at, and the number of these calls.
+        """For each implementation that passes, return the most precise preset whose error limits
+        all examined calls satisfy, and the number of these calls.
         """
         found = {}
         for name in dict.fromkeys(outcome.implementation for outcome in self.outcomes if outcome.looked_at):
