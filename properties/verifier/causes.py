@@ -100,7 +100,7 @@ class _Explanation:
 
 
 def causes(implementation: Implementation, violations: Sequence[tuple[Law, Violation]]) -> list[_Group]:
-    """The violations grouped by cause, each group with what explains all of it, best first.
+    """Return the violations grouped by cause, each group with what explains all of it, best first.
 
     The choice is greedy: what explains most violations is the first cause, what explains most of the
     others is the second. What reproduces every call of the pool comes before what does not. Known

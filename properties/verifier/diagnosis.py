@@ -28,8 +28,9 @@ def causes_of(
     observe: Observer | None = None,
     until: float = inf,
 ) -> tuple[Cause, ...]:
-    """The causes of undeclared violations, each with what explains it and, if `shrinks` is true, a
-    small input that shows it. After `until`, a reading of time.monotonic, no smaller input is tried.
+    """Return the causes of undeclared violations, each with what explains it and, if `shrinks` is
+    true, a small input that shows it. After `until`, a reading of time.monotonic, no smaller input
+    is tried.
 
     If attnspec itself fails in the search, each operation gets one cause, with a note of that. The
     input that shows a cause comes from the law that compares an operation with the oracle, the first
@@ -74,7 +75,7 @@ def _with_hint(example: Violation, diagnosis: tuple[Diagnosis, ...]) -> tuple[Di
 
 
 def diagnosed(implementation: Implementation, law: Law, violation: Violation) -> Violation:
-    """One violation with what explains it, on a small input."""
+    """Return one violation with what explains it, on a small input."""
 
     def explained(one: Violation) -> Violation:
         ((_, diagnosis),) = _explained(implementation, [(law, one)])

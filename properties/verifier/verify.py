@@ -77,8 +77,8 @@ def verify(
     time_limit: float | None = None,
     progress: Callable[[Outcome], None] | None = None,
 ) -> Report:
-    """The report on an implementation: every law that applies is checked, and the causes of failures
-    are found.
+    """Return the report on an implementation: every law that applies is checked, and the causes of
+    failures are found.
 
     target             a mapping, module or object with functions of the operations' names, or an
                        `Implementation`, whose declarations the next two arguments and
