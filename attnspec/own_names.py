@@ -28,7 +28,9 @@ def install() -> None:
 
 
 def shadowing(path: Sequence[str] | None = None) -> dict[str, str]:
-    """{package: file} of modules that `import` finds instead of a package of attnspec, on a path or `sys.path`."""
+    """Return {package: file} for modules that `import` finds instead of a package of attnspec, on a
+    path or `sys.path`.
+    """
     found = {}
     for name in PACKAGES:
         loaded = sys.modules.get(name) if path is None else None

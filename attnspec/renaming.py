@@ -16,7 +16,9 @@ class Renamed(SourceFileLoader):
         self.renamed = renamed
 
     def get_code(self, fullname: str) -> CodeType:
-        """The code. It is not cached in a file, because that file belongs to the usual name of the module."""
+        """Return the compiled code. The code is not cached in a file, because that file belongs to
+        the usual name of the module.
+        """
         tree = _Renaming(self.renamed).visit(ast.parse(self.get_data(self.path), self.path))
         return compile(ast.fix_missing_locations(tree), self.path, "exec", dont_inherit=True)
 

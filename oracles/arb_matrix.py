@@ -70,7 +70,7 @@ class Matrix:
         return Matrix(self.balls.transpose(), self.support.T, self.lost.T)
 
     def columns(self, chosen: slice) -> "Matrix":
-        """Some neighbouring columns."""
+        """Return some neighbouring columns."""
         rows = [row[chosen] for row in self.balls.tolist()]
         return from_rows(rows, self.support[:, chosen], self.lost[:, chosen])
 
@@ -82,13 +82,13 @@ def _reached(a: Bools, b: Bools) -> Bools:
 
 
 def from_rows(rows: list[list[arb]], support: Bools, lost: Bools) -> Matrix:
-    """The matrix of a list of rows of balls."""
+    """Return the matrix of a list of rows of balls."""
     height, width = support.shape
     return Matrix(arb_mat(height, width, [entry for row in rows for entry in row]), support, lost)
 
 
 def from_array(x: Array) -> Matrix:
-    """The matrix of a two-dimensional float64 array; non-finite entries are lost."""
+    """Return the matrix of a two-dimensional float64 array; non-finite entries are lost."""
     finite = np.isfinite(x)
     height, width = x.shape
     balls = arb_mat(height, width, np.where(finite, x, 0.0).ravel().tolist())
@@ -96,7 +96,7 @@ def from_array(x: Array) -> Matrix:
 
 
 def side_by_side(parts: list[Matrix]) -> Matrix:
-    """The matrix of matrices with the same number of rows, side by side."""
+    """Return the matrix of matrices with the same number of rows, side by side."""
     rows = [list(chain(*pieces)) for pieces in zip(*(part.balls.tolist() for part in parts), strict=True)]
     supports, losses = [part.support for part in parts], [part.lost for part in parts]
     return from_rows(rows, np.concatenate(supports, axis=1), np.concatenate(losses, axis=1))
@@ -105,8 +105,8 @@ def side_by_side(parts: list[Matrix]) -> Matrix:
 def enclosed(
     evaluate: Callable[[], list[tuple[list[arb], Bools]]], precision: int, most: int = MOST_PRECISION
 ) -> tuple[Ball, ...]:
-    """The float64 balls of the results of `evaluate`, at the first precision that settles every
-    entry.
+    """Return the float64 balls of the results of `evaluate`, at the first precision that settles
+    every entry.
 
     `evaluate` returns, for each result, its entries in row-major order and which of them are lost.
     The number of bits doubles until the radius of each entry is at most one spacing of float64 at

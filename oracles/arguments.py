@@ -18,7 +18,7 @@ FARTHEST = 2**53
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """A sentence for an unknown name: the nearest known one, or all of them."""
+    """Return a sentence for an unknown name: the nearest known one, or all of them."""
     close = get_close_matches(name, known := list(known), n=1)
     return f"Did you mean {close[0]!r}?" if close else f"It takes {', '.join(known) or 'none'}."
 
@@ -31,7 +31,7 @@ def checked_flag(flag: Any, name: str = "is_causal") -> bool:
 
 
 def checked_scale(scale: Any, name: str = "scale") -> float | None:
-    """The scale, or another factor, as a float; None stays None.
+    """Return the scale, or another factor, as a float; None stays None.
 
     Raises TypeError and ValueError unless it is a finite float64 number.
     """
@@ -51,7 +51,7 @@ def checked_scale(scale: Any, name: str = "scale") -> float | None:
 
 
 def checked_positions(rows: Any, n_q: int) -> NDArray[np.int64]:
-    """The chosen query rows as integers; all rows for None."""
+    """Return the chosen query rows as integers; all rows for None."""
     if rows is None:
         return np.arange(n_q)
     if not isinstance(rows, Sequence | np.ndarray) or isinstance(rows, str | bytes):

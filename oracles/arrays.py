@@ -29,7 +29,7 @@ LARGEST = 2**28  # entries: 2 GiB of float64, of which some more are made
 def float_array(
     x: Any, name: str, *, arithmetic: Arithmetic | None = None, number: bool = False
 ) -> NDArray[np.float64]:
-    """The values of an array as float64, exactly, and read-only.
+    """Return the values of an array as float64, exactly, and read-only.
 
     The result shares memory with x if x is float64 in native byte order. No operation writes to it
     or returns it.  With an arithmetic, every finite entry must be a number of its input format:
@@ -72,8 +72,8 @@ def table_array(x: Any, name: str, *, arithmetic: Arithmetic | None = None) -> N
 def bool_mask(
     mask: Any, name: str, shape: tuple[int, ...], polarity: Literal["true_allows", "true_blocks"]
 ) -> NDArray[np.bool_] | None:
-    """A mask as a read-only bool array of exactly `shape`, true where attention is allowed; None
-    stays None.
+    """Return a mask as a read-only bool array of exactly `shape`, true where attention is allowed;
+    None stays None.
 
     Axes are broadcast as NumPy does.  Raises TypeError for anything but booleans, ValueError for a
     shape that doesn't broadcast to `shape`.
@@ -96,7 +96,7 @@ def booleans(x: Any, name: str) -> NDArray[np.bool_]:
 
 
 def naturals(values: Any, name: str, most: int) -> NDArray[np.int64]:
-    """An array of integers, or a sequence of them, as int64, each between 0 and `most`.
+    """Return an array of integers, or a sequence of them, as int64, each between 0 and `most`.
 
     Raises TypeError for anything else, ValueError for an entry out of bounds, which it names.
     """

@@ -40,7 +40,8 @@ class _Layout(NamedTuple):
 
 
 def plain(q: Any, k: Any, v: Any, mask: Any, options: DotProductOptions, *, grouped: bool = False) -> AttentionCall:
-    """The validated call of attention without features; q, k and v have an axis of heads only if `grouped`.
+    """Return the validated call of attention without features; q, k and v have an axis of heads
+    only if `grouped`.
 
     A mask and causality compose, and the default scale is 1/√d: `Conventions.causal_with_mask` and
     `scale_default` concern `oracles.attention` only.

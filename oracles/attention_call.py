@@ -62,11 +62,11 @@ class AttentionCall:
         return found._replace(blocked=None if found.blocked is None else np.broadcast_to(found.blocked, scores))
 
     def allowed_row(self, i: int) -> Mask | None:
-        """Which keys are visible to the i-th folded row: (…, 1, n_k), or None for all."""
+        """Return which keys are visible to the i-th folded row: (…, 1, n_k), or None for all."""
         return self.setting.visible.tile(slice(i, i + 1), slice(0, self.k.shape[-2]))
 
     def allowed(self) -> Mask:
-        """Which keys are visible to each folded row: (…, rows, n_k)."""
+        """Return which keys are visible to each folded row: (…, rows, n_k)."""
         found = self.setting.visible.tile(slice(None), slice(0, self.k.shape[-2]))
         return np.broadcast_to(True if found is None else found, (*self.q.shape[:-1], self.k.shape[-2]))
 
@@ -78,12 +78,12 @@ class AttentionCall:
         return array
 
     def of_rows(self, x: Any, name: str, *columns: int) -> Array:
-        """The chosen rows of an array (*lead, *columns), folded, with an axis of columns."""
+        """Return the chosen rows of an array (*lead, *columns), folded, with an axis of columns."""
         array = self.like(x, name, (*self.lead, *columns)).reshape(*self.full[:-1], *(columns or (1,)))
         return self.heads.fold(array[..., self.chosen, :])
 
     def of_keys(self, x: Any, name: str, keys: Array) -> Array:
-        """A tangent or cotangent of k or v, in the axes of `keys`."""
+        """Return a tangent or cotangent of k or v, in the axes of `keys`."""
         return self.like(x, name, self._given(keys.shape)).reshape(keys.shape)
 
     def tangents(self, dbias: Any, dsink: Any) -> tuple[Shared | None, Array | None]:
@@ -110,7 +110,7 @@ class AttentionCall:
         times: int = 1,
         averages: bool = False,
     ) -> tuple[Enclosure, ...]:
-        """The enclosures of results whose work is `times` a forward pass's; they are made
+        """Return the enclosures of results whose work is `times` a forward pass's; they are made
         sharp if necessary.
 
         The first `of_rows` results belong to query rows: they get the caller's axes.  With
@@ -138,7 +138,9 @@ class AttentionCall:
         return Ball(found.mid.reshape(shape), found.rad.reshape(shape))
 
     def of_lse(self, x: Enclosure) -> Enclosure:
-        """A log-sum-exp, or its derivative, without its axis of columns, in the format in which it is saved."""
+        """Return a log-sum-exp, or its derivative, without its axis of columns, in the format in
+        which it is saved.
+        """
         arithmetic = self.setting.arithmetic
         return replace(
             x,
@@ -155,15 +157,15 @@ class AttentionCall:
         return [Gathered.of(given, shape, self.heads) for given, shape in shapes if given is not None]
 
     def finished(self, gradients: list[Gathered]) -> Balls:
-        """The gradients of the bias and of the sinks, in the shapes of these inputs."""
+        """Return the gradients of the bias and of the sinks, in the shapes of these inputs."""
         found = [x.finished(self.setting.arithmetic) for x in gradients]
         if self.sink is not None:
             found[-1] = Ball(found[-1].mid.reshape(-1), found[-1].rad.reshape(-1))
         return tuple(found)
 
     def summed(self, finer: Balls) -> Balls:
-        """The gradients of the bias and of the sinks, given the gradients of each logit and each
-        row.
+        """Return the gradients of the bias and of the sinks, given the gradients of each logit and
+        each row.
         """
         gradients = self.gathered()
         for total, x in zip(gradients, finer, strict=True):
@@ -179,8 +181,8 @@ class AttentionCall:
 def chosen_rows(
     x: NDArray[Any], rows: NDArray[np.int64], full: tuple[int, ...]
 ) -> tuple[NDArray[Any], tuple[int, ...]]:
-    """The chosen rows of an array that broadcasts to the shape of all scores, and the shape to
-    which they broadcast.
+    """Return the chosen rows of an array that broadcasts to the shape of all scores, and the shape
+    to which they broadcast.
     """
     if x.ndim > 1 and x.shape[-2] > 1 and not np.array_equal(rows, np.arange(full[-2])):
         x = x[..., rows, :]

@@ -59,7 +59,9 @@ class Ball:
 
 
 def exact(x: Any) -> Ball:
-    """The ball of radius 0 around a float64 array; a non-finite entry has midpoint NaN and radius ∞."""
+    """Return the ball of radius 0 around a float64 array; a non-finite entry has midpoint NaN and
+    radius ∞.
+    """
     mid = np.asarray(x, dtype=np.float64)
     finite = np.isfinite(mid)
     if finite.all():
@@ -70,7 +72,9 @@ def exact(x: Any) -> Ball:
 
 
 def ball(mid: Array, rad: Array) -> Ball:
-    """The ball of a computed midpoint and radius; where either overflowed or is NaN, midpoint NaN and radius ∞."""
+    """Return the ball of a computed midpoint and radius; where either overflowed or is NaN,
+    midpoint NaN and radius ∞.
+    """
     finite = np.isfinite(mid)
     if finite.all() and not np.isnan(rad).any():
         return Ball(mid, rad)
@@ -136,7 +140,8 @@ def matmul(
     operand: float = 0.0,
     largest: float = np.inf,
 ) -> Ball:
-    """A·B in any order of summation, by NumPy and by any code that accumulates with `roundoff`.
+    """Return A·B in any order of summation, by NumPy and by any code that accumulates with
+    `roundoff`.
 
     The radius is rad A·(|B| + rad B) + |A|·rad B + ε·(|A| + rad A)(|B| + rad B) + n·η, where ε =
     γ_n(u) + γ_n(roundoff).  If the code first perturbs each operand by `product`, ε also has
@@ -213,7 +218,8 @@ def max_shift(a: Ball) -> Ball:
 
 
 def rounded(a: Ball, target: Format, *, times: int = 1, flush: bool = False) -> Ball:
-    """The ball of `a` after an implementation rounds it to a format, `times` times in succession.
+    """Return the ball of `a` after an implementation rounds it to a format, `times` times in
+    succession.
 
     The radius grows by γ_times(u)·(|a| + rad a) + times·η.  η is the smallest subnormal number, or
     the smallest normal number if results may be flushed to 0.  The midpoint does not move: the ball

@@ -89,8 +89,8 @@ class Conventions:
 
     @classmethod
     def onnx(cls, version: str) -> "Conventions":
-        """The conventions of ONNX's Attention (opset 23) in a version of ONNX, from "1.18" to
-        "1.23": later versions changed the text.
+        """Return the conventions of ONNX's Attention (opset 23) in a version of ONNX, from "1.18"
+        to "1.23": later versions changed the text.
 
         1.18   heads that share keys are tiled; a cap comes after the mask; a row without keys is NaN
         1.20   heads are repeated; causality counts a cache, which is the adapter's to say by an offset
@@ -174,7 +174,7 @@ def resolve(conventions: Conventions | None) -> Conventions:
 
 
 def odd_is_refused(dim: int, conventions: Conventions) -> str:
-    """The convention that refuses an odd head_dim, or "" if head_dim is even or allowed."""
+    """Return the convention that refuses an odd head_dim, or "" if head_dim is even or allowed."""
     if dim % 2 == 0:
         return ""
     if conventions.rope_pairing == "half":

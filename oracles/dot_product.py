@@ -139,14 +139,14 @@ def grouped_query_attention(
     mask: Any = None,
     **options: Unpack[DotProductOptions],
 ) -> Enclosure:
-    """Attention in which groups of query heads share a key head, enclosed.
+    """Return an enclosure of attention in which groups of query heads share a key head.
 
     Query head h uses key head h // (H / H_kv), or h mod H_kv under `kv_heads` = tile.
 
     Shapes: q (…, H, n_q, d), k (…, H_kv, n_k, d), v (…, H_kv, n_k, d_v), mask broadcast to (…, H,
     n_q, n_k); the result is (…, H, n_q, d_v).
-    Edge cases: H_kv = H is ordinary attention; H_kv = 1 shares one key head by all; n_q = 0 is
-    legal, and without keys every row is dead.
+    Edge cases: H_kv = H is ordinary attention. With H_kv = 1 all query heads use one key head.
+    n_q = 0 is legal. Without keys every row is fully masked.
     """
     return _output(plain(q, k, v, mask, options, grouped=True))
 

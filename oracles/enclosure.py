@@ -66,7 +66,9 @@ class Enclosure:
         object.__setattr__(self, "rad", rad)
 
     def contains(self, out: Any) -> NDArray[np.bool_]:
-        """Whether each element of an output of the same shape is within the radius: its `excess` is at most 1."""
+        """Return whether each element of an output of the same shape is within the radius: its
+        `excess` is at most 1.
+        """
         return np.asarray(self.excess(out) <= 1)
 
     def excess(self, out: Any) -> Array:

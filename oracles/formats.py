@@ -70,7 +70,7 @@ class Format:
             )
 
     def holds(self, other: "Format") -> bool:
-        """Whether this format contains every number of another format."""
+        """Return whether this format contains every number of another format."""
         finer = self.unit_roundoff <= other.unit_roundoff and self.smallest_subnormal <= other.smallest_subnormal
         return finer and self.largest >= other.largest
 
@@ -376,7 +376,8 @@ PRESETS = (FLOAT64, FLOAT32, *FLOAT32_FAMILIES, TF32, *_variants(FLOAT16), *_var
 
 
 def preset(name: str) -> Arithmetic:
-    """The arithmetic of a preset's name, to use directly or as a base for `dataclasses.replace`.
+    """Return the arithmetic of a preset's name, to use directly or as a base for
+    `dataclasses.replace`.
 
     The suffixes -torch-tanh, -tanh-by-exponentials and -approximate-tanh may follow any name, and
     state how a kernel computes the tanh of a cap.
@@ -406,7 +407,8 @@ BFLOAT16_STORED_GRADIENTS = preset("bfloat16-stored-gradients")
 
 
 def resolve(arithmetic: Arithmetic | str | None) -> Arithmetic | None:
-    """The arithmetic for a preset's name, for an `Arithmetic`, or for None (the certificate alone).
+    """Return the arithmetic for a preset's name, for an `Arithmetic`, or for None (the certificate
+    alone).
 
     Raises ValueError for an unknown name, TypeError for any other argument.
     """

@@ -85,15 +85,15 @@ def zeros_are_accepted(balls: Balls) -> tuple[bool, ...]:
 
 
 def attention_is_vacuous(v: Array, allowed: Callable[[int], Mask | None]) -> Callable[[Balls], tuple[bool, ...]]:
-    """A function that says whether budgets of attention are vacuous: `mean_is_accepted` for the
-    output, `zero_is_accepted` for the log-sum-exp.
+    """Return a function that says whether budgets of attention are vacuous: `mean_is_accepted` for
+    the output, `zero_is_accepted` for the log-sum-exp.
     """
     return lambda balls: (mean_is_accepted(balls[0], v, allowed), *zero_is_accepted(balls[1:]))
 
 
 def is_wide(x: Ball) -> bool:
-    """Whether a budget is as wide as what it judges: in at least half of the rows, half of the
-    radii reach the row's mean |mid|.
+    """Return whether a budget is as wide as what it judges: in at least half of the rows, half of
+    the radii reach the row's mean |mid|.
 
     The mean, so that a row is known by its large entries.  Rows count that have an entry above the
     last bit of binary32 next to the largest of the matrix: others differ from 0 only by rounding
@@ -158,15 +158,15 @@ class Evaluation:
     by_rows: bool = False
 
     def is_narrow(self, balls: Balls) -> bool:
-        """Whether a certified value can tell binary32 results apart, or is the exact value up to
-        one rounding.
+        """Return whether a certified value can tell binary32 results apart, or is the exact value
+        up to one rounding.
         """
         narrow = all(map(_is_narrow, balls)) and not (self.by_rows and _has_wide_row(balls[0]))
         return narrow or _is_rounded_once(balls)
 
 
 def settle(of: Evaluation) -> tuple[Enclosure, ...]:
-    """The enclosures of an operation's results by a method.
+    """Return the enclosures of an operation's results by a method.
 
     "auto" takes `fast`; a certificate that is too wide to judge by is taken from `sharp`, then from
     `arb` where that is affordable, and is marked as not judged where it is too wide still.  A
@@ -199,7 +199,7 @@ def settle(of: Evaluation) -> tuple[Enclosure, ...]:
 
 
 def mean_is_accepted(out: Ball, v: Array, allowed: Callable[[int], Mask | None]) -> bool:
-    """Whether the budget is vacuous: it is as wide as the outputs (`is_wide`), or everywhere
+    """Return whether the budget is vacuous: it is as wide as the outputs (`is_wide`), or everywhere
     accepts the mean of the allowed values and is as wide as they spread, rad ≥ spread / 2.
 
     Both are needed.  Uniform attention, as with q = 0, *is* the mean, and the tightest correct

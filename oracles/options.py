@@ -131,12 +131,12 @@ def answer(options: AnswerOptions) -> Answer:
 
 
 def defaults(options: type) -> dict[str, Any]:
-    """The default of each option of a class of options, by name."""
+    """Return the default of each option of a class of options, by name."""
     return {name: option.default for name, option in _explained(options).items()}
 
 
 def takes(options: type) -> Callable[[Function], Function]:
-    """A decorator for a function that takes options of this class by keyword."""
+    """Return a decorator for a function that takes options of this class by keyword."""
     explained, usual, hints = _explained(options), defaults(options), get_type_hints(options)
     by_keyword = [Parameter(x, Parameter.KEYWORD_ONLY, default=usual[x], annotation=hints[x]) for x in explained]
 

@@ -89,8 +89,8 @@ def tensor2tensor_sinusoidal(
     start_pos: Any = 0,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """All sines, then all cosines, of the angles (start_pos + p)·exp(−i·ln 10000 / (embed_dim/2 −
-    1)), enclosed.
+    """Return all sines, then all cosines, of the angles (start_pos + p)·exp(−i·ln 10000 /
+    (embed_dim/2 − 1)), enclosed.
 
     It is `sinusoidal_positional_encoding` with `sinusoid_layout` = `tensor2tensor`; that field of
     the given conventions is ignored: the frequencies run from 1 to 1/10000, both ends included, as
@@ -138,7 +138,9 @@ def add_positional_encoding(
 
 
 def stored(value: Ball, source: Format, arithmetic: Arithmetic) -> Ball:
-    """Numbers of a format in the output's format: rounded, unless that format holds all of them."""
+    """Return numbers of a format in the output's format: rounded, unless that format holds all of
+    them.
+    """
     target = arithmetic.output
     return value if target.holds(source) else rounded(value, target, flush=arithmetic.flush_to_zero)
 

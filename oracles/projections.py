@@ -50,14 +50,14 @@ class Projections:
         return tokens * (4 * int(self.x.shape[-1]) * width + n * (2 * width + 8 * self.num_heads))
 
     def like(self, x: Any, name: str, argument: Array) -> Array:
-        """A cotangent or tangent, of the shape of its argument."""
+        """Return a cotangent or tangent, of the shape of its argument."""
         array = arrays.float_array(x, name, arithmetic=self.setting.arithmetic)
         if array.shape != argument.shape:
             raise ValueError(f"{name} has shape {array.shape}, but should be {argument.shape}.")
         return array
 
     def allowed(self) -> Mask | None:
-        """Which tokens are visible to each token: (…, n, n), or None for all."""
+        """Return which tokens are visible to each token: (…, n, n), or None for all."""
         n = self.x.shape[-2]
         if self.setting.visible.high is None:
             return self.mask
@@ -65,7 +65,7 @@ class Projections:
         return np.broadcast_to(past if self.mask is None else past & self.mask, (*self.x.shape[:-1], n))
 
     def product(self, a: Ball, b: Ball, backward: bool = False) -> Ball:
-        """A matrix product in the modelled arithmetic, before it is stored."""
+        """Return a matrix product in the modelled arithmetic, before it is stored."""
         model = self.setting.arithmetic
         if model is None:
             return ball.matmul(a, b)
@@ -82,15 +82,15 @@ class Projections:
         )
 
     def stored(self, a: Ball) -> Ball:
-        """A result that enters the next product: rounded to every format that it may be stored in
-        before.
+        """Return a result that enters the next product: rounded to every format that it may be
+        stored in before.
         """
         model = self.setting.arithmetic
         return a if model is None else self._rounded(a, {model.elementwise, model.output, model.inputs})
 
     def kept(self, a: Ball, of: Operand, *others: Operand) -> Ball:
-        """A result of attention, which is rounded already: radius ∞ where it overflows the format
-        it is stored in.
+        """Return a result of attention, which is rounded already: radius ∞ where it overflows the
+        format it is stored in.
 
         A kernel that multiplies masked entries by 0 spreads ∞, in rows without visible tokens too,
         as a weight of 0 times ∞ is NaN. So the radius is also ∞ in the lost columns of the summed
@@ -114,7 +114,7 @@ class Projections:
         return masked and self.setting.arithmetic is not None and self.setting.conventions.blocked_values == "finite"
 
     def last(self, a: Ball) -> Ball:
-        """A result in the output's format."""
+        """Return a result in the output's format."""
         model = self.setting.arithmetic
         return a if model is None else self._rounded(a, {model.elementwise, model.output})
 
@@ -174,15 +174,17 @@ class Projections:
         return operand(split.mid, split.rad)
 
     def projections(self, backward: bool = False) -> tuple[Operand, Operand, Operand]:
-        """The heads of x·wq, x·wk and x·wv. Behind a mask derivatives are products with all three,
-        the output with the last alone.
+        """Return the heads of x·wq, x·wk and x·wv. Behind a mask derivatives are products with all
+        three, the output with the last alone.
         """
         q, k, v = (self.stored(self.product(exact(self.x), exact(w))) for w in (self.wq, self.wk, self.wv))
         given = (self.x,) if backward else ()
         return self.heads(q, *given), self.heads(k, *given), self.heads(v, self.x)
 
     def expecting_nan(self, out: Ball) -> Ball:
-        """The output with NaN expected on the rows of tokens that may read none, if that is the convention."""
+        """Return the output with NaN expected on the rows of tokens that may read none, if that is
+        the convention.
+        """
         allowed = self.allowed()
         if self.setting.conventions.dead_rows != "nan" or allowed is None or self.wq.shape[1] == 0:
             return out
@@ -191,7 +193,7 @@ class Projections:
 
 
 def checked(inputs: Sequence[Any], num_heads: Any, mask: Any, options: MultiHeadOptions) -> Projections:
-    """The validated call of multi-head attention on the inputs x, wq, wk, wv and wo."""
+    """Return the validated call of multi-head attention on the inputs x, wq, wk, wv and wo."""
     arithmetic, conventions, method = answer(options)
     names = ("x", "wq", "wk", "wv", "wo")
     arguments = [
@@ -238,5 +240,5 @@ def joined(parts: Sequence[Ball], axis: int) -> Ball:
 
 
 def mapped(a: Ball, change: Callable[[Array], Array]) -> Ball:
-    """A ball with its midpoint and radius in another layout."""
+    """Return a ball with its midpoint and radius in another layout."""
     return Ball(change(a.mid), change(a.rad))

@@ -1,8 +1,8 @@
 """Causal attention of queries and keys that are first rotated by their positions, for caches that
 rotate their inputs.
 
-The enclosure of the rotation, or its budget, is an operand with a radius: the result encloses
-attention for all numbers within it.
+The rotated queries and keys are intervals, value ± radius: the radius is the error of the certified
+value, or the error limit. The result encloses the attention of all numbers in these intervals.
 """
 
 from typing import Any, Unpack
@@ -19,8 +19,8 @@ from oracles.rotary.embeddings import rope
 
 @takes(FeatureOptions)
 def rotated_attention(q: Any, k: Any, v: Any, **options: Unpack[FeatureOptions]) -> tuple[Enclosure, Enclosure]:
-    """The output and the log-sum-exp of causal attention with key j rotated by position j and query
-    i by position offset + i, enclosed, in float64.
+    """Return the output and the log-sum-exp of causal attention with key j rotated by position j
+    and query i by position offset + i, enclosed, in float64.
 
     Shapes, edge cases and errors: as `oracles.attention`; the offset is an int from 0, and the
     rotation as `oracles.rope` has it.

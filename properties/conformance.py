@@ -87,8 +87,8 @@ def checks(
     max_examples: int | None = None,
     exclude: Sequence[str] = (),
 ) -> list[Check]:
-    """The checks of all laws, or of some, that apply to the implementations, one implementation after
-    the other.
+    """Return the checks of all laws, or of some, that apply to the implementations, one
+    implementation after the other.
     """
     if isinstance(implementations, Mapping | str) or not isinstance(implementations, Sequence):
         raise TypeError(
@@ -123,8 +123,8 @@ def parametrize_with_laws(
     *,
     exclude: Sequence[str] = (),
 ) -> Callable[[_Test], _Test]:
-    """A decorator for a test that takes `check` and calls it. The test gets one item for each law that
-    applies to each implementation.
+    """Return a decorator for a test that takes `check` and calls it. The test gets one item for
+    each law that applies to each implementation.
 
         @properties.parametrize_with_laws([my_implementation])
         def test_conformance(check): check()

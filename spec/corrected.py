@@ -1,5 +1,5 @@
-"""The revised definitions that errata point at: attention and rotary encoding as their pages mean
-them.
+"""The corrected definitions that `spec.errata` refers to: attention and rotary encoding as the pages
+of TorchLean intend them.
 
     weights     the largest visible score is subtracted, so that nothing overflows; a fully masked row is exactly 0
     scale       1/√d, and 1 where d = 0
@@ -70,7 +70,7 @@ def attention_scale_denom(d: int, scalar: Context | None = None) -> Scalar:
     >>> attention_scale_denom(4, REAL64), attention_scale_denom(0, REAL64)
     (np.float64(2.0), np.float64(1.0))
 
-    Lean: `attentionScaleDenom` (revised)
+    Lean: `attentionScaleDenom`, corrected
     """
     return alpha.one if d == 0 else alpha.sqrt(alpha.of_nat(d))
 
@@ -82,14 +82,14 @@ def hard_masked_softmax_vec(
     """exp(scoreⱼ − m) / Σₖ exp(scoreₖ − m) over the visible entries, with m the largest visible
     score, and exactly 0 elsewhere.
 
-    Edge cases: a fully masked row is 0 over every scalar. A row with one visible entry is 1 there.
-    Nothing overflows.
+    Edge cases: a fully masked row is 0 for every kind of scalar. A row with one visible
+    entry is 1 at this entry. Nothing overflows.
 
     >>> from spec.context import FLOAT64
     >>> hard_masked_softmax_vec(np.array([-760.0, -760.0, 5.0]), np.array([True, True, False]), FLOAT64)
     array([0.5, 0.5, 0. ])
 
-    Lean: `hardMaskedSoftmaxVecSpec` (revised)
+    Lean: `hardMaskedSoftmaxVecSpec`, corrected
     """
     if not mask.any():
         return replicate(alpha.zero, scores.shape)
@@ -107,7 +107,7 @@ def hard_masked_softmax(
     >>> hard_masked_softmax(np.array([[800.0, 800.0]]), np.array([[True, True]]))
     array([[0.5, 0.5]])
 
-    Lean: `hardMaskedSoftmaxSpec` (revised)
+    Lean: `hardMaskedSoftmaxSpec`, corrected
     """
     return stack(scores.shape, lambda i: hard_masked_softmax_vec(scores[i], mask[i]))
 
@@ -130,7 +130,7 @@ def scaled_dot_product_attention(ctx: AttentionContext) -> Tensor[Array, "nQ dMo
     >>> scaled_dot_product_attention(ctx)
     array([[3.]])
 
-    Lean: `scaledDotProductAttention` (revised)
+    Lean: `scaledDotProductAttention`, corrected
     """
     _, weights = _scale_and_weights(ctx)
     return mat_mul_spec(weights, ctx.V)
@@ -148,7 +148,7 @@ def scaled_dot_product_attention_backward(
     >>> scaled_dot_product_attention_backward(ctx, np.array([[1.0]]))
     (array([[0.]]), array([[0.]]), array([[1.]]))
 
-    Lean: `scaledDotProductAttentionBackward` (revised)
+    Lean: `scaledDotProductAttentionBackward`, corrected
     """
     scale, weights = _scale_and_weights(ctx)
     d_weights = mat_mul_spec(dOut, matrix_transpose_spec(ctx.V))
@@ -174,7 +174,7 @@ def scaled_dot_product_attention_jvp(
     >>> scaled_dot_product_attention_jvp(ctx, np.array([[1.0]]), np.array([[1.0]]), np.array([[2.0]]))
     array([[2.]])
 
-    Lean: `scaledDotProductAttentionJvp` (revised)
+    Lean: `scaledDotProductAttentionJvp`, corrected
     """
     scale, weights = _scale_and_weights(ctx)
     from_Q = mat_mul_spec(dQ, matrix_transpose_spec(ctx.K))
@@ -199,7 +199,7 @@ def split_heads(
     >>> split_heads(np.array([[1.0, 2.0], [3.0, 4.0]]), 2, 1).tolist()
     [[[1.0], [3.0]], [[2.0], [4.0]]]
 
-    Lean: `splitHeadsSpec` (revised)
+    Lean: `splitHeadsSpec`, corrected
     """
     return swap_first_two_spec(reshape_spec(x, (len(x), num_heads, head_dim)))
 
@@ -233,7 +233,7 @@ def multi_head_attention_forward(
     >>> multi_head_attention_forward(MultiHeadAttention(one, one, one, two, 2, 1), np.array([[3.0]]))
     array([[6.]])
 
-    Lean: `MultiHeadAttention.forward` (revised)
+    Lean: `MultiHeadAttention.forward`, corrected
     """
     heads = [scaled_dot_product_attention(ctx) for ctx in _contexts(mha, x, mask)]
     return mat_mul_spec(_combine(mha, heads, len(x)), mha.Wo)
@@ -260,7 +260,7 @@ def multi_head_attention_backward(
     >>> [g.tolist() for g in multi_head_attention_backward(mha, np.array([[3.0]]), None, np.array([[1.0]]))]
     [[[2.0]], [[0.0, 0.0]], [[0.0, 0.0]], [[3.0, 3.0]], [[3.0], [3.0]]]
 
-    Lean: `MultiHeadAttentionBackward` (revised)
+    Lean: `MultiHeadAttentionBackward`, corrected
     """
     contexts = _contexts(mha, x, mask)
     concatenated = _combine(mha, [scaled_dot_product_attention(ctx) for ctx in contexts], len(x))
@@ -292,7 +292,7 @@ def multi_head_attention_jvp(
     >>> multi_head_attention_jvp(mha, dmha, np.array([[3.0]]), np.array([[1.0]]))
     array([[2.]])
 
-    Lean: `MultiHeadAttentionJvp` (revised)
+    Lean: `MultiHeadAttentionJvp`, corrected
     """
     contexts = _contexts(mha, x, mask)
     weights = ((mha.Wq, dmha.Wq), (mha.Wk, dmha.Wk), (mha.Wv, dmha.Wv))
@@ -316,7 +316,7 @@ def rope_apply(
     >>> rope_apply(np.array([[7.0]]), start_pos=3)
     array([[7.]])
 
-    Lean: `ropeApplySpec` (after the revised one)
+    Lean: `ropeApplySpec` with an odd headDim, corrected
     """
     _, head_dim = x.shape
     rotated = rope_apply_spec(x, start_pos)

@@ -83,7 +83,9 @@ class Frequencies:
 
 
 def frequencies(exponents: list[Fraction], base: float, positions: int, scale: float = 1.0) -> Frequencies:
-    """The frequencies scale·base^(−e), such that p·high is exact for every position p below `positions`."""
+    """Return the frequencies scale·base^(−e), such that p·high is exact for every position p below
+    `positions`.
+    """
     with working_precision(FREQUENCY_BITS + max(0, int(np.frexp(scale)[1]))):
         turning = powers(exponents, base, scale)
         shares = np.array([float(e) for e in exponents])
@@ -92,8 +94,8 @@ def frequencies(exponents: list[Fraction], base: float, positions: int, scale: f
 
 
 def given_frequencies(given: Ball, positions: int, taken: Array) -> Frequencies:
-    """The given frequencies, exact or with a radius; a kernel moves them by `taken`, relatively,
-    when it rounds them.
+    """Return the given frequencies, exact or with a radius; a kernel moves them by `taken`,
+    relatively, when it rounds them.
     """
     binary = (given.rad == 0) & ((given.mid == 0) | (np.abs(np.frexp(given.mid)[0]) == 0.5))
     most = max(0, int(np.frexp(np.abs(given.mid).max(initial=0.0))[1]))
@@ -109,7 +111,7 @@ def powers(exponents: list[Fraction], base: float, scale: float) -> list[arb]:
 
 
 def balls(given: Ball) -> list[arb]:
-    """The balls of an array with one axis."""
+    """Return the balls of an array with one axis."""
     return [arb(mid, rad) for mid, rad in zip(given.mid.tolist(), given.rad.tolist(), strict=True)]
 
 
@@ -231,7 +233,8 @@ def _kernel(rad: Array, p: Array, chosen: Frequencies, arithmetic: Arithmetic) -
 
 
 def moved_angle(p: Array, chosen: Frequencies, arithmetic: Arithmetic) -> Array:
-    """How far position × frequency may be from its exact value in a kernel of that arithmetic.
+    """Return how far position × frequency may be from its exact value in a kernel of that
+    arithmetic.
 
     It computes θ = p·f with f as in `moved_frequency`, or (p·scale)·f.  Then θ takes one rounding
     of `angle.product`, unless f is a power of two, and f another where it is of a finer precision;
@@ -262,8 +265,8 @@ def moved_angle(p: Array, chosen: Frequencies, arithmetic: Arithmetic) -> Array:
 
 
 def moved_frequency(chosen: Frequencies, arithmetic: Arithmetic) -> tuple[Array, Array]:
-    """How far scale·base^(−e) may be from its exact value in a kernel of that arithmetic: as an
-    exponent, and absolute.
+    """Return how far scale·base^(−e) may be from its exact value in a kernel of that arithmetic: as
+    an exponent, and absolute.
 
     A given frequency moves by what it takes over.  Else it computes an exponential or power and
     perhaps its reciprocal, in roundoff u = `angle.frequency`: x = e·ln(base) moves by
@@ -295,12 +298,14 @@ def moved_frequency(chosen: Frequencies, arithmetic: Arithmetic) -> tuple[Array,
 
 
 def moved_power(exponent: Array, roundoff: float) -> Array:
-    """How far exp(±exponent) may be from its exact value, as an exponent: the first sentence of `moved_frequency`."""
+    """Return how far exp(±exponent) may be from its exact value, as an exponent: the first sentence
+    of `moved_frequency`.
+    """
     return gamma(1, roundoff) * np.where(exponent != 0, EXPONENT * np.abs(exponent) + EXPONENTIAL, 0.0)
 
 
 def held_range(arithmetic: Arithmetic) -> tuple[float, float]:
-    """The smallest number that angles can be held to, and the largest.
+    """Return the smallest number that angles can be held to, and the largest.
 
     A roundoff does not tell its format's range: it is taken to be binary64's where both are as
     fine, else binary32's.
@@ -311,12 +316,12 @@ def held_range(arithmetic: Arithmetic) -> tuple[float, float]:
 
 
 def is_rounded(numbers: Any, roundoff: float) -> Any:
-    """Which numbers have more digits than a format of that roundoff."""
+    """Return which numbers have more digits than a format of that roundoff."""
     with np.errstate(divide="ignore", invalid="ignore"):
         digits = np.frexp(numbers)[0] / np.float64(roundoff)
     return digits != np.rint(digits)
 
 
 def is_power_of_two(number: float) -> bool:
-    """Whether a product with the number rounds nothing."""
+    """Return whether a product with the number rounds nothing."""
     return bool(np.frexp(number)[0] == 0.5)

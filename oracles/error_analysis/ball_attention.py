@@ -58,8 +58,8 @@ class Setting:
 
 
 def forward(q: Operand, k: Operand, v: Operand, setting: Setting) -> tuple[Ball, Ball]:
-    """The output and the log-sum-exp (…, n_q, 1) of each row's logits, which is in the base of the
-    convention, and −∞ in a fully masked row.
+    """Return the output and the log-sum-exp (…, n_q, 1) of each row's logits, which is in the base
+    of the convention, and −∞ in a fully masked row.
     """
     lse = _room_for_rows(q, 1)
     return output(q, k, v, setting, lse), lse
@@ -99,7 +99,7 @@ def jvp(
     of_bias: Shared | None = None,
     of_sink: Array | None = None,
 ) -> tuple[Ball, Ball]:
-    """The derivatives of `forward` in the direction (dq, dk, dv, dbias, dsink)."""
+    """Return the derivatives of `forward` in the direction (dq, dk, dv, dbias, dsink)."""
     out, lse = _room_for_rows(q, v.shape[-1]), _room_for_rows(q, 1)
     with np.errstate(all="ignore"):
         for index, problem, (tq, tk, tv) in _pieces(q, k, v, setting, dq, dk, dv):
@@ -157,7 +157,7 @@ def vjp(
     of_lse: Array | None = None,
     finer: Sequence[Gathered] = (),
 ) -> tuple[Ball, ...]:
-    """The gradients of Σ g ⊙ forward(q, k, v) with respect to q, k and v.
+    """Return the gradients of Σ g ⊙ forward(q, k, v) with respect to q, k and v.
 
     The gradients of the bias and of the sinks are added to `finer`.  `of_lse` (…, n_q, 1) is the
     cotangent of the log-sum-exp.  The statistical line covers neither it nor features: with these

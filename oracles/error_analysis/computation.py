@@ -62,7 +62,7 @@ class Computation(NamedTuple):
 
 
 def computation(a: Arithmetic, sizes: Sizes, lost: dict[str, float]) -> Computation:
-    """The computation of attention of some sizes in an arithmetic."""
+    """Return the computation of attention of some sizes in an arithmetic."""
     work, stored = a.elementwise, roundoff(a.scale_on_inputs)
     product, scaled_inputs = a.product * (2 + a.product), stored * (2 + stored)
     underflow = product * work.smallest_normal
@@ -85,8 +85,8 @@ def computation(a: Arithmetic, sizes: Sizes, lost: dict[str, float]) -> Computat
 
 
 def scale_error(a: Arithmetic, size: float) -> float:
-    """The relative error of a scale of some size, if it is rounded to a subnormal number or flushed
-    to 0; ∞ if it, or it times log₂e, overflows.
+    """Return the relative error of a scale of some size, if it is rounded to a subnormal number or
+    flushed to 0; ∞ if it, or it times log₂e, overflows.
 
     The scale is given in float64.  So a format as fine as float64 holds it exactly, unless it is
     flushed.
@@ -101,47 +101,53 @@ def scale_error(a: Arithmetic, size: float) -> float:
 
 
 def rescalings(a: Arithmetic, n_k: int) -> int:
-    """How often the sums of a key are rescaled, at most: N = ⌈n_k / rescale_block⌉ − 1, once for
-    each other block of keys, online or in a merge.
+    """Return how often the sums of a key are rescaled, at most: N = ⌈n_k / rescale_block⌉ − 1, once
+    for each other block of keys, online or in a merge.
     """
     return 0 if a.rescale_block is None else max(-(-n_k // a.rescale_block) - 1, 0)
 
 
 def slack(a: Arithmetic) -> float:
-    """How far, in base 2, the reference of a row may be below its maximum while weights are summed."""
+    """Return how far, in base 2, the reference of a row may be below its maximum while weights are
+    summed.
+    """
     return 0.0 if a.rescale_block is None else a.rescale_slack
 
 
 def partial_roundings(a: Arithmetic, n: int) -> int:
-    """How often a gradient summed over n rows is rounded to the output's format before its last rounding."""
+    """Return how often a gradient summed over n rows is rounded to the output's format before its
+    last rounding.
+    """
     return 0 if a.grad_block is None else max(-(-n // a.grad_block) - 1, 0)
 
 
 def tanh(a: Arithmetic) -> Elementary:
-    """The accuracy of the hyperbolic tangent: the accuracy of the exponential unless the arithmetic states another."""
+    """Return the accuracy of the hyperbolic tangent: the accuracy of the exponential unless the
+    arithmetic states another.
+    """
     return a.exp if a.tanh is None else a.tanh
 
 
 def unit(stored: Format | None) -> float:
-    """The unit roundoff of a format; 0 for None."""
+    """Return the unit roundoff of a format; 0 for None."""
     return 0.0 if stored is None else stored.unit_roundoff
 
 
 def roundoff(stored: Format | None) -> float:
-    """The exponent of one rounding to a format; 0 for None."""
+    """Return the exponent of one rounding to a format; 0 for None."""
     return 0.0 if stored is None else gamma(1, stored.unit_roundoff)
 
 
 def step(stored: Format | None, a: Arithmetic) -> float:
-    """The absolute error of one rounding to a format near zero; 0 for None."""
+    """Return the absolute error of one rounding to a format near zero; 0 for None."""
     if stored is None:
         return 0.0
     return stored.smallest_normal if a.flush_to_zero else stored.smallest_subnormal
 
 
 def scaled_inputs_are_narrow(a: Arithmetic) -> bool:
-    """Whether scaled q and k are stored in fewer bits than they are computed in; so are their
-    gradients, before they are scaled.
+    """Return whether scaled q and k are stored in fewer bits than they are computed in; so are
+    their gradients, before they are scaled.
     """
     stored, work = a.scale_on_inputs, a.elementwise
     return stored is not None and (

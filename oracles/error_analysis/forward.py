@@ -107,7 +107,7 @@ class _Weights(NamedTuple):
 def rows_forward(
     problem: AttentionProblem, rows: slice, g: Operand | None = None, reference: Array | None = None
 ) -> Rows:
-    """The forward pass of a tile of rows, keys in tiles.
+    """Return the forward pass of a tile of rows, keys in tiles.
 
     `g` is the cotangent of these rows, or None. `reference` are sinks that no sum contains, but a
     kernel may take as its maxima.
@@ -188,8 +188,8 @@ def _normalise(problem: AttentionProblem, sums: Sums, online: _Online) -> None:
 
 
 def keys_alone(problem: AttentionProblem, rows: slice) -> Rows | None:
-    """The forward pass of a tile of rows without its sinks, if the log-sum-exp leaves them out;
-    else None.
+    """Return the forward pass of a tile of rows without its sinks, if the log-sum-exp leaves them
+    out; else None.
     """
     if (alone := problem.without_sink) is None or problem.features is None or problem.features.sink is None:
         return None
@@ -199,9 +199,9 @@ def keys_alone(problem: AttentionProblem, rows: slice) -> Rows | None:
 
 
 def without_sink(problem: AttentionProblem, rows: slice, forward: Rows) -> tuple[Array, Array, Mask | None] | None:
-    """The factor 1/(1 − w_sink) between the weights without and with the sink, the relative error
-    of a kernel's weights without it, and which rows have no key; None if the log-sum-exp has the
-    sink.
+    """Return the factor 1/(1 − w_sink) between the weights without and with the sink, the relative
+    error of a kernel's weights without it, and which rows have no key; None if the log-sum-exp has
+    the sink.
     """
     if (alone := keys_alone(problem, rows)) is None:
         return None
@@ -275,7 +275,7 @@ def _projections(problem: AttentionProblem, g: Operand, v: Operand, far: Array, 
 
 
 def uniform_rows(problem: AttentionProblem) -> Rows:
-    """The one row (1, d_v) of a query that may read no key and reads all of them equally."""
+    """Return the one row (1, d_v) of a query that may read no key and reads all of them equally."""
     head, n_k = problem.v.shape[:-2], problem.n_k
     far = distances(problem.v, problem.centre).sum(axis=-2, keepdims=True)
     zero = np.zeros((*head, 1, 1))

@@ -105,7 +105,7 @@ class _Size(NamedTuple):
 def grad_scores(
     problem: AttentionProblem, block: Block, forward: Rows, of: Shift, g: Operand, of_bias: Gathered | None = None
 ) -> Tile:
-    """A tile of weights and of dS, with their errors; all 0 where a row may not read a key.
+    """Return a tile of weights and of dS, with their errors; all 0 where a row may not read a key.
 
     dU, or dS where the softcap acts after the bias, is added to the gradient of the bias.
     """

@@ -49,20 +49,20 @@ class Heads:
         return x.reshape(*lead, self.kv_heads, self.group, *rest)
 
     def fold(self, x: NDArray[Any]) -> NDArray[Any]:
-        """The folded array: (…, H, n, ·) -> (…, H_kv, G·n, ·)."""
+        """Return the folded array: (…, H, n, ·) -> (…, H_kv, G·n, ·)."""
         if self.group == 1:
             return x
         split = self.split(x)
         return split.reshape(*x.shape[:-3], self.kv_heads, self.group * x.shape[-2], x.shape[-1])
 
     def shared(self, x: NDArray[Any], shape: tuple[int, ...]) -> "Shared":
-        """The view of an array that broadcasts to (…, H, n, ·), for folded problems."""
+        """Return the view of an array that broadcasts to (…, H, n, ·), for folded problems."""
         axes = (1,) * (len(shape) - x.ndim) + x.shape
         lead, rows = (*shape[:-3], self.kv_heads, self.group), shape[-2:]
         return Shared(np.broadcast_to(self.split(x.reshape(axes)), (*lead, *rows)))
 
     def unfold(self, x: Array) -> Array:
-        """The array of all query heads: (…, H_kv, G·n, ·) -> (…, H, n, ·)."""
+        """Return the array of all query heads: (…, H_kv, G·n, ·) -> (…, H, n, ·)."""
         if self.group == 1:
             return x
         lead, rows, columns = x.shape[:-3], x.shape[-2] // self.group, x.shape[-1]
@@ -71,7 +71,7 @@ class Heads:
         return split.reshape(*lead, self.heads, rows, columns)
 
     def unfolded(self, x: Ball) -> Ball:
-        """The ball of unfolded heads."""
+        """Return the ball of unfolded heads."""
         return Ball(self.unfold(x.mid), self.unfold(x.rad))
 
 
@@ -84,11 +84,11 @@ class Shared:
     parts: NDArray[Any]
 
     def at(self, batch: tuple[int, ...] | EllipsisType) -> "Shared":
-        """The array of one element of the batch, or of all."""
+        """Return the array of one element of the batch, or of all."""
         return self if batch is ... else Shared(self.parts[batch])
 
     def tile(self, rows: slice, columns: slice) -> NDArray[Any]:
-        """Some rows and columns."""
+        """Return some rows and columns."""
         group, n = self.parts.shape[-3:-1]
         if group == 1:
             return self.parts[..., 0, rows, columns]
@@ -124,7 +124,7 @@ class Gathered:
         return Gathered(sums, tuple(heads.split(x.reshape(axes)) for x in sums), number, shape[-2])
 
     def at(self, batch: tuple[int, ...] | EllipsisType) -> "Gathered":
-        """The part of one element of the batch, or all: it is added to in place."""
+        """Return the part of one element of the batch, or all: it is added to in place."""
         if batch is ...:
             return self
         place = tuple(i if n > 1 else 0 for i, n in zip(batch, self.views[0].shape, strict=False))
@@ -147,7 +147,9 @@ class Gathered:
                 target += part.sum(axis=axes, keepdims=True) if axes else part
 
     def finished(self, arithmetic: Arithmetic | None) -> Ball:
-        """The sums in an arithmetic's accumulators, rounded to its output, in the place of the sums themselves."""
+        """Return the sums in an arithmetic's accumulators, rounded to its output, in the place of
+        the sums themselves.
+        """
         t, most = terms(arithmetic, Sizes(self.number, 1, 1, 1, 1.0)), ranges(arithmetic).gradients
         flat = [x.reshape(-1) for x in self.sums]
         with np.errstate(all="ignore"):
@@ -183,8 +185,8 @@ class HeadSums:
             self.sums[..., head, keys, :] += left[..., here] @ right[..., here, :]
 
     def rounded(self, t: Terms, error: Array, factor: float, largest: float) -> Array | float:
-        """The error added because each head's sum, times a factor, is rounded to the output's
-        format before the heads are added up; ∞ where a sum may be beyond that format.
+        """Return the error added because each head's sum, times a factor, is rounded to the
+        output's format before the heads are added up; ∞ where a sum may be beyond that format.
         """
         if self.sums is None:
             return 0.0
@@ -195,8 +197,8 @@ class HeadSums:
 
 
 def by_group(rows: slice, n: int) -> Iterator[tuple[int, slice, slice]]:
-    """Some folded rows, group by group of n: the number of the group, its rows, and their places
-    among the folded rows.
+    """Yield some folded rows, group by group of n: the number of the group, its rows, and their
+    places among the folded rows.
     """
     for g in range(rows.start // n, -(-rows.stop // n)):
         first, last = max(rows.start, g * n), min(rows.stop, (g + 1) * n)
@@ -204,7 +206,9 @@ def by_group(rows: slice, n: int) -> Iterator[tuple[int, slice, slice]]:
 
 
 def rounded_to_output(t: Terms, out: Array, error: Array) -> tuple[Array, Array]:
-    """A result and its error, rounded to the output's format; a 0 without error stays an exact 0."""
+    """Return a result and its error, rounded to the output's format; a 0 without error stays an
+    exact 0.
+    """
     wider = error + t.output * (np.abs(out) + error) + t.output_underflow
     result = ball(out, np.where((error == 0) & (out == 0), 0.0, wider * (1 + 2.0**-48)))
     return result.mid, result.rad

@@ -87,7 +87,7 @@ class _Found:
 
 
 def rows_jvp(problem: AttentionProblem, tangents: Tangents, rows: slice) -> Moved:
-    """The derivatives of a tile of rows."""
+    """Return the derivatives of a tile of rows."""
     forward, head = rows_forward(problem, rows), (*problem.q.shape[:-2], rows.stop - rows.start)
     narrow, wide = ([np.zeros((*head, n)) for _ in range(number)] for n, number in ((1, 3), (problem.v.shape[-1], 7)))
     found = _Found(*narrow, *wide)

@@ -74,7 +74,7 @@ class Tiled(NamedTuple):
         return self.bias is not None and (self.cap is None or self.after_bias)
 
     def at(self, batch: tuple[int, ...] | EllipsisType) -> "Tiled":
-        """The features of one element of the batch, or of all."""
+        """Return the features of one element of the batch, or of all."""
         if batch is ...:
             return self
         bias, blocked = (
@@ -84,7 +84,7 @@ class Tiled(NamedTuple):
         return self._replace(bias=bias, blocked=blocked, sink=None if self.sink is None else self.sink[batch])
 
     def tile(self, rows: slice, keys: slice) -> Features:
-        """The features of some rows and keys."""
+        """Return the features of some rows and keys."""
         hidden = None if self.blocked is None else self.blocked.tile(rows, keys)
         return Features(
             self.cap,
@@ -124,8 +124,8 @@ class Logits(NamedTuple):
 
 
 def logits(f: Features, s: Array, allowed: Mask | None, room: tuple[Array, Array] | None = None) -> Logits:
-    """The logits of a tile of scores, which they overwrite; with `room` for two tiles, sizes are
-    the largest of each row.
+    """Return the logits of a tile of scores, which they overwrite; with `room` for two tiles, sizes
+    are the largest of each row.
     """
     score = biased = capped = turned = None
 
@@ -162,9 +162,9 @@ def _largest(x: Array, allowed: Mask | None) -> Array:
 
 
 def passed(x: Logits, f: Tiled, t: Terms, tau: Array, slope: float, ranges: Ranges, scale: float) -> Array:
-    """The exponent of a logit's error, given its score's: each step in turn, and the slope. It is ∞
-    where a sum, the cap, or the scale divided by the cap (a kernel may fold them into one number)
-    may leave the range.
+    """Return the exponent of a logit's error, given its score's: each step in turn, and the slope.
+    It is ∞ where a sum, the cap, or the scale divided by the cap (a kernel may fold them into one
+    number) may leave the range.
     """
     smallest, largest = ranges.cap
     for capping in (False, True) if x.after else (True, False):

@@ -417,7 +417,7 @@ class _Quotient(NamedTuple):
 
 
 def bounded(problem: AttentionProblem, found: Totals, delta: bool) -> Rows:
-    """The rows with the module's bound; `delta` says whether δ is to be bounded as well."""
+    """Return the rows with the module's bound; `delta` says whether δ is to be bounded as well."""
     quotient, dead, own = _Quotient.of(problem, found), found.dead, None
     sizes = quotient.sizes
     parts = quotient.parts(problem.terms, quotient.costs, found.sums.separate.count, sizes.drift)
@@ -444,5 +444,5 @@ def bounded(problem: AttentionProblem, found: Totals, delta: bool) -> Rows:
 
 
 def live(x: Any, dead: Mask | None, otherwise: float | bool = 0.0) -> Any:
-    """An array, or a number for all rows, with another number in fully masked rows."""
+    """Return an array, or a number for all rows, with another number in fully masked rows."""
     return x if dead is None else np.where(dead, otherwise, x)

@@ -61,7 +61,7 @@ OWN_RANGES = Ranges(
 
 @lru_cache(maxsize=64)
 def ranges(a: Arithmetic | None) -> Ranges:
-    """The ranges of an arithmetic; for None, the ranges of the oracle's own."""
+    """Return the ranges of an arithmetic; for None, the ranges of the oracle's own."""
     if a is None:
         return OWN_RANGES
 

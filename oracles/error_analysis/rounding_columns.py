@@ -34,12 +34,12 @@ class Rounding:
 
 
 def independent(each: Callable[[Arithmetic], float]) -> Line:
-    """The line of independent roundings: the squares add up."""
+    """Return the line of independent roundings: the squares add up."""
     return Line("independent", each)
 
 
 def linear(each: Callable[[Arithmetic], float], because: str) -> Line:
-    """The line of a rounding that adds up linearly."""
+    """Return the line of a rounding that adds up linearly."""
     return Line(f"linear: {because}", each)
 
 
@@ -52,13 +52,13 @@ def rounding(
     loses: Callable[[Arithmetic], float] | None = None,
     kernel: str | dict[str, str] = "",
 ) -> T:
-    """A field whose metadata is a row of the table."""
+    """Return a field whose metadata is a row of the table."""
     column: T = field(metadata={"rounding": Rounding(what, times, worst, line, loses, kernel)})
     return column
 
 
 def underflow(what: str, times: str, worst: Callable[[Computation], float], kernel: str) -> float:
-    """A field whose metadata is a row of an absolute error.
+    """Return a field whose metadata is a row of an absolute error.
 
     A product that underflows has an error of at most η, a sum has none (Higham, Problem 2.19).
     With flushing every operation, and every operand, has an error: the smallest normal number.
@@ -69,5 +69,5 @@ def underflow(what: str, times: str, worst: Callable[[Computation], float], kern
 
 
 def table(record: type) -> dict[str, Rounding]:
-    """The rows of `Terms` or `Exponents`, by name."""
+    """Return the rows of `Terms` or `Exponents`, by name."""
     return {column.name: column.metadata["rounding"] for column in fields(record)}

@@ -122,7 +122,9 @@ class Exponents:
         return Exponents(*map(add, vars(self).values(), vars(other).values()))
 
     def of_row(self, m: Any, lse: Any) -> Any:
-        """The exponent that all weights of a row share, given |m| and |lse|; the number 0 if all costs are 0."""
+        """Return the exponent that all weights of a row share, given |m| and |lse|; the number 0 if
+        all costs are 0.
+        """
         if not (self.maximum or self.lse or self.exp or self.rescale):
             return 0.0
         return self.maximum * m + self.lse * lse + self.exp + self.rescale
@@ -135,7 +137,7 @@ PARTS = {"slope": ("slope", "maximum", "lse"), "exp": ("exp",), "rescale": ("res
 
 
 def exponents(at: Computation) -> Exponents:
-    """The cost of one weight under an arithmetic."""
+    """Return the cost of one weight under an arithmetic."""
     return Exponents(*(row.worst(at) for row in EXPONENTS.values()))
 
 
@@ -550,19 +552,19 @@ ROUNDINGS = EXPONENTS | TERMS
 
 @lru_cache(maxsize=64)
 def spreads(a: Arithmetic) -> dict[str, float]:
-    """One rounding of each row, for the statistical line."""
+    """Return one rounding of each row, for the statistical line."""
     return {name: row.line.each(a) for name, row in ROUNDINGS.items() if row.line.each is not None}
 
 
 @lru_cache(maxsize=64)
 def losses(a: Arithmetic) -> dict[str, float]:
-    """The size below which each row may make a number 0."""
+    """Return the size below which each row may make a number 0."""
     return {name: row.loses(a) for name, row in ROUNDINGS.items() if row.loses is not None}
 
 
 @lru_cache(maxsize=256)  # numbers from numbers: a suite asks for the same sizes again and again
 def terms(a: Arithmetic | None, sizes: Sizes) -> Terms:
-    """The terms of a budget under an arithmetic: of the kernel and of the oracle.
+    """Return the terms of a budget under an arithmetic: of the kernel and of the oracle.
 
     For None, the terms of a certificate: of the oracle alone.
     """
@@ -572,6 +574,6 @@ def terms(a: Arithmetic | None, sizes: Sizes) -> Terms:
 
 
 def terms_of(a: Arithmetic, sizes: Sizes) -> Terms:
-    """The terms of attention computed in an arithmetic."""
+    """Return the terms of attention computed in an arithmetic."""
     at = computation(a, sizes, losses(a))
     return Terms(*(row.worst(at) for row in TERMS.values()))

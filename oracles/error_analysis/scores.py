@@ -59,7 +59,7 @@ class Operand:
 
     @cached_property
     def reach(self) -> Array:
-        """A bound of every number in the ball: |value| + rad."""
+        """An upper bound of |x| for every number x in the interval value ± rad."""
         return np.abs(self.value) if self.rad is None else np.abs(self.value) + self.rad
 
     @cached_property
@@ -71,7 +71,7 @@ class Operand:
 
 
 def operand(x: Array, rad: Array | None = None) -> Operand:
-    """The operand of an input that is within a radius of x, or is x exactly."""
+    """Return the operand of an input that is within a radius of x, or is x exactly."""
     known = np.isfinite(x)
     if rad is not None:
         known &= np.isfinite(rad)
@@ -82,8 +82,8 @@ def operand(x: Array, rad: Array | None = None) -> Operand:
 
 
 def offset(v: Operand) -> Array | float:
-    """An offset (…, 1, d_v) that all values of a column share: their median, if none is less than
-    half of it, else 0; or 0 for all.
+    """Return an offset (…, 1, d_v) that all values of a column share: their median, if none is less
+    than half of it, else 0; or 0 for all.
 
     So no distance |v − c| is more than 3|v|, and values with a large offset are near it.
     """
@@ -95,7 +95,7 @@ def offset(v: Operand) -> Array | float:
 
 
 def distances(v: Operand, centre: Array | float) -> Array:
-    """A bound of |v − centre| for every number in the ball, up to one rounding."""
+    """Return a bound of |v − centre| for every number in the ball, up to one rounding."""
     if isinstance(centre, float):  # there is none: it is 0
         return v.reach
     far = np.abs(v.value - centre)
@@ -103,7 +103,7 @@ def distances(v: Operand, centre: Array | float) -> Array:
 
 
 def part(x: Operand, rows: slice) -> Operand:
-    """The operand's rows in a slice."""
+    """Return the operand's rows in a slice."""
     if (rows.start, rows.stop) == (0, x.shape[-2]):
         return x
     rad, unknown = (None if field is None else field[..., rows, :] for field in (x.rad, x.unknown))
@@ -184,23 +184,25 @@ class AttentionProblem(NamedTuple):
         return self.features is not None and self.features.bias_first and self.terms != self.own
 
     def rounded_beyond(self, x: Operand) -> bool:
-        """Whether rounding an operand before a product may overflow: a weight of 0 times ∞ is NaN."""
+        """Return whether rounding an operand before a product may overflow: a weight of 0 times ∞
+        is NaN.
+        """
         product = self.terms.product
         return bool(product and x.reach.max(initial=0.0) * (1 + product) > self.ranges.work)
 
     def row_tiles(self) -> Iterator[slice]:
-        """The query rows, `ROW_TILE` at a time."""
+        """Return the query rows, `ROW_TILE` at a time."""
         return (slice(i, min(i + ROW_TILE, self.n_q)) for i in range(0, self.n_q, ROW_TILE))
 
     def blocks(self, rows: slice) -> Iterator[Block]:
-        """The tiles of some rows, with the keys of `key_tiles`."""
+        """Yield the tiles of some rows, with the keys of `key_tiles`."""
         q = part(self.q, rows)
         for keys, allowed in self.key_tiles(rows):
             yield Block(rows, keys, q, part(self.k, keys), part(self.v, keys), allowed)
 
     def key_tiles(self, rows: slice) -> Iterator[tuple[slice, Mask | None]]:
-        """The keys from the first to the last that any of the rows may read, `KEY_TILE` at a time,
-        and which of them each row may read.
+        """Yield the keys from the first to the last that any of the rows may read, `KEY_TILE` at a
+        time, and which of them each row may read.
 
         Both ends are multiples of `KEY_STEP`.  None stands for all; tiles that no row may read are
         left out.
@@ -234,8 +236,8 @@ def scores(problem: AttentionProblem, block: Block) -> Logits:
 
 
 def growth(problem: AttentionProblem, block: Block, x: Logits, slope: float) -> Array:
-    """The exponent τ of each weight's error that comes with its logit: (rows, keys), or its row
-    maxima (rows, 1).
+    """Return the exponent τ of each weight's error that comes with its logit: (rows, keys), or its
+    row maxima (rows, 1).
 
     τ = (dot.terms + product + scale_on_inputs)·R + (dot.result + stored_scores + slope)·|s| +
     underflow + what the inputs' radii add, with R = |scale|·|q||k|ᵀ, and |bias| where that may come
@@ -292,7 +294,9 @@ def levelled(problem: AttentionProblem, rows: slice, tau: Array) -> Array:
 
 
 def row_products(a: Operand, b: Operand, allowed: Mask | None) -> Array:
-    """Upper bounds (rows, 1) of (|a||b|ᵀ)_ij over the j that row i may read: ‖a_i‖·max_j ‖b_j‖."""
+    """Return upper bounds (rows, 1) of (|a||b|ᵀ)_ij over the j that row i may read: ‖a_i‖·max_j
+    ‖b_j‖.
+    """
     farthest: Array = a.length[..., :, None] * _largest(b.length, allowed)
     return farthest
 
@@ -300,8 +304,8 @@ def row_products(a: Operand, b: Operand, allowed: Mask | None) -> Array:
 def sizes(
     problem: AttentionProblem, weights: Array, sums: Array, reach: Array, allowed: Mask | None
 ) -> tuple[Array, Array]:
-    """Upper bounds of Σ_j w_ij x_j for x ≥ 0, given the sums of the weights of each row, and of the
-    Σ_j x_j that it may read.
+    """Return upper bounds of Σ_j w_ij x_j for x ≥ 0, given the sums of the weights of each row, and
+    of the Σ_j x_j that it may read.
 
     Where one number per row is enough, and every row may read all keys, the largest x_j of each
     column stands for all of them: that saves a matrix product.
@@ -313,7 +317,9 @@ def sizes(
 
 
 def expm1(tau: Array) -> Array:
-    """An upper bound of exp(τ) − 1 for τ ≥ 0, overwriting τ: τ + τ² in rows up to τ = 1, since Σ_{k≥2} 1/k! < 1."""
+    """Return an upper bound of exp(τ) − 1 for τ ≥ 0, overwriting τ: τ + τ² in rows up to τ = 1,
+    since Σ_{k≥2} 1/k! < 1.
+    """
     if tau.max(initial=0.0) <= 1.0:
         tau += tau * tau
         return tau
@@ -325,8 +331,8 @@ def expm1(tau: Array) -> Array:
 
 
 def readable(problem: AttentionProblem, x: Array, allowed: Mask | None) -> Array:
-    """Upper bounds of Σ_j x[j] for x ≥ 0 over the keys that each row may read, 0 in columns of
-    zeros; underflow alone is counted by them.
+    """Return upper bounds of Σ_j x[j] for x ≥ 0 over the keys that each row may read, 0 in columns
+    of zeros; underflow alone is counted by them.
 
     Where one number per row is enough, it is the largest entry that the row may read, as often as
     there are keys.

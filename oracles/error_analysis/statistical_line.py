@@ -80,7 +80,7 @@ class Point:
     group: int = 1
 
     def rows(self) -> Iterator[slice]:
-        """The query rows, in groups whose scores fit into memory."""
+        """Return the query rows, in groups whose scores fit into memory."""
         step = max(1, SCORES_AT_ONCE // self.k.shape[0])
         return (slice(i, min(i + step, len(self.q))) for i in range(0, len(self.q), step))
 
@@ -174,7 +174,7 @@ class KeyGradient:
 
     @staticmethod
     def zeros(shape: tuple[int, ...], x: Point) -> "KeyGradient":
-        """The gradient before the first row."""
+        """Return the gradient before the first row."""
         value, variance, size, lost = (np.zeros(shape) for _ in range(4))
         return KeyGradient(value, variance, size, lost, HeadSums.of(shape, len(x.q), x.group))
 
@@ -187,7 +187,7 @@ class KeyGradient:
         self.lost += lost
 
     def error(self, x: Point, equal: Array) -> Array:
-        """The line before the gradient is scaled and rounded; `equal` is √κ of each key."""
+        """Return the line before the gradient is scaled and rounded; `equal` is √κ of each key."""
         variance = self.variance
         if self.heads.sums is not None:
             variance = variance + spreads(x.arithmetic)["output"] ** 2 * (self.heads.sums**2).sum(axis=0)
@@ -196,7 +196,7 @@ class KeyGradient:
 
 
 def forward(x: Point) -> Array:
-    """The line of the output (rows, d_v), with the rounding of the result."""
+    """Return the line of the output (rows, d_v), with the rounding of the result."""
     found = np.empty((len(x.q), x.v.shape[1]))
     for rows in x.rows():
         weights = _softmax(x, rows)
@@ -205,7 +205,7 @@ def forward(x: Point) -> Array:
 
 
 def vjp(x: Point, g: Array) -> tuple[Array, Array, Array]:
-    """The lines of dq, dk and dv, with the rounding of the results."""
+    """Return the lines of dq, dk and dv, with the rounding of the results."""
     a, c, n_q, n_k = x.arithmetic, abs(x.scale), len(x.q), x.k.shape[0]
     dq, dq_error = np.empty(x.q.shape), np.empty(x.q.shape)
     dk, dv = (KeyGradient.zeros(values.shape, x) for values in (x.k, x.v))

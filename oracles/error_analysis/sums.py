@@ -18,14 +18,14 @@ class Sum:
         return Sum(self.terms + other.terms, self.result + other.result)
 
     def of_rounded(self, operands: float) -> "Sum":
-        """The error when each term has a relative error of `operands` before the addition: Σ|x̃| ≤ (1
-        + operands)·Σ|x|, and |Σx̃| ≤ |Σx| + operands·Σ|x|.
+        """Return the error when each term has a relative error of `operands` before the addition:
+        Σ|x̃| ≤ (1 + operands)·Σ|x|, and |Σx̃| ≤ |Σx| + operands·Σ|x|.
         """
         return Sum(self.terms * (1 + operands) + self.result * operands, self.result)
 
     def scaled(self, factor_error: float, operands: float = 0.0) -> "Sum":
-        """The error when a factor with a relative error of `factor_error` multiplies the sum, whose
-        terms have a relative error of `operands`.
+        """Return the error when a factor with a relative error of `factor_error` multiplies the
+        sum, whose terms have a relative error of `operands`.
         """
         return Sum(self.terms * (1 + factor_error) + factor_error * (1 + operands), self.result * (1 + factor_error))
 
@@ -36,7 +36,7 @@ class Sum:
 
 
 def summed(a: Arithmetic, n: int, roundoff: float) -> Sum:
-    """The error of a sum of n products, in any order that the arithmetic permits.
+    """Return the error of a sum of n products, in any order that the arithmetic permits.
 
     Each product has an error of π = γ₁.  Each addition has an error of u times its result, which is
     the sum of a subset of the terms and of earlier errors.  A subset sum is at most M = (Σ|x| +
@@ -60,8 +60,8 @@ def summed(a: Arithmetic, n: int, roundoff: float) -> Sum:
 
 
 def summed_gradient(a: Arithmetic, n: int) -> Sum:
-    """The error of a gradient: its sum over n rows, the roundings of partial sums to the output's
-    format, and its scaling.
+    """Return the error of a gradient: its sum over n rows, the roundings of partial sums to the
+    output's format, and its scaling.
 
     A stored partial sum is a subset sum: the roundings of all N of them add γ_N·M (see `summed`).
     """

@@ -32,14 +32,14 @@ class Visible:
         return self.mask is None and self.low is None and self.high is None
 
     def at(self, batch: tuple[int, ...] | EllipsisType) -> "Visible":
-        """The visible keys of one element of the batch, or of all."""
+        """Return the visible keys of one element of the batch, or of all."""
         if batch is ...:
             return self
         positions = self.positions if self.positions.ndim == 1 else self.positions[batch]
         return replace(self, mask=None if self.mask is None else self.mask.at(batch), positions=positions)
 
     def keys(self, rows: slice, n_k: int) -> range:
-        """The keys from the first to the last that the band allows any of some rows."""
+        """Return the keys from the first to the last that the band allows any of some rows."""
         near = self.positions[..., rows]
         if not near.size:
             return range(0)
@@ -48,7 +48,9 @@ class Visible:
         return range(max(first, 0), min(last + 1, n_k))
 
     def tile(self, rows: slice, keys: slice) -> Mask | None:
-        """Which of some keys are visible to each of some rows: (…, rows, keys); None for all."""
+        """Return which of some keys are visible to each of some rows: (…, rows, keys); None for
+        all.
+        """
         found = None if self.mask is None else self.mask.tile(rows, keys)
         if self.low is None and self.high is None:
             return found

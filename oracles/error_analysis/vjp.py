@@ -78,7 +78,7 @@ class Gradient:
         return Gradient(*(np.zeros(shape) for _ in range(3)))
 
     def at(self, rows: slice) -> "Gradient":
-        """A view of some rows."""
+        """Return a view of some rows."""
         return Gradient(*(x[..., rows, :] for x in (self.value, self.error, self.size)))
 
 
@@ -126,8 +126,8 @@ def gradients(
     of_lse: Array | None = None,
     finer: Sequence[Gathered] = (),
 ) -> Gradients:
-    """The gradients of the live rows; a fully masked row's dq is 0, or NaN with an infinite error
-    where it is unchecked.
+    """Return the gradients of the live rows; a fully masked row's dq is 0, or NaN with an infinite
+    error where it is unchecked.
 
     `of_lse` (…, n_q, 1) is the cotangent of the log-sum-exp, or None.  The gradients of the bias
     and of the sinks are added to `finer` in this order.

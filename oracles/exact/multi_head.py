@@ -125,8 +125,8 @@ def _in_base(x: Matrix, conventions: Conventions) -> Matrix:
 
 
 def cap_slope(scores: Matrix, f: Features) -> Matrix | None:
-    """The slope 1 − tanh² of the softcap, 0 where the logit does not depend on the score; None
-    without a softcap.
+    """Return the slope 1 − tanh² of the softcap, 0 where the logit does not depend on the score;
+    None without a softcap.
     """
     if f.cap is None:
         return None
@@ -143,8 +143,8 @@ def cap_slope(scores: Matrix, f: Features) -> Matrix | None:
 
 
 def times(a: Matrix, b: Matrix) -> Matrix:
-    """The product entry by entry, with the support of the first; entries outside the second's
-    support are not lost.
+    """Return the product entry by entry, with the support of the first; entries outside the
+    second's support are not lost.
     """
     rows = [
         [x * y for x, y in zip(*pair, strict=True)] for pair in zip(a.balls.tolist(), b.balls.tolist(), strict=True)
@@ -153,7 +153,7 @@ def times(a: Matrix, b: Matrix) -> Matrix:
 
 
 def scaled_rows(a: Matrix, factors: Matrix) -> Matrix:
-    """Every row times its own number."""
+    """Return every row times its own number."""
     rows = [[x * factor for x in row] for row, (factor,) in zip(a.balls.tolist(), factors.balls.tolist(), strict=True)]
     return from_rows(rows, a.support, a.lost | (factors.lost & a.support))
 
@@ -187,7 +187,7 @@ def logits(scores: Matrix, f: Features) -> Matrix:
 
 
 def with_sink(u: Matrix, allowed: Bools, f: Features) -> tuple[Matrix, Bools]:
-    """The logits and the visible entries; a sink is their last column."""
+    """Return the logits and the visible entries; a sink is their last column."""
     if f.sink is None:
         return u, allowed
     there = f.sink > -np.inf
@@ -195,8 +195,8 @@ def with_sink(u: Matrix, allowed: Bools, f: Features) -> tuple[Matrix, Bools]:
 
 
 def levelled(u: Matrix, allowed: Bools, conventions: Conventions, n: int | None = None) -> tuple[Matrix, Bools]:
-    """The logits and the visible entries for derivatives: if gradients flow in fully masked rows,
-    these see all n keys with logits of 0.
+    """Return the logits and the visible entries for derivatives: if gradients flow in fully masked
+    rows, these see all n keys with logits of 0.
     """
     dead = np.asarray(~allowed.any(axis=1, keepdims=True))
     if not (conventions.dead_rows_flow and dead.any()):
@@ -280,8 +280,8 @@ def _placed(entries: list[arb], where: Bools, others: NDArray[np.object_], suppo
 
 
 def lose_dead_rows(result: Matrix, allowed: Bools, conventions: Conventions) -> Matrix:
-    """The result with fully masked rows marked as lost, if they are NaN by convention: results
-    computed from them are lost too.
+    """Return the result with fully masked rows marked as lost, if they are NaN by convention:
+    results computed from them are lost too.
     """
     if conventions.dead_rows != "nan":
         return result

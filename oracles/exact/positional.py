@@ -69,7 +69,9 @@ def rope(
     conventions: Conventions,
     precision: int = PRECISION,
 ) -> tuple[Ball, ...]:
-    """Every pair of the first channels rotated by its angle, or back; x is (…, rows, head_dim)."""
+    """Return every pair of the first channels rotated by its angle, or back; x is (…, rows,
+    head_dim).
+    """
     pair = [lane % (channels // 2) if conventions.rope_pairing == "half" else lane // 2 for lane in range(channels)]
 
     def entries() -> Row:

@@ -111,7 +111,8 @@ class RotatedBy(NamedTuple):
 
 
 def angles(place: Place, farthest: int, pairs: int, channels: int, asked: Answer, by: RotatedBy) -> Angles:
-    """The angles of the first pairs of a number of channels, at positions up to the farthest.
+    """Return the angles of the first pairs of a number of channels, at positions up to the
+    farthest.
 
     Raises ValueError and TypeError for frequencies, a factor and sections that do not fit.
     """

@@ -50,7 +50,7 @@ class Band(Factored):
         self._store(**{name: length_of(self.original_max_position_embeddings, name)})
 
     def keeps(self, powers: list[arb]) -> list[arb]:
-        """How far each pair is kept, at the working precision."""
+        """Return how far each pair is kept, at the working precision."""
         raise NotImplementedError
 
     def lines(self, powers: Array, moved: Array, u: float) -> tuple[Array, Array]:
@@ -125,7 +125,7 @@ class Yarn(Band):
         return max(channels - 1 if self.of.conventions.yarn_upper == "last_channel" else channels // 2 - 1, 0)
 
     def decided(self) -> int:
-        """A precision at which the ends of the ramp are known.
+        """Return a precision at which the ends of the ramp are known.
 
         Such a precision exists: if a correction were an integer or half an integer k, π = M/(2ρ) ·
         base^(−2k/r) would be algebraic, as M, ρ and base are rational.
@@ -145,7 +145,7 @@ class Yarn(Band):
                 precision = min(2 * precision, MOST_PRECISION)
 
     def corr(self, turns: float) -> arb:
-        """The pair, a real number, that makes this number of turns in M positions."""
+        """Return the pair, a real number, that makes this number of turns in M positions."""
         fewer = (self.original_max_position_embeddings / (2 * arb.pi() * arb(turns))).log()
         found: arb = fewer * self.of.channels / (2 * self.log_base())
         return found
@@ -173,7 +173,7 @@ class Yarn(Band):
         return [1 - _cut((i - low) / (high - low)) for i in range(len(powers))]
 
     def multiplier(self) -> arb:
-        """The attention factor."""
+        """Return the attention factor."""
         if self.attention_factor is not None:
             return arb(self.attention_factor)
         if self.mscale and self.mscale_all_dim:
@@ -185,8 +185,8 @@ class Yarn(Band):
         return arb(weight) * arb(self.factor).log() / 10 + 1 if self.factor > 1 else arb(1)
 
     def lines(self, powers: Array, moved: Array, u: float) -> tuple[Array, Array]:
-        """A kernel's own ends of the ramp are off as `_off` says, and its floor and ceiling with
-        them.
+        """Return a kernel's own ends of the ramp are off as `_off` says, and its floor and ceiling
+        with them.
 
         The ramp, cut, falls as either end grows.  Its differences and their quotient take three
         roundings.  A low end that is not an integer may be rounded before it is subtracted from i,
@@ -245,7 +245,7 @@ class Yarn(Band):
         return (above + abs(corr) * bottom) / (1 - bottom) * (1 + gamma(3, u))
 
     def multiplier_moves(self, u: float) -> float:
-        """A quotient of two, each off relatively, takes one rounding more."""
+        """Return a quotient of two, each off relatively, takes one rounding more."""
         if self.attention_factor is not None:
             return float(abs(self.attention_factor) * u)
         if self.factor <= 1:
@@ -290,7 +290,7 @@ class Llama3(Band):
         self._store(low_freq_factor=low, high_freq_factor=high)
 
     def keeps(self, powers: list[arb]) -> list[arb]:
-        """The line of the number of turns in M positions, M/λ, for each pair."""
+        """Return the line of the number of turns in M positions, M/λ, for each pair."""
         low, high = arb(self.low_freq_factor), arb(self.high_freq_factor)
         turns = [self.original_max_position_embeddings * f / (2 * arb.pi()) for f in powers]
         return [_cut((n - low) / (high - low)) for n in turns]

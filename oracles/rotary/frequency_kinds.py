@@ -58,7 +58,7 @@ class Default:
             object.__setattr__(self, name, value)
 
     def decided(self) -> int:
-        """A precision in bits at which all that a value depends on is decided."""
+        """Return a precision in bits at which all that a value depends on is decided."""
         return PRECISION
 
     @property
@@ -79,24 +79,24 @@ class Default:
         return arb(1)
 
     def base_moves(self, u: float) -> float:
-        """How far ln base' may be off because the base is rounded when it is read; the errors of
-        exponentials count elsewhere.
+        """Return how far ln base' may be off because the base is rounded when it is read; the
+        errors of exponentials count elsewhere.
         """
         return gamma(1, u) if is_rounded(self.of.base, u) else 0.0
 
     def gain_moves(self, u: float) -> Array:
-        """How far a gain may be off, relative to it, as an exponent."""
+        """Return how far a gain may be off, relative to it, as an exponent."""
         return np.zeros(self.of.channels // 2)
 
     def gain_shifts(self, powers: Array, gains: Array, moved: Array, u: float) -> Array:
-        """How far a gain may be off absolutely, in addition, given the exponents `moved` by which a
-        kernel's powers are off. Powers and gains are known up to a few roundings, which 16u of both
-        ends of a gain cover.
+        """Return how far a gain may be off absolutely, in addition, given the exponents `moved` by
+        which a kernel's powers are off. Powers and gains are known up to a few roundings, which 16u
+        of both ends of a gain cover.
         """
         return np.zeros(len(powers))
 
     def multiplier_moves(self, u: float) -> float:
-        """How far the attention factor may be off."""
+        """Return how far the attention factor may be off."""
         return 0.0
 
 
@@ -224,7 +224,7 @@ class Longrope(Default):
         return np.array([_divided(s, u) for s in self.chosen])
 
     def multiplier(self) -> arb:
-        """The attention factor."""
+        """Return the attention factor."""
         if self.attention_factor is not None:
             return arb(self.attention_factor)
         return (
@@ -277,7 +277,7 @@ class Proportional(Linear):
 
 
 def exactly(x: Fraction) -> arb:
-    """A rational number, at the working precision."""
+    """Return a rational number, at the working precision."""
     return arb(x.numerator) / x.denominator
 
 
@@ -290,7 +290,7 @@ def positive(x: Any, name: str) -> float:
 
 
 def length_of(n: Any, name: str) -> int:
-    """A number of positions, at least 1."""
+    """Return a number of positions, at least 1."""
     return arrays.natural(n, name, 1)
 
 

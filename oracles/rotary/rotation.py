@@ -39,7 +39,7 @@ class Factor:
     reach: Array
 
     def at(self, lanes: slice) -> "Factor":
-        """Some of the channels."""
+        """Return some of the channels."""
         return Factor(self.mid[..., lanes], self.width[..., lanes], self.reach[..., lanes])
 
 
@@ -83,8 +83,8 @@ class Rotation:
         return Lanes(slice(0, 2 * half, 2), slice(1, 2 * half, 2), slice(2 * half, self.channels))
 
     def enclosed(self, tables: Tables, of_table: Lanes, arb: Callable[[], Balls], inexact: bool = False) -> Enclosure:
-        """The enclosure by the method asked for; `of_table` says where the tables keep what belongs
-        to x's channels.
+        """Return the enclosure by the method asked for; `of_table` says where the tables keep what
+        belongs to x's channels.
 
         With inexact angles ball arithmetic gives no narrower result, so it is not tried.
         """
@@ -199,7 +199,7 @@ def _sum_of_products(
 
 
 def checked(x: Any, options: AnswerOptions, channels: Callable[[int], int] = lambda dim: dim) -> Rotation:
-    """The validated rotation of x; `channels` says how many of a head's channels rotate."""
+    """Return the validated rotation of x; `channels` says how many of a head's channels rotate."""
     arithmetic, conventions, method = answer(options)
     x = arrays.float_array(x, "x", arithmetic=arithmetic)
     if x.ndim < 2:

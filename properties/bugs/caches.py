@@ -74,8 +74,9 @@ def cache_window_one_key_too_many_at_prefill(self: Buffered, p: Any, j: Any) -> 
     citations=("keras-team/keras-hub#1738",),
 )
 def cache_window_of_the_queries(self: Buffered, p: Any, j: Any) -> Any:
-    """The window counts its rows from 0 without the cached keys, and is at most as wide as the
-    number of queries."""
+    """The window numbers the query rows from 0, as if no keys were cached, and its width is cut to
+    the number of queries.
+    """
     if self.left is None:
         return Buffered.visible(self, p, j)
     count = len(p)

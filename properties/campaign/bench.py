@@ -92,7 +92,9 @@ class Bench:
     _runner: Runner | None = None
 
     def entries(self, signals: Signals | None = None) -> list[Entry]:
-        """The implementations to verify. Raises AdapterError, and StoppedError if a signal comes first."""
+        """Return the implementations to verify. Raises AdapterError, and StoppedError if a signal
+        comes first.
+        """
         return self._open(signals).entries
 
     def _open(self, signals: Signals | None = None) -> Runner:
@@ -208,7 +210,7 @@ def _judged(worst: Worst, entry: Entry, operation: str) -> Outcome:
 
 
 def agreement_of(entry: Entry, operation: str) -> str:
-    """The law that compares an operation with the oracle, if the entry has it; "" otherwise."""
+    """Return the law that compares an operation with the oracle, if the entry has it; "" otherwise."""
     known = {law.id for law in AGREEMENT}
     return next((law for place in entry.groups.get(operation, ()) if (law := entry.laws[place]) in known), "")
 

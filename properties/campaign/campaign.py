@@ -132,7 +132,7 @@ class Campaign:
 
 
 def until_cases(chunks: Iterable[Chunk], cases: int) -> Iterator[Chunk]:
-    """The first chunks that together have a number of cases; they are always the same."""
+    """Yield the first chunks that together have a number of cases; they are always the same."""
     for chunk in chunks:
         if cases <= 0:
             return

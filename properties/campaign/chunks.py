@@ -42,7 +42,8 @@ class Chunk:
 def plan(
     rows: Sequence[Row], seeds: Iterable[int], cases: int, climbs: Sequence[Row] = (), steps: int = 0
 ) -> Iterator[Chunk]:
-    """All chunks, seed after seed: first every row on a number of cases, then the climbs of some rows.
+    """Yield all chunks, seed after seed: first every row on a number of cases, then the climbs of
+    some rows.
 
     The domain of the climbs changes from seed to seed.
     """
@@ -56,7 +57,9 @@ def plan(
 
 
 def parsed_seeds(text: str) -> Iterable[int]:
-    """The seeds of "0:100" (0 to 99), of "7:" (7 and all later ones), or of "7". Raises ValueError, a sentence."""
+    """Return the seeds of "0:100" (0 to 99), of "7:" (7 and all later ones), or of "7". Raises
+    ValueError, a sentence.
+    """
     found = re.fullmatch(r"(\d{1,18})(?:(:)(\d{1,18})?)?", text)
     if found is None or (found[3] and int(found[3]) <= int(found[1])):
         raise ValueError(f"--seeds {text!r}, but should be a range, such as 0:100 (0 to 99) or 0: (without end).")

@@ -38,13 +38,17 @@ class Engine(Protocol):
         """How many chunks run now."""
 
     def entries(self, signals: Signals) -> list[Entry]:
-        """The implementations to verify. Raises ValueError, a sentence, and StoppedError if a signal comes first."""
+        """Return the implementations to verify. Raises ValueError, a sentence, and StoppedError if
+        a signal comes first.
+        """
 
     def submit(self, chunk: Chunk) -> None:
         """Give a chunk to a worker; at least one worker has to be free."""
 
     def finished(self, seconds: float) -> Sequence[Done]:
-        """The chunks that have finished since the last call; waits for one, `seconds` at most."""
+        """Return the chunks that have finished since the last call; waits for one, `seconds` at
+        most.
+        """
 
     def close(self) -> None:
         """End all workers and their chunks."""
@@ -76,7 +80,7 @@ class Local:
         return len(self._running)
 
     def entries(self, signals: Signals) -> list[Entry]:
-        """The implementations to verify, as the first bench finds them."""
+        """Return the implementations to verify, as the first bench finds them."""
         return self._benches[0].entries(signals)
 
     def submit(self, chunk: Chunk) -> None:
@@ -91,7 +95,7 @@ class Local:
             self._free.put(bench)
 
     def finished(self, seconds: float) -> Sequence[Done]:
-        """The chunks that have finished since the last call."""
+        """Return the chunks that have finished since the last call."""
         done, _ = wait(self._running, seconds, FIRST_COMPLETED)
         return [(self._running.pop(future), future.result()) for future in done]
 
@@ -148,7 +152,7 @@ class OnRay:
         return len(self._running)
 
     def entries(self, signals: Signals) -> list[Entry]:
-        """The implementations to verify, as the first actor finds them."""
+        """Return the implementations to verify, as the first actor finds them."""
         while not self._free:
             self._welcome(self._ray.wait(list(self._starting), timeout=_TICK)[0])
             signals.obey()
@@ -183,7 +187,7 @@ class OnRay:
         self._running[actor.run.remote(chunk)] = actor, chunk
 
     def finished(self, seconds: float) -> Sequence[Done]:
-        """The chunks that have finished since the last call."""
+        """Return the chunks that have finished since the last call."""
         ready, _ = self._ray.wait([*self._running, *self._starting], num_returns=1, timeout=seconds)
         self._welcome([reference_ready for reference_ready in ready if reference_ready in self._starting])
         done: list[Done] = []

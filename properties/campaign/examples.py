@@ -22,7 +22,9 @@ class AwayError(ValueError):
 
 
 def at(place: str) -> "Examples":
-    """The examples in a folder, or on a Redis server such as redis://host:6379/0. Raises ValueError, a sentence."""
+    """Return the examples in a folder, or on a Redis server such as redis://host:6379/0. Raises
+    ValueError, a sentence.
+    """
     if not place.startswith(("redis://", "rediss://", "unix://")):
         return Examples(DirectoryBasedExampleDatabase(Path(place)), place)
     try:
@@ -50,7 +52,7 @@ class Examples:
             raise AwayError(f"The examples at {self._place} cannot be used: {str(error).rstrip('.')}.") from error
 
     def of(self, rows: Sequence[Row], climbs: Sequence[Row], steps: int) -> list[Chunk]:
-        """The chunks that are kept for some rows, in a fixed order. Raises AwayError.
+        """Return the chunks that are kept for some rows, in a fixed order. Raises AwayError.
 
         A climb goes on from the worst input, for a number of steps.
         """

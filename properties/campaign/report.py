@@ -82,7 +82,9 @@ class Found:
 
 
 def found_in(file: Path) -> Found:
-    """The contents of a database now. Raises ValueError, a sentence, if the file has another form."""
+    """Return the contents of a database now. Raises ValueError, a sentence, if the file has another
+    form.
+    """
     try:
         with reading(file) as database:
             database.row_factory = sqlite3.Row

@@ -127,7 +127,9 @@ class Store:
             )
 
     def begins_with(self, known: Iterable[Chunk]) -> list[Chunk]:
-        """The chunks that run first: those that were known when the first run of the campaign began."""
+        """Return the chunks that run first: those that were known when the first run of the
+        campaign began.
+        """
 
         def write() -> int:
             if not self._database.execute("SELECT 1 FROM run").fetchone():
@@ -143,7 +145,7 @@ class Store:
         ]
 
     def has(self, chunk: Chunk) -> bool:
-        """Whether a chunk is done."""
+        """Return whether a chunk is done."""
         return self._database.execute("SELECT 1 FROM chunk WHERE chunk = ?", (chunk.id,)).fetchone() is not None
 
     def add(self, chunk: Chunk, result: Result) -> bool:
@@ -206,7 +208,7 @@ class Store:
             raise ValueError(f"The database cannot be written: {error}.") from error
 
     def counts(self) -> tuple[int, int, int]:
-        """How many chunks are done, with how many cases, and how many violations were found."""
+        """Return how many chunks are done, with how many cases, and how many violations were found."""
         return counts(self._database)
 
 
@@ -216,7 +218,7 @@ def _number(excess: float) -> float:
 
 
 def counts(database: sqlite3.Connection) -> tuple[int, int, int]:
-    """How many chunks are done, with how many cases, and how many violations were found."""
+    """Return how many chunks are done, with how many cases, and how many violations were found."""
     chunks, cases, violated = database.execute(
         "SELECT count(*), ifnull(sum(cases), 0), ifnull(sum(violated), 0) FROM chunk"
     ).fetchone()
@@ -224,7 +226,9 @@ def counts(database: sqlite3.Connection) -> tuple[int, int, int]:
 
 
 def reading(file: Path) -> "closing[sqlite3.Connection]":
-    """The database for reading, also during a campaign. Raises ValueError, a sentence, for another file."""
+    """Return the database for reading, also during a campaign. Raises ValueError, a sentence, for
+    another file.
+    """
     if not file.is_file():
         raise ValueError(f"{file} does not exist.")
     try:

@@ -98,7 +98,7 @@ _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def parser_of_command() -> Parser:
-    """The parser of the command line."""
+    """Return the parser of the command line."""
     parser = Parser(
         prog="attnspec",
         description="Check kernels for attention and positional encodings against laws, and name the cause of each "

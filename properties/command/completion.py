@@ -13,7 +13,7 @@ __all__ = ["answer", "script"]
 
 
 def script(shell: str) -> str:
-    """The code that a shell evaluates to ask `attnspec` for completions."""
+    """Return the code that a shell evaluates to ask `attnspec` for completions."""
     return str(shellcode(["attnspec"], shell=shell))
 
 

@@ -10,7 +10,7 @@ __all__ = ["parsed"]
 
 
 def parsed(texts: Iterable[str]) -> dict[str, Any]:
-    """The fields of `Conventions` and their values in texts such as "rope_pairing=half".
+    """Return the fields of `Conventions` and their values in texts such as "rope_pairing=half".
 
     If a field is named twice, the last value counts. Raises ValueError, a sentence, for an unknown
     field or value.

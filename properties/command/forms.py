@@ -21,7 +21,7 @@ __all__ = ["Places", "annotate", "as_json", "lost", "places"]
 
 
 def as_json(report: Report) -> str:
-    """The report as JSON; report.schema.json describes it."""
+    """Return the report as JSON; report.schema.json describes it."""
     return json.dumps(report.to_dict(), indent=1, allow_nan=False) + "\n"
 
 
@@ -42,7 +42,8 @@ class Places:
 
 
 def places(options: argparse.Namespace) -> Places:
-    """The places that the options name. Raises ValueError, a sentence, for a place that cannot be written.
+    """Return the places that the options name. Raises ValueError, a sentence, for a place that
+    cannot be written.
 
     "-" for JSON is standard output, and not a place.
     """

@@ -211,7 +211,9 @@ def _new(options: argparse.Namespace) -> int:
 
 
 def adapter(name: str, operations: Iterable[str], library: str, dtype: str) -> str:
-    """The text of an adapter. A derivative that the library computes comes with its forward operation."""
+    """Return the text of an adapter. A derivative that the library computes comes with its forward
+    operation.
+    """
     from properties.contract.operations import OPERATIONS
 
     parts = _LIBRARIES[library]

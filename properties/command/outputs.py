@@ -16,7 +16,9 @@ _SIGPIPE = 128 + 13  # the exit status after SIGPIPE, which Windows does not hav
 
 
 def file_to_write(name: str, option: str) -> Path:
-    """The file that an option names, if it can be written; it is not created yet. Raises ValueError, a sentence."""
+    """Return the file that an option names, if it can be written; it is not created yet. Raises
+    ValueError, a sentence.
+    """
     if not name:
         raise ValueError(f"{option} has an empty name, but should have the name of a file.")
     file = Path(name)
@@ -37,7 +39,7 @@ def file_to_write(name: str, option: str) -> Path:
 
 
 def folder_of_page(name: str, option: str) -> Path:
-    """The folder of a page, which is created. Raises ValueError, a sentence.
+    """Create and return the folder of a page.
 
     It has to be writable, and the libraries that make pages have to be installed.
     """
@@ -47,7 +49,7 @@ def folder_of_page(name: str, option: str) -> Path:
 
 
 def folder_to_write(name: str, option: str) -> Path:
-    """The folder that an option names, which is created. Raises ValueError, a sentence, if it cannot be written."""
+    """Create and return the folder that an option names."""
     if not name:
         raise ValueError(f"{option} has an empty name, but should have the name of a folder.")
     try:

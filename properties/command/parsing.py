@@ -30,7 +30,9 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """The options, and arguments that are not options. An unknown option ends the command with status 2."""
+        """Return the options, and the arguments that are not options. An unknown option ends the
+        command with status 2.
+        """
         options, others = super().parse_known_args(args, namespace)
         if unknown := [text.partition("=")[0] for text in others if text.startswith("-")]:
             from oracles.spelling import did_you_mean  # with NumPy, which takes a while
@@ -41,17 +43,17 @@ class Parser(argparse.ArgumentParser):
 
 
 def natural(text: str) -> int:
-    """A whole number from 1."""
+    """Read a whole number from 1."""
     return _whole(text, 1, _MOST)
 
 
 def whole(text: str) -> int:
-    """A whole number from 0."""
+    """Read a whole number from 0."""
     return _whole(text, 0, _MOST)
 
 
 def workers(text: str) -> int:
-    """A number of workers."""
+    """Read a number of workers."""
     return _whole(text, 1, _MOST_WORKERS)
 
 
@@ -62,7 +64,7 @@ def _whole(text: str, least: int, most: int) -> int:
 
 
 def duration(text: str) -> float:
-    """The seconds of a time such as 60s, 5m or 1h."""
+    """Read a time such as 60s, 5m or 1h, and return its seconds."""
     found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)(s|m|h)?", text)
     if not found or not float(found[1]):
         raise argparse.ArgumentTypeError(f"{text!r}, but should be a time, as 60s, 5m or 1h.")
@@ -70,7 +72,7 @@ def duration(text: str) -> float:
 
 
 def positive(text: str) -> float:
-    """A positive number that is neither too small nor too large to compute with."""
+    """Read a positive number that is neither too small nor too large to compute with."""
     try:
         number = float(text)
     except ValueError:
@@ -83,7 +85,7 @@ def positive(text: str) -> float:
 
 
 def memory(text: str) -> int:
-    """The bytes of an amount of memory such as 512M or 4G."""
+    """Read an amount of memory such as 512M or 4G, and return its bytes."""
     found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([MGT])", text)
     if not found or not float(found[1]):
         raise argparse.ArgumentTypeError(f"{text!r}, but should be an amount of memory, as 512M or 4G.")

@@ -63,7 +63,9 @@ def verify(options: argparse.Namespace) -> int:
 
 
 def order_of(options: argparse.Namespace, known: Known) -> Order:
-    """The order of the options, with the full names of laws. Raises ValueError for an unknown law or arithmetic."""
+    """Return the order that the options describe, with the full names of laws. Raises ValueError
+    for an unknown law or arithmetic.
+    """
     resolve(options.arithmetic)
     return Order(
         targets=tuple(options.targets),

@@ -53,7 +53,9 @@ class Step:
 
 
 def parse(text: str) -> tuple[Step, ...]:
-    """The steps of a program. Raises ValueError, with a sentence, for text that is not a program."""
+    """Return the steps of a program. Raises ValueError, with a sentence, for text that is not a
+    program.
+    """
     steps = []
     for part in filter(None, (each.strip() for each in text.split(";"))):
         if (match := _STEP.fullmatch(part)) is None:
@@ -66,7 +68,7 @@ def parse(text: str) -> tuple[Step, ...]:
 
 
 def written(steps: Sequence[Step]) -> str:
-    """The text of some steps."""
+    """Return the text of a program with these steps, which `parse` reads again."""
     return "; ".join(map(str, steps))
 
 
@@ -81,8 +83,8 @@ def _rows_of(steps: Sequence[Step], name: str) -> dict[int, range]:
 
 
 def rows_of_part(steps: Sequence[Step], kept: Iterable[tuple[int, Step]]) -> dict[str, NDArray[np.int_]]:
-    """The rows of the appended keys and of the asked queries in a part of a program. Each kept step
-    comes with its position in the whole program, and uses the first of its old rows.
+    """Return the rows of the appended keys and of the asked queries in a part of a program. Each
+    kept step comes with its position in the whole program, and uses the first of its old rows.
     """
     kept_steps = dict(kept)
     return {
@@ -111,8 +113,8 @@ class Attend:
 
 
 def attends(steps: Sequence[Step]) -> Iterator[Attend]:
-    """The attends of a program, as the interface defines them. Raises ValueError if a step needs
-    more positions than there are.
+    """Yield the attends of a program, as the interface defines them. Raises ValueError if a step
+    needs more positions than there are.
     """
     rows = _rows_of(steps, "append") | _rows_of(steps, "attend")
     keys: dict[bool, list[int]] = {False: [], True: []}
@@ -164,7 +166,7 @@ class Held:
         return self.end - max(self.first, self.dropped)
 
     def refuses(self, step: Step) -> bool:
-        """Whether a correct cache refuses a step."""
+        """Return whether a correct cache refuses a step."""
         count = step.n
         if step.name == "append":
             return self.capacity is not None and count + (0 if self.is_ring else self.end - self.first) > self.capacity
@@ -175,8 +177,8 @@ class Held:
         return step.name in ("rollback", "evict") and count > self.most
 
     def is_plain(self, step: Step) -> bool:
-        """Whether the interface defines a step. It does not define an evict on a ring that has lost
-        positions: which of them are the oldest is open.
+        """Return whether the interface defines a step. It does not define an evict on a ring that
+        has lost positions: which of them are the oldest is open.
         """
         return step.name != "evict" or self.first >= self.dropped
 
@@ -194,8 +196,8 @@ class Held:
 
 
 def played(steps: Sequence[Step], empty: Held) -> Iterator[tuple[Step, Held]]:
-    """Each step, and the state of its correct cache before it. Both caches start as `empty`. A
-    refused step changes nothing.
+    """Yield each step, and the state of its correct cache before it. Both caches start as `empty`.
+    A refused step changes nothing.
     """
     held = {other: replace(empty) for other in (False, True)}
     for step in steps:
@@ -206,8 +208,8 @@ def played(steps: Sequence[Step], empty: Held) -> Iterator[tuple[Step, Held]]:
 
 
 def is_legal(steps: Sequence[Step], empty: Held) -> bool:
-    """Whether correct caches that start as `empty` refuse exactly the steps that are marked, and
-    the program both appends and asks something.
+    """Return whether correct caches that start as `empty` refuse exactly the steps that are marked,
+    and the program both appends and asks something.
     """
     if not all(step.refused == cache.refuses(step) and cache.is_plain(step) for step, cache in played(steps, empty)):
         return False

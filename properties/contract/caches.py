@@ -44,8 +44,8 @@ attributes, and methods.
 
 
 def offered(make: Any) -> frozenset[str]:
-    """The features of the caches that a constructor makes. A window and a capacity are parameters
-    of the constructor, the other features are attributes of a class.
+    """Return the features of the caches that a constructor makes. A window and a capacity are
+    parameters of the constructor, the other features are attributes of a class.
     """
     maker = make.func if isinstance(make, partial) else make
     try:
@@ -64,8 +64,8 @@ def offered(make: Any) -> frozenset[str]:
 
 
 def admitted(given: Any) -> tuple[Callable[..., Any], frozenset[str]]:
-    """The operation `decode` of a class of caches, a `Decoder` or a function that runs programs,
-    and the features that the caches show.
+    """Return the operation `decode` of a class of caches, a `Decoder` or a function that runs
+    programs, and the features that the caches show.
 
     Raises TypeError for any other function that makes caches, because it does not show their
     features.
@@ -93,12 +93,12 @@ def _runs_programs(function: Callable[..., Any]) -> bool:
 
 
 def held_of(window: int | None, capacity: int | None, offers: Collection[str], conventions: Conventions) -> Held:
-    """The positions that a new cache with a window and a capacity holds."""
+    """Return the positions that a new cache with a window and a capacity holds."""
     return Held(left_bound(window, conventions), capacity, "ring" in offers)
 
 
 def left_bound(window: int | None, conventions: Conventions) -> int | None:
-    """The number of positions before its own that a query sees through a left window."""
+    """Return the number of positions before its own that a query sees through a left window."""
     return None if window is None else window - (conventions.window == "count")
 
 

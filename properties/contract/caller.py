@@ -85,8 +85,8 @@ class Caller:
         self._case, self._base = arguments, None
 
     def seen(self, arguments: tuple[Any, ...]) -> Watched:
-        """The case's own call with everything that can be observed, run now unless it ran before.
-        Other arguments are another call.
+        """Return the case's own call with everything that can be observed, run now unless it ran
+        before. Other arguments are another call.
         """
         if not self._case or [*map(id, arguments)] != [*map(id, self._case)]:
             return self.watch(self.operation, arguments)
@@ -109,11 +109,13 @@ class Caller:
         return float(2.0 ** (np.floor(np.log2(largest_number)) // 2))
 
     def takes(self, *arguments: Any) -> bool:
-        """Whether the implementation supports the sizes of a call of the law's own operation."""
+        """Return whether the implementation supports the sizes of a call of the law's own
+        operation.
+        """
         return self.implementation.takes(OPERATIONS[self.operation], arguments)
 
     def offers(self, operation: str) -> bool:
-        """Whether the implementation has an operation."""
+        """Return whether the implementation has an operation."""
         return operation in self.implementation.operations
 
     def __getattr__(self, operation: str) -> Callable[..., Any]:
@@ -126,14 +128,14 @@ class Caller:
         return (self.seen(arguments) if layout == "contiguous" else self.watch(self.operation, arguments, layout)).found
 
     def call(self, operation: str, arguments: tuple[Any, ...], layout: str = "contiguous") -> Any:
-        """The result of an operation, or a tuple of results. Raises BrokenError if the operation
-        raises, or returns something else.
+        """Return the result of an operation, or a tuple of results. Raises BrokenError if the
+        operation raises, or returns something else.
         """
         return self.watch(operation, arguments, layout).found
 
     def watch(self, operation: str, arguments: tuple[Any, ...], layout: str = "contiguous") -> Watched:
-        """A call, its results, and everything else that can be observed. Raises BrokenError as
-        `call` does.
+        """Return a call, its results, and everything else that can be observed. Raises BrokenError
+        as `call` does.
 
         The result of another call may be an argument. A NaN in it is refused here, because the
         other call caused it.
@@ -189,7 +191,7 @@ class Caller:
         return tuple(result(position) for position in range(len(values)))
 
     def beside(self, path: Implementation) -> "Caller":
-        """A caller of another path, with the same observer."""
+        """Return a caller of another path, with the same observer."""
         return Caller(path, self.operation, self._observe, self.seconds_per_call)
 
     def call_another(self, other: Implementation, arguments: tuple[Any, ...]) -> None:
@@ -202,16 +204,16 @@ class Caller:
                 Caller(other, operation.name).run(operation, arguments)
 
     def expected(self, operation: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The oracle's enclosures of an operation's results, or the mask that it builds, in the
-        implementation's arithmetic and conventions.
+        """Return the oracle's enclosures of an operation's results, or the mask that it builds, in
+        the implementation's arithmetic and conventions.
         """
         return self.implementation.support.promises(
             operation, arguments, operation.expected(arguments, self.arithmetic, self.conventions)
         )
 
     def likely(self, operation: Operation, arguments: tuple[Any, ...]) -> tuple[Enclosure, ...] | None:
-        """The enclosures by the statistical line. None if no axis is longer than 64, where the line
-        equals the proof, and None if the arithmetic itself declares the line.
+        """Return the enclosures by the statistical line. None if no axis is longer than 64, where
+        the line equals the proof, and None if the arithmetic itself declares the line.
         """
         arithmetic = self.arithmetic
         longest_axis = max(
@@ -226,8 +228,8 @@ class Caller:
     def run(
         self, operation: Operation, arguments: tuple[Any, ...], layout: str = "contiguous"
     ) -> tuple[tuple[Array, ...], list[Any], list[Any], str]:
-        """One guarded call: the results in float64, the arguments, the returned arrays, and a
-        sentence about a side effect, or "".
+        """Return one guarded call: the results in float64, the arguments, the returned arrays, and
+        a sentence about a side effect, or "".
 
         Arguments are fresh copies, so that calls cannot change each other's arguments.
         """
@@ -318,7 +320,7 @@ class Caller:
         return ""
 
     def given(self, operation: Operation, arguments: tuple[Any, ...], layout: str = "contiguous") -> list[Any]:
-        """The arrays for a call: fresh ones of the implementation's kind."""
+        """Return the arrays for a call: fresh ones of the implementation's kind."""
         return [
             self._given(operation, parameter, argument, layout)
             for parameter, argument in zip(operation.parameters, arguments, strict=False)

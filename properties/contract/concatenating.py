@@ -38,8 +38,8 @@ class Concatenating:
         self._k, self._v = ([self._concatenate([*x, new])] for x, new in ((self._k, k), (self._v, v)))
 
     def attend(self, q: Any) -> Any:
-        """The output of queries at the last positions, and the log-sum-exp if the function returns
-        it.
+        """Return the output of queries at the last positions, and the log-sum-exp if the function
+        returns it.
         """
         past_count = self._require(len(q))
         results = self._attention(
@@ -68,7 +68,7 @@ class Concatenating:
 
 
 def concatenating(attention: Callable[..., Any], concatenate: Callable[..., Any] = np.concatenate) -> Decoder:
-    """The operation `decode` of a function with past keys. `Concatenating` says how it calls the
-    function.
+    """Return the operation `decode` of a function with past keys. `Concatenating` says how it calls
+    the function.
     """
     return Decoder(partial(Concatenating, attention=attention, concatenate=concatenate))

@@ -30,7 +30,8 @@ class UngivenError(ValueError):
 
 
 def given(x: Array, implementation: Implementation, target: Format | None, layout: str = "contiguous") -> Any:
-    """A fresh array of the implementation's kind with the numbers x, which the target format has.
+    """Return a fresh array of the implementation's kind with the numbers x, which the target format
+    has.
 
     A target of None means booleans or integers, whose type does not change.
 
@@ -99,7 +100,7 @@ _TORCH_LAYOUTS: dict[str, Callable[[Any], Any]] = {
 
 
 def layouts(implementation: Implementation, x: Any = None) -> tuple[str, ...]:
-    """The layouts in which the implementation may get arrays, or one array such as `x`: the
+    """Return the layouts in which the implementation may get arrays, or one array such as `x`: the
     declared layouts, or all, as far as its kind of arrays has them.
     """
     declared = LAYOUTS if implementation.layouts is None else implementation.layouts
@@ -109,8 +110,8 @@ def layouts(implementation: Implementation, x: Any = None) -> tuple[str, ...]:
 
 
 def received(raw: Any, implementation: Implementation, target: Format | None, shape: tuple[int, ...]) -> Any:
-    """The numbers of a result as fresh float64, or a mask as booleans. Raises ReturnedError for
-    another type or shape.
+    """Return the numbers of a result as fresh float64, or a mask as booleans. Raises ReturnedError
+    for another type or shape.
     """
     expected_dtype = "bool" if target is None else implementation.dtype_of(target)
     try:
@@ -132,8 +133,8 @@ def received(raw: Any, implementation: Implementation, target: Format | None, sh
 
 
 def number(raw: Any) -> Array:
-    """One number, as a fresh array of shape (). Raises ReturnedError unless it is a float, or an
-    array with one element.
+    """Return one number, as a fresh array of shape (). Raises ReturnedError unless it is a float,
+    or an array with one element.
     """
     try:
         is_scalar = isinstance(raw, Real) or getattr(raw, "ndim", None) == 0
@@ -148,16 +149,16 @@ def number(raw: Any) -> Array:
 
 
 def type_of(array: Any) -> str:
-    """The name of an array's number type, such as "float32", for arrays of any library. torch and
-    MLX add the name of a module, which is removed.
+    """Return the name of an array's number type, such as "float32", for arrays of any library.
+    torch and MLX add the name of a module, which is removed.
     """
     type_name = getattr(array.dtype, "name", None)
     return (type_name if isinstance(type_name, str) else str(array.dtype).rpartition(".")[2]).rstrip("_")
 
 
 def values(x: Any) -> Any:
-    """A fresh copy of the contents of an implementation's array, as float64, booleans or integers.
-    Anything else is returned unchanged.
+    """Return a fresh copy of the contents of an implementation's array, as float64, booleans or
+    integers. Anything else is returned unchanged.
     """
     if not hasattr(x, "dtype"):
         return x
@@ -168,8 +169,8 @@ def values(x: Any) -> Any:
 
 
 def overlaps(raw: Any, argument: Any) -> bool:
-    """Whether a result shares memory with an argument. The answer is False for arrays that are
-    neither NumPy's nor torch's: they cannot tell.
+    """Return whether a result shares memory with an argument. The answer is False for arrays that
+    are neither NumPy's nor torch's: they cannot tell.
     """
     if isinstance(raw, np.ndarray) and isinstance(argument, np.ndarray):
         return bool(np.shares_memory(raw, argument))

@@ -216,7 +216,9 @@ class Implementation:
         return self.conventions
 
     def dtype_of(self, target: Format) -> str:
-        """The name of the number type for a format: the declared type, or the type of the format."""
+        """Return the name of the number type for a format: the declared type, or the type of the
+        format.
+        """
         if self.dtype is not None:
             return self.dtype
         if target.name not in _DTYPES:
@@ -230,7 +232,7 @@ class Implementation:
         return self.caches
 
     def lacks_of_caches(self, *names: str) -> str:
-        """A sentence that names the missing features of its caches; "" if none is missing."""
+        """Return a sentence that names the missing features of its caches; "" if none is missing."""
         missing = [feature for feature in names if feature not in self.of_caches]
         return f"Its caches offer no {' and no '.join(missing)}." if missing else ""
 
@@ -246,21 +248,21 @@ class Implementation:
         return self.support.sizes
 
     def lacks(self, *features: str) -> str:
-        """A sentence that names the features that it does not declare; "" if it declares all of
-        them.
+        """Return a sentence that names the features that it does not declare; "" if it declares all
+        of them.
         """
         missing = [feature for feature in features if feature not in self.features]
         return f"It does not declare the feature{'s' * (len(missing) > 1)} {' and '.join(missing)}." if missing else ""
 
     def ranks(self, operation: Operation) -> list[int]:
-        """The possible numbers of leading axes of an operation, without the axes that it names,
-        such as heads.
+        """Return the possible numbers of leading axes of an operation, without the axes that it
+        names, such as heads.
         """
         heads = int("num_heads" in operation.axes.get("q", ()))
         return sorted(rank - heads for rank in self.batch_ranks if rank >= heads) if self.support.batches else [0]
 
     def allows(self, **sizes: float) -> bool:
-        """Whether it supports the given sizes, or a scale."""
+        """Return whether it supports the given sizes, or a scale."""
         predicates = self.restricted
         every_size = predicates.get(EVERY_SIZE)
         return all(
@@ -270,8 +272,8 @@ class Implementation:
         )
 
     def takes(self, operation: Operation, arguments: tuple[Any, ...]) -> bool:
-        """Whether it supports a call: its sizes, their differences, its position, its scale, and
-        its leading axes.
+        """Return whether it supports a call: its sizes, their differences, its position, its scale,
+        and its leading axes.
         """
         sizes: dict[str, Any] = operation.sizes(arguments)
         lead, scale = operation.lead(arguments), operation.named(arguments).get("scale")
@@ -303,13 +305,18 @@ def implementation_of(
     known_deviations: Mapping[str, str] | None = None,
     name: str | None = None,
 ) -> Implementation:
-    """The implementation that a target defines: a mapping, a module or an object with functions
-    that are named after operations, a class of caches, or an `Implementation`.
+    """Return the `Implementation` that an adapter defines. The adapter is an `Implementation`; a
+    mapping, a module or an object with functions that are named after operations; or a class of
+    caches.
 
-    Arguments that are not None replace the declarations of an `Implementation`. A mapping, module
-    or object promises NumPy arrays of the arithmetic's format in and out, with and without batch
-    axes, any legal size, and finite masked values. It promises nothing about strides. Raises
-    TypeError and ValueError for a target without operations, and TypeError for any other class.
+    Arguments that are not None replace the declarations of an `Implementation`. attnspec assumes
+    that the functions of a mapping, module or object accept and return NumPy arrays in the
+    arithmetic's format, accept inputs with and without batch axes, and accept every legal size. The
+    values of masked keys are finite numbers. attnspec does not assume that the functions accept
+    every memory layout.
+
+    Raises TypeError and ValueError for an adapter without operations, and TypeError for a class
+    that is not a class of caches.
     """
     changes: dict[str, Any] = {
         "arithmetic": arithmetic,

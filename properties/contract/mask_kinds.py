@@ -38,18 +38,18 @@ class Extent:
         return [*head_axes, -2] if self.of_keys else []
 
     def shape(self, axes: tuple[str, ...], full: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of a mask with some named axes whose written-out size is `full`."""
+        """Return the shape of a mask with some named axes whose written-out size is `full`."""
         constant_axes = self._once(axes)
         return tuple(1 if position in constant_axes else length for position, length in enumerate(full, -len(full)))
 
     def drawn(self, mask: Any) -> Any:
-        """A drawn mask, changed to one that this extent can express: a length keeps the number of
-        true entries, and moves them to the front.
+        """Return a drawn mask, changed to one that this extent can express: a length keeps the
+        number of true entries, and moves them to the front.
         """
         return np.arange(mask.shape[-1]) < mask.sum(-1, keepdims=True) if self.is_length and mask is not None else mask
 
     def written(self, mask: Any, shape: tuple[int, ...]) -> Any:
-        """A mask in a shape, or None if this extent cannot express it."""
+        """Return a mask in a shape, or None if this extent cannot express it."""
         written = mask.reshape((1,) * (len(shape) - mask.ndim) + mask.shape)
         for axis, length in enumerate(shape):
             if length == 1 < written.shape[axis]:
@@ -62,7 +62,7 @@ class Extent:
         return np.broadcast_to(written, shape).copy()
 
     def handed(self, mask: Any, axes: tuple[str, ...]) -> Any:
-        """The form in which a mask is passed: masks of sequences lose the axes of heads and
+        """Return the form in which a mask is passed: masks of sequences lose the axes of heads and
         queries, and lengths become whole numbers.
         """
         kept = np.squeeze(mask, tuple(self._once(axes))) if self.of_sequences else mask
@@ -98,12 +98,12 @@ class Entries:
     fill: Callable[[Format], float]
 
     def given(self, allowed: Any, target: Format) -> Any:
-        """The mask as such numbers."""
+        """Return the mask as such numbers."""
         return np.where(allowed, 0.0, self.fill(target))
 
     def received(self, found: Any, target: Format) -> Any:
-        """The booleans of a mask of such numbers. Raises ValueError for an entry that is neither 0
-        nor the fill.
+        """Return the booleans of a mask of such numbers. Raises ValueError for an entry that is
+        neither 0 nor the fill.
         """
         is_wrong = (found != 0) & (found != self.fill(target))
         if is_wrong.any():

@@ -9,7 +9,8 @@ __all__ = ["hyphenated", "named", "parts_of"]
 
 
 def named(text: str, names: Iterable[str], *kinds: str) -> str:
-    """The one name that a text means: an equal name, or else the only name that contains the text.
+    """Return the one name that a text means: an equal name, or else the only name that contains the
+    text.
 
     Case and punctuation are ignored. Raises ValueError with a suggestion if no name fits, or several
     do; `kinds` are the kinds of the names, for that message.
@@ -31,7 +32,7 @@ def named(text: str, names: Iterable[str], *kinds: str) -> str:
 
 
 def parts_of(law_id: str) -> tuple[str, str]:
-    """The name and the operation of a law's id, "law[operation]".
+    """Return the name and the operation of a law's id, "law[operation]".
 
     The operation is "" where the text is a name without brackets.
     """
@@ -40,7 +41,7 @@ def parts_of(law_id: str) -> tuple[str, str]:
 
 
 def hyphenated(name: str) -> str:
-    """A name for the command line that needs no quotes; `named` finds the name by it."""
+    """Return a name for the command line that needs no quotes; `named` finds the name by it."""
     return _plain(name).replace(" ", "-")
 
 

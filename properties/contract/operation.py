@@ -92,49 +92,53 @@ class Operation:
         return self.outputs == ("mask",)
 
     def is_mask(self, parameter: str) -> bool:
-        """Whether a parameter is a mask: booleans in the implementation's polarity."""
+        """Return whether a parameter is a mask: booleans in the implementation's polarity."""
         return self._kind(parameter) is Kind.MASK
 
     def is_integer(self, parameter: str) -> bool:
-        """Whether an array that is passed as a parameter holds integers, which no arithmetic rounds."""
+        """Return whether an array that is passed as a parameter holds integers, which no arithmetic
+        rounds.
+        """
         return self._kind(parameter) in (Kind.INTEGERS, Kind.OFFSET)
 
     def is_table(self, name: str) -> bool:
-        """Whether a parameter or a result is a table of cosines or sines."""
+        """Return whether a parameter or a result is a table of cosines or sines."""
         return self._kind(name) is Kind.TABLE
 
     def is_log_sum_exp(self, name: str) -> bool:
-        """Whether a parameter or a result holds log-sum-exps, which are saved in a separate format."""
+        """Return whether a parameter or a result holds log-sum-exps, which are saved in a separate
+        format.
+        """
         return self._kind(name) is Kind.LOG_SUM_EXP
 
     def is_setting(self, parameter: str) -> bool:
-        """Whether a parameter is neither an array nor a size, but says what is computed, such as a
-        window, a softcap, or a kind of frequencies.
+        """Return whether a parameter is neither an array nor a size, but says what is computed,
+        such as a window, a softcap, or a kind of frequencies.
         """
         kind = self._kind(parameter)
         return kind is not None and kind.is_setting
 
     def is_number(self, result: str) -> bool:
-        """Whether a result is one number, which may be a float."""
+        """Return whether a result is one number, which may be a float."""
         return result in self.outputs and result not in self.axes and not self.returns_booleans
 
     def broadcasts(self, name: str) -> bool:
-        """Whether axes of a parameter or a result may have size 1, or be missing."""
+        """Return whether axes of a parameter or a result may have size 1, or be missing."""
         return name in self._records and self._records[name].broadcasts
 
     def named(self, arguments: Sequence[Any]) -> dict[str, Any]:
-        """The arguments by the names of their parameters."""
+        """Return the arguments by the names of their parameters."""
         return dict(zip(self.parameters, arguments, strict=False))
 
     def ahead(self, parameter: str, arguments: Sequence[Any]) -> int:
-        """The number of axes in front of the named ones: 1 for positions with sections, whose first
-        axis is time, height and width; else 0.
+        """Return the number of axes in front of the named ones: 1 for positions with sections,
+        whose first axis is time, height and width; else 0.
         """
         return int(parameter == "positions" and self.named(arguments).get("sections") is not None)
 
     def stored(self, name: str, arithmetic: Arithmetic, *, result: bool = False) -> Format:
-        """The format of a parameter's numbers, or of a result's, as `Kind` says. No operation takes
-        ALiBi's biases yet.
+        """Return the format of a parameter's numbers, or of a result's, as `Kind` says. No
+        operation takes ALiBi's biases yet.
         """
         match self._kind(name):
             case Kind.TABLE:
@@ -149,7 +153,9 @@ class Operation:
         return arithmetic.output if result else arithmetic.inputs
 
     def call(self, function: Callable[..., Any], arguments: Sequence[Any], **others: Any) -> Any:
-        """The results of a function for arguments. Options that are not None are passed by keyword."""
+        """Return the results of a function for arguments. Options that are not None are passed by
+        keyword.
+        """
         by_name = self.named(arguments)
         options = {
             parameter: argument
@@ -161,14 +167,14 @@ class Operation:
         )
 
     def arguments(self, positional: Sequence[Any], options: Mapping[str, Any]) -> tuple[Any, ...]:
-        """All arguments of such a call, in parameter order."""
+        """Return all arguments of such a call, in parameter order."""
         remaining = iter(positional)
         return tuple(
             options.get(parameter) if parameter in self.options else next(remaining) for parameter in self.parameters
         )
 
     def given(self, arguments: Sequence[Any]) -> tuple[str, ...]:
-        """The names of `FEATURES` that a call uses."""
+        """Return the names of `FEATURES` that a call uses."""
         if self.is_played or not any(parameter in self.parameters for parameter in ("q", "kind", "inv_freq")):
             return ()
         by_name = {parameter: argument for parameter, argument in self.named(arguments).items() if argument is not None}
@@ -181,7 +187,7 @@ class Operation:
         )
 
     def returned(self, arguments: Sequence[Any]) -> tuple[str, ...]:
-        """The results of a call: an omitted option has no gradient."""
+        """Return the results of a call: an omitted option has no gradient."""
         absent = {
             f"d{parameter}"
             for parameter, argument in self.named(arguments).items()
@@ -190,7 +196,9 @@ class Operation:
         return tuple(result for result in self.outputs if result not in absent)
 
     def expected(self, arguments: tuple[Any, ...], arithmetic: Any, conventions: Conventions) -> tuple[Enclosure, ...]:
-        """The oracle's enclosures of the results; a mask builder's mask, in the oracle's polarity."""
+        """Return the oracle's enclosures of the results; a mask builder's mask, in the oracle's
+        polarity.
+        """
         enclosures = self.call(self.oracle, arguments, arithmetic=arithmetic, conventions=conventions)
         return (
             tuple(enclosure for enclosure in enclosures if enclosure is not None)
@@ -199,8 +207,8 @@ class Operation:
         )
 
     def sizes(self, arguments: tuple[Any, ...]) -> dict[str, int]:
-        """The sizes of a call, by the names of axes and of size parameters; `batch` is the number of
-        elements in the batch.
+        """Return the sizes of a call, by the names of axes and of size parameters; `batch` is the
+        number of elements in the batch.
         """
         sizes: dict[str, int] = {}
         for parameter, argument in zip(self.takes, arguments, strict=False):
@@ -218,7 +226,7 @@ class Operation:
         return sizes
 
     def lead(self, arguments: tuple[Any, ...]) -> tuple[int, ...]:
-        """The leading axes of a call, which the first array that can have some shows."""
+        """Return the leading axes of a call, which the first array that can have some shows."""
         for parameter, argument in self.named(arguments).items():
             if BATCH in self.axes.get(parameter, ()):
                 return tuple(
@@ -227,7 +235,7 @@ class Operation:
         return ()
 
     def shapes(self, *arguments: Any) -> tuple[tuple[int, ...], ...]:
-        """The shapes of the results of a call."""
+        """Return the shapes of the results of a call."""
         if self.name == "combine_masks":
             return (np.broadcast_shapes(*(mask.shape for mask in arguments)),)
         sizes, lead = self.sizes(arguments), self.lead(arguments)

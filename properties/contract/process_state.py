@@ -43,7 +43,7 @@ def _all() -> dict[str, State]:
 
 
 def states() -> dict[str, Any]:
-    """All known state, by name, as values that can be compared."""
+    """Return all known state, by name, as values that can be compared."""
     return {state_name: get() for state_name, (get, _) in _all().items()}
 
 
@@ -58,7 +58,7 @@ def stir() -> None:
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """The names of the states that differ."""
+    """Return the names of the states that differ."""
     return [state_name for state_name, previous in before.items() if after[state_name] != previous]
 
 

@@ -42,7 +42,9 @@ class Call:
 
 
 def is_right(call: Call, expected: Sequence[Any]) -> bool:
-    """Whether a call returned the expected values: masks exactly, numbers within their budgets."""
+    """Return whether a call returned the expected values: masks exactly, numbers within their
+    budgets.
+    """
     pairs = zip(call.outputs, expected, strict=False)
     return not call.error and all(
         not (enclosure.excess(output) > 1).any()
@@ -127,7 +129,7 @@ class Watched:
 
 
 def results_of(found: Any) -> tuple[Any, ...]:
-    """The results of a call as a tuple."""
+    """Return the results of a call as a tuple."""
     return found if isinstance(found, tuple) else (found,)
 
 
@@ -146,5 +148,5 @@ def _rounding_of_others(value: Array, budget: Enclosure) -> float:
 
 
 def entry(name: str, index: tuple[Any, ...]) -> str:
-    """An entry of an array in a message: "out[0, 3]", or only the name of a single number."""
+    """Return an entry of an array in a message: "out[0, 3]", or only the name of a single number."""
     return f"{name}[{', '.join(map(str, index))}]" if index else name

@@ -30,7 +30,7 @@ class Subject(Caller):
         self.retell()
 
     def retell(self) -> None:
-        """Forget the assertions about the case so far: they belong to the previous law."""
+        """Delete what was recorded about the assertions on this case: the previous law made them."""
         self.vacuous = 0
         self.worst = self.worst_line = 0.0
         self._told, self._compared, self._matters = False, False, True
@@ -67,9 +67,9 @@ class Subject(Caller):
         self._matters = self._matters and bool(condition)
 
     def within(self, result: Result, line: bool = True) -> None:
-        """Assert that a result is within its budget of the exact value. If `line` is set and the
-        error is above a thousandth of the budget, record the error in units of the statistical
-        line.
+        """Assert that a result differs from the exact value by no more than its error limit, the
+        budget. If `line` is set and the error is above a thousandth of the budget, also record
+        error ÷ statistical line; independent roundings almost never exceed this line.
         """
         budget = result.budget
         excess = result.excess

@@ -92,7 +92,9 @@ class Shapes:
     seen: dict[str, set[Any]] = field(default_factory=dict, compare=False)
 
     def admit(self, operation: Operation, arguments: tuple[Any, ...]) -> bool:
-        """Whether the shape of a call is accepted. A new shape is accepted while there is room."""
+        """Return whether the shape of a call is accepted. A new shape is accepted while there is
+        room.
+        """
         shape = tuple(
             argument.shape
             if isinstance(argument, np.ndarray)
@@ -130,14 +132,14 @@ class Support:
         return replace(self, masks=named, entries="")
 
     def listed(self, size: str) -> tuple[Any, ...]:
-        """The sizes to draw from, if `supports` lists them."""
+        """Return the sizes to draw from, if `supports` lists them."""
         predicate = self.sizes.get(size)
         return predicate.sizes if isinstance(predicate, Listed) else ()
 
     def without(self, operation: Operation, kind: str, flows: bool = False) -> str:
-        """The reason why cases with a kind of masks ("loose", "keys", "dead" or "any") are left
-        out; "" if they are not. `flows` says whether gradients flow through the equal weights of a
-        fully masked row.
+        """Return the reason why cases with a kind of masks ("loose", "keys", "dead" or "any") are
+        left out; "" if they are not. `flows` says whether gradients flow through the equal weights
+        of a fully masked row.
         """
         if not kind or not any(map(operation.is_mask, operation.parameters)):
             return ""
@@ -149,14 +151,14 @@ class Support:
         return "" if taken else WORDS[self.masks]
 
     def untold(self, operation: Operation) -> tuple[str, ...]:
-        """The results that an operation does not return: log-sum-exps and their derivatives, if the
-        implementation has none.
+        """Return the results that an operation does not return: log-sum-exps and their derivatives,
+        if the implementation has none.
         """
         return () if self.sums else tuple(result for result in operation.outputs if result in ("lse", "dlse"))
 
     def promises(self, operation: Operation, arguments: tuple[Any, ...], found: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The oracle's enclosures of a call's results, where a result that is not returned may have
-        any value.
+        """Return the oracle's enclosures of a call's results, where a result that is not returned
+        may have any value.
         """
         missing = self.untold(operation)
         if not missing:
@@ -180,11 +182,11 @@ class Support:
         return EXTENTS[self.masks] if self.masks and operation.name != "combine_masks" else _ANY
 
     def mask_shape(self, operation: Operation, parameter: str, full: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of a mask whose written-out size is `full`."""
+        """Return the shape of a mask whose written-out size is `full`."""
         return self._extent(operation).shape(operation.axes[parameter], full)
 
     def drawn(self, operation: Operation, mask: Any) -> Any:
-        """A drawn mask, changed to one that the implementation takes."""
+        """Return a drawn mask, changed to one that the implementation takes."""
         return (
             None
             if self.masks == "no masks" and operation.name != "combine_masks"
@@ -192,12 +194,12 @@ class Support:
         )
 
     def handed(self, operation: Operation, parameter: str, mask: Any) -> Any:
-        """The form in which a written-out mask is passed: booleans, or whole numbers."""
+        """Return the form in which a written-out mask is passed: booleans, or whole numbers."""
         return self._extent(operation).handed(mask, operation.axes[parameter])
 
     def promised(self, operation: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The passed form of the arguments of a call. Raises OutsideError if the implementation
-        does not take its masks or its shapes.
+        """Return the passed form of the arguments of a call. Raises OutsideError if the
+        implementation does not take its masks or its shapes.
         """
         written = self.written(operation, arguments)
         if self.shapes is not None and not self.shapes.admit(operation, written):
@@ -208,8 +210,8 @@ class Support:
         return written
 
     def written(self, operation: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments of a call with its masks written out as declared. Raises OutsideError for
-        masks that cannot be written so.
+        """Return the arguments of a call with its masks written out as declared. Raises
+        OutsideError for masks that cannot be written so.
         """
         return tuple(self._masks(operation, arguments)) if self.masks else arguments
 
@@ -241,8 +243,8 @@ _ANY = Extent("It takes masks that broadcast.")
 
 
 def read(supports: Any) -> Support:
-    """The support that a declaration means: a mapping of predicates or lists of sizes, a word of
-    `WORDS`, or a list of words and mappings.
+    """Return the support that a declaration means: a mapping of predicates or lists of sizes, a
+    word of `WORDS`, or a list of words and mappings.
 
     Raises TypeError and ValueError, with a sentence, for anything else.
     """

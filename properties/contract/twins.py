@@ -60,8 +60,8 @@ class Twin:
 
 
 def admitted(twins: Mapping[str, Any], offered: Collection[str]) -> dict[str, Twin]:
-    """The twins by name. A mapping of functions is a twin with the same promises. Each function
-    belongs to an operation that the implementation offers.
+    """Return the twins by name. A mapping of functions is a twin with the same promises. Each
+    function belongs to an operation that the implementation offers.
 
     Raises TypeError and ValueError, with a sentence, for anything else.
     """
@@ -86,8 +86,8 @@ def admitted(twins: Mapping[str, Any], offered: Collection[str]) -> dict[str, Tw
 
 
 def path(implementation: Any, name: str) -> Any:
-    """The twin of a name as an implementation. Its promises are the implementation's unless the
-    twin declares others.
+    """Return the twin of a name as an implementation. Its promises are the implementation's unless
+    the twin declares others.
     """
     twin = implementation.twins[name]
     promises: dict[str, Any] = {

@@ -11,8 +11,8 @@ _HOME = Path(__file__).parents[1]
 
 
 def printable(text: str) -> str:
-    """A text on one line. Characters that a terminal obeys or does not show become escapes, such as
-    "\\x1b" for ESC.
+    """Return a text on one line. Characters that a terminal obeys or does not show become escapes,
+    such as "\\x1b" for ESC.
     """
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape", "backslashreplace").decode("ascii")
@@ -21,7 +21,7 @@ def printable(text: str) -> str:
 
 
 def shown(x: Any) -> str:
-    """The repr of an object, on one line and not too long; its type if it has no repr."""
+    """Return the repr of an object, on one line and not too long; its type if it has no repr."""
     try:
         text = repr(x)
     except Exception:
@@ -30,8 +30,8 @@ def shown(x: Any) -> str:
 
 
 def said(error: BaseException) -> str:
-    """The last line of an exception's message. The lines above it often quote sources instead of a
-    reason.
+    """Return the last line of an exception's message. The lines above it often quote sources
+    instead of a reason.
     """
     try:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -42,16 +42,16 @@ def said(error: BaseException) -> str:
 
 
 def raised(error: BaseException) -> str:
-    """A phrase that an exception was raised: "raised OSError: no disk", or "raised AssertionError
-    without a message".
+    """Return a phrase that an exception was raised: "raised OSError: no disk", or "raised
+    AssertionError without a message".
     """
     text = said(error)
     return f"raised {type(error).__name__}{f': {text}' if text else ' without a message'}"
 
 
 def told(error: BaseException) -> str:
-    """An exception with the place outside of this package that raised it: "OSError: no disk, at
-    kernels.py:3".
+    """Return an exception with the place outside of this package that raised it: "OSError: no disk,
+    at kernels.py:3".
     """
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _HOME not in Path(frame.filename).parents]
     outside = [

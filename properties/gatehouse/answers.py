@@ -24,7 +24,7 @@ IMPORTED, RAISED, FINISHED = {"imported": bool}, {"raised": (str, str)}, {"kept"
 
 
 def has(value: Any, form: Any) -> bool:
-    """Whether JSON has a form.
+    """Return whether JSON has a form.
 
     A form is a dict from keys to forms, a list with one form for all items, a tuple of forms, a
     type, or `object` for anything.
@@ -39,7 +39,9 @@ def has(value: Any, form: Any) -> bool:
 
 
 def answers(header: dict[str, Any], data: memoryview, given: Sequence[tuple[Any, ...]]) -> list[dict[str, Any]]:
-    """The answer to each call, with its arrays; `given` are the arguments of the calls. Raises wire.NonsenseError."""
+    """Return the answer to each call, with its arrays; `given` are the arguments of the calls.
+    Raises wire.NonsenseError.
+    """
     if not has(header, {"answers": [object]}) or len(header["answers"]) != len(given):
         raise wire.NonsenseError
     all_answers: list[dict[str, Any]] = header["answers"]

@@ -58,7 +58,7 @@ class _Judged:
     wrong: str
 
     def differs(self, other: "_Judged") -> str:
-        """A sentence if the results differ from other ones; "" if they are equal."""
+        """Return a sentence if the results of two calls differ; "" if they are equal."""
         equal = len(self.outputs) == len(other.outputs) and all(
             np.array_equal(mine, theirs, equal_nan=mine.dtype.kind == "f")
             for mine, theirs in zip(self.outputs, other.outputs, strict=True)
@@ -69,7 +69,7 @@ class _Judged:
 def checked(
     implementation: Implementation, first: IsolatedKernel, second: IsolatedKernel, number: int, seed: int
 ) -> Iterator[Outcome]:
-    """The outcomes of the checks that make calls.
+    """Yield the outcomes of the checks that make calls.
 
     Each operation gets `number` further test inputs, and inputs of large sizes. `first` and `second`
     are two processes of the same kernel.
@@ -139,7 +139,9 @@ def _large(operation: Operation, implementation: Implementation, random: Random)
 
 
 def finished(implementation: Implementation, candidates: Sequence[IsolatedKernel]) -> Outcome:
-    """The outcome of the check at the end. It relies on the process, which could lie that all is well."""
+    """Return the outcome of the check at the end. It relies on the process, which could lie that
+    all is well.
+    """
     wrong = [((), sentence) for candidate in candidates for sentence in candidate.finish()]
     return _outcome(implementation.name, next(iter(implementation.operations)), AFTERWARDS, wrong or [((), "")])
 

@@ -62,7 +62,7 @@ def entry(q, k, v):
 
 
 def kernelbench(problem: Path, solution: Path, libraries: tuple[str, ...] = ()) -> Submission:
-    """The submission of a solution of a KernelBench problem.
+    """Return the submission of a solution of a KernelBench problem.
 
     The problem's Model has to call scaled_dot_product_attention(Q, K, V) once, on tensors
     (B, H, S, D); is_causal may be given too. The problem is read and not run. Raises ValueError for
@@ -93,7 +93,8 @@ def kernelbench(problem: Path, solution: Path, libraries: tuple[str, ...] = ()) 
 
 
 def flashinfer_bench(solution: Path, libraries: tuple[str, ...] = ()) -> Submission:
-    """The submission of a flashinfer-bench solution of gqa_ragged_prefill_causal_h…_kv…_d…, in Python.
+    """Return the submission of a flashinfer-bench solution of gqa_ragged_prefill_causal_h…_kv…_d…,
+    in Python.
 
     The gate judges it as causal attention: all sequences have equal lengths, each call has one query
     head of each group, and the output comes without its log-sum-exp. Raises ValueError for another

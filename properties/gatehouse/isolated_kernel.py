@@ -85,7 +85,7 @@ class IsolatedKernel:
         return ""
 
     def finish(self) -> list[str]:
-        """Sentences about what is wrong after all calls; an empty list if all is right."""
+        """Return sentences about what is wrong after all calls; an empty list if all is right."""
         try:
             answer, data = self.process.ask({}, [], self.limits.call, "after all calls")
             if not has(answer, FINISHED):

@@ -85,7 +85,8 @@ class Process:
     def ask(
         self, header: dict[str, Any], chunks: list[bytes], seconds: float, doing: str
     ) -> tuple[dict[str, Any], memoryview]:
-        """The header and the arrays of the answer. Raises EndedError without a correct answer in time.
+        """Return the header and the arrays of the answer. Raises EndedError without a correct
+        answer in time.
 
         `doing` says in the message what the process was doing.
         """

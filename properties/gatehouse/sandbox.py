@@ -38,7 +38,8 @@ class Sandbox:
 
 
 def sandbox(folder: Path, libraries: Iterable[str], sources: dict[str, str]) -> Sandbox:
-    """The sandbox in a fresh folder, with the sources and the libraries of the distributions.
+    """Return the sandbox in a fresh folder, with the sources and the libraries of the
+    distributions.
 
     Raises ValueError for a distribution that is not installed, and for a source outside of the
     folder.

@@ -81,7 +81,9 @@ class Server:
         return {"imported": True}
 
     def together(self, calls: list[Any]) -> list[Any]:
-        """The results of several calls, each in a new thread; a single call stays in this thread."""
+        """Return the results of several calls, each in a new thread; a single call stays in this
+        thread.
+        """
         if len(calls) == 1:
             return [self.call(self.memory, *calls[0])]
         found: list[Any] = [None] * len(calls)
@@ -99,7 +101,8 @@ class Server:
         return found
 
     def call(self, memory: dict[int, Any], asked: dict[str, Any], values: Any) -> dict[str, Any]:
-        """One call: what it returned or raised, its arguments, and their contents before the call.
+        """Return one call: what it returned or raised, its arguments, and their contents before the
+        call.
 
         The arrays lie in `memory` where that has the right size.
         """
@@ -121,7 +124,9 @@ class Server:
         return {"returned": returned, "given": given, "before": before}
 
     def told(self, outcome: dict[str, Any], keep: bool, chunks: list[bytes]) -> dict[str, Any]:
-        """The answer to a call. The results are copied; then they are overwritten, or kept until the end."""
+        """Return the answer to a call. The results are copied; then they are overwritten, or kept
+        until the end.
+        """
         if "raised" in outcome:
             return outcome
         several = type(outcome["returned"]) in (tuple, list)
@@ -161,7 +166,7 @@ class Server:
         }
 
     def handed(self, value: Any) -> Any:
-        """A value as the function takes it, in the same memory."""
+        """Return a value as the function takes it, in the same memory."""
         if self.settings["arrays"] == "numpy" or not isinstance(value, np.ndarray):
             return value
         import torch
@@ -173,7 +178,7 @@ class Server:
         )
 
     def taken(self, value: Any) -> tuple[Any, str]:
-        """A result as a NumPy array in the same memory, and the library of the result."""
+        """Return a result as a NumPy array in the same memory, and the library of the result."""
         torch = sys.modules.get("torch") if self.settings["arrays"] == "torch" else None
         if torch is not None and type(value) is torch.Tensor:
             value = value.detach().cpu().resolve_conj().resolve_neg()

@@ -65,7 +65,7 @@ class Submission:
 
 
 def of_file(file: str | PathLike[str], functions: Mapping[str, str] | None = None, **rest: Any) -> Submission:
-    """The submission of a Python file.
+    """Return the submission of a Python file.
 
     `functions` maps functions of the file to operations; without it, a function implements the
     operation of its name. If a function takes its arguments in another order, or by other names, the
@@ -141,7 +141,7 @@ def _calling(module: str, function: str, call: ast.Call, operation: Operation) -
 
 
 def text_of(file: Path) -> str:
-    """The text of a file. Raises ValueError, a sentence, if it cannot be read."""
+    """Return the text of a file. Raises ValueError, a sentence, if it cannot be read."""
     try:
         return file.read_text("utf-8")
     except (OSError, ValueError) as error:
@@ -151,7 +151,9 @@ def text_of(file: Path) -> str:
 
 
 def parsed(text: str) -> ast.Module | None:
-    """The syntax tree of a source; None if it is not Python. The import in its process reports that."""
+    """Return the syntax tree of a source; None if it is not Python. The import in its process
+    reports that.
+    """
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -159,7 +161,7 @@ def parsed(text: str) -> ast.Module | None:
 
 
 def defined(text: str) -> Iterator[str]:
-    """The names that a source defines at its top level."""
+    """Yield the names that a source defines at its top level."""
     for node in getattr(parsed(text), "body", ()):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name

@@ -32,7 +32,7 @@ class Verdict:
     report: Report = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """The verdict for JSON, as gate.schema.json describes it."""
+        """Return the verdict for JSON, as gate.schema.json describes it."""
         fields = {
             "accepted": self.accepted,
             "score": self.score,
@@ -44,7 +44,7 @@ class Verdict:
 
 
 def score(outcomes: list[Outcome], calls: tuple[int, int]) -> float:
-    """The score: the mean of two shares. `calls` is (right calls, all calls).
+    """Return the score: the mean of two shares. `calls` is (right calls, all calls).
 
     The first share counts the right calls among all calls of the laws; the second is the share
     of passed laws and checks among those that apply.
@@ -56,7 +56,8 @@ def score(outcomes: list[Outcome], calls: tuple[int, int]) -> float:
 
 
 def cause(ended: list[str], report: Report) -> str:
-    """A sentence that says what is wrong first: the end of a process, a known bug, or the first violation.
+    """Return a sentence that says what is wrong first: the end of a process, a known bug, or the
+    first violation.
 
     The known bug is the one that explains most. The result is "" for an accepted kernel.
     """

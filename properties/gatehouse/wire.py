@@ -28,13 +28,13 @@ class NonsenseError(Exception):
 
 
 def message(token: bytes, header: Mapping[str, Any], chunks: Iterable[bytes] = ()) -> bytes:
-    """The bytes of a message; the chunks are the bytes of its arrays."""
+    """Return the bytes of a message; the chunks are the bytes of its arrays."""
     header_bytes, array_bytes = json.dumps(header).encode(), b"".join(chunks)
     return START.pack(token, len(header_bytes), len(array_bytes)) + header_bytes + array_bytes
 
 
 def sizes(start: bytes, token: bytes | None = None) -> tuple[int, int]:
-    """The numbers of bytes of the header and of the arrays.
+    """Return the numbers of bytes of the header and of the arrays.
 
     Raises NonsenseError for another token, and for a number that is not allowed.
     """
@@ -45,7 +45,7 @@ def sizes(start: bytes, token: bytes | None = None) -> tuple[int, int]:
 
 
 def header_of(text: bytes) -> dict[str, Any]:
-    """The header of a message. Raises NonsenseError."""
+    """Return the header of a message. Raises NonsenseError."""
     try:
         header = json.loads(text)
     except (ValueError, RecursionError):
@@ -56,7 +56,7 @@ def header_of(text: bytes) -> dict[str, Any]:
 
 
 def listed(value: Any, chunks: list[bytes]) -> Any:
-    """A value as JSON for the header; the bytes of its arrays are appended to the chunks.
+    """Return a value as JSON for the header; the bytes of its arrays are appended to the chunks.
 
     Raises TypeError, with a phrase that names the value, if it cannot be sent.
     """
@@ -81,7 +81,7 @@ def listed(value: Any, chunks: list[bytes]) -> Any:
 
 
 def unlisted(described: Any, data: memoryview) -> Any:
-    """The value that the header describes; its arrays are new and contiguous.
+    """Return the value that the header describes; its arrays are new and contiguous.
 
     Raises NonsenseError, also if bytes are left over.
     """

@@ -58,9 +58,9 @@ def _check_equal(subject: Subject, program: Any, other: Any, rows: Any) -> None:
 
 @law(DECODE, domains=_RINGS)
 def decoding_equals_prefill(subject: Subject, *arguments: Any) -> None:
-    """For every program: each attend returns the last rows of one attend for all positions, on a
-    new cache that gets all visible positions at once. So neither the cut nor the earlier steps
-    matter.
+    """For every program of cache steps: each attend returns the same rows as one attend over all
+    positions on a new cache that gets all visible positions at once. So the result depends neither
+    on how the positions are split into steps, nor on earlier steps.
     """
     case = Decoding(*arguments)
     decoded = subject(*case)

@@ -39,7 +39,7 @@ for _axis, _entries, _forwards in (
     ("n_k", "scores", (_SOFTMAX,)),
     ("n_q", "rows", (_SOFTMAX,)),
     ("batch 0", "batch elements", _BATCHED),
-    ("batch 1", "batch elements along the first of two axes", _OUTER_BATCHED),
+    ("batch 1", "elements on the first of two batch axes", _OUTER_BATCHED),
     ("seq_len", "tokens", (_HEADS,)),
     ("seq_len", "rows", (_TABLES, _HALF, _ADDED)),
     ("batch 0", "indices", (_LOOKUP,)),

@@ -47,7 +47,8 @@ def load(
     only: Sequence[str] = (),
     conventions: Mapping[str, Any] | None = None,
 ) -> list[Found]:
-    """The implementations at "module:attribute" or "file.py:attribute": one, a list, or groups of lists.
+    """Return the implementations at "module:attribute" or "file.py:attribute": one, a list, or
+    groups of lists.
 
     Without an attribute, the adapter is the only one in the module: an `Implementation`, else a
     mapping, a list or groups, else the functions of the module. The working directory, or the
@@ -93,7 +94,9 @@ def _beside_each_other(members: list[Found]) -> Iterator[Found]:
 
 
 def interleaved(implementations: list[Implementation]) -> list[Implementation]:
-    """The implementations of a list, each with its neighbours in `beside`; a single one is unchanged."""
+    """Return the implementations of a list, each with its neighbours in `beside`; a single one is
+    unchanged.
+    """
     return [
         replace(each, beside=neighbours(position, implementations) or each.beside)
         for position, each in enumerate(implementations)
@@ -101,13 +104,15 @@ def interleaved(implementations: list[Implementation]) -> list[Implementation]:
 
 
 def neighbours(position: int, members: list[T]) -> tuple[T, ...]:
-    """The few members after a position of a list, which begins again after its end; never the member itself."""
+    """Return the few members after a position of a list, which begins again after its end; never
+    the member itself.
+    """
     others = [*members[position + 1 : position + 1 + _NEIGHBOURS], *members[: min(position, _NEIGHBOURS)]]
     return tuple(others[:_NEIGHBOURS])
 
 
 def distinct(implementations: list[Implementation]) -> list[Implementation]:
-    """The implementations with different names: the second of a name is called "name #2"."""
+    """Return the implementations with different names: the second of a name is called "name #2"."""
     seen: Counter[str] = Counter()
     named = []
     for implementation in implementations:

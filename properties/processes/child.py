@@ -67,7 +67,9 @@ class Child:
             self._process.stdin.flush()
 
     def answer(self) -> Any:
-        """The child's answer. Raises EOFError if the child is dead, or has used too much memory."""
+        """Return the child's answer. Raises EOFError if the child is dead, or has used too much
+        memory.
+        """
         try:
             answer = pickle.load(self._answers)
         except pickle.UnpicklingError:
@@ -77,7 +79,9 @@ class Child:
         return answer
 
     def fileno(self) -> int:
-        """The descriptor on which `select` waits: it is readable after an answer, or after the end."""
+        """Return the descriptor on which `select` waits: it is readable after an answer, or after
+        the end.
+        """
         return self._answers.fileno()
 
     @property
@@ -126,7 +130,7 @@ class Child:
         return not self._timed_out and -status in _SIGNALS_FROM_OUTSIDE
 
     def how_it_ended(self) -> str:
-        """How a dead child ended, as the predicate of a sentence."""
+        """Return how a dead child ended, as the predicate of a sentence."""
         if self._timed_out:
             return f"did not return within {self._limit:g} s"
         if self._over_memory:
@@ -137,7 +141,8 @@ class Child:
         return f"ended the process with exit status {status}"
 
     def last_output(self) -> list[str]:
-        """Sentences about the last output of a dead child, and about the user's lines in which it was.
+        """Return sentences about the last output of a dead child, and about the user's lines in
+        which it was.
 
         The innermost line comes first. Lines of attnspec are left out.
         """

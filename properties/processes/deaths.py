@@ -14,7 +14,9 @@ __all__ = ["death"]
 
 
 def death(entry: Entry, law_id: str, child: Child, seconds: float) -> Outcome:
-    """The outcome of a law under which a child died, with the call that the child noted last as counterexample."""
+    """Return the outcome of a law under which a child died, with the call that the child noted last
+    as counterexample.
+    """
     law, operation = parts_of(law_id)
     summary, notes, calls = child.how_it_ended(), child.last_output(), child.calls
     if calls.state == "calling another":

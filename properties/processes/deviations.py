@@ -12,7 +12,7 @@ __all__ = ["with_deviations"]
 
 
 def with_deviations(found: list[Found], deviations: Mapping[str, Any]) -> list[Found]:
-    """The implementations, each with the deviations that the project declares for it.
+    """Return the implementations, each with the deviations that the project declares for it.
 
     `deviations` maps a law to its reason, for all implementations to which the law applies, or the
     name of an implementation to such a mapping.

@@ -72,7 +72,7 @@ class Entry:
         return positions
 
     def to_dict(self) -> dict[str, Any]:
-        """The entry as the settings of the report show it."""
+        """Return the entry as the settings of the report show it."""
         sources = {name: {"file": file, "line": line} for name, (file, line) in self.sources.items()}
         return {
             "name": self.name,

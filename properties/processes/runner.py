@@ -80,11 +80,13 @@ class Runner:
         self._folder.cleanup()
 
     def outcomes(self, tasks: Iterable[Task | Climb] | None = None) -> Iterator[tuple[int, Result]]:
-        """Pairs of an entry's position and a result, as they become known.
+        """Yield pairs of an implementation's index in `entries` and a result, as soon as each
+        result is known.
 
-        The results are the outcomes of all laws, or of some tasks. After the last outcome of an
-        entry come the causes of its violations, if it has any. A climb gives its worst input, or
-        None, and no causes. The child processes stay, so the method may be called again.
+        Without `tasks`, the results are the outcomes of all laws; else they are the results of the
+        given tasks. After the last outcome of an implementation come the causes of its violations,
+        if it has any. A `Climb` task, which searches for the worst input, gives that input or None,
+        and no causes follow. The child processes stay, so the method may be called again.
         """
         self._tasks.extend(self._all_tasks() if tasks is None else tasks)
         self._laws_left = [0 for _ in self.entries]

@@ -64,7 +64,7 @@ class Signals:
             os.write(self._write, b"!")
 
     def fileno(self) -> int:
-        """The descriptor on which `select` waits."""
+        """Return the descriptor on which `select` waits."""
         return self._read
 
     def obey(self) -> None:

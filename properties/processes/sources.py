@@ -12,7 +12,8 @@ __all__ = ["sources"]
 
 
 def sources(operations: Mapping[str, Any], target: str) -> dict[str, tuple[str, int]]:
-    """The file and the line of each operation's function; a file in the repository is relative to it.
+    """Return the file and the line of each operation's function; a file in the repository is
+    relative to it.
 
     For a compiled function, or one of an installed library, this is the first line of the adapter.
     """

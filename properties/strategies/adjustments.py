@@ -93,8 +93,8 @@ def far(operation: Operation, implementation: Implementation, case: dict[str, An
 
 
 def largest_scores(arithmetic: Arithmetic, moved: float) -> float:
-    """The size up to which rounding a score, or the factors of its product, moves a weight by at
-    most a share; ∞ if the arithmetic rounds neither.
+    """Return the size up to which rounding a score, or the factors of its product, moves a weight
+    by at most a share; ∞ if the arithmetic rounds neither.
     """
     relative_error = 2 * arithmetic.product + 2 * max(
         [
@@ -110,7 +110,7 @@ def largest_scores(arithmetic: Arithmetic, moved: float) -> float:
 
 
 def dominant(arithmetic: Arithmetic, width: int) -> float:
-    """The channels of a query and of a key whose score, their square times √d, dominates the
+    """Return the channels of a query and of a key whose score, their square times √d, dominates the
     others: 16, or a smaller power of two if rounding a larger score moved its weight by more than
     an eighth.
     """

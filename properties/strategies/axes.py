@@ -21,8 +21,8 @@ _ROWS = ("n_q", "n_k")
 
 
 def movable(operation: Operation, case: Case, fixed: Sequence[str] = ()) -> dict[str, int]:
-    """The axes and counted numbers whose size can change alone, with their sizes, without the fixed
-    ones.
+    """Return the axes and counted numbers whose size can change alone, with their sizes, without
+    the fixed ones.
     """
     sizes = operation.sizes(tuple(case[parameter] for parameter in operation.parameters))
     excluded = (*_FIXED, *fixed, *(_ROWS if operation.is_played else ()))
@@ -35,8 +35,8 @@ def movable(operation: Operation, case: Case, fixed: Sequence[str] = ()) -> dict
 
 
 def along(operation: Operation, case: Case, axis: str, places: Sequence[int]) -> Case:
-    """The case with some entries of an axis, in all arrays that have the axis. An entry may come
-    twice. Lengths are reduced to the new size.
+    """Return the case with some entries of an axis, in all arrays that have the axis. An entry may
+    come twice. Lengths are reduced to the new size.
     """
     changed = dict(case)
     for parameter in operation.parameters:
@@ -58,8 +58,8 @@ def along(operation: Operation, case: Case, axis: str, places: Sequence[int]) ->
 
 
 def one_of_lead(operation: Operation, case: Case, axis: int, place: int, gone: bool) -> Case:
-    """The case with one entry of a leading axis, in all arrays that have the axis. The axis has
-    size 1 then, or is gone.
+    """Return the case with one entry of a leading axis, in all arrays that have the axis. The axis
+    has size 1 then, or is gone.
     """
     changed, arguments = dict(case), tuple(case[parameter] for parameter in operation.parameters)
     lead_rank = len(operation.lead(arguments))
@@ -74,6 +74,6 @@ def one_of_lead(operation: Operation, case: Case, axis: int, place: int, gone: b
 
 
 def leaves_a_query_nothing(case: Case) -> bool:
-    """Whether the mask of a case has a fully masked row."""
+    """Return whether the mask of a case has a fully masked row."""
     mask = case.get("mask")
     return mask is not None and not mask.any(-1).all()

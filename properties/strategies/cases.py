@@ -36,11 +36,11 @@ class Cases:
         self.arguments(Choices(0))
 
     def draw(self, seed: int) -> tuple[Any, ...]:
-        """The arguments of the case of a seed."""
+        """Return the arguments of the case of a seed."""
         return self.arguments(Choices(seed))
 
     def arguments(self, choose: Choices) -> tuple[Any, ...]:
-        """The arguments of a case, from a source of choices."""
+        """Return the arguments of a case, from a source of choices."""
         operation, implementation = self.operation, self.implementation
         sizes, lead = self.sizes.chosen(choose)
         kind = choose.among(_KINDS)

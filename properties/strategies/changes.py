@@ -32,8 +32,8 @@ def another(cases: Cases, rng: Generator) -> Case:
 
 
 def changed(cases: Cases, case: Case, rng: Generator) -> Case:
-    """The case with one thing changed, which the implementation supports; another case of the
-    domain if no change is found.
+    """Return the case with one thing changed, which the implementation supports; another case of
+    the domain if no change is found.
 
     Kinds of rotary frequencies always give another case, because their parameters depend on each
     other.

@@ -19,8 +19,8 @@ _KINDS: dict[Format, Any] = {
 
 
 def rounded(x: Array, target: Format) -> Array:
-    """The nearest numbers of a format, ties to even: multiples of 2ᵉ⁻ᵖ for 2ᵉ⁻¹ ≤ |x| < 2ᵉ, with p
-    = −log₂ of the unit roundoff.
+    """Return the nearest numbers of a format, ties to even: multiples of 2ᵉ⁻ᵖ for 2ᵉ⁻¹ ≤ |x| < 2ᵉ,
+    with p = −log₂ of the unit roundoff.
     """
     if target == BINARY64:
         return x
@@ -51,24 +51,24 @@ class Choices:
         self.simplest, self._random = seed == 0, np.random.default_rng(seed)
 
     def among(self, options: Sequence[T]) -> T:
-        """One of some options. The first option is the simplest."""
+        """Return one of some options. The first option is the simplest."""
         return options[0] if self.simplest else options[int(self._random.integers(len(options)))]
 
     def integer(self, low: int, high: int) -> int:
-        """A whole number from `low` to `high`."""
+        """Return a whole number from `low` to `high`."""
         return low if self.simplest else int(self._random.integers(low, high, endpoint=True))
 
     def integers(self, low: int, high: int, shape: Any) -> Any:
-        """An array of whole numbers from `low` to `high`."""
+        """Return an array of whole numbers from `low` to `high`."""
         return self._random.integers(low, high, shape, endpoint=True)
 
     def happens(self, probability: float = 0.5) -> bool:
-        """Whether an event of a given probability happens. With seed 0 nothing happens."""
+        """Return whether an event of a given probability happens. With seed 0 nothing happens."""
         return not self.simplest and bool(self._random.random() < probability)
 
     def order(self, count: int) -> Any:
-        """An order of n things: reversed every other time, because it shows most mistakes; else
-        random.
+        """Return an order of n things: reversed every other time, because it shows most mistakes;
+        else random.
         """
         return np.arange(count)[::-1] if not self.happens() else self._random.permutation(count)
 
@@ -78,8 +78,8 @@ class Choices:
         return self._random.random(shape) < share
 
     def cut(self, length: int, supported: Callable[[int], bool] = lambda _: True) -> int:
-        """A length below n at which an axis of length n can be cut, preferably next to a tile; n
-        itself if no cut is supported.
+        """Return a length below n at which an axis of length n can be cut, preferably next to a
+        tile; n itself if no cut is supported.
         """
         tiles = (candidate for power in range(10) for candidate in (2**power - 1, 2**power, 2**power + 1))
         lengths: list[int] = [
@@ -90,7 +90,7 @@ class Choices:
         return self.among(lengths or [length])
 
     def signs(self, count: int) -> Array:
-        """An array of n numbers 1 or −1."""
+        """Return an array of n numbers 1 or −1."""
         return np.where(self.bits(count, 0.5), 1.0, -1.0)
 
     def directions(self, *shapes: tuple[int, ...]) -> list[Array]:
@@ -104,15 +104,15 @@ class Choices:
         return np.asarray(integers * step, np.float64)
 
     def fixed_points(self, shape: Any, target: Format) -> Array:
-        """Numbers up to 8 that use all bits of a format but one, so that the format contains each
-        sum and difference of two.
+        """Return numbers up to 8 that use all bits of a format but one, so that the format contains
+        each sum and difference of two.
         """
         bits = round(-math.log2(target.unit_roundoff)) - 1
         integers = self._random.integers(-(2**bits), 2**bits, shape, endpoint=True)
         return np.asarray(np.ldexp(integers.astype(np.float64), 3 - bits))
 
     def numbers(self, shape: Any, target: Format, kind: str = "grid") -> Array:
-        """Numbers of a format, of size about 1: on a grid of 1/16, fixed points, or normally
+        """Return numbers of a format, of size about 1: on a grid of 1/16, fixed points, or normally
         distributed ones with all bits.
 
         On a grid, a few entries in a hundred are 0, or from ±4 to ±8.

@@ -104,7 +104,7 @@ def climb(
 
 
 def mutated(x: Array, rng: Generator) -> Array:
-    """A copy of an array of two axes with one thing changed: an entry, a row, or the scale."""
+    """Return a copy of an array of two axes with one thing changed: an entry, a row, or the scale."""
     changed = x.copy()
     if not changed.size:
         return changed

@@ -356,7 +356,7 @@ _domain("no columns", "A width of 0.", "inv_freq", sizes=_EMPTY["no columns"], s
 
 
 def usual(operation: str, *more: str) -> tuple[str, ...]:
-    """The domains of laws about any call, and more domains, as far as an operation has them."""
+    """Return the domains of laws about any call, and more domains, as far as an operation has them."""
     return ("everyday", *(name for name in (ROTATIONS, *more) if name in DOMAINS[operation]))
 
 

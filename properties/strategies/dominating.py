@@ -35,8 +35,9 @@ _KEYS = 8  # the largest number of keys with weight
 def dominating(
     rng: np.random.Generator, lengths: tuple[int, int], widths: tuple[int, int], score: float, target: Format
 ) -> tuple[Array, ...]:
-    """The arrays (q, k, v) in a format, for `lengths` (n_q, n_k) and `widths` of heads and of
-    values. Up to 8 keys have scores of about `score`: the last key, and keys at the edges of tiles.
+    """Return the arrays (q, k, v) in a format, for `lengths` (n_q, n_k) and `widths` of heads and
+    of values. Up to 8 keys have scores of about `score`: the last key, and keys at the edges of
+    tiles.
 
     Query i is nonzero only in channel i mod width. Each key has its own number there, which gives
     the drawn score up to the rounding of the number. The keys with weight have one-hot values; if
@@ -58,8 +59,8 @@ def dominating(
 
 
 def scores_of(arithmetic: Arithmetic) -> list[float]:
-    """The scores at which the budgets of an arithmetic still test something: its errors are at most
-    a quarter in an exponent, and the steps of its inputs at most 4.
+    """Return the scores at which the budgets of an arithmetic still test something: its errors are
+    at most a quarter in an exponent, and the steps of its inputs at most 4.
     """
     stored = [
         number_format.unit_roundoff

@@ -20,7 +20,8 @@ _SCALES = (1.0, 0.3, 0.0, -0.5)
 def chosen(
     operation: Operation, implementation: Implementation, needed: tuple[str, ...], choose: Choices
 ) -> frozenset[str]:
-    """The options of a case: those that its domain needs, and a choice of the other declared ones.
+    """Return the options of a case: those that its domain needs, and a choice of the other declared
+    ones.
 
     The case gets no others, all, one, or each with even odds. So every combination comes up, and
     every pair comes up soon. A tangent comes only with its array.
@@ -54,8 +55,8 @@ def chosen(
 
 
 def scales(implementation: Implementation) -> list[float]:
-    """The scales to choose from: a supported list, or everyday scales, with 0 and a negative one
-    among them.
+    """Return the scales to choose from: a supported list, or everyday scales, with 0 and a negative
+    one among them.
     """
     return [scale for scale in implementation.support.listed("scale") or _SCALES if implementation.allows(scale=scale)]
 
@@ -63,7 +64,7 @@ def scales(implementation: Implementation) -> list[float]:
 def setting(
     parameter: str, implementation: Implementation, sizes: Mapping[str, int], lead: tuple[int, ...], choose: Choices
 ) -> float | bool | int | tuple[int | None, int | None] | Array:
-    """A scale, a softcap, an offset, a window, or True for causal."""
+    """Return a scale, a softcap, an offset, a window, or True for causal."""
     n_q, n_k = sizes["n_q"], sizes["n_k"]
     if parameter == "scale":
         return choose.among(scales(implementation))
@@ -83,8 +84,8 @@ def setting(
 
 
 def bias(shape: tuple[int, ...], target: Format, kind: str, choose: Choices) -> Array:
-    """A bias for scores of a shape: with all axes, with axes of size 1, or with fewer axes. Some
-    biases have entries of −∞, or a row of them.
+    """Return a bias for scores of a shape: with all axes, with axes of size 1, or with fewer axes.
+    Some biases have entries of −∞, or a row of them.
     """
     lengths = [length if choose.happens(0.7) else 1 for length in shape]
     lengths = (
@@ -99,6 +100,6 @@ def bias(shape: tuple[int, ...], target: Format, kind: str, choose: Choices) -> 
 
 
 def sink(shape: tuple[int, ...], target: Format, kind: str, choose: Choices) -> Array:
-    """A sink for each head. A sink of −∞ means that the head has no sink."""
+    """Return a sink for each head. A sink of −∞ means that the head has no sink."""
     numbers = choose.numbers(shape, target, kind) * choose.among([1.0, 0.25, 4.0])
     return np.where(choose.bits(shape, 0.2), -np.inf, numbers) if choose.happens(0.3) else numbers

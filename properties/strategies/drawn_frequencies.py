@@ -30,12 +30,12 @@ Case = Mapping[str, Any]
 
 
 def width_of(case: Case) -> int:
-    """The number of channels that rotate."""
+    """Return the number of channels that rotate."""
     return int(case["head_dim"] if case["rotary_dim"] is None else case["rotary_dim"])
 
 
 def original_of(case: Case) -> int | None:
-    """The original length, which has two names."""
+    """Return the original length, which has two names."""
     found = case["max_position_embeddings"] if case["kind"] == "dynamic" else case["original_max_position_embeddings"]
     return None if found is None else int(found)
 
@@ -43,8 +43,8 @@ def original_of(case: Case) -> int | None:
 def chosen(
     operation: Operation, implementation: Implementation, head_dim: int, needed: tuple[str, ...], choose: Choices
 ) -> dict[str, Any]:
-    """A declared kind, or the kind that the domain needs, with all its parameters and a choice of
-    the declared optional ones.
+    """Return a declared kind, or the kind that the domain needs, with all its parameters and a
+    choice of the declared optional ones.
 
     Each optional parameter comes with even odds. Every ramp ends after it begins.
     """
@@ -113,8 +113,8 @@ def _parameter(parameter: str, case: Case, implementation: Implementation, choos
 
 
 def ends(case: Case) -> tuple[float, float]:
-    """The begin and the end of YaRN's ramp, in float64, before they are rounded and limited to the
-    pairs.
+    """Return the begin and the end of YaRN's ramp, in float64, before they are rounded and limited
+    to the pairs.
     """
     width, base = width_of(case), case["base"] or 10000.0
     turns = (case["beta_fast"] or 32.0, case["beta_slow"] or 1.0)
@@ -126,7 +126,7 @@ def ends(case: Case) -> tuple[float, float]:
 
 
 def rises(case: Case, implementation: Implementation) -> bool:
-    """Whether YaRN's ramp clearly ends after it begins."""
+    """Return whether YaRN's ramp clearly ends after it begins."""
     low, high = ends(case)
     width = width_of(case)
     last = width - 1 if implementation.resolved_conventions.yarn_upper == "last_channel" else width // 2 - 1
@@ -134,7 +134,7 @@ def rises(case: Case, implementation: Implementation) -> bool:
 
 
 def another(case: Case, implementation: Implementation) -> dict[str, Any]:
-    """A case with other frequencies: another factor, base or length."""
+    """Return a case with other frequencies: another factor, base or length."""
     changed = dict(case)
     if case["factor"] is not None:
         changed["factor"] = case["factor"] + 1.0

@@ -28,7 +28,7 @@ Masks = Callable[[Choices, tuple[int, ...]], Any]
 
 
 def live(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """A mask in which every query has a visible key.
+    """Return a mask in which every query has a visible key.
 
     It is random, causal in either alignment, a prefix or a suffix of the keys, a band, blocks on
     the diagonal, or one row for all queries.
@@ -70,7 +70,9 @@ def none(choose: Choices, shape: tuple[int, ...]) -> None:
 
 
 def padded(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """A live mask with some keys that are masked for all queries, unless there is only one key."""
+    """Return a live mask with some keys that are masked for all queries, unless there is only one
+    key.
+    """
     kept = choose.bits(shape[-1]) & (np.arange(shape[-1]) != choose.integer(0, shape[-1] - 1))
     kept[choose.integer(0, shape[-1] - 1)] |= not kept.any()
     mask = live(choose, shape) & kept
@@ -79,13 +81,13 @@ def padded(choose: Choices, shape: tuple[int, ...]) -> Any:
 
 
 def row(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """A live mask that all queries share: padding, for each problem or for all."""
+    """Return a live mask that all queries share: padding, for each problem or for all."""
     mask = choose.bits(choose.among([shape[-1:], (*shape[:-2], 1, shape[-1])]))
     return _revived(mask if mask.ndim > 1 else mask[None])
 
 
 def one(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """A mask with one visible key for each query, which is the last key every other time."""
+    """Return a mask with one visible key for each query, which is the last key every other time."""
     low = choose.among([0, shape[-1] - 1])
     return np.arange(shape[-1]) == choose.integers(low, shape[-1] - 1, shape[:-1])[..., None]
 
@@ -100,13 +102,13 @@ def starting(choose: Choices, shape: tuple[int, ...]) -> Any:
 
 
 def sequences(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """A live mask for each sequence of a batch, shared by its heads."""
+    """Return a live mask for each sequence of a batch, shared by its heads."""
     return _revived(choose.bits((*shape[:-3], 1, *shape[-2:])))
 
 
 def narrow(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """A live mask with axes of size 1, or with fewer axes, such as one for each sequence that its
-    heads share.
+    """Return a live mask with axes of size 1, or with fewer axes, such as one for each sequence
+    that its heads share.
     """
     lengths = [length if choose.happens() else 1 for length in shape[:-1]] + [choose.among([shape[-1], shape[-1], 1])]
     lengths = lengths[choose.integer(0, len(lengths) - 1) :]
@@ -120,8 +122,8 @@ def narrow(choose: Choices, shape: tuple[int, ...]) -> Any:
 
 
 def dead(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """A mask with fully masked rows: one row, all rows, the rows of one batch element, some, or the
-    first ones. The whole batch may share the mask, and so may all queries.
+    """Return a mask with fully masked rows: one row, all rows, the rows of one batch element, some,
+    or the first ones. The whole batch may share the mask, and so may all queries.
     """
     mask = live(choose, choose.among([shape, shape[-2:]]))
     query, which = (

@@ -24,7 +24,9 @@ Case = dict[str, Any]
 
 
 def some(operation: Operation, implementation: Implementation, domain: Domain) -> str:
-    """The reason why no case with options exists; "" if cases exist, or if the domain needs none."""
+    """Return the reason why no case with options exists; "" if cases exist, or if the domain needs
+    none.
+    """
     wanted = domain.rotates and not any(parameter in implementation.features for parameter in operation.options)
     return f"It declares none of the features {', '.join(operation.options)}." if wanted else ""
 
@@ -37,8 +39,8 @@ def chosen(
     domain: Domain,
     choose: Choices,
 ) -> Case:
-    """The options of a case: one of the declared ones, all of them, or each with even odds. With
-    positions, the first position is 0.
+    """Return the options of a case: one of the declared ones, all of them, or each with even odds.
+    With positions, the first position is 0.
     """
     case: Case = dict.fromkeys(operation.options)
     pairs, seq_len = sizes.get("head_dim", 0) // 2, sizes["seq_len"]
@@ -116,7 +118,7 @@ def _positions(lead: tuple[int, ...], seq_len: int, sections: bool, broadcast: b
 
 
 def pairs_of(implementation: Implementation, rotating: int) -> Any:
-    """The two channels of each pair, of the channels that rotate."""
+    """Return the two channels of each pair, of the channels that rotate."""
     halves = implementation.resolved_conventions.rope_pairing == "half"
     return np.arange(rotating).reshape(2, -1).T if halves else np.arange(rotating).reshape(-1, 2)
 

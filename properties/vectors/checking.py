@@ -24,7 +24,9 @@ Json = Mapping[str, Any]
 
 
 def read(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The JSON and the tensors of a file. Raises ValueError, in a sentence, for a file without test vectors."""
+    """Return the JSON and the tensors of a file. Raises ValueError, in a sentence, for a file
+    without test vectors.
+    """
     try:
         content = json.loads(file.read_text("utf-8"))
         jsonschema.validate(content, json.loads(SCHEMA.read_text("utf-8")))
@@ -67,7 +69,7 @@ def _names(test: Json) -> Iterator[str]:
 
 
 def arguments_of(operation: Operation, test: Json, tensors: Json) -> tuple[Any, ...]:
-    """The arguments of a test, with numbers as float64."""
+    """Return the arguments of a test, with numbers as float64."""
 
     def argument(value: Any) -> Any:
         if isinstance(value, str) and "/" in value:

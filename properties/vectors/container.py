@@ -31,7 +31,9 @@ _CODES = {dtype.name: code for code, dtype in _DTYPES.items()}
 
 
 def packed(tensors: Tensors) -> bytes:
-    """The bytes of a file with some tensors, in their order. All are aligned if the widest types come first."""
+    """Return the bytes of a file with some tensors, in their order. All are aligned if the widest
+    types come first.
+    """
     header: dict[str, Any] = {}
     parts: list[bytes] = []
     end = 0
@@ -47,7 +49,7 @@ def packed(tensors: Tensors) -> bytes:
 
 
 def unpacked(file: Path) -> dict[str, Any]:
-    """The tensors of a file. Raises ValueError, in a sentence, for another file."""
+    """Return the tensors of a file. Raises ValueError, in a sentence, for another file."""
     raw = file.read_bytes()
     length = int.from_bytes(raw[:8], "little")
     try:

@@ -30,7 +30,7 @@ _DTYPES: dict[Format | None, Any] = {
 
 
 def dtype_of(target: Format | None) -> Any:
-    """The dtype of arrays in a format; for None, the format of masks, booleans."""
+    """Return the dtype of arrays in a format; for None, the format of masks, booleans."""
     return _DTYPES[target]
 
 
@@ -71,8 +71,8 @@ class Expected:
 
 
 def judges(results: Sequence[Expected]) -> bool:
-    """Whether a test of some results can fail: every number is judged, and some result must carry
-    information.
+    """Return whether a test of some results can fail: every number is judged, and some result must
+    carry information.
     """
     return all(one.is_bounded for one in results) and any(one.tells for one in results)
 
@@ -84,8 +84,8 @@ def expected(
     conventions: Conventions,
     exact: tuple[Enclosure, ...] | None = None,
 ) -> tuple[Expected, ...]:
-    """The expected results of a call. `exact` are the certified results, if they are known. Raises
-    ValueError for a call that the oracle refuses.
+    """Return the expected results of a call. `exact` are the certified results, if they are known.
+    Raises ValueError for a call that the oracle refuses.
     """
     if operation.returns_booleans:
         mask = np.asarray(operation.call(operation.oracle, arguments, conventions=conventions))
@@ -135,8 +135,8 @@ def _expected(name: str, target: Format, slack: float, exact: Enclosure, budget:
 
 
 def upwards(x: Array, bits: int = 8) -> Array:
-    """The numbers rounded up to a few bits. Before that they grow by more than a rounding of float64, so
-    that the result is the same on every processor.
+    """Return the numbers rounded up to a few bits. Before that they grow by more than a rounding of
+    float64, so that the result is the same on every processor.
     """
     with np.errstate(all="ignore"):
         fraction, exponent = np.frexp(x * (1 + 2.0**-20))
@@ -145,8 +145,8 @@ def upwards(x: Array, bits: int = 8) -> Array:
 
 
 def is_right(out: Any, of: Expected) -> Any:
-    """Whether each entry of an output is right: it is within the budget of the bounds, or NaN is
-    expected and returned, or the budget is ∞.
+    """Return whether each entry of an output is right: it is within the budget of the bounds, or
+    NaN is expected and returned, or the budget is ∞.
     """
     out = np.asarray(out, np.float64)
     with np.errstate(all="ignore"):

@@ -73,7 +73,7 @@ class OtherArithmetic:
     preset: bool = False
 
     def expected(self, call: Call, implementation: Implementation) -> tuple[Enclosure, ...]:
-        """The budgets of a call's results.
+        """Return the budgets of a call's results.
 
         Tables and log-sum-exps among the arguments are converted to their own formats where those
         are narrower. If an input exceeds the largest number of its format, the radii are infinite:
@@ -103,12 +103,12 @@ class OtherArithmetic:
         return self.converted if name in operation.arrays else None
 
     def excess(self, call: Call, implementation: Implementation) -> list[Array]:
-        """The error ÷ budget of every entry of each output of a call."""
+        """Return the error ÷ budget of every entry of each output of a call."""
         budgets = self.expected(call, implementation)
         return [budget.excess(output) for budget, output in zip(budgets, call.outputs, strict=False)]
 
     def accepts(self, call: Call, implementation: Implementation) -> bool:
-        """Whether all outputs of a call are within the budget."""
+        """Return whether all outputs of a call are within the budget."""
         return not call.error and is_right(call, self.expected(call, implementation))
 
 
@@ -163,8 +163,8 @@ _HABITS: dict[str, tuple[str, Callable[[Arithmetic], Arithmetic]]] = {
 
 
 def other_arithmetics(declared: Arithmetic) -> Iterator[OtherArithmetic]:
-    """Every arithmetic to try: the declared one with one field changed, and the presets whose output
-    format is the same or narrower.
+    """Yield every arithmetic to try: the declared one with one field changed, and the presets whose
+    output format is the same or narrower.
 
     Presets that state the order of sums are left out: they round as the others do.
     """
@@ -220,8 +220,8 @@ def explained(
     right: tuple[Call, ...],
     wrong: tuple[Call, ...],
 ) -> Iterator[tuple[OtherArithmetic, float]]:
-    """The narrowest arithmetic that explains the violations, then the narrowest preset that does,
-    each with its largest error ÷ budget.
+    """Yield the narrowest arithmetic that explains the violations, then the narrowest preset that
+    does, each with its largest error ÷ budget.
 
     `right` and `wrong` are some calls of the operation. Every arithmetic judges the calls outside
     the declared budget, farthest first, because those refuse most arithmetics. The remaining

@@ -40,7 +40,7 @@ class TimeLimit:
 
 
 def numbers_of_cases(domains: Mapping[str, Domain], total: int) -> dict[str, int]:
-    """How many cases each domain gets: its share of the total, and at least one in twenty."""
+    """Return how many cases each domain gets: its share of the total, and at least one in twenty."""
     shares = sum(domain.share for domain in domains.values())
     least = ceil(total / _CASES_FOR_ONE)
     return {name: max(ceil(total * domain.share / shares), least) for name, domain in domains.items()}
@@ -49,8 +49,8 @@ def numbers_of_cases(domains: Mapping[str, Domain], total: int) -> dict[str, int
 def turns(
     operation: str, domains: Iterable[str], numbers: Mapping[str, int], random_seed: int, round_name: str
 ) -> Iterator[tuple[str, int]]:
-    """The domains and seeds of the cases to draw, in order. Every domain has its turns in proportion
-    to its number of cases.
+    """Yield the domains and seeds of the cases to draw, in order. Every domain has its turns in
+    proportion to its number of cases.
 
     A run that is cut short has therefore drawn from all domains. The order depends on the numbers
     alone: a run with a time limit draws the first cases of a run without one.
@@ -73,7 +73,7 @@ def _seeds(source: str, number: int, round_name: str) -> list[int]:
 
 
 def profile() -> "settings":
-    """The caller's Hypothesis profile."""
+    """Return the caller's Hypothesis profile."""
     from hypothesis import settings
 
     return settings.default or settings()

@@ -11,7 +11,7 @@ __all__ = ["packed", "unpacked"]
 
 
 def packed(case: Mapping[str, Any]) -> dict[str, Any]:
-    """A case with its arrays as type, shape and bytes; tuples become lists."""
+    """Return a case with its arrays as type, shape and bytes; tuples become lists."""
     return {
         name: _packed(x) if isinstance(x, np.ndarray) else list(x) if isinstance(x, tuple) else x
         for name, x in case.items()
@@ -25,7 +25,7 @@ def _packed(x: Any) -> dict[str, Any]:
 
 
 def unpacked(written: Mapping[str, Any]) -> dict[str, Any]:
-    """The case that `packed` wrote. Raises ValueError, a sentence, for what is none."""
+    """Return the case that `packed` wrote. Raises ValueError, a sentence, for what is none."""
     return {
         name: _unpacked(name, x) if isinstance(x, Mapping) else tuple(x) if isinstance(x, list) else x
         for name, x in written.items()

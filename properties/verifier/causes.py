@@ -100,7 +100,7 @@ class _Explanation:
 
 
 def causes(implementation: Implementation, violations: Sequence[tuple[Law, Violation]]) -> list[_Group]:
-    """The violations grouped by cause, each group with what explains all of it, best first.
+    """Return the violations grouped by cause, each group with what explains all of it, best first.
 
     The choice is greedy: what explains most violations is the first cause, what explains most of the
     others is the second. What reproduces every call of the pool comes before what does not. Known
@@ -339,8 +339,8 @@ class _Pool:
         return excess if excess <= 1 else None
 
     def arithmetics(self, left: set[int]) -> Iterator[_Explanation]:
-        """For each operation the narrowest arithmetic that explains all violations that are left, and
-        the narrowest preset that does.
+        """For each operation, yield the narrowest arithmetic that explains all its violations in
+        `left`, and the narrowest preset that explains them.
         """
         for operation in dict.fromkeys(self.broken[place][1].operation for place in sorted(left)):
             places = [

@@ -58,23 +58,23 @@ class Known:
 
     @classmethod
     def of(cls, baseline: dict[str, Any] | None) -> "Known":
-        """The violations of a report, as `Report.to_dict` writes it; empty without a report."""
+        """Return the violations of a report, as `Report.to_dict` writes it; empty without a report."""
         outcomes = _outcomes(baseline) if baseline is not None else {}
         return cls({key: _explained(one) for key, one in outcomes.items() if one["status"] == "violated"})
 
     def has(self, implementation: str, law: str) -> bool:
-        """Whether a law, "law[operation]", was violated, for any cause."""
+        """Return whether a law, "law[operation]", was violated, for any cause."""
         return (implementation, law) in self.explained
 
     def may_be(self, cause: Cause) -> bool:
-        """Whether all laws of a cause were violated, for a cause that may be the same."""
+        """Return whether all laws of a cause were violated, for a cause that may be the same."""
         keys = [(cause.implementation, law) for law in cause.laws]
         names = frozenset(one.id for one in cause.diagnosis if not one.hint)
         return all(key in self.explained and _may_be_same(self.explained[key], names) for key in keys)
 
 
 def compared(before: dict[str, Any], after: dict[str, Any]) -> Comparison:
-    """The changes between two reports, as `Report.to_dict` writes them."""
+    """Return the changes between two reports, as `Report.to_dict` writes them."""
     old, new = _outcomes(before), _outcomes(after)
     both = [(old[key], outcome) for key, outcome in new.items() if key in old]
     pairs = [(old.get(key), outcome) for key, outcome in new.items() if _fails(outcome, after)]
@@ -94,7 +94,9 @@ def compared(before: dict[str, Any], after: dict[str, Any]) -> Comparison:
 
 
 def against(report: Report, baseline: dict[str, Any]) -> tuple[Report, Comparison]:
-    """The report, in which what also failed in a baseline is known, and the changes since the baseline."""
+    """Return the report, in which what also failed in a baseline is known, and the changes since
+    the baseline.
+    """
     changes = compared(baseline, report.to_dict())
     new = {(change.implementation, change.what) for change in changes.broke}
     outcomes = (

@@ -31,8 +31,8 @@ def causes_of(
     observe: Observer | None = None,
     until: float = inf,
 ) -> tuple[Cause, ...]:
-    """The causes of undeclared violations, each with what explains it and, if `shrinks` is true, a
-    small input that shows it. If nothing known explains it, it also gets what the instruments
+    """Return the causes of undeclared violations, each with what explains it and, if `shrinks` is
+    true, a small input that shows it. A cause that is not recognised also gets what the instruments
     measure at this input. After `until`, a reading of time.monotonic, no smaller input is tried, and
     nothing is measured.
 
@@ -80,7 +80,7 @@ def _with_hint(example: Violation, diagnosis: tuple[Diagnosis, ...]) -> tuple[Di
 
 
 def diagnosed(implementation: Implementation, law: Law, violation: Violation) -> Violation:
-    """One violation with what explains it, on a small input."""
+    """Return one violation with what explains it, on a small input."""
 
     def explained(one: Violation) -> Violation:
         ((_, diagnosis),) = _explained(implementation, [(law, one)])

@@ -28,7 +28,7 @@ QUICKLY = 50
 def plan(
     implementation: Implementation, laws: Iterable[str] | None = None, long: bool = False, quick: bool = False
 ) -> list[Law]:
-    """The laws to check about the operations that an implementation offers.
+    """Return the laws to check about the operations that an implementation offers.
 
     These are all laws, with the long plan if `long` is true, or only the laws of the quick plan, or
     the named laws. The quick plan includes declared deviations. A named law is in every
@@ -50,12 +50,14 @@ def plan(
 
 
 def is_quick(law: Law) -> bool:
-    """Whether a law is in the quick plan of every implementation."""
+    """Return whether a law is in the quick plan of every implementation."""
     return law.agreement or law.watches or law.id in _DETECTING
 
 
 def without(planned: Iterable[Law], exclude: Iterable[str]) -> list[Law]:
-    """The planned laws without those that some names mean. Raises ValueError for an unknown law."""
+    """Return the planned laws without those that some names mean. Raises ValueError for an unknown
+    law.
+    """
     _require_names("exclude", exclude)
     excluded = {law for name in exclude for law in find(name)}
     return [law for law in planned if law not in excluded]
@@ -79,7 +81,7 @@ def _require_names(option: str, names: Any) -> None:
 
 
 def grouped(laws: Iterable[Law]) -> list[list[Law]]:
-    """The laws in groups, one for each operation."""
+    """Return the laws in groups, one for each operation."""
     groups: dict[str, list[Law]] = {}
     for law in laws:
         groups.setdefault(law.operation, []).append(law)

@@ -50,8 +50,8 @@ class PossibleCause:
 
 
 def possible_causes(called: list[Operation], implementation: Implementation) -> Iterator[PossibleCause]:
-    """Every other value of every convention that matters to the operations called, every set of
-    conventions that an ONNX version has, and every known bug of these operations.
+    """Yield every other value of every convention that matters to the operations called, every set
+    of conventions that an ONNX version has, and every known bug of these operations.
 
     A bug is tried in all operations that have it, and in each alone, since a fix may have reached
     only some of them.
@@ -67,7 +67,7 @@ def possible_causes(called: list[Operation], implementation: Implementation) -> 
 
 
 def of_other_tiles(called: list[Operation]) -> Iterator[PossibleCause]:
-    """Every known bug of the operations again, with each other tile size."""
+    """Yield every known bug of the operations again, with each other tile size."""
     names = {operation.name for operation in called}
     for bug in CATALOGUE.values():
         for size, make in bug.tiles.items() if bug.operation in names else ():
@@ -173,8 +173,8 @@ def _played(operation: Operation, implementation: Implementation, window: Any, *
 
 
 def stand_in_for(cause: PossibleCause, implementation: Implementation, operation: str, *needs: str) -> Subject:
-    """The possible cause in place of the implementation: with float64 arrays, the reference's other
-    operations, and the implementation's promises.
+    """Return the possible cause in place of the implementation: with float64 arrays, the
+    reference's other operations, and the implementation's promises.
     """
     own, conventions = cause.fresh(), implementation.resolved_conventions
     functions: _Functions = {
@@ -219,9 +219,9 @@ def _stored(
 
 
 def of_own_attention(implementation: Implementation) -> _Functions:
-    """Operations made from the implementation's own scaled dot-product attention: causal, grouped and
-    multi-head attention, and its gradients by δ = rowsum(g ⊙ out). A mistake in the attention is a
-    mistake in all of them.
+    """Return operations made from the implementation's own scaled dot-product attention: causal,
+    grouped and multi-head attention, and its gradients by δ = rowsum(g ⊙ out). A mistake in the
+    attention is a mistake in all of them.
 
     Empty if the implementation offers no scaled dot-product attention.
     """

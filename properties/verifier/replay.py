@@ -46,7 +46,8 @@ def call(
     conventions: Conventions | None = None,
     **arguments: Any,
 ) -> Any:
-    """The results of one call of an operation, called as the laws call it; for a mask an array of booleans.
+    """Return the results of one call of an operation, called as the laws call it; for a mask an
+    array of booleans.
 
     `layout` is the memory layout of the arrays. Raises BrokenError, an AssertionError, if the call
     raises or returns something else, and ValueError for an unknown operation.

@@ -59,7 +59,7 @@ class Diagnosis:
     hint: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Numbers and strings only."""
+        """Return the diagnosis as numbers and strings, for JSON."""
         return {key: _plain(value) for key, value in vars(self).items()}
 
 
@@ -115,7 +115,9 @@ class Violation:
         return next((one for one in self.diagnosis if not one.hint), None)
 
     def without_calls(self) -> "Violation":
-        """The violation without its recorded calls. They are large, and only finding the cause needs them."""
+        """Return the violation without its recorded calls. They are large, and only finding the
+        cause needs them.
+        """
         return replace(self, calls=(), right=(), wrong=(), seen=())
 
     @property
@@ -130,7 +132,7 @@ class Violation:
         return sum(value.size for value in self.counterexample.values() if isinstance(value, np.ndarray))
 
     def to_dict(self) -> dict[str, Any]:
-        """Numbers, strings, lists and mappings only."""
+        """Return the violation as numbers, strings, lists and mappings, for JSON."""
         return {
             "law": self.law,
             "operation": self.operation,
@@ -173,7 +175,7 @@ class Cause:
         return self.example.likely
 
     def to_dict(self) -> dict[str, Any]:
-        """Numbers, strings, lists and mappings only."""
+        """Return the cause as numbers, strings, lists and mappings, for JSON."""
         return {
             "implementation": self.implementation,
             "laws": list(self.laws),
@@ -229,20 +231,20 @@ class Outcome:
         return f"{self.law}[{self.operation}]"
 
     def to_dict(self) -> dict[str, Any]:
-        """Numbers, strings, lists and mappings only."""
+        """Return the outcome as numbers, strings, lists and mappings, for JSON."""
         fields = {name: _plain(value) for name, value in vars(self).items() if name != "violation"}
         return fields | ({"violation": self.violation.to_dict()} if self.violation else {})
 
 
 def reason_for(deviations: Mapping[str, str], law: str) -> str:
-    """The declared reason why a law, "law[operation]", fails: the reason for this law, or for all laws
-    of its name; "" if it is not declared.
+    """Return the declared reason why a law, "law[operation]", fails: the reason for this law, or
+    for all laws of its name; "" if it is not declared.
     """
     return deviations.get(law) or deviations.get(parts_of(law)[0], "")
 
 
 def broken(violation: Violation, declared: str = "", examples: int = 1, seconds: float = 0.0) -> Outcome:
-    """The outcome of a law that fails: "declared" with a declared reason, else "violated"."""
+    """Return the outcome of a law that fails: "declared" with a declared reason, else "violated"."""
     who = violation.law, violation.operation, violation.implementation
     status: Status = "declared" if declared else "violated"
     outcome = Outcome(*who, status, examples, examples, reason=declared, violation=violation)
@@ -271,7 +273,7 @@ class Report:
         return bool(applied) and not self.interrupted and all(one.known or not self.fails(one) for one in applied)
 
     def fails(self, outcome: Outcome) -> bool:
-        """Whether an outcome is a failure, known or not."""
+        """Return whether an outcome is a failure, known or not."""
         return fails(outcome.status, outcome.unavailable, self.strict)
 
     @property
@@ -284,8 +286,8 @@ class Report:
         )
 
     def narrowest(self) -> dict[str, tuple[str, int]]:
-        """For each implementation that passes, the finest preset whose budgets contain all calls that
-        were looked at, and the number of these calls.
+        """For each implementation that passes, return the most precise preset whose error limits
+        all examined calls satisfy, and the number of these calls.
         """
         found = {}
         for name in dict.fromkeys(outcome.implementation for outcome in self.outcomes if outcome.looked_at):
@@ -297,12 +299,14 @@ class Report:
         return found
 
     def counts(self) -> dict[str, int]:
-        """How many outcomes have each status."""
+        """Return how many outcomes have each status."""
         numbers = Counter(outcome.status for outcome in self.outcomes)
         return {status: numbers[status] for status in get_args(Status)}
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as numbers, strings, lists and mappings, for JSON, as report.schema.json says."""
+        """Return the report as numbers, strings, lists and mappings, for JSON, as
+        report.schema.json says.
+        """
         return {
             "version": VERSION,
             "ok": self.ok,
@@ -319,8 +323,8 @@ class Report:
 
 
 def fails(status: str, unavailable: bool, strict: bool) -> bool:
-    """Whether an outcome is a failure: the implementation can be run, and the status does not pass, or
-    is suspicious if the report is strict.
+    """Return whether an outcome is a failure: the implementation can be run, and the status does
+    not pass, or is suspicious if the report is strict.
     """
     return not unavailable and (status not in PASSING or (strict and status == "suspicious"))
 
@@ -328,8 +332,9 @@ def fails(status: str, unavailable: bool, strict: bool) -> bool:
 def with_causes(
     outcomes: Iterable[Outcome], causes: Iterable[Cause], script: Callable[[Violation], str]
 ) -> tuple[tuple[Outcome, ...], tuple[Cause, ...]]:
-    """The outcomes and the causes, completed: each violation gets the diagnosis of its cause, the
-    example of a cause also gets the smallest input, and all get a script unless they have one.
+    """Return the outcomes and the causes, completed: each violation gets the diagnosis of its
+    cause, the example of a cause also gets the smallest input, and all get a script unless they
+    have one.
     """
 
     def scripted(violation: Violation) -> Violation:
@@ -348,7 +353,7 @@ def with_causes(
 
 
 def counted(number: int, noun: str) -> str:
-    """A number and a noun: "1 law", "2 laws"."""
+    """Return a number and a noun: "1 law", "2 laws"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 

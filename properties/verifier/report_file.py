@@ -26,7 +26,9 @@ _TYPES = {
 
 
 def read(file: Path) -> dict[str, Any]:
-    """The report in a file. Raises ValueError, in a sentence, for a file that is not a valid report."""
+    """Return the report in a file. Raises ValueError, in a sentence, for a file that is not a valid
+    report.
+    """
     try:
         with file.open("rb") as opened:
             text = opened.read(_MAX_BYTES + 1)
@@ -45,8 +47,8 @@ def read(file: Path) -> dict[str, Any]:
 
 
 def array(value: Any) -> Any:
-    """The array that JSON holds as lists, with NaN and ±∞ as strings. A window with an open side
-    becomes a pair, and anything else is returned unchanged.
+    """Return the array that JSON holds as lists, with NaN and ±∞ as strings. A window with an open
+    side becomes a pair, and anything else is returned unchanged.
 
     Raises ValueError for lists that hold something else than numbers.
     """

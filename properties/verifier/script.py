@@ -34,8 +34,8 @@ def script(
     conventions: Conventions | None = None,
     beside: Sequence[str] = (),
 ) -> str:
-    """Python that raises the summary of a violation again, as an AssertionError; "" if no case shows
-    the violation.
+    """Return Python that raises the summary of a violation again, as an AssertionError; "" if no
+    case shows the violation.
 
     target                    where the implementation is, as `location_of` reads it; without it, the
                               script has a line to fill in
@@ -59,7 +59,9 @@ def script_of_call(
     arithmetic: Arithmetic | str | None = None,
     conventions: Conventions | None = None,
 ) -> str:
-    """Python that makes one call again, for an implementation that ends the process or never returns."""
+    """Return Python that makes one call again, for an implementation that ends the process or never
+    returns.
+    """
     operation = OPERATIONS[noted.operation]
     case = {
         name: value
@@ -191,7 +193,7 @@ def _compressed(name: str, array: Any) -> list[str]:
 
 
 def literal(value: Any) -> str:
-    """A value as Python with `np`, exactly; an array row by row."""
+    """Return a value as Python with `np`, exactly; an array row by row."""
     if isinstance(value, np.ndarray):
         if value.size == 0:
             return f"np.zeros({value.shape}{_dtype(value)})"

@@ -31,8 +31,8 @@ Stage = Callable[[Operation, Case, Implementation], Iterator[Case]]
 def smallest(
     implementation: Implementation, law: Law, violation: Violation, observe: Observer | None = None, until: float = inf
 ) -> Violation:
-    """The violation of a law on the smallest input that is found, starting from its own input. After
-    `until`, a reading of time.monotonic, no further input is tried.
+    """Return the violation of a law on the smallest input that is found, starting from its own
+    input. After `until`, a reading of time.monotonic, no further input is tried.
 
     If every query has a visible key, this stays so: other laws are about fully masked rows.
     """
@@ -160,8 +160,8 @@ def _emptier(array: Any) -> Iterator[Any]:
 
 
 def simpler(operation: Operation, case: Case, implementation: Implementation) -> Iterator[Case]:
-    """The supported cases that are simpler than a case, the largest parts taken away first. If every
-    query has a visible key, this stays so.
+    """Yield the supported cases that are simpler than a case, the largest parts taken away first.
+    If every query has a visible key, this stays so.
     """
     dead = leaves_a_query_nothing(case)
     for stage in _STAGES:

@@ -18,7 +18,9 @@ _STRUCTURE = ("rescale_block", "rescale_slack", "sum_depth", "sum_block", "share
 
 
 def finer_presets(declared: Arithmetic) -> tuple[Arithmetic, ...]:
-    """The presets that store results in the same format and never round to fewer bits, finest first."""
+    """Return the presets that store results in the same format and never round to fewer bits,
+    finest first.
+    """
     return tuple(
         preset
         for preset in PRESETS

@@ -126,7 +126,7 @@ class Trial:
         self.worst = max(self.worst, broken.excess)
 
     def outcome(self, evidence: Evidence) -> Outcome:
-        """The outcome of the law."""
+        """Return the outcome of the law."""
         law, tightest = self.law, evidence.tightest
         outcome = Outcome(
             *(law.name, law.operation, evidence.implementation.name, "held"),
@@ -206,15 +206,15 @@ class Trial:
 
 
 def unknown(implementation: Implementation, operation: str, reason: str) -> str:
-    """The sentence that no case compares an operation with the oracle, and why."""
+    """Return the sentence that no case compares an operation with the oracle, and why."""
     return (
         f"attnspec compared no result of {operation} with the oracle, so {implementation.name} has no verdict: {reason}"
     )
 
 
 def does_not_apply(outcome: Outcome, reason: str, declared: str) -> Outcome:
-    """The outcome of a law without cases. A deviation declared for this very law is a violation: the
-    declaration is needless.
+    """Return the outcome of a law without cases. A deviation declared for this very law is a
+    violation: the declaration is needless.
     """
     if not declared:
         return replace(outcome, status="not applicable", reason=reason)

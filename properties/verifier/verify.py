@@ -31,7 +31,8 @@ def examine(
     random_seed: int | None = 0,
     supervision: Supervision = _UNSUPERVISED,
 ) -> list[Outcome]:
-    """The outcomes of some laws about one operation, in their order, on about `max_examples` cases.
+    """Check some laws about one operation on about `max_examples` cases, and return their outcomes
+    in the order of the laws.
 
     The same seed draws the same cases. None, as the seed or the number, takes what the caller's
     Hypothesis profile says. With a seed, no case is drawn after `supervision.until`, or after a
@@ -50,8 +51,8 @@ def check(
     random_seed: int | None = 0,
     supervision: Supervision = _UNSUPERVISED,
 ) -> Outcome:
-    """The outcome of one law, as `examine` says. An undeclared violation is shown on a small input,
-    with what explains it.
+    """Check one law as `examine` does, and return its outcome. If the law fails and the adapter
+    does not declare the failure, find a smaller input that shows it, and what explains it.
     """
     (outcome,) = examine([law], implementation, max_examples, random_seed, supervision)
     if outcome.status != "violated" or outcome.violation is None or not outcome.violation.calls:
@@ -76,8 +77,8 @@ def verify(
     time_limit: float | None = None,
     progress: Callable[[Outcome], None] | None = None,
 ) -> Report:
-    """The report on an implementation: every law that applies is checked, and the causes of failures
-    are found.
+    """Return the report on an implementation: every law that applies is checked, and the causes of
+    failures are found.
 
     target             a mapping, module or object with functions of the operations' names, or an
                        `Implementation`, whose declarations the next two arguments and

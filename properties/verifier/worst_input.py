@@ -62,9 +62,9 @@ def climb(
     output: str | None = None,
     observe: Callable[[str, tuple[Any, ...], str], None] | None = None,
 ) -> Worst | None:
-    """The worst of so many cases of an operation: a climb from `start`, the `case` of another
-    `Worst`; or else a third of them are drawn in the domain, that of the seed first, and the climb
-    begins at the worst of these. Each change stays that does not make the error smaller.
+    """Return the worst of so many cases of an operation: a climb from `start`, the `case` of
+    another `Worst`; or else a third of them are drawn in the domain, that of the seed first, and
+    the climb begins at the worst of these. Each change stays that does not make the error smaller.
 
     The largest error ÷ budget of all results counts, or of one `output`; budgets that say nothing
     do not count. The same arguments give the same answer. `observe` is told of every call before it
@@ -124,8 +124,8 @@ def _begun(o: Operation, start: Mapping[str, Any]) -> Case:
 
 
 def ratios(caller: Caller, case: Case) -> dict[str, float]:
-    """The largest error ÷ budget of each result of the caller's operation on a case, of those whose
-    budget says something.
+    """Return the largest error ÷ budget of each result of the caller's operation on a case, of
+    those whose budget says something.
 
     {"": ∞} where the call raised, or returned something else; none where the oracle refuses the
     case, or it cannot be handed over.

@@ -196,17 +196,18 @@ def proportional_frequencies(
     base: Scalar = 10000.0,
     scalar: Context | None = None,
 ) -> Frequencies:
-    """base^(−2i/headDim) / s for the first ⌊share · headDim / 2⌋ pairs, and 0 for the others,
-    headDim/2 in all; and 1.
+    """Return the frequencies and the attention factor 1. The first ⌊share · headDim / 2⌋
+    frequencies are base^(−2i/headDim) / s, and the others, up to headDim/2 in all, are 0.
 
-    share is `partial_rotary_factor`. The pairs cover the whole head, so that a pair of
-    frequency 0 does not rotate. With rotary_dim = share · headDim instead, the exponents and, in
-    the half layout, the partners are others.
+    share is `partial_rotary_factor`, and s is `factor`. The pairs cover the whole head, and a pair
+    with frequency 0 does not rotate. rotary_dim = share · headDim would be different: it changes the
+    exponents and, in the half layout, which channels form a pair.
 
     Edge cases
     - share = 1 is `linear_frequencies`, share = 0 rotates nothing. Beyond [0, 1] it is refused.
-    - A share that is a float is multiplied as floats are, in binary64, as every configuration does:
-      0.3, which is below 3/10, gives 3 of 10 pairs. A `Fraction` is multiplied exactly.
+    - The product with a share that is a float is rounded to binary64, as libraries round the product
+      with a number of a model's configuration: 0.3, which is below 3/10, gives 3 of 10 pairs. The
+      product with a `Fraction` is exact.
 
     Gemma 4 (in layers of full attention `partial_rotary_factor` 0.25, `rope_theta` 1000000, heads
     of 512 channels; transformers 5.23, `Gemma4TextConfig`): 64 of 256 pairs.

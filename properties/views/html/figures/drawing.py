@@ -1,5 +1,5 @@
-"""Draws pictures in one style, as SVG inside a page: its text is text, its colours are the page's, and
-its ids are unique.
+"""Draws pictures in one style, as SVG inside a page. Text stays selectable text, the colours are
+the colours of the page, and ids are unique.
 """
 
 import io
