@@ -167,7 +167,8 @@ def add_to(commands: Any) -> None:
         "new",
         help="write an adapter to fill in",
         description="Write an adapter to fill in: a function for each operation, and declarations of what your "
-        "kernels support. An existing file stays unchanged. Exit status: 0 the adapter was written · 2 it cannot be written.",
+        "kernels support. An existing file stays unchanged. "
+        "Exit status: 0 the adapter was written · 2 it cannot be written.",
     )
     new.add_argument("file", metavar="FILE", type=Path, help="the file to write, such as my_kernels.py")
     new.add_argument(
@@ -211,8 +212,8 @@ def _new(options: argparse.Namespace) -> int:
 
 
 def adapter(name: str, operations: Iterable[str], library: str, dtype: str) -> str:
-    """Return the text of an adapter. A derivative that the library computes comes with its forward
-    operation.
+    """Return the text of an adapter. If the library computes a derivative, the adapter also has its
+    forward operation.
     """
     from properties.contract.operations import OPERATIONS
 
