@@ -210,7 +210,9 @@ def _judged(worst: Worst, entry: Entry, operation: str) -> Outcome:
 
 
 def agreement_of(entry: Entry, operation: str) -> str:
-    """Return the law that compares an operation with the oracle, if the entry has it; "" otherwise."""
+    """Return the law that compares an operation with the oracle; "" if the laws of the entry do not
+    include it.
+    """
     known = {law.id for law in AGREEMENT}
     return next((law for place in entry.groups.get(operation, ()) if (law := entry.laws[place]) in known), "")
 

@@ -132,7 +132,9 @@ class Campaign:
 
 
 def until_cases(chunks: Iterable[Chunk], cases: int) -> Iterator[Chunk]:
-    """Yield the first chunks that together have a number of cases; they are always the same."""
+    """Yield chunks in order, until they together have a number of cases. The same chunks are chosen
+    every time.
+    """
     for chunk in chunks:
         if cases <= 0:
             return

@@ -17,10 +17,11 @@ Row = tuple[str, str]  # the names of an implementation and of one of its operat
 
 @dataclass(frozen=True)
 class Chunk:
-    """One operation of an implementation on a number of `cases` of a seed.
+    """A part of the work of a campaign: one operation of an implementation on `cases` test inputs
+    of a seed.
 
-    Or a climb of that number of steps in a domain, from the input of the seed, or from `start`, a
-    known input as JSON.
+    Or a search for the worst input (a climb) of that number of steps in a domain, from the input of
+    the seed, or from `start`, a known input as JSON.
     """
 
     implementation: str
@@ -42,8 +43,8 @@ class Chunk:
 def plan(
     rows: Sequence[Row], seeds: Iterable[int], cases: int, climbs: Sequence[Row] = (), steps: int = 0
 ) -> Iterator[Chunk]:
-    """Yield all chunks, seed after seed: first every row on a number of cases, then the climbs of
-    some rows.
+    """Yield all chunks, seed after seed: first a number of cases for every row, which is an
+    operation of an implementation; then the climbs of some rows.
 
     The domain of the climbs changes from seed to seed.
     """
@@ -57,8 +58,8 @@ def plan(
 
 
 def parsed_seeds(text: str) -> Iterable[int]:
-    """Return the seeds of "0:100" (0 to 99), of "7:" (7 and all later ones), or of "7". Raises
-    ValueError, a sentence.
+    """Return the seeds that a text means: "0:100" is 0 to 99, "7:" is 7 and all later ones, "7" is
+    this seed alone. Raises ValueError, a sentence, for any other text.
     """
     found = re.fullmatch(r"(\d{1,18})(?:(:)(\d{1,18})?)?", text)
     if found is None or (found[3] and int(found[3]) <= int(found[1])):

@@ -1,4 +1,4 @@
-"""Engines: they give chunks to benches, in threads of this process or in actors of Ray."""
+"""Engines give chunks to benches, in threads of this process or in actors of Ray."""
 
 import os
 import signal
@@ -46,8 +46,8 @@ class Engine(Protocol):
         """Give a chunk to a worker; at least one worker has to be free."""
 
     def finished(self, seconds: float) -> Sequence[Done]:
-        """Return the chunks that have finished since the last call; waits for one, `seconds` at
-        most.
+        """Return the chunks that have finished since the last call. Wait for one, but not longer
+        than `seconds`.
         """
 
     def close(self) -> None:

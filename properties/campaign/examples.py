@@ -22,8 +22,8 @@ class AwayError(ValueError):
 
 
 def at(place: str) -> "Examples":
-    """Return the examples in a folder, or on a Redis server such as redis://host:6379/0. Raises
-    ValueError, a sentence.
+    """Return the database of examples in a folder, or on a Redis server such as
+    redis://host:6379/0. Raises ValueError, a sentence, for any other place.
     """
     if not place.startswith(("redis://", "rediss://", "unix://")):
         return Examples(DirectoryBasedExampleDatabase(Path(place)), place)
@@ -72,7 +72,8 @@ class Examples:
         return sorted((tuple(json.loads(value)) for value in self._database.fetch(_key(row, "worst"))), reverse=True)
 
     def note(self, chunk: Chunk, result: Result) -> None:
-        """Keep a chunk that has a violation, and forget one that has none any more. Raises AwayError.
+        """Keep a chunk that has a violation, and forget a chunk that no longer has one. Raises
+        AwayError.
 
         Of climbs, keep the worst input. The result of a climb replaces the input from which it began;
         without a result, that input does not fit the implementation any more and is forgotten.

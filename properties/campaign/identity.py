@@ -32,10 +32,10 @@ _ORDERED = (
 
 
 def identity(order: Order, climb: int, entries: Iterable[Entry]) -> dict[str, Any]:
-    """Everything that the verdicts depend on, by name.
+    """Return everything that the verdicts of a campaign depend on, by name.
 
-    This is the order, the steps of a climb, the version of attnspec, and digests of the files of the
-    adapters and of the functions under test.
+    This is the order, the steps of a climb, the version of attnspec, and digests of the files of
+    the adapters and of the functions under test.
     """
     written = {name: getattr(order, name) for name in _ORDERED}
     return written | {"climb": climb, "attnspec": version("attnspec"), "sources": _digests(order.targets, entries)}

@@ -82,8 +82,8 @@ class Found:
 
 
 def found_in(file: Path) -> Found:
-    """Return the contents of a database now. Raises ValueError, a sentence, if the file has another
-    form.
+    """Return what a database contains now. Raises ValueError, a sentence, if the file is not the
+    database of a campaign.
     """
     try:
         with reading(file) as database:

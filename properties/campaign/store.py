@@ -127,7 +127,7 @@ class Store:
             )
 
     def begins_with(self, known: Iterable[Chunk]) -> list[Chunk]:
-        """Return the chunks that run first: those that were known when the first run of the
+        """Return the chunks that run first: the chunks that were known when the first run of the
         campaign began.
         """
 
@@ -149,7 +149,9 @@ class Store:
         return self._database.execute("SELECT 1 FROM chunk WHERE chunk = ?", (chunk.id,)).fetchone() is not None
 
     def add(self, chunk: Chunk, result: Result) -> bool:
-        """Write the result of a chunk; False if the chunk was done already, then nothing changes. Raises FullError."""
+        """Write the result of a chunk, and return True. If the chunk was done already, change
+        nothing, and return False. Raises FullError.
+        """
         counts = [result.statuses.get(status, 0) for status in _STATUSES]
         identifying = (chunk.id, chunk.kind, chunk.implementation, chunk.operation, chunk.domain, chunk.seed)
         worst_of = _number(result.excess), _number(result.line)
@@ -226,8 +228,8 @@ def counts(database: sqlite3.Connection) -> tuple[int, int, int]:
 
 
 def reading(file: Path) -> "closing[sqlite3.Connection]":
-    """Return the database for reading, also during a campaign. Raises ValueError, a sentence, for
-    another file.
+    """Open a database for reading, also during a campaign, and return the connection. Raises
+    ValueError, a sentence, for a file that is not the database of a campaign.
     """
     if not file.is_file():
         raise ValueError(f"{file} does not exist.")

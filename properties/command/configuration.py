@@ -1,6 +1,7 @@
-"""Reads the options of a project: the table [tool.attnspec] of pyproject.toml in the working directory.
+"""Reads the options of a project from the table [tool.attnspec] of pyproject.toml in the working
+directory.
 
-The command line replaces the table.
+An option of the command line replaces the option of the table.
 """
 
 import argparse

@@ -10,7 +10,8 @@ __all__ = ["parsed"]
 
 
 def parsed(texts: Iterable[str]) -> dict[str, Any]:
-    """Return the fields of `Conventions` and their values in texts such as "rope_pairing=half".
+    """Return the fields of `Conventions` and their values that texts such as "rope_pairing=half"
+    name.
 
     If a field is named twice, the last value counts. Raises ValueError, a sentence, for an unknown
     field or value.

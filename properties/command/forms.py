@@ -1,4 +1,6 @@
-"""Writes a report in the wanted forms: files, each whole or not at all, a page, and annotations of code."""
+"""Writes a report in the requested forms: files, which are written completely or not at all, a
+page, and annotations of code.
+"""
 
 import argparse
 import json
@@ -45,7 +47,7 @@ def places(options: argparse.Namespace) -> Places:
     """Return the places that the options name. Raises ValueError, a sentence, for a place that
     cannot be written.
 
-    "-" for JSON is standard output, and not a place.
+    "-" for JSON means standard output, and is not a place.
     """
     named = {form: getattr(options, form) for form in _FORMS}
     return Places(
@@ -60,7 +62,8 @@ def places(options: argparse.Namespace) -> Places:
 
 
 def lost(chosen: Places, report: Report) -> Iterator[str]:
-    """Write the report to its places. Yields a sentence for each place that cannot be written after all.
+    """Write the report to its places, and yield a sentence for each place that cannot be written
+    after all.
 
     A page needs at least one implementation.
     """

@@ -7,7 +7,7 @@ __all__ = ["add_to"]
 
 
 def add_to(commands: Any) -> None:
-    """Add the subcommands to the parser. Each imports what it prints when it runs."""
+    """Add the subcommands to the parser. Each subcommand imports what it prints only when it runs."""
     part = "name of the {}, or any part of it that no other name contains"
     laws = commands.add_parser("laws", help="list the laws, or show one")
     laws.add_argument("law", nargs="?", metavar="LAW", help=part.format("law"))

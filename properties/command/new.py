@@ -211,8 +211,8 @@ def _new(options: argparse.Namespace) -> int:
 
 
 def adapter(name: str, operations: Iterable[str], library: str, dtype: str) -> str:
-    """Return the text of an adapter. A derivative that the library computes comes with its forward
-    operation.
+    """Return the text of an adapter. If the library computes a derivative, the adapter also has its
+    forward operation.
     """
     from properties.contract.operations import OPERATIONS
 

@@ -1,4 +1,6 @@
-"""Checks before the work that outputs can be written, and reports it if they cannot be written afterwards."""
+"""Checks before the work that outputs can be written, and reports an output that cannot be written
+after the work.
+"""
 
 import os
 import sys
@@ -16,8 +18,8 @@ _SIGPIPE = 128 + 13  # the exit status after SIGPIPE, which Windows does not hav
 
 
 def file_to_write(name: str, option: str) -> Path:
-    """Return the file that an option names, if it can be written; it is not created yet. Raises
-    ValueError, a sentence.
+    """Return the file that an option names, without creating it. Raises ValueError, a sentence, if
+    the file cannot be written.
     """
     if not name:
         raise ValueError(f"{option} has an empty name, but should have the name of a file.")
@@ -82,7 +84,8 @@ def complain(sentence: str) -> None:
 
 @contextmanager
 def printing(verdict: str = "") -> Iterator[None]:
-    """A context for printing. Raises ValueError, with the verdict, if the text does not reach standard output.
+    """Make a context for printing. Raises ValueError, with the verdict, if the text does not reach
+    standard output.
 
     If the reader of a list has closed the pipe, as in `attnspec laws | head`, the command ends
     silently with the exit status of SIGPIPE, as other programs do.

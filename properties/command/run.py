@@ -1,4 +1,4 @@
-"""Runs an order to its end, or until something stops it, and shows the progress."""
+"""Runs an order until it is done or something stops it, and shows the progress."""
 
 import os
 from collections import Counter
@@ -22,10 +22,12 @@ __all__ = ["Run", "run"]
 
 @dataclass
 class Run:
-    """The results of a run so far: its entries, the outcomes by entry and law, the causes by entry.
+    """The results of a run so far: the entries, which are the implementations to verify, the
+    outcomes by entry and law, and the causes by entry. `stopped` is the exception that ended the
+    run early, if one did.
 
-    `stopped` is the exception that ended the run early, if one did. An entry is known by its
-    position, because two entries may have the same name; a law is "law[operation]".
+    An entry is known by its position, because two entries may have the same name; a law is
+    "law[operation]".
     """
 
     entries: list[Entry] = field(default_factory=list)

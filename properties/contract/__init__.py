@@ -1,3 +1,3 @@
-"""The contract: operations, what an implementation promises, conversion of its arrays, and its
-calls.
+"""The contract between laws and kernels: the operations, what an implementation declares, the
+conversion of its arrays, and calls of it.
 """

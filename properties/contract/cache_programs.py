@@ -44,7 +44,7 @@ class Step:
 
     @property
     def n(self) -> int:
-        """The number of positions; 0 for a poison."""
+        """The number of positions; 0 for a poison step."""
         return 0 if self.name == "poison" else int(self.number)
 
     def __str__(self) -> str:
@@ -84,7 +84,8 @@ def _rows_of(steps: Sequence[Step], name: str) -> dict[int, range]:
 
 def rows_of_part(steps: Sequence[Step], kept: Iterable[tuple[int, Step]]) -> dict[str, NDArray[np.int_]]:
     """Return the rows of the appended keys and of the asked queries in a part of a program. Each
-    kept step comes with its position in the whole program, and uses the first of its old rows.
+    step that the part keeps comes with its index in the whole program, and uses the first rows that
+    it used there.
     """
     kept_steps = dict(kept)
     return {
@@ -162,7 +163,9 @@ class Held:
 
     @property
     def most(self) -> int:
-        """The largest number of positions that a step can remove. A ring has already lost some."""
+        """The largest number of positions that a step can remove. A ring holds fewer positions than
+        were appended, because it overwrites the oldest.
+        """
         return self.end - max(self.first, self.dropped)
 
     def refuses(self, step: Step) -> bool:
@@ -177,8 +180,8 @@ class Held:
         return step.name in ("rollback", "evict") and count > self.most
 
     def is_plain(self, step: Step) -> bool:
-        """Return whether the interface defines a step. It does not define an evict on a ring that
-        has lost positions: which of them are the oldest is open.
+        """Return whether the interface defines a step. The interface does not define an evict on a
+        ring that has lost positions: it leaves open which positions are the oldest.
         """
         return step.name != "evict" or self.first >= self.dropped
 
@@ -196,8 +199,8 @@ class Held:
 
 
 def played(steps: Sequence[Step], empty: Held) -> Iterator[tuple[Step, Held]]:
-    """Yield each step, and the state of its correct cache before it. Both caches start as `empty`.
-    A refused step changes nothing.
+    """Yield each step with the state of its correct cache before the step. Both caches start as
+    `empty`. A refused step changes nothing.
     """
     held = {other: replace(empty) for other in (False, True)}
     for step in steps:
@@ -208,8 +211,8 @@ def played(steps: Sequence[Step], empty: Held) -> Iterator[tuple[Step, Held]]:
 
 
 def is_legal(steps: Sequence[Step], empty: Held) -> bool:
-    """Return whether correct caches that start as `empty` refuse exactly the steps that are marked,
-    and the program both appends and asks something.
+    """Return whether a program is legal: correct caches that start as `empty` refuse exactly the
+    marked steps, and the program both appends and asks something.
     """
     if not all(step.refused == cache.refuses(step) and cache.is_plain(step) for step, cache in played(steps, empty)):
         return False

@@ -64,11 +64,11 @@ def offered(make: Any) -> frozenset[str]:
 
 
 def admitted(given: Any) -> tuple[Callable[..., Any], frozenset[str]]:
-    """Return the operation `decode` of a class of caches, a `Decoder` or a function that runs
-    programs, and the features that the caches show.
+    """Return the operation `decode` and the features that the caches show, for a class of caches, a
+    `Decoder` or a function that runs programs.
 
-    Raises TypeError for any other function that makes caches, because it does not show their
-    features.
+    Raises TypeError for any other function that makes caches, because such a function does not show
+    the features.
     """
     if isinstance(given.func if isinstance(given, partial) else given, type):
         given = Decoder(given)
@@ -98,14 +98,14 @@ def held_of(window: int | None, capacity: int | None, offers: Collection[str], c
 
 
 def left_bound(window: int | None, conventions: Conventions) -> int | None:
-    """Return the number of positions before its own that a query sees through a left window."""
+    """Return how many positions before the query's own position a left window shows to the query."""
     return None if window is None else window - (conventions.window == "count")
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """The operation `decode` of a function that makes caches. It runs a program on two of them, and
-    checks what each step returns or raises.
+    """The operation `decode`, made from a function that makes caches. It runs a program on two
+    caches, and checks what each step returns or raises.
     """
 
     make: Callable[..., Any]
@@ -179,10 +179,10 @@ def _made(method: Callable[..., Any], arguments: tuple[Any, ...], number: int, s
 
 
 def require_refused(steps: Sequence[Step], empty: Held) -> None:
-    """Run steps on correct caches that start as `empty`.
+    """Check which steps correct caches refuse, which start as `empty`.
 
-    Raises BrokenError, as a `Decoder` of them does, for a step that they refuse without the mark
-    "refused", and for a marked step that they accept.
+    Raises BrokenError, as a `Decoder` of these caches does, for a step that they refuse without the
+    mark "refused", and for a marked step that they accept.
     """
 
     def attempt(step: Step, held: Held) -> None:

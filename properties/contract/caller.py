@@ -67,7 +67,7 @@ class Caller:
         self.begin()
 
     def begin(self) -> None:
-        """Forget the last case."""
+        """Forget the last case and its calls."""
         self.calls: list[Call] = []
         self.answers: list[tuple[Any, ...]] = []
         self.vacuous = 0
@@ -75,18 +75,23 @@ class Caller:
         self._base: tuple[Watched, Call, tuple[Any, ...]] | None = None
 
     def turn(self) -> None:
-        """Go on to another law about the same case. The results of the case's own call are kept."""
+        """Go on to another law about the same case. The results of the operation on the case itself
+        are kept.
+        """
         case, base = self._case, self._base
         self.begin()
         self._case, self._base = case, base
 
     def about(self, arguments: tuple[Any, ...]) -> None:
-        """Set the case. Its own call runs once for all laws about it, when the first law needs it."""
+        """Set the case. The operation is called on the case itself once for all laws about it, when
+        the first law needs the result.
+        """
         self._case, self._base = arguments, None
 
     def seen(self, arguments: tuple[Any, ...]) -> Watched:
-        """Return the case's own call with everything that can be observed, run now unless it ran
-        before. Other arguments are another call.
+        """Return the call of the operation on the case itself, with everything that can be
+        observed. The call is made now, unless it was made before. For other arguments it is another
+        call.
         """
         if not self._case or [*map(id, arguments)] != [*map(id, self._case)]:
             return self.watch(self.operation, arguments)
@@ -128,14 +133,14 @@ class Caller:
         return (self.seen(arguments) if layout == "contiguous" else self.watch(self.operation, arguments, layout)).found
 
     def call(self, operation: str, arguments: tuple[Any, ...], layout: str = "contiguous") -> Any:
-        """Return the result of an operation, or a tuple of results. Raises BrokenError if the
-        operation raises, or returns something else.
+        """Call an operation, and return its result, or a tuple of results. Raises BrokenError if
+        the operation raises, or returns something that is not a result.
         """
         return self.watch(operation, arguments, layout).found
 
     def watch(self, operation: str, arguments: tuple[Any, ...], layout: str = "contiguous") -> Watched:
-        """Return a call, its results, and everything else that can be observed. Raises BrokenError
-        as `call` does.
+        """Make a call, and return it with its results and everything else that can be observed.
+        Raises BrokenError as `call` does.
 
         The result of another call may be an argument. A NaN in it is refused here, because the
         other call caused it.
@@ -191,12 +196,12 @@ class Caller:
         return tuple(result(position) for position in range(len(values)))
 
     def beside(self, path: Implementation) -> "Caller":
-        """Return a caller of another path, with the same observer."""
+        """Return a caller of another path of the implementation, with the same observer."""
         return Caller(path, self.operation, self._observe, self.seconds_per_call)
 
     def call_another(self, other: Implementation, arguments: tuple[Any, ...]) -> None:
-        """Call the law's own operation of another implementation, if it takes the arguments. The
-        outcome is ignored.
+        """Call the law's own operation of another implementation, if that implementation takes the
+        arguments. The outcome is ignored.
         """
         operation = OPERATIONS[self.operation]
         if other.takes(operation, arguments):
@@ -212,8 +217,9 @@ class Caller:
         )
 
     def likely(self, operation: Operation, arguments: tuple[Any, ...]) -> tuple[Enclosure, ...] | None:
-        """Return the enclosures by the statistical line. None if no axis is longer than 64, where
-        the line equals the proof, and None if the arithmetic itself declares the line.
+        """Return the enclosures by the statistical line. Return None if no axis is longer than 64,
+        because the line then equals the proved budget, and None if the declared arithmetic uses the
+        line as its budget.
         """
         arithmetic = self.arithmetic
         longest_axis = max(
@@ -228,8 +234,8 @@ class Caller:
     def run(
         self, operation: Operation, arguments: tuple[Any, ...], layout: str = "contiguous"
     ) -> tuple[tuple[Array, ...], list[Any], list[Any], str]:
-        """Return one guarded call: the results in float64, the arguments, the returned arrays, and
-        a sentence about a side effect, or "".
+        """Make one guarded call, and return the results in float64, the arguments, the returned
+        arrays, and a sentence about a side effect, or "".
 
         Arguments are fresh copies, so that calls cannot change each other's arguments.
         """
@@ -320,7 +326,7 @@ class Caller:
         return ""
 
     def given(self, operation: Operation, arguments: tuple[Any, ...], layout: str = "contiguous") -> list[Any]:
-        """Return the arrays for a call: fresh ones of the implementation's kind."""
+        """Return new arrays of the implementation's kind with the arguments of a call."""
         return [
             self._given(operation, parameter, argument, layout)
             for parameter, argument in zip(operation.parameters, arguments, strict=False)

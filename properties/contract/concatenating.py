@@ -34,7 +34,7 @@ class Concatenating:
         self._v: list[Any] = []
 
     def append(self, k: Any, v: Any) -> None:
-        """Add positions."""
+        """Add keys and values at the next positions."""
         self._k, self._v = ([self._concatenate([*x, new])] for x, new in ((self._k, k), (self._v, v)))
 
     def attend(self, q: Any) -> Any:

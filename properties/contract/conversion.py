@@ -100,8 +100,8 @@ _TORCH_LAYOUTS: dict[str, Callable[[Any], Any]] = {
 
 
 def layouts(implementation: Implementation, x: Any = None) -> tuple[str, ...]:
-    """Return the layouts in which the implementation may get arrays, or one array such as `x`: the
-    declared layouts, or all, as far as its kind of arrays has them.
+    """Return the memory layouts in which the implementation may get arrays, or one array such as
+    `x`. These are the declared layouts, or all layouts, as far as its kind of arrays has them.
     """
     declared = LAYOUTS if implementation.layouts is None else implementation.layouts
     flat = x is not None and (x.ndim < 3 or x.shape[-3] == 1)
@@ -133,8 +133,8 @@ def received(raw: Any, implementation: Implementation, target: Format | None, sh
 
 
 def number(raw: Any) -> Array:
-    """Return one number, as a fresh array of shape (). Raises ReturnedError unless it is a float,
-    or an array with one element.
+    """Return a result that is one number, as a new array of shape (). Raises ReturnedError unless
+    the result is a float, or an array with one element.
     """
     try:
         is_scalar = isinstance(raw, Real) or getattr(raw, "ndim", None) == 0
@@ -169,8 +169,8 @@ def values(x: Any) -> Any:
 
 
 def overlaps(raw: Any, argument: Any) -> bool:
-    """Return whether a result shares memory with an argument. The answer is False for arrays that
-    are neither NumPy's nor torch's: they cannot tell.
+    """Return whether a result shares memory with an argument. The answer is False for arrays of
+    libraries other than NumPy and torch, because they do not show their memory.
     """
     if isinstance(raw, np.ndarray) and isinstance(argument, np.ndarray):
         return bool(np.shares_memory(raw, argument))

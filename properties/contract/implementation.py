@@ -1,4 +1,6 @@
-"""An implementation under test: functions for some of the operations, and its promises."""
+"""An implementation under test: functions for some of the operations, and declarations of what they
+support and how they round.
+"""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -89,42 +91,45 @@ _PROMISES: dict[str, tuple[type[Exception], Callable[[Any], bool], str]] = {
 
 @dataclass(frozen=True)
 class Implementation:
-    """A named implementation of some operations, and its promises.
+    """A named implementation of some operations, and declarations of what it supports.
 
-    name              its name in reports
-    operations        a function for each operation that it offers. Arguments are passed by position,
-                      and the options of `attention` by keyword. For `decode`, a class of caches
-    arithmetic        what it rounds: the name of a preset, or an `oracles.Arithmetic`. Results must
-                      be within the budget of this arithmetic
-    conventions       the conventions that it follows. It gets masks in its polarity, and its results
-                      are compared in its layout
-    arrays            its arrays: "numpy", "torch", or a function that converts a NumPy array
-    dtype             its number type; by default the type of the arithmetic's inputs
+    name              the name in reports
+    operations        a function for each operation that your kernels offer. Arguments are passed by
+                      position, and the options of `attention` by keyword. For `decode`, a class of
+                      caches
+    arithmetic        how your kernels round: the name of a preset, or an `oracles.Arithmetic`. It
+                      gives the error limit of each result
+    conventions       the conventions that your kernels follow. They get masks in their polarity, and
+                      their results are compared in their layout
+    arrays            what your kernels take and return: "numpy", "torch", or a function that converts
+                      a NumPy array
+    dtype             the number type of the arrays; by default the type of the arithmetic's inputs
     device            the device of torch's arrays
-    batch_ranks       the numbers of leading axes that it takes
-    supports          what it takes. Sizes, as predicates or lists:
+    batch_ranks       how many leading axes your kernels accept: a tuple of numbers
+    supports          what your kernels take. Sizes, as predicates or lists:
                       {"head_dim": lambda d: d % 2 == 0, "n_q": (128, 256)}. The names are `SIZES`,
                       with "scale" among them; "every size" restricts all sizes. Or words, one or a
                       list of them with mappings: "positive sizes", "no batch axes", "full masks",
                       "key masks", "no log-sum-exp", "at most 8 shapes"
-    refuses           the exceptions that it raises for sizes that it does not support
-    features          names of `FEATURES`: the options of its attention and its rope, and its kinds
-                      of frequencies with their parameters. Other options are never passed
-    caches            names of `CACHES`: the optional features of its caches; None means those that
-                      their class shows
+    refuses           the exceptions that your kernels raise for sizes that they do not support
+    features          names of `FEATURES`: the options of attention and rope that your kernels take,
+                      and the kinds of frequencies with their parameters. Other options are never
+                      passed
+    caches            names of `CACHES`: the optional features of your caches; None means the features
+                      that their class shows
     deterministic     whether equal calls give equal results, to the last bit
-    layouts           the layouts of `LAYOUTS` that it takes; None promises nothing: it may refuse a
+    layouts           the layouts of `LAYOUTS` that your kernels take. With None, a kernel may refuse a
                       layout, but must not misread it
-    known_deviations  {"law" or "law[operation]": reason}: laws that it is known to break. Each of
-                      them must fail
-    unavailable       a sentence: why it cannot run here. Its laws are shown as "not run", and its
-                      functions are not called
-    twins             other paths that must agree with it, by name: {"compiled": {"rope": function}},
-                      within the sum of both budgets. A `Twin` says that a path is exact, or that it
-                      promises something else
-    beside            other implementations. It is also called between their calls. Implementations
-                      that are verified together are neighbours in this sense
-    paths             its twins, each as an implementation; derived from `twins`
+    known_deviations  {"law" or "law[operation]": reason}: laws that your kernels are known to break.
+                      Each of them must fail
+    unavailable       a sentence that says why your kernels cannot run here. Their laws are shown as
+                      "not run", and no function is called
+    twins             other paths to the same results, by name: {"compiled": {"rope": function}}. The
+                      results of both paths must agree within the sum of both error limits. A `Twin`
+                      says that a path is exact, or that it declares something else
+    beside            other implementations, whose calls alternate with the calls of this one.
+                      Implementations that are verified together are neighbours in this sense
+    paths             each twin as an implementation; derived from `twins`
 
     Raises TypeError and ValueError, with a sentence, for unknown names and values of another type.
     """
@@ -205,19 +210,19 @@ class Implementation:
 
     @property
     def resolved_arithmetic(self) -> Arithmetic:
-        """The arithmetic, which a name may have selected."""
+        """The arithmetic as an `Arithmetic`, also if a preset's name was given."""
         assert isinstance(self.arithmetic, Arithmetic)
         return self.arithmetic
 
     @property
     def resolved_conventions(self) -> Conventions:
-        """The conventions, with a value for each."""
+        """The conventions, with a value for each field."""
         assert isinstance(self.conventions, Conventions)
         return self.conventions
 
     def dtype_of(self, target: Format) -> str:
-        """Return the name of the number type for a format: the declared type, or the type of the
-        format.
+        """Return the name of the number type for a format: the declared type, or else the type of
+        the format.
         """
         if self.dtype is not None:
             return self.dtype
@@ -227,42 +232,44 @@ class Implementation:
 
     @property
     def of_caches(self) -> frozenset[str]:
-        """The optional features of its caches."""
+        """The optional features of the implementation's caches."""
         assert isinstance(self.caches, frozenset)
         return self.caches
 
     def lacks_of_caches(self, *names: str) -> str:
-        """Return a sentence that names the missing features of its caches; "" if none is missing."""
+        """Return a sentence that names the missing features of the implementation's caches; "" if
+        none is missing.
+        """
         missing = [feature for feature in names if feature not in self.of_caches]
         return f"Its caches offer no {' and no '.join(missing)}." if missing else ""
 
     @property
     def support(self) -> Support:
-        """What it takes, after the words are read."""
+        """What the implementation takes: `supports`, with its words read."""
         assert isinstance(self.supports, Support)
         return self.supports
 
     @property
     def restricted(self) -> Mapping[str, Callable[[Any], bool]]:
-        """The predicates on sizes."""
+        """The predicates that restrict sizes, by the names of sizes."""
         return self.support.sizes
 
     def lacks(self, *features: str) -> str:
-        """Return a sentence that names the features that it does not declare; "" if it declares all
-        of them.
+        """Return a sentence that names the features that the implementation does not declare; "" if
+        it declares all of them.
         """
         missing = [feature for feature in features if feature not in self.features]
         return f"It does not declare the feature{'s' * (len(missing) > 1)} {' and '.join(missing)}." if missing else ""
 
     def ranks(self, operation: Operation) -> list[int]:
-        """Return the possible numbers of leading axes of an operation, without the axes that it
-        names, such as heads.
+        """Return the numbers of leading axes that an operation may have. Axes with a name, such as
+        heads, are not counted.
         """
         heads = int("num_heads" in operation.axes.get("q", ()))
         return sorted(rank - heads for rank in self.batch_ranks if rank >= heads) if self.support.batches else [0]
 
     def allows(self, **sizes: float) -> bool:
-        """Return whether it supports the given sizes, or a scale."""
+        """Return whether the implementation supports the given sizes, or a scale."""
         predicates = self.restricted
         every_size = predicates.get(EVERY_SIZE)
         return all(
@@ -272,8 +279,8 @@ class Implementation:
         )
 
     def takes(self, operation: Operation, arguments: tuple[Any, ...]) -> bool:
-        """Return whether it supports a call: its sizes, their differences, its position, its scale,
-        and its leading axes.
+        """Return whether the implementation supports a call: its sizes, their differences, its
+        position, its scale, and its leading axes.
         """
         sizes: dict[str, Any] = operation.sizes(arguments)
         lead, scale = operation.lead(arguments), operation.named(arguments).get("scale")

@@ -43,7 +43,7 @@ class Extent:
         return tuple(1 if position in constant_axes else length for position, length in enumerate(full, -len(full)))
 
     def drawn(self, mask: Any) -> Any:
-        """Return a drawn mask, changed to one that this extent can express: a length keeps the
+        """Return a drawn mask, changed to a mask that this extent can express. A length keeps the
         number of true entries, and moves them to the front.
         """
         return np.arange(mask.shape[-1]) < mask.sum(-1, keepdims=True) if self.is_length and mask is not None else mask
@@ -98,12 +98,12 @@ class Entries:
     fill: Callable[[Format], float]
 
     def given(self, allowed: Any, target: Format) -> Any:
-        """Return the mask as such numbers."""
+        """Return the mask as numbers: 0 for a visible key, and the fill for a masked key."""
         return np.where(allowed, 0.0, self.fill(target))
 
     def received(self, found: Any, target: Format) -> Any:
-        """Return the booleans of a mask of such numbers. Raises ValueError for an entry that is
-        neither 0 nor the fill.
+        """Return the booleans of a mask of numbers. Raises ValueError for an entry that is neither
+        0 nor the fill.
         """
         is_wrong = (found != 0) & (found != self.fill(target))
         if is_wrong.any():

@@ -1,4 +1,6 @@
-"""Finding the law, the known bug or the operation that a typed text means, and splitting a law's id."""
+"""Finds the law, the known bug or the operation that a typed text means, and splits the id of a
+law.
+"""
 
 import re
 from collections.abc import Iterable

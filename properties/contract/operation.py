@@ -55,7 +55,7 @@ class Operation:
 
     @cached_property
     def axes(self) -> Mapping[str, Axes]:
-        """The axes of each parameter and each result that has some."""
+        """The axes of each parameter and each result that has axes."""
         return {record.name: record.axes for record in (*self.takes, *self.returns) if record.axes}
 
     @cached_property
@@ -119,7 +119,7 @@ class Operation:
         return kind is not None and kind.is_setting
 
     def is_number(self, result: str) -> bool:
-        """Return whether a result is one number, which may be a float."""
+        """Return whether a result is one number, which the operation may return as a float."""
         return result in self.outputs and result not in self.axes and not self.returns_booleans
 
     def broadcasts(self, name: str) -> bool:
@@ -153,8 +153,8 @@ class Operation:
         return arithmetic.output if result else arithmetic.inputs
 
     def call(self, function: Callable[..., Any], arguments: Sequence[Any], **others: Any) -> Any:
-        """Return the results of a function for arguments. Options that are not None are passed by
-        keyword.
+        """Call a function with arguments, and return the results. Options that are not None are
+        passed by keyword.
         """
         by_name = self.named(arguments)
         options = {
@@ -167,7 +167,7 @@ class Operation:
         )
 
     def arguments(self, positional: Sequence[Any], options: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return all arguments of such a call, in parameter order."""
+        """Return all arguments of a call that `call` would make, in parameter order."""
         remaining = iter(positional)
         return tuple(
             options.get(parameter) if parameter in self.options else next(remaining) for parameter in self.parameters
@@ -187,7 +187,7 @@ class Operation:
         )
 
     def returned(self, arguments: Sequence[Any]) -> tuple[str, ...]:
-        """Return the results of a call: an omitted option has no gradient."""
+        """Return the results of a call, without the gradients of omitted options."""
         absent = {
             f"d{parameter}"
             for parameter, argument in self.named(arguments).items()
@@ -196,8 +196,8 @@ class Operation:
         return tuple(result for result in self.outputs if result not in absent)
 
     def expected(self, arguments: tuple[Any, ...], arithmetic: Any, conventions: Conventions) -> tuple[Enclosure, ...]:
-        """Return the oracle's enclosures of the results; a mask builder's mask, in the oracle's
-        polarity.
+        """Return the oracle's enclosures of the results; for an operation that builds a mask, the
+        mask in the oracle's polarity.
         """
         enclosures = self.call(self.oracle, arguments, arithmetic=arithmetic, conventions=conventions)
         return (

@@ -62,39 +62,39 @@ class Parameter:
 
 
 def array(name: str, axes: str, kind: Kind = Kind.NUMBERS, *, broadcasts: bool = False) -> Parameter:
-    """Return an array whose axes are named in a text, such as "* n_q head_dim"."""
+    """Return the record of an array whose axes are named in a text, such as "* n_q head_dim"."""
     return Parameter(name, tuple(axes.split()), kind, broadcasts=broadcasts)
 
 
 def mask(name: str, axes: str) -> Parameter:
-    """Return a mask, which may have axes of size 1 or fewer axes."""
+    """Return the record of a mask, which may have axes of size 1 or fewer axes."""
     return array(name, axes, Kind.MASK, broadcasts=True)
 
 
 def size(name: str) -> Parameter:
-    """Return the length of an axis, or a position."""
+    """Return the record of the length of an axis, or of a position."""
     return Parameter(name, kind=Kind.SIZE)
 
 
 def setting(name: str, kind: Kind = Kind.SETTING) -> Parameter:
-    """Return a setting without axes, which a call must pass."""
+    """Return the record of a setting without axes, which a call must pass."""
     return Parameter(name, kind=kind)
 
 
 def optional(*parameters: Parameter) -> tuple[Parameter, ...]:
-    """Return the same parameters, which a call may leave out."""
+    """Return the same parameters, but a call may leave them out."""
     return tuple(replace(parameter, optional=True) for parameter in parameters)
 
 
 def gradient(result: Parameter) -> Parameter:
-    """Return the gradient with respect to a result: it has the axes of the result and the format of
-    inputs.
+    """Return the record of the gradient with respect to a result: it has the axes of the result and
+    the format of inputs.
     """
     return Parameter(f"grad_{result.name}", result.axes)
 
 
 def tangents(*parameters: Parameter) -> tuple[Parameter, ...]:
-    """Return the derivatives dq, dk, … of arrays: tangents if they are passed, gradients if they
-    are returned.
+    """Return the records of the derivatives dq, dk, … of arrays: tangents if they are passed,
+    gradients if they are returned.
     """
     return tuple(replace(parameter, name=f"d{parameter.name}", optional=False) for parameter in parameters)

@@ -79,8 +79,8 @@ class Result:
 
     @cached_property
     def ball(self) -> Ball:
-        """The numbers with the radii of the budget. The ball contains the exact value if the
-        numbers are within their budget.
+        """The numbers with the radii of the budget: intervals value ± radius. They contain the
+        exact values if the numbers are within their budget.
 
         The radius is ∞ where any value is right, and where a number overflows and may do so. Raises
         BrokenError for a NaN or ±∞ elsewhere. If some number is outside its budget, the radii also

@@ -25,7 +25,7 @@ class Subject(Caller):
     """
 
     def begin(self) -> None:
-        """Forget the last case."""
+        """Forget the last case and what was asserted on it."""
         super().begin()
         self.retell()
 
@@ -50,15 +50,15 @@ class Subject(Caller):
 
     @property
     def informative(self) -> bool:
-        """Whether the case could show a mistake: the law compared something larger than its
-        tolerance, and `informative_if` held.
+        """Whether the case could have exposed a mistake: the law compared a number that is larger
+        than its tolerance, and the condition of `informative_if` held.
         """
         return self._matters and self._told
 
     @property
     def coarse(self) -> bool:
-        """Whether the case could show a mistake with narrower budgets: the law compared something,
-        and everything was smaller than its tolerance.
+        """Whether the case could have exposed a mistake if the budgets were narrower: the law
+        compared numbers, and all of them were smaller than their tolerance.
         """
         return self._matters and self._compared and not self._told
 
@@ -79,8 +79,8 @@ class Subject(Caller):
         self._tell(excess.size and budget.judged and not budget.vacuous)
 
     def close(self, a: Any, b: Any, name: str = "") -> None:
-        """Assert that two expressions have one exact value: they differ by at most the sum of their
-        radii. Expressions are results, balls and exact arrays.
+        """Assert that two expressions can have the same exact value: they differ by at most the sum
+        of their radii. Expressions are results, balls (intervals value ± radius) and exact arrays.
         """
         name = name or next((first.name for first in (a, b) if isinstance(first, Result)), "out")
         first, second = _ball(a), _ball(b)
@@ -124,8 +124,8 @@ class Subject(Caller):
         self._tell(True)
 
     def alike(self, a: Any, b: Any, name: str = "") -> None:
-        """Assert that two results have one exact value: masks are equal, and numbers are equal or
-        `close`. Neither may be NaN where a number should be.
+        """Assert that two results can have the same exact value: masks are equal, and numbers are
+        equal or `close`. Neither may be NaN where a number should be.
         """
         for result in (a, b):
             self.finite(result)

@@ -127,7 +127,9 @@ class Support:
 
     @property
     def plain(self) -> "Support":
-        """The same support, but with boolean masks of all named axes, as the reference takes them."""
+        """The same support, but masks are booleans with all named axes, as the reference takes
+        them.
+        """
         named = "key masks" if self.masks and EXTENTS[self.masks].of_sequences else self.masks
         return replace(self, masks=named, entries="")
 
@@ -138,8 +140,8 @@ class Support:
 
     def without(self, operation: Operation, kind: str, flows: bool = False) -> str:
         """Return the reason why cases with a kind of masks ("loose", "keys", "dead" or "any") are
-        left out; "" if they are not. `flows` says whether gradients flow through the equal weights
-        of a fully masked row.
+        left out; "" if they are not left out. `flows` says whether gradients flow through the equal
+        weights of a fully masked row.
         """
         if not kind or not any(map(operation.is_mask, operation.parameters)):
             return ""
@@ -198,8 +200,8 @@ class Support:
         return self._extent(operation).handed(mask, operation.axes[parameter])
 
     def promised(self, operation: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the passed form of the arguments of a call. Raises OutsideError if the
-        implementation does not take its masks or its shapes.
+        """Return the arguments of a call in the form in which they are passed. Raises OutsideError
+        if the implementation does not take its masks or its shapes.
         """
         written = self.written(operation, arguments)
         if self.shapes is not None and not self.shapes.admit(operation, written):
@@ -210,8 +212,8 @@ class Support:
         return written
 
     def written(self, operation: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the arguments of a call with its masks written out as declared. Raises
-        OutsideError for masks that cannot be written so.
+        """Return the arguments of a call with its masks written as declared. Raises OutsideError
+        for a mask that cannot be written in this way.
         """
         return tuple(self._masks(operation, arguments)) if self.masks else arguments
 

@@ -1,4 +1,4 @@
-"""Texts of others as parts of a sentence: their values and errors, safe to print, and short."""
+"""Makes values and errors of other code parts of a sentence: safe to print, and short."""
 
 import traceback
 from pathlib import Path
@@ -42,7 +42,7 @@ def said(error: BaseException) -> str:
 
 
 def raised(error: BaseException) -> str:
-    """Return a phrase that an exception was raised: "raised OSError: no disk", or "raised
+    """Return a phrase that says which exception was raised: "raised OSError: no disk", or "raised
     AssertionError without a message".
     """
     text = said(error)
@@ -50,8 +50,8 @@ def raised(error: BaseException) -> str:
 
 
 def told(error: BaseException) -> str:
-    """Return an exception with the place outside of this package that raised it: "OSError: no disk,
-    at kernels.py:3".
+    """Return an exception as text, with the place outside of this package that raised it: "OSError:
+    no disk, at kernels.py:3".
     """
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _HOME not in Path(frame.filename).parents]
     outside = [

@@ -1,4 +1,6 @@
-"""Checks the answers of the untrusted process: an answer of another form is nonsense, and ends the process."""
+"""Checks the answers of the untrusted process. An answer in any other form than the expected one
+ends the process.
+"""
 
 from collections.abc import Sequence
 from typing import Any

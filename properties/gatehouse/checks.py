@@ -139,8 +139,8 @@ def _large(operation: Operation, implementation: Implementation, random: Random)
 
 
 def finished(implementation: Implementation, candidates: Sequence[IsolatedKernel]) -> Outcome:
-    """Return the outcome of the check at the end. It relies on the process, which could lie that
-    all is well.
+    """Return the outcome of the check at the end. The check relies on what the untrusted process
+    says, and the process could lie.
     """
     wrong = [((), sentence) for candidate in candidates for sentence in candidate.finish()]
     return _outcome(implementation.name, next(iter(implementation.operations)), AFTERWARDS, wrong or [((), "")])

@@ -63,8 +63,8 @@ def gate(
     limits: Limits | None = None,
     **promises: Any,
 ) -> Verdict:
-    """Return the verdict on an untrusted kernel: a Python file, or a `Submission`. This process
-    never imports it.
+    """Check an untrusted kernel, and return the verdict. The kernel is a Python file, or a
+    `Submission`. This process never imports it.
 
     `functions` maps functions of the file to operations; without it, a function implements the
     operation of its name. Without a seed, the system's entropy gives one. The promises `arrays` and

@@ -69,7 +69,7 @@ class IsolatedKernel:
         self._random = Random()  # of the system's entropy: which results are kept cannot be foreseen
 
     def begin(self) -> str:
-        """Import the kernel. The result is "", or a sentence that says why the kernel cannot be used."""
+        """Import the kernel. Return "", or a sentence that says why the kernel cannot be used."""
         try:
             began, _ = self.process.ask({"begin": True}, [], self.limits.imports, "before it was imported")
             self.enclosed = bool(began["enclosed"])  # until now the process has run only our code
@@ -85,7 +85,7 @@ class IsolatedKernel:
         return ""
 
     def finish(self) -> list[str]:
-        """Return sentences about what is wrong after all calls; an empty list if all is right."""
+        """Return sentences that say what is wrong after all calls; an empty list if all is right."""
         try:
             answer, data = self.process.ask({}, [], self.limits.call, "after all calls")
             if not has(answer, FINISHED):

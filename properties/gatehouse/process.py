@@ -1,4 +1,5 @@
-"""The parent's view of a process that runs untrusted code: ask a question, get an answer in time, or end it.
+"""The parent's view of a process that runs untrusted code: it asks a question, and gets an answer
+in time, or ends the process.
 
 The parent trusts no byte from the process. A byte that does not belong to the answer to the last
 question ends the process.
@@ -85,8 +86,8 @@ class Process:
     def ask(
         self, header: dict[str, Any], chunks: list[bytes], seconds: float, doing: str
     ) -> tuple[dict[str, Any], memoryview]:
-        """Return the header and the arrays of the answer. Raises EndedError without a correct
-        answer in time.
+        """Ask the process, and return the header and the arrays of the answer. Raises EndedError
+        without a correct answer in time.
 
         `doing` says in the message what the process was doing.
         """
@@ -162,7 +163,7 @@ class Process:
             return []
 
     def end(self, why: str) -> EndedError:
-        """End the process and everything that it started. The result is the error that says why."""
+        """End the process and everything that it started. Return the error that says why."""
         self.ended = self.ended or why
         for child in self._children():  # the first process of the namespace: the others end with it
             with suppress(ProcessLookupError, PermissionError, subprocess.TimeoutExpired):

@@ -1,4 +1,6 @@
-"""The surroundings of an untrusted process: an interpreter, a fresh folder, its libraries, and no file of attnspec."""
+"""Makes the surroundings of an untrusted process: an interpreter, a new folder, and its libraries,
+but no file of attnspec.
+"""
 
 import csv
 import os
@@ -38,8 +40,8 @@ class Sandbox:
 
 
 def sandbox(folder: Path, libraries: Iterable[str], sources: dict[str, str]) -> Sandbox:
-    """Return the sandbox in a fresh folder, with the sources and the libraries of the
-    distributions.
+    """Make the sandbox in a new folder, with the sources and the libraries of the distributions,
+    and return it.
 
     Raises ValueError for a distribution that is not installed, and for a source outside of the
     folder.

@@ -81,8 +81,8 @@ class Server:
         return {"imported": True}
 
     def together(self, calls: list[Any]) -> list[Any]:
-        """Return the results of several calls, each in a new thread; a single call stays in this
-        thread.
+        """Make several calls, each in a new thread, and return their results. A single call stays
+        in this thread.
         """
         if len(calls) == 1:
             return [self.call(self.memory, *calls[0])]
@@ -101,10 +101,10 @@ class Server:
         return found
 
     def call(self, memory: dict[int, Any], asked: dict[str, Any], values: Any) -> dict[str, Any]:
-        """Return one call: what it returned or raised, its arguments, and their contents before the
-        call.
+        """Make one call. Return what it returned or raised, its arguments, and the contents of the
+        arguments before the call.
 
-        The arrays lie in `memory` where that has the right size.
+        The arrays lie in `memory` if that has the right size.
         """
         places = [*asked["arguments"], *asked["options"]]
         given = [

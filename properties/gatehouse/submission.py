@@ -1,4 +1,5 @@
-"""A submission: the sources of an untrusted kernel, its functions by operation, and its promises.
+"""A submission: the sources of an untrusted kernel, its functions by operation, and the
+declarations of what it supports.
 
 This process runs none of the sources.
 """
@@ -151,8 +152,8 @@ def text_of(file: Path) -> str:
 
 
 def parsed(text: str) -> ast.Module | None:
-    """Return the syntax tree of a source; None if it is not Python. The import in its process
-    reports that.
+    """Return the syntax tree of a source; None if the source is not Python, which the import in the
+    untrusted process then reports.
     """
     try:
         return ast.parse(text)

@@ -28,7 +28,7 @@ class NonsenseError(Exception):
 
 
 def message(token: bytes, header: Mapping[str, Any], chunks: Iterable[bytes] = ()) -> bytes:
-    """Return the bytes of a message; the chunks are the bytes of its arrays."""
+    """Return the bytes of a message. `chunks` are the bytes of the arrays in it."""
     header_bytes, array_bytes = json.dumps(header).encode(), b"".join(chunks)
     return START.pack(token, len(header_bytes), len(array_bytes)) + header_bytes + array_bytes
 

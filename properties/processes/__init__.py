@@ -1,1 +1,3 @@
-"""Runs implementations in child processes: a crash, a hang or a leak of memory is a verdict."""
+"""Runs implementations in child processes, so that a crash, a hang or a leak of memory becomes a
+verdict.
+"""

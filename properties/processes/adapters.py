@@ -94,8 +94,8 @@ def _beside_each_other(members: list[Found]) -> Iterator[Found]:
 
 
 def interleaved(implementations: list[Implementation]) -> list[Implementation]:
-    """Return the implementations of a list, each with its neighbours in `beside`; a single one is
-    unchanged.
+    """Return the implementations of a list, each with its neighbours in `beside`. A single
+    implementation is returned unchanged.
     """
     return [
         replace(each, beside=neighbours(position, implementations) or each.beside)
@@ -104,15 +104,17 @@ def interleaved(implementations: list[Implementation]) -> list[Implementation]:
 
 
 def neighbours(position: int, members: list[T]) -> tuple[T, ...]:
-    """Return the few members after a position of a list, which begins again after its end; never
-    the member itself.
+    """Return the next few members after a position of a list. After its end the list begins again.
+    The member at the position is never returned.
     """
     others = [*members[position + 1 : position + 1 + _NEIGHBOURS], *members[: min(position, _NEIGHBOURS)]]
     return tuple(others[:_NEIGHBOURS])
 
 
 def distinct(implementations: list[Implementation]) -> list[Implementation]:
-    """Return the implementations with different names: the second of a name is called "name #2"."""
+    """Return the implementations, renamed so that their names differ: the second implementation
+    with a name gets the name "name #2".
+    """
     seen: Counter[str] = Counter()
     named = []
     for implementation in implementations:

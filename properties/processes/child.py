@@ -79,8 +79,8 @@ class Child:
         return answer
 
     def fileno(self) -> int:
-        """Return the descriptor on which `select` waits: it is readable after an answer, or after
-        the end.
+        """Return the descriptor on which `select` waits. It becomes readable when an answer has
+        come, or when the child has ended.
         """
         return self._answers.fileno()
 
@@ -92,7 +92,7 @@ class Child:
     def kill_if_over_limit(self) -> None:
         """Kill the child if its call takes too long, or if it uses too much memory.
 
-        After a timeout the child gets SIGABRT first, and writes to its log where it was.
+        After a timeout the child gets SIGABRT first, and writes to its log which line it was in.
         """
         if self._killed_over_memory():
             return
@@ -130,7 +130,9 @@ class Child:
         return not self._timed_out and -status in _SIGNALS_FROM_OUTSIDE
 
     def how_it_ended(self) -> str:
-        """Return how a dead child ended, as the predicate of a sentence."""
+        """Return how a dead child ended, as the predicate of a sentence: "did not return within 60
+        s".
+        """
         if self._timed_out:
             return f"did not return within {self._limit:g} s"
         if self._over_memory:
@@ -141,8 +143,8 @@ class Child:
         return f"ended the process with exit status {status}"
 
     def last_output(self) -> list[str]:
-        """Return sentences about the last output of a dead child, and about the user's lines in
-        which it was.
+        """Return sentences about the last output of a dead child, and about the lines of the user's
+        code that it was in.
 
         The innermost line comes first. Lines of attnspec are left out.
         """

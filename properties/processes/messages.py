@@ -45,7 +45,8 @@ class Order:
 
 @dataclass(frozen=True)
 class Entry:
-    """An implementation without its functions: its name, its origin, and the laws to check.
+    """An implementation to verify, without its functions: its name, its origin, and the laws to
+    check.
 
     `unavailable` says why it cannot run here; it is "" if it can.
     """
@@ -72,7 +73,7 @@ class Entry:
         return positions
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry as the settings of the report show it."""
+        """Return the entry in the form in which the report's settings show it."""
         sources = {name: {"file": file, "line": line} for name, (file, line) in self.sources.items()}
         return {
             "name": self.name,

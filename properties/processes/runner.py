@@ -1,4 +1,4 @@
-"""The parent process: which child checks which laws, and what the end of a child means."""
+"""The parent process: it decides which child checks which laws, and what the end of a child means."""
 
 import tempfile
 import time

@@ -1,4 +1,4 @@
-"""Notes SIGHUP, SIGINT and SIGTERM when they come, and obeys them where no work is half done."""
+"""Notes SIGHUP, SIGINT and SIGTERM when they come, and obeys them later, when no work is half done."""
 
 import os
 import signal

@@ -12,10 +12,11 @@ __all__ = ["sources"]
 
 
 def sources(operations: Mapping[str, Any], target: str) -> dict[str, tuple[str, int]]:
-    """Return the file and the line of each operation's function; a file in the repository is
-    relative to it.
+    """Return the file and the line in which the function of each operation begins. A file in the
+    repository is relative to the repository.
 
-    For a compiled function, or one of an installed library, this is the first line of the adapter.
+    For a compiled function, or a function of an installed library, this is the first line of the
+    adapter.
     """
     module = target.partition(":")[0]
     adapter = module if module.endswith(".py") else getattr(sys.modules.get(module), "__file__", None)

@@ -1,4 +1,5 @@
-"""The child process: import the adapters, check the laws of one task after another, find causes.
+"""The child process: it imports the adapters, checks the laws of one task after another, and finds
+causes.
 
 The pipe to the parent carries only messages. Everything that Python, or code below Python, prints
 goes to a log file.

@@ -1,1 +1,3 @@
-"""What becomes of laws: cases, diagnosis, shrinking, and the report with a script that reproduces what it shows."""
+"""Checks laws: draws cases, finds causes, shrinks inputs, and reports failures with a script that
+reproduces each.
+"""

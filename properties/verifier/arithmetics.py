@@ -221,7 +221,7 @@ def explained(
     wrong: tuple[Call, ...],
 ) -> Iterator[tuple[OtherArithmetic, float]]:
     """Yield the narrowest arithmetic that explains the violations, then the narrowest preset that
-    does, each with its largest error ÷ budget.
+    explains them, each with its largest error ÷ budget.
 
     `right` and `wrong` are some calls of the operation. Every arithmetic judges the calls outside
     the declared budget, farthest first, because those refuse most arithmetics. The remaining

@@ -24,7 +24,7 @@ _SHARE_OF_DRAWING = 0.75  # of the time; finding causes and smaller inputs takes
 
 
 class TimeLimit:
-    """A limit of some seconds from now on; without a number the time has no end.
+    """A time limit, as a number of seconds from now on. Without a number, the time has no end.
 
     `end` is a reading of time.monotonic, a clock that all processes share.
     """
@@ -34,7 +34,9 @@ class TimeLimit:
         self.end, self._end_of_drawing = now + seconds, now + _SHARE_OF_DRAWING * seconds
 
     def share(self, laws: int, left: int, workers: int = 1) -> float:
-        """Until when cases may be drawn for some of the laws that are left, if each law gets equally long."""
+        """Return until when cases may be drawn for some of the laws that are left, if each law gets
+        equally long.
+        """
         now = time.monotonic()
         return now + max(0.0, self._end_of_drawing - now) * min(1.0, workers * laws / left)
 

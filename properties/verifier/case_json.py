@@ -1,4 +1,4 @@
-"""Cases as JSON, from which the same arrays are made again, to the last bit."""
+"""Writes cases as JSON, from which the same arrays can be made again, to the last bit."""
 
 import base64
 import zlib
@@ -11,7 +11,7 @@ __all__ = ["packed", "unpacked"]
 
 
 def packed(case: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a case with its arrays as type, shape and bytes; tuples become lists."""
+    """Return a case as JSON: its arrays as type, shape and bytes, and tuples as lists."""
     return {
         name: _packed(x) if isinstance(x, np.ndarray) else list(x) if isinstance(x, tuple) else x
         for name, x in case.items()
@@ -25,7 +25,9 @@ def _packed(x: Any) -> dict[str, Any]:
 
 
 def unpacked(written: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the case that `packed` wrote. Raises ValueError, a sentence, for what is none."""
+    """Return the case that `packed` wrote. Raises ValueError, a sentence, for JSON that is not a
+    case.
+    """
     return {
         name: _unpacked(name, x) if isinstance(x, Mapping) else tuple(x) if isinstance(x, list) else x
         for name, x in written.items()

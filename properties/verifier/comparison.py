@@ -19,8 +19,8 @@ Outcome = dict[str, Any]
 
 @dataclass(frozen=True)
 class Change:
-    """A change on an implementation: of a law, "law[operation]", or of an operation; what was, what
-    is, and why in a few words.
+    """A change on an implementation, of a law, "law[operation]", or of an operation: the old state,
+    the new state, and the reason in a few words.
     """
 
     implementation: str
@@ -52,7 +52,9 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Known:
-    """The violations of a baseline: the names of what explained each, by implementation and law."""
+    """The violations of a baseline: for each implementation and law, the names of the causes that
+    explained the violation.
+    """
 
     explained: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
 
@@ -67,7 +69,9 @@ class Known:
         return (implementation, law) in self.explained
 
     def may_be(self, cause: Cause) -> bool:
-        """Return whether all laws of a cause were violated, for a cause that may be the same."""
+        """Return whether the baseline has violations of all laws of a cause, for a cause that may
+        be the same.
+        """
         keys = [(cause.implementation, law) for law in cause.laws]
         names = frozenset(one.id for one in cause.diagnosis if not one.hint)
         return all(key in self.explained and _may_be_same(self.explained[key], names) for key in keys)
@@ -94,8 +98,8 @@ def compared(before: dict[str, Any], after: dict[str, Any]) -> Comparison:
 
 
 def against(report: Report, baseline: dict[str, Any]) -> tuple[Report, Comparison]:
-    """Return the report, in which what also failed in a baseline is known, and the changes since
-    the baseline.
+    """Return the report and its changes since the baseline. In the report, failures that the
+    baseline also has are marked as known.
     """
     changes = compared(baseline, report.to_dict())
     new = {(change.implementation, change.what) for change in changes.broke}

@@ -80,7 +80,7 @@ def _with_hint(example: Violation, diagnosis: tuple[Diagnosis, ...]) -> tuple[Di
 
 
 def diagnosed(implementation: Implementation, law: Law, violation: Violation) -> Violation:
-    """Return one violation with what explains it, on a small input."""
+    """Return one violation on a smaller input, with the possible causes that explain it."""
 
     def explained(one: Violation) -> Violation:
         ((_, diagnosis),) = _explained(implementation, [(law, one)])

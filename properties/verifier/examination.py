@@ -318,7 +318,7 @@ class Examination:
             trial.seconds += time.perf_counter() - start
 
     def outcomes(self) -> Iterator[Outcome]:
-        """Yield the outcome of each law, in their order."""
+        """Yield the outcome of each law, in the order of the laws."""
         for law in self.laws:
             yield self.settled[law.id] if law.id in self.settled else self.trials[law.id].outcome(self.evidence)
 

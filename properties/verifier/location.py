@@ -24,8 +24,8 @@ class Location:
 
 
 def location_of(target: str) -> Location:
-    """Return the location that a target names. A file inside packages gets the dotted name that
-    their `__init__.py` files give it.
+    """Return the location that a text of the command line names. A file inside packages gets the
+    dotted name that the `__init__.py` files around it give it.
 
     Raises ValueError for a file that does not exist, or whose name Python cannot import.
     """

@@ -55,8 +55,8 @@ def is_quick(law: Law) -> bool:
 
 
 def without(planned: Iterable[Law], exclude: Iterable[str]) -> list[Law]:
-    """Return the planned laws without those that some names mean. Raises ValueError for an unknown
-    law.
+    """Return the planned laws, without the laws that the names mean. Raises ValueError for an
+    unknown law.
     """
     _require_names("exclude", exclude)
     excluded = {law for name in exclude for law in find(name)}

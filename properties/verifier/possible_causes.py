@@ -50,8 +50,9 @@ class PossibleCause:
 
 
 def possible_causes(called: list[Operation], implementation: Implementation) -> Iterator[PossibleCause]:
-    """Yield every other value of every convention that matters to the operations called, every set
-    of conventions that an ONNX version has, and every known bug of these operations.
+    """Yield what may be the cause of violations: every other value of every convention that matters
+    to the operations called, every set of conventions that an ONNX version has, and every known bug
+    of these operations.
 
     A bug is tried in all operations that have it, and in each alone, since a fix may have reached
     only some of them.
@@ -173,8 +174,8 @@ def _played(operation: Operation, implementation: Implementation, window: Any, *
 
 
 def stand_in_for(cause: PossibleCause, implementation: Implementation, operation: str, *needs: str) -> Subject:
-    """Return the possible cause in place of the implementation: with float64 arrays, the
-    reference's other operations, and the implementation's promises.
+    """Return a subject for laws that behaves like the possible cause. It takes float64 arrays, has
+    the reference's other operations, and declares what the implementation under test declares.
     """
     own, conventions = cause.fresh(), implementation.resolved_conventions
     functions: _Functions = {
@@ -220,10 +221,10 @@ def _stored(
 
 def of_own_attention(implementation: Implementation) -> _Functions:
     """Return operations made from the implementation's own scaled dot-product attention: causal,
-    grouped and multi-head attention, and its gradients by δ = rowsum(g ⊙ out). A mistake in the
+    grouped and multi-head attention, and the gradients by δ = rowsum(g ⊙ out). A mistake in the
     attention is a mistake in all of them.
 
-    Empty if the implementation offers no scaled dot-product attention.
+    The result is empty if the implementation does not offer scaled dot-product attention.
     """
     if FORWARD not in implementation.operations:
         return {}

@@ -46,8 +46,8 @@ def call(
     conventions: Conventions | None = None,
     **arguments: Any,
 ) -> Any:
-    """Return the results of one call of an operation, called as the laws call it; for a mask an
-    array of booleans.
+    """Call an operation once, as the laws call it, and return the results; for a mask an array of
+    booleans.
 
     `layout` is the memory layout of the arrays. Raises BrokenError, an AssertionError, if the call
     raises or returns something else, and ValueError for an unknown operation.

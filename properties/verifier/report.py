@@ -128,7 +128,7 @@ class Violation:
 
     @property
     def size(self) -> int:
-        """How many numbers the counterexample has."""
+        """The number of entries of the arrays in the counterexample."""
         return sum(value.size for value in self.counterexample.values() if isinstance(value, np.ndarray))
 
     def to_dict(self) -> dict[str, Any]:
@@ -244,7 +244,9 @@ def reason_for(deviations: Mapping[str, str], law: str) -> str:
 
 
 def broken(violation: Violation, declared: str = "", examples: int = 1, seconds: float = 0.0) -> Outcome:
-    """Return the outcome of a law that fails: "declared" with a declared reason, else "violated"."""
+    """Return the outcome of a law that fails: "declared" if the adapter declares a reason, else
+    "violated".
+    """
     who = violation.law, violation.operation, violation.implementation
     status: Status = "declared" if declared else "violated"
     outcome = Outcome(*who, status, examples, examples, reason=declared, violation=violation)
@@ -304,8 +306,8 @@ class Report:
         return {status: numbers[status] for status in get_args(Status)}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as numbers, strings, lists and mappings, for JSON, as
-        report.schema.json says.
+        """Return the report as numbers, strings, lists and mappings, for JSON. report.schema.json
+        describes it.
         """
         return {
             "version": VERSION,
@@ -332,9 +334,9 @@ def fails(status: str, unavailable: bool, strict: bool) -> bool:
 def with_causes(
     outcomes: Iterable[Outcome], causes: Iterable[Cause], script: Callable[[Violation], str]
 ) -> tuple[tuple[Outcome, ...], tuple[Cause, ...]]:
-    """Return the outcomes and the causes, completed: each violation gets the diagnosis of its
-    cause, the example of a cause also gets the smallest input, and all get a script unless they
-    have one.
+    """Return the outcomes and the causes, both completed. Each violation gets the diagnosis of its
+    cause. The example of a cause also gets the smallest input. Each violation gets a script, unless
+    it has one.
     """
 
     def scripted(violation: Violation) -> Violation:
@@ -353,7 +355,7 @@ def with_causes(
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number and a noun: "1 law", "2 laws"."""
+    """Return a number and its noun, in the singular or the plural: "1 law", "2 laws"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 

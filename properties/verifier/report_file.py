@@ -47,8 +47,8 @@ def read(file: Path) -> dict[str, Any]:
 
 
 def array(value: Any) -> Any:
-    """Return the array that JSON holds as lists, with NaN and ±∞ as strings. A window with an open
-    side becomes a pair, and anything else is returned unchanged.
+    """Return the array that JSON holds as lists, in which NaN and ±∞ are strings. A window with an
+    open side becomes a pair, and anything else is returned unchanged.
 
     Raises ValueError for lists that hold something else than numbers.
     """

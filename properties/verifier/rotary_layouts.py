@@ -18,8 +18,8 @@ _LAID_OUT = ("x", "grad_out", "cos", "sin")
 def in_layout(
     operation: Operation, function: Callable[..., Any], own: Conventions, wanted: Conventions
 ) -> Callable[..., Any]:
-    """Return the function for arrays in the pair layout of `wanted`, made from one for the layout
-    of `own`.
+    """Return a function that takes arrays in the pair layout of `wanted`, made from a function for
+    the layout of `own`.
 
     A function that differs only in the layout of time, height and width cannot be converted: called
     with sections, it raises NotImplementedError, so it explains nothing.

@@ -34,8 +34,8 @@ def script(
     conventions: Conventions | None = None,
     beside: Sequence[str] = (),
 ) -> str:
-    """Return Python that raises the summary of a violation again, as an AssertionError; "" if no
-    case shows the violation.
+    """Return a Python script that shows a violation again: it raises the violation's summary as an
+    AssertionError. The script is "" if no case shows the violation.
 
     target                    where the implementation is, as `location_of` reads it; without it, the
                               script has a line to fill in
@@ -59,8 +59,8 @@ def script_of_call(
     arithmetic: Arithmetic | str | None = None,
     conventions: Conventions | None = None,
 ) -> str:
-    """Return Python that makes one call again, for an implementation that ends the process or never
-    returns.
+    """Return a Python script that makes one call again, for an implementation that ends the process
+    or never returns.
     """
     operation = OPERATIONS[noted.operation]
     case = {
@@ -193,7 +193,7 @@ def _compressed(name: str, array: Any) -> list[str]:
 
 
 def literal(value: Any) -> str:
-    """Return a value as Python with `np`, exactly; an array row by row."""
+    """Return Python code, with `np`, for exactly this value; an array stands row by row."""
     if isinstance(value, np.ndarray):
         if value.size == 0:
             return f"np.zeros({value.shape}{_dtype(value)})"

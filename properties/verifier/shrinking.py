@@ -160,8 +160,8 @@ def _emptier(array: Any) -> Iterator[Any]:
 
 
 def simpler(operation: Operation, case: Case, implementation: Implementation) -> Iterator[Case]:
-    """Yield the supported cases that are simpler than a case, the largest parts taken away first.
-    If every query has a visible key, this stays so.
+    """Yield the supported cases that are simpler than a case. Cases without the largest parts come
+    first. If every query has a visible key, this stays so.
     """
     dead = leaves_a_query_nothing(case)
     for stage in _STAGES:

@@ -51,7 +51,9 @@ def _rounds_no_more(field: Any, declared: Any) -> bool:
 
 
 class TightestPreset:
-    """The presets finer than the declared arithmetic that have accepted every call so far."""
+    """The presets that are finer than the declared arithmetic, and whose error limits all calls so
+    far satisfy.
+    """
 
     def __init__(self, implementation: Implementation) -> None:
         self.implementation, self.calls = implementation, 0
@@ -59,11 +61,13 @@ class TightestPreset:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the presets that are left, finest first, and last the declared arithmetic."""
+        """The names of the presets that no call has ruled out, finest first, and last the declared
+        arithmetic.
+        """
         return (*(preset.name for preset in self._accepting), self.implementation.resolved_arithmetic.name)
 
     def look(self, calls: list[Call]) -> None:
-        """Judge the first call that returned numbers by every preset that is left."""
+        """Judge the first call that returned numbers by every preset that no call has ruled out."""
         call = next((one for one in calls if not one.error and not OPERATIONS[one.operation].returns_booleans), None)
         if call is None:
             return

@@ -27,8 +27,8 @@ _KEPT_CALLS = 24  # right and wrong ones, for the diagnosis
 
 
 class Evidence:
-    """What was seen of an operation under all laws: the number of cases, the sizes of all calls, and
-    some right and wrong calls.
+    """What was seen of an operation under all laws: the number of cases, the sizes of all calls,
+    and examples of right and wrong calls.
     """
 
     def __init__(self, implementation: Implementation, operation: str) -> None:
@@ -48,8 +48,8 @@ class Evidence:
 
     @property
     def unwritten(self) -> str:
-        """The sentence that the operation is still to be written, with the message of the first call,
-        if every call raised NotImplementedError; else "".
+        """A sentence that says that the operation is still to be written, with the message of the
+        first call, if every call raised NotImplementedError; else "".
         """
         raised = [call.error for call in self.wrong if call.error.startswith("raised NotImplementedError: ")]
         return f"Every call {raised[0]}" if raised and len(raised) == len(self.wrong) and not self.right else ""
@@ -206,15 +206,15 @@ class Trial:
 
 
 def unknown(implementation: Implementation, operation: str, reason: str) -> str:
-    """Return the sentence that no case compares an operation with the oracle, and why."""
+    """Return a sentence that says that no case compares an operation with the oracle, and why."""
     return (
         f"attnspec compared no result of {operation} with the oracle, so {implementation.name} has no verdict: {reason}"
     )
 
 
 def does_not_apply(outcome: Outcome, reason: str, declared: str) -> Outcome:
-    """Return the outcome of a law without cases. A deviation declared for this very law is a
-    violation: the declaration is needless.
+    """Return the outcome of a law without cases. If the adapter declares that this very law fails,
+    the outcome is a violation, because the declaration is needless.
     """
     if not declared:
         return replace(outcome, status="not applicable", reason=reason)

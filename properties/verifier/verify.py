@@ -77,12 +77,12 @@ def verify(
     time_limit: float | None = None,
     progress: Callable[[Outcome], None] | None = None,
 ) -> Report:
-    """Return the report on an implementation: every law that applies is checked, and the causes of
-    failures are found.
+    """Check every law that applies to an implementation, find the causes of failures, and return the
+    report.
 
-    target             a mapping, module or object with functions of the operations' names, or an
-                       `Implementation`, whose declarations the next two arguments and
-                       `known_deviations` replace
+    target             the adapter: a mapping, module or object whose functions have the names of
+                       operations, or an `Implementation`. The next two arguments and
+                       `known_deviations` replace the declarations of an `Implementation`
     arithmetic         how your kernel rounds; float64 by default
     conventions        the conventions that your kernel follows
     laws, exclude      names of laws to check, or to leave out: "law" or "law[operation]"; a part of a

@@ -1,5 +1,5 @@
-"""The worst input that is found for an operation: a hill climb on error ÷ budget, from a case of a
-domain or from one that is known.
+"""Searches for the worst input of an operation: the input with the largest error ÷ budget. The
+search is a hill climb; it begins at a case of a domain, or at a known input.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,13 +36,13 @@ _NOTHING = -1.0
 
 @dataclass(frozen=True)
 class Worst:
-    """The worst case of a climb.
+    """The worst input that a hill climb found.
 
-    ratio    the largest error ÷ budget of its results, ∞ where the call raised, or returned something else
-    output   the result that is so far off; "" where there was none
-    case     the arguments by name, for JSON: `unpacked` makes the same arrays of it
-    seed     the climb's
-    calls    how many were made to find it
+    ratio    the largest error ÷ budget of its results; ∞ if the call raised, or returned something else
+    output   the result with this error; "" if the call returned none
+    case     the arguments by name, for JSON; `unpacked` makes the same arrays from it
+    seed     the seed of the climb
+    calls    the number of calls that the climb made
     """
 
     ratio: float
@@ -62,17 +62,20 @@ def climb(
     output: str | None = None,
     observe: Callable[[str, tuple[Any, ...], str], None] | None = None,
 ) -> Worst | None:
-    """Return the worst of so many cases of an operation: a climb from `start`, the `case` of
-    another `Worst`; or else a third of them are drawn in the domain, that of the seed first, and
-    the climb begins at the worst of these. Each change stays that does not make the error smaller.
+    """Search for the worst input of an operation by a hill climb on error ÷ budget, and return it.
+    `steps` is the number of cases that are measured.
 
-    The largest error ÷ budget of all results counts, or of one `output`; budgets that say nothing
-    do not count. The same arguments give the same answer. `observe` is told of every call before it
-    is made: operation, arguments, and layout.
+    The climb begins at `start`, which is the `case` of another `Worst`. Without `start`, a third of
+    the cases are drawn in the domain, the first from the seed, and the climb begins at the worst of
+    these. The climb keeps each change that does not make the error smaller.
 
-    None where the implementation supports no case of the domain, and where no call had a budget
-    that says something, as masks have none. Raises ValueError for a domain that there is not, no
-    steps, and a start that is no case of the operation.
+    The largest error ÷ budget of all results counts, or only the error of the result `output`.
+    Vacuous budgets, which accept anything, do not count. The same arguments give the same answer.
+    `observe` is called with every call before it is made: operation, arguments, and layout.
+
+    Returns None if the implementation supports no case of the domain, and if every budget is
+    vacuous; a mask has no budget. Raises ValueError for an unknown domain, for `steps` below 1, and
+    for a start that is not a case of the operation.
     """
     o = OPERATIONS[operation]
     if domain not in DOMAINS[operation]:
@@ -124,11 +127,11 @@ def _begun(o: Operation, start: Mapping[str, Any]) -> Case:
 
 
 def ratios(caller: Caller, case: Case) -> dict[str, float]:
-    """Return the largest error ÷ budget of each result of the caller's operation on a case, of
-    those whose budget says something.
+    """Return the largest error ÷ budget of each result of the caller's operation on a case, without
+    the results whose budget is vacuous.
 
-    {"": ∞} where the call raised, or returned something else; none where the oracle refuses the
-    case, or it cannot be handed over.
+    If the call raises, or returns something else than results, the answer is {"": ∞}. If the oracle
+    refuses the case, or the case cannot be passed to the implementation, the answer is empty.
     """
     o, i = OPERATIONS[caller.operation], caller.implementation
     arguments = tuple(case[p] for p in o.parameters)
