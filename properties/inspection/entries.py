@@ -46,7 +46,8 @@ class Entries:
         for axis, name in enumerate(self.axes):
             for step, word in ((1, "next"), (-1, "previous")):
                 if np.allclose(got, np.roll(expected, -step, axis)[wrong], rtol=0, atol=_NEAR * size):
-                    return f"is what the {word} {name} should have"
+                    wraps = wrong.take(-1 if step == 1 else 0, axis).any()
+                    return f"is what the {word} {name} should have{', from end to end' if wraps else ''}"
         return self._example()
 
     def _example(self) -> str:

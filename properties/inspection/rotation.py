@@ -20,7 +20,8 @@ from properties.inspection.shapes import Shape
 
 __all__ = ["Rotation", "rotation", "sentences_of_rotation"]
 
-_NEAR = 0.01  # the size of an entry of a rotated unit vector that is described as 0
+_LEAST = 1e-6  # the size of an entry that shows a partner
+_NEAR = 0.01  # how near two entries of a rotated unit vector are the same
 _MOST_CHANNELS = 16  # where each needs a call, evenly spaced
 _MOST_FACTORS = 128  # whole numbers that all formats store
 _MOST_PARTNERS = 2  # each in a sentence
@@ -73,62 +74,56 @@ def sentences_of_rotation(found: Rotation) -> tuple[str, ...]:
     if not np.isfinite(measured).all():
         strange = np.asarray(~np.isfinite(measured).all((-2, -1)))
         return (placed("One-hot rows give NaN or infinite numbers", strange, found.axes),)
-    rule = _rule(found)
-    return _partners(found) or (
-        (placed(rule, np.asarray(wrong.any((-2, -1))), found.axes),) if rule else _example(found)
-    )
+    return _partners(found) or _rule(found) or _example(found)
 
 
 def _partners(found: Rotation) -> tuple[str, ...]:
     """The channels that meet others than they should, in some row."""
     measured, expected, wrong = (side.reshape(-1, *side.shape[-2:]) for side in found.reading)
-    strange = (wrong & (expected == 0)).any(0)
+    strange = (wrong & (expected == 0) & (np.abs(measured) > _LEAST)).any(0)
     due = (expected != 0).any(0)
     met = strange | (due & (measured != 0).any(0))
     every = np.arange(len(found.channels))
     met[every, found.channels] = due[every, found.channels] = False
     others = np.flatnonzero(strange.any(1))
-    said = [
+    sentences = [
         f"Channel {found.channels[row]} is paired with {_listed(met[row])}, should be with {_listed(due[row])}."
         for row in others[:_MOST_PARTNERS]
     ]
     if len(others) > _MOST_PARTNERS:
-        said.append(f"{len(others)} of {len(every)} channels have another partner.")
-    return tuple(said)
+        sentences.append(f"{len(others)} of {len(every)} measured channels have another partner.")
+    return tuple(sentences)
 
 
 def _listed(channels: Array) -> str:
     return ", ".join(map(str, np.flatnonzero(channels))) or "no channel"
 
 
-def _rule(found: Rotation) -> str:
-    """The first rule that is true of all wrong rows; "" if no rule is."""
+def _rule(found: Rotation) -> tuple[str, ...]:
+    """The first rule that is true of all wrong rows, as a sentence; () if no rule is. The last row has
+    no next one, so a rule about the next row is not about it.
+    """
     measured, expected, wrong = found.reading
-    rows = wrong.any((-2, -1))
-    got, due = measured[rows], expected[rows]
+    rows = np.asarray(wrong.any((-2, -1)))
+    number = np.arange(rows.shape[-1])
 
-    def is_near(other: Array) -> bool:
-        return bool((np.abs(got - other) < _NEAR).all())
+    def is_near(other: Array, some: Array = rows) -> bool:
+        return bool(some.any() and (np.abs(measured - other)[some] < _NEAR).all())
 
-    signs = np.where(np.eye(got.shape[-1], dtype=bool)[found.channels], 1.0, -1.0)
-    if not got.any():
-        return "Rows are 0 where they should not be"
-    if is_near(due):
-        return ""
-    if is_near(due * signs):
-        return "Rows are rotated by minus their angle"
-    inner = np.broadcast_to(np.arange(expected.shape[-3]), expected.shape[:-2])[rows]
-    for step, word in ((1, "next"), (-1, "previous")):
-        moved = np.roll(expected, -step, -3)[rows]
-        is_there = (inner + step >= 0) & (inner + step < expected.shape[-3])
-        if is_there.any() and (np.abs(got - moved)[is_there] < _NEAR).all():
-            return f"Rows are rotated by the angle of the {word} row"
-    if is_near(np.broadcast_to(expected[..., :1, :, :], expected.shape)[rows]):
-        return "Rows are rotated by the angle of row 0"
-    factor = float((got * due).sum() / (due * due).sum())
-    if is_near(due * factor):
-        return f"Rows are {factor:.4g} times what they should be"
-    return ""
+    if is_near(expected):
+        return ()
+    signs = np.where(np.eye(wrong.shape[-1], dtype=bool)[found.channels], 1.0, -1.0)
+    factor = float((measured * expected)[rows].sum() / (expected**2)[rows].sum())
+    rules = (
+        ("Rows are 0 where they should not be", 0.0 * expected, rows),
+        ("Rows are rotated by minus their angle", expected * signs, rows),
+        ("Rows are rotated by the angle of the next row", np.roll(expected, -1, -3), rows & (number < number[-1])),
+        ("Rows are rotated by the angle of the previous row", np.roll(expected, 1, -3), rows & (number > 0)),
+        ("Rows are rotated by the angle of row 0", np.broadcast_to(expected[..., :1, :, :], expected.shape), rows),
+        (f"Rows are {factor:.4g} times what they should be", factor * expected, rows),
+    )
+    true = next(((rule, some) for rule, other, some in rules if is_near(other, some)), None)
+    return () if true is None else (placed(*true, found.axes),)
 
 
 def _example(found: Rotation) -> tuple[str, ...]:
@@ -136,20 +131,18 @@ def _example(found: Rotation) -> tuple[str, ...]:
     angle, if its length is right, else by its numbers. () for errors that look like roundings.
     """
     measured, expected, wrong = found.reading
-    index = np.unravel_index(int(np.abs(measured - expected).max(-1).argmax()), wrong.shape[:-1])
-    channel = int(found.channels[index[-1]])
-    partner = int(np.abs(np.where(np.arange(expected.shape[-1]) == channel, 0.0, expected[index])).argmax())
-    got, due = ((float(side[index][channel]), float(side[index][partner])) for side in (measured, expected))
-    if abs(np.hypot(*got) - np.hypot(*due)) < _NEAR:
-        angles = [f"{np.arctan2(sine, cosine):.4g}" for cosine, sine in (got, due)]
-        text = "is rotated towards channel {} by {}, should be by {} (modulo 2π)".format(partner, *angles)
-    else:
-        angles = []
-        text = "adds {:.4g} to itself and {:.4g} to channel {}, should add {:.4g} and {:.4g}".format(
-            *got, partner, *due
-        )
-    if len(set(angles)) == 1:
-        return ()
     rows = wrong.any((-2, -1))
     number = f"{int(rows.sum())} of {rows.size} rows {'is' if rows.sum() == 1 else 'are'} wrong"
-    return (f"{number}: in {place(index[:-1], found.axes)}, channel {channel} {text}.",)
+    error = np.where(wrong, np.abs(measured - expected), 0.0)
+    index = np.unravel_index(int(error.max(-1).argmax()), wrong.shape[:-1])
+    channel = int(found.channels[index[-1]])
+    sizes = np.abs(measured[index]) + np.abs(expected[index])
+    partner = int(np.where(np.arange(len(sizes)) == channel, -1.0, sizes).argmax())
+    where = f"in {place(index[:-1], found.axes)}, channel {channel}"
+    got, due = ((float(side[index][channel]), float(side[index][partner])) for side in (measured, expected))
+    if abs(np.hypot(*got) - np.hypot(*due)) < _NEAR:
+        angle, right = (f"{np.arctan2(sine, cosine):.4g}" for cosine, sine in (got, due))
+        turn = f"{where} is rotated towards channel {partner} by {angle}, should be by {right} (modulo 2π)"
+        return (f"{number}: {turn}.",) if angle != right else ()
+    own, other = (f"{cosine:.4g} to itself and {sine:.4g} to channel {partner}" for cosine, sine in (got, due))
+    return (f"{number}: {where} adds {own}, should add {other}.",)

@@ -187,7 +187,7 @@ def vjp(q, k, v, mask, grad_out, change=lambda *gradients: gradients):
         (partial(vjp, change=lambda dq, dk, dv: (dq, 0 * dk, dv)), "dk is 0 where it should not be."),
         (
             partial(vjp, change=lambda dq, dk, dv: (dq, dk, np.roll(dv, 1, -2))),
-            "dv is what the previous key should have.",
+            "dv is what the previous key should have, from end to end.",
         ),
         (
             lambda q, k, v, mask, g: vjp(q, k, v, mask, g * (np.arange(g.shape[-1]) < 2)),
@@ -205,7 +205,10 @@ rope = REFERENCE["rope"]
 @pytest.mark.parametrize(
     ("function", "first"),
     [
-        (lambda x, start_pos=0, **_: rope(x, start_pos + 1), "Rows are rotated by the angle of the next row."),
+        (
+            lambda x, start_pos=0, **_: rope(x, start_pos + 1),
+            "Rows are rotated by the angle of the next row (rows 0–2 of 4).",
+        ),
         (lambda x, start_pos=0, **_: rope(x, start_pos) * 1.5, "Rows are 1.5 times what they should be."),
         (lambda x, start_pos=0, **_: rope(x, start_pos)[..., ::-1], "Channel 0 is paired with 2, 3, should be with 1."),
         (
@@ -231,7 +234,7 @@ def test_a_wide_rotation_without_a_batch_is_measured():
     probe = Probe(Caller(implementation, "rope"), 60)
     found = rotation(probe, shape)
     assert (probe.calls, len(found.channels)) == (44, 16)
-    assert sentences_of_rotation(found) == ("Rows are rotated by the angle of the next row.",)
+    assert sentences_of_rotation(found) == ("Rows are rotated by the angle of the next row (rows 0–1 of 3).",)
 
 
 def test_an_exception_and_a_refused_size_give_no_sentence():

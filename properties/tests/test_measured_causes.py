@@ -68,7 +68,10 @@ MEASURED = {
         attention_case((), 2, 2, 3, sink=np.array([0.5, -1.0])),
         "every query gives key 0 2.72 times the weight of the other visible keys.",
     ),
-    "partner_lane": ({"x": RANDOM.normal(size=(2, 96)), "start_pos": 3}, "48 of 96 channels have another partner."),
+    "partner_lane": (
+        {"x": RANDOM.normal(size=(2, 96)), "start_pos": 3},
+        "48 of 96 measured channels have another partner.",
+    ),
 }
 """For each kernel a case on which it is wrong, and what the measurements say."""
 
