@@ -22,7 +22,8 @@ __all__ = ["Rotation", "rotation", "sentences_of_rotation"]
 
 _LEAST = 1e-6  # the size of an entry that shows a partner
 _NEAR = 0.01  # how near two entries of a rotated unit vector are the same
-_MOST_CHANNELS = 16  # where each needs a call, evenly spaced
+_MOST_CHANNELS = 16  # where each needs a call
+_MOST_NUMBERS = 2**19  # of a call with all channels
 _MOST_FACTORS = 128  # whole numbers that all formats store
 _MOST_PARTNERS = 2  # each in a sentence
 
@@ -49,21 +50,27 @@ def rotation(probe: Probe, shape: Shape) -> Rotation:
     coded = "grad_out" if "grad_out" in operation.parameters else "x"
     rows = shape.rows(operation, coded)
     factors = (np.arange(np.prod(rows)) % _MOST_FACTORS + 1.0).reshape(*rows, 1)
-    stacked = shape.changed(operation, batch=(width, *shape.batch))
+    most = max(_MOST_CHANNELS, _MOST_NUMBERS // (factors.size * width))
+    channels = _spread(width, most)
+    stacked = shape.changed(operation, batch=(len(channels), *shape.batch))
     if probe.takes(stacked):
-        channels = np.arange(width)
-        x = stacked.zeros(operation, coded)
-        x[channels, ..., channels] = factors[..., 0]
+        x, every = stacked.zeros(operation, coded), np.arange(len(channels))
+        x[every, ..., channels] = factors[..., 0]
         (out,) = probe.results(stacked, **{coded: x}).values()
         reading = out.changed(lambda array: np.moveaxis(array, 0, -2))
     else:
-        channels = np.unique(np.linspace(0, width - 1, min(width, _MOST_CHANNELS)).astype(int))
+        channels = _spread(width, _MOST_CHANNELS)
         one_hot = [factors * (np.arange(width) == channel) for channel in channels]
         readings = [out for x in one_hot for out in probe.results(shape, **{coded: x}).values()]
         reading = joined(readings, lambda parts: np.stack(parts, -2))
     measured, expected = (side / factors[..., None] for side in reading[:2])
     axes = (*["batch"] * len(shape.batch), "row")
     return Rotation(channels, axes, Reading(measured, expected, reading.wrong))
+
+
+def _spread(width: int, most: int) -> Array:
+    """The channels, or as many as are allowed, evenly spaced."""
+    return np.unique(np.linspace(0, width - 1, min(width, most)).astype(int))
 
 
 def sentences_of_rotation(found: Rotation) -> tuple[str, ...]:

@@ -16,6 +16,8 @@ __all__ = ["Shape", "shape_of"]
 _CHOSEN = ("q", "k", "v", "x", "grad_out")
 """The arrays that the instruments choose."""
 
+_OF_PAIRS = {"inv_freq", "rotary_dim", "sections"}
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -46,15 +48,25 @@ class Shape:
 
     def changed(self, operation: Operation, batch: tuple[int, ...] | None = None, **sizes: int) -> "Shape":
         """The shape with other sizes, of those that the operation has. Arrays among the options are
-        repeated, or cut, along the axes whose size changes.
+        repeated, or cut, along the axes whose size changes. Options of pairs of channels fix the
+        width.
         """
-        known = {name: size for name, size in sizes.items() if name in self.sizes}
+        fixed = {"head_dim"} if self.arguments.keys() & _OF_PAIRS else set()
+        known = {name: size for name, size in sizes.items() if name in self.sizes.keys() - fixed}
         other = replace(self, sizes={**self.sizes, **known}, batch=self.batch if batch is None else batch)
-        options = {
-            name: _resized(value, self, other, operation.axes[name]) if isinstance(value, np.ndarray) else value
-            for name, value in self.arguments.items()
-        }
-        return replace(other, arguments=options)
+        return replace(other, arguments={name: self._option(operation, name, other) for name in self.arguments})
+
+    def _option(self, operation: Operation, name: str, other: "Shape") -> Any:
+        """An option as another shape needs it."""
+        value = self.arguments[name]
+        if not isinstance(value, np.ndarray):
+            return value
+        if name == "positions" and "sections" in self.arguments:  # time, height and width come first
+            return np.stack([_resized(each, self, other, operation.axes[name]) for each in value])
+        array = _resized(value, self, other, operation.axes[name])
+        full = _lengths(other, operation.axes[name])
+        is_whole = not operation.broadcasts(name) and BATCH in operation.axes[name]
+        return np.broadcast_to(array, full) if is_whole else array
 
     def only(self, *options: str) -> "Shape":
         """The shape without all other options."""
@@ -70,14 +82,11 @@ class Shape:
 
 def _resized(array: Array, old: Shape, new: Shape, axes: Sequence[str]) -> Array:
     """An option of one shape, repeated or cut for another one. Axes that broadcast stay."""
-    if BATCH in axes and array.ndim == len(old.batch) + len(axes) - 1 and len(old.batch) != len(new.batch):
-        one = array.reshape(-1, *array.shape[len(old.batch) :])[0]
-        array = np.broadcast_to(one, (*new.batch, *one.shape))
-        old = replace(old, batch=new.batch)
-    for place, (size, now) in enumerate(zip(_lengths(old, axes)[::-1], _lengths(new, axes)[::-1], strict=True), 1):
+    sizes, wanted = (_lengths(shape, axes)[::-1] for shape in (old, new))
+    for place, (size, length) in enumerate(zip(sizes, wanted, strict=False), 1):
         if place <= array.ndim and array.shape[-place] == size:
-            array = np.take(array, np.arange(now), -place, mode="wrap")
-    return array
+            array = np.take(array, np.arange(length), -place, mode="wrap")
+    return array.reshape(-1, *array.shape[-len(wanted) :])[0] if array.ndim > len(wanted) else array
 
 
 def _lengths(shape: Shape, axes: Sequence[str]) -> list[int]:

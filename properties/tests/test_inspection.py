@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from oracles import Conventions
 from properties import Implementation
 from properties.bugs.reference import REFERENCE
 from properties.contract.caller import Caller
@@ -18,6 +19,8 @@ from properties.inspection.probe import Probe, Reading, SpentError
 from properties.inspection.reads import reads
 from properties.inspection.rotation import rotation, sentences_of_rotation
 from properties.inspection.shapes import Shape, shape_of
+from properties.strategies.cases import Cases
+from properties.strategies.domains import DOMAINS
 from properties.tests.measured_kernels import heads_of, scale_of, softmax
 
 SDPA, CAUSAL, GQA, ATTENTION = (
@@ -88,6 +91,24 @@ def test_no_sentence_is_about_a_right_kernel(operation, arithmetic, dtype):
     function = rounded(REFERENCE[operation], ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
     for options in OPTIONS.get(operation, ({},))[: None if arithmetic == "float64" else 1]:
         assert measured(of(operation, function, arithmetic), operation, arguments_of(operation, **options)) == ()
+
+
+@pytest.mark.parametrize("operation", ["rope", f"{ATTENTION}_vjp", GQA])
+def test_no_sentence_is_about_a_right_kernel_on_drawn_inputs(operation):
+    implementation = of(operation, REFERENCE[operation])
+    for name, domain in DOMAINS[operation].items():
+        draw = Cases(OPERATIONS[operation], domain, implementation).draw
+        if name not in ("131072 keys", "long sequences", "decoding", "widths of models", "tiles"):
+            assert measured(implementation, operation, draw(5)) == (), name
+
+
+def test_declared_conventions_are_expected():
+    mask = np.zeros((2, 5, 6), bool)
+    mask[0, :, 4:] = True
+    blocks = lambda q, k, v, mask=None: attention(q, k, v, None if mask is None else ~mask)  # noqa: E731
+    arguments = arguments_of(SDPA, mask=mask)
+    assert measured(of(SDPA, blocks, conventions=Conventions(mask_polarity="true_blocks")), SDPA, arguments) == ()
+    assert measured(of(SDPA, blocks), SDPA, arguments)
 
 
 def explained(function, operation=SDPA, **given):
