@@ -40,7 +40,7 @@ class Projections:
 
     @property
     def arguments(self) -> tuple[Array, ...]:
-        """The arguments in their order."""
+        """The arguments of the call, in order."""
         return self.x, self.wq, self.wk, self.wv, self.wo
 
     @property

@@ -148,7 +148,7 @@ def pair_exponents(dim: int) -> list[Fraction]:
 
 
 def start_position(start: Any, length: int) -> int:
-    """A first position as an int.  Positions are exact in float64: the last is at most 2⁵³."""
+    """Return a first position as an int. Positions are exact in float64: the last is at most 2⁵³."""
     return arrays.natural(start, "start_pos", most=2**53 - length)
 
 

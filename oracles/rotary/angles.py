@@ -146,8 +146,8 @@ def counted(start: Any, length: int, axes: int) -> tuple[Place, int]:
 
 
 def integers(positions: Any) -> NDArray[np.int64]:
-    """The positions as int64.  Raises TypeError unless they are integers, ValueError for one beyond
-    ±2⁵³.
+    """Return the positions as int64. Raises TypeError unless they are integers, and ValueError for
+    a position beyond ±2⁵³.
     """
     given = arrays.as_numpy(positions, "positions")
     if given.dtype.kind not in "iu":
@@ -180,8 +180,8 @@ def placed(given: NDArray[np.int64], rows: tuple[int, ...], sections: Any) -> tu
 
 
 def pairs_of(inv_freq: Any) -> int:
-    """The number of given frequencies.  Raises TypeError and ValueError unless they are an array
-    with one axis, or an enclosure of one.
+    """Return the number of given frequencies. Raises TypeError and ValueError unless they are an
+    array with one axis, or an enclosure of one.
     """
     found = inv_freq.mid if isinstance(inv_freq, Enclosure) else arrays.float_array(inv_freq, "inv_freq")
     if found.ndim != 1:

@@ -151,8 +151,8 @@ class Yarn(Band):
         return found
 
     def ends(self) -> tuple[arb, arb]:
-        """Where the ramp begins and ends.  Raises UndecidedError where the precision does not tell,
-        ValueError where it does not rise.
+        """Return where the ramp begins and ends. Raises UndecidedError if the precision does not
+        decide it, and ValueError if the ramp does not rise.
         """
         low, high = self.corr(self.beta_fast), self.corr(self.beta_slow)
         if self.truncate:

@@ -75,7 +75,7 @@ class Default:
         return [arb(1)] * len(powers)
 
     def multiplier(self) -> arb:
-        """What multiplies cosines and sines."""
+        """Return the number that multiplies cosines and sines."""
         return arb(1)
 
     def base_moves(self, u: float) -> float:
@@ -282,7 +282,7 @@ def exactly(x: Fraction) -> arb:
 
 
 def positive(x: Any, name: str) -> float:
-    """A parameter above 0 as a float.  Raises TypeError and ValueError for anything else."""
+    """Return a parameter above 0 as a float. Raises TypeError and ValueError for anything else."""
     number = checked_scale(x, name)
     if number is None or number <= 0:
         raise ValueError(f"{name}={x}, but should be a finite number above 0.")

@@ -62,7 +62,9 @@ class Rotation:
     gain: float = 1.0
 
     def pulled_back(self, grad_out: Any) -> "Rotation":
-        """The rotation back of a cotangent of the result.  Raises as `arrays.float_array`, and for its shape."""
+        """Return the rotation back of a cotangent of the result. Raises as `arrays.float_array`,
+        and for its shape.
+        """
         found = arrays.float_array(grad_out, "grad_out", arithmetic=self.arithmetic)
         if found.shape != self.x.shape:
             raise ValueError(f"grad_out has shape {found.shape}, but should be {self.x.shape}, that of x.")

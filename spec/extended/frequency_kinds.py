@@ -200,14 +200,14 @@ def proportional_frequencies(
     frequencies are base^(−2i/headDim) / s, and the others, up to headDim/2 in all, are 0.
 
     share is `partial_rotary_factor`, and s is `factor`. The pairs cover the whole head, and a pair
-    with frequency 0 does not rotate. rotary_dim = share · headDim would be different: it changes the
-    exponents and, in the half layout, which channels form a pair.
+    with frequency 0 does not rotate. rotary_dim = share · headDim would be different: it changes
+    the exponents and, in the half layout, which channels form a pair.
 
     Edge cases
     - share = 1 is `linear_frequencies`, share = 0 rotates nothing. Beyond [0, 1] it is refused.
-    - The product with a share that is a float is rounded to binary64, as libraries round the product
-      with a number of a model's configuration: 0.3, which is below 3/10, gives 3 of 10 pairs. The
-      product with a `Fraction` is exact.
+    - The product with a share that is a float is rounded to binary64, as libraries round the
+      product with a number of a model's configuration: 0.3, which is below 3/10, gives 3 of 10
+      pairs. The product with a `Fraction` is exact.
 
     Gemma 4 (in layers of full attention `partial_rotary_factor` 0.25, `rope_theta` 1000000, heads
     of 512 channels; transformers 5.23, `Gemma4TextConfig`): 64 of 256 pairs.
