@@ -106,11 +106,11 @@ class Implementation:
     dtype             the number type of the arrays; by default the type of the arithmetic's inputs
     device            the device of torch's arrays
     batch_ranks       how many leading axes your kernels accept: a tuple of numbers
-    supports          what your kernels take. Sizes, as predicates or lists: {"head_dim": lambda d:
-                      d % 2 == 0, "n_q": (128, 256)}. The names are `SIZES`, with "scale" among
-                      them; "every size" restricts all sizes. Or words, one or a list of them with
-                      mappings: "positive sizes", "no batch axes", "full masks", "key masks", "no
-                      log-sum-exp", "at most 8 shapes"
+    supports          what your kernels take. Sizes, as predicates or lists:
+                      {"head_dim": lambda d: d % 2 == 0, "n_q": (128, 256)}. The names are `SIZES`,
+                      with "scale" among them; "every size" restricts all sizes. Or words, one or a
+                      list of them with mappings: "positive sizes", "no batch axes", "full masks",
+                      "key masks", "no log-sum-exp", "at most 8 shapes"
     refuses           the exceptions that your kernels raise for sizes that they do not support
     features          names of `FEATURES`: the options of attention and rope that your kernels take,
                       and the kinds of frequencies with their parameters. Other options are never

@@ -1,4 +1,4 @@
-"""What the arguments of the extended definitions should be, and the sentences that refuse what they are not."""
+"""Checks the arguments of the extended definitions, and refuses wrong ones with a sentence."""
 
 from typing import Any
 
