@@ -150,8 +150,8 @@ class AttentionCall:
         )
 
     def gathered(self) -> list[Gathered]:
-        """Zeros to which the gradients of the bias and of the sinks are added; empty without bias
-        and sinks.
+        """Return zeros to which the gradients of the bias and of the sinks are added; empty without
+        bias and sinks.
         """
         shapes = ((self.bias, self.full), (self.sink, (*self.full[:-1], 1)))
         return [Gathered.of(given, shape, self.heads) for given, shape in shapes if given is not None]

@@ -147,8 +147,8 @@ def stored(value: Ball, source: Format, arithmetic: Arithmetic) -> Ball:
 
 
 def copied(value: Ball, arithmetic: Arithmetic) -> Ball:
-    """Copied numbers of the inputs' format, in the output's format; numbers below the smallest
-    normal one may become 0 if the arithmetic flushes.
+    """Return numbers that are copied from the inputs' format to the output's format. Numbers below
+    the smallest normal number may become 0 if the arithmetic flushes.
     """
     small = np.abs(value.mid) - value.rad < arithmetic.output.smallest_normal
     if arithmetic.flush_to_zero and small.any():

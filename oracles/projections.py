@@ -235,7 +235,7 @@ def _require_shapes(arguments: Sequence[Array], heads: int) -> None:
 
 
 def joined(parts: Sequence[Ball], axis: int) -> Ball:
-    """Balls one after the other along an axis."""
+    """Return balls, one after the other along an axis."""
     return Ball(np.concatenate([x.mid for x in parts], axis=axis), np.concatenate([x.rad for x in parts], axis=axis))
 
 

@@ -153,7 +153,9 @@ def start_position(start: Any, length: int) -> int:
 
 
 def blocks(length: int, dim: int) -> Iterator[slice]:
-    """Rows to take at a time, so that the arrays of a block stay in the second-level cache; none where dim is 0."""
+    """Return the rows to take at a time, as slices, so that the arrays of a block stay in the
+    second-level cache; no rows if dim is 0.
+    """
     if dim == 0:
         return iter(())
     step = max(1, BLOCK // max(1, dim // 2))

@@ -172,7 +172,7 @@ class AttentionProblem(NamedTuple):
         return int(self.k.shape[-2])
 
     def tile(self, number: int, block: Block) -> Array:
-        """Uninitialised memory for one of the five arrays of a tile."""
+        """Return uninitialised memory for one of the five arrays of a tile."""
         tile: Array = self.room[number, ..., : block.q.shape[-2], : block.k.shape[-2]]
         return tile
 

@@ -67,8 +67,8 @@ class Angles:
         return 2 * PRECISION if self.inexact else MOST_PRECISION
 
     def tables(self, rows: slice, arithmetic: Arithmetic | None) -> tuple[Ball, Ball]:
-        """Cosines and sines of some rows, (rows, pairs), times the attention factor: exact values,
-        or values of a modelled kernel.
+        """Return cosines and sines of some rows, (rows, pairs), times the attention factor: exact
+        values, or values of a modelled kernel.
         """
         at = self.place(rows)
         at = at[:1].T if self.axes is None or not self.axes.size else at[self.axes].T
@@ -92,7 +92,7 @@ class Angles:
         return found if held else Ball(found.mid, np.full(found.rad.shape, np.inf))
 
     def exactly(self, length: int) -> list[tuple[list[arb], list[arb]]]:
-        """Cosines and sines of each row, at the working precision."""
+        """Return cosines and sines of each row, at the working precision."""
         turning, (factor,) = self.turning(), balls(self.factor)
         axes = [0] * len(turning) if self.axes is None else self.axes.tolist()
         found = []
@@ -136,7 +136,7 @@ def angles(place: Place, farthest: int, pairs: int, channels: int, asked: Answer
 
 
 def counted(start: Any, length: int, axes: int) -> tuple[Place, int]:
-    """Positions counted from a first one, the same along each axis, and the last of them."""
+    """Return positions counted from a first one, the same along each axis, and the last of them."""
     first = start_position(start, length)
 
     def place(rows: slice) -> NDArray[np.int64]:
@@ -160,8 +160,8 @@ def integers(positions: Any) -> NDArray[np.int64]:
 
 
 def placed(given: NDArray[np.int64], rows: tuple[int, ...], sections: Any) -> tuple[NDArray[np.int64], bool]:
-    """Positions over the rows of an array, (axes, rows), and whether these are rows of the last
-    axis alone, the same in each batch.
+    """Return positions over the rows of an array, (axes, rows), and whether these are rows of the
+    last axis alone, the same in each batch.
 
     Raises ValueError for a shape that does not broadcast to the rows.
     """
