@@ -1,4 +1,5 @@
-"""The functions of `spec`, batched and fast, each value with a rigorous enclosure.
+"""The functions of `spec`, batched and fast. Each value comes with a proved interval, value ±
+radius, that contains the exact value.
 
     ref = oracles.scaled_dot_product_attention(q, k, v, mask)  # |exact − ref.mid| ≤ ref.rad
     budget = oracles.scaled_dot_product_attention(q, k, v, mask, arithmetic=oracles.FLOAT32)

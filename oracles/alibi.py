@@ -1,4 +1,5 @@
-"""ALiBi: the slopes of heads and the biases by distance, each value with a rigorous enclosure.
+"""ALiBi: the slopes of heads and the biases by distance, each value in a proved interval, value ±
+radius.
 
 Source: Press, Smith & Lewis, Train short, test long: attention with linear biases enables input
 length extrapolation, 2022.
@@ -32,7 +33,7 @@ def alibi_slopes(
     num_heads: Any,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """The slope of each head, enclosed.
+    """The slope of each head; the result is an `Enclosure`.
 
     With m the largest power of two up to n: 2^(−8h/m) for h = 1 … m, then 2^(−8h/(2m)) for h = 1,
     3, 5, …, n − m of them; 2^(−8h/n) under `conventions.alibi_slopes` = geometric.
@@ -57,8 +58,8 @@ def alibi_bias(
     offset: Any = None,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """The bias −slope·|p − j| of each head, query and key, enclosed; slope·j under
-    `conventions.alibi_reference` = key.
+    """The bias −slope·|p − j| of each head, query and key; slope·j under
+    `conventions.alibi_reference` = key. The result is an `Enclosure`.
 
     p = i + offset is the position of query i among the keys; the offset is 0 by default, or n_k −
     n_q under `conventions.causal` = bottom_right.

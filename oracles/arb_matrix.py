@@ -31,7 +31,7 @@ _lock = RLock()
 
 @contextmanager
 def working_precision(bits: int) -> Iterator[None]:
-    """A context in which ball arithmetic has `bits` bits.
+    """Make a context in which ball arithmetic has `bits` bits.
 
     The precision of arb is one number for the whole process.  A lock lets one evaluation at a time
     set it and restore it.
@@ -70,7 +70,7 @@ class Matrix:
         return Matrix(self.balls.transpose(), self.support.T, self.lost.T)
 
     def columns(self, chosen: slice) -> "Matrix":
-        """Return some neighbouring columns."""
+        """Return a number of neighbouring columns."""
         rows = [row[chosen] for row in self.balls.tolist()]
         return from_rows(rows, self.support[:, chosen], self.lost[:, chosen])
 

@@ -24,7 +24,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def checked_flag(flag: Any, name: str = "is_causal") -> bool:
-    """The flag as a bool.  Raises TypeError for anything else."""
+    """Return the flag as a bool. Raises TypeError for anything else."""
     if not isinstance(flag, bool | np.bool_):
         raise TypeError(f"{name} has type {type(flag).__name__}, but should be a bool.")
     return bool(flag)

@@ -88,7 +88,7 @@ def bool_mask(
 
 
 def booleans(x: Any, name: str) -> NDArray[np.bool_]:
-    """The entries of an array of booleans.  Raises TypeError for anything else."""
+    """Return an array of booleans as a NumPy array. Raises TypeError for anything else."""
     array = as_numpy(x, name)
     if array.dtype != np.bool_:
         raise TypeError(f"{name} has element type {array.dtype}, but should be bool.")
@@ -113,12 +113,16 @@ def naturals(values: Any, name: str, most: int) -> NDArray[np.int64]:
 
 
 def natural(value: Any, name: str, least: int = 0, most: int = 2**53) -> int:
-    """A size, count or position as an int.  Raises TypeError for anything but an integer, ValueError out of bounds."""
+    """Return a size, count or position as an int. Raises TypeError for anything but an integer, and
+    ValueError for a number out of bounds.
+    """
     return integer(value, name, least, most)
 
 
 def integer(value: Any, name: str, least: int, most: int) -> int:
-    """An integer as an int.  Raises TypeError for anything else, ValueError out of bounds."""
+    """Return an integer as an int. Raises TypeError for anything else, and ValueError for a number
+    out of bounds.
+    """
     if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
         raise TypeError(f"{name} has type {type(value).__name__}, but should be an integer.")
     number = int(value)
@@ -129,8 +133,8 @@ def integer(value: Any, name: str, least: int, most: int) -> int:
 
 
 def as_numpy(x: Any, name: str) -> NDArray[Any]:
-    """The NumPy array with the same element type; bfloat16 becomes float32.  Raises TypeError if x
-    is not an array.
+    """Return the NumPy array with the same element type; bfloat16 becomes float32. Raises TypeError
+    if x is not an array.
     """
     if type(x) is np.ndarray:
         return _widened(x)

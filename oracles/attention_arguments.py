@@ -40,8 +40,8 @@ class _Layout(NamedTuple):
 
 
 def plain(q: Any, k: Any, v: Any, mask: Any, options: DotProductOptions, *, grouped: bool = False) -> AttentionCall:
-    """Return the validated call of attention without features; q, k and v have an axis of heads
-    only if `grouped`.
+    """Validate a call of attention without features, and return it. q, k and v have an axis of
+    heads only if `grouped`.
 
     A mask and causality compose, and the default scale is 1/√d: `Conventions.causal_with_mask` and
     `scale_default` concern `oracles.attention` only.
@@ -63,7 +63,8 @@ def plain(q: Any, k: Any, v: Any, mask: Any, options: DotProductOptions, *, grou
 def checked(
     q: Any, k: Any, v: Any, options: FeatureOptions, rows: Any = None, *, grouped: bool = True
 ) -> AttentionCall:
-    """The validated call of attention, for some query rows or all.  An option that is missing has its default.
+    """Validate a call of attention, for some query rows or all, and return it. A missing option has
+    its default.
 
     Raises ValueError and TypeError for what does not fit.
     """

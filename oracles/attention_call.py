@@ -71,7 +71,7 @@ class AttentionCall:
         return np.broadcast_to(True if found is None else found, (*self.q.shape[:-1], self.k.shape[-2]))
 
     def like(self, x: Any, name: str, shape: tuple[int, ...]) -> Array:
-        """A cotangent or tangent as float64.  Raises ValueError unless it has this shape."""
+        """Return a cotangent or tangent as float64. Raises ValueError unless it has this shape."""
         array = arrays.float_array(x, name, arithmetic=self.setting.arithmetic)
         if array.shape != shape:
             raise ValueError(f"{name} has shape {array.shape}, but should be {shape}.")
@@ -87,8 +87,8 @@ class AttentionCall:
         return self.like(x, name, self._given(keys.shape)).reshape(keys.shape)
 
     def tangents(self, dbias: Any, dsink: Any) -> tuple[Shared | None, Array | None]:
-        """The tangents of the bias and of the sinks, in their layout.  Raises ValueError for a
-        tangent without its input.
+        """Return the tangents of the bias and of the sinks, in the layout of these inputs. Raises
+        ValueError for a tangent without its input.
         """
         for x, name, of in ((dbias, "dbias", self.bias), (dsink, "dsink", self.sink)):
             if x is not None and of is None:
@@ -150,8 +150,8 @@ class AttentionCall:
         )
 
     def gathered(self) -> list[Gathered]:
-        """Zeros to which the gradients of the bias and of the sinks are added; empty without bias
-        and sinks.
+        """Return zeros to which the gradients of the bias and of the sinks are added; empty without
+        bias and sinks.
         """
         shapes = ((self.bias, self.full), (self.sink, (*self.full[:-1], 1)))
         return [Gathered.of(given, shape, self.heads) for given, shape in shapes if given is not None]

@@ -124,7 +124,9 @@ def divide(a: Ball, b: Ball) -> Ball:
 
 
 def total(a: Ball, axis: int = -1) -> Ball:
-    """The sum along an axis, in any order.  The radius is Σ rad a + γ_n Σ|a|, and γ_n of it for its own summation."""
+    """Return the sum along an axis, in any order. The radius is Σ rad a + γ_n Σ|a|, and γ_n times
+    this sum for the summation of the radius.
+    """
     n = a.mid.shape[axis]
     with np.errstate(all="ignore"):
         rad = a.rad.sum(axis=axis) + gamma(n, ROUNDOFF) * np.abs(a.mid).sum(axis=axis)

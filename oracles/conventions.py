@@ -163,7 +163,7 @@ DEFAULT = Conventions()
 
 
 def resolve(conventions: Conventions | None) -> Conventions:
-    """The given conventions, or the defaults for None.  Raises TypeError for anything else."""
+    """Return the given conventions, or the defaults for None. Raises TypeError for anything else."""
     if conventions is None:
         return DEFAULT
     if not isinstance(conventions, Conventions):

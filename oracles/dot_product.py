@@ -1,4 +1,5 @@
-"""Scaled dot-product attention and its derivatives, each value with a rigorous enclosure.
+"""Scaled dot-product attention and its derivatives, each value in a proved interval, value ±
+radius.
 
     out = softmax(scale·q·kᵀ over the visible keys)·v
 
@@ -29,7 +30,8 @@ def scaled_dot_product_attention(
     mask: Any = None,
     **options: Unpack[DotProductOptions],
 ) -> Enclosure:
-    """The attention output softmax(scale·q·kᵀ)·v over the visible keys, enclosed.
+    """The attention output softmax(scale·q·kᵀ)·v over the visible keys; the result is an
+    `Enclosure`.
 
     out[i] = Σ_j p_ij v[j],  p_ij = exp(s_ij) / Σ_allowed exp(s_il),  s = scale·q·kᵀ.
 
@@ -50,7 +52,7 @@ def scaled_dot_product_attention_vjp(
     grad_out: Any,
     **options: Unpack[DotProductOptions],
 ) -> tuple[Enclosure, ...]:
-    """The gradients (dq, dk, dv) of Σ grad_out ⊙ out, enclosed.
+    """The gradients (dq, dk, dv) of Σ grad_out ⊙ out; the results are `Enclosure`s.
 
     With P the weights, T = grad_out·vᵀ − rowsum(grad_out ⊙ out) and dS = P ⊙ T: dq = scale·dS·k, dk
     = scale·dSᵀ·q, dv = Pᵀ·grad_out.
@@ -87,7 +89,8 @@ def scaled_dot_product_attention_jvp(
     dv: Any,
     **options: Unpack[DotProductOptions],
 ) -> Enclosure:
-    """The derivative of the attention output in the direction (dq, dk, dv), enclosed.
+    """The derivative of the attention output in the direction (dq, dk, dv); the result is an
+    `Enclosure`.
 
     With t = scale·(dq·kᵀ + q·dkᵀ): dout = (P ⊙ (t − rowsum(P ⊙ t)))·v + P·dv.
 
@@ -119,7 +122,8 @@ def causal_attention(
     v: Any,
     **options: Unpack[CausalOptions],
 ) -> Enclosure:
-    """Attention under the causal mask, enclosed, for code that takes a flag and not a mask.
+    """Attention under the causal mask; the result is an `Enclosure`. It is for code that takes a
+    flag and not a mask.
 
     Query i attends to the keys j ≤ i, or j ≤ i + n_k − n_q where `conventions.causal` is
     `bottom_right`.
@@ -139,7 +143,7 @@ def grouped_query_attention(
     mask: Any = None,
     **options: Unpack[DotProductOptions],
 ) -> Enclosure:
-    """Return an enclosure of attention in which groups of query heads share a key head.
+    """Attention in which groups of query heads share a key head; the result is an `Enclosure`.
 
     Query head h uses key head h // (H / H_kv), or h mod H_kv under `kv_heads` = tile.
 

@@ -27,7 +27,7 @@ it tells on which side of 1 it is.
 
 @dataclass(frozen=True, eq=False)
 class Enclosure:
-    """The set of all arrays whose elements are within `rad` of `mid`.
+    """Intervals mid ± rad: the set of all arrays whose elements are within `rad` of `mid`.
 
     mid, rad   float64 arrays of one shape, () for a number.  Midpoint NaN or ±∞ with radius 0 means
                that this is the expected value; with an infinite radius every element is within it

@@ -407,8 +407,8 @@ BFLOAT16_STORED_GRADIENTS = preset("bfloat16-stored-gradients")
 
 
 def resolve(arithmetic: Arithmetic | str | None) -> Arithmetic | None:
-    """Return the arithmetic for a preset's name, for an `Arithmetic`, or for None (the certificate
-    alone).
+    """Return the arithmetic for a preset's name, for an `Arithmetic`, or for None (the certified
+    value alone).
 
     Raises ValueError for an unknown name, TypeError for any other argument.
     """

@@ -1,5 +1,5 @@
-"""Attention with its features, each value with a rigorous enclosure: grouped heads, windows,
-offsets, biases, softcaps and sinks.
+"""Attention with its features, each value in a proved interval, value ± radius: grouped heads,
+windows, offsets, biases, softcaps and sinks.
 
     s = scale·q·k    t = c·tanh(s/c)    u = t + bias    D = Σ exp(u) + exp(sink) over the visible keys
     out = Σ exp(u)·v / D    lse = log D
@@ -33,7 +33,8 @@ def attention(
     v: Any,
     **options: Unpack[AttentionOptions],
 ) -> tuple[Enclosure, Enclosure]:
-    """The output Σ w v and the log-sum-exp of attention with all its features, enclosed.
+    """The output Σ w v and the log-sum-exp of attention with all its features; the results are
+    `Enclosure`s.
 
     Shapes: out (…, H, n_q, d_v), lse (…, H, n_q).
     Edge cases: a row with no visible key and no sink follows `conventions.dead_rows`, its lse is −∞
@@ -63,8 +64,8 @@ def attention_vjp(
     grad_lse: Any = None,
     **options: Unpack[FeatureOptions],
 ) -> tuple[Enclosure, Enclosure, Enclosure, Enclosure | None, Enclosure | None]:
-    """The gradients (dq, dk, dv, dbias, dsink) of Σ grad_out ⊙ out + Σ grad_lse ⊙ lse, enclosed;
-    None for a bias or sink that is not given.
+    """The gradients (dq, dk, dv, dbias, dsink) of Σ grad_out ⊙ out + Σ grad_lse ⊙ lse; the results
+    are `Enclosure`s, or None for a bias or sink that is not given.
 
     With T = grad_out·vᵀ and δ = rowsum(grad_out ⊙ out): dU = w ⊙ (T − δ + grad_lse), dS = dU ⊙ (1 −
     tanh²(s/c)), dq = scale·dS·k, dk = scale·dSᵀ·q and dv = wᵀ·grad_out, summed over the heads that
@@ -112,8 +113,8 @@ def attention_jvp(
     dsink: Any = None,
     **options: Unpack[AttentionOptions],
 ) -> tuple[Enclosure, Enclosure]:
-    """The derivatives (dout, dlse) of attention in the direction (dq, dk, dv, dbias, dsink),
-    enclosed.
+    """The derivatives (dout, dlse) of attention in the direction (dq, dk, dv, dbias, dsink); the
+    results are `Enclosure`s.
 
     dU = (scale·(dq·kᵀ + q·dkᵀ)) ⊙ (1 − tanh²(s/c)) + dbias on visible entries; dlse = Σ w dU +
     w_sink·dsink; dout = Σ w (dU − dlse)·v + Σ w dv.

@@ -52,8 +52,8 @@ def require_method(method: object) -> None:
 
 
 def zero_is_accepted(balls: Balls) -> tuple[bool, ...]:
-    """For each result whether its budget is vacuous: it is wide (`is_wide`), or zeros are within it
-    everywhere.
+    """Return, for each result, whether its budget is vacuous: it is wide (`is_wide`), or zeros are
+    within it everywhere.
 
     Entries that should be NaN by convention are left out, because they do not show the width of the
     budget.
@@ -78,8 +78,8 @@ def _blocks(x: Ball) -> Iterator[tuple[slice, Array, Array]]:
 
 
 def zeros_are_accepted(balls: Balls) -> tuple[bool, ...]:
-    """For each result whether the budgets of all results are vacuous: at position 0 all sines
-    should be 0, so zeros in one table do not count alone.
+    """Return, for each result, whether the budgets of all results are vacuous. At position 0 all
+    sines should be 0, so zeros in one table do not count alone.
     """
     return (all(zero_is_accepted(balls)),) * len(balls)
 
@@ -139,8 +139,8 @@ class Evaluation:
     vacuous.
 
     arithmetic, method  as they were given
-    fast                the certificate, or the budget, in float64
-    arb                 the certificate in ball arithmetic, which takes `work` multiplications
+    fast                the certified value, or the budget, in float64
+    arb                 the certified value in ball arithmetic, which takes `work` multiplications
     vacuous             whether the budget of each result is vacuous, given all results
     sharp               a narrower certified value in float64 than `fast`, or None
     shaped              the returned results, given the computed ones

@@ -28,8 +28,8 @@ def causal_mask(
     inverted where `conventions.mask_polarity` is `true_blocks`.
 
     Shapes: (n_q, n_k). Edge cases: 0 rows or columns are legal; with `bottom_right` and n_q > n_k
-    the first n_q − n_k rows are dead. Raises TypeError and ValueError unless sizes are natural
-    numbers and give at most 2²⁸ entries.
+    the first n_q − n_k rows are fully masked. Raises TypeError and ValueError unless sizes are
+    natural numbers and give at most 2²⁸ entries.
     """
     _, named, _ = answer(options)
     rows = arrays.natural(n_q, "n_q", most=LARGEST_MASK)
@@ -47,7 +47,8 @@ def padding_mask(
     max_len: Any,
     **options: Unpack[AnswerOptions],
 ) -> NDArray[np.bool_]:
-    """The mask of sequences padded at their end: which positions of each are its own.
+    """The mask of sequences padded at their end: it shows which positions of each sequence are not
+    padding.
 
     mask[b, j] = (j < lengths[b]); inverted, so that padding is true, where
     `conventions.mask_polarity` is `true_blocks`.
@@ -55,9 +56,9 @@ def padding_mask(
     Shapes: lengths is (batch,), an array of integers or a sequence of them; the mask is (batch,
     max_len).  As a mask of keys for attention it takes axes of heads and queries: mask[:, None,
     None, :].  Without them it would broadcast along the queries where batch and n_q happen to be
-    equal. Edge cases: a sequence of length 0 is all padding, and every row over its keys is dead;
-    sizes may be 0. Raises TypeError and ValueError unless lengths are natural numbers up to max_len
-    and the mask has at most 2²⁸ entries.
+    equal. Edge cases: a sequence of length 0 is all padding, and every row over its keys is fully
+    masked; sizes may be 0. Raises TypeError and ValueError unless lengths are natural numbers up to
+    max_len and the mask has at most 2²⁸ entries.
     """
     _, named, _ = answer(options)
     columns = arrays.natural(max_len, "max_len", most=LARGEST_MASK)

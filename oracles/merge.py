@@ -1,4 +1,4 @@
-"""Attention over parts of the keys, merged: each value with a rigorous enclosure.
+"""Attention over parts of the keys, merged: each value in a proved interval, value ± radius.
 
 **Error.** A weight a/(a + b) is computed as such, or as exp(lse_a − lse): its arguments are off by
 at most 6u, and what the exponential is off by for each unit, of each of |lse_a|, |lse_b| and |lse|,
@@ -43,7 +43,7 @@ def merge_attention(
     **options: Unpack[AnswerOptions],
 ) -> tuple[Enclosure, Enclosure]:
     """The output and the log-sum-exp of attention over two parts of the keys, given both for each
-    part, enclosed.
+    part; the results are `Enclosure`s.
 
     m = max(lse_a, lse_b), a = exp(lse_a − m), b = exp(lse_b − m): lse = m + log(a + b), out =
     (a·out_a + b·out_b)/(a + b); exponentials and logarithms are in `conventions.lse_base`.
@@ -51,9 +51,9 @@ def merge_attention(
     Shapes: out_a and out_b (…, d_v), lse_a and lse_b (…), with at least one axis of rows; d_v may
     be 0.  Under an arithmetic outputs are of its inputs' format, log-sum-exps of the one in which
     they are saved. Edge cases: a part whose lse is −∞ has no key, and its output is not read; where
-    both are, the row is dead: 0 (NaN, or unchecked, by `dead_rows`), with lse −∞.  A sink belongs
-    to one of the parts. Raises ValueError and TypeError for shapes, types and values that do not
-    fit, for an lse of NaN or +∞, and if the log-sum-exp is without the sink (`lse_sink` =
+    both are, the row is fully masked: 0 (NaN, or unchecked, by `dead_rows`), with lse −∞. A sink
+    belongs to one of the parts. Raises ValueError and TypeError for shapes, types and values that
+    do not fit, for an lse of NaN or +∞, and if the log-sum-exp is without the sink (`lse_sink` =
     excluded), because then parts cannot be merged.
     """
     arithmetic, conventions, method = answer(options)

@@ -1,4 +1,4 @@
-"""Multi-head attention and its derivatives, each value with a rigorous enclosure.
+"""Multi-head attention and its derivatives, each value in a proved interval, value ± radius.
 
     out = [head_0 | head_1 | …]·wo,   head_h = attention(x·wq_h, x·wk_h, x·wv_h)
 
@@ -31,7 +31,7 @@ def multi_head_attention(
     mask: Any = None,
     **options: Unpack[MultiHeadOptions],
 ) -> Enclosure:
-    """Multi-head self-attention of x, enclosed.
+    """Multi-head self-attention of x; the result is an `Enclosure`.
 
     Shapes: x (…, n, d_model); wq, wk, wv (d_model, num_heads·head_dim); wo (num_heads·head_dim,
     d_model); mask broadcasts to (…, n, n) and is shared by the heads; the result is like x. Edge
@@ -64,8 +64,8 @@ def multi_head_attention_vjp(
     grad_out: Any,
     **options: Unpack[MultiHeadOptions],
 ) -> tuple[Enclosure, ...]:
-    """The gradients (dx, dwq, dwk, dwv, dwo) of Σ grad_out ⊙ out, enclosed; the gradients of
-    weights are summed over the batch.
+    """The gradients (dx, dwq, dwk, dwv, dwo) of Σ grad_out ⊙ out; the results are `Enclosure`s. The
+    gradients of weights are summed over the batch.
 
     With dc = grad_out·woᵀ split into heads and (dq, dk, dv) the heads' VJPs side by side: dwo =
     concatᵀ·grad_out, dwq = xᵀ·dq and so on, dx = dq·wqᵀ + dk·wkᵀ + dv·wvᵀ.
@@ -114,7 +114,8 @@ def multi_head_attention_jvp(
     dwo: Any,
     **options: Unpack[MultiHeadOptions],
 ) -> Enclosure:
-    """The derivative of multi-head attention in the direction (dx, dwq, dwk, dwv, dwo), enclosed.
+    """The derivative of multi-head attention in the direction (dx, dwq, dwk, dwv, dwo); the result
+    is an `Enclosure`.
 
     dout = [dhead_0 | …]·wo + [head_0 | …]·dwo, the heads' tangents being blocks of dx·wq + x·dwq
     and so on.

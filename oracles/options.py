@@ -124,7 +124,9 @@ class Answer(NamedTuple):
 
 
 def answer(options: AnswerOptions) -> Answer:
-    """The validated `AnswerOptions`.  Raises TypeError and ValueError for what does not fit."""
+    """Validate the `AnswerOptions`, and return them as an `Answer`. Raises TypeError and ValueError
+    for values that do not fit.
+    """
     require_method(options["method"])
     arithmetic, conventions = formats.resolve(options["arithmetic"]), resolve_conventions(options["conventions"])
     return Answer(arithmetic, conventions, options["method"])

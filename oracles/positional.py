@@ -1,7 +1,7 @@
-"""Sinusoidal positional encodings, and sums with any encoding, each value with a rigorous
-enclosure.
+"""Sinusoidal positional encodings, and sums with any encoding, each value in a proved interval,
+value ± radius.
 
-Every function takes by keyword `arithmetic` (None for the certificate, an `Arithmetic` or a
+Every function takes by keyword `arithmetic` (None for the certified value, an `Arithmetic` or a
 preset's name for the budget), `conventions`, and `method` ("fast" for float64, "arb" for ball
 arithmetic, "auto" for arb where float64 is too wide to judge by and arb affordable).
 """
@@ -38,7 +38,8 @@ def sinusoidal_positional_encoding(
     start_pos: Any = 0,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """Sines and cosines of the angles (start_pos + p)·10000^(−2i/embed_dim), enclosed.
+    """Sines and cosines of the angles (start_pos + p)·10000^(−2i/embed_dim); the result is an
+    `Enclosure`.
 
     Column 2i of the row p is the sine and column 2i + 1 the cosine of the angle of pair i;
     `conventions.sinusoid_layout` moves all sines before the cosines, and for `tensor2tensor` the
@@ -89,8 +90,8 @@ def tensor2tensor_sinusoidal(
     start_pos: Any = 0,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """Return all sines, then all cosines, of the angles (start_pos + p)·exp(−i·ln 10000 /
-    (embed_dim/2 − 1)), enclosed.
+    """Return an enclosure of all sines, then all cosines, of the angles (start_pos + p)·exp(−i·ln
+    10000 / (embed_dim/2 − 1)).
 
     It is `sinusoidal_positional_encoding` with `sinusoid_layout` = `tensor2tensor`; that field of
     the given conventions is ignored: the frequencies run from 1 to 1/10000, both ends included, as
@@ -111,7 +112,7 @@ def add_positional_encoding(
     pos: Any,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """x + pos, enclosed.
+    """x + pos; the result is an `Enclosure`.
 
     Shapes: x is (…, seq_len, embed_dim); pos is like x, or (seq_len, embed_dim) for the whole
     batch. Edge cases: a NaN or ±∞ stays in its entry; axes of size 0 are legal.
@@ -146,8 +147,8 @@ def stored(value: Ball, source: Format, arithmetic: Arithmetic) -> Ball:
 
 
 def copied(value: Ball, arithmetic: Arithmetic) -> Ball:
-    """Copied numbers of the inputs' format, in the output's format; numbers below the smallest
-    normal one may become 0 if the arithmetic flushes.
+    """Return numbers that are copied from the inputs' format to the output's format. Numbers below
+    the smallest normal number may become 0 if the arithmetic flushes.
     """
     small = np.abs(value.mid) - value.rad < arithmetic.output.smallest_normal
     if arithmetic.flush_to_zero and small.any():

@@ -40,7 +40,7 @@ class Projections:
 
     @property
     def arguments(self) -> tuple[Array, ...]:
-        """The arguments in their order."""
+        """The arguments of the call, in order."""
         return self.x, self.wq, self.wk, self.wv, self.wo
 
     @property
@@ -235,7 +235,7 @@ def _require_shapes(arguments: Sequence[Array], heads: int) -> None:
 
 
 def joined(parts: Sequence[Ball], axis: int) -> Ball:
-    """Balls one after the other along an axis."""
+    """Return balls, one after the other along an axis."""
     return Ball(np.concatenate([x.mid for x in parts], axis=axis), np.concatenate([x.rad for x in parts], axis=axis))
 
 

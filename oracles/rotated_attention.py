@@ -19,8 +19,8 @@ from oracles.rotary.embeddings import rope
 
 @takes(FeatureOptions)
 def rotated_attention(q: Any, k: Any, v: Any, **options: Unpack[FeatureOptions]) -> tuple[Enclosure, Enclosure]:
-    """Return the output and the log-sum-exp of causal attention with key j rotated by position j
-    and query i by position offset + i, enclosed, in float64.
+    """Return enclosures, in float64, of the output and the log-sum-exp of causal attention with key
+    j rotated by position j and query i by position offset + i.
 
     Shapes, edge cases and errors: as `oracles.attention`; the offset is an int from 0, and the
     rotation as `oracles.rope` has it.

@@ -1,4 +1,4 @@
-"""Hard-masked softmax and its VJP, each value with a rigorous enclosure.
+"""Hard-masked softmax and its VJP, each value in a proved interval, value ± radius.
 
 Weights are exp(s_j)/Σ_allowed exp(s_l) on visible entries and exactly 0 on masked ones.  A kernel's
 weight is p_j·exp(±ρ_j) with ρ_j = slope·(|s_j| + |m| + |lse|) + exp + rescale + sum + normalise −
@@ -29,7 +29,7 @@ def hard_masked_softmax(
     mask: Any = None,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """The softmax of each row's visible scores, and 0 on masked ones, enclosed.
+    """The softmax of each row's visible scores, and 0 on masked ones; the result is an `Enclosure`.
 
     weights[j] = exp(scores[j]) / Σ_allowed exp(scores[l]).
 
@@ -58,7 +58,8 @@ def hard_masked_softmax_vjp(
     grad_weights: Any,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """The gradient of Σ grad_weights ⊙ weights with respect to the scores, enclosed.
+    """The gradient of Σ grad_weights ⊙ weights with respect to the scores; the result is an
+    `Enclosure`.
 
     dscores = w ⊙ (g − Σ_l w_l g_l), and 0 on masked entries.
 

@@ -8,7 +8,8 @@ __all__ = ["did_you_mean"]
 
 
 def did_you_mean(name: object, known: Iterable[str], otherwise: str = "") -> str:
-    """ " Did you mean 'half'?": a sentence, after a space, with the known name that is nearest.
+    """Return a sentence, after a space, with the known name that is nearest: " Did you mean
+    'half'?".
 
     Case does not matter, and a hyphen, an underscore and a space are equal. Where no name is near,
     the sentence is `otherwise`, or there is none.

@@ -49,8 +49,8 @@ class Check:
 
     @property
     def attnspec_outcome(self) -> tuple[str, str, int, float] | None:
-        """What the pytest plugin counts: the implementation, the status, the number of test inputs and
-        the largest error ÷ budget.
+        """What the pytest plugin counts: the implementation, the status, the number of test inputs
+        and the largest error ÷ error limit.
         """
         outcome = self.outcome
         if outcome is None:
@@ -87,8 +87,8 @@ def checks(
     max_examples: int | None = None,
     exclude: Sequence[str] = (),
 ) -> list[Check]:
-    """Return the checks of all laws, or of some, that apply to the implementations, one
-    implementation after the other.
+    """Return the checks of all laws, or of some, that apply to the implementations. All checks of
+    one implementation come before the checks of the next.
     """
     if isinstance(implementations, Mapping | str) or not isinstance(implementations, Sequence):
         raise TypeError(

@@ -1,5 +1,5 @@
-"""The corrected definitions that `spec.errata` refers to: attention and rotary encoding as the pages
-of TorchLean intend them.
+"""The corrected definitions that `spec.errata` refers to: attention and rotary encoding as the
+pages of TorchLean intend them.
 
     weights     the largest visible score is subtracted, so that nothing overflows; a fully masked row is exactly 0
     scale       1/√d, and 1 where d = 0

@@ -57,7 +57,7 @@ class LeanFile:
     revision: str = LITERAL
 
     def url(self, line: int | None = None) -> str:
-        """Where the file can be read, from that line on."""
+        """Return the address at which the file can be read, from the given line on."""
         return f"https://github.com/{REPOSITORY}/blob/{self.revision}/{self.path}" + (f"#L{line}" if line else "")
 
     def __call__(

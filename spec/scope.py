@@ -31,7 +31,7 @@ def scope(scalar: Context) -> Iterator[None]:
 
 
 def in_scope() -> Context | None:
-    """What `alpha` is now; None outside of definitions."""
+    """Return what `alpha` is now; None outside of definitions."""
     return _scalar.get()
 
 

@@ -47,7 +47,9 @@ class Stated:
 
 
 def stated(annotation: Any) -> Stated:
-    """What the annotation states; nothing where it is of another kind than this module lists."""
+    """Return what the annotation states; nothing for an annotation of a kind that this module does
+    not list.
+    """
     if get_origin(annotation) is Sequence:
         return Stated(tuple(get_args(annotation)[0].dim_str.split()), Sequence)
     parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)

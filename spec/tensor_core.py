@@ -294,7 +294,7 @@ def _inferred(tensors: dict[str, Array]) -> Context:
 
 
 def expect_mask(mask: Array, name: str) -> None:
-    """Raises TypeError unless the mask is an array of booleans."""
+    """Raise TypeError unless the mask is an array of booleans."""
     if type(mask) is not np.ndarray:
         raise TypeError(f"{name} is a {type(mask).__name__}, but should be a numpy.ndarray of bool.")
     if mask.dtype != bool:
@@ -302,21 +302,23 @@ def expect_mask(mask: Array, name: str) -> None:
 
 
 def expect_type(value: Any, name: str, structure: type) -> None:
-    """Refuses with a TypeError what is not of the given type."""
+    """Raise TypeError unless the value is of the given type."""
     if not isinstance(value, structure):
         raise TypeError(f"{name} is of type {type(value).__name__}, but should be of type {structure.__name__}.")
 
 
 def nats(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
-    """The shape itself, refused unless it is a tuple of natural numbers: TypeError for another
-    type, ValueError below 0.
+    """Return the shape, if it is a tuple of natural numbers. Raises TypeError for another type, and
+    ValueError for a number below 0.
     """
     expect_type(shape, name, tuple)
     return tuple(nat(n, f"{name}[{axis}]") for axis, n in enumerate(shape))
 
 
 def nat(n: int, name: str) -> int:
-    """n itself, refused unless it is a natural number: TypeError for another type, ValueError below 0."""
+    """Return n, if it is a natural number. Raises TypeError for another type, and ValueError for a
+    number below 0.
+    """
     if isinstance(n, bool) or not isinstance(n, int | np.integer):
         raise TypeError(f"{name}={repr_or_type(n)} is a {type(n).__name__}, but should be a natural number.")
     if n < 0:

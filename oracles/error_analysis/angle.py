@@ -148,12 +148,14 @@ def pair_exponents(dim: int) -> list[Fraction]:
 
 
 def start_position(start: Any, length: int) -> int:
-    """A first position as an int.  Positions are exact in float64: the last is at most 2⁵³."""
+    """Return a first position as an int. Positions are exact in float64: the last is at most 2⁵³."""
     return arrays.natural(start, "start_pos", most=2**53 - length)
 
 
 def blocks(length: int, dim: int) -> Iterator[slice]:
-    """Rows to take at a time, so that the arrays of a block stay in the second-level cache; none where dim is 0."""
+    """Return the rows to take at a time, as slices, so that the arrays of a block stay in the
+    second-level cache; no rows if dim is 0.
+    """
     if dim == 0:
         return iter(())
     step = max(1, BLOCK // max(1, dim // 2))

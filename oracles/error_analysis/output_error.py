@@ -68,7 +68,7 @@ class Weighted:
     projection: Bound = 0.0
 
     def scale(self, upwards: Array) -> None:
-        """Multiply all three."""
+        """Multiply all three fields by a factor."""
         for x in vars(self).values():
             if isinstance(x, np.ndarray):
                 x *= upwards

@@ -172,7 +172,7 @@ class AttentionProblem(NamedTuple):
         return int(self.k.shape[-2])
 
     def tile(self, number: int, block: Block) -> Array:
-        """Uninitialised memory for one of the five arrays of a tile."""
+        """Return uninitialised memory for one of the five arrays of a tile."""
         tile: Array = self.room[number, ..., : block.q.shape[-2], : block.k.shape[-2]]
         return tile
 
@@ -220,7 +220,9 @@ class AttentionProblem(NamedTuple):
 
 
 def scores(problem: AttentionProblem, block: Block) -> Logits:
-    """The logits of a tile: scale·q·kᵀ, changed by the features.  They overwrite the logits of the tile before."""
+    """Return the logits of a tile: scale·q·kᵀ, changed by the features. They overwrite the logits
+    of the tile before.
+    """
     s = np.matmul(block.q.raw, block.k.raw.swapaxes(-1, -2), out=problem.tile(0, block))
     s *= problem.scale
     if problem.features is not None:
@@ -283,9 +285,9 @@ def growth(problem: AttentionProblem, block: Block, x: Logits, slope: float) -> 
 
 
 def levelled(problem: AttentionProblem, rows: slice, tau: Array) -> Array:
-    """The exponents of weights, given the exponents of their logits: 0 in level rows, except where
-    a kernel's score may overflow, as ∞ plus a fill is ∞.  The slope of a softcap depends on the
-    score itself, so its error stays.
+    """Return the exponents of weights, given the exponents of their logits: 0 in level rows, except
+    where a kernel's score may overflow, as ∞ plus a fill is ∞. The slope of a softcap depends on
+    the score itself, so its error stays.
     """
     if problem.level is None:
         return tau

@@ -74,7 +74,7 @@ class Gradient:
 
     @staticmethod
     def zeros(*shape: int) -> "Gradient":
-        """Zeros of a shape."""
+        """Return zeros of a shape."""
         return Gradient(*(np.zeros(shape) for _ in range(3)))
 
     def at(self, rows: slice) -> "Gradient":

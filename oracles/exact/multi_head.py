@@ -290,6 +290,6 @@ def lose_dead_rows(result: Matrix, allowed: Bools, conventions: Conventions) -> 
 
 
 def split_heads(joined: Matrix, num_heads: int) -> list[Matrix]:
-    """Contiguous blocks of columns."""
+    """Return the heads, which are contiguous blocks of columns."""
     width = joined.support.shape[1] // num_heads
     return [joined.columns(slice(head * width, (head + 1) * width)) for head in range(num_heads)]

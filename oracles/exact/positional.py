@@ -85,7 +85,7 @@ def rope(
 
 
 def tables(cos_sin: CosSin, length: int, pairs: int, most: int, *, precision: int = PRECISION) -> tuple[Ball, ...]:
-    """cos and sin of each row and pair, both (length, pairs)."""
+    """Return the cosine and the sine of each row and pair, both (length, pairs)."""
 
     def both() -> list[tuple[Row, Bools]]:
         found = cos_sin(length)

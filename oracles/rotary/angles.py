@@ -67,8 +67,8 @@ class Angles:
         return 2 * PRECISION if self.inexact else MOST_PRECISION
 
     def tables(self, rows: slice, arithmetic: Arithmetic | None) -> tuple[Ball, Ball]:
-        """Cosines and sines of some rows, (rows, pairs), times the attention factor: exact values,
-        or values of a modelled kernel.
+        """Return cosines and sines of some rows, (rows, pairs), times the attention factor: exact
+        values, or values of a modelled kernel.
         """
         at = self.place(rows)
         at = at[:1].T if self.axes is None or not self.axes.size else at[self.axes].T
@@ -92,7 +92,7 @@ class Angles:
         return found if held else Ball(found.mid, np.full(found.rad.shape, np.inf))
 
     def exactly(self, length: int) -> list[tuple[list[arb], list[arb]]]:
-        """Cosines and sines of each row, at the working precision."""
+        """Return cosines and sines of each row, at the working precision."""
         turning, (factor,) = self.turning(), balls(self.factor)
         axes = [0] * len(turning) if self.axes is None else self.axes.tolist()
         found = []
@@ -136,7 +136,7 @@ def angles(place: Place, farthest: int, pairs: int, channels: int, asked: Answer
 
 
 def counted(start: Any, length: int, axes: int) -> tuple[Place, int]:
-    """Positions counted from a first one, the same along each axis, and the last of them."""
+    """Return positions counted from a first one, the same along each axis, and the last of them."""
     first = start_position(start, length)
 
     def place(rows: slice) -> NDArray[np.int64]:
@@ -146,8 +146,8 @@ def counted(start: Any, length: int, axes: int) -> tuple[Place, int]:
 
 
 def integers(positions: Any) -> NDArray[np.int64]:
-    """The positions as int64.  Raises TypeError unless they are integers, ValueError for one beyond
-    ±2⁵³.
+    """Return the positions as int64. Raises TypeError unless they are integers, and ValueError for
+    a position beyond ±2⁵³.
     """
     given = arrays.as_numpy(positions, "positions")
     if given.dtype.kind not in "iu":
@@ -160,8 +160,8 @@ def integers(positions: Any) -> NDArray[np.int64]:
 
 
 def placed(given: NDArray[np.int64], rows: tuple[int, ...], sections: Any) -> tuple[NDArray[np.int64], bool]:
-    """Positions over the rows of an array, (axes, rows), and whether these are rows of the last
-    axis alone, the same in each batch.
+    """Return positions over the rows of an array, (axes, rows), and whether these are rows of the
+    last axis alone, the same in each batch.
 
     Raises ValueError for a shape that does not broadcast to the rows.
     """
@@ -180,8 +180,8 @@ def placed(given: NDArray[np.int64], rows: tuple[int, ...], sections: Any) -> tu
 
 
 def pairs_of(inv_freq: Any) -> int:
-    """The number of given frequencies.  Raises TypeError and ValueError unless they are an array
-    with one axis, or an enclosure of one.
+    """Return the number of given frequencies. Raises TypeError and ValueError unless they are an
+    array with one axis, or an enclosure of one.
     """
     found = inv_freq.mid if isinstance(inv_freq, Enclosure) else arrays.float_array(inv_freq, "inv_freq")
     if found.ndim != 1:

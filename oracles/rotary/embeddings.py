@@ -33,7 +33,7 @@ def rope(
     **options: Unpack[RotationOptions],
 ) -> Enclosure:
     """x with the pair i of each row rotated by the angle position × frequency, times the attention
-    factor, enclosed.
+    factor; the result is an `Enclosure`.
 
     Row p of the last axis but one is at start_pos + p, or at `positions`: an array of integers,
     negative ones too, that broadcast to x's axes but the last.  Pair i has the frequency

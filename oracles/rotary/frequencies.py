@@ -1,5 +1,5 @@
 """Rotary frequencies as models use them, and the attention factor that goes with them, each value
-with a rigorous enclosure.
+in a proved interval, value ± radius.
 
 With r channels that rotate, fᵢ = base^(−2i/r), s a factor, M the original length and L the sequence
 length, the kinds are
@@ -69,8 +69,8 @@ def rotary_frequencies(
     method: Method = "auto",
     **parameters: Any,
 ) -> tuple[Enclosure, Enclosure]:
-    """(inv_freq, attention_factor) of a kind: radians per position of each pair, and what
-    multiplies cosines and sines, enclosed.
+    """(inv_freq, attention_factor) of a kind: radians per position of each pair, and the factor of
+    cosines and sines; the results are `Enclosure`s.
 
     rotary_dim is r, head_dim where it is left out; seq_len is L, which `dynamic` and `longrope`
     depend on.  The other parameters have the names that transformers' configurations give them:

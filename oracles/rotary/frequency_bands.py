@@ -54,22 +54,25 @@ class Band(Factored):
         raise NotImplementedError
 
     def lines(self, powers: Array, moved: Array, u: float) -> tuple[Array, Array]:
-        """Bounds of what a kernel gets for them before it cuts them to [0, 1], powers being off by
-        `moved` as exponents.
+        """Return bounds of what a kernel gets for `keeps` before it cuts this to [0, 1]. The
+        kernel's powers are off by `moved`, as exponents.
         """
         raise NotImplementedError
 
     def gains(self, powers: list[arb]) -> list[arb]:
-        """g."""
+        """Return the gain g of each pair."""
         return [keep + (1 - keep) / arb(self.factor) for keep in self.keeps(powers)]
 
     def gain_moves(self, u: float) -> Array:
-        """By roundings of what is kept and of what is divided."""
+        """Return the relative error of a gain, as an exponent: the roundings of the kept part and of the divided
+        part.
+        """
         return np.full(self.of.channels // 2, gamma(BLEND, u))
 
     def gain_shifts(self, powers: Array, gains: Array, moved: Array, u: float) -> Array:
-        """Within the band: to the farther end of the interval, and by the roundings of what are no
-        small numbers.  Everywhere: by the roundings of terms that cancel.
+        """Return the absolute error of a gain. Within the band it reaches to the farther end of the
+        interval, and has the roundings of the numbers that are not small. Everywhere it has the
+        roundings of terms that cancel.
 
         Where a kernel's line may leave [0, 1], these roundings grow with it, and the roundings of
         the blend no longer cancel, even if the slope is 0; where the line may be any number, as
@@ -151,8 +154,8 @@ class Yarn(Band):
         return found
 
     def ends(self) -> tuple[arb, arb]:
-        """Where the ramp begins and ends.  Raises UndecidedError where the precision does not tell,
-        ValueError where it does not rise.
+        """Return where the ramp begins and ends. Raises UndecidedError if the precision does not
+        decide it, and ValueError if the ramp does not rise.
         """
         low, high = self.corr(self.beta_fast), self.corr(self.beta_slow)
         if self.truncate:
@@ -168,7 +171,7 @@ class Yarn(Band):
         return (low, high) if not level and _is_above(high, low) else (low, low + arb(1) / 1000)
 
     def keeps(self, powers: list[arb]) -> list[arb]:
-        """1 − ramp."""
+        """Return 1 − ramp for each pair."""
         low, high = self.ends()
         return [1 - _cut((i - low) / (high - low)) for i in range(len(powers))]
 
@@ -185,8 +188,8 @@ class Yarn(Band):
         return arb(weight) * arb(self.factor).log() / 10 + 1 if self.factor > 1 else arb(1)
 
     def lines(self, powers: Array, moved: Array, u: float) -> tuple[Array, Array]:
-        """Return a kernel's own ends of the ramp are off as `_off` says, and its floor and ceiling
-        with them.
+        """Return bounds of a kernel's ramp. The ends of its ramp are off as `_off` says, and with
+        them the floor and the ceiling of the ends.
 
         The ramp, cut, falls as either end grows.  Its differences and their quotient take three
         roundings.  A low end that is not an integer may be rounded before it is subtracted from i,
@@ -245,7 +248,9 @@ class Yarn(Band):
         return (above + abs(corr) * bottom) / (1 - bottom) * (1 + gamma(3, u))
 
     def multiplier_moves(self, u: float) -> float:
-        """Return a quotient of two, each off relatively, takes one rounding more."""
+        """Return how far the attention factor may be off: a quotient of two numbers, each off
+        relatively, takes one rounding more.
+        """
         if self.attention_factor is not None:
             return float(abs(self.attention_factor) * u)
         if self.factor <= 1:
@@ -296,8 +301,8 @@ class Llama3(Band):
         return [_cut((n - low) / (high - low)) for n in turns]
 
     def lines(self, powers: Array, moved: Array, u: float) -> tuple[Array, Array]:
-        """M/λ is off as f is, and by `TURNS` = 8 roundings: of M, 2π, their quotients, and of M/low
-        and M/high, compared.
+        """Return bounds of a kernel's line. M/λ is off as f is, and by `TURNS` = 8 roundings: of M,
+        2π, their quotients, and of M/low and M/high, compared.
 
         Then it is less low, which is rounded, over high − low: two roundings of parameters and one
         of a difference, three of the line.

@@ -46,7 +46,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Default:
-    """base^(−2i/r), and 1."""
+    """The kind of the frequencies base^(−2i/r), with the attention factor 1."""
 
     of: Shape
 
@@ -67,15 +67,15 @@ class Default:
         return [Fraction(2 * i, self.of.channels) for i in range(self.of.channels // 2)]
 
     def log_base(self) -> arb:
-        """ln base'."""
+        """Return ln base'."""
         return arb(self.of.base).log()
 
     def gains(self, powers: list[arb]) -> list[arb]:
-        """gᵢ, given the powers."""
+        """Return the gain gᵢ of each pair, given the powers."""
         return [arb(1)] * len(powers)
 
     def multiplier(self) -> arb:
-        """What multiplies cosines and sines."""
+        """Return the number that multiplies cosines and sines."""
         return arb(1)
 
     def base_moves(self, u: float) -> float:
@@ -112,14 +112,14 @@ class Factored(Default):
 
 @dataclass(frozen=True)
 class Linear(Factored):
-    """base^(−2i/r) / s, and 1."""
+    """The kind of the frequencies base^(−2i/r) / s, with the attention factor 1."""
 
     def gains(self, powers: list[arb]) -> list[arb]:
-        """1/s."""
+        """Return 1/s for each pair."""
         return [1 / arb(self.factor)] * len(powers)
 
     def gain_moves(self, u: float) -> Array:
-        """By a division."""
+        """Return the relative error of a gain, as an exponent: the roundings of a division."""
         return np.full(self.of.channels // 2, _divided(self.factor, u))
 
 
@@ -157,12 +157,12 @@ class Dynamic(Factored):
         return Fraction(self.of.channels, max(self.of.channels - 2, 1))
 
     def log_base(self) -> arb:
-        """ln base + q·ln G."""
+        """Return ln base + q·ln G."""
         return super().log_base() + exactly(self.grown).log() * exactly(self.power)
 
     def base_moves(self, u: float) -> float:
-        """G = s·L'/M − (s − 1), or s·(L'/M − 1) + 1, sums terms of at most s·L'/M + s + 1 with five
-        roundings each.
+        """Return how far ln base' may be off. G = s·L'/M − (s − 1), or s·(L'/M − 1) + 1, sums terms
+        of at most s·L'/M + s + 1 with five roundings each.
 
         Its power takes the roundings of an exponential of q·ln G.  The product with the base takes
         two, one of them of the base itself.  G and base' are computed: where a kernel takes their
@@ -216,11 +216,11 @@ class Longrope(Default):
         return found
 
     def gains(self, powers: list[arb]) -> list[arb]:
-        """1/shortᵢ or 1/longᵢ."""
+        """Return 1/shortᵢ or 1/longᵢ for each pair."""
         return [1 / arb(s) for s in self.chosen]
 
     def gain_moves(self, u: float) -> Array:
-        """By divisions."""
+        """Return the relative error of a gain, as an exponent: the roundings of a division by a factor."""
         return np.array([_divided(s, u) for s in self.chosen])
 
     def multiplier(self) -> arb:
@@ -234,7 +234,8 @@ class Longrope(Default):
         )
 
     def multiplier_moves(self, u: float) -> float:
-        """√x halves the error of x, as x is at least 1 here; the root takes one rounding.
+        """Return how far the attention factor may be off: √x halves the error of x, as x is at
+        least 1 here; the root takes one rounding.
 
         ln s is off by s's rounding, absolutely, and ln M likewise; both by their own; their
         quotient and the sum take one each.
@@ -254,9 +255,10 @@ class Longrope(Default):
 
 @dataclass(frozen=True)
 class Proportional(Linear):
-    """base^(−2i/r) / s for the first ⌊share·r/2⌋ pairs, 0 for the others, and 1; the product is
-    exact for a `Fraction`, and binary64's for a float, as every configuration has it: 0.3 of 10
-    pairs are 3."""
+    """The kind of the frequencies base^(−2i/r) / s for the first ⌊share·r/2⌋ pairs, and 0 for the
+    others, with the attention factor 1. The product share·r/2 is exact for a `Fraction`, and
+    rounded to binary64 for a float, as libraries do: 0.3 of 10 pairs are 3.
+    """
 
     factor: Any = 1.0
     partial_rotary_factor: Any = 1.0
@@ -271,7 +273,7 @@ class Proportional(Linear):
         self._store(partial_rotary_factor=Fraction(int(share * pairs), max(pairs, 1)))
 
     def gains(self, powers: list[arb]) -> list[arb]:
-        """1/s, or 0."""
+        """Return 1/s for a pair that rotates, and 0 for the others."""
         rotating = int(self.partial_rotary_factor * len(powers))
         return [*super().gains(powers[:rotating]), *[arb(0)] * (len(powers) - rotating)]
 
@@ -282,7 +284,7 @@ def exactly(x: Fraction) -> arb:
 
 
 def positive(x: Any, name: str) -> float:
-    """A parameter above 0 as a float.  Raises TypeError and ValueError for anything else."""
+    """Return a parameter above 0 as a float. Raises TypeError and ValueError for anything else."""
     number = checked_scale(x, name)
     if number is None or number <= 0:
         raise ValueError(f"{name}={x}, but should be a finite number above 0.")

@@ -62,7 +62,9 @@ class Rotation:
     gain: float = 1.0
 
     def pulled_back(self, grad_out: Any) -> "Rotation":
-        """The rotation back of a cotangent of the result.  Raises as `arrays.float_array`, and for its shape."""
+        """Return the rotation back of a cotangent of the result. Raises as `arrays.float_array`,
+        and for its shape.
+        """
         found = arrays.float_array(grad_out, "grad_out", arithmetic=self.arithmetic)
         if found.shape != self.x.shape:
             raise ValueError(f"grad_out has shape {found.shape}, but should be {self.x.shape}, that of x.")
@@ -83,8 +85,8 @@ class Rotation:
         return Lanes(slice(0, 2 * half, 2), slice(1, 2 * half, 2), slice(2 * half, self.channels))
 
     def enclosed(self, tables: Tables, of_table: Lanes, arb: Callable[[], Balls], inexact: bool = False) -> Enclosure:
-        """Return the enclosure by the method asked for; `of_table` says where the tables keep what
-        belongs to x's channels.
+        """Return the enclosure by the requested method; `of_table` selects the parts of the tables
+        that belong to x's channels.
 
         With inexact angles ball arithmetic gives no narrower result, so it is not tried.
         """

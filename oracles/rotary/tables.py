@@ -1,5 +1,5 @@
-"""What rotary embeddings are computed from: frequencies, angles, and tables of cosines and sines,
-each value enclosed.
+"""The frequencies, the angles, and the tables of cosines and sines from which rotary embeddings are
+computed, each value in a proved interval, value ± radius.
 
 The frequency of pair i is scale·base^(−2i/head_dim), in radians per position, with
 `conventions.rope_base` and `conventions.rope_scale`; there are ⌈head_dim/2⌉ of them, the last
@@ -45,8 +45,8 @@ def inv_freq(
     head_dim: Any,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """scale·base^(−2i/head_dim) for every pair i: the angle between two neighbouring positions,
-    enclosed.
+    """scale·base^(−2i/head_dim) for every pair i: the angle between two neighbouring positions. The
+    result is an `Enclosure`.
 
     A modelled kernel computes them in the precision of `angle.frequency` and returns them in the
     output's format.
@@ -82,8 +82,8 @@ def rope_angles(
     start_pos: Any = 0,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """(start_pos + p)·scale·base^(−2i/head_dim) for every position p and pair i, in radians,
-    enclosed.
+    """(start_pos + p)·scale·base^(−2i/head_dim) for every position p and pair i, in radians; the
+    result is an `Enclosure`.
 
     A modelled kernel computes the frequencies in the precision of `angle.frequency`, the product in
     the precision of `angle.product`, and returns them in the output's format.
@@ -124,7 +124,7 @@ def rope_tables(
     **options: Unpack[AnswerOptions],
 ) -> tuple[Enclosure, Enclosure]:
     """(cos, sin) of the angle of every channel's pair at positions start_pos + p: tables for
-    `apply_rotary`, enclosed.
+    `apply_rotary`. The results are `Enclosure`s.
 
     Channels 2i and 2i + 1 have the angle of pair i, or channels i and i + head_dim/2 where
     `conventions.rope_pairing` is `half`: the tables of each pair twice in a row, or all of them
@@ -170,7 +170,7 @@ def rotary_tables(
     **options: Unpack[AnswerOptions],
 ) -> tuple[Enclosure, Enclosure]:
     """(cos, sin) of position × frequency for both channels of each pair, times the attention
-    factor: what models keep, enclosed.
+    factor: the tables that models keep. The results are `Enclosure`s.
 
     Positions, frequencies, the attention factor and sections are as `rope` takes them; channels are
     laid out as in `rope_tables`.

@@ -99,10 +99,10 @@ class Implementation:
                       caches
     arithmetic        how your kernels round: the name of a preset, or an `oracles.Arithmetic`. It
                       gives the error limit of each result
-    conventions       the conventions that your kernels follow. They get masks in their polarity, and
-                      their results are compared in their layout
-    arrays            what your kernels take and return: "numpy", "torch", or a function that converts
-                      a NumPy array
+    conventions       the conventions that your kernels follow. They get masks in their polarity,
+                      and their results are compared in their layout
+    arrays            what your kernels take and return: "numpy", "torch", or a function that
+                      converts a NumPy array
     dtype             the number type of the arrays; by default the type of the arithmetic's inputs
     device            the device of torch's arrays
     batch_ranks       how many leading axes your kernels accept: a tuple of numbers
@@ -115,18 +115,18 @@ class Implementation:
     features          names of `FEATURES`: the options of attention and rope that your kernels take,
                       and the kinds of frequencies with their parameters. Other options are never
                       passed
-    caches            names of `CACHES`: the optional features of your caches; None means the features
-                      that their class shows
+    caches            names of `CACHES`: the optional features of your caches; None means the
+                      features that their class shows
     deterministic     whether equal calls give equal results, to the last bit
-    layouts           the layouts of `LAYOUTS` that your kernels take. With None, a kernel may refuse a
-                      layout, but must not misread it
-    known_deviations  {"law" or "law[operation]": reason}: laws that your kernels are known to break.
-                      Each of them must fail
+    layouts           the layouts of `LAYOUTS` that your kernels take. With None, a kernel may
+                      refuse a layout, but must not misread it
+    known_deviations  {"law" or "law[operation]": reason}: laws that your kernels are known to
+                      break. Each of them must fail
     unavailable       a sentence that says why your kernels cannot run here. Their laws are shown as
                       "not run", and no function is called
-    twins             other paths to the same results, by name: {"compiled": {"rope": function}}. The
-                      results of both paths must agree within the sum of both error limits. A `Twin`
-                      says that a path is exact, or that it declares something else
+    twins             other paths to the same results, by name: {"compiled": {"rope": function}}.
+                      The results of both paths must agree within the sum of both error limits. A
+                      `Twin` says that a path is exact, or that it declares something else
     beside            other implementations, whose calls alternate with the calls of this one.
                       Implementations that are verified together are neighbours in this sense
     paths             each twin as an implementation; derived from `twins`

@@ -21,8 +21,8 @@ _ROWS = ("n_q", "n_k")
 
 
 def movable(operation: Operation, case: Case, fixed: Sequence[str] = ()) -> dict[str, int]:
-    """Return the axes and counted numbers whose size can change alone, with their sizes, without
-    the fixed ones.
+    """Return the axes and counted numbers whose size can change alone, with their sizes. Axes with
+    a fixed size are left out.
     """
     sizes = operation.sizes(tuple(case[parameter] for parameter in operation.parameters))
     excluded = (*_FIXED, *fixed, *(_ROWS if operation.is_played else ()))

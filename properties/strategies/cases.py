@@ -36,7 +36,7 @@ class Cases:
         self.arguments(Choices(0))
 
     def draw(self, seed: int) -> tuple[Any, ...]:
-        """Return the arguments of the case of a seed."""
+        """Return the arguments of the case that a seed determines."""
         return self.arguments(Choices(seed))
 
     def arguments(self, choose: Choices) -> tuple[Any, ...]:

@@ -32,8 +32,8 @@ def another(cases: Cases, rng: Generator) -> Case:
 
 
 def changed(cases: Cases, case: Case, rng: Generator) -> Case:
-    """Return the case with one thing changed, which the implementation supports; another case of
-    the domain if no change is found.
+    """Return the case with one thing changed, which the implementation supports. If no change is
+    found, return another case of the domain.
 
     Kinds of rotary frequencies always give another case, because their parameters depend on each
     other.

@@ -51,7 +51,7 @@ class Choices:
         self.simplest, self._random = seed == 0, np.random.default_rng(seed)
 
     def among(self, options: Sequence[T]) -> T:
-        """Return one of some options. The first option is the simplest."""
+        """Choose and return one of some options. The first option is the simplest."""
         return options[0] if self.simplest else options[int(self._random.integers(len(options)))]
 
     def integer(self, low: int, high: int) -> int:
@@ -94,7 +94,9 @@ class Choices:
         return np.where(self.bits(count, 0.5), 1.0, -1.0)
 
     def directions(self, *shapes: tuple[int, ...]) -> list[Array]:
-        """For each shape an array of integers from −4 to 4, with at least one nonzero entry."""
+        """Return, for each shape, an array of integers from −4 to 4, with at least one nonzero
+        entry.
+        """
         directions = [self.integers(-4, 4, shape).astype(np.float64) for shape in shapes]
         return [np.where(direction.any(), direction, 1.0) for direction in directions]
 

@@ -68,7 +68,7 @@ def climb(
     rng: Generator,
     effort: Effort,
 ) -> Climbed[P]:
-    """What climbs found. Climbs follow one another until `effort.evaluations` inputs are measured.
+    """Climb until `effort.evaluations` inputs are measured, and return what the climbs found.
 
     Each climb starts at the highest of `effort.draws` drawn inputs. It ends at a counterexample, or
     when its mutations no longer increase the height.

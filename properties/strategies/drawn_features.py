@@ -20,8 +20,8 @@ _SCALES = (1.0, 0.3, 0.0, -0.5)
 def chosen(
     operation: Operation, implementation: Implementation, needed: tuple[str, ...], choose: Choices
 ) -> frozenset[str]:
-    """Return the options of a case: those that its domain needs, and a choice of the other declared
-    ones.
+    """Return the options of a case: the options that its domain needs, and a choice of the other
+    declared options.
 
     The case gets no others, all, one, or each with even odds. So every combination comes up, and
     every pair comes up soon. A tangent comes only with its array.
@@ -64,7 +64,7 @@ def scales(implementation: Implementation) -> list[float]:
 def setting(
     parameter: str, implementation: Implementation, sizes: Mapping[str, int], lead: tuple[int, ...], choose: Choices
 ) -> float | bool | int | tuple[int | None, int | None] | Array:
-    """Return a scale, a softcap, an offset, a window, or True for causal."""
+    """Draw and return a scale, a softcap, an offset, a window, or True for causal."""
     n_q, n_k = sizes["n_q"], sizes["n_k"]
     if parameter == "scale":
         return choose.among(scales(implementation))

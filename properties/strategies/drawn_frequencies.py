@@ -35,7 +35,7 @@ def width_of(case: Case) -> int:
 
 
 def original_of(case: Case) -> int | None:
-    """Return the original length, which has two names."""
+    """Return the original length, which a kind calls by one of two names."""
     found = case["max_position_embeddings"] if case["kind"] == "dynamic" else case["original_max_position_embeddings"]
     return None if found is None else int(found)
 
@@ -43,8 +43,8 @@ def original_of(case: Case) -> int | None:
 def chosen(
     operation: Operation, implementation: Implementation, head_dim: int, needed: tuple[str, ...], choose: Choices
 ) -> dict[str, Any]:
-    """Return a declared kind, or the kind that the domain needs, with all its parameters and a
-    choice of the declared optional ones.
+    """Return a declared kind, or the kind that the domain needs, with all its parameters and some
+    of the declared optional parameters.
 
     Each optional parameter comes with even odds. Every ramp ends after it begins.
     """

@@ -66,7 +66,7 @@ def any_or_none(choose: Choices, shape: tuple[int, ...]) -> Any:
 
 
 def none(choose: Choices, shape: tuple[int, ...]) -> None:
-    """No mask."""
+    """Return no mask."""
 
 
 def padded(choose: Choices, shape: tuple[int, ...]) -> Any:

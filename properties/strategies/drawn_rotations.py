@@ -39,8 +39,8 @@ def chosen(
     domain: Domain,
     choose: Choices,
 ) -> Case:
-    """Return the options of a case: one of the declared ones, all of them, or each with even odds.
-    With positions, the first position is 0.
+    """Return the options of a case: one of the declared options, all of them, or each with even
+    odds. With positions, the first position is 0.
     """
     case: Case = dict.fromkeys(operation.options)
     pairs, seq_len = sizes.get("head_dim", 0) // 2, sizes["seq_len"]

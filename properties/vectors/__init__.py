@@ -1,1 +1,3 @@
-"""Certified vectors: calls with what must come of them, for every language, and whether a file of them is right."""
+"""Test vectors for every language: calls with their certified results, and a check of the files
+that hold them.
+"""

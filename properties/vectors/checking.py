@@ -1,5 +1,5 @@
-"""Checks a file of test vectors: its form by the schema, its tensors, and every bound again in ball
-arithmetic.
+"""Checks a file of test vectors: its form by the schema, its tensors, and every bound, which is
+computed again in ball arithmetic.
 """
 
 import json
@@ -41,8 +41,8 @@ def read(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def check(file: Path) -> Iterator[tuple[str, str]]:
-    """For each test of a file its id, and a sentence on what is wrong with it, or ""; last the file's
-    name, with a sentence on unused tensors, or "".
+    """Yield, for each test of a file, its id and a sentence that says what is wrong with it, or "".
+    The last pair is the file's name with a sentence about unused tensors, or "".
     """
     content, tensors = read(file)
     operation, used = OPERATIONS[content["operation"]], set[str]()

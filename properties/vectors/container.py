@@ -31,8 +31,8 @@ _CODES = {dtype.name: code for code, dtype in _DTYPES.items()}
 
 
 def packed(tensors: Tensors) -> bytes:
-    """Return the bytes of a file with some tensors, in their order. All are aligned if the widest
-    types come first.
+    """Return the bytes of a file with some tensors, in the given order. If the widest types come
+    first, all tensors are aligned.
     """
     header: dict[str, Any] = {}
     parts: list[bytes] = []
@@ -49,7 +49,9 @@ def packed(tensors: Tensors) -> bytes:
 
 
 def unpacked(file: Path) -> dict[str, Any]:
-    """Return the tensors of a file. Raises ValueError, in a sentence, for another file."""
+    """Return the tensors of a file. Raises ValueError, in a sentence, for bytes that are not such a
+    file.
+    """
     raw = file.read_bytes()
     length = int.from_bytes(raw[:8], "little")
     try:

@@ -30,7 +30,9 @@ _DTYPES: dict[Format | None, Any] = {
 
 
 def dtype_of(target: Format | None) -> Any:
-    """Return the dtype of arrays in a format; for None, the format of masks, booleans."""
+    """Return the NumPy type of arrays in a format; for None, which is the format of masks,
+    booleans.
+    """
     return _DTYPES[target]
 
 
@@ -102,7 +104,9 @@ def expected(
 
 
 def certificate(operation: Operation, arguments: tuple[Any, ...], conventions: Conventions) -> tuple[Enclosure, ...]:
-    """Enclosures of the exact results in ball arithmetic, the same on every processor."""
+    """Return enclosures of the exact results, made by ball arithmetic, which are the same on every
+    processor.
+    """
     return _enclosures(operation, arguments, None, conventions, "arb")
 
 

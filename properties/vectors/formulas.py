@@ -27,7 +27,7 @@ class Formula:
     rows: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
 
     def array(self) -> Array:
-        """Return the numbers."""
+        """Return the numbers of the array."""
         a, b, s = self.factors
         j, c = np.arange(int(np.prod(self.shape[:-1])))[:, None], np.arange(self.shape[-1])
         array = ((a * j + b * c + s) % 127 - 63) / 16
@@ -38,7 +38,7 @@ class Formula:
         return array.reshape(self.shape)
 
     def told(self) -> dict[str, Any]:
-        """Return the formula as JSON."""
+        """Return the formula as JSON, which `of` reads."""
         content: dict[str, Any] = {"shape": list(self.shape), "factors": list(self.factors)}
         if self.first is not None:
             content["first"] = self.first
@@ -48,6 +48,6 @@ class Formula:
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> "Formula":
-        """Return the formula that JSON gives."""
+        """Return the formula that JSON describes."""
         rows = {int(row): tuple(numbers) for row, numbers in content.get("rows", {}).items()}
         return cls(tuple(content["shape"]), tuple(content["factors"]), content.get("first"), rows)

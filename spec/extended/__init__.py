@@ -11,8 +11,8 @@
     released                 the numbers of released models
     arguments                what is refused
 
-Start at `attention` and `rotary_frequencies`. They are written as the literal definitions of `spec`
-are, over the same scalars, to be the judge of fast code. Where libraries disagree, the text is one
-reading, the one that most of them have; another is put together from the steps, or from other
-arguments.
+Start at `attention` and `rotary_frequencies`. They are written in the style of the literal
+definitions of `spec`, over the same scalars, so that fast code can be compared with them. Where
+libraries disagree, a definition follows the convention of most libraries. Other conventions are
+composed from the steps, or come from other arguments.
 """

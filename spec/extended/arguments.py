@@ -1,4 +1,4 @@
-"""What the arguments of the extended definitions should be, and the sentences that refuse what they are not."""
+"""Checks the arguments of the extended definitions, and refuses wrong ones with a sentence."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ __all__ = ["broadcast", "finite", "length_of", "offsets", "pairs_of", "positive"
 
 
 def finite(x: Scalar, name: str, or_else: str = "a finite number") -> Scalar:
-    """x over α. Raises ValueError where it is NaN or infinite."""
+    """Return x over α. Raises ValueError if x is NaN or infinite."""
     number = alpha.lift(x)
     if not alpha.is_finite(number):
         raise ValueError(f"{name}={x}, but should be {or_else}.")
@@ -20,7 +20,7 @@ def finite(x: Scalar, name: str, or_else: str = "a finite number") -> Scalar:
 
 
 def positive(x: Scalar, name: str) -> Scalar:
-    """x over α. Raises ValueError where it is not a finite number above 0."""
+    """Return x over α. Raises ValueError unless x is a finite number above 0."""
     number = finite(x, name, "a finite number above 0")
     if not alpha.greater(number, alpha.zero):
         raise ValueError(f"{name}={x}, but should be a finite number above 0.")
@@ -28,7 +28,9 @@ def positive(x: Scalar, name: str) -> Scalar:
 
 
 def broadcast(t: Array, name: str, shape: tuple[int, ...]) -> Array:
-    """t repeated to `shape` as NumPy broadcasts. Raises ValueError where it does not."""
+    """Return t, repeated to `shape` as NumPy broadcasts. Raises ValueError if t does not broadcast
+    to it.
+    """
     try:
         return np.broadcast_to(t, shape)
     except ValueError:
@@ -36,8 +38,8 @@ def broadcast(t: Array, name: str, shape: tuple[int, ...]) -> Array:
 
 
 def offsets(offset: Any, batch: tuple[int, ...]) -> Array:
-    """The offset of each sequence of the batch, as ints: one for all, or an array of them over the
-    batch axes; None is 0.
+    """Return the offset of each sequence of the batch, as ints: one for all, or an array of offsets
+    over the batch axes; None is 0.
     """
     given = np.asarray(0 if offset is None else offset)
     if given.dtype.kind not in "iu":
@@ -46,8 +48,8 @@ def offsets(offset: Any, batch: tuple[int, ...]) -> Array:
 
 
 def sides(window: tuple[int | None, int | None], causal: bool) -> tuple[int | None, int | None]:
-    """(left, right): how far before and after its position a query sees, None for as far as there
-    are keys. Causal is at most 0 after.
+    """Return (left, right): how far before and after its own position a query sees keys. None means
+    up to the first or the last key. With causal, right is 0.
     """
     expect_type(causal, "causal", bool)
     if not isinstance(window, tuple | list) or len(window) != 2:
@@ -57,14 +59,14 @@ def sides(window: tuple[int | None, int | None], causal: bool) -> tuple[int | No
 
 
 def pairs_of(rotary_dim: int, name: str = "rotary_dim") -> int:
-    """The number of pairs of r channels. Raises ValueError where r is odd."""
+    """Return the number of pairs of r channels. Raises ValueError if r is odd."""
     if rotary_dim % 2:
         raise ValueError(f"{name}={rotary_dim}, but should be even: channels rotate in pairs.")
     return rotary_dim // 2
 
 
 def length_of(n: int, name: str) -> int:
-    """A number of positions. Raises ValueError where it is 0."""
+    """Return a number of positions. Raises ValueError if it is 0."""
     if n == 0:
         raise ValueError(f"{name}=0, but should be at least 1.")
     return n

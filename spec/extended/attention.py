@@ -60,8 +60,8 @@ __all__ = ["Attended", "attention", "attention_weights", "merge_attention"]
 
 @dataclass(frozen=True, eq=False)
 class Attended:
-    """What attention knows before it reads a value: s, which keys are visible, w, w_sink and lse;
-    the scale and the softcap.
+    """The results of attention that do not depend on the values: s, which keys are visible, w,
+    w_sink and lse; the scale and the softcap.
     """
 
     scores: Array
@@ -95,8 +95,8 @@ def attention_weights(
     sink: Tensor[Array, "H"] | None = None,
     scalar: Context | None = None,
 ) -> Attended:
-    """Everything about attention but the values: the steps of the table above from the scores to
-    the log-sum-exp.
+    """Return everything about attention that does not depend on the values: the steps of the table
+    above, from the scores to the log-sum-exp.
 
         s = q kᵀ × scale,  t = c · tanh(s / c),  u = t + bias,  w = exp(u) / D,  lse = log D
 

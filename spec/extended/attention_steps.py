@@ -153,19 +153,21 @@ def softmax_with_sink(
 
 
 def scale_factor(d: int, scale: Scalar | None) -> Scalar:
-    """The scale, or 1/√d where scale is None."""
+    """Return the scale, or 1/√d if scale is None."""
     return alpha.div(alpha.one, attention_scale_denom(d)) if scale is None else finite(scale, "scale")
 
 
 def finite_sink(sink: Scalar | None, name: str) -> Scalar | None:
-    """The sink over α; None where it is None or −∞. Raises ValueError where it is NaN or +∞."""
+    """Return the sink over α; None if the sink is None or −∞. Raises ValueError if it is NaN or +∞."""
     if sink is None or alpha.is_neg_inf(alpha.lift(sink)):
         return None
     return finite(sink, name, "a finite number, or −∞ for none")
 
 
 def group_of(heads: int, key_heads: int) -> int:
-    """How many query heads share a key head. Raises ValueError where the numbers do not divide."""
+    """Return how many query heads share a key head. Raises ValueError if the number of key heads
+    does not divide the number of query heads.
+    """
     if heads and (key_heads == 0 or heads % key_heads):
         raise ValueError(
             f"q has {heads} heads and k has {key_heads}, but the first number should be a multiple of the second."
@@ -174,5 +176,5 @@ def group_of(heads: int, key_heads: int) -> int:
 
 
 def total(terms: Iterable[Scalar]) -> Scalar:
-    """The sum of the terms, a left fold from 0."""
+    """Return the sum of the terms, a left fold from 0."""
     return reduce(operator.add, terms, alpha.zero)

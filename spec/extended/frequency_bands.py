@@ -108,8 +108,8 @@ def yarn_frequencies(
     attention_factor: Scalar | None = None,
     scalar: Context | None = None,
 ) -> Frequencies:
-    """fᵢ · ((1 − rampᵢ) + rampᵢ/s), with the ramp of `yarn_ramp`: fast pairs are kept, slow ones
-    divided by s. The attention factor is
+    """Return the frequencies fᵢ · ((1 − rampᵢ) + rampᵢ/s), with the ramp of `yarn_ramp`, and the
+    attention factor: fast pairs are kept, and slow pairs are divided by s. The attention factor is
 
         the given one, or m(s, mscale) / m(s, mscale_all_dim) where both are given and not 0, or
         m(s, 1),
@@ -157,8 +157,8 @@ def llama3_frequencies(
     base: Scalar = 10000.0,
     scalar: Context | None = None,
 ) -> Frequencies:
-    """Kept where the wavelength is short against M, divided by s where it is long, and a mean
-    between them; and 1.
+    """Return the frequencies and the attention factor 1. A frequency is kept where the wavelength
+    is short compared with M, divided by s where it is long, and a mean of both between:
 
         f where λ < M/high,    f/s where λ > M/low,    ((1 − z)/s + z) · f between,  z = (M/λ − low) / (high − low)
 

@@ -1,5 +1,5 @@
-"""The kinds of rotary frequencies that treat all pairs in the same way, or each pair as a list or a
-share says.
+"""The kinds of rotary frequencies that change all pairs in the same way, or each pair by its own
+factor of a list, or a share of the pairs.
 
 This module is not TorchLean's: see `spec.extended`. The letters, the table of all kinds and the
 sources are in `spec.extended.rotary_frequencies`.
@@ -32,7 +32,7 @@ Frequencies = tuple[Tensor[Array, "pairs"], Scalar]
 
 @definition()
 def default_frequencies(rotary_dim: int, *, base: Scalar = 10000.0, scalar: Context | None = None) -> Frequencies:
-    """fᵢ = base^(−2i/r), and 1.
+    """Return the frequencies fᵢ = base^(−2i/r) and the attention factor 1.
 
     Edge cases: r = 0 has no pair. Pair 0 rotates by one radian from each position to the next, for
     every base.
@@ -54,7 +54,8 @@ def default_frequencies(rotary_dim: int, *, base: Scalar = 10000.0, scalar: Cont
 def linear_frequencies(
     rotary_dim: int, *, factor: Scalar, base: Scalar = 10000.0, scalar: Context | None = None
 ) -> Frequencies:
-    """fᵢ / s, and 1: positions are divided by the factor.
+    """Return the frequencies fᵢ / s and the attention factor 1: positions are divided by the factor
+    s.
 
     Edge cases: s = 1 is `default_frequencies`.
 
@@ -82,8 +83,8 @@ def dynamic_frequencies(
     base: Scalar = 10000.0,
     scalar: Context | None = None,
 ) -> Frequencies:
-    """The default frequencies of a base that grows with the length, base · (s · L'/M − (s −
-    1))^(r/(r − 2)) with L' = max(L, M), and 1.
+    """Return the frequencies and the attention factor 1. The frequencies are the default ones of a
+    base that grows with the length: base · (s · L'/M − (s − 1))^(r/(r − 2)) with L' = max(L, M).
 
     M is `max_position_embeddings`, and L the length of the whole sequence, the cache included. Pair
     0 keeps its frequency, and where L' = M all do; the last pair has f / (s · L'/M − (s − 1)).
@@ -133,8 +134,9 @@ def longrope_frequencies(
     base: Scalar = 10000.0,
     scalar: Context | None = None,
 ) -> Frequencies:
-    """fᵢ / shortᵢ where L ≤ M or L is not given, else fᵢ / longᵢ; and the attention factor: given,
-    or √(1 + ln s / ln M) for s > 1, else 1.
+    """Return the frequencies and the attention factor. The frequencies are fᵢ / shortᵢ where L ≤ M
+    or L is not given, else fᵢ / longᵢ. The attention factor is the given one, or else √(1 + ln s /
+    ln M) for s > 1, and 1 for other s.
 
     The factors are r/2 numbers each. M is `original_max_position_embeddings`, L the length of the
     whole sequence.
@@ -200,14 +202,14 @@ def proportional_frequencies(
     frequencies are base^(−2i/headDim) / s, and the others, up to headDim/2 in all, are 0.
 
     share is `partial_rotary_factor`, and s is `factor`. The pairs cover the whole head, and a pair
-    with frequency 0 does not rotate. rotary_dim = share · headDim would be different: it changes the
-    exponents and, in the half layout, which channels form a pair.
+    with frequency 0 does not rotate. rotary_dim = share · headDim would be different: it changes
+    the exponents and, in the half layout, which channels form a pair.
 
     Edge cases
     - share = 1 is `linear_frequencies`, share = 0 rotates nothing. Beyond [0, 1] it is refused.
-    - The product with a share that is a float is rounded to binary64, as libraries round the product
-      with a number of a model's configuration: 0.3, which is below 3/10, gives 3 of 10 pairs. The
-      product with a `Fraction` is exact.
+    - The product with a share that is a float is rounded to binary64, as libraries round the
+      product with a number of a model's configuration: 0.3, which is below 3/10, gives 3 of 10
+      pairs. The product with a `Fraction` is exact.
 
     Gemma 4 (in layers of full attention `partial_rotary_factor` 0.25, `rope_theta` 1000000, heads
     of 512 channels; transformers 5.23, `Gemma4TextConfig`): 64 of 256 pairs.

@@ -102,8 +102,8 @@ def rope(
 
 
 def mrope_axes(pairs: int, sections: tuple[int, int, int], mrope: str = "sectioned") -> list[int]:
-    """For each pair the axis that it rotates by: 0 for time, 1 for height, 2 for width.
-    sections = (t, h, w) says how many pairs each axis has.
+    """Return, for each pair, the axis whose positions it rotates by: 0 for time, 1 for height, 2
+    for width. sections = (t, h, w) says how many pairs each axis has.
 
     - `sectioned`: t pairs of time, then h of height, then w of width.
     - `interleaved`: pair i is height where i mod 3 = 1 and i < 3h, width where i mod 3 = 2 and i <

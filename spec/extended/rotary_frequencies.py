@@ -76,8 +76,8 @@ def rotary_frequencies(
     scalar: Context | None = None,
     **parameters: Any,
 ) -> Frequencies:
-    """(inv_freq, attention_factor) of a kind: the frequency of each pair, and what multiplies
-    cosines and sines.
+    """Return (inv_freq, attention_factor) of a kind: the frequency of each pair, and the factor
+    that multiplies cosines and sines.
 
     rotary_dim is r, headDim where it is left out: what configurations call `partial_rotary_factor`
     is r / headDim, except for `proportional`, which is always over headDim. seq_len is L, and is used
