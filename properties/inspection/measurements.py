@@ -25,7 +25,7 @@ from properties.inspection.rotation import rotation, sentences_of_rotation
 from properties.inspection.score_form import score_form, sentences_of_scores
 from properties.inspection.shapes import Shape, shape_of
 
-__all__ = ["measured"]
+__all__ = ["AROUND", "measured"]
 
 _MOST_CALLS = 60
 _MOST_SECONDS = 5.0  # for slow implementations: everyday sizes take less than one
