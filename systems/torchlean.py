@@ -264,9 +264,9 @@ _OVERFLOWING = {
     ),
 }
 _ROWS = (
-    "the order of tokens does not matter",
-    "the order of heads does not matter",
-    "the order of columns within heads does not matter",
+    "reordering tokens at most reorders the result",
+    "reordering heads at most reorders the result",
+    "reordering columns within heads at most reorders the result",
     "tokens depend on visible tokens only",
 )
 _DERIVED = ("the result is the derivative of the forward", "no derivative passes through the mask")

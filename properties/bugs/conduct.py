@@ -226,7 +226,7 @@ def sdpa_accumulator_not_cleared(memory: Memory, q: Array, k: Array, v: Array, m
 
 @bug.in_operation(
     "rope",
-    law="calls of other sizes or implementations do not change a result",
+    law="a call of another size or implementation in between changes nothing",
     remembers=True,
     effect="After a long prompt, shorter sequences are rotated as if they were at its end.",
     repair="Take the rows from the start position.",

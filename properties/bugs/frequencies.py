@@ -112,7 +112,7 @@ def yarn_ramp_ends_at_the_last_pair(low: float, high: float, truncate: bool, r: 
 @bug.in_step(
     "yarn_multiplier",
     seen=FREQUENCIES,
-    law="the attention factor grows with the logarithm of the factor",
+    law="the attention factor grows with the logarithm of the scaling factor",
     effect="The softmax of long sequences is too flat.",
     repair="Use 0.1·ln s + 1.",
     origin="code for linear scaling has no attention factor",
@@ -265,7 +265,7 @@ def longrope_list_multiplies(seq_len: int | None, given: Given) -> Array:
 @bug.in_step(
     "longrope_multiplier",
     seen=FREQUENCIES,
-    law="the attention factor grows with the logarithm of the factor",
+    law="the attention factor grows with the logarithm of the scaling factor",
     effect="Scores are wrong by a constant factor.",
     repair="Use √(1 + ln s / ln M).",
     origin="one helper serves both kinds",
@@ -293,7 +293,7 @@ def dynamic_base_of_the_configured_length(
 @bug.in_step(
     "grown_base",
     seen=FREQUENCIES,
-    law="dynamic scaling divides the slowest frequency by the growth",
+    law="dynamic scaling divides the slowest frequency by the growth in length",
     effect="Slow pairs rotate slightly too fast.",
     repair="Use base · growth^(r/(r − 2)).",
     origin="for wide heads the power is nearly 1",

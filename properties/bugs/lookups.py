@@ -204,7 +204,7 @@ def lookup_in_eight_bits(table: Array, indices: Any) -> Array:
 
 @bug.in_operation(
     "table_lookup",
-    law="the order of indices does not matter",
+    law="reordering indices at most reorders the result",
     effect="The rows have the order of the table.",
     repair="Restore the order of the rows.",
     origin="sorted indices read memory in order",
@@ -217,7 +217,7 @@ def lookup_sorted(table: Array, indices: Any) -> Array:
 
 @bug.in_operation(
     "table_lookup",
-    law="the order of indices does not matter",
+    law="reordering indices at most reorders the result",
     effect="A repeated token has its embedding only at its last place.",
     repair="Gather a row for each index instead of scattering each row.",
     origin="code inverts the indices, and a repeated token has two places",
@@ -233,7 +233,7 @@ def lookup_each_row_once(table: Array, indices: Any) -> Array:
 
 @bug.in_operation(
     "table_lookup",
-    law="the order of indices does not matter",
+    law="reordering indices at most reorders the result",
     effect="With as many sequences as positions, tokens are exchanged.",
     repair="Keep the order of the axes; the width comes last.",
     origin="shapes distinguish batch-first from batch-last unless they are square",
@@ -299,7 +299,7 @@ def learned_last_chunk_early(table: Array, seq_len: int, start_pos: int = 0) -> 
 
 @bug.in_operation(
     "add_positional_encoding",
-    law="adding zeros changes nothing",
+    law="adding an encoding of zeros changes nothing",
     effect="Tokens have √dim times more weight than positions.",
     repair="Scale embeddings where they are looked up.",
     citations=("khirotaka/SAnD#3",),

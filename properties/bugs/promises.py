@@ -105,7 +105,7 @@ _BESIDE = Implementation("base 100", {"rope": _of_base(100.0)}, conventions=Conv
 
 @bug.in_operation(
     "rope",
-    law="calls of other sizes or implementations do not change a result",
+    law="a call of another size or implementation in between changes nothing",
     requires=("two calls in a row",),
     making=True,
     promises={"beside": (_BESIDE,)},

@@ -23,7 +23,7 @@ _HALVES = {"conventions": Conventions(rope_pairing="half")}
 @bug.in_step(
     "row_positions",
     seen=ROPE,
-    law="the order of rows does not matter",
+    law="reordering rows at most reorders the result",
     effect="The mask restarts with each sequence, but the angles do not.",
     repair="Use the given positions.",
     citations=("allenai/OLMo-core#591",),
@@ -229,7 +229,7 @@ def rope_pairs_at_half_the_head(
 
 @bug.in_operation(
     ROPE,
-    law="the order of pairs does not matter",
+    law="reordering pairs at most reorders the result",
     promises=_HALVES,
     effect="Channels i and i + r/2 rotate instead of i and i + head_dim/2; frequencies are correct.",
     repair="Split the whole head in halves.",
@@ -282,7 +282,7 @@ def rope_all_channels_rotate() -> tuple[Callable[..., Any], ...]:
 @bug.in_step(
     "pair_axes",
     seen=ROPE,
-    law="each pair rotates by the position along its own axis",
+    law="each pair rotates by the position of the axis that it belongs to",
     effect="The model misreads images; text is correct.",
     repair="Put time first.",
     origin="image sizes have the width first in some libraries and last in others",
@@ -295,7 +295,7 @@ def rope_axes_in_reverse(pairs: int, sections: Any) -> Any:
 @bug.in_step(
     "pair_axes",
     seen=ROPE,
-    law="each pair rotates by the position along its own axis",
+    law="each pair rotates by the position of the axis that it belongs to",
     effect="All tokens of an image look the same; text is correct.",
     repair="Rotate each pair by the position on its axis.",
     origin="tests use equal positions in time, height and width",
@@ -307,7 +307,7 @@ def rope_time_alone(pairs: int, sections: Any) -> Any:
 
 @bug.in_operation(
     ROPE,
-    law="each pair rotates by the position along its own axis",
+    law="each pair rotates by the position of the axis that it belongs to",
     promises={"conventions": Conventions(mrope="interleaved")},
     effect="The model misreads images; text is correct.",
     repair="Read the flag, and interleave the axes.",

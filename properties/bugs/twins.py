@@ -17,7 +17,7 @@ from properties.bugs.reference import Mask
 from properties.contract.twins import Twin
 
 bug = Register()
-_LAW = "all paths of an implementation give the same result"
+_LAW = "all code paths of an implementation give the same result"
 
 
 def _of_any_key(q: Array, k: Array, v: Array) -> Array:

@@ -27,7 +27,7 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
         "after N hours, finish the chunks that run, and stop",
         {"type": positive, "default": inf, "metavar": "N"},
     ),
-    "--cases": ("stop after the first chunks that make N test inputs or more", {"type": natural, "metavar": "N"}),
+    "--cases": ("stop when the finished chunks have tested N inputs or more", {"type": natural, "metavar": "N"}),
     "--seeds": (
         "range of seeds: 0:100 means 0 to 99, and 0: means no end (default: 0:)",
         {"default": "0:", "metavar": "A:B"},
@@ -68,7 +68,7 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"type": memory, "default": inf, "metavar": "SIZE"},
     ),
     "--timeout": ("time limit for one call (default: 60)", {"type": positive, "default": 60.0, "metavar": "SECONDS"}),
-    "--arithmetic": ("judge by this arithmetic instead of the declared one", {"metavar": "NAME"}),
+    "--arithmetic": ("derive error limits from this number format instead of the declared one", {"metavar": "NAME"}),
     "--convention": (
         "judge by this convention instead of the declared one; may be repeated",
         {"action": "append", "default": [], "metavar": "NAME=VALUE"},

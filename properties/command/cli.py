@@ -51,7 +51,7 @@ _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
         {"nargs": "*", "metavar": "ADAPTER"},
     ),
     "--arithmetic": (
-        "judge by this arithmetic, such as float32 or bfloat16, instead of the declared one",
+        "derive error limits from this number format, such as float32, instead of the declared one",
         {"metavar": "NAME"},
     ),
     "--convention": (
@@ -87,8 +87,8 @@ _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
         {"metavar": "DIR"},
     ),
     "--strict": (
-        "exit with status 1 also if an error is suspicious: within its error limit, but larger than independent "
-        "roundings almost ever make it",
+        "exit with status 1 also if an error is suspicious: within its limit, but so large that rounding alone "
+        "almost never causes it",
         _FLAG,
     ),
     "--fail-fast": ("stop at the first violation; with --baseline, stop at the first new violation", _FLAG),

@@ -35,13 +35,16 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
         "the KernelBench problem that the class ModelNew of the candidate solves",
         {"type": Path, "metavar": "PROBLEM"},
     ),
-    "--arithmetic": ("judge by this arithmetic, such as float32 or bfloat16 (default: float64)", {"metavar": "NAME"}),
+    "--arithmetic": (
+        "derive error limits from this number format, such as bfloat16 (default: float64)",
+        {"metavar": "NAME"},
+    ),
     "--convention": (
         "judge by this convention, such as causal=bottom_right; may be repeated",
         _SEVERAL | {"metavar": "NAME=VALUE"},
     ),
     "--feature": (
-        "a feature of attention or an option of rope that the kernel takes; may be repeated",
+        "an optional argument that the kernel takes, such as window or positions; may be repeated",
         _SEVERAL | {"metavar": "NAME"},
     ),
     "--supports": (
@@ -84,8 +87,8 @@ def add_to(commands: Any) -> None:
     gate = commands.add_parser(
         "gate",
         help="accept or reject an untrusted kernel",
-        description="Check an untrusted kernel against the laws. The kernel runs in processes without attnspec, "
-        "on inputs that it cannot predict. "
+        description="Check an untrusted kernel against the laws. The kernel runs in separate processes that cannot "
+        "import attnspec, on inputs that the kernel cannot predict. "
         "Exit status: 0 accepted · 1 not accepted · 2 the kernel cannot be checked.",
     )
     for name, (purpose, settings) in _ARGUMENTS.items():

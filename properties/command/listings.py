@@ -8,7 +8,7 @@ __all__ = ["add_to"]
 
 def add_to(commands: Any) -> None:
     """Add the subcommands to the parser. Each subcommand imports what it prints only when it runs."""
-    part = "name of the {}, or any part of it that no other name contains"
+    part = "name of the {}, or a part that is unique among the names"
     laws = commands.add_parser("laws", help="list the laws, or show one")
     laws.add_argument("law", nargs="?", metavar="LAW", help=part.format("law"))
     laws.set_defaults(run=_laws)

@@ -13,7 +13,7 @@ def add_to(commands: Any) -> None:
     """Add the subcommand to the parser."""
     vectors = commands.add_parser(
         "vectors",
-        help="check files of certified test vectors",
+        help="check files of test vectors",
         description="Check files of test vectors. A test vector is one call with its certified results and "
         "error limits. Exit status: 0 every vector is right · 1 a vector is wrong · 2 a file is not a vector file.",
     )

@@ -14,7 +14,7 @@ _NAMES = {
         "scaled_dot_product_attention_vjp hard_masked_softmax_vjp multi_head_attention_vjp"
     ),
     "the JVP is within its error limit": "scaled_dot_product_attention_jvp multi_head_attention_jvp",
-    "attention with features is within its error limit": "attention attention_vjp attention_jvp",
+    "attention with options is within its error limit": "attention attention_vjp attention_jvp",
     "decoding is within its error limit": "decode",
     "merged attention is within its error limit": "merge_attention",
     "ALiBi is within its error limit": "alibi_slopes alibi_bias",
@@ -48,10 +48,9 @@ _LONG = ("131072 keys",)
 
 
 def _agrees(subject: Subject, *arguments: Any) -> None:
-    """For every test input: each result differs from the exact value by no more than its error
-    limit. A mask has no error.
+    """For every test input: each result differs from the exact value by no more than its error limit.
 
-    All calls that other laws make on inputs without quirks are checked in the same way.
+    A result that is a mask is exactly right. All calls that other laws make on inputs without quirks are checked in the same way.
     """
     subject(*arguments)
     subject.judge(len(subject.calls) - 1)

@@ -194,7 +194,7 @@ def a_view_gives_the_same_result_as_its_contiguous_copy(subject: Subject, *argum
             subject.require(implementation.layouts is None, str(raised))
             continue
         for output, view, copy in zip(operation.returned(arguments), results_of(views), copies, strict=False):
-            subject.alike(view, copy, f"{output} of {chosen} arrays")
+            subject.alike(view, copy, f"with {chosen} arrays, {output}")
     return bool(taken)
 
 

@@ -240,7 +240,7 @@ def a_fully_masked_row_with_features_follows_its_convention(subject: Subject, *c
         subject.same(sums, np.where(masked & no_sink, -np.inf, sums.value))
         sink_alone = exact(sinks[masked & ~no_sink])
         sink_alone = divide(sink_alone, LN2) if conventions.lse_base == "2" else sink_alone
-        subject.close(sums.ball[masked & ~no_sink], sink_alone, "lse of a row with a sink alone")
+        subject.close(sums.ball[masked & ~no_sink], sink_alone, "in a row that sees only the sink, lse")
     return True
 
 

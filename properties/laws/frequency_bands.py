@@ -23,7 +23,7 @@ largest error of a ramp's ends in float64.
 
 
 @law(FREQUENCIES, domains=("yarn", "llama3"))
-def frequencies_lie_between_the_default_and_the_linear_ones(subject: Subject, *case: Any) -> None:
+def scaled_frequencies_lie_between_default_and_linearly_scaled_ones(subject: Subject, *case: Any) -> None:
     """For every factor s of at least 1: each pair rotates at most as fast as with the default kind,
     and at least as fast as 1/s of it.
     """
@@ -171,7 +171,7 @@ def the_attention_factor_is_a_quotient_of_two_weights(subject: Subject, *case: A
 
 
 @law(FREQUENCIES, domains=("yarn", "longrope"))
-def the_attention_factor_grows_with_the_logarithm_of_the_factor(subject: Subject, *case: Any) -> None:
+def the_attention_factor_grows_with_the_logarithm_of_the_scaling_factor(subject: Subject, *case: Any) -> None:
     """For every factor s above 1, and the attention factor a without a given one: a − 1 for YaRN,
     and a² − 1 for longrope, is twice as large for s².
 

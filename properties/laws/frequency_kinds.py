@@ -166,7 +166,9 @@ def channels_that_do_not_rotate_do_not_change_the_frequencies(subject: Subject, 
 
 
 @law(FREQUENCIES, domains=("dynamic",))
-def dynamic_scaling_divides_the_slowest_frequency_by_the_growth(subject: Subject, *case: Any, choose: Choices) -> bool:
+def dynamic_scaling_divides_the_slowest_frequency_by_the_growth_in_length(
+    subject: Subject, *case: Any, choose: Choices
+) -> bool:
     """For every length L beyond the original length M: the first pair has its default frequency,
     and the last pair its default frequency divided by the growth s·L/M − (s − 1).
 

@@ -41,7 +41,7 @@ def _weight(part: Ball, whole: Ball, subject: Subject) -> Ball:
     domains=("everyday", "sinks", "decoding", "near the cap"),
     exempts=lambda implementation: why_no_log_sum_exps(implementation) or why_not_mergeable(implementation),
 )
-def attention_over_two_parts_of_the_keys_merges_to_the_whole(subject: Subject, *case: Any, choose: Choices) -> bool:
+def merging_attention_over_two_parts_of_the_keys_gives_the_whole(subject: Subject, *case: Any, choose: Choices) -> bool:
     """For every cut of the keys into two parts: the outputs of the parts, each weighted with e^(lse
     of the part − lse of the whole), add up to the output of the whole, and the weights add up to 1.
 
@@ -82,7 +82,7 @@ def attention_over_two_parts_of_the_keys_merges_to_the_whole(subject: Subject, *
 
 
 @row(MERGE)
-def the_order_of_parts_does_not_matter(case: Case) -> Sequence[Term]:
+def reordering_parts_at_most_reorders_the_result(case: Case) -> Sequence[Term]:
     """For all parts: the exchanged parts give the same result."""
     return [
         Term(

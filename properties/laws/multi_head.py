@@ -94,7 +94,7 @@ def _columns_of_heads(case: Case, heads: Any) -> Any:
 
 
 @row(HEADS)
-def the_order_of_heads_does_not_matter(case: Case) -> Sequence[Term] | None:
+def reordering_heads_at_most_reorders_the_result(case: Case) -> Sequence[Term] | None:
     """For every order of the heads, in the columns of wq, wk and wv and the rows of wo: the result
     is the same.
     """
@@ -118,7 +118,7 @@ def heads_are_computed_independently(case: Case) -> Sequence[Term] | None:
 
 
 @row(HEADS, domains=("everyday", "widths of models"))
-def the_order_of_columns_within_heads_does_not_matter(case: Case) -> Sequence[Term] | None:
+def reordering_columns_within_heads_at_most_reorders_the_result(case: Case) -> Sequence[Term] | None:
     """For every order of the columns of wq and wk within each head, and every other order of the
     columns of wv and the rows of wo: the result is the same.
     """
@@ -184,7 +184,7 @@ def query_heads_of_one_key_head_are_independent(case: Case) -> Sequence[Term] | 
     )
 
 
-@row(GQA, FEATURED, name="the order of heads does not matter")
+@row(GQA, FEATURED, name="reordering heads at most reorders the result")
 def key_heads_may_be_reordered(case: Case) -> Sequence[Term] | None:
     """For every order of the key heads, with the query heads in the corresponding order: the result
     is the same.

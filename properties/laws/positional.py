@@ -29,7 +29,7 @@ LEARNED, LOOKUP, ROPE, TABLES, HALF = (
 
 
 @law("add_positional_encoding")
-def adding_zeros_changes_nothing(subject: Subject, x: Any, pos: Any) -> None:
+def adding_an_encoding_of_zeros_changes_nothing(subject: Subject, x: Any, pos: Any) -> None:
     """For every x and encoding: x + 0 is x, and 0 + pos is pos for each element of the batch."""
     subject.close(subject(x, np.zeros(pos.shape)), x)
     subject.close(subject(np.zeros(x.shape), pos), np.broadcast_to(pos, x.shape))
@@ -102,7 +102,7 @@ def _chunk(case: Case, start: int, stop: int) -> Term:
 
 
 @row(TABLES, HALF)
-def the_order_of_pairs_does_not_matter(case: Case) -> Sequence[Term] | None:
+def reordering_pairs_at_most_reorders_the_result(case: Case) -> Sequence[Term] | None:
     """For every order of the pairs of channels, also in the tables: the result is in this order."""
     width = case.size("head_dim")
     pairs = np.arange(width).reshape(2, -1).T if case.forward.name == HALF else pairs_of(case.implementation, width)

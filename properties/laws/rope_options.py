@@ -65,7 +65,7 @@ def explicit_positions_equal_counting_from_start_pos(case: Case) -> Sequence[Ter
 
 
 @row("rope", domains=_DOMAINS, features=("positions",))
-def the_order_of_rows_does_not_matter(case: Case) -> Sequence[Term] | None:
+def reordering_rows_at_most_reorders_the_result(case: Case) -> Sequence[Term] | None:
     """For every order of the rows, with their positions: the result is the same, in this order."""
     if case.positions is None or case.size("seq_len") < 2:
         return None
@@ -73,7 +73,7 @@ def the_order_of_rows_does_not_matter(case: Case) -> Sequence[Term] | None:
 
 
 @row("rope", domains=_DOMAINS, features=("sections",))
-def each_pair_rotates_by_the_position_along_its_own_axis(case: Case) -> Sequence[Term] | None:
+def each_pair_rotates_by_the_position_of_the_axis_that_it_belongs_to(case: Case) -> Sequence[Term] | None:
     """For every position in time, height and width: each pair is rotated as if the position along
     its own axis were the only one.
     """
@@ -138,7 +138,7 @@ def doubled_positions_with_halved_frequencies_change_nothing(case: Case) -> Sequ
 
 
 @row("rope", domains=_DOMAINS, features=("inv_freq",))
-def the_order_of_pairs_does_not_matter(case: Case) -> Sequence[Term] | None:
+def reordering_pairs_at_most_reorders_the_result(case: Case) -> Sequence[Term] | None:
     """For every order of the pairs of channels, and of their frequencies: the result is in this
     order.
     """
@@ -253,7 +253,7 @@ def with_given_positions_scores_depend_on_differences_only(subject: Subject, *ar
     "rope",
     needs=("rotary_frequencies",),
     exempts=lambda implementation: implementation.lacks("yarn", "mscale", "mscale_all_dim", "attention_factor"),
-    name="the DeepSeek softmax scale equals the YaRN attention factor on q and k",
+    name="DeepSeek scaling of the softmax equals YaRN scaling of q and k",
 )
 def softmax_scale_and_attention_factor_of_yarn_agree(subject: Subject, *arguments: Any, choose: Choices) -> None:
     """For every factor s and weights w and v of YaRN, whose attention factor is m(s, w)/m(s, v):

@@ -43,7 +43,7 @@ def frequencies_are_radians_per_position(
 
 
 @law(TABLES)
-def each_pair_rotates_by_the_position_along_its_own_axis(
+def each_pair_rotates_by_the_position_of_the_axis_that_it_belongs_to(
     subject: Subject, positions: Any, inv_freq: Any, attention_factor: Any, sections: Any
 ) -> bool:
     """For every position in time, height and width: the entries of each pair are the entries for

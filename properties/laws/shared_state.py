@@ -28,7 +28,7 @@ _LENGTHS = ("n_q", "n_k", "seq_len", "max_len", "rows")
     interleaves=True,
     exact="for the repeated case, if the implementation declares `deterministic`",
 )
-def calls_of_other_sizes_or_implementations_do_not_change_a_result(
+def a_call_of_another_size_or_implementation_in_between_changes_nothing(
     subject: Subject, *arguments: Any, choose: Choices
 ) -> bool:
     """For every test input A, and another case B of any sizes or of twice the length: A gives the

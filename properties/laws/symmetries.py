@@ -39,14 +39,14 @@ for _axis, _entries, _forwards in (
     ("n_k", "scores", (_SOFTMAX,)),
     ("n_q", "rows", (_SOFTMAX,)),
     ("batch 0", "batch elements", _BATCHED),
-    ("batch 1", "elements on the first of two batch axes", _OUTER_BATCHED),
+    ("batch 1", "entries on the outer batch axis", _OUTER_BATCHED),
     ("seq_len", "tokens", (_HEADS,)),
     ("seq_len", "rows", (_TABLES, _HALF, _ADDED)),
     ("batch 0", "indices", (_LOOKUP,)),
 ):
     row(
         *_forwards,
-        name=f"the order of {_entries} does not matter",
+        name=f"reordering {_entries} at most reorders the result",
         statement=f"For every order of the {_entries}, and of everything that belongs to them: the result is the same, "
         "or follows this order.",
     )(ordered(_axis))

@@ -18,7 +18,7 @@ from properties.strategies.domains import DOMAINS
 
 __all__ = ["TWINS", "law"]
 
-TWINS = "all paths of an implementation give the same result"
+TWINS = "all code paths of an implementation give the same result"
 """The law's name."""
 
 law = Laws(lambda operation: tuple(name for name in DOMAINS[operation] if name != "131072 keys"))

@@ -142,7 +142,7 @@ def test_scales_above_all_that_are_drawn_are_a_factor_of_the_queries():
         return REFERENCE["attention"](*arguments, scale=None if scale is None else min(scale, 1.0))
 
     i = Implementation("x", {"attention": cut}, features=("scale",))
-    assert verify(i, laws=["attention with features is within its error limit"], max_examples=30).ok
+    assert verify(i, laws=["attention with options is within its error limit"], max_examples=30).ok
     assert not verify(i, laws=["scale=s equals multiplying the queries by s"], max_examples=30).ok
 
 
@@ -218,7 +218,7 @@ def test_a_set_of_conventions_is_told_as_the_version_of_onnx_that_means_it():
     features = ("mask", "bias", "scale", "causal", "softcap")
     other = Implementation("other", {"attention": follows}, features=features)
     told = (
-        verify(other, laws=["attention with features is within its error limit"], max_examples=60, seed=1)
+        verify(other, laws=["attention with options is within its error limit"], max_examples=60, seed=1)
         .causes[0]
         .diagnosis[0]
     )
@@ -238,11 +238,14 @@ def test_without_a_log_sum_exp_the_output_is_judged_and_told_apart():
             for law in LAWS
             if law.operation == "attention" and law.not_applicable(mine) == WORDS["no log-sum-exp"]
         }
-        assert left == {"attention over two parts of the keys merges to the whole", "a softcap bounds the log-sum-exp"}
+        assert left == {
+            "merging attention over two parts of the keys gives the whole",
+            "a softcap bounds the log-sum-exp",
+        }
     silent = Implementation(
         "mine", {"attention": lambda *x, **o: REFERENCE["attention"](*x, **o)[0]}, features=FEATURES
     )
-    assert not verify(silent, laws=["attention with features is within its error limit"], max_examples=2).ok
+    assert not verify(silent, laws=["attention with options is within its error limit"], max_examples=2).ok
 
 
 @pytest.mark.parametrize(
@@ -273,7 +276,7 @@ def test_the_command_passes_options_and_names_the_cause(tmp_path):
     (tmp_path / "mine.py").write_text(WRONG)
     laws = [
         "--laws",
-        "attention with features is within its error limit",
+        "attention with options is within its error limit",
         "a window equals the mask of its band[attention]",
     ]
     line = [sys.executable, "-P", "-m", "attnspec", "verify", "mine.py", *laws, "--json", "r.json", "--html", "page"]

@@ -27,7 +27,7 @@ from properties.views.violation import print_cause
 SDPA = "scaled_dot_product_attention"
 
 AGREEMENT = {
-    "attention": "attention with features is within its error limit",
+    "attention": "attention with options is within its error limit",
     SDPA: "attention is within its error limit",
     f"{SDPA}_vjp": "the VJP is within its error limit",
     "rope": "rope is within its error limit",

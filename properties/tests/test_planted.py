@@ -34,7 +34,7 @@ WITHIN = {
     SDPA: "attention is within its error limit",
     VJP: "the VJP is within its error limit",
     "rope": "rope is within its error limit",
-    "attention": "attention with features is within its error limit",
+    "attention": "attention with options is within its error limit",
     "inv_freq": "frequencies are within their error limit",
     SINUSOID: "the sinusoidal encoding is within its error limit",
 }

@@ -53,7 +53,7 @@ def causes_of(
         if searched and shrinks and time.monotonic() < until:
             example = _smaller(implementation, law, example, observe, until)
         worst = max((violation for _, violation in group), key=lambda violation: violation.excess)
-        sentence = f"in the check «{worst.law}», {worst.summary}" if worst.excess > example.excess else ""
+        sentence = f"{worst.summary} (check «{worst.law}»)" if worst.excess > example.excess else ""
         example = or_note(example, "it described the call", partial(_with_calls, implementation))
         example = replace(example, notes=(*example.notes, defect)) if defect else example
         if searched and all(each.hint for each in diagnosis):

@@ -42,7 +42,7 @@ def signature(operation: Operation) -> str:
 def summary(operation: Operation) -> str:
     """What an operation computes, in the words of its oracle."""
     paragraph = " ".join((operation.oracle.__doc__ or "").partition("\n\n")[0].split())
-    return re.split(r", enclosed|[.:;](?:\s|$)", paragraph)[0]
+    return re.split(r"[.:;](?:\s|$)", paragraph)[0]
 
 
 def shapes(operation: Operation) -> dict[str, str]:

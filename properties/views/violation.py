@@ -133,7 +133,7 @@ def _print_case(console: Console, violation: Violation, worst: str = "") -> None
         print_indented(console, f"It requires: {statement}", "dim")
     print_indented(console, violation.summary, "bold")
     if worst:
-        print_indented(console, f"Largest error: {worst}")
+        print_indented(console, f"Largest error, on another input: {worst}")
     for note in violation.notes:
         print_indented(console, f"Note: {note}")
     if violation.counterexample:

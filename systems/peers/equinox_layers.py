@@ -71,7 +71,7 @@ _CACHED = dict.fromkeys(
     (
         "rope is within its error limit",
         "unsupported sizes are refused",
-        "calls of other sizes or implementations do not change a result",
+        "a call of another size or implementation in between changes nothing",
     ),
     "Two rotations of one width share the tables of whichever is called first",
 )

@@ -188,7 +188,7 @@ _LAYERS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 }
 """Each layer without and with its scores."""
 _PATHS = {
-    f"all paths of an implementation give the same result[{_HEADS}]": "MultiHeadAttention: a row without keys "
+    f"all code paths of an implementation give the same result[{_HEADS}]": "MultiHeadAttention: a row without keys "
     "is 0 or the mean, as return_attention_scores is given or not"
 }
 

@@ -45,7 +45,7 @@ IMPLEMENTATIONS = [
         unavailable=_LIBRARY.unavailable,
         twins={"after a call in bfloat16": {_SINES: partial(_table, before=("bfloat16",))}},
         known_deviations={
-            f"all paths of an implementation give the same result[{_SINES}]": "The table of an earlier call "
+            f"all code paths of an implementation give the same result[{_SINES}]": "The table of an earlier call "
             "comes back in its type"
         },
     )

@@ -94,7 +94,7 @@ _COUNTED = {
 _ONE = {"one object": Twin({"rope": partial(_rope, cache(_module))}, exactly=True)}
 _AFTER = {"after a call in bfloat16": {"rope": _after_bfloat16}}
 _SPOILED = {
-    "all paths of an implementation give the same result[rope]": "A call in bfloat16 spoils the table "
+    "all code paths of an implementation give the same result[rope]": "A call in bfloat16 spoils the table "
     "for later calls in float32"
 }
 

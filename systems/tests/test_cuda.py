@@ -184,7 +184,7 @@ import properties
 from systems.triton_attention import IMPLEMENTATIONS
 
 laws = [f"{name}[{operation}]" for name, operation in (
-    ("attention with features is within its error limit", "attention"),
+    ("attention with options is within its error limit", "attention"),
     ("causal attention is within its error limit", "causal_attention"),
 )]
 for implementation in IMPLEMENTATIONS:

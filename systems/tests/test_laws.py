@@ -41,7 +41,7 @@ def test_attention_by_autograd_keeps_every_law_and_few_say_nothing_of_it(impleme
         "unsupported sizes are refused",
         "an empty batch gives an empty result",
         "without queries the output is empty and gradients are 0",
-        "all paths of an implementation give the same result",
+        "all code paths of an implementation give the same result",
     }
 
 
@@ -59,5 +59,5 @@ def test_backends_of_pytorch_are_twins(operation, dtype):
     i = replace(math, operations={operation: math.operations[operation]}, twins={"flash": twin})
     assert [
         o.status
-        for o in verify(i, laws=["all paths of an implementation give the same result"], max_examples=30).outcomes
+        for o in verify(i, laws=["all code paths of an implementation give the same result"], max_examples=30).outcomes
     ] == ["held"]
