@@ -93,7 +93,7 @@ class Conventions:
         to "1.23": later versions changed the text.
 
         1.18   heads that share keys are tiled; a softcap comes after the mask; a row without keys is NaN
-        1.20   heads are repeated; causality counts a cache, which is the adapter's to say by an offset
+        1.20   heads are repeated; causality counts the cached keys, which the adapter gives as the offset
         1.22   a softcap comes before the bias and the mask
         1.23   a row without keys is 0
 
