@@ -1,10 +1,10 @@
 """Matrices of arb balls with a pattern, and their way back to float64.
 
 A `Matrix` knows which entries a result reads (`support`: all entries that are not masked), and
-which entries depend on a non-finite number (`lost`).  So a masked NaN never enters a product: entry
+which entries depend on a non-finite number (`lost`). So a masked NaN never enters a product: entry
 (i, j) of A·B is lost only if some term A[i, k]·B[k, j] has both factors in their supports and at
-least one factor lost.  A factor of 0 in its support does not stop a NaN, as in every IEEE kernel,
-where 0·NaN is NaN.  The ball of a lost entry is 0.
+least one factor lost. An unmasked factor of 0 does not stop a NaN, because 0·NaN is NaN in every
+IEEE kernel. The ball of a lost entry is 0.
 """
 
 from collections.abc import Callable, Iterator

@@ -92,9 +92,9 @@ class Conventions:
         """Return the conventions of ONNX's Attention (opset 23) in a version of ONNX, from "1.18"
         to "1.23": later versions changed the text.
 
-        1.18   heads that share keys are tiled; a cap comes after the mask; a row without keys is NaN
-        1.20   heads are repeated; causality counts a cache, which is the adapter's to say by an offset
-        1.22   a cap comes before the bias and the mask
+        1.18   heads that share keys are tiled; a softcap comes after the mask; a row without keys is NaN
+        1.20   heads are repeated; causality counts the cached keys, which the adapter gives as the offset
+        1.22   a softcap comes before the bias and the mask
         1.23   a row without keys is 0
 
         "1.19" means the same as "1.18"; "1.19.1" and "1.21" mean the same as "1.20".
@@ -111,8 +111,8 @@ class Conventions:
 
     @property
     def dead_rows_flow(self) -> bool:
-        """Whether a query that may attend to no key has the derivatives of one that attends to all
-        of them by equal logits.
+        """Whether a query without a visible key has the derivatives of a query that attends to all
+        keys by equal logits.
         """
         return (self.dead_rows, self.dead_gradients) == ("uniform", "flow")
 

@@ -66,12 +66,12 @@ def table_lookup(
     Padded sequences: position p of a sequence reads row p + padding_row + 1, and padding reads row
     `padding_row`, which counts as 0; the table's own entries there are not read.
 
-    Shapes: table is (rows, embed_dim), the result (*indices.shape, embed_dim).  Indices count from
+    Shapes: table is (rows, embed_dim), the result (*indices.shape, embed_dim). Indices count from
     0; they are an array of integers, or a sequence of them.
-    Edge cases: no index is wrapped around or clipped: those that the table doesn't have are
-    refused, negative ones too; a NaN or ±∞ stays in its entry; sizes may be 0.
-    Raises TypeError and ValueError for what is not such a table or such indices, and for more than
-    2²⁸ entries.
+    Edge cases: no index is wrapped around or clipped: an index that the table doesn't have is
+    refused, and so is a negative index; a NaN or ±∞ stays in its entry; sizes may be 0. Raises
+    TypeError and ValueError for what is not such a table or such indices, and for more than 2²⁸
+    entries.
     """
     model, _, method = answer(options)
     table = _table(table, model)

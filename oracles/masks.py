@@ -79,13 +79,13 @@ def combine_masks(
     """The mask that allows what all the given ones allow, in their polarity.
 
     Masks whose true entries allow are combined by `and`; where `conventions.mask_polarity` is
-    `true_blocks`, by `or`. All are read in that one polarity: invert a mask of the other with ~
-    before.
+    `true_blocks`, by `or`. All masks are taken in this polarity: first invert a mask of the other
+    polarity with ~.
 
     Shapes: the masks broadcast to one shape, as NumPy does; the result has it.
     Edge cases: None allows everything, as in every operation; axes of size 0 and 1 are legal.
-    Raises TypeError for anything but booleans, ValueError where nothing but None is given, for
-    shapes that don't broadcast, and for more than 2²⁸ entries.
+    Raises TypeError for anything but booleans, ValueError if every mask is None, for shapes that
+    don't broadcast, and for more than 2²⁸ entries.
     """
     _, named, _ = answer(options)
     given = [arrays.booleans(mask, f"masks[{i}]") for i, mask in enumerate(masks) if mask is not None]

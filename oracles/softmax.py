@@ -1,9 +1,10 @@
 """Hard-masked softmax and its VJP, each value in a proved interval, value ± radius.
 
-Weights are exp(s_j)/Σ_allowed exp(s_l) on visible entries and exactly 0 on masked ones.  A kernel's
-weight is p_j·exp(±ρ_j) with ρ_j = slope·(|s_j| + |m| + |lse|) + exp + rescale + sum + normalise −
-log(1 − λ) in the terms of `oracles.error_analysis.roundings`: the score is an input without an
-error, and λ bounds the relative error of the sum, as in `oracles.error_analysis.output_error`.
+Weights are exp(s_j)/Σ_allowed exp(s_l) on visible entries and exactly 0 on masked entries. A
+kernel's weight is p_j·exp(±ρ_j) with ρ_j = slope·(|s_j| + |m| + |lse|) + exp + rescale + sum +
+normalise − log(1 − λ) in the terms of `oracles.error_analysis.roundings`: the score is an input
+without an error, and λ bounds the relative error of the sum, as in
+`oracles.error_analysis.output_error`.
 """
 
 from typing import Any, NamedTuple, Unpack
@@ -35,9 +36,9 @@ def hard_masked_softmax(
 
     Shapes: scores (…, n) with n ≥ 1, mask broadcasts to it; the result is like scores.
     Edge cases: a row with no visible entry is 0 (NaN, or 1/n throughout, by
-    `conventions.dead_rows`); masked scores are never read; a NaN or ±∞ on an visible entry makes
-    its row NaN with an infinite radius. Raises ValueError and TypeError for shapes, types and
-    values that do not fit.
+    `conventions.dead_rows`); masked scores are never read; a NaN or ±∞ on a visible entry makes its
+    row NaN with an infinite radius. Raises ValueError and TypeError for shapes, types and values
+    that do not fit.
     """
     s, allowed, t, (arithmetic, conventions, method) = _checked(scores, mask, options)
     evaluation = Evaluation(

@@ -36,19 +36,20 @@ def rope(
     factor; the result is an `Enclosure`.
 
     Row p of the last axis but one is at start_pos + p, or at `positions`: an array of integers,
-    negative ones too, that broadcast to x's axes but the last.  Pair i has the frequency
+    negative ones too, that broadcast to x's axes but the last. Pair i has the frequency
     scale·base^(−2i/r), by `conventions.rope_base` and `rope_scale`, or inv_freq[i]: an array's
-    numbers are exact, and an enclosure's radius counts.  For a kernel that computes its
-    frequencies, give `rotary_frequencies` of the same arithmetic.  The attention factor is a number
-    or an enclosure likewise.
+    numbers are exact, and an enclosure's radius counts. For a kernel that computes its frequencies,
+    give `rotary_frequencies` of the same arithmetic. The attention factor is also a number or an
+    enclosure.
 
-    rotary_dim is r, head_dim where it is left out: the first r channels rotate, pairs lie inside
-    them, the others pass.  With sections = (t, h, w) positions have an axis of three in front,
-    time, height and width; t pairs rotate by time, h by height and w by width, in the layout
-    `conventions.mrope`.
+    rotary_dim is r, head_dim where it is left out: the first r channels rotate, and the pairs lie
+    inside them; the other channels do not change. With sections = (t, h, w) positions have an axis
+    of three in front, time, height and width; t pairs rotate by time, h by height and w by width,
+    in the layout `conventions.mrope`.
 
-    Shapes: x is (…, seq, head_dim), and so is the result; inv_freq (r/2,).  Positions count from 0,
-    and are within ±2⁵³; certificates are narrow to 2³¹ in float64, and beyond by ball arithmetic.
+    Shapes: x is (…, seq, head_dim), and so is the result; inv_freq (r/2,). Positions count from 0,
+    and are within ±2⁵³; certified values are narrow up to 2³¹ in float64, and beyond that in ball
+    arithmetic.
     Edge cases: position 0 multiplies by the attention factor, to rounding; the last channel of an
     odd head_dim is multiplied by cos θ + sin θ (`conventions.odd_lane`), with the angle of the pair
     that it would begin, and an odd one is refused with inv_freq, rotary_dim, sections or an

@@ -142,13 +142,13 @@ class Register:
         self.bugs: list[Bug] = []
 
     def in_operation(self, operation: str, **entry: Any) -> Callable[[Mutant], Mutant]:
-        """The decorator for a bug in one operation; the other arguments are fields of `Bug`."""
+        """Return the decorator for a bug in one operation; the other arguments are fields of `Bug`."""
         return self._decorator(lambda make: {operation: partial(_mutant_operation, operation, make)}, **entry)
 
     def in_step(
         self, *steps: str, seen: str = "", without: tuple[str, ...] = (), **entry: Any
     ) -> Callable[[Mutant], Mutant]:
-        """The decorator for a bug in a step, or in several steps at once.
+        """Return the decorator for a bug in a step, or in several steps at once.
 
         `seen` names the operation in which the bug was seen, if that is not the step. `without` names
         operations that stay correct with the bug, or in which it is another bug.

@@ -21,7 +21,9 @@ REFUSED, GONE = "a refused step changes nothing", "a ring buffer refuses to atte
 
 
 def cache_bug(cache: type[Buffered], *steps: str, **entry: Any) -> Callable[[Mutant], Mutant]:
-    """The decorator for a function that replaces a step of a correct cache, or several steps."""
+    """Return the decorator for a function that replaces a step of a correct cache, or several
+    steps.
+    """
 
     def register(function: Mutant) -> Mutant:
         def make() -> Decoder:

@@ -25,7 +25,7 @@ __all__ = [
 
 
 def scores_shape(q: Array, k: Array) -> tuple[int, ...]:
-    """The shape of q·kᵀ."""
+    """Return the shape of q·kᵀ."""
     return *q.shape[:-1], k.shape[-2]
 
 
@@ -35,19 +35,19 @@ def dead_rows(mask: Mask, shape: tuple[int, ...]) -> Any:
 
 
 def masked(scores: Array, mask: Mask) -> Array:
-    """The scores, with −∞ for masked entries."""
+    """Return the scores, with −∞ for masked entries."""
     return np.where(visible_entries(mask, scores.shape), scores, -np.inf)
 
 
 def is_causal(mask: Mask, shape: tuple[int, ...]) -> bool:
-    """Whether the mask is the causal mask for scores of this shape, so that a kernel may use its
-    causal path.
+    """Return whether the mask is the causal mask for scores of this shape, so that a kernel may use
+    its causal path.
     """
     return mask is not None and mask.shape[-2:] == shape[-2:] and bool((mask == causal_mask(*shape[-2:])).all())
 
 
 def tiles(n: int, width: int) -> Iterator[slice]:
-    """The slices of `width` that cover the first n numbers; the last may be shorter."""
+    """Return the slices of `width` that cover the first n numbers; the last may be shorter."""
     return (slice(start, min(start + width, n)) for start in range(0, n, width))
 
 

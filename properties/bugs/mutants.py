@@ -26,7 +26,7 @@ class Mutant:
         return self.bug.id if self.operation == self.bug.operation else f"{self.bug.id}[{self.operation}]"
 
     def implementation(self) -> Implementation:
-        """A new implementation with the bug. With promises of the bug, it offers only this
+        """Return a new implementation with the bug. With promises of the bug, it offers only this
         operation; otherwise the reference has the other operations.
         """
         others = {} if self.bug.promises else REFERENCE

@@ -52,7 +52,7 @@ Mask = Any  # a bool array that broadcasts to the scores, or None
 
 
 def scaled(products: Array, width: int) -> Array:
-    """The products divided by √width; a width of 0 divides by 1."""
+    """Return the products divided by √width; a width of 0 divides by 1."""
     return np.asarray(products / np.sqrt(max(width, 1)))
 
 
@@ -67,7 +67,7 @@ def visible_entries(mask: Mask, shape: tuple[int, ...]) -> Any:
 
 
 def largest_of(scores: Array, visible: Any) -> Array:
-    """The largest visible score of each row; 0 for a fully masked row."""
+    """Return the largest visible score of each row; 0 for a fully masked row."""
     largest = scores.max(-1, keepdims=True, where=visible, initial=-np.inf)
     return np.where(np.isneginf(largest), 0.0, largest)
 
@@ -78,13 +78,15 @@ def exponentials(scores: Array, visible: Any, largest: Array) -> Array:
 
 
 def normalized(e: Array) -> Array:
-    """Each row divided by its sum; a row with the sum 0 is unchanged."""
+    """Return each row divided by its sum; a row with the sum 0 is unchanged."""
     total = e.sum(-1, keepdims=True)
     return np.asarray(e / np.where(total == 0, 1.0, total))
 
 
 def hard_masked_softmax(scores: Array, mask: Mask = None) -> Array:
-    """The softmax over the visible entries of each row; masked entries and fully masked rows are 0."""
+    """Return the softmax over the visible entries of each row; masked entries and fully masked rows
+    are 0.
+    """
     visible = visible_entries(mask, scores.shape)
     return normalized(exponentials(scores, visible, largest_of(scores, visible)))
 
@@ -95,41 +97,41 @@ def row_term(weights: Array, grad_weights: Array) -> Array:
 
 
 def softmax_backward(weights: Array, grad_weights: Array) -> Array:
-    """The gradient of the scores: w ⊙ (g − Σ w g) in each row."""
+    """Return the gradient of the scores: w ⊙ (g − Σ w g) in each row."""
     return np.asarray(weights * (grad_weights - row_term(weights, grad_weights)))
 
 
 def hard_masked_softmax_vjp(scores: Array, mask: Mask, grad_weights: Array) -> Array:
-    """The gradient of Σ grad_weights ⊙ weights with respect to the scores."""
+    """Return the gradient of Σ grad_weights ⊙ weights with respect to the scores."""
     return softmax_backward(hard_masked_softmax(scores, mask), grad_weights)
 
 
 def attention_weights(q: Array, k: Array, mask: Mask = None) -> Array:
-    """The softmax of the scores over the visible keys."""
+    """Return the softmax of the scores over the visible keys."""
     return hard_masked_softmax(scores_of(q, k), mask)
 
 
 def scaled_dot_product_attention(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """The weights times the values."""
+    """Return the weights times the values."""
     return attention_weights(q, k, mask) @ v
 
 
 def scaled_dot_product_attention_vjp(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> tuple[Array, ...]:
-    """The gradients of Σ grad_out ⊙ out with respect to q, k and v."""
+    """Return the gradients of Σ grad_out ⊙ out with respect to q, k and v."""
     p = attention_weights(q, k, mask)
     ds = scaled(softmax_backward(p, grad_out @ transposed(v)), q.shape[-1])
     return ds @ k, transposed(ds) @ q, transposed(p) @ grad_out
 
 
 def scores_tangent(q: Array, k: Array, dq: Array, dk: Array) -> Array:
-    """The derivative of the scores in the direction (dq, dk)."""
+    """Return the derivative of the scores in the direction (dq, dk)."""
     return scores_of(dq, k) + scores_of(q, dk)
 
 
 def scaled_dot_product_attention_jvp(
     q: Array, k: Array, v: Array, mask: Mask, dq: Array, dk: Array, dv: Array
 ) -> Array:
-    """The derivative of the output in the direction (dq, dk, dv)."""
+    """Return the derivative of the output in the direction (dq, dk, dv)."""
     p = attention_weights(q, k, mask)
     return softmax_backward(p, scores_tangent(q, k, dq, dk)) @ v + p @ dv
 
@@ -146,13 +148,13 @@ def split_heads(x: Array, num_heads: int) -> Array:
 
 
 def merge_heads(x: Array) -> Array:
-    """The inverse of `split_heads`."""
+    """Return the inverse of `split_heads`."""
     x = x.swapaxes(-2, -3)
     return x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1])
 
 
 def heads_mask(mask: Mask) -> Mask:
-    """The mask with an axis for the heads, which share it."""
+    """Return the mask with an axis for the heads, which share it."""
     return None if mask is None else mask[..., None, :, :] if mask.ndim > 1 else mask
 
 
@@ -165,19 +167,19 @@ def multi_head_attention(
 
 
 def token_gradient(grads: list[Array], weights: list[Array]) -> Array:
-    """The gradient of x from the gradients of its projections."""
+    """Return the gradient of x from the gradients of its projections."""
     return sum((g @ w.T for g, w in zip(grads, weights, strict=True)), np.zeros(()))
 
 
 def summed(x: Array, rank: int) -> Array:
-    """The sum over the batch axes, because the batch shares the weights."""
+    """Return the sum over the batch axes, because the batch shares the weights."""
     return np.asarray(x.sum(tuple(range(x.ndim - rank))))
 
 
 def multi_head_attention_vjp(
     x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask, grad_out: Array
 ) -> tuple[Array, ...]:
-    """The gradients of Σ grad_out ⊙ out with respect to x and the four weights."""
+    """Return the gradients of Σ grad_out ⊙ out with respect to x and the four weights."""
     q, k, v = (split_heads(x @ w, num_heads) for w in (wq, wk, wv))
     heads = merge_heads(scaled_dot_product_attention(q, k, v, heads_mask(mask)))
     grad_heads = split_heads(grad_out @ wo.T, num_heads)
@@ -193,7 +195,7 @@ def multi_head_attention_jvp(
     x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask,
     dx: Array, dwq: Array, dwk: Array, dwv: Array, dwo: Array,
 ) -> Array:  # fmt: skip
-    """The derivative of the output in the direction (dx, dwq, dwk, dwv, dwo)."""
+    """Return the derivative of the output in the direction (dx, dwq, dwk, dwv, dwo)."""
     q, k, v = (split_heads(x @ w, num_heads) for w in (wq, wk, wv))
     dq, dk, dv = (split_heads(dx @ w + x @ dw, num_heads) for w, dw in ((wq, dwq), (wk, dwk), (wv, dwv)))
     heads = scaled_dot_product_attention(q, k, v, heads_mask(mask))
@@ -274,8 +276,8 @@ _FUNCTIONS = {name: f for name, f in _SCOPE.items() if isinstance(f, FunctionTyp
 
 
 def operations(**steps: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    """The operations with other functions in place of these steps: the same code with other global
-    names.
+    """Return the operations with other functions in place of these steps: the same code with other
+    global names.
     """
     scope = dict(_SCOPE)
     scope |= {name: FunctionType(f.__code__, scope, name, f.__defaults__) for name, f in _FUNCTIONS.items()}
@@ -286,7 +288,7 @@ def operations(**steps: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
 
 
 def users_of(*steps: str) -> tuple[str, ...]:
-    """The operations that take one of these steps, or that are one of them."""
+    """Return the operations that take one of these steps, or that are one of them."""
     reached = set(steps)
     while added := {name for name, names in _NAMES.items() if not reached.isdisjoint(names)} - reached:
         reached |= added

@@ -40,12 +40,12 @@ __all__ = [
 
 
 def transposed(x: Array) -> Array:
-    """The array with its last two axes exchanged."""
+    """Return the array with its last two axes exchanged."""
     return x.swapaxes(-1, -2)
 
 
 def key_heads(heads: int, groups: int) -> Any:
-    """The key head of each query head: h // (heads / groups)."""
+    """Return the key head of each query head: h // (heads / groups)."""
     return np.repeat(np.arange(groups), heads // groups)
 
 
@@ -53,7 +53,7 @@ def key_heads(heads: int, groups: int) -> Any:
 
 
 def query_positions(n_q: int, offset: Any) -> Any:
-    """The position of each query among the keys, for each batch element."""
+    """Return the position of each query among the keys, for each batch element."""
     return np.asarray(0 if offset is None else offset)[..., None, None, None] + np.arange(n_q)[:, None]
 
 
@@ -82,17 +82,17 @@ def visible_keys(
 
 
 def scale_of(width: int, scale: float | None) -> float:
-    """The given scale, or 1/√d."""
+    """Return the given scale, or 1/√d."""
     return float(1 / np.sqrt(max(width, 1))) if scale is None else scale
 
 
 def softcapped(s: Array, softcap: float | None) -> Array:
-    """The scores after the softcap: c·tanh(s/c)."""
+    """Return the scores after the softcap: c·tanh(s/c)."""
     return s if softcap is None else softcap * np.tanh(s / softcap)
 
 
 def softcap_slope(s: Array, softcap: float | None) -> Array:
-    """The derivative of the softcap: 1 − tanh²(s/c)."""
+    """Return the derivative of the softcap: 1 − tanh²(s/c)."""
     return np.ones(s.shape) if softcap is None else np.cosh(np.clip(s / softcap, -300, 300)) ** -2
 
 
@@ -102,7 +102,7 @@ def biased(t: Array, bias: Any) -> Array:
 
 
 def logits_of(s: Array, softcap: float | None, bias: Any) -> Array:
-    """The scores after the softcap and the bias."""
+    """Return the scores after the softcap and the bias."""
     return biased(softcapped(s, softcap), bias)
 
 
@@ -112,7 +112,9 @@ def sinks_of(sink: Any, largest: Array) -> Array:
 
 
 def largest_logit(u: Array, may: Any, sink: Any) -> Array:
-    """The largest logit of each row, including the sink; 0 for a row without visible keys or sink."""
+    """Return the largest logit of each row, including the sink; 0 for a row without visible keys or
+    sink.
+    """
     largest = u.max(-1, keepdims=True, where=may, initial=-np.inf)
     largest = largest if sink is None else np.maximum(largest, sink[:, None, None])
     return np.where(np.isneginf(largest), 0.0, largest)
@@ -125,20 +127,20 @@ def logarithm(x: Array) -> Array:
 
 
 def log_of_sum(largest: Array, total: Array) -> Array:
-    """The log-sum-exp of each row; −∞ for a row without visible keys or sink."""
+    """Return the log-sum-exp of each row; −∞ for a row without visible keys or sink."""
     return np.asarray((largest + logarithm(total))[..., 0])
 
 
 def options_of(q: Array, k: Array, scale: float | None = None, **options: Any) -> Any:
-    """The options of a call, with the scale filled in."""
+    """Return the options of a call, with the scale filled in."""
     return {"scale": scale_of(q.shape[-1], scale), **options}
 
 
 def weights_of(
     q: Array, k: Array, scale: float, softcap: float | None = None, sink: Any = None, **visible: Any
 ) -> tuple[Array, ...]:
-    """The weights, the sink's weight, the log-sum-exp, and the scores. `visible` are the options of
-    `visible_keys`.
+    """Return the weights, the sink's weight, the log-sum-exp, and the scores. `visible` are the
+    options of `visible_keys`.
     """
     s = scale * (q @ transposed(k.take(key_heads(q.shape[-3], k.shape[-3]), -3)))
     u, may = logits_of(s, softcap, visible.get("bias")), visible_keys(s.shape, **visible)
@@ -150,7 +152,7 @@ def weights_of(
 
 
 def attention(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
-    """The weights times the values, and the log-sum-exp."""
+    """Return the weights times the values, and the log-sum-exp."""
     w, _, lse, _ = weights_of(q, k, **options_of(q, k, **options))
     return w @ v.take(key_heads(q.shape[-3], k.shape[-3]), -3), lse
 
@@ -164,13 +166,13 @@ def logit_gradient(w: Array, of_weights: Array, delta: Array, of_lse: Array) -> 
 
 
 def shared(x: Array, shape: tuple[int, ...]) -> Array:
-    """The sum over the axes along which an array of this shape is broadcast."""
+    """Return the sum over the axes along which an array of this shape is broadcast."""
     x = x.sum(tuple(range(x.ndim - len(shape))))
     return np.asarray(x.sum(tuple(axis for axis, length in enumerate(shape) if length == 1), keepdims=True))
 
 
 def bias_gradient(du: Array, bias: Any) -> Any:
-    """The gradient of the bias, in the shape of the bias."""
+    """Return the gradient of the bias, in the shape of the bias."""
     return None if bias is None else shared(du, bias.shape)
 
 
@@ -180,14 +182,16 @@ def sink_gradient(of_sink: Array, delta: Array, of_lse: Array, sink: Any) -> Any
 
 
 def group_sums(x: Array, heads: Any, groups: int) -> Array:
-    """The sums over the query heads that share a key head."""
+    """Return the sums over the query heads that share a key head."""
     return np.stack([x[..., heads == head, :, :].sum(-3) for head in range(groups)], -3)
 
 
 def attention_vjp(
     q: Array, k: Array, v: Array, grad_out: Array, *, grad_lse: Any = None, **options: Any
 ) -> tuple[Any, ...]:
-    """The gradients of Σ grad_out ⊙ out + Σ grad_lse ⊙ lse with respect to q, k, v, the bias and the sinks."""
+    """Return the gradients of Σ grad_out ⊙ out + Σ grad_lse ⊙ lse with respect to q, k, v, the bias
+    and the sinks.
+    """
     heads, groups, options = key_heads(q.shape[-3], k.shape[-3]), k.shape[-3], options_of(q, k, **options)
     w, sink_weight, _, s = weights_of(q, k, **options)
     grad_weights = grad_out @ transposed(v.take(heads, -3))
@@ -211,7 +215,9 @@ def attention_jvp(
     dsink: Any = None,
     **options: Any,
 ) -> tuple[Array, Array]:
-    """The derivatives of the output and of the log-sum-exp in the direction (dq, dk, dv, dbias, dsink)."""
+    """Return the derivatives of the output and of the log-sum-exp in the direction (dq, dk, dv,
+    dbias, dsink).
+    """
     heads, options = key_heads(q.shape[-3], k.shape[-3]), options_of(q, k, **options)
     w, sink_weight, _, s = weights_of(q, k, **options)
     ds = options["scale"] * (dq @ transposed(k.take(heads, -3)) + q @ transposed(dk.take(heads, -3)))
@@ -224,8 +230,8 @@ def attention_jvp(
 
 
 def merge_weights(lse_a: Array, lse_b: Array) -> tuple[Array, Array, Array]:
-    """The larger of two log-sum-exps (0 if both are −∞), and the weight of each part relative to
-    it.
+    """Return the larger of two log-sum-exps (0 if both are −∞), and the weight of each part
+    relative to it.
     """
     largest = np.maximum(lse_a, lse_b)
     largest = np.where(np.isneginf(largest), 0.0, largest)
@@ -233,8 +239,8 @@ def merge_weights(lse_a: Array, lse_b: Array) -> tuple[Array, Array, Array]:
 
 
 def merge_attention(out_a: Array, lse_a: Array, out_b: Array, lse_b: Array) -> tuple[Array, Array]:
-    """The output and the log-sum-exp over both parts; the output of a part with weight 0 is not
-    read.
+    """Return the output and the log-sum-exp over both parts; the output of a part with weight 0 is
+    not read.
     """
     largest, a, b = merge_weights(lse_a, lse_b)
     weighted = (np.where(w[..., None] == 0, 0.0, w[..., None] * x) for w, x in ((a, out_a), (b, out_b)))
@@ -261,5 +267,5 @@ def alibi_distances(n_q: int, n_k: int, offset: Any) -> Array:
 
 
 def alibi_bias(num_heads: int, n_q: int, n_k: int, *, offset: Any = None) -> Array:
-    """The slope of each head times the negative distance."""
+    """Return the slope of each head times the negative distance."""
     return alibi_slopes(num_heads)[:, None, None] * alibi_distances(n_q, n_k, offset)

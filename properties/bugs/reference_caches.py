@@ -19,7 +19,7 @@ PAGE = 4
 
 
 def attended(q: Array, k: Array, v: Array, may: Any) -> tuple[Array, Array]:
-    """The output and the log-sum-exp of queries over their visible keys."""
+    """Return the output and the log-sum-exp of queries over their visible keys."""
     u = np.where(may, q @ k.T / np.sqrt(max(q.shape[-1], 1)), -np.inf)
     largest = u.max(-1, keepdims=True, initial=-np.inf)
     largest = np.where(np.isneginf(largest), 0.0, largest)
@@ -60,8 +60,8 @@ class Buffered:
         self.advance(len(k))
 
     def rotated(self, x: Array, start: int) -> Array:
-        """Each pair of channels rotated by its angle at positions from `start` on, if the cache
-        rotates; otherwise x.
+        """Return each pair of channels rotated by its angle at positions from `start` on, if the
+        cache rotates; otherwise x.
         """
         if not self.rotates:
             return x
@@ -93,11 +93,11 @@ class Buffered:
             self.dropped = max(self.dropped, self.end - (self.capacity or 0))
 
     def slots(self, positions: Any) -> Any:
-        """The slots of positions, counted from the first position or around the ring."""
+        """Return the slots of positions, counted from the first position or around the ring."""
         return positions % len(self.k) if self.wraps else positions - self.first
 
     def attend(self, q: Array) -> tuple[Array, Array]:
-        """The output and the log-sum-exp of queries at the last positions."""
+        """Return the output and the log-sum-exp of queries at the last positions."""
         self.require(len(q))
         slots, positions = self.read()
         q = self.rotated(q, self.offset - len(q))
@@ -116,12 +116,12 @@ class Buffered:
         return max(self.first, self.dropped)
 
     def read(self) -> tuple[Any, Any]:
-        """The slots to read, and their positions."""
+        """Return the slots to read, and their positions."""
         positions = np.arange(self.oldest, self.end)
         return self.slots(positions), positions
 
     def positions(self, n: int) -> Any:
-        """The positions of n queries."""
+        """Return the positions of n queries."""
         return np.arange(self.offset - n, self.offset)[:, None]
 
     def visible(self, p: Any, j: Any) -> Any:
@@ -152,7 +152,7 @@ class Buffered:
         self.k[unused_slots], self.v[unused_slots] = value, value
 
     def own(self) -> Any:
-        """All slots that the cache may use."""
+        """Return all slots that the cache may use."""
         return np.arange(len(self.k))
 
 
@@ -164,7 +164,7 @@ class Pool:
         self.free: list[int] = []
 
     def take(self) -> int:
-        """The number of a free page."""
+        """Return the number of a free page."""
         if not self.free:
             pages = len(self.k) // PAGE
             self.k, self.v = (np.concatenate([x, np.zeros((4 * PAGE, x.shape[1]))]) for x in (self.k, self.v))
@@ -200,7 +200,7 @@ class Paged(Buffered):
         return super().attend(q)
 
     def slots(self, positions: Any) -> Any:
-        """The slots of positions, by the table of pages."""
+        """Return the slots of positions, by the table of pages."""
         return np.array([self.table[j // PAGE] * PAGE + j % PAGE for j in positions.tolist()], int)
 
     def advance(self, n: int) -> None:
@@ -230,7 +230,7 @@ class Paged(Buffered):
         super().poison(value)
 
     def own(self) -> Any:
-        """The slots of the pages of this cache and of free pages."""
+        """Return the slots of the pages of this cache and of free pages."""
         return np.array(
             [page * PAGE + row for page in (*self.table.values(), *self.pool.free) for row in range(PAGE)],
             int,

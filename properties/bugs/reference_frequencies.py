@@ -24,7 +24,7 @@ def rotating_width(head_dim: int, rotary_dim: int | None) -> int:
 
 
 def base_of(kind: str, base: float | None, r: int, seq_len: int | None, given: Given) -> float:
-    """The base, which grows with the length for the dynamic kind."""
+    """Return the base, which grows with the length for the dynamic kind."""
     base = _DEFAULT if base is None else base
     return grown_base(base, r, seq_len, **given) if kind == "dynamic" else base
 
@@ -44,7 +44,7 @@ def powers(base: float, r: int) -> Array:
 
 
 def gains(kind: str, f: Array, base: float, seq_len: int | None, given: Given) -> Any:
-    """The gain of each power."""
+    """Return the gain of each power."""
     if kind == "linear":
         return 1 / given["factor"]
     if kind == "yarn":
@@ -64,7 +64,7 @@ def blend(keep: Array, factor: float) -> Array:
 
 
 def yarn_only(given: Given) -> dict[str, Any]:
-    """The parameters of the ramp."""
+    """Return the parameters of the ramp."""
     return {
         p: x
         for p, x in given.items()
@@ -73,13 +73,13 @@ def yarn_only(given: Given) -> dict[str, Any]:
 
 
 def pair_of_turns(turns: float, r: int, base: float, original: int) -> float:
-    """The pair, as a real number, that makes this number of full rotations in M positions."""
+    """Return the pair, as a real number, that makes this number of full rotations in M positions."""
     return r * log(original / (2 * pi * turns)) / (2 * log(base))
 
 
 def yarn_ends(low: float, high: float, truncate: bool, r: int) -> tuple[float, float]:
-    """The pairs at which the ramp begins and ends, rounded outwards if `truncate` is on, within the
-    range of pairs.
+    """Return the pairs at which the ramp begins and ends, rounded outwards if `truncate` is on,
+    within the range of pairs.
     """
     if truncate:
         low, high = floor(low), ceil(high)
@@ -94,7 +94,7 @@ def yarn_ramp(
     beta_slow: float = 1.0,
     truncate: bool = True,
 ) -> Array:
-    """A ramp from 0 at the pair with many rotations to 1 at the pair with few."""
+    """Return a ramp from 0 at the pair with many rotations to 1 at the pair with few."""
     r = 2 * pairs
     low, high = (pair_of_turns(turns, r, base, original_max_position_embeddings) for turns in (beta_fast, beta_slow))
     low, high = yarn_ends(low, high, truncate, r)
@@ -112,19 +112,19 @@ def llama3_gains(
 
 
 def llama3_line(waves: Array, low: float, high: float) -> Array:
-    """The line that is 0 at `low` waves and 1 at `high` waves."""
+    """Return the line that is 0 at `low` waves and 1 at `high` waves."""
     return (waves - low) / (high - low)
 
 
 def longrope_list(seq_len: int | None, given: Given) -> Any:
-    """The list for a length."""
+    """Return the list for a length."""
     return (
         given["long_factor"] if is_long(seq_len, given["original_max_position_embeddings"]) else given["short_factor"]
     )
 
 
 def is_long(seq_len: int | None, original: int) -> bool:
-    """Whether a length is beyond the original one."""
+    """Return whether a length is beyond the original one."""
     return seq_len is not None and seq_len > original
 
 
@@ -137,7 +137,7 @@ def proportional_gains(pairs: int, factor: float, partial_rotary_factor: float) 
 
 
 def multiplier(kind: str, given: Given) -> float:
-    """The factor of cosines and sines."""
+    """Return the factor of cosines and sines."""
     if kind == "yarn":
         return yarn_multiplier(
             given["factor"], *(given.get(p) for p in ("mscale", "mscale_all_dim", "attention_factor"))
@@ -157,8 +157,8 @@ def sharpened(factor: float, weight: float) -> float:
 def yarn_multiplier(
     factor: float, mscale: float | None, mscale_all_dim: float | None, attention_factor: float | None
 ) -> float:
-    """The given attention factor; or the quotient of two weights, if both are given and not 0; or
-    m(s, 1).
+    """Return the given attention factor; or the quotient of two weights, if both are given and not
+    0; or m(s, 1).
     """
     if attention_factor is not None:
         return attention_factor
@@ -168,7 +168,7 @@ def yarn_multiplier(
 
 
 def longrope_multiplier(factor: float, original: int, attention_factor: float | None) -> float:
-    """The given attention factor, or √(1 + ln s / ln M) for s > 1."""
+    """Return the given attention factor, or √(1 + ln s / ln M) for s > 1."""
     if attention_factor is not None:
         return attention_factor
     return float(np.sqrt(1 + log(factor) / log(original))) if factor > 1 else 1.0

@@ -42,7 +42,7 @@ __all__ = [
 
 
 def positions(start_pos: int, seq_len: int) -> Any:
-    """The positions of a chunk."""
+    """Return the positions of a chunk."""
     return np.arange(start_pos, start_pos + seq_len)
 
 
@@ -57,7 +57,7 @@ def inv_freq(head_dim: int) -> Array:
 
 
 def angles(start_pos: int, seq_len: int, dim: int) -> Array:
-    """The frequency of each pair times each position."""
+    """Return the frequency of each pair times each position."""
     return np.asarray(positions(start_pos, seq_len)[:, None] * inv_freq(dim))
 
 
@@ -76,22 +76,22 @@ def add_positional_encoding(x: Array, pos: Array) -> Array:
 
 
 def table_lookup(table: Array, indices: Any) -> Array:
-    """The row of the table at each index."""
+    """Return the row of the table at each index."""
     return np.asarray(table[indices])
 
 
 def learned_positional_encoding(table: Array, seq_len: int, start_pos: int = 0) -> Array:
-    """The rows of the table from the start position."""
+    """Return the rows of the table from the start position."""
     return table_lookup(table, np.arange(start_pos, start_pos + seq_len))
 
 
 def rope_angles(seq_len: int, head_dim: int, start_pos: int = 0) -> Array:
-    """The angles of a chunk's positions."""
+    """Return the angles of a chunk's positions."""
     return angles(start_pos, seq_len, head_dim)
 
 
 def channels(theta: Array, dim: int) -> Array:
-    """The angle of each channel; both channels of a pair have the same angle."""
+    """Return the angle of each channel; both channels of a pair have the same angle."""
     return np.repeat(theta, 2, axis=-1)[..., :dim]
 
 
@@ -144,12 +144,12 @@ def apply_rotary_vjp(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array
 
 
 def rotating_channels(dim: int, rotary_dim: int | None) -> int:
-    """The number of channels that rotate, which is all of them by default."""
+    """Return the number of channels that rotate, which is all of them by default."""
     return dim if rotary_dim is None else rotary_dim
 
 
 def row_positions(shape: tuple[int, ...], start_pos: int, positions: Any, sections: Any) -> Any:
-    """The position of each row, along three axes if there are sections."""
+    """Return the position of each row, along three axes if there are sections."""
     if positions is not None:
         return positions
     counted = start_pos + np.arange(shape[-2])
@@ -157,12 +157,12 @@ def row_positions(shape: tuple[int, ...], start_pos: int, positions: Any, sectio
 
 
 def pair_frequencies(r: int, inv_freq_: Any) -> Array:
-    """The given frequencies, or the frequencies of the base."""
+    """Return the given frequencies, or the frequencies of the base."""
     return inv_freq(r) if inv_freq_ is None else inv_freq_
 
 
 def pair_axes(pairs: int, sections: Any) -> Any:
-    """The axis of each pair: blocks of time, height and width."""
+    """Return the axis of each pair: blocks of time, height and width."""
     return np.repeat(np.arange(3), sections)[:pairs]
 
 
@@ -182,7 +182,7 @@ def scaled_tables(theta: Array, attention_factor: float | None) -> tuple[Array, 
 def model_angles(
     x: Array, start_pos: int, positions: Any = None, inv_freq: Any = None, rotary_dim: Any = None, sections: Any = None
 ) -> Array:
-    """The angles of the rows of x, for each pair of channels that rotates."""
+    """Return the angles of the rows of x, for each pair of channels that rotates."""
     f = pair_frequencies(rotating_channels(x.shape[-1], rotary_dim), inv_freq)
     return pair_angles(row_positions(x.shape, start_pos, positions, sections), f, sections)
 
@@ -200,12 +200,12 @@ def rotary_tables(
 
 
 def beside(turned: Array, x: Array) -> Array:
-    """The rotated channels, followed by the channels of x that do not rotate."""
+    """Return the rotated channels, followed by the channels of x that do not rotate."""
     return np.concatenate([turned, x[..., turned.shape[-1] :]], axis=-1)
 
 
 def rope(x: Array, start_pos: int = 0, **options: Any) -> Array:
-    """Each pair of channels rotated by its angle."""
+    """Return each pair of channels rotated by its angle."""
     if not options:
         return apply_rotary(x, *tables_of(x, start_pos))
     cos, sin = model_tables(x, start_pos, **options)
@@ -213,7 +213,7 @@ def rope(x: Array, start_pos: int = 0, **options: Any) -> Array:
 
 
 def rope_vjp(x: Array, grad_out: Array, start_pos: int = 0, **options: Any) -> Array:
-    """The gradient of Σ grad_out ⊙ rope(x)."""
+    """Return the gradient of Σ grad_out ⊙ rope(x)."""
     if not options:
         return apply_rotary_vjp(x, *tables_of(x, start_pos), grad_out)
     cos, sin = model_tables(x, start_pos, **options)

@@ -26,8 +26,8 @@ class Campaign:
     """A running campaign over `chunks`; chunks that are in the store are left out.
 
     `said` gets sentences about problems. `done` gets each finished chunk with its result. After
-    `end`, a time of time.monotonic, no chunk is given out; the loop waits for the running ones, and
-    a chunk that is lost then runs in another campaign.
+    `end`, a time of time.monotonic, no chunk is given out; the loop waits for the running chunks,
+    and a chunk that is lost then runs in another campaign.
     """
 
     engine: Engine

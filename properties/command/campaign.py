@@ -64,7 +64,7 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"type": positive, "default": 0.0, "metavar": "N"},
     ),
     "--memory": (
-        "memory limit of a worker, libraries included, such as 4G; to exceed it is a violation",
+        "memory limit of a worker, libraries included, such as 4G; exceeding it counts as a violation",
         {"type": memory, "default": inf, "metavar": "SIZE"},
     ),
     "--timeout": ("time limit for one call (default: 60)", {"type": positive, "default": 60.0, "metavar": "SECONDS"}),

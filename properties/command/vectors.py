@@ -18,7 +18,9 @@ def add_to(commands: Any) -> None:
         "error limits. Exit status: 0 every vector is right · 1 a vector is wrong · 2 a file is not a vector file.",
     )
     actions = vectors.add_subparsers(metavar="check", required=True)
-    check = actions.add_parser("check", help="check the format of each file, and compute every certified result again")
+    check = actions.add_parser(
+        "check", help="check the format of each file, and compute every bound and error limit again"
+    )
     check.add_argument(
         "files", nargs="+", type=Path, metavar="FILE", help="the JSON file; its safetensors file lies beside it"
     )

@@ -14,9 +14,9 @@ certified values of its attends.
                                                 positions, as `oracles.rope` does
 
 A query sees the positions up to its own that are in the window and not evicted. Positions are
-absolute: evict and rollback do not renumber the others. The cache raises ValueError, and changes
-nothing, for more queries than positions, for more positions than the capacity, and for positions
-that it no longer holds.
+absolute: evict and rollback do not renumber the other positions. The cache raises ValueError, and
+changes nothing, for more queries than positions, for more positions than the capacity, and for
+positions that it no longer holds.
 """
 
 import inspect

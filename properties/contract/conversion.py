@@ -33,7 +33,7 @@ def given(x: Array, implementation: Implementation, target: Format | None, layou
     """Return a fresh array of the implementation's kind with the numbers x, which the target format
     has.
 
-    A target of None means booleans or integers, whose type does not change.
+    With `target` None the numbers are booleans or integers, whose type does not change.
 
     The layout is "contiguous" or one of `LAYOUTS`. Arrays with fewer than two axes are contiguous,
     and so are torch's arrays in a layout that torch lacks. Raises UngivenError if such an array

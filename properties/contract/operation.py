@@ -131,7 +131,7 @@ class Operation:
         return dict(zip(self.parameters, arguments, strict=False))
 
     def ahead(self, parameter: str, arguments: Sequence[Any]) -> int:
-        """Return the number of axes in front of the named ones: 1 for positions with sections,
+        """Return the number of axes in front of the named axes: 1 for positions with sections,
         whose first axis is time, height and width; else 0.
         """
         return int(parameter == "positions" and self.named(arguments).get("sections") is not None)

@@ -29,7 +29,7 @@ LAWS: tuple[Law, ...] = tuple(
 
 
 def find(text: str) -> list[Law]:
-    """The laws of a name, one for each operation, or the one law of "name[operation]".
+    """Return the laws of a name, one for each operation, or the one law of "name[operation]".
 
     A part of the name is enough if no other name contains it. Raises ValueError if no name fits or
     several do, and TypeError if the text is not a string.

@@ -48,9 +48,11 @@ _LONG = ("131072 keys",)
 
 
 def _agrees(subject: Subject, *arguments: Any) -> None:
-    """For every test input: each result differs from the exact value by no more than its error limit.
+    """For every test input: each result differs from the exact value by no more than its error
+    limit.
 
-    A result that is a mask is exactly right. All calls that other laws make on inputs without quirks are checked in the same way.
+    A result that is a mask is exactly right. All calls that other laws make on inputs without
+    quirks are checked in the same way.
     """
     subject(*arguments)
     subject.judge(len(subject.calls) - 1)

@@ -70,8 +70,8 @@ def a_key_with_a_far_higher_score_determines_the_output(
     """For every place of a key whose score is far above all other visible scores: the output is the
     value of this key.
 
-    Queries of even index find one key, the others find the opposite key. The error limit contains
-    exp(−128·√d) for the other keys, and more where scores are coarse.
+    Queries of even index find one key, and queries of odd index find the opposite key. The error
+    limit contains exp(−128·√d) for the other keys, and more where scores are coarse.
     """
     n_k, width = k.shape[-2:]
     size = dominant(subject.arithmetic, width)

@@ -36,7 +36,7 @@ class Decoding(NamedTuple):
         return list(parse(self.steps))
 
     def is_legal(self, subject: Subject, steps: Sequence[Step]) -> bool:
-        """Whether a cache of this kind can run other steps."""
+        """Return whether a cache of this kind can run other steps."""
         offered, conventions = subject.implementation.of_caches, subject.conventions
         return is_legal(steps, held_of(self.window, self.capacity, offered, conventions))
 

@@ -34,27 +34,29 @@ Places = tuple[slice, slice]
 
 
 def channels_of_pairs(implementation: Implementation, width: int) -> Places:
-    """The first and the second channels of all whole pairs, in the implementation's pairing."""
+    """Return the first and the second channels of all whole pairs, in the implementation's pairing."""
     if implementation.resolved_conventions.rope_pairing == "half":
         return slice(0, width // 2), slice(width // 2, None)
     return slice(0, width // 2 * 2, 2), slice(1, width // 2 * 2, 2)
 
 
 def pairs_at(x: Any, places: Places) -> Pair:
-    """The pairs of a result, of a ball, or of an exact array."""
+    """Return the pairs of a result, of a ball, or of an exact array."""
     found: Ball = x if isinstance(x, Ball) else x.ball if hasattr(x, "ball") else exact(x)
     return found[..., places[0]], found[..., places[1]]
 
 
 def joined(first: Array, second: Array, places: Places) -> Array:
-    """The array with these first and second channels."""
+    """Return the array with these first and second channels."""
     result = np.empty((*first.shape[:-1], 2 * first.shape[-1]))
     result[..., places[0]], result[..., places[1]] = first, second
     return result
 
 
 def product(a: Pair, b: Pair) -> Pair:
-    """The complex products of two arrays of pairs: each pair is rotated by the other's angle."""
+    """Return the complex products of two arrays of pairs: each pair is rotated by the other's
+    angle.
+    """
     return a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]
 
 
@@ -65,23 +67,25 @@ def check_pairs(subject: Subject, actual: Any, expected: Any, *names: str) -> No
 
 
 def within_distance(x: Ball, bound: Ball) -> Ball:
-    """The ball that contains, in each entry, every number at most `bound` away from x."""
+    """Return the ball that contains, in each entry, every number at most `bound` away from x."""
     return x + ball(np.zeros(bound.mid.shape), (bound.mid + bound.rad) * (1 + 2.0**-40))
 
 
 def distance(value: Array, x: Ball) -> Ball:
-    """The largest distance between a number and the contents of a ball, rounded upwards, in each entry."""
+    """Return the largest distance between a number and the contents of a ball, rounded upwards, in
+    each entry.
+    """
     return exact((np.abs(value - x.mid) + x.rad) * (1 + 2.0**-40))
 
 
 def rotated_input(subject: Subject, arguments: tuple[Any, ...]) -> Any:
-    """The argument that the law's operation rotates: x, or the cotangent in a VJP."""
+    """Return the argument that the law's operation rotates: x, or the cotangent in a VJP."""
     parameters = OPERATIONS[subject.operation].parameters
     return arguments[parameters.index("grad_out") if subject.operation.endswith("_vjp") else 0]
 
 
 def first_position(subject: Subject, arguments: tuple[Any, ...]) -> int:
-    """The position of the first row."""
+    """Return the position of the first row."""
     return int(arguments[OPERATIONS[subject.operation].parameters.index("start_pos")])
 
 
@@ -97,7 +101,9 @@ def rotated(subject: Subject, x: Any, *angles: Any) -> Result:
 
 
 def supported_position(implementation: Implementation, choose: Choices, start_pos: int = 0) -> int:
-    """A position up to 2²⁰ that the implementation supports, also with `start_pos` added; otherwise 0."""
+    """Return a position up to 2²⁰ that the implementation supports, also with `start_pos` added;
+    otherwise 0.
+    """
     near, edge = choose.integer(0, 16), 2 ** choose.integer(7, 20) - choose.integer(0, 2)
     chosen = choose.among([near, edge, choose.integer(0, 2**20)])
     supported = implementation.allows(start_pos=chosen) and implementation.allows(start_pos=start_pos + chosen)

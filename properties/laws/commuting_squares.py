@@ -40,7 +40,7 @@ class Term:
     instead: Mapping[str, Any] = field(default_factory=dict)
 
     def outgoing(self, name: str) -> Sequence[Map]:
-        """The maps of an output, by its name."""
+        """Return the maps of an output, by its name."""
         return self.output.get(name, ()) if isinstance(self.output, Mapping) else self.output
 
 
@@ -64,7 +64,7 @@ class Case:
             raise AttributeError(name) from None
 
     def has(self, axis: str) -> bool:
-        """Whether the case has an axis or an argument of that name."""
+        """Return whether the case has an axis or an argument of that name."""
         return axis in self.arguments or axis in self.sizes or any(axis in self._axes(p) for p in self.arguments)
 
     def _axes(self, name: str) -> tuple[str, ...]:
@@ -85,13 +85,13 @@ class Case:
         return self.subject.largest_harmless
 
     def size(self, axis: str) -> int:
-        """The length of an axis."""
+        """Return the length of an axis."""
         if not axis.startswith("batch "):
             return self.sizes[axis]
         return int(self.forward.lead(tuple(self.arguments.values()))[-1 - int(axis.removeprefix("batch "))])
 
     def along(self, axis: str, index: Any, **instead: Any) -> Term:
-        """The term with some entries of an axis, in every array that has the axis.
+        """Return the term with some entries of an axis, in every array that has the axis.
 
         In the outputs the entries go back to their places. An output without the axis counts only
         in the term that has the first entry, so that it is not added several times.
@@ -120,7 +120,7 @@ class Case:
         return Term(inputs, outputs, instead)
 
     def across(self, indices: Mapping[str, Any], **instead: Any) -> Term:
-        """The term with some entries of several axes; outputs go back along the first axis."""
+        """Return the term with some entries of several axes; outputs go back along the first axis."""
         terms = [self.along(axis, index) for axis, index in indices.items()]
         inputs: dict[str, list[Map]] = {}
         for term in terms:
@@ -130,18 +130,22 @@ class Case:
 
     @staticmethod
     def once(counts: bool) -> list[Map]:
-        """The maps of an output that only the call that `counts` returns in full; others add 0."""
+        """Return the maps of an output that only the call that `counts` returns in full; others add
+        0.
+        """
         return [] if counts else [Times(0.0)]
 
     def scaled(self, parameter: str, axis: str, factors: Any) -> list[Map]:
-        """The maps that multiply a parameter or an output by factors along an axis."""
+        """Return the maps that multiply a parameter or an output by factors along an axis."""
         axes = self._axes(parameter)
         return [
             Times(factors.reshape(-1, *[1] * (len(axes) - place - 1))) for place, own in enumerate(axes) if own == axis
         ]
 
     def kept(self, axis: str, entries: Any) -> dict[str, list[Map]]:
-        """The maps that keep the outputs at some entries of an axis, and set the others to 0."""
+        """Return the maps that keep the outputs at some entries of an axis, and set the others to
+        0.
+        """
         return {name: self.scaled(name, axis, np.where(entries, 1.0, 0.0)) for name in self.forward.outputs}
 
 

@@ -24,12 +24,12 @@ __all__ = [
 
 
 def transposed(x: Ball) -> Ball:
-    """The ball with its last two axes exchanged."""
+    """Return the ball with its last two axes exchanged."""
     return Ball(x.mid.swapaxes(-1, -2), x.rad.swapaxes(-1, -2))
 
 
 def kept(x: Ball, where: Any) -> Ball:
-    """The ball at some entries, and exactly 0 at the others."""
+    """Return the ball at some entries, and exactly 0 at the others."""
     return Ball(np.where(where, x.mid, 0.0), np.where(where, x.rad, 0.0))
 
 
@@ -45,12 +45,12 @@ def inner_product(a: Ball, b: Ball, rank: int = 0) -> Ball:
 
 
 def visible_mask(mask: Any, q: Any, k: Any) -> Any:
-    """The mask as a bool array (…, n_q, n_k): True for a visible key."""
+    """Return the mask as a bool array (…, n_q, n_k): True for a visible key."""
     return np.broadcast_to(True if mask is None else mask, (*q.shape[:-1], k.shape[-2]))
 
 
 def mean_of_visible(v: Any, visible: Any) -> Ball:
-    """The mean of the visible values of each query."""
+    """Return the mean of the visible values of each query."""
     count = exact(visible.sum(-1, keepdims=True).astype(float))
     return divide(matmul(exact(visible.astype(float)), exact(v)), count)
 
@@ -80,6 +80,6 @@ def check_fully_masked_rows(subject: Subject, found: Result, dead: Any, average:
 
 
 def key_heads(implementation: Implementation, heads: int, few: int) -> Any:
-    """The key head of each query head, by the convention `kv_heads`, for `few` key heads."""
+    """Return the key head of each query head, by the convention `kv_heads`, for `few` key heads."""
     repeats = implementation.resolved_conventions.kv_heads == "repeat"
     return np.arange(heads) // (heads // few) if repeats else np.arange(heads) % few

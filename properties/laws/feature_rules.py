@@ -33,22 +33,22 @@ LN2 = Ball(np.array(np.log(2.0)), np.array(2.0**-53))
 
 
 def arguments_by_name(subject: Subject, case: Sequence[Any]) -> dict[str, Any]:
-    """The arguments of a case by parameter."""
+    """Return the arguments of a case by parameter."""
     return OPERATIONS[subject.operation].named(case)
 
 
 def natural_log_sum_exp(lse: Ball, subject: Subject) -> Ball:
-    """The log-sum-exp in base e."""
+    """Return the log-sum-exp in base e."""
     return lse if subject.conventions.lse_base == "e" else lse * LN2
 
 
 def scores_shape(arguments: Mapping[str, Any]) -> tuple[int, ...]:
-    """The shape of the scores."""
+    """Return the shape of the scores."""
     return (*arguments["q"].shape[:-1], arguments["k"].shape[-2])
 
 
 def first_query_position(arguments: Mapping[str, Any], implementation: Implementation) -> Any:
-    """The position of the first query among the keys."""
+    """Return the position of the first query among the keys."""
     offset, (n_q, n_k) = arguments["offset"], scores_shape(arguments)[-2:]
     if offset is not None:
         return offset
@@ -81,18 +81,22 @@ def visible_keys(arguments: Mapping[str, Any], implementation: Implementation) -
 
 
 def bias_adds_to_scores(arguments: Mapping[str, Any], implementation: Implementation) -> bool:
-    """Whether the bias is added to the arguments of the softmax: a softcap, if given, acts before the bias."""
+    """Return whether the bias is added to the arguments of the softmax: a softcap, if given, acts
+    before the bias.
+    """
     return arguments["softcap"] is None or implementation.resolved_conventions.softcap_order == "before_bias"
 
 
 def rules_compose(arguments: Mapping[str, Any], implementation: Implementation) -> bool:
-    """Whether causality and the mask act together, or only one of them is given."""
+    """Return whether causality and the mask act together, or only one of them is given."""
     composes = implementation.resolved_conventions.causal_with_mask == "compose"
     return not arguments.get("causal") or arguments["mask"] is None or composes
 
 
 def masked_keys_weigh_nothing(implementation: Implementation) -> bool:
-    """Whether masked keys have weight 0; a softcap that acts after the mask gives them a weight."""
+    """Return whether masked keys have weight 0; a softcap that acts after the mask gives them a
+    weight.
+    """
     return implementation.resolved_conventions.softcap_order != "after_mask"
 
 

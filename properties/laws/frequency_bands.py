@@ -62,7 +62,7 @@ def the_yarn_ramp_is_a_straight_line_between_its_ends(subject: Subject, *case: A
 
 
 def ramp(pairs: int, low: float, high: float) -> Ball:
-    """The place of each pair on the ramp, from 0 at one end to 1 at the other.
+    """Return the place of each pair on the ramp, from 0 at one end to 1 at the other.
 
     Clearly before and after the ramp it is exactly 0 and 1. The ends are off by at most `_CLEAR`,
     and exact if they are whole numbers.

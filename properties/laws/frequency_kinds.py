@@ -33,14 +33,14 @@ Given = dict[str, Any]
 
 
 def frequencies_of(subject: Subject, arguments: Given, **others: Any) -> tuple[Ball, Ball]:
-    """The frequencies and the attention factor of a case with some parameters replaced."""
+    """Return the frequencies and the attention factor of a case with some parameters replaced."""
     call = subject if subject.operation == FREQUENCIES else subject.rotary_frequencies
     inv_freq, factor = call(*{**arguments, **others}.values())
     return inv_freq.ball, factor.ball
 
 
 def default_frequencies(subject: Subject, arguments: Given, **others: Any) -> Ball:
-    """The frequencies of the default kind, with the same base and width."""
+    """Return the frequencies of the default kind, with the same base and width."""
     own = {parameter: arguments[parameter] for parameter in ("head_dim", "base", "rotary_dim")}
     return frequencies_of(subject, {**dict.fromkeys(arguments), "kind": "default", **own}, **others)[0]
 

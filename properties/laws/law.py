@@ -21,7 +21,7 @@ Body = Callable[..., bool | None]
 
 
 def always(implementation: Implementation) -> str:
-    """An exemption that exempts nothing: the law applies to every implementation."""
+    """Exempt no implementation: the law applies to every implementation."""
     return ""
 
 
@@ -91,7 +91,7 @@ class Law:
         return "choose" in inspect.signature(self.body).parameters
 
     def case(self, arguments: tuple[Any, ...], seed: int) -> dict[str, Any]:
-        """A case as a dictionary by parameter."""
+        """Return a case as a dictionary by parameter."""
         return dict(zip(self.parameters, (*arguments, seed), strict=False))
 
     def hold(self, subject: Subject, case: Mapping[str, Any]) -> bool:

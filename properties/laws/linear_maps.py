@@ -32,15 +32,15 @@ class Map:
     """The identity, and the base class of all maps."""
 
     def apply(self, x: Ball) -> Ball:
-        """The changed array."""
+        """Return the changed array."""
         return self.push(x)
 
     def push(self, x: Ball) -> Ball:
-        """The tangent of the changed array, for a tangent of the array; linear."""
+        """Return the tangent of the changed array, for a tangent of the array; linear."""
         return x
 
     def pull(self, g: Ball) -> Ball:
-        """The cotangent of the array, for a cotangent of what `apply` returns."""
+        """Return the cotangent of the array, for a cotangent of what `apply` returns."""
         return g
 
 
@@ -58,7 +58,7 @@ class Take(Map):
         return _moved(x, lambda values: np.take(values, self.index, self.axis))
 
     def pull(self, g: Ball) -> Ball:
-        """The sum of the cotangents of each entry; 0 for an entry that is not taken."""
+        """Return the sum of the cotangents of each entry; 0 for an entry that is not taken."""
         index = np.asarray(self.index, int)
         order, repetition = np.argsort(index, kind="stable"), np.empty(len(index), int)
         # How often the same index appeared before:

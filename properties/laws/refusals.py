@@ -58,7 +58,8 @@ def check_refusal(subject: Subject, arguments: tuple[Any, ...], given: str) -> N
 
 
 def results_unless_refused(subject: Subject, arguments: tuple[Any, ...]) -> list[tuple[str, Array]]:
-    """The results of a call by name; none if the call raises an exception that is declared.
+    """Return the results of a call by name; no results if the call raises an exception that is
+    declared.
 
     The call is not recorded, because the oracles refuse some of these arguments too.
     """

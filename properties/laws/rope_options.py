@@ -40,7 +40,7 @@ def _positions(x: Mapping[str, Any]) -> Any:
 
 
 def axes_of(pairs: int, sections: tuple[int, int, int], layout: str) -> Any:
-    """The axis by which each pair rotates: 0 for time, 1 for height, 2 for width.
+    """Return the axis by which each pair rotates: 0 for time, 1 for height, 2 for width.
 
     The axes come in blocks ("sectioned"), or alternate as long as the sections of height and width
     last.

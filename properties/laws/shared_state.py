@@ -79,7 +79,7 @@ def _doubled(operation: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...
 
 
 def for_both(operation: Operation, several: tuple[Implementation, ...], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments, rounded to numbers that all these implementations can represent."""
+    """Return the arguments, rounded to numbers that all these implementations can represent."""
     for implementation in sorted(several, key=lambda one: one.resolved_arithmetic.inputs.unit_roundoff):
         formats = {
             parameter: operation.stored(parameter, implementation.resolved_arithmetic) for parameter in operation.arrays

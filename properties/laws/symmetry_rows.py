@@ -74,17 +74,19 @@ def _if_several(axis: str, terms: Terms) -> Terms:
 
 
 def causal_or_windowed(arguments: Mapping[str, Any]) -> bool:
-    """Whether the place of a query among the keys matters, because of causality or a window."""
+    """Return whether the place of a query among the keys matters, because of causality or a window."""
     return bool(arguments.get("causal") or arguments.get("window"))
 
 
 def ordered(axis: str) -> Terms:
-    """The terms of an axis in another order."""
+    """Return the terms of an axis in another order."""
     return _if_several(axis, lambda case: [case.along(axis, case.choose.order(case.size(axis)))])
 
 
 def apart(axis: str) -> Terms:
-    """The terms of an axis cut in two, or split into every second entry and the other entries."""
+    """Return the terms of an axis cut in two, or split into every second entry and the other
+    entries.
+    """
 
     def terms(case: Case) -> Sequence[Term]:
         size = case.size(axis)
@@ -95,8 +97,8 @@ def apart(axis: str) -> Terms:
 
 
 def larger_others(axis: str, factor: float, *parameters: str) -> Terms:
-    """The terms of every second entry of an axis, while the other entries are multiplied by a
-    factor.
+    """Return the terms of every second entry of an axis, while the other entries are multiplied by
+    a factor.
 
     The factor is smaller in formats whose scores are coarse at that size.
     """
@@ -114,7 +116,7 @@ def larger_others(axis: str, factor: float, *parameters: str) -> Terms:
 
 
 def added(*parameters: str) -> Terms:
-    """The terms of arrays split into two parts by entries, each part multiplied by −4.
+    """Return the terms of arrays split into two parts by entries, each part multiplied by −4.
 
     The results of the two parts add up to −4 times the result of the whole.
     """
@@ -137,6 +139,6 @@ def added(*parameters: str) -> Terms:
 
 
 def lengthened(mask: Any, shape: tuple[int, ...], count: int) -> Any:
-    """The mask of scores of a shape, with `count` more masked keys at the end."""
+    """Return the mask of scores of a shape, with `count` more masked keys at the end."""
     full = np.broadcast_to(True if mask is None else mask, shape)
     return np.concatenate([full, np.zeros((*shape[:-1], count), bool)], -1)

@@ -137,7 +137,7 @@ def ties(operation: Operation, implementation: Implementation, case: dict[str, A
 
 def below_fills(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
     """Scores near the largest numbers of the formats, negative for visible keys and positive for
-    masked ones: below and above every finite number that fills a mask of a narrower format.
+    masked keys: below and above every finite number that fills a mask of a narrower format.
 
     Each query has one visible key, so that its weight is 1 for any score. If scores are stored in a
     narrow format, in half of the cases the products before the scale exceed its largest number.

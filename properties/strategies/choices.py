@@ -115,7 +115,7 @@ class Choices:
 
     def numbers(self, shape: Any, target: Format, kind: str = "grid") -> Array:
         """Return numbers of a format, of size about 1: on a grid of 1/16, fixed points, or normally
-        distributed ones with all bits.
+        distributed numbers with all bits.
 
         On a grid, a few entries in a hundred are 0, or from ±4 to ±8.
         """

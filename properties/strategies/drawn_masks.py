@@ -1,4 +1,4 @@
-"""Draws masks: live ones, in which every query has a visible key, and others."""
+"""Draws masks: live masks, in which every query has a visible key, and other masks."""
 
 from collections.abc import Callable
 from typing import Any

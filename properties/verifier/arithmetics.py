@@ -166,7 +166,7 @@ def other_arithmetics(declared: Arithmetic) -> Iterator[OtherArithmetic]:
     """Yield every arithmetic to try: the declared one with one field changed, and the presets whose
     output format is the same or narrower.
 
-    Presets that state the order of sums are left out: they round as the others do.
+    Presets that state the order of sums are left out: they round as the other presets do.
     """
     for target in (BINARY32, BINARY16, _TEN_BITS, BRAIN16):
         if target.unit_roundoff > declared.inputs.unit_roundoff:

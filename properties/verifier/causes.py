@@ -10,8 +10,8 @@ with a known bug. It explains a violation if two conditions hold:
     affects.
 
 Some operations are made from your kernel's own attention: causal attention by a mask, and gradients
-by δ = rowsum(g ⊙ out). If they are wrong exactly as such operations are, the cause of the attention
-is theirs. `possible_causes.of_own_attention` makes them.
+by δ = rowsum(g ⊙ out). If your kernel's operations are wrong in exactly the same way, they have the
+same cause as the attention. `possible_causes.of_own_attention` makes them.
 
 attnspec also tries other arithmetics, see `arithmetics.py`. An arithmetic that explains every
 violation of an operation comes before a possible cause that does not reproduce some call.
@@ -102,10 +102,11 @@ class _Explanation:
 def causes(implementation: Implementation, violations: Sequence[tuple[Law, Violation]]) -> list[_Group]:
     """Return the violations grouped by cause, each group with what explains all of it, best first.
 
-    The choice is greedy: what explains most violations is the first cause, what explains most of the
-    others is the second. What reproduces every call of the pool comes before what does not. Known
-    bugs with other tile sizes are tried if something is left. Violations that nothing explains make
-    one group for each operation, and one for each end of the process.
+    The choice is greedy: the possible cause that explains most violations is the first cause; the
+    possible cause that explains most of the other violations is the second. A possible cause that
+    reproduces every call of the pool comes before one that does not. Known bugs with other tile
+    sizes are tried if something is left. Violations that nothing explains make one group for each
+    operation, and one for each end of the process.
 
     An explanation is only a hint, in the diagnosis of a cause that is not recognised, if it
     reproduces less than half of the wrong calls (without those that other causes reproduce), or if
