@@ -114,7 +114,7 @@ def focused(page):
 
 def test_it_opens_from_disk_without_a_complaint_and_with_a_row_for_each_operation(page):
     operations = list(dict.fromkeys(law.operation for law in LAWS))
-    assert page.title() == "1 of 3 implementations breaks a law. · attnspec"
+    assert page.title() == "1 of 3 implementations fails a check. · attnspec"
     assert page.locator("#grid tr.operation").count() == len(operations)
     assert laws_shown(page) == 0
     assert columns_shown(page) == list(NAMES)
@@ -249,12 +249,12 @@ def test_the_keyboard_alone_is_enough(page):
     page.keyboard.press("End")
     assert focused(page) == NAMES[-1]
     page.keyboard.press("ArrowDown")  # past the operation's row, whose sums are no buttons
-    assert focused(page).startswith(f"{LAWS[0].name}, {NAMES[-1]}: declared")
+    assert focused(page).startswith(f"{LAWS[0].name}, {NAMES[-1]}: fails as declared")
     page.keyboard.press("Enter")
     assert "It is known to." in page.inner_text("dialog")
     page.keyboard.press("Escape")
     assert not page.is_visible("dialog")
-    assert focused(page).startswith(f"{LAWS[0].name}, {NAMES[-1]}: declared")
+    assert focused(page).startswith(f"{LAWS[0].name}, {NAMES[-1]}: fails as declared")
     page.keyboard.press("Shift+Tab")
     assert focused(page) == "Reset"
 
