@@ -96,7 +96,7 @@ def from_array(x: Array) -> Matrix:
 
 
 def side_by_side(parts: list[Matrix]) -> Matrix:
-    """Return the matrix of matrices with the same number of rows, side by side."""
+    """Return one matrix: matrices with the same number of rows, side by side."""
     rows = [list(chain(*pieces)) for pieces in zip(*(part.balls.tolist() for part in parts), strict=True)]
     supports, losses = [part.support for part in parts], [part.lost for part in parts]
     return from_rows(rows, np.concatenate(supports, axis=1), np.concatenate(losses, axis=1))

@@ -37,8 +37,9 @@ def scaled_dot_product_attention(
 
     Shapes: (…, n_q, d), (…, n_k, d), (…, n_k, d_v), (…, n_q, n_k) -> (…, n_q, d_v), or (…,
     len(rows), d_v). Edge cases: a row with no visible key follows `conventions.dead_rows`; masked
-    keys and values are never read; a NaN or ±∞ that a row may read makes that row, or that column
-    of it, NaN with an infinite radius; d = 0 gives the mean of the allowed values.
+    keys and values are never read; d = 0 gives the mean of the visible values. A NaN or ±∞ in a
+    query or a visible key makes the row NaN with an infinite radius; in a visible value it makes
+    one column of the row so.
     """
     return _output(plain(q, k, v, mask, options))
 

@@ -133,15 +133,15 @@ class Enclosure:
 
 
 def assert_within(out: Any, enclosure: Enclosure, *, name: str = "out") -> None:
-    """Assert that every element of an output is within an enclosure that is narrow enough to judge
-    it.
+    """Assert that every element of an output lies within its enclosure, and that the enclosure is
+    narrow enough to show a mistake.
 
     An element of infinite radius is always within it; `np.isinf(enclosure.rad)` shows these
     elements.
 
     Raises AssertionError for a wrong shape, for elements outside (naming the worst and counting
-    all), and for an enclosure that is vacuous or was not judged; TypeError for what is not a
-    floating-point array.
+    all), and for an enclosure that is too wide to exclude zeros or was not tested for that;
+    TypeError for an output that is not a floating-point array.
     """
     if not isinstance(enclosure, Enclosure):
         raise TypeError(f"enclosure has type {type(enclosure).__name__}, but should be an oracles.Enclosure.")

@@ -588,8 +588,8 @@ def multi_head_attention_jvp(
     mask: Bool[Array, "n n"] | None = None,
     scalar: Context | None = None,
 ) -> Tensor[Array, "n dModel"]:
-    """The tangent of the output along the tangents dmha of the parameters and dx of the input,
-    through the graph of `forward`.
+    """The derivative of the output in the direction (dmha, dx): dmha changes the parameters, dx the
+    input. It follows the steps of `forward`.
 
     dQ = dx Wq + x dWq, and so on; the attention JVP in each head; dConcat Wo + concat dWo.
 

@@ -283,8 +283,8 @@ def multi_head_attention_jvp(
     dx: Tensor[Array, "n dModel"],
     mask: Bool[Array, "n n"] | None = None,
 ) -> Tensor[Array, "n dModel"]:
-    """The tangent of the output along the tangents dmha of the parameters and dx of the input,
-    through the graph of the forward.
+    """The derivative of the output in the direction (dmha, dx): dmha changes the parameters, dx the
+    input. It follows the steps of the forward.
 
     >>> one, two = np.array([[1.0, 1.0]]), np.array([[1.0], [1.0]])
     >>> mha = MultiHeadAttention(one, one, one, two, 2, 1)

@@ -134,7 +134,7 @@ def unit(stored: Format | None) -> float:
 
 
 def roundoff(stored: Format | None) -> float:
-    """Return the exponent of one rounding to a format; 0 for None."""
+    """Return γ₁, where exp(±γ₁) bounds the factor of one rounding to a format; 0 for None, no rounding."""
     return 0.0 if stored is None else gamma(1, stored.unit_roundoff)
 
 

@@ -130,8 +130,9 @@ def scaled_dot_product_attention_jvp(
 
 
 def generalised_attention(point: Inputs, allowed: Bools, **options: Unpack[FeaturedOptions]) -> tuple[Ball, ...]:
-    """(out, lse) of `oracles.attention`, its heads folded; lse (…, n, 1) is −∞ in a row that may
-    read no key and has no sink.
+    """Return (out, lse) of `oracles.attention`, with the heads among the batch axes.
+
+    lse has the shape (…, n, 1). It is −∞ in a row without a visible key and without a sink.
     """
     features, conventions, scale = options["features"], options["conventions"], _scale(point, options, True)
 

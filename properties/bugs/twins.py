@@ -144,6 +144,6 @@ def _by_reciprocals(q: Any, k: Any, v: Any, mask: Mask = None) -> Any:
     origin="the difference is within every tolerance, so no test shows it",
 )
 def sdpa_evaluation_path_rounds_otherwise(q: Any, k: Any, v: Any, mask: Mask = None) -> Any:
-    """In evaluation without dropout, the code still multiplies results by the rounded reciprocal of
-    the kept share."""
+    """In evaluation, where nothing is dropped, the code still multiplies results by the rounded
+    1/(1 − p) of dropout."""
     return _in_float64(q, k, v, mask).astype(np.float32)

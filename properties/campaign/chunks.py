@@ -43,10 +43,10 @@ class Chunk:
 def plan(
     rows: Sequence[Row], seeds: Iterable[int], cases: int, climbs: Sequence[Row] = (), steps: int = 0
 ) -> Iterator[Chunk]:
-    """Yield all chunks, seed after seed: first a number of cases for every row, which is an
-    operation of an implementation; then the climbs of some rows.
+    """Yield the chunks of each seed. A row is one operation of one implementation.
 
-    The domain of the climbs changes from seed to seed.
+    First comes a chunk of test inputs for every row, then a search for the worst input (a climb)
+    for some rows. Each seed searches in another input family.
     """
     for seed in seeds:
         for row in rows:

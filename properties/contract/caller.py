@@ -200,8 +200,9 @@ class Caller:
         return Caller(path, self.operation, self._observe, self.seconds_per_call)
 
     def call_another(self, other: Implementation, arguments: tuple[Any, ...]) -> None:
-        """Call the law's own operation of another implementation, if that implementation takes the
-        arguments. The outcome is ignored.
+        """Call the operation that the law checks, in another implementation, if it takes the arguments.
+
+        The outcome is ignored.
         """
         operation = OPERATIONS[self.operation]
         if other.takes(operation, arguments):

@@ -22,7 +22,7 @@ class BrokenError(AssertionError):
 
 
 class RaisedError(BrokenError):
-    """An operation raised an exception, which is the cause."""
+    """An operation raised an exception; `__cause__` holds it."""
 
 
 @dataclass(frozen=True)

@@ -205,10 +205,10 @@ def _other_angles(implementation: Implementation) -> str:
 
 @law("rope", needs=(SINUSOID,), exempts=_other_angles)
 def rope_rotates_by_the_angles_of_the_sinusoidal_encoding(subject: Subject, x: Any, start_pos: int, *_: Any) -> bool:
-    """For every width and position: ones in the first channels become the cosines and the sines of
-    the encoding.
+    """For every width and position: a pair (1, 0) is rotated to the cosine and the sine of the
+    sinusoidal encoding.
 
-    Other bases, scaled positions, and the exponents of tensor2tensor are exempt.
+    The law does not apply to another base, to scaled positions, or to tensor2tensor's exponents.
     """
     if not subject.implementation.allows(embed_dim=x.shape[-1]):
         return False

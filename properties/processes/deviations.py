@@ -14,8 +14,8 @@ __all__ = ["with_deviations"]
 def with_deviations(found: list[Found], deviations: Mapping[str, Any]) -> list[Found]:
     """Return the implementations, each with the deviations that the project declares for it.
 
-    `deviations` maps a law to its reason, for all implementations to which the law applies, or the
-    name of an implementation to such a mapping.
+    A deviation is a law that an implementation is known to break. `deviations` is {law: reason} for
+    all implementations, or {implementation: {law: reason}}.
     """
     if not deviations:
         return found

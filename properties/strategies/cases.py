@@ -1,4 +1,4 @@
-"""The cases of an operation in a domain. A seed determines each case."""
+"""The test inputs (cases) of an operation in an input family (domain). A seed determines each case."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
