@@ -146,12 +146,12 @@ def test_the_first_page_opens_with_the_verdict_that_readme_shows(pages):
 
 def test_definitions_laws_and_bugs_are_linked_both_ways(pages):
     definition, law = pages["spec/causal-mask.md"], pages["laws/a-causal-mask-equals-its-definition.md"]
-    assert "(#law-a-causal-mask-is-its-definition)" in definition
+    assert "(#law-a-causal-mask-equals-its-definition)" in definition
     assert "(#definition-causal-mask)" in law
     bug = pages["operations/causal-mask.md"]
     assert "(#bug-causal-group-of-four)" in definition
     assert "(#bug-causal-group-of-four)" in law
     assert "(#definition-causal-mask)" in bug
-    assert "(#law-a-causal-mask-is-its-definition)" in bug
+    assert "(#law-a-causal-mask-equals-its-definition)" in bug
     assert "(#erratum-rope-odd-lane)" in pages["spec/rope-apply-spec.md"]
     assert "(#definition-rope-apply-spec)" in pages["errata.md"]
