@@ -19,14 +19,16 @@ from jaxtyping import config, install_import_hook, jaxtyped
 
 
 def states_a_shape(annotation):
-    """Whether a shape stands in an annotation, or in a part of it."""
+    """Whether an annotation, or a part of it, states a shape."""
     return hasattr(annotation, "dim_str") or any(map(states_a_shape, get_args(annotation)))
 
 
 def checked(*, typechecker):
-    """jaxtyping's decorator, where shapes of one call are to be compared. Types alone need the
-    checker alone, which is faster; functions within functions nothing, for every call makes them
-    anew, and so it would their checks."""
+    """jaxtyping's decorator, if the shapes of one call have to be compared.
+
+    For types alone the checker is enough, and faster. A function within a function is not checked,
+    because each call makes it, and its checks, again.
+    """
 
     def decorated(function):
         if "<locals>" in getattr(function, "__qualname__", ""):
@@ -43,18 +45,22 @@ def checked(*, typechecker):
 
 jaxtyping.jaxtyped = checked  # what the hook writes above every function
 
-# The modules themselves and not their tests, whose assertions pytest rewrites so that a failure
-# shows both sides; not `properties`, for beartype samples containers with `random`, which
-# Hypothesis forbids in strategies; and not what finds the scalar and keeps the signature of each
-# call, which checks types itself.
+# The modules that are checked. Tests are not: pytest rewrites their assertions so that a failure
+# shows both sides. `properties` is not: beartype samples containers with `random`, which Hypothesis
+# forbids in strategies. The modules that find the scalar and keep the signature of each call check
+# types themselves, and a row of `rounding_columns` is a dataclass's field with the type of its value.
 root = Path(__file__).parent
 modules = [
-    path for package in ("spec", "spec/extended", "oracles") for path in sorted((root / package).glob("[!_]*.py"))
+    path
+    for package in ("spec", "oracles")
+    for path in sorted((root / package).rglob("[!_]*.py"))
+    if "tests" not in path.relative_to(root).parts
 ]
 names = {".".join(path.relative_to(root).with_suffix("").parts) for path in modules} - {
     "spec.lean",
     "spec.scope",
     "spec.signature",
+    "oracles.error_analysis.rounding_columns",
 }
 install_import_hook(sorted(names), "beartype.beartype")
 

@@ -1,7 +1,6 @@
 """Validates single arguments; errors are whole sentences."""
 
-from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
+from collections.abc import Sequence
 from math import isfinite
 from numbers import Real
 from typing import Any
@@ -15,12 +14,6 @@ from oracles.formats import Arithmetic
 Given = Arithmetic | str | None
 FARTHEST = 2**53
 """Positions and offsets are within ±2⁵³, where they are exact in float64."""
-
-
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return a sentence for an unknown name: the nearest known one, or all of them."""
-    close = get_close_matches(name, known := list(known), n=1)
-    return f"Did you mean {close[0]!r}?" if close else f"It takes {', '.join(known) or 'none'}."
 
 
 def checked_flag(flag: Any, name: str = "is_causal") -> bool:

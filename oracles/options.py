@@ -16,11 +16,12 @@ from inspect import Parameter, signature
 from typing import Annotated, Any, NamedTuple, TypedDict, TypeVar, cast, get_type_hints
 
 from oracles import formats
-from oracles.arguments import Given, suggestion
+from oracles.arguments import Given
 from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
 from oracles.formats import Arithmetic
 from oracles.judging import Method, require_method
+from oracles.spelling import did_you_mean
 
 Window = tuple[int | None, int | None]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -152,7 +153,8 @@ def takes(options: type) -> Callable[[Function], Function]:
         def complete(*arguments: Any, **given: Any) -> Any:
             if not names.issuperset(given):
                 unknown = next(name for name in given if name not in names)
-                raise TypeError(f"{function.__name__}() has no option {unknown!r}. {suggestion(unknown, known)}")
+                nearest = did_you_mean(unknown, known, f"It takes {', '.join(known)}.")
+                raise TypeError(f"{function.__name__}() has no option {unknown!r}.{nearest}")
             return function(*arguments, **(usual | given))
 
         complete.__signature__ = written.replace(parameters=[*others, *by_keyword])  # type: ignore[attr-defined]

@@ -200,7 +200,7 @@ def _precision(options: ExactOptions) -> int:
     return options.get("precision", PRECISION)
 
 
-def _with(features: Features, parts: Sequence[Array]) -> Features:
+def _with(features: Features, parts: Sequence[Array | Bools]) -> Features:
     """The features with the arrays of one element of the batch."""
     return features._replace(**cast(Any, dict(zip(_given(features), parts, strict=True))))
 

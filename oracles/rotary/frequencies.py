@@ -30,7 +30,7 @@ from flint import arb
 
 from oracles import arrays, formats
 from oracles.arb_matrix import Bools, enclosed
-from oracles.arguments import Given, suggestion
+from oracles.arguments import Given
 from oracles.ball import ROUNDOFF, Ball, ball
 from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
@@ -41,6 +41,7 @@ from oracles.judging import Balls, Evaluation, Method, require_method, settle
 from oracles.positional import ARB_WORK, WIDEST
 from oracles.rotary.frequency_bands import Llama3, Yarn
 from oracles.rotary.frequency_kinds import Default, Dynamic, Linear, Longrope, Proportional, Shape, positive
+from oracles.spelling import did_you_mean
 
 MARGIN = 2.0**64
 """How far from both ends of the range parameters are, so that no product with a length of 2⁵³ and
@@ -120,7 +121,8 @@ def _checked(
     own = {field.name: field.default for field in fields(KINDS[kind]) if field.name != "of"}
     for name in parameters:
         if name not in own:
-            raise ValueError(f"{kind!r} has no parameter {name!r}. {suggestion(name, own)}")
+            taken = f"It takes {', '.join(own) or 'none'}."
+            raise ValueError(f"{kind!r} has no parameter {name!r}.{did_you_mean(name, own, taken)}")
     for name, default in own.items():
         if name not in parameters and default is MISSING:
             raise ValueError(f"{name} is missing, but is a parameter of {kind!r} without a default.")

@@ -119,7 +119,8 @@ def _smallest_failing_sizes(seen: Sequence[TriedSizes]) -> Iterator[str]:
         least, empty = min(sizes.get(name, 0) for sizes in failing), -1 if name == "start_pos" else 0
         smaller = sum(tried.passed and empty < tried.sizes.get(name, least) < least for tried in seen)
         if smaller > 2:
-            yield f"All {smaller} test inputs with {name} below {least} pass."
+            span = f"from {empty + 1} to {least - 1}" if least - 1 > empty + 1 else f"= {least - 1}"
+            yield f"All {smaller} test inputs with {name} {span} pass."
 
 
 def failure(doing: str, error: Exception) -> str:

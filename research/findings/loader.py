@@ -5,10 +5,10 @@
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
+from oracles.spelling import did_you_mean
 from research.findings.finding import Finding
 
 __all__ = ["read"]
@@ -44,9 +44,8 @@ def _check(where: str, entry: Mapping[str, Any], keys: Mapping[str, Field[Any]])
     values than it should.
     """
     for key in entry.keys() - keys.keys():
-        close_matches = get_close_matches(key, keys, n=1)
-        advice = f"Did you mean {close_matches[0]!r}?" if close_matches else f"Type one of {', '.join(keys)}."
-        raise ValueError(f"{where} has the unknown key {key!r}. {advice}")
+        advice = did_you_mean(key, keys, f"Type one of {', '.join(keys)}.")
+        raise ValueError(f"{where} has the unknown key {key!r}.{advice}")
     for key, field in keys.items():
         choices = field.metadata.get("choices", ())
         advice = f'Type {key} = "…"' + (f" with one of {', '.join(choices)}." if choices else ".")
