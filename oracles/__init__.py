@@ -1,23 +1,24 @@
-"""The functions of `spec`, batched and fast. Each value comes with a proved interval, value ±
-radius, that contains the exact value.
+"""Fast, batched versions of the functions of `spec`. Each returned value comes with a radius: the
+exact value is proved to lie in the interval value ± radius.
 
     ref = oracles.scaled_dot_product_attention(q, k, v, mask)  # |exact − ref.mid| ≤ ref.rad
     budget = oracles.scaled_dot_product_attention(q, k, v, mask, arithmetic=oracles.FLOAT32)
     oracles.assert_within(out, budget)  # out may come from any correct float32 kernel
 
-One module per idea:
+The modules:
 
-    formats, conventions              what an implementation rounds, and which conventions it follows, as data
-    arrays                            any array in, float64 out
-    ball, error_analysis              midpoint-radius primitives, and the derivation of budgets
-    dot_product, softmax, multi_head  operations …
-    generalised_attention             … attention with all its features
-    merge, alibi                      … attention over parts of the keys merged, and biases by distance
-    masks, positional, lookups        … masks, sinusoids, and numbers that are copied and not computed
-    rotary                            … rotary embeddings, their tables, and the frequencies of each kind
-    exact                             the same values by ball arithmetic of any precision
-    enclosure                         the result of an oracle, and how it judges an output
+    formats                           number formats, and where an implementation rounds
+    conventions                       the choices on which implementations differ
     options                           the options that oracles take by keyword
+    enclosure                         the result of an oracle, and how it judges an output
+    arrays                            converts any array to float64
+    dot_product, softmax, multi_head  attention, softmax and multi-head attention, with derivatives
+    generalised_attention             attention with windows, biases, softcaps and sinks
+    merge, alibi                      merges attention over parts of the keys; biases by distance
+    masks, positional, lookups        masks, sinusoidal encodings, and operations that copy numbers
+    rotary                            rotary embeddings, their tables and their frequencies
+    ball, error_analysis              arithmetic with value ± radius, and the derivation of budgets
+    exact                             the same values in ball arithmetic of any precision
 """
 
 from oracles.alibi import alibi_bias, alibi_slopes

@@ -1,5 +1,5 @@
-"""ALiBi: the slopes of heads and the biases by distance, each value in a proved interval, value ±
-radius.
+"""ALiBi: the slopes of heads, and the biases by distance. Each returned value comes with a radius:
+the exact value lies in value ± radius.
 
 Source: Press, Smith & Lewis, Train short, test long: attention with linear biases enables input
 length extrapolation, 2022.
@@ -22,7 +22,7 @@ from oracles.judging import Balls, Evaluation, settle
 from oracles.options import AnswerOptions, answer, takes
 
 LARGEST_BIAS = 2**28
-"""Entries of a bias, at most."""
+"""The largest number of entries of a bias."""
 FARTHEST_OFFSET = 2**52
 """The largest offset: with at most 2²⁸ keys or queries, all distances are integers of float64."""
 _MOST_HEADS = 2**16
@@ -33,10 +33,11 @@ def alibi_slopes(
     num_heads: Any,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """The slope of each head; the result is an `Enclosure`.
+    """Return the slope of each head, as an `Enclosure` (value ± radius).
 
-    With m the largest power of two up to n: 2^(−8h/m) for h = 1 … m, then 2^(−8h/(2m)) for h = 1,
-    3, 5, …, n − m of them; 2^(−8h/n) under `conventions.alibi_slopes` = geometric.
+    n is num_heads, and m is the largest power of two up to n. The first m slopes are 2^(−8h/m) for
+    h = 1 … m. The other n − m slopes are 2^(−8h/(2m)) for h = 1, 3, 5, …. Where
+    `conventions.alibi_slopes` is `geometric`, all slopes are 2^(−8h/n).
 
     Shapes: (num_heads,).
     Raises TypeError and ValueError unless num_heads is an integer from 1 to 2¹⁶.
@@ -58,16 +59,18 @@ def alibi_bias(
     offset: Any = None,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """The bias −slope·|p − j| of each head, query and key; slope·j under
-    `conventions.alibi_reference` = key. The result is an `Enclosure`.
+    """Return the bias −slope·|p − j| of each head, query and key, as an `Enclosure` (value ±
+    radius).
 
-    p = i + offset is the position of query i among the keys; the offset is 0 by default, or n_k −
-    n_q under `conventions.causal` = bottom_right.
+    p = i + offset is the position of query i among the keys. By default the offset is 0, or n_k −
+    n_q where `conventions.causal` is `bottom_right`. Where `conventions.alibi_reference` is `key`,
+    the bias is slope·j.
 
-    Shapes: (num_heads, n_q, n_k). Edge cases: 0 queries or keys are legal; on the diagonal it is
-    exactly 0.  The radius is ∞ where a distance is beyond the arithmetic's largest number. Raises
-    TypeError and ValueError unless sizes are natural numbers and give at most 2²⁸ entries, and for
-    an offset beyond ±2⁵².
+    Shapes: (num_heads, n_q, n_k).
+    Edge cases: 0 queries or keys are legal. On the diagonal p = j the bias is exactly 0.  The
+    radius is ∞ where a distance is larger than the largest number of the arithmetic.
+    Raises TypeError and ValueError unless sizes are natural numbers and give at most 2²⁸ entries,
+    and for an offset beyond ±2⁵².
     """
     arithmetic, conventions, method = answer(options)
     exponents = _exponents(arrays.natural(num_heads, "num_heads", 1, _MOST_HEADS), conventions)
@@ -104,14 +107,14 @@ def alibi_bias(
 
 
 def _labelled(of: Evaluation) -> Enclosure:
-    """The one result, labelled with the format in which it is computed: overflow is judged by that
-    format.
+    """Return the one result, with the format in which it is computed. `Enclosure` judges overflow
+    by that format.
     """
     return replace(settle(of)[0], format=None if of.arithmetic is None else of.arithmetic.elementwise)
 
 
 def _exponents(n: int, c: Conventions) -> list[Fraction]:
-    """The binary logarithms of the slopes."""
+    """Return the binary logarithms of the n slopes."""
     if c.alibi_slopes == "geometric":
         return [Fraction(-8 * h, n) for h in range(1, n + 1)]
     m = 1 << n.bit_length() - 1
@@ -119,11 +122,13 @@ def _exponents(n: int, c: Conventions) -> list[Fraction]:
 
 
 def _slopes(exponents: list[Fraction], arithmetic: Arithmetic | None) -> Ball:
-    """The slopes in float64; an arithmetic takes them as powers 2^x, or multiplies the first one
-    repeatedly.
+    """Return the slopes as a ball (value ± radius) in float64, rounded by the arithmetic if one is
+    given.
 
-    The first slope is 2^(−8/m), a power off by ε: exp's error, and two roundings of an exponent of
-    at most 8; its h-th power is off by γ_h(ε), as a product or as a power.
+    Code may compute slope h as a power 2^x, or as the first slope multiplied h times. The first
+    slope is 2^(−8/m), computed with a relative error ε. ε consists of the error of exp and of two
+    roundings of an exponent of at most 8. The h-th power is off by γ_h(ε), both as a product and as
+    a power.
     """
     mid = np.array([2.0 ** float(x) for x in exponents])
     whole = np.array([x.denominator == 1 for x in exponents])
@@ -138,7 +143,7 @@ def _slopes(exponents: list[Fraction], arithmetic: Arithmetic | None) -> Ball:
 
 
 def _exactly(exponents: list[Fraction]) -> Balls:
-    """The slopes by ball arithmetic."""
+    """Return the slopes by ball arithmetic."""
 
     def evaluate() -> list[tuple[list[arb], Bools]]:
         return [

@@ -1,10 +1,10 @@
-"""Matrices of arb balls with a pattern, and their way back to float64.
+"""Matrices of arb balls (midpoint ± radius, of any precision), and their way back to float64.
 
-A `Matrix` knows which entries a result reads (`support`: all entries that are not masked), and
-which entries depend on a non-finite number (`lost`). So a masked NaN never enters a product: entry
-(i, j) of A·B is lost only if some term A[i, k]·B[k, j] has both factors in their supports and at
-least one factor lost. An unmasked factor of 0 does not stop a NaN, because 0·NaN is NaN in every
-IEEE kernel. The ball of a lost entry is 0.
+A `Matrix` records two facts about each entry. `support` is true where the entry is not masked, so
+that a result reads it. `lost` is true where the entry depends on a non-finite number. A masked NaN
+therefore never enters a product: entry (i, j) of A·B is lost only if for some k both A[i, k] and
+B[k, j] are in their supports and at least one of them is lost. An unmasked factor of 0 does not
+stop a NaN, because 0·NaN is NaN in every IEEE kernel. The ball of a lost entry is 0.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,14 +42,16 @@ def working_precision(bits: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Balls, the entries that a result reads, and the entries that depend on a non-finite number."""
+    """A matrix of balls. `support` marks the entries that a result reads, and `lost` the entries
+    that depend on a non-finite number.
+    """
 
     balls: arb_mat
     support: Bools
     lost: Bools
 
     def __matmul__(self, other: "Matrix") -> "Matrix":
-        """The product; its support contains all entries."""
+        """Return the matrix product; its support contains all entries."""
         support = np.ones((self.support.shape[0], other.support.shape[1]), dtype=bool)
         lost = ~support
         if self.lost.any() or other.lost.any():
@@ -57,26 +59,28 @@ class Matrix:
         return Matrix(self.balls * other.balls, support, lost)
 
     def __add__(self, other: "Matrix") -> "Matrix":
-        """The sum."""
+        """Return the sum; an entry is lost if it is lost in one of the two matrices."""
         return Matrix(self.balls + other.balls, self.support | other.support, self.lost | other.lost)
 
     def __mul__(self, factor: arb) -> "Matrix":
-        """The matrix with every entry multiplied by a number."""
+        """Return the matrix with every entry multiplied by `factor`."""
         return Matrix(self.balls * factor, self.support, self.lost)
 
     @property
     def transposed(self) -> "Matrix":
-        """The transpose."""
+        """The transposed matrix."""
         return Matrix(self.balls.transpose(), self.support.T, self.lost.T)
 
     def columns(self, chosen: slice) -> "Matrix":
-        """Return a number of neighbouring columns."""
+        """Return the matrix of the columns in a slice."""
         rows = [row[chosen] for row in self.balls.tolist()]
         return from_rows(rows, self.support[:, chosen], self.lost[:, chosen])
 
 
 def _reached(a: Bools, b: Bools) -> Bools:
-    """The product of two patterns: BLAS counts the ones, and no positive count rounds to 0."""
+    """Return which entries (i, j) have some k with a[i, k] and b[k, j] both true. BLAS counts these
+    k in float32, and no positive count rounds to 0.
+    """
     found: Bools = a.astype(np.float32) @ b.astype(np.float32) > 0
     return found
 
@@ -96,7 +100,7 @@ def from_array(x: Array) -> Matrix:
 
 
 def side_by_side(parts: list[Matrix]) -> Matrix:
-    """Return one matrix: matrices with the same number of rows, side by side."""
+    """Concatenate matrices that have the same number of rows, side by side."""
     rows = [list(chain(*pieces)) for pieces in zip(*(part.balls.tolist() for part in parts), strict=True)]
     supports, losses = [part.support for part in parts], [part.lost for part in parts]
     return from_rows(rows, np.concatenate(supports, axis=1), np.concatenate(losses, axis=1))
@@ -105,13 +109,14 @@ def side_by_side(parts: list[Matrix]) -> Matrix:
 def enclosed(
     evaluate: Callable[[], list[tuple[list[arb], Bools]]], precision: int, most: int = MOST_PRECISION
 ) -> tuple[Ball, ...]:
-    """Return the float64 balls of the results of `evaluate`, at the first precision that settles
-    every entry.
+    """Return the float64 balls of the results of `evaluate`, computed with enough bits to make
+    every radius small.
 
     `evaluate` returns, for each result, its entries in row-major order and which of them are lost.
-    The number of bits doubles until the radius of each entry is at most one spacing of float64 at
-    its midpoint (half of it is the rounding of the midpoint), or until it reaches `most`.  Lost
-    entries, and entries beyond the range of float64, have midpoint NaN and radius ∞.
+    The number of bits starts at `precision` and doubles. It stops when the radius of each entry is
+    at most one spacing of float64 at its midpoint, or when it reaches `most`. Half of that spacing
+    is the rounding of the midpoint.  Lost entries, and entries beyond the range of float64, have
+    midpoint NaN and radius ∞.
     """
     while True:
         with working_precision(precision):
@@ -122,11 +127,12 @@ def enclosed(
 
 
 def _outward(entries: list[arb], lost: Bools) -> Ball:
-    """The balls with the nearest float64 midpoints, and radii rounded upwards.
+    """Return float64 balls that contain the entries: midpoints are rounded to nearest, and radii
+    upwards.
 
     An inexact ball that is known to 64 bits is within half a spacing of its midpoint, plus 2⁻⁸ of a
-    spacing for its own radius.  For all others the radius is |entry − mid|, one float64 number up,
-    because float() rounds to nearest.
+    spacing for its own radius.  For every other entry the radius is |entry − mid|, moved up to the
+    next float64 number, because float() rounds to nearest.
     """
     mids = np.array([float(entry) for entry in entries], dtype=np.float64)
     bits = np.array([entry.rel_accuracy_bits() for entry in entries], dtype=np.float64)
@@ -140,7 +146,7 @@ def _outward(entries: list[arb], lost: Bools) -> Ball:
 
 
 def _settled(found: Ball, lost: Bools) -> bool:
-    """Whether every entry is lost, beyond the range of float64, or known to one spacing."""
+    """Return whether every entry is lost, beyond the range of float64, or known to one spacing."""
     beyond = np.isinf(found.mid)
     with np.errstate(invalid="ignore"):
         narrow = found.rad <= np.maximum(np.spacing(np.abs(found.mid)), SMALLEST)

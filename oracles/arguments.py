@@ -1,4 +1,4 @@
-"""Validates single arguments; errors are whole sentences."""
+"""Validates single arguments. Error messages are whole sentences."""
 
 from collections.abc import Sequence
 from math import isfinite
@@ -24,7 +24,7 @@ def checked_flag(flag: Any, name: str = "is_causal") -> bool:
 
 
 def checked_scale(scale: Any, name: str = "scale") -> float | None:
-    """Return the scale, or another factor, as a float; None stays None.
+    """Return a scale, or another factor, as a float; None stays None.
 
     Raises TypeError and ValueError unless it is a finite float64 number.
     """
@@ -44,7 +44,9 @@ def checked_scale(scale: Any, name: str = "scale") -> float | None:
 
 
 def checked_positions(rows: Any, n_q: int) -> NDArray[np.int64]:
-    """Return the chosen query rows as integers; all rows for None."""
+    """Return the chosen query rows as int64; None chooses all n_q rows. Raises TypeError and
+    ValueError unless they are integers from 0 to n_q − 1.
+    """
     if rows is None:
         return np.arange(n_q)
     if not isinstance(rows, Sequence | np.ndarray) or isinstance(rows, str | bytes):

@@ -1,10 +1,11 @@
-"""Converts any array to NumPy: values to float64 exactly, masks to bool. It imports no array
-library itself.
+"""Converts any array to NumPy: values to float64 exactly, masks to bool. The module imports no
+array library except NumPy.
 
-NumPy, torch (bfloat16, requires_grad and other devices included), JAX, CuPy, MLX and every type
-with `__array__` or DLPack.  Element types: binary16, binary32, binary64, longdouble where the
-numbers fit binary64, and bfloat16. Complex, integer, object, FP8 and other packed types are
-refused. So are Python lists, because they have no element type, and this module does not guess one.
+It reads arrays of NumPy, torch (with bfloat16, requires_grad and other devices), JAX, CuPy and MLX,
+and every type with `__array__` or DLPack.  It accepts the element types binary16, binary32,
+binary64 and bfloat16, and longdouble if the numbers fit binary64. It refuses complex, integer,
+object, FP8 and other packed types. It also refuses Python lists, because a list has no element type
+and this module does not guess one.
 """
 
 import sys
@@ -32,9 +33,9 @@ def float_array(
     """Return the values of an array as float64, exactly, and read-only.
 
     The result shares memory with x if x is float64 in native byte order. No operation writes to it
-    or returns it.  With an arithmetic, every finite entry must be a number of its input format:
-    budgets don't charge the rounding of inputs.  If `number` is true, a float counts as an array of
-    shape ().
+    or returns it.  With an arithmetic, every finite entry must be a number of its input format,
+    because budgets do not include a rounding of inputs.  If `number` is true, a float counts as an
+    array of shape ().
 
     Raises TypeError unless x is an array of one of the element types above. Raises ValueError for
     an array without axes unless `number` is true, and for an entry that the target format cannot
@@ -65,18 +66,21 @@ def float_array(
 
 
 def table_array(x: Any, name: str, *, arithmetic: Arithmetic | None = None) -> NDArray[np.float64]:
-    """`float_array` for a table of cosines or sines, whose format under an arithmetic is `angle.table`."""
+    """Return `float_array` of a table of cosines or sines. Under an arithmetic the entries must be
+    numbers of `angle.table`.
+    """
     return float_array(x, name, arithmetic=arithmetic and replace(arithmetic, inputs=arithmetic.angle.table))
 
 
 def bool_mask(
     mask: Any, name: str, shape: tuple[int, ...], polarity: Literal["true_allows", "true_blocks"]
 ) -> NDArray[np.bool_] | None:
-    """Return a mask as a read-only bool array of exactly `shape`, true where attention is allowed;
-    None stays None.
+    """Return a mask as a read-only bool array of exactly `shape`, true where a key is visible; None
+    stays None.
 
-    Axes are broadcast as NumPy does.  Raises TypeError for anything but booleans, ValueError for a
-    shape that doesn't broadcast to `shape`.
+    `polarity` says what a true entry of the given mask means. Axes broadcast as in NumPy.  Raises
+    TypeError for anything but booleans, and ValueError for a shape that does not broadcast to
+    `shape`.
     """
     if mask is None:
         return None
@@ -96,9 +100,10 @@ def booleans(x: Any, name: str) -> NDArray[np.bool_]:
 
 
 def naturals(values: Any, name: str, most: int) -> NDArray[np.int64]:
-    """Return an array of integers, or a sequence of them, as int64, each between 0 and `most`.
+    """Return an array or a sequence of integers as int64; each must be from 0 to `most`.
 
-    Raises TypeError for anything else, ValueError for an entry out of bounds, which it names.
+    Raises TypeError for anything else. Raises ValueError for an entry out of bounds, and names the
+    entry.
     """
     if isinstance(values, Sequence) and not isinstance(values, str | bytes):
         return np.array([natural(value, f"{name}[{i}]", most=most) for i, value in enumerate(values)], dtype=np.int64)
@@ -113,8 +118,8 @@ def naturals(values: Any, name: str, most: int) -> NDArray[np.int64]:
 
 
 def natural(value: Any, name: str, least: int = 0, most: int = 2**53) -> int:
-    """Return a size, count or position as an int. Raises TypeError for anything but an integer, and
-    ValueError for a number out of bounds.
+    """Return a size, count or position as an int. Raises TypeError unless it is an integer, and
+    ValueError if it is out of bounds.
     """
     return integer(value, name, least, most)
 
@@ -133,8 +138,8 @@ def integer(value: Any, name: str, least: int, most: int) -> int:
 
 
 def as_numpy(x: Any, name: str) -> NDArray[Any]:
-    """Return the NumPy array with the same element type; bfloat16 becomes float32. Raises TypeError
-    if x is not an array.
+    """Return x as a NumPy array with the same element type; bfloat16 becomes float32. Raises
+    TypeError if x is not an array.
     """
     if type(x) is np.ndarray:
         return _widened(x)
@@ -172,14 +177,16 @@ def _from_torch(x: Any, torch: Any) -> NDArray[Any]:
 
 
 def _widened(array: NDArray[Any]) -> NDArray[Any]:
-    """Elements of ml_dtypes' bfloat16, which NumPy itself doesn't know, as binary32."""
+    """Return the array, with ml_dtypes' bfloat16 converted to binary32: NumPy itself does not know
+    bfloat16.
+    """
     is_bfloat16 = array.dtype.itemsize == 2 and array.dtype.name == "bfloat16"
     return _from_bfloat16(array.view(np.int16)) if is_bfloat16 else array
 
 
 def _from_dlpack(x: Any) -> NDArray[Any]:
-    """The array by DLPack; by Python's buffers, as MLX has them, where DLPack cannot choose the
-    device.
+    """Return the array by DLPack. If DLPack cannot choose the device, as with MLX, return it by
+    Python's buffer protocol.
     """
     try:
         found: NDArray[Any] = np.from_dlpack(x, device="cpu")
@@ -192,17 +199,17 @@ def _from_dlpack(x: Any) -> NDArray[Any]:
 
 
 def _from_bfloat16(bits: NDArray[np.int16]) -> NDArray[np.float32]:
-    """bfloat16 is the upper half of binary32."""
+    """Return bfloat16 numbers as binary32: their bits are the upper half of binary32."""
     return np.left_shift(bits.astype(np.uint16).astype(np.uint32), 16).view(np.float32)
 
 
 def _require_representable(values: NDArray[np.float64], name: str, target: Format) -> None:
-    """Refuse what rounding to `target` would change, which NumPy's own formats show by a conversion
-    there and back.
+    """Raise ValueError if rounding to `target` would change a finite value.
 
-    Of others, p-bit numbers are multiples of 2^(e−p), 2^(e−1) ≤ |x| < 2^e.  With unit roundoff 2⁻ᵖ
-    that unit is 2ᵉ·unit_roundoff, and at least the smallest subnormal.  The quotient is exact, as
-    the unit is a power of two and no quotient that matters underflows.
+    For a NumPy format, conversion to it and back shows a change. Any other format has p-bit
+    numbers: for 2^(e−1) ≤ |x| < 2^e they are multiples of 2^(e−p).  With unit roundoff 2⁻ᵖ that
+    unit is 2ᵉ·unit_roundoff, and at least the smallest subnormal number.  The quotient of a value
+    and its unit is exact: the unit is a power of two, and no quotient that matters underflows.
     """
     element = next((element for element, own in _FORMATS.items() if own is target), None)
     flat = values.reshape(-1)

@@ -1,5 +1,5 @@
-"""Validates the arguments of attention, and folds query heads that share a key head into one
-problem.
+"""Validates the arguments of attention, and folds the query heads that share a key head into one
+problem with the rows of all these heads.
 
 Inputs without an axis of heads get one of size 1.
 """
@@ -28,23 +28,27 @@ _DEFAULTS = defaults(FeatureOptions)
 
 
 class _Layout(NamedTuple):
-    """Where inputs belong: the shape (…, H, n_q, n_k) of all scores, the heads, the chosen query rows."""
+    """The layout of a call: the shape `full` (…, H, n_q, n_k) of all scores, the heads, and the
+    chosen query rows.
+    """
 
     full: tuple[int, ...]
     heads: Heads
     chosen: NDArray[np.int64]
 
     def shared(self, x: NDArray[Any]) -> Shared:
-        """The chosen rows of an array that broadcasts to the shape of all scores, folded."""
+        """Return the chosen rows of an array that broadcasts to the shape of all scores, folded by
+        key head.
+        """
         return self.heads.shared(*chosen_rows(x, self.chosen, self.full))
 
 
 def plain(q: Any, k: Any, v: Any, mask: Any, options: DotProductOptions, *, grouped: bool = False) -> AttentionCall:
-    """Validate a call of attention without features, and return it. q, k and v have an axis of
-    heads only if `grouped`.
+    """Validate a call of attention without bias, window, softcap or sink, and return it. q, k and v
+    have an axis of heads only if `grouped`.
 
-    A mask and causality compose, and the default scale is 1/√d: `Conventions.causal_with_mask` and
-    `scale_default` concern `oracles.attention` only.
+    A mask and causality compose, and the default scale is 1/√d. The conventions `causal_with_mask`
+    and `scale_default` concern `oracles.attention` only.
     """
     conventions = resolve_conventions(options["conventions"])
     if (conventions.causal_with_mask, conventions.scale_default) != ("compose", "rsqrt"):
@@ -63,10 +67,10 @@ def plain(q: Any, k: Any, v: Any, mask: Any, options: DotProductOptions, *, grou
 def checked(
     q: Any, k: Any, v: Any, options: FeatureOptions, rows: Any = None, *, grouped: bool = True
 ) -> AttentionCall:
-    """Validate a call of attention, for some query rows or all, and return it. A missing option has
-    its default.
+    """Validate a call of attention, and return it. `rows` chooses query rows; None chooses all. A
+    missing option gets its default.
 
-    Raises ValueError and TypeError for what does not fit.
+    Raises ValueError and TypeError for arguments that do not fit.
     """
     options = cast(FeatureOptions, {**_DEFAULTS, **options})
     arithmetic, conventions, method = asked = answer(options)
@@ -103,7 +107,9 @@ def checked(
 def _logits(
     layout: _Layout, asked: Answer, options: FeatureOptions, mask: Mask | None, bias: Array | None
 ) -> tuple[Visible, Tiled | None]:
-    """The visible keys, and the features of the logits, or None without features."""
+    """Return the visible keys, and the features of the logits: bias, softcap and sinks. The
+    features are None without any of these.
+    """
     arithmetic, conventions, _ = asked
     mask, causal = _together(mask, checked_flag(options["causal"], "causal"), conventions)
     finite, mask = (None, mask) if bias is None else _finite(bias, mask)
@@ -121,13 +127,13 @@ def _logits(
 
 
 def _narrowed(mask: Mask | None) -> Mask | None:
-    """The mask with axes of size 1 instead of broadcast axes."""
+    """Return the mask with axes of size 1 in place of broadcast axes."""
     return None if mask is None else mask[tuple(slice(0, 1) if step == 0 else slice(None) for step in mask.strides)]
 
 
 def _require_shapes(q: Array, k: Array, v: Array, grouped: bool) -> None:
-    """Raise ValueError unless heads, rows, columns and leading axes fit together; without an axis
-    of heads each input needs a row.
+    """Raise ValueError unless the heads, rows, columns and leading axes of q, k and v fit together.
+    Without an axis of heads, each input must have at least one row.
     """
     for x, name, axes in ((q, "q", "H, n_q, d"), (k, "k", "H_kv, n_k, d"), (v, "v", "H_kv, n_k, d_v")):
         if x.ndim < 2 + grouped:
@@ -155,7 +161,9 @@ def _require_shapes(q: Array, k: Array, v: Array, grouped: bool) -> None:
 
 
 def _together(mask: Mask | None, causal: bool, conventions: Conventions) -> tuple[Mask | None, bool]:
-    """The mask and causality, combined by `Conventions.causal_with_mask`."""
+    """Return the mask and the causal flag that `Conventions.causal_with_mask` leaves in effect.
+    Raises ValueError if it refuses the two together.
+    """
     if mask is None or not causal or conventions.causal_with_mask == "compose":
         return mask, causal
     if conventions.causal_with_mask == "refuse":
@@ -166,7 +174,9 @@ def _together(mask: Mask | None, causal: bool, conventions: Conventions) -> tupl
 
 
 def _bias(given: Any, shape: tuple[int, ...], arithmetic: Arithmetic | None) -> Array:
-    """The validated bias: it broadcasts to a shape, and is finite or −∞."""
+    """Return the bias as float64. Raises ValueError unless it broadcasts to `shape` and each entry
+    is finite or −∞.
+    """
     bias = arrays.float_array(given, "bias", arithmetic=arithmetic)
     trailing = shape[len(shape) - bias.ndim :]
     if bias.ndim > len(shape) or any(have not in (1, want) for have, want in zip(bias.shape, trailing, strict=True)):
@@ -177,7 +187,7 @@ def _bias(given: Any, shape: tuple[int, ...], arithmetic: Arithmetic | None) -> 
 
 
 def _finite(bias: Array, mask: Mask | None) -> tuple[Array, Mask | None]:
-    """The bias with 0 instead of −∞, and a mask that masks those entries as well."""
+    """Return the bias with 0 in place of −∞, and the mask that masks these entries too."""
     finite = bias > -np.inf
     if finite.all():
         return bias, mask
@@ -185,7 +195,9 @@ def _finite(bias: Array, mask: Mask | None) -> tuple[Array, Mask | None]:
 
 
 def _sinks(given: Any, layout: _Layout, arithmetic: Arithmetic | None) -> Array | None:
-    """The sink of each folded row (…, rows, 1), given one for each head; None without sinks."""
+    """Return the sink of each folded row (…, rows, 1), given one sink for each head; None without
+    sinks.
+    """
     if given is None:
         return None
     sink, heads = arrays.float_array(given, "sink", arithmetic=arithmetic), layout.heads
@@ -204,7 +216,9 @@ def _softcap(given: Any) -> float | None:
 
 
 def _band(window: Any, causal: bool, conventions: Conventions) -> tuple[int | None, int | None]:
-    """The lowest and the highest j − p that the window and causality allow, or None."""
+    """Return the lowest and the highest j − p that the window and causality allow, for key j and
+    query position p; None is no limit.
+    """
     if not isinstance(window, tuple | list) or len(window) != 2:
         raise TypeError(f"window={window!r}, but should be a pair (left, right) of integers or None.")
     counts = conventions.window == "count"
@@ -216,8 +230,8 @@ def _band(window: Any, causal: bool, conventions: Conventions) -> tuple[int | No
 
 
 def _places(layout: _Layout, offset: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The positions of the folded rows among the keys: (rows,), or (…, H_kv, rows) where each
-    element of the batch has its offset.
+    """Return the positions of the folded rows among the keys: (rows,), or (…, H_kv, rows) if each
+    element of the batch has its own offset.
     """
     heads, places = layout.heads, layout.chosen + offset[..., None]
     if heads.group > 1:
@@ -228,7 +242,9 @@ def _places(layout: _Layout, offset: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _offset(offset: Any, full: tuple[int, ...], conventions: Conventions) -> NDArray[np.int64]:
-    """The position of row 0 among the keys: one number, or one for each element of the batch."""
+    """Return the position of query row 0 among the keys: one number, or one for each element of the
+    batch.
+    """
     *batch, _, n_q, n_k = full
     if offset is None:
         return np.array(0 if conventions.causal == "top_left" else n_k - n_q)

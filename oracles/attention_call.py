@@ -1,5 +1,7 @@
-"""The validated call of attention: its folded problem, how it is evaluated, and results in the
+"""The validated call of attention: its folded problem, its evaluation, and its results in the
 caller's axes.
+
+Query heads that share a key head are folded: they become one problem with the rows of all of them.
 """
 
 from collections.abc import Callable
@@ -22,11 +24,13 @@ from oracles.judging import Balls, Evaluation, Method, attention_is_vacuous, set
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """Validated arguments of attention, folded.
+    """Validated arguments of attention, with query heads folded by key head.
 
-    `q` has its `chosen` rows only.  `lead` is the given shape of query rows: (…, H, n_q), or (…,
-    n_q) without an axis of heads.  `bias` is the given shape of the bias, and `sink` that shape
-    with axes of rows and columns; None without one.  `options` are the options for ball arithmetic.
+    q        the `chosen` query rows only
+    lead     the given shape of query rows: (…, H, n_q), or (…, n_q) without an axis of heads
+    bias     the given shape of the bias; None without a bias
+    sink     the shape (H, 1, 1) of the sinks, with axes for rows and columns; None without sinks
+    options  the options for ball arithmetic
     """
 
     q: Array
@@ -43,7 +47,9 @@ class AttentionCall:
 
     @property
     def work(self) -> int:
-        """The multiplications in one forward pass; an exponential counts as 8, a hyperbolic tangent too."""
+        """The number of multiplications in one forward pass. An exponential counts as 8, and so
+        does a hyperbolic tangent.
+        """
         scores = prod(self.q.shape[:-1]) * int(self.k.shape[-2])
         elementary = 8 if self.setting.features is None or self.setting.features.cap is None else 16
         return scores * (int(self.q.shape[-1]) + int(self.v.shape[-1]) + elementary)
@@ -55,7 +61,7 @@ class AttentionCall:
 
     @property
     def features(self) -> Features:
-        """The features of all folded rows, for ball arithmetic."""
+        """The bias, softcap and sinks of all folded rows, for ball arithmetic."""
         f = self.setting.features or Tiled()
         found = f.tile(slice(None), slice(0, self.k.shape[-2]))
         scores = (*self.q.shape[:-1], self.k.shape[-2])
@@ -71,14 +77,18 @@ class AttentionCall:
         return np.broadcast_to(True if found is None else found, (*self.q.shape[:-1], self.k.shape[-2]))
 
     def like(self, x: Any, name: str, shape: tuple[int, ...]) -> Array:
-        """Return a cotangent or tangent as float64. Raises ValueError unless it has this shape."""
+        """Return a cotangent or tangent as float64. Raises ValueError unless it has the shape
+        `shape`.
+        """
         array = arrays.float_array(x, name, arithmetic=self.setting.arithmetic)
         if array.shape != shape:
             raise ValueError(f"{name} has shape {array.shape}, but should be {shape}.")
         return array
 
     def of_rows(self, x: Any, name: str, *columns: int) -> Array:
-        """Return the chosen rows of an array (*lead, *columns), folded, with an axis of columns."""
+        """Return the chosen rows of an array (*lead, *columns), folded by key head, with an axis of
+        columns.
+        """
         array = self.like(x, name, (*self.lead, *columns)).reshape(*self.full[:-1], *(columns or (1,)))
         return self.heads.fold(array[..., self.chosen, :])
 
@@ -88,7 +98,7 @@ class AttentionCall:
 
     def tangents(self, dbias: Any, dsink: Any) -> tuple[Shared | None, Array | None]:
         """Return the tangents of the bias and of the sinks, in the layout of these inputs. Raises
-        ValueError for a tangent without its input.
+        ValueError for a tangent whose input is missing.
         """
         for x, name, of in ((dbias, "dbias", self.bias), (dsink, "dsink", self.sink)):
             if x is not None and of is None:
@@ -110,11 +120,12 @@ class AttentionCall:
         times: int = 1,
         averages: bool = False,
     ) -> tuple[Enclosure, ...]:
-        """Return the enclosures of results whose work is `times` a forward pass's; they are made
-        sharp if necessary.
+        """Return the enclosures of the results of an evaluation. The certified value is computed
+        again with narrower bounds if it is too wide.
 
-        The first `of_rows` results belong to query rows: they get the caller's axes.  With
-        `averages` the first result is an output of attention.
+        `times` is the cost of the evaluation in forward passes. The first `of_rows` results have
+        one row for each query: they get the caller's axes.  With `averages` the first result is an
+        output of attention.
         """
 
         def sharp() -> Balls:
@@ -132,14 +143,14 @@ class AttentionCall:
         )
 
     def _unfolded(self, x: Ball) -> Ball:
-        """A result of query rows, in the caller's axes."""
+        """Return a result with one row for each query, in the caller's axes."""
         found = self.heads.unfolded(x)
         shape = self._given(found.mid.shape)
         return Ball(found.mid.reshape(shape), found.rad.reshape(shape))
 
     def of_lse(self, x: Enclosure) -> Enclosure:
-        """Return a log-sum-exp, or its derivative, without its axis of columns, in the format in
-        which it is saved.
+        """Return a log-sum-exp, or its derivative, without its axis of columns. Its format is the
+        one in which a log-sum-exp is saved.
         """
         arithmetic = self.setting.arithmetic
         return replace(
@@ -174,7 +185,7 @@ class AttentionCall:
         return self.finished(gradients)
 
     def _given(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape without the axis of heads that `attention_arguments` added."""
+        """Return the shape without the axis of heads, if `attention_arguments` added that axis."""
         return shape if len(self.lead) == len(self.full) - 1 else (*shape[:-3], *shape[-2:])
 
 
@@ -182,7 +193,7 @@ def chosen_rows(
     x: NDArray[Any], rows: NDArray[np.int64], full: tuple[int, ...]
 ) -> tuple[NDArray[Any], tuple[int, ...]]:
     """Return the chosen rows of an array that broadcasts to the shape of all scores, and the shape
-    to which they broadcast.
+    to which these rows broadcast.
     """
     if x.ndim > 1 and x.shape[-2] > 1 and not np.array_equal(rows, np.arange(full[-2])):
         x = x[..., rows, :]

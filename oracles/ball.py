@@ -1,22 +1,22 @@
-"""Midpoint-radius arithmetic over float64 arrays: every result contains the exact one.
+"""Arithmetic with float64 balls, which are pairs midpoint ± radius: every result contains the exact
+result.
 
-`Ball(mid, rad)` stands for all real arrays x with |x − mid| ≤ rad, entry by entry.  Each primitive
-takes the image of the midpoints, computed by NumPy, and a radius that holds for every order of
-summation (Rump, Fast and parallel interval arithmetic, BIT 39, 1999; Higham, Accuracy and
-Stability, 2nd ed., chapters 2-3).  With u = 2⁻⁵³:
+`Ball(mid, rad)` stands for all real arrays x with |x − mid| ≤ rad, entry by entry.  Each operation
+computes the midpoint with NumPy, and a radius that holds for every order of summation (Rump, Fast
+and parallel interval arithmetic, BIT 39, 1999; Higham, Accuracy and Stability, 2nd ed., chapters
+2-3).  With u = 2⁻⁵³:
 
     NumPy's result of + − × ÷ √ is y(1 + ε) + η,  |ε| ≤ u, |η| ≤ 2⁻¹⁰⁷⁴   (η for × ÷ only; sums do not
     underflow)
     NumPy's exp, log, tanh, sin, cos are within 4 ulp, that is 8u relative, plus 2⁻¹⁰²² where they
     underflow (trusted, tested against arb)
 
-Radii are non-negative sums and products of fewer than 2⁴ roundings each, so `_upwards`, which
-multiplies by 1 + 2⁻⁴⁸ = 1 + 32u, makes them upper bounds; products of radii that underflow are
-covered by adding 2⁻¹⁰²².  An entry that is not finite, or that overflows, has midpoint NaN and
-radius ∞.
+A radius is a non-negative sum or product of fewer than 2⁴ roundings. `_upwards` multiplies it by 1
++ 2⁻⁴⁸ = 1 + 32u, and so makes it an upper bound. A product of radii may underflow; adding 2⁻¹⁰²²
+covers that.  An entry that is not finite, or that overflows, has midpoint NaN and radius ∞.
 
-The same primitives model another arithmetic: an operation on the balls of its operands encloses the
-result of the exact operation, and `rounded` widens it by the rounding of the result.
+The same operations model another arithmetic. An operation on balls contains the exact result for
+all numbers in these balls, and `rounded` widens it by the rounding of the result.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,9 @@ LARGEST = float(np.finfo(np.float64).max)
 
 @dataclass(frozen=True)
 class Ball:
-    """The set of all real arrays within `rad` of `mid`, entry by entry; both are float64 arrays of one shape."""
+    """The set of all real arrays within `rad` of `mid`, entry by entry. Both are float64 arrays of
+    one shape.
+    """
 
     mid: Array
     rad: Array
@@ -59,7 +61,7 @@ class Ball:
 
 
 def exact(x: Any) -> Ball:
-    """Return the ball of radius 0 around a float64 array; a non-finite entry has midpoint NaN and
+    """Return the ball of radius 0 around a float64 array. A non-finite entry has midpoint NaN and
     radius ∞.
     """
     mid = np.asarray(x, dtype=np.float64)
@@ -72,8 +74,8 @@ def exact(x: Any) -> Ball:
 
 
 def ball(mid: Array, rad: Array) -> Ball:
-    """Return the ball of a computed midpoint and radius; where either overflowed or is NaN,
-    midpoint NaN and radius ∞.
+    """Return the ball of a computed midpoint and radius. Where the midpoint is not finite, it
+    becomes NaN and the radius ∞. Where the radius is NaN, it becomes ∞.
     """
     finite = np.isfinite(mid)
     if finite.all() and not np.isnan(rad).any():
@@ -82,25 +84,29 @@ def ball(mid: Array, rad: Array) -> Ball:
 
 
 def gamma(n: int, roundoff: float) -> float:
-    """γ_n = n·u / (1 − n·u), the relative error of n roundings in any order; ∞ from n·u = 1 on (Higham, Lemma 3.1)."""
+    """Return γ_n = n·u / (1 − n·u), a bound of the relative error of n roundings in any order. It
+    is ∞ if n·u ≥ 1 (Higham, Lemma 3.1).
+    """
     error = n * roundoff
     return error / (1.0 - error) * (1 + 2.0**-48) if error < 1.0 else float("inf")
 
 
 def expm1_upwards(x: Any, factor: Any = None) -> Any:
-    """exp(x) − 1, times a factor if given, rounded upwards: NumPy's expm1 is within 8u."""
+    """Return an upper bound of exp(x) − 1, times `factor` if given. NumPy's expm1 is within 8u."""
     return (np.expm1(x) if factor is None else factor * np.expm1(x)) * (1 + 2.0**-48)
 
 
 def add(a: Ball, b: Ball) -> Ball:
-    """a + b.  The radius is rad a + rad b + u·|mid|."""
+    """Return the ball of a + b.  The radius is rad a + rad b + u·|mid|."""
     with np.errstate(all="ignore"):
         mid = a.mid + b.mid
         return ball(mid, _upwards(a.rad + b.rad + _inexact_sum(mid, a.mid, b.mid)))
 
 
 def multiply(a: Ball, b: Ball) -> Ball:
-    """a·b, entry by entry.  The radius is |a|·rad b + rad a·(|b| + rad b) + u·|mid| + underflow."""
+    """Return the ball of a·b, entry by entry.  The radius is |a|·rad b + rad a·(|b| + rad b) +
+    u·|mid| + underflow.
+    """
     with np.errstate(all="ignore"):
         mid = a.mid * b.mid
         rad = np.abs(a.mid) * b.rad + a.rad * (np.abs(b.mid) + b.rad) + ROUNDOFF * np.abs(mid)
@@ -109,9 +115,10 @@ def multiply(a: Ball, b: Ball) -> Ball:
 
 
 def divide(a: Ball, b: Ball) -> Ball:
-    """a / b, entry by entry; radius ∞ where b contains 0.
+    """Return the ball of a / b, entry by entry. The radius is ∞ where b contains 0.
 
-    |x/y − a/b| = |(x − a) + (a/b)(b − y)| / |y| ≤ (rad a + |a/b|·rad b) / (|b| − rad b), then the rounding of a/b.
+    |x/y − a/b| = |(x − a) + (a/b)(b − y)| / |y| ≤ (rad a + |a/b|·rad b) / (|b| − rad b). The
+    rounding of a/b is added.
     """
     with np.errstate(all="ignore"):
         mid = a.mid / b.mid
@@ -124,8 +131,8 @@ def divide(a: Ball, b: Ball) -> Ball:
 
 
 def total(a: Ball, axis: int = -1) -> Ball:
-    """Return the sum along an axis, in any order. The radius is Σ rad a + γ_n Σ|a|, and γ_n times
-    this sum for the summation of the radius.
+    """Return the ball of the sum along an axis, in any order. The radius is Σ rad a + γ_n Σ|a|. It
+    is increased by γ_n times itself, because the radius is a computed sum too.
     """
     n = a.mid.shape[axis]
     with np.errstate(all="ignore"):
@@ -142,14 +149,15 @@ def matmul(
     operand: float = 0.0,
     largest: float = np.inf,
 ) -> Ball:
-    """Return A·B in any order of summation, by NumPy and by any code that accumulates with
-    `roundoff`.
+    """Return a ball that contains A·B and every computed product: by NumPy, and by any code that
+    accumulates with `roundoff`, in any order of summation.
 
     The radius is rad A·(|B| + rad B) + |A|·rad B + ε·(|A| + rad A)(|B| + rad B) + n·η, where ε =
-    γ_n(u) + γ_n(roundoff).  If the code first perturbs each operand by `product`, ε also has
-    2·product + product² (Higham, (3.13)).  `underflow` is η per term of the modelled code.
-    `operand` is the error of each operand near zero, which the size of the other operand
-    multiplies.  The radius is ∞ where partial sums, or perturbed operands, may exceed `largest`.
+    γ_n(u) + γ_n(roundoff).  If the code first rounds each operand with a relative error `product`,
+    ε also has 2·product + product² (Higham, (3.13)).  `underflow` is the error η of each product of
+    two entries in the modelled code. `operand` is the absolute error of each operand near zero; it
+    multiplies the size of the other operand.  The radius is ∞ where partial sums, or rounded
+    operands, may exceed `largest`.
     """
     n = a.mid.shape[-1]
     a_rad, b_rad = bool(a.rad.any()), bool(b.rad.any())
@@ -177,8 +185,8 @@ def matmul(
 
 
 def exp(a: Ball) -> Ball:
-    """exp a.  For |x − a| ≤ r, |exp x − exp a| ≤ exp(a)·(exp(r) − 1); NumPy's exp and exp(a) are within 8u of each
-    other.
+    """Return the ball of exp a.  For |x − a| ≤ r, |exp x − exp a| ≤ exp(a)·(exp(r) − 1). NumPy's
+    exp and exp(a) differ by at most 8u, relatively.
     """
     with np.errstate(all="ignore"):
         mid = np.exp(a.mid)
@@ -187,9 +195,9 @@ def exp(a: Ball) -> Ball:
 
 
 def sqrt(a: Ball) -> Ball:
-    """√a; radius ∞ where a contains negative numbers.
+    """Return the ball of √a. The radius is ∞ where a contains negative numbers.
 
-    √a − √(a − r) = r / (√a + √(a − r)) bounds both sides, because √ is concave.
+    √a − √(a − r) = r / (√a + √(a − r)) bounds the error on both sides, because √ is concave.
     """
     with np.errstate(all="ignore"):
         mid = np.sqrt(a.mid)
@@ -199,33 +207,38 @@ def sqrt(a: Ball) -> Ball:
 
 
 def sin(a: Ball) -> Ball:
-    """sin a.  |sin x − sin a| ≤ |x − a|; NumPy's sine is within 8u relative."""
+    """Return the ball of sin a.  |sin x − sin a| ≤ |x − a|. NumPy's sine is within 8u, relatively."""
     with np.errstate(all="ignore"):
         mid = np.sin(a.mid)
         return ball(mid, _upwards(np.minimum(a.rad, 2.0) + ELEMENTARY * np.abs(mid) + UNDERFLOW * (a.mid != 0)))
 
 
 def cos(a: Ball) -> Ball:
-    """cos a.  |cos x − cos a| ≤ |x − a|; NumPy's cosine is within 8u relative."""
+    """Return the ball of cos a.  |cos x − cos a| ≤ |x − a|. NumPy's cosine is within 8u,
+    relatively.
+    """
     with np.errstate(all="ignore"):
         mid = np.cos(a.mid)
         return ball(mid, _upwards(np.minimum(a.rad, 2.0) + ELEMENTARY * np.abs(mid)))
 
 
 def max_shift(a: Ball) -> Ball:
-    """a minus the largest midpoint of its last axis: one exact number per row, which a softmax cancels."""
+    """Return the ball of a minus the largest midpoint of its last axis. This is one exact number
+    for each row, and a softmax cancels it.
+    """
     if a.mid.shape[-1] == 0:
         return a
     return add(a, exact(-a.mid.max(axis=-1, keepdims=True)))
 
 
 def rounded(a: Ball, target: Format, *, times: int = 1, flush: bool = False) -> Ball:
-    """Return the ball of `a` after an implementation rounds it to a format, `times` times in
-    succession.
+    """Return the ball that contains `a` after an implementation rounds it `times` times in
+    succession to the format `target`.
 
     The radius grows by γ_times(u)·(|a| + rad a) + times·η.  η is the smallest subnormal number, or
-    the smallest normal number if results may be flushed to 0.  The midpoint does not move: the ball
-    contains the rounded and the unrounded numbers.  The radius is ∞ where the rounding may overflow.
+    the smallest normal number if `flush`, that is, if results may be flushed to 0. The midpoint
+    does not move: the ball contains the rounded and the unrounded numbers.  The radius is ∞ where
+    the rounding may overflow.
     """
     with np.errstate(all="ignore"):
         reach = np.asarray(np.abs(a.mid))
@@ -240,16 +253,22 @@ def rounded(a: Ball, target: Format, *, times: int = 1, flush: bool = False) -> 
 
 
 def _upwards(rad: Array) -> Array:
-    """An upper bound of a radius computed in round-to-nearest by fewer than 2⁴ operations on non-negative numbers."""
+    """Return an upper bound of a radius that fewer than 2⁴ round-to-nearest operations on
+    non-negative numbers computed.
+    """
     rad *= 1 + 2.0**-48
     return rad
 
 
 def _scaled(factor: float, magnitude: Array) -> Array:
-    """factor·magnitude with ∞·0 = 0: an infinite γ_n times a magnitude of 0 is 0."""
+    """Return factor·magnitude with ∞·0 = 0, because an infinite γ_n times a magnitude of 0 must be
+    0.
+    """
     return factor * magnitude if np.isfinite(factor) else np.where(magnitude == 0, 0.0, factor)
 
 
 def _inexact_sum(mid: Array, a: Array, b: Array) -> Array:
-    """u·|mid|; 0 where mid − a = b and mid − b = a show that mid = a + b is exact (Higham, section 4.3, Fast2Sum)."""
+    """Return u·|mid|, or 0 where mid = a + b is exact: mid − a = b and mid − b = a show that
+    (Higham, section 4.3, Fast2Sum).
+    """
     return np.where((mid - a == b) & (mid - b == a), 0.0, ROUNDOFF * np.abs(mid))

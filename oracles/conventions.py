@@ -1,5 +1,5 @@
-"""The conventions in which frameworks differ silently, as data: each is a named field with named
-values.
+"""The conventions on which frameworks differ without saying so, as data: each is a named field with
+named values.
 """
 
 from collections.abc import Callable
@@ -15,49 +15,55 @@ from oracles.spelling import did_you_mean
 class Conventions:
     """The conventions that an implementation follows, and that an oracle's answer follows.
 
-    dead_rows         a query without a visible key: `zero` output and gradients; `nan` output, its dq
-                      unchecked and nothing added to dk and dv; `uniform`: the mean over all n_k
-                      values, dq 0, and g/n_k added to dv
-    dead_gradients    under `uniform`, equal weights are constants (`stop`), as where a fill replaces masked
-                      scores; or the row has the derivatives of equal logits (`flow`), as where a finite
-                      fill is added that absorbs the scores
+    dead_rows         what a query without a visible key gives. `zero`: its output and gradients are
+                      0. `nan`: its output is NaN, its dq is unchecked, and it adds nothing to dk
+                      and dv. `uniform`: its output is the mean over all n_k values, its dq is 0,
+                      and it adds grad_out/n_k to dv
+    dead_gradients    the derivatives of such a query under `uniform`. `stop`: its equal weights are
+                      constants, as where a fill replaces masked scores. `flow`: it has the
+                      derivatives of equal logits, as where a finite fill is added that absorbs the
+                      scores
     causal            query i sees the keys j ≤ i (`top_left`) or j ≤ i + n_k − n_q (`bottom_right`)
-    blocked_values    masked entries are `finite` numbers, or a kernel leaves them `unread`, NaN and ±∞
-                      included; the oracles themselves never read them
-    mask_polarity     a true mask entry allows (`true_allows`) or masks (`true_blocks`)
-    rope_pairing      rotated pairs are channels (2i, 2i + 1) (`adjacent`) or (i, i + d/2) (`half`, for
-                      even d only)
-    odd_lane          the unpaired channel of an odd d is multiplied by cos θ + sin θ (`literal`, as in
-                      TorchLean's text), not rotated (`passthrough`), or an odd d is refused (`reject`)
+    blocked_values    masked entries are `finite` numbers; or a kernel leaves them `unread`, so that
+                      they may be NaN or ±∞. The oracles themselves never read them
+    mask_polarity     a true mask entry makes a key visible (`true_allows`) or masks it
+                      (`true_blocks`)
+    rope_pairing      a rotated pair consists of channels (2i, 2i + 1) (`adjacent`) or (i, i + d/2)
+                      (`half`, for even d only)
+    odd_lane          the last channel of an odd d, which has no partner, is multiplied by cos θ +
+                      sin θ (`literal`, as in TorchLean's text) or not rotated (`passthrough`); or
+                      an odd d is refused (`reject`)
     rope_base         rotary frequencies are rope_scale·rope_base^(−2i/d); a number of at least 1
-    rope_scale        the factor of these frequencies, 1/4 for positions stretched fourfold; a number
-                      above 0
-    sinusoid_layout   sine and cosine columns alternate (`interleaved`), or all sines come first: with
-                      the same exponents 2i/d (`concatenated`) or with i/(d/2 − 1) (`tensor2tensor`, for
-                      even d except 2)
-    kv_heads          query head h reads key head h // group (`repeat`) or h mod H_kv (`tile`)
-    window            the left side L of a window is a `bound`, j ≥ p − L, which allows L + 1 keys, or a
-                      `count` of keys, at least 1, with the query's own key; the right side is a bound
-    softcap_order     a softcap acts on the score (`before_bias`), on its sum with the bias
-                      (`after_bias`), or on that sum after masking (`after_mask`): there masked keys
-                      have the logit −c, and are read
-    lse_base          log-sum-exps are natural (`e`) or of base `2`; so are their cotangents
+    rope_scale        the factor of these frequencies, such as 1/4 for positions stretched fourfold;
+                      a number above 0
+    sinusoid_layout   sine and cosine columns alternate (`interleaved`), or all sines come before
+                      all cosines, with the same exponents 2i/d (`concatenated`) or with i/(d/2 − 1)
+                      (`tensor2tensor`, for even d except 2)
+    kv_heads          query head h uses key head h // group (`repeat`) or h mod H_kv (`tile`)
+    window            what the left side L of a window means: a `bound`, j ≥ p − L, which leaves L +
+                      1 keys visible; or a `count` of at least 1 visible keys, the query's own key
+                      included. The right side is always a bound
+    softcap_order     a softcap acts on the score (`before_bias`), on the sum of score and bias
+                      (`after_bias`), or on that sum after masking (`after_mask`). In the last case
+                      masked keys have the logit −c, and are read
+    lse_base          log-sum-exps and their cotangents are natural (`e`) or of base `2`
     lse_sink          the log-sum-exp has the sink in it (`included`) or not (`excluded`)
     scale_default     the scale where none is given: 1/√d (`rsqrt`) or 1 (`one`)
-    causal_with_mask  a mask and causality `compose`, one of them is ignored (`mask_wins`,
-                      `causal_wins`), or the call is refused (`refuse`)
-    alibi_slopes      slopes of n heads: 2^(−8h/m) for the largest power of two m ≤ n, then every second
-                      slope of 2m heads (`press`), or 2^(−8h/n) (`geometric`)
+    causal_with_mask  a mask and causality `compose`; or only one of them counts (`mask_wins`,
+                      `causal_wins`); or the call is refused (`refuse`)
+    alibi_slopes      the slopes of n heads. `press`: 2^(−8h/m) for the largest power of two m ≤ n,
+                      then every second slope of 2m heads. `geometric`: 2^(−8h/n)
     alibi_reference   biases are −slope·|p − j| (`distance`) or slope·j (`key`)
     yarn_truncate     where `truncate` is not given, the ends of YaRN's ramp are rounded outwards
-                      (`truncated`) or not (`exact`)
-    yarn_upper        these ends are at most r − 1 (`last_channel`) or r/2 − 1 (`last_pair`), where r
-                      channels rotate
-    longrope_switch   short factors are for lengths L ≤ M (`at_most`) or L < M (`below`)
+                      (`truncated`) or not rounded (`exact`)
+    yarn_upper        these ends are at most r − 1 (`last_channel`) or r/2 − 1 (`last_pair`), where
+                      r channels rotate
+    longrope_switch   LongRoPE's short factors apply to lengths L ≤ M (`at_most`) or L < M
+                      (`below`), where M is the original context length
     dynamic_length    the base of dynamic frequencies grows with the sequence length (`current`), or
-                      depends on the length in the configuration alone (`configured`)
-    mrope             pairs of time, height and width come in blocks (`sectioned`) or in turn
-                      (`interleaved`)
+                      depends only on the length in the configuration (`configured`)
+    mrope             the pairs of time, of height and of width form three blocks (`sectioned`) or
+                      take turns (`interleaved`)
 
     Raises ValueError for an unknown value of a field, and TypeError for a value of the wrong type.
     """
@@ -90,12 +96,12 @@ class Conventions:
     @classmethod
     def onnx(cls, version: str) -> "Conventions":
         """Return the conventions of ONNX's Attention (opset 23) in a version of ONNX, from "1.18"
-        to "1.23": later versions changed the text.
+        to "1.23". Its text changed between these versions.
 
-        1.18   heads that share keys are tiled; a softcap comes after the mask; a row without keys is NaN
-        1.20   heads are repeated; causality counts the cached keys, which the adapter gives as the offset
-        1.22   a softcap comes before the bias and the mask
-        1.23   a row without keys is 0
+            1.18   heads that share keys are tiled; a softcap comes after the mask; a row without keys is NaN
+            1.20   heads are repeated; causality counts the cached keys, which the adapter gives as the offset
+            1.22   a softcap comes before the bias and the mask
+            1.23   a row without keys is 0
 
         "1.19" means the same as "1.18"; "1.19.1" and "1.21" mean the same as "1.20".
 
@@ -133,10 +139,10 @@ ONNX: dict[str, dict[str, Any]] = {
     "1.22": {"dead_rows": "nan"},
     "1.23": {},
 }
-"""By version of ONNX the fields in which its Attention differs from the defaults."""
+"""For each version of ONNX, the fields in which its Attention differs from the defaults."""
 
 _UNCHANGED = {"1.19": "1.18", "1.19.1": "1.20", "1.21": "1.20"}
-"""Versions that mean what another one means, by `op_attention.py` at their tags."""
+"""Versions whose text means the same as another version's, by `op_attention.py` at their tags."""
 
 
 def _require_named(field: str, value: object, names: tuple[str, ...]) -> None:
@@ -174,7 +180,9 @@ def resolve(conventions: Conventions | None) -> Conventions:
 
 
 def odd_is_refused(dim: int, conventions: Conventions) -> str:
-    """Return the convention that refuses an odd head_dim, or "" if head_dim is even or allowed."""
+    """Return the convention that refuses an odd head_dim, or "" if head_dim is even or no
+    convention refuses it.
+    """
     if dim % 2 == 0:
         return ""
     if conventions.rope_pairing == "half":

@@ -1,5 +1,5 @@
-"""Scaled dot-product attention and its derivatives, each value in a proved interval, value ±
-radius.
+"""Scaled dot-product attention and its derivatives. Each returned value comes with a radius: the
+exact value lies in value ± radius.
 
     out = softmax(scale·q·kᵀ over the visible keys)·v
 
@@ -30,16 +30,17 @@ def scaled_dot_product_attention(
     mask: Any = None,
     **options: Unpack[DotProductOptions],
 ) -> Enclosure:
-    """The attention output softmax(scale·q·kᵀ)·v over the visible keys; the result is an
-    `Enclosure`.
+    """Return the attention output softmax(scale·q·kᵀ)·v over the visible keys, as an `Enclosure`
+    (value ± radius).
 
-    out[i] = Σ_j p_ij v[j],  p_ij = exp(s_ij) / Σ_allowed exp(s_il),  s = scale·q·kᵀ.
+    out[i] = Σ_j p_ij v[j],  p_ij = exp(s_ij) / Σ_visible exp(s_il),  s = scale·q·kᵀ.
 
-    Shapes: (…, n_q, d), (…, n_k, d), (…, n_k, d_v), (…, n_q, n_k) -> (…, n_q, d_v), or (…,
-    len(rows), d_v). Edge cases: a row with no visible key follows `conventions.dead_rows`; masked
-    keys and values are never read; d = 0 gives the mean of the visible values. A NaN or ±∞ in a
-    query or a visible key makes the row NaN with an infinite radius; in a visible value it makes
-    one column of the row so.
+    Shapes: (…, n_q, d), (…, n_k, d), (…, n_k, d_v), (…, n_q, n_k) -> (…, n_q, d_v). With the option
+    `rows`, only the outputs of these queries are returned: (…, len(rows), d_v).
+    Edge cases: the output of a query without a visible key follows `conventions.dead_rows`. Masked
+    keys and values are never read. d = 0 gives the mean of the visible values. A NaN or ±∞ in a
+    query or in a key that is visible to it makes the query's whole output NaN with an infinite
+    radius. A NaN or ±∞ in a visible value does so only in that value's column.
     """
     return _output(plain(q, k, v, mask, options))
 
@@ -53,16 +54,17 @@ def scaled_dot_product_attention_vjp(
     grad_out: Any,
     **options: Unpack[DotProductOptions],
 ) -> tuple[Enclosure, ...]:
-    """The gradients (dq, dk, dv) of Σ grad_out ⊙ out; the results are `Enclosure`s.
+    """Return the gradients (dq, dk, dv) of Σ grad_out ⊙ out, as `Enclosure`s (value ± radius).
 
-    With P the weights, T = grad_out·vᵀ − rowsum(grad_out ⊙ out) and dS = P ⊙ T: dq = scale·dS·k, dk
-    = scale·dSᵀ·q, dv = Pᵀ·grad_out.
+    P are the softmax weights, T = grad_out·vᵀ − rowsum(grad_out ⊙ out) and dS = P ⊙ T. Then dq =
+    scale·dS·k, dk = scale·dSᵀ·q and dv = Pᵀ·grad_out.
 
-    Shapes: dq, dk and dv are like q, k and v; grad_out is (…, n_q, d_v).  With `rows` the result is
-    the tuple (dq,) for these rows, because dk and dv need all rows. Edge cases: a row with no
-    visible key gets and gives no gradient (`dead_rows` = nan leaves its dq unchecked, uniform adds
-    grad_out/n_k to dv, or is a row of equal scores, by `dead_gradients`); masked positions get and
-    give none.
+    Shapes: dq, dk and dv are like q, k and v; grad_out is (…, n_q, d_v).  With the option `rows`
+    the result is the tuple (dq,) for these queries: dk and dv need all queries.
+    Edge cases: a masked pair of query and key adds nothing to dq, dk and dv. A query without a visible key gets
+    dq = 0 and adds nothing to dk and dv. There `dead_rows` = nan leaves dq unchecked. `dead_rows` =
+    uniform adds grad_out/n_k to dv, or gives the gradients of a row of equal scores:
+    `dead_gradients` decides.
     """
     call = plain(q, k, v, mask, options)
     cotangent = call.of_rows(grad_out, "grad_out", call.v.shape[-1])
@@ -90,14 +92,16 @@ def scaled_dot_product_attention_jvp(
     dv: Any,
     **options: Unpack[DotProductOptions],
 ) -> Enclosure:
-    """The derivative of the attention output in the direction (dq, dk, dv); the result is an
-    `Enclosure`.
+    """Return the derivative of the attention output in the direction (dq, dk, dv), as an
+    `Enclosure` (value ± radius).
 
-    With t = scale·(dq·kᵀ + q·dkᵀ): dout = (P ⊙ (t − rowsum(P ⊙ t)))·v + P·dv.
+    P are the softmax weights and t = scale·(dq·kᵀ + q·dkᵀ). Then dout = (P ⊙ (t − rowsum(P ⊙ t)))·v
+    + P·dv.
 
-    Shapes: tangents like q, k and v; the result like the output. Edge cases: a row with no visible
-    key is 0 (NaN or the mean of dv, by `dead_rows`; or the derivative of a row of equal scores, by
-    `dead_gradients`); tangents of masked entries are never read.
+    Shapes: dq, dk and dv are like q, k and v; the result is like the output.
+    Edge cases: the tangents of masked keys and values are never read. A query without a visible key
+    has the derivative 0. There `dead_rows` = nan gives NaN. `dead_rows` = uniform gives the mean of
+    dv, or the derivative of a row of equal scores: `dead_gradients` decides.
     """
     call = plain(q, k, v, mask, options)
     tq = call.of_rows(dq, "dq", call.q.shape[-1])
@@ -123,14 +127,15 @@ def causal_attention(
     v: Any,
     **options: Unpack[CausalOptions],
 ) -> Enclosure:
-    """Attention under the causal mask; the result is an `Enclosure`. It is for code that takes a
-    flag and not a mask.
+    """Return attention under the causal mask, as an `Enclosure` (value ± radius). It is for code
+    that takes a flag and not a mask.
 
-    Query i attends to the keys j ≤ i, or j ≤ i + n_k − n_q where `conventions.causal` is
-    `bottom_right`.
+    Query i attends to the keys j ≤ i. Where `conventions.causal` is `bottom_right`, it attends to
+    the keys j ≤ i + n_k − n_q.
 
-    Shapes: (…, n_q, d), (…, n_k, d), (…, n_k, d_v) -> (…, n_q, d_v), or (…, len(rows), d_v). Edge
-    cases: with `bottom_right` and n_q > n_k the first n_q − n_k rows follow
+    Shapes: (…, n_q, d), (…, n_k, d), (…, n_k, d_v) -> (…, n_q, d_v). With the option `rows`, only
+    the outputs of these queries are returned: (…, len(rows), d_v).
+    Edge cases: with `bottom_right` and n_q > n_k the first n_q − n_k queries see no key, and follow
     `conventions.dead_rows`.
     """
     return scaled_dot_product_attention(q, k, v, **options, is_causal=True)
@@ -144,20 +149,22 @@ def grouped_query_attention(
     mask: Any = None,
     **options: Unpack[DotProductOptions],
 ) -> Enclosure:
-    """Attention in which groups of query heads share a key head; the result is an `Enclosure`.
+    """Return attention in which groups of query heads share a key head, as an `Enclosure` (value ±
+    radius).
 
-    Query head h uses key head h // (H / H_kv), or h mod H_kv under `kv_heads` = tile.
+    Query head h uses key head h // (H / H_kv). Where `conventions.kv_heads` is `tile`, it uses key
+    head h mod H_kv.
 
     Shapes: q (…, H, n_q, d), k (…, H_kv, n_k, d), v (…, H_kv, n_k, d_v), mask broadcast to (…, H,
     n_q, n_k); the result is (…, H, n_q, d_v).
-    Edge cases: H_kv = H is ordinary attention. With H_kv = 1 all query heads use one key head.
-    n_q = 0 is legal. Without keys every row is fully masked.
+    Edge cases: H_kv = H is ordinary attention. With H_kv = 1 all query heads use one key head. n_q
+    = 0 is legal. Without keys every row is fully masked.
     """
     return _output(plain(q, k, v, mask, options, grouped=True))
 
 
 def _output(call: AttentionCall) -> Enclosure:
-    """The output of attention without features."""
+    """Return the output of attention without bias, window, softcap or sink."""
 
     def fast(setting: Setting) -> Balls:
         return (ball_attention.output(operand(call.q), operand(call.k), operand(call.v), setting),)

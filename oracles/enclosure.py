@@ -1,10 +1,11 @@
-"""The result of an oracle, a value and a radius for every element, and how it judges an output.
+"""The result of an oracle: a value and a radius for every element. It judges whether an output lies
+within.
 
-The judgement is rigorous: `contains` decides |out − mid| ≤ rad over the reals, although it computes
-in float64. Fast2Sum (Dekker; Higham, Accuracy and Stability, 2nd ed., section 4.3) gives out − mid
-= D + E exactly, with D the rounded difference.  Rounding is monotone and rad is a float64 number:
-were D + E > rad, then D ≥ rad; were D + E ≤ rad, then D ≤ rad.  So D < rad is inside, D > rad is
-outside, and where D = rad the sign of E decides.
+The judgement is exact: `contains` decides |out − mid| ≤ rad over the reals, although it computes in
+float64. Fast2Sum (Dekker; Higham, Accuracy and Stability, 2nd ed., section 4.3) gives out − mid = D
++ E exactly, where D is the rounded difference and E its error.  Rounding is monotone and rad is a
+float64 number. So D + E > rad implies D ≥ rad, and D + E ≤ rad implies D ≤ rad.  Therefore D < rad
+is inside, D > rad is outside, and where D = rad the sign of E decides.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -20,8 +21,8 @@ Array = NDArray[np.float64]
 
 
 _TIES = 2.0**-50
-"""Where a finite quotient is farther than this from 1, three of whose roundings are at most 3·2⁻⁵³,
-it tells on which side of 1 it is.
+"""A computed quotient |out − mid| / rad that differs from 1 by more than this is on the right side
+of 1. Its three roundings are at most 3·2⁻⁵³.
 """
 
 
@@ -29,17 +30,18 @@ it tells on which side of 1 it is.
 class Enclosure:
     """Intervals mid ± rad: the set of all arrays whose elements are within `rad` of `mid`.
 
-    mid, rad   float64 arrays of one shape, () for a number.  Midpoint NaN or ±∞ with radius 0 means
-               that this is the expected value; with an infinite radius every element is within it
-    format     the output format that is judged: an interval that reaches beyond its largest number
-               contains ±∞ there
-    vacuous    whether the budget is too wide to tell anything: in at least half of the rows it is as
-               wide as the values that it judges, or outputs without information are within it
-               everywhere.  Such outputs are all zero; for attention's output, the mean of the visible
-               values, if the radius is also at least half their spread, because a tight budget accepts
-               the mean too where attention is uniform.  Entries that should be NaN do not count
-    judged     whether the radius is narrow enough to judge by: false where even the exact evaluation
-               was not affordable
+    mid, rad  float64 arrays of one shape, () for a number.  A midpoint NaN or ±∞ with radius 0 is
+              the expected value. Every element is within an infinite radius
+    format    the output format that is judged: an interval that reaches beyond its largest number
+              contains ±∞ there
+    vacuous   whether the budget is too wide to show a mistake. It is if in at least half of the
+              rows it is as wide as the values that it judges, or if outputs without information are
+              within it everywhere.  Such outputs are all zero. For the output of attention such an
+              output is the mean of the visible values, and then the radius must also be at least
+              half their spread: a tight budget accepts the mean too where attention is uniform.
+              Entries that should be NaN do not count
+    judged    whether the radius is narrow enough to judge by. It is false where even the exact
+              evaluation was too expensive
 
     The enclosure of a certified value contains the exact value; a budget contains every result of
     correct code. Raises TypeError and ValueError unless mid and rad are such a pair of arrays.
@@ -66,22 +68,22 @@ class Enclosure:
         object.__setattr__(self, "rad", rad)
 
     def contains(self, out: Any) -> NDArray[np.bool_]:
-        """Return whether each element of an output of the same shape is within the radius: its
-        `excess` is at most 1.
+        """Return whether each element of an output is within the radius: its `excess` is at most 1.
+        The output has the shape of the enclosure.
         """
         return np.asarray(self.excess(out) <= 1)
 
     def excess(self, out: Any) -> Array:
-        """|out − mid| / rad for each element of an output of the same shape: more than 1 is a
-        violation.
+        """Return |out − mid| / rad for each element of an output; more than 1 is a violation. The
+        output has the shape of the enclosure.
 
-        Edge cases: 0 where out equals mid (NaN where NaN is expected included), and where the
-        radius is infinite; ∞ where anything else meets a radius of 0, where a number is expected
-        and NaN is got, and the other way round.  ±∞ counts as `format`'s largest number, or mid if
-        that is larger still, where the interval reaches beyond it.
+        Edge cases: the excess is 0 where out equals mid (also where both are NaN), and where the
+        radius is infinite. It is ∞ where out differs from mid and the radius is 0, and where
+        exactly one of the two is NaN.  Where the interval reaches beyond the largest number of
+        `format`, ±∞ counts as that number, or as mid if mid is larger.
 
-        Raises TypeError for what is not a floating-point array, ValueError for a shape other than
-        the enclosure's.
+        Raises TypeError for an output that is not a floating-point array, and ValueError for a
+        shape other than the enclosure's.
         """
         got = self._output(out)
         with np.errstate(all="ignore"):
@@ -92,7 +94,9 @@ class Enclosure:
         return excess
 
     def _closely(self, got: Array, mid: Array, rad: Array) -> Array:
-        """The same of elements that are near the radius, or infinite, or have no quotient."""
+        """Return the `excess` of elements that are near the radius, or infinite, or whose quotient
+        is not a number.
+        """
         got = self._overflow_as_largest(got, mid, rad)
         quotient = np.abs(got - mid) / rad
         excess = np.where(_side(got, mid, rad) <= 0, np.fmin(quotient, 1.0), np.fmax(quotient, np.nextafter(1.0, 2.0)))
@@ -101,12 +105,13 @@ class Enclosure:
         return excess
 
     def ulps(self, out: Any) -> Array:
-        """|out − mid| in units of the spacing of the numbers of `format` at mid (float64's without
-        a format).
+        """Return |out − mid| for each element, in units of the spacing of the numbers of `format`
+        at mid. Without a format the spacing is float64's.
 
         The spacing is 2·unit_roundoff·2ᵉ for 2ᵉ ≤ |mid| < 2ᵉ⁺¹, and at least the smallest subnormal
-        number.  Correct to two roundings.  Edge cases: 0 where both are NaN, ∞ where one is NaN or
-        out is infinite.  Raises as `excess`.
+        number.  The result is correct to two roundings.
+        Edge cases: 0 where both are NaN, ∞ where one is NaN or out is infinite.  Raises as
+        `excess`.
         """
         got = self._output(out)
         target = self.format or BINARY64
@@ -119,7 +124,9 @@ class Enclosure:
         return np.where(missing, np.inf, np.where(np.isnan(got), 0.0, distance))
 
     def _overflow_as_largest(self, got: Array, mid: Array, rad: Array) -> Array:
-        """Elements of an output with ±∞ moved to where the interval leaves the format's range, if it does."""
+        """Return the output with each ±∞ replaced by the number at which the interval leaves the
+        format's range. Where it does not leave the range, ±∞ stays.
+        """
         limit = np.copysign((self.format or BINARY64).largest, got)
         outward = mid * np.sign(got) - np.abs(limit)
         leaves = np.isinf(got) & ((outward > 0) | (_side(limit, mid, rad) < 0))
@@ -139,9 +146,9 @@ def assert_within(out: Any, enclosure: Enclosure, *, name: str = "out") -> None:
     An element of infinite radius is always within it; `np.isinf(enclosure.rad)` shows these
     elements.
 
-    Raises AssertionError for a wrong shape, for elements outside (naming the worst and counting
-    all), and for an enclosure that is too wide to exclude zeros or was not tested for that;
-    TypeError for an output that is not a floating-point array.
+    Raises AssertionError for a wrong shape, and for elements outside: it names the worst one and
+    counts all. Raises AssertionError also for an enclosure that is too wide to exclude zeros or was
+    not tested for that. Raises TypeError for an output that is not a floating-point array.
     """
     if not isinstance(enclosure, Enclosure):
         raise TypeError(f"enclosure has type {type(enclosure).__name__}, but should be an oracles.Enclosure.")
@@ -166,13 +173,13 @@ def assert_within(out: Any, enclosure: Enclosure, *, name: str = "out") -> None:
 
 
 def _plain(given: Any, name: str) -> Array:
-    """The given array itself if it is a float64 one, else a copy of its values."""
+    """Return the given array itself if it is a float64 array, else a copy of its values."""
     is_plain = type(given) is np.ndarray and given.dtype == np.float64 and given.size <= arrays.LARGEST
     return given if is_plain else arrays.float_array(given, name).copy()
 
 
 def _side(got: Array, mid: Array, rad: Array) -> NDArray[np.int8]:
-    """The sign of |got − mid| − rad over the reals: −1, 0 or 1.
+    """Return the sign of |got − mid| − rad over the reals: −1, 0 or 1.
 
     Fast2Sum does not overflow after its first step (Boldo, Graillat & Muller 2017).
     """

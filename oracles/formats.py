@@ -2,11 +2,11 @@
 
 A `Format` states the error of rounding to it: fl(x) = x(1 + ε) + η with |ε| ≤ unit_roundoff, |η| ≤
 smallest_subnormal / 2 and ε·η = 0 (Higham, Accuracy and Stability, 2nd ed., (2.8)).  An
-`Arithmetic` states where an implementation rounds, and to which format; the budgets of `oracles`
-follow from it alone.  Compose your own with `dataclasses.replace(FLOAT32, accumulate=2.0**-22)`.
+`Arithmetic` states where an implementation rounds, and to which format. The budgets of `oracles`
+depend on nothing else.  Make your own with `dataclasses.replace(FLOAT32, accumulate=2.0**-22)`.
 
-The constructors raise TypeError for a field of another type, and ValueError for a relative error
-outside [0, 1), for a negative or infinite absolute error, and for a count below 1.
+The constructors raise TypeError for a field of another type. They raise ValueError for a relative
+error outside [0, 1), for a negative or infinite absolute error, and for a count below 1.
 """
 
 from collections.abc import Callable
@@ -19,8 +19,8 @@ from oracles.spelling import did_you_mean
 
 
 def _validate(record: Any) -> None:
-    """Raise TypeError or ValueError unless every field has its type and is in its range; convert
-    numbers to float and int.
+    """Convert the numbers of a record to float and int. Raises TypeError or ValueError unless every
+    field has its type and is in its range.
     """
     for field in fields(record):
         value, name = getattr(record, field.name), f"{type(record).__name__}.{field.name}"
@@ -36,7 +36,7 @@ def _validate(record: Any) -> None:
 
 
 def _number(value: Any, name: str, relative: bool) -> float:
-    """The float that equals an error bound exactly."""
+    """Return an error bound as the float that equals it. Raises ValueError for any other number."""
     try:
         number = float(value)
     except OverflowError:
@@ -49,9 +49,9 @@ def _number(value: Any, name: str, relative: bool) -> float:
 
 @dataclass(frozen=True)
 class Format:
-    """A binary floating-point format: how far rounding to it moves a number.
+    """A binary floating-point format: it states how far rounding to it moves a number.
 
-    `unit_roundoff` is relative (2⁻²⁴ in binary32); the other three fields are absolute and ascend.
+    `unit_roundoff` is relative (2⁻²⁴ in binary32). The other three fields are absolute and ascend.
     A number beyond `largest` is rounded to ±∞.
     """
 
@@ -81,7 +81,8 @@ class Elementary:
 
     |computed − exp(x)| ≤ (relative + per_unit·|x|)·exp(x), but a result below `flush` may come out
     as 0.  exp(0) is exactly 1, as in every implementation that reduces the argument by multiples of
-    ln 2.  So a maximum that does not move leaves the sums unchanged.
+    ln 2. So where the maximum of an online softmax does not change, rescaling leaves the sums
+    unchanged.
     """
 
     relative: float
@@ -96,8 +97,8 @@ class Elementary:
 class Angle:
     """Where a rotary or sinusoidal angle position × frequency is rounded.
 
-    `frequency` is the unit roundoff of the computed frequencies, `product` the unit roundoff of
-    position × frequency, and `table` the format of the stored sines and cosines.
+    `frequency` is the unit roundoff of the computed frequencies. `product` is the unit roundoff of
+    position × frequency. `table` is the format of the stored sines and cosines.
     """
 
     frequency: float
@@ -110,56 +111,61 @@ class Angle:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """Where an implementation rounds: all the numbers that a budget depends on.
+    """Where an implementation rounds: all the numbers on which a budget depends.
 
-    inputs, output    formats of the arguments and of the result
-    product           relative error of each operand of a matrix product (2⁻¹⁰ for TF32; for a
-                      subnormal operand, relative to the smallest normal number); 0 if operands
-                      enter exactly
-    accumulate        unit roundoff of the accumulators of the forward products (2⁻²² covers
-                      truncating tensor cores)
-    elementwise       format of everything between the products; its range is the range of the
-                      accumulators
-    exp               accuracy of the exponential
-    log               relative error of the logarithm, beyond its rounding
-    tanh              accuracy of the hyperbolic tangent; None for the accuracy of `exp`; here `flush`
-                      is an absolute error of any result, for a tanh that is computed by exponentials
-    trig_absolute     absolute error of sine and cosine
-    scores            format of the scores, if a kernel stores them, and of the result of each operator
-                      on them: s/c, tanh, its product with the cap, and the sum with a bias
-    weights           format of the softmax weights in the product with v, if narrower than `elementwise`
-    saved_weights     format of the weights that the backward pass reads, if it does not recompute them
-    stored_sum        whether the sum of the weights adds up the stored weights
-    shared_weights    whether the product with v and the sum of the weights take the same
-                      exponentials, as a kernel of one pass does; such a kernel merges parts by sums
-                      and maxima, not by log-sum-exps
-    grad_weights      format of dP = g·vᵀ, if a kernel stores it
-    grad_scores       format of dS in the products with q and k, if a kernel stores it
-    delta             "output" if the backward pass takes delta = rowsum(g·O), "weights" if it takes
-                      rowsum(P·dP), None if either may be
-    grad_accumulate   unit roundoff of the accumulators of the backward products
-    grad_block        fewest queries (for dk and dv) or keys (for dq) after which a partial gradient is
-                      rounded to the output's format, if gradients are accumulated in memory; None if
-                      they are rounded once
-    saved_output      format of the output from which the backward pass takes delta = rowsum(g·O)
-    saved_lse         format of the saved log-sum-exp, if narrower than `elementwise`
-    scale_on_inputs   format of scaled q, of scaled k, or of both scaled by the root, if the kernel
-                      folds the scale into them
-    rescale_block     fewest keys between two rescalings of an online softmax, or in one part of a
-                      split-K merge; None if the kernel neither rescales nor merges.  A merge takes
-                      sums and maxima, or all parts at once: a chain of merges by log-sum-exps would
-                      round these each time
-    rescale_slack     how far, in base 2, the reference of an online softmax may be below the maximum,
-                      if it only moves when weights have grown to 2 to that power; 0 if every larger
-                      score moves it
-    sum_depth         longest chain of additions in a sum, if it is known to be shorter than the sum
-    sum_block         number of terms in a block: every sum adds up the terms of a block in any order,
-                      then the sums of the blocks
-    angle             where angles are rounded
-    flush_to_zero     whether a kernel may replace an operand below the smallest normal number of
-                      `elementwise` by 0, and a result below the smallest normal number of its format
-    likely            λ of a statistical line in place of a proof (see
-                      `oracles.error_analysis.statistical_line`); None for a proof
+    inputs, output   formats of the arguments and of the result
+    product          relative error of each operand of a matrix product (2⁻¹⁰ for TF32); 0 if
+                     operands enter exactly. For a subnormal operand it is relative to the smallest
+                     normal number
+    accumulate       unit roundoff of the accumulators of the forward products (2⁻²² covers
+                     truncating tensor cores)
+    elementwise      format of everything between the products; its range is the range of the
+                     accumulators
+    exp              accuracy of the exponential
+    log              relative error of the logarithm, beyond its rounding
+    tanh             accuracy of the hyperbolic tangent; None for the accuracy of `exp`. Here
+                     `flush` is an absolute error of any result, for a tanh that is computed by
+                     exponentials
+    trig_absolute    absolute error of sine and cosine
+    scores           format in which a kernel stores the scores and the result of each operator on
+                     them: s/c, tanh, its product with the cap, and the sum with a bias; None if it
+                     does not store them
+    weights          format of the softmax weights in the product with v, if narrower than
+                     `elementwise`
+    saved_weights    format of the weights that the backward pass reads, if it does not recompute
+                     them
+    stored_sum       whether the sum of the weights adds up the stored weights
+    shared_weights   whether the product with v and the sum of the weights take the same
+                     exponentials, as a kernel of one pass does. Such a kernel merges parts by sums
+                     and maxima, not by log-sum-exps
+    grad_weights     format of dP = g·vᵀ, if a kernel stores it
+    grad_scores      format of dS in the products with q and k, if a kernel stores it
+    delta            "output" if the backward pass computes delta as rowsum(g·O), "weights" if it
+                     computes delta as rowsum(P·dP), None if it may do either
+    grad_accumulate  unit roundoff of the accumulators of the backward products
+    grad_block       for gradients that are accumulated in memory, the fewest queries (for dk and
+                     dv) or keys (for dq) after which a partial gradient is rounded to the output's
+                     format; None if gradients are rounded once
+    saved_output     format of the output O from which the backward pass computes delta =
+                     rowsum(g·O)
+    saved_lse        format of the saved log-sum-exp, if narrower than `elementwise`
+    scale_on_inputs  format of scaled q, of scaled k, or of both scaled by the root of the scale, if
+                     the kernel folds the scale into them
+    rescale_block    fewest keys between two rescalings of an online softmax, or in one part of a
+                     split-K merge; None if the kernel neither rescales nor merges.  A merge takes
+                     sums and maxima, or all parts at once: a chain of merges by log-sum-exps would
+                     round these each time
+    rescale_slack    how far, in base 2, the reference of an online softmax may be below the
+                     maximum, for a kernel that moves it only after weights have grown to
+                     2^rescale_slack; 0 if every larger score moves it
+    sum_depth        longest chain of additions in a sum, if it is known to be shorter than the sum
+    sum_block        number of terms in a block: every sum adds up the terms of a block in any
+                     order, then the sums of the blocks
+    angle            where angles are rounded
+    flush_to_zero    whether a kernel may replace an operand below the smallest normal number of
+                     `elementwise` by 0, and a result below the smallest normal number of its format
+    likely           λ of a statistical line in place of a proof (see
+                     `oracles.error_analysis.statistical_line`); None for a proof
     """
 
     name: str
@@ -199,14 +205,14 @@ class Arithmetic:
             raise ValueError(f"Arithmetic.delta={self.delta!r}, but should be 'output', 'weights' or None.")
 
     def __hash__(self) -> int:
-        """The hash of the name: equal arithmetics have equal names, and a hash of all fields takes
-        as long as the terms of a budget.
+        """Return the hash of the name. Equal arithmetics have equal names, and hashing all fields
+        takes as long as computing the terms of a budget.
         """
         return hash(self.name)
 
 
 RELATIVE = ("unit_roundoff", "relative", "frequency", "product", "accumulate", "grad_accumulate", "log")
-"""Fields that are relative errors: an error of 1 or more would leave no digit of a number."""
+"""Fields that are relative errors. An error of 1 or more would leave no correct digit."""
 
 KINDS: dict[Any, tuple[Any, str]] = {
     str: (str, "a str"),
@@ -222,7 +228,7 @@ KINDS: dict[Any, tuple[Any, str]] = {
     Elementary | None: (Elementary | None, "an oracles.Elementary or None"),
     Angle: (Angle, "an oracles.Angle"),
 }
-"""The accepted types for the declared type of a field, and their words in a message."""
+"""For the declared type of a field: the accepted types, and their name in a message."""
 
 BINARY64 = Format("binary64", 2.0**-53, 2.0**-1074, 2.0**-1022, (2 - 2.0**-52) * 2.0**1023)
 BINARY32 = Format("binary32", 2.0**-24, 2.0**-149, 2.0**-126, (2 - 2.0**-23) * 2.0**127)
@@ -244,8 +250,8 @@ FLOAT64 = Arithmetic(
     log=2.0**-50,
 )
 _FLUSH = 2.0**-125
-"""Vector exponentials form 2ⁿ as 2·2ⁿ⁻¹, and so flush results below 2^−125.5, not below 2⁻¹²⁶
-(measured in PyTorch's flash kernel on the CPU).
+"""Exponentials below this number may come out as 0. Vector exponentials form 2ⁿ as 2·2ⁿ⁻¹, so they
+flush results below 2^−125.5 and not below 2⁻¹²⁶ (measured in PyTorch's flash kernel on the CPU).
 """
 FLOAT32 = Arithmetic(
     name="float32",
@@ -265,14 +271,14 @@ _FAMILIES: dict[str, dict[str, Any]] = {
     "materialized": {"rescale_block": None, "shared_weights": True, "delta": "weights"},
     "flash": {"rescale_block": 512, "rescale_slack": 0.0, "shared_weights": True, "delta": "output", "sum_block": 512},
 }
-"""The structure of a family of kernels, by the suffix of the preset's name: `float32-flash`.
+"""The structure of a family of kernels, by the suffix of the preset's name, as in `float32-flash`.
 
-materialized  All scores of a row at once, one exponential of each, the derivative of softmax itself;
-              like NumPy, and PyTorch's math kernel.
-flash         PyTorch's flash attention on CPUs: keys in blocks of 512, queries in blocks of 32 to 256
-              (aten/native/cpu, split sizes by the number of queries), one pass, delta from the
-              output.  Blocks of 512 cover its blocks of b queries while b + n/b ≤ 512 + n/512: for n
-              up to 131072.
+materialized  All scores of a row at once, one exponential of each, the derivative of softmax
+              itself; like NumPy, and PyTorch's math kernel.
+flash         PyTorch's flash attention on CPUs: keys in blocks of 512, queries in blocks of 32 to
+              256 (aten/native/cpu, split sizes by the number of queries), one pass, delta from the
+              output.  Blocks of 512 cover its blocks of b queries while b + n/b ≤ 512 + n/512: for
+              n up to 131072.
 """
 FLOAT32_FAMILIES = tuple(replace(FLOAT32, name=f"float32-{name}", **stated) for name, stated in _FAMILIES.items())
 TF32 = replace(FLOAT32, name="tf32", product=2.0**-10, accumulate=2.0**-22, grad_accumulate=2.0**-22)
@@ -318,24 +324,24 @@ _VARIANTS: dict[str, Callable[[Format], dict[str, Any]]] = {
         "grad_weights": narrow,
     },
 }
-"""Variants of kernels of 16 bits, by the suffix of the preset's name: `bfloat16-eager`.
+"""Variants of kernels of 16 bits, by the suffix of the preset's name, as in `bfloat16-eager`.
 
-tensor-core       Accumulators truncate, with two bits to spare.
-stored-gradients  PyTorch's flash backward pass on CPUs adds up dk and dv in the 16 bits of the output,
-                  32 queries at a time.
-scaled-inputs     Scaled q, scaled k, or both scaled by the root are stored in 16 bits.
+tensor-core       Accumulators truncate, with two extra bits.
+stored-gradients  PyTorch's flash backward pass on CPUs adds up dk and dv in the 16 bits of the
+                  output, 32 queries at a time.
+scaled-inputs     Scaled q, scaled k, or both scaled by the root of the scale are stored in 16 bits.
 saved-weights     Weights are stored in 16 bits and used again for dS, as in autograd.
 stored-sum        The sum of the weights adds up the stored weights.
-eager             One operator after the other; each stores its result in 16 bits: scaled inputs,
-                  scores, weights, dP and dS.
+eager             Each operator stores its result in 16 bits before the next one runs: scaled
+                  inputs, scores, weights, dP and dS.
 elementwise       The same, and every operator computes in 16 bits, except the sums of its products
-                  (the text of ONNX; eager RoPE).  In binary16 sums of weights of 2⁸ would overflow, so
-                  every larger score rescales.
+                  (the text of ONNX; eager RoPE).  In binary16 sums of weights of 2⁸ would overflow,
+                  so every larger score rescales.
 """
 
 
 def _variants(base: Arithmetic) -> tuple[Arithmetic, ...]:
-    """A preset of 16 bits and its variants."""
+    """Return a preset of 16 bits and its variants."""
     return (
         base,
         *(replace(base, name=f"{base.name}-{name}", **changes(base.output)) for name, changes in _VARIANTS.items()),
@@ -343,14 +349,14 @@ def _variants(base: Arithmetic) -> tuple[Arithmetic, ...]:
 
 
 def _tanh_by_exponentials(a: Arithmetic) -> Elementary:
-    """The accuracy of tanh as 2σ(2x) − 1, 1 − 2/(E + 1), (E − 1)/(E + 1), or (1 − E)/(1 + E) with the
-    sign of x, where E is exp of ±2x.
+    """Return the accuracy of a tanh that is computed from exponentials: as 2σ(2x) − 1, 1 − 2/(E +
+    1), (E − 1)/(E + 1), or (1 − E)/(1 + E) with the sign of x, where E is exp of ±2x.
 
-    The derivative by log E is 2E/(1 + E)² = sech²(x)/2 ≤ 1/2.  So a relative error ε of E moves tanh
-    by at most ε/2, and an error of ε for each unit of its argument by at most |x|·sech²(x)·ε ≤ ε/2.
-    Two roundings of an argument in base 2 add less than u.  Two roundings of a quotient of at most
-    2, and the rounding of the difference, add 5u.  A flushed exponential has its own size as its
-    error.  All these errors are absolute near 0.
+    The derivative of tanh by log E is 2E/(1 + E)² = sech²(x)/2 ≤ 1/2.  So a relative error ε of E
+    moves tanh by at most ε/2. An error of ε for each unit of E's argument moves it by at most
+    |x|·sech²(x)·ε ≤ ε/2. Two roundings of an argument in base 2 add less than u.  Two roundings of
+    a quotient of at most 2, and the rounding of the difference, add 5u.  The error of a flushed
+    exponential is its own size.  All these errors are absolute near 0.
     """
     u = a.elementwise.unit_roundoff
     return Elementary(0.0, 0.0, (a.exp.relative + a.exp.per_unit) / 2 + 6 * u + 2 * a.exp.flush)
@@ -361,12 +367,14 @@ _TANHS: dict[str, Callable[[Arithmetic], Elementary]] = {
     "tanh-by-exponentials": _tanh_by_exponentials,
     "approximate-tanh": lambda a: Elementary(max(2.0**-11, a.elementwise.unit_roundoff), 0.0, 0.0),
 }
-"""How a kernel computes the hyperbolic tangent of its cap, by a suffix of any preset's name:
+"""How a kernel computes the hyperbolic tangent of its cap, by a suffix of any preset's name, as in
 `float32-approximate-tanh`.
 
 torch-tanh            PyTorch on CPUs: SLEEF's vector function, which states an error of at most 1.0
-                      unit in the last place, or MKL's, which is closer; twice that is granted.
-tanh-by-exponentials  An absolute error of a few roundoffs, which counts c times.
+                      unit in the last place, or MKL's, which is closer. The preset allows twice
+                      that error.
+tanh-by-exponentials  An absolute error of a few roundoffs, which the product with the cap
+                      multiplies by c.
 approximate-tanh      CUDA's tanh.approx.f32: a relative error of at most 2⁻¹¹ (NVIDIA, PTX ISA,
                       Floating Point Instructions: tanh).
 """
@@ -376,13 +384,13 @@ PRESETS = (FLOAT64, FLOAT32, *FLOAT32_FAMILIES, TF32, *_variants(FLOAT16), *_var
 
 
 def preset(name: str) -> Arithmetic:
-    """Return the arithmetic of a preset's name, to use directly or as a base for
+    """Return the arithmetic of a preset's name, to use as it stands or to change with
     `dataclasses.replace`.
 
-    The suffixes -torch-tanh, -tanh-by-exponentials and -approximate-tanh may follow any name, and
+    The suffixes -torch-tanh, -tanh-by-exponentials and -approximate-tanh may follow any name. They
     state how a kernel computes the tanh of a cap.
 
-    Raises TypeError for a name of another type than str, ValueError for an unknown name.
+    Raises TypeError for a name of another type than str, and ValueError for an unknown name.
     """
     if not isinstance(name, str):
         raise TypeError(
@@ -407,8 +415,8 @@ BFLOAT16_STORED_GRADIENTS = preset("bfloat16-stored-gradients")
 
 
 def resolve(arithmetic: Arithmetic | str | None) -> Arithmetic | None:
-    """Return the arithmetic for a preset's name, for an `Arithmetic`, or for None (the certified
-    value alone).
+    """Return the `Arithmetic` for a preset's name. An `Arithmetic` is returned as given, and so is
+    None, which asks for the certified value alone.
 
     Raises ValueError for an unknown name, TypeError for any other argument.
     """

@@ -1,7 +1,7 @@
-"""Attention with its features, each value in a proved interval, value ± radius: grouped heads,
-windows, offsets, biases, softcaps and sinks.
+"""Attention with grouped heads, windows, offsets, biases, softcaps and sinks. Each returned value
+comes with a radius: the exact value lies in value ± radius.
 
-    s = scale·q·k    t = c·tanh(s/c)    u = t + bias    D = Σ exp(u) + exp(sink) over the visible keys
+    s = scale·q·kᵀ    t = c·tanh(s/c)    u = t + bias    D = Σ exp(u) + exp(sink) over the visible keys
     out = Σ exp(u)·v / D    lse = log D
 
 Shapes: q (…, H, n_q, d), k (…, H_kv, n_k, d), v (…, H_kv, n_k, d_v), where H is a multiple of H_kv.
@@ -33,13 +33,17 @@ def attention(
     v: Any,
     **options: Unpack[AttentionOptions],
 ) -> tuple[Enclosure, Enclosure]:
-    """The output Σ w v and the log-sum-exp of attention with all its features; the results are
-    `Enclosure`s.
+    """Return the output and the log-sum-exp (lse) of attention with all its options, as
+    `Enclosure`s (value ± radius).
+
+    w are the softmax weights: out = Σ w v, and lse = log Σ exp(logit) over the visible keys and the
+    sink.
 
     Shapes: out (…, H, n_q, d_v), lse (…, H, n_q).
-    Edge cases: a row with no visible key and no sink follows `conventions.dead_rows`, its lse is −∞
-    (unchecked under uniform); with a sink it is 0, and its lse the sink; n_k = 0 is legal.  Masked
-    keys, values and biases are never read.
+    Edge cases: masked keys, values and biases are never read. n_k = 0 is legal. A query without a
+    visible key has the output 0 and the lse `sink` if its head has a sink. Without a sink its
+    output follows `conventions.dead_rows` and its lse is −∞, which is unchecked under `dead_rows` =
+    uniform.
     """
     call = checked(q, k, v, options, options["rows"])
 
@@ -64,20 +68,24 @@ def attention_vjp(
     grad_lse: Any = None,
     **options: Unpack[FeatureOptions],
 ) -> tuple[Enclosure, Enclosure, Enclosure, Enclosure | None, Enclosure | None]:
-    """The gradients (dq, dk, dv, dbias, dsink) of Σ grad_out ⊙ out + Σ grad_lse ⊙ lse; the results
-    are `Enclosure`s, or None for a bias or sink that is not given.
+    """Return the gradients (dq, dk, dv, dbias, dsink) of Σ grad_out ⊙ out + Σ grad_lse ⊙ lse, as
+    `Enclosure`s (value ± radius). dbias is None without a bias, and dsink is None without a sink.
 
-    With T = grad_out·vᵀ and δ = rowsum(grad_out ⊙ out): dU = w ⊙ (T − δ + grad_lse), dS = dU ⊙ (1 −
-    tanh²(s/c)), dq = scale·dS·k, dk = scale·dSᵀ·q and dv = wᵀ·grad_out, summed over the heads that
-    share a key head; dbias is dU summed over the axes along which the bias is broadcast, dsink = Σ
-    w_sink·(grad_lse − δ).  Under `lse_sink` = excluded grad_lse belongs to the weights without the
-    sink: a budget covers a kernel that takes them from the log-sum-exp without it, and not one that
-    divides w by 1 − w_sink, which cancels.
+    w are the softmax weights, T = grad_out·vᵀ and δ = rowsum(grad_out ⊙ out). Then dU = w ⊙ (T − δ
+    + grad_lse) and dS = dU ⊙ (1 − tanh²(s/c)).  The gradients are dq = scale·dS·k, dk = scale·dSᵀ·q
+    and dv = wᵀ·grad_out; dk and dv are summed over the query heads that share a key head. dbias is
+    dU, summed over the axes along which the bias is broadcast. dsink = Σ w_sink·(grad_lse − δ).
 
-    Shapes: grad_out like out, grad_lse like lse; the results like their inputs.
-    Edge cases: masked entries get no gradient, an entry of −∞ of the bias neither; a fully masked
-    row's grad_lse is ignored, and its dq is 0 (unchecked under `dead_rows` = nan; grad_out/n_k is
-    added to dv under uniform), or it is a row of equal logits, by `dead_gradients`.
+    Under `conventions.lse_sink` = excluded, the lse has no sink in it, and grad_lse multiplies the
+    weights without the sink. A budget covers a kernel that computes these weights from the lse
+    without the sink. It does not cover a kernel that divides w by 1 − w_sink, because this
+    difference cancels.
+
+    Shapes: grad_out like out, grad_lse like lse; each result like its input.
+    Edge cases: a masked entry has gradient 0, and so has an entry −∞ of the bias. A query without a
+    visible key has dq = 0, and its grad_lse is ignored. There `dead_rows` = nan leaves dq
+    unchecked. `dead_rows` = uniform adds grad_out/n_k to dv, or gives the gradients of a row of
+    equal logits: `dead_gradients` decides.
     """
     call = checked(q, k, v, options)
     cotangent = call.of_rows(grad_out, "grad_out", call.v.shape[-1])
@@ -113,16 +121,17 @@ def attention_jvp(
     dsink: Any = None,
     **options: Unpack[AttentionOptions],
 ) -> tuple[Enclosure, Enclosure]:
-    """The derivatives (dout, dlse) of attention in the direction (dq, dk, dv, dbias, dsink); the
-    results are `Enclosure`s.
+    """Return the derivatives (dout, dlse) of attention in the direction (dq, dk, dv, dbias, dsink),
+    as `Enclosure`s (value ± radius).
 
-    dU = (scale·(dq·kᵀ + q·dkᵀ)) ⊙ (1 − tanh²(s/c)) + dbias on visible entries; dlse = Σ w dU +
-    w_sink·dsink; dout = Σ w (dU − dlse)·v + Σ w dv.
+    w are the softmax weights. On visible entries dU = (scale·(dq·kᵀ + q·dkᵀ)) ⊙ (1 − tanh²(s/c)) +
+    dbias. Then dlse = Σ w dU + w_sink·dsink, and dout = Σ w (dU − dlse)·v + Σ w dv.
 
-    Shapes: tangents like their inputs; the results like out and lse. Edge cases: tangents of masked
-    entries are never read; a tangent of a bias or sink is refused unless that input is given. A
-    fully masked row's dout is 0 (NaN, or the mean of dv, by `dead_rows`) and its dlse is 0; or both
-    are the derivatives of equal logits, by `dead_gradients`.
+    Shapes: tangents like their inputs; the results like out and lse.
+    Edge cases: the tangents of masked entries are never read. A tangent of a bias or a sink is
+    refused unless that input is given. A query without a visible key has dout = 0 and dlse = 0.
+    There `dead_rows` = nan makes dout NaN. `dead_rows` = uniform makes dout the mean of dv, or
+    makes both the derivatives of a row of equal logits: `dead_gradients` decides.
     """
     call = checked(q, k, v, options, options["rows"])
     tq = call.of_rows(dq, "dq", call.q.shape[-1])

@@ -1,5 +1,6 @@
-"""Makes enclosures of balls: chooses the evaluation, and says whether it is narrow enough to judge
-by and whether a budget is vacuous.
+"""Makes enclosures of balls (midpoint ± radius). It chooses how to evaluate, and says whether a
+result is narrow enough to judge by and whether a budget is vacuous, that is, too wide to show a
+mistake.
 """
 
 import sys
@@ -23,21 +24,22 @@ _CHOICES = ", ".join(map(repr, _METHODS))
 Balls = tuple[Ball, ...]
 
 SAMPLE = 256
-"""Elements of a column from which a typical one is taken, at most."""
+"""The largest number of elements of a column from which a typical one is taken."""
 
 BLOCK = 1 << 15
-"""Elements that are evaluated together."""
+"""The number of elements that are evaluated together."""
 
 AFFORDABLE = 1 << 20
-"""Multiplications in ball arithmetic that take about 100 ms."""
+"""The number of multiplications in ball arithmetic that take about 100 ms."""
 
 
 def require_method(method: object) -> None:
-    """Raise ValueError or TypeError unless the method is one of "auto", "fast" and "arb", and
-    RuntimeError unless its arithmetic can be trusted.
+    """Raise ValueError or TypeError unless the method is "auto", "fast" or "arb". Raise
+    RuntimeError if this thread flushes subnormal numbers to 0.
 
-    The thread that calls must not flush subnormal numbers: neither a result (half of the smallest
-    normal number) nor an operand (when that is doubled again).  Every operation comes by here.
+    Every operation calls this function, because the radii hold only with subnormal numbers. Half of
+    the smallest normal number, doubled again, shows both kinds of flushing: of a result (the half)
+    and of an operand (when the half is doubled).
     """
     if _SMALLEST_NORMAL * 0.5 * 2.0 != _SMALLEST_NORMAL:
         raise RuntimeError(
@@ -52,8 +54,8 @@ def require_method(method: object) -> None:
 
 
 def zero_is_accepted(balls: Balls) -> tuple[bool, ...]:
-    """Return, for each result, whether its budget is vacuous: it is wide (`is_wide`), or zeros are
-    within it everywhere.
+    """Return, for each result, whether its budget is vacuous: it is as wide as the values
+    (`is_wide`), or it accepts 0 for every element.
 
     Entries that should be NaN by convention are left out, because they do not show the width of the
     budget.
@@ -62,14 +64,16 @@ def zero_is_accepted(balls: Balls) -> tuple[bool, ...]:
 
 
 def _holds_zeros(x: Ball) -> bool:
-    """Whether zeros are within it everywhere, NaN left out; the first block of rows without them
-    decides.
+    """Return whether a ball contains 0 in every entry that is not NaN. The first block of rows with
+    an entry that excludes 0 decides.
     """
     return x.mid.size == 0 or all(bool(((np.abs(mid) <= rad) | np.isnan(mid)).all()) for _, mid, rad in _blocks(x))
 
 
 def _blocks(x: Ball) -> Iterator[tuple[slice, Array, Array]]:
-    """Some rows at a time, over all axes except the last, so that results stay in the cache."""
+    """Yield blocks of rows, with their midpoints and radii, over all axes except the last. A block
+    is small, so that results stay in the cache.
+    """
     columns = x.mid.shape[-1] if x.mid.ndim else 1
     mid, rad = (part.reshape(-1, columns) for part in (x.mid, x.rad))
     for first in range(0, len(mid), step := max(1, BLOCK // columns)):
@@ -79,26 +83,27 @@ def _blocks(x: Ball) -> Iterator[tuple[slice, Array, Array]]:
 
 def zeros_are_accepted(balls: Balls) -> tuple[bool, ...]:
     """Return, for each result, whether the budgets of all results are vacuous. At position 0 all
-    sines should be 0, so zeros in one table do not count alone.
+    sines should be 0, so one table that accepts zeros does not count alone.
     """
     return (all(zero_is_accepted(balls)),) * len(balls)
 
 
 def attention_is_vacuous(v: Array, allowed: Callable[[int], Mask | None]) -> Callable[[Balls], tuple[bool, ...]]:
-    """Return a function that says whether budgets of attention are vacuous: `mean_is_accepted` for
-    the output, `zero_is_accepted` for the log-sum-exp.
+    """Return a function that says, for each result of attention, whether its budget is vacuous. It
+    uses `mean_is_accepted` for the output, and `zero_is_accepted` for the log-sum-exp.
     """
     return lambda balls: (mean_is_accepted(balls[0], v, allowed), *zero_is_accepted(balls[1:]))
 
 
 def is_wide(x: Ball) -> bool:
-    """Return whether a budget is as wide as what it judges: in at least half of the rows, half of
-    the radii reach the row's mean |mid|.
+    """Return whether a budget is as wide as the values that it judges. It is if in at least half of
+    the rows, half of the radii are at least the row's mean |mid|.
 
-    The mean, so that a row is known by its large entries.  Rows count that have an entry above the
-    last bit of binary32 next to the largest of the matrix: others differ from 0 only by rounding
-    (the first row of dq under a causal mask) or underflow (dv of keys whose weights underflow).
-    Entries with an infinite radius do not count, unless all radii are infinite.
+    The mean is taken because the large entries of a row carry its information. A row counts only if
+    one of its entries is at least 2⁻²⁴ (binary32's unit roundoff) times the largest entry of the
+    matrix. The other rows differ from 0 only by rounding (the first row of dq under a causal mask)
+    or underflow (dv of keys whose weights underflow). Entries with an infinite radius do not count,
+    unless all radii are infinite.
     """
     if x.mid.size == 0:
         return False
@@ -125,7 +130,9 @@ def is_wide(x: Ball) -> bool:
 
 
 def _wide_rows(mid: Array, rad: Array) -> NDArray[np.bool_]:
-    """Whether half of each row's radii reach the mean |mid| of those that count."""
+    """Return for each row whether half of its radii are at least the mean |mid|. Entries that are
+    NaN or have an infinite radius do not count.
+    """
     size, judged = np.abs(mid), ~np.isnan(mid) & (rad < np.inf)
     number = judged.sum(axis=-1)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -135,16 +142,17 @@ def _wide_rows(mid: Array, rad: Array) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """An operation on given arguments: the ways to enclose its results, and when their budget is
-    vacuous.
+    """An operation on given arguments: the ways to enclose its results, and how to tell whether a
+    budget is vacuous.
 
-    arithmetic, method  as they were given
+    arithmetic, method  the options of the call
     fast                the certified value, or the budget, in float64
     arb                 the certified value in ball arithmetic, which takes `work` multiplications
     vacuous             whether the budget of each result is vacuous, given all results
     sharp               a narrower certified value in float64 than `fast`, or None
     shaped              the returned results, given the computed ones
-    by_rows             whether each row of the first result must be narrow, as for an output of attention
+    by_rows             whether each row of the first result must be narrow, as for an output of
+                        attention
     """
 
     arithmetic: Arithmetic | None
@@ -158,22 +166,25 @@ class Evaluation:
     by_rows: bool = False
 
     def is_narrow(self, balls: Balls) -> bool:
-        """Return whether a certified value can tell binary32 results apart, or is the exact value
-        up to one rounding.
+        """Return whether a certified value is narrow enough: it can tell binary32 results apart, or
+        it is the exact value up to one rounding.
         """
         narrow = all(map(_is_narrow, balls)) and not (self.by_rows and _has_wide_row(balls[0]))
         return narrow or _is_rounded_once(balls)
 
 
 def settle(of: Evaluation) -> tuple[Enclosure, ...]:
-    """Return the enclosures of an operation's results by a method.
+    """Return the enclosures of an operation's results, computed by the method of the call.
 
-    "auto" takes `fast`; a certificate that is too wide to judge by is taken from `sharp`, then from
-    `arb` where that is affordable, and is marked as not judged where it is too wide still.  A
-    budget has a part for the oracle's float64 and a part for the given arithmetic.  If the given
-    arithmetic rounds at least as much as float64, the second part is the wider one.  So a budget is
-    too wide to judge by only if the second part is, and then it is vacuous with every method.  The
-    budget of an arithmetic that is finer than float64 is marked as not judged.
+    "fast" takes `fast`, and "arb" takes `arb`. "auto" takes `fast`. If a certified value is then
+    too wide to judge by, "auto" takes `sharp`, then `arb` if that is affordable. If it is still too
+    wide, it is marked as not judged.
+
+    A budget is never evaluated again. Its radius has a part for the oracle's float64 and a part for
+    the given arithmetic. If the given arithmetic rounds at least as much as float64, the second
+    part is the wider one. So a budget is too wide to judge by only if the second part is, and then
+    it is vacuous with every method.  The budget of an arithmetic that is finer than float64 is
+    marked as not judged.
     """
     judged = not _is_finer(of.arithmetic)
     if of.method == "arb":
@@ -199,17 +210,18 @@ def settle(of: Evaluation) -> tuple[Enclosure, ...]:
 
 
 def mean_is_accepted(out: Ball, v: Array, allowed: Callable[[int], Mask | None]) -> bool:
-    """Return whether the budget is vacuous: it is as wide as the outputs (`is_wide`), or everywhere
-    accepts the mean of the allowed values and is as wide as they spread, rad ≥ spread / 2.
+    """Return whether the budget of an attention output is vacuous. It is if it is as wide as the
+    outputs (`is_wide`). It also is if, everywhere, it accepts the mean of the visible values and
+    its radius is at least half of the spread of the visible values.
 
-    Both are needed.  Uniform attention, as with q = 0, *is* the mean, and the tightest correct
-    budget accepts it; a budget is vacuous if it is as wide as the range in which every convex
-    combination lies.  Only entries with two different allowed values count; fully masked rows and
-    single keys know their result without a budget.
+    Both conditions are needed.  Uniform attention, as with q = 0, *is* the mean, and the tightest
+    correct budget accepts it. A budget is vacuous if it is as wide as the range of all weighted
+    means.  Only entries with two different visible values count: the result of a fully masked row
+    or of a single key is known without a budget.
 
-    `allowed(i)` says which keys query row i may read, for all batches: (…, 1, n_k), or None for
-    all.  One row of values whose spread the budget resolves, or whose mean it refuses, settles the
-    matter; so this rarely looks at more than one row.
+    `allowed(i)` says which keys are visible to query row i, for all batches: (…, 1, n_k), or None
+    for all.  One row decides that the budget is not vacuous, if its radius is less than half of the
+    spread or it excludes the mean. So the function rarely looks at more than one row.
     """
     if is_wide(out) or v.shape[-2] == 0:
         return is_wide(out)
@@ -230,20 +242,21 @@ def mean_is_accepted(out: Ball, v: Array, allowed: Callable[[int], Mask | None])
 
 
 def _is_finer(a: Arithmetic | None) -> bool:
-    """Whether an arithmetic rounds less than the float64 of the oracle itself."""
+    """Return whether an arithmetic rounds less than the float64 of the oracle itself."""
     return a is not None and min(a.elementwise.unit_roundoff, a.accumulate, a.grad_accumulate) < ROUNDOFF
 
 
 def _is_narrow(x: Ball) -> bool:
-    """Whether a certificate can tell binary32 results apart: every rad ≤ u/4 of a typical element
-    of its column, u = 2⁻²⁴.
+    """Return whether a certified value can tell binary32 results apart: every radius is at most u/4
+    of a typical element of its column, with u = 2⁻²⁴.
 
-    Typical of a column is the median of its elements other than 0, of `SAMPLE` of them at most, or
-    of all where these are all 0, as the last columns of a causal matrix are: the largest would let
-    one huge element excuse a wide radius elsewhere, and so would another column's; a single row may
-    differ from 0 only by rounding, as the first row of dq does under a causal mask (`_has_wide_row`
-    is for other results).  Entries without a midpoint are left out: an input makes them unknown,
-    and no method can change that.
+    The typical element of a column is the median of its elements other than 0. It is taken from at
+    most `SAMPLE` elements, or from all elements if the sampled ones are all 0, as in the last
+    columns of a causal matrix. The largest element is not used, because one huge element would then
+    excuse a wide radius elsewhere; an element of another column would do the same. A single row is
+    not used, because it may differ from 0 only by rounding, as the first row of dq does under a
+    causal mask. (`_has_wide_row` tests rows of other results.)  Entries without a midpoint are left
+    out: an input makes them unknown, and no method can change that.
     """
     if x.mid.size == 0:
         return True
@@ -263,8 +276,8 @@ def _is_narrow(x: Ball) -> bool:
 
 
 def _has_wide_row(x: Ball) -> bool:
-    """Whether in some row a radius is more than u/4 of the largest midpoint: the row is unknown to
-    a reader who looks at it alone.
+    """Return whether some row has a radius above u/4 of the row's largest midpoint. A reader who
+    looks at such a row alone does not know its values.
     """
     if x.mid.size == 0:
         return False
@@ -276,21 +289,25 @@ def _has_wide_row(x: Ball) -> bool:
 
 
 def _is_rounded_once(balls: Balls) -> bool:
-    """Whether every radius is at most a unit in the last place of its midpoint: no method in float64 says more."""
+    """Return whether every radius is at most a unit in the last place of its midpoint. No method in
+    float64 can be narrower.
+    """
     return all(bool((np.isnan(x.mid) | (x.rad <= np.spacing(np.abs(x.mid)))).all()) for x in balls)
 
 
 def _fits(size: Array, most: Array) -> NDArray[np.bool_]:
-    """Whether radii up to `most` are narrow beside elements of this size, and so beside larger
-    ones.
+    """Return whether radii up to `most` are narrow compared with elements of size `size`, and so
+    compared with larger ones.
     """
     found: NDArray[np.bool_] = most <= BINARY32.unit_roundoff / 4 * size + BINARY32.smallest_subnormal
     return found
 
 
 def _typically_fits(size: Array, most: Array) -> NDArray[np.bool_]:
-    """The same beside the lower median of each column's elements other than 0 and NaN, so beside
-    more than half of them; beside 0 in a column without such elements.
+    """Return for each column whether radii up to `most` are narrow compared with its typical
+    element: the lower median of its elements other than 0 and NaN. They are then narrow compared
+    with more than half of these elements. In a column without such elements the typical element is
+    0.
     """
     counts = size > 0
     wide = counts & ~_fits(size, most[:, None])
@@ -299,7 +316,7 @@ def _typically_fits(size: Array, most: Array) -> NDArray[np.bool_]:
 
 
 def _around(value: Ball, budget: Ball) -> Ball:
-    """A budget around a better midpoint: |out − value| ≤ |out − mid| + |mid − value|."""
+    """Return a budget moved to a better midpoint: |out − value| ≤ |out − mid| + |mid − value|."""
     with np.errstate(all="ignore"):
         moved = np.abs(value.mid - budget.mid) + value.rad + budget.rad
         moved *= 1 + 2.0**-48

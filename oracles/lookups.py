@@ -1,8 +1,8 @@
 """Operations that copy numbers and compute nothing: rows of tables, and halves that change places.
 
-Every value is exact, and so is its budget, unless the output's format does not hold the inputs'
-numbers, or results below the smallest normal number may be replaced by 0.  `method` does not
-matter.
+Every value is exact, so its error limit is 0, with two exceptions. The output format may not hold
+the inputs' numbers: then they are rounded. An arithmetic may flush: then results below the smallest
+normal number may become 0.  `method` does not matter.
 """
 
 from typing import Any, Unpack
@@ -28,18 +28,19 @@ def learned_positional_encoding(
     max_len: Any = None,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """seq_len rows of a table from the row of position start_pos on, rounded if the output format
-    is narrower.
+    """Return seq_len consecutive rows of a table, from the row of position start_pos on, as an
+    `Enclosure` (value ± radius). They are rounded if the output format is narrower.
 
-    Position p reads row p + offset: the rows before that belong to something else, as row 0 of a
-    table whose row 0 is for padding (offset 1).  `max_len` is the number of positions, by default
-    as many as the table has rows for.
+    Position p reads row p + offset. The rows before row `offset` belong to something else, such as
+    row 0 of a table that keeps row 0 for padding (offset 1).  `max_len` is the number of positions.
+    By default it is the number of rows from `offset` on.
 
     Shapes: table is (offset + positions, embed_dim), the result (seq_len, embed_dim).  Positions
-    count from 0. Edge cases: no row is wrapped around or clipped: a range that leaves the table, or
-    ends after max_len, is refused; a NaN or ±∞ stays in its entry; sizes may be 0.
-    Raises TypeError and ValueError for what is not such a table, and for sizes and positions that
-    it doesn't have.
+    count from 0.
+    Edge cases: no position is wrapped around or clipped. A range that leaves the table, or ends
+    after max_len, is refused. A NaN or ±∞ stays in its entry. Sizes may be 0.
+    Raises TypeError and ValueError for a table of another shape or type, and for sizes and
+    positions that the table does not have.
     """
     model, _, method = answer(options)
     table = _table(table, model)
@@ -61,17 +62,18 @@ def table_lookup(
     padding_row: Any = None,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """table[indices]; with zeros wherever the index is `padding_row`, if one is given.
+    """Return table[indices] as an `Enclosure` (value ± radius), with zeros wherever the index is
+    `padding_row`. Without `padding_row` no row is set to zero.
 
-    Padded sequences: position p of a sequence reads row p + padding_row + 1, and padding reads row
-    `padding_row`, which counts as 0; the table's own entries there are not read.
+    In a padded sequence, position p reads row p + padding_row + 1. Padding reads row `padding_row`,
+    which counts as 0: the table's own entries there are not read.
 
     Shapes: table is (rows, embed_dim), the result (*indices.shape, embed_dim). Indices count from
     0; they are an array of integers, or a sequence of them.
-    Edge cases: no index is wrapped around or clipped: an index that the table doesn't have is
-    refused, and so is a negative index; a NaN or ±∞ stays in its entry; sizes may be 0. Raises
-    TypeError and ValueError for what is not such a table or such indices, and for more than 2²⁸
-    entries.
+    Edge cases: no index is wrapped around or clipped. A negative index and an index beyond the
+    table are refused. A NaN or ±∞ stays in its entry. Sizes may be 0.
+    Raises TypeError and ValueError for a table or indices of another shape or type, and for more
+    than 2²⁸ entries.
     """
     model, _, method = answer(options)
     table = _table(table, model)
@@ -94,14 +96,15 @@ def rotate_half(
     axis: Any = -1,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """(−second half, first half) of x along an axis: a rotation by a right angle of every pair of
-    channels (i, i + d/2).
+    """Return (−second half, first half) of x along an axis, as an `Enclosure` (value ± radius).
+    This rotates every pair of channels (i, i + d/2) by a right angle.
 
     With tables of the `half` pairing, x ⊙ cos + rotate_half(x) ⊙ sin is `apply_rotary`.
 
     Shapes: the result is like x; d is its even size along the axis.
-    Edge cases: an odd size is refused; 0 is legal; a NaN or ±∞ stays a single entry, where it is
-    moved to. Raises TypeError and ValueError for what is not such an array or axis.
+    Edge cases: an odd size is refused; 0 is legal. A NaN or ±∞ moves with its entry, and makes no
+    other entry NaN.
+    Raises TypeError and ValueError for an array or axis that does not fit.
     """
     model, _, method = answer(options)
     x = arrays.float_array(x, "x", arithmetic=model)
@@ -120,7 +123,7 @@ def _table(table: Any, arithmetic: Arithmetic | None) -> Array:
 
 
 def _copied(values: Array, arithmetic: Arithmetic | None, method: Method) -> Enclosure:
-    """The enclosure of numbers of the input format as they come out."""
+    """Return an enclosure of copied numbers, rounded from the input format to the output format."""
     value = exact(values)
 
     def fast() -> Balls:

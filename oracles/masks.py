@@ -1,4 +1,4 @@
-"""Masks as plain bool arrays, in the polarity of the conventions.
+"""Masks as bool arrays: `conventions.mask_polarity` says what a true entry means.
 
 A mask is exact, so `arithmetic` and `method` do not matter here.
 """
@@ -21,15 +21,16 @@ def causal_mask(
     n_k: Any = None,
     **options: Unpack[AnswerOptions],
 ) -> NDArray[np.bool_]:
-    """The mask under which query i attends to the keys up to its own position; `n_k` is `n_q`
-    unless given.
+    """Return the mask of shape (n_q, n_k) under which query i attends to the keys up to its own
+    position. `n_k` defaults to `n_q`.
 
-    mask[i, j] = (j ≤ i), or (j ≤ i + n_k − n_q) where `conventions.causal` is `bottom_right`;
-    inverted where `conventions.mask_polarity` is `true_blocks`.
+    mask[i, j] = (j ≤ i), or (j ≤ i + n_k − n_q) where `conventions.causal` is `bottom_right`. The
+    mask is inverted where `conventions.mask_polarity` is `true_blocks`.
 
-    Shapes: (n_q, n_k). Edge cases: 0 rows or columns are legal; with `bottom_right` and n_q > n_k
-    the first n_q − n_k rows are fully masked. Raises TypeError and ValueError unless sizes are
-    natural numbers and give at most 2²⁸ entries.
+    Shapes: (n_q, n_k).
+    Edge cases: 0 rows or columns are legal. With `bottom_right` and n_q > n_k the first n_q − n_k
+    rows are fully masked.
+    Raises TypeError and ValueError unless sizes are natural numbers and give at most 2²⁸ entries.
     """
     _, named, _ = answer(options)
     rows = arrays.natural(n_q, "n_q", most=LARGEST_MASK)
@@ -47,18 +48,19 @@ def padding_mask(
     max_len: Any,
     **options: Unpack[AnswerOptions],
 ) -> NDArray[np.bool_]:
-    """The mask of sequences padded at their end: it shows which positions of each sequence are not
+    """Return the mask of sequences that are padded at their end: true at the positions that are not
     padding.
 
-    mask[b, j] = (j < lengths[b]); inverted, so that padding is true, where
-    `conventions.mask_polarity` is `true_blocks`.
+    mask[b, j] = (j < lengths[b]). Where `conventions.mask_polarity` is `true_blocks`, the mask is
+    inverted: true at padding.
 
     Shapes: lengths is (batch,), an array of integers or a sequence of them; the mask is (batch,
-    max_len).  As a mask of keys for attention it takes axes of heads and queries: mask[:, None,
-    None, :].  Without them it would broadcast along the queries where batch and n_q happen to be
-    equal. Edge cases: a sequence of length 0 is all padding, and every row over its keys is fully
-    masked; sizes may be 0. Raises TypeError and ValueError unless lengths are natural numbers up to
-    max_len and the mask has at most 2²⁸ entries.
+    max_len).  To mask the keys of attention, insert axes for heads and queries: mask[:, None, None,
+    :].  Without these axes it would broadcast along the queries if batch and n_q are equal.
+    Edge cases: a sequence of length 0 is all padding, so every row over its keys is fully masked.
+    Sizes may be 0.
+    Raises TypeError and ValueError unless lengths are natural numbers up to max_len and the mask
+    has at most 2²⁸ entries.
     """
     _, named, _ = answer(options)
     columns = arrays.natural(max_len, "max_len", most=LARGEST_MASK)
@@ -76,16 +78,16 @@ def combine_masks(
     *masks: Any,
     **options: Unpack[AnswerOptions],
 ) -> NDArray[np.bool_]:
-    """The mask that allows what all the given ones allow, in their polarity.
+    """Return the mask under which an entry is visible if it is visible under every given mask.
 
-    Masks whose true entries allow are combined by `and`; where `conventions.mask_polarity` is
-    `true_blocks`, by `or`. All masks are taken in this polarity: first invert a mask of the other
-    polarity with ~.
+    All masks must have the polarity `conventions.mask_polarity`: invert a mask of the other
+    polarity with ~ first. Masks with `true_allows` are combined by `and`, masks with `true_blocks`
+    by `or`.
 
-    Shapes: the masks broadcast to one shape, as NumPy does; the result has it.
-    Edge cases: None allows everything, as in every operation; axes of size 0 and 1 are legal.
-    Raises TypeError for anything but booleans, ValueError if every mask is None, for shapes that
-    don't broadcast, and for more than 2²⁸ entries.
+    Shapes: the masks broadcast to one shape, as in NumPy; the result has it.
+    Edge cases: a mask of None masks nothing, as in every operation. Axes of size 0 and 1 are legal.
+    Raises TypeError for a mask that is not boolean. Raises ValueError if every mask is None, for
+    shapes that do not broadcast, and for more than 2²⁸ entries.
     """
     _, named, _ = answer(options)
     given = [arrays.booleans(mask, f"masks[{i}]") for i, mask in enumerate(masks) if mask is not None]

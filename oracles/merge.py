@@ -1,19 +1,31 @@
-"""Attention over parts of the keys, merged: each value in a proved interval, value ± radius.
+"""Merges attention over two parts of the keys. Each returned value comes with a radius: the exact
+value lies in value ± radius.
 
-**Error.** A weight a/(a + b) is computed as such, or as exp(lse_a − lse): its arguments are off by
-at most 6u, and what the exponential is off by for each unit, of each of |lse_a|, |lse_b| and |lse|,
-its exponentials and quotient by a few roundings more.  Without the logarithm's error it is
-w·exp(±2τ), τ = slope·(|lse_a| + |lse_b| + |lse|) + 2·exp + γ₈, and log(a + b) is off by τ.  The
-logarithm is one of a number from 1 to 2: in lse_a − lse its own error is `log` times log(a + b) + τ
-more, ℓ.  The output is off by Σ w(exp(2τ + ℓ) − 1)|out_x|, lse by τ, the logarithm's error and the
-sum's; and where the smaller of a and b is flushed, by as much, for the larger is 1: so is a weight
-1/(1 + exp(lse_b − lse_a)) where that overflows.  The oracle's own τ adds to the τ of an arithmetic,
-as in `oracles.error_analysis.roundings`.  (A kernel that takes out_a − w_b·(out_a − out_b) is off
-by more where out_a is large and has no weight: it is not covered.)
+The parts are a and b, with log-sum-exps (lse) lse_a and lse_b; m is the larger one, a = exp(lse_a −
+m) and b = exp(lse_b − m).
 
-**Overflow.** A kernel may take log-sum-exps in base e to base 2, where they are 1.44 times as
-large: where m or lse may overflow so, the radius is ∞.  (The smaller lse of two may overflow: its
-weight is 0 then, which is right.)
+**Error.** A kernel may compute a weight as a/(a + b), or as exp(lse_a − lse). Its arguments are off
+by at most 6u of each of |lse_a|, |lse_b| and |lse|. `slope` is 6u plus the error of the exponential
+for each unit of its argument.
+
+    τ = slope·(|lse_a| + |lse_b| + |lse|) + 2·exp + γ₈
+
+γ₈ covers the roundings of the sum and the quotient. Without the error of the logarithm a weight is
+w·exp(±2τ), and log(a + b) is off by τ.  The logarithm is taken of a number from 1 to 2. Its own
+error adds ℓ = log·(log(a + b) + τ) to lse_a − lse.
+
+The output is off by Σ w(exp(2τ + ℓ) − 1)|out_x|. The lse is off by τ, by the error of the logarithm
+and by the rounding of the sum. The larger of a and b is 1. So where the smaller one is flushed to
+0, both are also off by the flushed amount. A weight 1/(1 + exp(lse_b − lse_a)) is off by as much
+where its exponential overflows.
+
+The τ of the oracle's own float64 adds to the τ of an arithmetic, as in
+`oracles.error_analysis.roundings`. A kernel that computes out_a − w_b·(out_a − out_b) is not
+covered: it has a larger error where out_a is large and has no weight.
+
+**Overflow.** A kernel may convert log-sum-exps from base e to base 2, where they are 1.44 times as
+large. The radius is ∞ where m or lse may overflow in this way. The smaller lse may overflow: its
+weight is then 0, which is right.
 """
 
 from dataclasses import replace
@@ -42,19 +54,21 @@ def merge_attention(
     lse_b: Any,
     **options: Unpack[AnswerOptions],
 ) -> tuple[Enclosure, Enclosure]:
-    """The output and the log-sum-exp of attention over two parts of the keys, given both for each
-    part; the results are `Enclosure`s.
+    """Return the output and the log-sum-exp (lse) of attention over all keys, given both for each
+    of two parts of the keys. The results are `Enclosure`s (value ± radius).
 
     m = max(lse_a, lse_b), a = exp(lse_a − m), b = exp(lse_b − m): lse = m + log(a + b), out =
-    (a·out_a + b·out_b)/(a + b); exponentials and logarithms are in `conventions.lse_base`.
+    (a·out_a + b·out_b)/(a + b). Exponentials and logarithms are in the base `conventions.lse_base`.
 
     Shapes: out_a and out_b (…, d_v), lse_a and lse_b (…), with at least one axis of rows; d_v may
-    be 0.  Under an arithmetic outputs are of its inputs' format, log-sum-exps of the one in which
-    they are saved. Edge cases: a part whose lse is −∞ has no key, and its output is not read; where
-    both are, the row is fully masked: 0 (NaN, or unchecked, by `dead_rows`), with lse −∞. A sink
-    belongs to one of the parts. Raises ValueError and TypeError for shapes, types and values that
-    do not fit, for an lse of NaN or +∞, and if the log-sum-exp is without the sink (`lse_sink` =
-    excluded), because then parts cannot be merged.
+    be 0.  Under an arithmetic, out_a and out_b have its input format, and lse_a and lse_b the
+    format in which log-sum-exps are saved.
+    Edge cases: a part whose lse is −∞ has no key, and its output is not read. Where both are −∞ the
+    row is fully masked: its output is 0 and its lse −∞. There `conventions.dead_rows` = nan makes
+    the output NaN, and uniform leaves both unchecked. A sink must belong to one of the parts.
+    Raises ValueError and TypeError for shapes, types and values that do not fit, and for an lse of
+    NaN or +∞. Raises ValueError if the lse is without the sink (`lse_sink` = excluded), because
+    then parts cannot be merged.
     """
     arithmetic, conventions, method = answer(options)
     if conventions.lse_sink == "excluded":
@@ -84,7 +98,7 @@ def merge_attention(
 
 
 def _require_shapes(outs: list[Array], sums: list[Array]) -> None:
-    """Raise ValueError unless both parts have one shape and log-sum-exps that are numbers or −∞."""
+    """Raise ValueError unless both parts have one shape and each lse is a number or −∞."""
     if outs[1].shape != outs[0].shape:
         raise ValueError(f"out_b has shape {outs[1].shape}, but should be {outs[0].shape} like out_a.")
     for x, name in zip(sums, ("lse_a", "lse_b"), strict=True):
@@ -97,12 +111,14 @@ def _require_shapes(outs: list[Array], sums: list[Array]) -> None:
 
 
 def _of_lse(arithmetic: Arithmetic) -> Arithmetic:
-    """The arithmetic whose inputs are log-sum-exps in the format in which they are saved."""
+    """Return the arithmetic with its inputs in the format in which log-sum-exps are saved."""
     return replace(arithmetic, inputs=arithmetic.saved_lse or arithmetic.elementwise)
 
 
 def _fast(outs: list[Array], sums: list[Array], arithmetic: Arithmetic | None, base: str) -> Balls:
-    """Both results in float64, without fully masked rows."""
+    """Return the merged output and lse in float64, before the convention for fully masked rows is
+    applied.
+    """
     unit = 1.0 if base == "e" else float(np.log(2.0))
     with np.errstate(all="ignore"):
         m = np.maximum(*sums)
@@ -146,7 +162,7 @@ def _fast(outs: list[Array], sums: list[Array], arithmetic: Arithmetic | None, b
 
 
 def _exponent(arithmetic: Arithmetic, size: Array) -> Array:
-    """τ, for the sum of the sizes of all log-sum-exps."""
+    """Return τ of the module's error bound. `size` is the sum of the sizes of all log-sum-exps."""
     u = arithmetic.elementwise.unit_roundoff
     return (6 * u + arithmetic.exp.per_unit) * size + (
         2 * arithmetic.exp.relative / (1 - arithmetic.exp.relative) + gamma(8, u)
@@ -154,7 +170,9 @@ def _exponent(arithmetic: Arithmetic, size: Array) -> Array:
 
 
 def _exactly(outs: list[Array], sums: list[Array], base: str) -> Balls:
-    """Both results by ball arithmetic, without fully masked rows."""
+    """Return the merged output and lse by ball arithmetic, before the convention for fully masked
+    rows is applied.
+    """
     given = [
         np.where(x > -np.inf, out, 0.0).reshape(prod(x.shape), out.shape[-1]) for out, x in zip(outs, sums, strict=True)
     ]
@@ -178,7 +196,9 @@ def _exactly(outs: list[Array], sums: list[Array], base: str) -> Balls:
 
 
 def _with_dead_rows(balls: Balls, dead: Bools, conventions: Conventions) -> Balls:
-    """Both results with fully masked rows by convention."""
+    """Return the merged output and lse with the values that the convention gives to fully masked
+    rows.
+    """
     out, lse = balls
     value, unchecked = {"zero": (0.0, 0.0), "nan": (np.nan, 0.0), "uniform": (np.nan, np.inf)}[conventions.dead_rows]
     return (

@@ -1,10 +1,11 @@
-"""Multi-head attention and its derivatives, each value in a proved interval, value ± radius.
+"""Multi-head attention and its derivatives. Each returned value comes with a radius: the exact
+value lies in value ± radius.
 
     out = [head_0 | head_1 | …]·wo,   head_h = attention(x·wq_h, x·wk_h, x·wv_h)
 
-where wq_h is the h-th block of columns of wq, as in PyTorch.  Everything is composed of balls: a
-projection is a ball matrix product (`ball.matmul`) widened by the roundings of the modelled
-arithmetic (`ball.rounded`), attention maps balls to balls
+where wq_h is the h-th block of columns of wq, as in PyTorch.  All steps compute with balls, which
+are pairs value ± radius. A projection is a product of balls (`ball.matmul`), widened by the
+roundings of the modelled arithmetic (`ball.rounded`). Attention maps balls to balls
 (`oracles.error_analysis.ball_attention`).
 """
 
@@ -31,13 +32,13 @@ def multi_head_attention(
     mask: Any = None,
     **options: Unpack[MultiHeadOptions],
 ) -> Enclosure:
-    """Multi-head self-attention of x; the result is an `Enclosure`.
+    """Return multi-head self-attention of x, as an `Enclosure` (value ± radius).
 
     Shapes: x (…, n, d_model); wq, wk, wv (d_model, num_heads·head_dim); wo (num_heads·head_dim,
-    d_model); mask broadcasts to (…, n, n) and is shared by the heads; the result is like x. Edge
-    cases: a token that may read no token is 0 (NaN, or the mean of all values times wo, by
-    `conventions.dead_rows`). Raises ValueError and TypeError for shapes, types and values that do
-    not fit.
+    d_model); mask broadcasts to (…, n, n) and is shared by the heads; the result is like x.
+    Edge cases: a token to which no token is visible has the output 0. There `conventions.dead_rows`
+    = nan gives NaN, and uniform gives the mean of all values times wo.
+    Raises ValueError and TypeError for shapes, types and values that do not fit.
     """
     call = checked((x, wq, wk, wv, wo), num_heads, mask, options)
 
@@ -64,15 +65,17 @@ def multi_head_attention_vjp(
     grad_out: Any,
     **options: Unpack[MultiHeadOptions],
 ) -> tuple[Enclosure, ...]:
-    """The gradients (dx, dwq, dwk, dwv, dwo) of Σ grad_out ⊙ out; the results are `Enclosure`s. The
-    gradients of weights are summed over the batch.
+    """Return the gradients (dx, dwq, dwk, dwv, dwo) of Σ grad_out ⊙ out, as `Enclosure`s (value ±
+    radius). The gradients of weights are summed over the batch.
 
-    With dc = grad_out·woᵀ split into heads and (dq, dk, dv) the heads' VJPs side by side: dwo =
-    concatᵀ·grad_out, dwq = xᵀ·dq and so on, dx = dq·wqᵀ + dk·wkᵀ + dv·wvᵀ.
+    dc = grad_out·woᵀ is split into heads. dq, dk and dv hold the heads' VJPs side by side, and
+    concat holds the heads' outputs side by side. Then dwo = concatᵀ·grad_out, dwq = xᵀ·dq (dwk and
+    dwv likewise), and dx = dq·wqᵀ + dk·wkᵀ + dv·wvᵀ.
 
     Shapes: grad_out is like x; the gradients are like x, wq, wk, wv and wo.
-    Edge cases: as for attention; a fully masked row that is NaN leaves every entry unchecked that
-    its dq reaches. Raises ValueError and TypeError for shapes, types and values that do not fit.
+    Edge cases: as for attention. Under `dead_rows` = nan the dq of a fully masked row is unchecked,
+    and so is every entry of a result that depends on it.
+    Raises ValueError and TypeError for shapes, types and values that do not fit.
     """
     call = checked((x, wq, wk, wv, wo), num_heads, mask, options)
     cotangent = call.like(grad_out, "grad_out", call.x)
@@ -114,16 +117,16 @@ def multi_head_attention_jvp(
     dwo: Any,
     **options: Unpack[MultiHeadOptions],
 ) -> Enclosure:
-    """The derivative of multi-head attention in the direction (dx, dwq, dwk, dwv, dwo); the result
-    is an `Enclosure`.
+    """Return the derivative of multi-head attention in the direction (dx, dwq, dwk, dwv, dwo), as
+    an `Enclosure` (value ± radius).
 
-    dout = [dhead_0 | …]·wo + [head_0 | …]·dwo, the heads' tangents being blocks of dx·wq + x·dwq
-    and so on.
+    dout = [dhead_0 | …]·wo + [head_0 | …]·dwo. The tangent dhead_h is the JVP of attention at the
+    h-th blocks of dx·wq + x·dwq, dx·wk + x·dwk and dx·wv + x·dwv.
 
     Shapes: tangents like their arguments; the result is like x.
-    Edge cases: a token that may read no token is 0 (NaN, or the derivative of the mean, by
-    `conventions.dead_rows`). Raises ValueError and TypeError for shapes, types and values that do
-    not fit.
+    Edge cases: a token to which no token is visible has the derivative 0. There
+    `conventions.dead_rows` = nan gives NaN, and uniform gives the derivative of the mean.
+    Raises ValueError and TypeError for shapes, types and values that do not fit.
     """
     call = checked((x, wq, wk, wv, wo), num_heads, mask, options)
     named = (
@@ -157,15 +160,17 @@ def multi_head_attention_jvp(
 
 
 def _transposed(a: Ball) -> Ball:
-    """The last two axes exchanged."""
+    """Return the ball with its last two axes exchanged."""
     return mapped(a, lambda m: m.swapaxes(-1, -2))
 
 
 def _side_by_side(a: Ball) -> Ball:
-    """(…, num_heads, n, head_dim) -> (…, n, num_heads·head_dim)."""
+    """Return the heads' columns side by side: (…, num_heads, n, head_dim) -> (…, n,
+    num_heads·head_dim).
+    """
     return mapped(a, lambda m: m.swapaxes(-3, -2).reshape(*m.shape[:-3], m.shape[-2], m.shape[-3] * m.shape[-1]))
 
 
 def _tokens(a: Ball) -> Ball:
-    """(…, n, columns) -> (all tokens of the batch, columns)."""
+    """Return all tokens of the batch as rows: (…, n, columns) -> (tokens, columns)."""
     return mapped(a, lambda m: m.reshape(prod(m.shape[:-1]), m.shape[-1]))

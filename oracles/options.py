@@ -1,4 +1,5 @@
-"""The options that oracles take by keyword: each one is written once, with its meaning and default.
+"""The options that oracles take by keyword. Each option is written once, with its meaning and
+default.
 
 A function with options is written as
 
@@ -28,7 +29,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Option(NamedTuple):
-    """What an option means, and its default."""
+    """The meaning of an option, and its default."""
 
     meaning: str
     default: Any = None
@@ -117,7 +118,7 @@ class RotationOptions(AnswerOptions, total=False):
 
 
 class Answer(NamedTuple):
-    """Which kind of answer is asked for: the validated `AnswerOptions`."""
+    """The validated `AnswerOptions`: they say which kind of answer the caller asks for."""
 
     arithmetic: Arithmetic | None
     conventions: Conventions
@@ -134,12 +135,12 @@ def answer(options: AnswerOptions) -> Answer:
 
 
 def defaults(options: type) -> dict[str, Any]:
-    """Return the default of each option of a class of options, by name."""
+    """Return the default of each option in a class of options, by name."""
     return {name: option.default for name, option in _explained(options).items()}
 
 
 def takes(options: type) -> Callable[[Function], Function]:
-    """Return a decorator for a function that takes options of this class by keyword."""
+    """Return a decorator for a function that takes the options of this class by keyword."""
     explained, usual, hints = _explained(options), defaults(options), get_type_hints(options)
     by_keyword = [Parameter(x, Parameter.KEYWORD_ONLY, default=usual[x], annotation=hints[x]) for x in explained]
 
@@ -165,14 +166,14 @@ def takes(options: type) -> Callable[[Function], Function]:
 
 
 def _explained(options: type) -> dict[str, Option]:
-    """The options of a class, by name; the options that all oracles take come last."""
+    """Return the options of a class, by name. The options that all oracles take come last."""
     hints = get_type_hints(options, include_extras=True)
     last = AnswerOptions.__annotations__
     return {name: hints[name].__metadata__[0] for name in sorted(hints, key=lambda name: name in last)}
 
 
 def _help(explained: dict[str, Option]) -> str:
-    """The options as the end of a docstring."""
+    """Return the text about the options that ends a docstring."""
     width = max(map(len, explained))
     lines = ["    Options, by keyword:", ""]
     for name, option in explained.items():

@@ -1,9 +1,10 @@
-"""Sinusoidal positional encodings, and sums with any encoding, each value in a proved interval,
-value ± radius.
+"""Sinusoidal positional encodings, and sums with any encoding. Each returned value comes with a
+radius: the exact value lies in value ± radius.
 
-Every function takes by keyword `arithmetic` (None for the certified value, an `Arithmetic` or a
-preset's name for the budget), `conventions`, and `method` ("fast" for float64, "arb" for ball
-arithmetic, "auto" for arb where float64 is too wide to judge by and arb affordable).
+Every function takes three options by keyword. `arithmetic` is None for the certified value, or an
+`Arithmetic` or a preset's name for the budget. `conventions` states the conventions. `method` is
+"fast" for float64, "arb" for ball arithmetic, or "auto". "auto" computes in float64, and in ball
+arithmetic where float64 is too wide to judge and ball arithmetic is affordable.
 """
 
 from dataclasses import replace
@@ -38,17 +39,18 @@ def sinusoidal_positional_encoding(
     start_pos: Any = 0,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """Sines and cosines of the angles (start_pos + p)·10000^(−2i/embed_dim); the result is an
-    `Enclosure`.
+    """Return the sines and cosines of the angles (start_pos + p)·10000^(−2i/embed_dim), as an
+    `Enclosure` (value ± radius).
 
-    Column 2i of the row p is the sine and column 2i + 1 the cosine of the angle of pair i;
-    `conventions.sinusoid_layout` moves all sines before the cosines, and for `tensor2tensor` the
-    exponents are −i/(embed_dim/2 − 1), as in `tensor2tensor_sinusoidal`.
+    In row p, column 2i is the sine and column 2i + 1 the cosine of the angle of pair i. Other
+    values of `conventions.sinusoid_layout` put all sines before the cosines. With `tensor2tensor`
+    the exponents are −i/(embed_dim/2 − 1), as in `tensor2tensor_sinusoidal`.
 
-    Shapes: (seq_len, embed_dim).  Positions count from 0. Edge cases: an odd embed_dim ends with a
-    sine; `tensor2tensor` refuses it, and embed_dim 2; sizes may be 0. Raises TypeError and
-    ValueError for sizes and positions that are not natural numbers, positions beyond 2⁵³, an
-    embed_dim beyond 2²⁰, and more than 2²⁸ entries.
+    Shapes: (seq_len, embed_dim).  Positions count from 0.
+    Edge cases: with an odd embed_dim the last column is a sine. `tensor2tensor` refuses an odd
+    embed_dim, and embed_dim = 2. Sizes may be 0.
+    Raises TypeError and ValueError for sizes and positions that are not natural numbers, positions
+    beyond 2⁵³, an embed_dim beyond 2²⁰, and more than 2²⁸ entries.
     """
     model, named, method = answer(options)
     length, dim = arrays.natural(seq_len, "seq_len"), arrays.natural(embed_dim, "embed_dim", most=WIDEST)
@@ -90,16 +92,17 @@ def tensor2tensor_sinusoidal(
     start_pos: Any = 0,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """Return an enclosure of all sines, then all cosines, of the angles (start_pos + p)·exp(−i·ln
-    10000 / (embed_dim/2 − 1)).
+    """Return all sines, then all cosines, of the angles (start_pos + p)·exp(−i·ln 10000 /
+    (embed_dim/2 − 1)), as an `Enclosure` (value ± radius).
 
-    It is `sinusoidal_positional_encoding` with `sinusoid_layout` = `tensor2tensor`; that field of
-    the given conventions is ignored: the frequencies run from 1 to 1/10000, both ends included, as
-    in tensor2tensor, fairseq and fairseq2.
+    The frequencies run from 1 to 1/10000, both ends included, as in tensor2tensor, fairseq and
+    fairseq2. The result equals `sinusoidal_positional_encoding` with `sinusoid_layout` =
+    `tensor2tensor`; that field of the given conventions is ignored.
 
     Shapes: (seq_len, embed_dim).  Positions count from 0.
-    Edge cases: an odd embed_dim is refused, and so is 2, where the exponents are divided by 0;
-    sizes may be 0. Raises TypeError and ValueError as `sinusoidal_positional_encoding`.
+    Edge cases: an odd embed_dim is refused. embed_dim = 2 is refused, because its exponents are
+    divided by 0. Sizes may be 0.
+    Raises TypeError and ValueError as `sinusoidal_positional_encoding`.
     """
     named = replace(resolve_conventions(options["conventions"]), sinusoid_layout="tensor2tensor")
     given = AnswerOptions(arithmetic=options["arithmetic"], conventions=named, method=options["method"])
@@ -112,11 +115,12 @@ def add_positional_encoding(
     pos: Any,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """x + pos; the result is an `Enclosure`.
+    """Return x + pos as an `Enclosure` (value ± radius).
 
     Shapes: x is (…, seq_len, embed_dim); pos is like x, or (seq_len, embed_dim) for the whole
-    batch. Edge cases: a NaN or ±∞ stays in its entry; axes of size 0 are legal.
-    Raises TypeError and ValueError for what are not such arrays.
+    batch.
+    Edge cases: a NaN or ±∞ stays in its entry; axes of size 0 are legal.
+    Raises TypeError and ValueError for arrays of other shapes or types.
     """
     model, _, method = answer(options)
     x, pos = (arrays.float_array(a, name, arithmetic=model) for a, name in ((x, "x"), (pos, "pos")))
@@ -139,16 +143,16 @@ def add_positional_encoding(
 
 
 def stored(value: Ball, source: Format, arithmetic: Arithmetic) -> Ball:
-    """Return numbers of a format in the output's format: rounded, unless that format holds all of
-    them.
+    """Return a ball of numbers of the format `source`, rounded to the output format unless that
+    format holds all of them.
     """
     target = arithmetic.output
     return value if target.holds(source) else rounded(value, target, flush=arithmetic.flush_to_zero)
 
 
 def copied(value: Ball, arithmetic: Arithmetic) -> Ball:
-    """Return numbers that are copied from the inputs' format to the output's format. Numbers below
-    the smallest normal number may become 0 if the arithmetic flushes.
+    """Return a ball of numbers that code copies from the input format to the output format. Numbers
+    below the smallest normal number may become 0 if the arithmetic flushes.
     """
     small = np.abs(value.mid) - value.rad < arithmetic.output.smallest_normal
     if arithmetic.flush_to_zero and small.any():
@@ -157,15 +161,15 @@ def copied(value: Ball, arithmetic: Arithmetic) -> Ball:
 
 
 def _exponents(dim: int, conventions: Conventions) -> list[Fraction]:
-    """The exponent of each pair."""
+    """Return the exponent 2i/dim of each pair i, or i/(dim/2 − 1) under tensor2tensor."""
     if conventions.sinusoid_layout != "tensor2tensor":
         return pair_exponents(dim)
     return [Fraction(i, dim // 2 - 1) for i in range(dim // 2)]
 
 
 def _require_ends(dim: int) -> None:
-    """Raise ValueError unless tensor2tensor's exponents, from 0 to 1, have as many sines as cosines
-    and two ends.
+    """Raise ValueError unless dim suits tensor2tensor. An odd dim has more sines than cosines, and
+    dim = 2 has no two exponents from 0 to 1.
     """
     if dim % 2:
         raise ValueError(f"embed_dim={dim}, but should be even: sinusoid_layout='tensor2tensor'.")
@@ -176,7 +180,9 @@ def _require_ends(dim: int) -> None:
 
 
 def _lay_out(out: Array, sin: Array, cos: Array, conventions: Conventions) -> None:
-    """Put sines and cosines into the columns of their layout; an odd number of columns leaves out the last cosine."""
+    """Write sines and cosines into the columns of their layout. If the number of columns is odd,
+    the last cosine is left out.
+    """
     sines, cosines = sin.shape[1], out.shape[1] // 2
     if conventions.sinusoid_layout == "interleaved":
         out[:, 0::2], out[:, 1::2] = sin, cos[:, :cosines]

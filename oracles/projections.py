@@ -1,5 +1,5 @@
 """Validates the arguments of multi-head attention, and computes its projections in the modelled
-arithmetic, as products of balls.
+arithmetic, as products of balls (value ± radius).
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,9 @@ from oracles.options import MultiHeadOptions, answer
 
 @dataclass(frozen=True)
 class Projections:
-    """Validated arguments, and the matrix products in the modelled arithmetic."""
+    """The validated arguments of multi-head attention. Its methods compute matrix products in the
+    modelled arithmetic.
+    """
 
     x: Array
     wq: Array
@@ -45,12 +47,14 @@ class Projections:
 
     @property
     def work(self) -> int:
-        """The multiplications in one forward pass; an exponential counts as 8."""
+        """The number of multiplications in one forward pass. An exponential counts as 8."""
         tokens, n, width = prod(self.x.shape[:-1]), int(self.x.shape[-2]), int(self.wq.shape[1])
         return tokens * (4 * int(self.x.shape[-1]) * width + n * (2 * width + 8 * self.num_heads))
 
     def like(self, x: Any, name: str, argument: Array) -> Array:
-        """Return a cotangent or tangent, of the shape of its argument."""
+        """Return a cotangent or tangent as float64. Raises ValueError unless it has the shape of
+        its argument.
+        """
         array = arrays.float_array(x, name, arithmetic=self.setting.arithmetic)
         if array.shape != argument.shape:
             raise ValueError(f"{name} has shape {array.shape}, but should be {argument.shape}.")
@@ -82,20 +86,20 @@ class Projections:
         )
 
     def stored(self, a: Ball) -> Ball:
-        """Return a result that enters the next product: rounded to every format that it may be
-        stored in before.
+        """Return a result that enters the next product. It is rounded to every format in which a
+        kernel may store it before that.
         """
         model = self.setting.arithmetic
         return a if model is None else self._rounded(a, {model.elementwise, model.output, model.inputs})
 
     def kept(self, a: Ball, of: Operand, *others: Operand) -> Ball:
-        """Return a result of attention, which is rounded already: radius ∞ where it overflows the
-        format it is stored in.
+        """Return a result of attention, which is already rounded, with radius ∞ where it overflows
+        the format in which it is stored.
 
-        A kernel that multiplies masked entries by 0 spreads ∞, in rows without visible tokens too,
-        as a weight of 0 times ∞ is NaN. So the radius is also ∞ in the lost columns of the summed
-        operand `of`, and for a whole head if a column of `others`, of which its weights are
-        computed, is lost.
+        A kernel that multiplies masked entries by 0 spreads ∞, also in rows without visible tokens,
+        because a weight of 0 times ∞ is NaN. `of` is the operand that is summed, and `others` are
+        the operands from which its weights are computed. So the radius is also ∞ in the columns of
+        `of` that are lost, and in a whole head if a column of `others` is lost.
         """
         model = self.setting.arithmetic
         if model is None:
@@ -109,18 +113,18 @@ class Projections:
 
     @property
     def _reads_what_is_blocked(self) -> bool:
-        """Whether a kernel may multiply what a mask blocks by a weight of 0."""
+        """Whether a kernel may multiply a masked entry by a weight of 0."""
         masked = self.mask is not None or self.setting.visible.high is not None
         return masked and self.setting.arithmetic is not None and self.setting.conventions.blocked_values == "finite"
 
     def last(self, a: Ball) -> Ball:
-        """Return a result in the output's format."""
+        """Return a result, rounded to the output's format."""
         model = self.setting.arithmetic
         return a if model is None else self._rounded(a, {model.elementwise, model.output})
 
     def plus(self, a: Ball, b: Ball) -> Ball:
-        """a + b. A budget counts its rounding where it is exact too, which depends on the order in
-        which BLAS added up a and b.
+        """Return a + b. A budget counts the rounding of this sum even where the sum is exact:
+        whether it is depends on the order in which BLAS added up a and b.
         """
         if self.setting.arithmetic is None:
             return a + b
@@ -131,14 +135,18 @@ class Projections:
     def added(
         self, parts: Sequence[Ball], others: Sequence[Ball], keep: Callable[[Ball], Ball], backward: bool = False
     ) -> Ball:
-        """Products of parts with others, added up: either each product is kept alone and they are
-        added in any order (in reverse order, which automatic differentiation takes, a sum may
-        overflow), or all are one product, as with packed projections.
+        """Return the sum of the products parts[i]·others[i], with a radius for every way in which a
+        kernel may add them.
 
-        The radius is the largest of theirs about one midpoint, the midpoint of the given order. The
-        others differ from the exact sum of the products' midpoints by what is in their own radii,
-        this one by u·Σ|partial sums|, which is added. The packed product's radius holds for every
-        order of summation, and so about this one's midpoint.
+        A kernel may store each product and add them in any order. Automatic differentiation takes
+        the reverse order, and a partial sum may overflow in one order only. Or a kernel may compute
+        all of them as one product, as with packed projections.
+
+        The midpoint is the sum in the given order, and the radius is the largest of the radii for
+        these ways. A sum in another order differs from the exact sum of the products' midpoints by
+        what its own radius contains. The sum in the given order differs from it by at most
+        u·Σ|partial sums|, which is added. The radius of the packed product holds for every order of
+        summation, and so it holds about this midpoint too.
         """
         products = [keep(self.product(x, y, backward)) for x, y in zip(parts, others, strict=True)]
         if self.setting.arithmetic is None:
@@ -159,10 +167,11 @@ class Projections:
         return a
 
     def heads(self, a: Ball, *given: Array) -> Operand:
-        """(…, n, num_heads·head_dim) -> (…, num_heads, n, head_dim), as attention takes it.
+        """Return the heads of a projection, in the layout of attention: (…, n, num_heads·head_dim)
+        -> (…, num_heads, n, head_dim).
 
-        Where a projection of a token overflows although the token is finite, its column is unknown;
-        behind a mask too, if a kernel reads masked entries, as a weight of 0 times ∞ is NaN.
+        Where a projection of a finite token overflows, its column is marked as unknown. A mask does
+        not prevent this if a kernel reads masked entries, because a weight of 0 times ∞ is NaN.
         """
         if given and self._reads_what_is_blocked:
             finite = np.logical_and.reduce([np.isfinite(x).all(axis=-1, keepdims=True) for x in given])
@@ -174,15 +183,15 @@ class Projections:
         return operand(split.mid, split.rad)
 
     def projections(self, backward: bool = False) -> tuple[Operand, Operand, Operand]:
-        """Return the heads of x·wq, x·wk and x·wv. Behind a mask derivatives are products with all
-        three, the output with the last alone.
+        """Return the heads of x·wq, x·wk and x·wv. For masked tokens, derivatives (`backward`)
+        multiply all three by a weight of 0; the output multiplies only x·wv.
         """
         q, k, v = (self.stored(self.product(exact(self.x), exact(w))) for w in (self.wq, self.wk, self.wv))
         given = (self.x,) if backward else ()
         return self.heads(q, *given), self.heads(k, *given), self.heads(v, self.x)
 
     def expecting_nan(self, out: Ball) -> Ball:
-        """Return the output with NaN expected on the rows of tokens that may read none, if that is
+        """Return the output with NaN expected for tokens to which no token is visible, if that is
         the convention.
         """
         allowed = self.allowed()
@@ -193,7 +202,7 @@ class Projections:
 
 
 def checked(inputs: Sequence[Any], num_heads: Any, mask: Any, options: MultiHeadOptions) -> Projections:
-    """Return the validated call of multi-head attention on the inputs x, wq, wk, wv and wo."""
+    """Validate a call of multi-head attention on the inputs x, wq, wk, wv and wo, and return it."""
     arithmetic, conventions, method = answer(options)
     names = ("x", "wq", "wk", "wv", "wo")
     arguments = [
@@ -235,7 +244,7 @@ def _require_shapes(arguments: Sequence[Array], heads: int) -> None:
 
 
 def joined(parts: Sequence[Ball], axis: int) -> Ball:
-    """Return balls, one after the other along an axis."""
+    """Return one ball: the given balls, one after the other along an axis."""
     return Ball(np.concatenate([x.mid for x in parts], axis=axis), np.concatenate([x.rad for x in parts], axis=axis))
 
 

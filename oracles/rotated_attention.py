@@ -1,8 +1,9 @@
 """Causal attention of queries and keys that are first rotated by their positions, for caches that
 rotate their inputs.
 
-The rotated queries and keys are intervals, value ± radius: the radius is the error of the certified
-value, or the error limit. The result encloses the attention of all numbers in these intervals.
+The rotated queries and keys are intervals value ± radius. Their radius is the error of the
+certified value, or the error limit if an arithmetic is given. The result encloses the attention of
+all numbers in these intervals.
 """
 
 from typing import Any, Unpack
@@ -19,11 +20,12 @@ from oracles.rotary.embeddings import rope
 
 @takes(FeatureOptions)
 def rotated_attention(q: Any, k: Any, v: Any, **options: Unpack[FeatureOptions]) -> tuple[Enclosure, Enclosure]:
-    """Return enclosures, in float64, of the output and the log-sum-exp of causal attention with key
-    j rotated by position j and query i by position offset + i.
+    """Return the output and the log-sum-exp of causal attention, after key j is rotated by position
+    j and query i by position offset + i. The results are `Enclosure`s (value ± radius), computed in
+    float64.
 
-    Shapes, edge cases and errors: as `oracles.attention`; the offset is an int from 0, and the
-    rotation as `oracles.rope` has it.
+    Shapes, edge cases and errors are as in `oracles.attention`, and the rotation is as in
+    `oracles.rope`. The offset is an int of at least 0.
     """
     offset = options["offset"] or 0
     given = AnswerOptions(arithmetic=options["arithmetic"], conventions=options["conventions"])

@@ -1,10 +1,13 @@
-"""Hard-masked softmax and its VJP, each value in a proved interval, value ± radius.
+"""Softmax over visible entries and its VJP. Each returned value comes with a radius: the exact
+value lies in value ± radius.
 
-Weights are exp(s_j)/Σ_allowed exp(s_l) on visible entries and exactly 0 on masked entries. A
-kernel's weight is p_j·exp(±ρ_j) with ρ_j = slope·(|s_j| + |m| + |lse|) + exp + rescale + sum +
-normalise − log(1 − λ) in the terms of `oracles.error_analysis.roundings`: the score is an input
-without an error, and λ bounds the relative error of the sum, as in
-`oracles.error_analysis.output_error`.
+The weights are exp(s_j)/Σ_visible exp(s_l) on visible entries, and exactly 0 on masked entries. A
+kernel's weight is p_j·exp(±ρ_j), where
+
+    ρ_j = slope·(|s_j| + |m| + |lse|) + exp + rescale + sum + normalise − log(1 − λ)
+
+The summands are those of `oracles.error_analysis.roundings`. The score is an input, so it has no
+error. λ bounds the relative error of the sum, as in `oracles.error_analysis.output_error`.
 """
 
 from typing import Any, NamedTuple, Unpack
@@ -30,15 +33,16 @@ def hard_masked_softmax(
     mask: Any = None,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """The softmax of each row's visible scores, and 0 on masked ones; the result is an `Enclosure`.
+    """Return the softmax of each row's visible scores, with 0 on masked entries, as an `Enclosure`
+    (value ± radius).
 
-    weights[j] = exp(scores[j]) / Σ_allowed exp(scores[l]).
+    weights[j] = exp(scores[j]) / Σ_visible exp(scores[l]).
 
     Shapes: scores (…, n) with n ≥ 1, mask broadcasts to it; the result is like scores.
-    Edge cases: a row with no visible entry is 0 (NaN, or 1/n throughout, by
-    `conventions.dead_rows`); masked scores are never read; a NaN or ±∞ on a visible entry makes its
-    row NaN with an infinite radius. Raises ValueError and TypeError for shapes, types and values
-    that do not fit.
+    Edge cases: masked scores are never read. A row without a visible entry is 0; under
+    `conventions.dead_rows` = nan it is NaN, under uniform it is 1/n everywhere. A NaN or ±∞ on a
+    visible entry makes its row NaN with an infinite radius.
+    Raises ValueError and TypeError for shapes, types and values that do not fit.
     """
     s, allowed, t, (arithmetic, conventions, method) = _checked(scores, mask, options)
     evaluation = Evaluation(
@@ -59,14 +63,15 @@ def hard_masked_softmax_vjp(
     grad_weights: Any,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """The gradient of Σ grad_weights ⊙ weights with respect to the scores; the result is an
-    `Enclosure`.
+    """Return the gradient of Σ grad_weights ⊙ weights with respect to the scores, as an `Enclosure`
+    (value ± radius).
 
-    dscores = w ⊙ (g − Σ_l w_l g_l), and 0 on masked entries.
+    With w = weights and g = grad_weights: dscores = w ⊙ (g − Σ_l w_l g_l), and 0 on masked entries.
 
     Shapes: mask broadcasts to scores, grad_weights and the result are like scores.
-    Edge cases: a row with no visible entry gets 0 (unchecked under `dead_rows` = nan, or what equal
-    scores get, by `dead_gradients`); masked entries of g are never read.
+    Edge cases: masked entries of grad_weights are never read. A row without a visible entry has the
+    gradient 0. There `dead_rows` = nan leaves the gradient unchecked, and `dead_rows` = uniform
+    with `dead_gradients` = flow gives the gradient of a row of equal scores.
     Raises ValueError and TypeError for shapes, types and values that do not fit.
     """
     s, allowed, t, (arithmetic, conventions, method) = _checked(scores, mask, options)
@@ -84,8 +89,8 @@ def hard_masked_softmax_vjp(
 
 
 class _Weights(NamedTuple):
-    """p, the error p(exp ρ − 1) + underflow of a weight before it is stored, what may be read, and
-    fully masked rows.
+    """The computed weights p, and for each weight the error p(exp ρ − 1) + underflow before it is
+    stored. `allowed` marks the entries that are read, and `dead` the fully masked rows.
     """
 
     p: Array
@@ -95,7 +100,9 @@ class _Weights(NamedTuple):
 
 
 def _checked(scores: Any, mask: Any, options: AnswerOptions) -> tuple[Array, Mask | None, Terms, Answer]:
-    """The arguments of a softmax, validated, and its terms."""
+    """Validate the arguments of a softmax. Return the scores, the mask, the rounding terms of the
+    budget, and the answer's options.
+    """
     asked = answer(options)
     arithmetic, conventions, _ = asked
     s = arrays.float_array(scores, "scores", arithmetic=arithmetic)
@@ -106,11 +113,12 @@ def _checked(scores: Any, mask: Any, options: AnswerOptions) -> tuple[Array, Mas
 
 
 def _weights(s: Array, allowed: Mask | None, t: Terms, most: Ranges, uniform: bool) -> _Weights:
-    """The weights of every row; a fully masked row's are 0, or 1/n throughout where it is
-    `uniform`.
+    """Return the weights of every row and their errors. A fully masked row has weights 0, or 1/n
+    everywhere if `uniform`.
 
-    A row's errors are NaN, which makes radii of ∞, where a score may overflow in units of ln 2,
-    1.44 times as large, or the sum: at masked entries too, as exp(−∞ − NaN) is NaN.
+    The errors of a row are NaN, so that its radii become ∞, where a score or the sum may overflow.
+    A score may be held in units of ln 2, where it is 1.44 times as large. An overflow reaches
+    masked entries too, because exp(−∞ − NaN) is NaN.
     """
     may = np.ones(s.shape, dtype=bool) if allowed is None else allowed
     dead = np.asarray(~may.any(axis=-1, keepdims=True))
@@ -136,7 +144,9 @@ def _weights(s: Array, allowed: Mask | None, t: Terms, most: Ranges, uniform: bo
 
 
 def _forward(s: Array, allowed: Mask | None, t: Terms, most: Ranges, conventions: Conventions) -> Ball:
-    """The weights as a ball, rounded to the format of weights and to the output's."""
+    """Return the weights as a ball (value ± radius), rounded to the format of weights and to the
+    output format.
+    """
     with np.errstate(all="ignore"):
         w = _weights(s, allowed, t, most, conventions.dead_rows == "uniform")
         relative = t.weights + t.output * (1 + t.weights)
@@ -148,17 +158,20 @@ def _forward(s: Array, allowed: Mask | None, t: Terms, most: Ranges, conventions
 
 
 def _vjp(s: Array, allowed: Mask | None, g: Array, t: Terms, most: Ranges, conventions: Conventions) -> Ball:
-    """dS = p ⊙ T with T = g − Σ p g, by the product rule; Σ p g is off by what p is, stored and
-    summed, against |g|.
+    """Return the gradient dS = p ⊙ T as a ball (value ± radius), where T = g − Σ p g.
 
-    A kernel that takes p g − p Σ p g rounds p g, which no p·T has: by less than is counted, as |g|
-    ≤ |T| + Σ p|g|, unless p g is stored in fewer bits.  So it is operator by operator, where
-    weights and dP are stored (PyTorch on a GPU): there it is off by that rounding of p|g| and,
-    twice, of p Σ p|g|, whose sum and product are stored, and by what underflows.
+    The error follows from the product rule. The error of Σ p g is the error of p (of its value, its
+    storage and its sum) times |g|.
 
-    The radius is ∞ where T, or dS in the format it is stored in, may overflow, and throughout a row
-    where Σ p g may, at masked entries too: 0·∞ is NaN. So only the size of a masked entry of g
-    matters.
+    A kernel that computes p g − p Σ p g also rounds p g, which the form p·T does not have. Because
+    |g| ≤ |T| + Σ p|g|, this rounding is smaller than the counted ones, unless p g is stored in
+    fewer bits. A kernel that stores weights and dP, as PyTorch does operator by operator on a GPU,
+    stores p g too. There the error grows by that rounding of p|g|. It also grows by twice that
+    rounding of p Σ p|g|, because both the sum and the product are stored, and by what underflows.
+
+    The radius is ∞ where T may overflow, or dS in the format in which it is stored. It is ∞ in a
+    whole row where Σ p g may overflow, at masked entries too, because 0·∞ is NaN. A masked entry of
+    g therefore matters only by its size.
     """
     with np.errstate(all="ignore"):
         w = _weights(s, allowed, t, most, conventions.dead_rows_flow)
@@ -196,7 +209,9 @@ def _vjp(s: Array, allowed: Mask | None, g: Array, t: Terms, most: Ranges, conve
 
 
 def _uniform_is_accepted(weights: Ball, allowed: Mask | None) -> bool:
-    """Whether equal weights are within the budget everywhere, the budget being as wide as a weight, 1."""
+    """Return whether the budget is too wide to judge: it accepts equal weights everywhere, and it is
+    as wide as the range of a weight, from 0 to 1.
+    """
     may = np.ones(weights.mid.shape, dtype=bool) if allowed is None else allowed
     count = np.maximum(may.sum(axis=-1, keepdims=True), 1)
     live = may & (count > 1)

@@ -8,11 +8,11 @@ __all__ = ["did_you_mean"]
 
 
 def did_you_mean(name: object, known: Iterable[str], otherwise: str = "") -> str:
-    """Return a sentence, after a space, with the known name that is nearest: " Did you mean
-    'half'?".
+    """Return a sentence with the known name that is nearest to `name`, after a space: " Did you
+    mean 'half'?".
 
-    Case does not matter, and a hyphen, an underscore and a space are equal. Where no name is near,
-    the sentence is `otherwise`, or there is none.
+    Case does not matter, and a hyphen, an underscore and a space are equal. If no name is near,
+    return `otherwise` after a space, or "" if `otherwise` is empty.
     """
     by_spelling = {_spelling(each): each for each in known}
     near = get_close_matches(_spelling(name), by_spelling, n=1) if isinstance(name, str) else []
