@@ -1,14 +1,16 @@
-"""The exact value of every operation on softmax and attention, by ball arithmetic: `method="arb"`.
+"""The exact value of every operation on softmax and attention, by ball arithmetic of any precision:
+`method="arb"`.
 
 arb (Johansson, Arb: efficient arbitrary-precision midpoint-radius interval arithmetic, IEEE Trans.
-Comput. 66, 2017) proves an enclosure of the value over ℝ; the formulas below are the definitions,
-row by row and head by head.  Arguments are validated float64 arrays with equal leading axes,
-`allowed` a bool array of the shape of the scores (true where a query may attend) or None; the scale
-is 1/√d unless given.  Each function returns a tuple with one `Ball` per result.
+Comput. 66, 2017) proves an enclosure of the value over ℝ. The formulas below are the definitions,
+row by row and head by head.  Arguments are validated float64 arrays with equal leading axes.
+`allowed` is None, or a bool array of the shape of the scores that is true at visible keys. The
+scale is 1/√d unless given.  Each function returns a tuple with one `Ball` (midpoint ± radius) for
+each result.
 
-Masked entries are outside the support of the weights, so they do not matter.  An entry whose
-product reads a number that is not finite is lost, even if the other factor is 0: its midpoint is
-NaN and its radius ∞.
+Masked entries are outside the support of the weights, so their values do not matter.  An entry
+whose product reads a number that is not finite is lost, even if the other factor is 0: its midpoint
+is NaN and its radius ∞.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,11 +40,13 @@ from oracles.exact.multi_head import (
 )
 
 Inputs = Sequence[Array]
-"""q, k and v, or their tangents; or x, wq, wk, wv and wo."""
+"""The arrays q, k and v, or their tangents; or the arrays x, wq, wk, wv and wo."""
 
 
 class ExactOptions(TypedDict, total=False):
-    """The options of exact attention: the scale, 1/√d by default, the conventions, and the first precision."""
+    """The options of exact attention: the scale (1/√d by default), the conventions, and the first
+    precision in bits.
+    """
 
     scale: float | None
     conventions: Required[Conventions]
@@ -50,7 +54,7 @@ class ExactOptions(TypedDict, total=False):
 
 
 class FeaturedOptions(ExactOptions, total=False):
-    """The same, and the features of the logits."""
+    """The options of exact attention, and the features of the logits: bias, softcap and sinks."""
 
     features: Required[Features]
 
@@ -58,8 +62,8 @@ class FeaturedOptions(ExactOptions, total=False):
 def hard_masked_softmax(
     scores: Array, allowed: Bools | None, *, conventions: Conventions, precision: int = PRECISION
 ) -> tuple[Ball, ...]:
-    """weights[i, j] = exp(scores[i, j]) / Σ_allowed exp(scores[i, ·]), and 0 where masked; fully
-    masked rows by convention.
+    """Return the softmax weights of each row: exp(scores[i, j]) / Σ_visible exp(scores[i, ·]), and
+    0 at masked entries. Fully masked rows follow the convention.
     """
     live = _allowed(scores.shape, allowed)
 
@@ -77,8 +81,11 @@ def hard_masked_softmax_vjp(
     conventions: Conventions,
     precision: int = PRECISION,
 ) -> tuple[Ball, ...]:
-    """dscores = w ⊙ (g − Σ_allowed w ⊙ g), and 0 where masked and in fully masked rows (unchecked
-    there if they are NaN).
+    """Return the gradient of the scores, dscores = w ⊙ (g − Σ_visible w ⊙ g), with the weights w
+    and g = grad_weights.
+
+    It is 0 at masked entries and in fully masked rows. Fully masked rows are unchecked if they are
+    NaN by convention.
     """
 
     def evaluate(s: Array, a: Bools, g: Array) -> list[Matrix]:
@@ -92,7 +99,7 @@ def hard_masked_softmax_vjp(
 def scaled_dot_product_attention(
     point: Inputs, allowed: Bools | None, **options: Unpack[ExactOptions]
 ) -> tuple[Ball, ...]:
-    """out = softmax(scale·q·kᵀ)·v over the visible keys, at the point (q, k, v)."""
+    """Return the output softmax(scale·q·kᵀ)·v over the visible keys, at the point (q, k, v)."""
     visible, scale, conventions = _visible(point, allowed), _scale(point, options), options["conventions"]
 
     def evaluate(*arrays: Any) -> list[Matrix]:
@@ -105,7 +112,9 @@ def scaled_dot_product_attention(
 def scaled_dot_product_attention_vjp(
     point: Inputs, allowed: Bools | None, grad_out: Array, **options: Unpack[ExactOptions]
 ) -> tuple[Ball, ...]:
-    """(dq, dk, dv): dS = scale·softmax'(g·vᵀ), dq = dS·k, dk = dSᵀ·q, dv = weightsᵀ·g."""
+    """Return the gradients (dq, dk, dv): with dS = scale·softmax'(grad_out·vᵀ), dq = dS·k, dk =
+    dSᵀ·q and dv = weightsᵀ·grad_out.
+    """
     scale, conventions = _scale(point, options), options["conventions"]
 
     def evaluate(*arrays: Any) -> list[Matrix]:
@@ -118,7 +127,9 @@ def scaled_dot_product_attention_vjp(
 def scaled_dot_product_attention_jvp(
     point: Inputs, allowed: Bools | None, tangent: Inputs, **options: Unpack[ExactOptions]
 ) -> tuple[Ball, ...]:
-    """dout = softmax'(scale·(dq·kᵀ + q·dkᵀ))·v + weights·dv."""
+    """Return the derivative of the output in the direction (dq, dk, dv): softmax'(scale·(dq·kᵀ +
+    q·dkᵀ))·v + weights·dv.
+    """
     visible, scale, conventions = _visible(point, allowed), _scale(point, options), options["conventions"]
 
     def evaluate(*arrays: Any) -> list[Matrix]:
@@ -132,7 +143,8 @@ def scaled_dot_product_attention_jvp(
 def generalised_attention(point: Inputs, allowed: Bools, **options: Unpack[FeaturedOptions]) -> tuple[Ball, ...]:
     """Return (out, lse) of `oracles.attention`, with the heads among the batch axes.
 
-    lse has the shape (…, n, 1). It is −∞ in a row without a visible key and without a sink.
+    The log-sum-exp lse has the shape (…, n, 1). It is −∞ in a row without a visible key and without
+    a sink.
     """
     features, conventions, scale = options["features"], options["conventions"], _scale(point, options, True)
 
@@ -151,7 +163,9 @@ def generalised_attention(point: Inputs, allowed: Bools, **options: Unpack[Featu
 def generalised_attention_vjp(
     point: Inputs, allowed: Bools, grad_out: Array, grad_lse: Array | None, **options: Unpack[FeaturedOptions]
 ) -> tuple[Ball, ...]:
-    """(dq, dk, dv), and the gradients of each logit's bias and of each row's sink, if there are such."""
+    """Return the gradients (dq, dk, dv), then the gradient of each logit's bias if there is a bias,
+    and of each row's sink if there are sinks.
+    """
     features, conventions, scale = options["features"], options["conventions"], _scale(point, options, True)
 
     def evaluate(*arrays: Any) -> list[Matrix]:
@@ -172,7 +186,9 @@ def generalised_attention_jvp(
     dsink: Array | None,
     **options: Unpack[FeaturedOptions],
 ) -> tuple[Ball, ...]:
-    """(dout, dlse) in the direction of all tangents; dlse (…, n, 1) is 0 in a fully masked row."""
+    """Return the derivatives (dout, dlse) of the output and of the log-sum-exp in the direction of
+    all tangents. dlse has the shape (…, n, 1) and is 0 in a fully masked row.
+    """
     features, conventions, scale = options["features"], options["conventions"], _scale(point, options, True)
     rows, keys = point[0].shape[:-1], point[1].shape[-2]
     moves = [np.zeros((*rows, n)) if x is None else x for x, n in ((dbias, keys), (dsink, 1))]
@@ -191,7 +207,7 @@ def _matrices(arrays: Sequence[Array]) -> tuple[Matrix, ...]:
 
 
 def _visible(point: Inputs, allowed: Bools | None) -> Bools:
-    """Which keys each row may read, in full."""
+    """Return which keys are visible to each row, as an array of the shape of all scores."""
     q, k, *_ = point
     return _allowed((*q.shape[:-1], k.shape[-2]), allowed)
 
@@ -201,26 +217,26 @@ def _precision(options: ExactOptions) -> int:
 
 
 def _with(features: Features, parts: Sequence[Array | Bools]) -> Features:
-    """The features with the arrays of one element of the batch."""
+    """Return the features with the arrays of one element of the batch."""
     return features._replace(**cast(Any, dict(zip(_given(features), parts, strict=True))))
 
 
 def _live(allowed: Bools, features: Features) -> Bools:
-    """Which rows (…, n_q, 1) may read a key, or have a sink."""
+    """Return which rows (…, n_q, 1) have a visible key or a sink."""
     found = np.asarray(allowed.any(axis=-1, keepdims=True))
     return found if features.sink is None else found | (features.sink > -np.inf)
 
 
 def _given(features: Features) -> dict[str, Any]:
-    """The arrays among the features."""
+    """Return the arrays among the features, by name."""
     return {name: x for name in ("bias", "blocked", "sink") if (x := getattr(features, name)) is not None}
 
 
 def multi_head_attention(
     point: Inputs, num_heads: int, allowed: Bools | None, **options: Unpack[ExactOptions]
 ) -> tuple[Ball, ...]:
-    """out = [head_0 | head_1 | …]·wo at the point (x, wq, wk, wv, wo), where head h attends with
-    the h-th block of columns of x·wq, x·wk and x·wv.
+    """Return the output [head_0 | head_1 | …]·wo at the point (x, wq, wk, wv, wo). Head h is
+    attention of the h-th blocks of columns of x·wq, x·wk and x·wv.
     """
     x, *projections, wo = point
     conventions, width, visible = options["conventions"], projections[0].shape[1] // num_heads, _tokens(x, allowed)
@@ -237,10 +253,12 @@ def multi_head_attention(
 def multi_head_attention_vjp(
     point: Inputs, num_heads: int, allowed: Bools | None, grad_out: Array, **options: Unpack[ExactOptions]
 ) -> tuple[Ball, ...]:
-    """(dx, dwq, dwk, dwv, dwo), the weights' gradients summed over the batch.
+    """Return the gradients (dx, dwq, dwk, dwv, dwo); the gradients of the weights are summed over
+    the batch.
 
-    With dc = g·woᵀ, split into heads, and (dq, dk, dv) each head's VJP put side by side again: dwo
-    = concatᵀ·g, dwq = xᵀ·dq and so on, dx = dq·wqᵀ + dk·wkᵀ + dv·wvᵀ.
+    dc = grad_out·woᵀ is split into heads. dq, dk and dv hold the heads' VJPs side by side, and
+    concat holds the heads' outputs side by side. Then dwo = concatᵀ·grad_out, dwq = xᵀ·dq (dwk and
+    dwv likewise), and dx = dq·wqᵀ + dk·wkᵀ + dv·wvᵀ.
     """
     x, *weights, wo = point
     conventions, width = options["conventions"], weights[0].shape[1] // num_heads
@@ -261,7 +279,9 @@ def multi_head_attention_vjp(
 def multi_head_attention_jvp(
     point: Inputs, num_heads: int, allowed: Bools | None, tangent: Inputs, **options: Unpack[ExactOptions]
 ) -> tuple[Ball, ...]:
-    """dout = [dhead_0 | …]·wo + [head_0 | …]·dwo, each head's tangents being blocks of dx·wq + x·dwq and so on."""
+    """Return the derivative of the output, [dhead_0 | …]·wo + [head_0 | …]·dwo. dhead_h is the JVP
+    of attention at the h-th blocks of dx·wq + x·dwq, dx·wk + x·dwk and dx·wv + x·dwv.
+    """
     (x, *weights, wo), (dx, *moves, dwo) = point, tangent
     conventions, width, visible = options["conventions"], weights[0].shape[1] // num_heads, _tokens(x, allowed)
 
@@ -282,18 +302,18 @@ def multi_head_attention_jvp(
 
 
 def _tokens(x: Array, allowed: Bools | None) -> Bools:
-    """Which tokens each token may read, in full."""
+    """Return which tokens are visible to each token, as an array of the shape of all scores."""
     return _allowed((*x.shape[:-1], x.shape[-2]), allowed)
 
 
 def _heads(tokens: Matrix, projections: Sequence[Matrix], num_heads: int) -> list[tuple[Matrix, ...]]:
-    """The query, the key and the value of each head."""
+    """Return the query, the key and the value of each head."""
     return list(zip(*(split_heads(tokens @ w, num_heads) for w in projections), strict=True))
 
 
 def _expecting_nan(found: tuple[Ball, ...], allowed: Bools, conventions: Conventions) -> tuple[Ball, ...]:
-    """The output with radius 0 on fully masked rows if they are NaN by convention, because NaN is
-    the expected value.
+    """Return the results with radius 0 in fully masked rows if these are NaN by convention, because
+    NaN is then the expected value.
     """
     if conventions.dead_rows != "nan":
         return found
@@ -306,21 +326,25 @@ def _allowed(shape: tuple[int, ...], allowed: Bools | None) -> Bools:
 
 
 def _scale(point: Inputs, options: ExactOptions, by_convention: bool = False) -> Callable[[], arb]:
-    """The scale at the working precision: the given one, or 1/√d, or 1 if the convention says so."""
+    """Return a function that gives the scale at the working precision: the given scale, else 1/√d,
+    or 1 if the convention says so.
+    """
     one = by_convention and options["conventions"].scale_default == "one"
     scale, width = options.get("scale"), point[0].shape[-1]
     return lambda: arb(1) if scale is None and one else _factor(scale, width)
 
 
 def _factor(scale: float | None, width: int) -> arb:
-    """The scale at the working precision: the given one, or 1/√width; 1 for width 0."""
+    """Return the scale at the working precision: the given scale, or 1/√width; 1 for width 0."""
     return arb(scale) if scale is not None else arb(max(width, 1)).rsqrt()
 
 
 def _batched(
     evaluate: Callable[..., list[Matrix]], arguments: list[Array | Bools], precision: int, *, summed: int = 0
 ) -> tuple[Ball, ...]:
-    """`evaluate` for every element of the batch; its last `summed` results are added up, the others stacked."""
+    """Return the results of `evaluate` for every element of the batch. Its last `summed` results
+    are added up over the batch, the others are stacked.
+    """
     if arguments[0].ndim == 1:  # a row by itself
         return tuple(
             Ball(one.mid[0], one.rad[0]) for one in _batched(evaluate, [x[np.newaxis] for x in arguments], precision)

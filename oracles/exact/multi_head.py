@@ -1,4 +1,8 @@
-"""Softmax and attention of one head on matrices of arb balls, row by row over the visible keys."""
+"""Softmax and attention of one head on matrices of arb balls, row by row over the visible keys.
+
+In this module w are the softmax weights and softmax'(t) = w ⊙ (t − Σ w ⊙ t) is the derivative of
+softmax in the direction t.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,14 +23,16 @@ ZERO, ONE = arb(0), arb(1)
 
 
 def attention(head: Head, allowed: Bools, scale: arb, conventions: Conventions) -> Matrix:
-    """softmax(scale·q·kᵀ)·v, fully masked rows by convention."""
+    """Return the output softmax(scale·q·kᵀ)·v; fully masked rows follow the convention."""
     q, k, v = head
     weights = softmax((q @ k.transposed) * scale, allowed, conventions)
     return lose_dead_rows(weights @ v, allowed, conventions)
 
 
 def attention_vjp(head: Head, allowed: Bools, grad: Matrix, scale: arb, conventions: Conventions) -> list[Matrix]:
-    """[dq, dk, dv]: dS = scale·softmax'(g·vᵀ), dq = dS·k, dk = dSᵀ·q, dv = weightsᵀ·g."""
+    """Return the gradients [dq, dk, dv]: with dS = scale·softmax'(grad·vᵀ), dq = dS·k, dk = dSᵀ·q
+    and dv = weightsᵀ·grad.
+    """
     q, k, v = head
     scores, allowed = levelled((q @ k.transposed) * scale, allowed, conventions)
     weights = softmax(scores, allowed, conventions)
@@ -35,7 +41,9 @@ def attention_vjp(head: Head, allowed: Bools, grad: Matrix, scale: arb, conventi
 
 
 def attention_jvp(point: Head, tangent: Head, allowed: Bools, scale: arb, conventions: Conventions) -> Matrix:
-    """softmax'(scale·(dq·kᵀ + q·dkᵀ))·v + weights·dv."""
+    """Return the derivative of the output in the direction (dq, dk, dv): softmax'(scale·(dq·kᵀ +
+    q·dkᵀ))·v + weights·dv.
+    """
     (q, k, v), (dq, dk, dv) = point, tangent
     scores, allowed = levelled((q @ k.transposed) * scale, allowed, conventions)
     weights = softmax(scores, allowed, conventions)
@@ -45,8 +53,8 @@ def attention_jvp(point: Head, tangent: Head, allowed: Bools, scale: arb, conven
 
 
 def generalised(head: Head, allowed: Bools, f: Features, scale: arb, conventions: Conventions) -> list[Matrix]:
-    """[out, lse]: the output, a sink being a key of value 0, and the log-sum-exp of each row as a
-    column, 0 in a fully masked row.
+    """Return [out, lse]: the output, where a sink is a key of value 0, and the log-sum-exp of each
+    row as a column. lse is 0 in a fully masked row.
     """
     q, k, v = head
     u, may = with_sink(logits((q @ k.transposed) * scale, f), allowed, f)
@@ -58,8 +66,11 @@ def generalised(head: Head, allowed: Bools, f: Features, scale: arb, conventions
 def generalised_vjp(
     head: Head, allowed: Bools, cotangents: Head, f: Features, scale: arb, conventions: Conventions
 ) -> list[Matrix]:
-    """[dq, dk, dv, dbias, dsink], the last two where there are such: dU = softmax'(g·vᵀ) + w ⊙
-    g_lse, dS = dU ⊙ (1 − tanh²).
+    """Return the gradients [dq, dk, dv], then dbias if there is a bias, and dsink if there are
+    sinks.
+
+    With the cotangents g of the output and g_lse of the log-sum-exp: dU = softmax'(g·vᵀ) + w ⊙
+    g_lse, and dS = dU ⊙ (1 − tanh²).
     """
     (q, k, v), (grad, of_lse) = head, cotangents
     scores, n = (q @ k.transposed) * scale, allowed.shape[1]
@@ -86,8 +97,10 @@ def generalised_vjp(
 def generalised_jvp(
     point: Head, tangent: Head, allowed: Bools, f: Features, scale: arb, conventions: Conventions
 ) -> list[Matrix]:
-    """[dout, dlse]: dU = (scale·(dq·kᵀ + q·dkᵀ)) ⊙ (1 − tanh²) + dbias, dlse = Σ w dU, dout = Σ w
-    (dU − dlse) v + Σ w dv.
+    """Return the derivatives [dout, dlse] of the output and of the log-sum-exp.
+
+    dU = (scale·(dq·kᵀ + q·dkᵀ)) ⊙ (1 − tanh²) + dbias, dlse = Σ w dU and dout = Σ w (dU − dlse) v +
+    Σ w dv.
     """
     (q, k, v), (dq, dk, dv, dbias, dsink) = point, tangent
     scores, n = (q @ k.transposed) * scale, allowed.shape[1]
@@ -107,7 +120,9 @@ def generalised_jvp(
 
 
 def _of_keys(weights: Matrix, may: Bools, n: int, conventions: Conventions) -> Matrix:
-    """The weights of the keys without the sink; under `uniform` all weights of a fully masked row are 1/n."""
+    """Return the weights of the keys without the sink. Under `uniform` all weights of a fully
+    masked row are 1/n.
+    """
     found, dead = weights.columns(slice(0, n)), ~may.any(axis=1, keepdims=True)
     if conventions.dead_rows == "uniform" and n:
         found = found + from_array(np.where(dead, 1.0, 0.0) * np.ones((len(may), n))) * (1 / arb(n))
@@ -115,18 +130,20 @@ def _of_keys(weights: Matrix, may: Bools, n: int, conventions: Conventions) -> M
 
 
 def _counted(may: Bools, n: int, conventions: Conventions) -> Bools:
-    """The entries that the log-sum-exp includes: all visible ones, or the keys without the sink."""
+    """Return which entries the log-sum-exp includes: all visible ones, or only the keys if it
+    excludes the sink.
+    """
     return may if conventions.lse_sink == "included" else may & (np.arange(may.shape[1]) < n)
 
 
 def _in_base(x: Matrix, conventions: Conventions) -> Matrix:
-    """A natural logarithm, or a cotangent of one, in the base of the convention."""
+    """Return a natural logarithm, or a cotangent of one, converted to the base of the convention."""
     return x * (1 / arb(2).log()) if conventions.lse_base == "2" else x
 
 
 def cap_slope(scores: Matrix, f: Features) -> Matrix | None:
-    """Return the slope 1 − tanh² of the softcap, 0 where the logit does not depend on the score;
-    None without a softcap.
+    """Return the slope 1 − tanh² of the softcap for each score; None without a softcap. It is 0
+    where the logit does not depend on the score.
     """
     if f.cap is None:
         return None
@@ -143,8 +160,9 @@ def cap_slope(scores: Matrix, f: Features) -> Matrix | None:
 
 
 def times(a: Matrix, b: Matrix) -> Matrix:
-    """Return the product entry by entry, with the support of the first; entries outside the
-    second's support are not lost.
+    """Return the product of two matrices entry by entry, with the support of the first. An entry
+    that is lost in `a` is lost in the product only if it is in the support of `b`; an entry lost in
+    `b` is always lost.
     """
     rows = [
         [x * y for x, y in zip(*pair, strict=True)] for pair in zip(a.balls.tolist(), b.balls.tolist(), strict=True)
@@ -153,13 +171,13 @@ def times(a: Matrix, b: Matrix) -> Matrix:
 
 
 def scaled_rows(a: Matrix, factors: Matrix) -> Matrix:
-    """Return every row times its own number."""
+    """Return the matrix with every row multiplied by its own number."""
     rows = [[x * factor for x in row] for row, (factor,) in zip(a.balls.tolist(), factors.balls.tolist(), strict=True)]
     return from_rows(rows, a.support, a.lost | (factors.lost & a.support))
 
 
 def row_sums(a: Matrix, b: Matrix, where: Bools) -> Matrix:
-    """Σ a·b over some entries of each row, (rows, 1)."""
+    """Return Σ a·b over the entries of each row that `where` selects, (rows, 1)."""
     rows = [[sum(map(mul, *pair), ZERO)] for pair in zip(_read(a, where), _read(b, where), strict=True)]
     return from_rows(
         rows, np.ones((len(rows), 1), dtype=bool), np.asarray(((a.lost | b.lost) & where).any(axis=1, keepdims=True))
@@ -167,8 +185,8 @@ def row_sums(a: Matrix, b: Matrix, where: Bools) -> Matrix:
 
 
 def logits(scores: Matrix, f: Features) -> Matrix:
-    """c·tanh(s/c) + bias, or c·tanh((s + bias)/c), with −c at masked entries if the softcap acts
-    after the mask.
+    """Return the logits c·tanh(s/c) + bias, or c·tanh((s + bias)/c) if the softcap acts after the
+    bias. If it acts after the mask, masked entries are −c.
     """
     for capping in (False, True) if f.after_bias else (True, False):
         if not capping and f.bias is not None:
@@ -195,8 +213,8 @@ def with_sink(u: Matrix, allowed: Bools, f: Features) -> tuple[Matrix, Bools]:
 
 
 def levelled(u: Matrix, allowed: Bools, conventions: Conventions, n: int | None = None) -> tuple[Matrix, Bools]:
-    """Return the logits and the visible entries for derivatives: if gradients flow in fully masked
-    rows, these see all n keys with logits of 0.
+    """Return the logits and the visible entries from which derivatives are computed. If gradients
+    flow in fully masked rows, all n keys are visible to these rows, with logits of 0.
     """
     dead = np.asarray(~allowed.any(axis=1, keepdims=True))
     if not (conventions.dead_rows_flow and dead.any()):
@@ -207,7 +225,9 @@ def levelled(u: Matrix, allowed: Bools, conventions: Conventions, n: int | None 
 
 
 def log_sum_exp(u: Matrix, allowed: Bools) -> Matrix:
-    """log Σ exp(u) over the visible entries of each row, (rows, 1); 0 in a row without one."""
+    """Return log Σ exp(u) over the visible entries of each row, (rows, 1); 0 in a row without a
+    visible entry.
+    """
     rows = [[_log_sum_exp(row)] for row in _read(u, allowed)]
     return from_rows(
         rows, np.ones((len(rows), 1), dtype=bool), np.asarray((u.lost & allowed).any(axis=1, keepdims=True))
@@ -222,8 +242,8 @@ def _log_sum_exp(row: list[arb]) -> arb:
 
 
 def softmax(scores: Matrix, allowed: Bools, conventions: Conventions) -> Matrix:
-    """exp(s_j − s_m) / Σ exp(s_l − s_m) over the visible keys of each row, where m is the largest;
-    1/n in fully masked rows under `uniform`.
+    """Return the softmax of each row over its visible keys. Under `uniform`, the weights of a fully
+    masked row are 1/n.
     """
     uniform = ~allowed.any(axis=1, keepdims=True) & np.full(allowed.shape, conventions.dead_rows == "uniform")
     shares = list(chain.from_iterable(map(_shares, _read(scores, allowed))))
@@ -234,17 +254,19 @@ def softmax(scores: Matrix, allowed: Bools, conventions: Conventions) -> Matrix:
 
 
 def softmax_derivative(weights: Matrix, allowed: Bools, direction: Matrix) -> Matrix:
-    """w ⊙ (t − Σ_allowed w ⊙ t) in each row, which is both Jᵀ·t and J·t; exactly 0 where one key alone is allowed."""
+    """Return w ⊙ (t − Σ_visible w ⊙ t) in each row, where t is the direction. This is both Jᵀ·t and
+    J·t. It is exactly 0 in a row with a single visible key.
+    """
     slopes = list(chain.from_iterable(map(_slopes, _read(weights, allowed), _read(direction, allowed))))
     lost = allowed & ((weights.lost | direction.lost) & allowed).any(axis=1, keepdims=True)
     return _placed(slopes, allowed, np.full(allowed.shape, ZERO), allowed, lost)
 
 
 def _shares(scores: list[arb]) -> list[arb]:
-    """The softmax of some scores; exactly 1 for a single one.
+    """Return the softmax of some scores; exactly 1 for a single score.
 
-    A shift by any one number cancels, and is only needed where exponentials leave arb's range: from
-    scores of about 2¹¹³ on, where the largest score is subtracted.
+    Subtracting one number from all scores changes nothing. It is only needed where exponentials
+    leave arb's range, from scores of about 2¹¹³ on. There the largest score is subtracted.
     """
     if len(scores) < 2:
         return [ONE] * len(scores)
@@ -258,7 +280,9 @@ def _shares(scores: list[arb]) -> list[arb]:
 
 
 def _slopes(weights: list[arb], direction: list[arb]) -> list[arb]:
-    """w ⊙ (t − Σ w ⊙ t); exactly 0 for a single weight, because it is always 1."""
+    """Return w ⊙ (t − Σ w ⊙ t) for the weights w and the direction t; exactly 0 for a single
+    weight, because it is always 1.
+    """
     if len(weights) < 2:
         return [ZERO] * len(weights)
     mean = sum(map(mul, weights, direction), ZERO)
@@ -266,12 +290,14 @@ def _slopes(weights: list[arb], direction: list[arb]) -> list[arb]:
 
 
 def _read(matrix: Matrix, allowed: Bools) -> Iterator[list[arb]]:
-    """The visible entries of each row."""
+    """Return the visible entries of each row."""
     return (list(compress(row, allows)) for row, allows in zip(matrix.balls.tolist(), allowed.tolist(), strict=True))
 
 
 def _placed(entries: list[arb], where: Bools, others: NDArray[np.object_], support: Bools, lost: Bools) -> Matrix:
-    """The matrix with some entries, row by row, where they belong, and others elsewhere."""
+    """Return the matrix with the given entries, row by row, at the places `where`, and with
+    `others` at all other places.
+    """
     height, width = where.shape
     if len(entries) < where.size:
         others[where] = np.fromiter(entries, dtype=object, count=len(entries))
@@ -280,8 +306,8 @@ def _placed(entries: list[arb], where: Bools, others: NDArray[np.object_], suppo
 
 
 def lose_dead_rows(result: Matrix, allowed: Bools, conventions: Conventions) -> Matrix:
-    """Return the result with fully masked rows marked as lost, if they are NaN by convention:
-    results computed from them are lost too.
+    """Return the result with fully masked rows marked as lost, if they are NaN by convention.
+    Results computed from them are lost too.
     """
     if conventions.dead_rows != "nan":
         return result
@@ -290,6 +316,6 @@ def lose_dead_rows(result: Matrix, allowed: Bools, conventions: Conventions) -> 
 
 
 def split_heads(joined: Matrix, num_heads: int) -> list[Matrix]:
-    """Return the heads, which are contiguous blocks of columns."""
+    """Return the heads of a matrix: its num_heads contiguous blocks of columns."""
     width = joined.support.shape[1] // num_heads
     return [joined.columns(slice(head * width, (head + 1) * width)) for head in range(num_heads)]

@@ -1,8 +1,9 @@
-"""The exact value of every positional operation, by ball arithmetic: `method="arb"`.
+"""The exact value of every positional operation, by ball arithmetic of any precision:
+`method="arb"`.
 
-Arguments are validated float64 arrays, positions count from 0, and each function returns a tuple
-with one `Ball`.  A number that is not finite loses exactly the entries it reaches: midpoint NaN,
-radius ∞.
+Arguments are validated float64 arrays, and positions count from 0. Each function returns a tuple of
+`Ball`s (midpoint ± radius).  An entry that depends on a number that is not finite is lost: its
+midpoint is NaN and its radius ∞. All other entries are known.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,13 +20,15 @@ from oracles.error_analysis.angle import powers
 
 Row = list[arb]
 CosSin = Callable[[int], list[tuple[Row, Row]]]
-"""The cosines and sines of so many rows, at the working precision."""
+"""A function that returns the cosines and sines of the given number of rows, at the working
+precision.
+"""
 
 
 def sinusoidal_positional_encoding(
     seq_len: int, exponents: list[Fraction], start: int, base: float, scale: float = 1.0, *, precision: int = PRECISION
 ) -> tuple[Ball, Ball]:
-    """cos and sin of position·scale·base^(−e), both (seq_len, exponents)."""
+    """Return the cosines and the sines of position·scale·base^(−e), both (seq_len, exponents)."""
 
     def both() -> list[tuple[Row, Bools]]:
         table = [pair for row in _angles(seq_len, exponents, start, base, scale) for pair in row]
@@ -38,14 +41,14 @@ def sinusoidal_positional_encoding(
 def frequencies(
     exponents: list[Fraction], base: float, scale: float, *, precision: int = PRECISION
 ) -> tuple[Ball, ...]:
-    """scale·base^(−e) for each exponent."""
+    """Return scale·base^(−e) for each exponent e."""
     return _settled(lambda: powers(exponents, base, scale), (len(exponents),), precision)
 
 
 def angles(
     seq_len: int, exponents: list[Fraction], start: int, base: float, scale: float, *, precision: int = PRECISION
 ) -> tuple[Ball, ...]:
-    """position·scale·base^(−e), (seq_len, exponents)."""
+    """Return position·scale·base^(−e) for each position and exponent e, (seq_len, exponents)."""
 
     def entries() -> Row:
         row = powers(exponents, base, scale)
@@ -55,7 +58,7 @@ def angles(
 
 
 def add(x: Array, y: Array, *, precision: int = PRECISION) -> tuple[Ball, ...]:
-    """x + y, of one shape."""
+    """Return x + y for two arrays of one shape."""
     return _settled(lambda: [arb(a) + arb(b) for a, b in zip(_floats(x), _floats(y), strict=True)], x.shape, precision)
 
 
@@ -69,8 +72,8 @@ def rope(
     conventions: Conventions,
     precision: int = PRECISION,
 ) -> tuple[Ball, ...]:
-    """Return every pair of the first channels rotated by its angle, or back; x is (…, rows,
-    head_dim).
+    """Return x with every pair of its first `channels` channels rotated by its angle, or rotated
+    back; x is (…, rows, head_dim).
     """
     pair = [lane % (channels // 2) if conventions.rope_pairing == "half" else lane // 2 for lane in range(channels)]
 
@@ -97,7 +100,7 @@ def tables(cos_sin: CosSin, length: int, pairs: int, most: int, *, precision: in
 def apply_rotary(
     x: Array, cos: Array, sin: Array, back: bool, *, conventions: Conventions, precision: int = PRECISION
 ) -> tuple[Ball, ...]:
-    """x ⊙ cos + rotated(x) ⊙ sin, or its transpose applied to x."""
+    """Return x ⊙ cos + rotated(x) ⊙ sin, or with `back` the transpose of this map applied to x."""
 
     def entries() -> Row:
         cos_rows, sin_rows = ([[arb(entry) for entry in row] for row in table.tolist()] for table in (cos, sin))
@@ -107,7 +110,7 @@ def apply_rotary(
 
 
 def _turned(x: Array, cos: list[Row], sin: list[Row], back: bool, conventions: Conventions) -> Row:
-    """Row by row, with tables that have an entry for each channel."""
+    """Return the rotated rows of x, given tables with an entry for each channel."""
     rows = x.reshape(prod(x.shape[:-1]), x.shape[-1]).tolist()
     results: Row = []
     for index, row in enumerate(rows):
@@ -118,7 +121,9 @@ def _turned(x: Array, cos: list[Row], sin: list[Row], back: bool, conventions: C
 
 
 def _turned_row(x: Row, cos: Row, sin: Row, back: bool, conventions: Conventions) -> Row:
-    """x[j]·cos[j] ∓ x[partner]·sin, the sine being channel j's forward and the partner's back."""
+    """Return one rotated row: entry j is x[j]·cos[j] ∓ x[partner]·sin. Forward, the sine is that of
+    channel j; back, it is that of the partner.
+    """
     half = len(x) // 2
     result = []
     for j, entry in enumerate(x):
@@ -137,7 +142,7 @@ def _turned_row(x: Row, cos: Row, sin: Row, back: bool, conventions: Conventions
 def _angles(
     length: int, exponents: list[Fraction], start: int, base: float, scale: float
 ) -> list[list[tuple[arb, arb]]]:
-    """(cos, sin) of position·scale·base^(−e) for each position and exponent."""
+    """Return (cos, sin) of position·scale·base^(−e) for each position and exponent e."""
     turning = powers(exponents, base, scale)
     table = []
     for position in range(start, start + length):
@@ -154,7 +159,9 @@ def _floats(x: Array) -> Iterable[float]:
 def _settled(
     entries: Callable[[], Row], shape: tuple[int, ...], precision: int, most: int = MOST_PRECISION
 ) -> tuple[Ball, ...]:
-    """Entries made of finite numbers are finite balls at any precision: the others are lost."""
+    """Return the ball of the entries, at a precision that settles them. An entry made of finite
+    numbers is a finite ball at any precision; every other entry is lost.
+    """
 
     def evaluate() -> list[tuple[Row, Bools]]:
         found = entries()

@@ -1,14 +1,14 @@
 """The angles of a rotary encoding: position × frequency for each row and pair, their cosines and
 sines, and the attention factor.
 
-Frequencies come from the conventions, or are given: numbers of an array are exact, and an
-enclosure's radius moves an angle by |p| times as much.  A kernel may not take the midpoint: given
-an array or a certified value, it rounds numbers to `angle.frequency`'s roundoff; given a budget, it
-has other numbers within it.
+Frequencies come from the conventions, or the caller gives them. The numbers of a given array are
+exact. The radius of a given enclosure moves an angle by |p| times that radius.  A kernel may not
+use the midpoint. Given an array or a certified value, it rounds the numbers to the roundoff
+`angle.frequency`. Given a budget, it has other numbers within the budget.
 
-The attention factor multiplies cosines and sines, or what they rotate.  That is two roundings, of
-the factor and of the product, in the coarser of the formats of tables and of what is elementwise;
-none where it is exactly 1.
+The attention factor multiplies cosines and sines, or the array that they rotate.  That costs two
+roundings, of the factor and of the product, in the coarser of two formats: the format of the tables
+and `elementwise`. A factor of exactly 1 costs no rounding.
 """
 
 from collections.abc import Callable
@@ -46,12 +46,12 @@ Place = Callable[[slice], NDArray[np.int64]]
 class Angles:
     """The angles by which rows rotate.
 
-    place      the positions of some rows along each axis, (axes, rows)
-    axes       the axis that each pair rotates by; None if all pairs rotate by one
-    chosen     the frequencies, split for positions up to the farthest
-    turning    the frequencies at the working precision
-    factor     the attention factor, (1,)
-    inexact    whether a radius was given, which no precision makes smaller
+    place    the positions of some rows along each axis, (axes, rows)
+    axes     the axis by which each pair rotates; None if all pairs rotate by one axis
+    chosen   the frequencies, split for positions up to the farthest
+    turning  the frequencies at the working precision
+    factor   the attention factor, (1,)
+    inexact  whether the caller gave a radius, which no precision makes smaller
     """
 
     place: Place
@@ -63,12 +63,12 @@ class Angles:
 
     @property
     def most(self) -> int:
-        """The precision above which more bits do not help."""
+        """The precision in bits above which more bits do not help."""
         return 2 * PRECISION if self.inexact else MOST_PRECISION
 
     def tables(self, rows: slice, arithmetic: Arithmetic | None) -> tuple[Ball, Ball]:
-        """Return cosines and sines of some rows, (rows, pairs), times the attention factor: exact
-        values, or values of a modelled kernel.
+        """Return cosines and sines of some rows, (rows, pairs), times the attention factor. They
+        are exact values, or values of a modelled kernel if an arithmetic is given.
         """
         at = self.place(rows)
         at = at[:1].T if self.axes is None or not self.axes.size else at[self.axes].T
@@ -78,7 +78,9 @@ class Angles:
         return self._scaled(cos, arithmetic), self._scaled(sin, arithmetic)
 
     def _scaled(self, table: Ball, arithmetic: Arithmetic | None) -> Ball:
-        """A table times the attention factor; unknown throughout where a kernel may hold ∞ for that, as 0·∞ is NaN."""
+        """Return a table times the attention factor. The whole table is unknown if a kernel may
+        hold the factor as ∞, because 0·∞ is NaN.
+        """
         if self.factor.mid[0] == 1 and self.factor.rad[0] == 0:
             return table
         product = multiply(table, self.factor)
@@ -103,7 +105,9 @@ class Angles:
 
 
 class RotatedBy(NamedTuple):
-    """The caller's frequencies, None for the default ones, attention factor and sections."""
+    """The frequencies, the attention factor and the sections that the caller gave. `inv_freq` is
+    None for the default frequencies.
+    """
 
     inv_freq: Any
     attention_factor: Any
@@ -111,7 +115,7 @@ class RotatedBy(NamedTuple):
 
 
 def angles(place: Place, farthest: int, pairs: int, channels: int, asked: Answer, by: RotatedBy) -> Angles:
-    """Return the angles of the first pairs of a number of channels, at positions up to the
+    """Return the angles of the first `pairs` pairs of the rotated channels, at positions up to the
     farthest.
 
     Raises ValueError and TypeError for frequencies, a factor and sections that do not fit.
@@ -136,7 +140,9 @@ def angles(place: Place, farthest: int, pairs: int, channels: int, asked: Answer
 
 
 def counted(start: Any, length: int, axes: int) -> tuple[Place, int]:
-    """Return positions counted from a first one, the same along each axis, and the last of them."""
+    """Return a function for positions that count from a first one, the same along each axis, and
+    the last of these positions.
+    """
     first = start_position(start, length)
 
     def place(rows: slice) -> NDArray[np.int64]:
@@ -160,8 +166,8 @@ def integers(positions: Any) -> NDArray[np.int64]:
 
 
 def placed(given: NDArray[np.int64], rows: tuple[int, ...], sections: Any) -> tuple[NDArray[np.int64], bool]:
-    """Return positions over the rows of an array, (axes, rows), and whether these are rows of the
-    last axis alone, the same in each batch.
+    """Return positions over the rows of an array, (axes, rows). Also return whether these are only
+    the rows of the last axis, because all batches have the same positions.
 
     Raises ValueError for a shape that does not broadcast to the rows.
     """
@@ -190,10 +196,11 @@ def pairs_of(inv_freq: Any) -> int:
 
 
 def _axes(pairs: int, sections: Any, layout: str) -> list[int]:
-    """The axis that each pair rotates by: 0 for time, 1 for height, 2 for width.
+    """Return the axis by which each pair rotates: 0 for time, 1 for height, 2 for width. `sections`
+    are the numbers of pairs (t, h, w).
 
-    Interleaved, pair i is height where i mod 3 = 1 and i < 3h, width where i mod 3 = 2 and i < 3w,
-    and time elsewhere.
+    Sectioned, the first t pairs are time, the next h height, the last w width. Interleaved, pair i
+    is height where i mod 3 = 1 and i < 3h, width where i mod 3 = 2 and i < 3w, and time elsewhere.
     """
     if not isinstance(sections, list | tuple):
         raise TypeError(
@@ -217,8 +224,8 @@ def _axes(pairs: int, sections: Any, layout: str) -> list[int]:
 
 
 def _given(inv_freq: Any, channels: int) -> Ball:
-    """Frequencies that are given, as balls.  Raises ValueError where there are not as many as
-    pairs, or one is not finite.
+    """Return the caller's frequencies as balls.  Raises ValueError unless there is one finite
+    frequency for each pair.
     """
     enclosed = isinstance(inv_freq, Enclosure)
     found = Ball(inv_freq.mid, inv_freq.rad) if enclosed else exact(arrays.float_array(inv_freq, "inv_freq"))
@@ -233,7 +240,7 @@ def _given(inv_freq: Any, channels: int) -> Ball:
 
 
 def _factor(attention_factor: Any) -> Ball:
-    """The attention factor as a ball.  Raises TypeError and ValueError unless it is a finite
+    """Return the attention factor as a ball.  Raises TypeError and ValueError unless it is a finite
     number, or an enclosure of one.
     """
     if not isinstance(attention_factor, Enclosure):

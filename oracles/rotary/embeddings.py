@@ -1,13 +1,14 @@
-"""Rotary position embeddings: every channel times a cosine, plus its partner times a sine.
+"""Rotary position embeddings: each channel is multiplied by a cosine, and its partner times a sine
+is added.
 
 A pair of channels (first, second) becomes
 
     first·cos₁ − second·sin₁,  second·cos₂ + first·sin₂         and back by the transpose
     first·cos₁ + second·sin₂,  second·cos₂ − first·sin₁
 
-with one angle for both channels in `rope`, and a table entry for each in `apply_rotary`.
-`conventions.rope_pairing` says which channels are pairs, `conventions.odd_lane` what becomes of the
-last channel of an odd dim.
+In `rope` both channels of a pair have one angle; in `apply_rotary` each has its own table entry.
+`conventions.rope_pairing` says which channels are pairs. `conventions.odd_lane` says what happens
+to the last channel of an odd head_dim.
 """
 
 from dataclasses import replace
@@ -32,30 +33,32 @@ def rope(
     start_pos: Any = 0,
     **options: Unpack[RotationOptions],
 ) -> Enclosure:
-    """x with the pair i of each row rotated by the angle position × frequency, times the attention
-    factor; the result is an `Enclosure`.
+    """Return x with pair i of each row rotated by the angle position × frequency, times the
+    attention factor, as an `Enclosure` (value ± radius).
 
-    Row p of the last axis but one is at start_pos + p, or at `positions`: an array of integers,
-    negative ones too, that broadcast to x's axes but the last. Pair i has the frequency
-    scale·base^(−2i/r), by `conventions.rope_base` and `rope_scale`, or inv_freq[i]: an array's
-    numbers are exact, and an enclosure's radius counts. For a kernel that computes its frequencies,
-    give `rotary_frequencies` of the same arithmetic. The attention factor is also a number or an
-    enclosure.
+    Row p of the next-to-last axis is at position start_pos + p, or at `positions`. These are
+    integers, possibly negative, in an array that broadcasts to the axes of x without the last one.
 
-    rotary_dim is r, head_dim where it is left out: the first r channels rotate, and the pairs lie
-    inside them; the other channels do not change. With sections = (t, h, w) positions have an axis
-    of three in front, time, height and width; t pairs rotate by time, h by height and w by width,
-    in the layout `conventions.mrope`.
+    Pair i has the frequency inv_freq[i] if inv_freq is given. An array's numbers are exact, and an
+    enclosure's radius counts. Otherwise the frequency is rope_scale·rope_base^(−2i/r), from
+    `conventions`. For a kernel that computes its frequencies, give `rotary_frequencies` of the same
+    arithmetic. The attention factor is also a number or an enclosure.
+
+    rotary_dim is r, head_dim by default. The first r channels rotate, and all pairs lie inside
+    them; the other channels do not change. With sections = (t, h, w), positions have a first axis
+    of three: time, height and width. Then t pairs rotate by time, h by height and w by width, in
+    the layout `conventions.mrope`.
 
     Shapes: x is (…, seq, head_dim), and so is the result; inv_freq (r/2,). Positions count from 0,
-    and are within ±2⁵³; certified values are narrow up to 2³¹ in float64, and beyond that in ball
-    arithmetic.
-    Edge cases: position 0 multiplies by the attention factor, to rounding; the last channel of an
-    odd head_dim is multiplied by cos θ + sin θ (`conventions.odd_lane`), with the angle of the pair
-    that it would begin, and an odd one is refused with inv_freq, rotary_dim, sections or an
-    attention factor; a NaN or ±∞ reaches its own pair; axes of size 0 are legal. Raises TypeError
-    and ValueError for what is not such an array, for positions out of bounds, and for both
-    start_pos and positions.
+    and are within ±2⁵³. Certified values in float64 are narrow up to position 2³¹; beyond that ball
+    arithmetic makes them narrow.
+    Edge cases: position 0 multiplies by the attention factor, up to rounding. The last channel of
+    an odd head_dim has the angle of the pair that it would begin, and is multiplied by cos θ + sin
+    θ (`conventions.odd_lane` can change that). An odd number of rotating channels is refused
+    together with inv_freq, rotary_dim, sections or an attention factor. A NaN or ±∞ spoils only its
+    own pair. Axes of size 0 are legal.
+    Raises TypeError and ValueError for an x of another type or shape, for positions out of bounds,
+    and if both start_pos and positions are given.
     """
     return _rope(_checked(x, options), start_pos, options)
 
@@ -67,10 +70,11 @@ def rope_vjp(
     start_pos: Any = 0,
     **options: Unpack[RotationOptions],
 ) -> Enclosure:
-    """The gradient of Σ grad_out ⊙ rope(x): each pair of grad_out rotated back, times the attention
-    factor; the values of x don't matter.
+    """Return the gradient of Σ grad_out ⊙ rope(x) with respect to x, as an `Enclosure` (value ±
+    radius). It is grad_out with each pair rotated back, times the attention factor. The values of x
+    do not matter.
 
-    Shapes, edge cases and errors: as `rope`; grad_out has the shape of x.
+    Shapes, edge cases and errors are as in `rope`; grad_out has the shape of x.
     """
     return _rope(_checked(x, options).pulled_back(grad_out), start_pos, options)
 
@@ -82,14 +86,15 @@ def apply_rotary(
     sin: Any,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """x ⊙ cos + rotated(x) ⊙ sin, where rotated(x) is (−second, first) on each pair: tables need
-    not be rotations.
+    """Return x ⊙ cos + rotated(x) ⊙ sin as an `Enclosure` (value ± radius), where rotated(x) is
+    (−second, first) on each pair. The tables cos and sin need not be rotations.
 
-    Shapes: x is (…, seq, head_dim), the tables are (seq, head_dim), the result is like x. Edge
-    cases: the last channel of an odd head_dim is multiplied by cos + sin (`literal`) or copied
-    (`passthrough`); a NaN or ±∞ of x reaches its own pair, one of a table its own channel; axes of
-    size 0 are legal. Under an arithmetic the entries of the tables are numbers of
-    `arithmetic.angle.table`. Raises TypeError and ValueError for what are not such arrays.
+    Shapes: x is (…, seq, head_dim), the tables are (seq, head_dim), the result is like x.
+    Edge cases: the last channel of an odd head_dim is multiplied by cos + sin (`literal`) or copied
+    (`passthrough`). A NaN or ±∞ of x spoils its own pair, one of a table its own channel. Axes of
+    size 0 are legal.
+    Under an arithmetic the entries of the tables must be numbers of `arithmetic.angle.table`.
+    Raises TypeError and ValueError for arrays of other types or shapes.
     """
     return _apply(checked(x, options), cos, sin)
 
@@ -102,10 +107,10 @@ def apply_rotary_vjp(
     grad_out: Any,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """The gradient of Σ grad_out ⊙ apply_rotary(x, cos, sin) with respect to x, whose values don't
-    matter.
+    """Return the gradient of Σ grad_out ⊙ apply_rotary(x, cos, sin) with respect to x, as an
+    `Enclosure` (value ± radius). The values of x do not matter.
 
-    Shapes, edge cases and errors: as `apply_rotary`; grad_out has the shape of x.
+    Shapes, edge cases and errors are as in `apply_rotary`; grad_out has the shape of x.
     """
     return _apply(checked(x, options).pulled_back(grad_out), cos, sin)
 
@@ -115,7 +120,7 @@ def _checked(x: Any, options: RotationOptions) -> Rotation:
 
 
 def _rope(rotation: Rotation, start: Any, options: RotationOptions) -> Enclosure:
-    """The rotation by the angles of positions."""
+    """Return the rotation by the angles of positions."""
     place, farthest, alike = _placed(rotation.x.shape[:-1], start, options)
     channels = rotation.channels
     by = RotatedBy(options["inv_freq"], options["attention_factor"], options["sections"])
@@ -132,7 +137,9 @@ def _rope(rotation: Rotation, start: Any, options: RotationOptions) -> Enclosure
 
 
 def _placed(rows: tuple[int, ...], start: Any, options: RotationOptions) -> tuple[Place, int, bool]:
-    """The positions of rows, the farthest of them, and whether they are the same in each batch."""
+    """Return the positions of rows, the farthest of them, and whether they are the same in each
+    batch.
+    """
     positions, sections = options["positions"], options["sections"]
     if positions is None:
         place, farthest = counted(start, rows[-1], 1 if sections is None else 3)
@@ -146,7 +153,7 @@ def _placed(rows: tuple[int, ...], start: Any, options: RotationOptions) -> tupl
 
 
 def _largest(factor: Any) -> float:
-    """The largest size of an attention factor, before and after it is rounded."""
+    """Return the largest size of an attention factor, before and after a kernel rounds it."""
     known = not isinstance(factor, Enclosure) or not factor.rad.any()
     size = (
         float(np.max(np.abs(factor.mid) + factor.rad, initial=0.0))
@@ -157,7 +164,9 @@ def _largest(factor: Any) -> float:
 
 
 def _channels(dim: int, options: RotationOptions) -> int:
-    """How many channels rotate.  Raises ValueError for an odd number, where something is given that is about pairs."""
+    """Return how many channels rotate.  Raises ValueError for an odd number together with an option
+    that concerns pairs.
+    """
     given, factor = options["rotary_dim"], options["attention_factor"]
     name = "head_dim" if given is None else "rotary_dim"
     channels = dim if given is None else arrays.natural(given, "rotary_dim", most=dim)
@@ -169,7 +178,7 @@ def _channels(dim: int, options: RotationOptions) -> int:
 
 
 def _apply(rotation: Rotation, cos: Any, sin: Any) -> Enclosure:
-    """The rotation by given tables."""
+    """Return the rotation by the given tables."""
     cos, sin = (arrays.table_array(t, n, arithmetic=rotation.arithmetic) for t, n in ((cos, "cos"), (sin, "sin")))
     for table, name in ((cos, "cos"), (sin, "sin")):
         if table.shape != rotation.x.shape[-2:]:

@@ -1,25 +1,26 @@
-"""Rotary frequencies as models use them, and the attention factor that goes with them, each value
-in a proved interval, value ± radius.
+"""Rotary frequencies as models use them, and the attention factor that goes with them. Each
+returned value comes with a radius: the exact value lies in value ± radius.
 
-With r channels that rotate, fᵢ = base^(−2i/r), s a factor, M the original length and L the sequence
-length, the kinds are
+r channels rotate, and fᵢ = base^(−2i/r). s is a factor, M the original length and L the sequence
+length. The kinds are
 
     default         f
     linear          f / s
     dynamic         f of the base base · (s · max(L, M)/M − (s − 1))^(r/(r − 2))
-    yarn            f · ((1 − ramp) + ramp/s), the ramp rising from pairs of many turns in M positions to pairs of few
+    yarn            f · ((1 − ramp) + ramp/s); the ramp is 0 for fast pairs and rises to 1 for slow pairs
     llama3          f where λ < M/high, f/s where λ > M/low, a mean between them; λ = 2π/f
     longrope        f / shortᵢ where L ≤ M, f / longᵢ where L > M
-    proportional    base^(−2i/headDim) / s for the first pairs, 0 for the others
+    proportional    base^(−2i/head_dim) / s for the first pairs, 0 for the others
 
-Floors, ceilings and comparisons on which a value depends are decided by integers or proved by
-balls; at the other comparisons both branches have the same value.
+A value may depend on a floor, a ceiling or a comparison. Integers or balls decide each of these
+rigorously, except a comparison whose branches have the same value.
 
 A budget covers a kernel that computes powers by pow, or by exp of a product, and perhaps a
-reciprocal, and divides by s or multiplies by 1/s, in roundoff `angle.frequency` (or `angle.product`
-if it divides positions instead).  It stores frequencies in binary64 or binary32, the coarsest that
-is as fine as these roundoffs, and not in the output's 16 bits: frequencies in 16 bits are another
-model's. Sources: `spec.extended.rotary_frequencies`
+reciprocal, and that divides by s or multiplies by 1/s. Its roundoff is `angle.frequency`, or
+`angle.product` if it divides positions instead. It stores frequencies in the coarsest of binary64
+and binary32 that is as fine as these roundoffs. It does not store them in the output's 16 bits:
+such frequencies are another model's.
+Sources: `spec.extended.rotary_frequencies`
 """
 
 from dataclasses import MISSING, fields, replace
@@ -44,8 +45,8 @@ from oracles.rotary.frequency_kinds import Default, Dynamic, Linear, Longrope, P
 from oracles.spelling import did_you_mean
 
 MARGIN = 2.0**64
-"""How far from both ends of the range parameters are, so that no product with a length of 2⁵³ and
-2π leaves it on the way.
+"""How far parameters are from both ends of the range. No product of such a parameter with a length
+of 2⁵³ and 2π leaves the range.
 """
 KINDS: dict[str, type[Default]] = {
     "default": Default,
@@ -70,21 +71,24 @@ def rotary_frequencies(
     method: Method = "auto",
     **parameters: Any,
 ) -> tuple[Enclosure, Enclosure]:
-    """(inv_freq, attention_factor) of a kind: radians per position of each pair, and the factor of
-    cosines and sines; the results are `Enclosure`s.
+    """Return (inv_freq, attention_factor) of a kind of frequencies, as `Enclosure`s (value ±
+    radius). inv_freq holds the radians per position of each pair. attention_factor is the factor of
+    cosines and sines.
 
-    rotary_dim is r, head_dim where it is left out; seq_len is L, which `dynamic` and `longrope`
-    depend on.  The other parameters have the names that transformers' configurations give them:
-    factor, original_max_position_embeddings (max_position_embeddings for `dynamic`), beta_fast,
-    beta_slow, truncate, mscale, mscale_all_dim, attention_factor, low_freq_factor,
-    high_freq_factor, short_factor, long_factor, partial_rotary_factor.  The base is a parameter:
-    `conventions.rope_base` and `rope_scale` are not read.
+    rotary_dim is r, the number of rotated channels, head_dim by default. seq_len is the sequence
+    length, on which `dynamic` and `longrope` depend.  The other parameters have the names that
+    transformers' configurations give them: factor, original_max_position_embeddings
+    (max_position_embeddings for `dynamic`), beta_fast, beta_slow, truncate, mscale, mscale_all_dim,
+    attention_factor, low_freq_factor, high_freq_factor, short_factor, long_factor,
+    partial_rotary_factor.  The base is a parameter: `conventions.rope_base` and `rope_scale` are
+    not read.
 
     Shapes: (r/2,) and (): the factor is a number.
-    Edge cases: r = 0 has no pair; without seq_len `dynamic` is `default`, and `longrope` short.
-    Raises ValueError and TypeError for an unknown kind, for a parameter that the kind does not have
-    or misses, and for values that make no sense: an odd r, a ramp that does not rise, a list of
-    other than r/2 factors.
+    Edge cases: r = 0 has no pair. Without seq_len, `dynamic` equals `default`, and `longrope` takes
+    the short factors.
+    Raises ValueError and TypeError for an unknown kind, and for a parameter that the kind does not
+    have or that is missing. Raises them also for an odd r, a ramp that does not rise, a list that
+    does not have r/2 factors, and other values that make no sense.
     """
     require_method(method)
     model, named = formats.resolve(arithmetic), resolve_conventions(conventions)
@@ -113,7 +117,9 @@ def _checked(
     conventions: Conventions,
     parameters: dict[str, Any],
 ) -> Default:
-    """The kind with its parameters.  Raises ValueError and TypeError for what does not fit."""
+    """Return the kind with its parameters.  Raises ValueError and TypeError for parameters that do
+    not fit.
+    """
     if not isinstance(kind, str):
         raise TypeError(f"kind has type {type(kind).__name__}, but should be one of {', '.join(map(repr, KINDS))}.")
     if kind not in KINDS:
@@ -140,7 +146,7 @@ def _checked(
 
 
 def _evaluated(bent: Default) -> list[tuple[list[arb], Bools]]:
-    """Powers, frequencies and the attention factor, at the working precision."""
+    """Return powers, frequencies and the attention factor, at the working precision."""
     log_base = bent.log_base()
     powers = [(-log_base * e.numerator / e.denominator).exp() for e in bent.exponents]
     inv_freq = [f * gain for f, gain in zip(powers, bent.gains(powers), strict=True)]
@@ -148,15 +154,19 @@ def _evaluated(bent: Default) -> list[tuple[list[arb], Bools]]:
 
 
 def _budgets(bent: Default, powers: Ball, inv_freq: Ball, factor: Ball, model: Arithmetic) -> Balls:
-    """What a kernel may get for the frequencies and the attention factor: the errors of the kind
-    put together.
+    """Return the budgets of the frequencies and of the attention factor, from the errors of the
+    kind.
 
-    A power is off by its exponential and by e·Δ ln base', as exponents; then |f'g' − fg| ≤
-    fg·(exp(all) − 1) + f·exp(all)·shift.  What is below four times the smallest normal number η may
-    come out as 0 or lose its last bits: a power with the gain g/f that follows, by (f + η)·g/f, and
-    a frequency by g + η; what may overflow is unknown, and so is everything where the base may, or
-    what multiplies a base below 1, as 0·ln ∞ is NaN, and where a parameter is as near to an end of
-    the range as a length of 2⁵³ and 2π reach.
+    A kernel's power f' is off by the error of its exponential and by e·Δ ln base', both as
+    exponents; g is the gain. Then |f'g' − fg| ≤ fg·(exp(all) − 1) + f·exp(all)·shift.
+
+    A number below four times the smallest normal number η may come out as 0 or lose its last bits.
+    For a power, which the gain g/f multiplies, this costs (f + η)·g/f; for a frequency it costs g +
+    η.
+
+    A number that may overflow is unknown. All are unknown where the base may overflow, or the
+    factor of a base below 1, because 0·ln ∞ is NaN. All are also unknown where a parameter is so
+    near to an end of the range that a length of 2⁵³ and 2π can take it out.
     """
     u, (least, largest) = model.angle.frequency, held_range(model)
     e = np.array([float(x) for x in bent.exponents])
@@ -183,13 +193,13 @@ def _budgets(bent: Default, powers: Ball, inv_freq: Ball, factor: Ball, model: A
 
 
 def _shaped(balls: Balls) -> Balls:
-    """The frequencies, and the attention factor as a number, shape ()."""
+    """Return the frequencies, and the attention factor as a number of shape ()."""
     inv_freq, factor = balls
     return inv_freq, Ball(factor.mid.reshape(()), factor.rad.reshape(()))
 
 
 def _numbers(bent: Default) -> list[float]:
-    """The real parameters of a kind, and the base."""
+    """Return the real parameters of a kind, and the base."""
     found = [bent.of.base]
     for field in fields(bent):
         value = getattr(bent, field.name)
@@ -198,10 +208,10 @@ def _numbers(bent: Default) -> list[float]:
 
 
 def _upper(x: arb) -> float:
-    """A bound of |x|."""
+    """Return an upper bound of |x| in float64."""
     return float(np.nextafter(float(x.abs_upper()), np.inf))
 
 
 def _format(model: Arithmetic) -> formats.Format:
-    """The format that frequencies are held in."""
+    """Return the format in which frequencies are held."""
     return BINARY64 if held_range(model)[1] == BINARY64.largest else BINARY32

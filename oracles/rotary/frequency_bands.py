@@ -1,20 +1,22 @@
 """The kinds of rotary frequencies that keep fast pairs and interpolate slow ones: YaRN by numbers
 of turns, llama3 by wavelengths.
 
-Both have the gain g = keep + (1 − keep)/s, where keep is a line cut to [0, 1].  So g is continuous
-at the ends of the band: a kernel that compares slightly wrong wavelengths takes a branch whose
-value is only slightly wrong.
+Both multiply a frequency by the gain g = keep + (1 − keep)/s, where s is the factor and keep is a
+line cut to [0, 1].  So g is continuous at the ends of the band, where the line is between 0 and 1.
+A kernel that compares slightly wrong wavelengths takes a branch whose value is only slightly wrong.
 
-Within the band a kernel's line is in an interval, computed from intervals of its operands.  The
-gain's slope is 1 − 1/s.  One minus the line, its complement, and a factor 1 − 1/s where a kernel
-has one, take `COMPLEMENTS` = 4 roundings of at most 1 + 1/s.  `BLEND` = 5 more are relative, within
-the band and beyond: of s, a reciprocal, two products and a sum of two numbers above 0.
+Within the band, a kernel's line lies in an interval that is computed from intervals of its
+operands.  The slope of the gain is 1 − 1/s.  One minus the line, its complement, and a factor 1 −
+1/s where a kernel has one, take `COMPLEMENTS` = 4 roundings of at most 1 + 1/s.  `BLEND` = 5 more
+roundings are relative, within the band and beyond it: of s, a reciprocal, two products and a sum of
+two numbers above 0.
 
-Where s < 1, the two terms of 1/s + keep·(1 − 1/s), or of f/s + keep·(f − f/s), cancel.  Roundings
-of s and of the sum are relative, as (1 − keep)/s ≤ g.  The first term takes two more, of a
-reciprocal and a product; the second one of the reciprocal, keep/s, and three of the term's size c =
-keep·(1/s − 1), of the difference and two products.  As 1/s = g + c, these are 3/s + 3c = 3g + 6c at
-most, where `BLEND` has 3g: `CANCELLED` = 6 roundings of c remain, within the band and beyond.
+Where s < 1, the two terms of 1/s + keep·(1 − 1/s), or of f/s + keep·(f − f/s), cancel. Let c =
+keep·(1/s − 1) be the size of the second term, so 1/s = g + c.  The roundings of s and of the sum
+are relative, because (1 − keep)/s ≤ g.  The first term takes two more roundings, of a reciprocal
+and a product. The second term takes one rounding of keep/s, from the reciprocal, and three of c,
+from the difference and two products.  Together these are at most 3/s + 3c = 3g + 6c. `BLEND` has 3g
+of them. So `CANCELLED` = 6 roundings of c remain, within the band and beyond it.
 """
 
 from dataclasses import dataclass
@@ -35,12 +37,14 @@ Span = tuple[float, float]
 
 
 class UndecidedError(Exception):
-    """Raised where balls of this precision do not decide whether one number is above another."""
+    """Raised where balls of this precision do not decide which of two numbers is larger."""
 
 
 @dataclass(frozen=True)
 class Band(Factored):
-    """A kind that keeps some pairs, divides others by s, and blends between."""
+    """A kind of frequencies that keeps some pairs, divides others by s, and blends the pairs
+    between.
+    """
 
     original_max_position_embeddings: Any
 
@@ -50,11 +54,11 @@ class Band(Factored):
         self._store(**{name: length_of(self.original_max_position_embeddings, name)})
 
     def keeps(self, powers: list[arb]) -> list[arb]:
-        """Return how far each pair is kept, at the working precision."""
+        """Return the kept share of each pair, from 0 to 1, at the working precision."""
         raise NotImplementedError
 
     def lines(self, powers: Array, moved: Array, u: float) -> tuple[Array, Array]:
-        """Return bounds of what a kernel gets for `keeps` before it cuts this to [0, 1]. The
+        """Return bounds of a kernel's line, which is `keeps` before it is cut to [0, 1]. The
         kernel's powers are off by `moved`, as exponents.
         """
         raise NotImplementedError
@@ -64,18 +68,18 @@ class Band(Factored):
         return [keep + (1 - keep) / arb(self.factor) for keep in self.keeps(powers)]
 
     def gain_moves(self, u: float) -> Array:
-        """Return the relative error of a gain, as an exponent: the roundings of the kept part and of the divided
-        part.
+        """Return the relative error of a gain, as an exponent: the roundings of the kept part and
+        of the divided part.
         """
         return np.full(self.of.channels // 2, gamma(BLEND, u))
 
     def gain_shifts(self, powers: Array, gains: Array, moved: Array, u: float) -> Array:
-        """Return the absolute error of a gain. Within the band it reaches to the farther end of the
-        interval, and has the roundings of the numbers that are not small. Everywhere it has the
-        roundings of terms that cancel.
+        """Return the absolute error of a gain. Within the band it is the distance to the farther
+        end of the line's interval, plus the roundings of the numbers that are not small. Everywhere
+        it has the roundings of terms that cancel.
 
-        Where a kernel's line may leave [0, 1], these roundings grow with it, and the roundings of
-        the blend no longer cancel, even if the slope is 0; where the line may be any number, as
+        Where a kernel's line may leave [0, 1], these roundings grow with it. The roundings of the
+        blend no longer cancel there, even if the slope is 0. Where the line may be any number, as
         with 0/0, the gain is unknown.
         """
         least, most = self.lines(powers, moved, u)
@@ -93,12 +97,12 @@ class Band(Factored):
 
 @dataclass(frozen=True)
 class Yarn(Band):
-    """keep = 1 − ramp, which rises from 0 at the pair of β_fast turns in M positions to 1 at that
-    of β_slow.
+    """YaRN: keep = 1 − ramp. The ramp rises from 0 to 1, from the pair that makes β_fast turns in M
+    positions to the pair that makes β_slow turns.
 
-    The pairs are rounded, down and up, with `truncate`, which `yarn_truncate` says where it is not
-    given, and cut to 0 and `upper`: r − 1, or r/2 − 1 under `yarn_upper` = last_pair.  Where they
-    meet they are 0.001 apart.
+    The numbers of these two pairs are rounded, the first down and the second up, if `truncate` is
+    true; its default is `conventions.yarn_truncate`. Then they are cut to [0, `upper`]: r − 1, or
+    r/2 − 1 under `yarn_upper` = last_pair.  Where the two are equal, the second is 0.001 more.
     """
 
     beta_fast: Any = 32
@@ -123,15 +127,15 @@ class Yarn(Band):
 
     @property
     def upper(self) -> int:
-        """The last number that the ramp may end at."""
+        """The largest pair number at which the ramp may end."""
         channels = self.of.channels
         return max(channels - 1 if self.of.conventions.yarn_upper == "last_channel" else channels // 2 - 1, 0)
 
     def decided(self) -> int:
-        """Return a precision at which the ends of the ramp are known.
+        """Return a precision in bits at which the ends of the ramp are known.
 
-        Such a precision exists: if a correction were an integer or half an integer k, π = M/(2ρ) ·
-        base^(−2k/r) would be algebraic, as M, ρ and base are rational.
+        Such a precision exists: if a pair number `corr` were an integer or half an integer k, π =
+        M/(2ρ) · base^(−2k/r) would be algebraic, because M, ρ and base are rational.
         """
         precision = PRECISION
         while True:
@@ -148,14 +152,16 @@ class Yarn(Band):
                 precision = min(2 * precision, MOST_PRECISION)
 
     def corr(self, turns: float) -> arb:
-        """Return the pair, a real number, that makes this number of turns in M positions."""
+        """Return the pair number, a real number, of a pair that makes this number of turns in M
+        positions.
+        """
         fewer = (self.original_max_position_embeddings / (2 * arb.pi() * arb(turns))).log()
         found: arb = fewer * self.of.channels / (2 * self.log_base())
         return found
 
     def ends(self) -> tuple[arb, arb]:
-        """Return where the ramp begins and ends. Raises UndecidedError if the precision does not
-        decide it, and ValueError if the ramp does not rise.
+        """Return the pair numbers at which the ramp begins and ends. Raises UndecidedError if the
+        precision does not decide them, and ValueError if the ramp does not rise.
         """
         low, high = self.corr(self.beta_fast), self.corr(self.beta_slow)
         if self.truncate:
@@ -184,26 +190,27 @@ class Yarn(Band):
         return self._sharpened(1.0)
 
     def _sharpened(self, weight: float) -> arb:
-        """m(s, x)."""
+        """Return weight·0.1·ln(factor) + 1 for a factor above 1, else 1."""
         return arb(weight) * arb(self.factor).log() / 10 + 1 if self.factor > 1 else arb(1)
 
     def lines(self, powers: Array, moved: Array, u: float) -> tuple[Array, Array]:
-        """Return bounds of a kernel's ramp. The ends of its ramp are off as `_off` says, and with
-        them the floor and the ceiling of the ends.
+        """Return bounds of a kernel's 1 − ramp. The ends of the kernel's ramp are off by the bound
+        of `_off`, before they are rounded down and up.
 
-        The ramp, cut, falls as either end grows.  Its differences and their quotient take three
-        roundings.  A low end that is not an integer may be rounded before it is subtracted from i,
-        but not before it is subtracted from the other end: so these differences are also off by
-        `apart`, as much as a number of `lowest`'s size may be rounded.  Where the ends may meet,
-        the ramp may be anything between them, and as much beyond as a ramp without a width has:
-        0.001, which 2⁻⁹ is more than, and two roundings of the high end.  Where u·low is as much as
-        that 0.001, less two roundings, it may be lost in the sum, and the pair of the low end be
-        0/0.
+        The ramp, cut to [0, 1], falls as either end grows.  Its differences and their quotient take
+        three roundings.  A low end that is not an integer may be rounded before it is subtracted
+        from i, and not before it is subtracted from the other end. So these differences are also
+        off by `apart`, the rounding of a number of `lowest`'s size.
 
-        The low end is kept at or above 0 and the high one at or below `upper`, and that is all:
-        where roundings make them cross, a ramp runs backwards, and is 1 before its ends and 0
-        beyond.  So its pairs may be anything.  Ends of as many turns are of one number, and do not
-        cross unless it leaves [0, upper], where one of them is cut and the other is not.
+        Where the ends may meet, the ramp may have any value between them. It may have any value
+        also as far beyond the high end as a ramp without a width goes: 0.001, which is less than
+        2⁻⁹, and two roundings of the high end.  Where u·low is at least that 0.001, less two
+        roundings, the sum may lose the 0.001, and the pair of the low end may be 0/0.
+
+        The low end is cut only at 0 and the high end only at `upper`. Roundings may make them
+        cross. Then the ramp runs backwards, is 1 before its ends and 0 beyond, and its pairs may
+        have any value.  Two ends with the same number of turns are equal. They do not cross unless
+        they leave [0, upper], where one of them is cut and the other is not.
         """
         low, lowest = np.maximum(self._span(self.beta_fast, u, np.floor), 0.0)
         highest, high = np.minimum(self._span(self.beta_slow, u, np.ceil), float(self.upper))
@@ -225,7 +232,7 @@ class Yarn(Band):
         return np.where(lost, -np.inf, 1 - most), np.where(lost, np.inf, 1 - least)
 
     def _span(self, turns: float, u: float, whole: Any) -> Span:
-        """What a kernel may get for an end, before it is cut."""
+        """Return the interval of a kernel's end of the ramp, before it is cut."""
         with working_precision(PRECISION):
             exact = self.corr(turns)
             mid, rad = float(exact), float(exact.rad())
@@ -234,11 +241,12 @@ class Yarn(Band):
         return first, last
 
     def _off(self, corr: float, u: float) -> float:
-        """How far r·ln(M/(2πρ)) / (2 ln base) may be off.
+        """Return how far a kernel's r·ln(M/(2πρ)) / (2 ln base) may be off.
 
-        The logarithms are off relatively, and by their arguments' roundings absolutely: six of M,
-        π, ρ, products and the quotient above, one of the base below.  Three more are of the
-        product, the quotient and the storing.
+        The logarithms have a relative error of their own, and an absolute error from the roundings
+        of their arguments. The numerator has six of these: of M, π, ρ, products and the quotient.
+        The denominator has one, of the base.  Three more roundings are of the product, the quotient
+        and the storing.
         """
         below = log(self.of.base)
         bottom = gamma(LOGARITHM, u) + gamma(1, u) / below
@@ -248,8 +256,8 @@ class Yarn(Band):
         return (above + abs(corr) * bottom) / (1 - bottom) * (1 + gamma(3, u))
 
     def multiplier_moves(self, u: float) -> float:
-        """Return how far the attention factor may be off: a quotient of two numbers, each off
-        relatively, takes one rounding more.
+        """Return how far a kernel's attention factor may be off. If it is a quotient of two
+        numbers, each has a relative error, and the quotient takes one rounding more.
         """
         if self.attention_factor is not None:
             return float(abs(self.attention_factor) * u)
@@ -267,8 +275,9 @@ class Yarn(Band):
         )
 
     def _sharpened_moves(self, weight: float, u: float) -> float:
-        """ln s is off by s's rounding, absolutely, and relatively by its own; three more are of
-        1/10, the weight and two products.
+        """Return how far a kernel's `_sharpened` number may be off. ln s has an absolute error from
+        the rounding of s, and a relative error of its own. Three more roundings are of 1/10, the
+        weight and two products.
         """
         size = abs(0.1 * weight * log(self.factor)) * (1 + OUTWARD)
         off = gamma(LOGARITHM + 5, u) * size + gamma(2, u) * abs(0.1 * weight)
@@ -277,7 +286,7 @@ class Yarn(Band):
 
 @dataclass(frozen=True)
 class Llama3(Band):
-    """keep = (M/λ − low) / (high − low) with the wavelength λ = 2π/f."""
+    """Llama 3: keep = (M/λ − low) / (high − low), cut to [0, 1], with the wavelength λ = 2π/f."""
 
     low_freq_factor: Any
     high_freq_factor: Any
@@ -295,17 +304,18 @@ class Llama3(Band):
         self._store(low_freq_factor=low, high_freq_factor=high)
 
     def keeps(self, powers: list[arb]) -> list[arb]:
-        """Return the line of the number of turns in M positions, M/λ, for each pair."""
+        """Return keep for each pair: a line of M/λ, the number of turns in M positions."""
         low, high = arb(self.low_freq_factor), arb(self.high_freq_factor)
         turns = [self.original_max_position_embeddings * f / (2 * arb.pi()) for f in powers]
         return [_cut((n - low) / (high - low)) for n in turns]
 
     def lines(self, powers: Array, moved: Array, u: float) -> tuple[Array, Array]:
-        """Return bounds of a kernel's line. M/λ is off as f is, and by `TURNS` = 8 roundings: of M,
-        2π, their quotients, and of M/low and M/high, compared.
+        """Return bounds of a kernel's line (M/λ − low) / (high − low), before it is cut.
 
-        Then it is less low, which is rounded, over high − low: two roundings of parameters and one
-        of a difference, three of the line.
+        M/λ has the relative error of f, and of `TURNS` = 8 roundings: of M, of 2π, of their
+        quotients, and of M/low and M/high in comparisons. The rounded low is subtracted, and the
+        result is divided by high − low. These take two roundings of parameters, one of a
+        difference, and three of the line.
         """
         turns = self.original_max_position_embeddings * powers / (2 * pi) * (1 + 8 * ROUNDOFF)
         low, high = self.low_freq_factor, self.high_freq_factor
@@ -320,12 +330,14 @@ class Llama3(Band):
 
 
 def _cut(x: arb) -> arb:
-    """x cut to [0, 1]."""
+    """Return x cut to [0, 1]."""
     return x.max(arb(0)).min(arb(1))
 
 
 def _integer(x: arb) -> arb:
-    """The integer that a ball is.  Raises UndecidedError where it may be two."""
+    """Return the one integer that a ball contains.  Raises UndecidedError where it may contain
+    another one.
+    """
     found = x.unique_fmpz()
     if found is None:
         raise UndecidedError
@@ -333,7 +345,7 @@ def _integer(x: arb) -> arb:
 
 
 def _is_above(a: Any, b: Any) -> bool:
-    """Whether a > b.  Raises UndecidedError where balls do not tell."""
+    """Return whether a > b.  Raises UndecidedError where the balls do not decide it."""
     if arb(a) > arb(b):
         return True
     if arb(a) <= arb(b):

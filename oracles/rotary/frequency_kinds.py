@@ -1,16 +1,18 @@
 """The kinds of rotary frequencies that treat all pairs in the same way, or each pair by a list or a
 share: their values and their errors.
 
-A kind bends the powers fᵢ = base'^(−eᵢ) to fᵢ·gᵢ.  Values are balls at the working precision.
-The errors cover a kernel in roundoff u, whose operations are off by u, and whose logarithms and
-powers by 4 ulp (8u), relatively; parameters are rounded on the way in:
+A kind changes the powers fᵢ = base'^(−eᵢ) to fᵢ·gᵢ, where gᵢ is called a gain.  Values are balls
+(midpoint ± radius) at the working precision. The errors cover a kernel of roundoff u. Its
+operations are off by u, relatively; its logarithms and powers are off by 4 ulp (8u), relatively. It
+rounds parameters when it reads them:
 
-    `base_moves`    how far ln base' may be off
-    `gain_moves`    how far gᵢ may be off, relative to it; `gain_shifts`: how far it may be off absolutely, in addition
-    `multiplier_moves`  how far the attention factor, what multiplies cosines and sines, may be off
+    `base_moves`        how far ln base' may be off
+    `gain_moves`        how far gᵢ may be off, relatively
+    `gain_shifts`       how far gᵢ may be off absolutely, in addition
+    `multiplier_moves`  how far the attention factor may be off, which multiplies cosines and sines
 
-A gain that divides by s takes three roundings, of s, of a reciprocal and of a product, and none
-where s is a power of two.  Code that divides positions by s instead takes as many.
+A gain that divides by s takes three roundings: of s, of a reciprocal and of a product. It takes no
+rounding if s is a power of two.  Code that divides positions by s instead takes as many.
 """
 
 from dataclasses import dataclass
@@ -29,14 +31,16 @@ from oracles.conventions import Conventions
 from oracles.error_analysis.angle import EXPONENT, EXPONENTIAL, is_power_of_two, is_rounded
 
 DIVISION = 3
-"""Roundings of a division: of the divisor, of its reciprocal, of the product."""
+"""The number of roundings of a division: of the divisor, of its reciprocal, of the product."""
 LOGARITHM = 8
-"""What a logarithm is off by, in units of u, relative to it."""
+"""The relative error of a logarithm, in units of u."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What all kinds have: r channels that rotate, the base, the length of the sequence, the conventions."""
+    """The data that all kinds have: the number of rotated channels r, the base, the length of the
+    sequence, and the conventions.
+    """
 
     channels: int
     base: float
@@ -58,16 +62,18 @@ class Default:
             object.__setattr__(self, name, value)
 
     def decided(self) -> int:
-        """Return a precision in bits at which all that a value depends on is decided."""
+        """Return a precision in bits at which every comparison and every rounding to an integer is
+        decided.
+        """
         return PRECISION
 
     @property
     def exponents(self) -> list[Fraction]:
-        """eᵢ."""
+        """The exponent eᵢ = 2i/r of each pair i."""
         return [Fraction(2 * i, self.of.channels) for i in range(self.of.channels // 2)]
 
     def log_base(self) -> arb:
-        """Return ln base'."""
+        """Return ln base', the logarithm of the base that the kind uses."""
         return arb(self.of.base).log()
 
     def gains(self, powers: list[arb]) -> list[arb]:
@@ -79,19 +85,20 @@ class Default:
         return arb(1)
 
     def base_moves(self, u: float) -> float:
-        """Return how far ln base' may be off because the base is rounded when it is read; the
+        """Return how far ln base' may be off because a kernel rounds the base when it reads it. The
         errors of exponentials count elsewhere.
         """
         return gamma(1, u) if is_rounded(self.of.base, u) else 0.0
 
     def gain_moves(self, u: float) -> Array:
-        """Return how far a gain may be off, relative to it, as an exponent."""
+        """Return how far a gain may be off, relatively, as an exponent."""
         return np.zeros(self.of.channels // 2)
 
     def gain_shifts(self, powers: Array, gains: Array, moved: Array, u: float) -> Array:
-        """Return how far a gain may be off absolutely, in addition, given the exponents `moved` by
-        which a kernel's powers are off. Powers and gains are known up to a few roundings, which 16u
-        of both ends of a gain cover.
+        """Return how far a gain may be off absolutely, in addition to `gain_moves`.
+
+        A kernel's powers are off by `moved`, as exponents. The given powers and gains have an error
+        of a few roundings, and 16u of both ends of a gain cover it.
         """
         return np.zeros(len(powers))
 
@@ -102,7 +109,7 @@ class Default:
 
 @dataclass(frozen=True)
 class Factored(Default):
-    """A kind with a factor s, by which sequences are longer."""
+    """A kind with a factor s: it makes sequences s times as long possible."""
 
     factor: Any
 
@@ -125,8 +132,9 @@ class Linear(Factored):
 
 @dataclass(frozen=True)
 class Dynamic(Factored):
-    """base' = base · G^q with G = s·L'/M − (s − 1), L' = max(L, M) and q = r/(r − 2); L' = M under
-    `dynamic_length` = configured.
+    """Dynamic scaling: base' = base · G^q with G = s·L'/M − (s − 1), L' = max(L, M) and q = r/(r −
+    2). L is the sequence length and M the original length. Under `dynamic_length` = configured, L'
+    = M.
     """
 
     max_position_embeddings: Any
@@ -141,33 +149,33 @@ class Dynamic(Factored):
 
     @property
     def stretch(self) -> Fraction:
-        """L' / M."""
+        """The quotient L' / M."""
         configured = self.of.conventions.dynamic_length == "configured" or self.of.length is None
         most = self.max_position_embeddings
         return Fraction(most if configured else max(self.of.length or 0, most), most)
 
     @property
     def grown(self) -> Fraction:
-        """G, which is at least 1."""
+        """The growth G, which is at least 1."""
         return Fraction(self.factor) * (self.stretch - 1) + 1
 
     @property
     def power(self) -> Fraction:
-        """q; without channels it is not used."""
+        """The exponent q = r/(r − 2); without channels it is not used."""
         return Fraction(self.of.channels, max(self.of.channels - 2, 1))
 
     def log_base(self) -> arb:
-        """Return ln base + q·ln G."""
+        """Return ln base' = ln base + q·ln G."""
         return super().log_base() + exactly(self.grown).log() * exactly(self.power)
 
     def base_moves(self, u: float) -> float:
-        """Return how far ln base' may be off. G = s·L'/M − (s − 1), or s·(L'/M − 1) + 1, sums terms
-        of at most s·L'/M + s + 1 with five roundings each.
+        """Return how far ln base' may be off. A kernel computes G = s·L'/M − (s − 1), or s·(L'/M −
+        1) + 1: a sum of terms of at most s·L'/M + s + 1, with five roundings each.
 
-        Its power takes the roundings of an exponential of q·ln G.  The product with the base takes
-        two, one of them of the base itself.  G and base' are computed: where a kernel takes their
-        logarithms, these are off by `LOGARITHM`, and not by the one rounding of a constant's that
-        an exponential counts.
+        The power G^q takes the roundings of an exponential of q·ln G.  The product with the base
+        takes two roundings, one of them of the base itself.  A kernel may take the logarithms of
+        the computed G and base'. These are off by `LOGARITHM` roundings. An exponential already
+        counts one of them, the rounding of a constant's logarithm.
         """
         grown, size = float(self.grown), float(Fraction(self.factor) * (self.stretch + 1) + 1)
         off = gamma(5, u) * size / grown * (1 + 8 * ROUNDOFF)
@@ -182,10 +190,11 @@ class Dynamic(Factored):
 
 @dataclass(frozen=True)
 class Longrope(Default):
-    """base^(−2i/r) / shortᵢ, or / longᵢ where L is above M; and √(1 + ln s / ln M) for s > 1, where
-    no attention factor is given.
+    """LongRoPE: base^(−2i/r) / shortᵢ, or base^(−2i/r) / longᵢ where the sequence length L is above
+    the original length M. For s > 1 the attention factor is √(1 + ln s / ln M), unless it is given.
 
-    At L = M it is short under `longrope_switch` = at_most, long under `below`.
+    At L = M the short factors apply under `longrope_switch` = at_most, and the long ones under
+    `below`.
     """
 
     short_factor: Any
@@ -209,7 +218,7 @@ class Longrope(Default):
 
     @property
     def chosen(self) -> list[float]:
-        """The factors for the sequence length."""
+        """The short or the long factors, by the sequence length."""
         length, most = self.of.length, self.original_max_position_embeddings
         short = length is None or length < most or (length == most and self.of.conventions.longrope_switch == "at_most")
         found: list[float] = self.short_factor if short else self.long_factor
@@ -234,11 +243,11 @@ class Longrope(Default):
         )
 
     def multiplier_moves(self, u: float) -> float:
-        """Return how far the attention factor may be off: √x halves the error of x, as x is at
-        least 1 here; the root takes one rounding.
+        """Return how far a kernel's attention factor √(1 + ln s / ln M) may be off. The root halves
+        the error of its argument, which is at least 1, and takes one rounding.
 
-        ln s is off by s's rounding, absolutely, and ln M likewise; both by their own; their
-        quotient and the sum take one each.
+        ln s has an absolute error from the rounding of s, and ln M one from the rounding of M. Both
+        have a relative error of their own. Their quotient and the sum take one rounding each.
         """
         if self.attention_factor is not None:
             return float(abs(self.attention_factor) * u)
@@ -256,8 +265,10 @@ class Longrope(Default):
 @dataclass(frozen=True)
 class Proportional(Linear):
     """The kind of the frequencies base^(−2i/r) / s for the first ⌊share·r/2⌋ pairs, and 0 for the
-    others, with the attention factor 1. The product share·r/2 is exact for a `Fraction`, and
-    rounded to binary64 for a float, as libraries do: 0.3 of 10 pairs are 3.
+    others, with the attention factor 1.
+
+    The product share·r/2 is exact for a `Fraction`. For a float it is rounded to binary64, as
+    libraries do: 0.3 of 10 pairs are 3.
     """
 
     factor: Any = 1.0
@@ -279,7 +290,7 @@ class Proportional(Linear):
 
 
 def exactly(x: Fraction) -> arb:
-    """Return a rational number, at the working precision."""
+    """Return a rational number as a ball at the working precision."""
     return arb(x.numerator) / x.denominator
 
 
@@ -292,7 +303,9 @@ def positive(x: Any, name: str) -> float:
 
 
 def length_of(n: Any, name: str) -> int:
-    """Return a number of positions, at least 1."""
+    """Return a number of positions as an int of at least 1. Raises TypeError and ValueError for
+    anything else.
+    """
     return arrays.natural(n, name, 1)
 
 
@@ -301,8 +314,8 @@ def _divided(s: float, u: float) -> float:
 
 
 def _list_of(given: Any, name: str, channels: int) -> list[float]:
-    """The factor of each pair.  Raises TypeError and ValueError unless it has one positive number
-    for each pair.
+    """Return the factor of each pair.  Raises TypeError and ValueError unless there is one positive
+    number for each pair.
     """
     if not isinstance(given, list | tuple | np.ndarray):
         raise TypeError(f"{name} has type {type(given).__name__}, but should be a list of numbers.")

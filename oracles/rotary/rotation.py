@@ -1,5 +1,5 @@
-"""Pairs of channels rotated by tables of cosines and sines, forward or back, and what it may be off
-by in float64 and in a kernel.
+"""Rotates pairs of channels by tables of cosines and sines, forward or back, with bounds of the
+error in float64 and in a kernel.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +23,9 @@ Tables = Callable[[slice], tuple[Ball, Ball]]
 
 
 class Lanes(NamedTuple):
-    """The first and the second channels of all pairs, and the channel that is left over in an odd dim."""
+    """The first channels of all pairs, the second channels of all pairs, and the channel that is
+    left over in an odd head_dim.
+    """
 
     first: slice
     second: slice
@@ -32,24 +34,27 @@ class Lanes(NamedTuple):
 
 @dataclass(frozen=True)
 class Factor:
-    """A table as a factor of x: |x|·width covers the table's own radius and the roundings, |x|·reach the size."""
+    """A table of cosines or sines, as a factor of x. |x|·width bounds the error from the table's
+    own radius and from roundings. |x|·reach bounds the size of the product.
+    """
 
     mid: Array
     width: Array
     reach: Array
 
     def at(self, lanes: slice) -> "Factor":
-        """Return some of the channels."""
+        """Return the table of some of the channels."""
         return Factor(self.mid[..., lanes], self.width[..., lanes], self.reach[..., lanes])
 
 
 @dataclass(frozen=True)
 class Rotation:
-    """Validated arguments: the array that is rotated, forward or back.
+    """The validated arguments of a rotation: the array x that is rotated, forward or back.
 
-    `gain` is the largest number by which a kernel may multiply x before it rotates it, or after,
-    instead of the tables; 1 where none does. It stores factor and product in the coarser of the
-    formats of tables and of elementwise operations.
+    A kernel may multiply x by a factor before or after it rotates it, instead of the tables. `gain`
+    is the largest such factor; 1 if no kernel does. A kernel stores the factor and the product in
+    the coarser of two formats: the format of tables and `elementwise`. `alike` says whether all
+    batches have the same angles.
     """
 
     x: Array
@@ -62,8 +67,8 @@ class Rotation:
     gain: float = 1.0
 
     def pulled_back(self, grad_out: Any) -> "Rotation":
-        """Return the rotation back of a cotangent of the result. Raises as `arrays.float_array`,
-        and for its shape.
+        """Return the backward rotation of a cotangent of the result. Raises ValueError for a wrong
+        shape, and as `arrays.float_array`.
         """
         found = arrays.float_array(grad_out, "grad_out", arithmetic=self.arithmetic)
         if found.shape != self.x.shape:
@@ -72,7 +77,7 @@ class Rotation:
 
     @property
     def rows(self) -> Array:
-        """x with one axis of batches, which all have the same angles."""
+        """x with one axis of batches; all batches have the same angles."""
         *lead, length, dim = self.x.shape
         return self.x.reshape((prod(lead), length, dim) if self.alike else (1, prod(lead) * length, dim))
 
@@ -85,8 +90,8 @@ class Rotation:
         return Lanes(slice(0, 2 * half, 2), slice(1, 2 * half, 2), slice(2 * half, self.channels))
 
     def enclosed(self, tables: Tables, of_table: Lanes, arb: Callable[[], Balls], inexact: bool = False) -> Enclosure:
-        """Return the enclosure by the requested method; `of_table` selects the parts of the tables
-        that belong to x's channels.
+        """Return the enclosure of the rotated array, by the requested method. `of_table` selects
+        the channels of the tables that belong to x's channels.
 
         With inexact angles ball arithmetic gives no narrower result, so it is not tried.
         """
@@ -113,8 +118,8 @@ class Rotation:
         return ball(mid.reshape(self.x.shape), rad.reshape(self.x.shape))
 
     def _lose(self, x: Array, rad: Array, model: Arithmetic) -> None:
-        """Set the radius to ∞ for pairs that may overflow after the product and before the
-        rotation, or after the rotation and before the product.
+        """Set the radius to ∞ for pairs that may overflow between the rotation and the product with
+        the gain, whichever comes first.
         """
         lanes, largest = self.lanes, min(model.elementwise.largest, model.angle.table.largest)
         a, b = np.abs(x[:, lanes.first]), np.abs(x[:, lanes.second])
@@ -144,22 +149,25 @@ class Rotation:
 
 
 def _passed(x: Array, arithmetic: Arithmetic | None) -> Ball:
-    """Channels that do not rotate."""
+    """Return the ball of channels that do not rotate."""
     value = Ball(x, np.zeros(x.shape))
     return value if arithmetic is None else copied(value, arithmetic)
 
 
 def _largest_cosine(arithmetic: Arithmetic) -> float:
-    """How large a sine or cosine may come out, and, for one of 1, what is rotated by it once it has been rounded."""
+    """Return the largest size of a computed sine or cosine, with a margin for the rounding of a
+    number that it multiplies.
+    """
     return 1 + arithmetic.trig_absolute + 2.0**-6
 
 
 def _factor(table: Ball, arithmetic: Arithmetic | None) -> Factor:
-    """The roundings of a·c ± b·s, two of them each side, move it by γ₂·(|a||c| + |b||s|) (Higham,
-    (3.4)).
+    """Return a table as a factor. a·c ± b·s has two roundings on each side, which move it by
+    γ₂·(|a||c| + |b||s|) (Higham, (3.4)).
 
-    They are counted for float64 and once more for the modelled kernel, which multiplies and adds in
-    `elementwise`.  The smallest subnormal number is for tables so small that γ₂·|c| underflows.
+    These roundings are counted for float64, and once more for the modelled kernel, which multiplies
+    and adds in `elementwise`.  The smallest subnormal number covers tables so small that γ₂·|c|
+    underflows.
     """
     reach = np.abs(table.mid) + table.rad
     roundings = gamma(2, ROUNDOFF) + (gamma(2, arithmetic.elementwise.unit_roundoff) if arithmetic else 0.0)
@@ -169,18 +177,18 @@ def _factor(table: Ball, arithmetic: Arithmetic | None) -> Factor:
 def _sum_of_products(
     a: Array, c: Factor, b: Array, s: Factor, combine: Callable[..., Array], arithmetic: Arithmetic | None, gain: float
 ) -> Ball:
-    """a·c ± b·s, with three numbers that may underflow in the kernel, and ∞ where one of them may
-    overflow.
+    """Return the ball of a·c ± b·s. Three numbers may underflow in the kernel. The radius is ∞
+    where one of them may overflow.
 
-    A kernel that flushes to zero may take each of a, b, c and s for 0 where it is below the
+    A kernel that flushes to zero may replace each of a, b, c and s by 0 where it is below the
     smallest normal number. `UNDERFLOW` covers the underflows of the products here and of the radius
-    itself; only zeros have none.
+    itself; a product of zeros has no underflow.
 
-    Where a kernel multiplies by a gain after it has rotated, it multiplies what has underflowed
-    until then.  The sum may also underflow where it is stored, and so may its product with the
-    gain; or a and b may underflow where they are multiplied before, which counts cos and sin times.
-    So these are two numbers more, of the format whose steps are larger, times the gain or the
-    largest cosine.
+    A kernel that multiplies by a gain after it has rotated also multiplies what has underflowed
+    before. The sum may underflow where it is stored, and so may its product with the gain. If the
+    kernel multiplies before it rotates, a and b may underflow, and the cosine and the sine multiply
+    that. So two more underflows count, in the format with the larger steps, times the larger of the
+    gain and the largest cosine.
     """
     size_a, size_b = np.abs(a), np.abs(b)
     mid = combine(a * c.mid, b * s.mid)
@@ -201,7 +209,9 @@ def _sum_of_products(
 
 
 def checked(x: Any, options: AnswerOptions, channels: Callable[[int], int] = lambda dim: dim) -> Rotation:
-    """Return the validated rotation of x; `channels` says how many of a head's channels rotate."""
+    """Validate the rotation of x, and return it. `channels` maps head_dim to the number of channels
+    that rotate.
+    """
     arithmetic, conventions, method = answer(options)
     x = arrays.float_array(x, "x", arithmetic=arithmetic)
     if x.ndim < 2:

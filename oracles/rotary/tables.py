@@ -1,17 +1,17 @@
-"""The frequencies, the angles, and the tables of cosines and sines from which rotary embeddings are
-computed, each value in a proved interval, value ± radius.
+"""The frequencies, the angles, and the tables of cosines and sines of rotary embeddings. Each
+returned value comes with a radius: the exact value lies in value ± radius.
 
 The frequency of pair i is scale·base^(−2i/head_dim), in radians per position, with
-`conventions.rope_base` and `conventions.rope_scale`; there are ⌈head_dim/2⌉ of them, the last
-without a second channel where head_dim is odd.
+`conventions.rope_base` and `conventions.rope_scale`. There are ⌈head_dim/2⌉ frequencies. If
+head_dim is odd, the last one belongs to a channel without a partner.
 
 Complex code takes adjacent channels as real and imaginary part, and multiplies by z = exp(iθ), one
-for each pair.  For such code, with conventions of the `adjacent` pairing,
+z for each pair.  For such code, with conventions of the `adjacent` pairing,
 
     np.repeat(z.real, 2, axis=-1) and np.repeat(z.imag, 2, axis=-1)    should be within `rope_tables`
     the real view of the product, (…, seq, head_dim)                   should be within `rope`
 
-whose budget covers a complex product of four real ones, but not one of three.
+The budget of `rope` covers a complex product of four real products, and not one of three.
 """
 
 from collections.abc import Iterable
@@ -45,16 +45,18 @@ def inv_freq(
     head_dim: Any,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """scale·base^(−2i/head_dim) for every pair i: the angle between two neighbouring positions. The
-    result is an `Enclosure`.
+    """Return scale·base^(−2i/head_dim) for every pair i, as an `Enclosure` (value ± radius). This
+    is the angle between two neighbouring positions.
 
-    A modelled kernel computes them in the precision of `angle.frequency` and returns them in the
-    output's format.
+    base and scale are `conventions.rope_base` and `rope_scale`. A modelled kernel computes the
+    frequencies in the precision `angle.frequency` and returns them in the output's format.
 
-    Shapes: (⌈head_dim/2⌉,). Edge cases: pair 0 has the scale itself; base 1 gives every pair the
-    scale; head_dim may be 0, and odd where `conventions.odd_lane` and `rope_pairing` allow it; the
-    radius is ∞ where the base or the scale is beyond the range. Raises TypeError and ValueError for
-    a head_dim that is odd and refused, or not a natural number up to 2²⁰.
+    Shapes: (⌈head_dim/2⌉,).
+    Edge cases: pair 0 has the scale itself. Base 1 gives every pair the scale. head_dim may be 0.
+    It may be odd where `conventions.odd_lane` and `rope_pairing` allow it. The radius is ∞ where
+    the base or the scale is beyond the range of the arithmetic.
+    Raises TypeError and ValueError for a head_dim that is odd and refused, or not a natural number
+    up to 2²⁰.
     """
     model, named, method = answer(options)
     dim = _width(head_dim, named)
@@ -82,15 +84,16 @@ def rope_angles(
     start_pos: Any = 0,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """(start_pos + p)·scale·base^(−2i/head_dim) for every position p and pair i, in radians; the
-    result is an `Enclosure`.
+    """Return the angle (start_pos + p)·scale·base^(−2i/head_dim) of every position p and pair i, in
+    radians, as an `Enclosure` (value ± radius).
 
-    A modelled kernel computes the frequencies in the precision of `angle.frequency`, the product in
-    the precision of `angle.product`, and returns them in the output's format.
+    base and scale are `conventions.rope_base` and `rope_scale`. A modelled kernel computes the
+    frequencies in the precision `angle.frequency` and the product in the precision `angle.product`.
+    It returns the angles in the output's format.
 
     Shapes: (seq_len, ⌈head_dim/2⌉).  Positions count from 0.
-    Edge cases: as `inv_freq`; the angles of position 0 are 0; an angle beyond float64's range is
-    unknown, with midpoint NaN and radius ∞; seq_len may be 0.
+    Edge cases: as `inv_freq`. The angles of position 0 are 0. An angle beyond float64's range is
+    unknown, with midpoint NaN and radius ∞. seq_len may be 0.
     Raises TypeError and ValueError as `inv_freq`, for positions beyond 2⁵³, and for more than 2²⁸
     entries.
     """
@@ -123,17 +126,18 @@ def rope_tables(
     start_pos: Any = 0,
     **options: Unpack[AnswerOptions],
 ) -> tuple[Enclosure, Enclosure]:
-    """(cos, sin) of the angle of every channel's pair at positions start_pos + p: tables for
-    `apply_rotary`. The results are `Enclosure`s.
+    """Return (cos, sin) of each channel's angle at the positions start_pos + p, as `Enclosure`s
+    (value ± radius). These are tables for `apply_rotary`.
 
-    Channels 2i and 2i + 1 have the angle of pair i, or channels i and i + head_dim/2 where
-    `conventions.rope_pairing` is `half`: the tables of each pair twice in a row, or all of them
-    twice.  A modelled kernel returns them in the format of `angle.table`, and not in the output's.
+    Channels 2i and 2i + 1 have the angle of pair i. Where `conventions.rope_pairing` is `half`,
+    channels i and i + head_dim/2 have it.  A modelled kernel returns the tables in the format of
+    `angle.table`, and not in the output's.
 
     Shapes: both are (seq_len, head_dim).  Positions count from 0.
-    Edge cases: position 0 has cosines 1 and sines 0; the last channel of an odd head_dim has the
-    angle of the pair that it would begin, or cosine 1 and sine 0 where `conventions.odd_lane` is
-    `passthrough`; sizes may be 0. Raises TypeError and ValueError as `rope_angles`.
+    Edge cases: position 0 has cosines 1 and sines 0. The last channel of an odd head_dim has the
+    angle of the pair that it would begin; where `conventions.odd_lane` is `passthrough` it has
+    cosine 1 and sine 0. Sizes may be 0.
+    Raises TypeError and ValueError as `rope_angles`.
     """
     model, named, method = answer(options)
     length, dim, first = _sizes(seq_len, head_dim, start_pos, named)
@@ -169,14 +173,15 @@ def rotary_tables(
     sections: Any = None,
     **options: Unpack[AnswerOptions],
 ) -> tuple[Enclosure, Enclosure]:
-    """(cos, sin) of position × frequency for both channels of each pair, times the attention
-    factor: the tables that models keep. The results are `Enclosure`s.
+    """Return (cos, sin) of position × frequency for both channels of each pair, times the attention
+    factor, as `Enclosure`s (value ± radius). These are the tables that models keep.
 
-    Positions, frequencies, the attention factor and sections are as `rope` takes them; channels are
-    laid out as in `rope_tables`.
+    `positions`, `inv_freq`, `attention_factor` and `sections` are as in `rope`. The channels are in
+    the order of `rope_tables`.
 
     Shapes: inv_freq is (pairs,), positions (…), or (3, …) with sections; both results are (…,
-    2·pairs). Edge cases: position 0 has the attention factor and 0; sizes may be 0.
+    2·pairs).
+    Edge cases: at position 0 the cosine is the attention factor and the sine is 0. Sizes may be 0.
     Raises TypeError and ValueError as `rope`, and for more than 2²⁸ entries.
     """
     model, named, method = answer(options)
@@ -224,7 +229,7 @@ def rotary_tables(
 
 
 def _sizes(seq_len: Any, head_dim: Any, start_pos: Any, conventions: Conventions) -> tuple[int, int, int]:
-    """The size of a table and its first position."""
+    """Return the length and the width of a table, and its first position."""
     length, dim = arrays.natural(seq_len, "seq_len"), _width(head_dim, conventions)
     if length * dim > LARGEST_TABLE:
         raise ValueError(f"seq_len × head_dim = {length} × {dim}, but should be at most {LARGEST_TABLE} entries.")
@@ -239,14 +244,18 @@ def _width(head_dim: Any, conventions: Conventions) -> int:
 
 
 def _returned(value: Ball, moved: Array, arithmetic: Arithmetic) -> Ball:
-    """What may come out of a kernel that moves the value so far."""
+    """Return the ball of a kernel's result: the value moved by at most `moved`, rounded to the
+    output's format.
+    """
     return rounded(
         Ball(value.mid, (value.rad + moved) * (1 + 2.0**-48)), arithmetic.output, flush=arithmetic.flush_to_zero
     )
 
 
 def _lanes(of_pairs: Ball, passed: float, dim: int, conventions: Conventions) -> Ball:
-    """The values of the pairs at both of their channels; `passed` at a last channel that is passed through."""
+    """Return the values of the pairs at both of their channels, and `passed` at a last channel that
+    is passed through.
+    """
     half = conventions.rope_pairing == "half"
     lanes = np.arange(dim) % max(dim // 2, 1) if half else np.arange(dim) // 2
     mid, rad = of_pairs.mid[:, lanes], of_pairs.rad[:, lanes]
