@@ -1,1 +1,3 @@
-"""The error analysis: the same terms bound the oracle's own error and the error of any code in a stated arithmetic."""
+"""The error analysis. The same terms bound the error of the oracle itself and the error of any code
+in a stated arithmetic.
+"""

@@ -1,34 +1,36 @@
-"""Sine and cosine of position × frequency, to a little more than an ulp at every position, and how
-far a kernel's may be from them.
+"""Computes sine and cosine of position × frequency, to a little more than an ulp at every position,
+and bounds the error of a kernel's.
 
-Angles are counted in quarter turns, so that they are reduced without a multiple of π: with φ =
-(2/π)·scale·base^(−e) from ball arithmetic, less a multiple of 4 where it is above 2 (positions are
-integers, and p·4 whole turns), split as φ = high + low + rest,
+Angles are counted in quarter turns, so that they are reduced without a multiple of π. Ball
+arithmetic gives φ = (2/π)·scale·base^(−e). Where φ is above 2, a multiple of 4 is subtracted:
+positions p are integers, and p·4 quarter turns are whole turns. φ is split as high + low + rest,
+and
 
     t = p·high                exact: p < 2ᵇ is an integer, and `high` has 53 − b bits
     f = t − n                 exact: n is the integer nearest to t
-    g = f + p·low, reduced    likewise by the nearest integer, so |g| ≤ 1/2
+    g = f + p·low, reduced    again by the nearest integer, so |g| ≤ 1/2
 
-and sin and cos of (π/2)·p·φ are ±sin(πg/2) and ±cos(πg/2), in an order and with signs that follow
-from the quadrant, the sum of both integers mod 4.  They are added as 64-bit integers: n may be as
-large as 2p, up to 2⁵⁴, where n + 1 is no float64 number, while n itself is one (it is rounded from
-one).
-The error of g is at most p·rest + u·|p·low| + u·(1/2 + |p·low|), from the rest, the product and the
-sum.
+The sine and the cosine of (π/2)·p·φ are ±sin(πg/2) and ±cos(πg/2). Their order and signs follow
+from the quadrant, which is the sum of both integers mod 4.  The integers are added as 64-bit
+integers, because n may be as large as 2p, up to 2⁵⁴. There n is a float64 number (it is rounded
+from one), but n + 1 is not.
 
-The series sin(πg/2) = g·Σ aₖzᵏ and cos(πg/2) = Σ cₖzᵏ, z = g² ≤ 1/4, end with z⁸: their remainders,
-(π/4)¹⁹/19! and (π/4)¹⁸/18!, are below u/50.  In Horner's rule (Higham, Accuracy and Stability, 2nd
-ed., section 5.1) the term of zᵏ takes part in k products and k sums before the last sum, z is
-rounded k times and the coefficient once: 3k + 1 roundings.  The last sum is at most 1 for the
-cosine (½ ulp is u/2), and below 2, times g, for the sine, whose last product is below 1.  In units
-of u:
+The error of g is at most p·rest + u·|p·low| + u·(1/2 + |p·low|). The three terms come from the
+rest, the product and the sum.
+
+The series sin(πg/2) = g·Σ aₖzᵏ and cos(πg/2) = Σ cₖzᵏ, with z = g² ≤ 1/4, end with z⁸. Their
+remainders, (π/4)¹⁹/19! and (π/4)¹⁸/18!, are below u/50.  They are summed by Horner's rule (Higham,
+Accuracy and Stability, 2nd ed., section 5.1). The term of zᵏ takes part in k products and in k sums
+before the last sum; z is rounded k times and the coefficient once. These are 3k + 1 roundings.  For
+the cosine the last sum is at most 1, so half an ulp is u/2. For the sine the last sum is below 2
+and is multiplied by g, and that last product is below 1.  In units of u:
 
     cosine   4·(π/4)²/2! + 7·(π/4)⁴/4! + 10·(π/4)⁶/6! + … + 1/2             < 1.86
     sine     0.28 + 4·(π/4)³/3! + 7·(π/4)⁵/5! + … + 1/2 + 1/2               < 1.63
 
-where 0.28u is g times the error of the float64 number next to π/2.  The u/2 of g's own error adds
-(1/2)(π/2)/√2 < 0.56. So `SERIES` = 2.5u bounds both, and (π/2)(p·rest + 2u·|p·low|) adds what grows
-with the position.
+where 0.28u is g times the error of the float64 number next to π/2.  The part u/2 of the error of g
+adds (1/2)(π/2)/√2 < 0.56. So `SERIES` = 2.5u bounds both functions. (π/2)(p·rest + 2u·|p·low|) is
+added; it grows with the position.
 """
 
 from collections.abc import Iterator
@@ -53,20 +55,25 @@ FREQUENCY_BITS = 200
 TINY = 2.0**-1000
 QUARTER = pi / 2 * (1 + 2 * ROUNDOFF)
 EXPONENT = 3
-"""Roundings in e·ln(base): of ln(base) or log₂(base), of e, of the product."""
+"""The number of roundings in e·ln(base): of ln(base) or log₂(base), of e, of the product."""
 EXPONENTIAL = 9
-"""An exponential or power to 4 ulp (8u), and a reciprocal."""
+"""The error of an exponential or power to 4 ulp (8u) and of a reciprocal, in units of u."""
 SCALING = 2
-"""Roundings where frequencies or positions are multiplied by a scale: of the scale, of the product."""
+"""The number of roundings where frequencies or positions are multiplied by a scale: of the scale,
+of the product.
+"""
 COS_SIGN, SIN_SIGN = np.array([1.0, -1.0, -1.0, 1.0]), np.array([1.0, 1.0, -1.0, -1.0])
 
 
 @dataclass(frozen=True)
 class Frequencies:
-    """Frequencies in quarter turns, |φ − high − low| ≤ rest modulo whole turns, and the
-    coefficients of the series. `size` bounds the frequencies in radians. `shares` are the exponents
-    e of computed frequencies scale·base^(−e). `taken` says how far, relatively, a kernel moves
-    given frequencies when it rounds them. `binary` says which frequencies are 0 or powers of two.
+    """Frequencies in quarter turns: |φ − high − low| ≤ rest modulo whole turns.
+
+    size       upper bounds of the frequencies in radians
+    shares     the exponents e of computed frequencies scale·base^(−e)
+    taken      how far, relatively, a kernel moves given frequencies when it rounds them
+    binary     which frequencies are 0 or powers of two
+    even, odd  the coefficients of the series of the cosine and of the sine
     """
 
     high: Array
@@ -83,8 +90,8 @@ class Frequencies:
 
 
 def frequencies(exponents: list[Fraction], base: float, positions: int, scale: float = 1.0) -> Frequencies:
-    """Return the frequencies scale·base^(−e), such that p·high is exact for every position p below
-    `positions`.
+    """Return the frequencies scale·base^(−e), split so that p·high is exact for every position p
+    below `positions`.
     """
     with working_precision(FREQUENCY_BITS + max(0, int(np.frexp(scale)[1]))):
         turning = powers(exponents, base, scale)
@@ -94,8 +101,8 @@ def frequencies(exponents: list[Fraction], base: float, positions: int, scale: f
 
 
 def given_frequencies(given: Ball, positions: int, taken: Array) -> Frequencies:
-    """Return the given frequencies, exact or with a radius; a kernel moves them by `taken`,
-    relatively, when it rounds them.
+    """Return the caller's frequencies, exact or with a radius, split for positions below
+    `positions`. `taken` says how far, relatively, a kernel moves each one when it rounds it.
     """
     binary = (given.rad == 0) & ((given.mid == 0) | (np.abs(np.frexp(given.mid)[0]) == 0.5))
     most = max(0, int(np.frexp(np.abs(given.mid).max(initial=0.0))[1]))
@@ -105,13 +112,13 @@ def given_frequencies(given: Ball, positions: int, taken: Array) -> Frequencies:
 
 
 def powers(exponents: list[Fraction], base: float, scale: float) -> list[arb]:
-    """scale·base^(−e) for each exponent, at the working precision."""
+    """Return scale·base^(−e) for each exponent e, at the working precision."""
     log_base = arb(base).log()
     return [arb(scale) * (-log_base * e.numerator / e.denominator).exp() for e in exponents]
 
 
 def balls(given: Ball) -> list[arb]:
-    """Return the balls of an array with one axis."""
+    """Return the arb balls of an array with one axis."""
     return [arb(mid, rad) for mid, rad in zip(given.mid.tolist(), given.rad.tolist(), strict=True)]
 
 
@@ -124,7 +131,7 @@ def _split(
     taken: Array,
     binary: NDArray[np.bool_],
 ) -> Frequencies:
-    """Frequencies in radians as the module's derivation has them."""
+    """Return frequencies in radians, split into high, low and rest as in the module's derivation."""
     bits = 53 - max(positions - 1, 1).bit_length()
     high, low, rest, size = (np.zeros(len(turning)) for _ in range(4))
     quarters = 2 / arb.pi()
@@ -143,18 +150,22 @@ def _split(
 
 
 def pair_exponents(dim: int) -> list[Fraction]:
-    """2i/dim for every pair of channels, the unfinished pair of an odd dim included."""
+    """Return the exponent 2i/dim of every pair of channels i. The last pair of an odd dim has only
+    one channel.
+    """
     return [Fraction(2 * i, dim) for i in range(-(-dim // 2))]
 
 
 def start_position(start: Any, length: int) -> int:
-    """Return a first position as an int. Positions are exact in float64: the last is at most 2⁵³."""
+    """Return a first position as an int. The last position is at most 2⁵³, so all positions are
+    exact in float64.
+    """
     return arrays.natural(start, "start_pos", most=2**53 - length)
 
 
 def blocks(length: int, dim: int) -> Iterator[slice]:
-    """Return the rows to take at a time, as slices, so that the arrays of a block stay in the
-    second-level cache; no rows if dim is 0.
+    """Return slices of rows that are evaluated together. A slice is small, so that its arrays stay
+    in the second-level cache. There are no slices if dim is 0.
     """
     if dim == 0:
         return iter(())
@@ -163,11 +174,11 @@ def blocks(length: int, dim: int) -> Iterator[slice]:
 
 
 def cos_sin(positions: Array, chosen: Frequencies, arithmetic: Arithmetic | None) -> tuple[Ball, Ball]:
-    """cos and sin of position × frequency, both (positions, frequencies): exact values, or values
-    of a modelled kernel.
+    """Return the cosines and the sines of position × frequency, both (positions, frequencies). They
+    are exact values, or values of a modelled kernel if an arithmetic is given.
 
-    Positions are natural numbers: one for each row, or one for each row and frequency.  The
-    kernel's part is described in `_kernel`.  At position 0 the certificate is exact.
+    Positions are natural numbers: one for each row, or one for each row and frequency.  `_kernel`
+    describes the kernel's error.  At position 0 the certified value has radius 0.
     """
     p = positions if positions.ndim == 2 else positions[:, None]
     turns, tail = p * chosen.high, p * chosen.low
@@ -192,10 +203,10 @@ def cos_sin(positions: Array, chosen: Frequencies, arithmetic: Arithmetic | None
 
 
 def _radius(p: Array, chosen: Frequencies) -> Array:
-    """The bound of the module's derivation; 0 at position 0.
+    """Return the error bound of the module's derivation; 0 at position 0.
 
-    All positions get the bound of the largest one, because they are about as large. Only
-    frequencies with a radius above the rounding of `low` get a bound for each position.
+    All positions get the bound of the largest position, because they are about as large. If a
+    frequency has a radius above the rounding of `low`, each position gets its own bound.
     """
     rounding = 2 * ROUNDOFF * np.abs(chosen.low)
     by = p if (chosen.rest > rounding + TINY).any() else p.max()
@@ -204,7 +215,7 @@ def _radius(p: Array, chosen: Frequencies) -> Array:
 
 
 def _series(g: Array, chosen: Frequencies) -> tuple[Array, Array]:
-    """cos(πg/2) and sin(πg/2) for |g| ≤ 1/2."""
+    """Return cos(πg/2) and sin(πg/2) for |g| ≤ 1/2."""
     z = g * g
     cos, sin = z * chosen.even[-1], z * chosen.odd[-1]
     for c, a in zip(chosen.even[-2:0:-1], chosen.odd[-2:0:-1], strict=True):
@@ -219,11 +230,11 @@ def _series(g: Array, chosen: Frequencies) -> tuple[Array, Array]:
 
 
 def _kernel(rad: Array, p: Array, chosen: Frequencies, arithmetic: Arithmetic) -> Array:
-    """How far a sine or cosine of a kernel of that arithmetic may be off, before it is stored.
+    """Return how far a kernel's sine or cosine may be off in an arithmetic, before it is stored.
 
-    The angle moves by the bound of `moved_angle`.  The derivatives of sine and cosine are at most
-    1, and so are they, so no more than 2 matters, unless the angle may come out as ∞; then come
-    `trig_absolute` and the format of the table.
+    The angle moves by the bound of `moved_angle`.  Sine, cosine and their derivatives are at most
+    1, so the error is at most that bound, and at most 2 unless the angle may come out as ∞.
+    `trig_absolute` and the oracle's own radius are added.
     """
     moved = moved_angle(p, chosen, arithmetic)
     if not moved.max(initial=0.0) <= 2.0:
@@ -238,13 +249,14 @@ def moved_angle(p: Array, chosen: Frequencies, arithmetic: Arithmetic) -> Array:
     """Return how far position × frequency may be from its exact value in a kernel of that
     arithmetic.
 
-    It computes θ = p·f with f as in `moved_frequency`, or (p·scale)·f.  Then θ takes one rounding
-    of `angle.product`, unless f is a power of two, and f another where it is of a finer precision;
-    p takes one where the format of the product may not hold it.  The scale's roundings count in
-    `frequency` or in `product`, in the coarser of the two.  Radius ∞ where p·scale or θ may
-    overflow, and at position 0 too where the scale or f may: 0·∞ is NaN.  Where θ may underflow,
-    the frequency is as small, positions being at least 1, and p times its absolute part is more
-    than θ.
+    A kernel computes θ = p·f, or (p·scale)·f, with the frequency f of `moved_frequency`. θ takes
+    one rounding of `angle.product`, unless f is a power of two. f takes another one if its
+    precision is finer. p takes one if the format of the product may not hold p.  The roundings of
+    the scale count in the coarser of `frequency` and `product`.
+
+    The bound is ∞ where p·scale or θ may overflow. It is ∞ at position 0 too where the scale or f
+    may overflow, because 0·∞ is NaN.  Where θ may underflow, f is as small, because positions are
+    at least 1. There p times the absolute part of the error of f is more than θ.
     """
     angle, far = arithmetic.angle, p * arithmetic.angle.product > 1
     relative, absolute = moved_frequency(chosen, arithmetic)
@@ -267,22 +279,22 @@ def moved_angle(p: Array, chosen: Frequencies, arithmetic: Arithmetic) -> Array:
 
 
 def moved_frequency(chosen: Frequencies, arithmetic: Arithmetic) -> tuple[Array, Array]:
-    """Return how far scale·base^(−e) may be from its exact value in a kernel of that arithmetic: as
-    an exponent, and absolute.
+    """Return how far scale·base^(−e) may be from its exact value in a kernel of that arithmetic: a
+    relative part, as an exponent, and an absolute part.
 
-    A given frequency moves by what it takes over.  Else it computes an exponential or power and
-    perhaps its reciprocal, in roundoff u = `angle.frequency`: x = e·ln(base) moves by
-    `EXPONENT`·u·x, which is relative in exp(−x), and that by `EXPONENTIAL`·u more; for e = 0 all is
-    exact.  A base that is rounded on the way in moves ln(base) by u, and x by e·u.  A scale takes
-    `SCALING` roundings unless it is a power of two.  All these are exponents: (1 ± u)^±1 lies
-    within exp(±u/(1 − u)) = exp(±γ₁).
+    If the caller gives the frequency, its relative part is `taken`.  Otherwise a kernel computes an
+    exponential or power, and perhaps its reciprocal, with roundoff u = `angle.frequency`. x =
+    e·ln(base) moves by `EXPONENT`·u·x, which is a relative error of exp(−x). The exponential adds
+    `EXPONENTIAL`·u. For e = 0 all is exact.  A kernel may round the base when it reads it: this
+    moves ln(base) by u, and x by e·u.  A scale takes `SCALING` roundings unless it is a power of
+    two.  All these are exponents, because (1 ± u)^±1 lies within exp(±u/(1 − u)) = exp(±γ₁).
 
     The bound is ∞ where the scale, the frequency or the base may overflow: the powers of an
     infinite base are 0, and 0·ln ∞ is NaN.
 
-    Near the smallest normal number the power, the reciprocal's operand and the scaled frequency may
-    under- or overflow. What is below 4·least may come out as 0, or lose its last bits, which are
-    less than `least`: for the power that counts times the scale.
+    Near the smallest normal number `least`, the power, the operand of the reciprocal and the scaled
+    frequency may under- or overflow. A number below 4·least may come out as 0, or lose its last
+    bits, which are less than `least`. The loss of the power counts times the scale.
     """
     angle, (least, largest) = arithmetic.angle, held_range(arithmetic)
     exponent = chosen.shares * np.log(chosen.base) * (1 + 8 * ROUNDOFF)
@@ -300,17 +312,19 @@ def moved_frequency(chosen: Frequencies, arithmetic: Arithmetic) -> tuple[Array,
 
 
 def moved_power(exponent: Array, roundoff: float) -> Array:
-    """Return how far exp(±exponent) may be from its exact value, as an exponent: the first sentence
-    of `moved_frequency`.
+    """Return how far a kernel's exp(±exponent) may be from its exact value, as an exponent:
+    `EXPONENT` roundings of the argument, and `EXPONENTIAL` of the result. For an exponent of 0 it
+    is exact.
     """
     return gamma(1, roundoff) * np.where(exponent != 0, EXPONENT * np.abs(exponent) + EXPONENTIAL, 0.0)
 
 
 def held_range(arithmetic: Arithmetic) -> tuple[float, float]:
-    """Return the smallest number that angles can be held to, and the largest.
+    """Return the smallest normal and the largest number of the format in which a kernel holds
+    angles.
 
-    A roundoff does not tell its format's range: it is taken to be binary64's where both are as
-    fine, else binary32's.
+    A roundoff does not say which range its format has. The range of binary64 is assumed if both
+    roundoffs of the angle are as fine, else the range of binary32.
     """
     fine = max(arithmetic.angle.frequency, arithmetic.angle.product) <= BINARY64.unit_roundoff
     target = BINARY64 if fine else BINARY32
@@ -318,12 +332,14 @@ def held_range(arithmetic: Arithmetic) -> tuple[float, float]:
 
 
 def is_rounded(numbers: Any, roundoff: float) -> Any:
-    """Return which numbers have more digits than a format of that roundoff."""
+    """Return which numbers have more digits than a format of that roundoff holds."""
     with np.errstate(divide="ignore", invalid="ignore"):
         digits = np.frexp(numbers)[0] / np.float64(roundoff)
     return digits != np.rint(digits)
 
 
 def is_power_of_two(number: float) -> bool:
-    """Return whether a product with the number rounds nothing."""
+    """Return whether the number is a positive power of two, so that a product with it rounds
+    nothing.
+    """
     return bool(np.frexp(number)[0] == 0.5)

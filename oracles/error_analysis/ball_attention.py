@@ -1,9 +1,10 @@
-"""Attention and its derivatives on balls, for any batch axes; fully masked rows by convention,
-results rounded to the output's format.
+"""Attention and its derivatives on balls (value ± radius), for any batch axes. Fully masked rows
+follow the convention, and results are rounded to the output's format.
 
 The public operations and multi-head attention call these functions.  Inputs may have radii, as
-results of earlier operations have.  Outputs are balls that contain the exact value and, under an
-arithmetic, the result of every covered kernel for all inputs within the balls.
+results of earlier operations have.  Outputs are balls that contain the exact value for all inputs
+within the balls. Under an arithmetic they also contain the result of every covered kernel for these
+inputs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,18 +35,21 @@ from oracles.formats import Arithmetic
 Index = tuple[int, ...] | EllipsisType
 
 _LOG2E = Ball(np.array(1.4426950408889634), np.array(2 * ROUNDOFF))
-"""log₂ e."""
+"""The number log₂ e."""
 
 TOGETHER = 1 << 16
-"""Batches with no more scores than this are handled together, larger ones one by one."""
+"""The number of scores up to which all batches are handled together. Larger batches are handled one
+by one.
+"""
 
 
 @dataclass(frozen=True)
 class Setting:
     """An attention problem without its numbers.
 
-    `visible` says which keys a row may read. The certified value has one error bound for each row
-    unless `sharp` is true. `group` query heads are folded into one problem.
+    `visible` says which keys are visible to each row (query). `features` are its bias, softcap and
+    sinks, or None. The certified value has one error bound for each row unless `sharp` is true.
+    `group` query heads share a key head and are folded into one problem.
     """
 
     visible: Visible
@@ -58,18 +62,18 @@ class Setting:
 
 
 def forward(q: Operand, k: Operand, v: Operand, setting: Setting) -> tuple[Ball, Ball]:
-    """Return the output and the log-sum-exp (…, n_q, 1) of each row's logits, which is in the base
-    of the convention, and −∞ in a fully masked row.
+    """Return the output and the log-sum-exp of each row's logits, (…, n_q, 1). The log-sum-exp is
+    in the base of the convention. It is −∞ in a fully masked row.
     """
     lse = _room_for_rows(q, 1)
     return output(q, k, v, setting, lse), lse
 
 
 def output(q: Operand, k: Operand, v: Operand, setting: Setting, lse: Ball | None = None) -> Ball:
-    """softmax(scale·q·kᵀ)·v over the visible keys, with the features; the log-sum-exp is written to
-    `lse` if that is given.
+    """Return softmax(scale·q·kᵀ)·v over the visible keys, with bias, softcap and sinks. The
+    log-sum-exp is written to `lse` if it is given.
 
-    The statistical line covers the output alone.
+    A statistical line (a likely error instead of a proved one) covers the output alone.
     """
     if (points := _points(q, k, v, setting)) is not None:
         certificate, budget = output(q, k, v, replace(setting, arithmetic=None)), output(q, k, v, _proved(setting), lse)
@@ -99,7 +103,9 @@ def jvp(
     of_bias: Shared | None = None,
     of_sink: Array | None = None,
 ) -> tuple[Ball, Ball]:
-    """Return the derivatives of `forward` in the direction (dq, dk, dv, dbias, dsink)."""
+    """Return the derivatives of the output and of the log-sum-exp in the direction (dq, dk, dv,
+    dbias, dsink).
+    """
     out, lse = _room_for_rows(q, v.shape[-1]), _room_for_rows(q, 1)
     with np.errstate(all="ignore"):
         for index, problem, (tq, tk, tv) in _pieces(q, k, v, setting, dq, dk, dv):
@@ -116,7 +122,7 @@ def jvp(
 
 
 def _room_for_rows(q: Operand, columns: int) -> Ball:
-    """An uninitialised ball (…, n_q, columns)."""
+    """Return an uninitialised ball (…, n_q, columns)."""
     shape = (*q.shape[:-1], columns)
     return Ball(np.empty(shape), np.empty(shape))
 
@@ -124,14 +130,18 @@ def _room_for_rows(q: Operand, columns: int) -> Ball:
 def _of_rows(
     problem: AttentionProblem, setting: Setting, dead: Mask | None, uniform: Rows | None, out: Array, error: Array
 ) -> tuple[Array, Array]:
-    """An output, or its derivative, rounded to the output's format; fully masked rows by convention."""
+    """Return an output, or its derivative, rounded to the output's format; fully masked rows follow
+    the convention.
+    """
     if uniform is not None and dead is not None:
         out, error = np.where(dead, uniform.out, out), np.where(dead, uniform.error, error)
     return _dead(dead, rounded_to_output(problem.terms, out, error), setting.conventions)
 
 
 def _of_sums(problem: AttentionProblem, setting: Setting, rows: slice, found: Rows) -> tuple[Array, Array]:
-    """The log-sum-exp of a tile of rows, rounded to its format; fully masked rows by convention."""
+    """Return the log-sum-exp of a tile of rows, rounded to its format; fully masked rows follow the
+    convention.
+    """
     found = keys_alone(problem, rows) or found
     mid, rad = _of_lse(setting, ball(found.lse, found.lse_error * (1 + 2.0**-48)))
     unchecked = np.inf if setting.conventions.dead_rows == "uniform" else 0.0
@@ -139,7 +149,9 @@ def _of_sums(problem: AttentionProblem, setting: Setting, rows: slice, found: Ro
 
 
 def _of_lse(setting: Setting, sums: Ball) -> tuple[Array, Array]:
-    """A log-sum-exp, or its derivative, in the base of the convention, rounded to its format."""
+    """Return a log-sum-exp, or its derivative, in the base of the convention, rounded to its
+    format.
+    """
     arithmetic = setting.arithmetic
     if setting.conventions.lse_base == "2":
         sums = multiply(sums, _LOG2E)
@@ -157,11 +169,13 @@ def vjp(
     of_lse: Array | None = None,
     finer: Sequence[Gathered] = (),
 ) -> tuple[Ball, ...]:
-    """Return the gradients of Σ g ⊙ forward(q, k, v) with respect to q, k and v.
+    """Return the gradients of Σ g ⊙ out with respect to q, k and v, where out is the attention
+    output.
 
     The gradients of the bias and of the sinks are added to `finer`.  `of_lse` (…, n_q, 1) is the
-    cotangent of the log-sum-exp.  The statistical line covers neither it nor features: with these
-    the proved budget stays.
+    cotangent of the log-sum-exp, which adds Σ of_lse ⊙ lse to the differentiated sum. A statistical
+    line (a likely error instead of a proved one) does not cover `of_lse`, bias, softcap or sinks:
+    with these the proved budget stays.
     """
     if of_lse is None and setting.features is None and (points := _points(q, k, v, setting, g)) is not None:
         certificates, budgets = vjp(q, k, v, g, replace(setting, arithmetic=None)), vjp(q, k, v, g, _proved(setting))
@@ -185,7 +199,9 @@ def vjp(
 
 
 def _add_mean(problem: AttentionProblem, g: Operand, dv: Gradient) -> None:
-    """Add to dv the gradient of fully masked rows that are a mean of all values: g/n_k of each, and its error."""
+    """Add to dv the gradient of fully masked rows whose output is the mean of all values: each adds
+    g/n_k to every row of dv. Add the error of this too.
+    """
     dead, t = _dead_rows(problem, slice(0, problem.n_q)), problem.terms
     reach = np.where(dead, g.reach, 0.0).sum(axis=-2, keepdims=True)
     size = reach / problem.n_k  # which may underflow
@@ -204,7 +220,7 @@ def _add_mean(problem: AttentionProblem, g: Operand, dv: Gradient) -> None:
 
 
 def _proved(setting: Setting) -> Setting:
-    """The same setting without a statistical line."""
+    """Return the same setting without a statistical line."""
     return (
         setting if setting.arithmetic is None else replace(setting, arithmetic=replace(setting.arithmetic, likely=None))
     )
@@ -213,10 +229,11 @@ def _proved(setting: Setting) -> Setting:
 def _points(
     q: Operand, k: Operand, v: Operand, setting: Setting, *others: Operand
 ) -> list[tuple[likely.Point, list[Array]]] | None:
-    """The elements of the batch in plain numbers, for a statistical line.
+    """Return the elements of the batch in plain numbers, for a statistical line.
 
-    None, and the proved budget stays, if no line is asked for, if sums are too short for a line
-    below the budget, if inputs have radii or are not finite, or if a row has no visible key.
+    Return None, so that the proved budget stays, in four cases: no line is asked for; sums are too
+    short for a line below the budget; inputs have radii or are not finite; a row has no visible
+    key.
     """
     arithmetic = setting.arithmetic
     if arithmetic is None or arithmetic.likely is None or not q.value.size:
@@ -250,8 +267,8 @@ def _points(
 
 
 def _below(budget: Ball, certificate: Ball, line: Array) -> Ball:
-    """The statistical line plus the oracle's own error, where that is below the budget and the
-    budget is finite.
+    """Return the statistical line plus the oracle's own error, where that is below the budget and
+    the budget is finite; elsewhere return the budget.
     """
     with np.errstate(all="ignore"):
         rad = np.fmin(budget.rad, line + certificate.rad)
@@ -261,8 +278,8 @@ def _below(budget: Ball, certificate: Ball, line: Array) -> Ball:
 def _pieces(
     q: Operand, k: Operand, v: Operand, setting: Setting, *others: Operand
 ) -> Iterator[tuple[Index, AttentionProblem, list[Operand]]]:
-    """The problem's batches, one index of the batch axes at a time or all together, and the
-    operands of other inputs.
+    """Yield the problem of each element of the batch with its index and the operands of the other
+    inputs. Small problems come as one, for all batches together.
     """
     head, (n_q, d), (n_k, d_v), arithmetic = q.shape[:-2], q.shape[-2:], v.shape[-2:], setting.arithmetic
     sinks = setting.features is not None and setting.features.sink is not None
@@ -301,7 +318,9 @@ def _pieces(
 
 
 def _dead(dead: Mask | None, result: tuple[Array, Array], conventions: Conventions) -> tuple[Array, Array]:
-    """The result with the expected value of fully masked rows: NaN under that convention, else exactly 0."""
+    """Return the result with the expected value of fully masked rows: NaN under that convention,
+    else exactly 0. Under `uniform` the result stays.
+    """
     mid, rad = result
     if conventions.dead_rows == "uniform" or dead is None:
         return mid, rad
@@ -310,7 +329,7 @@ def _dead(dead: Mask | None, result: tuple[Array, Array], conventions: Conventio
 
 
 def _dead_rows(problem: AttentionProblem, rows: slice) -> Mask:
-    """Which rows (rows, 1) may read no key."""
+    """Return which rows (rows, 1) have no visible key and no sink."""
     head = problem.q.shape[:-2]
     dead = np.ones((*head, rows.stop - rows.start, 1), dtype=bool)
     for _, allowed in problem.key_tiles(rows):
@@ -321,19 +340,19 @@ def _dead_rows(problem: AttentionProblem, rows: slice) -> Mask:
 
 
 def _averages(setting: Setting) -> bool:
-    """Whether fully masked rows have the derivatives of a mean with constant weights."""
+    """Return whether fully masked rows have the derivatives of a mean with constant weights."""
     return setting.conventions.dead_rows == "uniform" and not setting.conventions.dead_rows_flow
 
 
 def _levelled(problem: AttentionProblem, conventions: Conventions) -> AttentionProblem:
-    """The problem of derivatives, in which fully masked rows read all keys by equal logits where
-    gradients flow through them.
+    """Return the problem from which derivatives are computed. If gradients flow through fully
+    masked rows, all keys are visible to these rows, by equal logits.
     """
     dead = _dead_rows(problem, slice(0, problem.n_q)) if conventions.dead_rows_flow else None
     return problem if dead is None or not dead.any() else problem._replace(level=dead)
 
 
 def _store(result: Ball, index: Index, rows: slice, mid: Array, rad: Array) -> None:
-    """Write a part of a result."""
+    """Write one part of a result."""
     place: Any = (index, rows, slice(None)) if index is ... else (*index, rows, slice(None))
     result.mid[place], result.rad[place] = mid, rad

@@ -1,4 +1,6 @@
-"""One computation of attention: its arithmetic and its sizes, and the numbers that several roundings share."""
+"""One computation of attention: its arithmetic, its sizes, and the numbers that several roundings
+share.
+"""
 
 from typing import NamedTuple
 
@@ -7,10 +9,11 @@ from oracles.formats import Arithmetic, Elementary, Format
 
 
 class Sizes(NamedTuple):
-    """The sizes of an attention problem, on which its roundings depend.
+    """The sizes of an attention problem on which its roundings depend.
 
-    sink   whether each row has a sink
-    bias   whether a sum of products may begin with a bias, because nothing comes between the two
+    sink  whether each row has a sink
+    bias  whether a kernel may begin a score's sum of products with a bias, because no step comes
+          between them
     """
 
     n_q: int
@@ -23,24 +26,26 @@ class Sizes(NamedTuple):
 
 
 class Computation(NamedTuple):
-    """Attention of some sizes in an arithmetic, and the numbers that several roundings share.
+    """Attention of given sizes in an arithmetic, and the numbers that several roundings share.
 
-    lost               the size below which each rounding may make a number 0, by its name
+    lost               by the name of a rounding, the size below which it may make a number 0
     u                  the unit roundoff of everything between the products
     eta                η, the absolute error of a product that underflows; with flushing, of every
                        operation (a sum of unflushed numbers never underflows: Higham, Problem 2.19)
-    summands           the keys of a row; a sink is one summand more, in a separate block, and may come
-                       first or last
+    summands           the number of keys of a row; a sink is one summand more, in a separate block,
+                       and may come first or last
     rescalings         how often the sums of a key are rescaled, at most; a sink rescales all keys
                        once more
     product            the relative error of a product of two operands that are rounded before it
     scaled_inputs      the relative error of a product of two scaled inputs that are stored
-    operands           both together: coarse operands have these errors before the products are
-                       added up, so each sum is one of such terms
-    operand_underflow  the absolute error of an operand that keeps fewer bits (TF32): for a subnormal
-                       operand `product` of the smallest normal number, doubled, which covers both
-                       operands at once
-    operand_flush      the same, or the absolute error of an operand that is flushed to 0
+    operands           the error of `product` and of `scaled_inputs` together. Coarse operands have
+                       these errors before the products are added up, so the terms of each sum have
+                       them
+    operand_underflow  the absolute error of an operand that keeps fewer bits (TF32). For a
+                       subnormal operand it is `product` times the smallest normal number; `product`
+                       counts both operands
+    operand_flush      `operand_underflow`, plus the absolute error of an operand that is flushed to
+                       0
     factor             the larger of 1 and |scale|: the scale may multiply an absolute error, or not
     scale_error        the relative error of the scale
     """
@@ -62,7 +67,7 @@ class Computation(NamedTuple):
 
 
 def computation(a: Arithmetic, sizes: Sizes, lost: dict[str, float]) -> Computation:
-    """Return the computation of attention of some sizes in an arithmetic."""
+    """Return the computation of attention of given sizes in an arithmetic."""
     work, stored = a.elementwise, roundoff(a.scale_on_inputs)
     product, scaled_inputs = a.product * (2 + a.product), stored * (2 + stored)
     underflow = product * work.smallest_normal
@@ -85,11 +90,11 @@ def computation(a: Arithmetic, sizes: Sizes, lost: dict[str, float]) -> Computat
 
 
 def scale_error(a: Arithmetic, size: float) -> float:
-    """Return the relative error of a scale of some size, if it is rounded to a subnormal number or
-    flushed to 0; ∞ if it, or it times log₂e, overflows.
+    """Return the relative error of a scale of the given size, if it is rounded to a subnormal
+    number or flushed to 0. Return ∞ if the scale, or the scale times log₂e, overflows.
 
-    The scale is given in float64.  So a format as fine as float64 holds it exactly, unless it is
-    flushed.
+    The scale is given in float64.  A format as fine as float64 therefore holds it exactly, unless
+    it is flushed.
     """
     work = a.elementwise
     if 1.5 * size > work.largest:
@@ -101,29 +106,29 @@ def scale_error(a: Arithmetic, size: float) -> float:
 
 
 def rescalings(a: Arithmetic, n_k: int) -> int:
-    """Return how often the sums of a key are rescaled, at most: N = ⌈n_k / rescale_block⌉ − 1, once
-    for each other block of keys, online or in a merge.
+    """Return how often the sums of a key are rescaled, at most: N = ⌈n_k / rescale_block⌉ − 1. Each
+    other block of keys rescales them once, in an online softmax or in a merge.
     """
     return 0 if a.rescale_block is None else max(-(-n_k // a.rescale_block) - 1, 0)
 
 
 def slack(a: Arithmetic) -> float:
     """Return how far, in base 2, the reference of a row may be below its maximum while weights are
-    summed.
+    summed. The reference is the number that an online softmax subtracts from the logits.
     """
     return 0.0 if a.rescale_block is None else a.rescale_slack
 
 
 def partial_roundings(a: Arithmetic, n: int) -> int:
-    """Return how often a gradient summed over n rows is rounded to the output's format before its
-    last rounding.
+    """Return how often a gradient that is summed over n rows is rounded to the output's format
+    before its last rounding.
     """
     return 0 if a.grad_block is None else max(-(-n // a.grad_block) - 1, 0)
 
 
 def tanh(a: Arithmetic) -> Elementary:
-    """Return the accuracy of the hyperbolic tangent: the accuracy of the exponential unless the
-    arithmetic states another.
+    """Return the accuracy of the hyperbolic tangent. It is the accuracy of the exponential unless
+    the arithmetic states another.
     """
     return a.exp if a.tanh is None else a.tanh
 
@@ -134,7 +139,9 @@ def unit(stored: Format | None) -> float:
 
 
 def roundoff(stored: Format | None) -> float:
-    """Return γ₁, where exp(±γ₁) bounds the factor of one rounding to a format; 0 for None, no rounding."""
+    """Return γ₁ for one rounding to a format: exp(±γ₁) bounds the factor of that rounding. Return 0
+    for None, which means no rounding.
+    """
     return 0.0 if stored is None else gamma(1, stored.unit_roundoff)
 
 
@@ -146,8 +153,8 @@ def step(stored: Format | None, a: Arithmetic) -> float:
 
 
 def scaled_inputs_are_narrow(a: Arithmetic) -> bool:
-    """Return whether scaled q and k are stored in fewer bits than they are computed in; so are
-    their gradients, before they are scaled.
+    """Return whether scaled q and k are stored in fewer bits than they are computed in. Their
+    gradients are then stored in these bits too, before they are scaled.
     """
     stored, work = a.scale_on_inputs, a.elementwise
     return stored is not None and (

@@ -1,22 +1,33 @@
-"""δ = rowsum(g·o) = rowsum(p·dP) of the backward pass, and how far a kernel's may be from the
-oracle's.
+"""Bounds the error of δ = rowsum(g·o) = rowsum(p·dP) in the backward pass: how far a kernel's δ may
+be from the oracle's.
 
-**δ** is one number for each row, off by Δ_i.  As rowsum(g·o) it inherits the error of o
-(`oracles.error_analysis.forward`), in which what both sums share is Σ_j p_j(exp t_j − 1)(v_j − o),
-times g: Σ_j p_j(exp t_j − 1)T_j.  The error that a weight has in the numerator alone is common to
-the columns of o, Σ_j p_j(A_j − 1)v_j, times g: Σ_j p_j(A_j − 1)dP_j; and the error of the
-denominator, times o, times g, is one of δ.  So with Θ = Σ_j p_j(exp τ_j − 1)|T_j|
+g is the cotangent of the output o, p are the weights, dP = g·vᵀ and T = dP − δ. δ is one number for
+each row (query), and it is off by at most Δ_i.  The exponents τ, ω, a, ρ, κ and the number λ are
+those of `oracles.error_analysis.output_error` and `oracles.error_analysis.vjp`.
+
+**A kernel computes rowsum(g·o).** δ then has the error of o, times g
+(`oracles.error_analysis.output_error`). That error has three parts.
+
+- The part that both sums of o share is Σ_j p_j(exp t_j − 1)(v_j − o). Times g it is Σ_j p_j(exp t_j
+− 1)T_j.
+- The part that a weight has in the numerator alone is common to the columns of o: Σ_j p_j(A_j −
+1)v_j. Times g it is Σ_j p_j(A_j − 1)dP_j.
+- The error of the denominator multiplies o. Times g it is that error times δ.
+
+So with Θ = Σ_j p_j(exp τ_j − 1)|T_j|
 
     Δ ≤ (Θ + Σ_j p_j exp(τ_j)(exp(ω_j + a) − 1)|dP_j|)/(1 − λ) + |δ|·(the denominator's error)
-        + Σ_c |g_c|·(what is left of o_c's error, and its storage) + the error of the sum over c.
+        + Σ_c |g_c|·(the rest of the error of o_c, and its storage) + the error of the sum over c.
 
-As rowsum(p·dP) it is Σ_j p_j exp(t_j + r)(dP_j + E_j), and as Σ p_j T_j = 0,
+**A kernel computes rowsum(p·dP).** It is Σ_j p̃_j(dP_j + E_j). Here p̃_j = p_j exp(t_j + r) is the
+kernel's weight, with |t_j| ≤ τ_j + κ and |r| ≤ ρ, and E_j is the error of dP_j. Because Σ p_j T_j =
+0,
 
-    Δ ≤ exp(ρ)·Σ_j p_j(exp(τ_j + κ) − 1)|T_j| + |δ|·|Σ p̃_j − 1| + Σ_j p̃_j E_j + the error of the
-    sum over j.
+    Δ ≤ exp(ρ)·Σ_j p_j(exp(τ_j + κ) − 1)|T_j| + |δ|·|Σ p̃_j − 1| + Σ_j p̃_j E_j
+        + the error of the sum over j.
 
-The oracle takes δ from o; so a kernel of the second form differs from it by at most the sum of both
-bounds.
+The oracle computes δ from o. So a kernel of the second form differs from the oracle by at most the
+sum of both bounds.
 """
 
 from collections.abc import Iterable
@@ -33,12 +44,13 @@ from oracles.error_analysis.visible_keys import Mask
 
 
 def delta_spread(problem: AttentionProblem, rows: slice, forward: Rows, g: Operand) -> Array:
-    """Δ: how far a kernel's δ may be from the oracle's, ∞ where its row may overflow.
+    """Return Δ: how far a kernel's δ may be from the oracle's. It is ∞ where the row's δ may
+    overflow.
 
-    Both forms of δ are at most max_j (|g||v|ᵀ)_ij + Δ, because the output is a mean of values, and
-    |T| is at most twice that bound.  A dP − δ that overflows where it is masked spoils the row as
-    well, for a weight of 0 times ∞ is NaN: there dP, with its own error, may be .55 of the range,
-    and δ a quarter.
+    Both forms of δ are at most max_j (|g||v|ᵀ)_ij + Δ, because the output is a mean of values. |T|
+    is at most twice that bound.  A dP − δ that overflows at a masked key spoils the row too,
+    because a weight of 0 times ∞ is NaN. At masked keys dP, with its own error, may be .55 of the
+    range, and δ a quarter.
     """
     turns = None if forward.unshared is None else _turns(problem, forward, g)
     spread = _delta_of_output(problem, forward, g, problem.terms, forward.unshared, turns)
@@ -66,7 +78,7 @@ def delta_spread(problem: AttentionProblem, rows: slice, forward: Rows, g: Opera
 
 
 def _farthest(problem: AttentionProblem, g: Operand, tiles: Iterable[tuple[slice, Mask | None]]) -> Array:
-    """The largest of |g||v|ᵀ in each row, among some tiles of keys."""
+    """Return the largest entry of |g||v|ᵀ in each row, over the given tiles of keys."""
     found = np.zeros((*g.shape[:-1], 1))
     for keys, allowed in tiles:
         products = g.reach @ part(problem.v, keys).reach.swapaxes(-1, -2)
@@ -76,7 +88,9 @@ def _farthest(problem: AttentionProblem, g: Operand, tiles: Iterable[tuple[slice
 
 
 class _Turns(NamedTuple):
-    """Bounds of Σ p|T|, of Σ p(exp τ − 1)|T| and of |δ|."""
+    """Upper bounds of three sums of each row: `turned` of Σ p|T|, `moved` of Σ p(exp τ − 1)|T|, and
+    `mean` of |δ|.
+    """
 
     turned: Array
     moved: Array
@@ -84,7 +98,7 @@ class _Turns(NamedTuple):
 
 
 def _turns(problem: AttentionProblem, forward: Rows, g: Operand) -> _Turns:
-    """The bounds from T = g·(v − c) − g·(o − c)."""
+    """Return bounds of Σ p|T|, Σ p(exp τ − 1)|T| and |δ|, from T = g·(v − c) − g·(o − c)."""
     of_offset = (g.reach * forward.distance).sum(axis=-1, keepdims=True)
     mean = np.abs((g.value * forward.out).sum(axis=-1, keepdims=True))
     size = forward.sums.weights.distance + np.abs(problem.centre)
@@ -101,8 +115,8 @@ def _turns(problem: AttentionProblem, forward: Rows, g: Operand) -> _Turns:
 def _delta_of_output(
     problem: AttentionProblem, forward: Rows, g: Operand, t: Terms, unshared: Unshared | None, turns: _Turns | None
 ) -> Array:
-    """Δ for δ = rowsum(g·o) under the terms t, where `unshared` is the part of o's error that its
-    sums do not share, if that is known.
+    """Return Δ of δ = rowsum(g·o) under the rounding terms t. `unshared` is the part of o's error
+    that its two sums do not share, or None if that is not known.
     """
     rest = forward.error
     found = np.zeros(forward.lse.shape)
@@ -122,8 +136,8 @@ def _delta_of_output(
 
 
 def _sizes(problem: AttentionProblem, forward: Rows, g: Operand) -> tuple[Array, Array]:
-    """Bounds of Σ p·exp(τ)|dP| and of Σ p·exp(τ)(exp ω − 1)|dP|, from dP = g·(v − c) + g·c; ω is
-    nothing in the oracle itself.
+    """Return bounds of Σ p·exp(τ)|dP| and of Σ p·exp(τ)(exp ω − 1)|dP|, from dP = g·(v − c) + g·c.
+    In the oracle itself ω is 0.
     """
     sums = forward.sums
     of_centre = (g.reach * np.abs(problem.centre)).sum(axis=-1, keepdims=True)
@@ -132,7 +146,7 @@ def _sizes(problem: AttentionProblem, forward: Rows, g: Operand) -> tuple[Array,
 
 
 def _delta_of_weights(problem: AttentionProblem, forward: Rows, g: Operand, turns: _Turns) -> Array:
-    """Δ for δ = rowsum(p·dP)."""
+    """Return Δ of δ = rowsum(p·dP)."""
     t, sums = problem.terms, forward.sums
     turned, moved, mean = turns
     entry, lift = forward.entry, np.exp(forward.common)

@@ -1,21 +1,23 @@
 """The forward pass of attention: one blocked online softmax in float64, and the parts of its error.
 
 `oracles.error_analysis.output_error` defines the sums over keys and derives the output's error from
-them.
+them. e_j = exp(s_j − m) is a weight before it is divided by D = Σ e_j, and m is the row's largest
+logit.
 
-**Underflow.** A weight that comes out as 0 is less than the smallest normal number η, but the
-kernel's, or the exact one, may be exp(τ_j) times as large: so every bound takes e_j + η in place of
+**Underflow.** A weight that comes out as 0 is less than the smallest normal number η. The kernel's
+weight, or the exact one, may be exp(τ_j) times as large. So every bound uses e_j + η in place of
 e_j, and exp(m_old − m_new) + η in place of a rescaling.
 
 **A sink** is a key of value 0 whose logit is an input.  A kernel may take the maximum over keys
-alone, and add exp(sink − m) at the end: the bound takes the larger of both |m|, and promises
-nothing where that exponential overflows.
+alone, and add exp(sink − m) at the end. So the bound uses the larger |m| of the two, and is ∞ where
+that exponential overflows.
 
-Where the log-sum-exp is without the sink, a kernel may still take M = max(m, sink) for both of its
-sums, and add to M the logarithm of Σ exp(s_j − M) = exp(m − M)·D.  So the slopes multiply |M|, and
-what underflows is exp(M − m) times as large a part of that sum. This counts in λ alone, because no
-output is computed from that sum.  (Its weights are larger by 1/(1 − w_sink) ≥ exp(M − m)/D, and
-what is counted for their underflow is larger by the same factor.)  The oracle itself takes m.
+**A log-sum-exp without the sink.** A kernel may still subtract M = max(m, sink) in both of its
+sums, and add M to the logarithm of Σ exp(s_j − M) = exp(m − M)·D.  So the slopes multiply |M|. The
+underflow is exp(M − m) times as large a part of that sum; this counts in λ alone, because no output
+is computed from that sum.  (The weights without the sink are larger by 1/(1 − w_sink) ≥ exp(M −
+m)/D, and the bound of their underflow is larger by the same factor.)  The oracle itself subtracts
+m.
 """
 
 from dataclasses import dataclass
@@ -41,25 +43,25 @@ from oracles.error_analysis.scores import (
 from oracles.error_analysis.visible_keys import Mask
 
 MANY = 64
-"""With more keys than this, it may matter that few of them are large."""
+"""With more keys than this, a bound that counts only large keys may be smaller."""
 
 FALL = 256.0
-"""A weight may fall by this factor after its tile, as the maximum rises, before all earlier keys
-count as small.
+"""A weight may fall by this factor after its tile, as the maximum rises. After a larger rise all
+earlier keys count as small.
 """
 
 
 @dataclass
 class _Online:
-    """An online softmax of a tile of rows, after some tiles of keys.
+    """An online softmax of a tile of rows (queries), after some tiles of keys.
 
     sums      in units of exp(s − maximum); None before the first tile
     maximum   the largest logit so far
     low       the maximum since which small keys have been counted
     growth    the largest exponent τ so far
-    readable  Σ|v − c| over the keys that a row may read
-    unknown   how many unknown values of each column a row may read
-    reads     whether a row may read a key
+    readable  Σ|v − c| over the keys that are visible to a row
+    unknown   how many unknown values of each column are visible to a row
+    reads     whether a key is visible to a row
     """
 
     sums: Sums | None = None
@@ -71,7 +73,9 @@ class _Online:
     reads: Any = False
 
     def add(self, highest: Array, here: Sums) -> None:
-        """Add the sums of a tile in units of exp(s − highest), and rescale the sums before to that unit."""
+        """Add the sums of a tile, which are in units of exp(s − highest). Rescale the earlier sums
+        to that unit.
+        """
         if self.sums is None:
             self.sums, self.low = here, highest
         else:
@@ -89,12 +93,12 @@ class _Online:
 
 
 class _Weights(NamedTuple):
-    """The weights e of a tile, and what their errors are made of.
+    """The weights e of a tile, and the parts of their errors.
 
-    growths     the exponents τ
-    slopes      |s|, if a part of the error is of one sum alone
-    distances   |v − c|
-    projections |g·(v − c)|, or None without a cotangent
+    growths      the exponents τ
+    slopes       |s|, if a part of the error belongs to one sum alone
+    distances    |v − c|
+    projections  |g·(v − c)|, or None without a cotangent
     """
 
     e: Array
@@ -107,10 +111,10 @@ class _Weights(NamedTuple):
 def rows_forward(
     problem: AttentionProblem, rows: slice, g: Operand | None = None, reference: Array | None = None
 ) -> Rows:
-    """Return the forward pass of a tile of rows, keys in tiles.
+    """Return the forward pass of a tile of rows (queries), computed over tiles of keys.
 
-    `g` is the cotangent of these rows, or None. `reference` are sinks that no sum contains, but a
-    kernel may take as its maxima.
+    `g` is the cotangent of these rows, or None. `reference` are sinks that belong to no sum, but
+    that a kernel may use as its maxima.
     """
     online = _Online()
     for block in problem.blocks(rows):
@@ -145,7 +149,7 @@ def _add_block(problem: AttentionProblem, online: _Online, block: Block, g: Oper
 
 
 def _totals(problem: AttentionProblem, rows: slice, online: _Online, reference: Array | None) -> Totals:
-    """What a tile of rows adds up to over all keys, and its sink."""
+    """Return the sums of a tile of rows over all keys, with its sink."""
     head, sums, keys_alone = problem.q.shape[:-2], online.sums, online.maximum
     zeros = np.zeros((*head, rows.stop - rows.start, 1))
     if sums is None:
@@ -176,7 +180,7 @@ def _totals(problem: AttentionProblem, rows: slice, online: _Online, reference: 
 
 
 def _normalise(problem: AttentionProblem, sums: Sums, online: _Online) -> None:
-    """Take sums in units of e to units of p."""
+    """Convert sums from units of e to units of p."""
     share = 1 / sums.total
     sums.scale(share, share)
     if not problem.elementwise:
@@ -188,8 +192,8 @@ def _normalise(problem: AttentionProblem, sums: Sums, online: _Online) -> None:
 
 
 def keys_alone(problem: AttentionProblem, rows: slice) -> Rows | None:
-    """Return the forward pass of a tile of rows without its sinks, if the log-sum-exp leaves them
-    out; else None.
+    """Return the forward pass of a tile of rows without its sinks, if the log-sum-exp excludes
+    them; else None.
     """
     if (alone := problem.without_sink) is None or problem.features is None or problem.features.sink is None:
         return None
@@ -199,9 +203,9 @@ def keys_alone(problem: AttentionProblem, rows: slice) -> Rows | None:
 
 
 def without_sink(problem: AttentionProblem, rows: slice, forward: Rows) -> tuple[Array, Array, Mask | None] | None:
-    """Return the factor 1/(1 − w_sink) between the weights without and with the sink, the relative
-    error of a kernel's weights without it, and which rows have no key; None if the log-sum-exp has
-    the sink.
+    """Compare the softmax weights without the sink to those with it. Return the factor 1/(1 −
+    w_sink) between them, the relative error of a kernel's weights without the sink, and which rows
+    have no key. Return None if the log-sum-exp includes the sink.
     """
     if (alone := keys_alone(problem, rows)) is None:
         return None
@@ -210,8 +214,8 @@ def without_sink(problem: AttentionProblem, rows: slice, forward: Rows) -> tuple
 
 
 def _add_sink(t: Terms, sums: Sums, m: Array, sink: Array, tau: Array) -> tuple[Array, Array]:
-    """Add a sink to the sums of each row, as a key of value 0 whose logit is an input; returns m
-    and the largest exponent with it.
+    """Add a sink to the sums of each row, as a key of value 0 whose logit is an input. Return the
+    maximum and the largest exponent τ with the sink.
     """
     highest = np.maximum(m, sink)
     shrink = np.exp(m - highest)
@@ -229,7 +233,9 @@ def _add_sink(t: Terms, sums: Sums, m: Array, sink: Array, tau: Array) -> tuple[
 
 
 def _add_errors(problem: AttentionProblem, sums: Sums, w: _Weights, allowed: Mask | None) -> None:
-    """Add to a tile's sums the errors of its weights, entry by entry; it overwrites their exponents."""
+    """Add the errors of a tile's weights to its sums, entry by entry. The exponents in `w` are
+    overwritten.
+    """
     t, e = problem.terms, w.e
     possible = e + t.weight_underflow if allowed is None else np.where(allowed, e + t.weight_underflow, 0.0)
     excess = expm1(w.growths)
@@ -251,7 +257,7 @@ def _add_errors(problem: AttentionProblem, sums: Sums, w: _Weights, allowed: Mas
 
 
 def _weighted(errors: Array, w: _Weights) -> Weighted:
-    """The sums of errors of weights over the keys of a tile."""
+    """Return the sums of errors of weights over the keys of a tile."""
     found = Weighted(errors.sum(axis=-1, keepdims=True), errors @ w.distances)
     if w.projections is not None:
         found.projection = (errors * w.projections).sum(axis=-1, keepdims=True)
@@ -259,7 +265,9 @@ def _weighted(errors: Array, w: _Weights) -> Weighted:
 
 
 def _projections(problem: AttentionProblem, g: Operand, v: Operand, far: Array, allowed: Mask | None) -> Array:
-    """Upper bounds of |g·(v − c)|, 0 where a row may not read a key; the product is off by γ·|g||v − c|ᵀ."""
+    """Return upper bounds of |g·(v − c)|, and 0 at masked keys. The computed product is off by
+    γ·|g||v − c|ᵀ.
+    """
     projections = np.abs(g.value @ (v.value - problem.centre).swapaxes(-1, -2))
     relative = gamma(far.shape[-1] + 4, ROUNDOFF)
     # The norm of each row of v − c, without squares that may overflow.
@@ -275,7 +283,9 @@ def _projections(problem: AttentionProblem, g: Operand, v: Operand, far: Array, 
 
 
 def uniform_rows(problem: AttentionProblem) -> Rows:
-    """Return the one row (1, d_v) of a query that may read no key and reads all of them equally."""
+    """Return the forward pass of one row (1, d_v) that has no visible key and averages all values
+    equally.
+    """
     head, n_k = problem.v.shape[:-2], problem.n_k
     far = distances(problem.v, problem.centre).sum(axis=-2, keepdims=True)
     zero = np.zeros((*head, 1, 1))

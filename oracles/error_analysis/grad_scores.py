@@ -1,14 +1,15 @@
-"""A tile of dS, and of the weights for dv, each with its error; `oracles.error_analysis.vjp`
-derives the errors.
+"""Computes a tile of dS, and of the weights for dv, each with its error.
+`oracles.error_analysis.vjp` derives the errors.
 
-A certified value has one bound for each row, as in `oracles.error_analysis.scores`.  With z = |T| +
-E + Δ, where E and Δ are numbers of the row,
+dS = p ⊙ T is the gradient of the scores, with the weights p and T = dP − δ. A certified value has
+one bound for each row (query), as in `oracles.error_analysis.scores`.  E and Δ are the errors of dP
+and δ, numbers of the row. With z = |T| + E + Δ and lift = exp(τ + κ) − 1,
 
-    error = p·[exp(ρ)·(lift·(E + Δ) + E·exp(κ) + Δ) + (exp(ρ)·lift + exp(ρ) − 1)·|T|] +
-    η·exp(ρ)·[(lift + exp(κ))·z + E·exp(κ)],
+    error = p·[exp(ρ)·(lift·(E + Δ) + E·exp(κ) + Δ) + (exp(ρ)·lift + exp(ρ) − 1)·|T|]
+            + η·exp(ρ)·[(lift + exp(κ))·z + E·exp(κ)].
 
-lift = exp(τ + κ) − 1: the same terms as entry by entry, ordered by p and |T|, where the last, which
-underflow alone causes, takes the row's largest |T| ≤ ‖g‖·max‖v‖ + |δ|.
+These are the same terms as entry by entry, ordered by p and |T|. Only underflow causes the last
+term. In it z has the row's largest |T| ≤ ‖g‖·max‖v‖ + |δ|.
 """
 
 from dataclasses import dataclass
@@ -37,12 +38,13 @@ from oracles.error_analysis.scores import (
 class Tile:
     """A tile of the weights p, of p + η, and of dS.
 
-    possible  p + η; p itself where `growth` is one number for each row, η being counted elsewhere
-    own       the error w of dS that is each entry's own
-    error     the same with what is common to a row
-    growth    exp(τ + κ + ρ) − 1, entry by entry or one for each row
-    largest   a bound of dS and its error
-    h         1 − tanh² with a softcap, else None
+    possible  p + η. It is p itself if `growth` is one number for each row; then η is counted
+              elsewhere
+    own       the part of the error of dS that belongs to each entry alone, w
+    error     the whole error of dS: `own` and the part that all entries of a row share
+    growth    exp(τ + κ + ρ) − 1, entry by entry or one number for each row
+    largest   an upper bound of dS and its error
+    h         the slope 1 − tanh² with a softcap, else None
     """
 
     p: Array
@@ -56,17 +58,20 @@ class Tile:
 
     @property
     def errors(self) -> tuple[Array, ...]:
-        """The arrays of errors, each once."""
+        """The arrays of errors, each listed once."""
         return (self.error,) if self.own is self.error else (self.error, self.own)
 
 
 class Shift(NamedTuple):
     """The number δ − g_lse of each row, which is subtracted from dP to give T.
 
-    shift, error             the number, and how far a kernel's is from it
-    apart                    |g_lse|, which a kernel may multiply with weights in a separate product, or None
-    of_keys                  the error of these weights, of a softmax without the sink, times |g_lse|
-    sink, sink_error, sink_apart   the same for −dsink = w_sink·shift: δ if the log-sum-exp is without the sink
+    shift, error                  the number, and how far a kernel's may be from it
+    apart                         |g_lse|, if a kernel may multiply it with weights in a separate
+                                  product; else None
+    of_keys                       the error of the weights of a softmax without the sink, times
+                                  |g_lse|
+    sink, sink_error, sink_apart  the same three numbers for −dsink = w_sink·shift; there the shift
+                                  is δ if the log-sum-exp is without the sink
     """
 
     shift: Array
@@ -79,13 +84,13 @@ class Shift(NamedTuple):
 
 
 class _Factors(NamedTuple):
-    """What the error of dS is made of, in a tile.
+    """The factors that the error of dS consists of, in a tile.
 
     weights  p
-    growth   exp(τ) − 1, entry by entry or one for each row
+    growth   exp(τ) − 1, entry by entry or one number for each row
     turned   T, which becomes dU
     reach    |T|, which is overwritten
-    spread   E, which is overwritten, or row maxima of |g||v|ᵀ
+    spread   E, which is overwritten, or the row maxima of |g||v|ᵀ
     """
 
     weights: Array
@@ -96,7 +101,9 @@ class _Factors(NamedTuple):
 
 
 class _Size(NamedTuple):
-    """Bounds for overflow: of |T| in all rows, and of p·g_lse, which may be a separate product."""
+    """Bounds that show where a result may overflow: of |T| in all rows, and of p·g_lse, which may
+    be a separate product.
+    """
 
     turned: float
     aside: Array | float
@@ -105,9 +112,10 @@ class _Size(NamedTuple):
 def grad_scores(
     problem: AttentionProblem, block: Block, forward: Rows, of: Shift, g: Operand, of_bias: Gathered | None = None
 ) -> Tile:
-    """Return a tile of weights and of dS, with their errors; all 0 where a row may not read a key.
+    """Return a tile of the weights and of dS, with their errors; all are 0 at masked keys.
 
-    dU, or dS where the softcap acts after the bias, is added to the gradient of the bias.
+    dU, the gradient of the logits, is added to the gradient of the bias. If the softcap acts after
+    the bias, dS is added instead.
     """
     logits, features = scores(problem, block), problem.features
     exponents = growth(problem, block, logits, problem.terms.anew.slope)
@@ -131,7 +139,9 @@ def grad_scores(
 
 
 def _turned(problem: AttentionProblem, block: Block, of: Shift, g: Operand) -> tuple[Array, Array, Array]:
-    """T and |T|, and E entry by entry, or the row maxima of |g||v|ᵀ."""
+    """Return T, |T|, and E entry by entry. With one error bound for each row, the third is the row
+    maxima of |g||v|ᵀ.
+    """
     turned = np.matmul(g.raw, block.v.raw.swapaxes(-1, -2), out=problem.tile(1, block))
     if problem.elementwise:
         spread = _spread(problem, g, block.v, turned)
@@ -144,7 +154,7 @@ def _turned(problem: AttentionProblem, block: Block, of: Shift, g: Operand) -> t
 
 
 def _mask(problem: AttentionProblem, block: Block, forward: Rows, tile: Tile) -> None:
-    """Set to 0 what is masked."""
+    """Set the masked entries of a tile to 0."""
     if (allowed := block.allowed) is None:
         return
     for x in (tile.ds, *tile.errors, *((tile.possible,) if problem.elementwise else ())):
@@ -157,7 +167,7 @@ def _mask(problem: AttentionProblem, block: Block, forward: Rows, tile: Tile) ->
 
 
 def _size(block: Block, of: Shift, g: Operand, tile: Tile) -> _Size:
-    """The bounds for overflow."""
+    """Return bounds that show where a result of this tile may overflow."""
     products = g.length.max(initial=0.0) * block.v.length.max(initial=0.0)
     turned = 2 * (2 * products + np.abs(of.shift).max(initial=0.0))
     if of.apart is None:
@@ -168,7 +178,7 @@ def _size(block: Block, of: Shift, g: Operand, tile: Tile) -> _Size:
 def _through_softcap(
     problem: AttentionProblem, block: Block, tile: Tile, slope: tuple[Array, Array], softcap: float
 ) -> None:
-    """Multiply dU by the slope of the softcap, and its errors."""
+    """Multiply dU and its errors by the slope of the softcap."""
     h, off = slope
     visible = True if block.allowed is None else block.allowed
     np.copyto(h, 0.0, where=np.logical_not(visible))
@@ -186,7 +196,9 @@ def _through_softcap(
 
 
 def _check_range(problem: AttentionProblem, tile: Tile, size: _Size) -> None:
-    """Set `largest`, and errors to ∞ where dS, scaled or not, may leave the format it is stored in."""
+    """Set `largest`. Set errors to ∞ where dS, scaled or not, may leave the format in which it is
+    stored.
+    """
     largest, c = size.turned + 2 * tile.error.max(initial=0.0), max(1.0, abs(problem.scale))
     tile.largest = float(largest)
     if problem.elementwise and not c * largest <= problem.ranges.grad_scores:
@@ -195,8 +207,8 @@ def _check_range(problem: AttentionProblem, tile: Tile, size: _Size) -> None:
 
 
 def _bias_error(problem: AttentionProblem, block: Block, logits: Logits, tile: Tile, size: _Size) -> Array:
-    """The error of the gradient of a bias: with what underflows, and ∞ where it, or one of two
-    products, may leave the range of what is stored.
+    """Return the error of the gradient of a bias, with its underflow. It is ∞ where the gradient,
+    or one of two products that form it, may leave the range of the format in which it is stored.
     """
     lost = problem.terms.grad_underflow
     error = tile.error + (lost if logits.blocked is None else np.where(logits.blocked, 0.0, lost))
@@ -208,12 +220,12 @@ def _bias_error(problem: AttentionProblem, block: Block, logits: Logits, tile: T
 
 
 def _kappa(t: Terms) -> float:
-    """κ: what products with a weight add to its exponent."""
+    """Return κ, the exponent that products with a weight add to the exponent of its error."""
     return t.grad_scores + t.product + t.scale_on_inputs + max(t.keys_sum.terms, t.queries_sum.terms)
 
 
 def _by_entry(t: Terms, forward: Rows, of: Shift, f: _Factors, room: Array) -> Tile:
-    """The tile with its errors entry by entry; `room` is overwritten by p + η."""
+    """Return the tile with its errors entry by entry. `room` is overwritten by p + η."""
     weights, reach, spread = f.weights, f.reach, f.spread
     exponent, of_row = forward.entry + _kappa(t), forward.entry + forward.common
     common = weights * (np.exp(forward.common) * of.error + expm1_upwards(forward.common) * reach)
@@ -235,7 +247,7 @@ def _by_entry(t: Terms, forward: Rows, of: Shift, f: _Factors, room: Array) -> T
 
 
 def _by_row(t: Terms, forward: Rows, of: Shift, f: _Factors) -> Tile:
-    """The tile with its errors by one number for each row, as the module derives them."""
+    """Return the tile with its errors from one bound for each row, as the module derives them."""
     weights, delta, error = f.weights, of.error, f.reach
     spread = f.spread * (t.grad_dot.positive + t.product) + 2 * t.sum_underflow
     most = f.spread + np.abs(of.shift)
@@ -252,7 +264,7 @@ def _by_row(t: Terms, forward: Rows, of: Shift, f: _Factors) -> Tile:
 
 
 def _spread(problem: AttentionProblem, g: Operand, v: Operand, dp: Array) -> Array:
-    """E: how far a kernel's dP may be from the oracle's."""
+    """Return E: how far a kernel's dP may be from the oracle's."""
     t = problem.terms
     spread: Array = g.reach @ v.reach.swapaxes(-1, -2)
     spread *= t.grad_dot.terms + t.product + 2 * t.grad_weights * (t.grad_dot.positive + t.product)

@@ -1,10 +1,10 @@
-"""Folds query heads that share a key head into one problem, and reads and adds to arrays that are
-broadcast among rows, keys and heads, tile by tile.
+"""Folds the query heads that share a key head into one problem. Reads and adds to arrays that are
+broadcast over rows, keys and heads, tile by tile.
 
-Query heads of one key head are one problem with the rows of all: (…, H, n, ·) becomes (…, H_kv,
-G·n, ·), G = H / H_kv.  So keys are not repeated, and what flows back into them is summed where sums
-over rows are.  A mask or a bias is mostly broadcast: it is never copied to the size of the scores,
-nor is its gradient made of that size.
+The query heads of one key head form one problem with the rows (queries) of all of them: (…, H, n,
+·) becomes (…, H_kv, G·n, ·), G = H / H_kv.  So keys are not repeated, and the sum over rows also
+sums the gradients of a key over its query heads.  A mask or a bias is mostly broadcast. It is never
+copied to the size of the scores, and its gradient never has that size.
 """
 
 from collections.abc import Iterator
@@ -23,12 +23,12 @@ from oracles.error_analysis.roundings import Terms, terms
 from oracles.formats import Arithmetic
 
 _CHUNK = 1 << 16
-"""Entries of a gradient finished at a time, which stay in the cache."""
+"""The number of entries of a gradient that are finished at a time. They stay in the cache."""
 
 
 @dataclass(frozen=True)
 class Heads:
-    """Which query heads read a key head: consecutive ones, or every H_kv-th one (`tile`)."""
+    """Which query heads use a key head: consecutive ones, or with `tile` every H_kv-th one."""
 
     heads: int
     kv_heads: int
@@ -36,11 +36,13 @@ class Heads:
 
     @property
     def group(self) -> int:
-        """Query heads of a key head."""
+        """The number of query heads of a key head."""
         return self.heads // self.kv_heads
 
     def split(self, x: NDArray[Any]) -> NDArray[Any]:
-        """(…, H, n, ·) -> (…, H_kv, G, n, ·), or (…, 1, 1, n, ·) where the axis of heads has size 1: a view."""
+        """Return a view with the heads split into key heads and their query heads: (…, H, n, ·) ->
+        (…, H_kv, G, n, ·). If the axis of heads has size 1, the view is (…, 1, 1, n, ·).
+        """
         lead, rest = x.shape[:-3], x.shape[-2:]
         if x.shape[-3] == 1:
             return x.reshape(*lead, 1, 1, *rest)
@@ -56,7 +58,7 @@ class Heads:
         return split.reshape(*x.shape[:-3], self.kv_heads, self.group * x.shape[-2], x.shape[-1])
 
     def shared(self, x: NDArray[Any], shape: tuple[int, ...]) -> "Shared":
-        """Return the view of an array that broadcasts to (…, H, n, ·), for folded problems."""
+        """Return an array that broadcasts to (…, H, n, ·) as a `Shared` view for folded problems."""
         axes = (1,) * (len(shape) - x.ndim) + x.shape
         lead, rows = (*shape[:-3], self.kv_heads, self.group), shape[-2:]
         return Shared(np.broadcast_to(self.split(x.reshape(axes)), (*lead, *rows)))
@@ -71,14 +73,14 @@ class Heads:
         return split.reshape(*lead, self.heads, rows, columns)
 
     def unfolded(self, x: Ball) -> Ball:
-        """Return the ball of unfolded heads."""
+        """Return the ball of all query heads, for a ball of folded rows."""
         return Ball(self.unfold(x.mid), self.unfold(x.rad))
 
 
 @dataclass(frozen=True)
 class Shared:
-    """An array (…, H_kv, G, n, columns), a view that may be broadcast along any axis, which is read
-    as (…, H_kv, G·n, columns).
+    """An array (…, H_kv, G, n, columns) that is read as (…, H_kv, G·n, columns). It is a view, and
+    may be broadcast along any axis.
     """
 
     parts: NDArray[Any]
@@ -100,14 +102,15 @@ class Shared:
 
 @dataclass(frozen=True)
 class Gathered:
-    """The gradient of a `Shared` array: for each entry the sum over all rows, keys and heads that
-    read it, added up tile by tile.
+    """The gradient of a `Shared` array. Each of its entries is a sum over all rows, keys and heads
+    that read the entry, added up tile by tile.
 
-    sums     midpoints, radii, and, if an entry is read more than once, sizes |mid| + rad: in the
-             given shape
-    views    the same with all axes of a tile, (…, H_kv, G, n, columns), of size 1 where it is broadcast
-    number   how many read an entry
-    rows     n
+    sums    midpoints and radii, in the given shape; also the sizes |mid| + rad if an entry is read
+            more than once
+    views   views of the sums with all axes of a tile, (…, H_kv, G, n, columns), of size 1 where the
+            array is broadcast
+    number  how many rows, keys and heads read an entry
+    rows    n, the number of rows of one query head
     """
 
     sums: tuple[Array, ...]
@@ -117,21 +120,23 @@ class Gathered:
 
     @staticmethod
     def of(given: tuple[int, ...], shape: tuple[int, ...], heads: Heads) -> "Gathered":
-        """Zeros, for what is given in a shape that broadcasts to (…, H, n, columns)."""
+        """Return a gradient of zeros, for an array of the shape `given` that broadcasts to (…, H,
+        n, columns).
+        """
         axes = (1,) * (len(shape) - len(given)) + given
         number = prod(want for have, want in zip(axes, shape, strict=True) if have != want)
         sums = tuple(np.zeros(given) for _ in range(2 if number == 1 else 3))
         return Gathered(sums, tuple(heads.split(x.reshape(axes)) for x in sums), number, shape[-2])
 
     def at(self, batch: tuple[int, ...] | EllipsisType) -> "Gathered":
-        """Return the part of one element of the batch, or all: it is added to in place."""
+        """Return the part of one element of the batch, or of all. Adding to it adds to the whole."""
         if batch is ...:
             return self
         place = tuple(i if n > 1 else 0 for i, n in zip(batch, self.views[0].shape, strict=False))
         return replace(self, views=tuple(x[place] for x in self.views))
 
     def add(self, rows: slice, columns: slice, mid: Array, rad: Array) -> None:
-        """Add a tile (…, rows, columns) of folded rows, and how far each entry may be off."""
+        """Add a tile (…, rows, columns) of folded rows. `rad` says how far each entry may be off."""
         *_, group, n, width = self.views[0].shape
         keys = columns if width > 1 else slice(None)
         for g, of_rows, here in by_group(rows, self.rows) if group > 1 or n > 1 else [(0, slice(None), slice(None))]:
@@ -147,8 +152,8 @@ class Gathered:
                 target += part.sum(axis=axes, keepdims=True) if axes else part
 
     def finished(self, arithmetic: Arithmetic | None) -> Ball:
-        """Return the sums in an arithmetic's accumulators, rounded to its output, in the place of
-        the sums themselves.
+        """Return the sums as an arithmetic computes them, rounded to its output format. The sums
+        are overwritten.
         """
         t, most = terms(arithmetic, Sizes(self.number, 1, 1, 1, 1.0)), ranges(arithmetic).gradients
         flat = [x.reshape(-1) for x in self.sums]
@@ -165,8 +170,8 @@ class Gathered:
 
 @dataclass(frozen=True)
 class HeadSums:
-    """The sum of each query head in a gradient of the key head that they share: (…, G, n_k,
-    columns); None if these sums are not rounded.
+    """The part of each query head in a gradient of the key head that they share: (…, G, n_k,
+    columns). It is None if these parts are not rounded.
     """
 
     sums: Array | None
@@ -174,7 +179,7 @@ class HeadSums:
 
     @staticmethod
     def of(shape: tuple[int, ...], rows: int, group: int) -> "HeadSums":
-        """Zeros for a gradient of a shape, and a number of folded rows of a group of heads."""
+        """Return zeros for a gradient of a shape, and a number of folded rows of a group of heads."""
         return HeadSums(None if group == 1 else np.zeros((*shape[:-2], group, *shape[-2:])), rows // group)
 
     def add(self, rows: slice, keys: slice, left: Array, right: Array) -> None:
@@ -185,8 +190,9 @@ class HeadSums:
             self.sums[..., head, keys, :] += left[..., here] @ right[..., here, :]
 
     def rounded(self, t: Terms, error: Array, factor: float, largest: float) -> Array | float:
-        """Return the error added because each head's sum, times a factor, is rounded to the
-        output's format before the heads are added up; ∞ where a sum may be beyond that format.
+        """Return the error that is added if each head's sum, times a factor, is rounded to the
+        output's format before the heads are added up. It is ∞ where a sum may be beyond that
+        format.
         """
         if self.sums is None:
             return 0.0
@@ -197,8 +203,8 @@ class HeadSums:
 
 
 def by_group(rows: slice, n: int) -> Iterator[tuple[int, slice, slice]]:
-    """Yield some folded rows, group by group of n: the number of the group, its rows, and their
-    places among the folded rows.
+    """Yield a slice of folded rows group by group, where each group has n rows: the number of the
+    group, its rows, and their places in the slice.
     """
     for g in range(rows.start // n, -(-rows.stop // n)):
         first, last = max(rows.start, g * n), min(rows.stop, (g + 1) * n)
@@ -206,8 +212,8 @@ def by_group(rows: slice, n: int) -> Iterator[tuple[int, slice, slice]]:
 
 
 def rounded_to_output(t: Terms, out: Array, error: Array) -> tuple[Array, Array]:
-    """Return a result and its error, rounded to the output's format; a 0 without error stays an
-    exact 0.
+    """Return a result and its error, rounded to the output's format. A result 0 without error stays
+    an exact 0.
     """
     wider = error + t.output * (np.abs(out) + error) + t.output_underflow
     result = ball(out, np.where((error == 0) & (out == 0), 0.0, wider * (1 + 2.0**-48)))

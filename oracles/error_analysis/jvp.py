@@ -1,12 +1,13 @@
-"""The directional derivative of attention with its error.
+"""The directional derivative of attention (JVP) with its error.
 
-With t = scale·(dq·kᵀ + q·dkᵀ), t̄_i = Σ_j p_ij t_ij and U = (p + η)(exp(ρ + κ) − 1) the error of a
-weight that may have underflowed:
+p are the weights, o is the output, t = scale·(dq·kᵀ + q·dkᵀ) and t̄_i = Σ_j p_ij t_ij. The
+derivative is
 
     dout = Σ_j p_j (t_j − t̄) v_j + Σ_j p_j dv_j = Σ_j p_j t_j v_j − t̄·o + Σ_j p_j dv_j.
 
-A kernel's t̃ is within r of t, its p̃·t̃ within w = U(|t| + r) + p·r, its t̄ within Σ w; so by the
-product rule, whichever of the two forms it takes, its error is at most Σ w|v| + |t̄|·Σ U|v| + (Σ
+U = (p + η)(exp(ρ + κ) − 1) is the error of a weight that may have underflowed. A kernel computes
+t̃, within r of t. Its p̃·t̃ is within w = U(|t| + r) + p·r, and its t̄ is within Σ w. A kernel may
+take either of the two forms. By the product rule its error is at most Σ w|v| + |t̄|·Σ U|v| + (Σ
 w)·Σ (p + U)|v| + Σ U|dv|, plus what underflows.
 """
 
@@ -41,7 +42,9 @@ from oracles.error_analysis.vjp import sink_weights
 
 
 class Tangents(NamedTuple):
-    """The tangents of q, k and v, and of the bias and the sinks, or None; laid out as in `Tiled`."""
+    """The tangents of q, k and v. Also the tangents of the bias and the sinks, or None, in the
+    layout of `Tiled`.
+    """
 
     q: Operand
     k: Operand
@@ -51,8 +54,8 @@ class Tangents(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """dout and dlse with the bounds of their errors, before they are rounded; both are 0 in dead
-    rows.
+    """The derivatives dout and dlse with the bounds of their errors, before they are rounded. Both
+    are 0 in fully masked rows.
     """
 
     dout: Array
@@ -64,14 +67,15 @@ class Moved(NamedTuple):
 
 @dataclass
 class _Found:
-    """Sums over keys, for a tile of rows.
+    """Sums over keys, for a tile of rows (queries).
 
-    mean, mean_error    t̄ = Σ p·t, and its error
-    largest             the largest |t| + r
-    mid, error          Σ p·t·v + Σ p·dv, and its error without the error of t̄
-    size, drift         Σ p|v| and Σ U|v|
-    readable, readable_tangent   Σ|v| and Σ|dv| over the keys that a row may read
-    unknown             how many unknown values and tangents of each column a row may read
+    mean, mean_error            t̄ = Σ p·t, and its error
+    largest                     the largest |t| + r
+    mid, error                  Σ p·t·v + Σ p·dv, and its error without the error of t̄
+    size, drift                 Σ p|v| and Σ U|v|
+    readable, readable_tangent  Σ|v| and Σ|dv| over the keys that are visible to a row
+    unknown                     how many unknown values and tangents of each column are visible to a
+                                row
     """
 
     mean: Array
@@ -87,7 +91,7 @@ class _Found:
 
 
 def rows_jvp(problem: AttentionProblem, tangents: Tangents, rows: slice) -> Moved:
-    """Return the derivatives of a tile of rows."""
+    """Return the derivatives of a tile of rows (queries)."""
     forward, head = rows_forward(problem, rows), (*problem.q.shape[:-2], rows.stop - rows.start)
     narrow, wide = ([np.zeros((*head, n)) for _ in range(number)] for n, number in ((1, 3), (problem.v.shape[-1], 7)))
     found = _Found(*narrow, *wide)
@@ -110,12 +114,12 @@ def rows_jvp(problem: AttentionProblem, tangents: Tangents, rows: slice) -> Move
 
 
 def _kappa(t: Terms) -> float:
-    """κ: what products with a weight add to its exponent."""
+    """Return κ, the exponent that products with a weight add to the exponent of its error."""
     return t.grad_scores + t.normalise + t.weights + 2 * t.product + t.tangent_sum.positive
 
 
 def _add_block(problem: AttentionProblem, found: _Found, forward: Rows, block: Block, tangents: Tangents) -> None:
-    """Add a tile of keys."""
+    """Add a tile of keys to the sums."""
     t, kappa, allowed, v = problem.terms, _kappa(problem.terms), block.allowed, block.v
     moved = Tangents(part(tangents.q, block.rows), part(tangents.k, block.keys), part(tangents.v, block.keys))
     logits = scores(problem, block)
@@ -152,7 +156,7 @@ def _add_block(problem: AttentionProblem, found: _Found, forward: Rows, block: B
 
 
 class _Summands(NamedTuple):
-    """The entries of a tile: p·t, p, and their errors w and U."""
+    """The entries of a tile: p·t and p, and their errors w and U."""
 
     tangent: Array
     weights: Array
@@ -189,14 +193,16 @@ def _add_sink(problem: AttentionProblem, found: _Found, forward: Rows, rows: sli
 
 
 def _add_underflow(problem: AttentionProblem, found: _Found, forward: Rows) -> None:
-    """Add to the error of t̄ what underflows: each p·t is stored before it is added up, and their sum is stored."""
+    """Add to the error of t̄ the errors of underflow: each p·t is stored before it is added up, and
+    their sum is stored.
+    """
     t = problem.terms
     stored = (1.0 + problem.n_k) * t.grad_underflow
     found.mean_error = found.mean_error + problem.n_k * t.weight_underflow * found.largest + stored + t.sum_underflow
 
 
 def _absolute_error(problem: AttentionProblem, found: _Found, forward: Rows) -> Array:
-    """What underflows in dout, and what storing the output costs t̄·o."""
+    """Return the error of dout from underflow, and the error of t̄·o from storing the output o."""
     t, mean = problem.terms, np.abs(found.mean)
     absolute = t.weight_underflow * ((found.largest + mean) * found.readable + found.readable_tangent)
     absolute = absolute + t.grad_underflow * found.readable + t.sum_underflow * (1.0 + mean + found.size)
@@ -209,7 +215,7 @@ def _absolute_error(problem: AttentionProblem, found: _Found, forward: Rows) -> 
 def _overflows(
     problem: AttentionProblem, found: _Found, forward: Rows, rows: slice, tangents: Tangents
 ) -> tuple[Mask, Mask]:
-    """In which rows a tangent may overflow, and which entries of dout may be lost."""
+    """Return the rows in which a tangent may overflow, and the entries of dout that may be lost."""
     centred = 2 * (found.largest + found.mean_error)
     lost = forward.lost | ~(centred + 1.0 <= min(problem.ranges.grad_scores, problem.ranges.work))
     if problem.elementwise:
@@ -221,7 +227,7 @@ def _overflows(
 def _of_lse(
     problem: AttentionProblem, found: _Found, forward: Rows, rows: slice, of_keys: Array
 ) -> tuple[Array, Array]:
-    """dlse and its error; `of_keys` is Σ p·t over keys alone."""
+    """Return dlse and its error. `of_keys` is Σ p·t over keys alone."""
     dlse, error = found.mean, found.mean_error
     if (alone := without_sink(problem, rows, forward)) is not None:
         factor, relative, dead = alone
@@ -232,12 +238,13 @@ def _of_lse(
 
 
 def _overflows_somewhere(problem: AttentionProblem, tangents: Tangents, rows: slice) -> Mask:
-    """In which rows (…, rows, 1) the tangent of a logit may overflow, visible or masked: a weight
-    of 0 times ∞ is NaN.
+    """Return the rows (…, rows, 1) in which the tangent of a logit may overflow. Masked keys count
+    too, because a weight of 0 times ∞ is NaN.
 
-    It may overflow in a product, before or after the scale; where a query, a key or a tangent of
-    either is scaled; where the tangent of a bias is added; and where it is divided by a softcap.
-    Before the scale only the accumulators limit it, as for a score.
+    The tangent may overflow in a product, before or after the scale. It may overflow where a query,
+    a key or a tangent of one is scaled, where the tangent of a bias is added, and where it is
+    divided by a softcap. Before the scale only the range of the accumulators limits it, as for a
+    score.
     """
     q, dq = part(problem.q, rows), part(tangents.q, rows)
     cap = None if problem.features is None else problem.features.cap
@@ -267,9 +274,9 @@ def _overflows_somewhere(problem: AttentionProblem, tangents: Tangents, rows: sl
 def _logit_tangents(
     problem: AttentionProblem, block: Block, u: Logits, exponents: Array, moves: Array | None, of: tuple[Array, Array]
 ) -> tuple[Array, Array]:
-    """The tangents of logits, given the tangents of scores, and how far a kernel's may be from
-    them. The slope of the softcap multiplies and the tangent of the bias is added, in the features'
-    order.
+    """Return the tangents of logits, and how far a kernel's may be from them, given the tangents of
+    scores and their error. They are multiplied by the slope of the softcap, and the tangent of the
+    bias is added, in the order of the features.
     """
     f, t, allowed, (tangent, spread) = problem.features, problem.terms, block.allowed, of
     assert f is not None
@@ -290,10 +297,10 @@ def _logit_tangents(
 
 
 def _score_tangents(problem: AttentionProblem, block: Block, moved: Tangents) -> tuple[Array, Array]:
-    """t = scale·(dq·kᵀ + q·dkᵀ), 0 where masked, and how far a kernel's t may be from it, entry by
-    entry or as row maxima.
+    """Return t = scale·(dq·kᵀ + q·dkᵀ), 0 at masked keys, and how far a kernel's t may be from it,
+    entry by entry or as row maxima.
 
-    Each product underflows and is stored as a score is; so is their sum.
+    Each of the two products underflows and is stored as a score is; so is their sum.
     """
     t, c, (q, k, allowed), (dq, dk) = (
         problem.terms,

@@ -1,30 +1,36 @@
-"""The logits of attention: the steps between a score and its exponential, and their rounding
+"""The logits of attention: the steps between a score s and its exponential, and their rounding
 errors.
 
     t = c·tanh(s/c)     u = t + bias          `before_bias`: the cap acts on the score alone
     t = s + bias        u = c·tanh(t/c)       `after_bias`; also `after_mask`, where masked entries
                                               become −c and take part
 
-**The cap is a contraction.** With an error E of s, |c·tanh(s̃/c) − c·tanh(s/c)| ≤ E.  The quotient
-s/c is off by δ, which moves t by δ·|x·sech²x|·c, x = s/c, and |x·sech²x| ≤ |tanh x|; so each
-rounding of the quotient, of c, of tanh and of the product is one of |t| at most.  `Terms.cap` is
-all of these, and tanh's own relative error; its absolute one, where tanh is written with
-exponentials, counts c times, as `Terms.cap_absolute`, and so does what the quotient and tanh are
-off by where they underflow, as the slope of tanh is at most 1: `Terms.quotient_underflow`.  The
-product may underflow as well (`Terms.logit_underflow`).  They act on t̃, |t̃| ≤ |t| + E: so E
-becomes E + cap·(|t| + E) + c·(cap_absolute + quotient_underflow) + logit_underflow.  A masked entry
-becomes −c exactly, as tanh(−∞) is −1, with the same roundings: there E is 0 before the cap.  A
-kernel may multiply by 1/c: where the arithmetic does not hold c or 1/c as normal numbers
-(`Ranges.cap`), 0·∞ may be NaN, and the bound is ∞.
+**The cap does not enlarge an error.** With an error E of s, |c·tanh(s̃/c) − c·tanh(s/c)| ≤ E.  If
+the quotient x = s/c is off by a relative δ, t moves by δ·|x·sech²x|·c, and |x·sech²x| ≤ |tanh x|.
+So a rounding of the quotient, of c, of tanh or of the product costs at most one rounding of |t|.
+`Terms.cap` is the sum of these roundings and of tanh's own relative error.
 
-**A bias** is an input, and exact.  The sum is off by its rounding, and by the roundings of both
-summands if each is converted to base 2 separately: E becomes E + biased·(|t| + |bias| + E) +
-logit_underflow, where that is stored, converted or flushed. For the same reason the exponential's
-argument costs its slope of |t| + |bias|.
+Absolute errors near zero are separate. `Terms.cap_absolute` is the absolute error of a tanh that is
+computed by exponentials; it counts c times. `Terms.quotient_underflow` is the error of the quotient
+and of tanh where they underflow; it counts c times too, because the slope of tanh is at most 1.
+`Terms.logit_underflow` is the underflow of the product.
 
-**The slope of the cap** is h = 1 − tanh²(s/c), by which gradients of scores are multiplied.  With
-tanh off by a, h is off by 2|tanh|·a + a².  Here a is E/c, with the error E of t, plus cap·|tanh|
-for the rounding of the square.  The rounding of the difference is within cap·h, as cap has six.
+All these act on t̃, |t̃| ≤ |t| + E. So E becomes E + cap·(|t| + E) + c·(cap_absolute +
+quotient_underflow) + logit_underflow.  A masked entry becomes −c exactly, because tanh(−∞) is −1,
+with the same roundings: there E is 0 before the cap.  A kernel may multiply by 1/c. Where the
+arithmetic does not hold c or 1/c as a normal number (`Ranges.cap`), 0·∞ may be NaN, and the bound
+is ∞.
+
+**A bias** is an input, so it is exact.  The sum of t and the bias is off by its rounding. If a
+kernel converts both summands to base 2 separately, it is also off by the roundings of both. So E
+becomes E + biased·(|t| + |bias| + E) + logit_underflow, where the last covers a sum that is stored,
+converted or flushed. For the same reason the slope of the exponential's argument multiplies |t| +
+|bias|.
+
+**The slope of the cap** is h = 1 − tanh²(s/c), which multiplies gradients of scores.  If tanh is
+off by a, h is off by 2|tanh|·a + a².  Here a is E/c, with the error E of t, plus cap·|tanh| for the
+rounding of the square.  The rounding of the difference is within cap·h, because cap counts six
+roundings.
 """
 
 from types import EllipsisType
@@ -40,12 +46,12 @@ from oracles.error_analysis.visible_keys import Mask, Visible
 
 
 class Features(NamedTuple):
-    """What changes a score into a logit, for a tile or for a whole problem.
+    """The steps that change a score into a logit, for a tile or for a whole problem.
 
-    cap, after_bias   c, or None; and whether the cap acts on the sum with the bias
-    bias              (…, n_q, n_k), finite, or None
-    blocked           with `after_mask` the entries (…, n_q, n_k) that come to −c, else None
-    sink              (…, n_q, 1), −∞ for a row without a sink, or None
+    cap, after_bias  c, or None; and whether the cap acts on the sum with the bias
+    bias             (…, n_q, n_k), finite, or None
+    blocked          with `after_mask` the entries (…, n_q, n_k) that become −c, else None
+    sink             (…, n_q, 1), −∞ for a row without a sink, or None
     """
 
     cap: float | None = None
@@ -56,8 +62,8 @@ class Features(NamedTuple):
 
 
 class Tiled(NamedTuple):
-    """The features of a problem, tile by tile; `blocked` are the visible keys, and all other
-    entries come to −c.
+    """The features of a problem, which can be read tile by tile. Here `blocked` holds the visible
+    keys, or None; all other entries become −c.
     """
 
     cap: float | None = None
@@ -96,12 +102,14 @@ class Tiled(NamedTuple):
 
 
 class Logits(NamedTuple):
-    """A tile of logits, the arguments of exponentials, and the sizes that their error bound needs:
-    of each entry, or the largest of each row (rows, 1) where that is bounded by row.
+    """A tile of logits, which are the arguments of exponentials, and the sizes on which their error
+    bound depends. A size belongs to each entry, or it is the largest of each row (rows, 1) if
+    errors are bounded by row.
 
-    u        −∞ where a row may not read a key
-    score    |s|, or None where it is not needed
-    capped   |t| after the cap, biased |t| + |bias| before their sum is rounded; None without that step
+    u        the logits, −∞ at masked keys
+    score    |s|, or None if it is not needed
+    capped   |t| after the cap; None without a cap
+    biased   |t| + |bias| before their sum is rounded; None without a bias
     after    whether the cap is the last step
     blocked  where u is −c and does not depend on the score
     turned   tanh of each entry, if sizes are row maxima
@@ -117,15 +125,15 @@ class Logits(NamedTuple):
 
     @property
     def size(self) -> Array:
-        """What the exponential's argument costs its slope of."""
+        """The size that the slope of the exponential's argument multiplies."""
         last, first = (self.capped, self.biased) if self.after else (self.biased, self.capped)
         found = last if last is not None else first if first is not None else self.score
         return np.abs(self.u) if found is None else found
 
 
 def logits(f: Features, s: Array, allowed: Mask | None, room: tuple[Array, Array] | None = None) -> Logits:
-    """Return the logits of a tile of scores, which they overwrite; with `room` for two tiles, sizes
-    are the largest of each row.
+    """Return the logits of a tile of scores, which are overwritten. With `room` for two tiles, the
+    sizes are the largest of each row.
     """
     score = biased = capped = turned = None
 
@@ -157,14 +165,16 @@ def logits(f: Features, s: Array, allowed: Mask | None, room: tuple[Array, Array
 
 
 def _largest(x: Array, allowed: Mask | None) -> Array:
-    """The largest of each row among the entries that it may read."""
+    """Return the largest entry of each row among its visible keys."""
     return np.asarray(x.max(axis=-1, keepdims=True, initial=0.0, where=True if allowed is None else allowed))
 
 
 def passed(x: Logits, f: Tiled, t: Terms, tau: Array, slope: float, ranges: Ranges, scale: float) -> Array:
-    """Return the exponent of a logit's error, given its score's: each step in turn, and the slope.
-    It is ∞ where a sum, the cap, or the scale divided by the cap (a kernel may fold them into one
-    number) may leave the range.
+    """Return the exponent of a weight's error, given the error of its score: each step from score
+    to logit adds its error, then the slope of the exponential.
+
+    It is ∞ where a sum or the cap may leave the range. It is also ∞ where scale/cap may, because a
+    kernel may fold these two into one number.
     """
     smallest, largest = ranges.cap
     for capping in (False, True) if x.after else (True, False):
@@ -182,22 +192,23 @@ def passed(x: Logits, f: Tiled, t: Terms, tau: Array, slope: float, ranges: Rang
 
 
 def lost_by_slope(t: Terms, amplified: float) -> float:
-    """What three products with a slope lose by underflow. The steps before the last are amplified:
-    by 1/c in a gradient, whose last step divides by c, and by c in a tangent, whose last step
-    multiplies by c.
+    """Return how much three products with a slope lose by underflow.
+
+    The steps before the last one are amplified: by 1/c in a gradient, whose last step divides by c;
+    by c in a tangent, whose last step multiplies by c.
     """
     return (t.logit_underflow + t.quotient_underflow) * (1 + amplified)
 
 
 def slope_of(x: Logits, cap: float, exponents: Array, t: Terms) -> tuple[Array, Array]:
-    """h = 1 − tanh²(s/c), 0 where the logit does not depend on the score, and how far a kernel's is
-    from it; E is at most the logit's.
+    """Return the slope h = 1 − tanh²(s/c) of the softcap, and how far a kernel's may be from it. h
+    is 0 where the logit does not depend on the score. E is at most the error of the logit.
 
-    If sizes are row maxima, one number bounds the error in each row, as h ≤ 1; h overwrites
-    `turned`.  A gradient may be stored operator by operator: dU, c·dU, c·dU·h, and c·dU·h ÷ c.
-    `cap` covers these roundings: t², h and two products are 1 + 2h roundings of stored numbers, and
-    the last one is the rounding of dS, while 2t² of tanh's three and 3 are charged.
-    `lost_by_slope` covers the underflow.
+    If sizes are row maxima, one number bounds the error in each row, because h ≤ 1, and h
+    overwrites `turned`.  A gradient may be stored operator by operator: dU, c·dU, c·dU·h, and
+    c·dU·h ÷ c. `cap` covers these roundings. t², h and two products are 1 + 2h roundings of stored
+    numbers, and the last one is the rounding of dS; the bound has 2t² from tanh's three roundings,
+    and 3 more. `lost_by_slope` covers the underflow.
     """
     size = np.asarray(x.capped) / cap
     apart = exponents / cap + t.cap * size

@@ -1,44 +1,46 @@
-"""The error of the output of attention, a quotient of two sums over keys.
+"""The error of the output of attention, which is a quotient of two sums over keys.
 
-With e_j = exp(s_j − m), D = Σ e_j and p_j = e_j/D, a kernel computes, for each column of v, the
-quotient
+e_j = exp(s_j − m), D = Σ e_j, p_j = e_j/D and o = Σ p_j v_j. A kernel computes for each column of v
 
     õ = Σ e_j exp(t_j) A_j v_j / Σ e_j exp(t_j) B_j,    |t_j| ≤ τ_j + h,  |log A_j| ≤ ω_j + a,  |log B_j| ≤ ω_j + b,
 
-of sums that are themselves off by the additions.  What the two sums share is in t: τ_j belongs to
-the score (`scores.growth`), h to the row.  What only one of the sums has is in A and B: ω_j =
-slope·|s_j|, and a and b of the row.  As Σ p_j (v_j − o) = 0,
+and the additions of both sums have errors too. The errors that both sums share are in t: τ_j
+belongs to the score (`scores.growth`), and h to the row.  The errors that only one of the sums has
+are in A and B: ω_j = slope·|s_j| belongs to the score, a and b to the row.  Because Σ p_j (v_j − o)
+= 0,
 
-    õ − o = [Σ p_j (exp t_j − 1)(v_j − o) + Σ p_j exp(t_j) ((A_j − 1)·v_j − (B_j − 1)·o)] / Σ p_j
-    exp(t_j) B_j.
+    õ − o = [Σ p_j (exp t_j − 1)(v_j − o) + Σ p_j exp(t_j) ((A_j − 1)·v_j − (B_j − 1)·o)] / Σ p_j exp(t_j) B_j.
 
-So an error that both sums share counts by the distance |v_j − o| ≤ |v_j − c| + |o − c| only, for
-any c (`AttentionProblem.centre`): values with a common offset are as exact as those without.  The
-denominator is at least 1 − λ,
-λ = Σ p_j (exp(τ_j + h + ω_j + b) − 1) + the error of its sum.  (Compare Blanchard, Higham & Higham,
-Accurately computing the log-sum-exp and softmax functions, IMA J. Numer. Anal. 41, 2021.)
+So an error that both sums share is multiplied only by the distance |v_j − o| ≤ |v_j − c| + |o − c|,
+for any c (`AttentionProblem.centre`). Values with a common offset are as exact as values without
+it.  The denominator is at least 1 − λ, where λ = Σ p_j (exp(τ_j + h + ω_j + b) − 1) + the error of
+its sum.  (Compare Blanchard, Higham & Higham, Accurately computing the log-sum-exp and softmax
+functions, IMA J. Numer. Anal. 41, 2021.)
 
-**Few keys.** Under round-to-nearest an addition is off by no more than either operand, |fl(a + b) −
-(a + b)| ≤ min(|a|, |b|), as a and b are themselves numbers of the format (Rump, Error estimation of
-floating-point summation and dot product, BIT 52, 2012).  Call a key large if a kernel has exp(s̃_j
-− m) > u, and let K be the number of those that may be. In the tree of additions of any order at
-most K − 1 nodes have large keys on both sides.  Any other node either adds up small keys alone, or
-adds such a sum to another: all these together are off by Σ|x_j| over small keys, each term counted
-once, and by γ_n of it.  Large keys are rescaled by other exponentials than exp(0) = 1 at most K
-times, as a kernel's maximum moves from one large key to another; small ones may be by all there
-are.  (The products with these factors count in full: a kernel that keeps its output normalised
-rounds it each time.)  So with n replaced by K + 1, five times what small keys contribute, with all
-their exponents, and 8 times their sum of everything make up for the rest.  This is used in rows
-where it is less.
+**Few large keys.** Under round-to-nearest, |fl(a + b) − (a + b)| ≤ min(|a|, |b|), because a and b
+are themselves numbers of the format (Rump, Error estimation of floating-point summation and dot
+product, BIT 52, 2012).  Call a key large if a kernel has exp(s̃_j − m) > u, and let K be the number
+of keys that may be large. In the tree of additions, in any order, at most K − 1 nodes have large
+keys on both sides.  Every other node adds up small keys alone, or adds such a sum to another one.
+All these nodes together are off by Σ|x_j| over small keys, each term counted once, and by γ_n of
+it.
 
-The oracle sees a row's maximum only at its end, so it counts as large what may be so in its tile,
-and as small what may be so after a fall by `FALL`; where the maximum rises by more, all earlier
-keys are added to the small ones.  A key may be both.
+A kernel's maximum moves from one large key to another at most K times. So large keys are rescaled
+by exponentials other than exp(0) = 1 at most K times. Small keys may be rescaled as often as there
+are rescalings.  (The products with these factors count in full: a kernel that keeps its output
+normalised rounds it each time.)  So the bound uses K + 1 in place of n. Two terms make up for the
+rest: five times the contribution of small keys, with all their exponents, and 8 times the sum of
+their weights as a relative error of the whole sum.  The bound is used in the rows where it is
+smaller.
 
-Here p, o, s and lse are those that float64 computes, not the exact ones, which nobody has.  That is
-rigorous because the bound compares the kernel with the computed values at once: both have e_j up to
-an exponent, so the kernel's e_j is the computed one up to the sum of the two exponents, which
-`terms` gives.  For the certified value, the exact value takes the kernel's place.
+The oracle knows a row's maximum only at its end. So it counts as large every key that may be large
+in its tile, and as small every key that may be small after a fall by `FALL`. Where the maximum
+rises by more, all earlier keys are added to the small ones.  A key may be both.
+
+**Computed values.** Here p, o, s and lse are those that float64 computes, not the exact ones. That
+is rigorous, because the bound compares the kernel with the computed values directly. Both have e_j
+up to an exponent, so the kernel's e_j equals the computed one up to the sum of the two exponents,
+which `terms` gives.  For the certified value, the exact value takes the kernel's place.
 """
 
 from dataclasses import dataclass, field
@@ -59,8 +61,8 @@ Bound = Array | float
 
 @dataclass
 class Weighted:
-    """One kind of error of the weights, summed over keys: the errors, the errors times |v − c|,
-    and, with a cotangent g, the errors times |g·(v − c)|.
+    """One kind of error of the weights, summed over keys: `count` sums the errors, `distance` the
+    errors times |v − c|, and `projection` the errors times |g·(v − c)| if there is a cotangent g.
     """
 
     count: Bound = 0.0
@@ -68,7 +70,7 @@ class Weighted:
     projection: Bound = 0.0
 
     def scale(self, upwards: Array) -> None:
-        """Multiply all three fields by a factor."""
+        """Multiply all three fields by a factor, which is rounded upwards."""
         for x in vars(self).values():
             if isinstance(x, np.ndarray):
                 x *= upwards
@@ -82,16 +84,16 @@ class Weighted:
 
 @dataclass
 class Sums:
-    """Sums over keys: in units of e while they are added up, in units of p when they are complete;
-    0 where nothing was added.
+    """Sums over keys. They are in units of e while they are added up, and in units of p when they
+    are complete. A sum is 0 if nothing was added.
 
-    total, out   D and Σ e·v; at the end `out` is o
-    weights      Σ e·(|v − c|, |g·(v − c)|); its `count` is 0, as `total` has it
-    shared       Σ W·(1, |v − c|, |g·(v − c)|) with W = e(exp τ − 1)
-    separate     Σ V·(1, |v − c|, |g·(v − c)|) with V = e·exp(τ)·(exp ω − 1)
-    small        Σ U·(1, |v − c|) with U = e·exp(τ) of small keys
-    spread       Σ e·rad v
-    large        how many keys are large, if they are counted
+    total, out  D and Σ e·v; at the end `out` is o
+    weights     Σ e·(|v − c|, |g·(v − c)|); its `count` is 0, because `total` has it
+    shared      Σ W·(1, |v − c|, |g·(v − c)|) with W = e(exp τ − 1)
+    separate    Σ V·(1, |v − c|, |g·(v − c)|) with V = e·exp(τ)·(exp ω − 1)
+    small       Σ U·(1, |v − c|) with U = e·exp(τ) of small keys
+    spread      Σ e·rad v
+    large       how many keys are large, if they are counted
     """
 
     total: Array
@@ -108,8 +110,8 @@ class Sums:
         return self.weights, self.shared, self.separate, self.small
 
     def scale(self, factor: Array, upwards: Array) -> None:
-        """Multiply all sums except the total: `out` by a factor, and bounds by the factor rounded
-        upwards.
+        """Multiply all sums except the total: `out` by `factor`, and the bounds by `upwards`, the
+        factor rounded upwards.
         """
         self.out *= factor
         for kind in self._kinds:
@@ -131,16 +133,17 @@ class Sums:
 
 @dataclass(frozen=True)
 class Totals:
-    """The sums of the forward pass of a tile of rows, before its error is bounded.
+    """The sums of the forward pass of a tile of rows (queries), before its error is bounded.
 
-    maximum    |m|
-    lse        log-sum-exp of the logits
-    sums       over keys
-    readable   Σ|v − c| over the keys that a row may read, from above
-    growth     the largest τ of each row, by which a kernel's m and lse may differ
-    dead       which rows have no visible key, or None
-    lost       rows that get an infinite bound, or None
-    above      the factor by which e may exceed the weights of a kernel whose reference is above m, if D alone matters
+    maximum   |m|
+    lse       log-sum-exp of the logits
+    sums      the sums over keys
+    readable  an upper bound of Σ|v − c| over the keys that are visible to a row
+    growth    the largest τ of each row, by which a kernel's m and lse may differ
+    dead      which rows have no visible key, or None
+    lost      rows that get an infinite bound, or None
+    above     the factor by which e may exceed the weights of a kernel that subtracts a number above
+              m; it matters for D alone
     """
 
     maximum: Array
@@ -157,9 +160,9 @@ class Unshared(NamedTuple):
     """The part of the output's error that the two sums over keys do not share, sorted by key, row
     and column.
 
-    key          exponent of A_j, which all columns of the output share, on top of ω_j
-    row          error of the denominator, for each unit of |o|
-    column       the rest of the error of each entry
+    key     the exponent of A_j, on top of ω_j; all columns of the output share it
+    row     the error of the denominator, for each unit of |o|
+    column  the rest of the error of each entry
     """
 
     key: Bound
@@ -169,24 +172,26 @@ class Unshared(NamedTuple):
 
 @dataclass(frozen=True)
 class Rows:
-    """The forward pass of a tile of rows with its error; columns are (rows, 1), matrices (rows,
-    d_v).
+    """The forward pass of a tile of rows (queries) with its error. Columns have the shape (rows,
+    1), matrices (rows, d_v).
 
     lse           log-sum-exp of the scores
     dead          which rows have no visible key, or None
     lost          rows whose D may overflow, or whose weights may all be lost: their results are
                   unknown, also if v has no columns
     out, error    the output and the bound of its error, before it is rounded to the output's format
-    unshared      the part of the error that the sums over keys do not share, where there is a cotangent
-    own_unshared  the same for the oracle's own arithmetic, if a kernel may take δ from the weights
-    distance      |o − c|, from above
+    unshared      the part of the error that the sums over keys do not share, if there is a
+                  cotangent
+    own_unshared  the same for the oracle's own arithmetic, if a kernel may compute δ from the
+                  weights
+    distance      an upper bound of |o − c|
     shared        h
     lam           λ
     room          1 − λ
-    readable      Σ|v| over the keys that a row may read, from above
-    sums          what was added up over keys
-    sizes         |m| and |lse|, from above
-    terms         the terms that it is bounded by
+    readable      an upper bound of Σ|v| over the keys that are visible to a row
+    sums          the sums over keys
+    sizes         upper bounds of |m| and |lse|
+    terms         the rounding terms of the bound
     """
 
     lse: Array
@@ -213,8 +218,8 @@ class Rows:
 
     @cached_property
     def lse_error(self) -> Any:
-        """How far a kernel's lse may be from the oracle's, where it is a result: its sum, and its
-        logarithm and sum with m.
+        """How far a kernel's log-sum-exp may be from the oracle's, if it is a result: the error of
+        its sum, of its logarithm, and of the sum with m.
         """
         m, lse = self.sizes
         found = self.common + live(self.terms.anew.lse * (m + lse), self.dead)
@@ -228,14 +233,13 @@ class Rows:
 
 
 class _Costs(NamedTuple):
-    """What the sums of each row cost.
+    """The costs of the sums of each row: exponents and relative errors.
 
-    shared    h
-    separate  the exponent that each weight has in one of the sums alone
-    terms     the error of a sum, as the two fields of a `Sum`: this one and
-    result    … this one
-    small     what small keys add to a relative error, if few keys are large
-    entries   … and to each entry of the output
+    shared         h
+    separate       the exponent that each weight has in one of the sums alone
+    terms, result  the error of a sum, as the two fields of a `Sum`
+    small          the part that small keys add to a relative error, if few keys are large
+    entries        the part that small keys add to each entry of the output
     """
 
     shared: Bound
@@ -262,13 +266,13 @@ class _Parts(NamedTuple):
 
 
 def _costs(t: Terms, m: Array, lse: Array) -> _Costs:
-    """The costs for any number of large keys."""
+    """Return the costs of the sums, for any number of large keys."""
     return _Costs(t.shared.of_row(m, lse), t.separate.of_row(m, lse), t.sum.terms, t.sum.result)
 
 
 def _costs_of_few(t: Terms, usual: _Costs, a: Sums, centre: Bound, large: NDArray[np.int64]) -> _Costs:
-    """The costs where K keys are large, in rows where they are below the usual ones: K + 1 takes
-    the place of n, and at most K + 1 rescalings have an exponential.
+    """Return the costs if K keys are large, in rows where they are below the usual costs. K + 1
+    takes the place of n, and at most K + 1 rescalings have an exponential.
     """
     once = (large + 1) * t.addition
     many = np.where(once < 1, once / (1 - once), np.inf) * (1 + 4 * t.addition) / 2
@@ -289,15 +293,15 @@ def _costs_of_few(t: Terms, usual: _Costs, a: Sums, centre: Bound, large: NDArra
 
 
 class _Sizes(NamedTuple):
-    """Sizes of a tile of rows, from above.
+    """Upper bounds of sizes of a tile of rows.
 
     maximum, lse   |m| and |lse| of a kernel
-    readable       Σ|v| over the keys that a row may read
+    readable       Σ|v| over the keys that are visible to a row
     one            Σ p·exp(τ)
     size           Σ p·exp(τ)|v|
     drift          Σ p·exp(τ)(exp ω − 1)|v|
     out, distance  |o| and |o − c|
-    absolute       what underflows in the numerator, and the radii of the values
+    absolute       the underflow in the numerator, and the radii of the values
     """
 
     maximum: Array
@@ -312,7 +316,7 @@ class _Sizes(NamedTuple):
 
 
 def _sizes(problem: AttentionProblem, found: Totals, inflation: float) -> _Sizes:
-    """The sizes; each |v| is at most |v − c| + |c|."""
+    """Return the upper bounds of sizes; each |v| is at most |v − c| + |c|."""
     a, t, centre, readable = found.sums, problem.terms, np.abs(problem.centre), found.readable
     size = a.weights.distance
     grown, drift = a.shared.distance, a.separate.distance + centre * a.separate.count if t.separate.slope else 0.0
@@ -331,10 +335,11 @@ def _sizes(problem: AttentionProblem, found: Totals, inflation: float) -> _Sizes
 
 
 class _Quotient(NamedTuple):
-    """The quotient of two sums over keys, and what the bound of its error is made of.
+    """The quotient of two sums over keys, and the parts of the bound of its error.
 
-    inflation  the factor that covers the oracle's own sums over keys, which are known to γ_{n_k}(2⁻⁵³)
-    costs      what the sums cost, in the modelled arithmetic and the oracle's together
+    inflation  the factor that covers the oracle's own sums over keys, which are known to
+               γ_{n_k}(2⁻⁵³)
+    costs      the costs of the sums, in the modelled arithmetic and the oracle's together
     of_row     exp(h + b)
     lam, room  λ, and 1 − λ, or NaN where λ is 1 or more
     grown      the error that both sums share, times 1 − λ
@@ -352,7 +357,7 @@ class _Quotient(NamedTuple):
 
     @staticmethod
     def of(problem: AttentionProblem, found: Totals) -> "_Quotient":
-        """The quotient of complete sums."""
+        """Return the quotient of complete sums."""
         t, a, inflation = problem.terms, found.sums, 1 + 8 * gamma(problem.n_k + 8, ROUNDOFF)
         sizes = _sizes(problem, found, inflation)
         costs = _costs(t, sizes.maximum, sizes.lse)
@@ -372,7 +377,7 @@ class _Quotient(NamedTuple):
         return _Quotient(problem, found, inflation, sizes, costs, of_row, lam, room, grown)
 
     def parts(self, of: Terms, row: _Costs, separate: Bound, drift: Bound) -> _Parts:
-        """The errors that the sums do not share, under some terms."""
+        """Return the errors that the sums do not share, under the given rounding terms."""
         lift, sizes = np.exp(self.costs.shared), self.sizes
         key, rest = row.separate + of.weights, of.normalise + of.product + of.rescaled
         b = row.separate + of.rescaled + of.summed_weights
@@ -390,8 +395,8 @@ class _Quotient(NamedTuple):
         return _Parts(key, divisor, column, of_keys)
 
     def overflows(self) -> tuple[Mask, Mask]:
-        """Which rows are lost because D may leave the range of sums, and which entries of the
-        output are lost.
+        """Return the rows that are lost because D may leave the range of sums, and the entries of
+        the output that are lost.
         """
         sizes = self.sizes
         if self.p.ranges.by_parts:
@@ -405,19 +410,21 @@ class _Quotient(NamedTuple):
         return np.asarray(lost), np.asarray(lost | beyond)
 
     def error(self, parts: _Parts, overflow: Mask) -> Array:
-        """The bound of the output's error, ∞ where its row or entry may overflow."""
+        """Return the bound of the output's error; ∞ where its row or entry may overflow."""
         error = parts.of_keys + parts.column + self.sizes.out * parts.divisor + self.grown
         error = np.asarray(error * (self.inflation / self.room))
         return error + np.where(overflow, np.inf, 0.0) if overflow.any() else error
 
     def unshared(self, parts: _Parts) -> "Unshared":
-        """The errors that the sums do not share, as a part of the output's error."""
+        """Return the errors that the sums do not share, as parts of the output's error."""
         scale, dead = self.inflation / self.room, self.found.dead
         return Unshared(live(parts.key, dead), live(parts.divisor * scale, dead), live(parts.column * scale, dead))
 
 
 def bounded(problem: AttentionProblem, found: Totals, delta: bool) -> Rows:
-    """Return the rows with the module's bound; `delta` says whether δ is to be bounded as well."""
+    """Return the forward pass with the error bound of this module. If `delta` is true, the parts
+    that bound δ are returned too.
+    """
     quotient, dead, own = _Quotient.of(problem, found), found.dead, None
     sizes = quotient.sizes
     parts = quotient.parts(problem.terms, quotient.costs, found.sums.separate.count, sizes.drift)
@@ -444,5 +451,5 @@ def bounded(problem: AttentionProblem, found: Totals, delta: bool) -> Rows:
 
 
 def live(x: Any, dead: Mask | None, otherwise: float | bool = 0.0) -> Any:
-    """Return an array, or a number for all rows, with another number in fully masked rows."""
+    """Return an array, or a number for all rows, with `otherwise` in fully masked rows."""
     return x if dead is None else np.where(dead, otherwise, x)

@@ -6,7 +6,9 @@ from oracles.ball import ELEMENTARY, UNDERFLOW
 from oracles.formats import BINARY64, FLOAT64, Elementary
 
 KEY_TILE = 512
-"""The oracle reads so many keys at a time: 256 rows of their scores take 1 MiB and stay in the second-level cache."""
+"""The number of keys that the oracle reads at a time: the scores of 256 rows take 1 MiB and stay in
+the second-level cache.
+"""
 
 OWN = replace(
     FLOAT64,

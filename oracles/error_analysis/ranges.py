@@ -13,19 +13,23 @@ from oracles.formats import Arithmetic, Format
 class Ranges:
     """The largest number of each kind of intermediate result; beyond it the result overflows.
 
-    work          scores, scaled queries and keys, and what is computed from them
+    work          scores, scaled queries and keys, and the results computed from them
     products      unscaled products of queries and keys, in their accumulators
-    sums          Σe and Σ e·v; weights are at most 1, or more while the reference of an online softmax is too low
-    by_parts      whether a kernel may form these sums tile by tile, each with its own maximum as the
-                  reference, where all e may be 1
-    saved_output  the output from which delta is taken
+    sums          Σe and Σ e·v. Weights e are at most 1, or more while the reference of an online
+                  softmax is too low
+    by_parts      whether a kernel may form these sums tile by tile, each with its own maximum as
+                  the reference, so that all e may be 1
+    saved_output  the output from which delta is computed
     grad_weights  dP, as a kernel stores it
     grad_scores   dS, as a kernel stores it, scaled or not
     gradients     partial sums of gradients
     output        the gradient of one query head, before the heads of a key head are added up
-    scaled        the gradient of a scaled q or k, if these are stored in fewer bits than their products
-    slope         c·dU, from which the gradient through a cap is taken, before it is divided by c again
-    cap           the smallest and the largest cap that is a normal number and has a normal reciprocal
+    scaled        the gradient of a scaled q or k, if these are stored in fewer bits than their
+                  products
+    slope         c·dU, from which the gradient through a cap is computed, before it is divided by c
+                  again
+    cap           the smallest and the largest cap that is a normal number and has a normal
+                  reciprocal
     """
 
     work: float
@@ -56,7 +60,7 @@ OWN_RANGES = Ranges(
     cap=(0.0, LARGEST),
     by_parts=False,
 )
-"""The ranges of the oracle's own arithmetic: those of float64."""
+"""The ranges of the oracle's own arithmetic, which is float64."""
 
 
 @lru_cache(maxsize=64)

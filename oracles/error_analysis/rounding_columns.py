@@ -1,4 +1,4 @@
-"""The columns of the table of roundings, and how a field of a dataclass states a row.
+"""The columns of the table of roundings, and how a field of a dataclass states a row of it.
 
 `oracles.error_analysis.roundings` explains the columns.
 """
@@ -15,7 +15,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Line:
-    """How the statistical line adds up a rounding: `each` is one of them, None if the line has no number for it."""
+    """How the statistical line adds up a rounding. `each` gives the size of one such rounding; it
+    is None if the line has no number for it.
+    """
 
     how: str
     each: Callable[[Arithmetic], float] | None = None
@@ -23,7 +25,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Rounding:
-    """A row of the table; the kernels of `Exponents` are stated by name of the exponent."""
+    """A row of the table. If the field is an `Exponents`, `kernel` has one entry for each exponent,
+    by its name.
+    """
 
     what: str
     times: str
@@ -34,12 +38,12 @@ class Rounding:
 
 
 def independent(each: Callable[[Arithmetic], float]) -> Line:
-    """Return the line of independent roundings: the squares add up."""
+    """Return the line of independent roundings: their squares add up."""
     return Line("independent", each)
 
 
 def linear(each: Callable[[Arithmetic], float], because: str) -> Line:
-    """Return the line of a rounding that adds up linearly."""
+    """Return the line of a rounding that adds up linearly, with the reason."""
     return Line(f"linear: {because}", each)
 
 
@@ -52,18 +56,18 @@ def rounding(
     loses: Callable[[Arithmetic], float] | None = None,
     kernel: str | dict[str, str] = "",
 ) -> T:
-    """Return a field whose metadata is a row of the table."""
+    """Return a dataclass field whose metadata is a row of the table."""
     column: T = field(metadata={"rounding": Rounding(what, times, worst, line, loses, kernel)})
     return column
 
 
 def underflow(what: str, times: str, worst: Callable[[Computation], float], kernel: str) -> float:
-    """Return a field whose metadata is a row of an absolute error.
+    """Return a dataclass field whose metadata is a row of an absolute error.
 
-    A product that underflows has an error of at most η, a sum has none (Higham, Problem 2.19).
-    With flushing every operation, and every operand, has an error: the smallest normal number.
-    Unnormalised weights reach 1 at the maximum, so D ≥ 1, and the division makes no absolute error
-    larger.
+    A product that underflows has an error of at most η; a sum has no such error (Higham, Problem
+    2.19). With flushing, every operation and every operand has an error of at most the smallest
+    normal number. Unnormalised weights reach 1 at the maximum, so D ≥ 1, and the division by D
+    makes no absolute error larger.
     """
     return rounding(what, times, worst, Line("linear: the sum of what the other rows lose"), kernel=kernel)
 

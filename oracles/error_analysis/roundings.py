@@ -1,11 +1,10 @@
-"""The table of roundings: every rounding of attention, once.
+"""The table of roundings: it states every rounding of attention once.
 
-Exact attention has e_j = exp(s_j), D = Σ e_j, o = Σ e_j v_j / D, and any of the covered kernels
-computes perturbed weights e_j·exp(±τ_j).  Relative errors are exponents: a product of factors (1 +
-δ)^±1 with |δ| ≤ u lies in exp(±γ_n(u)) for n factors, in every order (Higham, Accuracy and
-Stability, Lemma 3.1).  Exponents of successive roundings add.  The exponent between two computed
-values is the sum of their exponents to the exact value.  Absolute errors (underflow, flushing) are
-separate rows.
+Exact attention has e_j = exp(s_j), D = Σ e_j and o = Σ e_j v_j / D. Any covered kernel computes
+perturbed weights e_j·exp(±τ_j).  Relative errors are exponents: for |δ| ≤ u a product of n factors
+(1 + δ)^±1 lies in exp(±γ_n(u)), in every order (Higham, Accuracy and Stability, Lemma 3.1).
+Exponents of successive roundings add.  The exponent between two computed values is the sum of their
+exponents to the exact value.  Absolute errors (underflow, flushing) are separate rows.
 
 A row is a field of `Terms` or of `Exponents`, and has these columns:
 
@@ -13,20 +12,20 @@ A row is a field of `Terms` or of `Exponents`, and has these columns:
     times     the magnitude that the error multiplies: R = |scale|·|q||k|ᵀ, s scores, m row maximum,
               lse = m + log D, p weights, o output; of two magnitudes of a `Sum`, Σ|x| comes first
     worst     the worst case for a computation: an exponent or a relative error, a `Sum` for sums,
-              an absolute error for what underflows
+              an absolute error for underflow
     kernel    the simulated kernel that exceeds a budget without the row, by its name in
               `oracles.tests.simulated.single_roundings`
-    line      how the statistical line adds it up: one rounding, as one of independent roundings or
-              linearly, with the reason
+    line      how the statistical line adds it up: the size of one rounding, and whether roundings
+              add up as independent ones or linearly, with the reason
     loses     the size below which the rounding may make a number 0
 
-`terms` evaluates `worst` for a budget; `oracles.error_analysis.statistical_line` takes `line` and
-`loses`.  A new rounding is a new row, and a place in the formula that multiplies it.
+`terms` evaluates `worst` for a budget. `oracles.error_analysis.statistical_line` uses `line` and
+`loses`.  A new rounding needs a new row, and a place in the formula where the row is multiplied.
 
-The oracle is itself such a kernel: blocked, online, in float64.  So a certificate takes
-`terms_of(OWN, …)`, and a budget `terms_of(arithmetic, …) + terms_of(OWN, …)`.  The sum of the terms
-is enough, because each bound is a power series in the terms with non-negative coefficients and no
-constant: f(x + y) ≥ f(x) + f(y).
+The oracle is itself such a kernel: blocked, online, in float64.  So a certified value takes
+`terms_of(OWN, …)`, and a budget takes `terms_of(arithmetic, …) + terms_of(OWN, …)`.  The sum of the
+terms is enough: each bound is a power series in the terms with non-negative coefficients and no
+constant, so f(x + y) ≥ f(x) + f(y).
 """
 
 from dataclasses import dataclass, replace
@@ -57,33 +56,35 @@ from oracles.formats import BINARY32, Arithmetic
 
 
 def _slope(at: Computation) -> float:
-    """At most 6u of each of |s|, |m| and |lse|, in every covered form.
+    """Return the slope of an exponential's error: how much each unit of |s|, |m| and |lse| adds to
+    its exponent. It is at most 6u in every covered form, plus the exponential's own error for each
+    unit of its argument.
 
-    The argument of an exponential passes through the product with log₂e (one rounding for s, one
-    for m or lse, one for the constant), the subtraction (1), and the logarithm, the sum and the
-    change of base in lse (3, as |log D| ≤ |m| + |lse|).  Rescalings have arguments m_old − m_new of
-    one sign, which telescope to m − s_j (2).
+    The argument passes through the product with log₂e (one rounding for s, one for m or lse, one
+    for the constant) and the subtraction (1). In lse it also passes through the logarithm, the sum
+    and the change of base (3, because |log D| ≤ |m| + |lse|).  Rescalings have arguments m_old −
+    m_new of one sign, whose sum telescopes to m − s_j (2).
     """
     return 6 * at.u + at.a.exp.per_unit
 
 
 def _exponential(at: Computation) -> float:
-    """The exponent of an exponential with a relative error."""
+    """Return the exponent of an exponential's relative error."""
     return at.a.exp.relative / (1 - at.a.exp.relative)
 
 
 def _lazily(at: Computation) -> float:
-    """The slopes of |m|, times the slack.
+    """Return the slopes of |m|, times the slack.
 
-    A reference r that is rescaled lazily is at most `slack` below m, so |r| ≤ |m| + slack, and the
-    logarithm of Σexp(s − r) is larger by as much.
+    A kernel that rescales rarely subtracts a reference r that is at most `slack` below m. So |r| ≤
+    |m| + slack, and the logarithm of Σexp(s − r) is larger by at most `slack`.
     """
     return (_slope(at) + at.a.log) * log(2) * slack(at.a)
 
 
 @dataclass(frozen=True)
 class Exponents:
-    """The cost of one weight, computed from its score, as exponents."""
+    """The cost of one weight that is computed from its score: exponents of its error."""
 
     slope: float = rounding(
         "the argument of an exponential", "|s|", _slope, independent(lambda a: 6 * _u(a) + a.exp.per_unit)
@@ -122,8 +123,8 @@ class Exponents:
         return Exponents(*map(add, vars(self).values(), vars(other).values()))
 
     def of_row(self, m: Any, lse: Any) -> Any:
-        """Return the exponent that all weights of a row share, given |m| and |lse|; the number 0 if
-        all costs are 0.
+        """Return the exponent that all weights of a row share, given |m| and |lse|. It is the
+        number 0 if all costs are 0.
         """
         if not (self.maximum or self.lse or self.exp or self.rescale):
             return 0.0
@@ -133,7 +134,7 @@ class Exponents:
 NOTHING = Exponents(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 PARTS = {"slope": ("slope", "maximum", "lse"), "exp": ("exp",), "rescale": ("rescale",), "rescaling": ("rescaling",)}
-"""The exponents that stand and fall together: an argument has the errors of all of its parts at once."""
+"""Exponents that occur together: the argument of an exponential has the errors of all its parts."""
 
 
 def exponents(at: Computation) -> Exponents:
@@ -142,11 +143,11 @@ def exponents(at: Computation) -> Exponents:
 
 
 def _shared(at: Computation) -> Exponents:
-    """The cost that both sums over keys share, in a kernel of one pass.
+    """Return the cost that both sums over keys share, in a kernel of one pass.
 
-    Such a kernel takes one exponential for both sums, and the exponential of a rescaling for both.
-    A kernel that does not rescale either takes no lse, and the rounding of m is common to the row
-    and cancels: 4u of |s| (product, constant, subtraction) and 2u of |m| remain.
+    Such a kernel computes one exponential for both sums, and one exponential of a rescaling for
+    both. A kernel that does not rescale uses no lse, and the rounding of m is common to the row and
+    cancels. So 4u of |s| (product, constant, subtraction) and 2u of |m| remain.
     """
     if not at.a.shared_weights:
         return NOTHING
@@ -160,8 +161,8 @@ def _shared(at: Computation) -> Exponents:
 
 
 def _stored_scores(at: Computation) -> float:
-    """A score that is stored is stored before it is scaled too, unless scaled inputs are stored
-    instead.
+    """Return the error of a score that is stored. It is stored before it is scaled too, unless
+    scaled inputs are stored instead.
 
     So it is rounded twice, because a kernel may scale it in base 2.
     """
@@ -170,14 +171,14 @@ def _stored_scores(at: Computation) -> float:
 
 
 def _dot(at: Computation) -> Sum:
-    """d products and additions in the accumulator, then 5 roundings of the score: scale·s, two of the
-    scale, and two to spare.
+    """Return the error of a score: d products and additions in the accumulator, then 5 roundings:
+    of scale·s, two of the scale, and two to spare.
 
-    A bias is one summand more if nothing comes between it and a product: it may be the first
-    summand, and R then has |bias|.  On the error of the kernel's score these roundings, its storage
-    and its slope act once more (`again`); the oracle knows R and |s| to (1 + γ_d(2⁻⁵³)) only.  The
-    error of a subnormal scale multiplies the earlier errors, and later errors multiply it, here and
-    in gradients.
+    A bias is one summand more if no step comes between it and a product. It may be the first
+    summand; then R includes |bias|.  These roundings, the storage of the score and its slope also
+    act on the earlier error of the kernel's score (`again`). The oracle knows R and |s| only to (1
+    + γ_d(2⁻⁵³)).  The error of a subnormal scale multiplies the earlier errors, and later errors
+    multiply it, here and in gradients.
     """
     sizes = at.sizes
     chain = summed(at.a, sizes.d + sizes.bias, at.a.accumulate).of_rounded(at.operands)
@@ -190,32 +191,45 @@ def _dot(at: Computation) -> Sum:
 
 
 def _addition(at: Computation) -> float:
-    """Accumulators of the format in between, or as fine as it and binary32, round to nearest; others may truncate."""
+    """Return the error of one addition: the roundoff if the accumulator rounds to nearest, else ∞
+    because it may truncate.
+
+    An accumulator rounds to nearest if its format is `elementwise`, or is as fine as both
+    `elementwise` and binary32.
+    """
     rounds = at.a.accumulate == at.u or at.a.accumulate <= min(at.u, BINARY32.unit_roundoff)
     return at.a.accumulate if rounds else inf
 
 
 def _grad_dot(at: Computation) -> Sum:
-    """d_v products and additions, one summand more for −δ, and one rounding."""
+    """Return the error of dP = g·vᵀ: d_v products and additions, one summand more for −δ, and one
+    rounding.
+    """
     products = summed(at.a, at.sizes.d_v + 1, at.a.grad_accumulate)
     return (products + Sum(0.0, gamma(1, at.u))).of_rounded(at.product)
 
 
 def _tangent_dot(at: Computation) -> float:
-    """2d products and additions, two summands for a bias and its tangent, and 6 roundings."""
+    """Return the error of dq·kᵀ + q·dkᵀ: 2d products and additions, two summands for a bias and its
+    tangent, and 6 roundings.
+    """
     products = summed(at.a, 2 * at.sizes.d + 1 + at.sizes.bias, at.a.accumulate)
     chain = (products + Sum(0.0, gamma(6, at.u))).of_rounded(at.operands)
     return chain.scaled(at.scale_error, at.operands).positive + at.product * at.scaled_inputs
 
 
 def _tangent_sum(at: Computation) -> Sum:
-    """The sums of p·t·v, of p·dv and −t̄·o may be one, of 2·n_k + 1 terms; the oracle has two sums."""
+    """Return the error of the sums in the JVP. A kernel may add up p·t·v, p·dv and −t̄·o in one sum
+    of 2·n_k + 1 terms; the oracle has two sums.
+    """
     n = at.summands if at.a is OWN else 2 * at.summands + 1
     return summed_gradient(at.a, n).scaled(at.scale_error)
 
 
 def _sum_underflow(at: Computation) -> float:
-    """Every product of every sum may underflow, and so may every partial sum that is stored."""
+    """Return the underflow of a sum: every product may underflow, and so may every partial sum that
+    is stored.
+    """
     n_q, n_k = at.sizes.n_q, at.summands
     products = (n_k + n_q + at.sizes.d_v + at.rescalings + 4) * at.eta
     return products + partial_roundings(at.a, max(n_q, n_k)) * at.lost["output"] + n_q * at.operand_underflow
@@ -232,7 +246,7 @@ NO_LINE_OF_THE_JVP = Line("none: the JVP has no line")
 
 @dataclass(frozen=True)
 class Terms:
-    """The worst case of each rounding for one computation, or for two whose errors add up."""
+    """The worst case of each rounding, for one computation or for two whose errors add up."""
 
     # Exponents of a weight.
 
@@ -538,13 +552,13 @@ class Terms:
     )
 
     def __add__(self, other: "Terms") -> "Terms":
-        """The terms of two computations of one value, whose errors may have opposite signs."""
+        """Return the terms of two computations of one value, whose errors may have opposite signs."""
         return Terms(*map(add, vars(self).values(), vars(other).values()))
 
 
 EXPONENTS, TERMS = table(Exponents), table(Terms)
 ROUNDINGS = EXPONENTS | TERMS
-"""All rows, by name."""
+"""All rows of the table, by name."""
 
 
 # -- The values of a column ------------------------------------------------------------------------
@@ -552,21 +566,21 @@ ROUNDINGS = EXPONENTS | TERMS
 
 @lru_cache(maxsize=64)
 def spreads(a: Arithmetic) -> dict[str, float]:
-    """Return one rounding of each row, for the statistical line."""
+    """Return the size of one rounding of each row, for the statistical line."""
     return {name: row.line.each(a) for name, row in ROUNDINGS.items() if row.line.each is not None}
 
 
 @lru_cache(maxsize=64)
 def losses(a: Arithmetic) -> dict[str, float]:
-    """Return the size below which each row may make a number 0."""
+    """Return for each row the size below which its rounding may make a number 0."""
     return {name: row.loses(a) for name, row in ROUNDINGS.items() if row.loses is not None}
 
 
 @lru_cache(maxsize=256)  # numbers from numbers: a suite asks for the same sizes again and again
 def terms(a: Arithmetic | None, sizes: Sizes) -> Terms:
-    """Return the terms of a budget under an arithmetic: of the kernel and of the oracle.
+    """Return the terms of a budget under an arithmetic: the kernel's plus the oracle's.
 
-    For None, the terms of a certificate: of the oracle alone.
+    For None, return the terms of a certified value: the oracle's alone.
     """
     if a is None:
         return terms_of(OWN, sizes._replace(bias=False))  # the oracle adds a bias to the finished sum
@@ -574,6 +588,6 @@ def terms(a: Arithmetic | None, sizes: Sizes) -> Terms:
 
 
 def terms_of(a: Arithmetic, sizes: Sizes) -> Terms:
-    """Return the terms of attention computed in an arithmetic."""
+    """Return the terms of attention that is computed in an arithmetic."""
     at = computation(a, sizes, losses(a))
     return Terms(*(row.worst(at) for row in TERMS.values()))

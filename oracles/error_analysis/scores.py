@@ -1,9 +1,9 @@
-"""Scores of attention, tile by tile: each with the exponent that bounds its weight's relative
-error, and the entries a row may read.
+"""Computes the scores of attention tile by tile, each with the exponent that bounds the relative
+error of its weight.
 
 Masked entries are never read: their scores are −∞ and their exponents 0.  Products of keys, values
-and queries take 0 in place of entries that are not finite, so 0·NaN does not arise; NaN reaches the
-rows that may read it by their scores.
+and queries use 0 in place of entries that are not finite, so 0·NaN does not arise. The scores carry
+a NaN to the rows to which its key is visible.
 """
 
 from collections.abc import Iterator
@@ -21,23 +21,23 @@ from oracles.error_analysis.roundings import Terms
 from oracles.error_analysis.visible_keys import Mask, Visible
 
 ROW_TILE = 256
-"""Query rows the oracle handles at a time."""
+"""The number of query rows that the oracle handles at a time."""
 
 KEY_STEP = 128
-"""Tiles of keys begin and end at multiples of it: few keys are summed in one order, whether it is a
-mask or a band that hides some.
+"""Tiles of keys begin and end at multiples of this number. A small number of keys is therefore
+summed in the same order, whether a mask or a window masks the other keys.
 """
 
 MEDIAN_OF = 64
-"""Rows from which a median is taken, at most."""
+"""The largest number of rows from which a median is taken."""
 
 
 @dataclass(frozen=True)
 class Operand:
-    """An input ball, made safe to multiply.
+    """An input ball (value ± radius), made safe to multiply.
 
-    Where the input is not finite, `raw` is NaN, `value` is 0 and `unknown` is 1 (None if all
-    entries are finite). `rad` 0 throughout is given as None.
+    Where the input is not finite, `raw` is NaN, `value` is 0 and `unknown` is 1. `unknown` is None
+    if all entries are finite. `rad` is None if it is 0 everywhere.
     """
 
     raw: Array
@@ -46,7 +46,7 @@ class Operand:
     unknown: Array | None = None
 
     def __getitem__(self, index: Any) -> "Operand":
-        """The operand of some of the batches."""
+        """Return the operand of some of the batches."""
         if index is ...:
             return self
         rad, unknown = (None if x is None else _unless_zero(x[index]) for x in (self.rad, self.unknown))
@@ -54,7 +54,7 @@ class Operand:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Batch axes, rows and columns."""
+        """The sizes of the batch axes, the rows and the columns."""
         return self.value.shape
 
     @cached_property
@@ -64,7 +64,9 @@ class Operand:
 
     @cached_property
     def length(self) -> Array:
-        """Upper bounds of the Euclidean norms of rows; squares below 2⁻¹⁰²² may underflow, which √d·2⁻⁵¹¹ covers."""
+        """Upper bounds of the Euclidean norms of rows. Squares below 2⁻¹⁰²² may underflow; adding
+        √d·2⁻⁵¹¹ covers that.
+        """
         d = self.shape[-1]
         norms: Array = np.sqrt(np.einsum("...d,...d->...", self.reach, self.reach)) + d**0.5 * 2.0**-511
         return norms * (1 + gamma(d + 4, ROUNDOFF))
@@ -82,10 +84,11 @@ def operand(x: Array, rad: Array | None = None) -> Operand:
 
 
 def offset(v: Operand) -> Array | float:
-    """Return an offset (…, 1, d_v) that all values of a column share: their median, if none is less
-    than half of it, else 0; or 0 for all.
+    """Return a number for each column (…, 1, d_v) near which all its values lie: their median, if
+    no value is less than half of it, else 0. Return 0 if this holds for no column.
 
-    So no distance |v − c| is more than 3|v|, and values with a large offset are near it.
+    So no distance |v − c| from this number c is more than 3|v|, and values with a large offset have
+    small distances.
     """
     ordered = np.sort(v.value[..., :: -(-v.shape[-2] // MEDIAN_OF), :], axis=-2)
     n = ordered.shape[-2]
@@ -111,7 +114,9 @@ def part(x: Operand, rows: slice) -> Operand:
 
 
 class Block(NamedTuple):
-    """A tile of query rows and keys: its operands, and which keys each row may read (None for all)."""
+    """A tile of query rows and keys: its operands, and which keys are visible to each row (None for
+    all).
+    """
 
     rows: slice
     keys: slice
@@ -122,19 +127,24 @@ class Block(NamedTuple):
 
 
 class AttentionProblem(NamedTuple):
-    """One attention problem with all its batch axes: what is asked, and the terms to answer it
-    with.
+    """One attention problem with all its batch axes, and the rounding terms of its error.
 
-    `visible` says which keys a row may read, and `features` how a score becomes a logit. `terms`
-    are the terms of the modelled arithmetic plus the oracle's, and `own` the oracle's alone.
-    `delta` says how a kernel forms δ, and `ranges` where the modelled arithmetic overflows.  With
-    `elementwise`, errors of scores and of dP are bounded entry by entry; without, by one number per
-    row, which is faster and a few times wider.  `centre` (…, 1, d_v), or 0, is any point: errors
-    are counted by distances of values from it.  `room` holds five arrays of the size of a tile, to
-    be overwritten by the next: fresh memory would cost as much as the arithmetic.  `group` is the
-    number of query heads whose rows these are, where a kernel may round the gradients of each.
-    `level` (…, n_q, 1) are rows that read all keys, masked ones too, by logits of exactly 0: adding
-    one constant to all of them, as a fill does, changes no weight.
+    visible      which keys are visible to a row (query)
+    features     the bias, softcap and sinks, which change a score into a logit
+    terms, own   the terms of the modelled arithmetic plus the oracle's; the oracle's alone
+    delta        how a kernel computes δ
+    ranges       where the modelled arithmetic overflows
+    elementwise  whether errors of scores and of dP are bounded entry by entry. Otherwise they are
+                 bounded by one number for each row, which is faster and a few times wider
+    centre       any point (…, 1, d_v), or 0; errors are multiplied by the distances of values from
+                 it
+    room         five arrays of the size of a tile, which the next tile overwrites. Fresh memory
+                 would cost as much time as the arithmetic
+    group        the number of query heads that these rows belong to, if a kernel may round the
+                 gradients of each head
+    level        rows (…, n_q, 1) to which all keys are visible, masked ones too, by logits of
+                 exactly 0. Adding one constant to all logits of a row, as a fill does, changes no
+                 weight
     """
 
     q: Operand
@@ -156,7 +166,7 @@ class AttentionProblem(NamedTuple):
 
     @property
     def without_sink(self) -> "AttentionProblem | None":
-        """The problem without its sinks, if the log-sum-exp leaves them out; else None."""
+        """The problem without its sinks, if the log-sum-exp excludes them; else None."""
         if not self.lse_without_sink or self.features is None or self.features.sink is None:
             return None
         return self._replace(features=self.features._replace(sink=None))
@@ -178,20 +188,20 @@ class AttentionProblem(NamedTuple):
 
     @property
     def bias_first(self) -> bool:
-        """Whether a kernel, but not the oracle itself, may begin the sum of a score with the bias,
-        or the sum of its tangent with the bias's tangent.
+        """Whether a kernel may begin the sum of a score with the bias, or the sum of its tangent
+        with the bias's tangent. The oracle itself does not.
         """
         return self.features is not None and self.features.bias_first and self.terms != self.own
 
     def rounded_beyond(self, x: Operand) -> bool:
-        """Return whether rounding an operand before a product may overflow: a weight of 0 times ∞
-        is NaN.
+        """Return whether an operand may overflow when a kernel rounds it before a product. Then a
+        weight of 0 times ∞ is NaN.
         """
         product = self.terms.product
         return bool(product and x.reach.max(initial=0.0) * (1 + product) > self.ranges.work)
 
     def row_tiles(self) -> Iterator[slice]:
-        """Return the query rows, `ROW_TILE` at a time."""
+        """Return slices of query rows, `ROW_TILE` rows at a time."""
         return (slice(i, min(i + ROW_TILE, self.n_q)) for i in range(0, self.n_q, ROW_TILE))
 
     def blocks(self, rows: slice) -> Iterator[Block]:
@@ -201,11 +211,11 @@ class AttentionProblem(NamedTuple):
             yield Block(rows, keys, q, part(self.k, keys), part(self.v, keys), allowed)
 
     def key_tiles(self, rows: slice) -> Iterator[tuple[slice, Mask | None]]:
-        """Yield the keys from the first to the last that any of the rows may read, `KEY_TILE` at a
-        time, and which of them each row may read.
+        """Yield tiles of keys, `KEY_TILE` at a time, from the first to the last key that is visible
+        to any of the rows. Yield with each tile which of its keys are visible to each row; None
+        stands for all.
 
-        Both ends are multiples of `KEY_STEP`.  None stands for all; tiles that no row may read are
-        left out.
+        Both ends are multiples of `KEY_STEP`.  Tiles without a visible key are left out.
         """
         level = None if self.level is None else self.level[..., rows, :]
         near = self.visible.keys(rows, self.n_k) if level is None else slice(0, self.n_k)
@@ -220,8 +230,8 @@ class AttentionProblem(NamedTuple):
 
 
 def scores(problem: AttentionProblem, block: Block) -> Logits:
-    """Return the logits of a tile: scale·q·kᵀ, changed by the features. They overwrite the logits
-    of the tile before.
+    """Return the logits of a tile: scale·q·kᵀ, changed by bias and softcap. They overwrite the
+    logits of the tile before.
     """
     s = np.matmul(block.q.raw, block.k.raw.swapaxes(-1, -2), out=problem.tile(0, block))
     s *= problem.scale
@@ -238,15 +248,15 @@ def scores(problem: AttentionProblem, block: Block) -> Logits:
 
 
 def growth(problem: AttentionProblem, block: Block, x: Logits, slope: float) -> Array:
-    """Return the exponent τ of each weight's error that comes with its logit: (rows, keys), or its
+    """Return the exponent τ of each weight's error that comes from its logit: (rows, keys), or its
     row maxima (rows, 1).
 
     τ = (dot.terms + product + scale_on_inputs)·R + (dot.result + stored_scores + slope)·|s| +
-    underflow + what the inputs' radii add, with R = |scale|·|q||k|ᵀ, and |bias| where that may come
-    first in the sum; then what `features` add, and the slope of the logit instead of the score's.
-    A scaled q that underflows by η moves a score by at most η‖k‖₁, a scaled k by
-    η‖q‖₁.  0 where a row may not read a key: masked scores that overflow should do no harm.
-    `levelled` says what is left of it in level rows.
+    underflow + the part of the inputs' radii, with R = |scale|·|q||k|ᵀ. R includes |bias| where the
+    bias may come first in the sum. With features, their errors are added, and the slope multiplies
+    the logit and not the score. A scaled q that underflows by η moves a score by at most η‖k‖₁, a
+    scaled k by η‖q‖₁.  τ is 0 at masked keys, because masked scores that overflow should do no
+    harm. `levelled` changes τ in level rows.
     """
     q, k = block.q, block.k
     if not problem.elementwise:
@@ -285,9 +295,9 @@ def growth(problem: AttentionProblem, block: Block, x: Logits, slope: float) -> 
 
 
 def levelled(problem: AttentionProblem, rows: slice, tau: Array) -> Array:
-    """Return the exponents of weights, given the exponents of their logits: 0 in level rows, except
-    where a kernel's score may overflow, as ∞ plus a fill is ∞. The slope of a softcap depends on
-    the score itself, so its error stays.
+    """Return the exponents of weights, given the exponents of their logits. In level rows they are
+    0, except where a kernel's score may overflow, because ∞ plus a fill is ∞. The slope of a
+    softcap depends on the score itself, so its error stays.
     """
     if problem.level is None:
         return tau
@@ -296,8 +306,8 @@ def levelled(problem: AttentionProblem, rows: slice, tau: Array) -> Array:
 
 
 def row_products(a: Operand, b: Operand, allowed: Mask | None) -> Array:
-    """Return upper bounds (rows, 1) of (|a||b|ᵀ)_ij over the j that row i may read: ‖a_i‖·max_j
-    ‖b_j‖.
+    """Return upper bounds (rows, 1) of (|a||b|ᵀ)_ij over the keys j that are visible to row i:
+    ‖a_i‖·max_j ‖b_j‖.
     """
     farthest: Array = a.length[..., :, None] * _largest(b.length, allowed)
     return farthest
@@ -306,11 +316,11 @@ def row_products(a: Operand, b: Operand, allowed: Mask | None) -> Array:
 def sizes(
     problem: AttentionProblem, weights: Array, sums: Array, reach: Array, allowed: Mask | None
 ) -> tuple[Array, Array]:
-    """Return upper bounds of Σ_j w_ij x_j for x ≥ 0, given the sums of the weights of each row, and
-    of the Σ_j x_j that it may read.
+    """Return upper bounds of Σ_j w_ij x_j for x ≥ 0, given the sums of the weights of each row.
+    Return also upper bounds of Σ_j x_j over the visible keys of the row.
 
-    Where one number per row is enough, and every row may read all keys, the largest x_j of each
-    column stands for all of them: that saves a matrix product.
+    If one number for each row is enough and all keys are visible to every row, the largest x_j of
+    each column stands for all of them. That saves a matrix product.
     """
     if problem.elementwise or allowed is not None:
         return weights @ reach, readable(problem, reach, allowed)
@@ -319,8 +329,8 @@ def sizes(
 
 
 def expm1(tau: Array) -> Array:
-    """Return an upper bound of exp(τ) − 1 for τ ≥ 0, overwriting τ: τ + τ² in rows up to τ = 1,
-    since Σ_{k≥2} 1/k! < 1.
+    """Return an upper bound of exp(τ) − 1 for τ ≥ 0, and overwrite τ. In rows up to τ = 1 it is τ +
+    τ², because Σ_{k≥2} 1/k! < 1.
     """
     if tau.max(initial=0.0) <= 1.0:
         tau += tau * tau
@@ -333,11 +343,10 @@ def expm1(tau: Array) -> Array:
 
 
 def readable(problem: AttentionProblem, x: Array, allowed: Mask | None) -> Array:
-    """Return upper bounds of Σ_j x[j] for x ≥ 0 over the keys that each row may read, 0 in columns
-    of zeros; underflow alone is counted by them.
+    """Return upper bounds of Σ_j x[j] for x ≥ 0 over the keys that are visible to each row; 0 in
+    columns of zeros. They bound underflow alone.
 
-    Where one number per row is enough, it is the largest entry that the row may read, as often as
-    there are keys.
+    If one number for each row is enough, it is the largest visible entry times the number of keys.
     """
     if problem.elementwise or allowed is None:
         return over_keys(allowed, x)
@@ -347,7 +356,9 @@ def readable(problem: AttentionProblem, x: Array, allowed: Mask | None) -> Array
 
 
 def _largest(x: Array, allowed: Mask | None) -> Array:
-    """The largest x_j ≥ 0 of the keys that each row may read: (rows, 1), or (1, 1) where all rows read all."""
+    """Return the largest x_j ≥ 0 over the visible keys of each row: (rows, 1), or (1, 1) if all
+    keys are visible to all rows.
+    """
     if allowed is None:
         return np.asarray(x.max(axis=-1, initial=0.0)[..., None, None])
     return np.asarray(
@@ -358,12 +369,14 @@ def _largest(x: Array, allowed: Mask | None) -> Array:
 
 
 def over_keys(allowed: Mask | None, x: Array) -> Array:
-    """Σ_j x[j] over the keys that each row may read: (rows, columns), or (1, columns) where all rows read all."""
+    """Return Σ_j x[j] over the visible keys of each row: (rows, columns), or (1, columns) if all
+    keys are visible to all rows.
+    """
     return x.sum(axis=-2, keepdims=True) if allowed is None else allowed.astype(np.float64) @ x
 
 
 def _row_growth(problem: AttentionProblem, block: Block, slope: float) -> Array:
-    """Row maxima of `growth` for the certified value of inputs without radii: |s| ≤ R ≤
+    """Return row maxima of `growth` for the certified value of inputs without radii: |s| ≤ R ≤
     |scale|‖q‖‖k‖.
     """
     t = problem.terms
@@ -376,12 +389,12 @@ def _unless_zero(x: Array) -> Array | None:
 
 
 def _overflows(problem: AttentionProblem, q: Operand, k: Operand, products: Array) -> Mask | None:
-    """Which scores may leave the modelled range, given |q||k|ᵀ, or depend on unknown entries; None
-    if no score does.
+    """Return which scores may leave the modelled range or depend on unknown entries, given |q||k|ᵀ;
+    None if there is no such score.
 
-    A score may overflow after scaling, in units of ln 2 (1.44 times larger); in one of its factors;
-    or before scaling, in the accumulators alone: a narrow format in which scores are stored excuses
-    no product that fits if it is scaled first.
+    A score may overflow after scaling, in units of ln 2 (1.44 times larger). It may overflow in one
+    of its factors. Before scaling only the range of the accumulators counts. A narrow format for
+    stored scores does not count there: a product that fits after scaling stays bounded.
     """
     known = q.unknown is None and k.unknown is None
     most, fits = (

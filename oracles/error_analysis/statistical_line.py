@@ -1,27 +1,27 @@
 """A statistical line below the budget of attention: the error that independent roundings are likely
 to reach.
 
-The line does not prove anything.  A rounding δ_i with |δ_i| ≤ u that moves the result by c_i·δ_i contributes
-(c_i·u)² to a variance.  By Hoeffding's inequality Σ c_i δ_i is beyond λ·√Σ(c_i·u)² with probability
-at most 2·exp(−λ²/2), if the δ_i are independent and have mean 0 (Higham & Mary, A new approach to
-probabilistic rounding error analysis, SIAM J. Sci. Comput. 41, 2019).  λ = 8.4 gives 10⁻¹⁵ for each
-element, 10⁻⁶ for 10⁹ elements.  All bounds here have first order.
+The line does not prove anything. A rounding δ_i with |δ_i| ≤ u that moves the result by c_i·δ_i
+contributes (c_i·u)² to a variance.  By Hoeffding's inequality Σ c_i δ_i is beyond λ·√Σ(c_i·u)² with
+probability at most 2·exp(−λ²/2), if the δ_i are independent and have mean 0 (Higham & Mary, A new
+approach to probabilistic rounding error analysis, SIAM J. Sci. Comput. 41, 2019).  λ = 8.4 gives
+10⁻¹⁵ for each element, 10⁻⁶ for 10⁹ elements.  All bounds here have first order.
 
 `oracles.error_analysis.roundings` says how the line counts each rounding (`line`), and which
-numbers it may make 0 (`loses`); the names below are its rows.  These errors count linearly:
+numbers a rounding may make 0 (`loses`). The names below are its rows.  These errors count linearly:
 
 - Errors that a row has in common, because they are not independent.
 - Errors of equal scores, because they are equal: κ equal scores in a row count √κ times (Σ over
-  groups of (Σ within)² ≤ κ·Σ of squares, by Cauchy and Schwarz).
-- A term below 2u of its sum, which the sum may lose every time.
-- A number that underflows or is flushed, because such an error never has mean 0: a number below the
-  step of its format (a weight, dP, dS, the output from which δ is taken), an operand below the
-  smallest normal number, as in x86's products of bfloat16 (VDPBF16PS), and a product in a sum, by
-  the step of the format it is computed in.
+groups of (Σ within)² ≤ κ·Σ of squares, by Cauchy and Schwarz).
+- A term below 2u of its sum, because the sum may lose it every time.
+- A number that underflows or is flushed, because such an error never has mean 0. It may be a number
+below the step of its format (a weight, dP, dS, the output from which δ is computed). It may be an
+operand below the smallest normal number, as in x86's products of bfloat16 (VDPBF16PS). It may be a
+product in a sum, and then the error is the step of the format in which the product is computed.
 
-The line is never above the budget (`ball_attention`), which is a proof.  With p, o, T, dS as in
-`oracles.error_analysis.forward` and `oracles.error_analysis.vjp`, and M = (Σ|x| + |Σx|)/2 for a sum
-of n terms, whose additions have the variance n·(u·M)²:
+The line is never above the budget (`ball_attention`), which is a proof.  p, o, T and dS are as in
+`oracles.error_analysis.forward` and `oracles.error_analysis.vjp`. M = (Σ|x| + |Σx|)/2 for a sum of
+n terms; its additions have the variance n·(u·M)²:
 
     score         σ² = (dot·√d·M)² + ((slope + stored_scores)·|s|)²
                        + 2·(product² + scale_on_inputs²)·Σ(q·k)²
@@ -55,18 +55,19 @@ from oracles.error_analysis.visible_keys import Mask
 from oracles.formats import Arithmetic
 
 SHORT = 64
-"""Shorter sums have no line: it would not be below their budget."""
+"""Sums of at most this many terms have no line, because it would not be below their budget."""
 
 SCORES_AT_ONCE = 1 << 20
-"""How many scores are in memory together."""
+"""The number of scores that are in memory together."""
 
 
 @dataclass(frozen=True)
 class Point:
     """An attention problem in plain numbers.
 
-    visible   the keys that each row may read; None for all keys
-    features  what changes a score before its exponential; only the output has a line with features
+    visible   the keys that are visible to each row; None for all keys
+    features  the bias, softcap and sinks, which change a score before its exponential; with these
+              only the output has a line
     group     the number of query heads to which the rows belong
     """
 
@@ -80,29 +81,29 @@ class Point:
     group: int = 1
 
     def rows(self) -> Iterator[slice]:
-        """Return the query rows, in groups whose scores fit into memory."""
+        """Return slices of query rows; the scores of one slice fit into memory."""
         step = max(1, SCORES_AT_ONCE // self.k.shape[0])
         return (slice(i, min(i + step, len(self.q))) for i in range(0, len(self.q), step))
 
     @property
     def deviations(self) -> float:
-        """λ: how many standard deviations the line is above 0."""
+        """λ: the number of standard deviations in the line."""
         return float(self.arithmetic.likely or 0.0)
 
 
 @dataclass(frozen=True)
 class Softmax:
-    """The weights of some rows, and their likely errors.
+    """The weights of some rows (queries), and their likely errors.
 
-    p, score, entry   weights (rows, keys), σ of their scores, ε of each weight
-    out, size         o and Σ p|v|
-    lost, lost_size   Σ p and Σ p|v| over keys whose weights may be lost whole: as exponentials
-                      (`tail`), or where they are stored
-    row, linear       r of the denominator, and the part that a row has in common and is not
-                      independent
-    equal             √κ of the row
-    thin              how far flushed operands, scores and log-sum-exps may move a score, at most 1
-    sink              p of the sink times its σ and ε
+    p, score, entry  weights (rows, keys), σ of their scores, ε of each weight
+    out, size        o and Σ p|v|
+    lost, lost_size  Σ p and Σ p|v| over keys whose whole weights may be lost: as exponentials
+                     (`tail`), or where they are stored
+    row, linear      r of the denominator, and the part of its error that a row has in common and
+                     that is not independent
+    equal            √κ of the row
+    thin             how far flushed operands, scores and log-sum-exps may move a score, at most 1
+    sink             p of the sink times the deviation √(σ² + ε²) of its weight
     """
 
     p: Array
@@ -124,9 +125,9 @@ class Softmax:
 class GradWeights:
     """dP of some rows, with its likely errors.
 
-    dp, delta, shifted   dP, δ and T = dP − δ
-    variance, lost       E² of dP, and what dP may lose
-    weight               the relative variance of a weight in the backward pass
+    dp, delta, shifted  dP, δ and T = dP − δ
+    variance, lost      E² of dP, and the part of dP that may be lost by underflow
+    weight              the relative variance of a weight in the backward pass
     """
 
     g: Array
@@ -142,11 +143,11 @@ class GradWeights:
 class GradScores:
     """dS of some rows, with its likely errors.
 
-    ds, variance   dS and w²
-    delta          Δ ÷ λ
-    common         the relative error that a row has in common, ÷ λ
-    gone           where a weight or dS may come out as 0 in the backward pass
-    of_dp          p times what dP may lose
+    ds, variance  dS and w²
+    delta         Δ ÷ λ
+    common        the relative error that a row has in common, ÷ λ
+    gone          where a weight or dS may come out as 0 in the backward pass
+    of_dp         p times the part of dP that may be lost
     """
 
     ds: Array
@@ -161,9 +162,9 @@ class GradScores:
 class KeyGradient:
     """dk or dv, summed over the query rows so far, with its likely errors.
 
-    value, variance   the gradient, and the variance from its terms
-    size, lost        Σ|terms|, and what the terms may lose
-    heads             the sums of each query head
+    value, variance  the gradient, and the variance from its terms
+    size, lost       Σ|terms|, and the part of the terms that may be lost
+    heads            the sums of each query head
     """
 
     value: Array
@@ -179,7 +180,9 @@ class KeyGradient:
         return KeyGradient(value, variance, size, lost, HeadSums.of(shape, len(x.q), x.group))
 
     def add(self, rows: slice, left: Array, right: Array, variance: Array, lost: Array) -> None:
-        """Add leftᵀ·right, given the variance of `left` and what the product may lose."""
+        """Add leftᵀ·right, given the variance of `left` and the part of the product that may be
+        lost.
+        """
         self.value += left.T @ right
         self.heads.add(rows, slice(None), left.T, right)
         self.variance += variance.T @ right**2
@@ -187,7 +190,9 @@ class KeyGradient:
         self.lost += lost
 
     def error(self, x: Point, equal: Array) -> Array:
-        """Return the line before the gradient is scaled and rounded; `equal` is √κ of each key."""
+        """Return the line of the gradient before it is scaled and rounded; `equal` is √κ of each
+        key.
+        """
         variance = self.variance
         if self.heads.sums is not None:
             variance = variance + spreads(x.arithmetic)["output"] ** 2 * (self.heads.sums**2).sum(axis=0)
@@ -196,7 +201,7 @@ class KeyGradient:
 
 
 def forward(x: Point) -> Array:
-    """Return the line of the output (rows, d_v), with the rounding of the result."""
+    """Return the line of the output (rows, d_v), including the rounding of the result."""
     found = np.empty((len(x.q), x.v.shape[1]))
     for rows in x.rows():
         weights = _softmax(x, rows)
@@ -205,7 +210,7 @@ def forward(x: Point) -> Array:
 
 
 def vjp(x: Point, g: Array) -> tuple[Array, Array, Array]:
-    """Return the lines of dq, dk and dv, with the rounding of the results."""
+    """Return the lines of dq, dk and dv, including the rounding of the results."""
     a, c, n_q, n_k = x.arithmetic, abs(x.scale), len(x.q), x.k.shape[0]
     dq, dq_error = np.empty(x.q.shape), np.empty(x.q.shape)
     dk, dv = (KeyGradient.zeros(values.shape, x) for values in (x.k, x.v))
@@ -240,7 +245,7 @@ def vjp(x: Point, g: Array) -> tuple[Array, Array, Array]:
 
 
 def _grad_weights(x: Point, weights: Softmax, g: Array) -> GradWeights:
-    """dP of some rows, given their cotangents."""
+    """Return dP of some rows, given their cotangents."""
     a, spread, lost, d_v = x.arithmetic, spreads(x.arithmetic), losses(x.arithmetic), x.v.shape[1]
     size, dp = np.abs(g) @ np.abs(x.v).T, g @ x.v.T
     squares = (g * g) @ (x.v * x.v).T
@@ -258,7 +263,7 @@ def _grad_weights(x: Point, weights: Softmax, g: Array) -> GradWeights:
 
 
 def _grad_scores(x: Point, weights: Softmax, of: GradWeights) -> GradScores:
-    """dS of some rows."""
+    """Return dS of some rows."""
     spread, lost, c = spreads(x.arithmetic), losses(x.arithmetic), abs(x.scale)
     ds = weights.p * of.shifted
     elementwise = x.arithmetic.elementwise.unit_roundoff
@@ -277,7 +282,7 @@ def _grad_scores(x: Point, weights: Softmax, of: GradWeights) -> GradScores:
 
 
 def _grad_queries(x: Point, weights: Softmax, of: GradScores) -> tuple[Array, Array]:
-    """dq of some rows and its line, before it is scaled and rounded."""
+    """Return dq of some rows and its line, before it is scaled and rounded."""
     dq, size = of.ds @ x.k, np.abs(of.ds) @ np.abs(x.k)
     deviation = (
         np.sqrt(of.variance @ (x.k**2))
@@ -291,7 +296,7 @@ def _grad_queries(x: Point, weights: Softmax, of: GradScores) -> tuple[Array, Ar
 
 
 def _tail_of_columns(x: Point, weights: Softmax, columns: Array) -> NDArray[np.bool_]:
-    """Where a sum over queries may lose a weight, given the sum of the weights of each key."""
+    """Return where a sum over queries may lose a weight, given the sum of the weights of each key."""
     spread = spreads(x.arithmetic)
     unit = max(spread["queries_sum"], x.arithmetic.elementwise.unit_roundoff)
     return (weights.p < losses(x.arithmetic)["exp"]) | ((weights.p < 2 * unit * columns) & (len(x.q) > 1))
@@ -308,20 +313,20 @@ def _add_grad_keys(
 
 
 def _variance_of_values(x: Point, weights: Softmax, of: GradWeights, scores: GradScores) -> Array:
-    """The variance of the weights of some rows, as they multiply cotangents in dv."""
+    """Return the variance of the weights of some rows, as factors of the cotangents in dv."""
     relative = of.weight + scores.common**2 + spreads(x.arithmetic)["weights"] ** 2
     return np.asarray(weights.p**2 * relative)
 
 
 def _lost_by_values(x: Point, weights: Softmax, tail: NDArray[np.bool_]) -> Array:
-    """What the weights of some rows may lose in dv."""
+    """Return the part of each weight of some rows that may be lost in dv."""
     lost = losses(x.arithmetic)
     gone = weights.p < max(lost["saved_weights"], lost["weights"])
     return np.asarray(weights.p * np.maximum(tail | gone, weights.thin))
 
 
 def _delta(x: Point, weights: Softmax, of: GradWeights) -> Array:
-    """Δ ÷ λ, for the worse of the forms of δ that the arithmetic allows."""
+    """Return Δ ÷ λ, for the worse of the forms of δ that the arithmetic allows."""
     of_output = _delta_of_output(x, weights, of)
     if x.arithmetic.delta == "output":
         return of_output
@@ -330,7 +335,7 @@ def _delta(x: Point, weights: Softmax, of: GradWeights) -> Array:
 
 
 def _delta_of_output(x: Point, weights: Softmax, of: GradWeights) -> Array:
-    """Δ ÷ λ for δ = rowsum(g·o)."""
+    """Return Δ ÷ λ for δ = rowsum(g·o)."""
     a, spread, g, out = x.arithmetic, spreads(x.arithmetic), of.g, weights.out
     variance = (_output(x, weights) / x.deviations) ** 2 + (spread["saved_output"] * out) ** 2
     found = np.sqrt((g**2 * variance).sum(axis=1, keepdims=True))
@@ -342,7 +347,7 @@ def _delta_of_output(x: Point, weights: Softmax, of: GradWeights) -> Array:
 
 
 def _delta_of_weights(x: Point, weights: Softmax, of: GradWeights) -> Array:
-    """Δ ÷ λ for δ = rowsum(p·dP)."""
+    """Return Δ ÷ λ for δ = rowsum(p·dP)."""
     a, lost, p, n_k = x.arithmetic, losses(x.arithmetic), weights.p, of.dp.shape[1]
     variance = (p**2 * (of.weight * of.shifted**2 + of.variance)).sum(axis=1, keepdims=True)
     variance = variance + (weights.row * of.delta) ** 2
@@ -358,13 +363,13 @@ def _delta_of_weights(x: Point, weights: Softmax, of: GradWeights) -> Array:
 
 
 def _scores(x: Point, rows: slice) -> Array:
-    """The scores of some rows, −∞ for masked keys."""
+    """Return the scores of some rows, −∞ for masked keys."""
     s = x.scale * (x.q[rows] @ x.k.T)
     return np.asarray(s if x.visible is None else np.where(x.visible[rows], s, -np.inf))
 
 
 def _softmax(x: Point, rows: slice) -> Softmax:
-    """The weights of some rows, and their likely errors."""
+    """Return the weights of some rows, and their likely errors."""
     a, spread, lost_below, n_k = x.arithmetic, spreads(x.arithmetic), losses(x.arithmetic), x.k.shape[0]
     s = _scores(x, rows)
     logits, variance = _logits(x, rows, s, _variance_of_scores(x, rows, s))
@@ -403,7 +408,7 @@ def _softmax(x: Point, rows: slice) -> Softmax:
 
 
 def _variance_of_scores(x: Point, rows: slice, s: Array) -> Array:
-    """σ² of the scores of some rows, without the slope."""
+    """Return σ² of the scores of some rows, without the part of the slope."""
     spread, c, d = spreads(x.arithmetic), abs(x.scale), x.q.shape[1]
     reach = c * (np.abs(x.q[rows]) @ np.abs(x.k).T)
     squares = c * c * ((x.q[rows] ** 2) @ (x.k**2).T)
@@ -414,20 +419,22 @@ def _variance_of_scores(x: Point, rows: slice, s: Array) -> Array:
 
 
 def _moved_by_thin_operands(x: Point, rows: slice) -> Array:
-    """How far operands that are flushed may move each score of some rows, at most 1."""
+    """Return how far operands that are flushed may move each score of some rows, at most 1."""
     q = x.q[rows]
     moved = _thin(x.arithmetic, q) @ np.abs(x.k).T + np.abs(q) @ _thin(x.arithmetic, x.k).T
     return np.asarray(np.minimum(abs(x.scale) * moved, 1.0))
 
 
 def _flushed_scores(x: Point, scores: Array) -> Array:
-    """How far each score moves if it is stored, before or after it is scaled, and flushed to 0."""
+    """Return how far each score moves if it is stored, before or after it is scaled, and flushed to
+    0.
+    """
     least = losses(x.arithmetic)["stored_scores"] * max(1.0, abs(x.scale))
     return np.where(np.abs(scores) < least, np.abs(scores), 0.0)
 
 
 def _logits(x: Point, rows: slice, s: Array, variance: Array) -> tuple[Array, Array]:
-    """The logits of some rows and their variance, from their scores: each step in turn."""
+    """Return the logits of some rows and their variance, from their scores: each step in turn."""
     f = x.features.tile(rows, slice(0, x.k.shape[0]))
     spread, elementwise = spreads(x.arithmetic), x.arithmetic.elementwise.unit_roundoff
     stored = spread["stored_scores"]
@@ -452,7 +459,7 @@ def _logits(x: Point, rows: slice, s: Array, variance: Array) -> tuple[Array, Ar
 
 
 def _output(x: Point, weights: Softmax) -> Array:
-    """The line of the output before it is rounded."""
+    """Return the line of the output before it is rounded."""
     a, spread, n_k, out = x.arithmetic, spreads(x.arithmetic), x.k.shape[0], weights.out
     of_scores = weights.p**2 * weights.score**2
     stored = weights.entry**2 + spread["weights"] ** 2 + 2 * spread["product"] ** 2
@@ -469,13 +476,13 @@ def _output(x: Point, weights: Softmax) -> Array:
 
 
 def _additions(a: Arithmetic, row: str, n: int) -> float:
-    """The deviation of a sum over n rows in a gradient, and of its parts that are stored."""
+    """Return the deviation of a sum over n rows in a gradient, and of its parts that are stored."""
     spread = spreads(a)
     return sqrt(n) * spread[row] + spread["output"] * sqrt(partial_roundings(a, n))
 
 
 def _multiplicity(s: Array) -> Array:
-    """How often the most frequent finite number of each row occurs: (rows, 1)."""
+    """Return how often the most frequent finite number of each row occurs: (rows, 1)."""
     ordered = np.sort(s, axis=1)
     breaks = ~((ordered[:, 1:] == ordered[:, :-1]) & np.isfinite(ordered[:, 1:]))
     places = np.arange(1, s.shape[1])
@@ -484,21 +491,21 @@ def _multiplicity(s: Array) -> Array:
 
 
 def _rounded(a: Arithmetic, value: Array, error: Array) -> Array:
-    """The error of a value after its rounding to the output's format."""
+    """Return the error of a value after its rounding to the output's format."""
     rounded = spreads(a)["output"] * (np.abs(value) + error)
     return np.asarray(error + rounded + a.output.smallest_normal)
 
 
 def _finite_size(x: Array) -> Array:
-    """|x| of finite numbers; 0 for others."""
+    """Return |x| of finite numbers; 0 for others."""
     return np.where(np.isfinite(x), np.abs(x), 0.0)
 
 
 def _lost(x: Array, least: float) -> Array:
-    """|x| of numbers below a step, which may come out as 0; 0 for others."""
+    """Return |x| of numbers below a step, which may come out as 0; 0 for others."""
     return np.where(np.abs(x) < least, np.abs(x), 0.0)
 
 
 def _thin(a: Arithmetic, x: Array) -> Array:
-    """|x| of operands of a product that may be flushed, or keep fewer bits; 0 for others."""
+    """Return |x| of operands of a product that may be flushed, or keep fewer bits; 0 for others."""
     return _lost(x, losses(a)["product"])

@@ -18,20 +18,22 @@ class Sum:
         return Sum(self.terms + other.terms, self.result + other.result)
 
     def of_rounded(self, operands: float) -> "Sum":
-        """Return the error when each term has a relative error of `operands` before the addition:
+        """Return the error if each term has a relative error of `operands` before the addition:
         Σ|x̃| ≤ (1 + operands)·Σ|x|, and |Σx̃| ≤ |Σx| + operands·Σ|x|.
         """
         return Sum(self.terms * (1 + operands) + self.result * operands, self.result)
 
     def scaled(self, factor_error: float, operands: float = 0.0) -> "Sum":
-        """Return the error when a factor with a relative error of `factor_error` multiplies the
-        sum, whose terms have a relative error of `operands`.
+        """Return the error if a factor multiplies the sum. The factor has a relative error of
+        `factor_error`, and the terms of the sum one of `operands`.
         """
         return Sum(self.terms * (1 + factor_error) + factor_error * (1 + operands), self.result * (1 + factor_error))
 
     @property
     def positive(self) -> float:
-        """The relative error of a sum whose terms have one sign; for any other sum, a bound in units of Σ|x|."""
+        """The relative error of a sum whose terms have one sign. For any other sum it is a bound in
+        units of Σ|x|.
+        """
         return self.terms + self.result
 
 
@@ -39,14 +41,16 @@ def summed(a: Arithmetic, n: int, roundoff: float) -> Sum:
     """Return the error of a sum of n products, in any order that the arithmetic permits.
 
     Each product has an error of π = γ₁.  Each addition has an error of u times its result, which is
-    the sum of a subset of the terms and of earlier errors.  A subset sum is at most M = (Σ|x| +
-    |Σx|)/2, the sum of the positive or of the negative terms; so the errors E of all n − 1
+    the sum of a subset of the terms and of earlier errors. A subset sum is at most M = (Σ|x| +
+    |Σx|)/2, the sum of the positive or of the negative terms. So the errors E of all n − 1
     additions, in any order, obey E ≤ (n − 1)·u·(M + E), which is E ≤ γ_{n−1}·M. (An adder of many
     operands cuts them off at the last bit of the largest.  It has the same error for each operand,
-    because each operand is a subset sum.)  If no term passes through more than D additions, E ≤
-    γ_D·Σ|x|.  Blocks of B terms combine both bounds: a term passes through B − 1 additions in its
-    block, then ⌈n/B⌉ − 1 additions of blocks.  The result is the least of the bounds that hold, for
-    |Σx| equal to half of Σ|x|.
+    because each operand is a subset sum.)
+
+    If no term passes through more than D additions, E ≤ γ_D·Σ|x|.  Blocks of B terms combine both
+    bounds: a term passes through B − 1 additions in its block, then through ⌈n/B⌉ − 1 additions of
+    blocks.  The result is the smallest of the bounds that hold, where |Σx| is taken as half of
+    Σ|x|.
     """
     product, any_order = gamma(1, roundoff), gamma(max(n - 1, 0), roundoff)
     bounds = [Sum(any_order / 2, any_order / 2)]
@@ -60,8 +64,8 @@ def summed(a: Arithmetic, n: int, roundoff: float) -> Sum:
 
 
 def summed_gradient(a: Arithmetic, n: int) -> Sum:
-    """Return the error of a gradient: its sum over n rows, the roundings of partial sums to the
-    output's format, and its scaling.
+    """Return the error of a gradient: of its sum over n rows, of partial sums rounded to the
+    output's format, and of its scaling.
 
     A stored partial sum is a subset sum: the roundings of all N of them add γ_N·M (see `summed`).
     """

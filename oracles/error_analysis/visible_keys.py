@@ -1,4 +1,6 @@
-"""Which keys a query row may read: a mask, and a band around its position among the keys."""
+"""Which keys are visible to a query row: by a mask, and by a band around its position among the
+keys.
+"""
 
 from dataclasses import dataclass, replace
 from types import EllipsisType
@@ -16,9 +18,9 @@ class Visible:
     """Key j is visible to row i where `mask` (…, n_q, n_k) is true or None, and low ≤ j −
     positions[i] ≤ high.
 
-    None means: without this limit.  `positions` are (n_q,), or (…, n_q) if they differ in the batch.
-    No array of all rows and keys is made: a window over a long sequence is evaluated tile by tile,
-    and tiles outside it are skipped.
+    A None for `low` or `high` means no limit.  `positions` are (n_q,), or (…, n_q) if they differ
+    in the batch. No array of all rows and keys is made: a window over a long sequence is evaluated
+    tile by tile, and tiles outside it are skipped.
     """
 
     mask: Shared | None
@@ -28,7 +30,7 @@ class Visible:
 
     @property
     def everything(self) -> bool:
-        """Whether all keys are visible to each row, without a mask and limits."""
+        """Whether all keys are visible to each row, because there are no mask and no limits."""
         return self.mask is None and self.low is None and self.high is None
 
     def at(self, batch: tuple[int, ...] | EllipsisType) -> "Visible":
@@ -39,7 +41,9 @@ class Visible:
         return replace(self, mask=None if self.mask is None else self.mask.at(batch), positions=positions)
 
     def keys(self, rows: slice, n_k: int) -> range:
-        """Return the keys from the first to the last that the band allows any of some rows."""
+        """Return the keys from the first to the last that the band makes visible to any of the
+        given rows.
+        """
         near = self.positions[..., rows]
         if not near.size:
             return range(0)
@@ -48,8 +52,8 @@ class Visible:
         return range(max(first, 0), min(last + 1, n_k))
 
     def tile(self, rows: slice, keys: slice) -> Mask | None:
-        """Return which of some keys are visible to each of some rows: (…, rows, keys); None for
-        all.
+        """Return which of the given keys are visible to each of the given rows: (…, rows, keys);
+        None for all.
         """
         found = None if self.mask is None else self.mask.tile(rows, keys)
         if self.low is None and self.high is None:

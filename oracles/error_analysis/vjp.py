@@ -1,49 +1,54 @@
-"""The backward pass of attention with its error.
+"""The backward pass of attention (VJP) with its error.
 
-With p_ij = exp(s_ij − lse_i), dP = g·vᵀ, δ_i = Σ_c g_ic o_ic = Σ_j p_ij dP_ij, T = dP − δ and dS =
-p ⊙ T:
+s are the scores, p_ij = exp(s_ij − lse_i) the weights, o the output and g its cotangent. dP = g·vᵀ,
+δ_i = Σ_c g_ic o_ic = Σ_j p_ij dP_ij, T = dP − δ and dS = p ⊙ T:
 
     dq = scale·dS·k,   dk = scale·dSᵀ·q,   dv = pᵀ·g.
 
-**Weights.** A kernel's p̃_ij = p_ij·exp(t_ij + r_i), |t_ij| ≤ τ_ij + κ_i (`Rows.entry`), and |r_i|
-≤ ρ_i (`Rows.common`) is the error of the row's sum, which all its weights share; where p̃
-underflows there is an absolute error as well.
+**Weights.** A kernel computes p̃_ij = p_ij·exp(t_ij + r_i). |t_ij| ≤ τ_ij + κ_i (`Rows.entry`)
+belongs to the entry. |r_i| ≤ ρ_i (`Rows.common`) is the error of the row's sum, which all its
+weights share. Where p̃ underflows there is an absolute error as well.
 
-**dP.** It is off by at most E_ij = grad_dot·(|g||v|ᵀ, |dP|)_ij and what is stored.
+**dP** is off by at most E_ij = grad_dot·(|g||v|ᵀ, |dP|)_ij and the error of its storage.
 
 **δ** is one number for each row, off by Δ_i (`oracles.error_analysis.delta`).
 
-**dS.** Up to roundings, p̃(T + E − Δ) − p·T is the sum of a part that is common to a row,
-−p·exp(r)·Δ + (exp(r) − 1)·p·T, and the rest,
+**dS.** Up to roundings, p̃(T + E − Δ) − p·T has two parts. One part is common to a row: −p·exp(r)·Δ
++ (exp(r) − 1)·p·T. The other part is at most
 
     w_ij = exp(ρ)·[p(exp(τ + κ) − 1)·z + p·E] + underflow,   z = |T| + E + Δ.
 
-In dq what is common to a row goes with |Σ_j p_j k_j|·Δ and |dq|, where signs cancel; in dk with Σ_i
-p_ij|q_i|Δ_i.  Roundings of dS, and of the terms of a sum, are exponents K of each entry; roundings
-of the sum itself are `Sum`s of (Σ|dS||k|, |dq|).
+In dq the common part is multiplied so that signs cancel: by |Σ_j p_j k_j|·Δ and |dq|. In dk it is
+Σ_i p_ij|q_i|Δ_i.  Roundings of dS, and of the terms of a sum, are exponents K of each entry.
+Roundings of the sum itself are `Sum`s of (Σ|dS||k|, |dq|).
 
-**The cotangent of the log-sum-exp.** With it T is dP − δ + g. A kernel adds g to dP − δ, or takes
-it from δ; or it forms p̃·(dP − δ) + p̃'·g, as autograd does of two results, where p̃' is exp(u −
-lse) computed a second time: then the weights have two errors, and these do not share the factor T,
-which may cancel. So z has |dP − δ| + |g| ≤ |T| + 2|g| in place of |T|; and of what is common to a
-row, p·T has the share of p̃, to which p̃' adds 2·(exp(ρ) − 1)·p·|g| at most, as each entry's own.
-Both products may be stored, and their sum: what that rounds is counted twice, and what underflows
-three times; and each product should be in range, where their sum may cancel. So should T be with g:
-beside a dP and a δ as `oracles.error_analysis.delta` allows them, |g| may be a sixth of the range.
+**The cotangent g_lse of the log-sum-exp.** With it T is dP − δ + g_lse. A kernel may add g_lse to
+dP − δ, or subtract it from δ. Or it computes p̃·(dP − δ) + p̃'·g_lse, as autograd does for two
+results, where p̃' is exp(u − lse) computed a second time. In the last form the two weights have two
+errors, and these do not share the factor T, which may cancel. So z has |dP − δ| + |g_lse| ≤ |T| +
+2|g_lse| in place of |T|. The part of p̃ that is common to a row stays with p·T. p̃' adds at most
+2·(exp(ρ) − 1)·p·|g_lse|, which counts as an error of each entry alone.
 
-**Heads that share a key head.** A kernel may add up all rows of dk and dv at once. Or it may add up
-the rows of each query head, round each sum to the output's format, and add up the heads: then each
-head h adds |dk_h + e_h|·u, with the output's u, Σ|e_h| ≤ E where E is the bound of the whole sum's
-error; on that E acts once more: E becomes (1 + u)·E + u·(1 + queries_sum.result)·Σ_h|dk_h|, and
-what underflows.
+In the last form both products may be stored, and so may their sum. The rounding of storage
+therefore counts twice, and the underflow three times. Each product must be in range, because their
+sum may cancel. So must T with g_lse: if dP and δ are within the limits of
+`oracles.error_analysis.delta`, |g_lse| may be a sixth of the range.
 
-All this holds as long as no step overflows.  Where |g||v|ᵀ (visible or masked), δ or T may
-overflow, the row's errors are ∞.  The error of a dP or dS, scaled or not, is ∞ where it may leave
-the format it is stored in.  The error of a gradient is ∞ where a sum of |dS||k|, |dS||q| or p|g|
-may leave the range of its accumulator, before or after it is scaled.  A row whose scores or Σe may
-overflow may be NaN throughout, at masked keys too, as exp(−∞ − NaN) and 0·NaN are NaN: then dk and
-dv of all keys and the biases of the row are unknown.  Where δ may overflow, dk and the row's biases
-are unknown.
+**Heads that share a key head.** A kernel may add up all rows of dk and dv at once. Or it adds up
+the rows of each query head, rounds each sum to the output's format, and adds up the heads. Then
+each head h adds |dk_h + e_h|·u, with the output's u and Σ|e_h| ≤ E, where E is the bound of the
+whole sum's error. The addition of the heads acts on that once more. So E becomes (1 + u)·E + u·(1 +
+queries_sum.result)·Σ_h|dk_h|, plus underflow.
+
+**Overflow.** All this holds as long as no step overflows.
+
+- Where |g||v|ᵀ (visible or masked), δ or T may overflow, the row's errors are ∞.
+- Where a dP or dS, scaled or not, may leave the format in which it is stored, its error is ∞.
+- Where a sum of |dS||k|, |dS||q| or p|g| may leave the range of its accumulator, before or after it
+is scaled, the gradient's error is ∞.
+- Where a row's scores or Σe may overflow, the whole row may be NaN, at masked keys too, because
+exp(−∞ − NaN) and 0·NaN are NaN. Then dk and dv of all keys and the biases of the row are unknown.
+- Where δ may overflow, dk and the row's biases are unknown.
 """
 
 from collections.abc import Sequence
@@ -64,8 +69,8 @@ from oracles.error_analysis.visible_keys import Mask
 
 @dataclass
 class Gradient:
-    """A gradient with the bound of its error, and the sum of the sizes of what is added up, where a
-    sum may leave the range.
+    """A gradient with the bound of its error. `size` is the sum of the sizes of its terms, where
+    such a sum may leave the range.
     """
 
     value: Array
@@ -94,10 +99,10 @@ class Gradients(NamedTuple):
 class _Pass:
     """A backward pass: the problem, the cotangents, and the sums to which tiles are added.
 
-    g         the cotangent of the output
-    of_lse    the cotangent of the log-sum-exp (…, n_q, 1), or None
-    heads_dk, heads_dv   the sums of each query head alone, where they are rounded
-    of_bias, of_sink     the gradients of the bias and of the sinks, if there are such
+    g                   the cotangent of the output
+    of_lse              the cotangent of the log-sum-exp (…, n_q, 1), or None
+    heads_dk, heads_dv  the sums of each query head alone, if they are rounded
+    of_bias, of_sink    the gradients of the bias and of the sinks, or None without these inputs
     """
 
     p: AttentionProblem
@@ -111,7 +116,9 @@ class _Pass:
 
 
 class _Rows(NamedTuple):
-    """A tile of rows of the backward pass: its forward pass, its shift, and its cotangent."""
+    """A tile of rows (queries) of the backward pass: its forward pass, its shift, and its
+    cotangent.
+    """
 
     rows: slice
     forward: Rows
@@ -126,8 +133,8 @@ def gradients(
     of_lse: Array | None = None,
     finer: Sequence[Gathered] = (),
 ) -> Gradients:
-    """Return the gradients of the live rows; a fully masked row's dq is 0, or NaN with an infinite
-    error where it is unchecked.
+    """Return the gradients of q, k and v. A fully masked row's dq is 0, or NaN with an infinite
+    error if it is unchecked.
 
     `of_lse` (…, n_q, 1) is the cotangent of the log-sum-exp, or None.  The gradients of the bias
     and of the sinks are added to `finer` in this order.
@@ -154,7 +161,7 @@ def gradients(
 
 
 def _begun(problem: AttentionProblem, g: Operand, of_lse: Array | None, finer: Sequence[Gathered]) -> _Pass:
-    """A backward pass to which nothing has been added."""
+    """Return a backward pass to which no tile has been added."""
     if of_lse is not None and problem.elementwise:
         t = problem.terms
         t = replace(t, grad_scores=2 * t.grad_scores, grad_underflow=3 * t.grad_underflow)
@@ -169,7 +176,9 @@ def _begun(problem: AttentionProblem, g: Operand, of_lse: Array | None, finer: S
 
 
 def _rows(backward: _Pass, rows: slice) -> _Rows:
-    """The forward pass of a tile of rows, and its shift; the gradients of the rows' sinks are added."""
+    """Return the forward pass of a tile of rows, and its shift. The gradients of the rows' sinks
+    are added.
+    """
     problem, g = backward.p, part(backward.g, rows)
     forward = rows_forward(problem, rows, g if problem.elementwise else None)
     shift = _shift(problem, rows, forward, g, delta_spread(problem, rows, forward, g), backward.of_lse)
@@ -179,7 +188,7 @@ def _rows(backward: _Pass, rows: slice) -> _Rows:
 
 
 def _lose_overflowing_rows(backward: _Pass, here: _Rows) -> None:
-    """Set to ∞ the errors of what a row that may overflow reaches."""
+    """Set the errors to ∞ in all results that depend on a row that may overflow."""
     problem, forward, of_bias = backward.p, here.forward, backward.of_bias
     known = np.isfinite(forward.sums.shared.count) & (problem.n_k * (1 + 2.0**-6) <= problem.ranges.sums)
     lost = live(~known, forward.dead, False)
@@ -194,7 +203,9 @@ def _lose_overflowing_rows(backward: _Pass, here: _Rows) -> None:
 
 
 def _add_block(backward: _Pass, block: Block, g: Operand, tile: Tile) -> Array:
-    """Add a tile of dS and of weights to the gradients; returns Σ|k| over the keys that each row may read."""
+    """Add a tile of dS and of weights to the gradients. Return Σ|k| over the keys that are visible
+    to each row.
+    """
     problem, (q, k, allowed) = backward.p, (block.q, block.k, block.allowed)
     dq, dk, dv = backward.found.dq.at(block.rows), backward.found.dk.at(block.keys), backward.found.dv.at(block.keys)
     by = None if allowed is None else allowed.swapaxes(-1, -2)
@@ -218,7 +229,9 @@ def _add_block(backward: _Pass, block: Block, g: Operand, tile: Tile) -> Array:
 
 
 def _add_common_error(problem: AttentionProblem, dq: Gradient, here: _Rows, mean: Array) -> None:
-    """Add to some rows of dq the error that is common to a row; `mean` is |Σ_j p_j k_j|, from above."""
+    """Add to some rows of dq the error that is common to a row. `mean` is an upper bound of |Σ_j
+    p_j k_j|.
+    """
     c, common, delta = abs(problem.scale), here.forward.common, here.shift.error
     dq.error += live(c * np.exp(common) * delta * mean, here.forward.dead)
     dq.error += expm1_upwards(common, c) * np.abs(dq.value)
@@ -226,7 +239,9 @@ def _add_common_error(problem: AttentionProblem, dq: Gradient, here: _Rows, mean
 
 
 def _finish(backward: _Pass) -> None:
-    """Scale dq and dk, and add the errors of whole sums: of roundings, of storing, of what may overflow."""
+    """Scale dq and dk, and add the errors of whole sums: of their roundings, their storage and a
+    possible overflow.
+    """
     problem, (dq, dk, dv) = backward.p, backward.found
     t, c = problem.terms, abs(problem.scale)
     # Level scores tell nothing of what is unknown, but products do.
@@ -253,7 +268,7 @@ def _finish(backward: _Pass) -> None:
 
 
 def _lose_what_overflows(backward: _Pass) -> None:
-    """Set to ∞ the errors of gradients with an operand or a partial sum that may overflow."""
+    """Set to ∞ the errors of gradients that have an operand or a partial sum that may overflow."""
     problem, found = backward.p, backward.found
     most = max(1.0, abs(problem.scale))
     # An operand may overflow where it is scaled, masked or not: 0 times ∞ is NaN.
@@ -267,12 +282,12 @@ def _lose_what_overflows(backward: _Pass) -> None:
 
 
 def _store_before_the_scale(problem: AttentionProblem, x: Gradient, heads: int) -> None:
-    """Add what a gradient of q or k loses if, for each head, the gradient of the scaled q or k is
-    stored in fewer bits before it is multiplied by the scale: its underflow, and ∞ where it may
-    overflow. `scale_on_inputs` counts its rounding.
+    """Add the loss of a gradient of q or k that is stored in fewer bits, for each head, before it
+    is multiplied by the scale. The loss is its underflow, and ∞ where it may overflow.
+    `scale_on_inputs` counts its rounding.
 
-    What is stored is the gradient over what q, or k, was multiplied by: the scale, its root or 1.
-    An exact 0 loses nothing.
+    The stored number is the gradient divided by the factor of q, or k: the scale, its root or 1. An
+    exact 0 loses nothing.
     """
     x.error += np.where(x.error > 0, heads * problem.terms.scaled_underflow, 0.0)
     largest = problem.ranges.scaled * min(1.0, abs(problem.scale))
@@ -283,14 +298,14 @@ def _store_before_the_scale(problem: AttentionProblem, x: Gradient, heads: int) 
 def _shift(
     problem: AttentionProblem, rows: slice, forward: Rows, g: Operand, delta: Array, of_lse: Array | None
 ) -> Shift:
-    """The number of each row that is subtracted from dP to give T, and its error.
+    """Return the number of each row that is subtracted from dP to give T, with its error.
 
-    The difference is rounded, and a cotangent of another base converted.  If the log-sum-exp is
-    without the sink, its cotangent belongs to the weights of a softmax without the sink, which are
-    larger by 1/(1 − w_sink) and are bounded as such; the sink gets no part of it.  One part of the
-    error of these weights is common to the row and the rest is each entry's own: the bound counts
-    it as both.  (A kernel that forms 1 − w_sink is off by more where that is small: it is not
-    covered.)
+    The difference δ − g_lse is rounded, and a cotangent of another base is converted.  If the
+    log-sum-exp excludes the sink, its cotangent multiplies the weights of a softmax without the
+    sink, and the sink gets no part of it. These weights are larger by 1/(1 − w_sink), and the bound
+    counts that. One part of their error is common to the row and the rest belongs to each entry;
+    the bound counts the error as both.  (A kernel that computes 1 − w_sink has a larger error where
+    that is small: it is not covered.)
     """
     shift = (g.raw * forward.out).sum(axis=-1, keepdims=True)
     if of_lse is None:
@@ -314,8 +329,8 @@ def _shift(
 
 
 def _sinks(problem: AttentionProblem, rows: slice, forward: Rows, of: Shift) -> tuple[Array, Array]:
-    """The gradient of each row's sink, −w_sink·shift, and its error, ∞ where it may leave the
-    format in which dS is stored.
+    """Return the gradient of each row's sink, −w_sink·shift, and its error. The error is ∞ where
+    the gradient may leave the format in which dS is stored.
     """
     weight, spread = sink_weights(problem, rows, forward)
     size = np.abs(of.sink) if of.sink_apart is None else np.abs(of.sink) + 2 * of.sink_apart
@@ -327,8 +342,8 @@ def _sinks(problem: AttentionProblem, rows: slice, forward: Rows, of: Shift) -> 
 
 
 def sink_weights(problem: AttentionProblem, rows: slice, forward: Rows) -> tuple[Array, Array]:
-    """w_sink = exp(sink − lse) and how far a kernel's may be from it; both are 0 where the sink is
-    −∞.
+    """Return w_sink = exp(sink − lse), and how far a kernel's may be from it. Both are 0 where the
+    sink is −∞.
     """
     assert problem.features is not None
     assert problem.features.sink is not None
@@ -341,17 +356,20 @@ def sink_weights(problem: AttentionProblem, rows: slice, forward: Rows) -> tuple
 
 
 def _fits(problem: AttentionProblem, tile: Tile, block: Block, g: Operand) -> bool:
-    """Whether no sum over keys or queries can leave the range of the gradients because of this tile's share of it."""
+    """Return whether this tile's share of a sum over keys or queries is so small that no such sum
+    can leave the range of the gradients.
+    """
     longest = max(problem.n_k * block.k.length.max(initial=0.0), problem.n_q * block.q.length.max(initial=0.0))
     share = max(tile.largest * longest * max(1.0, abs(problem.scale)), problem.n_q * g.length.max(initial=0.0))
     return not problem.elementwise or bool(4 * share <= problem.ranges.gradients)
 
 
 def _product_error(problem: AttentionProblem, of: tuple[Array, Array, Array], x: Operand, allowed: Array) -> Array:
-    """The error of scale·dS·x, of dS, its entries' own errors and all its errors: the own errors
-    against |x|, dS with all its errors against the radius of x, and underflow.
+    """Return the error of scale·dS·x, given dS, the errors of its entries alone and its whole
+    errors. The own errors multiply |x|. dS with its whole errors multiplies the radius of x.
+    Underflow is added.
 
-    `allowed` is the sum of |x| over what may be read: where it is 0 the gradient is exactly 0.
+    `allowed` is the sum of |x| over the visible entries. Where it is 0 the gradient is exactly 0.
     """
     t, c, (ds, own, error) = problem.terms, abs(problem.scale), of
     found = c * (own @ x.reach)
@@ -364,7 +382,9 @@ def _product_error(problem: AttentionProblem, of: tuple[Array, Array, Array], x:
 
 
 def _weighted(problem: AttentionProblem, tile: Tile, g: Operand, allowed: Mask | None) -> tuple[Array, Array]:
-    """pᵀ·g over a tile's rows, and its error: the weights' exponents, the sum's, and what underflows."""
+    """Return pᵀ·g over a tile's rows, and its error: from the exponents of the weights, the
+    rounding of the sum, and underflow.
+    """
     t, by = problem.terms, None if allowed is None else allowed.swapaxes(-1, -2)
     weights, reach = tile.p.swapaxes(-1, -2), g.reach
     exponent = max(t.weights, t.saved_weights) + t.product + t.queries_sum.terms
