@@ -217,7 +217,7 @@ def _softcap(given: Any) -> float | None:
 
 def _band(window: Any, causal: bool, conventions: Conventions) -> tuple[int | None, int | None]:
     """Return the lowest and the highest j − p that the window and causality allow, for key j and
-    query position p; None is no limit.
+    query position p; None means no limit.
     """
     if not isinstance(window, tuple | list) or len(window) != 2:
         raise TypeError(f"window={window!r}, but should be a pair (left, right) of integers or None.")

@@ -48,7 +48,7 @@ class Conventions:
                       masked keys have the logit −c, and are read
     lse_base          log-sum-exps and their cotangents are natural (`e`) or of base `2`
     lse_sink          the log-sum-exp has the sink in it (`included`) or not (`excluded`)
-    scale_default     the scale where none is given: 1/√d (`rsqrt`) or 1 (`one`)
+    scale_default     the default scale: 1/√d (`rsqrt`) or 1 (`one`)
     causal_with_mask  a mask and causality `compose`; or only one of them counts (`mask_wins`,
                       `causal_wins`); or the call is refused (`refuse`)
     alibi_slopes      the slopes of n heads. `press`: 2^(−8h/m) for the largest power of two m ≤ n,

@@ -6,8 +6,8 @@ kernel's weight is p_j·exp(±ρ_j), where
 
     ρ_j = slope·(|s_j| + |m| + |lse|) + exp + rescale + sum + normalise − log(1 − λ)
 
-The summands are those of `oracles.error_analysis.roundings`. The score is an input, so it has no
-error. λ bounds the relative error of the sum, as in `oracles.error_analysis.output_error`.
+`oracles.error_analysis.roundings` defines the summands. The score is an input, so it has no error.
+λ bounds the relative error of the sum, as in `oracles.error_analysis.output_error`.
 """
 
 from typing import Any, NamedTuple, Unpack

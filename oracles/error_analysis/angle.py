@@ -165,7 +165,7 @@ def start_position(start: Any, length: int) -> int:
 
 def blocks(length: int, dim: int) -> Iterator[slice]:
     """Return slices of rows that are evaluated together. A slice is small, so that its arrays stay
-    in the second-level cache. There are no slices if dim is 0.
+    in the second-level cache. If dim is 0, the iterator is empty.
     """
     if dim == 0:
         return iter(())

@@ -2,8 +2,8 @@
 be from the oracle's.
 
 g is the cotangent of the output o, p are the weights, dP = g·vᵀ and T = dP − δ. δ is one number for
-each row (query), and it is off by at most Δ_i.  The exponents τ, ω, a, ρ, κ and the number λ are
-those of `oracles.error_analysis.output_error` and `oracles.error_analysis.vjp`.
+each row (query), and it is off by at most Δ_i.  `oracles.error_analysis.output_error` and
+`oracles.error_analysis.vjp` define the exponents τ, ω, a, ρ, κ and the number λ.
 
 **A kernel computes rowsum(g·o).** δ then has the error of o, times g
 (`oracles.error_analysis.output_error`). That error has three parts.

@@ -270,7 +270,7 @@ def _projections(problem: AttentionProblem, g: Operand, v: Operand, far: Array, 
     """
     projections = np.abs(g.value @ (v.value - problem.centre).swapaxes(-1, -2))
     relative = gamma(far.shape[-1] + 4, ROUNDOFF)
-    # The norm of each row of v − c, without squares that may overflow.
+    # A bound of the norm of each row of v − c, without squares, because these may overflow.
     longest = far.max(axis=-1, initial=0.0) * far.shape[-1] ** 0.5
     projections += (relative * g.length)[..., :, None] * longest[..., None, :]
     if g.rad is not None:

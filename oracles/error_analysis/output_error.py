@@ -62,7 +62,7 @@ Bound = Array | float
 @dataclass
 class Weighted:
     """One kind of error of the weights, summed over keys: `count` sums the errors, `distance` the
-    errors times |v − c|, and `projection` the errors times |g·(v − c)| if there is a cotangent g.
+    errors times |v − c|, and with a cotangent g, `projection` the errors times |g·(v − c)|.
     """
 
     count: Bound = 0.0

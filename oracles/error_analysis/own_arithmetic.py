@@ -1,4 +1,4 @@
-"""The oracle's own arithmetic: a blocked online softmax in float64."""
+"""The arithmetic of the oracle itself: a blocked online softmax in float64."""
 
 from dataclasses import replace
 

@@ -89,7 +89,7 @@ class Exponents:
     slope: float = rounding(
         "the argument of an exponential", "|s|", _slope, independent(lambda a: 6 * _u(a) + a.exp.per_unit)
     )
-    # The part of the argument that all scores of a row share; the logarithm has an error of its own.
+    # All scores of a row share this part of the argument. The logarithm adds its own error.
     maximum: float = rounding(
         "the maximum in the argument", "|m|", lambda at: _slope(at) + at.a.log, Line("a part of `lse`")
     )
@@ -99,8 +99,8 @@ class Exponents:
         lambda at: _slope(at) + at.a.log,
         linear(lambda a: 6 * _u(a) + a.log, "all weights of a row share it"),
     )
-    # While a reference is too low, weights reach 2 to the slack, and a factor that rescales them may
-    # be flushed: so a weight may be lost as if it were larger by 2 to the slack.
+    # While a reference is too low, weights reach 2^slack, and a factor that rescales them may be
+    # flushed. So a weight may be lost as if it were 2^slack times as large.
     exp: float = rounding(
         "the exponential itself",
         "1",
@@ -314,7 +314,7 @@ class Terms:
         Line("see `Exponents`"),
         kernel={"slope": "sloping exponential", "exp": "coarse exponential", "rescale": "kept weights"},
     )
-    # Each sum, and each column of a sum, has these products of its own.
+    # Each sum, and each column of a sum, has its own products.
     rescaled: float = rounding(
         "products with the factors of rescalings",
         "1",
@@ -345,7 +345,7 @@ class Terms:
         Line("one of those of `sum`"),
         kernel="accumulator of nine bits",
     )
-    # A reciprocal, a product, a conversion and a merge.
+    # Four roundings: of a reciprocal, a product, a conversion and a merge.
     normalise: float = rounding(
         "the division by D, before or after the product with v",
         "1",
@@ -406,7 +406,8 @@ class Terms:
         independent(lambda a: a.grad_accumulate),
         kernel="truncating backward accumulator",
     )
-    # dP as it is stored, and P·dP if both are: operator by operator a kernel takes P·dP − P·Σ P·dP.
+    # dP is stored, and so is P·dP if P is stored too: a kernel that stores the result of each operator
+    # computes P·dP − P·Σ P·dP.
     grad_weights: float = rounding(
         "dP, stored in a narrow format",
         "|dP|",
@@ -423,8 +424,8 @@ class Terms:
         kernel="truncated delta of weights",
     )
     # 6 roundings: c, its reciprocal, the product of a score with it, the product of tanh with c, and
-    # two to spare.  A kernel that stores scores operator by operator stores the quotient, tanh and
-    # the product: three times.
+    # two to spare.  A kernel that stores the result of each operator stores three of them: the
+    # quotient, tanh and the product.
     cap: float = rounding(
         "division by a cap, tanh, and the product with the cap",
         "|t|",
@@ -432,8 +433,8 @@ class Terms:
         independent(lambda a: 6 * _u(a) + tanh(a).relative + 3 * unit(a.scores)),
         kernel="coarse tanh",
     )
-    # The quotient and tanh underflow where they are made, by η each, and again where they are stored
-    # (`quotient_underflow`).
+    # The quotient and tanh lose η each by underflow where they are computed. Where they are stored they
+    # may underflow again (`quotient_underflow`).
     cap_absolute: float = rounding(
         "tanh near zero, if it is computed by exponentials",
         "absolute, × c",
@@ -441,7 +442,7 @@ class Terms:
         independent(lambda a: tanh(a).flush),
         kernel="tanh by exponentials",
     )
-    # Conversions of both summands, and their sum, which is stored.
+    # Three roundings: the conversions of both summands, and their sum. The sum is also stored.
     biased: float = rounding(
         "the sum of a score and a bias",
         "|t| + |bias|",
@@ -456,7 +457,7 @@ class Terms:
         NO_LINE_OF_THE_JVP,
         kernel="truncating accumulator",
     )
-    # The line also counts the 4 elementwise roundings, where it forms dS.
+    # The statistical line also counts the 4 elementwise roundings, where it computes dS.
     grad_scores: float = rounding(
         "dS, computed and stored in a narrow format",
         "|dS|",
@@ -489,7 +490,7 @@ class Terms:
 
     # Absolute errors.
 
-    # A scale multiplies what underflows in the products, and in a score that is stored before it.
+    # A scale multiplies the underflow of the products, and of a score that is stored before it is scaled.
     score_underflow: float = underflow(
         "scores near zero",
         "absolute",

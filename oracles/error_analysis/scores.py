@@ -390,7 +390,7 @@ def _unless_zero(x: Array) -> Array | None:
 
 def _overflows(problem: AttentionProblem, q: Operand, k: Operand, products: Array) -> Mask | None:
     """Return which scores may leave the modelled range or depend on unknown entries, given |q||k|ᵀ;
-    None if there is no such score.
+    None if every score stays in the range.
 
     A score may overflow after scaling, in units of ln 2 (1.44 times larger). It may overflow in one
     of its factors. Before scaling only the range of the accumulators counts. A narrow format for

@@ -227,7 +227,8 @@ def vjp(x: Point, g: Array) -> tuple[Array, Array, Array]:
         dv.add(rows, weights.p, g[rows], of_values, _lost_by_values(x, weights, tail).T @ np.abs(g[rows]))
         equal_columns += _multiplicity(_scores(x, rows).T)
     equal, lost, elementwise = np.sqrt(equal_columns), losses(a), a.elementwise.unit_roundoff
-    # a sum of n products, thin cotangents of dv among them, and its parts that are stored
+    # The underflow of a sum of n products and of its stored parts. Flushed cotangents of dv are among
+    # these products.
     of_keys, of_queries = (
         (n + 4) * lost["sum"] + (partial_roundings(a, n) + x.group) * lost["output"] for n in (n_k, n_q)
     )
@@ -341,7 +342,7 @@ def _delta_of_output(x: Point, weights: Softmax, of: GradWeights) -> Array:
     found = np.sqrt((g**2 * variance).sum(axis=1, keepdims=True))
     size = (np.abs(g * out)).sum(axis=1, keepdims=True) + np.abs(of.delta)
     found = found + spread["grad_dot"] * sqrt(g.shape[1]) * size / 2
-    # its products lose at most as much as the products of dP
+    # The products of δ lose at most as much as the products of dP.
     operands = np.abs(g) * _lost(out, losses(a)["saved_output"]) + _thin(a, g) * np.abs(out)
     return np.asarray(found + operands.sum(axis=1, keepdims=True) / x.deviations)
 
@@ -469,7 +470,7 @@ def _output(x: Point, weights: Softmax) -> Array:
     sums = n_k * spread["sum"] ** 2 + rescalings(a, n_k) * spread["rescale"] ** 2
     additions = sums * (((weights.size + np.abs(out)) / 2) ** 2 + out**2)
     deviation = np.sqrt(squares.clip(min=0) + entries + (weights.sink * out) ** 2 + additions)
-    # products that underflow; thin v are among them, as Σ p ≤ 1
+    # Products that underflow. Flushed entries of v are among them, because Σ p ≤ 1.
     products = np.minimum((n_k + rescalings(a, n_k) + 4) * losses(a)["sum"], weights.size)
     likely = x.deviations * weights.equal * deviation + weights.linear * np.abs(out)
     return np.asarray(likely + weights.lost_size + weights.lost * np.abs(out) + products)

@@ -30,7 +30,7 @@ class Visible:
 
     @property
     def everything(self) -> bool:
-        """Whether all keys are visible to each row, because there are no mask and no limits."""
+        """Whether all keys are visible to each row, without a mask and without limits."""
         return self.mask is None and self.low is None and self.high is None
 
     def at(self, batch: tuple[int, ...] | EllipsisType) -> "Visible":

@@ -244,7 +244,7 @@ def _finish(backward: _Pass) -> None:
     """
     problem, (dq, dk, dv) = backward.p, backward.found
     t, c = problem.terms, abs(problem.scale)
-    # Level scores tell nothing of what is unknown, but products do.
+    # The scores of level rows hide an unknown key or query; its products do not.
     if problem.level is not None and problem.k.unknown is not None:
         np.copyto(dq.value, np.nan, where=problem.level & problem.k.unknown.any(axis=-2, keepdims=True))
     if problem.level is not None and problem.q.unknown is not None:
@@ -271,7 +271,7 @@ def _lose_what_overflows(backward: _Pass) -> None:
     """Set to ∞ the errors of gradients that have an operand or a partial sum that may overflow."""
     problem, found = backward.p, backward.found
     most = max(1.0, abs(problem.scale))
-    # An operand may overflow where it is scaled, masked or not: 0 times ∞ is NaN.
+    # An operand may overflow when it is scaled. A masked one counts too: 0 times ∞ is NaN.
     for side, x in ((problem.k, found.dq), (problem.q, found.dk)):
         np.copyto(x.error, np.inf, where=(side.reach * (1.5 * most) > problem.ranges.work).any(axis=-2, keepdims=True))
     if any(problem.rounded_beyond(x) for x in (problem.q, problem.k, problem.v, backward.g)):

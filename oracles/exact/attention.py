@@ -163,8 +163,8 @@ def generalised_attention(point: Inputs, allowed: Bools, **options: Unpack[Featu
 def generalised_attention_vjp(
     point: Inputs, allowed: Bools, grad_out: Array, grad_lse: Array | None, **options: Unpack[FeaturedOptions]
 ) -> tuple[Ball, ...]:
-    """Return the gradients (dq, dk, dv), then the gradient of each logit's bias if there is a bias,
-    and of each row's sink if there are sinks.
+    """Return the gradients (dq, dk, dv), then with a bias the gradient of each logit's bias, and
+    with sinks the gradient of each row's sink.
     """
     features, conventions, scale = options["features"], options["conventions"], _scale(point, options, True)
 

@@ -66,8 +66,7 @@ def generalised(head: Head, allowed: Bools, f: Features, scale: arb, conventions
 def generalised_vjp(
     head: Head, allowed: Bools, cotangents: Head, f: Features, scale: arb, conventions: Conventions
 ) -> list[Matrix]:
-    """Return the gradients [dq, dk, dv], then dbias if there is a bias, and dsink if there are
-    sinks.
+    """Return the gradients [dq, dk, dv], then dbias with a bias, and dsink with sinks.
 
     With the cotangents g of the output and g_lse of the log-sum-exp: dU = softmax'(g·vᵀ) + w ⊙
     g_lse, and dS = dU ⊙ (1 − tanh²).

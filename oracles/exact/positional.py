@@ -121,8 +121,8 @@ def _turned(x: Array, cos: list[Row], sin: list[Row], back: bool, conventions: C
 
 
 def _turned_row(x: Row, cos: Row, sin: Row, back: bool, conventions: Conventions) -> Row:
-    """Return one rotated row: entry j is x[j]·cos[j] ∓ x[partner]·sin. Forward, the sine is that of
-    channel j; back, it is that of the partner.
+    """Return one rotated row: entry j is x[j]·cos[j] ∓ x[partner]·sin. Forward, the table entry of
+    channel j gives the sine; back, the entry of the partner gives it.
     """
     half = len(x) // 2
     result = []

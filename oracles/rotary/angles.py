@@ -224,8 +224,8 @@ def _axes(pairs: int, sections: Any, layout: str) -> list[int]:
 
 
 def _given(inv_freq: Any, channels: int) -> Ball:
-    """Return the caller's frequencies as balls.  Raises ValueError unless there is one finite
-    frequency for each pair.
+    """Return the caller's frequencies as balls.  Raises ValueError unless each pair has one finite
+    frequency.
     """
     enclosed = isinstance(inv_freq, Enclosure)
     found = Ball(inv_freq.mid, inv_freq.rad) if enclosed else exact(arrays.float_array(inv_freq, "inv_freq"))

@@ -243,10 +243,10 @@ class Yarn(Band):
     def _off(self, corr: float, u: float) -> float:
         """Return how far a kernel's r·ln(M/(2πρ)) / (2 ln base) may be off.
 
-        The logarithms have a relative error of their own, and an absolute error from the roundings
-        of their arguments. The numerator has six of these: of M, π, ρ, products and the quotient.
-        The denominator has one, of the base.  Three more roundings are of the product, the quotient
-        and the storing.
+        Each logarithm has a relative error from its own computation, and an absolute error from the
+        roundings of its argument. The numerator has six of these: of M, π, ρ, products and the
+        quotient. The denominator has one, of the base.  Three more roundings are of the product,
+        the quotient and the storing.
         """
         below = log(self.of.base)
         bottom = gamma(LOGARITHM, u) + gamma(1, u) / below
@@ -276,8 +276,8 @@ class Yarn(Band):
 
     def _sharpened_moves(self, weight: float, u: float) -> float:
         """Return how far a kernel's `_sharpened` number may be off. ln s has an absolute error from
-        the rounding of s, and a relative error of its own. Three more roundings are of 1/10, the
-        weight and two products.
+        the rounding of s, and a relative error from its own computation. Three more roundings are
+        of 1/10, the weight and two products.
         """
         size = abs(0.1 * weight * log(self.factor)) * (1 + OUTWARD)
         off = gamma(LOGARITHM + 5, u) * size + gamma(2, u) * abs(0.1 * weight)

@@ -247,7 +247,8 @@ class Longrope(Default):
         the error of its argument, which is at least 1, and takes one rounding.
 
         ln s has an absolute error from the rounding of s, and ln M one from the rounding of M. Both
-        have a relative error of their own. Their quotient and the sum take one rounding each.
+        also have the relative error of a logarithm. Their quotient and the sum take one rounding
+        each.
         """
         if self.attention_factor is not None:
             return float(abs(self.attention_factor) * u)
@@ -314,8 +315,8 @@ def _divided(s: float, u: float) -> float:
 
 
 def _list_of(given: Any, name: str, channels: int) -> list[float]:
-    """Return the factor of each pair.  Raises TypeError and ValueError unless there is one positive
-    number for each pair.
+    """Return the factor of each pair.  Raises TypeError and ValueError unless each pair has one
+    positive number.
     """
     if not isinstance(given, list | tuple | np.ndarray):
         raise TypeError(f"{name} has type {type(given).__name__}, but should be a list of numbers.")

@@ -53,8 +53,8 @@ class Rotation:
 
     A kernel may multiply x by a factor before or after it rotates it, instead of the tables. `gain`
     is the largest such factor; 1 if no kernel does. A kernel stores the factor and the product in
-    the coarser of two formats: the format of tables and `elementwise`. `alike` says whether all
-    batches have the same angles.
+    the coarser of two formats: the format of tables and `elementwise`. With `alike`, all batches
+    have the same angles.
     """
 
     x: Array

@@ -203,8 +203,8 @@ def rotary_tables(
         return tuple(Ball(table.mid.reshape(*rows, dim), table.rad.reshape(*rows, dim)) for table in tables)
 
     def fast() -> Balls:
-        # A certificate has one radius for each column: it takes longer to store them all than to
-        # find them.
+        # A certified value needs one radius for each column: storing a radius for each entry takes
+        # longer than computing these radii.
         tables = [
             Ball(np.empty((length, dim)), np.empty((length, dim)) if model else np.zeros((1, dim))) for _ in range(2)
         ]
