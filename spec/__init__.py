@@ -1,5 +1,5 @@
-"""TorchLean's definitions of attention and positional encodings, transcribed literally, to read and
-to run.
+"""TorchLean's definitions of attention and positional encodings, transcribed literally into Python
+that runs.
 
 One module per Lean file, in the file's order, under Lean's names in snake_case:
 
@@ -18,8 +18,8 @@ One module per Lean file, in the file's order, under Lean's names in snake_case:
     errata                   where a literal definition breaks a law of its own page, with a witness and a correction
     extended                 our definitions, not TorchLean's, of attention with today's features and rotary frequencies
 
-Start at `attention`. Every definition links to its declaration in Lean; definitions take one
-sequence at a time, may be slow, and evaluate what Lean evaluates in Lean's order.
+Start at `attention`. Every definition links to its declaration in Lean. A definition takes one
+sequence at a time, and may be slow. It evaluates the same operations as Lean, in Lean's order.
 """
 
 from spec.context import ARB, ARB_SERIES, FLOAT32, FLOAT64, MPF, REAL32, REAL64, SCALARS, Context

@@ -22,15 +22,15 @@ lean = LeanFile("NN/Spec/Layers/Activation.lean")
 
 @lean(line=315)
 def softmax_vec_spec(t: Tensor[Array, "n"], scalar: Context | None = None) -> Tensor[Array, "n"]:
-    """exp(tⱼ − m) / Σₖ exp(tₖ − m) at j, where m is the largest entry: a left fold of max over the
-    entries, from the first.
+    """Return the vector whose entry j is exp(tⱼ − m) / Σₖ exp(tₖ − m). m is the largest entry: a
+    left fold of max over the entries, from the first.
 
     Edge cases
     - n = 0: t itself.
     - n = 1: [1].
-    - Over floats no exponential overflows, for every exponent is at most 0, and the sum is at least
+    - Over floats no exponential overflows, because every exponent is at most 0. The sum is at least
       1.
-    - Over balls m encloses the maximum; over series it is one of the entries, which is enough
+    - Over balls m encloses the maximum. Over series m is one of the entries, which is enough
       (`spec.context`, `ARB_SERIES`).
 
     >>> softmax_vec_spec(np.array([5.0, 5.0])), softmax_vec_spec(np.array([-1000.0]))
@@ -51,7 +51,7 @@ def softmax_vec_spec(t: Tensor[Array, "n"], scalar: Context | None = None) -> Te
 
 @lean(line=349)
 def softmax_spec(t: Tensor[Array, "*s"], scalar: Context | None = None) -> Tensor[Array, "*s"]:
-    """`softmax_vec_spec` of each row along the last axis.
+    """Return `softmax_vec_spec` of each row along the last axis.
 
     Edge cases: a tensor without axes, a single number, is 1.
 
@@ -72,8 +72,8 @@ def softmax_spec(t: Tensor[Array, "*s"], scalar: Context | None = None) -> Tenso
 def softmax_backward_spec(
     x: Tensor[Array, "*s"], dY: Tensor[Array, "*s"], scalar: Context | None = None
 ) -> Tensor[Array, "*s"]:
-    """The cotangent of x when y = softmax(x) has cotangent dY: y ⊙ (dY − Σ (dY ⊙ y)), row by row
-    along the last axis.
+    """Return the cotangent of x when y = softmax(x) has cotangent dY: y ⊙ (dY − Σ (dY ⊙ y)), row by
+    row along the last axis.
 
     The Jacobian of softmax, diag(y) − y yᵀ, is symmetric, so this is its JVP as well.
 

@@ -3,14 +3,16 @@ revision.
 
     Attention(Q, K, V) = softmax(Q Kᵀ / √d) V
 
-One sequence at a time: Q is (nQ, d), K and V are (nK, d), and a batch is a loop outside. Scores are
-laid out (query, key), softmax runs along the keys, and a mask is True where a query may attend to a
-key. Derivatives are written out, not derived: a backward takes the cotangent of the output to
-cotangents of the inputs (VJP), a JVP takes tangents of the inputs to the tangent of the output.
+A definition takes one sequence: Q is (nQ, d), K and V are (nK, d). A batch needs a loop around it.
+Scores have the layout (query, key), and softmax runs along the keys. A mask is True where a query
+may attend to a key. Derivatives are written out as definitions of their own: a backward definition
+(VJP) maps the cotangent of the output to cotangents of the inputs; a JVP maps tangents of the
+inputs to the tangent of the output.
 
 The text follows Lean's seed revision to the letter (`spec.lean`, which also says what `alpha` is
-and how shapes are kept). Where that breaks a law its own page states, the docstring names the entry
-of `spec.errata` that shows it by a smallest example and gives the corrected definition.
+and how shapes are kept). Where the text breaks a law that its own page states, the docstring names
+the entry of `spec.errata`. That entry shows the breach by a smallest example and gives the
+corrected definition.
 
 Source: Vaswani et al., Attention Is All You Need, 2017, section 3.2
 
@@ -77,7 +79,7 @@ QUERIES, KEYS = (
 
 @lean(line=90)
 def all_true_mask(nQ: int, nK: int) -> Bool[Array, "nQ nK"]:
-    """The mask that allows every key to every query.
+    """Return the mask (nQ, nK) under which every key is visible to every query.
 
     Edge cases: nQ = 0 or nK = 0 gives the empty mask of that shape.
 
@@ -91,7 +93,7 @@ def all_true_mask(nQ: int, nK: int) -> Bool[Array, "nQ nK"]:
 
 @lean(line=94)
 def all_false_mask(nQ: int, nK: int) -> Bool[Array, "nQ nK"]:
-    """The mask that allows no key to any query.
+    """Return the mask (nQ, nK) under which no key is visible to any query.
 
     Edge cases: nQ = 0 or nK = 0 gives the empty mask of that shape.
 
@@ -105,10 +107,11 @@ def all_false_mask(nQ: int, nK: int) -> Bool[Array, "nQ nK"]:
 
 @lean(line=101)
 def causal_mask(n: int) -> Bool[Array, "n n"]:
-    """The mask that allows key j to query i where j ≤ i: each position attends to itself and the
-    past.
+    """Return the mask under which key j is visible to query i where j ≤ i: each position attends to
+    itself and to earlier positions.
 
-    Edge cases: n = 0 gives the empty mask; n = 1 allows the one key. Every row allows a key.
+    Edge cases: n = 0 gives the empty mask; with n = 1 the one key is visible. Every row has a
+    visible key.
 
     >>> causal_mask(3)
     array([[ True, False, False],
@@ -122,9 +125,10 @@ def causal_mask(n: int) -> Bool[Array, "n n"]:
 
 @lean(line=110)
 def future_mask(n: int) -> Bool[Array, "n n"]:
-    """The mask that allows key j to query i where i < j: the complement of `causal_mask`.
+    """Return the mask under which key j is visible to query i where i < j: the complement of
+    `causal_mask`.
 
-    Edge cases: n = 0 gives the empty mask. The last row allows no key.
+    Edge cases: n = 0 gives the empty mask. The last row has no visible key.
 
     >>> future_mask(2)
     array([[False,  True],
@@ -144,11 +148,11 @@ class AttentionContext:
     """The inputs of attention: nQ queries, and nK keys and values, all of width dModel, with an
     optional mask.
 
-    `bc_sum_to_target` witnesses that (nQ) broadcasts to (nQ, nK); by default it is made here, as
-    Lean's instance search finds it.
+    `bc_sum_to_target` is a witness that the shape (nQ) broadcasts to (nQ, nK). By default the
+    constructor makes it, as Lean's instance search finds it.
 
-    Raises ValueError where shapes disagree or nQ or nK is 0 (Lean's hypotheses h1 and h2),
-    TypeError where the mask is not boolean or the tensors are over different scalars.
+    Raises ValueError if shapes disagree, or if nQ or nK is 0 (Lean's hypotheses h1 and h2). Raises
+    TypeError if the mask is not boolean or the tensors are over different scalars.
 
     Edge cases: dModel = 0 is allowed.
 
@@ -181,17 +185,18 @@ class AttentionContext:
 def hard_masked_softmax_vec_spec(
     scores: Tensor[Array, "n"], mask: Bool[Array, "n"], scalar: Context | None = None
 ) -> Tensor[Array, "n"]:
-    """exp(scoreⱼ) / Σₖ exp(scoreₖ) where the mask allows j, the sum over allowed k, and exactly 0
-    elsewhere. No maximum is subtracted.
+    """Return the softmax of the scores where the mask is True, and exactly 0 elsewhere. No maximum
+    is subtracted.
 
         numeratorⱼ = exp(scoreⱼ) if maskⱼ else 0,    result = numerator / Σ numerator
 
     Edge cases
-    - No entry allowed: 0 / 0, which is 0 over ℝ and NaN over Float (`spec.errata`, `dead-row`).
-    - Over floats a score above 709.78 overflows, a row below −745.13 underflows to 0 / 0, and the
-      sum can overflow before any term does (`spec.errata`, `masked-overflow`, `masked-underflow`,
-      `masked-sum-overflow`). Over ℝ this does not happen.
-    - n = 0: empty. n = 1: [1] where allowed.
+    - No True entry in the mask: 0 / 0, which is 0 over ℝ and NaN over Float (`spec.errata`,
+      `dead-row`).
+    - Over floats a score above 709.78 overflows, and a row of scores below −745.13 underflows to 0
+      / 0. The sum can overflow before any term does (`spec.errata`, `masked-overflow`,
+      `masked-underflow`, `masked-sum-overflow`). Over ℝ this does not happen.
+    - n = 0: empty. n = 1: [1] if the mask is True.
 
     >>> hard_masked_softmax_vec_spec(np.array([0.0, 0.0, 9.0]), np.array([True, True, False]))
     array([0.5, 0.5, 0. ])
@@ -211,7 +216,7 @@ def hard_masked_softmax_vec_spec(
 def hard_masked_softmax_spec(
     scores: Tensor[Array, "nQ nK"], mask: Bool[Array, "nQ nK"], scalar: Context | None = None
 ) -> Tensor[Array, "nQ nK"]:
-    """`hard_masked_softmax_vec_spec` of each row.
+    """Return `hard_masked_softmax_vec_spec` of each row.
 
     Edge cases: nQ = 0 or nK = 0 gives the empty tensor of that shape.
 
@@ -228,14 +233,13 @@ def hard_masked_softmax_spec(
 def softmax_backward_from_weights_spec(
     weights: Tensor[Array, "*s"], dWeights: Tensor[Array, "*s"], scalar: Context | None = None
 ) -> Tensor[Array, "*s"]:
-    """w ⊙ (dW − Σⱼ dWⱼ wⱼ), row by row along the last axis: the cotangent of the scores, when their
-    weights w are known.
+    """Return the cotangent of the scores, given their softmax weights w: w ⊙ (dW − Σⱼ dWⱼ wⱼ), row
+    by row along the last axis.
 
-    The Jacobian diag(w) − w wᵀ is symmetric, so the same formula is the tangent of the weights
-    along a tangent of the scores.
+    The Jacobian diag(w) − w wᵀ is symmetric, so the same formula gives the tangent of the weights
+    from a tangent of the scores.
 
-    Edge cases: a weight of 0 gives 0, so nothing flows through a masked key; for a single number
-    it is 0.
+    Edge cases: a weight of 0 gives 0, so a masked key gets no gradient. A single number gives 0.
 
     >>> softmax_backward_from_weights_spec(np.array([0.5, 0.5, 0.0]), np.array([1.0, 0.0, 7.0]))
     array([ 0.25, -0.25,  0.  ])
@@ -255,14 +259,15 @@ def softmax_backward_from_weights_spec(
 
 @lean(line=206)
 def scaled_dot_product_attention(ctx: AttentionContext, scalar: Context | None = None) -> Tensor[Array, "nQ dModel"]:
-    """A · V, where the weights A are the softmax of the scores Q Kᵀ × (1/√d), row by row, under the
-    mask if one is given.
+    """Return A · V, where the weights A are the softmax of the scores Q Kᵀ × (1/√d), row by row.
+    With a mask, masked keys have the weight 0.
 
     Edge cases
-    - A row of the mask that allows no key: the output row is 0 over ℝ, NaN over Float
-      (`spec.errata`, `dead-row`).
-    - With a mask no maximum is subtracted, without one it is: over ℝ an all-true mask changes
-      nothing, over floats it overflows above 709.78 (`spec.errata`, `masked-overflow`).
+    - A row without a visible key: the output row is 0 over ℝ, NaN over Float (`spec.errata`,
+      `dead-row`).
+    - Without a mask the maximum of each row is subtracted; with a mask it is not. Over ℝ an
+      all-true mask changes nothing, but over floats a score above 709.78 overflows (`spec.errata`,
+      `masked-overflow`).
     - nK = 1: the output is V's one row for every query that may attend to it.
     - dModel = 0: the output has no columns. The scale 1/√0 is 0 over ℝ and ∞ over Float
       (`spec.errata`, `zero-width-scale`).
@@ -293,8 +298,8 @@ def scaled_dot_product_attention(ctx: AttentionContext, scalar: Context | None =
 def hard_masked_scaled_dot_product_attention(
     ctx: AttentionContext, scalar: Context | None = None
 ) -> Tensor[Array, "nQ dModel"]:
-    """`scaled_dot_product_attention` under another name: a mask there means exact zero weights
-    already.
+    """Return `scaled_dot_product_attention`, where a mask already gives weights of exactly 0. This
+    is a second name for it.
 
     Lean: `hardMaskedScaledDotProductAttention`
     """
@@ -305,16 +310,16 @@ def hard_masked_scaled_dot_product_attention(
 def scaled_dot_product_attention_backward(
     ctx: AttentionContext, dOut: Tensor[Array, "nQ dModel"], scalar: Context | None = None
 ) -> tuple[Tensor[Array, "nQ dModel"], Tensor[Array, "nK dModel"], Tensor[Array, "nK dModel"]]:
-    """(dQ, dK, dV), the cotangents of the inputs when the output has cotangent dOut. With A the
-    weights and w = 1/√d,
+    """Return (dQ, dK, dV), the cotangents of the inputs when the output has cotangent dOut. With A
+    the weights and w = 1/√d,
 
         dA = dOut Vᵀ,  dV = Aᵀ dOut,  dS = (A ⊙ (dA − rowsum(dA ⊙ A))) × w,  dQ = dS K,  dK = dSᵀ Q.
 
     The lines for scale, scores and weights repeat the forward, because Lean computes them again.
 
     Edge cases
-    - A masked key receives nothing through its weight 0; a row that may attend to no key gives dQ
-      = 0 and adds nothing to dK and dV (ℝ).
+    - A masked key gets no gradient, because its weight is 0. A row without a visible key has dQ = 0
+      and adds nothing to dK and dV (over ℝ).
     - nK = 1: the weight is constant, so dQ = dK = 0 and dV is the sum of dOut over the rows that
       attend.
 
@@ -351,17 +356,17 @@ def scaled_dot_product_attention_jvp(
     dV: Tensor[Array, "nK dModel"],
     scalar: Context | None = None,
 ) -> Tensor[Array, "nQ dModel"]:
-    """The tangent of the output along the tangents (dQ, dK, dV) of the inputs. With A the weights
-    and w = 1/√d,
+    """Return the derivative of the output in the direction (dQ, dK, dV) of the inputs. With A the
+    weights and w = 1/√d,
 
         dS = (dQ Kᵀ + Q dKᵀ) × w,  dA = A ⊙ (dS − rowsum(dS ⊙ A)),  dOut = dA V + A dV.
 
     The lines for scale, scores and weights repeat the forward, because Lean computes them again.
 
     Edge cases
-    - A row that may attend to no key has tangent 0 over ℝ.
-    - nK = 1: the weight is constant, so the tangent is dV's one row for every query that may attend
-      to it.
+    - A row without a visible key has derivative 0 over ℝ.
+    - nK = 1: the weight is constant, so the derivative is dV's one row for every query that may
+      attend to it.
 
     >>> ctx = AttentionContext(np.array([[0.0]]), np.array([[1.0], [3.0]]), np.array([[10.0], [20.0]]))
     >>> # the adjoint of dQ = 5 above
@@ -390,12 +395,12 @@ def scaled_dot_product_attention_jvp(
 @dataclass(frozen=True, eq=False)
 class MultiHeadAttention:
     """The parameters of multi-head attention: three projections into numHeads heads of width
-    headDim, and one back. No biases.
+    headDim, and one projection back. They have no biases.
 
     Wq, Wk and Wv are (dModel, numHeads·headDim), Wo is (numHeads·headDim, dModel). In this revision
     the heads are not blocks of columns: see `split_heads_spec`.
 
-    Raises ValueError where shapes disagree, TypeError where the tensors are over different scalars.
+    Raises ValueError if shapes disagree, and TypeError if the tensors are over different scalars.
 
     Edge cases: dModel, numHeads and headDim may be 0.
 
@@ -417,11 +422,11 @@ class MultiHeadAttention:
     def forward(
         self, x: Tensor[Array, "n dModel"], mask: Bool[Array, "n n"] | None = None, scalar: Context | None = None
     ) -> Tensor[Array, "n dModel"]:
-        """Project x to Q, K, V; split each into heads; attention in each head under the one mask;
-        combine the heads; project by Wo.
+        """Return multi-head attention of x: project x to Q, K and V, split each into heads, apply
+        attention in each head with the same mask, combine the heads, and project by Wo.
 
         Edge cases
-        - n = 0: refused, as attention needs a query (Lean's hypothesis h1).
+        - n = 0 is refused, because attention needs a query (Lean's hypothesis h1).
         - numHeads = 0 or headDim = 0: the combined heads have no columns and the output is 0.
         - numHeads > 1 and n > 1: heads mix tokens, and a causal mask is not causal (`spec.errata`,
           `head-split-causality`).
@@ -449,17 +454,17 @@ class MultiHeadAttention:
 def split_heads_spec(
     x: Tensor[Array, "n {num_heads*head_dim}"], num_heads: int, head_dim: int, scalar: Context | None = None
 ) -> Tensor[Array, "numHeads n headDim"]:
-    """x of shape (n, numHeads·headDim), its entries in row-major order, laid out as (numHeads, n,
+    """Return the entries of x, (n, numHeads·headDim), in row-major order, reshaped to (numHeads, n,
     headDim).
 
     This is the seed revision's text. It is not the inverse of `combine_heads_spec`: with numHeads >
     1 and n > 1 the rows of head h come from several tokens (`spec.errata`, `head-split-inverse`).
     The corrected split is in `spec.corrected`.
 
-    Raises ValueError where dModel ≠ numHeads·headDim.
+    Raises ValueError if dModel ≠ numHeads·headDim.
 
     Edge cases: n, numHeads or headDim = 0 gives the empty tensor of that shape; for numHeads = 1 or
-    n = 1 it is the head split one expects.
+    n = 1 head h is the h-th block of columns, as expected.
 
     >>> split_heads_spec(np.array([[1.0, 2.0], [3.0, 4.0]]), 2, 1).tolist()  # head 0 holds both entries of token 0
     [[[1.0], [2.0]], [[3.0], [4.0]]]
@@ -473,8 +478,8 @@ def split_heads_spec(
 def concat_heads_spec(
     heads: Sequence[Tensor[Array, "n headDim"]], shape: tuple[int, int] | None = None, scalar: Context | None = None
 ) -> Tensor[Array, "n width"]:
-    """The heads side by side: row i of the result is row i of each head in turn, (n,
-    numHeads·headDim).
+    """Return the heads side by side, (n, numHeads·headDim): row i of the result is row i of each
+    head in turn.
 
     `shape` = (n, headDim) is needed only for an empty list of heads, whose shape Lean reads from
     the type.
@@ -492,7 +497,7 @@ def concat_heads_spec(
 def combine_heads_spec(
     heads: Tensor[Array, "numHeads n headDim"], scalar: Context | None = None
 ) -> Tensor[Array, "n width"]:
-    """The heads side by side, from one tensor: entry (i, h·headDim + c) is heads[h, i, c].
+    """Return the heads of one tensor side by side: entry (i, h·headDim + c) is heads[h, i, c].
 
     Edge cases: numHeads or headDim = 0 gives (n, 0); n = 0 gives (0, numHeads·headDim).
 
@@ -509,7 +514,7 @@ def combine_heads_spec(
 
 @lean(line=402)
 def build_bc_proof(n: int) -> BroadcastTo:
-    """The witness that a tensor of shape (n) broadcasts to shape (n, n).
+    """Return the witness that a tensor of shape (n) broadcasts to shape (n, n).
 
     Edge cases: n = 0 holds too.
 
@@ -535,13 +540,13 @@ def multi_head_attention_backward(
     Tensor[Array, "dModel width"],
     Tensor[Array, "width dModel"],
 ]:
-    """(dx, dWq, dWk, dWv, dWo), the cotangents of x and the parameters when the output has
+    """Return (dx, dWq, dWk, dWv, dWo), the cotangents of x and the parameters when the output has
     cotangent grad_output.
 
-    The forward is computed again; then backwards through Wo, the combined heads, attention in each
-    head, the split, and the projections. The cotangent of the combined heads is taken apart by
-    `split_heads_spec`, and the heads' cotangents are put together by `combine_heads_spec`. In this
-    revision these are not the adjoints of the forward's steps (`spec.errata`,
+    The forward is computed again. Then the cotangent passes backwards through Wo, the combined
+    heads, attention in each head, the split, and the projections. `split_heads_spec` splits the
+    cotangent of the combined heads, and `combine_heads_spec` combines the cotangents of the heads.
+    In this revision these are not the adjoints of the forward's steps (`spec.errata`,
     `multi-head-adjoint`).
 
     Edge cases: numHeads = 0 or headDim = 0 gives dx = 0 and empty cotangents of the parameters.
@@ -588,10 +593,11 @@ def multi_head_attention_jvp(
     mask: Bool[Array, "n n"] | None = None,
     scalar: Context | None = None,
 ) -> Tensor[Array, "n dModel"]:
-    """The derivative of the output in the direction (dmha, dx): dmha changes the parameters, dx the
-    input. It follows the steps of `forward`.
+    """Return the derivative of the output in the direction (dmha, dx), where dmha changes the
+    parameters and dx the input. It follows the steps of `forward`.
 
-    dQ = dx Wq + x dWq, and so on; the attention JVP in each head; dConcat Wo + concat dWo.
+    First dQ = dx Wq + x dWq, and dK and dV likewise; then the attention JVP in each head; then
+    dConcat Wo + concat dWo.
 
     Edge cases: numHeads = 0 or headDim = 0 gives 0.
 
@@ -638,7 +644,7 @@ def self_attention(
     Wo: Tensor[Array, "projDim dModel"],
     scalar: Context | None = None,
 ) -> Tensor[Array, "n dModel"]:
-    """Attention(x Wq, x Wk, x Wv) · Wo: one head of width projDim, without a mask.
+    """Return Attention(x Wq, x Wk, x Wv) · Wo: one head of width projDim, without a mask.
 
     Edge cases: n = 0 is refused; n = 1 gives x Wv Wo; projDim = 0 gives 0.
 
@@ -664,8 +670,8 @@ def cross_attention(
     Wo: Tensor[Array, "projDim dModel"],
     scalar: Context | None = None,
 ) -> Tensor[Array, "n1 dModel"]:
-    """Attention(query Wq, key Wk, value Wv) · Wo: one head of width projDim, without a mask; the
-    two lengths may differ.
+    """Return Attention(query Wq, key Wk, value Wv) · Wo: one head of width projDim, without a mask.
+    The two lengths may differ.
 
     Edge cases: n1 = 0 or n2 = 0 is refused; n2 = 1 gives value Wv Wo in every row.
 
@@ -691,8 +697,8 @@ def sparse_attention(
     Wo: Tensor[Array, "projDim dModel"],
     scalar: Context | None = None,
 ) -> Tensor[Array, "n dModel"]:
-    """`self_attention` with the pattern as its mask: query i attends to key j where the pattern is
-    True.
+    """Return `self_attention` with the pattern as its mask: query i attends to key j where the
+    pattern is True.
 
     Edge cases: as for the mask of `scaled_dot_product_attention`.
 

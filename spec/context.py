@@ -1,10 +1,10 @@
-"""The scalars: one text, evaluated over seven kinds of number.
+"""The scalars: every definition can be evaluated over seven kinds of number.
 
-TorchLean's definitions are polymorphic, `{α : Type} [Context α]`: a definition may use 0, 1, +, −,
-×, /, max, exp, sqrt, log, sin, cos and the coercion ℕ → α, and nothing else. The definitions of
-`spec.extended` also use tanh, powers, π, min, floor and `>`, and ask which numbers are finite.
-Lean's `Context` has all of these except the floor. Here α is a `Context`, and every definition of
-`spec` runs over each of these:
+TorchLean's definitions are polymorphic, `{α : Type} [Context α]`. A definition may only use 0, 1,
++, −, ×, /, max, exp, sqrt, log, sin, cos and the coercion ℕ → α. The definitions of `spec.extended`
+also use tanh, powers, π, min, floor and `>`, and ask which numbers are finite. Lean's `Context` has
+all of these except the floor. Here α is a `Context`, and every definition of `spec` runs over each
+of these:
 
 | scalar       | elements           | what it evaluates                                                             |
 |--------------|--------------------|-------------------------------------------------------------------------------|
@@ -16,9 +16,10 @@ Lean's `Context` has all of these except the floor. Here α is a `Context`, and 
 | `ARB`        | `flint.arb`        | ℝ, enclosed: each result is a ball that contains the value                    |
 | `ARB_SERIES` | `flint.arb_series` | ℝ, enclosed, with the derivative along a direction: value + derivative · x    |
 
-The precision of `MPF`, `ARB` and `ARB_SERIES` is the caller's (`flint.ctx.workprec(113)`); it
-belongs to the process, not to a thread. `+`, `-`, `*` and unary `-` are Python's own, so that a
-definition reads as Lean's does; what differs between scalars is a field here.
+The caller sets the precision of `MPF`, `ARB` and `ARB_SERIES` (`flint.ctx.workprec(113)`). The
+whole process has one precision. `+`, `-`, `*` and unary `-` are Python's own operators, so a
+definition reads as it does in Lean. Each operation that differs between scalars is a field of
+`Context`.
 
 Lean: `NN/Spec/Core/Context.lean`, `Context`, `MathFunctions`, `Numbers`; only what the two layers
 use.
@@ -59,8 +60,9 @@ class Context:
     """The operations of one scalar type α that a definition may use.
 
     `lift(value)` is the element of α that equals the number `value`. It never rounds: it raises
-    ValueError where α does not contain the number. `greater(x, y)` is x > y, and a ValueError where
-    balls overlap, so that neither answer is proved. `pi()` is π at the working precision.
+    ValueError where α does not contain the number. `greater(x, y)` is x > y. It raises ValueError
+    where balls overlap, because then neither answer is proved. `pi()` is π at the working
+    precision.
 
     Lean: `Context`
     """
@@ -107,15 +109,15 @@ class Context:
 
     @property
     def neg_inf(self) -> Scalar:
-        """−∞, the logarithm of an empty sum; no element of ℝ."""
+        """−∞, the logarithm of an empty sum. It is not an element of ℝ."""
         return self.lift(-np.inf)
 
     def min(self, x: Scalar, y: Scalar) -> Scalar:
-        """min x y, written −max(−x, −y)."""
+        """Return the smaller of x and y, computed as −max(−x, −y)."""
         return -self.max(-x, -y)
 
     def ceil(self, x: Scalar) -> Scalar:
-        """⌈x⌉, written −⌊−x⌋."""
+        """Return ⌈x⌉, computed as −⌊−x⌋."""
         return -self.floor(-x)
 
     def __repr__(self) -> str:
@@ -123,12 +125,12 @@ class Context:
 
 
 def total_division(x: Scalar, y: Scalar) -> Scalar:
-    """x / y as Lean divides over ℝ, where x / 0 = 0.
+    """Return x / y as Lean divides over ℝ, where x / 0 = 0.
 
-    IEEE 754, and so Lean's `Float`, gives NaN for 0/0 and ±∞ for any other x/0. The two part ways
-    in floating point where y was not zero but underflowed to zero: then the answer here is 0, which
-    is neither ℝ's nor Float's (see `errata`, `masked-underflow`). A ball that contains zero without
-    being zero divides to the indeterminate ball.
+    IEEE 754, and so Lean's `Float`, gives NaN for 0/0 and ±∞ for any other x/0. In floating point y
+    may have underflowed to zero although the exact y is not zero. Then this division gives 0, which
+    differs from both ℝ and Float (see `errata`, `masked-underflow`). Division by a ball that
+    contains zero and other numbers gives the indeterminate ball.
 
     >>> total_division(np.float64(1), np.float64(0)), total_division(flint.arb(1), flint.arb(0, 1))
     (np.float64(0.0), nan)
@@ -139,14 +141,16 @@ def total_division(x: Scalar, y: Scalar) -> Scalar:
 
 
 def lean_max(x: Scalar, y: Scalar) -> Scalar:
-    """max x y as Lean's `maxOfLe` decides it: y where x ≤ y, else x. A NaN on the left stays; one
-    on the right is passed over.
+    """Return max x y as Lean's `maxOfLe` decides it: y where x ≤ y, else x. So a NaN in x is
+    returned, and a NaN in y is not.
     """
     return y if x <= y else x  # noqa: FURB136 - Python's max decides otherwise on NaN
 
 
 def repr_or_type(x: Any) -> str:
-    """The repr of a value, for a message; its type where the repr fails or is long."""
+    """Return the repr of a value for a message. If the repr fails or is long, return the value's
+    type.
+    """
     try:
         text = repr(x)
     except Exception:
@@ -158,7 +162,7 @@ def repr_or_type(x: Any) -> str:
 
 
 def _ieee(name: str, element: type, div: Callable[[Scalar, Scalar], Scalar]) -> Context:
-    """The NumPy scalar `element`, under the given division."""
+    """Return the context of the NumPy scalar type `element`, with the given division."""
 
     largest = int(np.finfo(element).max)
 
@@ -209,7 +213,7 @@ def _ieee(name: str, element: type, div: Callable[[Scalar, Scalar], Scalar]) -> 
 
 
 def ieee_division(x: Scalar, y: Scalar) -> Scalar:
-    """x / y as IEEE 754 divides: 0/0 = NaN, x/0 = ±∞."""
+    """Return x / y as IEEE 754 divides: 0/0 = NaN, x/0 = ±∞."""
     return x / y
 
 
@@ -223,7 +227,9 @@ FLOAT32 = _ieee("FLOAT32", np.float32, ieee_division)
 
 
 def _int_or_float(value: Any, name: str) -> int | float:
-    """The number as Python's own int or float: integers of any size, and what binary64 holds."""
+    """Return the number as Python's own int or float: integers of any size, and numbers that
+    binary64 holds.
+    """
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return int(value)
     if isinstance(value, float):  # as NumPy's float64 is
@@ -276,8 +282,8 @@ def _lift_arb(value: Any) -> flint.arb:
 
 
 def _arb_greater(x: flint.arb, y: flint.arb) -> bool:
-    """x > y where it is proved either way. Raises ValueError where the balls overlap: a definition
-    must not guess a branch.
+    """Return whether x > y, if the balls prove one of the answers. Raises ValueError where the
+    balls overlap: a definition must not guess a branch.
 
     >>> _arb_greater(flint.arb(2), flint.arb(1)), _arb_greater(flint.arb(1), flint.arb(1))
     (True, False)
@@ -319,10 +325,10 @@ ARB = Context(
 
 
 def series(value: Any, derivative: Any = 0) -> flint.arb_series:
-    """The function t ↦ value + derivative · t + O(t²), with both numbers exact or balls.
+    """Return the function t ↦ value + derivative · t + O(t²), with both numbers exact or balls.
 
-    Raises ValueError where `flint.ctx.cap` is below 2: flint would cut off every first-order term,
-    which then reads as 0.
+    Raises ValueError if `flint.ctx.cap` is below 2: flint would cut off every first-order term,
+    which would then look like 0.
 
     >>> series(2, 1) * series(2, 1)
     4.00000000000000 + 4.00000000000000*x + O(x^2)
@@ -339,14 +345,14 @@ def _lift_series(value: Any) -> flint.arb_series:
 
 
 def _series_division(x: flint.arb_series, y: flint.arb_series) -> flint.arb_series:
-    """t ↦ x(t) / y(t) with x / 0 = 0: enclosed where y(0) ≠ 0, and indeterminate where y(0) is a
-    ball that contains 0 and more.
+    """Return the function t ↦ x(t) / y(t) with x / 0 = 0. It is enclosed where y(0) ≠ 0, and
+    indeterminate where y(0) is a ball that contains 0 and other numbers.
 
-    Where y(0) = 0 exactly, the value is 0. The derivative is then 0 where y'(0) = 0 exactly too,
-    and indeterminate elsewhere, for the quotient jumps. This sees y to first order: it takes y =
-    t², where the quotient jumps as well, for the function 0. That is sound for the divisors that
-    the definitions have: naturals, their roots, and sums of exponentials, which are 0 only where
-    they are empty.
+    Where y(0) = 0 exactly, the value is 0. The derivative is then 0 if y'(0) = 0 exactly too.
+    Otherwise the quotient jumps, and the derivative is indeterminate. The function knows y only to
+    first order: it treats y = t², where the quotient jumps as well, as the function 0. That is
+    sound for the divisors in the definitions: naturals, their roots, and sums of exponentials,
+    which are 0 only if they are empty.
     """
     unknown = flint.arb("nan")
     if y[0] == 0:
@@ -355,36 +361,40 @@ def _series_division(x: flint.arb_series, y: flint.arb_series) -> flint.arb_seri
 
 
 def _series_max(x: flint.arb_series, y: flint.arb_series) -> flint.arb_series:
-    """The argument whose constant term has the larger midpoint.
+    """Return the argument whose constant term has the larger midpoint.
 
-    This is not an enclosure of max where the balls overlap, nor is max differentiable where they
-    tie. It is sound for the one use the definitions make of it: softmax subtracts m = max t and
-    exp(tⱼ − m) / Σ exp(tₖ − m) is the same function for every m, so any choice of m encloses the
-    same value and the same derivative; the larger one keeps the exponentials small. The log-sum-exp
-    m + log Σ is such a function too. `spec.extended` also clamps with it: there the derivative
-    belongs to the branch that contains the midpoint.
+    This does not enclose max where the balls overlap, and max is not differentiable where they tie.
+    It is sound for its one use in the definitions. Softmax subtracts m = max t, and exp(tⱼ − m) / Σ
+    exp(tₖ − m) is the same function for every m. So any choice of m encloses the same value and the
+    same derivative, and the larger one keeps the exponentials small. The log-sum-exp m + log Σ is
+    such a function too. `spec.extended` also clamps with it: there the derivative belongs to the
+    branch that contains the midpoint.
     """
     return y if x[0].mid() <= y[0].mid() else x
 
 
 def _series_sqrt(x: flint.arb_series) -> flint.arb_series:
-    """√x; the constant function 0 has the square root 0, where flint's general rule would differentiate √ at 0."""
+    """Return √x. For the constant function 0 it is 0, because flint's general rule would
+    differentiate √ at 0.
+    """
     return x if x[0] == 0 and x[1] == 0 else x.sqrt()
 
 
 def _slope(x: flint.arb_series) -> flint.arb:
-    """The derivative of a series, indeterminate where the series was cut below it."""
+    """Return the derivative of a series; it is indeterminate if the series was cut below its
+    first-order term.
+    """
     return x[1] if x.prec >= 2 else flint.arb("nan")
 
 
 def _series_tanh(x: flint.arb_series) -> flint.arb_series:
-    """tanh x, whose derivative is x' / cosh² x. flint has no tanh of a series."""
+    """Return tanh x, whose derivative is x' / cosh² x. flint has no tanh of a series."""
     return series(x[0].tanh(), _slope(x) * x[0].sech() ** 2)
 
 
 def _series_floor(x: flint.arb_series) -> flint.arb_series:
-    """⌊x⌋, whose derivative is 0 between two integers; where x may be one, ⌊x⌋ may jump, and the
-    derivative is indeterminate.
+    """Return ⌊x⌋. Its derivative is 0 if x lies between two integers. Where x may be an integer,
+    ⌊x⌋ may jump, and the derivative is indeterminate.
     """
     return series(x[0].floor(), flint.arb("nan") if x[0].contains_integer() else 0 * _slope(x))
 

@@ -6,9 +6,10 @@ pages of TorchLean intend them.
     heads       contiguous blocks of columns, so that each head's row i is of token i
     odd lane    the unpaired lane of a rotary encoding passes through
 
-Over ℝ attention equals the literal definition; over floats it computes what the literal text means.
-A function of a structure (`AttentionContext`, `MultiHeadAttention`) runs over the structure's
-scalar, a function of tensors has `scalar` last. They refuse what the literal definitions refuse.
+Over ℝ attention equals the literal definition. Over floats it computes the value that the literal
+text means. A function of a structure (`AttentionContext`, `MultiHeadAttention`) runs over the
+structure's scalar; a function of tensors has `scalar` as its last parameter. They refuse the same
+arguments as the literal definitions.
 
 Lean: `NN/Spec/Layers/Attention.lean` at revision `spec.lean.REVISED`, and
 `NN/Spec/Layers/PositionalEncoding.lean` at a later one
@@ -64,7 +65,7 @@ lean = LeanFile("NN/Spec/Layers/Attention.lean", REVISED)
 
 @lean()
 def attention_scale_denom(d: int, scalar: Context | None = None) -> Scalar:
-    """√d, and 1 where d = 0: the number that scores are divided by.
+    """Return √d, the number that scores are divided by; 1 if d = 0.
 
     >>> from spec.context import REAL64
     >>> attention_scale_denom(4, REAL64), attention_scale_denom(0, REAL64)
@@ -79,8 +80,8 @@ def attention_scale_denom(d: int, scalar: Context | None = None) -> Scalar:
 def hard_masked_softmax_vec(
     scores: Tensor[Array, "n"], mask: Bool[Array, "n"], scalar: Context | None = None
 ) -> Tensor[Array, "n"]:
-    """exp(scoreⱼ − m) / Σₖ exp(scoreₖ − m) over the visible entries, with m the largest visible
-    score, and exactly 0 elsewhere.
+    """Return exp(scoreⱼ − m) / Σₖ exp(scoreₖ − m) at the visible entries j, and exactly 0
+    elsewhere. The sum runs over the visible entries, and m is the largest visible score.
 
     Edge cases: a fully masked row is 0 for every kind of scalar. A row with one visible
     entry is 1 at this entry. Nothing overflows.
@@ -102,7 +103,7 @@ def hard_masked_softmax_vec(
 def hard_masked_softmax(
     scores: Tensor[Array, "nQ nK"], mask: Bool[Array, "nQ nK"], scalar: Context | None = None
 ) -> Tensor[Array, "nQ nK"]:
-    """`hard_masked_softmax_vec` of each row.
+    """Return `hard_masked_softmax_vec` of each row.
 
     >>> hard_masked_softmax(np.array([[800.0, 800.0]]), np.array([[True, True]]))
     array([[0.5, 0.5]])
@@ -113,7 +114,7 @@ def hard_masked_softmax(
 
 
 def _scale_and_weights(ctx: AttentionContext) -> tuple[Scalar, Array]:
-    """The number w = 1/√d that scores are multiplied by, and the weights A = softmax(Q Kᵀ × w)
+    """Return w = 1/√d, the number that multiplies scores, and the weights A = softmax(Q Kᵀ × w)
     along the visible keys.
     """
     scale = alpha.div(alpha.one, attention_scale_denom(ctx.Q.shape[1]))
@@ -123,8 +124,8 @@ def _scale_and_weights(ctx: AttentionContext) -> tuple[Scalar, Array]:
 
 @lean()
 def scaled_dot_product_attention(ctx: AttentionContext) -> Tensor[Array, "nQ dModel"]:
-    """A · V with A the softmax of Q Kᵀ / √d along the visible keys, computed without overflow; a
-    fully masked row is 0.
+    """Return A · V, where A is the softmax of Q Kᵀ / √d along the visible keys, computed without
+    overflow. A fully masked row is 0.
 
     >>> ctx = AttentionContext(np.array([[710.0]]), np.array([[1.0]]), np.array([[3.0]]), np.array([[True]]))
     >>> scaled_dot_product_attention(ctx)
@@ -140,7 +141,8 @@ def scaled_dot_product_attention(ctx: AttentionContext) -> Tensor[Array, "nQ dMo
 def scaled_dot_product_attention_backward(
     ctx: AttentionContext, dOut: Tensor[Array, "nQ dModel"]
 ) -> tuple[Tensor[Array, "nQ dModel"], Tensor[Array, "nK dModel"], Tensor[Array, "nK dModel"]]:
-    """(dQ, dK, dV) by the literal formulas, with the corrected weights and scale.
+    """Return the cotangents (dQ, dK, dV) by the literal formulas, with the corrected weights and
+    scale.
 
     Edge cases: a fully masked row gives dQ = 0 and adds nothing to dK and dV, over every scalar.
 
@@ -166,7 +168,8 @@ def scaled_dot_product_attention_jvp(
     dK: Tensor[Array, "nK dModel"],
     dV: Tensor[Array, "nK dModel"],
 ) -> Tensor[Array, "nQ dModel"]:
-    """The tangent of the output by the literal formulas, with the corrected weights and scale.
+    """Return the tangent of the output by the literal formulas, with the corrected weights and
+    scale.
 
     Edge cases: a fully masked row has tangent 0 over every scalar.
 
@@ -191,9 +194,10 @@ def scaled_dot_product_attention_jvp(
 def split_heads(
     x: Tensor[Array, "n {num_heads*head_dim}"], num_heads: int, head_dim: int, scalar: Context | None = None
 ) -> Tensor[Array, "numHeads n headDim"]:
-    """The tensor whose entry (h, i, c) is x[i, h·headDim + c]: head h is the h-th block of columns.
+    """Return the tensor whose entry (h, i, c) is x[i, h·headDim + c]: head h is the h-th block of
+    columns.
 
-    Its inverse, and its adjoint, is `combine_heads_spec`. Raises ValueError where dModel ≠
+    `combine_heads_spec` is its inverse and its adjoint. Raises ValueError if dModel ≠
     numHeads·headDim.
 
     >>> split_heads(np.array([[1.0, 2.0], [3.0, 4.0]]), 2, 1).tolist()
@@ -213,7 +217,9 @@ def _combine(mha: MultiHeadAttention, heads: list[Array], n: int) -> Array:
 
 
 def _contexts(mha: MultiHeadAttention, x: Array, mask: Array | None) -> list[AttentionContext]:
-    """For each head, its columns of x Wq, x Wk and x Wv, under the one mask."""
+    """Return the inputs of attention in each head: its columns of x Wq, x Wk and x Wv, and the
+    common mask.
+    """
     Q, K, V = (_split(mha, mat_mul_spec(x, W)) for W in (mha.Wq, mha.Wk, mha.Wv))
     return [AttentionContext(Q[h], K[h], V[h], mask) for h in range(mha.num_heads)]
 
@@ -222,12 +228,12 @@ def _contexts(mha: MultiHeadAttention, x: Array, mask: Array | None) -> list[Att
 def multi_head_attention_forward(
     mha: MultiHeadAttention, x: Tensor[Array, "n dModel"], mask: Bool[Array, "n n"] | None = None
 ) -> Tensor[Array, "n dModel"]:
-    """The literal text, with the corrected split and attention: Σₕ Attention(x Wq[:, h], x Wk[:,
-    h], x Wv[:, h]) · Wo[h].
+    """Return Σₕ Attention(x Wq[:, h], x Wk[:, h], x Wv[:, h]) · Wo[h]: the literal definition, with
+    the corrected split and attention.
 
     Here [:, h] is the h-th block of headDim columns, and Wo[h] the h-th block of rows.
 
-    Edge cases: no heads give 0.
+    Edge cases: without heads the output is 0.
 
     >>> one, two = np.array([[1.0, 1.0]]), np.array([[1.0], [1.0]])
     >>> multi_head_attention_forward(MultiHeadAttention(one, one, one, two, 2, 1), np.array([[3.0]]))
@@ -252,8 +258,8 @@ def multi_head_attention_backward(
     Tensor[Array, "dModel width"],
     Tensor[Array, "width dModel"],
 ]:
-    """(dx, dWq, dWk, dWv, dWo): backwards through Wo, the combined heads (by splitting), attention,
-    the split (by combining), and x.
+    """Return the cotangents (dx, dWq, dWk, dWv, dWo). The cotangent passes backwards through Wo,
+    the combined heads (by splitting), attention, the split (by combining), and x.
 
     >>> one, two = np.array([[1.0, 1.0]]), np.array([[1.0], [1.0]])
     >>> mha = MultiHeadAttention(one, one, one, two, 2, 1)
@@ -283,8 +289,8 @@ def multi_head_attention_jvp(
     dx: Tensor[Array, "n dModel"],
     mask: Bool[Array, "n n"] | None = None,
 ) -> Tensor[Array, "n dModel"]:
-    """The derivative of the output in the direction (dmha, dx): dmha changes the parameters, dx the
-    input. It follows the steps of the forward.
+    """Return the derivative of the output in the direction (dmha, dx), where dmha changes the
+    parameters and dx the input. It follows the steps of the forward.
 
     >>> one, two = np.array([[1.0, 1.0]]), np.array([[1.0], [1.0]])
     >>> mha = MultiHeadAttention(one, one, one, two, 2, 1)
@@ -310,7 +316,7 @@ def multi_head_attention_jvp(
 def rope_apply(
     x: Tensor[Array, "seqLen headDim"], start_pos: int = 0, scalar: Context | None = None
 ) -> Tensor[Array, "seqLen headDim"]:
-    """x with each adjacent pair rotated, and the unpaired lane of an odd headDim passed through:
+    """Return x with each adjacent pair rotated. The unpaired lane of an odd headDim passes through:
     there cos = 1 and sin = 0.
 
     >>> rope_apply(np.array([[7.0]]), start_pos=3)

@@ -1,9 +1,9 @@
-"""Errata: where a literal definition breaks a law that its own page states, shown by a smallest
-witness, with a corrected definition.
+"""Errata: each shows, on a smallest input (the witness), that a literal definition breaks a law
+that its own page states. Each has a corrected definition.
 
-The literal definitions of `spec` stay as the seed revision has them. The corrected ones stand in
-`spec.corrected`, and can be had here too. A law takes a definition and evaluates it on the witness,
-so the same law judges both:
+The literal definitions of `spec` stay as the seed revision has them. The corrected ones are in
+`spec.corrected`, and each erratum refers to one. A law takes a definition and evaluates it on the
+witness, so the same law judges both:
 
 >>> erratum = ERRATA["head-split-inverse"]
 >>> erratum.law(erratum.literal).holds, erratum.law(erratum.corrected).holds
@@ -66,7 +66,9 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Finding:
-    """What a law found on its witness: the law says `actual` equals `expected`, entry by entry and exactly."""
+    """The result of a law on its witness: the law requires that `actual` equals `expected`, entry
+    by entry and exactly.
+    """
 
     witness: str
     actual: list[float]
@@ -143,7 +145,9 @@ def _backward_is_adjoint_to_jvp(derivatives: tuple[Callable[..., Any], Callable[
 def _an_all_true_mask_equals_none(
     attend: Callable[[AttentionContext], Array], score: float, nK: int, *scalars: Context
 ) -> Finding:
-    """One query, nK equal keys, every value 1: without a mask the output is 1 at any score."""
+    """Return the finding for one query, nK equal keys, and values of 1: without a mask the output
+    is 1 at any score.
+    """
     q, k, v = np.array([[score]]), np.ones((nK, 1)), np.ones((nK, 1))
     masked = [attend(AttentionContext(q, k, v, literal.all_true_mask(1, nK), scalar=scalar)) for scalar in scalars]
     unmasked = [attend(AttentionContext(q, k, v, scalar=scalar)) for scalar in scalars]
@@ -173,7 +177,7 @@ def _weights_sum_to_one(scale_denom: Callable[..., Scalar]) -> Finding:
 
 
 def _literal_scale_denom(d: int, scalar: Context) -> Scalar:
-    """The expression that the literal attention uses in place: √d."""
+    """Return √d, the expression that the literal attention contains."""
     return scalar.sqrt(scalar.of_nat(d))
 
 

@@ -1,5 +1,5 @@
-"""What a definition leaves to Lean: where it stands there, the types of its arguments, and its
-scalar.
+"""The decorator of a definition: it links the definition to Lean, checks the types of its
+arguments, and sets its scalar.
 
     lean = LeanFile("NN/Spec/Layers/Attention.lean")
 
@@ -9,17 +9,17 @@ scalar.
     ) -> Tensor[Array, "nQ nK"]:
         return stack(scores.shape, lambda i: hard_masked_softmax_vec_spec(scores[i], mask[i]))
 
-As in Lean, the body holds the mathematics alone, for the signature is kept:
+As in Lean, the body holds only the mathematics, because the signature is enforced:
 
-- Types. A letter, such as nK above, is one size throughout a signature; a tensor is over a scalar,
-  a mask holds booleans, an `int` is a natural number. What does not fit is refused with a sentence:
-  ValueError for a size, TypeError for a type (`spec.signature`).
-- `[Context α]`. α is `scalar` where it is given, else the scalar of a structure among the
-  arguments, else the scalar of the calling definition, else what the elements say. All tensors are
-  converted to it, exactly, and in the body `alpha` is it (`spec.scope`).
+- Types. A letter, such as nK above, is one size throughout a signature. A tensor is over a scalar,
+  a mask holds booleans, and an `int` is a natural number. An argument that does not fit raises
+  ValueError for a size and TypeError for a type, with a sentence (`spec.signature`).
+- `[Context α]`. α is `scalar` if it is given, else the scalar of a structure among the arguments,
+  else the scalar of the calling definition, else the scalar of the elements. All tensors are
+  converted to α, exactly, and in the body `alpha` is α (`spec.scope`).
 
-The revision of Lean that is transcribed is stated here, once. A definition's docstring ends with
-the link to its line, in `help` too.
+This module states the revision of Lean that is transcribed. A definition's docstring ends with the
+link to its line, in `help` too.
 """
 
 import inspect
@@ -38,15 +38,15 @@ REPOSITORY = "lean-dojo/TorchLean"
 LITERAL = "411682f6c3d913e5cdbc27d4546b3ab7ac0e3e9c"
 """The revision that `spec` transcribes to the letter, called the seed revision."""
 REVISED = "0f845313599795032960d487708c309e1fb2f40e"
-"""A later one, which corrects most of what `spec.errata` lists; `spec.corrected` follows it."""
+"""A later revision, which corrects most errata of `spec.errata`; `spec.corrected` follows it."""
 
 Definition = TypeVar("Definition", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
 class LeanFile:
-    """A file of TorchLean at a revision. Calling it gives the decorator of a declaration in it:
-    `definition`, and the link to its line.
+    """A file of TorchLean at a revision. Calling it gives the decorator of a declaration in the
+    file: that decorator is `definition`, and it adds the link to the declaration's line.
 
     >>> url = LeanFile("NN/Spec/Layers/Attention.lean").url(line=101)
     >>> url.removeprefix(f"https://github.com/{REPOSITORY}/blob/{LITERAL}/")
@@ -63,8 +63,8 @@ class LeanFile:
     def __call__(
         self, line: int | None = None, nonzero: Mapping[str, str] | None = None
     ) -> Callable[[Definition], Definition]:
-        """The decorator of the declaration on that line. For `nonzero` see `definition`; a
-        structure keeps its own types (`conform`).
+        """Return the decorator of the declaration on that line. For `nonzero` see `definition`. A
+        structure checks its own types (`conform`).
         """
 
         def transcription(declared: Definition) -> Definition:
@@ -76,11 +76,11 @@ class LeanFile:
 
 
 def definition(nonzero: Mapping[str, str] | None = None) -> Callable[[Definition], Definition]:
-    """The decorator of a definition: its arguments fit its signature, or are refused; they are over
-    one scalar; the body runs over it.
+    """Return the decorator of a definition. It refuses arguments that do not fit the signature,
+    converts them to one scalar, and runs the body over that scalar.
 
-    `nonzero` holds Lean's hypotheses n ≠ 0: the letter, and the reason why its size should not be
-    0.
+    `nonzero` holds Lean's hypotheses n ≠ 0. It maps a letter to the reason why its size should not
+    be 0.
 
     >>> import numpy as np
     >>> from spec.context import Context
@@ -119,7 +119,9 @@ def definition(nonzero: Mapping[str, str] | None = None) -> Callable[[Definition
 
 @cache
 def _statements(body: Callable[..., Any]) -> dict[str, Stated]:
-    """What a definition's signature states of each parameter; of a method's `self`, that it is of the class."""
+    """Return the statement of a definition's signature about each parameter. About a method's
+    `self` it states the class.
+    """
     annotations = {name: parameter.annotation for name, parameter in inspect.signature(body).parameters.items()}
     if "self" in annotations:
         annotations["self"] = getattr(sys.modules[body.__module__], body.__qualname__.partition(".")[0])

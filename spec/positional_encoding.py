@@ -6,8 +6,8 @@ columns of a pair share one angle,
 
     θ(pos, i; d) = pos / 10000^(2i/d)   radians,
 
-which turns fastest at pair 0 (one radian per position) and ever slower after it. A position that
-the scalar cannot hold as a finite number is refused with a ValueError.
+which grows fastest at pair 0 (one radian per position), and slower for each later pair. A position
+that the scalar cannot hold as a finite number raises ValueError.
 
 Sources: Vaswani et al., Attention Is All You Need, 2017, section 3.5 (sinusoidal); Su et al.,
 RoFormer, 2021 (rotary).
@@ -68,7 +68,7 @@ class PositionalEncodingSpec:
 def add_positional_encoding_spec(
     pe: PositionalEncodingSpec, x: Tensor[Array, "seqLen embedDim"], scalar: Context | None = None
 ) -> Tensor[Array, "seqLen embedDim"]:
-    """x + pos: row p of x with the vector of position p added.
+    """Return x + pos: row p of x plus the vector of position p.
 
     Edge cases: seqLen = 0 or embedDim = 0 gives the empty tensor of that shape.
 
@@ -84,10 +84,10 @@ def add_positional_encoding_spec(
 def add_positional_encoding_backward_spec(
     pe: PositionalEncodingSpec, grad_output: Tensor[Array, "seqLen embedDim"], scalar: Context | None = None
 ) -> tuple[Tensor[Array, "seqLen embedDim"], Tensor[Array, "seqLen embedDim"]]:
-    """(∂L/∂pos, ∂L/∂x) = (g, g), in this order, when y = x + pos has cotangent g: two tensors that
-    share no memory.
+    """Return (∂L/∂pos, ∂L/∂x) = (g, g), in this order, when y = x + pos has cotangent g. The two
+    tensors share no memory.
 
-    Raises ValueError where g has not the shape of pos.
+    Raises ValueError if g does not have the shape of pos.
 
     >>> add_positional_encoding_backward_spec(PositionalEncodingSpec(np.array([[10.0]])), np.array([[3.0]]))
     (array([[3.]]), array([[3.]]))
@@ -102,13 +102,13 @@ def add_positional_encoding_backward_spec(
 
 @lean(line=112)
 def posenc_freq_denom_spec(i: int, d: int, scalar: Context | None = None) -> Scalar:
-    """10000^(2i/d), written exp(log 10000 · (2i/d)): the number of positions per radian of pair i
-    in width d.
+    """Return 10000^(2i/d), computed as exp(log 10000 · (2i/d)): the number of positions per radian
+    of pair i in width d.
 
     Edge cases
     - i = 0: exp(0) = 1 exactly.
     - d = 0: over ℝ, 2i/0 = 0 and the result is 1; over Float it is NaN for i = 0 and ∞ for i > 0.
-      No entry of an encoding asks for it.
+      No entry of an encoding uses it.
     - d odd: the same formula; the exponent of the last pair is (d − 1)/d.
 
     >>> from spec import FLOAT64, REAL64
@@ -122,7 +122,7 @@ def posenc_freq_denom_spec(i: int, d: int, scalar: Context | None = None) -> Sca
 
 @lean(line=120)
 def posenc_angle_spec(pos: int, i: int, d: int, scalar: Context | None = None) -> Scalar:
-    """θ(pos, i; d) = pos / 10000^(2i/d): the angle of pair i at position pos in width d, in
+    """Return θ(pos, i; d) = pos / 10000^(2i/d), the angle of pair i at position pos in width d, in
     radians.
 
     Edge cases: at position 0 every angle is 0; the angle of pair 0 is pos exactly.
@@ -140,7 +140,7 @@ def posenc_angle_spec(pos: int, i: int, d: int, scalar: Context | None = None) -
 def sinusoidal_positional_encoding_spec(
     seq_len: int, embed_dim: int, start_pos: int = 0, scalar: Context | None = None
 ) -> Tensor[Array, "seqLen embedDim"]:
-    """The table whose row p encodes position start_pos + p: with θ = θ(start_pos + p, ⌊j/2⌋;
+    """Return the table whose row p encodes position start_pos + p: with θ = θ(start_pos + p, ⌊j/2⌋;
     embedDim),
 
         entry (p, j) = sin θ for even j, cos θ for odd j.
@@ -168,8 +168,8 @@ def sinusoidal_positional_encoding_spec(
 def add_sinusoidal_positional_encoding_spec(
     x: Tensor[Array, "seqLen embedDim"], start_pos: int = 0, scalar: Context | None = None
 ) -> Tensor[Array, "seqLen embedDim"]:
-    """x + sinusoidal(seqLen, embedDim, start_pos): the encoding of position start_pos + p added to
-    row p.
+    """Return x + sinusoidal(seqLen, embedDim, start_pos): row p of x plus the encoding of position
+    start_pos + p.
 
     Edge cases: seqLen = 0 or embedDim = 0 gives the empty tensor of that shape.
 
@@ -189,11 +189,11 @@ def add_sinusoidal_positional_encoding_spec(
 def rope_rotate_pairs_lastdim_spec(
     x: Tensor[Array, "headDim"], scalar: Context | None = None
 ) -> Tensor[Array, "headDim"]:
-    """(−x₁, x₀, −x₃, x₂, …): each adjacent pair turned by a quarter, multiplied by [[0, −1], [1,
-    0]].
+    """Return (−x₁, x₀, −x₃, x₂, …): each adjacent pair rotated by a quarter turn, that is,
+    multiplied by [[0, −1], [1, 0]].
 
     Edge cases
-    - headDim odd: the last entry has no partner and is left unchanged. (So it is not turned:
+    - headDim odd: the last entry has no partner and stays unchanged. (So it is not rotated:
       `spec.errata`, `rope-odd-lane`.)
     - headDim = 0: empty.
 
@@ -214,10 +214,10 @@ def rope_rotate_pairs_lastdim_spec(
 
 @lean(line=203)
 def rope_cos_lastdim_spec(pos: int, head_dim: int, scalar: Context | None = None) -> Tensor[Array, "headDim"]:
-    """(cos θ₀, cos θ₀, cos θ₁, cos θ₁, …) with θᵢ = θ(pos, i; headDim): entry j is the cosine of
-    pair ⌊j/2⌋.
+    """Return (cos θ₀, cos θ₀, cos θ₁, cos θ₁, …) with θᵢ = θ(pos, i; headDim): entry j is the
+    cosine of pair ⌊j/2⌋.
 
-    Edge cases: headDim odd ends with a single cosine; position 0 is all ones.
+    Edge cases: an odd headDim ends with a single cosine. At position 0 all entries are 1.
 
     >>> from spec import REAL64
     >>> rope_cos_lastdim_spec(0, 3, REAL64)
@@ -230,10 +230,10 @@ def rope_cos_lastdim_spec(pos: int, head_dim: int, scalar: Context | None = None
 
 @lean(line=210)
 def rope_sin_lastdim_spec(pos: int, head_dim: int, scalar: Context | None = None) -> Tensor[Array, "headDim"]:
-    """(sin θ₀, sin θ₀, sin θ₁, sin θ₁, …) with θᵢ = θ(pos, i; headDim): entry j is the sine of pair
-    ⌊j/2⌋.
+    """Return (sin θ₀, sin θ₀, sin θ₁, sin θ₁, …) with θᵢ = θ(pos, i; headDim): entry j is the sine
+    of pair ⌊j/2⌋.
 
-    Edge cases: headDim odd ends with a single sine; position 0 is all zeros.
+    Edge cases: an odd headDim ends with a single sine. At position 0 all entries are 0.
 
     >>> from spec import REAL64
     >>> rope_sin_lastdim_spec(0, 3, REAL64)
@@ -248,15 +248,15 @@ def rope_sin_lastdim_spec(pos: int, head_dim: int, scalar: Context | None = None
 def rope_apply_spec(
     x: Tensor[Array, "seqLen headDim"], start_pos: int = 0, scalar: Context | None = None
 ) -> Tensor[Array, "seqLen headDim"]:
-    """x with each adjacent pair of row p rotated by its angle at position start_pos + p:
+    """Return x with each adjacent pair of row p rotated by its angle at position start_pos + p:
 
         row p = x[p] ⊙ cos + rotate_pairs(x[p]) ⊙ sin,
         (x₂ᵢ, x₂ᵢ₊₁) ↦ (x₂ᵢ cos θᵢ − x₂ᵢ₊₁ sin θᵢ,  x₂ᵢ₊₁ cos θᵢ + x₂ᵢ sin θᵢ).
 
     Edge cases
     - Position 0 is the identity.
-    - headDim odd: the last lane is multiplied by cos θ + sin θ, with θ the angle of its half pair
-      (`spec.errata`, `rope-odd-lane`).
+    - headDim odd: the last entry has no partner, and is multiplied by cos θ + sin θ, where θ is the
+      angle of the pair that it would begin (`spec.errata`, `rope-odd-lane`).
     - seqLen = 0 or headDim = 0: the empty tensor of that shape.
 
     >>> rope_apply_spec(np.array([[1.0, 0.0], [1.0, 0.0]])).round(4)  # position 0, then position 1: cos 1 and sin 1
@@ -279,7 +279,7 @@ def rope_apply_spec(
 def rope_apply_heads_spec(
     x: Tensor[Array, "numHeads seqLen headDim"], start_pos: int = 0, scalar: Context | None = None
 ) -> Tensor[Array, "numHeads seqLen headDim"]:
-    """`rope_apply_spec` of each head.
+    """Return `rope_apply_spec` of each head.
 
     Edge cases: numHeads = 0 gives the empty tensor.
 

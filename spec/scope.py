@@ -1,8 +1,9 @@
-"""α in scope: the scalar that the definition being evaluated runs over.
+"""The scalar α over which the current definition is evaluated.
 
-Lean's definitions stand under `variable {α : Type} [Context α]`: they say `exp`, and the instance
-in scope says whose. Here a definition says `alpha.exp`, and calls others without naming a scalar;
-`spec.lean` puts the scalar in scope for as long as the definition is evaluated.
+Lean's definitions begin with `variable {α : Type} [Context α]`. They write `exp`, and the instance
+in scope decides which scalar's exponential it is. Here a definition writes `alpha.exp`, and calls
+other definitions without naming a scalar. `spec.lean` sets `alpha` for as long as the definition is
+evaluated.
 """
 
 from collections.abc import Iterator
@@ -21,7 +22,9 @@ _scalar: ContextVar[Context | None] = ContextVar("scalar", default=None)  # each
 
 @contextmanager
 def scope(scalar: Context) -> Iterator[None]:
-    """While this lasts `alpha` is `scalar`, and arithmetic is silent, as Lean's `Float` is."""
+    """Make a context in which `alpha` is `scalar`, and arithmetic raises no warnings, as in Lean's
+    `Float`.
+    """
     token = _scalar.set(scalar)
     try:
         with np.errstate(all="ignore"):
@@ -31,7 +34,7 @@ def scope(scalar: Context) -> Iterator[None]:
 
 
 def in_scope() -> Context | None:
-    """Return what `alpha` is now; None outside of definitions."""
+    """Return the current scalar `alpha`; None outside of definitions."""
     return _scalar.get()
 
 
@@ -41,4 +44,6 @@ class _Alpha:
 
 
 alpha = cast(Context, _Alpha())
-"""The operations of the scalar in scope, as in `alpha.exp(score)`. Outside of definitions there are none."""
+"""The operations of the scalar in scope, as in `alpha.exp(score)`. Outside of definitions it has no
+operations.
+"""

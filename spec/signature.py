@@ -1,12 +1,11 @@
-"""Signatures as types: what annotations state of arguments is kept, and what does not fit is
-refused with a sentence.
+"""Signatures as types: arguments that do not fit their annotations are refused with a sentence.
 
     x: Tensor[Array, "n dModel"]         a tensor over α; a letter is one size throughout the signature
     mask: Bool[Array, "n n"] | None      an array of booleans, or None
     num_heads: int                       a natural number
     Wq: Tensor[Array, "dModel {num_heads*head_dim}"]      a size that is a product of natural numbers
 
-The letters of a structure among the arguments and of the signature are the same.
+A letter means the same size in the signature and in a structure among the arguments.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,10 +29,10 @@ __all__ = ["Stated", "conform", "conformed", "stated"]
 
 @dataclass(frozen=True)
 class Stated:
-    """What an annotation states of an argument: the letters of its shape, its class, and the kinds
-    of value it may be.
+    """The statement of an annotation about an argument: the letters of its shape, its class, and
+    the kinds of value that it may be.
 
-    There may be a tensor, a mask, a natural number, a structure with a scalar (`over_scalar`), or
+    The kinds are a tensor, a mask, a natural number, a structure with a scalar (`over_scalar`), and
     None (`optional`).
     """
 
@@ -47,8 +46,8 @@ class Stated:
 
 
 def stated(annotation: Any) -> Stated:
-    """Return what the annotation states; nothing for an annotation of a kind that this module does
-    not list.
+    """Return the statement of an annotation. It is empty for a kind of annotation that this module
+    does not list.
     """
     if get_origin(annotation) is Sequence:
         return Stated(tuple(get_args(annotation)[0].dim_str.split()), Sequence)
@@ -77,8 +76,8 @@ def _fields(structure: Any) -> dict[str, Stated]:
 
 
 def conform(structure: Any, nonzero: Mapping[str, str] | None = None) -> None:
-    """Keep what a structure's annotations state of its fields, and put all over one scalar; to be
-    called by its `__post_init__`.
+    """Check that a structure's fields fit their annotations, and convert them to one scalar. The
+    structure's `__post_init__` calls this function.
     """
     alpha, values = conformed(_fields(structure.__class__), vars(structure), nonzero or {})
     for name, value in (values | {"scalar": alpha}).items():
@@ -88,8 +87,8 @@ def conform(structure: Any, nonzero: Mapping[str, str] | None = None) -> None:
 def conformed(
     statements: Mapping[str, Stated], given: Mapping[str, Any], nonzero: Mapping[str, str]
 ) -> tuple[Context | None, dict[str, Any]]:
-    """The scalar of a call, None where no argument is over a scalar, and the arguments over it.
-    An argument that does not fit raises ValueError or TypeError.
+    """Return the scalar of a call, and the arguments converted to it. The scalar is None if no
+    argument is over a scalar. An argument that does not fit raises ValueError or TypeError.
     """
     arguments = dict(given)
     tensors: dict[str, Array] = {}
@@ -129,14 +128,16 @@ def conformed(
 
 @dataclass
 class _Sizes:
-    """The size of each letter so far, with the name of the argument that it is from, and the shapes by argument."""
+    """The size of each letter so far, with the name of the argument that determined it, and the
+    shape of each argument.
+    """
 
     letters: dict[str, tuple[Any, str]] = field(default_factory=dict)
     shapes: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = field(default_factory=dict)
 
     def measure(self, name: str, what: Stated, beside: Mapping[str, Any], within: str = "") -> None:
-        """Take the sizes of the argument of that name, or of a structure's field, with those beside
-        it; refuse what is not as before.
+        """Record the sizes of an argument, or of the fields of a structure, by name. Refuse a size
+        that differs from the recorded one.
         """
         value = beside[name]
         if what.over_scalar:
@@ -153,7 +154,7 @@ class _Sizes:
                 raise ValueError(f"{within}{name}={value}, but should be {before}, as {other}.")
 
     def expect_nonzero(self, nonzero: Mapping[str, str]) -> None:
-        """Refuse a size of 0 where there is a reason why it should not be 0."""
+        """Refuse a size of 0 for each letter that has a reason why it should not be 0."""
         for letter, reason in nonzero.items():
             size, name = self.letters[letter]
             if size == 0:
@@ -179,7 +180,7 @@ class _Sizes:
         self.shapes[name] = letters, shape
 
     def _expected(self, letter: str, size: Any, name: str, beside: Mapping[str, Any]) -> Any:
-        """The size that a letter should have: the one that it had before, and {a*b} the product of
+        """Return the size that a letter should have: the recorded one, or for {a*b} the product of
         the arguments a and b.
         """
         if letter.startswith("{"):
@@ -187,7 +188,7 @@ class _Sizes:
         return self.letters.setdefault(letter, (size, name))[0]
 
     def _source(self, letter: str, beside: Mapping[str, Any]) -> str:
-        """Where that size is from."""
+        """Return the words of a message that say where an expected size comes from."""
         if letter.startswith("{"):
             return f"{_shown(letter)} is {'·'.join(str(beside[factor]) for factor in _factors(letter))}"
         size, name = self.letters[letter]
@@ -195,7 +196,9 @@ class _Sizes:
 
 
 def _by_letter(letters: tuple[str, ...], shape: tuple[int, ...]) -> list[Any]:
-    """The size of each letter: of one with a star, such as *s, all sizes that the others leave."""
+    """Return the size of each letter. A letter with a star, such as *s, gets all sizes that the
+    other letters leave.
+    """
     star = _star(letters)
     if star is None or len(shape) < len(letters) - 1:
         return list(shape) if star is None else []

@@ -2,10 +2,10 @@
 makes them.
 
 A Lean tensor of shape (n₁, n₂, …) is a function of indices with the shape in its type. Here it is a
-`numpy.ndarray`, of dtype float64 or float32, or of dtype object holding `mpf`, `arb` or
-`arb_series`; the shape stands in the signature, in Lean's letters. Lean's `Tensor.dim fun i => …`
-is `tabulate(shape, entry)`, and Lean's `foldl` is `functools.reduce`, a left fold too. Nothing
-broadcasts.
+`numpy.ndarray`, of dtype float64 or float32, or of dtype object with entries `mpf`, `arb` or
+`arb_series`. The signature states the shape, in Lean's letters. Lean's `Tensor.dim fun i => …` is
+`tabulate(shape, entry)`, and Lean's `foldl` is `functools.reduce`, which is a left fold too. No
+operation broadcasts.
 
 Lean: `NN/Spec/Core/Shape.lean`, `NN/Spec/Core/Tensor/Core.lean`
 """
@@ -60,12 +60,12 @@ else:
 
 
 def tabulate(shape: tuple[int, ...], entry: Callable[..., Any], scalar: Context | type | None = None) -> Array:
-    """The tensor whose entry at (i, j, …) is entry(i, j, …), computed in row-major order.
+    """Return the tensor whose entry at (i, j, …) is entry(i, j, …), computed in row-major order.
 
-    Shape: any; a size of 0 evaluates nothing. `scalar` is the context of the entries, or `bool` for
-    a mask; without it the entries are over the scalar of the definition that calls. An entry that
-    is of another scalar is lifted, never rounded: one that `scalar` cannot hold raises ValueError
-    or TypeError.
+    Shape: any; with a size of 0 `entry` is not called. `scalar` is the context of the entries, or
+    `bool` for a mask. Without it the entries are over the scalar of the calling definition. An
+    entry of another scalar is converted, and never rounded: an entry that `scalar` cannot hold
+    raises ValueError or TypeError.
 
     >>> tabulate((2, 3), lambda i, j: j <= i, bool)
     array([[ True, False, False],
@@ -96,7 +96,7 @@ def _boolean(value: Any) -> bool:
 
 
 def stack(shape: tuple[int, ...], part: Callable[[int], Array], scalar: Context | type | None = None) -> Array:
-    """The tensor of `shape` whose slice at i along the first axis is the tensor part(i). For
+    """Return the tensor of `shape` whose slice at i along the first axis is the tensor part(i). For
     `scalar` see `tabulate`.
 
     >>> stack((2, 3), lambda i: replicate(REAL64.of_nat(i), (3,), REAL64), REAL64)
@@ -121,7 +121,7 @@ def stack(shape: tuple[int, ...], part: Callable[[int], Array], scalar: Context 
 
 
 def replicate(c: Scalar, shape: tuple[int, ...], scalar: Context | None = None) -> Array:
-    """The constant tensor c. For `scalar` see `tabulate`.
+    """Return the tensor of `shape` whose entries are all c. For `scalar` see `tabulate`.
 
     >>> replicate(REAL64.two, (2,), REAL64)
     array([2., 2.])
@@ -132,11 +132,11 @@ def replicate(c: Scalar, shape: tuple[int, ...], scalar: Context | None = None) 
 
 
 def tensor(values: Any, scalar: Context) -> Array:
-    """The tensor over `scalar` that equals `values`: a number, nested lists of numbers, or a tensor
-    over a scalar that it extends.
+    """Return the tensor over `scalar` that equals `values`: a number, nested lists of numbers, or a
+    tensor over another scalar whose numbers `scalar` contains.
 
-    It never rounds: a value that `scalar` cannot hold raises ValueError, a value other than a real
-    number TypeError.
+    It never rounds: a value that `scalar` cannot hold raises ValueError, and a value that is not a
+    real number raises TypeError.
 
     >>> tensor([[1, 0.5]], ARB)
     array([[1.00000000000000, 0.500000000000000]], dtype=object)
@@ -161,7 +161,7 @@ def tensor(values: Any, scalar: Context) -> Array:
 
 
 def _lifted(given: Array, scalar: Context) -> Array:
-    """The array itself where it is over `scalar`, else a copy that is."""
+    """Return the array itself if it is over `scalar`, else a copy that is converted to `scalar`."""
     if given.dtype == scalar.dtype and (given.dtype != _OBJECT or set(map(type, given.flat)) <= {scalar.element}):
         return given
     return tabulate(given.shape, lambda *index: scalar.lift(given[index]), scalar)
@@ -182,7 +182,7 @@ def _shape_of_lists(values: Any, depth: int = 0) -> tuple[int, ...]:
 
 
 def taylor(values: Array, direction: Array) -> Array:
-    """The tensor of functions t ↦ values + t · direction over `ARB_SERIES`.
+    """Return the tensor of functions t ↦ values + t · direction over `ARB_SERIES`.
 
     A definition applied to it gives the enclosed `value` of the definition and its `derivative`
     along the direction.
@@ -200,15 +200,15 @@ def taylor(values: Array, direction: Array) -> Array:
 
 
 def value(t: Array) -> Array:
-    """The constant terms of a tensor over `ARB_SERIES`: a tensor over `ARB`."""
+    """Return the constant terms of a tensor over `ARB_SERIES`: a tensor over `ARB`."""
     return _coefficients(t, 0)
 
 
 def derivative(t: Array) -> Array:
-    """The first-order terms of a tensor over `ARB_SERIES`: a tensor over `ARB`.
+    """Return the first-order terms of a tensor over `ARB_SERIES`: a tensor over `ARB`.
 
-    A series that was cut below its first-order term, as under `flint.ctx.cap = 1`, is refused with
-    a ValueError: its term is unknown.
+    A series that was cut below its first-order term, as under `flint.ctx.cap = 1`, raises
+    ValueError, because that term is unknown.
     """
     return _coefficients(t, 1)
 
@@ -238,14 +238,15 @@ _INFERRED = {np.float64: REAL64, np.float32: REAL32, mpmath.mpf: MPF, flint.arb:
 
 
 def over(scalar: Context | None, **tensors: Array) -> tuple[Any, ...]:
-    """The context that a definition runs over, followed by its tensors, each over that context.
+    """Return the context that a definition runs over, and its tensors, each converted to that
+    context.
 
     `scalar=None` infers it from the elements: float64 → `REAL64`, float32 → `REAL32`, `mpf` →
     `MPF`, `arb` → `ARB`, `arb_series` → `ARB_SERIES`. A given scalar is used, and tensors over a
     scalar that it extends are converted exactly.
 
-    Raises TypeError where the elements are of no scalar or of different ones, or where no element
-    tells the scalar.
+    Raises TypeError if the elements belong to no scalar or to different ones, or if no element
+    shows the scalar.
     """
     for name, t in tensors.items():
         _expect_array(t, name)
@@ -328,8 +329,8 @@ def nat(n: int, name: str) -> int:
 
 @dataclass(frozen=True)
 class BroadcastTo:
-    """A witness that a tensor of shape `source` broadcasts to shape `target`: it cannot be made for
-    shapes that do not.
+    """A witness that a tensor of shape `source` broadcasts to shape `target`. Its constructor
+    raises ValueError for shapes that do not.
 
     In the seed revision a shape broadcasts by four rules: () → anything; (n, s…) → (n, t…) and (1,
     s…) → (n, t…) where (s…) → (t…); and (s…) → (n, t…) where (s…) → (t…). Ranks may differ at
@@ -355,8 +356,9 @@ class BroadcastTo:
 
 
 def _broadcasts(source: tuple[int, ...], target: tuple[int, ...]) -> bool:
-    """The rules in one: each axis of source, in order, finds an axis of target further on, of its
-    own size unless its own is 1.
+    """Return whether `source` broadcasts to `target`. The four rules together say: each axis of
+    source, in order, matches a later axis of target. The two sizes are equal, or the size in source
+    is 1.
     """
     axes = iter(target)
     return all(any(n in (1, m) for m in axes) for n in source)

@@ -19,7 +19,7 @@ lean = LeanFile("NN/Spec/Core/Tensor/Linalg.lean")
 def mat_mul_spec(
     A: Tensor[Array, "m n"], B: Tensor[Array, "n p"], scalar: Context | None = None
 ) -> Tensor[Array, "m p"]:
-    """A · B, each entry a left fold from 0: ((0 + A[i,0]·B[0,j]) + A[i,1]·B[1,j]) + ….
+    """Return A · B. Each entry is a left fold from 0: ((0 + A[i,0]·B[0,j]) + A[i,1]·B[1,j]) + ….
 
     Edge cases
     - n = 0: every entry is the empty fold, 0.

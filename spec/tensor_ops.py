@@ -1,4 +1,4 @@
-"""Elementwise operations on tensors of one shape. Nothing broadcasts: two tensors of different
+"""Elementwise operations on tensors of one shape. No operation broadcasts: two tensors of different
 shapes are refused.
 
 Lean: `NN/Spec/Core/TensorOps.lean`
@@ -24,9 +24,9 @@ lean = LeanFile("NN/Spec/Core/TensorOps.lean")
 def map_spec(
     f: Callable[[Scalar], Scalar], t: Tensor[Array, "*s"], scalar: Context | None = None
 ) -> Tensor[Array, "*s"]:
-    """f of each entry: map f t at i is f(tᵢ).
+    """Return the tensor whose entry at i is f(tᵢ).
 
-    Edge cases: an empty tensor is itself, and f is not called.
+    Edge cases: for an empty tensor the result is empty, and f is not called.
 
     >>> import numpy as np
     >>> map_spec(lambda x: x + x, np.array([[1.0, 2.0]]))
@@ -44,11 +44,10 @@ def map2_spec(
     b: Tensor[Array, "*s"] | Bool[Array, "*s"],
     scalar: Context | None = None,
 ) -> Tensor[Array, "*s"]:
-    """f of the entries of a and b at each index: map2 f a b at i is f(aᵢ, bᵢ), a tensor over a's
-    scalar.
+    """Return the tensor over a's scalar whose entry at i is f(aᵢ, bᵢ).
 
-    Here b is over the same scalar, or a tensor of booleans, which stays one. The shapes are equal,
-    else ValueError.
+    b is over the same scalar, or it is a tensor of booleans, and stays one. Raises ValueError
+    unless the shapes are equal.
 
     >>> import numpy as np
     >>> map2_spec(lambda x, keep: x if keep else 0.0, np.array([1.0, 2.0]), np.array([True, False]))
@@ -79,8 +78,8 @@ def sub_spec(a: Tensor[Array, "*s"], b: Tensor[Array, "*s"], scalar: Context | N
 
 @lean(line=94)
 def div_spec(a: Tensor[Array, "*s"], b: Tensor[Array, "*s"], scalar: Context | None = None) -> Tensor[Array, "*s"]:
-    """a / b, entry by entry, with the scalar's own division: x / 0 is 0 over ℝ, and NaN or ±∞ over
-    Float.
+    """Return a / b, entry by entry, with the scalar's own division: x / 0 is 0 over ℝ, and NaN or
+    ±∞ over Float.
 
     >>> import numpy as np
     >>> from spec import FLOAT64, REAL64
@@ -95,8 +94,8 @@ def div_spec(a: Tensor[Array, "*s"], b: Tensor[Array, "*s"], scalar: Context | N
 
 @lean(line=106)
 def scale_spec(t: Tensor[Array, "*s"], c: Scalar, scalar: Context | None = None) -> Tensor[Array, "*s"]:
-    """t × c, entry by entry, with the number c on the right: a number of t's scalar, or one that it
-    can hold. Lean: `scaleSpec`
+    """Return t × c, entry by entry. The number c is on the right; it is a number of t's scalar, or
+    one that this scalar can hold. Lean: `scaleSpec`
     """
     c = alpha.lift(c)
     return map_spec(lambda x: x * c, t)
@@ -104,7 +103,7 @@ def scale_spec(t: Tensor[Array, "*s"], c: Scalar, scalar: Context | None = None)
 
 @lean(line=126)
 def exp_spec(t: Tensor[Array, "*s"], scalar: Context | None = None) -> Tensor[Array, "*s"]:
-    """exp(t), entry by entry. Edge cases: above 709.78 a float64 overflows to ∞, below −745.13 it
-    underflows to 0. Lean: `expSpec`
+    """Return exp(t), entry by entry. Edge cases: above 709.78 a float64 overflows to ∞, below
+    −745.13 it underflows to 0. Lean: `expSpec`
     """
     return map_spec(alpha.exp, t)

@@ -28,7 +28,7 @@ lean = LeanFile("NN/Spec/Core/TensorReductionShape.lean")
 
 @lean()
 def sum_spec(t: Tensor[Array, "*s"], scalar: Context | None = None) -> Scalar:
-    """The sum of all entries, a left fold from 0 in row-major order: ((0 + t₀) + t₁) + ….
+    """Return the sum of all entries, a left fold from 0 in row-major order: ((0 + t₀) + t₁) + ….
 
     Edge cases: an empty tensor sums to 0.
 
@@ -43,9 +43,10 @@ def sum_spec(t: Tensor[Array, "*s"], scalar: Context | None = None) -> Scalar:
 
 @lean()
 def reshape_spec(t: Tensor[Array, "*s"], shape: tuple[int, ...], scalar: Context | None = None) -> Array:
-    """The entries of t in row-major order, laid out row-major in `shape`.
+    """Return the entries of t in row-major order, as a tensor of shape `shape` that is filled in
+    row-major order.
 
-    Raises ValueError where the two shapes have different numbers of entries.
+    Raises ValueError if the two shapes have different numbers of entries.
 
     >>> import numpy as np
     >>> reshape_spec(np.array([[1.0, 2.0], [3.0, 4.0]]), (4,))
@@ -68,8 +69,8 @@ def matrix_transpose_spec(A: Tensor[Array, "m n"], scalar: Context | None = None
 
 @lean()
 def swap_first_two_spec(t: Tensor[Array, "m n *s"], scalar: Context | None = None) -> Tensor[Array, "n m *s"]:
-    """The tensor whose entry (j, i, …) is t[i, j, …]. Raises ValueError for a tensor of rank below
-    2. Lean: `swapFirstTwoSpec`
+    """Return the tensor whose entry (j, i, …) is t[i, j, …]. Raises ValueError for a tensor of rank
+    below 2. Lean: `swapFirstTwoSpec`
     """
     m, n, *s = t.shape
     return tabulate((n, m, *s), lambda j, i, *rest: t[i, j, *rest])
@@ -79,8 +80,8 @@ def swap_first_two_spec(t: Tensor[Array, "m n *s"], scalar: Context | None = Non
 def mat_mul_backward_spec(
     A: Tensor[Array, "m n"], B: Tensor[Array, "n p"], dC: Tensor[Array, "m p"], scalar: Context | None = None
 ) -> tuple[Tensor[Array, "m n"], Tensor[Array, "n p"]]:
-    """(dA, dB), the cotangents of A and B when C = A · B has cotangent dC: dA = dC · Bᵀ and dB = Aᵀ
-    · dC.
+    """Return (dA, dB), the cotangents of A and B when C = A · B has cotangent dC: dA = dC · Bᵀ and
+    dB = Aᵀ · dC.
 
     >>> import numpy as np
     >>> mat_mul_backward_spec(np.array([[2.0]]), np.array([[3.0]]), np.array([[1.0]]))
@@ -97,10 +98,10 @@ def mat_mul_backward_spec(
 def concat_spec(
     tensors: Sequence[Tensor[Array, "n d"]], shape: tuple[int, int] | None = None, scalar: Context | None = None
 ) -> Array:
-    """The tensor of shape (n, len(tensors)·d) whose row i is row i of each tensor in turn.
+    """Return the tensor of shape (n, len(tensors)·d) whose row i is row i of each tensor in turn.
 
-    `shape` = (n, d) states the shape of each tensor, as Lean's type does; it is needed only where
-    the list is empty.
+    `shape` = (n, d) states the shape of each tensor, as Lean's type does. It is needed only for an
+    empty list.
 
     >>> import numpy as np
     >>> concat_spec([np.array([[1.0], [2.0]]), np.array([[3.0], [4.0]])])

@@ -9,10 +9,10 @@
     frequency_bands          YaRN and llama3
     rotary                   the rotation: of some channels, by given frequencies, at positions of one or three axes
     released                 the numbers of released models
-    arguments                what is refused
+    arguments                which arguments are refused
 
-Start at `attention` and `rotary_frequencies`. They are written in the style of the literal
-definitions of `spec`, over the same scalars, so that fast code can be compared with them. Where
+Start at `attention` and `rotary_frequencies`. The definitions have the style of the literal
+definitions of `spec`, and run over the same scalars, so fast code can be compared with them. Where
 libraries disagree, a definition follows the convention of most libraries. Other conventions are
 composed from the steps, or come from other arguments.
 """

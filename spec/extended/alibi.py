@@ -1,5 +1,5 @@
-"""ALiBi: attention with linear biases, a bias that falls with the distance of a key, with
-another slope in each head.
+"""ALiBi, attention with linear biases: the bias of a key falls with its distance from the query,
+and each head has its own slope.
 
 This module is not TorchLean's: see `spec.extended`.
 
@@ -23,8 +23,9 @@ __all__ = ["alibi_bias", "alibi_slopes"]
 
 @definition()
 def alibi_slopes(num_heads: int, scalar: Context | None = None) -> Tensor[Array, "H"]:
-    """The slope of each head: 2^(−8h/m) for h = 1 … m, with m the largest power of two up to
-    numHeads, then the 1st, 3rd, 5th, … of 2m.
+    """Return the slope of each head. With m the largest power of two up to numHeads, the first m
+    slopes are 2^(−8h/m) for h = 1 … m. The others are the 1st, 3rd, 5th, … of the slopes of 2m
+    heads.
 
     Edge cases
     - numHeads = 0: empty. numHeads = 1: [2⁻⁸].
@@ -49,8 +50,8 @@ def alibi_slopes(num_heads: int, scalar: Context | None = None) -> Tensor[Array,
 def alibi_bias(
     num_heads: int, n_q: int, n_k: int, offset: Any = None, scalar: Context | None = None
 ) -> Tensor[Array, "*batch H nQ nK"]:
-    """−slopeₕ · |p − j| for the query at position p = i + offset and the key at position j: what is
-    added to the scores of head h.
+    """Return the bias −slopeₕ · |p − j| for the query at position p = i + offset and the key at
+    position j. It is added to the scores of head h.
 
     The offset is the same as in `attention`: an integer, or one for each sequence of the batch, whose axes
     then come first.

@@ -1,5 +1,5 @@
-"""Attention with today's features: grouped heads, masks by position, a bias, a softcap, a sink, and
-the log-sum-exp beside the output.
+"""Attention with today's features: grouped heads, masks by position, a bias, a softcap and a sink.
+It returns the output and the log-sum-exp.
 
 This module is not TorchLean's: the definitions are ours, in the style of `spec.attention`, over the
 same scalars. For query row i of head h, whose position among the keys is p = i + offset, and key j
@@ -19,9 +19,9 @@ broadcast to (…, H, nQ, nK) as NumPy broadcasts; the sink is (H,). Everything 
 shape. Positions count from 0, and the first key has position 0. Scores, bias, sink and lse are
 natural logarithms.
 
-What is not visible is not read: such keys and values may be NaN. A row without a visible key has
-out = 0 and lse = −∞; with a sink it has out = 0 and lse = sink. A sink of −∞ equals no sink. nK = 0
-is legal.
+Keys and values that are not visible are not read, so they may be NaN. A row without a visible key
+has out = 0 and lse = −∞; with a sink it has out = 0 and lse = sink. A sink of −∞ equals no sink. nK
+= 0 is legal.
 
 Sources: ONNX, operator Attention-25; flash-attention, `flash_attn/cute/testing.py`; PyTorch,
 `flex_attention`; JAX, `jax.nn.dot_product_attention`; Gemma 2, 2024 (softcap); OpenAI, gpt-oss,
@@ -60,8 +60,8 @@ __all__ = ["Attended", "attention", "attention_weights", "merge_attention"]
 
 @dataclass(frozen=True, eq=False)
 class Attended:
-    """The results of attention that do not depend on the values: s, which keys are visible, w,
-    w_sink and lse; the scale and the softcap.
+    """The results of attention that do not depend on the values: the scores s, the visible keys, w,
+    w_sink and lse. Also the scale and the softcap.
     """
 
     scores: Array
@@ -73,7 +73,9 @@ class Attended:
     softcap: Scalar | None
 
     def slope(self, *index: int) -> Scalar:
-        """∂t / ∂(q · k) = scale × (1 − tanh²(s / c)) at an entry, and the scale without a softcap."""
+        """Return ∂t / ∂(q · k) at an entry: scale × (1 − tanh²(s / c)), and without a softcap the
+        scale.
+        """
         if self.softcap is None:
             return self.scale
         bent = alpha.tanh(alpha.div(self.scores[index], self.softcap))
@@ -95,8 +97,8 @@ def attention_weights(
     sink: Tensor[Array, "H"] | None = None,
     scalar: Context | None = None,
 ) -> Attended:
-    """Return everything about attention that does not depend on the values: the steps of the table
-    above, from the scores to the log-sum-exp.
+    """Return the results of attention that do not depend on the values: scores, visible keys,
+    weights and log-sum-exp.
 
         s = q kᵀ × scale,  t = c · tanh(s / c),  u = t + bias,  w = exp(u) / D,  lse = log D
 
@@ -128,7 +130,7 @@ def attention_weights(
 
 
 def _hides(entry: Scalar, index: tuple[int, ...]) -> bool:
-    """Whether an entry of the bias is −∞, and so hides its key; NaN and +∞ are refused."""
+    """Return whether an entry of the bias is −∞, and so masks its key. NaN and +∞ are refused."""
     if alpha.is_neg_inf(entry):
         return True
     finite(entry, f"bias{list(index)}", "a finite number, or −∞ to hide the key")
@@ -154,18 +156,19 @@ def attention(
     sink: Tensor[Array, "H"] | None = None,
     scalar: Context | None = None,
 ) -> tuple[Tensor[Array, "*batch H nQ dV"], Tensor[Array, "*batch H nQ"]]:
-    """(out, lse): the weighted mean of the values that each query sees, and the logarithm of the
-    sum of its exponentials.
+    """Return (out, lse): for each query the weighted mean of its visible values, and the logarithm
+    of the sum of its exponentials.
 
         out = Σⱼ wⱼ vⱼ,    lse = log D = log(Σⱼ exp(uⱼ) + exp(sink))
 
-    The steps are in the table above. Each argument left out is the identity of its step; with all
-    of them left out and one head, out is `spec.corrected.scaled_dot_product_attention`.
+    The module's docstring lists the steps in a table. Without its argument a step changes nothing.
+    Without all of them, and with one head, out is `spec.corrected.scaled_dot_product_attention`.
 
     Edge cases
     - A row without a visible key: out 0, lse −∞. With a sink: out 0, lse the sink.
-    - nK = 0: every row is one. nQ = 0, H = 0, dV = 0: empty results. d = 0: all scores are 0.
-    - A bias of −∞ hides its key; +∞ and NaN are refused, and so they are in a sink.
+    - nK = 0: every row is a row without a visible key. nQ = 0, H = 0, dV = 0: empty results. d = 0:
+      all scores are 0.
+    - A bias of −∞ masks its key. +∞ and NaN are refused in a bias and in a sink.
 
     >>> q, k, v = np.zeros((1, 2, 1)), np.zeros((1, 2, 1)), np.array([[[1.0], [3.0]]])
     >>> out, lse = attention(q, k, v, causal=True)  # one visible key, then two: log 1 and log 2
@@ -201,12 +204,12 @@ def merge_attention(
     lse_b: Tensor[Array, "*rows"],
     scalar: Context | None = None,
 ) -> tuple[Tensor[Array, "*rows dV"], Tensor[Array, "*rows"]]:
-    """(out, lse) over all keys, from (out, lse) of two parts of the keys:
+    """Return (out, lse) over all keys, given (out, lse) of two parts of the keys:
 
         m = max(lse_a, lse_b),  a = exp(lse_a − m),  b = exp(lse_b − m),
         out = (a · out_a + b · out_b) / (a + b),  lse = m + log(a + b)
 
-    A sink belongs to one of the parts.
+    A sink must belong to one of the parts.
 
     Edge cases
     - lse = −∞: that part has no key in the row, and its output is not read. Where both parts have

@@ -1,5 +1,5 @@
-"""The derivatives of attention with today's features, written out: cotangents of all inputs, and
-tangents of both outputs.
+"""The derivatives of attention with today's features, as definitions: the cotangents of all inputs,
+and the tangents of both outputs.
 
 This module is not TorchLean's: see `spec.extended`. The letters and the arguments are explained in
 `spec.extended.attention`; w_sink is exp(sink − lse), the share of the sink. With T = g · vᵀ and
@@ -12,7 +12,7 @@ This module is not TorchLean's: see `spec.extended`. The letters and the argumen
 
 dk and dv are summed over the query heads of a group, dbias over the axes along which the bias is
 broadcast, dsink over rows and batch. A masked key, the bias that masks it, and its tangents are not
-read, and no derivative flows there.
+read, and their derivatives are 0.
 
 Source: the chain rule; `spec.attention` for attention without these arguments
 """
@@ -57,14 +57,14 @@ def attention_vjp(
     Tensor[Array, "*bias"] | None,
     Tensor[Array, "H"] | None,
 ]:
-    """(dq, dk, dv, dbias, dsink), the cotangents of the inputs when out and lse have cotangents
-    grad_out and grad_lse.
+    """Return (dq, dk, dv, dbias, dsink), the cotangents of the inputs when out and lse have the
+    cotangents grad_out and grad_lse.
 
-    Without a bias dbias is None, without a sink dsink is None; grad_lse=None is 0.
+    Without a bias dbias is None, and without a sink dsink is None. grad_lse=None means 0.
 
     Edge cases
-    - A row without a visible key: nothing flows, and its cotangents are not read. With a sink,
-      grad_lse flows to the sink.
+    - A row without a visible key adds nothing to any gradient, and its cotangents are not read.
+      With a sink, grad_lse is added to the gradient of the sink.
     - A bias of −∞ and a sink of −∞ have cotangent 0.
 
     >>> q, k, v = np.zeros((1, 1, 1)), np.array([[[1.0], [3.0]]]), np.array([[[10.0], [20.0]]])
@@ -144,8 +144,8 @@ def attention_jvp(
     sink: Tensor[Array, "H"] | None = None,
     scalar: Context | None = None,
 ) -> tuple[Tensor[Array, "*batch H nQ dV"], Tensor[Array, "*batch H nQ"]]:
-    """(dout, dlse), the tangents of the results along the tangents of the inputs; dbias=None and
-    dsink=None are 0.
+    """Return (dout, dlse), the derivatives of the results in the direction of the inputs' tangents.
+    dbias=None and dsink=None mean 0.
 
     Edge cases
     - A row without a visible key: dout 0, dlse 0. With a sink: dout 0, dlse = dsink.
@@ -195,7 +195,9 @@ def attention_jvp(
 
 
 def _gathered(t: Array, shape: tuple[int, ...]) -> Array:
-    """The sum of t over the axes along which an array of `shape` was broadcast to t's: the adjoint of broadcasting."""
+    """Return the sum of t over the axes along which an array of `shape` was broadcast to t's shape.
+    This is the adjoint of broadcasting.
+    """
     result = replicate(alpha.zero, shape)
     whose = np.broadcast_to(np.arange(result.size).reshape(shape), t.shape)
     for position, entry in zip(whose.flat, t.flat, strict=True):

@@ -1,8 +1,8 @@
 """The steps of attention with today's features, one function for each: visible keys, scores,
 softcap, and the softmax with a sink.
 
-This module is not TorchLean's: see `spec.extended`. The table in `spec.extended.attention` says how
-the steps follow one another.
+This module is not TorchLean's: see `spec.extended`. The table in `spec.extended.attention` shows
+the order of the steps.
 """
 
 import operator
@@ -35,20 +35,20 @@ def visible_keys(
     offset: Any = None,
     window: tuple[int | None, int | None] = (None, None),
 ) -> Bool[Array, "*s"]:
-    """The mask of `shape` = (…, H, nQ, nK) that is True where the given mask allows and position j
-    is in the query's window.
+    """Return the mask of `shape` = (…, H, nQ, nK) that is True where the given mask is True and
+    position j is in the query's window.
 
         mask[…, h, i, j] ∧ (not causal ∨ j ≤ p) ∧ (left is None ∨ j ≥ p − left) ∧ (right is None ∨ j ≤ p + right),
         p = i + offset
 
-    A side of the window is a bound on the distance: left = L lets L + 1 keys through, the query's
-    own included. The offset counts the keys before the first query: an integer, which may be
-    negative, or one for each sequence of the batch; None is 0. With nK − nQ the last query stands
-    at the last key.
+    A side of the window is a bound on the distance: left = L leaves L + 1 keys visible, the query's
+    own included. The offset is the number of keys before the first query: an integer, which may be
+    negative, or one for each sequence of the batch. None means 0. With nK − nQ the last query has
+    the position of the last key.
 
     Edge cases
-    - causal is the window (None, 0); both together are the narrower one.
-    - A row whose window ends before key 0 or begins after the last key is empty.
+    - causal equals the window (None, 0). With a window too, the narrower side counts.
+    - A row whose window ends before key 0 or begins after the last key has no visible key.
 
     >>> # positions 2 and 3, each with the key before it
     >>> visible_keys((1, 2, 4), causal=True, offset=2, window=(1, None)).astype(int)
@@ -79,12 +79,12 @@ def attention_scores(
     scale: Scalar | None = None,
     scalar: Context | None = None,
 ) -> Tensor[Array, "*batch H nQ nK"]:
-    """(q · k) × scale for each query and each key of its key head: query head h reads key head h //
-    (H / HKv).
+    """Return (q · k) × scale for each query and each key of its key head: query head h uses key
+    head h // (H / HKv).
 
     Edge cases
-    - scale=None is 1/√d, and 1 where d = 0. A scale may be negative or 0, and is refused where it
-      is not finite.
+    - scale=None means 1/√d, and 1 if d = 0. A scale may be negative or 0. It is refused if it is
+      not finite.
     - H not a multiple of HKv: refused.
 
     >>> q, k = np.array([[[1.0]], [[2.0]]]), np.array([[[10.0], [20.0]]])  # two query heads on one key head
@@ -107,8 +107,8 @@ def attention_scores(
 
 @definition()
 def softcap_scores(s: Tensor[Array, "*s"], softcap: Scalar, scalar: Context | None = None) -> Tensor[Array, "*s"]:
-    """c · tanh(s / c), entry by entry, with c the softcap: odd in s, close to s where |s| is small
-    against c, and never beyond ±c.
+    """Return c · tanh(s / c), entry by entry, where c is the softcap. It is odd in s, close to s
+    where |s| is small compared with c, and never beyond ±c.
 
     A softcap that is not a finite number above 0 is refused.
 
@@ -123,14 +123,14 @@ def softcap_scores(s: Tensor[Array, "*s"], softcap: Scalar, scalar: Context | No
 def softmax_with_sink(
     u: Tensor[Array, "n"], visible: Bool[Array, "n"], sink: Scalar | None = None, scalar: Context | None = None
 ) -> tuple[Tensor[Array, "n"], Scalar, Scalar]:
-    """(w, w_sink, lse) of one row: exp(uⱼ) / D at the visible keys and 0 elsewhere, exp(sink) / D,
-    and log D.
+    """Return (w, w_sink, lse) of one row. w is exp(uⱼ) / D at the visible keys and 0 elsewhere,
+    w_sink is exp(sink) / D, and lse is log D.
 
         D = Σ exp(uⱼ) + exp(sink)
 
-    The sum runs over the visible keys; the sink's summand is there where a sink is given. The
-    largest summand's exponent m is subtracted from all, which changes no weight, and lse = m + log
-    Σ exp(· − m): nothing overflows.
+    The sum runs over the visible keys, and includes exp(sink) if a sink is given. The largest
+    exponent m is subtracted from all exponents. This changes no weight, and lse = m + log Σ exp(· −
+    m), so nothing overflows.
 
     Edge cases
     - No visible key and no sink: (0, 0, −∞). No visible key and a sink: (0, 1, sink).

@@ -29,17 +29,17 @@ def yarn_ramp(
     upper: int | None = None,
     scalar: Context | None = None,
 ) -> Tensor[Array, "pairs"]:
-    """How far each pair is interpolated: 0 where it makes β_fast turns or more in M positions, 1
-    where it makes β_slow or fewer.
+    """Return for each pair how far it is interpolated, from 0 to 1. It is 0 for a pair that makes
+    at least β_fast turns in M positions, and 1 for a pair that makes at most β_slow turns.
 
         rampᵢ = (i − low) / (high − low), cut to [0, 1],  low = corr(β_fast), high = corr(β_slow),
         corr(ρ) = r · ln(M/(2πρ)) / (2 ln base)
 
-    corr(ρ) is the pair, a real number, that makes ρ turns in M positions. Here low is rounded down
-    and high up, where `truncate` is true, and then low is at least 0 and high at most `upper`: r −
-    1, where it is left out, and not r/2 − 1, the last pair.
+    corr(ρ) is the pair number, a real number, at which a pair makes ρ turns in M positions. If
+    `truncate` is true, low is rounded down and high up. Then low is cut to at least 0 and high to
+    at most `upper`. The default of `upper` is r − 1, and not r/2 − 1, the last pair.
 
-    Edge cases: where low and high meet, high is 0.001 more; high < low is refused. A base of 1 or
+    Edge cases: if low and high are equal, high is 0.001 more. high < low is refused. A base of 1 or
     less is refused.
 
     gpt-oss (`original_max_position_embeddings` 4096, `rope_theta` 150000, heads of 64 channels,
@@ -80,8 +80,8 @@ def yarn_ramp(
 
 @definition()
 def yarn_mscale(factor: Scalar, weight: Scalar = 1, scalar: Context | None = None) -> Scalar:
-    """m(s, x) = 0.1 · x · ln s + 1 for s > 1, else 1: by how much YaRN sharpens attention, with x
-    the weight.
+    """Return m(s, x) = 0.1 · x · ln s + 1 for s > 1, else 1. This is the factor by which YaRN
+    sharpens attention, where x is a weight.
 
     >>> from spec import REAL64
     >>> yarn_mscale(40.0, scalar=REAL64).round(6), yarn_mscale(0.5, scalar=REAL64)  # 0.1 · ln 40 + 1

@@ -1,5 +1,5 @@
-"""The kinds of rotary frequencies that change all pairs in the same way, or each pair by its own
-factor of a list, or a share of the pairs.
+"""The kinds of rotary frequencies that change all pairs in the same way, each pair by its own
+factor from a list, or only a share of the pairs.
 
 This module is not TorchLean's: see `spec.extended`. The letters, the table of all kinds and the
 sources are in `spec.extended.rotary_frequencies`.
@@ -87,11 +87,11 @@ def dynamic_frequencies(
     base that grows with the length: base · (s · L'/M − (s − 1))^(r/(r − 2)) with L' = max(L, M).
 
     M is `max_position_embeddings`, and L the length of the whole sequence, the cache included. Pair
-    0 keeps its frequency, and where L' = M all do; the last pair has f / (s · L'/M − (s − 1)).
+    0 keeps its frequency, and if L' = M all pairs do. The last pair has f / (s · L'/M − (s − 1)).
 
     Edge cases
     - L ≤ M, or L not given: `default_frequencies`.
-    - r = 2: refused, for the exponent r/(r − 2) has no value.
+    - r = 2 is refused, because the exponent r/(r − 2) has no value.
 
     InternLM2 1.8B (`factor` 2, `max_position_embeddings` 32768, `rope_theta` 1000000, 2048/16 = 128
     channels in a head; its `config.json`) at 65536 positions: the last pair is 2 · 2 − 1 = 3 times
@@ -138,13 +138,13 @@ def longrope_frequencies(
     or L is not given, else fᵢ / longᵢ. The attention factor is the given one, or else √(1 + ln s /
     ln M) for s > 1, and 1 for other s.
 
-    The factors are r/2 numbers each. M is `original_max_position_embeddings`, L the length of the
-    whole sequence.
+    Each list of factors has r/2 numbers. M is `original_max_position_embeddings`, L the length of
+    the whole sequence.
 
     Edge cases
-    - L = M is short.
-    - Where the attention factor is not given, `factor` is needed. M = 1 is refused, for ln 1 = 0
-      divides.
+    - L = M takes the short factors.
+    - Without an attention factor, `factor` is needed. M = 1 is refused, because the formula divides
+      by ln 1 = 0.
 
     Phi-3-vision 128k (`original_max_position_embeddings` 4096, and s = 131072 / 4096 = 32; its
     `config.json`): the attention factor is √(1 + ln 32 / ln 4096) = √(17/12). Here are the first
@@ -177,7 +177,7 @@ def longrope_frequencies(
 
 
 def _longrope_scale(factor: Scalar | None, attention_factor: Scalar | None, M: int, one: Scalar) -> Scalar:
-    """The attention factor that is given, or √(1 + ln s / ln M) for s > 1, else 1."""
+    """Return the given attention factor. Without one, return √(1 + ln s / ln M) for s > 1, else 1."""
     if attention_factor is not None:
         return finite(attention_factor, "attention_factor")
     if factor is None:

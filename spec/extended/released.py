@@ -18,7 +18,7 @@ class Released:
 
     kind, head_dim, base, rotary_dim and parameters are arguments of `rotary_frequencies`, and
     max_position_embeddings is the longest sequence that the configuration names. sections and mrope
-    say how pairs are shared out among three axes. module is the model of transformers that reads
+    say how pairs are distributed over three axes. module is the model of transformers that reads
     such a configuration.
     """
 
@@ -46,7 +46,9 @@ class Released:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Lengths of a sequence on both sides of where the frequencies change; the longest one where they do not."""
+        """Two sequence lengths, one on each side of the length at which the frequencies change. If
+        they do not change, the longest length alone.
+        """
         if self.kind == "longrope":
             switch = self.parameters["original_max_position_embeddings"]
             return (switch, switch + 1)
@@ -236,4 +238,4 @@ RELEASED = (
         mrope="interleaved",
     ),
 )
-"""One model or more of each kind."""
+"""At least one model of each kind."""

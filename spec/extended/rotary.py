@@ -7,8 +7,8 @@ f rotates by the angle θ = p · f, in radians, and is multiplied by the attenti
     (a, b) ↦ m · (a cos θ − b sin θ,  b cos θ + a sin θ)
 
 Positions are integers, counted from 0 at the first token; negative ones rotate backwards. Rotation
-at −p is the adjoint of rotation at p: the cotangent of x is `rope` of the output's cotangent at the
-negated positions.
+at −p is the adjoint of rotation at p. So the cotangent of x is `rope` of the output's cotangent at
+the negated positions.
 
 Sources: Su et al., RoFormer, 2021; Wang et al., Qwen2-VL, 2024, section 2.1 (M-RoPE, in blocks);
 Qwen3-VL, 2025 (interleaved)
@@ -42,25 +42,25 @@ def rope(
     mrope: str = "sectioned",
     scalar: Context | None = None,
 ) -> Tensor[Array, "*rows headDim"]:
-    """x with the first r channels of each row rotated at the row's position, pair i by its
-    frequency, and the others left alone.
+    """Return x with the first r channels of each row rotated: pair i rotates by the row's position
+    times the pair's frequency. The other channels do not change.
 
-    r is rotary_dim, all channels where it is left out; inv_freq has r/2 frequencies, by default
-    `default_frequencies`. positions are integers that broadcast to x's axes but the last;
-    without them row p of the last axis but one is at start_pos + p. The pairs lie inside the r
+    r is rotary_dim; by default all channels rotate. inv_freq has r/2 frequencies, by default
+    `default_frequencies`. positions are integers that broadcast to the axes of x without the last
+    one. Without them row p of the next-to-last axis is at start_pos + p. The pairs lie inside the r
     channels: (2i, 2i + 1) where rope_pairing is `adjacent`, (i, i + r/2) where it is `half`.
 
-    With sections = (t, h, w) positions have an axis of three in front, time, height and width, and
-    `mrope_axes` says which of them a pair rotates by. Where the three are equal, that is rotation
-    along one axis.
+    With sections = (t, h, w) positions have a first axis of three: time, height and width.
+    `mrope_axes` says by which of them a pair rotates. If the three positions are equal, the result
+    equals rotation along one axis.
 
     Edge cases
     - Position 0 multiplies the r channels by the attention factor.
-    - An odd r is refused, and so is one above headDim. r = 0 leaves x unchanged.
+    - An odd r, and an r above headDim, are refused. r = 0 leaves x unchanged.
 
     Pythia 160M (`rotary-pct` 0.25, 768/12 = 64 channels in a head, so that r is 16;
-    EleutherAI/pythia, `models/160M/pythia-160m.yml`): pairs are halves apart, channels 0 and 8 are
-    one.
+    EleutherAI/pythia, `models/160M/pythia-160m.yml`): the pairing is `half`, so channels 0 and 8
+    are a pair.
 
     >>> x = np.zeros((2, 64))
     >>> x[:, 0] = 1.0
@@ -102,14 +102,15 @@ def rope(
 
 
 def mrope_axes(pairs: int, sections: tuple[int, int, int], mrope: str = "sectioned") -> list[int]:
-    """Return, for each pair, the axis whose positions it rotates by: 0 for time, 1 for height, 2
-    for width. sections = (t, h, w) says how many pairs each axis has.
+    """Return for each pair the axis by whose positions it rotates: 0 for time, 1 for height, 2 for
+    width. sections = (t, h, w) says how many pairs each axis has.
 
     - `sectioned`: t pairs of time, then h of height, then w of width.
     - `interleaved`: pair i is height where i mod 3 = 1 and i < 3h, width where i mod 3 = 2 and i <
       3w, and time elsewhere.
 
-    Raises ValueError where the sections do not add up to the pairs, or are not what the rule gives.
+    Raises ValueError if the sections do not add up to the number of pairs, or if the rule gives
+    other numbers of pairs.
 
     Qwen2-VL (`mrope_section` 16, 24, 24) is sectioned, Qwen3-VL (24, 20, 20) interleaved, both with
     heads of 128 channels (the defaults of transformers 5.23, `modeling_qwen2_vl.py` and
@@ -137,7 +138,9 @@ def mrope_axes(pairs: int, sections: tuple[int, int, int], mrope: str = "section
 
 
 def _positions_of(positions: Any, start_pos: int, rows: tuple[int, ...], sections: Any) -> Array:
-    """The position of each row along each axis: one axis in front, or three with sections."""
+    """Return the position of each row along each axis. The first axis of the result has one entry,
+    or three with sections.
+    """
     axes = (1,) if sections is None else (3,)
     if positions is None:
         return np.broadcast_to(start_pos + np.arange(rows[-1] if rows else 1).reshape(rows[-1:]), (*axes, *rows))
@@ -158,7 +161,7 @@ def _positions_of(positions: Any, start_pos: int, rows: tuple[int, ...], section
 
 
 def _partners(r: int, rope_pairing: str) -> list[tuple[int, int]]:
-    """For each of r channels the number of its pair, and the other channel of that pair."""
+    """Return for each of r channels the number of its pair, and the other channel of that pair."""
     if rope_pairing == "adjacent":
         return [(j // 2, j ^ 1) for j in range(r)]
     if rope_pairing == "half":

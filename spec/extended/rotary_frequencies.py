@@ -1,5 +1,5 @@
-"""Rotary frequencies as models use them: how many radians a pair of channels rotates by from one
-position to the next.
+"""Rotary frequencies as models use them. A frequency is the angle, in radians, by which a pair of
+channels rotates from one position to the next.
 
 This module is not TorchLean's: see `spec.extended`. With r the number of channels that rotate, base
 the rotary base and i = 0 … r/2 − 1,
@@ -7,8 +7,8 @@ the rotary base and i = 0 … r/2 − 1,
     fᵢ = base^(−2i/r),    λᵢ = 2π/fᵢ
 
 are the frequency of pair i, in radians per position, and its wavelength, in positions. Each kind
-below bends them, so that a model which was trained on M positions reads more; s is its factor, L
-the length of the current sequence:
+below changes the frequencies, so that a model that was trained on M positions can read more. s is
+its factor, L the length of the current sequence:
 
     default         f
     linear          f / s
@@ -20,12 +20,12 @@ the length of the current sequence:
 
 The attention factor is 1 except for `yarn` and `longrope`, where it is given or computed. It
 multiplies cosines and sines (`spec.extended.rotary`), and so a score by its square. Parameters have
-the names of transformers' configurations. Numbers are never rounded on the way in: over float32 a
-parameter should be one of float32.
+the names of transformers' configurations. Parameters are never rounded when they are read: over
+float32 a parameter should be a float32 number.
 
-A comparison that decides a branch is proved over balls, or refused. Where parameters are rational
-it is decided at some precision: λ is a multiple of π, and a correction of YaRN a logarithm of one.
-Over series the derivative belongs to the branch.
+Over balls, a comparison that decides a branch is proved, or it is refused. If the parameters are
+rational, some precision decides it, because λ is a multiple of π and YaRN's `corr` contains the
+logarithm of a rational multiple of 1/π. Over series the derivative belongs to the branch.
 
 Sources: Su et al., RoFormer, 2021; Chen et al., Extending Context Window of Large Language Models
 via Positional Interpolation, 2023 (linear); bloc97 and emozilla, NTK-aware scaled RoPE, 2023
@@ -63,7 +63,7 @@ KINDS: dict[str, Callable[..., Frequencies]] = {
     "longrope": longrope_frequencies,
     "proportional": proportional_frequencies,
 }
-"""The definition of each kind."""
+"""The definition of each kind, by its name."""
 
 
 def rotary_frequencies(
@@ -79,10 +79,10 @@ def rotary_frequencies(
     """Return (inv_freq, attention_factor) of a kind: the frequency of each pair, and the factor
     that multiplies cosines and sines.
 
-    rotary_dim is r, headDim where it is left out: what configurations call `partial_rotary_factor`
-    is r / headDim, except for `proportional`, which is always over headDim. seq_len is L, and is used
-    by the kinds that depend on it. Raises ValueError for an unknown kind, for a parameter that the
-    kind does not have, and for one that it misses.
+    rotary_dim is r, headDim by default. Configurations call r / headDim `partial_rotary_factor`;
+    only for `proportional`, which always covers headDim, it is a parameter. seq_len is L, and is
+    used by the kinds that depend on it. Raises ValueError for an unknown kind, for a parameter that
+    the kind does not have, and for one that it misses.
 
     >>> from spec import REAL64
     >>> inv_freq, factor = rotary_frequencies("linear", 4, factor=4.0, scalar=REAL64)
