@@ -113,9 +113,9 @@ def enclosed(
     every radius small.
 
     `evaluate` returns, for each result, its entries in row-major order and which of them are lost.
-    The number of bits starts at `precision` and doubles. It stops when the radius of each entry is
-    at most one spacing of float64 at its midpoint, or when it reaches `most`. Half of that spacing
-    is the rounding of the midpoint.  Lost entries, and entries beyond the range of float64, have
+    The number of bits starts at `precision`. It doubles until the radius of each entry is at most
+    one spacing of float64 at its midpoint, or until it reaches `most`. The rounding of the midpoint
+    takes up half of that spacing.  Lost entries, and entries beyond the range of float64, have
     midpoint NaN and radius ∞.
     """
     while True:

@@ -67,7 +67,7 @@ def float_array(
 
 def table_array(x: Any, name: str, *, arithmetic: Arithmetic | None = None) -> NDArray[np.float64]:
     """Return `float_array` of a table of cosines or sines. Under an arithmetic the entries must be
-    numbers of `angle.table`.
+    numbers of its format `angle.table`.
     """
     return float_array(x, name, arithmetic=arithmetic and replace(arithmetic, inputs=arithmetic.angle.table))
 

@@ -223,8 +223,8 @@ def cos(a: Ball) -> Ball:
 
 
 def max_shift(a: Ball) -> Ball:
-    """Return the ball of a minus the largest midpoint of its last axis. This is one exact number
-    for each row, and a softmax cancels it.
+    """Return the ball of a minus the largest midpoint of its last axis. This subtracts one exact
+    number from each row, which does not change its softmax.
     """
     if a.mid.shape[-1] == 0:
         return a

@@ -110,8 +110,8 @@ class Enclosure:
 
         The spacing is 2·unit_roundoff·2ᵉ for 2ᵉ ≤ |mid| < 2ᵉ⁺¹, and at least the smallest subnormal
         number.  The result is correct to two roundings.
-        Edge cases: 0 where both are NaN, ∞ where one is NaN or out is infinite.  Raises as
-        `excess`.
+        Edge cases: 0 where both are NaN, ∞ where one is NaN or out is infinite.  Raises the same
+        errors as `excess`.
         """
         got = self._output(out)
         target = self.format or BINARY64

@@ -54,8 +54,8 @@ def require_method(method: object) -> None:
 
 
 def zero_is_accepted(balls: Balls) -> tuple[bool, ...]:
-    """Return, for each result, whether its budget is vacuous: it is as wide as the values
-    (`is_wide`), or it accepts 0 for every element.
+    """Return, for each result, whether its budget is vacuous (too wide to show a mistake): it is as
+    wide as the values (`is_wide`), or it accepts 0 for every element.
 
     Entries that should be NaN by convention are left out, because they do not show the width of the
     budget.
@@ -82,22 +82,24 @@ def _blocks(x: Ball) -> Iterator[tuple[slice, Array, Array]]:
 
 
 def zeros_are_accepted(balls: Balls) -> tuple[bool, ...]:
-    """Return, for each result, whether the budgets of all results are vacuous. At position 0 all
-    sines should be 0, so one table that accepts zeros does not count alone.
+    """Return the same answer for each result: whether the budgets of all results are vacuous (too
+    wide to show a mistake). One table that accepts zeros is not enough, because at position 0 all
+    sines should be 0.
     """
     return (all(zero_is_accepted(balls)),) * len(balls)
 
 
 def attention_is_vacuous(v: Array, allowed: Callable[[int], Mask | None]) -> Callable[[Balls], tuple[bool, ...]]:
-    """Return a function that says, for each result of attention, whether its budget is vacuous. It
-    uses `mean_is_accepted` for the output, and `zero_is_accepted` for the log-sum-exp.
+    """Return a function that says, for each result of attention, whether its budget is vacuous (too
+    wide to show a mistake). It uses `mean_is_accepted` for the output, and `zero_is_accepted` for
+    the log-sum-exp.
     """
     return lambda balls: (mean_is_accepted(balls[0], v, allowed), *zero_is_accepted(balls[1:]))
 
 
 def is_wide(x: Ball) -> bool:
-    """Return whether a budget is as wide as the values that it judges. It is if in at least half of
-    the rows, half of the radii are at least the row's mean |mid|.
+    """Return whether a budget is as wide as the values that it judges: in at least half of the
+    rows, half of the radii are at least the row's mean |mid|.
 
     The mean is taken because the large entries of a row carry its information. A row counts only if
     one of its entries is at least 2⁻²⁴ (binary32's unit roundoff) times the largest entry of the
@@ -210,14 +212,15 @@ def settle(of: Evaluation) -> tuple[Enclosure, ...]:
 
 
 def mean_is_accepted(out: Ball, v: Array, allowed: Callable[[int], Mask | None]) -> bool:
-    """Return whether the budget of an attention output is vacuous. It is if it is as wide as the
-    outputs (`is_wide`). It also is if, everywhere, it accepts the mean of the visible values and
-    its radius is at least half of the spread of the visible values.
+    """Return whether the budget of an attention output is vacuous (too wide to show a mistake).
+    This is so if it is as wide as the outputs (`is_wide`). It is also so if two conditions hold
+    everywhere: the budget accepts the mean of the visible values, and its radius is at least half
+    of their spread.
 
-    Both conditions are needed.  Uniform attention, as with q = 0, *is* the mean, and the tightest
-    correct budget accepts it. A budget is vacuous if it is as wide as the range of all weighted
-    means.  Only entries with two different visible values count: the result of a fully masked row
-    or of a single key is known without a budget.
+    Both of these conditions are needed.  Uniform attention, as with q = 0, *is* the mean, and the
+    tightest correct budget accepts it. A budget is vacuous if it is as wide as the range of all
+    weighted means.  Only entries with two different visible values count: the result of a fully
+    masked row or of a single key is known without a budget.
 
     `allowed(i)` says which keys are visible to query row i, for all batches: (…, 1, n_k), or None
     for all.  One row decides that the budget is not vacuous, if its radius is less than half of the

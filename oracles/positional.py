@@ -102,7 +102,7 @@ def tensor2tensor_sinusoidal(
     Shapes: (seq_len, embed_dim).  Positions count from 0.
     Edge cases: an odd embed_dim is refused. embed_dim = 2 is refused, because its exponents are
     divided by 0. Sizes may be 0.
-    Raises TypeError and ValueError as `sinusoidal_positional_encoding`.
+    Raises the same errors as `sinusoidal_positional_encoding`.
     """
     named = replace(resolve_conventions(options["conventions"]), sinusoid_layout="tensor2tensor")
     given = AnswerOptions(arithmetic=options["arithmetic"], conventions=named, method=options["method"])

@@ -143,10 +143,10 @@ class Projections:
         all of them as one product, as with packed projections.
 
         The midpoint is the sum in the given order, and the radius is the largest of the radii for
-        these ways. A sum in another order differs from the exact sum of the products' midpoints by
-        what its own radius contains. The sum in the given order differs from it by at most
-        u·Σ|partial sums|, which is added. The radius of the packed product holds for every order of
-        summation, and so it holds about this midpoint too.
+        these ways. The radius of a sum in another order already contains its distance from the
+        exact sum of the products' midpoints. The sum in the given order differs from that exact sum
+        by at most u·Σ|partial sums|, which is added. The radius of the packed product holds for
+        every order of summation, and so it holds about this midpoint too.
         """
         products = [keep(self.product(x, y, backward)) for x, y in zip(parts, others, strict=True)]
         if self.setting.arithmetic is None:

@@ -289,8 +289,9 @@ def _arb_greater(x: flint.arb, y: flint.arb) -> bool:
     (True, False)
     >>> _arb_greater(flint.arb(1), flint.arb(1, 0.5))  # doctest: +NORMALIZE_WHITESPACE
     Traceback (most recent call last):
-    ValueError: Whether 1.00000000000000 > [1e+0 +/- 0.501] is not decided at 53 bits: the balls overlap. Raise flint.ctx.prec.
-    """  # noqa: E501 - a doctest does not break a message
+    ValueError: Whether 1.00000000000000 > [1e+0 +/- 0.501] is not decided at 53 bits:
+        the balls overlap. Raise flint.ctx.prec.
+    """
     if x > y or x <= y:
         return bool(x > y)
     raise ValueError(

@@ -164,8 +164,8 @@ def start_position(start: Any, length: int) -> int:
 
 
 def blocks(length: int, dim: int) -> Iterator[slice]:
-    """Return slices of rows that are evaluated together. A slice is small, so that its arrays stay
-    in the second-level cache. If dim is 0, the iterator is empty.
+    """Return slices of rows; the rows of a slice are evaluated together. A slice is small, so that
+    its arrays stay in the second-level cache. If dim is 0, the iterator is empty.
     """
     if dim == 0:
         return iter(())
@@ -205,8 +205,9 @@ def cos_sin(positions: Array, chosen: Frequencies, arithmetic: Arithmetic | None
 def _radius(p: Array, chosen: Frequencies) -> Array:
     """Return the error bound of the module's derivation; 0 at position 0.
 
-    All positions get the bound of the largest position, because they are about as large. If a
-    frequency has a radius above the rounding of `low`, each position gets its own bound.
+    All positions get the bound of the largest position, because their own bounds are about as
+    large. If a frequency has a radius above the rounding of `low`, each position gets its own
+    bound.
     """
     rounding = 2 * ROUNDOFF * np.abs(chosen.low)
     by = p if (chosen.rest > rounding + TINY).any() else p.max()

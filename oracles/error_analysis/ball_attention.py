@@ -1,5 +1,5 @@
 """Attention and its derivatives on balls (value ± radius), for any batch axes. Fully masked rows
-follow the convention, and results are rounded to the output's format.
+follow `conventions.dead_rows`, and results are rounded to the output's format.
 
 The public operations and multi-head attention call these functions.  Inputs may have radii, as
 results of earlier operations have.  Outputs are balls that contain the exact value for all inputs
@@ -131,7 +131,7 @@ def _of_rows(
     problem: AttentionProblem, setting: Setting, dead: Mask | None, uniform: Rows | None, out: Array, error: Array
 ) -> tuple[Array, Array]:
     """Return an output, or its derivative, rounded to the output's format; fully masked rows follow
-    the convention.
+    `conventions.dead_rows`.
     """
     if uniform is not None and dead is not None:
         out, error = np.where(dead, uniform.out, out), np.where(dead, uniform.error, error)
@@ -139,8 +139,8 @@ def _of_rows(
 
 
 def _of_sums(problem: AttentionProblem, setting: Setting, rows: slice, found: Rows) -> tuple[Array, Array]:
-    """Return the log-sum-exp of a tile of rows, rounded to its format; fully masked rows follow the
-    convention.
+    """Return the log-sum-exp of a tile of rows, rounded to its format; fully masked rows follow
+    `conventions.dead_rows`.
     """
     found = keys_alone(problem, rows) or found
     mid, rad = _of_lse(setting, ball(found.lse, found.lse_error * (1 + 2.0**-48)))
@@ -200,7 +200,7 @@ def vjp(
 
 def _add_mean(problem: AttentionProblem, g: Operand, dv: Gradient) -> None:
     """Add to dv the gradient of fully masked rows whose output is the mean of all values: each adds
-    g/n_k to every row of dv. Add the error of this too.
+    g/n_k to every row of dv. Add its error too.
     """
     dead, t = _dead_rows(problem, slice(0, problem.n_q)), problem.terms
     reach = np.where(dead, g.reach, 0.0).sum(axis=-2, keepdims=True)
@@ -318,8 +318,8 @@ def _pieces(
 
 
 def _dead(dead: Mask | None, result: tuple[Array, Array], conventions: Conventions) -> tuple[Array, Array]:
-    """Return the result with the expected value of fully masked rows: NaN under that convention,
-    else exactly 0. Under `uniform` the result stays.
+    """Return the result with the expected value of fully masked rows: NaN under `dead_rows` = nan,
+    exactly 0 under zero. Under uniform the result stays.
     """
     mid, rad = result
     if conventions.dead_rows == "uniform" or dead is None:

@@ -9,9 +9,9 @@ each row (query), and it is off by at most Δ_i.  `oracles.error_analysis.output
 (`oracles.error_analysis.output_error`). That error has three parts.
 
 - The part that both sums of o share is Σ_j p_j(exp t_j − 1)(v_j − o). Times g it is Σ_j p_j(exp t_j
-− 1)T_j.
+  − 1)T_j.
 - The part that a weight has in the numerator alone is common to the columns of o: Σ_j p_j(A_j −
-1)v_j. Times g it is Σ_j p_j(A_j − 1)dP_j.
+  1)v_j. Times g it is Σ_j p_j(A_j − 1)dP_j.
 - The error of the denominator multiplies o. Times g it is that error times δ.
 
 So with Θ = Σ_j p_j(exp τ_j − 1)|T_j|
@@ -88,8 +88,8 @@ def _farthest(problem: AttentionProblem, g: Operand, tiles: Iterable[tuple[slice
 
 
 class _Turns(NamedTuple):
-    """Upper bounds of three sums of each row: `turned` of Σ p|T|, `moved` of Σ p(exp τ − 1)|T|, and
-    `mean` of |δ|.
+    """Upper bounds of three numbers of each row, where T = dP − δ: `turned` of Σ p|T|, `moved` of Σ
+    p(exp τ − 1)|T|, and `mean` of |δ|.
     """
 
     turned: Array

@@ -93,7 +93,8 @@ class _Online:
 
 
 class _Weights(NamedTuple):
-    """The weights e of a tile, and the parts of their errors.
+    """The weights e of a tile, and the parts of their errors. `oracles.error_analysis.output_error`
+    defines the letters.
 
     growths      the exponents τ
     slopes       |s|, if a part of the error belongs to one sum alone

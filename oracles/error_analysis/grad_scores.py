@@ -3,13 +3,13 @@
 
 dS = p ⊙ T is the gradient of the scores, with the weights p and T = dP − δ. A certified value has
 one bound for each row (query), as in `oracles.error_analysis.scores`.  E and Δ are the errors of dP
-and δ, numbers of the row. With z = |T| + E + Δ and lift = exp(τ + κ) − 1,
+and δ, here one number for each row. With z = |T| + E + Δ and lift = exp(τ + κ) − 1,
 
     error = p·[exp(ρ)·(lift·(E + Δ) + E·exp(κ) + Δ) + (exp(ρ)·lift + exp(ρ) − 1)·|T|]
             + η·exp(ρ)·[(lift + exp(κ))·z + E·exp(κ)].
 
-These are the same terms as entry by entry, ordered by p and |T|. Only underflow causes the last
-term. In it z has the row's largest |T| ≤ ‖g‖·max‖v‖ + |δ|.
+These are the terms of the entry-by-entry bound, ordered by p and |T|. Only underflow causes the
+last term. In it z has the row's largest |T| ≤ ‖g‖·max‖v‖ + |δ|.
 """
 
 from dataclasses import dataclass
@@ -36,7 +36,8 @@ from oracles.error_analysis.scores import (
 
 @dataclass
 class Tile:
-    """A tile of the weights p, of p + η, and of dS.
+    """A tile of the weights p, of p + η, and of dS. `oracles.error_analysis.vjp` defines the
+    letters.
 
     possible  p + η. It is p itself if `growth` is one number for each row; then η is counted
               elsewhere
@@ -84,7 +85,8 @@ class Shift(NamedTuple):
 
 
 class _Factors(NamedTuple):
-    """The factors that the error of dS consists of, in a tile.
+    """The factors that the error of dS consists of, in a tile. `oracles.error_analysis.vjp` defines
+    the letters.
 
     weights  p
     growth   exp(τ) − 1, entry by entry or one number for each row
@@ -220,7 +222,9 @@ def _bias_error(problem: AttentionProblem, block: Block, logits: Logits, tile: T
 
 
 def _kappa(t: Terms) -> float:
-    """Return κ, the exponent that products with a weight add to the exponent of its error."""
+    """Return κ, the part of the exponent of a weight's error that comes from products with the
+    weight.
+    """
     return t.grad_scores + t.product + t.scale_on_inputs + max(t.keys_sum.terms, t.queries_sum.terms)
 
 

@@ -171,7 +171,7 @@ class Gathered:
 @dataclass(frozen=True)
 class HeadSums:
     """The part of each query head in a gradient of the key head that they share: (…, G, n_k,
-    columns). It is None if these parts are not rounded.
+    columns). `sums` is None if these parts are not rounded.
     """
 
     sums: Array | None

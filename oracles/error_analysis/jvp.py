@@ -67,7 +67,7 @@ class Moved(NamedTuple):
 
 @dataclass
 class _Found:
-    """Sums over keys, for a tile of rows (queries).
+    """Sums over keys, for a tile of rows (queries). The module's docstring defines the letters.
 
     mean, mean_error            t̄ = Σ p·t, and its error
     largest                     the largest |t| + r
@@ -114,7 +114,9 @@ def rows_jvp(problem: AttentionProblem, tangents: Tangents, rows: slice) -> Move
 
 
 def _kappa(t: Terms) -> float:
-    """Return κ, the exponent that products with a weight add to the exponent of its error."""
+    """Return κ, the part of the exponent of a weight's error that comes from products with the
+    weight.
+    """
     return t.grad_scores + t.normalise + t.weights + 2 * t.product + t.tangent_sum.positive
 
 
@@ -156,7 +158,9 @@ def _add_block(problem: AttentionProblem, found: _Found, forward: Rows, block: B
 
 
 class _Summands(NamedTuple):
-    """The entries of a tile: p·t and p, and their errors w and U."""
+    """The entries of a tile: p·t and p, and their errors w and U (defined in the module's
+    docstring).
+    """
 
     tangent: Array
     weights: Array

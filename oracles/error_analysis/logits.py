@@ -11,15 +11,15 @@ So a rounding of the quotient, of c, of tanh or of the product costs at most one
 `Terms.cap` is the sum of these roundings and of tanh's own relative error.
 
 Absolute errors near zero are separate. `Terms.cap_absolute` is the absolute error of a tanh that is
-computed by exponentials; it counts c times. `Terms.quotient_underflow` is the error of the quotient
-and of tanh where they underflow; it counts c times too, because the slope of tanh is at most 1.
+computed by exponentials; c multiplies it. `Terms.quotient_underflow` is the error of the quotient
+and of tanh where they underflow; c multiplies it too, because the slope of tanh is at most 1.
 `Terms.logit_underflow` is the underflow of the product.
 
-All these act on t̃, |t̃| ≤ |t| + E. So E becomes E + cap·(|t| + E) + c·(cap_absolute +
-quotient_underflow) + logit_underflow.  A masked entry becomes −c exactly, because tanh(−∞) is −1,
-with the same roundings: there E is 0 before the cap.  A kernel may multiply by 1/c. Where the
-arithmetic does not hold c or 1/c as a normal number (`Ranges.cap`), 0·∞ may be NaN, and the bound
-is ∞.
+All these are errors of the computed t̃, and |t̃| ≤ |t| + E. So E becomes E + cap·(|t| + E) +
+c·(cap_absolute + quotient_underflow) + logit_underflow.  A masked entry becomes −c exactly, because
+tanh(−∞) is −1, with the same roundings: there E is 0 before the cap.  A kernel may multiply by 1/c.
+Where the arithmetic does not hold c or 1/c as a normal number (`Ranges.cap`), 0·∞ may be NaN, and
+the bound is ∞.
 
 **A bias** is an input, so it is exact.  The sum of t and the bias is off by its rounding. If a
 kernel converts both summands to base 2 separately, it is also off by the roundings of both. So E
@@ -62,8 +62,8 @@ class Features(NamedTuple):
 
 
 class Tiled(NamedTuple):
-    """The features of a problem, which can be read tile by tile. Here `blocked` holds the visible
-    keys, or None; all other entries become −c.
+    """The features of a problem (bias, softcap and sinks), which can be read tile by tile. Here
+    `blocked` holds the visible keys, or None; all other entries become −c.
     """
 
     cap: float | None = None
@@ -80,7 +80,7 @@ class Tiled(NamedTuple):
         return self.bias is not None and (self.cap is None or self.after_bias)
 
     def at(self, batch: tuple[int, ...] | EllipsisType) -> "Tiled":
-        """Return the features of one element of the batch, or of all."""
+        """Return the features of one element of the batch, or of all elements."""
         if batch is ...:
             return self
         bias, blocked = (

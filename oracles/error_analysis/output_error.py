@@ -85,7 +85,7 @@ class Weighted:
 @dataclass
 class Sums:
     """Sums over keys. They are in units of e while they are added up, and in units of p when they
-    are complete. A sum is 0 if nothing was added.
+    are complete. A sum is 0 if nothing was added. The module's docstring defines the letters.
 
     total, out  D and Σ e·v; at the end `out` is o
     weights     Σ e·(|v − c|, |g·(v − c)|); its `count` is 0, because `total` has it
@@ -133,7 +133,8 @@ class Sums:
 
 @dataclass(frozen=True)
 class Totals:
-    """The sums of the forward pass of a tile of rows (queries), before its error is bounded.
+    """The sums of the forward pass of a tile of rows (queries), before its error is bounded. The
+    module's docstring defines the letters.
 
     maximum   |m|
     lse       log-sum-exp of the logits
@@ -158,7 +159,7 @@ class Totals:
 
 class Unshared(NamedTuple):
     """The part of the output's error that the two sums over keys do not share, sorted by key, row
-    and column.
+    and column. The module's docstring defines the letters.
 
     key     the exponent of A_j, on top of ω_j; all columns of the output share it
     row     the error of the denominator, for each unit of |o|
@@ -173,7 +174,7 @@ class Unshared(NamedTuple):
 @dataclass(frozen=True)
 class Rows:
     """The forward pass of a tile of rows (queries) with its error. Columns have the shape (rows,
-    1), matrices (rows, d_v).
+    1), matrices (rows, d_v). The module's docstring defines the letters.
 
     lse           log-sum-exp of the scores
     dead          which rows have no visible key, or None
@@ -233,7 +234,8 @@ class Rows:
 
 
 class _Costs(NamedTuple):
-    """The costs of the sums of each row: exponents and relative errors.
+    """The costs of the sums of each row: exponents and relative errors. The module's docstring
+    defines the letters.
 
     shared         h
     separate       the exponent that each weight has in one of the sums alone
@@ -251,7 +253,8 @@ class _Costs(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """The errors that the two sums do not share, each times 1 − λ.
+    """The errors that the two sums do not share, each times 1 − λ. The module's docstring defines
+    the letters.
 
     key      the exponent of A_j, on top of ω_j
     divisor  the error of the denominator, for each unit of |o|
@@ -293,7 +296,7 @@ def _costs_of_few(t: Terms, usual: _Costs, a: Sums, centre: Bound, large: NDArra
 
 
 class _Sizes(NamedTuple):
-    """Upper bounds of sizes of a tile of rows.
+    """Upper bounds of sizes of a tile of rows. The module's docstring defines the letters.
 
     maximum, lse   |m| and |lse| of a kernel
     readable       Σ|v| over the keys that are visible to a row
@@ -335,7 +338,8 @@ def _sizes(problem: AttentionProblem, found: Totals, inflation: float) -> _Sizes
 
 
 class _Quotient(NamedTuple):
-    """The quotient of two sums over keys, and the parts of the bound of its error.
+    """The quotient of two sums over keys, and the parts of the bound of its error. The module's
+    docstring defines the letters.
 
     inflation  the factor that covers the oracle's own sums over keys, which are known to
                γ_{n_k}(2⁻⁵³)
@@ -357,7 +361,7 @@ class _Quotient(NamedTuple):
 
     @staticmethod
     def of(problem: AttentionProblem, found: Totals) -> "_Quotient":
-        """Return the quotient of complete sums."""
+        """Return the quotient of two sums over all keys, with its bounds."""
         t, a, inflation = problem.terms, found.sums, 1 + 8 * gamma(problem.n_k + 8, ROUNDOFF)
         sizes = _sizes(problem, found, inflation)
         costs = _costs(t, sizes.maximum, sizes.lse)

@@ -5,19 +5,19 @@ The line does not prove anything. A rounding δ_i with |δ_i| ≤ u that moves t
 contributes (c_i·u)² to a variance.  By Hoeffding's inequality Σ c_i δ_i is beyond λ·√Σ(c_i·u)² with
 probability at most 2·exp(−λ²/2), if the δ_i are independent and have mean 0 (Higham & Mary, A new
 approach to probabilistic rounding error analysis, SIAM J. Sci. Comput. 41, 2019).  λ = 8.4 gives
-10⁻¹⁵ for each element, 10⁻⁶ for 10⁹ elements.  All bounds here have first order.
+10⁻¹⁵ for each element, 10⁻⁶ for 10⁹ elements.  All bounds here are first-order bounds.
 
 `oracles.error_analysis.roundings` says how the line counts each rounding (`line`), and which
 numbers a rounding may make 0 (`loses`). The names below are its rows.  These errors count linearly:
 
 - Errors that a row has in common, because they are not independent.
 - Errors of equal scores, because they are equal: κ equal scores in a row count √κ times (Σ over
-groups of (Σ within)² ≤ κ·Σ of squares, by Cauchy and Schwarz).
+  groups of (Σ within)² ≤ κ·Σ of squares, by Cauchy and Schwarz).
 - A term below 2u of its sum, because the sum may lose it every time.
 - A number that underflows or is flushed, because such an error never has mean 0. It may be a number
-below the step of its format (a weight, dP, dS, the output from which δ is computed). It may be an
-operand below the smallest normal number, as in x86's products of bfloat16 (VDPBF16PS). It may be a
-product in a sum, and then the error is the step of the format in which the product is computed.
+  below the step of its format (a weight, dP, dS, the output from which δ is computed). It may be an
+  operand below the smallest normal number, as in x86's products of bfloat16 (VDPBF16PS). It may be
+  a product in a sum, and then the error is the step of the format in which the product is computed.
 
 The line is never above the budget (`ball_attention`), which is a proof.  p, o, T and dS are as in
 `oracles.error_analysis.forward` and `oracles.error_analysis.vjp`. M = (Σ|x| + |Σx|)/2 for a sum of
@@ -93,7 +93,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Softmax:
-    """The weights of some rows (queries), and their likely errors.
+    """The weights of some rows (queries), and their likely errors. The module's docstring defines
+    the letters.
 
     p, score, entry  weights (rows, keys), σ of their scores, ε of each weight
     out, size        o and Σ p|v|
@@ -123,7 +124,7 @@ class Softmax:
 
 @dataclass(frozen=True)
 class GradWeights:
-    """dP of some rows, with its likely errors.
+    """dP of some rows, with its likely errors. The module's docstring defines the letters.
 
     dp, delta, shifted  dP, δ and T = dP − δ
     variance, lost      E² of dP, and the part of dP that may be lost by underflow
@@ -141,7 +142,7 @@ class GradWeights:
 
 @dataclass(frozen=True)
 class GradScores:
-    """dS of some rows, with its likely errors.
+    """dS of some rows, with its likely errors. The module's docstring defines the letters.
 
     ds, variance  dS and w²
     delta         Δ ÷ λ
@@ -190,8 +191,8 @@ class KeyGradient:
         self.lost += lost
 
     def error(self, x: Point, equal: Array) -> Array:
-        """Return the line of the gradient before it is scaled and rounded; `equal` is √κ of each
-        key.
+        """Return the likely error of the gradient before it is scaled and rounded. `equal` is √κ of
+        each key, where κ is the number of its equal scores.
         """
         variance = self.variance
         if self.heads.sums is not None:
@@ -201,7 +202,9 @@ class KeyGradient:
 
 
 def forward(x: Point) -> Array:
-    """Return the line of the output (rows, d_v), including the rounding of the result."""
+    """Return the likely error (the line) of the output, (rows, d_v), including the rounding of the
+    result.
+    """
     found = np.empty((len(x.q), x.v.shape[1]))
     for rows in x.rows():
         weights = _softmax(x, rows)
@@ -210,7 +213,7 @@ def forward(x: Point) -> Array:
 
 
 def vjp(x: Point, g: Array) -> tuple[Array, Array, Array]:
-    """Return the lines of dq, dk and dv, including the rounding of the results."""
+    """Return the likely errors (the lines) of dq, dk and dv, including the rounding of the results."""
     a, c, n_q, n_k = x.arithmetic, abs(x.scale), len(x.q), x.k.shape[0]
     dq, dq_error = np.empty(x.q.shape), np.empty(x.q.shape)
     dk, dv = (KeyGradient.zeros(values.shape, x) for values in (x.k, x.v))
@@ -283,7 +286,7 @@ def _grad_scores(x: Point, weights: Softmax, of: GradWeights) -> GradScores:
 
 
 def _grad_queries(x: Point, weights: Softmax, of: GradScores) -> tuple[Array, Array]:
-    """Return dq of some rows and its line, before it is scaled and rounded."""
+    """Return dq of some rows and its likely error, before it is scaled and rounded."""
     dq, size = of.ds @ x.k, np.abs(of.ds) @ np.abs(x.k)
     deviation = (
         np.sqrt(of.variance @ (x.k**2))
@@ -327,7 +330,9 @@ def _lost_by_values(x: Point, weights: Softmax, tail: NDArray[np.bool_]) -> Arra
 
 
 def _delta(x: Point, weights: Softmax, of: GradWeights) -> Array:
-    """Return Δ ÷ λ, for the worse of the forms of δ that the arithmetic allows."""
+    """Return the likely error Δ of δ, divided by λ, for the worse of the forms of δ that the
+    arithmetic allows.
+    """
     of_output = _delta_of_output(x, weights, of)
     if x.arithmetic.delta == "output":
         return of_output
@@ -336,7 +341,7 @@ def _delta(x: Point, weights: Softmax, of: GradWeights) -> Array:
 
 
 def _delta_of_output(x: Point, weights: Softmax, of: GradWeights) -> Array:
-    """Return Δ ÷ λ for δ = rowsum(g·o)."""
+    """Return the likely error Δ of δ = rowsum(g·o), divided by λ."""
     a, spread, g, out = x.arithmetic, spreads(x.arithmetic), of.g, weights.out
     variance = (_output(x, weights) / x.deviations) ** 2 + (spread["saved_output"] * out) ** 2
     found = np.sqrt((g**2 * variance).sum(axis=1, keepdims=True))
@@ -348,7 +353,7 @@ def _delta_of_output(x: Point, weights: Softmax, of: GradWeights) -> Array:
 
 
 def _delta_of_weights(x: Point, weights: Softmax, of: GradWeights) -> Array:
-    """Return Δ ÷ λ for δ = rowsum(p·dP)."""
+    """Return the likely error Δ of δ = rowsum(p·dP), divided by λ."""
     a, lost, p, n_k = x.arithmetic, losses(x.arithmetic), weights.p, of.dp.shape[1]
     variance = (p**2 * (of.weight * of.shifted**2 + of.variance)).sum(axis=1, keepdims=True)
     variance = variance + (weights.row * of.delta) ** 2
@@ -409,7 +414,9 @@ def _softmax(x: Point, rows: slice) -> Softmax:
 
 
 def _variance_of_scores(x: Point, rows: slice, s: Array) -> Array:
-    """Return σ² of the scores of some rows, without the part of the slope."""
+    """Return the variance σ² of the scores of some rows, without the part of the exponential's
+    slope.
+    """
     spread, c, d = spreads(x.arithmetic), abs(x.scale), x.q.shape[1]
     reach = c * (np.abs(x.q[rows]) @ np.abs(x.k).T)
     squares = c * c * ((x.q[rows] ** 2) @ (x.k**2).T)
@@ -435,7 +442,9 @@ def _flushed_scores(x: Point, scores: Array) -> Array:
 
 
 def _logits(x: Point, rows: slice, s: Array, variance: Array) -> tuple[Array, Array]:
-    """Return the logits of some rows and their variance, from their scores: each step in turn."""
+    """Return the logits of some rows and their variance, given their scores and the variance of
+    these.
+    """
     f = x.features.tile(rows, slice(0, x.k.shape[0]))
     spread, elementwise = spreads(x.arithmetic), x.arithmetic.elementwise.unit_roundoff
     stored = spread["stored_scores"]
@@ -460,7 +469,7 @@ def _logits(x: Point, rows: slice, s: Array, variance: Array) -> tuple[Array, Ar
 
 
 def _output(x: Point, weights: Softmax) -> Array:
-    """Return the line of the output before it is rounded."""
+    """Return the likely error of the output before it is rounded."""
     a, spread, n_k, out = x.arithmetic, spreads(x.arithmetic), x.k.shape[0], weights.out
     of_scores = weights.p**2 * weights.score**2
     stored = weights.entry**2 + spread["weights"] ** 2 + 2 * spread["product"] ** 2

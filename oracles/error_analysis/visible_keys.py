@@ -41,8 +41,8 @@ class Visible:
         return replace(self, mask=None if self.mask is None else self.mask.at(batch), positions=positions)
 
     def keys(self, rows: slice, n_k: int) -> range:
-        """Return the keys from the first to the last that the band makes visible to any of the
-        given rows.
+        """Return the keys from the first to the last that the limits `low` and `high` make visible
+        to any of the given rows.
         """
         near = self.positions[..., rows]
         if not near.size:

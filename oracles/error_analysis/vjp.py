@@ -45,9 +45,9 @@ queries_sum.result)·Σ_h|dk_h|, plus underflow.
 - Where |g||v|ᵀ (visible or masked), δ or T may overflow, the row's errors are ∞.
 - Where a dP or dS, scaled or not, may leave the format in which it is stored, its error is ∞.
 - Where a sum of |dS||k|, |dS||q| or p|g| may leave the range of its accumulator, before or after it
-is scaled, the gradient's error is ∞.
+  is scaled, the gradient's error is ∞.
 - Where a row's scores or Σe may overflow, the whole row may be NaN, at masked keys too, because
-exp(−∞ − NaN) and 0·NaN are NaN. Then dk and dv of all keys and the biases of the row are unknown.
+  exp(−∞ − NaN) and 0·NaN are NaN. Then dk and dv of all keys and the biases of the row are unknown.
 - Where δ may overflow, dk and the row's biases are unknown.
 """
 

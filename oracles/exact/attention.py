@@ -63,7 +63,7 @@ def hard_masked_softmax(
     scores: Array, allowed: Bools | None, *, conventions: Conventions, precision: int = PRECISION
 ) -> tuple[Ball, ...]:
     """Return the softmax weights of each row: exp(scores[i, j]) / Σ_visible exp(scores[i, ·]), and
-    0 at masked entries. Fully masked rows follow the convention.
+    0 at masked entries. Fully masked rows follow `conventions.dead_rows`.
     """
     live = _allowed(scores.shape, allowed)
 

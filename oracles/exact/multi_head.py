@@ -23,7 +23,7 @@ ZERO, ONE = arb(0), arb(1)
 
 
 def attention(head: Head, allowed: Bools, scale: arb, conventions: Conventions) -> Matrix:
-    """Return the output softmax(scale·q·kᵀ)·v; fully masked rows follow the convention."""
+    """Return the output softmax(scale·q·kᵀ)·v; fully masked rows follow `conventions.dead_rows`."""
     q, k, v = head
     weights = softmax((q @ k.transposed) * scale, allowed, conventions)
     return lose_dead_rows(weights @ v, allowed, conventions)

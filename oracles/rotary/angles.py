@@ -199,8 +199,9 @@ def _axes(pairs: int, sections: Any, layout: str) -> list[int]:
     """Return the axis by which each pair rotates: 0 for time, 1 for height, 2 for width. `sections`
     are the numbers of pairs (t, h, w).
 
-    Sectioned, the first t pairs are time, the next h height, the last w width. Interleaved, pair i
-    is height where i mod 3 = 1 and i < 3h, width where i mod 3 = 2 and i < 3w, and time elsewhere.
+    In the layout `sectioned` the first t pairs are time, the next h height, the last w width. In
+    the layout `interleaved` pair i is height where i mod 3 = 1 and i < 3h, width where i mod 3 = 2
+    and i < 3w, and time elsewhere.
     """
     if not isinstance(sections, list | tuple):
         raise TypeError(

@@ -3,8 +3,8 @@ is added.
 
 A pair of channels (first, second) becomes
 
-    first·cos₁ − second·sin₁,  second·cos₂ + first·sin₂         and back by the transpose
-    first·cos₁ + second·sin₂,  second·cos₂ − first·sin₁
+    first·cos₁ − second·sin₁,  second·cos₂ + first·sin₂     forward
+    first·cos₁ + second·sin₂,  second·cos₂ − first·sin₁     back, by the transpose
 
 In `rope` both channels of a pair have one angle; in `apply_rotary` each has its own table entry.
 `conventions.rope_pairing` says which channels are pairs. `conventions.odd_lane` says what happens

@@ -275,9 +275,9 @@ class Yarn(Band):
         )
 
     def _sharpened_moves(self, weight: float, u: float) -> float:
-        """Return how far a kernel's `_sharpened` number may be off. ln s has an absolute error from
-        the rounding of s, and a relative error from its own computation. Three more roundings are
-        of 1/10, the weight and two products.
+        """Return how far a kernel's value of `_sharpened` may be off. ln s has an absolute error
+        from the rounding of s, and a relative error from its own computation. Three more roundings
+        are of 1/10, the weight and two products.
         """
         size = abs(0.1 * weight * log(self.factor)) * (1 + OUTWARD)
         off = gamma(LOGARITHM + 5, u) * size + gamma(2, u) * abs(0.1 * weight)
@@ -304,7 +304,7 @@ class Llama3(Band):
         self._store(low_freq_factor=low, high_freq_factor=high)
 
     def keeps(self, powers: list[arb]) -> list[arb]:
-        """Return keep for each pair: a line of M/λ, the number of turns in M positions."""
+        """Return keep for each pair, computed from M/λ, the number of turns in M positions."""
         low, high = arb(self.low_freq_factor), arb(self.high_freq_factor)
         turns = [self.original_max_position_embeddings * f / (2 * arb.pi()) for f in powers]
         return [_cut((n - low) / (high - low)) for n in turns]

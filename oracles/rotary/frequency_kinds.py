@@ -109,7 +109,7 @@ class Default:
 
 @dataclass(frozen=True)
 class Factored(Default):
-    """A kind with a factor s: it makes sequences s times as long possible."""
+    """A kind with a factor s, by which the context becomes longer."""
 
     factor: Any
 

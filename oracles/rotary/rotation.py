@@ -68,7 +68,7 @@ class Rotation:
 
     def pulled_back(self, grad_out: Any) -> "Rotation":
         """Return the backward rotation of a cotangent of the result. Raises ValueError for a wrong
-        shape, and as `arrays.float_array`.
+        shape, and the errors of `arrays.float_array`.
         """
         found = arrays.float_array(grad_out, "grad_out", arithmetic=self.arithmetic)
         if found.shape != self.x.shape:
@@ -162,8 +162,8 @@ def _largest_cosine(arithmetic: Arithmetic) -> float:
 
 
 def _factor(table: Ball, arithmetic: Arithmetic | None) -> Factor:
-    """Return a table as a factor. a·c ± b·s has two roundings on each side, which move it by
-    γ₂·(|a||c| + |b||s|) (Higham, (3.4)).
+    """Return a table as a factor of x, with its error. In a·c ± b·s each product takes two
+    roundings, its own and the sum's. They move the result by γ₂·(|a||c| + |b||s|) (Higham, (3.4)).
 
     These roundings are counted for float64, and once more for the modelled kernel, which multiplies
     and adds in `elementwise`.  The smallest subnormal number covers tables so small that γ₂·|c|

@@ -94,8 +94,8 @@ def rope_angles(
     Shapes: (seq_len, ⌈head_dim/2⌉).  Positions count from 0.
     Edge cases: as `inv_freq`. The angles of position 0 are 0. An angle beyond float64's range is
     unknown, with midpoint NaN and radius ∞. seq_len may be 0.
-    Raises TypeError and ValueError as `inv_freq`, for positions beyond 2⁵³, and for more than 2²⁸
-    entries.
+    Raises the same errors as `inv_freq`, and ValueError for positions beyond 2⁵³ and for more than
+    2²⁸ entries.
     """
     model, named, method = answer(options)
     length, dim, first = _sizes(seq_len, head_dim, start_pos, named)
@@ -137,7 +137,7 @@ def rope_tables(
     Edge cases: position 0 has cosines 1 and sines 0. The last channel of an odd head_dim has the
     angle of the pair that it would begin; where `conventions.odd_lane` is `passthrough` it has
     cosine 1 and sine 0. Sizes may be 0.
-    Raises TypeError and ValueError as `rope_angles`.
+    Raises the same errors as `rope_angles`.
     """
     model, named, method = answer(options)
     length, dim, first = _sizes(seq_len, head_dim, start_pos, named)
@@ -182,7 +182,7 @@ def rotary_tables(
     Shapes: inv_freq is (pairs,), positions (…), or (3, …) with sections; both results are (…,
     2·pairs).
     Edge cases: at position 0 the cosine is the attention factor and the sine is 0. Sizes may be 0.
-    Raises TypeError and ValueError as `rope`, and for more than 2²⁸ entries.
+    Raises the same errors as `rope`, and ValueError for more than 2²⁸ entries.
     """
     model, named, method = answer(options)
     given = integers(positions)

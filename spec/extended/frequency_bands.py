@@ -157,8 +157,9 @@ def llama3_frequencies(
     base: Scalar = 10000.0,
     scalar: Context | None = None,
 ) -> Frequencies:
-    """Return the frequencies and the attention factor 1. A frequency is kept where the wavelength
-    is short compared with M, divided by s where it is long, and a mean of both between:
+    """Return the frequencies and the attention factor 1. A frequency is kept where its wavelength
+    is short compared with M, and divided by s where its wavelength is long. Between, it is a mean
+    of both:
 
         f where λ < M/high,    f/s where λ > M/low,    ((1 − z)/s + z) · f between,  z = (M/λ − low) / (high − low)
 
@@ -168,7 +169,7 @@ def llama3_frequencies(
 
     Llama 3.1 8B (`factor` 8, `low_freq_factor` 1, `high_freq_factor` 4,
     `original_max_position_embeddings` 8192, `rope_theta` 500000, heads of 128 channels; torchtune,
-    `models/llama3_1`): pairs up to 28 are kept, those from 35 on divided by 8.
+    `models/llama3_1`): pairs up to 28 are kept, and pairs from 35 on are divided by 8.
 
     >>> from spec import REAL64
     >>> model = dict(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)

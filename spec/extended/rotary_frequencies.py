@@ -13,7 +13,7 @@ its factor, L the length of the current sequence:
     default         f
     linear          f / s
     dynamic         f of another base, base · (s · L'/M − (s − 1))^(r/(r − 2)) with L' = max(L, M)
-    yarn            f · ((1 − ramp) + ramp/s): the ramp rises from pairs of many turns in M positions to pairs of few
+    yarn            f · ((1 − ramp) + ramp/s): the ramp is 0 for fast pairs and rises to 1 for slow pairs
     llama3          f where λ < M/high, f/s where λ > M/low, and between them a mean
     longrope        f / shortᵢ where L ≤ M, f / longᵢ where L > M
     proportional    base^(−2i/headDim) / s for the first pairs, 0 for the others
