@@ -33,7 +33,7 @@ def alibi_slopes(
     num_heads: Any,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """Return the slope of each head, as an `Enclosure` (value ± radius).
+    """Return the slope of each head. The result is an `Enclosure` (value ± radius).
 
     n is num_heads, and m is the largest power of two up to n. The first m slopes are 2^(−8h/m) for
     h = 1 … m. The other n − m slopes are 2^(−8h/(2m)) for h = 1, 3, 5, …. Where
@@ -59,8 +59,8 @@ def alibi_bias(
     offset: Any = None,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """Return the bias −slope·|p − j| of each head, query and key, as an `Enclosure` (value ±
-    radius).
+    """Return the bias −slope·|p − j| of each head, query and key. The result is an `Enclosure`
+    (value ± radius).
 
     p = i + offset is the position of query i among the keys. By default the offset is 0, or n_k −
     n_q where `conventions.causal` is `bottom_right`. Where `conventions.alibi_reference` is `key`,

@@ -30,8 +30,8 @@ def scaled_dot_product_attention(
     mask: Any = None,
     **options: Unpack[DotProductOptions],
 ) -> Enclosure:
-    """Return the attention output softmax(scale·q·kᵀ)·v over the visible keys, as an `Enclosure`
-    (value ± radius).
+    """Return the attention output softmax(scale·q·kᵀ)·v over the visible keys. The result is an
+    `Enclosure` (value ± radius).
 
     out[i] = Σ_j p_ij v[j],  p_ij = exp(s_ij) / Σ_visible exp(s_il),  s = scale·q·kᵀ.
 
@@ -54,7 +54,8 @@ def scaled_dot_product_attention_vjp(
     grad_out: Any,
     **options: Unpack[DotProductOptions],
 ) -> tuple[Enclosure, ...]:
-    """Return the gradients (dq, dk, dv) of Σ grad_out ⊙ out, as `Enclosure`s (value ± radius).
+    """Return the gradients (dq, dk, dv) of Σ grad_out ⊙ out. The results are `Enclosure`s (value ±
+    radius).
 
     P are the softmax weights, T = grad_out·vᵀ − rowsum(grad_out ⊙ out) and dS = P ⊙ T. Then dq =
     scale·dS·k, dk = scale·dSᵀ·q and dv = Pᵀ·grad_out.
@@ -92,7 +93,7 @@ def scaled_dot_product_attention_jvp(
     dv: Any,
     **options: Unpack[DotProductOptions],
 ) -> Enclosure:
-    """Return the derivative of the attention output in the direction (dq, dk, dv), as an
+    """Return the derivative of the attention output in the direction (dq, dk, dv). The result is an
     `Enclosure` (value ± radius).
 
     P are the softmax weights and t = scale·(dq·kᵀ + q·dkᵀ). Then dout = (P ⊙ (t − rowsum(P ⊙ t)))·v
@@ -127,8 +128,8 @@ def causal_attention(
     v: Any,
     **options: Unpack[CausalOptions],
 ) -> Enclosure:
-    """Return attention under the causal mask, as an `Enclosure` (value ± radius). It is for code
-    that takes a flag and not a mask.
+    """Return attention under the causal mask. This operation is for code that takes a flag and not
+    a mask. The result is an `Enclosure` (value ± radius).
 
     Query i attends to the keys j ≤ i. Where `conventions.causal` is `bottom_right`, it attends to
     the keys j ≤ i + n_k − n_q.
@@ -149,8 +150,8 @@ def grouped_query_attention(
     mask: Any = None,
     **options: Unpack[DotProductOptions],
 ) -> Enclosure:
-    """Return attention in which groups of query heads share a key head, as an `Enclosure` (value ±
-    radius).
+    """Return attention in which groups of query heads share a key head. The result is an
+    `Enclosure` (value ± radius).
 
     Query head h uses key head h // (H / H_kv). Where `conventions.kv_heads` is `tile`, it uses key
     head h mod H_kv.

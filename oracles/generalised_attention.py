@@ -33,8 +33,8 @@ def attention(
     v: Any,
     **options: Unpack[AttentionOptions],
 ) -> tuple[Enclosure, Enclosure]:
-    """Return the output and the log-sum-exp (lse) of attention with all its options, as
-    `Enclosure`s (value ± radius).
+    """Return the output and the log-sum-exp (lse) of attention with bias, window, softcap and sink.
+    The results are `Enclosure`s (value ± radius).
 
     w are the softmax weights: out = Σ w v, and lse = log Σ exp(logit) over the visible keys and the
     sink.
@@ -68,8 +68,9 @@ def attention_vjp(
     grad_lse: Any = None,
     **options: Unpack[FeatureOptions],
 ) -> tuple[Enclosure, Enclosure, Enclosure, Enclosure | None, Enclosure | None]:
-    """Return the gradients (dq, dk, dv, dbias, dsink) of Σ grad_out ⊙ out + Σ grad_lse ⊙ lse, as
-    `Enclosure`s (value ± radius). dbias is None without a bias, and dsink is None without a sink.
+    """Return the gradients (dq, dk, dv, dbias, dsink) of Σ grad_out ⊙ out + Σ grad_lse ⊙ lse. The
+    results are `Enclosure`s (value ± radius). dbias is None without a bias, and dsink is None
+    without a sink.
 
     w are the softmax weights, T = grad_out·vᵀ and δ = rowsum(grad_out ⊙ out). Then dU = w ⊙ (T − δ
     + grad_lse) and dS = dU ⊙ (1 − tanh²(s/c)).  The gradients are dq = scale·dS·k, dk = scale·dSᵀ·q
@@ -121,8 +122,8 @@ def attention_jvp(
     dsink: Any = None,
     **options: Unpack[AttentionOptions],
 ) -> tuple[Enclosure, Enclosure]:
-    """Return the derivatives (dout, dlse) of attention in the direction (dq, dk, dv, dbias, dsink),
-    as `Enclosure`s (value ± radius).
+    """Return the derivatives (dout, dlse) of attention in the direction (dq, dk, dv, dbias, dsink).
+    The results are `Enclosure`s (value ± radius).
 
     w are the softmax weights. On visible entries dU = (scale·(dq·kᵀ + q·dkᵀ)) ⊙ (1 − tanh²(s/c)) +
     dbias. Then dlse = Σ w dU + w_sink·dsink, and dout = Σ w (dU − dlse)·v + Σ w dv.

@@ -28,8 +28,8 @@ def learned_positional_encoding(
     max_len: Any = None,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """Return seq_len consecutive rows of a table, from the row of position start_pos on, as an
-    `Enclosure` (value ± radius). They are rounded if the output format is narrower.
+    """Return seq_len consecutive rows of a table, from the row of position start_pos on. They are
+    rounded if the output format is narrower. The result is an `Enclosure` (value ± radius).
 
     Position p reads row p + offset. The rows before row `offset` belong to something else, such as
     row 0 of a table that keeps row 0 for padding (offset 1).  `max_len` is the number of positions.
@@ -62,8 +62,8 @@ def table_lookup(
     padding_row: Any = None,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """Return table[indices] as an `Enclosure` (value ± radius), with zeros wherever the index is
-    `padding_row`. Without `padding_row` no row is set to zero.
+    """Return table[indices]. With `padding_row`, the result is 0 wherever the index is
+    `padding_row`. The result is an `Enclosure` (value ± radius).
 
     In a padded sequence, position p reads row p + padding_row + 1. Padding reads row `padding_row`,
     which counts as 0: the table's own entries there are not read.
@@ -96,8 +96,8 @@ def rotate_half(
     axis: Any = -1,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """Return (−second half, first half) of x along an axis, as an `Enclosure` (value ± radius).
-    This rotates every pair of channels (i, i + d/2) by a right angle.
+    """Return (−second half, first half) of x along an axis. This rotates every pair of channels (i,
+    i + d/2) by a right angle. The result is an `Enclosure` (value ± radius).
 
     With tables of the `half` pairing, x ⊙ cos + rotate_half(x) ⊙ sin is `apply_rotary`.
 

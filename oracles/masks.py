@@ -21,8 +21,8 @@ def causal_mask(
     n_k: Any = None,
     **options: Unpack[AnswerOptions],
 ) -> NDArray[np.bool_]:
-    """Return the mask of shape (n_q, n_k) under which query i attends to the keys up to its own
-    position. `n_k` defaults to `n_q`.
+    """Return the mask under which query i attends to the keys up to its own position. `n_k`
+    defaults to `n_q`.
 
     mask[i, j] = (j ≤ i), or (j ≤ i + n_k − n_q) where `conventions.causal` is `bottom_right`. The
     mask is inverted where `conventions.mask_polarity` is `true_blocks`.
@@ -78,7 +78,7 @@ def combine_masks(
     *masks: Any,
     **options: Unpack[AnswerOptions],
 ) -> NDArray[np.bool_]:
-    """Return the mask under which an entry is visible if it is visible under every given mask.
+    """Return the mask under which an entry is visible if every given mask makes it visible.
 
     All masks must have the polarity `conventions.mask_polarity`: invert a mask of the other
     polarity with ~ first. Masks with `true_allows` are combined by `and`, masks with `true_blocks`

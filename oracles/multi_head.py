@@ -32,7 +32,7 @@ def multi_head_attention(
     mask: Any = None,
     **options: Unpack[MultiHeadOptions],
 ) -> Enclosure:
-    """Return multi-head self-attention of x, as an `Enclosure` (value ± radius).
+    """Return multi-head self-attention of x. The result is an `Enclosure` (value ± radius).
 
     Shapes: x (…, n, d_model); wq, wk, wv (d_model, num_heads·head_dim); wo (num_heads·head_dim,
     d_model); mask broadcasts to (…, n, n) and is shared by the heads; the result is like x.
@@ -65,8 +65,8 @@ def multi_head_attention_vjp(
     grad_out: Any,
     **options: Unpack[MultiHeadOptions],
 ) -> tuple[Enclosure, ...]:
-    """Return the gradients (dx, dwq, dwk, dwv, dwo) of Σ grad_out ⊙ out, as `Enclosure`s (value ±
-    radius). The gradients of weights are summed over the batch.
+    """Return the gradients (dx, dwq, dwk, dwv, dwo) of Σ grad_out ⊙ out. The results are
+    `Enclosure`s (value ± radius). The gradients of weights are summed over the batch.
 
     dc = grad_out·woᵀ is split into heads. dq, dk and dv hold the heads' VJPs side by side, and
     concat holds the heads' outputs side by side. Then dwo = concatᵀ·grad_out, dwq = xᵀ·dq (dwk and
@@ -117,8 +117,8 @@ def multi_head_attention_jvp(
     dwo: Any,
     **options: Unpack[MultiHeadOptions],
 ) -> Enclosure:
-    """Return the derivative of multi-head attention in the direction (dx, dwq, dwk, dwv, dwo), as
-    an `Enclosure` (value ± radius).
+    """Return the derivative of multi-head attention in the direction (dx, dwq, dwk, dwv, dwo). The
+    result is an `Enclosure` (value ± radius).
 
     dout = [dhead_0 | …]·wo + [head_0 | …]·dwo. The tangent dhead_h is the JVP of attention at the
     h-th blocks of dx·wq + x·dwq, dx·wk + x·dwk and dx·wv + x·dwv.

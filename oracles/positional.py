@@ -39,8 +39,8 @@ def sinusoidal_positional_encoding(
     start_pos: Any = 0,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """Return the sines and cosines of the angles (start_pos + p)·10000^(−2i/embed_dim), as an
-    `Enclosure` (value ± radius).
+    """Return the sines and cosines of the angles (start_pos + p)·10000^(−2i/embed_dim). The result
+    is an `Enclosure` (value ± radius).
 
     In row p, column 2i is the sine and column 2i + 1 the cosine of the angle of pair i. Other
     values of `conventions.sinusoid_layout` put all sines before the cosines. With `tensor2tensor`
@@ -93,7 +93,7 @@ def tensor2tensor_sinusoidal(
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
     """Return all sines, then all cosines, of the angles (start_pos + p)·exp(−i·ln 10000 /
-    (embed_dim/2 − 1)), as an `Enclosure` (value ± radius).
+    (embed_dim/2 − 1)). The result is an `Enclosure` (value ± radius).
 
     The frequencies run from 1 to 1/10000, both ends included, as in tensor2tensor, fairseq and
     fairseq2. The result equals `sinusoidal_positional_encoding` with `sinusoid_layout` =
@@ -115,7 +115,7 @@ def add_positional_encoding(
     pos: Any,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """Return x + pos as an `Enclosure` (value ± radius).
+    """Return x + pos. The result is an `Enclosure` (value ± radius).
 
     Shapes: x is (…, seq_len, embed_dim); pos is like x, or (seq_len, embed_dim) for the whole
     batch.

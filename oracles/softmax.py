@@ -33,8 +33,8 @@ def hard_masked_softmax(
     mask: Any = None,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """Return the softmax of each row's visible scores, with 0 on masked entries, as an `Enclosure`
-    (value ± radius).
+    """Return the softmax of each row's visible scores, with 0 on masked entries. The result is an
+    `Enclosure` (value ± radius).
 
     weights[j] = exp(scores[j]) / Σ_visible exp(scores[l]).
 
@@ -63,8 +63,8 @@ def hard_masked_softmax_vjp(
     grad_weights: Any,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """Return the gradient of Σ grad_weights ⊙ weights with respect to the scores, as an `Enclosure`
-    (value ± radius).
+    """Return the gradient of Σ grad_weights ⊙ weights with respect to the scores. The result is an
+    `Enclosure` (value ± radius).
 
     With w = weights and g = grad_weights: dscores = w ⊙ (g − Σ_l w_l g_l), and 0 on masked entries.
 

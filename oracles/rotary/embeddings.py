@@ -34,7 +34,7 @@ def rope(
     **options: Unpack[RotationOptions],
 ) -> Enclosure:
     """Return x with pair i of each row rotated by the angle position × frequency, times the
-    attention factor, as an `Enclosure` (value ± radius).
+    attention factor. The result is an `Enclosure` (value ± radius).
 
     Row p of the next-to-last axis is at position start_pos + p, or at `positions`. These are
     integers, possibly negative, in an array that broadcasts to the axes of x without the last one.
@@ -70,9 +70,9 @@ def rope_vjp(
     start_pos: Any = 0,
     **options: Unpack[RotationOptions],
 ) -> Enclosure:
-    """Return the gradient of Σ grad_out ⊙ rope(x) with respect to x, as an `Enclosure` (value ±
-    radius). It is grad_out with each pair rotated back, times the attention factor. The values of x
-    do not matter.
+    """Return the gradient of Σ grad_out ⊙ rope(x) with respect to x. The gradient is grad_out with
+    each pair rotated back, times the attention factor. The values of x do not matter. The result is
+    an `Enclosure` (value ± radius).
 
     Shapes, edge cases and errors are as in `rope`; grad_out has the shape of x.
     """
@@ -86,8 +86,8 @@ def apply_rotary(
     sin: Any,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """Return x ⊙ cos + rotated(x) ⊙ sin as an `Enclosure` (value ± radius), where rotated(x) is
-    (−second, first) on each pair. The tables cos and sin need not be rotations.
+    """Return x ⊙ cos + rotated(x) ⊙ sin, where rotated(x) is (−second, first) on each pair. The
+    tables cos and sin need not be rotations. The result is an `Enclosure` (value ± radius).
 
     Shapes: x is (…, seq, head_dim), the tables are (seq, head_dim), the result is like x.
     Edge cases: the last channel of an odd head_dim is multiplied by cos + sin (`literal`) or copied
@@ -107,8 +107,8 @@ def apply_rotary_vjp(
     grad_out: Any,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """Return the gradient of Σ grad_out ⊙ apply_rotary(x, cos, sin) with respect to x, as an
-    `Enclosure` (value ± radius). The values of x do not matter.
+    """Return the gradient of Σ grad_out ⊙ apply_rotary(x, cos, sin) with respect to x. The values
+    of x do not matter. The result is an `Enclosure` (value ± radius).
 
     Shapes, edge cases and errors are as in `apply_rotary`; grad_out has the shape of x.
     """

@@ -71,9 +71,9 @@ def rotary_frequencies(
     method: Method = "auto",
     **parameters: Any,
 ) -> tuple[Enclosure, Enclosure]:
-    """Return (inv_freq, attention_factor) of a kind of frequencies, as `Enclosure`s (value ±
-    radius). inv_freq holds the radians per position of each pair. attention_factor is the factor of
-    cosines and sines.
+    """Return (inv_freq, attention_factor) of a kind of frequencies. The results are `Enclosure`s
+    (value ± radius). inv_freq holds the radians per position of each pair. attention_factor is the
+    factor of cosines and sines.
 
     rotary_dim is r, the number of rotated channels, head_dim by default. seq_len is the sequence
     length, on which `dynamic` and `longrope` depend.  The other parameters have the names that

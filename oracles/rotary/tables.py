@@ -45,8 +45,8 @@ def inv_freq(
     head_dim: Any,
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
-    """Return scale·base^(−2i/head_dim) for every pair i, as an `Enclosure` (value ± radius). This
-    is the angle between two neighbouring positions.
+    """Return scale·base^(−2i/head_dim) for every pair i. This is the angle between two neighbouring
+    positions. The result is an `Enclosure` (value ± radius).
 
     base and scale are `conventions.rope_base` and `rope_scale`. A modelled kernel computes the
     frequencies in the precision `angle.frequency` and returns them in the output's format.
@@ -85,7 +85,7 @@ def rope_angles(
     **options: Unpack[AnswerOptions],
 ) -> Enclosure:
     """Return the angle (start_pos + p)·scale·base^(−2i/head_dim) of every position p and pair i, in
-    radians, as an `Enclosure` (value ± radius).
+    radians. The result is an `Enclosure` (value ± radius).
 
     base and scale are `conventions.rope_base` and `rope_scale`. A modelled kernel computes the
     frequencies in the precision `angle.frequency` and the product in the precision `angle.product`.
@@ -126,8 +126,8 @@ def rope_tables(
     start_pos: Any = 0,
     **options: Unpack[AnswerOptions],
 ) -> tuple[Enclosure, Enclosure]:
-    """Return (cos, sin) of each channel's angle at the positions start_pos + p, as `Enclosure`s
-    (value ± radius). These are tables for `apply_rotary`.
+    """Return (cos, sin) of each channel's angle at the positions start_pos + p. These are tables
+    for `apply_rotary`. The results are `Enclosure`s (value ± radius).
 
     Channels 2i and 2i + 1 have the angle of pair i. Where `conventions.rope_pairing` is `half`,
     channels i and i + head_dim/2 have it.  A modelled kernel returns the tables in the format of
@@ -174,7 +174,7 @@ def rotary_tables(
     **options: Unpack[AnswerOptions],
 ) -> tuple[Enclosure, Enclosure]:
     """Return (cos, sin) of position × frequency for both channels of each pair, times the attention
-    factor, as `Enclosure`s (value ± radius). These are the tables that models keep.
+    factor. These are the tables that models keep. The results are `Enclosure`s (value ± radius).
 
     `positions`, `inv_freq`, `attention_factor` and `sections` are as in `rope`. The channels are in
     the order of `rope_tables`.
