@@ -10,7 +10,8 @@ for each unit of its argument.
 
     τ = slope·(|lse_a| + |lse_b| + |lse|) + 2·exp + γ₈
 
-γ₈ covers the roundings of the sum and the quotient. Without the error of the logarithm a weight is
+`exp` and `log` are the relative errors of the exponential and the logarithm, and γ₈ covers the
+roundings of the sum and the quotient. Without the error of the logarithm a weight w becomes
 w·exp(±2τ), and log(a + b) is off by τ.  The logarithm is taken of a number from 1 to 2. Its own
 error adds ℓ = log·(log(a + b) + τ) to lse_a − lse.
 

@@ -18,9 +18,9 @@ weights share. Where p̃ underflows there is an absolute error as well.
 
     w_ij = exp(ρ)·[p(exp(τ + κ) − 1)·z + p·E] + underflow,   z = |T| + E + Δ.
 
-In dq the common part is multiplied so that signs cancel: by |Σ_j p_j k_j|·Δ and |dq|. In dk it is
-Σ_i p_ij|q_i|Δ_i.  Roundings of dS, and of the terms of a sum, are exponents K of each entry.
-Roundings of the sum itself are `Sum`s of (Σ|dS||k|, |dq|).
+In dq the common part is bounded by |Σ_j p_j k_j|·Δ and by |dq|·(exp(ρ) − 1): in both sums signs
+cancel. In dk it is Σ_i p_ij|q_i|Δ_i.  Roundings of dS, and of the terms of a sum, are exponents K
+of each entry. Roundings of the sum itself are `Sum`s of (Σ|dS||k|, |dq|).
 
 **The cotangent g_lse of the log-sum-exp.** With it T is dP − δ + g_lse. A kernel may add g_lse to
 dP − δ, or subtract it from δ. Or it computes p̃·(dP − δ) + p̃'·g_lse, as autograd does for two
@@ -31,7 +31,7 @@ errors, and these do not share the factor T, which may cancel. So z has |dP − 
 
 In the last form both products may be stored, and so may their sum. The rounding of storage
 therefore counts twice, and the underflow three times. Each product must be in range, because their
-sum may cancel. So must T with g_lse: if dP and δ are within the limits of
+sum may cancel. T with g_lse must be in range too: if dP and δ are within the limits of
 `oracles.error_analysis.delta`, |g_lse| may be a sixth of the range.
 
 **Heads that share a key head.** A kernel may add up all rows of dk and dv at once. Or it adds up
