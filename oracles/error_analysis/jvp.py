@@ -88,23 +88,25 @@ class _Found:
 
 def rows_jvp(problem: AttentionProblem, tangents: Tangents, rows: slice) -> Moved:
     """Return the derivatives of a tile of rows."""
-    forward, head = rows_forward(problem, rows), (*problem.q.shape[:-2], rows.stop - rows.start)
-    narrow, wide = ([np.zeros((*head, n)) for _ in range(number)] for n, number in ((1, 3), (problem.v.shape[-1], 7)))
-    found = _Found(*narrow, *wide)
+    forward, tile_shape = rows_forward(problem, rows), (*problem.q.shape[:-2], rows.stop - rows.start)
+    row_sums, column_sums = (
+        [np.zeros((*tile_shape, n)) for _ in range(number)] for n, number in ((1, 3), (problem.v.shape[-1], 7))
+    )
+    found = _Found(*row_sums, *column_sums)
     for block in problem.blocks(rows):
         _add_block(problem, found, forward, block, tangents)
     of_keys = found.mean
     if problem.features is not None and problem.features.sink is not None:
         _add_sink(problem, found, forward, rows, tangents.sink)
     _add_underflow(problem, found, forward)
-    mean = np.abs(found.mean)
-    error = found.error + mean * (found.drift + forward.error) + found.mean_error * (found.size + found.drift)
+    tangent_mean = np.abs(found.mean)
+    error = found.error + tangent_mean * (found.drift + forward.error) + found.mean_error * (found.size + found.drift)
     error = error + np.exp(_kappa(problem.terms)) * _absolute_error(problem, found, forward)
     error = error * (1 + 8 * gamma(problem.n_k + 8, ROUNDOFF))
     dout = np.where(found.unknown > 0, np.nan, found.mid - found.mean * forward.out)
-    lost, overflow = _overflows(problem, found, forward, rows, tangents)
+    overflowing_rows, overflow = _overflows(problem, found, forward, rows, tangents)
     dlse, dlse_error = _of_lse(problem, found, forward, rows, of_keys)
-    dlse_error, error = np.where(lost, np.inf, dlse_error), np.where(overflow, np.inf, error)
+    dlse_error, error = np.where(overflowing_rows, np.inf, dlse_error), np.where(overflow, np.inf, error)
     dout, error, dlse, dlse_error = (live(x, forward.dead) for x in (dout, error, dlse, dlse_error))
     return Moved(dout, error, dlse, dlse_error, forward.dead)
 
@@ -117,36 +119,36 @@ def _kappa(t: Terms) -> float:
 def _add_block(problem: AttentionProblem, found: _Found, forward: Rows, block: Block, tangents: Tangents) -> None:
     """Add a tile of keys."""
     t, kappa, allowed, v = problem.terms, _kappa(problem.terms), block.allowed, block.v
-    moved = Tangents(part(tangents.q, block.rows), part(tangents.k, block.keys), part(tangents.v, block.keys))
+    tile_tangents = Tangents(part(tangents.q, block.rows), part(tangents.k, block.keys), part(tangents.v, block.keys))
     logits = scores(problem, block)
     excess = growth(problem, block, logits, t.anew.slope)
-    tangent, spread = _score_tangents(problem, block, moved)
+    tangent, spread = _score_tangents(problem, block, tile_tangents)
     if problem.features is not None:
-        moves = None if tangents.bias is None else tangents.bias.tile(block.rows, block.keys)
-        tangent, spread = _logit_tangents(problem, block, logits, excess, moves, (tangent, spread))
+        bias_tangent = None if tangents.bias is None else tangents.bias.tile(block.rows, block.keys)
+        tangent, spread = _logit_tangents(problem, block, logits, excess, bias_tangent, (tangent, spread))
     excess = levelled(problem, block.rows, excess)
     excess += forward.entry + forward.common
     np.subtract(logits.u, forward.lse, out=logits.u)
     weights = np.exp(logits.u, out=logits.u)
-    reach = np.abs(tangent, out=problem.tile(2, block))
-    reach += spread
-    found.largest = np.maximum(found.largest, reach.max(axis=-1, keepdims=True))
-    lift = expm1(excess) * float(np.exp(kappa)) + float(expm1_upwards(kappa))
+    tangent_size = np.abs(tangent, out=problem.tile(2, block))
+    tangent_size += spread
+    found.largest = np.maximum(found.largest, tangent_size.max(axis=-1, keepdims=True))
+    growth_factor = expm1(excess) * float(np.exp(kappa)) + float(expm1_upwards(kappa))
     possible = weights + t.weight_underflow
     if allowed is not None:
         np.copyto(possible, 0.0, where=~allowed)
-    errors = np.multiply(reach, lift, out=problem.tile(3, block))
+    errors = np.multiply(tangent_size, growth_factor, out=problem.tile(3, block))
     errors += spread * float(np.exp(kappa))
     errors *= possible
-    drifts = np.multiply(possible, lift, out=reach)
+    drifts = np.multiply(possible, growth_factor, out=tangent_size)
     tangent *= weights
-    _add_sums(problem, found, block, moved.v, _Summands(tangent, weights, errors, drifts))
-    found.readable_tangent += over_keys(allowed, moved.v.reach)
+    _add_sums(problem, found, block, tile_tangents.v, _Summands(tangent, weights, errors, drifts))
+    found.readable_tangent += over_keys(allowed, tile_tangents.v.reach)
     if v.rad is not None:
         found.error += (np.abs(tangent) + errors) @ v.rad
-    if moved.v.rad is not None:
-        found.error += (weights + drifts) @ moved.v.rad
-    for x in (v, moved.v):
+    if tile_tangents.v.rad is not None:
+        found.error += (weights + drifts) @ tile_tangents.v.rad
+    for x in (v, tile_tangents.v):
         if x.unknown is not None:
             found.unknown += over_keys(allowed, x.unknown)
 
@@ -165,15 +167,15 @@ def _add_sums(problem: AttentionProblem, found: _Found, block: Block, dv: Operan
     v, allowed = block.v, block.allowed
     found.mid += of.tangent @ v.value + of.weights @ dv.value
     found.mean += of.tangent.sum(axis=-1, keepdims=True)
-    wrong, drifting, total = (x.sum(axis=-1, keepdims=True) for x in (of.errors, of.drifts, of.weights))
-    found.mean_error += wrong
+    error_sum, drift_sum, weight_sum = (x.sum(axis=-1, keepdims=True) for x in (of.errors, of.drifts, of.weights))
+    found.mean_error += error_sum
     found.error += (
-        sizes(problem, of.errors, wrong, v.reach, allowed)[0]
-        + sizes(problem, of.drifts, drifting, dv.reach, allowed)[0]
+        sizes(problem, of.errors, error_sum, v.reach, allowed)[0]
+        + sizes(problem, of.drifts, drift_sum, dv.reach, allowed)[0]
     )
-    found.drift += sizes(problem, of.drifts, drifting, v.reach, allowed)[0]
-    size, readable = sizes(problem, of.weights, total, v.reach, allowed)
-    found.size += size
+    found.drift += sizes(problem, of.drifts, drift_sum, v.reach, allowed)[0]
+    value_sum, readable = sizes(problem, of.weights, weight_sum, v.reach, allowed)
+    found.size += value_sum
     found.readable += readable
 
 
@@ -181,29 +183,31 @@ def _add_sink(problem: AttentionProblem, found: _Found, forward: Rows, rows: sli
     """Add the sink of each row to t̄."""
     weight, spread = sink_weights(problem, rows, forward)
     kappa = _kappa(problem.terms)
-    moves = np.zeros(weight.shape) if tangent is None else tangent[..., rows, :]
-    found.largest = np.maximum(found.largest, np.abs(moves))
-    found.mean = found.mean + weight * moves
-    off = spread * float(np.exp(kappa)) + weight * float(expm1_upwards(kappa))
-    found.mean_error = found.mean_error + off * np.abs(moves)
+    sink_tangent = np.zeros(weight.shape) if tangent is None else tangent[..., rows, :]
+    found.largest = np.maximum(found.largest, np.abs(sink_tangent))
+    found.mean = found.mean + weight * sink_tangent
+    weight_error = spread * float(np.exp(kappa)) + weight * float(expm1_upwards(kappa))
+    found.mean_error = found.mean_error + weight_error * np.abs(sink_tangent)
 
 
 def _add_underflow(problem: AttentionProblem, found: _Found, forward: Rows) -> None:
     """Add to the error of t̄ what underflows: each p·t is stored before it is added up, and their sum is stored."""
     t = problem.terms
-    stored = (1.0 + problem.n_k) * t.grad_underflow
-    found.mean_error = found.mean_error + problem.n_k * t.weight_underflow * found.largest + stored + t.sum_underflow
+    underflows = (1.0 + problem.n_k) * t.grad_underflow
+    found.mean_error = (
+        found.mean_error + problem.n_k * t.weight_underflow * found.largest + underflows + t.sum_underflow
+    )
 
 
 def _absolute_error(problem: AttentionProblem, found: _Found, forward: Rows) -> Array:
     """What underflows in dout, and what storing the output costs t̄·o."""
-    t, mean = problem.terms, np.abs(found.mean)
-    absolute = t.weight_underflow * ((found.largest + mean) * found.readable + found.readable_tangent)
-    absolute = absolute + t.grad_underflow * found.readable + t.sum_underflow * (1.0 + mean + found.size)
+    t, mean_size = problem.terms, np.abs(found.mean)
+    absolute = t.weight_underflow * ((found.largest + mean_size) * found.readable + found.readable_tangent)
+    absolute = absolute + t.grad_underflow * found.readable + t.sum_underflow * (1.0 + mean_size + found.size)
     absolute = absolute + t.output_underflow  # Σ p·t·v and Σ p·dv may be stored apart
     absolute = absolute + 2 * t.input_underflow * (found.largest + found.mean_error)
-    stored = t.saved_output * (np.abs(forward.out) + forward.error) + t.saved_underflow
-    return np.asarray(absolute + mean * stored)
+    output_error = t.saved_output * (np.abs(forward.out) + forward.error) + t.saved_underflow
+    return np.asarray(absolute + mean_size * output_error)
 
 
 def _overflows(
@@ -211,24 +215,24 @@ def _overflows(
 ) -> tuple[Mask, Mask]:
     """In which rows a tangent may overflow, and which entries of dout may be lost."""
     centred = 2 * (found.largest + found.mean_error)
-    lost = forward.lost | ~(centred + 1.0 <= min(problem.ranges.grad_scores, problem.ranges.work))
+    overflowing = forward.lost | ~(centred + 1.0 <= min(problem.ranges.grad_scores, problem.ranges.work))
     if problem.elementwise:
-        lost = lost | _overflows_somewhere(problem, tangents, rows) | problem.rounded_beyond(tangents.v)
-    sums = (found.size + found.drift + 1.0) * (centred + 1.0) + found.readable_tangent
-    return lost, lost | ~(sums <= problem.ranges.work)
+        overflowing = overflowing | _overflows_somewhere(problem, tangents, rows) | problem.rounded_beyond(tangents.v)
+    largest_sum = (found.size + found.drift + 1.0) * (centred + 1.0) + found.readable_tangent
+    return overflowing, overflowing | ~(largest_sum <= problem.ranges.work)
 
 
 def _of_lse(
     problem: AttentionProblem, found: _Found, forward: Rows, rows: slice, of_keys: Array
 ) -> tuple[Array, Array]:
     """dlse and its error; `of_keys` is Σ p·t over keys alone."""
-    dlse, error = found.mean, found.mean_error
-    if (alone := without_sink(problem, rows, forward)) is not None:
-        factor, relative, dead = alone
-        dlse, error = of_keys * factor, found.mean_error * factor
-        error = live(error * (1 + relative) + relative * np.abs(dlse), dead)
-        dlse = live(dlse, dead)
-    return dlse, (error + problem.terms.grad_scores * np.abs(dlse)) * (1 + 8 * gamma(problem.n_k + 8, ROUNDOFF))
+    dlse, dlse_error = found.mean, found.mean_error
+    if (sinkless := without_sink(problem, rows, forward)) is not None:
+        factor, relative, fully_masked = sinkless
+        dlse, dlse_error = of_keys * factor, found.mean_error * factor
+        dlse_error = live(dlse_error * (1 + relative) + relative * np.abs(dlse), fully_masked)
+        dlse = live(dlse, fully_masked)
+    return dlse, (dlse_error + problem.terms.grad_scores * np.abs(dlse)) * (1 + 8 * gamma(problem.n_k + 8, ROUNDOFF))
 
 
 def _overflows_somewhere(problem: AttentionProblem, tangents: Tangents, rows: slice) -> Mask:
@@ -240,28 +244,29 @@ def _overflows_somewhere(problem: AttentionProblem, tangents: Tangents, rows: sl
     Before the scale only the accumulators limit it, as for a score.
     """
     q, dq = part(problem.q, rows), part(tangents.q, rows)
-    cap = None if problem.features is None else problem.features.cap
-    work = problem.ranges.work / 2 * min(1.0, cap or 1.0)
-    most, fits = (
-        work / max(unscaled, abs(problem.scale)) for unscaled in (1.0, problem.ranges.work / problem.ranges.products)
+    softcap = None if problem.features is None else problem.features.cap
+    range_limit = problem.ranges.work / 2 * min(1.0, softcap or 1.0)
+    operand_limit, product_limit = (
+        range_limit / max(unscaled, abs(problem.scale))
+        for unscaled in (1.0, problem.ranges.work / problem.ranges.products)
     )
-    pairs = (dq, problem.k), (q, tangents.k)
-    of_rows = (x.reach.max(axis=-1, keepdims=True, initial=0.0) > most for x in (q, dq))
-    of_keys = (x.reach.max(axis=(-2, -1), keepdims=True, initial=0.0) > most for x in (problem.k, tangents.k))
-    lost: Mask = reduce(np.logical_or, (*of_rows, *of_keys))
+    factors = (dq, problem.k), (q, tangents.k)
+    of_rows = (x.reach.max(axis=-1, keepdims=True, initial=0.0) > operand_limit for x in (q, dq))
+    of_keys = (x.reach.max(axis=(-2, -1), keepdims=True, initial=0.0) > operand_limit for x in (problem.k, tangents.k))
+    overflowing: Mask = reduce(np.logical_or, (*of_rows, *of_keys))
     if tangents.bias is not None:
-        for first in range(0, problem.n_k, KEY_TILE):
-            moves = np.abs(tangents.bias.tile(rows, slice(first, min(first + KEY_TILE, problem.n_k))))
-            lost = lost | (moves.max(axis=-1, keepdims=True, initial=0.0) > work)
-    if all((2 * x.length.max(initial=0.0) * y.length.max(initial=0.0) <= fits) for x, y in pairs):
-        return lost
-    found = np.zeros((*q.shape[:-1], 1))
-    for first in range(0, problem.n_k, KEY_TILE):
-        keys = slice(first, min(first + KEY_TILE, problem.n_k))
-        of_dq, of_dk = (x.reach @ part(y, keys).reach.swapaxes(-1, -2) for x, y in pairs)
-        size = of_dq + of_dk
-        found = np.maximum(found, size.max(axis=-1, keepdims=True, initial=0.0))
-    return lost | ~(found <= fits)
+        for start in range(0, problem.n_k, KEY_TILE):
+            bias_tangent = np.abs(tangents.bias.tile(rows, slice(start, min(start + KEY_TILE, problem.n_k))))
+            overflowing = overflowing | (bias_tangent.max(axis=-1, keepdims=True, initial=0.0) > range_limit)
+    if all((2 * x.length.max(initial=0.0) * y.length.max(initial=0.0) <= product_limit) for x, y in factors):
+        return overflowing
+    largest = np.zeros((*q.shape[:-1], 1))
+    for start in range(0, problem.n_k, KEY_TILE):
+        keys = slice(start, min(start + KEY_TILE, problem.n_k))
+        of_dq, of_dk = (x.reach @ part(y, keys).reach.swapaxes(-1, -2) for x, y in factors)
+        tangent_size = of_dq + of_dk
+        largest = np.maximum(largest, tangent_size.max(axis=-1, keepdims=True, initial=0.0))
+    return overflowing | ~(largest <= product_limit)
 
 
 def _logit_tangents(
@@ -275,14 +280,16 @@ def _logit_tangents(
     assert f is not None
     for capping in (False, True) if f.after_bias else (True, False):
         if capping and f.cap is not None:
-            h, off = slope_of(u, f.cap, exponents, t)
-            lost = off * (np.abs(tangent) + spread) + t.grad_scores * np.abs(tangent) + lost_by_slope(t, f.cap)
-            tangent, spread = tangent * h, spread * h + lost
+            h, slope_error = slope_of(u, f.cap, exponents, t)
+            tangent_error = (
+                slope_error * (np.abs(tangent) + spread) + t.grad_scores * np.abs(tangent) + lost_by_slope(t, f.cap)
+            )
+            tangent, spread = tangent * h, spread * h + tangent_error
             if u.blocked is not None:  # a tangent is not read there
                 tangent, spread = (np.where(u.blocked, 0.0, x) for x in (tangent, spread))
         elif not capping and moves is not None:
-            first = t.tangent_dot * np.abs(moves) if problem.bias_first else 0.0
-            spread = spread + t.biased * (np.abs(tangent) + np.abs(moves) + spread) + first
+            of_first_summand = t.tangent_dot * np.abs(moves) if problem.bias_first else 0.0
+            spread = spread + t.biased * (np.abs(tangent) + np.abs(moves) + spread) + of_first_summand
             tangent = tangent + moves
     if allowed is not None:
         tangent, spread = (np.where(allowed, x, 0.0) for x in (tangent, spread))
