@@ -139,9 +139,9 @@ def _outward(entries: list[arb], lost: Bools) -> Ball:
     return Ball(midpoints.reshape(lost.shape), radii.reshape(lost.shape))
 
 
-def _settled(found: Ball, lost: Bools) -> bool:
+def _settled(enclosure: Ball, lost: Bools) -> bool:
     """Whether every entry is lost, beyond the range of float64, or known to one spacing."""
-    beyond = np.isinf(found.mid)
+    beyond = np.isinf(enclosure.mid)
     with np.errstate(invalid="ignore"):
-        narrow = found.rad <= np.maximum(np.spacing(np.abs(found.mid)), SMALLEST)
+        narrow = enclosure.rad <= np.maximum(np.spacing(np.abs(enclosure.mid)), SMALLEST)
     return bool((lost | beyond | narrow).all())

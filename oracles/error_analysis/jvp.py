@@ -63,7 +63,7 @@ class Moved(NamedTuple):
 
 
 @dataclass
-class _Found:
+class _KeySums:
     """Sums over keys, for a tile of rows.
 
     mean, mean_error    t̄ = Σ p·t, and its error
@@ -92,20 +92,24 @@ def rows_jvp(problem: AttentionProblem, tangents: Tangents, rows: slice) -> Move
     row_sums, column_sums = (
         [np.zeros((*tile_shape, n)) for _ in range(number)] for n, number in ((1, 3), (problem.v.shape[-1], 7))
     )
-    found = _Found(*row_sums, *column_sums)
+    key_sums = _KeySums(*row_sums, *column_sums)
     for block in problem.blocks(rows):
-        _add_block(problem, found, forward, block, tangents)
-    of_keys = found.mean
+        _add_block(problem, key_sums, forward, block, tangents)
+    of_keys = key_sums.mean
     if problem.features is not None and problem.features.sink is not None:
-        _add_sink(problem, found, forward, rows, tangents.sink)
-    _add_underflow(problem, found, forward)
-    tangent_mean = np.abs(found.mean)
-    error = found.error + tangent_mean * (found.drift + forward.error) + found.mean_error * (found.size + found.drift)
-    error = error + np.exp(_kappa(problem.terms)) * _absolute_error(problem, found, forward)
+        _add_sink(problem, key_sums, forward, rows, tangents.sink)
+    _add_underflow(problem, key_sums, forward)
+    tangent_mean = np.abs(key_sums.mean)
+    error = (
+        key_sums.error
+        + tangent_mean * (key_sums.drift + forward.error)
+        + key_sums.mean_error * (key_sums.size + key_sums.drift)
+    )
+    error = error + np.exp(_kappa(problem.terms)) * _absolute_error(problem, key_sums, forward)
     error = error * (1 + 8 * gamma(problem.n_k + 8, ROUNDOFF))
-    dout = np.where(found.unknown > 0, np.nan, found.mid - found.mean * forward.out)
-    overflowing_rows, overflow = _overflows(problem, found, forward, rows, tangents)
-    dlse, dlse_error = _of_lse(problem, found, forward, rows, of_keys)
+    dout = np.where(key_sums.unknown > 0, np.nan, key_sums.mid - key_sums.mean * forward.out)
+    overflowing_rows, overflow = _overflows(problem, key_sums, forward, rows, tangents)
+    dlse, dlse_error = _of_lse(problem, key_sums, forward, rows, of_keys)
     dlse_error, error = np.where(overflowing_rows, np.inf, dlse_error), np.where(overflow, np.inf, error)
     dout, error, dlse, dlse_error = (live(x, forward.dead) for x in (dout, error, dlse, dlse_error))
     return Moved(dout, error, dlse, dlse_error, forward.dead)
@@ -116,7 +120,7 @@ def _kappa(t: Terms) -> float:
     return t.grad_scores + t.normalise + t.weights + 2 * t.product + t.tangent_sum.positive
 
 
-def _add_block(problem: AttentionProblem, found: _Found, forward: Rows, block: Block, tangents: Tangents) -> None:
+def _add_block(problem: AttentionProblem, key_sums: _KeySums, forward: Rows, block: Block, tangents: Tangents) -> None:
     """Add a tile of keys."""
     t, kappa, allowed, v = problem.terms, _kappa(problem.terms), block.allowed, block.v
     tile_tangents = Tangents(part(tangents.q, block.rows), part(tangents.k, block.keys), part(tangents.v, block.keys))
@@ -132,7 +136,7 @@ def _add_block(problem: AttentionProblem, found: _Found, forward: Rows, block: B
     weights = np.exp(logits.u, out=logits.u)
     tangent_size = np.abs(tangent, out=problem.tile(2, block))
     tangent_size += spread
-    found.largest = np.maximum(found.largest, tangent_size.max(axis=-1, keepdims=True))
+    key_sums.largest = np.maximum(key_sums.largest, tangent_size.max(axis=-1, keepdims=True))
     growth_factor = expm1(excess) * float(np.exp(kappa)) + float(expm1_upwards(kappa))
     possible = weights + t.weight_underflow
     if allowed is not None:
@@ -142,15 +146,15 @@ def _add_block(problem: AttentionProblem, found: _Found, forward: Rows, block: B
     errors *= possible
     drifts = np.multiply(possible, growth_factor, out=tangent_size)
     tangent *= weights
-    _add_sums(problem, found, block, tile_tangents.v, _Summands(tangent, weights, errors, drifts))
-    found.readable_tangent += over_keys(allowed, tile_tangents.v.reach)
+    _add_sums(problem, key_sums, block, tile_tangents.v, _Summands(tangent, weights, errors, drifts))
+    key_sums.readable_tangent += over_keys(allowed, tile_tangents.v.reach)
     if v.rad is not None:
-        found.error += (np.abs(tangent) + errors) @ v.rad
+        key_sums.error += (np.abs(tangent) + errors) @ v.rad
     if tile_tangents.v.rad is not None:
-        found.error += (weights + drifts) @ tile_tangents.v.rad
+        key_sums.error += (weights + drifts) @ tile_tangents.v.rad
     for x in (v, tile_tangents.v):
         if x.unknown is not None:
-            found.unknown += over_keys(allowed, x.unknown)
+            key_sums.unknown += over_keys(allowed, x.unknown)
 
 
 class _Summands(NamedTuple):
@@ -162,74 +166,74 @@ class _Summands(NamedTuple):
     drifts: Array
 
 
-def _add_sums(problem: AttentionProblem, found: _Found, block: Block, dv: Operand, of: _Summands) -> None:
+def _add_sums(problem: AttentionProblem, key_sums: _KeySums, block: Block, dv: Operand, of: _Summands) -> None:
     """Add the sums over the keys of a tile."""
     v, allowed = block.v, block.allowed
-    found.mid += of.tangent @ v.value + of.weights @ dv.value
-    found.mean += of.tangent.sum(axis=-1, keepdims=True)
+    key_sums.mid += of.tangent @ v.value + of.weights @ dv.value
+    key_sums.mean += of.tangent.sum(axis=-1, keepdims=True)
     error_sum, drift_sum, weight_sum = (x.sum(axis=-1, keepdims=True) for x in (of.errors, of.drifts, of.weights))
-    found.mean_error += error_sum
-    found.error += (
+    key_sums.mean_error += error_sum
+    key_sums.error += (
         sizes(problem, of.errors, error_sum, v.reach, allowed)[0]
         + sizes(problem, of.drifts, drift_sum, dv.reach, allowed)[0]
     )
-    found.drift += sizes(problem, of.drifts, drift_sum, v.reach, allowed)[0]
+    key_sums.drift += sizes(problem, of.drifts, drift_sum, v.reach, allowed)[0]
     value_sum, readable = sizes(problem, of.weights, weight_sum, v.reach, allowed)
-    found.size += value_sum
-    found.readable += readable
+    key_sums.size += value_sum
+    key_sums.readable += readable
 
 
-def _add_sink(problem: AttentionProblem, found: _Found, forward: Rows, rows: slice, tangent: Array | None) -> None:
+def _add_sink(problem: AttentionProblem, key_sums: _KeySums, forward: Rows, rows: slice, tangent: Array | None) -> None:
     """Add the sink of each row to t̄."""
     weight, spread = sink_weights(problem, rows, forward)
     kappa = _kappa(problem.terms)
     sink_tangent = np.zeros(weight.shape) if tangent is None else tangent[..., rows, :]
-    found.largest = np.maximum(found.largest, np.abs(sink_tangent))
-    found.mean = found.mean + weight * sink_tangent
+    key_sums.largest = np.maximum(key_sums.largest, np.abs(sink_tangent))
+    key_sums.mean = key_sums.mean + weight * sink_tangent
     weight_error = spread * float(np.exp(kappa)) + weight * float(expm1_upwards(kappa))
-    found.mean_error = found.mean_error + weight_error * np.abs(sink_tangent)
+    key_sums.mean_error = key_sums.mean_error + weight_error * np.abs(sink_tangent)
 
 
-def _add_underflow(problem: AttentionProblem, found: _Found, forward: Rows) -> None:
+def _add_underflow(problem: AttentionProblem, key_sums: _KeySums, forward: Rows) -> None:
     """Add to the error of t̄ what underflows: each p·t is stored before it is added up, and their sum is stored."""
     t = problem.terms
     underflows = (1.0 + problem.n_k) * t.grad_underflow
-    found.mean_error = (
-        found.mean_error + problem.n_k * t.weight_underflow * found.largest + underflows + t.sum_underflow
+    key_sums.mean_error = (
+        key_sums.mean_error + problem.n_k * t.weight_underflow * key_sums.largest + underflows + t.sum_underflow
     )
 
 
-def _absolute_error(problem: AttentionProblem, found: _Found, forward: Rows) -> Array:
+def _absolute_error(problem: AttentionProblem, key_sums: _KeySums, forward: Rows) -> Array:
     """What underflows in dout, and what storing the output costs t̄·o."""
-    t, mean_size = problem.terms, np.abs(found.mean)
-    absolute = t.weight_underflow * ((found.largest + mean_size) * found.readable + found.readable_tangent)
-    absolute = absolute + t.grad_underflow * found.readable + t.sum_underflow * (1.0 + mean_size + found.size)
+    t, mean_size = problem.terms, np.abs(key_sums.mean)
+    absolute = t.weight_underflow * ((key_sums.largest + mean_size) * key_sums.readable + key_sums.readable_tangent)
+    absolute = absolute + t.grad_underflow * key_sums.readable + t.sum_underflow * (1.0 + mean_size + key_sums.size)
     absolute = absolute + t.output_underflow  # Σ p·t·v and Σ p·dv may be stored apart
-    absolute = absolute + 2 * t.input_underflow * (found.largest + found.mean_error)
+    absolute = absolute + 2 * t.input_underflow * (key_sums.largest + key_sums.mean_error)
     output_error = t.saved_output * (np.abs(forward.out) + forward.error) + t.saved_underflow
     return np.asarray(absolute + mean_size * output_error)
 
 
 def _overflows(
-    problem: AttentionProblem, found: _Found, forward: Rows, rows: slice, tangents: Tangents
+    problem: AttentionProblem, key_sums: _KeySums, forward: Rows, rows: slice, tangents: Tangents
 ) -> tuple[Mask, Mask]:
     """In which rows a tangent may overflow, and which entries of dout may be lost."""
-    centred = 2 * (found.largest + found.mean_error)
+    centred = 2 * (key_sums.largest + key_sums.mean_error)
     overflowing = forward.lost | ~(centred + 1.0 <= min(problem.ranges.grad_scores, problem.ranges.work))
     if problem.elementwise:
         overflowing = overflowing | _overflows_somewhere(problem, tangents, rows) | problem.rounded_beyond(tangents.v)
-    largest_sum = (found.size + found.drift + 1.0) * (centred + 1.0) + found.readable_tangent
+    largest_sum = (key_sums.size + key_sums.drift + 1.0) * (centred + 1.0) + key_sums.readable_tangent
     return overflowing, overflowing | ~(largest_sum <= problem.ranges.work)
 
 
 def _of_lse(
-    problem: AttentionProblem, found: _Found, forward: Rows, rows: slice, of_keys: Array
+    problem: AttentionProblem, key_sums: _KeySums, forward: Rows, rows: slice, of_keys: Array
 ) -> tuple[Array, Array]:
     """dlse and its error; `of_keys` is Σ p·t over keys alone."""
-    dlse, dlse_error = found.mean, found.mean_error
+    dlse, dlse_error = key_sums.mean, key_sums.mean_error
     if (sinkless := without_sink(problem, rows, forward)) is not None:
         factor, relative, fully_masked = sinkless
-        dlse, dlse_error = of_keys * factor, found.mean_error * factor
+        dlse, dlse_error = of_keys * factor, key_sums.mean_error * factor
         dlse_error = live(dlse_error * (1 + relative) + relative * np.abs(dlse), fully_masked)
         dlse = live(dlse, fully_masked)
     return dlse, (dlse_error + problem.terms.grad_scores * np.abs(dlse)) * (1 + 8 * gamma(problem.n_k + 8, ROUNDOFF))

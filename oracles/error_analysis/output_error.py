@@ -316,9 +316,9 @@ class _Sizes(NamedTuple):
     absolute: Bound
 
 
-def _sizes(problem: AttentionProblem, found: Totals, inflation: float) -> _Sizes:
+def _sizes(problem: AttentionProblem, totals: Totals, inflation: float) -> _Sizes:
     """The sizes; each |v| is at most |v − c| + |c|."""
-    a, t, centre, readable = found.sums, problem.terms, np.abs(problem.centre), found.readable
+    a, t, centre, readable = totals.sums, problem.terms, np.abs(problem.centre), totals.readable
     size = a.weights.distance
     grown, drift = a.shared.distance, a.separate.distance + centre * a.separate.count if t.separate.slope else 0.0
     if has_centre := not isinstance(problem.centre, float):
@@ -330,7 +330,7 @@ def _sizes(problem: AttentionProblem, found: Totals, inflation: float) -> _Sizes
     if problem.v.rad is not None:
         distance, absolute = distance + a.spread, a.spread + absolute
     size = size + grown + centre * a.shared.count if has_centre else size + grown
-    maximum, lse = found.maximum + found.growth, np.abs(found.lse) + found.growth
+    maximum, lse = totals.maximum + totals.growth, np.abs(totals.lse) + totals.growth
     one = 1 + a.shared.count
     return _Sizes(maximum, lse, readable, one, np.asarray(size), drift, out, distance, absolute + t.sum_underflow)
 
@@ -346,7 +346,7 @@ class _Quotient(NamedTuple):
     """
 
     p: AttentionProblem
-    found: Totals
+    totals: Totals
     inflation: float
     sizes: _Sizes
     costs: _Costs
@@ -356,10 +356,10 @@ class _Quotient(NamedTuple):
     grown: Array
 
     @staticmethod
-    def of(problem: AttentionProblem, found: Totals) -> "_Quotient":
+    def of(problem: AttentionProblem, totals: Totals) -> "_Quotient":
         """The quotient of complete sums."""
-        t, a, inflation = problem.terms, found.sums, 1 + 8 * gamma(problem.n_k + 8, ROUNDOFF)
-        sizes = _sizes(problem, found, inflation)
+        t, a, inflation = problem.terms, totals.sums, 1 + 8 * gamma(problem.n_k + 8, ROUNDOFF)
+        sizes = _sizes(problem, totals, inflation)
         costs = _costs(t, sizes.maximum, sizes.lse)
         if a.large is not None:
             costs = _costs_of_few(t, costs, a, np.abs(problem.centre), a.large)
@@ -367,14 +367,14 @@ class _Quotient(NamedTuple):
         row_exponent = costs.separate + t.rescaled + t.summed_weights + h
         of_row = np.asarray(np.exp(row_exponent))
         lam = of_row * (a.shared.count + a.separate.count) + expm1_upwards(row_exponent + costs.terms + costs.result)
-        lam = lam + 4 * problem.n_k * t.weight_underflow * found.above
+        lam = lam + 4 * problem.n_k * t.weight_underflow * totals.above
         if a.large is not None:
             lam = lam + costs.small
         lam = np.asarray(lam * inflation)
         grown = np.exp(h) * (a.shared.distance + sizes.distance * a.shared.count)
         grown = grown + expm1_upwards(h) * (a.weights.distance + sizes.distance)
         room = np.where(lam < 1.0, 1.0 - lam, np.nan)
-        return _Quotient(problem, found, inflation, sizes, costs, of_row, lam, room, grown)
+        return _Quotient(problem, totals, inflation, sizes, costs, of_row, lam, room, grown)
 
     def parts(self, of: Terms, row: _Costs, separate: Bound, drift: Bound) -> _Parts:
         """The errors that the sums do not share, under some terms."""
@@ -392,7 +392,7 @@ class _Quotient(NamedTuple):
         divisor = divisor + (row.terms + row.result) * of_row * (sizes.one + separate)
         sum_error = row.terms * of_rest * weighted_values + row.result * (sizes.out + self.grown + of_keys + of_columns)
         column = of_columns + sum_error + of_key * of_rest * sizes.absolute
-        if self.found.sums.large is not None:
+        if self.totals.sums.large is not None:
             column = column + row.entries + (sizes.out + sizes.distance) * row.small
         return _Parts(key_exponent, divisor, column, of_keys)
 
@@ -406,10 +406,10 @@ class _Quotient(NamedTuple):
             overflow = self.p.n_k * weight_bound > self.p.ranges.sums
             beyond = sizes.readable * weight_bound > self.p.ranges.sums
         else:
-            weight_bound = self.of_row * self.found.sums.total * (1 + 2.0**-6)
+            weight_bound = self.of_row * self.totals.sums.total * (1 + 2.0**-6)
             overflow = sizes.one * weight_bound > self.p.ranges.sums
             beyond = (sizes.size + sizes.drift) * weight_bound > self.p.ranges.sums
-        lost_rows = overflow if self.found.lost is None else overflow | self.found.lost
+        lost_rows = overflow if self.totals.lost is None else overflow | self.totals.lost
         return np.asarray(lost_rows), np.asarray(lost_rows | beyond)
 
     def error(self, parts: _Parts, overflow: Mask) -> Array:
@@ -420,26 +420,26 @@ class _Quotient(NamedTuple):
 
     def unshared(self, parts: _Parts) -> "Unshared":
         """The errors that the sums do not share, as a part of the output's error."""
-        factor, fully_masked = self.inflation / self.room, self.found.dead
+        factor, fully_masked = self.inflation / self.room, self.totals.dead
         key, row, column = parts.key, parts.divisor * factor, parts.column * factor
         return Unshared(live(key, fully_masked), live(row, fully_masked), live(column, fully_masked))
 
 
-def bounded(problem: AttentionProblem, found: Totals, delta: bool) -> Rows:
+def bounded(problem: AttentionProblem, totals: Totals, delta: bool) -> Rows:
     """Return the rows with the module's bound; `delta` says whether δ is to be bounded as well."""
-    quotient, fully_masked, own_unshared = _Quotient.of(problem, found), found.dead, None
+    quotient, fully_masked, own_unshared = _Quotient.of(problem, totals), totals.dead, None
     sizes = quotient.sizes
-    error_parts = quotient.parts(problem.terms, quotient.costs, found.sums.separate.count, sizes.drift)
+    error_parts = quotient.parts(problem.terms, quotient.costs, totals.sums.separate.count, sizes.drift)
     if delta and problem.delta != "output":
         own_unshared = quotient.unshared(
             quotient.parts(problem.own, _costs(problem.own, sizes.maximum, sizes.lse), 0.0, 0.0)
         )
     lost_rows, overflow = quotient.overflows()
     return Rows(
-        lse=live(found.lse, fully_masked),
+        lse=live(totals.lse, fully_masked),
         dead=fully_masked,
         lost=live(lost_rows, fully_masked, False),
-        out=live(found.sums.out, fully_masked),
+        out=live(totals.sums.out, fully_masked),
         error=live(quotient.error(error_parts, overflow), fully_masked),
         unshared=quotient.unshared(error_parts) if delta else None,
         own_unshared=own_unshared,
@@ -448,7 +448,7 @@ def bounded(problem: AttentionProblem, found: Totals, delta: bool) -> Rows:
         lam=quotient.lam,
         room=live(quotient.room, fully_masked, 1.0),
         readable=sizes.readable,
-        sums=found.sums,
+        sums=totals.sums,
         sizes=(sizes.maximum, sizes.lse),
         terms=problem.terms,
     )

@@ -103,7 +103,7 @@ class _Pass:
     p: AttentionProblem
     g: Operand
     of_lse: Array | None
-    found: Gradients
+    gradients: Gradients
     heads_dk: HeadSums
     heads_dv: HeadSums
     of_bias: Gathered | None
@@ -133,7 +133,7 @@ def gradients(
     and of the sinks are added to `finer` in this order.
     """
     backward = _begun(problem, g, of_lse, finer)
-    problem, results = backward.p, backward.found
+    problem, results = backward.p, backward.gradients
     for rows in problem.row_tiles():
         row_tile = _rows(backward, rows)
         if problem.elementwise:
@@ -185,9 +185,9 @@ def _lose_overflowing_rows(backward: _Pass, here: _Rows) -> None:
     overflowing = live(~in_range, forward.dead, False)
     if backward.of_sink is not None:  # exp(sink − m) may overflow, and all weights be lost
         overflowing = overflowing | forward.lost
-    backward.found.dv.error[overflowing.any(axis=(-2, -1))] = np.inf
+    backward.gradients.dv.error[overflowing.any(axis=(-2, -1))] = np.inf
     overflowing = overflowing | np.isinf(here.shift.error)
-    backward.found.dk.error[overflowing.any(axis=(-2, -1))] = np.inf
+    backward.gradients.dk.error[overflowing.any(axis=(-2, -1))] = np.inf
     if of_bias is not None and overflowing.any():
         unknown = np.broadcast_to(np.where(overflowing, np.inf, 0.0), (*overflowing.shape[:-1], problem.n_k))
         of_bias.add(here.rows, slice(0, problem.n_k), np.broadcast_to(0.0, unknown.shape), unknown)
@@ -196,7 +196,8 @@ def _lose_overflowing_rows(backward: _Pass, here: _Rows) -> None:
 def _add_block(backward: _Pass, block: Block, g: Operand, tile: Tile) -> Array:
     """Add a tile of dS and of weights to the gradients; returns Σ|k| over the keys that each row may read."""
     problem, (q, k, allowed) = backward.p, (block.q, block.k, block.allowed)
-    dq, dk, dv = backward.found.dq.at(block.rows), backward.found.dk.at(block.keys), backward.found.dv.at(block.keys)
+    results = backward.gradients
+    dq, dk, dv = results.dq.at(block.rows), results.dk.at(block.keys), results.dv.at(block.keys)
     visible_rows = None if allowed is None else allowed.swapaxes(-1, -2)
     ds, error, weights = (x.swapaxes(-1, -2) for x in (tile.ds, tile.error, tile.p))
     dq.value += tile.ds @ k.value
@@ -227,7 +228,7 @@ def _add_common_error(problem: AttentionProblem, dq: Gradient, here: _Rows, mean
 
 def _finish(backward: _Pass) -> None:
     """Scale dq and dk, and add the errors of whole sums: of roundings, of storing, of what may overflow."""
-    problem, (dq, dk, dv) = backward.p, backward.found
+    problem, (dq, dk, dv) = backward.p, backward.gradients
     t, c = problem.terms, abs(problem.scale)
     # Level scores tell nothing of what is unknown, but products do.
     if problem.level is not None and problem.k.unknown is not None:
@@ -254,7 +255,7 @@ def _finish(backward: _Pass) -> None:
 
 def _lose_what_overflows(backward: _Pass) -> None:
     """Set to ∞ the errors of gradients with an operand or a partial sum that may overflow."""
-    problem, results = backward.p, backward.found
+    problem, results = backward.p, backward.gradients
     scale_factor = max(1.0, abs(problem.scale))
     # An operand may overflow where it is scaled, masked or not: 0 times ∞ is NaN.
     for side, x in ((problem.k, results.dq), (problem.q, results.dk)):

@@ -300,14 +300,14 @@ def _heads(tokens: Matrix, projections: Sequence[Matrix], num_heads: int) -> lis
     return list(zip(*(split_heads(tokens @ w, num_heads) for w in projections), strict=True))
 
 
-def _expecting_nan(found: tuple[Ball, ...], allowed: Bools, conventions: Conventions) -> tuple[Ball, ...]:
+def _expecting_nan(results: tuple[Ball, ...], allowed: Bools, conventions: Conventions) -> tuple[Ball, ...]:
     """The output with radius 0 on fully masked rows if they are NaN by convention, because NaN is
     the expected value.
     """
     if conventions.dead_rows != "nan":
-        return found
+        return results
     fully_masked = ~allowed.any(axis=-1, keepdims=True)
-    return tuple(Ball(ball.mid, np.where(fully_masked, 0.0, ball.rad)) for ball in found)
+    return tuple(Ball(ball.mid, np.where(fully_masked, 0.0, ball.rad)) for ball in results)
 
 
 def _allowed(shape: tuple[int, ...], allowed: Bools | None) -> Bools:
