@@ -31,7 +31,7 @@ def shadowing(path: Sequence[str] | None = None) -> dict[str, str]:
     """Return {package: file} for modules that `import` finds instead of a package of attnspec, on a
     path or `sys.path`.
     """
-    found = {}
+    shadowed = {}
     for name in PACKAGES:
         loaded = sys.modules.get(name) if path is None else None
         origin = getattr(loaded, "__file__", None)
@@ -39,8 +39,8 @@ def shadowing(path: Sequence[str] | None = None) -> dict[str, str]:
             spec = PathFinder.find_spec(name, path)
             origin = spec.origin if spec is not None else None
         if origin is not None and not Path(origin).resolve().is_relative_to(_HOME / name):
-            found[name] = origin
-    return found
+            shadowed[name] = origin
+    return shadowed
 
 
 class _Finder(MetaPathFinder):

@@ -21,7 +21,7 @@ class _Target(pytest.Collector):
             import_module(f"attnspec.properties.{name}") for name in ("processes.adapters", "conformance")
         )
         try:
-            found = [
+            checks = [
                 conformance.Check(
                     check.law, check.implementation, target=adapter.target, pick=adapter.pick, beside=adapter.beside
                 )
@@ -30,9 +30,9 @@ class _Target(pytest.Collector):
             ]
         except ValueError as error:
             raise pytest.UsageError(f"--attnspec {self.name}: {error}") from None
-        if not found:
+        if not checks:
             raise pytest.UsageError(f"--attnspec {self.name}: no law applies to it.")
-        for check in found:
+        for check in checks:
             yield _Item.from_parent(self, name=check.id, check=check)
 
 
@@ -79,7 +79,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Iterator[None]:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Print how many checks of each implementation pass, fail, and so on, if any was run."""
-    found: dict[str, dict[str, int]] = {}
+    counts_by_name: dict[str, dict[str, int]] = {}
     examples: dict[str, int] = {}
     for reports in terminalreporter.stats.values():
         for report in reports:
@@ -88,13 +88,13 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
             for name, value in report.user_properties:
                 if name == _PROPERTY:
                     implementation, status, number, _ = value
-                    counts = found.setdefault(implementation, {})
+                    counts = counts_by_name.setdefault(implementation, {})
                     counts[status] = counts.get(status, 0) + 1
                     examples[implementation] = examples.get(implementation, 0) + number
-    if found:
+    if counts_by_name:
         counted = import_module("attnspec.properties.verifier.report").counted
         status_counts = import_module("attnspec.properties.views.statuses").status_counts
         terminalreporter.section("attnspec")
-        for implementation, counts in sorted(found.items()):
+        for implementation, counts in sorted(counts_by_name.items()):
             inputs = counted(examples[implementation], "test input")
             terminalreporter.write_line(f"{implementation}: {status_counts(counts, always=('held',))}, on {inputs}")

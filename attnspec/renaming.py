@@ -39,17 +39,17 @@ class _Renaming(ast.NodeTransformer):
         """`import oracles` becomes `import attnspec.oracles as oracles`; `import oracles.ball`
         loads the module and binds the package.
         """
-        found: list[ast.stmt] = []
+        statements: list[ast.stmt] = []
         for alias in node.names:
             package, dot, _ = alias.name.partition(".")
             if package not in self.renamed:
-                found.append(self._import(alias.name, alias.asname, node))
+                statements.append(self._import(alias.name, alias.asname, node))
             elif alias.asname or not dot:
-                found.append(self._import(f"attnspec.{alias.name}", alias.asname or alias.name, node))
+                statements.append(self._import(f"attnspec.{alias.name}", alias.asname or alias.name, node))
             else:
-                found.append(self._import(f"attnspec.{alias.name}", "_", node))
-                found.append(self._import(f"attnspec.{package}", package, node))
-        return found
+                statements.append(self._import(f"attnspec.{alias.name}", "_", node))
+                statements.append(self._import(f"attnspec.{package}", package, node))
+        return statements
 
     @staticmethod
     def _import(name: str, asname: str | None, node: Any) -> ast.stmt:

@@ -74,26 +74,32 @@ def alibi_bias(
     """
     arithmetic, conventions, method = answer(options)
     exponents = _exponents(arrays.natural(num_heads, "num_heads", 1, _MOST_HEADS), conventions)
-    rows, keys = arrays.natural(n_q, "n_q", most=LARGEST_BIAS), arrays.natural(n_k, "n_k", most=LARGEST_BIAS)
-    if len(exponents) * rows * keys > LARGEST_BIAS:
+    queries, keys = arrays.natural(n_q, "n_q", most=LARGEST_BIAS), arrays.natural(n_k, "n_k", most=LARGEST_BIAS)
+    if len(exponents) * queries * keys > LARGEST_BIAS:
         raise ValueError(
-            f"num_heads × n_q × n_k = {len(exponents)} × {rows} × {keys}, but should be at most {LARGEST_BIAS} entries."
+            f"num_heads × n_q × n_k = {len(exponents)} × {queries} × {keys}, "
+            f"but should be at most {LARGEST_BIAS} entries."
         )
     if offset is not None and (isinstance(offset, bool) or not isinstance(offset, int | np.integer)):
         raise TypeError(f"offset has type {type(offset).__name__}, but should be an int or None.")
     if offset is not None and abs(int(offset)) > FARTHEST_OFFSET:
         raise ValueError(f"offset={offset}, but should be within ±2**52.")
-    start = int(offset) if offset is not None else keys - rows if conventions.causal == "bottom_right" else 0
-    keys_at, rows_at = np.arange(keys), np.arange(rows)[:, None] + start
-    far = -np.abs(rows_at - keys_at) if conventions.alibi_reference == "distance" else keys_at + 0 * rows_at
-    steps = exact(far.astype(np.float64))
+    default = keys - queries if conventions.causal == "bottom_right" else 0
+    first_position = default if offset is None else int(offset)
+    key_positions, query_positions = np.arange(keys), np.arange(queries)[:, None] + first_position
+    multipliers = (
+        -np.abs(query_positions - key_positions)
+        if conventions.alibi_reference == "distance"
+        else key_positions + 0 * query_positions
+    )
 
     def product(slopes: Balls) -> Balls:
-        found = multiply(Ball(slopes[0].mid[:, None, None], slopes[0].rad[:, None, None]), steps)
+        by_head = Ball(slopes[0].mid[:, None, None], slopes[0].rad[:, None, None])
+        result = multiply(by_head, exact(multipliers.astype(np.float64)))
         if arithmetic is None:
-            return (found,)
-        found = rounded(found, arithmetic.elementwise, times=2, flush=arithmetic.flush_to_zero)
-        return (Ball(found.mid, np.where(np.abs(far) <= arithmetic.elementwise.largest, found.rad, np.inf)),)
+            return (result,)
+        result = rounded(result, arithmetic.elementwise, times=2, flush=arithmetic.flush_to_zero)
+        return (Ball(result.mid, np.where(np.abs(multipliers) <= arithmetic.elementwise.largest, result.rad, np.inf)),)
 
     return _labelled(
         Evaluation(
@@ -101,7 +107,7 @@ def alibi_bias(
             method,
             lambda: product((_slopes(exponents, arithmetic),)),
             lambda: product(_exactly(exponents)),
-            len(exponents) * rows * keys,
+            len(exponents) * queries * keys,
         )
     )
 
@@ -131,12 +137,12 @@ def _slopes(exponents: list[Fraction], arithmetic: Arithmetic | None) -> Ball:
     a power.
     """
     mid = np.array([2.0 ** float(x) for x in exponents])
-    whole = np.array([x.denominator == 1 for x in exponents])
-    rad = np.where(whole, 0.0, 16 * ELEMENTARY * mid)
+    exact_powers = np.array([x.denominator == 1 for x in exponents])
+    rad = np.where(exact_powers, 0.0, 16 * ELEMENTARY * mid)
     if arithmetic is not None:
-        u, steps = arithmetic.elementwise.unit_roundoff, np.arange(1, len(exponents) + 1)
+        u, numbers = arithmetic.elementwise.unit_roundoff, np.arange(1, len(exponents) + 1)
         rad = rad + mid * np.array(
-            [gamma(int(h), arithmetic.exp.relative + 8 * arithmetic.exp.per_unit + 16 * u) for h in steps]
+            [gamma(int(h), arithmetic.exp.relative + 8 * arithmetic.exp.per_unit + 16 * u) for h in numbers]
         )
         return rounded(ball(mid, rad), arithmetic.elementwise, flush=arithmetic.flush_to_zero)
     return ball(mid, rad)

@@ -52,11 +52,11 @@ class Matrix:
 
     def __matmul__(self, other: "Matrix") -> "Matrix":
         """Return the matrix product; its support contains all entries."""
-        support = np.ones((self.support.shape[0], other.support.shape[1]), dtype=bool)
-        lost = ~support
+        whole_support = np.ones((self.support.shape[0], other.support.shape[1]), dtype=bool)
+        lost = ~whole_support
         if self.lost.any() or other.lost.any():
             lost = _reached(self.lost, other.support) | _reached(self.support, other.lost)
-        return Matrix(self.balls * other.balls, support, lost)
+        return Matrix(self.balls * other.balls, whole_support, lost)
 
     def __add__(self, other: "Matrix") -> "Matrix":
         """Return the sum; an entry is lost if it is lost in one of the two matrices."""
@@ -81,8 +81,8 @@ def _reached(a: Bools, b: Bools) -> Bools:
     """Return which entries (i, j) have some k with a[i, k] and b[k, j] both true. BLAS counts these
     k in float32, and no positive count rounds to 0.
     """
-    found: Bools = a.astype(np.float32) @ b.astype(np.float32) > 0
-    return found
+    reached: Bools = a.astype(np.float32) @ b.astype(np.float32) > 0
+    return reached
 
 
 def from_rows(rows: list[list[arb]], support: Bools, lost: Bools) -> Matrix:
@@ -101,8 +101,8 @@ def from_array(x: Array) -> Matrix:
 
 def side_by_side(parts: list[Matrix]) -> Matrix:
     """Concatenate matrices that have the same number of rows, side by side."""
-    rows = [list(chain(*pieces)) for pieces in zip(*(part.balls.tolist() for part in parts), strict=True)]
-    supports, losses = [part.support for part in parts], [part.lost for part in parts]
+    rows = [list(chain(*pieces)) for pieces in zip(*(matrix.balls.tolist() for matrix in parts), strict=True)]
+    supports, losses = [matrix.support for matrix in parts], [matrix.lost for matrix in parts]
     return from_rows(rows, np.concatenate(supports, axis=1), np.concatenate(losses, axis=1))
 
 
@@ -122,7 +122,7 @@ def enclosed(
         with working_precision(precision):
             results = [(_outward(entries, lost), lost) for entries, lost in evaluate()]
         if precision >= most or all(_settled(*result) for result in results):
-            return tuple(ball(np.where(lost, np.nan, found.mid), found.rad) for found, lost in results)
+            return tuple(ball(np.where(lost, np.nan, enclosure.mid), enclosure.rad) for enclosure, lost in results)
         precision = min(2 * precision, most)
 
 
@@ -134,20 +134,20 @@ def _outward(entries: list[arb], lost: Bools) -> Ball:
     spacing for its own radius.  For every other entry the radius is |entry − mid|, moved up to the
     next float64 number, because float() rounds to nearest.
     """
-    mids = np.array([float(entry) for entry in entries], dtype=np.float64)
-    bits = np.array([entry.rel_accuracy_bits() for entry in entries], dtype=np.float64)
-    sizes = np.abs(mids)
-    rads = np.spacing(sizes) * (0.5 + 2.0**-8)
-    known = (bits >= 64) & (bits < 2.0**60) & (sizes > 2.0**-1000) & (sizes < 2.0**1000)
-    for i in np.flatnonzero(~known).tolist():
-        gap = (entries[i] - float(mids[i])).abs_upper()
-        rads[i] = 0.0 if gap == 0 else nextafter(float(gap), inf)
-    return Ball(mids.reshape(lost.shape), rads.reshape(lost.shape))
+    midpoints = np.array([float(entry) for entry in entries], dtype=np.float64)
+    accuracy_bits = np.array([entry.rel_accuracy_bits() for entry in entries], dtype=np.float64)
+    sizes = np.abs(midpoints)
+    radii = np.spacing(sizes) * (0.5 + 2.0**-8)
+    precise = (accuracy_bits >= 64) & (accuracy_bits < 2.0**60) & (sizes > 2.0**-1000) & (sizes < 2.0**1000)
+    for i in np.flatnonzero(~precise).tolist():
+        distance = (entries[i] - float(midpoints[i])).abs_upper()
+        radii[i] = 0.0 if distance == 0 else nextafter(float(distance), inf)
+    return Ball(midpoints.reshape(lost.shape), radii.reshape(lost.shape))
 
 
-def _settled(found: Ball, lost: Bools) -> bool:
+def _settled(enclosure: Ball, lost: Bools) -> bool:
     """Return whether every entry is lost, beyond the range of float64, or known to one spacing."""
-    beyond = np.isinf(found.mid)
+    beyond = np.isinf(enclosure.mid)
     with np.errstate(invalid="ignore"):
-        narrow = found.rad <= np.maximum(np.spacing(np.abs(found.mid)), SMALLEST)
+        narrow = enclosure.rad <= np.maximum(np.spacing(np.abs(enclosure.mid)), SMALLEST)
     return bool((lost | beyond | narrow).all())

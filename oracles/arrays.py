@@ -86,7 +86,9 @@ def bool_mask(
         return None
     array = booleans(mask, name)
     trailing = shape[len(shape) - array.ndim :]
-    if array.ndim > len(shape) or any(have not in (1, want) for have, want in zip(array.shape, trailing, strict=True)):
+    if array.ndim > len(shape) or any(
+        size not in (1, expected) for size, expected in zip(array.shape, trailing, strict=True)
+    ):
         raise ValueError(f"{name} has shape {array.shape}, but should broadcast to {shape}.")
     return np.broadcast_to(array if polarity == "true_allows" else ~array, shape)
 
@@ -189,8 +191,8 @@ def _from_dlpack(x: Any) -> NDArray[Any]:
     Python's buffer protocol.
     """
     try:
-        found: NDArray[Any] = np.from_dlpack(x, device="cpu")
-        return found
+        array: NDArray[Any] = np.from_dlpack(x, device="cpu")
+        return array
     except Exception as error:
         try:
             return np.asarray(memoryview(x))
@@ -211,18 +213,18 @@ def _require_representable(values: NDArray[np.float64], name: str, target: Forma
     unit is 2ᵉ·unit_roundoff, and at least the smallest subnormal number.  The quotient of a value
     and its unit is exact: the unit is a power of two, and no quotient that matters underflows.
     """
-    element = next((element for element, own in _FORMATS.items() if own is target), None)
-    flat = values.reshape(-1)
-    for start in range(0, flat.size, _CHUNK):
-        part = flat[start : start + _CHUNK]
+    element = next((element for element, number_format in _FORMATS.items() if number_format is target), None)
+    flat_values = values.reshape(-1)
+    for start in range(0, flat_values.size, _CHUNK):
+        chunk = flat_values[start : start + _CHUNK]
         with np.errstate(all="ignore"):
             if element is not None:
-                changed = part.astype(element) != part
+                changed = chunk.astype(element) != chunk
             else:
-                unit = np.ldexp(target.unit_roundoff, np.frexp(part)[1])
-                quotient = part / np.maximum(unit, target.smallest_subnormal)
-                changed = (quotient != np.rint(quotient)) | (np.abs(part) > target.largest)
-        if changed.any() and (wrong := changed & np.isfinite(part)).any():
+                spacing = np.ldexp(target.unit_roundoff, np.frexp(chunk)[1])
+                quotient = chunk / np.maximum(spacing, target.smallest_subnormal)
+                changed = (quotient != np.rint(quotient)) | (np.abs(chunk) > target.largest)
+        if changed.any() and (wrong := changed & np.isfinite(chunk)).any():
             index = np.unravel_index(start + int(wrong.argmax()), values.shape)
             raise ValueError(_not_a_number_of(name, index, values[index], target.name))
 
@@ -234,8 +236,8 @@ def _require(wrong: NDArray[np.bool_], array: NDArray[Any], name: str, target: s
 
 
 def _not_a_number_of(name: str, index: tuple[Any, ...], value: Any, target: str) -> str:
-    where = f"[{', '.join(map(str, index))}]" if index else ""
-    return f"{name}{where}={value!s}, but should be a {target} number: inputs are not rounded."
+    position = f"[{', '.join(map(str, index))}]" if index else ""
+    return f"{name}{position}={value!s}, but should be a {target} number: inputs are not rounded."
 
 
 def _short(value: int) -> str:

@@ -73,7 +73,7 @@ def checked(
     Raises ValueError and TypeError for arguments that do not fit.
     """
     options = cast(FeatureOptions, {**_DEFAULTS, **options})
-    arithmetic, conventions, method = asked = answer(options)
+    arithmetic, conventions, method = resolved = answer(options)
     q, k, v = (arrays.float_array(x, name, arithmetic=arithmetic) for x, name in ((q, "q"), (k, "k"), (v, "v")))
     _require_shapes(q, k, v, grouped)
     lead = q.shape[:-1]
@@ -84,7 +84,7 @@ def checked(
     heads = Heads(q.shape[-3], k.shape[-3], conventions.kv_heads == "tile")
     layout = _Layout((*q.shape[:-1], k.shape[-2]), heads, checked_positions(rows, q.shape[-2]))
     bias = None if options["bias"] is None else _bias(options["bias"], layout.full, arithmetic)
-    visible, features = _logits(layout, asked, options, allowed, bias)
+    visible, features = _logits(layout, resolved, options, allowed, bias)
     scale = checked_scale(options["scale"])
     default = 1.0 if conventions.scale_default == "one" else 1.0 / sqrt(max(q.shape[-1], 1))
     return AttentionCall(
@@ -128,7 +128,7 @@ def _logits(
 
 def _narrowed(mask: Mask | None) -> Mask | None:
     """Return the mask with axes of size 1 in place of broadcast axes."""
-    return None if mask is None else mask[tuple(slice(0, 1) if step == 0 else slice(None) for step in mask.strides)]
+    return None if mask is None else mask[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in mask.strides)]
 
 
 def _require_shapes(q: Array, k: Array, v: Array, grouped: bool) -> None:
@@ -179,7 +179,9 @@ def _bias(given: Any, shape: tuple[int, ...], arithmetic: Arithmetic | None) -> 
     """
     bias = arrays.float_array(given, "bias", arithmetic=arithmetic)
     trailing = shape[len(shape) - bias.ndim :]
-    if bias.ndim > len(shape) or any(have not in (1, want) for have, want in zip(bias.shape, trailing, strict=True)):
+    if bias.ndim > len(shape) or any(
+        size not in (1, expected) for size, expected in zip(bias.shape, trailing, strict=True)
+    ):
         raise ValueError(f"bias has shape {bias.shape}, but should broadcast to {shape}.")
     if not (bias < np.inf).all():
         raise ValueError("bias has a NaN or +∞, but should be finite, or −∞ where it masks.")
@@ -248,15 +250,15 @@ def _offset(offset: Any, full: tuple[int, ...], conventions: Conventions) -> NDA
     *batch, _, n_q, n_k = full
     if offset is None:
         return np.array(0 if conventions.causal == "top_left" else n_k - n_q)
-    given = np.asarray(offset)
-    if given.dtype == object and all(isinstance(x, int) for x in given.flat):
+    offsets = np.asarray(offset)
+    if offsets.dtype == object and all(isinstance(x, int) for x in offsets.flat):
         raise ValueError(f"offset={offset}, but should be within ±2**53.")
-    if given.dtype.kind not in "iu":
+    if offsets.dtype.kind not in "iu":
         raise TypeError(
-            f"offset has element type {given.dtype}, but should be an integer, or integers over the batch axes."
+            f"offset has element type {offsets.dtype}, but should be an integer, or integers over the batch axes."
         )
-    if given.ndim and given.shape != tuple(batch):
-        raise ValueError(f"offset has shape {given.shape}, but should be () or {tuple(batch)}, the batch axes of q.")
-    if ((given > FARTHEST) | (given < -FARTHEST)).any():
+    if offsets.ndim and offsets.shape != tuple(batch):
+        raise ValueError(f"offset has shape {offsets.shape}, but should be () or {tuple(batch)}, the batch axes of q.")
+    if ((offsets > FARTHEST) | (offsets < -FARTHEST)).any():
         raise ValueError(f"offset={offset}, but should be within ±2**53.")
-    return given.astype(np.int64)
+    return offsets.astype(np.int64)

@@ -63,9 +63,11 @@ class AttentionCall:
     def features(self) -> Features:
         """The bias, softcap and sinks of all folded rows, for ball arithmetic."""
         f = self.setting.features or Tiled()
-        found = f.tile(slice(None), slice(0, self.k.shape[-2]))
+        of_all_rows = f.tile(slice(None), slice(0, self.k.shape[-2]))
         scores = (*self.q.shape[:-1], self.k.shape[-2])
-        return found._replace(blocked=None if found.blocked is None else np.broadcast_to(found.blocked, scores))
+        return of_all_rows._replace(
+            blocked=None if of_all_rows.blocked is None else np.broadcast_to(of_all_rows.blocked, scores)
+        )
 
     def allowed_row(self, i: int) -> Mask | None:
         """Return which keys are visible to the i-th folded row: (…, 1, n_k), or None for all."""
@@ -73,8 +75,8 @@ class AttentionCall:
 
     def allowed(self) -> Mask:
         """Return which keys are visible to each folded row: (…, rows, n_k)."""
-        found = self.setting.visible.tile(slice(None), slice(0, self.k.shape[-2]))
-        return np.broadcast_to(True if found is None else found, (*self.q.shape[:-1], self.k.shape[-2]))
+        visible = self.setting.visible.tile(slice(None), slice(0, self.k.shape[-2]))
+        return np.broadcast_to(True if visible is None else visible, (*self.q.shape[:-1], self.k.shape[-2]))
 
     def like(self, x: Any, name: str, shape: tuple[int, ...]) -> Array:
         """Return a cotangent or tangent as float64. Raises ValueError unless it has the shape
@@ -100,15 +102,15 @@ class AttentionCall:
         """Return the tangents of the bias and of the sinks, in the layout of these inputs. Raises
         ValueError for a tangent whose input is missing.
         """
-        for x, name, of in ((dbias, "dbias", self.bias), (dsink, "dsink", self.sink)):
-            if x is not None and of is None:
+        for x, name, argument_shape in ((dbias, "dbias", self.bias), (dsink, "dsink", self.sink)):
+            if x is not None and argument_shape is None:
                 raise ValueError(f"{name} is given, but should not be: there is no {name[1:]}.")
         of_bias = of_sink = None
         if dbias is not None and self.bias is not None:
             of_bias = self.heads.shared(*chosen_rows(self.like(dbias, "dbias", self.bias), self.chosen, self.full))
         if dsink is not None and self.sink is not None:
-            moves = self.like(dsink, "dsink", self.sink[:1]).reshape(self.sink)
-            of_sink = self.heads.fold(np.broadcast_to(moves, (*self.full[:-2], len(self.chosen), 1)))
+            tangent = self.like(dsink, "dsink", self.sink[:1]).reshape(self.sink)
+            of_sink = self.heads.fold(np.broadcast_to(tangent, (*self.full[:-2], len(self.chosen), 1)))
         return of_bias, of_sink
 
     def evaluated(
@@ -144,9 +146,9 @@ class AttentionCall:
 
     def _unfolded(self, x: Ball) -> Ball:
         """Return a result with one row for each query, in the caller's axes."""
-        found = self.heads.unfolded(x)
-        shape = self._given(found.mid.shape)
-        return Ball(found.mid.reshape(shape), found.rad.reshape(shape))
+        unfolded = self.heads.unfolded(x)
+        shape = self._given(unfolded.mid.shape)
+        return Ball(unfolded.mid.reshape(shape), unfolded.rad.reshape(shape))
 
     def of_lse(self, x: Enclosure) -> Enclosure:
         """Return a log-sum-exp, or its derivative, without its axis of columns. Its format is the
@@ -165,23 +167,23 @@ class AttentionCall:
         bias and sinks.
         """
         shapes = ((self.bias, self.full), (self.sink, (*self.full[:-1], 1)))
-        return [Gathered.of(given, shape, self.heads) for given, shape in shapes if given is not None]
+        return [Gathered.of(own_shape, shape, self.heads) for own_shape, shape in shapes if own_shape is not None]
 
     def finished(self, gradients: list[Gathered]) -> Balls:
         """Return the gradients of the bias and of the sinks, in the shapes of these inputs."""
-        found = [x.finished(self.setting.arithmetic) for x in gradients]
+        results = [x.finished(self.setting.arithmetic) for x in gradients]
         if self.sink is not None:
-            found[-1] = Ball(found[-1].mid.reshape(-1), found[-1].rad.reshape(-1))
-        return tuple(found)
+            results[-1] = Ball(results[-1].mid.reshape(-1), results[-1].rad.reshape(-1))
+        return tuple(results)
 
     def summed(self, finer: Balls) -> Balls:
         """Return the gradients of the bias and of the sinks, given the gradients of each logit and
         each row.
         """
         gradients = self.gathered()
-        for total, x in zip(gradients, finer, strict=True):
+        for gradient, x in zip(gradients, finer, strict=True):
             if x.mid.size:
-                total.add(slice(0, x.mid.shape[-2]), slice(0, x.mid.shape[-1]), x.mid, x.rad)
+                gradient.add(slice(0, x.mid.shape[-2]), slice(0, x.mid.shape[-1]), x.mid, x.rad)
         return self.finished(gradients)
 
     def _given(self, shape: tuple[int, ...]) -> tuple[int, ...]:

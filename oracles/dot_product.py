@@ -105,17 +105,23 @@ def scaled_dot_product_attention_jvp(
     dv, or the derivative of a row of equal scores: `dead_gradients` decides.
     """
     call = plain(q, k, v, mask, options)
-    tq = call.of_rows(dq, "dq", call.q.shape[-1])
-    tk, tv = call.of_keys(dk, "dk", call.k), call.of_keys(dv, "dv", call.v)
+    tangent_q = call.of_rows(dq, "dq", call.q.shape[-1])
+    tangent_k, tangent_v = call.of_keys(dk, "dk", call.k), call.of_keys(dv, "dv", call.v)
 
     def fast(setting: Setting) -> Balls:
         return ball_attention.jvp(
-            operand(call.q), operand(call.k), operand(call.v), operand(tq), operand(tk), operand(tv), setting
+            operand(call.q),
+            operand(call.k),
+            operand(call.v),
+            operand(tangent_q),
+            operand(tangent_k),
+            operand(tangent_v),
+            setting,
         )[:1]
 
     def arb() -> Balls:
         return arb_attention.scaled_dot_product_attention_jvp(
-            (call.q, call.k, call.v), call.allowed(), (tq, tk, tv), **call.options
+            (call.q, call.k, call.v), call.allowed(), (tangent_q, tangent_k, tangent_v), **call.options
         )
 
     return call.evaluated(fast, arb, of_rows=1, times=3)[0]

@@ -85,12 +85,12 @@ class Enclosure:
         Raises TypeError for an output that is not a floating-point array, and ValueError for a
         shape other than the enclosure's.
         """
-        got = self._output(out)
+        output = self._output(out)
         with np.errstate(all="ignore"):
-            excess = np.asarray(np.abs(got - self.mid) / self.rad)
-            close = ~((np.abs(excess - 1.0) > _TIES) & (excess < np.inf))
-            if close.any():
-                excess[close] = self._closely(got[close], self.mid[close], self.rad[close])
+            excess = np.asarray(np.abs(output - self.mid) / self.rad)
+            doubtful = ~((np.abs(excess - 1.0) > _TIES) & (excess < np.inf))
+            if doubtful.any():
+                excess[doubtful] = self._closely(output[doubtful], self.mid[doubtful], self.rad[doubtful])
         return excess
 
     def _closely(self, got: Array, mid: Array, rad: Array) -> Array:
@@ -113,30 +113,30 @@ class Enclosure:
         Edge cases: 0 where both are NaN, ∞ where one is NaN or out is infinite.  Raises the same
         errors as `excess`.
         """
-        got = self._output(out)
+        output = self._output(out)
         target = self.format or BINARY64
         with np.errstate(all="ignore"):
             exponent = np.frexp(self.mid)[1] - 1
             relative = np.where(self.mid == 0, 0.0, np.ldexp(2 * target.unit_roundoff, exponent))
             spacing = np.maximum(relative, target.smallest_subnormal)
-            distance = np.abs(got - self.mid) / spacing
-        missing = np.isnan(got) ^ np.isnan(self.mid)
-        return np.where(missing, np.inf, np.where(np.isnan(got), 0.0, distance))
+            distance = np.abs(output - self.mid) / spacing
+        missing = np.isnan(output) ^ np.isnan(self.mid)
+        return np.where(missing, np.inf, np.where(np.isnan(output), 0.0, distance))
 
     def _overflow_as_largest(self, got: Array, mid: Array, rad: Array) -> Array:
         """Return the output with each ±∞ replaced by the number at which the interval leaves the
         format's range. Where it does not leave the range, ±∞ stays.
         """
-        limit = np.copysign((self.format or BINARY64).largest, got)
-        outward = mid * np.sign(got) - np.abs(limit)
-        leaves = np.isinf(got) & ((outward > 0) | (_side(limit, mid, rad) < 0))
-        return np.where(leaves, np.where(outward > 0, mid, limit), got)
+        largest = np.copysign((self.format or BINARY64).largest, got)
+        outward = mid * np.sign(got) - np.abs(largest)
+        leaves_range = np.isinf(got) & ((outward > 0) | (_side(largest, mid, rad) < 0))
+        return np.where(leaves_range, np.where(outward > 0, mid, largest), got)
 
     def _output(self, out: Any) -> Array:
-        got = arrays.float_array(out, "out", number=not self.mid.shape)
-        if got.shape != self.mid.shape:
-            raise ValueError(f"out has shape {got.shape}, but should be {self.mid.shape}.")
-        return got
+        output = arrays.float_array(out, "out", number=not self.mid.shape)
+        if output.shape != self.mid.shape:
+            raise ValueError(f"out has shape {output.shape}, but should be {self.mid.shape}.")
+        return output
 
 
 def assert_within(out: Any, enclosure: Enclosure, *, name: str = "out") -> None:
@@ -152,16 +152,16 @@ def assert_within(out: Any, enclosure: Enclosure, *, name: str = "out") -> None:
     """
     if not isinstance(enclosure, Enclosure):
         raise TypeError(f"enclosure has type {type(enclosure).__name__}, but should be an oracles.Enclosure.")
-    got = arrays.float_array(out, name, number=not enclosure.mid.shape)
-    if got.shape != enclosure.mid.shape:
-        raise AssertionError(f"{name}.shape={got.shape}, but should be {enclosure.mid.shape}.")
-    excess = enclosure.excess(got)
+    output = arrays.float_array(out, name, number=not enclosure.mid.shape)
+    if output.shape != enclosure.mid.shape:
+        raise AssertionError(f"{name}.shape={output.shape}, but should be {enclosure.mid.shape}.")
+    excess = enclosure.excess(output)
     outside = int((excess > 1).sum())
     if outside:
         index = np.unravel_index(int(excess.argmax()), excess.shape)
         mid, rad, place = enclosure.mid[index], enclosure.rad[index], ", ".join(map(str, index))
         raise AssertionError(
-            f"{name}{f'[{place}]' if place else ''}={got[index]}, but should be {mid} ± {rad:.3g} "
+            f"{name}{f'[{place}]' if place else ''}={output[index]}, but should be {mid} ± {rad:.3g} "
             f"(error / budget = {excess[index]:.4g}); {outside} of {excess.size} elements are outside."
         )
     if enclosure.vacuous:
@@ -188,5 +188,5 @@ def _side(got: Array, mid: Array, rad: Array) -> NDArray[np.int8]:
     smaller = np.where(np.abs(got) >= np.abs(mid), -mid, got)
     error = np.copysign(1.0, difference) * (smaller - (difference - larger))
     distance = np.abs(difference)
-    tie = np.where(distance == rad, np.sign(error), 1.0)
-    return np.where(distance < rad, -1.0, tie).astype(np.int8)
+    at_the_radius = np.where(distance == rad, np.sign(error), 1.0)
+    return np.where(distance < rad, -1.0, at_the_radius).astype(np.int8)

@@ -396,12 +396,12 @@ def preset(name: str) -> Arithmetic:
         raise TypeError(
             f"arithmetic has type {type(name).__name__}, but should be an oracles.Arithmetic, a preset's name, or None."
         )
-    for known in PRESETS:
-        if known.name == name:
-            return known
-        if name.removeprefix(f"{known.name}-") in _TANHS:
-            return replace(known, name=name, tanh=_TANHS[name.removeprefix(f"{known.name}-")](known))
-    names = [known.name for known in PRESETS]
+    for arithmetic in PRESETS:
+        if arithmetic.name == name:
+            return arithmetic
+        if name.removeprefix(f"{arithmetic.name}-") in _TANHS:
+            return replace(arithmetic, name=name, tanh=_TANHS[name.removeprefix(f"{arithmetic.name}-")](arithmetic))
+    names = [arithmetic.name for arithmetic in PRESETS]
     raise ValueError(
         f"arithmetic={name!r}, but should be one of {', '.join(names)}, or an oracles.Arithmetic."
         f"{did_you_mean(name, names)}"

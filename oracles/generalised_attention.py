@@ -94,20 +94,26 @@ def attention_vjp(
     natural = of_lse if of_lse is None or call.setting.conventions.lse_base == "e" else of_lse / np.log(2.0)
 
     def fast(setting: Setting) -> Balls:
-        finer = call.gathered()
-        found = ball_attention.vjp(
-            operand(call.q), operand(call.k), operand(call.v), operand(cotangent), setting, natural, finer
+        feature_gradients = call.gathered()
+        gradients = ball_attention.vjp(
+            operand(call.q), operand(call.k), operand(call.v), operand(cotangent), setting, natural, feature_gradients
         )
-        return *found, *call.finished(finer)
+        return *gradients, *call.finished(feature_gradients)
 
     def arb() -> Balls:
-        found = arb_attention.generalised_attention_vjp(
+        gradients = arb_attention.generalised_attention_vjp(
             (call.q, call.k, call.v), call.allowed(), cotangent, of_lse, features=call.features, **call.options
         )
-        return *found[:3], *call.summed(found[3:])
+        return *gradients[:3], *call.summed(gradients[3:])
 
-    dq, dk, dv, *finer = call.evaluated(fast, arb, of_rows=1, times=3)
-    return dq, dk, dv, finer[0] if call.bias is not None else None, finer[-1] if call.sink is not None else None
+    dq, dk, dv, *feature_gradients = call.evaluated(fast, arb, of_rows=1, times=3)
+    return (
+        dq,
+        dk,
+        dv,
+        feature_gradients[0] if call.bias is not None else None,
+        feature_gradients[-1] if call.sink is not None else None,
+    )
 
 
 @takes(AttentionOptions)
@@ -135,8 +141,8 @@ def attention_jvp(
     makes both the derivatives of a row of equal logits: `dead_gradients` decides.
     """
     call = checked(q, k, v, options, options["rows"])
-    tq = call.of_rows(dq, "dq", call.q.shape[-1])
-    tk, tv = call.of_keys(dk, "dk", call.k), call.of_keys(dv, "dv", call.v)
+    tangent_q = call.of_rows(dq, "dq", call.q.shape[-1])
+    tangent_k, tangent_v = call.of_keys(dk, "dk", call.k), call.of_keys(dv, "dv", call.v)
     of_bias, of_sink = call.tangents(dbias, dsink)
 
     def fast(setting: Setting) -> Balls:
@@ -144,21 +150,21 @@ def attention_jvp(
             operand(call.q),
             operand(call.k),
             operand(call.v),
-            operand(tq),
-            operand(tk),
-            operand(tv),
+            operand(tangent_q),
+            operand(tangent_k),
+            operand(tangent_v),
             setting,
             of_bias,
             of_sink,
         )
 
     def arb() -> Balls:
-        moves = None if of_bias is None else of_bias.tile(slice(None), slice(None))
+        tangent_bias = None if of_bias is None else of_bias.tile(slice(None), slice(None))
         return arb_attention.generalised_attention_jvp(
             (call.q, call.k, call.v),
             call.allowed(),
-            (tq, tk, tv),
-            moves,
+            (tangent_q, tangent_k, tangent_v),
+            tangent_bias,
             of_sink,
             features=call.features,
             **call.options,

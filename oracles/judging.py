@@ -75,9 +75,9 @@ def _blocks(x: Ball) -> Iterator[tuple[slice, Array, Array]]:
     is small, so that results stay in the cache.
     """
     columns = x.mid.shape[-1] if x.mid.ndim else 1
-    mid, rad = (part.reshape(-1, columns) for part in (x.mid, x.rad))
-    for first in range(0, len(mid), step := max(1, BLOCK // columns)):
-        rows = slice(first, first + step)
+    mid, rad = (values.reshape(-1, columns) for values in (x.mid, x.rad))
+    for start in range(0, len(mid), step := max(1, BLOCK // columns)):
+        rows = slice(start, start + step)
         yield rows, mid[rows], rad[rows]
 
 
@@ -110,23 +110,23 @@ def is_wide(x: Ball) -> bool:
     if x.mid.size == 0:
         return False
     shape = (*x.mid.shape[:-1], 1)
-    found = []
-    for some, mid, rad in _blocks(x):
+    wide_rows = []
+    for block, mid, rad in _blocks(x):
         with np.errstate(over="ignore", invalid="ignore"):
             likely = ~(
                 rad.max(axis=-1) * mid.shape[-1] < np.abs(mid).sum(axis=-1)
             )  # else no radius reaches the mean, and nothing is NaN
         if likely.any():
-            rest = np.flatnonzero(likely)
-            found.append(some.start + rest[_wide_rows(mid[rest], rad[rest])])
-    if not any(rows.size for rows in found):
+            candidates = np.flatnonzero(likely)
+            wide_rows.append(block.start + candidates[_wide_rows(mid[candidates], rad[candidates])])
+    if not any(rows.size for rows in wide_rows):
         return False
     rows = np.zeros(prod(shape), dtype=bool)
-    rows[np.concatenate(found)] = True
+    rows[np.concatenate(wide_rows)] = True
     largest = np.concatenate([np.where(np.isnan(mid), 0.0, np.abs(mid)).max(axis=-1) for _, mid, _ in _blocks(x)])
     largest, rows = largest.reshape(shape), rows.reshape(shape)[..., 0]
-    most = largest.max(axis=-2, keepdims=True) if largest.ndim > 1 else largest
-    counts = ((largest > 0) & (largest >= BINARY32.unit_roundoff * most))[..., 0]
+    largest_of_matrix = largest.max(axis=-2, keepdims=True) if largest.ndim > 1 else largest
+    counts = ((largest > 0) & (largest >= BINARY32.unit_roundoff * largest_of_matrix))[..., 0]
     rows &= counts
     return bool(counts.any() and 2 * rows.sum() >= counts.sum())
 
@@ -135,11 +135,11 @@ def _wide_rows(mid: Array, rad: Array) -> NDArray[np.bool_]:
     """Return for each row whether half of its radii are at least the mean |mid|. Entries that are
     NaN or have an infinite radius do not count.
     """
-    size, judged = np.abs(mid), ~np.isnan(mid) & (rad < np.inf)
-    number = judged.sum(axis=-1)
+    magnitude, known = np.abs(mid), ~np.isnan(mid) & (rad < np.inf)
+    number = known.sum(axis=-1)
     with np.errstate(over="ignore", invalid="ignore"):
-        wide = judged & (rad * number[..., None] >= np.where(judged, size, 0.0).sum(axis=-1, keepdims=True))
-    return np.asarray(2 * wide.sum(axis=-1) >= number)
+        reached = known & (rad * number[..., None] >= np.where(known, magnitude, 0.0).sum(axis=-1, keepdims=True))
+    return np.asarray(2 * reached.sum(axis=-1) >= number)
 
 
 @dataclass(frozen=True)
@@ -205,10 +205,12 @@ def settle(of: Evaluation) -> tuple[Enclosure, ...]:
             if not judged and of.work <= AFFORDABLE:
                 balls = of.arb()
                 judged = of.is_narrow(balls)
-    flags = (False,) * len(balls) if of.arithmetic is None else of.vacuous(balls)
+    vacuous = (False,) * len(balls) if of.arithmetic is None else of.vacuous(balls)
     target = None if of.arithmetic is None else of.arithmetic.output
-    found = zip(of.shaped(balls), flags, strict=True)
-    return tuple(Enclosure(x.mid, x.rad, format=target, vacuous=flag, judged=judged) for x, flag in found)
+    shaped_results = zip(of.shaped(balls), vacuous, strict=True)
+    return tuple(
+        Enclosure(x.mid, x.rad, format=target, vacuous=is_vacuous, judged=judged) for x, is_vacuous in shaped_results
+    )
 
 
 def mean_is_accepted(out: Ball, v: Array, allowed: Callable[[int], Mask | None]) -> bool:
@@ -230,17 +232,17 @@ def mean_is_accepted(out: Ball, v: Array, allowed: Callable[[int], Mask | None])
         return is_wide(out)
     resolves = False
     for i in range(out.mid.shape[-2]):
-        may = allowed(i)
-        where = np.isfinite(v) if may is None else may.swapaxes(-1, -2) & np.isfinite(v)
-        spread = np.where(where, v, -np.inf).max(axis=-2) - np.where(where, v, np.inf).min(axis=-2)
+        visible = allowed(i)
+        counted = np.isfinite(v) if visible is None else visible.swapaxes(-1, -2) & np.isfinite(v)
+        spread = np.where(counted, v, -np.inf).max(axis=-2) - np.where(counted, v, np.inf).min(axis=-2)
         mid, rad = out.mid[..., i, :], out.rad[..., i, :]
         if (rad < spread / 2).any():
             return False
-        mean = np.where(where, v, 0.0).sum(axis=-2) / np.maximum(where.sum(axis=-2), 1)
-        live = spread > 0
-        if (live & (rad < np.inf) & (np.abs(mean - mid) > rad)).any():
+        mean = np.where(counted, v, 0.0).sum(axis=-2) / np.maximum(counted.sum(axis=-2), 1)
+        spreads = spread > 0
+        if (spreads & (rad < np.inf) & (np.abs(mean - mid) > rad)).any():
             return False
-        resolves |= bool(live.any())
+        resolves |= bool(spreads.any())
     return resolves
 
 
@@ -264,17 +266,19 @@ def _is_narrow(x: Ball) -> bool:
     if x.mid.size == 0:
         return True
     rows = x.mid.shape[-2] if x.mid.ndim > 1 else 1
-    mid, rad = (part.reshape(-1, rows, x.mid.shape[-1]) for part in (x.mid, x.rad))
-    size, most = np.abs(mid[:, :: -(-rows // SAMPLE)]), rad.max(axis=1)
+    mid, rad = (values.reshape(-1, rows, x.mid.shape[-1]) for values in (x.mid, x.rad))
+    sample, largest_radius = np.abs(mid[:, :: -(-rows // SAMPLE)]), rad.max(axis=1)
 
-    if _fits(size.min(axis=1), most).all():  # nothing is NaN, and no typical element is smaller
+    if _fits(sample.min(axis=1), largest_radius).all():  # nothing is NaN, and no typical element is smaller
         return True
-    if not np.isfinite(most).all():
-        most = np.where(np.isnan(mid), 0.0, rad).max(axis=1)
-    narrow = _typically_fits(size, most)
+    if not np.isfinite(largest_radius).all():
+        largest_radius = np.where(np.isnan(mid), 0.0, rad).max(axis=1)
+    narrow = _typically_fits(sample, largest_radius)
     if not narrow.all():
-        unseen = ~narrow & ~(size > 0).any(axis=1)
-        narrow[unseen] = _typically_fits(np.abs(mid.swapaxes(-1, -2)[unseen])[..., None], most[unseen][:, None])[:, 0]
+        unseen = ~narrow & ~(sample > 0).any(axis=1)
+        narrow[unseen] = _typically_fits(
+            np.abs(mid.swapaxes(-1, -2)[unseen])[..., None], largest_radius[unseen][:, None]
+        )[:, 0]
     return bool(narrow.all())
 
 
@@ -284,11 +288,11 @@ def _has_wide_row(x: Ball) -> bool:
     """
     if x.mid.size == 0:
         return False
-    size, most = np.abs(x.mid).max(axis=-1), x.rad.max(axis=-1)
-    if np.isnan(size).any():
+    largest, largest_radius = np.abs(x.mid).max(axis=-1), x.rad.max(axis=-1)
+    if np.isnan(largest).any():
         known = ~np.isnan(x.mid)
-        size, most = (np.where(known, part, 0.0).max(axis=-1) for part in (np.abs(x.mid), x.rad))
-    return not bool(_fits(size, most).all())
+        largest, largest_radius = (np.where(known, values, 0.0).max(axis=-1) for values in (np.abs(x.mid), x.rad))
+    return not bool(_fits(largest, largest_radius).all())
 
 
 def _is_rounded_once(balls: Balls) -> bool:
@@ -302,8 +306,8 @@ def _fits(size: Array, most: Array) -> NDArray[np.bool_]:
     """Return whether radii up to `most` are narrow compared with elements of size `size`, and so
     compared with larger ones.
     """
-    found: NDArray[np.bool_] = most <= BINARY32.unit_roundoff / 4 * size + BINARY32.smallest_subnormal
-    return found
+    narrow: NDArray[np.bool_] = most <= BINARY32.unit_roundoff / 4 * size + BINARY32.smallest_subnormal
+    return narrow
 
 
 def _typically_fits(size: Array, most: Array) -> NDArray[np.bool_]:
@@ -313,15 +317,15 @@ def _typically_fits(size: Array, most: Array) -> NDArray[np.bool_]:
     0.
     """
     counts = size > 0
-    wide = counts & ~_fits(size, most[:, None])
-    found: NDArray[np.bool_] = _fits(np.zeros(()), most) | (2 * wide.sum(axis=1) < counts.sum(axis=1))
-    return found
+    too_wide = counts & ~_fits(size, most[:, None])
+    narrow: NDArray[np.bool_] = _fits(np.zeros(()), most) | (2 * too_wide.sum(axis=1) < counts.sum(axis=1))
+    return narrow
 
 
 def _around(value: Ball, budget: Ball) -> Ball:
     """Return a budget moved to a better midpoint: |out − value| ≤ |out − mid| + |mid − value|."""
     with np.errstate(all="ignore"):
-        moved = np.abs(value.mid - budget.mid) + value.rad + budget.rad
-        moved *= 1 + 2.0**-48
-    moved = ball(value.mid, moved).rad
-    return Ball(value.mid, np.where(np.isnan(value.mid), value.rad, moved))
+        radius = np.abs(value.mid - budget.mid) + value.rad + budget.rad
+        radius *= 1 + 2.0**-48
+    radius = ball(value.mid, radius).rad
+    return Ball(value.mid, np.where(np.isnan(value.mid), value.rad, radius))

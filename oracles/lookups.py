@@ -42,16 +42,17 @@ def learned_positional_encoding(
     Raises TypeError and ValueError for a table of another shape or type, and for sizes and
     positions that the table does not have.
     """
-    model, _, method = answer(options)
-    table = _table(table, model)
+    arithmetic, _, method = answer(options)
+    table = _table(table, arithmetic)
     length, first = arrays.natural(seq_len, "seq_len"), arrays.natural(start_pos, "start_pos")
     skipped = arrays.natural(offset, "offset", most=table.shape[0])
-    room, rule = table.shape[0] - skipped, "the rows of the table" + (f" from offset={skipped} on" if skipped else "")
-    if max_len is not None and (most := arrays.natural(max_len, "max_len")) < room:
-        room, rule = most, "the given max_len"
-    if first + length > room:
-        raise ValueError(f"start_pos + seq_len = {first} + {length}, but should be at most {room}, {rule}.")
-    return _copied(table[first + skipped : first + skipped + length].copy(), model, method)
+    available = table.shape[0] - skipped
+    reason = f"the rows of the table from offset={skipped} on" if skipped else "the rows of the table"
+    if max_len is not None and (given_length := arrays.natural(max_len, "max_len")) < available:
+        available, reason = given_length, "the given max_len"
+    if first + length > available:
+        raise ValueError(f"start_pos + seq_len = {first} + {length}, but should be at most {available}, {reason}.")
+    return _copied(table[first + skipped : first + skipped + length].copy(), arithmetic, method)
 
 
 @takes(AnswerOptions)
@@ -75,18 +76,21 @@ def table_lookup(
     Raises TypeError and ValueError for a table or indices of another shape or type, and for more
     than 2²⁸ entries.
     """
-    model, _, method = answer(options)
-    table = _table(table, model)
+    arithmetic, _, method = answer(options)
+    table = _table(table, arithmetic)
     if table.shape[0] == 0:
         raise ValueError(f"table has shape {table.shape}, but should have at least one row.")
-    chosen = arrays.naturals(indices, "indices", most=table.shape[0] - 1)
+    row_numbers = arrays.naturals(indices, "indices", most=table.shape[0] - 1)
     padding = None if padding_row is None else arrays.natural(padding_row, "padding_row", most=table.shape[0] - 1)
-    if chosen.size * table.shape[1] > LARGEST_TABLE:
+    if row_numbers.size * table.shape[1] > LARGEST_TABLE:
         raise ValueError(
-            f"indices × embed_dim = {chosen.size} × {table.shape[1]}, but should be at most {LARGEST_TABLE} entries."
+            f"indices × embed_dim = {row_numbers.size} × {table.shape[1]}, "
+            f"but should be at most {LARGEST_TABLE} entries."
         )
-    rows = table[chosen]
-    return _copied(rows if padding is None else np.where((chosen == padding)[..., None], 0.0, rows), model, method)
+    rows = table[row_numbers]
+    return _copied(
+        rows if padding is None else np.where((row_numbers == padding)[..., None], 0.0, rows), arithmetic, method
+    )
 
 
 @takes(AnswerOptions)
@@ -106,13 +110,13 @@ def rotate_half(
     other entry NaN.
     Raises TypeError and ValueError for an array or axis that does not fit.
     """
-    model, _, method = answer(options)
-    x = arrays.float_array(x, "x", arithmetic=model)
-    along = arrays.integer(axis, "axis", -x.ndim, x.ndim - 1)
-    if x.shape[along] % 2:
-        raise ValueError(f"x has size {x.shape[along]} along axis {along}, but should have an even one.")
-    first, second = np.split(x, 2, axis=along)
-    return _copied(np.concatenate([-second, first], axis=along), model, method)
+    arithmetic, _, method = answer(options)
+    x = arrays.float_array(x, "x", arithmetic=arithmetic)
+    checked_axis = arrays.integer(axis, "axis", -x.ndim, x.ndim - 1)
+    if x.shape[checked_axis] % 2:
+        raise ValueError(f"x has size {x.shape[checked_axis]} along axis {checked_axis}, but should have an even one.")
+    first, second = np.split(x, 2, axis=checked_axis)
+    return _copied(np.concatenate([-second, first], axis=checked_axis), arithmetic, method)
 
 
 def _table(table: Any, arithmetic: Arithmetic | None) -> Array:

@@ -32,14 +32,14 @@ def causal_mask(
     rows are fully masked.
     Raises TypeError and ValueError unless sizes are natural numbers and give at most 2²⁸ entries.
     """
-    _, named, _ = answer(options)
+    _, conventions, _ = answer(options)
     rows = arrays.natural(n_q, "n_q", most=LARGEST_MASK)
     columns = rows if n_k is None else arrays.natural(n_k, "n_k", most=LARGEST_MASK)
     if rows * columns > LARGEST_MASK:
         raise ValueError(f"n_q × n_k = {rows} × {columns}, but should be at most {LARGEST_MASK} entries.")
-    shift = columns - rows if named.causal == "bottom_right" else 0
+    shift = columns - rows if conventions.causal == "bottom_right" else 0
     allowed = np.arange(columns) <= np.arange(rows)[:, None] + shift
-    return allowed if named.mask_polarity == "true_allows" else ~allowed
+    return allowed if conventions.mask_polarity == "true_allows" else ~allowed
 
 
 @takes(AnswerOptions)
@@ -62,15 +62,17 @@ def padding_mask(
     Raises TypeError and ValueError unless lengths are natural numbers up to max_len and the mask
     has at most 2²⁸ entries.
     """
-    _, named, _ = answer(options)
+    _, conventions, _ = answer(options)
     columns = arrays.natural(max_len, "max_len", most=LARGEST_MASK)
-    own = arrays.naturals(lengths, "lengths", most=columns)
-    if own.ndim != 1:
-        raise ValueError(f"lengths has shape {own.shape}, but should have one axis.")
-    if own.size * columns > LARGEST_MASK:
-        raise ValueError(f"batch × max_len = {own.size} × {columns}, but should be at most {LARGEST_MASK} entries.")
-    allowed = np.arange(columns) < own[:, None]
-    return allowed if named.mask_polarity == "true_allows" else ~allowed
+    checked_lengths = arrays.naturals(lengths, "lengths", most=columns)
+    if checked_lengths.ndim != 1:
+        raise ValueError(f"lengths has shape {checked_lengths.shape}, but should have one axis.")
+    if checked_lengths.size * columns > LARGEST_MASK:
+        raise ValueError(
+            f"batch × max_len = {checked_lengths.size} × {columns}, but should be at most {LARGEST_MASK} entries."
+        )
+    allowed = np.arange(columns) < checked_lengths[:, None]
+    return allowed if conventions.mask_polarity == "true_allows" else ~allowed
 
 
 @takes(AnswerOptions)
@@ -89,19 +91,19 @@ def combine_masks(
     Raises TypeError for a mask that is not boolean. Raises ValueError if every mask is None, for
     shapes that do not broadcast, and for more than 2²⁸ entries.
     """
-    _, named, _ = answer(options)
-    given = [arrays.booleans(mask, f"masks[{i}]") for i, mask in enumerate(masks) if mask is not None]
-    if not given:
+    _, conventions, _ = answer(options)
+    given_masks = [arrays.booleans(mask, f"masks[{i}]") for i, mask in enumerate(masks) if mask is not None]
+    if not given_masks:
         raise ValueError(f"masks={masks}, but should have at least one array.")
     try:
-        shape = np.broadcast_shapes(*(mask.shape for mask in given))
+        shape = np.broadcast_shapes(*(mask.shape for mask in given_masks))
     except ValueError as error:
-        shapes = ", ".join(str(mask.shape) for mask in given)
+        shapes = ", ".join(str(mask.shape) for mask in given_masks)
         raise ValueError(f"masks have shapes {shapes}, but should broadcast to one.") from error
     if prod(shape) > LARGEST_MASK:
         raise ValueError(f"masks broadcast to {shape}, but should have at most {LARGEST_MASK} entries.")
-    allows = named.mask_polarity == "true_allows"
+    allows = conventions.mask_polarity == "true_allows"
     combined = np.full(shape, allows)
-    for mask in given:
+    for mask in given_masks:
         (np.logical_and if allows else np.logical_or)(combined, mask, out=combined)
     return combined

@@ -76,25 +76,25 @@ def merge_attention(
         raise ValueError(
             "Parts cannot be merged under Conventions(lse_sink='excluded'): their log-sum-exps are without the sink."
         )
-    stored = None if arithmetic is None else _of_lse(arithmetic)
-    outs = [arrays.float_array(x, name, arithmetic=arithmetic) for x, name in ((out_a, "out_a"), (out_b, "out_b"))]
-    sums = [arrays.float_array(x, name, arithmetic=stored) for x, name in ((lse_a, "lse_a"), (lse_b, "lse_b"))]
-    _require_shapes(outs, sums)
-    sums = [x[..., None] for x in sums]
+    of_log_sums = None if arithmetic is None else _of_lse(arithmetic)
+    outputs = [arrays.float_array(x, name, arithmetic=arithmetic) for x, name in ((out_a, "out_a"), (out_b, "out_b"))]
+    log_sums = [arrays.float_array(x, name, arithmetic=of_log_sums) for x, name in ((lse_a, "lse_a"), (lse_b, "lse_b"))]
+    _require_shapes(outputs, log_sums)
+    log_sums = [x[..., None] for x in log_sums]
 
     def dead(balls: Balls) -> Balls:
-        return _with_dead_rows(balls, np.maximum(*sums) == -np.inf, conventions)
+        return _with_dead_rows(balls, np.maximum(*log_sums) == -np.inf, conventions)
 
     evaluation = Evaluation(
         arithmetic,
         method,
-        lambda: dead(_fast(outs, sums, arithmetic, conventions.lse_base)),
-        lambda: dead(_exactly(outs, sums, conventions.lse_base)),
-        32 * outs[0].size,
+        lambda: dead(_fast(outputs, log_sums, arithmetic, conventions.lse_base)),
+        lambda: dead(_exactly(outputs, log_sums, conventions.lse_base)),
+        32 * outputs[0].size,
         by_rows=True,
     )
     out, lse = settle(evaluation)
-    target = None if stored is None else stored.inputs
+    target = None if of_log_sums is None else of_log_sums.inputs
     return out, replace(lse, mid=lse.mid[..., 0], rad=lse.rad[..., 0], format=target)
 
 
@@ -120,44 +120,55 @@ def _fast(outs: list[Array], sums: list[Array], arithmetic: Arithmetic | None, b
     """Return the merged output and lse in float64, before the convention for fully masked rows is
     applied.
     """
-    unit = 1.0 if base == "e" else float(np.log(2.0))
+    log_of_base = 1.0 if base == "e" else float(np.log(2.0))
     with np.errstate(all="ignore"):
         m = np.maximum(*sums)
         m = np.where(m > -np.inf, m, 0.0)
-        parts = [np.exp((x - m) * unit) for x in sums]
-        total = parts[0] + parts[1]
-        lse = m + np.log(total) / unit
-        there = [x > -np.inf for x in sums]
-        size = (sum(np.where(known, np.abs(x), 0.0) for x, known in zip(sums, there, strict=True)) + np.abs(lse)) * unit
-        tau = sum((_exponent(each, size) for each in (OWN, arithmetic) if each is not None), start=np.zeros(m.shape))
-        read = [np.where(known, x, 0.0) for x, known in zip(outs, there, strict=True)]
-        mid = sum((e / total * x for e, x in zip(parts, read, strict=True)), start=np.zeros(outs[0].shape))
-        reach = sum((e / total * np.abs(x) for e, x in zip(parts, read, strict=True)), start=np.zeros(outs[0].shape))
-        flush = UNDERFLOW
+        exponentials = [np.exp((x - m) * log_of_base) for x in sums]
+        total = exponentials[0] + exponentials[1]
+        lse = m + np.log(total) / log_of_base
+        has_keys = [x > -np.inf for x in sums]
+        log_size = (
+            sum(np.where(present, np.abs(x), 0.0) for x, present in zip(sums, has_keys, strict=True)) + np.abs(lse)
+        ) * log_of_base
+        tau = sum(
+            (_exponent(model, log_size) for model in (OWN, arithmetic) if model is not None), start=np.zeros(m.shape)
+        )
+        values = [np.where(present, x, 0.0) for x, present in zip(outs, has_keys, strict=True)]
+        mid = sum((e / total * x for e, x in zip(exponentials, values, strict=True)), start=np.zeros(outs[0].shape))
+        weighted_size = sum(
+            (e / total * np.abs(x) for e, x in zip(exponentials, values, strict=True)), start=np.zeros(outs[0].shape)
+        )
+        underflow = UNDERFLOW
         if arithmetic is not None:
             least = (
                 arithmetic.elementwise.smallest_normal
                 if arithmetic.flush_to_zero
                 else arithmetic.elementwise.smallest_subnormal
             )
-            flush += max(arithmetic.exp.flush, least, 1 / arithmetic.elementwise.largest)
-        lost = 4 * flush * sum((np.abs(x) + 1 for x in read), start=np.zeros(outs[0].shape))
-        log = 0.0 if arithmetic is None else arithmetic.log
-        out = ball(mid, (reach * np.expm1(2 * tau + log * (np.log(total) + tau)) + lost) * (1 + 2.0**-40))
-        merged = ball(lse, ((tau + 2 * flush) / unit + (OWN.log + log) * (np.abs(m) + np.abs(lse))) * (1 + 2.0**-40))
+            underflow += max(arithmetic.exp.flush, least, 1 / arithmetic.elementwise.largest)
+        flushed = 4 * underflow * sum((np.abs(x) + 1 for x in values), start=np.zeros(outs[0].shape))
+        log_error = 0.0 if arithmetic is None else arithmetic.log
+        out = ball(
+            mid, (weighted_size * np.expm1(2 * tau + log_error * (np.log(total) + tau)) + flushed) * (1 + 2.0**-40)
+        )
+        merged = ball(
+            lse,
+            ((tau + 2 * underflow) / log_of_base + (OWN.log + log_error) * (np.abs(m) + np.abs(lse))) * (1 + 2.0**-40),
+        )
         if arithmetic is not None:
             out = rounded(out, arithmetic.output, flush=arithmetic.flush_to_zero)
             out = Ball(
                 out.mid,
                 np.where(
-                    2 * reach.max(axis=-1, keepdims=True, initial=0.0) <= arithmetic.elementwise.largest,
+                    2 * weighted_size.max(axis=-1, keepdims=True, initial=0.0) <= arithmetic.elementwise.largest,
                     out.rad,
                     np.inf,
                 ),
             )
             merged = rounded(merged, arithmetic.saved_lse or arithmetic.elementwise, flush=arithmetic.flush_to_zero)
-            most = arithmetic.elementwise.largest / (2 if base == "e" else 1)
-            overflow = np.maximum(np.abs(m), np.abs(lse)) > most
+            largest = arithmetic.elementwise.largest / (2 if base == "e" else 1)
+            overflow = np.maximum(np.abs(m), np.abs(lse)) > largest
             out, merged = (Ball(x.mid, np.where(overflow, np.inf, x.rad)) for x in (out, merged))
     return out, merged
 
@@ -174,23 +185,23 @@ def _exactly(outs: list[Array], sums: list[Array], base: str) -> Balls:
     """Return the merged output and lse by ball arithmetic, before the convention for fully masked
     rows is applied.
     """
-    given = [
+    outputs = [
         np.where(x > -np.inf, out, 0.0).reshape(prod(x.shape), out.shape[-1]) for out, x in zip(outs, sums, strict=True)
     ]
-    logs = [x.ravel().tolist() for x in sums]
-    lost = ~(np.isfinite(given[0]) & np.isfinite(given[1]))
-    finite = [np.where(np.isfinite(x), x, 0.0).tolist() for x in given]
+    log_sum_lists = [x.ravel().tolist() for x in sums]
+    lost = ~(np.isfinite(outputs[0]) & np.isfinite(outputs[1]))
+    finite_values = [np.where(np.isfinite(x), x, 0.0).tolist() for x in outputs]
 
     def evaluate() -> list[tuple[list[arb], Bools]]:
-        unit = arb(1) if base == "e" else arb(2).log()
+        log_of_base = arb(1) if base == "e" else arb(2).log()
         out: list[arb] = []
         lse: list[arb] = []
-        for x, y, first, second in zip(*logs, *finite, strict=True):
+        for x, y, row_a, row_b in zip(*log_sum_lists, *finite_values, strict=True):
             m = max(x, y)
-            arithmetic, b = ((((arb(z) - arb(m)) * unit).exp() if z > -np.inf else arb(0)) for z in (x, y))
-            total = arithmetic + b if m > -np.inf else arb(1)
-            out += [(arithmetic * p + b * r) / total for p, r in zip(first, second, strict=True)]
-            lse.append(total.log() / unit + (m if m > -np.inf else 0))
+            a, b = ((((arb(z) - arb(m)) * log_of_base).exp() if z > -np.inf else arb(0)) for z in (x, y))
+            total = a + b if m > -np.inf else arb(1)
+            out += [(a * p + b * r) / total for p, r in zip(row_a, row_b, strict=True)]
+            lse.append(total.log() / log_of_base + (m if m > -np.inf else 0))
         return [(out, lost.reshape(outs[0].shape)), (lse, np.zeros(sums[0].shape, dtype=bool))]
 
     return enclosed(evaluate, PRECISION)

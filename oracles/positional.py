@@ -52,37 +52,37 @@ def sinusoidal_positional_encoding(
     Raises TypeError and ValueError for sizes and positions that are not natural numbers, positions
     beyond 2⁵³, an embed_dim beyond 2²⁰, and more than 2²⁸ entries.
     """
-    model, named, method = answer(options)
-    length, dim = arrays.natural(seq_len, "seq_len"), arrays.natural(embed_dim, "embed_dim", most=WIDEST)
-    if length * dim > LARGEST_TABLE:
-        raise ValueError(f"seq_len × embed_dim = {length} × {dim}, but should be at most {LARGEST_TABLE} entries.")
+    arithmetic, conventions, method = answer(options)
+    length, columns = arrays.natural(seq_len, "seq_len"), arrays.natural(embed_dim, "embed_dim", most=WIDEST)
+    if length * columns > LARGEST_TABLE:
+        raise ValueError(f"seq_len × embed_dim = {length} × {columns}, but should be at most {LARGEST_TABLE} entries.")
     first = start_position(start_pos, length)
-    if named.sinusoid_layout == "tensor2tensor":
-        _require_ends(dim)
-    if length * dim == 0:
-        nothing = exact(np.empty((length, dim)))
-        return settle(Evaluation(model, method, lambda: (nothing,), lambda: (nothing,), 0))[0]
-    exponents = _exponents(dim, named)
+    if conventions.sinusoid_layout == "tensor2tensor":
+        _require_ends(columns)
+    if length * columns == 0:
+        empty = exact(np.empty((length, columns)))
+        return settle(Evaluation(arithmetic, method, lambda: (empty,), lambda: (empty,), 0))[0]
+    exponents = _exponents(columns, conventions)
 
     def fast() -> Balls:
-        mid, rad = np.empty((length, dim)), np.empty((length, dim))
-        chosen = frequencies(exponents, SINUSOID_BASE, first + length)
-        for rows in blocks(length, dim):
+        mid, rad = np.empty((length, columns)), np.empty((length, columns))
+        angular_frequencies = frequencies(exponents, SINUSOID_BASE, first + length)
+        for rows in blocks(length, columns):
             positions = np.arange(first + rows.start, first + rows.stop, dtype=np.float64)
-            cos, sin = cos_sin(positions, chosen, model)
-            _lay_out(mid[rows], sin.mid, cos.mid, named)
-            _lay_out(rad[rows], sin.rad, cos.rad, named)
+            cos, sin = cos_sin(positions, angular_frequencies, arithmetic)
+            _lay_out(mid[rows], sin.mid, cos.mid, conventions)
+            _lay_out(rad[rows], sin.rad, cos.rad, conventions)
         result = Ball(mid, rad)
-        return (result if model is None else stored(result, model.angle.table, model),)
+        return (result if arithmetic is None else stored(result, arithmetic.angle.table, arithmetic),)
 
     def arb() -> Balls:
         cos, sin = arb_positional.sinusoidal_positional_encoding(length, exponents, first, SINUSOID_BASE)
-        mid, rad = np.empty((length, dim)), np.empty((length, dim))
-        _lay_out(mid, sin.mid, cos.mid, named)
-        _lay_out(rad, sin.rad, cos.rad, named)
+        mid, rad = np.empty((length, columns)), np.empty((length, columns))
+        _lay_out(mid, sin.mid, cos.mid, conventions)
+        _lay_out(rad, sin.rad, cos.rad, conventions)
         return (Ball(mid, rad),)
 
-    return settle(Evaluation(model, method, fast, arb, ARB_WORK * length * dim))[0]
+    return settle(Evaluation(arithmetic, method, fast, arb, ARB_WORK * length * columns))[0]
 
 
 @takes(AnswerOptions)
@@ -104,9 +104,9 @@ def tensor2tensor_sinusoidal(
     divided by 0. Sizes may be 0.
     Raises the same errors as `sinusoidal_positional_encoding`.
     """
-    named = replace(resolve_conventions(options["conventions"]), sinusoid_layout="tensor2tensor")
-    given = AnswerOptions(arithmetic=options["arithmetic"], conventions=named, method=options["method"])
-    return sinusoidal_positional_encoding(seq_len, embed_dim, start_pos, **given)
+    conventions = replace(resolve_conventions(options["conventions"]), sinusoid_layout="tensor2tensor")
+    answer_options = AnswerOptions(arithmetic=options["arithmetic"], conventions=conventions, method=options["method"])
+    return sinusoidal_positional_encoding(seq_len, embed_dim, start_pos, **answer_options)
 
 
 @takes(AnswerOptions)
@@ -122,8 +122,8 @@ def add_positional_encoding(
     Edge cases: a NaN or ±∞ stays in its entry; axes of size 0 are legal.
     Raises TypeError and ValueError for arrays of other shapes or types.
     """
-    model, _, method = answer(options)
-    x, pos = (arrays.float_array(a, name, arithmetic=model) for a, name in ((x, "x"), (pos, "pos")))
+    arithmetic, _, method = answer(options)
+    x, pos = (arrays.float_array(a, name, arithmetic=arithmetic) for a, name in ((x, "x"), (pos, "pos")))
     if x.ndim < 2:
         raise ValueError(f"x has shape {x.shape}, but should have at least two axes: (…, seq_len, embed_dim).")
     if pos.shape not in (x.shape, x.shape[-2:]):
@@ -131,15 +131,16 @@ def add_positional_encoding(
     pos = np.broadcast_to(pos, x.shape)
 
     def fast() -> Balls:
-        total = add(exact(x), exact(pos))
-        if model is None:
-            return (total,)
-        return (stored(rounded(total, model.elementwise, flush=model.flush_to_zero), model.elementwise, model),)
+        exact_sum = add(exact(x), exact(pos))
+        if arithmetic is None:
+            return (exact_sum,)
+        elementwise = arithmetic.elementwise
+        return (stored(rounded(exact_sum, elementwise, flush=arithmetic.flush_to_zero), elementwise, arithmetic),)
 
     def arb() -> Balls:
         return arb_positional.add(x, pos)
 
-    return settle(Evaluation(model, method, fast, arb, ARB_WORK * x.size))[0]
+    return settle(Evaluation(arithmetic, method, fast, arb, ARB_WORK * x.size))[0]
 
 
 def stored(value: Ball, source: Format, arithmetic: Arithmetic) -> Ball:
@@ -154,9 +155,9 @@ def copied(value: Ball, arithmetic: Arithmetic) -> Ball:
     """Return a ball of numbers that code copies from the input format to the output format. Numbers
     below the smallest normal number may become 0 if the arithmetic flushes.
     """
-    small = np.abs(value.mid) - value.rad < arithmetic.output.smallest_normal
-    if arithmetic.flush_to_zero and small.any():
-        value = Ball(value.mid, np.where(small, np.maximum(value.rad, np.abs(value.mid)), value.rad))
+    may_flush = np.abs(value.mid) - value.rad < arithmetic.output.smallest_normal
+    if arithmetic.flush_to_zero and may_flush.any():
+        value = Ball(value.mid, np.where(may_flush, np.maximum(value.rad, np.abs(value.mid)), value.rad))
     return stored(value, arithmetic.inputs, arithmetic)
 
 

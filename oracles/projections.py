@@ -70,27 +70,29 @@ class Projections:
 
     def product(self, a: Ball, b: Ball, backward: bool = False) -> Ball:
         """Return a matrix product in the modelled arithmetic, before it is stored."""
-        model = self.setting.arithmetic
-        if model is None:
+        arithmetic = self.setting.arithmetic
+        if arithmetic is None:
             return ball.matmul(a, b)
-        roundoff = model.grad_accumulate if backward else model.accumulate
-        work, flushed = model.elementwise, float(model.flush_to_zero)
+        roundoff = arithmetic.grad_accumulate if backward else arithmetic.accumulate
+        elementwise, flushed = arithmetic.elementwise, float(arithmetic.flush_to_zero)
         return ball.matmul(
             a,
             b,
             roundoff=roundoff,
-            product=model.product,
-            underflow=work.smallest_normal if model.flush_to_zero else work.smallest_subnormal,
-            operand=work.smallest_normal * (model.product + flushed),
-            largest=work.largest,
+            product=arithmetic.product,
+            underflow=elementwise.smallest_normal if arithmetic.flush_to_zero else elementwise.smallest_subnormal,
+            operand=elementwise.smallest_normal * (arithmetic.product + flushed),
+            largest=elementwise.largest,
         )
 
     def stored(self, a: Ball) -> Ball:
         """Return a result that enters the next product. It is rounded to every format in which a
         kernel may store it before that.
         """
-        model = self.setting.arithmetic
-        return a if model is None else self._rounded(a, {model.elementwise, model.output, model.inputs})
+        arithmetic = self.setting.arithmetic
+        if arithmetic is None:
+            return a
+        return self._rounded(a, {arithmetic.elementwise, arithmetic.output, arithmetic.inputs})
 
     def kept(self, a: Ball, of: Operand, *others: Operand) -> Ball:
         """Return a result of attention, which is already rounded, with radius ∞ where it overflows
@@ -101,15 +103,17 @@ class Projections:
         the operands from which its weights are computed. So the radius is also ∞ in the columns of
         `of` that are lost, and in a whole head if a column of `others` is lost.
         """
-        model = self.setting.arithmetic
-        if model is None:
+        arithmetic = self.setting.arithmetic
+        if arithmetic is None:
             return a
-        lost = np.abs(a.mid) + a.rad > min(model.elementwise.largest, model.output.largest, model.inputs.largest)
+        overflows = np.abs(a.mid) + a.rad > min(
+            arithmetic.elementwise.largest, arithmetic.output.largest, arithmetic.inputs.largest
+        )
         for x in (of, *others) if self._reads_what_is_blocked else ():
             if x.unknown is not None:
-                columns = x.unknown.all(axis=-2, keepdims=True)
-                lost = lost | (columns if x is of else columns.any(axis=-1, keepdims=True))
-        return Ball(a.mid, np.where(lost, np.inf, a.rad))
+                unknown_columns = x.unknown.all(axis=-2, keepdims=True)
+                overflows = overflows | (unknown_columns if x is of else unknown_columns.any(axis=-1, keepdims=True))
+        return Ball(a.mid, np.where(overflows, np.inf, a.rad))
 
     @property
     def _reads_what_is_blocked(self) -> bool:
@@ -119,8 +123,8 @@ class Projections:
 
     def last(self, a: Ball) -> Ball:
         """Return a result, rounded to the output's format."""
-        model = self.setting.arithmetic
-        return a if model is None else self._rounded(a, {model.elementwise, model.output})
+        arithmetic = self.setting.arithmetic
+        return a if arithmetic is None else self._rounded(a, {arithmetic.elementwise, arithmetic.output})
 
     def plus(self, a: Ball, b: Ball) -> Ball:
         """Return a + b. A budget counts the rounding of this sum even where the sum is exact:
@@ -151,13 +155,13 @@ class Projections:
         products = [keep(self.product(x, y, backward)) for x, y in zip(parts, others, strict=True)]
         if self.setting.arithmetic is None:
             return reduce(add, products)
-        found, *rest = (
+        first, *reordered = (
             reduce(lambda x, y: keep(self.plus(x, y)), products[i:] + products[:i]) for i in range(len(products))
         )
-        own = (len(products) - 1) * ROUNDOFF * sum(np.abs(x.mid) for x in products)
+        order_error = (len(products) - 1) * ROUNDOFF * sum(np.abs(x.mid) for x in products)
         packed = keep(self.product(joined(parts, -1), joined(others, -2), backward))
-        every = (found.rad, packed.rad, *(x.rad + own for x in rest))
-        return ball.ball(found.mid, np.maximum.reduce(every) * (1 + 2.0**-50))
+        radii = (first.rad, packed.rad, *(x.rad + order_error for x in reordered))
+        return ball.ball(first.mid, np.maximum.reduce(radii) * (1 + 2.0**-50))
 
     def _rounded(self, a: Ball, targets: set[Format]) -> Ball:
         for target in sorted(targets, key=lambda f: f.unit_roundoff):
@@ -175,12 +179,12 @@ class Projections:
         """
         if given and self._reads_what_is_blocked:
             finite = np.logical_and.reduce([np.isfinite(x).all(axis=-1, keepdims=True) for x in given])
-            lost = (np.isinf(a.rad) & finite).any(axis=-2, keepdims=True)
-            a = Ball(a.mid, np.where(lost, np.inf, a.rad))
-        split = mapped(
+            overflows = (np.isinf(a.rad) & finite).any(axis=-2, keepdims=True)
+            a = Ball(a.mid, np.where(overflows, np.inf, a.rad))
+        by_head = mapped(
             a, lambda m: m.reshape(*m.shape[:-1], self.num_heads, m.shape[-1] // self.num_heads).swapaxes(-3, -2)
         )
-        return operand(split.mid, split.rad)
+        return operand(by_head.mid, by_head.rad)
 
     def projections(self, backward: bool = False) -> tuple[Operand, Operand, Operand]:
         """Return the heads of x·wq, x·wk and x·wv. For masked tokens, derivatives (`backward`)
@@ -197,8 +201,8 @@ class Projections:
         allowed = self.allowed()
         if self.setting.conventions.dead_rows != "nan" or allowed is None or self.wq.shape[1] == 0:
             return out
-        dead = ~allowed.any(axis=-1, keepdims=True)
-        return Ball(np.where(dead, np.nan, out.mid), np.where(dead, 0.0, out.rad))
+        fully_masked = ~allowed.any(axis=-1, keepdims=True)
+        return Ball(np.where(fully_masked, np.nan, out.mid), np.where(fully_masked, 0.0, out.rad))
 
 
 def checked(inputs: Sequence[Any], num_heads: Any, mask: Any, options: MultiHeadOptions) -> Projections:

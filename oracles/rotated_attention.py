@@ -28,13 +28,13 @@ def rotated_attention(q: Any, k: Any, v: Any, **options: Unpack[FeatureOptions])
     `oracles.rope`. The offset is an int of at least 0.
     """
     offset = options["offset"] or 0
-    given = AnswerOptions(arithmetic=options["arithmetic"], conventions=options["conventions"])
+    answer_options = AnswerOptions(arithmetic=options["arithmetic"], conventions=options["conventions"])
     call = checked(q, k, v, {**options, "offset": offset, "causal": True, "method": "fast"})
 
     def fast(setting: Setting) -> Balls:
-        query, key = rope(q, offset, **given), rope(k, 0, **given)
-        queries = operand(call.heads.fold(query.mid), call.heads.fold(query.rad))
-        return ball_attention.forward(queries, operand(key.mid, key.rad), operand(call.v), setting)
+        rotated_q, rotated_k = rope(q, offset, **answer_options), rope(k, 0, **answer_options)
+        queries = operand(call.heads.fold(rotated_q.mid), call.heads.fold(rotated_q.rad))
+        return ball_attention.forward(queries, operand(rotated_k.mid, rotated_k.rad), operand(call.v), setting)
 
     out, lse = call.evaluated(fast, lambda: fast(call.setting), of_rows=2, averages=True)
     return out, call.of_lse(lse)

@@ -103,13 +103,13 @@ def _checked(scores: Any, mask: Any, options: AnswerOptions) -> tuple[Array, Mas
     """Validate the arguments of a softmax. Return the scores, the mask, the rounding terms of the
     budget, and the answer's options.
     """
-    asked = answer(options)
-    arithmetic, conventions, _ = asked
+    resolved = answer(options)
+    arithmetic, conventions, _ = resolved
     s = arrays.float_array(scores, "scores", arithmetic=arithmetic)
     if s.shape[-1] == 0:
         raise ValueError(f"scores has shape {s.shape}, but should have at least one entry in a row.")
     t = terms(arithmetic, Sizes(1, s.shape[-1], 0, 0, 1.0))
-    return s, arrays.bool_mask(mask, "mask", s.shape, conventions.mask_polarity), t, asked
+    return s, arrays.bool_mask(mask, "mask", s.shape, conventions.mask_polarity), t, resolved
 
 
 def _weights(s: Array, allowed: Mask | None, t: Terms, most: Ranges, uniform: bool) -> _Weights:
@@ -120,27 +120,31 @@ def _weights(s: Array, allowed: Mask | None, t: Terms, most: Ranges, uniform: bo
     A score may be held in units of ln 2, where it is 1.44 times as large. An overflow reaches
     masked entries too, because exp(−∞ − NaN) is NaN.
     """
-    may = np.ones(s.shape, dtype=bool) if allowed is None else allowed
-    dead = np.asarray(~may.any(axis=-1, keepdims=True))
+    visible = np.ones(s.shape, dtype=bool) if allowed is None else allowed
+    fully_masked = np.asarray(~visible.any(axis=-1, keepdims=True))
     if uniform:
-        may, s = may | dead, np.where(dead, 0.0, s)
-    s = np.where(may, np.where(np.isfinite(s), s, np.nan), -np.inf)
-    m = np.where(may.any(axis=-1, keepdims=True), s.max(axis=-1, keepdims=True), 0.0)
+        visible, s = visible | fully_masked, np.where(fully_masked, 0.0, s)
+    s = np.where(visible, np.where(np.isfinite(s), s, np.nan), -np.inf)
+    m = np.where(visible.any(axis=-1, keepdims=True), s.max(axis=-1, keepdims=True), 0.0)
     e = np.exp(s - m)
-    total = e.sum(axis=-1, keepdims=True)
-    total = np.where(total == 0, 1.0, total)
-    p, lse, n = np.where(may, e / total, 0.0), m + np.log(total), s.shape[-1]
-    row = t.anew.of_row(np.abs(m), np.abs(lse)) + t.rescaled + t.sum.positive + t.summed_weights
-    size = np.where(may, np.abs(s), 0.0)
-    row = np.where((2 * size.max(axis=-1, keepdims=True) <= most.work) & (n * (1 + 2.0**-6) <= most.sums), row, np.nan)
-    tau = t.anew.slope * size
+    row_sum = e.sum(axis=-1, keepdims=True)
+    row_sum = np.where(row_sum == 0, 1.0, row_sum)
+    p, lse, n = np.where(visible, e / row_sum, 0.0), m + np.log(row_sum), s.shape[-1]
+    row_error = t.anew.of_row(np.abs(m), np.abs(lse)) + t.rescaled + t.sum.positive + t.summed_weights
+    score_size = np.where(visible, np.abs(s), 0.0)
+    row_error = np.where(
+        (2 * score_size.max(axis=-1, keepdims=True) <= most.work) & (n * (1 + 2.0**-6) <= most.sums), row_error, np.nan
+    )
+    tau = t.anew.slope * score_size
     inflation = 1 + 8 * gamma(n + 8, ROUNDOFF)
     lam = (
-        np.sum((p + t.weight_underflow) * np.expm1(tau + row), axis=-1, keepdims=True) + n * t.weight_underflow
+        np.sum((p + t.weight_underflow) * np.expm1(tau + row_error), axis=-1, keepdims=True) + n * t.weight_underflow
     ) * inflation
-    rho = tau + row + t.normalise - np.log1p(-np.where(lam < 1, lam, np.nan))
-    error = np.where(may, ((p + t.weight_underflow) * np.expm1(rho) + t.weight_underflow) * inflation, 0.0 * row)
-    return _Weights(p, error, may, dead)
+    rho = tau + row_error + t.normalise - np.log1p(-np.where(lam < 1, lam, np.nan))
+    error = np.where(
+        visible, ((p + t.weight_underflow) * np.expm1(rho) + t.weight_underflow) * inflation, 0.0 * row_error
+    )
+    return _Weights(p, error, visible, fully_masked)
 
 
 def _forward(s: Array, allowed: Mask | None, t: Terms, most: Ranges, conventions: Conventions) -> Ball:
@@ -175,33 +179,37 @@ def _vjp(s: Array, allowed: Mask | None, g: Array, t: Terms, most: Ranges, conve
     """
     with np.errstate(all="ignore"):
         w = _weights(s, allowed, t, most, conventions.dead_rows_flow)
-        size = np.where(np.isfinite(g), np.abs(g), 0.0)
+        gradient_size = np.where(np.isfinite(g), np.abs(g), 0.0)
         g = np.where(w.allowed, np.where(np.isfinite(g), g, np.nan), 0.0)
-        stored = w.error + float(
+        stored_error = w.error + float(
             np.expm1(t.weights + t.saved_weights + t.sum.positive + t.normalise + t.delta_sum.positive)
         ) * (w.p + w.error)
-        mean = (w.p * g).sum(axis=-1, keepdims=True)
-        spread = (stored * np.abs(g)).sum(axis=-1, keepdims=True) + t.sum_underflow
-        centred = g - mean
-        reach = np.abs(centred) + spread
-        mean_size = ((w.p + stored) * np.abs(g)).sum(axis=-1, keepdims=True)
-        error = w.error * reach + w.p * spread
-        error = error + float(np.expm1(t.grad_scores + t.saved_weights)) * ((w.p + w.error) * reach) + t.grad_underflow
+        weighted_mean = (w.p * g).sum(axis=-1, keepdims=True)
+        spread = (stored_error * np.abs(g)).sum(axis=-1, keepdims=True) + t.sum_underflow
+        centred = g - weighted_mean
+        centred_size = np.abs(centred) + spread
+        mean_size = ((w.p + stored_error) * np.abs(g)).sum(axis=-1, keepdims=True)
+        error = w.error * centred_size + w.p * spread
+        error = (
+            error
+            + float(np.expm1(t.grad_scores + t.saved_weights)) * ((w.p + w.error) * centred_size)
+            + t.grad_underflow
+        )
         if product := min(t.saved_weights, t.grad_weights):
-            sizes = (w.p + stored) * np.abs(g)
+            product_sizes = (w.p + stored_error) * np.abs(g)
             error = (
                 error
-                + product * (sizes + 2 * (w.p + w.error) * mean_size)
+                + product * (product_sizes + 2 * (w.p + w.error) * mean_size)
                 + t.grad_underflow * (1 + s.shape[-1] * (w.p + w.error))
             )
-        fits = (
+        in_range = (
             (2 * mean_size <= most.work)
-            & (2 * reach <= most.work)
+            & (2 * centred_size <= most.work)
             & (2 * (np.abs(w.p * centred) + error) <= most.grad_scores)
         )
-        error = np.where(fits, error + t.output * (np.abs(w.p * centred) + error) + t.output_underflow, np.inf)
+        error = np.where(in_range, error + t.output * (np.abs(w.p * centred) + error) + t.output_underflow, np.inf)
         inflation = 1 + 8 * gamma(s.shape[-1] + 8, ROUNDOFF)
-        blocked = np.where(2 * (size + mean_size) <= most.work, 0.0, np.inf)
+        blocked = np.where(2 * (gradient_size + mean_size) <= most.work, 0.0, np.inf)
         mid, rad = np.where(w.allowed, w.p * centred, 0.0), np.where(w.allowed, error * inflation, blocked)
     if conventions.dead_rows == "nan":
         mid, rad = np.where(w.dead, np.nan, mid), np.where(w.dead, np.inf, rad)
@@ -212,8 +220,8 @@ def _uniform_is_accepted(weights: Ball, allowed: Mask | None) -> bool:
     """Return whether the budget is too wide to judge: it accepts equal weights everywhere, and it is
     as wide as the range of a weight, from 0 to 1.
     """
-    may = np.ones(weights.mid.shape, dtype=bool) if allowed is None else allowed
-    count = np.maximum(may.sum(axis=-1, keepdims=True), 1)
-    live = may & (count > 1)
-    accepted = (np.abs(1.0 / count - weights.mid) <= weights.rad) & (weights.rad >= 0.5)
-    return bool(live.any() and (accepted | ~live).all())
+    visible = np.ones(weights.mid.shape, dtype=bool) if allowed is None else allowed
+    number = np.maximum(visible.sum(axis=-1, keepdims=True), 1)
+    undecided = visible & (number > 1)
+    accepted = (np.abs(1.0 / number - weights.mid) <= weights.rad) & (weights.rad >= 0.5)
+    return bool(undecided.any() and (accepted | ~undecided).all())

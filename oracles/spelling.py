@@ -14,9 +14,9 @@ def did_you_mean(name: object, known: Iterable[str], otherwise: str = "") -> str
     Case does not matter, and a hyphen, an underscore and a space are equal. If no name is near,
     return `otherwise` after a space, or "" if `otherwise` is empty.
     """
-    by_spelling = {_spelling(each): each for each in known}
-    near = get_close_matches(_spelling(name), by_spelling, n=1) if isinstance(name, str) else []
-    sentence = f"Did you mean {by_spelling[near[0]]!r}?" if near else otherwise
+    by_spelling = {_spelling(known_name): known_name for known_name in known}
+    nearest = get_close_matches(_spelling(name), by_spelling, n=1) if isinstance(name, str) else []
+    sentence = f"Did you mean {by_spelling[nearest[0]]!r}?" if nearest else otherwise
     return f" {sentence}" if sentence else ""
 
 

@@ -134,9 +134,9 @@ def _the_past_does_not_see_the_future(forward: Callable[..., Array]) -> Finding:
 def _backward_is_adjoint_to_jvp(derivatives: tuple[Callable[..., Any], Callable[..., Array]]) -> Finding:
     backward, jvp = derivatives
     mha = MultiHeadAttention(_ZEROS, _ZEROS, _ONES, np.array([[1.0], [0.0]]), num_heads=2, head_dim=1)
-    still = MultiHeadAttention(_ZEROS, _ZEROS, _ZEROS, np.zeros((2, 1)), num_heads=2, head_dim=1)
+    zero_tangent = MultiHeadAttention(_ZEROS, _ZEROS, _ZEROS, np.zeros((2, 1)), num_heads=2, head_dim=1)
     x, dx, g = np.zeros((2, 1)), np.array([[1.0], [0.0]]), np.array([[1.0], [0.0]])
-    pairing, transposed = (g * jvp(mha, still, x, dx, None)).sum(), (backward(mha, x, None, g)[0] * dx).sum()
+    pairing, transposed = (g * jvp(mha, zero_tangent, x, dx, None)).sum(), (backward(mha, x, None, g)[0] * dx).sum()
     return Finding(
         "2 tokens, 2 heads, x = 0, dx = g = (1, 0); ⟨Jᵀg, dx⟩ and ⟨g, J dx⟩", _numbers(transposed), _numbers(pairing)
     )
@@ -305,11 +305,12 @@ def main() -> None:
     for heading in ("literal", "law says", "corrected"):
         table.add_column(heading, no_wrap=True)
     for erratum in ERRATA.values():
-        broken, kept = erratum.law(erratum.literal), erratum.law(erratum.corrected)
+        broken, corrected = erratum.law(erratum.literal), erratum.law(erratum.corrected)
         heading = f"[bold]{erratum.id}[/bold]: {erratum.declaration}, corrected in {erratum.fixed}"
-        what = f"{heading}\nIts page: {erratum.says}.\n{erratum.law_says}\n[dim]{broken.witness}[/dim]"
+        description = f"{heading}\nIts page: {erratum.says}.\n{erratum.law_says}\n[dim]{broken.witness}[/dim]"
         table.add_row(
-            what, *("\n".join(f"{x:.4g}" for x in values) for values in (broken.actual, broken.expected, kept.actual))
+            description,
+            *("\n".join(f"{x:.4g}" for x in values) for values in (broken.actual, broken.expected, corrected.actual)),
         )
     Console().print(table)
 

@@ -51,19 +51,20 @@ def stated(annotation: Any) -> Stated:
     """
     if get_origin(annotation) is Sequence:
         return Stated(tuple(get_args(annotation)[0].dim_str.split()), Sequence)
-    parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-    shaped = [part for part in parts if hasattr(part, "dim_str")]
+    members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    shaped = [member for member in members if hasattr(member, "dim_str")]
     structure = next(
-        (part for part in parts if isinstance(part, type) and is_dataclass(part) and part is not Context), None
+        (member for member in members if isinstance(member, type) and is_dataclass(member) and member is not Context),
+        None,
     )
     return Stated(
         letters=tuple(shaped[0].dim_str.split()) if shaped else None,
         instance=structure,
-        tensor=any("bool" not in part.dtypes for part in shaped),
-        mask=any("bool" in part.dtypes for part in shaped),
+        tensor=any("bool" not in member.dtypes for member in shaped),
+        mask=any("bool" in member.dtypes for member in shaped),
         natural=annotation is int,
         over_scalar=structure is not None and "scalar" in _fields(structure),
-        optional=type(None) in parts,
+        optional=type(None) in members,
     )
 
 
@@ -167,16 +168,20 @@ class _Sizes:
             raise ValueError(f"{name} has shape {shape}, but should have shape ({shown}).")
         expected = [self._expected(letter, size, name, beside) for letter, size in zip(letters, sizes, strict=True)]
         if sizes != expected:
-            misfits = (letter for letter, size, should in zip(letters, sizes, expected, strict=True) if size != should)
-            alike = next((other for other, (same, _) in self.shapes.items() if same == letters), None)
+            misfits = (
+                letter for letter, size, required in zip(letters, sizes, expected, strict=True) if size != required
+            )
+            same_shaped = next(
+                (other for other, (other_letters, _) in self.shapes.items() if other_letters == letters), None
+            )
             reason = (
-                f", the shape of {alike}"
-                if alike
+                f", the shape of {same_shaped}"
+                if same_shaped
                 else f": {', '.join(dict.fromkeys(self._source(x, beside) for x in misfits))}"
             )
-            whole = tuple(n for size in expected for n in (size if isinstance(size, tuple) else (size,)))
+            expected_shape = tuple(n for size in expected for n in (size if isinstance(size, tuple) else (size,)))
             nothing = ": nothing broadcasts" if any(isinstance(size, tuple) for size in expected) else ""
-            raise ValueError(f"{name} has shape {shape}, but should have shape {whole}{reason}{nothing}.")
+            raise ValueError(f"{name} has shape {shape}, but should have shape {expected_shape}{reason}{nothing}.")
         self.shapes[name] = letters, shape
 
     def _expected(self, letter: str, size: Any, name: str, beside: Mapping[str, Any]) -> Any:

@@ -272,7 +272,7 @@ def _expect_scalar(scalar: Any) -> None:
 
 
 def _inferred(tensors: dict[str, Array]) -> Context:
-    found: dict[str, Context] = {}
+    contexts: dict[str, Context] = {}
     for name, t in tensors.items():
         if t.dtype == _OBJECT and t.size == 0:
             continue  # an empty object tensor is over any of the three
@@ -282,13 +282,13 @@ def _inferred(tensors: dict[str, Array]) -> Context:
                 f"{name} holds {element.__name__} elements, but should hold float64, float32, mpf, arb or arb_series: "
                 "build it with spec.tensor(values, scalar)."
             )
-        found[name] = _INFERRED[element]
-    if not found:
+        contexts[name] = _INFERRED[element]
+    if not contexts:
         raise TypeError("scalar=None, but should be given: there is no element to infer it from.")
-    if len(set(found.values())) > 1:
-        listed = ", ".join(f"{name} over {context!r}" for name, context in found.items())
+    if len(set(contexts.values())) > 1:
+        listed = ", ".join(f"{name} over {context!r}" for name, context in contexts.items())
         raise TypeError(f"The tensors are {listed}, but should all be over one scalar.")
-    return next(iter(found.values()))
+    return next(iter(contexts.values()))
 
 
 # -- What an argument should be --------------------------------------------------------------------

@@ -68,22 +68,22 @@ class Computation(NamedTuple):
 
 def computation(a: Arithmetic, sizes: Sizes, lost: dict[str, float]) -> Computation:
     """Return the computation of attention of given sizes in an arithmetic."""
-    work, stored = a.elementwise, roundoff(a.scale_on_inputs)
-    product, scaled_inputs = a.product * (2 + a.product), stored * (2 + stored)
-    underflow = product * work.smallest_normal
+    elementwise, input_roundoff = a.elementwise, roundoff(a.scale_on_inputs)
+    product, scaled_inputs = a.product * (2 + a.product), input_roundoff * (2 + input_roundoff)
+    underflow = product * elementwise.smallest_normal
     return Computation(
         a=a,
         sizes=sizes,
         lost=lost,
-        u=work.unit_roundoff,
-        eta=step(work, a),
+        u=elementwise.unit_roundoff,
+        eta=step(elementwise, a),
         summands=sizes.n_k + sizes.sink,
         rescalings=rescalings(a, sizes.n_k) + (sizes.sink and a.rescale_block is not None),
         product=product,
         scaled_inputs=scaled_inputs,
         operands=product + scaled_inputs + product * scaled_inputs,
         operand_underflow=underflow,
-        operand_flush=underflow + (work.smallest_normal if a.flush_to_zero else 0.0),
+        operand_flush=underflow + (elementwise.smallest_normal if a.flush_to_zero else 0.0),
         factor=max(1.0, abs(sizes.scale)),
         scale_error=scale_error(a, abs(sizes.scale)),
     )
@@ -96,13 +96,17 @@ def scale_error(a: Arithmetic, size: float) -> float:
     The scale is given in float64.  A format as fine as float64 therefore holds it exactly, unless
     it is flushed.
     """
-    work = a.elementwise
-    if 1.5 * size > work.largest:
+    elementwise = a.elementwise
+    if 1.5 * size > elementwise.largest:
         return float("inf")
-    if a.flush_to_zero and 0 < size < work.smallest_normal:
+    if a.flush_to_zero and 0 < size < elementwise.smallest_normal:
         return 1.0  # a scale that rounds up to the smallest normal number has a smaller error
-    exact = work.unit_roundoff <= ROUNDOFF or size >= work.smallest_normal or size % work.smallest_subnormal == 0
-    return 0.0 if exact else work.smallest_subnormal / size
+    is_exact = (
+        elementwise.unit_roundoff <= ROUNDOFF
+        or size >= elementwise.smallest_normal
+        or size % elementwise.smallest_subnormal == 0
+    )
+    return 0.0 if is_exact else elementwise.smallest_subnormal / size
 
 
 def rescalings(a: Arithmetic, n_k: int) -> int:
@@ -156,7 +160,7 @@ def scaled_inputs_are_narrow(a: Arithmetic) -> bool:
     """Return whether scaled q and k are stored in fewer bits than they are computed in. Their
     gradients are then stored in these bits too, before they are scaled.
     """
-    stored, work = a.scale_on_inputs, a.elementwise
+    stored, elementwise = a.scale_on_inputs, a.elementwise
     return stored is not None and (
-        stored.unit_roundoff > work.unit_roundoff or stored.smallest_subnormal > work.smallest_subnormal
+        stored.unit_roundoff > elementwise.unit_roundoff or stored.smallest_subnormal > elementwise.smallest_subnormal
     )

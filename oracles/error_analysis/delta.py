@@ -52,39 +52,39 @@ def delta_spread(problem: AttentionProblem, rows: slice, forward: Rows, g: Opera
     because a weight of 0 times ∞ is NaN. At masked keys dP, with its own error, may be .55 of the
     range, and δ a quarter.
     """
-    turns = None if forward.unshared is None else _turns(problem, forward, g)
-    spread = _delta_of_output(problem, forward, g, problem.terms, forward.unshared, turns)
-    if turns is not None and forward.own_unshared is not None:
-        of_weights = _delta_of_weights(problem, forward, g, turns) + _delta_of_output(
-            problem, forward, g, problem.own, forward.own_unshared, turns
+    turn_bounds = None if forward.unshared is None else _turns(problem, forward, g)
+    spread = _delta_of_output(problem, forward, g, problem.terms, forward.unshared, turn_bounds)
+    if turn_bounds is not None and forward.own_unshared is not None:
+        of_weights = _delta_of_weights(problem, forward, g, turn_bounds) + _delta_of_output(
+            problem, forward, g, problem.own, forward.own_unshared, turn_bounds
         )
         spread = of_weights if problem.delta == "weights" else np.maximum(spread, of_weights)
     if g.rad is not None:
         spread = spread + (g.rad * np.abs(forward.out)).sum(axis=-1, keepdims=True)
-    lost = forward.lost | (forward.error == np.inf).any(axis=-1, keepdims=True)
-    spread = np.asarray(live(np.where(lost, np.inf, spread), forward.dead))
+    lost_rows = forward.lost | (forward.error == np.inf).any(axis=-1, keepdims=True)
+    spread = np.asarray(live(np.where(lost_rows, np.inf, spread), forward.dead))
     if not problem.elementwise:
         return spread
-    stored = live((np.abs(forward.out) + forward.error).max(axis=-1, keepdims=True, initial=0.0), forward.dead)
-    spread = np.where(stored <= problem.ranges.saved_output, spread, np.inf)
+    largest_output = live((np.abs(forward.out) + forward.error).max(axis=-1, keepdims=True, initial=0.0), forward.dead)
+    spread = np.where(largest_output <= problem.ranges.saved_output, spread, np.inf)
     longest = g.length.max(initial=0.0) * problem.v.length.max(initial=0.0)
-    most = min(problem.ranges.work, problem.ranges.grad_weights) / 4
-    if longest <= most and spread.max(initial=0.0) <= most:
+    quarter_of_range = min(problem.ranges.work, problem.ranges.grad_weights) / 4
+    if longest <= quarter_of_range and spread.max(initial=0.0) <= quarter_of_range:
         return spread
-    every = ((slice(first, min(first + KEY_TILE, problem.n_k)), None) for first in range(0, problem.n_k, KEY_TILE))
-    visible, masked = (_farthest(problem, g, tiles) for tiles in (problem.key_tiles(rows), every))
+    all_keys = ((slice(start, min(start + KEY_TILE, problem.n_k)), None) for start in range(0, problem.n_k, KEY_TILE))
+    visible, masked = (_farthest(problem, g, tiles) for tiles in (problem.key_tiles(rows), all_keys))
     masked = masked * (1 + problem.terms.grad_dot.positive + problem.terms.product)
-    return np.where((visible + spread <= most) & (masked <= 2.2 * most), spread, np.inf)
+    return np.where((visible + spread <= quarter_of_range) & (masked <= 2.2 * quarter_of_range), spread, np.inf)
 
 
 def _farthest(problem: AttentionProblem, g: Operand, tiles: Iterable[tuple[slice, Mask | None]]) -> Array:
     """Return the largest entry of |g||v|ᵀ in each row, over the given tiles of keys."""
-    found = np.zeros((*g.shape[:-1], 1))
+    largest = np.zeros((*g.shape[:-1], 1))
     for keys, allowed in tiles:
         products = g.reach @ part(problem.v, keys).reach.swapaxes(-1, -2)
-        where = True if allowed is None else allowed
-        found = np.maximum(found, products.max(axis=-1, keepdims=True, initial=0.0, where=where))
-    return found
+        visible = True if allowed is None else allowed
+        largest = np.maximum(largest, products.max(axis=-1, keepdims=True, initial=0.0, where=visible))
+    return largest
 
 
 class _Turns(NamedTuple):
@@ -100,15 +100,16 @@ class _Turns(NamedTuple):
 def _turns(problem: AttentionProblem, forward: Rows, g: Operand) -> _Turns:
     """Return bounds of Σ p|T|, Σ p(exp τ − 1)|T| and |δ|, from T = g·(v − c) − g·(o − c)."""
     of_offset = (g.reach * forward.distance).sum(axis=-1, keepdims=True)
-    mean = np.abs((g.value * forward.out).sum(axis=-1, keepdims=True))
-    size = forward.sums.weights.distance + np.abs(problem.centre)
-    mean = mean + 8 * gamma(problem.n_k + g.shape[-1] + 8, ROUNDOFF) * (g.reach * size).sum(axis=-1, keepdims=True)
+    delta_bound = np.abs((g.value * forward.out).sum(axis=-1, keepdims=True))
+    value_bound = forward.sums.weights.distance + np.abs(problem.centre)
+    summation_error = 8 * gamma(problem.n_k + g.shape[-1] + 8, ROUNDOFF)
+    delta_bound = delta_bound + summation_error * (g.reach * value_bound).sum(axis=-1, keepdims=True)
     if g.rad is not None:
-        mean = mean + (g.rad * np.abs(forward.out)).sum(axis=-1, keepdims=True)
+        delta_bound = delta_bound + (g.rad * np.abs(forward.out)).sum(axis=-1, keepdims=True)
     return _Turns(
         forward.sums.weights.projection + of_offset,
         forward.sums.shared.projection + of_offset * forward.sums.shared.count,
-        mean,
+        delta_bound,
     )
 
 
@@ -118,20 +119,21 @@ def _delta_of_output(
     """Return Δ of δ = rowsum(g·o) under the rounding terms t. `unshared` is the part of o's error
     that its two sums do not share, or None if that is not known.
     """
-    rest = forward.error
-    found = np.zeros(forward.lse.shape)
+    unshared_error = forward.error
+    shared_error = np.zeros(forward.lse.shape)
     if unshared is not None and turns is not None:
-        turned, moved, mean = turns
-        found = np.exp(forward.shared) * moved + expm1_upwards(forward.shared) * turned
-        size, sway = _sizes(problem, forward, g)
-        of_keys = np.exp(unshared.key) * sway + expm1_upwards(unshared.key) * size
-        found = (found + np.exp(forward.shared) * of_keys) / forward.room + mean * unshared.row
-        rest = unshared.column
-    saved = rest + t.saved_output * (np.abs(forward.out) + forward.error) + t.saved_underflow
-    saved = saved + t.grad_dot.positive * (np.abs(forward.out) + forward.error)
+        turned, moved, delta_bound = turns
+        shared_error = np.exp(forward.shared) * moved + expm1_upwards(forward.shared) * turned
+        dp_sum, dp_error = _sizes(problem, forward, g)
+        of_keys = np.exp(unshared.key) * dp_error + expm1_upwards(unshared.key) * dp_sum
+        shared_error = (shared_error + np.exp(forward.shared) * of_keys) / forward.room + delta_bound * unshared.row
+        unshared_error = unshared.column
+    output_error = unshared_error + t.saved_output * (np.abs(forward.out) + forward.error) + t.saved_underflow
+    output_error = output_error + t.grad_dot.positive * (np.abs(forward.out) + forward.error)
     if t.input_underflow:
-        found = found + t.input_underflow * (g.reach + np.abs(forward.out) + forward.error).sum(axis=-1, keepdims=True)
-    spread: Array = found + (g.reach * saved).sum(axis=-1, keepdims=True) + 2 * t.sum_underflow
+        magnitudes = g.reach + np.abs(forward.out) + forward.error
+        shared_error = shared_error + t.input_underflow * magnitudes.sum(axis=-1, keepdims=True)
+    spread: Array = shared_error + (g.reach * output_error).sum(axis=-1, keepdims=True) + 2 * t.sum_underflow
     return spread * (1 + 8 * gamma(problem.n_k + 8, ROUNDOFF))
 
 
@@ -139,25 +141,25 @@ def _sizes(problem: AttentionProblem, forward: Rows, g: Operand) -> tuple[Array,
     """Return bounds of Σ p·exp(τ)|dP| and of Σ p·exp(τ)(exp ω − 1)|dP|, from dP = g·(v − c) + g·c.
     In the oracle itself ω is 0.
     """
-    sums = forward.sums
+    row_sums = forward.sums
     of_centre = (g.reach * np.abs(problem.centre)).sum(axis=-1, keepdims=True)
-    size = sums.weights.projection + sums.shared.projection + of_centre * (1 + sums.shared.count)
-    return size, sums.separate.projection + of_centre * sums.separate.count
+    dp_sum = row_sums.weights.projection + row_sums.shared.projection + of_centre * (1 + row_sums.shared.count)
+    return dp_sum, row_sums.separate.projection + of_centre * row_sums.separate.count
 
 
 def _delta_of_weights(problem: AttentionProblem, forward: Rows, g: Operand, turns: _Turns) -> Array:
     """Return Δ of δ = rowsum(p·dP)."""
-    t, sums = problem.terms, forward.sums
-    turned, moved, mean = turns
-    entry, lift = forward.entry, np.exp(forward.common)
-    reach = lift * np.exp(entry)
-    of_weights = reach * moved + expm1_upwards(entry, lift) * turned
-    too_much = reach * sums.shared.count + expm1_upwards(entry, lift) + np.expm1(forward.common)
-    sizes = sums.weights.distance + sums.shared.distance + (1 + sums.shared.count) * np.abs(problem.centre)
-    of_dot = (t.grad_dot.positive + t.product + t.grad_weights) * reach * (g.reach * sizes).sum(axis=-1, keepdims=True)
-    spread = of_weights + too_much * mean + of_dot
-    weighted = reach * (turned + moved) + (1 + too_much) * mean + of_dot
-    spread = spread + t.delta_sum.terms * weighted + t.delta_sum.result * (mean + spread)
+    t, row_sums = problem.terms, forward.sums
+    turned, moved, delta_bound = turns
+    entry_exponent, common_factor = forward.entry, np.exp(forward.common)
+    factor = common_factor * np.exp(entry_exponent)
+    of_weights = factor * moved + expm1_upwards(entry_exponent, common_factor) * turned
+    too_much = factor * row_sums.shared.count + expm1_upwards(entry_exponent, common_factor) + np.expm1(forward.common)
+    sizes = row_sums.weights.distance + row_sums.shared.distance + (1 + row_sums.shared.count) * np.abs(problem.centre)
+    of_dot = (t.grad_dot.positive + t.product + t.grad_weights) * factor * (g.reach * sizes).sum(axis=-1, keepdims=True)
+    spread = of_weights + too_much * delta_bound + of_dot
+    weighted = factor * (turned + moved) + (1 + too_much) * delta_bound + of_dot
+    spread = spread + t.delta_sum.terms * weighted + t.delta_sum.result * (delta_bound + spread)
     of_operands = (g.reach + sizes).sum(axis=-1, keepdims=True) if t.input_underflow else 0.0
     underflow = (
         t.input_underflow * of_operands
@@ -165,5 +167,5 @@ def _delta_of_weights(problem: AttentionProblem, forward: Rows, g: Operand, turn
         + problem.n_k * t.grad_underflow
     )
     return np.asarray(
-        (spread + 4 * reach * underflow + 2 * t.sum_underflow) * (1 + 8 * gamma(problem.n_k + 8, ROUNDOFF))
+        (spread + 4 * factor * underflow + 2 * t.sum_underflow) * (1 + 8 * gamma(problem.n_k + 8, ROUNDOFF))
     )

@@ -79,16 +79,16 @@ class _Online:
         if self.sums is None:
             self.sums, self.low = here, highest
         else:
-            sums = self.sums
-            if sums.large is not None:
-                risen = highest - self.low > np.log(FALL)
-                self.low = np.where(risen, highest, self.low)
-                sums.small.count += np.where(risen, sums.total + sums.shared.count, 0.0)
-                sums.small.distance += np.where(risen, sums.weights.distance + sums.shared.distance, 0.0)
-            shrink = np.exp(self.maximum - highest)
-            sums.total *= shrink
-            sums.scale(shrink, shrink + UNDERFLOW)
-            sums.add(here)
+            earlier = self.sums
+            if earlier.large is not None:
+                has_risen = highest - self.low > np.log(FALL)
+                self.low = np.where(has_risen, highest, self.low)
+                earlier.small.count += np.where(has_risen, earlier.total + earlier.shared.count, 0.0)
+                earlier.small.distance += np.where(has_risen, earlier.weights.distance + earlier.shared.distance, 0.0)
+            rescaling = np.exp(self.maximum - highest)
+            earlier.total *= rescaling
+            earlier.scale(rescaling, rescaling + UNDERFLOW)
+            earlier.add(here)
         self.maximum = highest
 
 
@@ -125,7 +125,7 @@ def rows_forward(
 
 def _add_block(problem: AttentionProblem, online: _Online, block: Block, g: Operand | None) -> None:
     """Add a tile of keys to an online softmax."""
-    v, allowed, far = block.v, block.allowed, distances(block.v, problem.centre)
+    v, allowed, value_distances = block.v, block.allowed, distances(block.v, problem.centre)
     logits = scores(problem, block)
     s = logits.u
     online.reads = online.reads | (True if allowed is None else allowed.any(axis=-1, keepdims=True))
@@ -136,54 +136,63 @@ def _add_block(problem: AttentionProblem, online: _Online, block: Block, g: Oper
     s -= highest
     e = np.exp(s, out=s)
     row_sums = e.sum(axis=-1, keepdims=True)
-    size, readable = sizes(problem, e, row_sums, far, allowed)
-    here = Sums(row_sums, e @ v.value, Weighted(distance=size))
+    distance_sum, readable = sizes(problem, e, row_sums, value_distances, allowed)
+    tile_sums = Sums(row_sums, e @ v.value, Weighted(distance=distance_sum))
     online.readable = online.readable + readable
     if v.rad is not None:
-        here.spread = e @ v.rad
+        tile_sums.spread = e @ v.rad
     if v.unknown is not None:
         online.unknown = online.unknown + over_keys(allowed, v.unknown)
     if problem.elementwise:
-        projections = None if g is None else _projections(problem, g, v, far, allowed)
-        _add_errors(problem, here, _Weights(e, growths, slopes, far, projections), allowed)
-    online.add(highest, here)
+        projections = None if g is None else _projections(problem, g, v, value_distances, allowed)
+        _add_errors(problem, tile_sums, _Weights(e, growths, slopes, value_distances, projections), allowed)
+    online.add(highest, tile_sums)
 
 
 def _totals(problem: AttentionProblem, rows: slice, online: _Online, reference: Array | None) -> Totals:
     """Return the sums of a tile of rows over all keys, with its sink."""
-    head, sums, keys_alone = problem.q.shape[:-2], online.sums, online.maximum
-    zeros = np.zeros((*head, rows.stop - rows.start, 1))
-    if sums is None:
-        sums = Sums(zeros.copy(), np.zeros((*zeros.shape[:-1], problem.v.shape[-1])), shared=Weighted(zeros.copy()))
+    leading_axes, row_sums, keys_alone = problem.q.shape[:-2], online.sums, online.maximum
+    zeros = np.zeros((*leading_axes, rows.stop - rows.start, 1))
+    if row_sums is None:
+        row_sums = Sums(zeros.copy(), np.zeros((*zeros.shape[:-1], problem.v.shape[-1])), shared=Weighted(zeros.copy()))
         keys_alone, online.growth = zeros - LARGEST, zeros
     maximum = keys_alone
-    dead = None if online.reads is True else np.broadcast_to(np.logical_not(online.reads), zeros.shape)
+    fully_masked = None if online.reads is True else np.broadcast_to(np.logical_not(online.reads), zeros.shape)
     if problem.features is not None and problem.features.sink is not None:
         maximum, online.growth = _add_sink(
-            problem.terms, sums, maximum, problem.features.sink[..., rows, :], online.growth
+            problem.terms, row_sums, maximum, problem.features.sink[..., rows, :], online.growth
         )
-        dead = None if dead is None else dead & (sums.total == 0)
-    _normalise(problem, sums, online)
-    size, lost = np.abs(maximum), None
+        fully_masked = None if fully_masked is None else fully_masked & (row_sums.total == 0)
+    _normalise(problem, row_sums, online)
+    maximum_size, overflows = np.abs(maximum), None
     if maximum is not keys_alone:
-        size = np.maximum(size, np.where(keys_alone == -LARGEST, 0.0, np.abs(keys_alone)))
-        lost = (maximum - keys_alone > np.log(problem.ranges.sums) - 1) & (keys_alone > -LARGEST)
+        maximum_size = np.maximum(maximum_size, np.where(keys_alone == -LARGEST, 0.0, np.abs(keys_alone)))
+        overflows = (maximum - keys_alone > np.log(problem.ranges.sums) - 1) & (keys_alone > -LARGEST)
     if problem.rounded_beyond(problem.v):
-        lost = np.ones(maximum.shape, dtype=bool)
+        overflows = np.ones(maximum.shape, dtype=bool)
     above: Bound = 1.0
     if reference is not None:
         highest = np.maximum(maximum, reference)
-        size, above = np.maximum(size, np.abs(highest)), np.exp(highest - maximum)
-        if sums.large is not None:
-            sums.large += 1  # one more rescaling, from m to M
-    dead = dead if dead is not None and dead.any() else None
-    return Totals(size, maximum + np.log(sums.total), sums, online.readable, online.growth, dead, lost, above)
+        maximum_size, above = np.maximum(maximum_size, np.abs(highest)), np.exp(highest - maximum)
+        if row_sums.large is not None:
+            row_sums.large += 1  # one more rescaling, from m to M
+    fully_masked = fully_masked if fully_masked is not None and fully_masked.any() else None
+    return Totals(
+        maximum_size,
+        maximum + np.log(row_sums.total),
+        row_sums,
+        online.readable,
+        online.growth,
+        fully_masked,
+        overflows,
+        above,
+    )
 
 
 def _normalise(problem: AttentionProblem, sums: Sums, online: _Online) -> None:
     """Convert sums from units of e to units of p."""
-    share = 1 / sums.total
-    sums.scale(share, share)
+    reciprocal = 1 / sums.total
+    sums.scale(reciprocal, reciprocal)
     if not problem.elementwise:
         underflow = problem.terms.weight_underflow
         sums.shared.count = expm1(np.array(online.growth)) * (1 + problem.n_k * underflow)
@@ -196,10 +205,10 @@ def keys_alone(problem: AttentionProblem, rows: slice) -> Rows | None:
     """Return the forward pass of a tile of rows without its sinks, if the log-sum-exp excludes
     them; else None.
     """
-    if (alone := problem.without_sink) is None or problem.features is None or problem.features.sink is None:
+    if (sinkless_problem := problem.without_sink) is None or problem.features is None or problem.features.sink is None:
         return None
     return rows_forward(
-        alone, rows, reference=None if problem.terms == problem.own else problem.features.sink[..., rows, :]
+        sinkless_problem, rows, reference=None if problem.terms == problem.own else problem.features.sink[..., rows, :]
     )
 
 
@@ -208,10 +217,10 @@ def without_sink(problem: AttentionProblem, rows: slice, forward: Rows) -> tuple
     w_sink) between them, the relative error of a kernel's weights without the sink, and which rows
     have no key. Return None if the log-sum-exp includes the sink.
     """
-    if (alone := keys_alone(problem, rows)) is None:
+    if (sinkless_rows := keys_alone(problem, rows)) is None:
         return None
-    relative = expm1_upwards(alone.entry + alone.common + forward.entry + forward.common)
-    return np.exp(forward.lse - alone.lse), relative, alone.dead
+    relative = expm1_upwards(sinkless_rows.entry + sinkless_rows.common + forward.entry + forward.common)
+    return np.exp(forward.lse - sinkless_rows.lse), relative, sinkless_rows.dead
 
 
 def _add_sink(t: Terms, sums: Sums, m: Array, sink: Array, tau: Array) -> tuple[Array, Array]:
@@ -219,15 +228,15 @@ def _add_sink(t: Terms, sums: Sums, m: Array, sink: Array, tau: Array) -> tuple[
     maximum and the largest exponent τ with the sink.
     """
     highest = np.maximum(m, sink)
-    shrink = np.exp(m - highest)
-    sums.total *= shrink
-    sums.scale(shrink, shrink + UNDERFLOW)
-    e, size = np.exp(sink - highest), np.where(sink == -np.inf, 0.0, np.abs(sink))
-    of_sink = t.shared.slope * size
-    grown = np.exp(of_sink) * (e + t.weight_underflow)
+    rescaling = np.exp(m - highest)
+    sums.total *= rescaling
+    sums.scale(rescaling, rescaling + UNDERFLOW)
+    e, sink_size = np.exp(sink - highest), np.where(sink == -np.inf, 0.0, np.abs(sink))
+    of_sink = t.shared.slope * sink_size
+    grown_weight = np.exp(of_sink) * (e + t.weight_underflow)
     sums.total += e
     sums.shared.count = sums.shared.count + expm1_upwards(of_sink) * (e + t.weight_underflow)
-    sums.separate.count = sums.separate.count + expm1_upwards(t.separate.slope * size) * grown
+    sums.separate.count = sums.separate.count + expm1_upwards(t.separate.slope * sink_size) * grown_weight
     if sums.large is not None:
         sums.large += 1
     return highest, np.maximum(tau, of_sink)
@@ -247,8 +256,8 @@ def _add_errors(problem: AttentionProblem, sums: Sums, w: _Weights, allowed: Mas
     possible += excess
     if problem.n_k > MANY and t.addition < np.inf:
         sums.large = np.count_nonzero(possible > t.addition, axis=-1, keepdims=True)
-        rest = np.where(e * e <= FALL * t.addition * possible, possible, 0.0)
-        sums.small = Weighted(rest.sum(axis=-1, keepdims=True), rest @ w.distances)
+        small_weights = np.where(e * e <= FALL * t.addition * possible, possible, 0.0)
+        sums.small = Weighted(small_weights.sum(axis=-1, keepdims=True), small_weights @ w.distances)
     if (slopes := w.slopes) is not None:
         if allowed is not None:
             np.copyto(slopes, 0.0, where=~allowed)
@@ -259,10 +268,10 @@ def _add_errors(problem: AttentionProblem, sums: Sums, w: _Weights, allowed: Mas
 
 def _weighted(errors: Array, w: _Weights) -> Weighted:
     """Return the sums of errors of weights over the keys of a tile."""
-    found = Weighted(errors.sum(axis=-1, keepdims=True), errors @ w.distances)
+    error_sums = Weighted(errors.sum(axis=-1, keepdims=True), errors @ w.distances)
     if w.projections is not None:
-        found.projection = (errors * w.projections).sum(axis=-1, keepdims=True)
-    return found
+        error_sums.projection = (errors * w.projections).sum(axis=-1, keepdims=True)
+    return error_sums
 
 
 def _projections(problem: AttentionProblem, g: Operand, v: Operand, far: Array, allowed: Mask | None) -> Array:
@@ -287,13 +296,13 @@ def uniform_rows(problem: AttentionProblem) -> Rows:
     """Return the forward pass of one row (1, d_v) that has no visible key and averages all values
     equally.
     """
-    head, n_k = problem.v.shape[:-2], problem.n_k
-    far = distances(problem.v, problem.centre).sum(axis=-2, keepdims=True)
-    zero = np.zeros((*head, 1, 1))
-    sums = Sums(
-        total=zero + n_k,
+    leading_axes, n_k = problem.v.shape[:-2], problem.n_k
+    distance_sum = distances(problem.v, problem.centre).sum(axis=-2, keepdims=True)
+    zeros = np.zeros((*leading_axes, 1, 1))
+    row_sums = Sums(
+        total=zeros + n_k,
         out=problem.v.raw.sum(axis=-2, keepdims=True) / n_k,
-        weights=Weighted(distance=far / n_k),
+        weights=Weighted(distance=distance_sum / n_k),
         spread=0.0 if problem.v.rad is None else problem.v.rad.sum(axis=-2, keepdims=True) / n_k,
     )
-    return bounded(problem, Totals(zero, np.log(sums.total), sums, far, zero), False)
+    return bounded(problem, Totals(zeros, np.log(row_sums.total), row_sums, distance_sum, zeros), False)

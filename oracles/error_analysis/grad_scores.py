@@ -122,21 +122,21 @@ def grad_scores(
     logits, features = scores(problem, block), problem.features
     exponents = growth(problem, block, logits, problem.terms.anew.slope)
     softcap = None if features is None else features.cap
-    slope = None if softcap is None else slope_of(logits, softcap, exponents, problem.terms)
+    softcap_slope = None if softcap is None else slope_of(logits, softcap, exponents, problem.terms)
     exponents = levelled(problem, block.rows, exponents)
     np.subtract(logits.u, forward.lse, out=logits.u)
     factors = _Factors(np.exp(logits.u, out=logits.u), expm1(exponents), *_turned(problem, block, of, g))
-    rest = problem.terms, forward, of, factors
-    tile = _by_entry(*rest, problem.tile(3, block)) if problem.elementwise else _by_row(*rest)
+    common_arguments = problem.terms, forward, of, factors
+    tile = _by_entry(*common_arguments, problem.tile(3, block)) if problem.elementwise else _by_row(*common_arguments)
     _mask(problem, block, forward, tile)
-    size = _size(block, of, g, tile)
+    bounds = _size(block, of, g, tile)
     if of_bias is not None and features is not None and not features.after_bias:
-        of_bias.add(block.rows, block.keys, tile.ds, _bias_error(problem, block, logits, tile, size))
-    if slope is not None and softcap is not None:
-        _through_softcap(problem, block, tile, slope, softcap)
+        of_bias.add(block.rows, block.keys, tile.ds, _bias_error(problem, block, logits, tile, bounds))
+    if softcap_slope is not None and softcap is not None:
+        _through_softcap(problem, block, tile, softcap_slope, softcap)
     if of_bias is not None and features is not None and features.after_bias:
-        of_bias.add(block.rows, block.keys, tile.ds, _bias_error(problem, block, logits, tile, size))
-    _check_range(problem, tile, size)
+        of_bias.add(block.rows, block.keys, tile.ds, _bias_error(problem, block, logits, tile, bounds))
+    _check_range(problem, tile, bounds)
     return tile
 
 
@@ -171,29 +171,29 @@ def _mask(problem: AttentionProblem, block: Block, forward: Rows, tile: Tile) ->
 def _size(block: Block, of: Shift, g: Operand, tile: Tile) -> _Size:
     """Return bounds that show where a result of this tile may overflow."""
     products = g.length.max(initial=0.0) * block.v.length.max(initial=0.0)
-    turned = 2 * (2 * products + np.abs(of.shift).max(initial=0.0))
+    largest = 2 * (2 * products + np.abs(of.shift).max(initial=0.0))
     if of.apart is None:
-        return _Size(turned, 0.0)
-    return _Size(turned + 2 * of.apart.max(initial=0.0), tile.p * of.apart)
+        return _Size(largest, 0.0)
+    return _Size(largest + 2 * of.apart.max(initial=0.0), tile.p * of.apart)
 
 
 def _through_softcap(
     problem: AttentionProblem, block: Block, tile: Tile, slope: tuple[Array, Array], softcap: float
 ) -> None:
     """Multiply dU and its errors by the slope of the softcap."""
-    h, off = slope
+    h, slope_error = slope
     visible = True if block.allowed is None else block.allowed
     np.copyto(h, 0.0, where=np.logical_not(visible))
-    moved = np.abs(tile.ds, out=problem.tile(4, block))
-    moved += tile.error
-    overflow = problem.elementwise and ~(2 * softcap * moved <= problem.ranges.slope)
-    moved *= off
-    np.add(moved, lost_by_slope(problem.terms, 1 / softcap), out=moved, where=visible)
+    added_error = np.abs(tile.ds, out=problem.tile(4, block))
+    added_error += tile.error
+    overflow = problem.elementwise and ~(2 * softcap * added_error <= problem.ranges.slope)
+    added_error *= slope_error
+    np.add(added_error, lost_by_slope(problem.terms, 1 / softcap), out=added_error, where=visible)
     tile.ds *= h
     tile.h = h
     for x in tile.errors:
         x *= h
-        x += moved
+        x += added_error
         np.copyto(x, np.inf, where=overflow)
 
 
@@ -212,8 +212,8 @@ def _bias_error(problem: AttentionProblem, block: Block, logits: Logits, tile: T
     """Return the error of the gradient of a bias, with its underflow. It is ∞ where the gradient,
     or one of two products that form it, may leave the range of the format in which it is stored.
     """
-    lost = problem.terms.grad_underflow
-    error = tile.error + (lost if logits.blocked is None else np.where(logits.blocked, 0.0, lost))
+    underflow = problem.terms.grad_underflow
+    error = tile.error + (underflow if logits.blocked is None else np.where(logits.blocked, 0.0, underflow))
     if block.allowed is not None:
         np.copyto(error, 0.0, where=~block.allowed)
     if 2 * (size.turned + 3 * error.max(initial=0.0)) <= problem.ranges.grad_scores:
@@ -239,28 +239,28 @@ def _by_entry(t: Terms, forward: Rows, of: Shift, f: _Factors, room: Array) -> T
     if of.apart is not None:
         reach += 2 * of.apart
         spread += expm1_upwards(forward.common, 2 * of.apart) + of.of_keys
-    lift = f.growth * np.exp(exponent) + expm1_upwards(exponent)
+    growth_factor = f.growth * np.exp(exponent) + expm1_upwards(exponent)
     possible = np.add(weights, t.weight_underflow, out=room)
-    own = possible * lift
-    own += t.weight_underflow * np.exp(exponent)
-    own *= reach
-    own += possible * spread
-    own *= np.exp(forward.common)
+    own_error = possible * growth_factor
+    own_error += t.weight_underflow * np.exp(exponent)
+    own_error *= reach
+    own_error += possible * spread
+    own_error *= np.exp(forward.common)
     ds = np.multiply(f.turned, weights, out=f.turned)
-    return Tile(weights, possible, ds, own, own + common, f.growth * np.exp(of_row) + expm1_upwards(of_row))
+    return Tile(weights, possible, ds, own_error, own_error + common, f.growth * np.exp(of_row) + expm1_upwards(of_row))
 
 
 def _by_row(t: Terms, forward: Rows, of: Shift, f: _Factors) -> Tile:
     """Return the tile with its errors from one bound for each row, as the module derives them."""
     weights, delta, error = f.weights, of.error, f.reach
     spread = f.spread * (t.grad_dot.positive + t.product) + 2 * t.sum_underflow
-    most = f.spread + np.abs(of.shift)
+    largest_product = f.spread + np.abs(of.shift)
     kappa, of_row, common = _kappa(t), forward.entry + forward.common, np.exp(forward.common)
     lifted = np.exp(forward.entry + kappa)
-    lift, of_dot = f.growth * lifted + expm1_upwards(forward.entry + kappa), spread * np.exp(kappa)
-    underflow = t.weight_underflow * common * ((lift + lifted) * (most + spread + delta) + of_dot)
-    error *= common * lift + expm1_upwards(forward.common)
-    error += common * (lift * (spread + delta) + of_dot + delta)
+    growth_factor, of_dot = f.growth * lifted + expm1_upwards(forward.entry + kappa), spread * np.exp(kappa)
+    underflow = t.weight_underflow * common * ((growth_factor + lifted) * (largest_product + spread + delta) + of_dot)
+    error *= common * growth_factor + expm1_upwards(forward.common)
+    error += common * (growth_factor * (spread + delta) + of_dot + delta)
     error *= weights
     error += underflow
     ds = np.multiply(f.turned, weights, out=f.turned)

@@ -43,34 +43,34 @@ class Heads:
         """Return a view with the heads split into key heads and their query heads: (…, H, n, ·) ->
         (…, H_kv, G, n, ·). If the axis of heads has size 1, the view is (…, 1, 1, n, ·).
         """
-        lead, rest = x.shape[:-3], x.shape[-2:]
+        leading_axes, rows_and_columns = x.shape[:-3], x.shape[-2:]
         if x.shape[-3] == 1:
-            return x.reshape(*lead, 1, 1, *rest)
+            return x.reshape(*leading_axes, 1, 1, *rows_and_columns)
         if self.tile:
-            return x.reshape(*lead, self.group, self.kv_heads, *rest).swapaxes(-4, -3)
-        return x.reshape(*lead, self.kv_heads, self.group, *rest)
+            return x.reshape(*leading_axes, self.group, self.kv_heads, *rows_and_columns).swapaxes(-4, -3)
+        return x.reshape(*leading_axes, self.kv_heads, self.group, *rows_and_columns)
 
     def fold(self, x: NDArray[Any]) -> NDArray[Any]:
         """Return the folded array: (…, H, n, ·) -> (…, H_kv, G·n, ·)."""
         if self.group == 1:
             return x
-        split = self.split(x)
-        return split.reshape(*x.shape[:-3], self.kv_heads, self.group * x.shape[-2], x.shape[-1])
+        grouped = self.split(x)
+        return grouped.reshape(*x.shape[:-3], self.kv_heads, self.group * x.shape[-2], x.shape[-1])
 
     def shared(self, x: NDArray[Any], shape: tuple[int, ...]) -> "Shared":
         """Return an array that broadcasts to (…, H, n, ·) as a `Shared` view for folded problems."""
-        axes = (1,) * (len(shape) - x.ndim) + x.shape
-        lead, rows = (*shape[:-3], self.kv_heads, self.group), shape[-2:]
-        return Shared(np.broadcast_to(self.split(x.reshape(axes)), (*lead, *rows)))
+        full_shape = (1,) * (len(shape) - x.ndim) + x.shape
+        grouped_axes, last_axes = (*shape[:-3], self.kv_heads, self.group), shape[-2:]
+        return Shared(np.broadcast_to(self.split(x.reshape(full_shape)), (*grouped_axes, *last_axes)))
 
     def unfold(self, x: Array) -> Array:
         """Return the array of all query heads: (…, H_kv, G·n, ·) -> (…, H, n, ·)."""
         if self.group == 1:
             return x
-        lead, rows, columns = x.shape[:-3], x.shape[-2] // self.group, x.shape[-1]
-        split = x.reshape(*lead, self.kv_heads, self.group, rows, columns)
-        split = split.swapaxes(-4, -3) if self.tile else split
-        return split.reshape(*lead, self.heads, rows, columns)
+        leading_axes, rows, columns = x.shape[:-3], x.shape[-2] // self.group, x.shape[-1]
+        grouped = x.reshape(*leading_axes, self.kv_heads, self.group, rows, columns)
+        grouped = grouped.swapaxes(-4, -3) if self.tile else grouped
+        return grouped.reshape(*leading_axes, self.heads, rows, columns)
 
     def unfolded(self, x: Ball) -> Ball:
         """Return the ball of all query heads, for a ball of folded rows."""
@@ -123,47 +123,54 @@ class Gathered:
         """Return a gradient of zeros, for an array of the shape `given` that broadcasts to (…, H,
         n, columns).
         """
-        axes = (1,) * (len(shape) - len(given)) + given
-        number = prod(want for have, want in zip(axes, shape, strict=True) if have != want)
-        sums = tuple(np.zeros(given) for _ in range(2 if number == 1 else 3))
-        return Gathered(sums, tuple(heads.split(x.reshape(axes)) for x in sums), number, shape[-2])
+        full_shape = (1,) * (len(shape) - len(given)) + given
+        number = prod(expected for size, expected in zip(full_shape, shape, strict=True) if size != expected)
+        totals = tuple(np.zeros(given) for _ in range(2 if number == 1 else 3))
+        return Gathered(totals, tuple(heads.split(x.reshape(full_shape)) for x in totals), number, shape[-2])
 
     def at(self, batch: tuple[int, ...] | EllipsisType) -> "Gathered":
         """Return the part of one element of the batch, or of all. Adding to it adds to the whole."""
         if batch is ...:
             return self
-        place = tuple(i if n > 1 else 0 for i, n in zip(batch, self.views[0].shape, strict=False))
-        return replace(self, views=tuple(x[place] for x in self.views))
+        position = tuple(i if n > 1 else 0 for i, n in zip(batch, self.views[0].shape, strict=False))
+        return replace(self, views=tuple(x[position] for x in self.views))
 
     def add(self, rows: slice, columns: slice, mid: Array, rad: Array) -> None:
         """Add a tile (…, rows, columns) of folded rows. `rad` says how far each entry may be off."""
         *_, group, n, width = self.views[0].shape
-        keys = columns if width > 1 else slice(None)
-        for g, of_rows, here in by_group(rows, self.rows) if group > 1 or n > 1 else [(0, slice(None), slice(None))]:
-            places = (..., g if group > 1 else 0, of_rows if n > 1 else slice(None), keys)
-            parts = [x[..., here, :] for x in (mid, rad)]
-            for x, part in zip(
-                self.views, (*parts, np.abs(parts[0]) + parts[1]) if len(self.views) > 2 else parts, strict=True
+        read_columns = columns if width > 1 else slice(None)
+        all_rows = [(0, slice(None), slice(None))]
+        for g, of_rows, tile_rows in by_group(rows, self.rows) if group > 1 or n > 1 else all_rows:
+            places = (..., g if group > 1 else 0, of_rows if n > 1 else slice(None), read_columns)
+            tile_parts = [x[..., tile_rows, :] for x in (mid, rad)]
+            for x, summand in zip(
+                self.views,
+                (*tile_parts, np.abs(tile_parts[0]) + tile_parts[1]) if len(self.views) > 2 else tile_parts,
+                strict=True,
             ):
                 target = x[places]
-                axes = tuple(
-                    i for i, (have, want) in enumerate(zip(target.shape, part.shape, strict=True)) if have != want
-                )
-                target += part.sum(axis=axes, keepdims=True) if axes else part
+                sizes = enumerate(zip(target.shape, summand.shape, strict=True))
+                summed_axes = tuple(axis for axis, (size, tile_size) in sizes if size != tile_size)
+                target += summand.sum(axis=summed_axes, keepdims=True) if summed_axes else summand
 
     def finished(self, arithmetic: Arithmetic | None) -> Ball:
         """Return the sums as an arithmetic computes them, rounded to its output format. The sums
         are overwritten.
         """
-        t, most = terms(arithmetic, Sizes(self.number, 1, 1, 1, 1.0)), ranges(arithmetic).gradients
-        flat = [x.reshape(-1) for x in self.sums]
+        t, largest = terms(arithmetic, Sizes(self.number, 1, 1, 1, 1.0)), ranges(arithmetic).gradients
+        flat_sums = [x.reshape(-1) for x in self.sums]
         with np.errstate(all="ignore"):
-            for start in range(0, flat[0].size, _CHUNK):
-                mid, rad, *sizes = (x[start : start + _CHUNK] for x in flat)
-                reach = np.abs(mid) + rad
-                size = sizes[0] if sizes else reach
-                error = rad + t.queries_sum.terms * size + t.queries_sum.result * reach + t.sum_underflow * (size > 0)
-                error = np.where(2 * size <= most, error * (1 + 8 * gamma(self.number + 8, ROUNDOFF)), np.inf)
+            for start in range(0, flat_sums[0].size, _CHUNK):
+                mid, rad, *sizes = (x[start : start + _CHUNK] for x in flat_sums)
+                magnitude = np.abs(mid) + rad
+                size_sum = sizes[0] if sizes else magnitude
+                error = (
+                    rad
+                    + t.queries_sum.terms * size_sum
+                    + t.queries_sum.result * magnitude
+                    + t.sum_underflow * (size_sum > 0)
+                )
+                error = np.where(2 * size_sum <= largest, error * (1 + 8 * gamma(self.number + 8, ROUNDOFF)), np.inf)
                 mid[:], rad[:] = rounded_to_output(t, mid, error)
         return Ball(*self.sums[:2])
 
@@ -186,8 +193,8 @@ class HeadSums:
         """Add the product of (…, keys, rows) and (…, rows, columns), head by head."""
         if self.sums is None:
             return
-        for head, _, here in by_group(rows, self.rows):
-            self.sums[..., head, keys, :] += left[..., here] @ right[..., here, :]
+        for head, _, tile_rows in by_group(rows, self.rows):
+            self.sums[..., head, keys, :] += left[..., tile_rows] @ right[..., tile_rows, :]
 
     def rounded(self, t: Terms, error: Array, factor: float, largest: float) -> Array | float:
         """Return the error that is added if each head's sum, times a factor, is rounded to the
@@ -196,10 +203,10 @@ class HeadSums:
         """
         if self.sums is None:
             return 0.0
-        each = factor * np.abs(self.sums)
-        size = each.sum(axis=-3) * (1 + t.queries_sum.result) + error
-        found = t.output * size + self.sums.shape[-3] * t.output_underflow * (size > 0)
-        return np.asarray(np.where(2 * (each.max(axis=-3) + error) <= largest, found, np.inf))
+        head_sizes = factor * np.abs(self.sums)
+        total_size = head_sizes.sum(axis=-3) * (1 + t.queries_sum.result) + error
+        rounding_error = t.output * total_size + self.sums.shape[-3] * t.output_underflow * (total_size > 0)
+        return np.asarray(np.where(2 * (head_sizes.max(axis=-3) + error) <= largest, rounding_error, np.inf))
 
 
 def by_group(rows: slice, n: int) -> Iterator[tuple[int, slice, slice]]:
@@ -215,6 +222,6 @@ def rounded_to_output(t: Terms, out: Array, error: Array) -> tuple[Array, Array]
     """Return a result and its error, rounded to the output's format. A result 0 without error stays
     an exact 0.
     """
-    wider = error + t.output * (np.abs(out) + error) + t.output_underflow
-    result = ball(out, np.where((error == 0) & (out == 0), 0.0, wider * (1 + 2.0**-48)))
+    rounded_error = error + t.output * (np.abs(out) + error) + t.output_underflow
+    result = ball(out, np.where((error == 0) & (out == 0), 0.0, rounded_error * (1 + 2.0**-48)))
     return result.mid, result.rad

@@ -66,7 +66,7 @@ class Moved(NamedTuple):
 
 
 @dataclass
-class _Found:
+class _KeySums:
     """Sums over keys, for a tile of rows (queries). The module's docstring defines the letters.
 
     mean, mean_error            t̄ = Σ p·t, and its error
@@ -92,23 +92,29 @@ class _Found:
 
 def rows_jvp(problem: AttentionProblem, tangents: Tangents, rows: slice) -> Moved:
     """Return the derivatives of a tile of rows (queries)."""
-    forward, head = rows_forward(problem, rows), (*problem.q.shape[:-2], rows.stop - rows.start)
-    narrow, wide = ([np.zeros((*head, n)) for _ in range(number)] for n, number in ((1, 3), (problem.v.shape[-1], 7)))
-    found = _Found(*narrow, *wide)
+    forward, tile_shape = rows_forward(problem, rows), (*problem.q.shape[:-2], rows.stop - rows.start)
+    row_sums, column_sums = (
+        [np.zeros((*tile_shape, n)) for _ in range(number)] for n, number in ((1, 3), (problem.v.shape[-1], 7))
+    )
+    key_sums = _KeySums(*row_sums, *column_sums)
     for block in problem.blocks(rows):
-        _add_block(problem, found, forward, block, tangents)
-    of_keys = found.mean
+        _add_block(problem, key_sums, forward, block, tangents)
+    of_keys = key_sums.mean
     if problem.features is not None and problem.features.sink is not None:
-        _add_sink(problem, found, forward, rows, tangents.sink)
-    _add_underflow(problem, found, forward)
-    mean = np.abs(found.mean)
-    error = found.error + mean * (found.drift + forward.error) + found.mean_error * (found.size + found.drift)
-    error = error + np.exp(_kappa(problem.terms)) * _absolute_error(problem, found, forward)
+        _add_sink(problem, key_sums, forward, rows, tangents.sink)
+    _add_underflow(problem, key_sums, forward)
+    tangent_mean = np.abs(key_sums.mean)
+    error = (
+        key_sums.error
+        + tangent_mean * (key_sums.drift + forward.error)
+        + key_sums.mean_error * (key_sums.size + key_sums.drift)
+    )
+    error = error + np.exp(_kappa(problem.terms)) * _absolute_error(problem, key_sums, forward)
     error = error * (1 + 8 * gamma(problem.n_k + 8, ROUNDOFF))
-    dout = np.where(found.unknown > 0, np.nan, found.mid - found.mean * forward.out)
-    lost, overflow = _overflows(problem, found, forward, rows, tangents)
-    dlse, dlse_error = _of_lse(problem, found, forward, rows, of_keys)
-    dlse_error, error = np.where(lost, np.inf, dlse_error), np.where(overflow, np.inf, error)
+    dout = np.where(key_sums.unknown > 0, np.nan, key_sums.mid - key_sums.mean * forward.out)
+    overflowing_rows, overflow = _overflows(problem, key_sums, forward, rows, tangents)
+    dlse, dlse_error = _of_lse(problem, key_sums, forward, rows, of_keys)
+    dlse_error, error = np.where(overflowing_rows, np.inf, dlse_error), np.where(overflow, np.inf, error)
     dout, error, dlse, dlse_error = (live(x, forward.dead) for x in (dout, error, dlse, dlse_error))
     return Moved(dout, error, dlse, dlse_error, forward.dead)
 
@@ -120,41 +126,41 @@ def _kappa(t: Terms) -> float:
     return t.grad_scores + t.normalise + t.weights + 2 * t.product + t.tangent_sum.positive
 
 
-def _add_block(problem: AttentionProblem, found: _Found, forward: Rows, block: Block, tangents: Tangents) -> None:
+def _add_block(problem: AttentionProblem, key_sums: _KeySums, forward: Rows, block: Block, tangents: Tangents) -> None:
     """Add a tile of keys to the sums."""
     t, kappa, allowed, v = problem.terms, _kappa(problem.terms), block.allowed, block.v
-    moved = Tangents(part(tangents.q, block.rows), part(tangents.k, block.keys), part(tangents.v, block.keys))
+    tile_tangents = Tangents(part(tangents.q, block.rows), part(tangents.k, block.keys), part(tangents.v, block.keys))
     logits = scores(problem, block)
     excess = growth(problem, block, logits, t.anew.slope)
-    tangent, spread = _score_tangents(problem, block, moved)
+    tangent, spread = _score_tangents(problem, block, tile_tangents)
     if problem.features is not None:
-        moves = None if tangents.bias is None else tangents.bias.tile(block.rows, block.keys)
-        tangent, spread = _logit_tangents(problem, block, logits, excess, moves, (tangent, spread))
+        bias_tangent = None if tangents.bias is None else tangents.bias.tile(block.rows, block.keys)
+        tangent, spread = _logit_tangents(problem, block, logits, excess, bias_tangent, (tangent, spread))
     excess = levelled(problem, block.rows, excess)
     excess += forward.entry + forward.common
     np.subtract(logits.u, forward.lse, out=logits.u)
     weights = np.exp(logits.u, out=logits.u)
-    reach = np.abs(tangent, out=problem.tile(2, block))
-    reach += spread
-    found.largest = np.maximum(found.largest, reach.max(axis=-1, keepdims=True))
-    lift = expm1(excess) * float(np.exp(kappa)) + float(expm1_upwards(kappa))
+    tangent_size = np.abs(tangent, out=problem.tile(2, block))
+    tangent_size += spread
+    key_sums.largest = np.maximum(key_sums.largest, tangent_size.max(axis=-1, keepdims=True))
+    growth_factor = expm1(excess) * float(np.exp(kappa)) + float(expm1_upwards(kappa))
     possible = weights + t.weight_underflow
     if allowed is not None:
         np.copyto(possible, 0.0, where=~allowed)
-    errors = np.multiply(reach, lift, out=problem.tile(3, block))
+    errors = np.multiply(tangent_size, growth_factor, out=problem.tile(3, block))
     errors += spread * float(np.exp(kappa))
     errors *= possible
-    drifts = np.multiply(possible, lift, out=reach)
+    drifts = np.multiply(possible, growth_factor, out=tangent_size)
     tangent *= weights
-    _add_sums(problem, found, block, moved.v, _Summands(tangent, weights, errors, drifts))
-    found.readable_tangent += over_keys(allowed, moved.v.reach)
+    _add_sums(problem, key_sums, block, tile_tangents.v, _Summands(tangent, weights, errors, drifts))
+    key_sums.readable_tangent += over_keys(allowed, tile_tangents.v.reach)
     if v.rad is not None:
-        found.error += (np.abs(tangent) + errors) @ v.rad
-    if moved.v.rad is not None:
-        found.error += (weights + drifts) @ moved.v.rad
-    for x in (v, moved.v):
+        key_sums.error += (np.abs(tangent) + errors) @ v.rad
+    if tile_tangents.v.rad is not None:
+        key_sums.error += (weights + drifts) @ tile_tangents.v.rad
+    for x in (v, tile_tangents.v):
         if x.unknown is not None:
-            found.unknown += over_keys(allowed, x.unknown)
+            key_sums.unknown += over_keys(allowed, x.unknown)
 
 
 class _Summands(NamedTuple):
@@ -168,77 +174,79 @@ class _Summands(NamedTuple):
     drifts: Array
 
 
-def _add_sums(problem: AttentionProblem, found: _Found, block: Block, dv: Operand, of: _Summands) -> None:
+def _add_sums(problem: AttentionProblem, key_sums: _KeySums, block: Block, dv: Operand, of: _Summands) -> None:
     """Add the sums over the keys of a tile."""
     v, allowed = block.v, block.allowed
-    found.mid += of.tangent @ v.value + of.weights @ dv.value
-    found.mean += of.tangent.sum(axis=-1, keepdims=True)
-    wrong, drifting, total = (x.sum(axis=-1, keepdims=True) for x in (of.errors, of.drifts, of.weights))
-    found.mean_error += wrong
-    found.error += (
-        sizes(problem, of.errors, wrong, v.reach, allowed)[0]
-        + sizes(problem, of.drifts, drifting, dv.reach, allowed)[0]
+    key_sums.mid += of.tangent @ v.value + of.weights @ dv.value
+    key_sums.mean += of.tangent.sum(axis=-1, keepdims=True)
+    error_sum, drift_sum, weight_sum = (x.sum(axis=-1, keepdims=True) for x in (of.errors, of.drifts, of.weights))
+    key_sums.mean_error += error_sum
+    key_sums.error += (
+        sizes(problem, of.errors, error_sum, v.reach, allowed)[0]
+        + sizes(problem, of.drifts, drift_sum, dv.reach, allowed)[0]
     )
-    found.drift += sizes(problem, of.drifts, drifting, v.reach, allowed)[0]
-    size, readable = sizes(problem, of.weights, total, v.reach, allowed)
-    found.size += size
-    found.readable += readable
+    key_sums.drift += sizes(problem, of.drifts, drift_sum, v.reach, allowed)[0]
+    value_sum, readable = sizes(problem, of.weights, weight_sum, v.reach, allowed)
+    key_sums.size += value_sum
+    key_sums.readable += readable
 
 
-def _add_sink(problem: AttentionProblem, found: _Found, forward: Rows, rows: slice, tangent: Array | None) -> None:
+def _add_sink(problem: AttentionProblem, key_sums: _KeySums, forward: Rows, rows: slice, tangent: Array | None) -> None:
     """Add the sink of each row to t̄."""
     weight, spread = sink_weights(problem, rows, forward)
     kappa = _kappa(problem.terms)
-    moves = np.zeros(weight.shape) if tangent is None else tangent[..., rows, :]
-    found.largest = np.maximum(found.largest, np.abs(moves))
-    found.mean = found.mean + weight * moves
-    off = spread * float(np.exp(kappa)) + weight * float(expm1_upwards(kappa))
-    found.mean_error = found.mean_error + off * np.abs(moves)
+    sink_tangent = np.zeros(weight.shape) if tangent is None else tangent[..., rows, :]
+    key_sums.largest = np.maximum(key_sums.largest, np.abs(sink_tangent))
+    key_sums.mean = key_sums.mean + weight * sink_tangent
+    weight_error = spread * float(np.exp(kappa)) + weight * float(expm1_upwards(kappa))
+    key_sums.mean_error = key_sums.mean_error + weight_error * np.abs(sink_tangent)
 
 
-def _add_underflow(problem: AttentionProblem, found: _Found, forward: Rows) -> None:
+def _add_underflow(problem: AttentionProblem, key_sums: _KeySums, forward: Rows) -> None:
     """Add to the error of t̄ the errors of underflow: each p·t is stored before it is added up, and
     their sum is stored.
     """
     t = problem.terms
-    stored = (1.0 + problem.n_k) * t.grad_underflow
-    found.mean_error = found.mean_error + problem.n_k * t.weight_underflow * found.largest + stored + t.sum_underflow
+    underflows = (1.0 + problem.n_k) * t.grad_underflow
+    key_sums.mean_error = (
+        key_sums.mean_error + problem.n_k * t.weight_underflow * key_sums.largest + underflows + t.sum_underflow
+    )
 
 
-def _absolute_error(problem: AttentionProblem, found: _Found, forward: Rows) -> Array:
+def _absolute_error(problem: AttentionProblem, key_sums: _KeySums, forward: Rows) -> Array:
     """Return the error of dout from underflow, and the error of t̄·o from storing the output o."""
-    t, mean = problem.terms, np.abs(found.mean)
-    absolute = t.weight_underflow * ((found.largest + mean) * found.readable + found.readable_tangent)
-    absolute = absolute + t.grad_underflow * found.readable + t.sum_underflow * (1.0 + mean + found.size)
+    t, mean_size = problem.terms, np.abs(key_sums.mean)
+    absolute = t.weight_underflow * ((key_sums.largest + mean_size) * key_sums.readable + key_sums.readable_tangent)
+    absolute = absolute + t.grad_underflow * key_sums.readable + t.sum_underflow * (1.0 + mean_size + key_sums.size)
     absolute = absolute + t.output_underflow  # Σ p·t·v and Σ p·dv may be stored apart
-    absolute = absolute + 2 * t.input_underflow * (found.largest + found.mean_error)
-    stored = t.saved_output * (np.abs(forward.out) + forward.error) + t.saved_underflow
-    return np.asarray(absolute + mean * stored)
+    absolute = absolute + 2 * t.input_underflow * (key_sums.largest + key_sums.mean_error)
+    output_error = t.saved_output * (np.abs(forward.out) + forward.error) + t.saved_underflow
+    return np.asarray(absolute + mean_size * output_error)
 
 
 def _overflows(
-    problem: AttentionProblem, found: _Found, forward: Rows, rows: slice, tangents: Tangents
+    problem: AttentionProblem, key_sums: _KeySums, forward: Rows, rows: slice, tangents: Tangents
 ) -> tuple[Mask, Mask]:
     """Return the rows in which a tangent may overflow, and the entries of dout that may be lost."""
-    centred = 2 * (found.largest + found.mean_error)
-    lost = forward.lost | ~(centred + 1.0 <= min(problem.ranges.grad_scores, problem.ranges.work))
+    centred = 2 * (key_sums.largest + key_sums.mean_error)
+    overflowing = forward.lost | ~(centred + 1.0 <= min(problem.ranges.grad_scores, problem.ranges.work))
     if problem.elementwise:
-        lost = lost | _overflows_somewhere(problem, tangents, rows) | problem.rounded_beyond(tangents.v)
-    sums = (found.size + found.drift + 1.0) * (centred + 1.0) + found.readable_tangent
-    return lost, lost | ~(sums <= problem.ranges.work)
+        overflowing = overflowing | _overflows_somewhere(problem, tangents, rows) | problem.rounded_beyond(tangents.v)
+    largest_sum = (key_sums.size + key_sums.drift + 1.0) * (centred + 1.0) + key_sums.readable_tangent
+    return overflowing, overflowing | ~(largest_sum <= problem.ranges.work)
 
 
 def _of_lse(
-    problem: AttentionProblem, found: _Found, forward: Rows, rows: slice, of_keys: Array
+    problem: AttentionProblem, key_sums: _KeySums, forward: Rows, rows: slice, of_keys: Array
 ) -> tuple[Array, Array]:
     """Return dlse and its error. `of_keys` is Σ p·t over keys alone."""
-    dlse, error = found.mean, found.mean_error
-    if (alone := without_sink(problem, rows, forward)) is not None:
-        factor, relative, dead = alone
-        dlse, error = of_keys * factor, found.mean_error * factor
-        error = live(error * (1 + relative) + relative * np.abs(dlse), dead)
-        dlse = live(dlse, dead)
-    return dlse, (error + problem.terms.grad_scores * np.abs(dlse)) * (1 + 8 * gamma(problem.n_k + 8, ROUNDOFF))
+    dlse, dlse_error = key_sums.mean, key_sums.mean_error
+    if (sinkless := without_sink(problem, rows, forward)) is not None:
+        factor, relative, fully_masked = sinkless
+        dlse, dlse_error = of_keys * factor, key_sums.mean_error * factor
+        dlse_error = live(dlse_error * (1 + relative) + relative * np.abs(dlse), fully_masked)
+        dlse = live(dlse, fully_masked)
+    return dlse, (dlse_error + problem.terms.grad_scores * np.abs(dlse)) * (1 + 8 * gamma(problem.n_k + 8, ROUNDOFF))
 
 
 def _overflows_somewhere(problem: AttentionProblem, tangents: Tangents, rows: slice) -> Mask:
@@ -251,28 +259,29 @@ def _overflows_somewhere(problem: AttentionProblem, tangents: Tangents, rows: sl
     score.
     """
     q, dq = part(problem.q, rows), part(tangents.q, rows)
-    cap = None if problem.features is None else problem.features.cap
-    work = problem.ranges.work / 2 * min(1.0, cap or 1.0)
-    most, fits = (
-        work / max(unscaled, abs(problem.scale)) for unscaled in (1.0, problem.ranges.work / problem.ranges.products)
+    softcap = None if problem.features is None else problem.features.cap
+    range_limit = problem.ranges.work / 2 * min(1.0, softcap or 1.0)
+    operand_limit, product_limit = (
+        range_limit / max(unscaled, abs(problem.scale))
+        for unscaled in (1.0, problem.ranges.work / problem.ranges.products)
     )
-    pairs = (dq, problem.k), (q, tangents.k)
-    of_rows = (x.reach.max(axis=-1, keepdims=True, initial=0.0) > most for x in (q, dq))
-    of_keys = (x.reach.max(axis=(-2, -1), keepdims=True, initial=0.0) > most for x in (problem.k, tangents.k))
-    lost: Mask = reduce(np.logical_or, (*of_rows, *of_keys))
+    factors = (dq, problem.k), (q, tangents.k)
+    of_rows = (x.reach.max(axis=-1, keepdims=True, initial=0.0) > operand_limit for x in (q, dq))
+    of_keys = (x.reach.max(axis=(-2, -1), keepdims=True, initial=0.0) > operand_limit for x in (problem.k, tangents.k))
+    overflowing: Mask = reduce(np.logical_or, (*of_rows, *of_keys))
     if tangents.bias is not None:
-        for first in range(0, problem.n_k, KEY_TILE):
-            moves = np.abs(tangents.bias.tile(rows, slice(first, min(first + KEY_TILE, problem.n_k))))
-            lost = lost | (moves.max(axis=-1, keepdims=True, initial=0.0) > work)
-    if all((2 * x.length.max(initial=0.0) * y.length.max(initial=0.0) <= fits) for x, y in pairs):
-        return lost
-    found = np.zeros((*q.shape[:-1], 1))
-    for first in range(0, problem.n_k, KEY_TILE):
-        keys = slice(first, min(first + KEY_TILE, problem.n_k))
-        of_dq, of_dk = (x.reach @ part(y, keys).reach.swapaxes(-1, -2) for x, y in pairs)
-        size = of_dq + of_dk
-        found = np.maximum(found, size.max(axis=-1, keepdims=True, initial=0.0))
-    return lost | ~(found <= fits)
+        for start in range(0, problem.n_k, KEY_TILE):
+            bias_tangent = np.abs(tangents.bias.tile(rows, slice(start, min(start + KEY_TILE, problem.n_k))))
+            overflowing = overflowing | (bias_tangent.max(axis=-1, keepdims=True, initial=0.0) > range_limit)
+    if all((2 * x.length.max(initial=0.0) * y.length.max(initial=0.0) <= product_limit) for x, y in factors):
+        return overflowing
+    largest = np.zeros((*q.shape[:-1], 1))
+    for start in range(0, problem.n_k, KEY_TILE):
+        keys = slice(start, min(start + KEY_TILE, problem.n_k))
+        of_dq, of_dk = (x.reach @ part(y, keys).reach.swapaxes(-1, -2) for x, y in factors)
+        tangent_size = of_dq + of_dk
+        largest = np.maximum(largest, tangent_size.max(axis=-1, keepdims=True, initial=0.0))
+    return overflowing | ~(largest <= product_limit)
 
 
 def _logit_tangents(
@@ -286,14 +295,16 @@ def _logit_tangents(
     assert f is not None
     for capping in (False, True) if f.after_bias else (True, False):
         if capping and f.cap is not None:
-            h, off = slope_of(u, f.cap, exponents, t)
-            lost = off * (np.abs(tangent) + spread) + t.grad_scores * np.abs(tangent) + lost_by_slope(t, f.cap)
-            tangent, spread = tangent * h, spread * h + lost
+            h, slope_error = slope_of(u, f.cap, exponents, t)
+            tangent_error = (
+                slope_error * (np.abs(tangent) + spread) + t.grad_scores * np.abs(tangent) + lost_by_slope(t, f.cap)
+            )
+            tangent, spread = tangent * h, spread * h + tangent_error
             if u.blocked is not None:  # a tangent is not read there
                 tangent, spread = (np.where(u.blocked, 0.0, x) for x in (tangent, spread))
         elif not capping and moves is not None:
-            first = t.tangent_dot * np.abs(moves) if problem.bias_first else 0.0
-            spread = spread + t.biased * (np.abs(tangent) + np.abs(moves) + spread) + first
+            of_first_summand = t.tangent_dot * np.abs(moves) if problem.bias_first else 0.0
+            spread = spread + t.biased * (np.abs(tangent) + np.abs(moves) + spread) + of_first_summand
             tangent = tangent + moves
     if allowed is not None:
         tangent, spread = (np.where(allowed, x, 0.0) for x in (tangent, spread))

@@ -123,8 +123,8 @@ class Sums:
         """Add the sums over other keys."""
         self.total += other.total
         self.out += other.out
-        for kind, same in zip(self._kinds, other._kinds, strict=True):
-            kind.add(same)
+        for kind, other_kind in zip(self._kinds, other._kinds, strict=True):
+            kind.add(other_kind)
         if isinstance(self.spread, np.ndarray):
             self.spread += other.spread
         if self.large is not None and other.large is not None:
@@ -223,14 +223,14 @@ class Rows:
         its sum, of its logarithm, and of the sum with m.
         """
         m, lse = self.sizes
-        found = self.common + live(self.terms.anew.lse * (m + lse), self.dead)
-        return np.where(self.lost, np.inf, found)
+        lse_bound = self.common + live(self.terms.anew.lse * (m + lse), self.dead)
+        return np.where(self.lost, np.inf, lse_bound)
 
     @cached_property
     def common(self) -> Any:
         """The exponent ρ of the error that all weights of a row share."""
-        saved = self.terms.saved_lse * self.sizes[1] + self.terms.lse_underflow
-        return live(saved - np.log1p(-self.lam), self.dead)
+        saved_error = self.terms.saved_lse * self.sizes[1] + self.terms.lse_underflow
+        return live(saved_error - np.log1p(-self.lam), self.dead)
 
 
 class _Costs(NamedTuple):
@@ -277,21 +277,26 @@ def _costs_of_few(t: Terms, usual: _Costs, a: Sums, centre: Bound, large: NDArra
     """Return the costs if K keys are large, in rows where they are below the usual costs. K + 1
     takes the place of n, and at most K + 1 rescalings have an exponential.
     """
-    once = (large + 1) * t.addition
-    many = np.where(once < 1, once / (1 - once), np.inf) * (1 + 4 * t.addition) / 2
-    saved = [of.rescale - np.minimum(of.rescale, (large + 1) * of.rescaling) for of in (t.shared, t.separate)]
+    all_additions = (large + 1) * t.addition
+    subset_cost = np.where(all_additions < 1, all_additions / (1 - all_additions), np.inf) * (1 + 4 * t.addition) / 2
+    savings = [
+        exponential.rescale - np.minimum(exponential.rescale, (large + 1) * exponential.rescaling)
+        for exponential in (t.shared, t.separate)
+    ]
     exponents = usual.shared + usual.separate + t.rescaled + t.normalise + t.weights + t.product
     everything = np.exp(exponents) * (1 + t.sum.positive)
-    small = 8 * everything * a.small.count
-    use = t.sum.positive - 2 * t.addition - 2 * many + saved[0] + saved[1] > small
-    far = 5 * everything * (a.small.distance + centre * a.small.count) + small * (a.weights.distance + centre)
+    small_weights = 8 * everything * a.small.count
+    is_cheaper = t.sum.positive - 2 * t.addition - 2 * subset_cost + savings[0] + savings[1] > small_weights
+    small_distances = 5 * everything * (a.small.distance + centre * a.small.count) + small_weights * (
+        a.weights.distance + centre
+    )
     return _Costs(
-        np.where(use, usual.shared - saved[0], usual.shared),
-        np.where(use, usual.separate - saved[1], usual.separate),
-        np.where(use, 2 * t.addition + many, usual.terms),
-        np.where(use, many, usual.result),
-        np.where(use, small, 0.0),
-        np.where(use, far, 0.0),
+        np.where(is_cheaper, usual.shared - savings[0], usual.shared),
+        np.where(is_cheaper, usual.separate - savings[1], usual.separate),
+        np.where(is_cheaper, 2 * t.addition + subset_cost, usual.terms),
+        np.where(is_cheaper, subset_cost, usual.result),
+        np.where(is_cheaper, small_weights, 0.0),
+        np.where(is_cheaper, small_distances, 0.0),
     )
 
 
@@ -318,21 +323,21 @@ class _Sizes(NamedTuple):
     absolute: Bound
 
 
-def _sizes(problem: AttentionProblem, found: Totals, inflation: float) -> _Sizes:
+def _sizes(problem: AttentionProblem, totals: Totals, inflation: float) -> _Sizes:
     """Return the upper bounds of sizes; each |v| is at most |v − c| + |c|."""
-    a, t, centre, readable = found.sums, problem.terms, np.abs(problem.centre), found.readable
+    a, t, centre, readable = totals.sums, problem.terms, np.abs(problem.centre), totals.readable
     size = a.weights.distance
     grown, drift = a.shared.distance, a.separate.distance + centre * a.separate.count if t.separate.slope else 0.0
     if has_centre := not isinstance(problem.centre, float):
         readable, size = readable + problem.n_k * centre, size + centre
-    unseen = (inflation - 1) * size
-    out = np.abs(a.out) + unseen
-    distance = np.abs(a.out - problem.centre) + unseen if has_centre else out
+    oracle_error = (inflation - 1) * size
+    out = np.abs(a.out) + oracle_error
+    distance = np.abs(a.out - problem.centre) + oracle_error if has_centre else out
     absolute = t.weight_underflow * readable
     if problem.v.rad is not None:
         distance, absolute = distance + a.spread, a.spread + absolute
     size = size + grown + centre * a.shared.count if has_centre else size + grown
-    maximum, lse = found.maximum + found.growth, np.abs(found.lse) + found.growth
+    maximum, lse = totals.maximum + totals.growth, np.abs(totals.lse) + totals.growth
     one = 1 + a.shared.count
     return _Sizes(maximum, lse, readable, one, np.asarray(size), drift, out, distance, absolute + t.sum_underflow)
 
@@ -350,7 +355,7 @@ class _Quotient(NamedTuple):
     """
 
     p: AttentionProblem
-    found: Totals
+    totals: Totals
     inflation: float
     sizes: _Sizes
     costs: _Costs
@@ -360,43 +365,45 @@ class _Quotient(NamedTuple):
     grown: Array
 
     @staticmethod
-    def of(problem: AttentionProblem, found: Totals) -> "_Quotient":
+    def of(problem: AttentionProblem, totals: Totals) -> "_Quotient":
         """Return the quotient of two sums over all keys, with its bounds."""
-        t, a, inflation = problem.terms, found.sums, 1 + 8 * gamma(problem.n_k + 8, ROUNDOFF)
-        sizes = _sizes(problem, found, inflation)
+        t, a, inflation = problem.terms, totals.sums, 1 + 8 * gamma(problem.n_k + 8, ROUNDOFF)
+        sizes = _sizes(problem, totals, inflation)
         costs = _costs(t, sizes.maximum, sizes.lse)
         if a.large is not None:
             costs = _costs_of_few(t, costs, a, np.abs(problem.centre), a.large)
         h = costs.shared
-        both = costs.separate + t.rescaled + t.summed_weights + h
-        of_row = np.asarray(np.exp(both))
-        lam = of_row * (a.shared.count + a.separate.count) + expm1_upwards(both + costs.terms + costs.result)
-        lam = lam + 4 * problem.n_k * t.weight_underflow * found.above
+        row_exponent = costs.separate + t.rescaled + t.summed_weights + h
+        of_row = np.asarray(np.exp(row_exponent))
+        lam = of_row * (a.shared.count + a.separate.count) + expm1_upwards(row_exponent + costs.terms + costs.result)
+        lam = lam + 4 * problem.n_k * t.weight_underflow * totals.above
         if a.large is not None:
             lam = lam + costs.small
         lam = np.asarray(lam * inflation)
         grown = np.exp(h) * (a.shared.distance + sizes.distance * a.shared.count)
         grown = grown + expm1_upwards(h) * (a.weights.distance + sizes.distance)
         room = np.where(lam < 1.0, 1.0 - lam, np.nan)
-        return _Quotient(problem, found, inflation, sizes, costs, of_row, lam, room, grown)
+        return _Quotient(problem, totals, inflation, sizes, costs, of_row, lam, room, grown)
 
     def parts(self, of: Terms, row: _Costs, separate: Bound, drift: Bound) -> _Parts:
         """Return the errors that the sums do not share, under the given rounding terms."""
-        lift, sizes = np.exp(self.costs.shared), self.sizes
-        key, rest = row.separate + of.weights, of.normalise + of.product + of.rescaled
+        shared_factor, sizes = np.exp(self.costs.shared), self.sizes
+        key_exponent, rest_exponent = row.separate + of.weights, of.normalise + of.product + of.rescaled
         b = row.separate + of.rescaled + of.summed_weights
-        of_key, of_rest = lift * np.exp(key), np.exp(rest)
-        of_keys = of_key * drift + lift * expm1_upwards(key) * sizes.size
-        reach = of_key * (sizes.size + drift)
-        of_columns = expm1_upwards(rest) * reach
-        divisor = lift * (np.exp(b) * separate + expm1_upwards(b) * sizes.one) + 4 * self.p.n_k * of.weight_underflow
+        of_key, of_rest = shared_factor * np.exp(key_exponent), np.exp(rest_exponent)
+        of_keys = of_key * drift + shared_factor * expm1_upwards(key_exponent) * sizes.size
+        weighted_values = of_key * (sizes.size + drift)
+        of_columns = expm1_upwards(rest_exponent) * weighted_values
+        divisor = (
+            shared_factor * (np.exp(b) * separate + expm1_upwards(b) * sizes.one) + 4 * self.p.n_k * of.weight_underflow
+        )
         of_row = self.of_row if of is self.p.terms else np.exp(self.costs.shared + b)
         divisor = divisor + (row.terms + row.result) * of_row * (sizes.one + separate)
-        sums = row.terms * of_rest * reach + row.result * (sizes.out + self.grown + of_keys + of_columns)
-        column = of_columns + sums + of_key * of_rest * sizes.absolute
-        if self.found.sums.large is not None:
+        sum_error = row.terms * of_rest * weighted_values + row.result * (sizes.out + self.grown + of_keys + of_columns)
+        column = of_columns + sum_error + of_key * of_rest * sizes.absolute
+        if self.totals.sums.large is not None:
             column = column + row.entries + (sizes.out + sizes.distance) * row.small
-        return _Parts(key, divisor, column, of_keys)
+        return _Parts(key_exponent, divisor, column, of_keys)
 
     def overflows(self) -> tuple[Mask, Mask]:
         """Return the rows that are lost because D may leave the range of sums, and the entries of
@@ -404,14 +411,15 @@ class _Quotient(NamedTuple):
         """
         sizes = self.sizes
         if self.p.ranges.by_parts:
-            unit = self.of_row * (1 + 2.0**-6)
-            overflow, beyond = self.p.n_k * unit > self.p.ranges.sums, sizes.readable * unit > self.p.ranges.sums
+            weight_bound = self.of_row * (1 + 2.0**-6)
+            overflow = self.p.n_k * weight_bound > self.p.ranges.sums
+            beyond = sizes.readable * weight_bound > self.p.ranges.sums
         else:
-            unit = self.of_row * self.found.sums.total * (1 + 2.0**-6)
-            overflow = sizes.one * unit > self.p.ranges.sums
-            beyond = (sizes.size + sizes.drift) * unit > self.p.ranges.sums
-        lost = overflow if self.found.lost is None else overflow | self.found.lost
-        return np.asarray(lost), np.asarray(lost | beyond)
+            weight_bound = self.of_row * self.totals.sums.total * (1 + 2.0**-6)
+            overflow = sizes.one * weight_bound > self.p.ranges.sums
+            beyond = (sizes.size + sizes.drift) * weight_bound > self.p.ranges.sums
+        lost_rows = overflow if self.totals.lost is None else overflow | self.totals.lost
+        return np.asarray(lost_rows), np.asarray(lost_rows | beyond)
 
     def error(self, parts: _Parts, overflow: Mask) -> Array:
         """Return the bound of the output's error; ∞ where its row or entry may overflow."""
@@ -421,34 +429,37 @@ class _Quotient(NamedTuple):
 
     def unshared(self, parts: _Parts) -> "Unshared":
         """Return the errors that the sums do not share, as parts of the output's error."""
-        scale, dead = self.inflation / self.room, self.found.dead
-        return Unshared(live(parts.key, dead), live(parts.divisor * scale, dead), live(parts.column * scale, dead))
+        factor, fully_masked = self.inflation / self.room, self.totals.dead
+        key, row, column = parts.key, parts.divisor * factor, parts.column * factor
+        return Unshared(live(key, fully_masked), live(row, fully_masked), live(column, fully_masked))
 
 
-def bounded(problem: AttentionProblem, found: Totals, delta: bool) -> Rows:
+def bounded(problem: AttentionProblem, totals: Totals, delta: bool) -> Rows:
     """Return the forward pass with the error bound of this module. If `delta` is true, the parts
     that bound δ are returned too.
     """
-    quotient, dead, own = _Quotient.of(problem, found), found.dead, None
+    quotient, fully_masked, own_unshared = _Quotient.of(problem, totals), totals.dead, None
     sizes = quotient.sizes
-    parts = quotient.parts(problem.terms, quotient.costs, found.sums.separate.count, sizes.drift)
+    error_parts = quotient.parts(problem.terms, quotient.costs, totals.sums.separate.count, sizes.drift)
     if delta and problem.delta != "output":
-        own = quotient.unshared(quotient.parts(problem.own, _costs(problem.own, sizes.maximum, sizes.lse), 0.0, 0.0))
-    lost, overflow = quotient.overflows()
+        own_unshared = quotient.unshared(
+            quotient.parts(problem.own, _costs(problem.own, sizes.maximum, sizes.lse), 0.0, 0.0)
+        )
+    lost_rows, overflow = quotient.overflows()
     return Rows(
-        lse=live(found.lse, dead),
-        dead=dead,
-        lost=live(lost, dead, False),
-        out=live(found.sums.out, dead),
-        error=live(quotient.error(parts, overflow), dead),
-        unshared=quotient.unshared(parts) if delta else None,
-        own_unshared=own,
-        distance=live(sizes.distance, dead),
-        shared=live(quotient.costs.shared, dead),
+        lse=live(totals.lse, fully_masked),
+        dead=fully_masked,
+        lost=live(lost_rows, fully_masked, False),
+        out=live(totals.sums.out, fully_masked),
+        error=live(quotient.error(error_parts, overflow), fully_masked),
+        unshared=quotient.unshared(error_parts) if delta else None,
+        own_unshared=own_unshared,
+        distance=live(sizes.distance, fully_masked),
+        shared=live(quotient.costs.shared, fully_masked),
         lam=quotient.lam,
-        room=live(quotient.room, dead, 1.0),
+        room=live(quotient.room, fully_masked, 1.0),
         readable=sizes.readable,
-        sums=found.sums,
+        sums=totals.sums,
         sizes=(sizes.maximum, sizes.lse),
         terms=problem.terms,
     )

@@ -151,10 +151,10 @@ def _shared(at: Computation) -> Exponents:
     """
     if not at.a.shared_weights:
         return NOTHING
-    cost = exponents(at)
+    weight_cost = exponents(at)
     if at.a.rescale_block:
-        return cost
-    return replace(cost, slope=cost.slope - 2 * at.u, maximum=cost.slope - 4 * at.u, lse=0.0)
+        return weight_cost
+    return replace(weight_cost, slope=weight_cost.slope - 2 * at.u, maximum=weight_cost.slope - 4 * at.u, lse=0.0)
 
 
 # -- The worst cases that take more than a line ----------------------------------------------------
@@ -166,8 +166,8 @@ def _stored_scores(at: Computation) -> float:
 
     So it is rounded twice, because a kernel may scale it in base 2.
     """
-    once = roundoff(at.a.scores)
-    return once + max(once - at.scaled_inputs, 0.0)
+    score_roundoff = roundoff(at.a.scores)
+    return score_roundoff + max(score_roundoff - at.scaled_inputs, 0.0)
 
 
 def _dot(at: Computation) -> Sum:
@@ -181,12 +181,14 @@ def _dot(at: Computation) -> Sum:
     multiply it, here and in gradients.
     """
     sizes = at.sizes
-    chain = summed(at.a, sizes.d + sizes.bias, at.a.accumulate).of_rounded(at.operands)
-    stored, known, scaled = _stored_scores(at), gamma(sizes.d, ROUNDOFF), gamma(5, at.u)
-    after = _slope(at) + known + scaled + stored
-    before = chain.positive + at.product + at.scaled_inputs + scaled + stored + known + at.scale_error
-    again = after * before
-    error = Sum(chain.terms + again + at.product * at.scaled_inputs, chain.result + scaled)
+    sum_error = summed(at.a, sizes.d + sizes.bias, at.a.accumulate).of_rounded(at.operands)
+    stored, oracle_error, scaled = _stored_scores(at), gamma(sizes.d, ROUNDOFF), gamma(5, at.u)
+    later_errors = _slope(at) + oracle_error + scaled + stored
+    earlier_errors = (
+        sum_error.positive + at.product + at.scaled_inputs + scaled + stored + oracle_error + at.scale_error
+    )
+    again = later_errors * earlier_errors
+    error = Sum(sum_error.terms + again + at.product * at.scaled_inputs, sum_error.result + scaled)
     return error.scaled(at.scale_error, at.operands)
 
 
@@ -214,8 +216,8 @@ def _tangent_dot(at: Computation) -> float:
     tangent, and 6 roundings.
     """
     products = summed(at.a, 2 * at.sizes.d + 1 + at.sizes.bias, at.a.accumulate)
-    chain = (products + Sum(0.0, gamma(6, at.u))).of_rounded(at.operands)
-    return chain.scaled(at.scale_error, at.operands).positive + at.product * at.scaled_inputs
+    sum_error = (products + Sum(0.0, gamma(6, at.u))).of_rounded(at.operands)
+    return sum_error.scaled(at.scale_error, at.operands).positive + at.product * at.scaled_inputs
 
 
 def _tangent_sum(at: Computation) -> Sum:

@@ -74,12 +74,12 @@ class Operand:
 
 def operand(x: Array, rad: Array | None = None) -> Operand:
     """Return the operand of an input that is within a radius of x, or is x exactly."""
-    known = np.isfinite(x)
+    finite = np.isfinite(x)
     if rad is not None:
-        known &= np.isfinite(rad)
-    if not known.all():
-        spread = None if rad is None else _unless_zero(np.where(known, rad, 0.0))
-        return Operand(np.where(known, x, np.nan), np.where(known, x, 0.0), spread, (~known).astype(np.float64))
+        finite &= np.isfinite(rad)
+    if not finite.all():
+        spread = None if rad is None else _unless_zero(np.where(finite, rad, 0.0))
+        return Operand(np.where(finite, x, np.nan), np.where(finite, x, 0.0), spread, (~finite).astype(np.float64))
     return Operand(x, x, None if rad is None else _unless_zero(rad))
 
 
@@ -101,8 +101,8 @@ def distances(v: Operand, centre: Array | float) -> Array:
     """Return a bound of |v − centre| for every number in the ball, up to one rounding."""
     if isinstance(centre, float):  # there is none: it is 0
         return v.reach
-    far = np.abs(v.value - centre)
-    return far if v.rad is None else far + v.rad
+    distance = np.abs(v.value - centre)
+    return distance if v.rad is None else distance + v.rad
 
 
 def part(x: Operand, rows: slice) -> Operand:
@@ -217,14 +217,15 @@ class AttentionProblem(NamedTuple):
 
         Both ends are multiples of `KEY_STEP`.  Tiles without a visible key are left out.
         """
-        level = None if self.level is None else self.level[..., rows, :]
-        near = self.visible.keys(rows, self.n_k) if level is None else slice(0, self.n_k)
-        first, last = near.start - near.start % KEY_STEP, min(near.stop + -near.stop % KEY_STEP, self.n_k)
+        level_rows = None if self.level is None else self.level[..., rows, :]
+        visible_range = self.visible.keys(rows, self.n_k) if level_rows is None else slice(0, self.n_k)
+        first = visible_range.start - visible_range.start % KEY_STEP
+        last = min(visible_range.stop + -visible_range.stop % KEY_STEP, self.n_k)
         for j in range(first, last, KEY_TILE):
             keys = slice(j, min(j + KEY_TILE, last))
             allowed = self.visible.tile(rows, keys)
-            if level is not None and allowed is not None:
-                allowed = allowed | level
+            if level_rows is not None and allowed is not None:
+                allowed = allowed | level_rows
             if allowed is None or allowed.any():
                 yield keys, None if allowed is None or allowed.all() else allowed
 
@@ -236,15 +237,15 @@ def scores(problem: AttentionProblem, block: Block) -> Logits:
     s = np.matmul(block.q.raw, block.k.raw.swapaxes(-1, -2), out=problem.tile(0, block))
     s *= problem.scale
     if problem.features is not None:
-        room = None if problem.elementwise else (problem.tile(4, block), problem.tile(3, block))
-        found = logits(problem.features.tile(block.rows, block.keys), s, block.allowed, room)
+        workspace = None if problem.elementwise else (problem.tile(4, block), problem.tile(3, block))
+        result = logits(problem.features.tile(block.rows, block.keys), s, block.allowed, workspace)
     else:
-        found = Logits(s)
+        result = Logits(s)
         if block.allowed is not None:
             np.copyto(s, -np.inf, where=~block.allowed)
     if problem.level is not None:
-        np.copyto(found.u, 0.0, where=problem.level[..., block.rows, :])
-    return found
+        np.copyto(result.u, 0.0, where=problem.level[..., block.rows, :])
+    return result
 
 
 def growth(problem: AttentionProblem, block: Block, x: Logits, slope: float) -> Array:
@@ -272,17 +273,17 @@ def growth(problem: AttentionProblem, block: Block, x: Logits, slope: float) -> 
     overflow = _overflows(problem, q, k, tau)
     tau *= c  # apart, as c times the exponents may underflow
     tau *= t.dot.terms + t.product + t.scale_on_inputs
-    size = np.abs(x.u if x.score is None else x.score, out=problem.tile(4, block))
-    size *= t.dot.result + t.stored_scores + slope
-    tau += size
+    score_size = np.abs(x.u if x.score is None else x.score, out=problem.tile(4, block))
+    score_size *= t.dot.result + t.stored_scores + slope
+    tau += score_size
     tau += t.score_underflow
     if t.input_underflow:
         tau += t.input_underflow * (q.reach.sum(axis=-1)[..., :, None] + k.reach.sum(axis=-1)[..., None, :])
-    moved = c * (1 + t.dot.result + t.stored_scores + slope)  # the score itself is not known but to the radii
+    radius_factor = c * (1 + t.dot.result + t.stored_scores + slope)  # the score itself is not known but to the radii
     if q.rad is not None:
-        tau += moved * (q.rad @ k.reach.swapaxes(-1, -2))
+        tau += radius_factor * (q.rad @ k.reach.swapaxes(-1, -2))
     if k.rad is not None:
-        tau += moved * (q.reach @ k.rad.swapaxes(-1, -2))
+        tau += radius_factor * (q.reach @ k.rad.swapaxes(-1, -2))
     if overflow is not None:
         tau[overflow] = np.inf
     if problem.features is not None:
@@ -301,8 +302,8 @@ def levelled(problem: AttentionProblem, rows: slice, tau: Array) -> Array:
     """
     if problem.level is None:
         return tau
-    level = problem.level[..., rows, :]
-    return np.where(level & (tau < np.inf) if problem.elementwise else level, 0.0, tau)
+    level_rows = problem.level[..., rows, :]
+    return np.where(level_rows & (tau < np.inf) if problem.elementwise else level_rows, 0.0, tau)
 
 
 def row_products(a: Operand, b: Operand, allowed: Mask | None) -> Array:
@@ -335,10 +336,10 @@ def expm1(tau: Array) -> Array:
     if tau.max(initial=0.0) <= 1.0:
         tau += tau * tau
         return tau
-    large = ~(tau.max(axis=-1) <= 1.0)
-    precise = np.expm1(tau[large]) * (1 + 2.0**-48)
+    large_rows = ~(tau.max(axis=-1) <= 1.0)
+    precise = np.expm1(tau[large_rows]) * (1 + 2.0**-48)
     tau += tau * tau
-    tau[large] = precise
+    tau[large_rows] = precise
     return tau
 
 
@@ -396,17 +397,17 @@ def _overflows(problem: AttentionProblem, q: Operand, k: Operand, products: Arra
     of its factors. Before scaling only the range of the accumulators counts. A narrow format for
     stored scores does not count there: a product that fits after scaling stays bounded.
     """
-    known = q.unknown is None and k.unknown is None
-    most, fits = (
+    all_known = q.unknown is None and k.unknown is None
+    operand_limit, product_limit = (
         problem.ranges.work / 1.5 / max(unscaled, abs(problem.scale))
         for unscaled in (1.0, problem.ranges.work / problem.ranges.products)
     )
     largest = [float(x.reach.max(initial=0.0)) for x in (q, k)]
-    if known and max(largest) <= most and 2 * q.shape[-1] * largest[0] * largest[1] <= fits:
+    if all_known and max(largest) <= operand_limit and 2 * q.shape[-1] * largest[0] * largest[1] <= product_limit:
         return None
     of_q, of_k = (
-        (x.reach.max(axis=-1, initial=0.0) > most) | (False if x.unknown is None else x.unknown.any(axis=-1))
+        (x.reach.max(axis=-1, initial=0.0) > operand_limit) | (False if x.unknown is None else x.unknown.any(axis=-1))
         for x in (q, k)
     )
-    found: Mask = (products > fits) | of_q[..., :, None] | of_k[..., None, :]
-    return found
+    overflowing: Mask = (products > product_limit) | of_q[..., :, None] | of_k[..., None, :]
+    return overflowing

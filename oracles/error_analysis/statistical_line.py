@@ -205,11 +205,11 @@ def forward(x: Point) -> Array:
     """Return the likely error (the line) of the output, (rows, d_v), including the rounding of the
     result.
     """
-    found = np.empty((len(x.q), x.v.shape[1]))
+    output_line = np.empty((len(x.q), x.v.shape[1]))
     for rows in x.rows():
         weights = _softmax(x, rows)
-        found[rows] = _rounded(x.arithmetic, weights.out, _output(x, weights))
-    return found
+        output_line[rows] = _rounded(x.arithmetic, weights.out, _output(x, weights))
+    return output_line
 
 
 def vjp(x: Point, g: Array) -> tuple[Array, Array, Array]:
@@ -224,75 +224,77 @@ def vjp(x: Point, g: Array) -> tuple[Array, Array, Array]:
         grad_weights = _grad_weights(x, weights, g[rows])
         grad_scores = _grad_scores(x, weights, grad_weights)
         dq[rows], dq_error[rows] = _grad_queries(x, weights, grad_scores)
-        tail = _tail_of_columns(x, weights, columns)
-        _add_grad_keys(dk, x, rows, weights, grad_scores, tail)
+        in_tail = _tail_of_columns(x, weights, columns)
+        _add_grad_keys(dk, x, rows, weights, grad_scores, in_tail)
         of_values = _variance_of_values(x, weights, grad_weights, grad_scores)
-        dv.add(rows, weights.p, g[rows], of_values, _lost_by_values(x, weights, tail).T @ np.abs(g[rows]))
+        dv.add(rows, weights.p, g[rows], of_values, _lost_by_values(x, weights, in_tail).T @ np.abs(g[rows]))
         equal_columns += _multiplicity(_scores(x, rows).T)
-    equal, lost, elementwise = np.sqrt(equal_columns), losses(a), a.elementwise.unit_roundoff
+    equal_keys, lost_below, elementwise = np.sqrt(equal_columns), losses(a), a.elementwise.unit_roundoff
     # The underflow of a sum of n products and of its stored parts. Flushed cotangents of dv are among
     # these products.
     of_keys, of_queries = (
-        (n + 4) * lost["sum"] + (partial_roundings(a, n) + x.group) * lost["output"] for n in (n_k, n_q)
+        (n + 4) * lost_below["sum"] + (partial_roundings(a, n) + x.group) * lost_below["output"] for n in (n_k, n_q)
     )
     factor = max(1.0, c)
 
     def scaled(value: Array, error: Array, underflow: float) -> Array:
-        error = c * (error + 4 * elementwise * np.abs(value)) + factor * underflow + lost["scale_on_inputs"] * factor
+        error = (
+            c * (error + 4 * elementwise * np.abs(value)) + factor * underflow + lost_below["scale_on_inputs"] * factor
+        )
         return _rounded(a, c * value, error)
 
     return (
         scaled(dq, dq_error, of_keys),
-        scaled(dk.value, dk.error(x, equal), of_queries),
-        _rounded(a, dv.value, dv.error(x, equal) + of_queries),
+        scaled(dk.value, dk.error(x, equal_keys), of_queries),
+        _rounded(a, dv.value, dv.error(x, equal_keys) + of_queries),
     )
 
 
 def _grad_weights(x: Point, weights: Softmax, g: Array) -> GradWeights:
     """Return dP of some rows, given their cotangents."""
-    a, spread, lost, d_v = x.arithmetic, spreads(x.arithmetic), losses(x.arithmetic), x.v.shape[1]
-    size, dp = np.abs(g) @ np.abs(x.v).T, g @ x.v.T
+    a, spread, lost_below, d_v = x.arithmetic, spreads(x.arithmetic), losses(x.arithmetic), x.v.shape[1]
+    product_size, dp = np.abs(g) @ np.abs(x.v).T, g @ x.v.T
     squares = (g * g) @ (x.v * x.v).T
     variance = (
-        (spread["grad_dot"] * sqrt(d_v + 4) * (size + np.abs(dp)) / 2) ** 2
+        (spread["grad_dot"] * sqrt(d_v + 4) * (product_size + np.abs(dp)) / 2) ** 2
         + (spread["grad_weights"] * dp) ** 2
         + 2 * spread["product"] ** 2 * squares
     )
     of_operands = _thin(a, g) @ np.abs(x.v).T + np.abs(g) @ _thin(a, x.v).T
-    of_dp = of_operands + d_v * lost["sum"] + _lost(dp, lost["grad_weights"])
+    dp_loss = of_operands + d_v * lost_below["sum"] + _lost(dp, lost_below["grad_weights"])
     delta = (g * weights.out).sum(axis=1, keepdims=True)
     shifted = np.where(weights.p > 0, dp - delta, 0.0)
     weight = weights.score**2 + weights.entry**2 + spread["saved_weights"] ** 2
-    return GradWeights(g, dp, delta, shifted, variance, of_dp, weight)
+    return GradWeights(g, dp, delta, shifted, variance, dp_loss, weight)
 
 
 def _grad_scores(x: Point, weights: Softmax, of: GradWeights) -> GradScores:
     """Return dS of some rows."""
-    spread, lost, c = spreads(x.arithmetic), losses(x.arithmetic), abs(x.scale)
+    spread, lost_below, c = spreads(x.arithmetic), losses(x.arithmetic), abs(x.scale)
     ds = weights.p * of.shifted
     elementwise = x.arithmetic.elementwise.unit_roundoff
     relative = of.weight + (4 * elementwise) ** 2 + spread["grad_scores"] ** 2
     variance = weights.p**2 * (relative * of.shifted**2 + of.variance)
     # dS may be stored as scale·dS
-    least = 2 * max(lost["sum"], lost["grad_scores"]) / min(1.0, c) if c else 0.0
+    smallest_stored = 2 * max(lost_below["sum"], lost_below["grad_scores"]) / min(1.0, c) if c else 0.0
     return GradScores(
         ds=ds,
         variance=variance,
         delta=_delta(x, weights, of),
         common=weights.row + weights.linear / x.deviations,
-        gone=(weights.p < lost["saved_weights"]) | (np.abs(ds) < least),
+        gone=(weights.p < lost_below["saved_weights"]) | (np.abs(ds) < smallest_stored),
         of_dp=weights.p * of.lost,
     )
 
 
 def _grad_queries(x: Point, weights: Softmax, of: GradScores) -> tuple[Array, Array]:
     """Return dq of some rows and its likely error, before it is scaled and rounded."""
-    dq, size = of.ds @ x.k, np.abs(of.ds) @ np.abs(x.k)
+    dq, product_size = of.ds @ x.k, np.abs(of.ds) @ np.abs(x.k)
     deviation = (
         np.sqrt(of.variance @ (x.k**2))
         + of.delta * np.abs(weights.p @ x.k)
         + of.common * np.abs(dq)
-        + _additions(x.arithmetic, "keys_sum", x.k.shape[0]) * (size + np.abs(dq)) / 2
+        + _additions(x.arithmetic, "keys_sum", x.k.shape[0]) * (product_size + np.abs(dq)) / 2
     )
     entries = np.abs(of.ds) * np.maximum(weights.tail | of.gone, weights.thin) + of.of_dp
     likely = x.deviations * weights.equal * deviation
@@ -302,18 +304,18 @@ def _grad_queries(x: Point, weights: Softmax, of: GradScores) -> tuple[Array, Ar
 def _tail_of_columns(x: Point, weights: Softmax, columns: Array) -> NDArray[np.bool_]:
     """Return where a sum over queries may lose a weight, given the sum of the weights of each key."""
     spread = spreads(x.arithmetic)
-    unit = max(spread["queries_sum"], x.arithmetic.elementwise.unit_roundoff)
-    return (weights.p < losses(x.arithmetic)["exp"]) | ((weights.p < 2 * unit * columns) & (len(x.q) > 1))
+    unit_roundoff = max(spread["queries_sum"], x.arithmetic.elementwise.unit_roundoff)
+    return (weights.p < losses(x.arithmetic)["exp"]) | ((weights.p < 2 * unit_roundoff * columns) & (len(x.q) > 1))
 
 
 def _add_grad_keys(
     dk: KeyGradient, x: Point, rows: slice, weights: Softmax, of: GradScores, tail: NDArray[np.bool_]
 ) -> None:
     """Add some query rows to dk."""
-    q, size = x.q[rows], np.abs(of.ds)
+    q, grad_size = x.q[rows], np.abs(of.ds)
     variance = of.variance + (weights.p * of.delta) ** 2 + (of.ds * of.common) ** 2
-    entries = size * np.maximum(tail | of.gone, weights.thin) + of.of_dp
-    dk.add(rows, of.ds, q, variance, entries.T @ np.abs(q) + size.T @ _thin(x.arithmetic, q))
+    entries = grad_size * np.maximum(tail | of.gone, weights.thin) + of.of_dp
+    dk.add(rows, of.ds, q, variance, entries.T @ np.abs(q) + grad_size.T @ _thin(x.arithmetic, q))
 
 
 def _variance_of_values(x: Point, weights: Softmax, of: GradWeights, scores: GradScores) -> Array:
@@ -324,9 +326,9 @@ def _variance_of_values(x: Point, weights: Softmax, of: GradWeights, scores: Gra
 
 def _lost_by_values(x: Point, weights: Softmax, tail: NDArray[np.bool_]) -> Array:
     """Return the part of each weight of some rows that may be lost in dv."""
-    lost = losses(x.arithmetic)
-    gone = weights.p < max(lost["saved_weights"], lost["weights"])
-    return np.asarray(weights.p * np.maximum(tail | gone, weights.thin))
+    lost_below = losses(x.arithmetic)
+    flushed = weights.p < max(lost_below["saved_weights"], lost_below["weights"])
+    return np.asarray(weights.p * np.maximum(tail | flushed, weights.thin))
 
 
 def _delta(x: Point, weights: Softmax, of: GradWeights) -> Array:
@@ -342,30 +344,30 @@ def _delta(x: Point, weights: Softmax, of: GradWeights) -> Array:
 
 def _delta_of_output(x: Point, weights: Softmax, of: GradWeights) -> Array:
     """Return the likely error Δ of δ = rowsum(g·o), divided by λ."""
-    a, spread, g, out = x.arithmetic, spreads(x.arithmetic), of.g, weights.out
-    variance = (_output(x, weights) / x.deviations) ** 2 + (spread["saved_output"] * out) ** 2
-    found = np.sqrt((g**2 * variance).sum(axis=1, keepdims=True))
-    size = (np.abs(g * out)).sum(axis=1, keepdims=True) + np.abs(of.delta)
-    found = found + spread["grad_dot"] * sqrt(g.shape[1]) * size / 2
+    a, spread, g, output = x.arithmetic, spreads(x.arithmetic), of.g, weights.out
+    variance = (_output(x, weights) / x.deviations) ** 2 + (spread["saved_output"] * output) ** 2
+    deviation = np.sqrt((g**2 * variance).sum(axis=1, keepdims=True))
+    product_size = (np.abs(g * output)).sum(axis=1, keepdims=True) + np.abs(of.delta)
+    deviation = deviation + spread["grad_dot"] * sqrt(g.shape[1]) * product_size / 2
     # The products of δ lose at most as much as the products of dP.
-    operands = np.abs(g) * _lost(out, losses(a)["saved_output"]) + _thin(a, g) * np.abs(out)
-    return np.asarray(found + operands.sum(axis=1, keepdims=True) / x.deviations)
+    operands = np.abs(g) * _lost(output, losses(a)["saved_output"]) + _thin(a, g) * np.abs(output)
+    return np.asarray(deviation + operands.sum(axis=1, keepdims=True) / x.deviations)
 
 
 def _delta_of_weights(x: Point, weights: Softmax, of: GradWeights) -> Array:
     """Return the likely error Δ of δ = rowsum(p·dP), divided by λ."""
-    a, lost, p, n_k = x.arithmetic, losses(x.arithmetic), weights.p, of.dp.shape[1]
+    a, lost_below, p, n_k = x.arithmetic, losses(x.arithmetic), weights.p, of.dp.shape[1]
     variance = (p**2 * (of.weight * of.shifted**2 + of.variance)).sum(axis=1, keepdims=True)
     variance = variance + (weights.row * of.delta) ** 2
-    size = (p * np.abs(of.dp)).sum(axis=1, keepdims=True) + np.abs(of.delta)
+    product_size = (p * np.abs(of.dp)).sum(axis=1, keepdims=True) + np.abs(of.delta)
     products = (
-        p * np.maximum(weights.tail | (p < lost["saved_weights"]), weights.thin) * np.abs(of.dp)
+        p * np.maximum(weights.tail | (p < lost_below["saved_weights"]), weights.thin) * np.abs(of.dp)
         + p * of.lost
-        + _lost(p * of.dp, lost["grad_weights"])
+        + _lost(p * of.dp, lost_below["grad_weights"])
     )
-    gone = (products.sum(axis=1, keepdims=True) + n_k * lost["sum"]) / x.deviations
-    additions = spreads(a)["delta_sum"] * sqrt(n_k) * size / 2
-    return np.asarray(np.sqrt(variance) + additions + weights.linear * np.abs(of.delta) / x.deviations + gone)
+    lost_products = (products.sum(axis=1, keepdims=True) + n_k * lost_below["sum"]) / x.deviations
+    additions = spreads(a)["delta_sum"] * sqrt(n_k) * product_size / 2
+    return np.asarray(np.sqrt(variance) + additions + weights.linear * np.abs(of.delta) / x.deviations + lost_products)
 
 
 def _scores(x: Point, rows: slice) -> Array:
@@ -379,37 +381,43 @@ def _softmax(x: Point, rows: slice) -> Softmax:
     a, spread, lost_below, n_k = x.arithmetic, spreads(x.arithmetic), losses(x.arithmetic), x.k.shape[0]
     s = _scores(x, rows)
     logits, variance = _logits(x, rows, s, _variance_of_scores(x, rows, s))
-    sinks = np.full((len(s), 1), -np.inf) if x.features.sink is None else x.features.sink[rows]
-    m = np.maximum(logits.max(axis=1, keepdims=True), sinks)
-    e, of_sink = np.exp(logits - m), np.exp(sinks - m)
-    total = e.sum(axis=1, keepdims=True) + of_sink
-    p, p_sink = e / total, of_sink / total
-    slope, entry = spread["slope"] + spread["stored_scores"], sqrt(spread["exp"] ** 2 + spread["normalise"] ** 2)
-    score = np.sqrt(variance + (slope * np.where(p > 0, np.abs(logits), 0.0)) ** 2)
-    sink = p_sink * np.sqrt((slope * np.where(p_sink > 0, np.abs(sinks), 0.0)) ** 2 + entry**2)
-    thin = np.minimum(_moved_by_thin_operands(x, rows) + _flushed_scores(x, s) + _flushed_scores(x, logits), 1.0)
-    out, lse = p @ x.v, m + np.log(total)
-    unit = max(2 * spread["sum"], 2 * a.elementwise.unit_roundoff)
-    least = max(unit, lost_below["exp"], lost_below["weights"] if a.stored_sum else 0.0)
-    tail = (p > 0) & (p < least)
-    lost = (p * np.maximum(tail, thin)).sum(axis=1, keepdims=True) + np.where(p_sink < least, p_sink, 0.0)
-    variances = (p**2 * (score**2 + entry**2)).sum(axis=1, keepdims=True) + sink**2
-    merged = rescalings(a, n_k) * spread["rescale"] ** 2
-    linear = spread["lse"] * (np.abs(lse) + log(2) * slack(a)) + spread["saved_lse"] * np.abs(lse) + lost
+    sink_logits = np.full((len(s), 1), -np.inf) if x.features.sink is None else x.features.sink[rows]
+    m = np.maximum(logits.max(axis=1, keepdims=True), sink_logits)
+    e, of_sink = np.exp(logits - m), np.exp(sink_logits - m)
+    weight_sum = e.sum(axis=1, keepdims=True) + of_sink
+    p, p_sink = e / weight_sum, of_sink / weight_sum
+    slope = spread["slope"] + spread["stored_scores"]
+    entry_deviation = sqrt(spread["exp"] ** 2 + spread["normalise"] ** 2)
+    score_deviation = np.sqrt(variance + (slope * np.where(p > 0, np.abs(logits), 0.0)) ** 2)
+    sink_deviation = p_sink * np.sqrt(
+        (slope * np.where(p_sink > 0, np.abs(sink_logits), 0.0)) ** 2 + entry_deviation**2
+    )
+    thin_operands = np.minimum(
+        _moved_by_thin_operands(x, rows) + _flushed_scores(x, s) + _flushed_scores(x, logits), 1.0
+    )
+    output, lse = p @ x.v, m + np.log(weight_sum)
+    unit_roundoff = max(2 * spread["sum"], 2 * a.elementwise.unit_roundoff)
+    smallest_kept = max(unit_roundoff, lost_below["exp"], lost_below["weights"] if a.stored_sum else 0.0)
+    in_tail = (p > 0) & (p < smallest_kept)
+    lost_sink = np.where(p_sink < smallest_kept, p_sink, 0.0)
+    lost_weight = (p * np.maximum(in_tail, thin_operands)).sum(axis=1, keepdims=True) + lost_sink
+    variances = (p**2 * (score_deviation**2 + entry_deviation**2)).sum(axis=1, keepdims=True) + sink_deviation**2
+    of_rescalings = rescalings(a, n_k) * spread["rescale"] ** 2
+    linear = spread["lse"] * (np.abs(lse) + log(2) * slack(a)) + spread["saved_lse"] * np.abs(lse) + lost_weight
     return Softmax(
         p=p,
-        score=score,
-        entry=entry,
-        out=out,
+        score=score_deviation,
+        entry=entry_deviation,
+        out=output,
         size=p @ np.abs(x.v),
-        lost=lost,
-        lost_size=(p * np.maximum(tail | (p < lost_below["weights"]), thin)) @ np.abs(x.v),
-        row=np.sqrt(variances + n_k * spread["sum"] ** 2 + merged),
+        lost=lost_weight,
+        lost_size=(p * np.maximum(in_tail | (p < lost_below["weights"]), thin_operands)) @ np.abs(x.v),
+        row=np.sqrt(variances + n_k * spread["sum"] ** 2 + of_rescalings),
         linear=linear,
         equal=np.sqrt(np.maximum(_multiplicity(s), _multiplicity(logits))),
-        tail=tail,
-        thin=np.minimum(thin + np.where(np.abs(lse) < lost_below["saved_lse"], np.abs(lse), 0.0), 1.0),
-        sink=sink,
+        tail=in_tail,
+        thin=np.minimum(thin_operands + np.where(np.abs(lse) < lost_below["saved_lse"], np.abs(lse), 0.0), 1.0),
+        sink=sink_deviation,
     )
 
 
@@ -418,27 +426,27 @@ def _variance_of_scores(x: Point, rows: slice, s: Array) -> Array:
     slope.
     """
     spread, c, d = spreads(x.arithmetic), abs(x.scale), x.q.shape[1]
-    reach = c * (np.abs(x.q[rows]) @ np.abs(x.k).T)
+    product_size = c * (np.abs(x.q[rows]) @ np.abs(x.k).T)
     squares = c * c * ((x.q[rows] ** 2) @ (x.k**2).T)
     operands = 2 * (spread["product"] ** 2 + spread["scale_on_inputs"] ** 2)
-    size = _finite_size(s)
-    additions = (spread["dot"] * sqrt(d + 4) * (reach + size) / 2) ** 2
-    return np.asarray(additions + (spread["stored_scores"] * size) ** 2 + operands * squares)
+    score_size = _finite_size(s)
+    additions = (spread["dot"] * sqrt(d + 4) * (product_size + score_size) / 2) ** 2
+    return np.asarray(additions + (spread["stored_scores"] * score_size) ** 2 + operands * squares)
 
 
 def _moved_by_thin_operands(x: Point, rows: slice) -> Array:
     """Return how far operands that are flushed may move each score of some rows, at most 1."""
     q = x.q[rows]
-    moved = _thin(x.arithmetic, q) @ np.abs(x.k).T + np.abs(q) @ _thin(x.arithmetic, x.k).T
-    return np.asarray(np.minimum(abs(x.scale) * moved, 1.0))
+    distance = _thin(x.arithmetic, q) @ np.abs(x.k).T + np.abs(q) @ _thin(x.arithmetic, x.k).T
+    return np.asarray(np.minimum(abs(x.scale) * distance, 1.0))
 
 
 def _flushed_scores(x: Point, scores: Array) -> Array:
     """Return how far each score moves if it is stored, before or after it is scaled, and flushed to
     0.
     """
-    least = losses(x.arithmetic)["stored_scores"] * max(1.0, abs(x.scale))
-    return np.where(np.abs(scores) < least, np.abs(scores), 0.0)
+    smallest_kept = losses(x.arithmetic)["stored_scores"] * max(1.0, abs(x.scale))
+    return np.where(np.abs(scores) < smallest_kept, np.abs(scores), 0.0)
 
 
 def _logits(x: Point, rows: slice, s: Array, variance: Array) -> tuple[Array, Array]:
@@ -447,9 +455,9 @@ def _logits(x: Point, rows: slice, s: Array, variance: Array) -> tuple[Array, Ar
     """
     f = x.features.tile(rows, slice(0, x.k.shape[0]))
     spread, elementwise = spreads(x.arithmetic), x.arithmetic.elementwise.unit_roundoff
-    stored = spread["stored_scores"]
+    stored_spread = spread["stored_scores"]
     if f.cap is not None or f.bias is not None:
-        variance = variance + (stored * _finite_size(s)) ** 2
+        variance = variance + (stored_spread * _finite_size(s)) ** 2
     for capping in (False, True) if f.after_bias else (True, False):
         if capping and f.cap is not None:
             tanh = np.where(np.isfinite(s), np.tanh(s / f.cap), 0.0)
@@ -460,7 +468,7 @@ def _logits(x: Point, rows: slice, s: Array, variance: Array) -> tuple[Array, Ar
             )
             s = np.where(np.isfinite(s), f.cap * tanh, s)
             if f.blocked is not None:
-                masked = ((2 * elementwise + stored) * f.cap) ** 2
+                masked = ((2 * elementwise + stored_spread) * f.cap) ** 2
                 s, variance = np.where(f.blocked, -f.cap, s), np.where(f.blocked, masked, variance)
         elif not capping and f.bias is not None:
             variance = variance + (spread["biased"] * (_finite_size(s) + np.abs(f.bias))) ** 2
@@ -470,19 +478,19 @@ def _logits(x: Point, rows: slice, s: Array, variance: Array) -> tuple[Array, Ar
 
 def _output(x: Point, weights: Softmax) -> Array:
     """Return the likely error of the output before it is rounded."""
-    a, spread, n_k, out = x.arithmetic, spreads(x.arithmetic), x.k.shape[0], weights.out
+    a, spread, n_k, output = x.arithmetic, spreads(x.arithmetic), x.k.shape[0], weights.out
     of_scores = weights.p**2 * weights.score**2
-    stored = weights.entry**2 + spread["weights"] ** 2 + 2 * spread["product"] ** 2
-    of_weights = weights.p**2 * stored
-    squares = of_scores @ x.v**2 - 2 * out * (of_scores @ x.v) + out**2 * of_scores.sum(axis=1, keepdims=True)
-    entries = of_weights @ x.v**2 + out**2 * of_weights.sum(axis=1, keepdims=True)
-    sums = n_k * spread["sum"] ** 2 + rescalings(a, n_k) * spread["rescale"] ** 2
-    additions = sums * (((weights.size + np.abs(out)) / 2) ** 2 + out**2)
-    deviation = np.sqrt(squares.clip(min=0) + entries + (weights.sink * out) ** 2 + additions)
+    weight_variance = weights.entry**2 + spread["weights"] ** 2 + 2 * spread["product"] ** 2
+    of_weights = weights.p**2 * weight_variance
+    squares = of_scores @ x.v**2 - 2 * output * (of_scores @ x.v) + output**2 * of_scores.sum(axis=1, keepdims=True)
+    entries = of_weights @ x.v**2 + output**2 * of_weights.sum(axis=1, keepdims=True)
+    sum_variance = n_k * spread["sum"] ** 2 + rescalings(a, n_k) * spread["rescale"] ** 2
+    additions = sum_variance * (((weights.size + np.abs(output)) / 2) ** 2 + output**2)
+    deviation = np.sqrt(squares.clip(min=0) + entries + (weights.sink * output) ** 2 + additions)
     # Products that underflow. Flushed entries of v are among them, because Σ p ≤ 1.
     products = np.minimum((n_k + rescalings(a, n_k) + 4) * losses(a)["sum"], weights.size)
-    likely = x.deviations * weights.equal * deviation + weights.linear * np.abs(out)
-    return np.asarray(likely + weights.lost_size + weights.lost * np.abs(out) + products)
+    likely = x.deviations * weights.equal * deviation + weights.linear * np.abs(output)
+    return np.asarray(likely + weights.lost_size + weights.lost * np.abs(output) + products)
 
 
 def _additions(a: Arithmetic, row: str, n: int) -> float:

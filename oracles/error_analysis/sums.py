@@ -59,8 +59,8 @@ def summed(a: Arithmetic, n: int, roundoff: float) -> Sum:
     if a.sum_block is not None:
         inside, across = gamma(a.sum_block - 1, roundoff), gamma(-(-n // a.sum_block) - 1, roundoff) if n else 0.0
         bounds.append(Sum(inside + across * (0.5 + inside), across / 2))
-    least = min(bounds, key=lambda bound: bound.terms + bound.result / 2)
-    return Sum(product + least.terms * (1 + product), least.result * (1 + product))
+    tightest = min(bounds, key=lambda bound: bound.terms + bound.result / 2)
+    return Sum(product + tightest.terms * (1 + product), tightest.result * (1 + product))
 
 
 def summed_gradient(a: Arithmetic, n: int) -> Sum:
@@ -69,7 +69,11 @@ def summed_gradient(a: Arithmetic, n: int) -> Sum:
 
     A stored partial sum is a subset sum: the roundings of all N of them add γ_N·M (see `summed`).
     """
-    stored = gamma(partial_roundings(a, n), a.output.unit_roundoff)
-    once = summed(a, n + 1, a.grad_accumulate)
-    again = Sum(stored * (0.5 + once.terms), stored * (0.5 + once.result))
-    return once + again + Sum(0.0, gamma(4, a.elementwise.unit_roundoff) * (1 + once.positive + again.positive))
+    partial_roundoff = gamma(partial_roundings(a, n), a.output.unit_roundoff)
+    of_sum = summed(a, n + 1, a.grad_accumulate)
+    of_partial_sums = Sum(partial_roundoff * (0.5 + of_sum.terms), partial_roundoff * (0.5 + of_sum.result))
+    return (
+        of_sum
+        + of_partial_sums
+        + Sum(0.0, gamma(4, a.elementwise.unit_roundoff) * (1 + of_sum.positive + of_partial_sums.positive))
+    )

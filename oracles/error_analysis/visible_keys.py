@@ -44,25 +44,25 @@ class Visible:
         """Return the keys from the first to the last that the limits `low` and `high` make visible
         to any of the given rows.
         """
-        near = self.positions[..., rows]
-        if not near.size:
+        positions = self.positions[..., rows]
+        if not positions.size:
             return range(0)
-        first = 0 if self.low is None else int(near.min()) + self.low
-        last = n_k - 1 if self.high is None else int(near.max()) + self.high
+        first = 0 if self.low is None else int(positions.min()) + self.low
+        last = n_k - 1 if self.high is None else int(positions.max()) + self.high
         return range(max(first, 0), min(last + 1, n_k))
 
     def tile(self, rows: slice, keys: slice) -> Mask | None:
         """Return which of the given keys are visible to each of the given rows: (…, rows, keys);
         None for all.
         """
-        found = None if self.mask is None else self.mask.tile(rows, keys)
+        visible = None if self.mask is None else self.mask.tile(rows, keys)
         if self.low is None and self.high is None:
-            return found
-        apart = np.arange(keys.start, keys.stop) - self.positions[..., rows, None]
+            return visible
+        offsets = np.arange(keys.start, keys.stop) - self.positions[..., rows, None]
         for within in (
-            None if self.high is None else apart <= self.high,
-            None if self.low is None else apart >= self.low,
+            None if self.high is None else offsets <= self.high,
+            None if self.low is None else offsets >= self.low,
         ):
             if within is not None:
-                found = within if found is None else found & within
-        return found
+                visible = within if visible is None else visible & within
+        return visible

@@ -108,7 +108,7 @@ class _Pass:
     p: AttentionProblem
     g: Operand
     of_lse: Array | None
-    found: Gradients
+    gradients: Gradients
     heads_dk: HeadSums
     heads_dv: HeadSums
     of_bias: Gathered | None
@@ -140,24 +140,24 @@ def gradients(
     and of the sinks are added to `finer` in this order.
     """
     backward = _begun(problem, g, of_lse, finer)
-    problem, found = backward.p, backward.found
+    problem, results = backward.p, backward.gradients
     for rows in problem.row_tiles():
-        here = _rows(backward, rows)
+        row_tile = _rows(backward, rows)
         if problem.elementwise:
-            _lose_overflowing_rows(backward, here)
-        mean, slack = (np.zeros(found.dq.at(rows).value.shape) for _ in range(2))
+            _lose_overflowing_rows(backward, row_tile)
+        mean_key, mean_error = (np.zeros(results.dq.at(rows).value.shape) for _ in range(2))
         for block in problem.blocks(rows):
-            tile = grad_scores(problem, block, here.forward, here.shift, here.g, backward.of_bias)
-            of_keys = _add_block(backward, block, here.g, tile)
+            tile = grad_scores(problem, block, row_tile.forward, row_tile.shift, row_tile.g, backward.of_bias)
+            of_keys = _add_block(backward, block, row_tile.g, tile)
             if problem.elementwise:
-                mean += (tile.p if tile.h is None else tile.p * tile.h) @ block.k.value
-                slack = slack + 8 * gamma(problem.n_k + 8, ROUNDOFF) * of_keys
+                mean_key += (tile.p if tile.h is None else tile.p * tile.h) @ block.k.value
+                mean_error = mean_error + 8 * gamma(problem.n_k + 8, ROUNDOFF) * of_keys
         if problem.elementwise:
-            _add_common_error(problem, found.dq.at(rows), here, np.abs(mean) + slack)
+            _add_common_error(problem, results.dq.at(rows), row_tile, np.abs(mean_key) + mean_error)
         if dead_rows_are_unchecked:
-            found.dq.value[..., rows, :] = live(found.dq.value[..., rows, :], here.forward.dead, np.nan)
+            results.dq.value[..., rows, :] = live(results.dq.value[..., rows, :], row_tile.forward.dead, np.nan)
     _finish(backward)
-    return found
+    return results
 
 
 def _begun(problem: AttentionProblem, g: Operand, of_lse: Array | None, finer: Sequence[Gathered]) -> _Pass:
@@ -166,13 +166,13 @@ def _begun(problem: AttentionProblem, g: Operand, of_lse: Array | None, finer: S
         t = problem.terms
         t = replace(t, grad_scores=2 * t.grad_scores, grad_underflow=3 * t.grad_underflow)
         problem = problem._replace(terms=t)
-    head = problem.q.shape[:-2]
-    sizes = (problem.n_q, problem.q.shape[-1]), (problem.n_k, problem.q.shape[-1]), (problem.n_k, problem.v.shape[-1])
-    found = Gradients(*(Gradient.zeros(*head, *size) for size in sizes))
-    heads_dk, heads_dv = (HeadSums.of(x.value.shape, problem.n_q, problem.group) for x in (found.dk, found.dv))
+    leading_axes = problem.q.shape[:-2]
+    shapes = (problem.n_q, problem.q.shape[-1]), (problem.n_k, problem.q.shape[-1]), (problem.n_k, problem.v.shape[-1])
+    results = Gradients(*(Gradient.zeros(*leading_axes, *shape) for shape in shapes))
+    heads_dk, heads_dv = (HeadSums.of(x.value.shape, problem.n_q, problem.group) for x in (results.dk, results.dv))
     of_bias = finer[0] if problem.features is not None and problem.features.bias is not None else None
     of_sink = finer[-1] if problem.features is not None and problem.features.sink is not None else None
-    return _Pass(problem, g, of_lse, found, heads_dk, heads_dv, of_bias, of_sink)
+    return _Pass(problem, g, of_lse, results, heads_dk, heads_dv, of_bias, of_sink)
 
 
 def _rows(backward: _Pass, rows: slice) -> _Rows:
@@ -190,15 +190,15 @@ def _rows(backward: _Pass, rows: slice) -> _Rows:
 def _lose_overflowing_rows(backward: _Pass, here: _Rows) -> None:
     """Set the errors to ∞ in all results that depend on a row that may overflow."""
     problem, forward, of_bias = backward.p, here.forward, backward.of_bias
-    known = np.isfinite(forward.sums.shared.count) & (problem.n_k * (1 + 2.0**-6) <= problem.ranges.sums)
-    lost = live(~known, forward.dead, False)
+    in_range = np.isfinite(forward.sums.shared.count) & (problem.n_k * (1 + 2.0**-6) <= problem.ranges.sums)
+    overflowing = live(~in_range, forward.dead, False)
     if backward.of_sink is not None:  # exp(sink − m) may overflow, and all weights be lost
-        lost = lost | forward.lost
-    backward.found.dv.error[lost.any(axis=(-2, -1))] = np.inf
-    lost = lost | np.isinf(here.shift.error)
-    backward.found.dk.error[lost.any(axis=(-2, -1))] = np.inf
-    if of_bias is not None and lost.any():
-        unknown = np.broadcast_to(np.where(lost, np.inf, 0.0), (*lost.shape[:-1], problem.n_k))
+        overflowing = overflowing | forward.lost
+    backward.gradients.dv.error[overflowing.any(axis=(-2, -1))] = np.inf
+    overflowing = overflowing | np.isinf(here.shift.error)
+    backward.gradients.dk.error[overflowing.any(axis=(-2, -1))] = np.inf
+    if of_bias is not None and overflowing.any():
+        unknown = np.broadcast_to(np.where(overflowing, np.inf, 0.0), (*overflowing.shape[:-1], problem.n_k))
         of_bias.add(here.rows, slice(0, problem.n_k), np.broadcast_to(0.0, unknown.shape), unknown)
 
 
@@ -207,8 +207,9 @@ def _add_block(backward: _Pass, block: Block, g: Operand, tile: Tile) -> Array:
     to each row.
     """
     problem, (q, k, allowed) = backward.p, (block.q, block.k, block.allowed)
-    dq, dk, dv = backward.found.dq.at(block.rows), backward.found.dk.at(block.keys), backward.found.dv.at(block.keys)
-    by = None if allowed is None else allowed.swapaxes(-1, -2)
+    results = backward.gradients
+    dq, dk, dv = results.dq.at(block.rows), results.dk.at(block.keys), results.dv.at(block.keys)
+    visible_rows = None if allowed is None else allowed.swapaxes(-1, -2)
     ds, error, weights = (x.swapaxes(-1, -2) for x in (tile.ds, tile.error, tile.p))
     dq.value += tile.ds @ k.value
     dk.value += ds @ q.value
@@ -216,14 +217,14 @@ def _add_block(backward: _Pass, block: Block, g: Operand, tile: Tile) -> Array:
     backward.heads_dv.add(block.rows, block.keys, weights, g.value)
     of_keys = readable(problem, k.reach, allowed)
     dq.error += _product_error(problem, (tile.ds, tile.own, tile.error), k, of_keys)
-    dk.error += _product_error(problem, (ds, error, error), q, readable(problem, q.reach, by))
-    mid, off = _weighted(problem, tile, g, allowed)
+    dk.error += _product_error(problem, (ds, error, error), q, readable(problem, q.reach, visible_rows))
+    mid, dv_error = _weighted(problem, tile, g, allowed)
     dv.value += mid
-    dv.error += off
+    dv.error += dv_error
     if not _fits(problem, tile, block, g):
-        size = np.abs(tile.ds) + tile.error
-        dq.size += size @ k.reach
-        dk.size += size.swapaxes(-1, -2) @ q.reach
+        grad_size = np.abs(tile.ds) + tile.error
+        dq.size += grad_size @ k.reach
+        dk.size += grad_size.swapaxes(-1, -2) @ q.reach
         dv.size += weights @ g.reach
     return of_keys
 
@@ -242,7 +243,7 @@ def _finish(backward: _Pass) -> None:
     """Scale dq and dk, and add the errors of whole sums: of their roundings, their storage and a
     possible overflow.
     """
-    problem, (dq, dk, dv) = backward.p, backward.found
+    problem, (dq, dk, dv) = backward.p, backward.gradients
     t, c = problem.terms, abs(problem.scale)
     # The scores of level rows hide an unknown key or query; its products do not.
     if problem.level is not None and problem.k.unknown is not None:
@@ -251,8 +252,8 @@ def _finish(backward: _Pass) -> None:
         np.copyto(dk.value, np.nan, where=(problem.level & (problem.q.unknown > 0)).any(axis=-2, keepdims=True))
     dq.value *= problem.scale
     dk.value *= problem.scale
-    for x, of in ((dq, t.keys_sum), (dk, t.queries_sum), (dv, t.queries_sum)):
-        x.error += of.result * (np.where(np.isnan(x.value), 0.0, np.abs(x.value)) + x.error)
+    for x, sum_error in ((dq, t.keys_sum), (dk, t.queries_sum), (dv, t.queries_sum)):
+        x.error += sum_error.result * (np.where(np.isnan(x.value), 0.0, np.abs(x.value)) + x.error)
     dk.error += backward.heads_dk.rounded(
         t, dk.error, c, min(problem.ranges.output, problem.ranges.scaled * min(1.0, c))
     )
@@ -269,15 +270,17 @@ def _finish(backward: _Pass) -> None:
 
 def _lose_what_overflows(backward: _Pass) -> None:
     """Set to ∞ the errors of gradients that have an operand or a partial sum that may overflow."""
-    problem, found = backward.p, backward.found
-    most = max(1.0, abs(problem.scale))
+    problem, results = backward.p, backward.gradients
+    scale_factor = max(1.0, abs(problem.scale))
     # An operand may overflow when it is scaled. A masked one counts too: 0 times ∞ is NaN.
-    for side, x in ((problem.k, found.dq), (problem.q, found.dk)):
-        np.copyto(x.error, np.inf, where=(side.reach * (1.5 * most) > problem.ranges.work).any(axis=-2, keepdims=True))
+    for side, x in ((problem.k, results.dq), (problem.q, results.dk)):
+        np.copyto(
+            x.error, np.inf, where=(side.reach * (1.5 * scale_factor) > problem.ranges.work).any(axis=-2, keepdims=True)
+        )
     if any(problem.rounded_beyond(x) for x in (problem.q, problem.k, problem.v, backward.g)):
-        for x in found:
+        for x in results:
             x.error[...] = np.inf
-    for x, factor in ((found.dq, most), (found.dk, most), (found.dv, 1.0)):
+    for x, factor in ((results.dq, scale_factor), (results.dk, scale_factor), (results.dv, 1.0)):
         x.error[~(2 * (factor * x.size + x.error) <= problem.ranges.gradients)] = np.inf
 
 
@@ -291,8 +294,8 @@ def _store_before_the_scale(problem: AttentionProblem, x: Gradient, heads: int) 
     """
     x.error += np.where(x.error > 0, heads * problem.terms.scaled_underflow, 0.0)
     largest = problem.ranges.scaled * min(1.0, abs(problem.scale))
-    fits = (x.error == 0) | ((np.abs(x.value) + x.error) * (1 + 2.0**-6) <= largest)
-    np.copyto(x.error, np.inf, where=~fits)
+    in_range = (x.error == 0) | ((np.abs(x.value) + x.error) * (1 + 2.0**-6) <= largest)
+    np.copyto(x.error, np.inf, where=~in_range)
 
 
 def _shift(
@@ -310,21 +313,21 @@ def _shift(
     shift = (g.raw * forward.out).sum(axis=-1, keepdims=True)
     if of_lse is None:
         return Shift(shift, delta, None, np.zeros(shift.shape), shift, delta)
-    of = live(of_lse[..., rows, :], forward.dead)
+    cotangent = live(of_lse[..., rows, :], forward.dead)
     relative = np.zeros(shift.shape)
-    if (alone := without_sink(problem, rows, forward)) is not None:
-        factor, relative, dead = alone
-        of, relative = live(of * factor, dead), live(relative, dead)
-    size = np.abs(of)
-    error = delta + problem.terms.biased * (np.abs(shift) + delta + size) + relative * size
-    error = np.where((6 * size <= problem.ranges.work) & (relative < np.inf), error, np.inf)
-    apart = size if problem.elementwise else None
+    if (sinkless := without_sink(problem, rows, forward)) is not None:
+        factor, relative, fully_masked = sinkless
+        cotangent, relative = live(cotangent * factor, fully_masked), live(relative, fully_masked)
+    cotangent_size = np.abs(cotangent)
+    error = delta + problem.terms.biased * (np.abs(shift) + delta + cotangent_size) + relative * cotangent_size
+    error = np.where((6 * cotangent_size <= problem.ranges.work) & (relative < np.inf), error, np.inf)
+    apart = cotangent_size if problem.elementwise else None
     return Shift(
-        shift - of,
+        shift - cotangent,
         error,
         apart,
-        relative * size,
-        *((shift, delta) if alone is not None else (shift - of, error, apart)),
+        relative * cotangent_size,
+        *((shift, delta) if sinkless is not None else (shift - cotangent, error, apart)),
     )
 
 
@@ -333,11 +336,13 @@ def _sinks(problem: AttentionProblem, rows: slice, forward: Rows, of: Shift) -> 
     the gradient may leave the format in which dS is stored.
     """
     weight, spread = sink_weights(problem, rows, forward)
-    size = np.abs(of.sink) if of.sink_apart is None else np.abs(of.sink) + 2 * of.sink_apart
+    shift_size = np.abs(of.sink) if of.sink_apart is None else np.abs(of.sink) + 2 * of.sink_apart
     error = (
-        spread * (size + of.sink_error) + weight * of.sink_error + problem.terms.grad_underflow * (weight + spread > 0)
+        spread * (shift_size + of.sink_error)
+        + weight * of.sink_error
+        + problem.terms.grad_underflow * (weight + spread > 0)
     )
-    error = np.where(2 * (weight + spread) * (size + of.sink_error) <= problem.ranges.grad_scores, error, np.inf)
+    error = np.where(2 * (weight + spread) * (shift_size + of.sink_error) <= problem.ranges.grad_scores, error, np.inf)
     return -weight * of.sink, error * (1 + 2.0**-40)
 
 
@@ -348,11 +353,11 @@ def sink_weights(problem: AttentionProblem, rows: slice, forward: Rows) -> tuple
     assert problem.features is not None
     assert problem.features.sink is not None
     t, sink = problem.terms, problem.features.sink[..., rows, :]
-    none = sink == -np.inf
+    no_sink = sink == -np.inf
     weight = np.exp(sink - forward.lse)
-    exponent = t.anew.slope * np.where(none, 0.0, np.abs(sink)) + forward.entry + forward.common + t.grad_scores
+    exponent = t.anew.slope * np.where(no_sink, 0.0, np.abs(sink)) + forward.entry + forward.common + t.grad_scores
     spread = expm1_upwards(exponent, weight + t.weight_underflow) + t.weight_underflow
-    return np.where(none, 0.0, weight), np.where(none, 0.0, spread)
+    return np.where(no_sink, 0.0, weight), np.where(no_sink, 0.0, spread)
 
 
 def _fits(problem: AttentionProblem, tile: Tile, block: Block, g: Operand) -> bool:
@@ -360,8 +365,8 @@ def _fits(problem: AttentionProblem, tile: Tile, block: Block, g: Operand) -> bo
     can leave the range of the gradients.
     """
     longest = max(problem.n_k * block.k.length.max(initial=0.0), problem.n_q * block.q.length.max(initial=0.0))
-    share = max(tile.largest * longest * max(1.0, abs(problem.scale)), problem.n_q * g.length.max(initial=0.0))
-    return not problem.elementwise or bool(4 * share <= problem.ranges.gradients)
+    largest_share = max(tile.largest * longest * max(1.0, abs(problem.scale)), problem.n_q * g.length.max(initial=0.0))
+    return not problem.elementwise or bool(4 * largest_share <= problem.ranges.gradients)
 
 
 def _product_error(problem: AttentionProblem, of: tuple[Array, Array, Array], x: Operand, allowed: Array) -> Array:
@@ -371,33 +376,33 @@ def _product_error(problem: AttentionProblem, of: tuple[Array, Array, Array], x:
 
     `allowed` is the sum of |x| over the visible entries. Where it is 0 the gradient is exactly 0.
     """
-    t, c, (ds, own, error) = problem.terms, abs(problem.scale), of
-    found = c * (own @ x.reach)
-    found = found + max(1.0, c) * (t.grad_underflow * allowed + t.sum_underflow * (allowed > 0))
+    t, c, (ds, own_error, error) = problem.terms, abs(problem.scale), of
+    total_error = c * (own_error @ x.reach)
+    total_error = total_error + max(1.0, c) * (t.grad_underflow * allowed + t.sum_underflow * (allowed > 0))
     if x.rad is not None:
-        found = found + c * ((np.abs(ds) + error) @ x.rad)
+        total_error = total_error + c * ((np.abs(ds) + error) @ x.rad)
     if t.input_underflow:
-        found = found + t.input_underflow * (np.abs(ds) + error).sum(axis=-1, keepdims=True)
-    return found
+        total_error = total_error + t.input_underflow * (np.abs(ds) + error).sum(axis=-1, keepdims=True)
+    return total_error
 
 
 def _weighted(problem: AttentionProblem, tile: Tile, g: Operand, allowed: Mask | None) -> tuple[Array, Array]:
     """Return pᵀ·g over a tile's rows, and its error: from the exponents of the weights, the
     rounding of the sum, and underflow.
     """
-    t, by = problem.terms, None if allowed is None else allowed.swapaxes(-1, -2)
-    weights, reach = tile.p.swapaxes(-1, -2), g.reach
+    t, visible_rows = problem.terms, None if allowed is None else allowed.swapaxes(-1, -2)
+    weights, cotangent_size = tile.p.swapaxes(-1, -2), g.reach
     exponent = max(t.weights, t.saved_weights) + t.product + t.queries_sum.terms
-    lift = np.exp(exponent) * tile.growth + expm1_upwards(exponent)
-    if problem.elementwise or lift.shape[-1] > 1:
-        error = (tile.possible * lift).swapaxes(-1, -2) @ reach
-        of_rows = readable(problem, reach, by)
+    growth_factor = np.exp(exponent) * tile.growth + expm1_upwards(exponent)
+    if problem.elementwise or growth_factor.shape[-1] > 1:
+        error = (tile.possible * growth_factor).swapaxes(-1, -2) @ cotangent_size
+        of_rows = readable(problem, cotangent_size, visible_rows)
     else:
-        lifted = lift * reach
+        lifted = growth_factor * cotangent_size
         error = weights @ lifted
-        of_rows = readable(problem, reach + lifted, by)
+        of_rows = readable(problem, cotangent_size + lifted, visible_rows)
     error = error + t.weight_underflow * of_rows + t.sum_underflow * (of_rows > 0)
     if g.rad is not None:
         error = error + np.exp(exponent) * ((tile.possible * (1 + tile.growth)).swapaxes(-1, -2) @ g.rad)
     mid = weights @ g.value
-    return (mid if g.unknown is None else np.where(over_keys(by, g.unknown) > 0, np.nan, mid)), error
+    return (mid if g.unknown is None else np.where(over_keys(visible_rows, g.unknown) > 0, np.nan, mid)), error

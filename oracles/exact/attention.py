@@ -65,12 +65,12 @@ def hard_masked_softmax(
     """Return the softmax weights of each row: exp(scores[i, j]) / Σ_visible exp(scores[i, ·]), and
     0 at masked entries. Fully masked rows follow `conventions.dead_rows`.
     """
-    live = _allowed(scores.shape, allowed)
+    visible = _allowed(scores.shape, allowed)
 
     def evaluate(s: Array, a: Bools) -> list[Matrix]:
         return [lose_dead_rows(softmax(from_array(s), a, conventions), a, conventions)]
 
-    return _expecting_nan(_batched(evaluate, [scores, live], precision), live, conventions)
+    return _expecting_nan(_batched(evaluate, [scores, visible], precision), visible, conventions)
 
 
 def hard_masked_softmax_vjp(
@@ -103,8 +103,8 @@ def scaled_dot_product_attention(
     visible, scale, conventions = _visible(point, allowed), _scale(point, options), options["conventions"]
 
     def evaluate(*arrays: Any) -> list[Matrix]:
-        *head, mask = arrays
-        return [attention(_matrices(head), mask, scale(), conventions)]
+        *operands, mask = arrays
+        return [attention(_matrices(operands), mask, scale(), conventions)]
 
     return _expecting_nan(_batched(evaluate, [*point, visible], _precision(options)), visible, conventions)
 
@@ -118,8 +118,8 @@ def scaled_dot_product_attention_vjp(
     scale, conventions = _scale(point, options), options["conventions"]
 
     def evaluate(*arrays: Any) -> list[Matrix]:
-        *head, mask, g = arrays
-        return attention_vjp(_matrices(head), mask, from_array(g), scale(), conventions)
+        *operands, mask, g = arrays
+        return attention_vjp(_matrices(operands), mask, from_array(g), scale(), conventions)
 
     return _batched(evaluate, [*point, _visible(point, allowed), grad_out], _precision(options))
 
@@ -133,11 +133,11 @@ def scaled_dot_product_attention_jvp(
     visible, scale, conventions = _visible(point, allowed), _scale(point, options), options["conventions"]
 
     def evaluate(*arrays: Any) -> list[Matrix]:
-        q, k, v, mask, *moves = arrays
-        return [attention_jvp(_matrices((q, k, v)), _matrices(moves), mask, scale(), conventions)]
+        q, k, v, mask, *tangents = arrays
+        return [attention_jvp(_matrices((q, k, v)), _matrices(tangents), mask, scale(), conventions)]
 
-    found = _batched(evaluate, [*point, visible, *tangent], _precision(options))
-    return _expecting_nan(found, visible, conventions)
+    results = _batched(evaluate, [*point, visible, *tangent], _precision(options))
+    return _expecting_nan(results, visible, conventions)
 
 
 def generalised_attention(point: Inputs, allowed: Bools, **options: Unpack[FeaturedOptions]) -> tuple[Ball, ...]:
@@ -149,15 +149,17 @@ def generalised_attention(point: Inputs, allowed: Bools, **options: Unpack[Featu
     features, conventions, scale = options["features"], options["conventions"], _scale(point, options, True)
 
     def evaluate(*arrays: Any) -> list[Matrix]:
-        q, k, v, mask, *parts = arrays
-        return generalised(_matrices((q, k, v)), mask, _with(features, parts), scale(), conventions)
+        q, k, v, mask, *feature_arrays = arrays
+        return generalised(_matrices((q, k, v)), mask, _with(features, feature_arrays), scale(), conventions)
 
     out, lse = _batched(evaluate, [*point, allowed, *_given(features).values()], _precision(options))
-    live = _live(allowed, features)
-    none = ~(_live(allowed, features._replace(sink=None)) if conventions.lse_sink == "excluded" else live)
+    has_entries = _live(allowed, features)
+    without_keys = ~(
+        _live(allowed, features._replace(sink=None)) if conventions.lse_sink == "excluded" else has_entries
+    )
     unchecked = np.inf if conventions.dead_rows == "uniform" else 0.0
-    finite = Ball(np.where(none, -np.inf, lse.mid), np.where(none, unchecked, lse.rad))
-    return *_expecting_nan((out,), live, conventions), finite
+    finite = Ball(np.where(without_keys, -np.inf, lse.mid), np.where(without_keys, unchecked, lse.rad))
+    return *_expecting_nan((out,), has_entries, conventions), finite
 
 
 def generalised_attention_vjp(
@@ -169,9 +171,11 @@ def generalised_attention_vjp(
     features, conventions, scale = options["features"], options["conventions"], _scale(point, options, True)
 
     def evaluate(*arrays: Any) -> list[Matrix]:
-        q, k, v, mask, g, of_lse, *parts = arrays
+        q, k, v, mask, g, of_lse, *feature_arrays = arrays
         cotangents = from_array(g), from_array(of_lse)
-        return generalised_vjp(_matrices((q, k, v)), mask, cotangents, _with(features, parts), scale(), conventions)
+        return generalised_vjp(
+            _matrices((q, k, v)), mask, cotangents, _with(features, feature_arrays), scale(), conventions
+        )
 
     of_lse = np.zeros((*point[0].shape[:-1], 1)) if grad_lse is None else grad_lse
     arrays = [*point, allowed, grad_out, of_lse, *_given(features).values()]
@@ -191,13 +195,15 @@ def generalised_attention_jvp(
     """
     features, conventions, scale = options["features"], options["conventions"], _scale(point, options, True)
     rows, keys = point[0].shape[:-1], point[1].shape[-2]
-    moves = [np.zeros((*rows, n)) if x is None else x for x, n in ((dbias, keys), (dsink, 1))]
+    feature_tangents = [np.zeros((*rows, n)) if x is None else x for x, n in ((dbias, keys), (dsink, 1))]
 
     def evaluate(*arrays: Any) -> list[Matrix]:
-        head, mask, moved, parts = arrays[:3], arrays[3], arrays[4:9], arrays[9:]
-        return generalised_jvp(_matrices(head), _matrices(moved), mask, _with(features, parts), scale(), conventions)
+        operands, mask, tangents, feature_arrays = arrays[:3], arrays[3], arrays[4:9], arrays[9:]
+        return generalised_jvp(
+            _matrices(operands), _matrices(tangents), mask, _with(features, feature_arrays), scale(), conventions
+        )
 
-    arrays = [*point, allowed, *tangent, *moves, *_given(features).values()]
+    arrays = [*point, allowed, *tangent, *feature_tangents, *_given(features).values()]
     out, lse = _batched(evaluate, arrays, _precision(options))
     return *_expecting_nan((out,), _live(allowed, features), conventions), lse
 
@@ -223,8 +229,8 @@ def _with(features: Features, parts: Sequence[Array | Bools]) -> Features:
 
 def _live(allowed: Bools, features: Features) -> Bools:
     """Return which rows (…, n_q, 1) have a visible key or a sink."""
-    found = np.asarray(allowed.any(axis=-1, keepdims=True))
-    return found if features.sink is None else found | (features.sink > -np.inf)
+    has_entries = np.asarray(allowed.any(axis=-1, keepdims=True))
+    return has_entries if features.sink is None else has_entries | (features.sink > -np.inf)
 
 
 def _given(features: Features) -> dict[str, Any]:
@@ -243,11 +249,11 @@ def multi_head_attention(
 
     def evaluate(x: Array, mask: Bools) -> list[Matrix]:
         heads = _heads(from_array(x), _matrices(projections), num_heads)
-        outs = [attention(head, mask, _factor(options.get("scale"), width), conventions) for head in heads]
-        return [side_by_side(outs) @ from_array(wo)]
+        outputs = [attention(head, mask, _factor(options.get("scale"), width), conventions) for head in heads]
+        return [side_by_side(outputs) @ from_array(wo)]
 
-    found = _batched(evaluate, [x, visible], _precision(options))
-    return _expecting_nan(found, visible, conventions) if width else found
+    results = _batched(evaluate, [x, visible], _precision(options))
+    return _expecting_nan(results, visible, conventions) if width else results
 
 
 def multi_head_attention_vjp(
@@ -267,9 +273,12 @@ def multi_head_attention_vjp(
         factor, tokens, projections = _factor(options.get("scale"), width), from_array(x), _matrices(weights)
         heads = _heads(tokens, projections, num_heads)
         concat = side_by_side([attention(head, mask, factor, conventions) for head in heads])
-        grads = split_heads(from_array(g) @ from_array(wo).transposed, num_heads)
-        pulled = [attention_vjp(head, mask, grad, factor, conventions) for head, grad in zip(heads, grads, strict=True)]
-        dq, dk, dv = (side_by_side(list(parts)) for parts in zip(*pulled, strict=True))
+        head_cotangents = split_heads(from_array(g) @ from_array(wo).transposed, num_heads)
+        head_gradients = [
+            attention_vjp(head, mask, cotangent, factor, conventions)
+            for head, cotangent in zip(heads, head_cotangents, strict=True)
+        ]
+        dq, dk, dv = (side_by_side(list(of_heads)) for of_heads in zip(*head_gradients, strict=True))
         dx = dq @ projections[0].transposed + dk @ projections[1].transposed + dv @ projections[2].transposed
         return [dx, *(tokens.transposed @ d for d in (dq, dk, dv)), concat.transposed @ from_array(g)]
 
@@ -282,23 +291,23 @@ def multi_head_attention_jvp(
     """Return the derivative of the output, [dhead_0 | …]·wo + [head_0 | …]·dwo. dhead_h is the JVP
     of attention at the h-th blocks of dx·wq + x·dwq, dx·wk + x·dwk and dx·wv + x·dwv.
     """
-    (x, *weights, wo), (dx, *moves, dwo) = point, tangent
+    (x, *weights, wo), (dx, *weight_tangents, dwo) = point, tangent
     conventions, width, visible = options["conventions"], weights[0].shape[1] // num_heads, _tokens(x, allowed)
 
     def evaluate(x: Array, mask: Bools, dx: Array) -> list[Matrix]:
-        factor, tokens, moved = _factor(options.get("scale"), width), from_array(x), from_array(dx)
-        pairs = [(from_array(w), from_array(dw)) for w, dw in zip(weights, moves, strict=True)]
-        points = _heads(tokens, [w for w, _ in pairs], num_heads)
-        blocks = (split_heads(moved @ w + tokens @ dw, num_heads) for w, dw in pairs)
-        outs = [attention(head, mask, factor, conventions) for head in points]
-        douts = [
+        factor, tokens, token_tangent = _factor(options.get("scale"), width), from_array(x), from_array(dx)
+        weights_and_tangents = [(from_array(w), from_array(dw)) for w, dw in zip(weights, weight_tangents, strict=True)]
+        points = _heads(tokens, [w for w, _ in weights_and_tangents], num_heads)
+        blocks = (split_heads(token_tangent @ w + tokens @ dw, num_heads) for w, dw in weights_and_tangents)
+        outputs = [attention(head, mask, factor, conventions) for head in points]
+        output_tangents = [
             attention_jvp(head, direction, mask, factor, conventions)
             for head, direction in zip(points, zip(*blocks, strict=True), strict=True)
         ]
-        return [side_by_side(douts) @ from_array(wo) + side_by_side(outs) @ from_array(dwo)]
+        return [side_by_side(output_tangents) @ from_array(wo) + side_by_side(outputs) @ from_array(dwo)]
 
-    found = _batched(evaluate, [x, visible, dx], _precision(options))
-    return _expecting_nan(found, visible, conventions) if width else found
+    results = _batched(evaluate, [x, visible, dx], _precision(options))
+    return _expecting_nan(results, visible, conventions) if width else results
 
 
 def _tokens(x: Array, allowed: Bools | None) -> Bools:
@@ -311,14 +320,14 @@ def _heads(tokens: Matrix, projections: Sequence[Matrix], num_heads: int) -> lis
     return list(zip(*(split_heads(tokens @ w, num_heads) for w in projections), strict=True))
 
 
-def _expecting_nan(found: tuple[Ball, ...], allowed: Bools, conventions: Conventions) -> tuple[Ball, ...]:
+def _expecting_nan(results: tuple[Ball, ...], allowed: Bools, conventions: Conventions) -> tuple[Ball, ...]:
     """Return the results with radius 0 in fully masked rows if these are NaN by convention, because
     NaN is then the expected value.
     """
     if conventions.dead_rows != "nan":
-        return found
-    dead = ~allowed.any(axis=-1, keepdims=True)
-    return tuple(Ball(ball.mid, np.where(dead, 0.0, ball.rad)) for ball in found)
+        return results
+    fully_masked = ~allowed.any(axis=-1, keepdims=True)
+    return tuple(Ball(ball.mid, np.where(fully_masked, 0.0, ball.rad)) for ball in results)
 
 
 def _allowed(shape: tuple[int, ...], allowed: Bools | None) -> Bools:
@@ -329,9 +338,9 @@ def _scale(point: Inputs, options: ExactOptions, by_convention: bool = False) ->
     """Return a function that gives the scale at the working precision: the given scale, else 1/√d,
     or 1 if the convention says so.
     """
-    one = by_convention and options["conventions"].scale_default == "one"
+    is_one = by_convention and options["conventions"].scale_default == "one"
     scale, width = options.get("scale"), point[0].shape[-1]
-    return lambda: arb(1) if scale is None and one else _factor(scale, width)
+    return lambda: arb(1) if scale is None and is_one else _factor(scale, width)
 
 
 def _factor(scale: float | None, width: int) -> arb:
@@ -347,23 +356,26 @@ def _batched(
     """
     if arguments[0].ndim == 1:  # a row by itself
         return tuple(
-            Ball(one.mid[0], one.rad[0]) for one in _batched(evaluate, [x[np.newaxis] for x in arguments], precision)
+            Ball(result.mid[0], result.rad[0])
+            for result in _batched(evaluate, [x[np.newaxis] for x in arguments], precision)
         )
     batch = arguments[0].shape[:-2]
     if 0 in batch:
-        shapes = [one.support.shape for one in evaluate(*(np.zeros(x.shape[-2:], dtype=x.dtype) for x in arguments))]
+        shapes = [
+            result.support.shape for result in evaluate(*(np.zeros(x.shape[-2:], dtype=x.dtype) for x in arguments))
+        ]
         stacked = len(shapes) - summed
-        zeros = [np.zeros((*batch, *shape) if i < stacked else shape) for i, shape in enumerate(shapes)]
-        return tuple(Ball(zero, zero.copy()) for zero in zeros)
+        empty = [np.zeros((*batch, *shape) if i < stacked else shape) for i, shape in enumerate(shapes)]
+        return tuple(Ball(array, array.copy()) for array in empty)
 
     def everything() -> list[tuple[list[arb], Bools]]:
         results = list(zip(*(evaluate(*(x[index] for x in arguments)) for index in np.ndindex(batch)), strict=True))
         stacked = len(results) - summed
         added = [(reduce(Matrix.__add__, parts),) for parts in results[stacked:]]
         entries = [
-            list(chain.from_iterable(part.balls.entries() for part in parts)) for parts in results[:stacked] + added
+            list(chain.from_iterable(matrix.balls.entries() for matrix in parts)) for parts in results[:stacked] + added
         ]
-        losses = [np.stack([part.lost for part in parts]) for parts in results[:stacked]]
+        losses = [np.stack([matrix.lost for matrix in parts]) for parts in results[:stacked]]
         shaped = [lost.reshape(*batch, *lost.shape[1:]) for lost in losses] + [total.lost for (total,) in added]
         return list(zip(entries, shaped, strict=True))
 

@@ -57,10 +57,11 @@ def generalised(head: Head, allowed: Bools, f: Features, scale: arb, conventions
     row as a column. lse is 0 in a fully masked row.
     """
     q, k, v = head
-    u, may = with_sink(logits((q @ k.transposed) * scale, f), allowed, f)
-    weights = _of_keys(softmax(u, may, replace(conventions, dead_rows="zero")), may, allowed.shape[1], conventions)
-    lse = log_sum_exp(u, _counted(may, allowed.shape[1], conventions))
-    return [lose_dead_rows(weights @ v, may, conventions), _in_base(lse, conventions)]
+    u, visible = with_sink(logits((q @ k.transposed) * scale, f), allowed, f)
+    weights = softmax(u, visible, replace(conventions, dead_rows="zero"))
+    weights = _of_keys(weights, visible, allowed.shape[1], conventions)
+    lse = log_sum_exp(u, _counted(visible, allowed.shape[1], conventions))
+    return [lose_dead_rows(weights @ v, visible, conventions), _in_base(lse, conventions)]
 
 
 def generalised_vjp(
@@ -71,26 +72,26 @@ def generalised_vjp(
     With the cotangents g of the output and g_lse of the log-sum-exp: dU = softmax'(g·vᵀ) + w ⊙
     g_lse, and dS = dU ⊙ (1 − tanh²).
     """
-    (q, k, v), (grad, of_lse) = head, cotangents
+    (q, k, v), (cotangent, of_lse) = head, cotangents
     scores, n = (q @ k.transposed) * scale, allowed.shape[1]
-    u, may = levelled(*with_sink(logits(scores, f), allowed, f), conventions, n)
-    weights = softmax(u, may, replace(conventions, dead_rows="zero"))
-    turned = grad @ v.transposed
-    turned = turned if f.sink is None else side_by_side([turned, from_array(np.zeros(f.sink.shape))])
-    du = softmax_derivative(weights, may, turned)
-    counted = _counted(may, n, conventions)
-    shares = weights if counted is may else softmax(u, counted, replace(conventions, dead_rows="zero"))
+    u, visible = levelled(*with_sink(logits(scores, f), allowed, f), conventions, n)
+    weights = softmax(u, visible, replace(conventions, dead_rows="zero"))
+    grad_weights = cotangent @ v.transposed
+    grad_weights = grad_weights if f.sink is None else side_by_side([grad_weights, from_array(np.zeros(f.sink.shape))])
+    du = softmax_derivative(weights, visible, grad_weights)
+    counted = _counted(visible, n, conventions)
+    shares = weights if counted is visible else softmax(u, counted, replace(conventions, dead_rows="zero"))
     du = du + scaled_rows(shares, _in_base(of_lse, conventions))
     h = cap_slope(scores, f)
     of_keys = du.columns(slice(0, n))
     ds = (of_keys if h is None else times(of_keys, h)) * scale
-    out = _of_keys(weights, may, n, conventions)
-    found = [lose_dead_rows(ds @ k, may, conventions), ds.transposed @ q, out.transposed @ grad]
+    key_weights = _of_keys(weights, visible, n, conventions)
+    gradients = [lose_dead_rows(ds @ k, visible, conventions), ds.transposed @ q, key_weights.transposed @ cotangent]
     if f.bias is not None:
-        found.append(times(of_keys, h) if h is not None and f.after_bias else of_keys)
+        gradients.append(times(of_keys, h) if h is not None and f.after_bias else of_keys)
     if f.sink is not None:
-        found.append(du.columns(slice(n, n + 1)))
-    return found
+        gradients.append(du.columns(slice(n, n + 1)))
+    return gradients
 
 
 def generalised_jvp(
@@ -103,29 +104,29 @@ def generalised_jvp(
     """
     (q, k, v), (dq, dk, dv, dbias, dsink) = point, tangent
     scores, n = (q @ k.transposed) * scale, allowed.shape[1]
-    u, may = levelled(*with_sink(logits(scores, f), allowed, f), conventions, n)
-    plain = replace(conventions, dead_rows="zero")
-    weights, h = softmax(u, may, plain), cap_slope(scores, f)
+    u, visible = levelled(*with_sink(logits(scores, f), allowed, f), conventions, n)
+    zero_convention = replace(conventions, dead_rows="zero")
+    weights, h = softmax(u, visible, zero_convention), cap_slope(scores, f)
     du = (dq @ k.transposed + q @ dk.transposed) * scale
     du = du + dbias if f.after_bias else du
     du = du if h is None else times(du, h)
     du = du if f.after_bias else du + dbias
     du = du if f.sink is None else side_by_side([du, dsink])
-    counted = _counted(may, n, conventions)
-    dlse = row_sums(weights if counted is may else softmax(u, counted, plain), du, counted)
-    out = _of_keys(weights, may, n, conventions)
-    dout = softmax_derivative(weights, may, du).columns(slice(0, n)) @ v + out @ dv
-    return [lose_dead_rows(dout, may, conventions), _in_base(dlse, conventions)]
+    counted = _counted(visible, n, conventions)
+    dlse = row_sums(weights if counted is visible else softmax(u, counted, zero_convention), du, counted)
+    key_weights = _of_keys(weights, visible, n, conventions)
+    dout = softmax_derivative(weights, visible, du).columns(slice(0, n)) @ v + key_weights @ dv
+    return [lose_dead_rows(dout, visible, conventions), _in_base(dlse, conventions)]
 
 
 def _of_keys(weights: Matrix, may: Bools, n: int, conventions: Conventions) -> Matrix:
     """Return the weights of the keys without the sink. Under `uniform` all weights of a fully
     masked row are 1/n.
     """
-    found, dead = weights.columns(slice(0, n)), ~may.any(axis=1, keepdims=True)
+    key_weights, fully_masked = weights.columns(slice(0, n)), ~may.any(axis=1, keepdims=True)
     if conventions.dead_rows == "uniform" and n:
-        found = found + from_array(np.where(dead, 1.0, 0.0) * np.ones((len(may), n))) * (1 / arb(n))
-    return found
+        key_weights = key_weights + from_array(np.where(fully_masked, 1.0, 0.0) * np.ones((len(may), n))) * (1 / arb(n))
+    return key_weights
 
 
 def _counted(may: Bools, n: int, conventions: Conventions) -> Bools:
@@ -146,16 +147,16 @@ def cap_slope(scores: Matrix, f: Features) -> Matrix | None:
     """
     if f.cap is None:
         return None
-    given = scores + from_array(f.bias) if f.after_bias and f.bias is not None else scores
+    argument = scores + from_array(f.bias) if f.after_bias and f.bias is not None else scores
     c = arb(f.cap)
-    rows = [[1 - (s / c).tanh() ** 2 for s in row] for row in given.balls.tolist()]
+    slopes = [[1 - (s / c).tanh() ** 2 for s in row] for row in argument.balls.tolist()]
     if f.blocked is not None:
-        rows = [
+        slopes = [
             [ZERO if b else x for x, b in zip(row, blocks, strict=True)]
-            for row, blocks in zip(rows, f.blocked.tolist(), strict=True)
+            for row, blocks in zip(slopes, f.blocked.tolist(), strict=True)
         ]
-        return from_rows(rows, ~f.blocked, given.lost & ~f.blocked)
-    return from_rows(rows, given.support, given.lost)
+        return from_rows(slopes, ~f.blocked, argument.lost & ~f.blocked)
+    return from_rows(slopes, argument.support, argument.lost)
 
 
 def times(a: Matrix, b: Matrix) -> Matrix:
@@ -163,23 +164,28 @@ def times(a: Matrix, b: Matrix) -> Matrix:
     that is lost in `a` is lost in the product only if it is in the support of `b`; an entry lost in
     `b` is always lost.
     """
-    rows = [
-        [x * y for x, y in zip(*pair, strict=True)] for pair in zip(a.balls.tolist(), b.balls.tolist(), strict=True)
+    products = [
+        [x * y for x, y in zip(*row_pair, strict=True)]
+        for row_pair in zip(a.balls.tolist(), b.balls.tolist(), strict=True)
     ]
-    return from_rows(rows, a.support, (a.lost & b.support) | b.lost)
+    return from_rows(products, a.support, (a.lost & b.support) | b.lost)
 
 
 def scaled_rows(a: Matrix, factors: Matrix) -> Matrix:
     """Return the matrix with every row multiplied by its own number."""
-    rows = [[x * factor for x in row] for row, (factor,) in zip(a.balls.tolist(), factors.balls.tolist(), strict=True)]
-    return from_rows(rows, a.support, a.lost | (factors.lost & a.support))
+    products = [
+        [x * factor for x in row] for row, (factor,) in zip(a.balls.tolist(), factors.balls.tolist(), strict=True)
+    ]
+    return from_rows(products, a.support, a.lost | (factors.lost & a.support))
 
 
 def row_sums(a: Matrix, b: Matrix, where: Bools) -> Matrix:
     """Return Σ a·b over the entries of each row that `where` selects, (rows, 1)."""
-    rows = [[sum(map(mul, *pair), ZERO)] for pair in zip(_read(a, where), _read(b, where), strict=True)]
+    totals = [[sum(map(mul, *row_pair), ZERO)] for row_pair in zip(_read(a, where), _read(b, where), strict=True)]
     return from_rows(
-        rows, np.ones((len(rows), 1), dtype=bool), np.asarray(((a.lost | b.lost) & where).any(axis=1, keepdims=True))
+        totals,
+        np.ones((len(totals), 1), dtype=bool),
+        np.asarray(((a.lost | b.lost) & where).any(axis=1, keepdims=True)),
     )
 
 
@@ -207,37 +213,40 @@ def with_sink(u: Matrix, allowed: Bools, f: Features) -> tuple[Matrix, Bools]:
     """Return the logits and the visible entries; a sink is their last column."""
     if f.sink is None:
         return u, allowed
-    there = f.sink > -np.inf
-    return side_by_side([u, from_array(np.where(there, f.sink, 0.0))]), np.concatenate([allowed, there], axis=1)
+    is_finite = f.sink > -np.inf
+    return side_by_side([u, from_array(np.where(is_finite, f.sink, 0.0))]), np.concatenate([allowed, is_finite], axis=1)
 
 
 def levelled(u: Matrix, allowed: Bools, conventions: Conventions, n: int | None = None) -> tuple[Matrix, Bools]:
     """Return the logits and the visible entries from which derivatives are computed. If gradients
     flow in fully masked rows, all n keys are visible to these rows, with logits of 0.
     """
-    dead = np.asarray(~allowed.any(axis=1, keepdims=True))
-    if not (conventions.dead_rows_flow and dead.any()):
+    fully_masked = np.asarray(~allowed.any(axis=1, keepdims=True))
+    if not (conventions.dead_rows_flow and fully_masked.any()):
         return u, allowed
-    rows = [[ZERO] * len(row) if level else row for row, level in zip(u.balls.tolist(), dead[:, 0], strict=True)]
-    keys = np.arange(allowed.shape[1]) < (allowed.shape[1] if n is None else n)
-    return from_rows(rows, u.support | dead, u.lost & ~dead), allowed | (dead & keys)
+    rows = [
+        [ZERO] * len(row) if is_masked else row
+        for row, is_masked in zip(u.balls.tolist(), fully_masked[:, 0], strict=True)
+    ]
+    counted_keys = np.arange(allowed.shape[1]) < (allowed.shape[1] if n is None else n)
+    return from_rows(rows, u.support | fully_masked, u.lost & ~fully_masked), allowed | (fully_masked & counted_keys)
 
 
 def log_sum_exp(u: Matrix, allowed: Bools) -> Matrix:
     """Return log Σ exp(u) over the visible entries of each row, (rows, 1); 0 in a row without a
     visible entry.
     """
-    rows = [[_log_sum_exp(row)] for row in _read(u, allowed)]
+    totals = [[_log_sum_exp(row)] for row in _read(u, allowed)]
     return from_rows(
-        rows, np.ones((len(rows), 1), dtype=bool), np.asarray((u.lost & allowed).any(axis=1, keepdims=True))
+        totals, np.ones((len(totals), 1), dtype=bool), np.asarray((u.lost & allowed).any(axis=1, keepdims=True))
     )
 
 
 def _log_sum_exp(row: list[arb]) -> arb:
     if not row:
         return ZERO
-    top = arb(max(x.mid() for x in row))
-    return sum(((x - top).exp() for x in row), ZERO).log() + top
+    largest = arb(max(x.mid() for x in row))
+    return sum(((x - largest).exp() for x in row), ZERO).log() + largest
 
 
 def softmax(scores: Matrix, allowed: Bools, conventions: Conventions) -> Matrix:
@@ -272,8 +281,8 @@ def _shares(scores: list[arb]) -> list[arb]:
     numerators = [score.exp() for score in scores]
     reciprocal = 1 / sum(numerators, ZERO)
     if not reciprocal.is_finite():
-        top = max(score.mid() for score in scores)
-        numerators = [(score - top).exp() for score in scores]
+        largest = max(score.mid() for score in scores)
+        numerators = [(score - largest).exp() for score in scores]
         reciprocal = 1 / sum(numerators, ZERO)
     return [numerator * reciprocal for numerator in numerators]
 
@@ -284,8 +293,8 @@ def _slopes(weights: list[arb], direction: list[arb]) -> list[arb]:
     """
     if len(weights) < 2:
         return [ZERO] * len(weights)
-    mean = sum(map(mul, weights, direction), ZERO)
-    return [weight * (t - mean) for weight, t in zip(weights, direction, strict=True)]
+    weighted_mean = sum(map(mul, weights, direction), ZERO)
+    return [weight * (t - weighted_mean) for weight, t in zip(weights, direction, strict=True)]
 
 
 def _read(matrix: Matrix, allowed: Bools) -> Iterator[list[arb]]:
@@ -310,8 +319,8 @@ def lose_dead_rows(result: Matrix, allowed: Bools, conventions: Conventions) -> 
     """
     if conventions.dead_rows != "nan":
         return result
-    dead = ~allowed.any(axis=1, keepdims=True)
-    return Matrix(result.balls, result.support, result.lost | dead)
+    fully_masked = ~allowed.any(axis=1, keepdims=True)
+    return Matrix(result.balls, result.support, result.lost | fully_masked)
 
 
 def split_heads(joined: Matrix, num_heads: int) -> list[Matrix]:

@@ -70,11 +70,11 @@ class Angles:
         """Return cosines and sines of some rows, (rows, pairs), times the attention factor. They
         are exact values, or values of a modelled kernel if an arithmetic is given.
         """
-        at = self.place(rows)
-        at = at[:1].T if self.axes is None or not self.axes.size else at[self.axes].T
-        cos, sin = cos_sin(np.abs(at).astype(np.float64), self.chosen, arithmetic)
-        if at.min(initial=0) < 0:
-            sin = Ball(np.where(at < 0, -sin.mid, sin.mid), sin.rad)
+        positions = self.place(rows)
+        positions = positions[:1].T if self.axes is None or not self.axes.size else positions[self.axes].T
+        cos, sin = cos_sin(np.abs(positions).astype(np.float64), self.chosen, arithmetic)
+        if positions.min(initial=0) < 0:
+            sin = Ball(np.where(positions < 0, -sin.mid, sin.mid), sin.rad)
         return self._scaled(cos, arithmetic), self._scaled(sin, arithmetic)
 
     def _scaled(self, table: Ball, arithmetic: Arithmetic | None) -> Ball:
@@ -87,21 +87,23 @@ class Angles:
         if arithmetic is None:
             return product
         coarser = max(arithmetic.angle.table, arithmetic.elementwise, key=lambda target: target.unit_roundoff)
-        found = rounded(product, coarser, times=2, flush=arithmetic.flush_to_zero)
-        held = abs(self.factor.mid[0]) + self.factor.rad[0] <= min(
+        scaled = rounded(product, coarser, times=2, flush=arithmetic.flush_to_zero)
+        representable = abs(self.factor.mid[0]) + self.factor.rad[0] <= min(
             arithmetic.angle.table.largest, arithmetic.elementwise.largest
         )
-        return found if held else Ball(found.mid, np.full(found.rad.shape, np.inf))
+        return scaled if representable else Ball(scaled.mid, np.full(scaled.rad.shape, np.inf))
 
     def exactly(self, length: int) -> list[tuple[list[arb], list[arb]]]:
         """Return cosines and sines of each row, at the working precision."""
         turning, (factor,) = self.turning(), balls(self.factor)
-        axes = [0] * len(turning) if self.axes is None else self.axes.tolist()
-        found = []
+        axis_of_pair = [0] * len(turning) if self.axes is None else self.axes.tolist()
+        results = []
         for position in self.place(slice(0, length)).T.tolist():
-            both = [(f * position[axis]).sin_cos() for f, axis in zip(turning, axes, strict=True)]
-            found.append(([cos * factor for _, cos in both], [sin * factor for sin, _ in both]))
-        return found
+            sines_and_cosines = [(f * position[axis]).sin_cos() for f, axis in zip(turning, axis_of_pair, strict=True)]
+            results.append(
+                ([cos * factor for _, cos in sines_and_cosines], [sin * factor for sin, _ in sines_and_cosines])
+            )
+        return results
 
 
 class RotatedBy(NamedTuple):
@@ -128,15 +130,24 @@ def angles(place: Place, farthest: int, pairs: int, channels: int, asked: Answer
     if by.inv_freq is None:
         exponents = pair_exponents(channels)[:pairs]
         base, scale = conventions.rope_base, conventions.rope_scale
-        chosen = frequencies(exponents, base, farthest + 1, scale)
-        return Angles(place, axes, chosen, lambda: powers(exponents, base, scale), factor, bool(factor.rad.any()))
-    given = _given(by.inv_freq, channels)[:pairs]
-    taken = np.zeros(pairs)
+        pair_frequencies = frequencies(exponents, base, farthest + 1, scale)
+        return Angles(
+            place, axes, pair_frequencies, lambda: powers(exponents, base, scale), factor, bool(factor.rad.any())
+        )
+    given_balls = _given(by.inv_freq, channels)[:pairs]
+    relative_errors = np.zeros(pairs)
     if arithmetic is not None and not (isinstance(by.inv_freq, Enclosure) and by.inv_freq.format is not None):
         u = arithmetic.angle.frequency
-        taken = np.where((given.rad > 0) | is_rounded(given.mid, u), gamma(1, u), 0.0)
-    chosen = given_frequencies(given, farthest + 1, taken)
-    return Angles(place, axes, chosen, lambda: balls(given), factor, bool(given.rad.any() or factor.rad.any()))
+        relative_errors = np.where((given_balls.rad > 0) | is_rounded(given_balls.mid, u), gamma(1, u), 0.0)
+    pair_frequencies = given_frequencies(given_balls, farthest + 1, relative_errors)
+    return Angles(
+        place,
+        axes,
+        pair_frequencies,
+        lambda: balls(given_balls),
+        factor,
+        bool(given_balls.rad.any() or factor.rad.any()),
+    )
 
 
 def counted(start: Any, length: int, axes: int) -> tuple[Place, int]:
@@ -155,14 +166,16 @@ def integers(positions: Any) -> NDArray[np.int64]:
     """Return the positions as int64. Raises TypeError unless they are integers, and ValueError for
     a position beyond ±2⁵³.
     """
-    given = arrays.as_numpy(positions, "positions")
-    if given.dtype.kind not in "iu":
-        raise TypeError(f"positions have element type {given.dtype}, but should be integers.")
-    wrong = (given > FARTHEST) | (given < -FARTHEST)
+    position_array = arrays.as_numpy(positions, "positions")
+    if position_array.dtype.kind not in "iu":
+        raise TypeError(f"positions have element type {position_array.dtype}, but should be integers.")
+    wrong = (position_array > FARTHEST) | (position_array < -FARTHEST)
     if wrong.any():
-        index = np.unravel_index(int(wrong.argmax()), given.shape)
-        raise ValueError(f"positions[{', '.join(map(str, index))}]={given[index]}, but should be within ±2**53.")
-    return given.astype(np.int64)
+        index = np.unravel_index(int(wrong.argmax()), position_array.shape)
+        raise ValueError(
+            f"positions[{', '.join(map(str, index))}]={position_array[index]}, but should be within ±2**53."
+        )
+    return position_array.astype(np.int64)
 
 
 def placed(given: NDArray[np.int64], rows: tuple[int, ...], sections: Any) -> tuple[NDArray[np.int64], bool]:
@@ -171,28 +184,28 @@ def placed(given: NDArray[np.int64], rows: tuple[int, ...], sections: Any) -> tu
 
     Raises ValueError for a shape that does not broadcast to the rows.
     """
-    along = given[np.newaxis] if sections is None else given
+    by_axis = given[np.newaxis] if sections is None else given
     if sections is not None and given.shape[:1] != (3,):
         raise ValueError(
             f"positions have shape {given.shape}, but should have an axis of 3 in front: time, height and width."
         )
-    shape = (1,) * (len(rows) - along.ndim + 1) + along.shape[1:]
-    if len(shape) != len(rows) or any(have not in (1, want) for have, want in zip(shape, rows, strict=True)):
-        raise ValueError(f"positions have shape {along.shape[1:]}, but should broadcast to {rows}.")
-    alike = all(n == 1 for n in shape[:-1])
-    full = rows[-1:] if alike else rows
-    spread = np.broadcast_to(along.reshape(len(along), *shape[-len(full) :]), (len(along), *full))
-    return spread.reshape(len(along), prod(full)), alike
+    shape = (1,) * (len(rows) - by_axis.ndim + 1) + by_axis.shape[1:]
+    if len(shape) != len(rows) or any(size not in (1, expected) for size, expected in zip(shape, rows, strict=True)):
+        raise ValueError(f"positions have shape {by_axis.shape[1:]}, but should broadcast to {rows}.")
+    same_in_batch = all(n == 1 for n in shape[:-1])
+    row_shape = rows[-1:] if same_in_batch else rows
+    spread = np.broadcast_to(by_axis.reshape(len(by_axis), *shape[-len(row_shape) :]), (len(by_axis), *row_shape))
+    return spread.reshape(len(by_axis), prod(row_shape)), same_in_batch
 
 
 def pairs_of(inv_freq: Any) -> int:
     """Return the number of given frequencies. Raises TypeError and ValueError unless they are an
     array with one axis, or an enclosure of one.
     """
-    found = inv_freq.mid if isinstance(inv_freq, Enclosure) else arrays.float_array(inv_freq, "inv_freq")
-    if found.ndim != 1:
-        raise ValueError(f"inv_freq has shape {found.shape}, but should be (pairs,).")
-    return len(found)
+    values = inv_freq.mid if isinstance(inv_freq, Enclosure) else arrays.float_array(inv_freq, "inv_freq")
+    if values.ndim != 1:
+        raise ValueError(f"inv_freq has shape {values.shape}, but should be (pairs,).")
+    return len(values)
 
 
 def _axes(pairs: int, sections: Any, layout: str) -> list[int]:
@@ -217,9 +230,9 @@ def _axes(pairs: int, sections: Any, layout: str) -> list[int]:
     if layout == "sectioned":
         return [0] * t + [1] * h + [2] * w
     axes = [i % 3 if i < 3 * (0, h, w)[i % 3] else 0 for i in range(pairs)]
-    if (found := tuple(map(axes.count, range(3)))) != (t, h, w):
+    if (counts := tuple(map(axes.count, range(3)))) != (t, h, w):
         raise ValueError(
-            f"sections={sections}, but interleaving {pairs} pairs by them gives {found}: there is no such layout."
+            f"sections={sections}, but interleaving {pairs} pairs by them gives {counts}: there is no such layout."
         )
     return axes
 
@@ -229,15 +242,15 @@ def _given(inv_freq: Any, channels: int) -> Ball:
     frequency.
     """
     enclosed = isinstance(inv_freq, Enclosure)
-    found = Ball(inv_freq.mid, inv_freq.rad) if enclosed else exact(arrays.float_array(inv_freq, "inv_freq"))
-    if found.mid.shape != (channels // 2,):
+    result = Ball(inv_freq.mid, inv_freq.rad) if enclosed else exact(arrays.float_array(inv_freq, "inv_freq"))
+    if result.mid.shape != (channels // 2,):
         raise ValueError(
-            f"inv_freq has shape {found.mid.shape}, but should be ({channels // 2},): "
+            f"inv_freq has shape {result.mid.shape}, but should be ({channels // 2},): "
             f"one for each pair of {channels} channels."
         )
-    if not (np.isfinite(found.mid) & np.isfinite(found.rad)).all():
+    if not (np.isfinite(result.mid) & np.isfinite(result.rad)).all():
         raise ValueError("inv_freq is not finite everywhere, but should be.")
-    return found
+    return result
 
 
 def _factor(attention_factor: Any) -> Ball:

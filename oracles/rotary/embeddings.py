@@ -121,19 +121,21 @@ def _checked(x: Any, options: RotationOptions) -> Rotation:
 
 def _rope(rotation: Rotation, start: Any, options: RotationOptions) -> Enclosure:
     """Return the rotation by the angles of positions."""
-    place, farthest, alike = _placed(rotation.x.shape[:-1], start, options)
+    place, farthest, same_in_batch = _placed(rotation.x.shape[:-1], start, options)
     channels = rotation.channels
-    by = RotatedBy(options["inv_freq"], options["attention_factor"], options["sections"])
+    caller_choices = RotatedBy(options["inv_freq"], options["attention_factor"], options["sections"])
     pairs = -(-channels // 2) if rotation.x.size else 0
-    found = angles(place, farthest, pairs, channels, answer(options), by)
+    pair_angles = angles(place, farthest, pairs, channels, answer(options), caller_choices)
     halves = Lanes(slice(0, channels // 2), slice(0, channels // 2), slice(channels // 2, None))
-    rotation = replace(rotation, alike=alike, gain=_largest(options["attention_factor"]))
+    rotation = replace(rotation, alike=same_in_batch, gain=_largest(options["attention_factor"]))
 
     def arb() -> Balls:
         rows, back, conventions = rotation.rows, rotation.back, rotation.conventions
-        return arb_positional.rope(rows, found.exactly, back, channels, found.most, conventions=conventions)
+        return arb_positional.rope(rows, pair_angles.exactly, back, channels, pair_angles.most, conventions=conventions)
 
-    return rotation.enclosed(lambda rows: found.tables(rows, rotation.arithmetic), halves, arb, found.inexact)
+    return rotation.enclosed(
+        lambda rows: pair_angles.tables(rows, rotation.arithmetic), halves, arb, pair_angles.inexact
+    )
 
 
 def _placed(rows: tuple[int, ...], start: Any, options: RotationOptions) -> tuple[Place, int, bool]:
@@ -148,31 +150,31 @@ def _placed(rows: tuple[int, ...], start: Any, options: RotationOptions) -> tupl
         raise ValueError(
             f"positions and start_pos={start} are given, but should not both be: add start_pos to the positions."
         )
-    at, alike = placed(integers(positions), rows, sections)
-    return (lambda chosen: at[:, chosen]), int(np.abs(at).max(initial=0)), alike
+    checked_positions, same_in_batch = placed(integers(positions), rows, sections)
+    return (lambda chosen: checked_positions[:, chosen]), int(np.abs(checked_positions).max(initial=0)), same_in_batch
 
 
 def _largest(factor: Any) -> float:
     """Return the largest size of an attention factor, before and after a kernel rounds it."""
-    known = not isinstance(factor, Enclosure) or not factor.rad.any()
-    size = (
+    is_exact = not isinstance(factor, Enclosure) or not factor.rad.any()
+    magnitude = (
         float(np.max(np.abs(factor.mid) + factor.rad, initial=0.0))
         if isinstance(factor, Enclosure)
         else abs(float(factor))
     )
-    return size if size == 1 and known else size * (1 + 2.0**-6)
+    return magnitude if magnitude == 1 and is_exact else magnitude * (1 + 2.0**-6)
 
 
 def _channels(dim: int, options: RotationOptions) -> int:
     """Return how many channels rotate.  Raises ValueError for an odd number together with an option
     that concerns pairs.
     """
-    given, factor = options["rotary_dim"], options["attention_factor"]
-    name = "head_dim" if given is None else "rotary_dim"
-    channels = dim if given is None else arrays.natural(given, "rotary_dim", most=dim)
-    plain = given is None and options["inv_freq"] is None and options["sections"] is None
-    plain = plain and isinstance(factor, Real) and factor == 1
-    if channels % 2 and not plain:
+    rotary_dim, factor = options["rotary_dim"], options["attention_factor"]
+    name = "head_dim" if rotary_dim is None else "rotary_dim"
+    channels = dim if rotary_dim is None else arrays.natural(rotary_dim, "rotary_dim", most=dim)
+    is_default = rotary_dim is None and options["inv_freq"] is None and options["sections"] is None
+    is_default = is_default and isinstance(factor, Real) and factor == 1
+    if channels % 2 and not is_default:
         raise ValueError(f"{name}={channels}, but should be even: channels rotate in pairs.")
     return channels
 

@@ -65,7 +65,7 @@ class Band(Factored):
 
     def gains(self, powers: list[arb]) -> list[arb]:
         """Return the gain g of each pair."""
-        return [keep + (1 - keep) / arb(self.factor) for keep in self.keeps(powers)]
+        return [kept + (1 - kept) / arb(self.factor) for kept in self.keeps(powers)]
 
     def gain_moves(self, u: float) -> Array:
         """Return the relative error of a gain, as an exponent: the roundings of the kept part and
@@ -82,16 +82,16 @@ class Band(Factored):
         blend no longer cancel there, even if the slope is 0. Where the line may be any number, as
         with 0/0, the gain is unknown.
         """
-        least, most = self.lines(powers, moved, u)
+        lowest, highest = self.lines(powers, moved, u)
         slope, ends = 1 - 1 / self.factor, 1 + 1 / self.factor
-        beyond = np.maximum(0.0, np.maximum(most - 1, -least))
+        beyond = np.maximum(0.0, np.maximum(highest - 1, -lowest))
         with np.errstate(invalid="ignore"):
-            reach = np.abs(np.array([least, most]) * slope + 1 / self.factor - gains).max(axis=0)
-        reach = reach + ((gamma(COMPLEMENTS, u) + 16 * ROUNDOFF) + gamma(COMPLEMENTS + BLEND, u) * beyond) * ends
-        reach = np.where(np.isfinite(beyond), reach, np.inf)
-        inside = ~((least >= 1) | (most <= 0))
-        cancelled = gamma(CANCELLED, u) * np.clip(most, 0, 1) * max(1 / self.factor - 1, 0.0)
-        shifts: Array = (np.where(inside, reach, 0.0) + cancelled) * (1 + OUTWARD)
+            farthest = np.abs(np.array([lowest, highest]) * slope + 1 / self.factor - gains).max(axis=0)
+        farthest = farthest + ((gamma(COMPLEMENTS, u) + 16 * ROUNDOFF) + gamma(COMPLEMENTS + BLEND, u) * beyond) * ends
+        farthest = np.where(np.isfinite(beyond), farthest, np.inf)
+        inside = ~((lowest >= 1) | (highest <= 0))
+        cancelled = gamma(CANCELLED, u) * np.clip(highest, 0, 1) * max(1 / self.factor - 1, 0.0)
+        shifts: Array = (np.where(inside, farthest, 0.0) + cancelled) * (1 + OUTWARD)
         return shifts
 
 
@@ -155,9 +155,9 @@ class Yarn(Band):
         """Return the pair number, a real number, of a pair that makes this number of turns in M
         positions.
         """
-        fewer = (self.original_max_position_embeddings / (2 * arb.pi() * arb(turns))).log()
-        found: arb = fewer * self.of.channels / (2 * self.log_base())
-        return found
+        log_of_quotient = (self.original_max_position_embeddings / (2 * arb.pi() * arb(turns))).log()
+        pair: arb = log_of_quotient * self.of.channels / (2 * self.log_base())
+        return pair
 
     def ends(self) -> tuple[arb, arb]:
         """Return the pair numbers at which the ramp begins and ends. Raises UndecidedError if the
@@ -167,14 +167,14 @@ class Yarn(Band):
         if self.truncate:
             low, high = _integer(low.floor()), _integer(high.ceil())
         low, high = (low if _is_above(low, 0) else arb(0)), (high if _is_above(self.upper, high) else arb(self.upper))
-        level = self.beta_fast == self.beta_slow and not low.is_exact() and not high.is_exact()
-        if not level and _is_above(low, high):
+        ends_meet = self.beta_fast == self.beta_slow and not low.is_exact() and not high.is_exact()
+        if not ends_meet and _is_above(low, high):
             raise ValueError(
                 f"The ramp runs from low={low.str(6, radius=False)} to high={high.str(6, radius=False)}, "
                 "but should rise: "
                 f"see beta_fast={self.beta_fast} and beta_slow={self.beta_slow}."
             )
-        return (low, high) if not level and _is_above(high, low) else (low, low + arb(1) / 1000)
+        return (low, high) if not ends_meet and _is_above(high, low) else (low, low + arb(1) / 1000)
 
     def keeps(self, powers: list[arb]) -> list[arb]:
         """Return 1 − ramp for each pair."""
@@ -214,31 +214,31 @@ class Yarn(Band):
         """
         low, lowest = np.maximum(self._span(self.beta_fast, u, np.floor), 0.0)
         highest, high = np.minimum(self._span(self.beta_slow, u, np.ceil), float(self.upper))
-        i, three = np.arange(len(powers), dtype=np.float64), 1 + gamma(3, u) + OUTWARD
+        i, three_roundings = np.arange(len(powers), dtype=np.float64), 1 + gamma(3, u) + OUTWARD
         apart = 0.0 if self.truncate else gamma(2, u) * lowest * (1 + OUTWARD)
         if lowest + apart < highest:
-            most, least = (
-                (i - low + apart) / (highest - low - apart) * three,
-                (i - lowest - apart) / (high - lowest + apart),
-            )
-            least = np.where(least >= 1, 1.0, least / three)  # rounding keeps the order of i and the ramp's end
-            return 1 - np.clip(most, 0, 1), 1 - np.clip(least, 0, 1)
-        uncut = self.beta_fast == self.beta_slow and lowest <= self.upper and highest >= 0
-        if lowest <= highest or uncut:
-            most, least = np.where(i <= low, 0.0, 1.0), np.where(i >= high + 2.0**-9 + gamma(2, u) * high, 1.0, 0.0)
+            upper_ramp = (i - low + apart) / (highest - low - apart) * three_roundings
+            lower_ramp = (i - lowest - apart) / (high - lowest + apart)
+            # Rounding keeps the order of i and the ramp's end.
+            lower_ramp = np.where(lower_ramp >= 1, 1.0, lower_ramp / three_roundings)
+            return 1 - np.clip(upper_ramp, 0, 1), 1 - np.clip(lower_ramp, 0, 1)
+        same_end = self.beta_fast == self.beta_slow and lowest <= self.upper and highest >= 0
+        if lowest <= highest or same_end:
+            upper_ramp = np.where(i <= low, 0.0, 1.0)
+            lower_ramp = np.where(i >= high + 2.0**-9 + gamma(2, u) * high, 1.0, 0.0)
         else:
-            most, least = np.ones(len(i)), np.zeros(len(i))
-        lost = (low <= i) & (i <= lowest) & (u * lowest >= 0.001 * (1 - u) ** 2)
-        return np.where(lost, -np.inf, 1 - most), np.where(lost, np.inf, 1 - least)
+            upper_ramp, lower_ramp = np.ones(len(i)), np.zeros(len(i))
+        indeterminate = (low <= i) & (i <= lowest) & (u * lowest >= 0.001 * (1 - u) ** 2)
+        return np.where(indeterminate, -np.inf, 1 - upper_ramp), np.where(indeterminate, np.inf, 1 - lower_ramp)
 
     def _span(self, turns: float, u: float, whole: Any) -> Span:
         """Return the interval of a kernel's end of the ramp, before it is cut."""
         with working_precision(PRECISION):
-            exact = self.corr(turns)
-            mid, rad = float(exact), float(exact.rad())
-        off = (self._off(mid, u) + rad + 4 * ROUNDOFF * abs(mid)) * (1 + OUTWARD)
-        first, last = (float(whole(x)) if self.truncate and np.isfinite(x) else x for x in (mid - off, mid + off))
-        return first, last
+            certified = self.corr(turns)
+            mid, rad = float(certified), float(certified.rad())
+        error = (self._off(mid, u) + rad + 4 * ROUNDOFF * abs(mid)) * (1 + OUTWARD)
+        lower, upper = (float(whole(x)) if self.truncate and np.isfinite(x) else x for x in (mid - error, mid + error))
+        return lower, upper
 
     def _off(self, corr: float, u: float) -> float:
         """Return how far a kernel's r·ln(M/(2πρ)) / (2 ln base) may be off.
@@ -248,12 +248,12 @@ class Yarn(Band):
         quotient. The denominator has one, of the base.  Three more roundings are of the product,
         the quotient and the storing.
         """
-        below = log(self.of.base)
-        bottom = gamma(LOGARITHM, u) + gamma(1, u) / below
-        if bottom >= 1:
+        log_of_base = log(self.of.base)
+        denominator_error = gamma(LOGARITHM, u) + gamma(1, u) / log_of_base
+        if denominator_error >= 1:
             return np.inf
-        above = gamma(LOGARITHM + 3, u) * abs(corr) + gamma(7, u) * self.of.channels / (2 * below)
-        return (above + abs(corr) * bottom) / (1 - bottom) * (1 + gamma(3, u))
+        numerator_error = gamma(LOGARITHM + 3, u) * abs(corr) + gamma(7, u) * self.of.channels / (2 * log_of_base)
+        return (numerator_error + abs(corr) * denominator_error) / (1 - denominator_error) * (1 + gamma(3, u))
 
     def multiplier_moves(self, u: float) -> float:
         """Return how far a kernel's attention factor may be off. If it is a quotient of two
@@ -265,23 +265,25 @@ class Yarn(Band):
             return 0.0
         if not (self.mscale and self.mscale_all_dim):
             return self._sharpened_moves(1.0, u)
-        above, below = (self._sharpened_moves(x, u) for x in (self.mscale, self.mscale_all_dim))
-        top, bottom = (abs(0.1 * x * log(self.factor) + 1) for x in (self.mscale, self.mscale_all_dim))
-        if below * (1 + OUTWARD) >= bottom:
+        numerator_error, denominator_error = (self._sharpened_moves(x, u) for x in (self.mscale, self.mscale_all_dim))
+        numerator, denominator = (abs(0.1 * x * log(self.factor) + 1) for x in (self.mscale, self.mscale_all_dim))
+        if denominator_error * (1 + OUTWARD) >= denominator:
             return np.inf
-        quotient = (top + above) / (bottom - below)
-        return float(above / (bottom - below) + top / bottom * below / (bottom - below) + gamma(1, u) * quotient) * (
-            1 + OUTWARD
-        )
+        quotient = (numerator + numerator_error) / (denominator - denominator_error)
+        return float(
+            numerator_error / (denominator - denominator_error)
+            + numerator / denominator * denominator_error / (denominator - denominator_error)
+            + gamma(1, u) * quotient
+        ) * (1 + OUTWARD)
 
     def _sharpened_moves(self, weight: float, u: float) -> float:
         """Return how far a kernel's value of `_sharpened` may be off. ln s has an absolute error
         from the rounding of s, and a relative error from its own computation. Three more roundings
         are of 1/10, the weight and two products.
         """
-        size = abs(0.1 * weight * log(self.factor)) * (1 + OUTWARD)
-        off = gamma(LOGARITHM + 5, u) * size + gamma(2, u) * abs(0.1 * weight)
-        return (off + gamma(1, u) * (1 + size + off) + 8 * ROUNDOFF * (1 + size)) * (1 + OUTWARD)
+        product = abs(0.1 * weight * log(self.factor)) * (1 + OUTWARD)
+        error = gamma(LOGARITHM + 5, u) * product + gamma(2, u) * abs(0.1 * weight)
+        return (error + gamma(1, u) * (1 + product + error) + 8 * ROUNDOFF * (1 + product)) * (1 + OUTWARD)
 
 
 @dataclass(frozen=True)
@@ -319,14 +321,15 @@ class Llama3(Band):
         """
         turns = self.original_max_position_embeddings * powers / (2 * pi) * (1 + 8 * ROUNDOFF)
         low, high = self.low_freq_factor, self.high_freq_factor
-        off = turns * np.expm1(moved + gamma(TURNS, u) + OUTWARD) + gamma(2, u) * low
-        narrow = gamma(2, u) * (low + high) + OUTWARD * high
-        if narrow >= high - low:
+        turns_error = turns * np.expm1(moved + gamma(TURNS, u) + OUTWARD) + gamma(2, u) * low
+        width_error = gamma(2, u) * (low + high) + OUTWARD * high
+        if width_error >= high - low:
             return np.full(len(powers), -np.inf), np.full(len(powers), np.inf)
-        bounds = np.array([(turns - low - off), (turns - low + off)])
-        quotients = np.array([bounds / (high - low - narrow), bounds / (high - low + narrow)]) * (1 + gamma(3, u))
-        three = (gamma(3, u) + OUTWARD) * np.abs(quotients).max(axis=(0, 1))
-        return quotients.min(axis=(0, 1)) - three, quotients.max(axis=(0, 1)) + three
+        bounds = np.array([(turns - low - turns_error), (turns - low + turns_error)])
+        quotients = np.array([bounds / (high - low - width_error), bounds / (high - low + width_error)])
+        quotients = quotients * (1 + gamma(3, u))
+        three_roundings = (gamma(3, u) + OUTWARD) * np.abs(quotients).max(axis=(0, 1))
+        return quotients.min(axis=(0, 1)) - three_roundings, quotients.max(axis=(0, 1)) + three_roundings
 
 
 def _cut(x: arb) -> arb:
@@ -338,10 +341,10 @@ def _integer(x: arb) -> arb:
     """Return the one integer that a ball contains.  Raises UndecidedError where it may contain
     another one.
     """
-    found = x.unique_fmpz()
-    if found is None:
+    integer = x.unique_fmpz()
+    if integer is None:
         raise UndecidedError
-    return arb(found)
+    return arb(integer)
 
 
 def _is_above(a: Any, b: Any) -> bool:

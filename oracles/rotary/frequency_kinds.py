@@ -151,8 +151,8 @@ class Dynamic(Factored):
     def stretch(self) -> Fraction:
         """The quotient L' / M."""
         configured = self.of.conventions.dynamic_length == "configured" or self.of.length is None
-        most = self.max_position_embeddings
-        return Fraction(most if configured else max(self.of.length or 0, most), most)
+        longest = self.max_position_embeddings
+        return Fraction(longest if configured else max(self.of.length or 0, longest), longest)
 
     @property
     def grown(self) -> Fraction:
@@ -177,15 +177,17 @@ class Dynamic(Factored):
         the computed G and base'. These are off by `LOGARITHM` roundings. An exponential already
         counts one of them, the rounding of a constant's logarithm.
         """
-        grown, size = float(self.grown), float(Fraction(self.factor) * (self.stretch + 1) + 1)
-        off = gamma(5, u) * size / grown * (1 + 8 * ROUNDOFF)
-        if off >= 1:
+        grown, largest_term = float(self.grown), float(Fraction(self.factor) * (self.stretch + 1) + 1)
+        relative_error = gamma(5, u) * largest_term / grown * (1 + 8 * ROUNDOFF)
+        if relative_error >= 1:
             return np.inf
         q, logarithm = float(self.power), gamma(LOGARITHM - 1, u)
-        moved = (
-            -q * log1p(-off) + gamma(1, u) * (EXPONENT * q * log(grown) + EXPONENTIAL + 2) + logarithm * q * log(grown)
+        log_error = (
+            -q * log1p(-relative_error)
+            + gamma(1, u) * (EXPONENT * q * log(grown) + EXPONENTIAL + 2)
+            + logarithm * q * log(grown)
         )
-        return (moved + logarithm * (float(self.log_base().abs_upper()) + moved)) * (1 + 16 * ROUNDOFF)
+        return (log_error + logarithm * (float(self.log_base().abs_upper()) + log_error)) * (1 + 16 * ROUNDOFF)
 
 
 @dataclass(frozen=True)
@@ -207,11 +209,11 @@ class Longrope(Default):
         original = length_of(self.original_max_position_embeddings, "original_max_position_embeddings")
         if original == 1:
             raise ValueError("original_max_position_embeddings=1, but should be above 1: ln 1 = 0 divides.")
-        lists = {
+        factor_lists = {
             name: _list_of(getattr(self, name), name, self.of.channels) for name in ("short_factor", "long_factor")
         }
-        given = checked_scale(self.attention_factor, "attention_factor")
-        self._store(original_max_position_embeddings=original, attention_factor=given, **lists)
+        attention_factor = checked_scale(self.attention_factor, "attention_factor")
+        self._store(original_max_position_embeddings=original, attention_factor=attention_factor, **factor_lists)
         if self.factor is None and self.attention_factor is None:
             raise ValueError("factor is missing, but is needed where attention_factor is not given.")
         self._store(factor=1.0 if self.factor is None else positive(self.factor, "factor"))
@@ -219,10 +221,14 @@ class Longrope(Default):
     @property
     def chosen(self) -> list[float]:
         """The short or the long factors, by the sequence length."""
-        length, most = self.of.length, self.original_max_position_embeddings
-        short = length is None or length < most or (length == most and self.of.conventions.longrope_switch == "at_most")
-        found: list[float] = self.short_factor if short else self.long_factor
-        return found
+        length, original_length = self.of.length, self.original_max_position_embeddings
+        is_short = (
+            length is None
+            or length < original_length
+            or (length == original_length and self.of.conventions.longrope_switch == "at_most")
+        )
+        factors: list[float] = self.short_factor if is_short else self.long_factor
+        return factors
 
     def gains(self, powers: list[arb]) -> list[arb]:
         """Return 1/shortᵢ or 1/longᵢ for each pair."""
@@ -254,13 +260,15 @@ class Longrope(Default):
             return float(abs(self.attention_factor) * u)
         if self.factor <= 1:
             return 0.0
-        s, most = log(self.factor), log(self.original_max_position_embeddings)
-        ratio, bottom = s / most, gamma(LOGARITHM, u) + gamma(1, u) / most
-        if bottom >= 1:
+        s, log_length = log(self.factor), log(self.original_max_position_embeddings)
+        ratio, denominator_error = s / log_length, gamma(LOGARITHM, u) + gamma(1, u) / log_length
+        if denominator_error >= 1:
             return np.inf
-        off: float = (gamma(LOGARITHM + 2, u) * ratio + gamma(2, u) / most + ratio * bottom) / (1 - bottom)
-        root = sqrt(1 + ratio)
-        return (off / 2 + gamma(2, u) * root + u * (off + root)) * (1 + 32 * ROUNDOFF)
+        error: float = (gamma(LOGARITHM + 2, u) * ratio + gamma(2, u) / log_length + ratio * denominator_error) / (
+            1 - denominator_error
+        )
+        multiplier = sqrt(1 + ratio)
+        return (error / 2 + gamma(2, u) * multiplier + u * (error + multiplier)) * (1 + 32 * ROUNDOFF)
 
 
 @dataclass(frozen=True)
@@ -277,10 +285,10 @@ class Proportional(Linear):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = self.partial_rotary_factor
-        share = given if isinstance(given, Fraction) else checked_scale(given, "partial_rotary_factor")
+        number = self.partial_rotary_factor
+        share = number if isinstance(number, Fraction) else checked_scale(number, "partial_rotary_factor")
         if share is None or not 0 <= share <= 1:
-            raise ValueError(f"partial_rotary_factor={given}, but should be from 0 to 1.")
+            raise ValueError(f"partial_rotary_factor={number}, but should be from 0 to 1.")
         pairs = self.of.channels // 2
         self._store(partial_rotary_factor=Fraction(int(share * pairs), max(pairs, 1)))
 

@@ -58,23 +58,23 @@ def inv_freq(
     Raises TypeError and ValueError for a head_dim that is odd and refused, or not a natural number
     up to 2²⁰.
     """
-    model, named, method = answer(options)
-    dim = _width(head_dim, named)
-    exponents = pair_exponents(dim)
+    arithmetic, conventions, method = answer(options)
+    channels = _width(head_dim, conventions)
+    exponents = pair_exponents(channels)
 
     def arb() -> Balls:
-        return arb_positional.frequencies(exponents, named.rope_base, named.rope_scale)
+        return arb_positional.frequencies(exponents, conventions.rope_base, conventions.rope_scale)
 
     def fast() -> Balls:
-        (found,) = arb()
-        if model is None:
-            return (found,)
-        chosen = frequencies(exponents, named.rope_base, 1, named.rope_scale)
-        relative, absolute = moved_frequency(chosen, model)
+        (certified,) = arb()
+        if arithmetic is None:
+            return (certified,)
+        pair_frequencies = frequencies(exponents, conventions.rope_base, 1, conventions.rope_scale)
+        relative, absolute = moved_frequency(pair_frequencies, arithmetic)
         with np.errstate(over="ignore"):
-            return (_returned(found, chosen.size * np.expm1(relative) + absolute, model),)
+            return (_returned(certified, pair_frequencies.size * np.expm1(relative) + absolute, arithmetic),)
 
-    return settle(Evaluation(model, method, fast, arb, ARB_WORK * len(exponents)))[0]
+    return settle(Evaluation(arithmetic, method, fast, arb, ARB_WORK * len(exponents)))[0]
 
 
 @takes(AnswerOptions)
@@ -97,26 +97,26 @@ def rope_angles(
     Raises the same errors as `inv_freq`, and ValueError for positions beyond 2⁵³ and for more than
     2²⁸ entries.
     """
-    model, named, method = answer(options)
-    length, dim, first = _sizes(seq_len, head_dim, start_pos, named)
-    exponents = pair_exponents(dim) if length else []
-    shape = length, -(-dim // 2)
+    arithmetic, conventions, method = answer(options)
+    length, channels, first = _sizes(seq_len, head_dim, start_pos, conventions)
+    exponents = pair_exponents(channels) if length else []
+    shape = length, -(-channels // 2)
 
     def fast() -> Balls:
-        (turning,) = arb_positional.frequencies(exponents, named.rope_base, named.rope_scale)
-        positions = np.arange(first, first + length if dim else first, dtype=np.float64)[:, None]
-        found = multiply(exact(positions), turning)
-        if model is not None:
-            chosen = frequencies(exponents, named.rope_base, first + length, named.rope_scale)
-            found = _returned(found, moved_angle(positions, chosen, model), model)
-        return (Ball(found.mid.reshape(shape), found.rad.reshape(shape)),)
+        (turning,) = arb_positional.frequencies(exponents, conventions.rope_base, conventions.rope_scale)
+        positions = np.arange(first, first + length if channels else first, dtype=np.float64)[:, None]
+        result = multiply(exact(positions), turning)
+        if arithmetic is not None:
+            pair_frequencies = frequencies(exponents, conventions.rope_base, first + length, conventions.rope_scale)
+            result = _returned(result, moved_angle(positions, pair_frequencies, arithmetic), arithmetic)
+        return (Ball(result.mid.reshape(shape), result.rad.reshape(shape)),)
 
     def arb() -> Balls:
-        if length * dim == 0:
+        if length * channels == 0:
             return (exact(np.empty(shape)),)
-        return arb_positional.angles(length, exponents, first, named.rope_base, named.rope_scale)
+        return arb_positional.angles(length, exponents, first, conventions.rope_base, conventions.rope_scale)
 
-    return settle(Evaluation(model, method, fast, arb, ARB_WORK * length * len(exponents)))[0]
+    return settle(Evaluation(arithmetic, method, fast, arb, ARB_WORK * length * len(exponents)))[0]
 
 
 @takes(AnswerOptions)
@@ -139,29 +139,32 @@ def rope_tables(
     cosine 1 and sine 0. Sizes may be 0.
     Raises the same errors as `rope_angles`.
     """
-    model, named, method = answer(options)
-    length, dim, first = _sizes(seq_len, head_dim, start_pos, named)
-    exponents = pair_exponents(dim) if length else []
+    arithmetic, conventions, method = answer(options)
+    length, channels, first = _sizes(seq_len, head_dim, start_pos, conventions)
+    exponents = pair_exponents(channels) if length else []
 
     def laid_out(cos: Ball, sin: Ball) -> Balls:
-        return _lanes(cos, 1.0, dim, named), _lanes(sin, 0.0, dim, named)
+        return _lanes(cos, 1.0, channels, conventions), _lanes(sin, 0.0, channels, conventions)
 
     def fast() -> Balls:
-        chosen = frequencies(exponents, named.rope_base, first + length, named.rope_scale)
-        parts = np.empty((4, length, -(-dim // 2)))
-        for rows in blocks(length, dim):
-            cos, sin = cos_sin(np.arange(first + rows.start, first + rows.stop, dtype=np.float64), chosen, model)
-            parts[:, rows] = cos.mid, cos.rad, sin.mid, sin.rad
-        return laid_out(Ball(parts[0], parts[1]), Ball(parts[2], parts[3]))
+        pair_frequencies = frequencies(exponents, conventions.rope_base, first + length, conventions.rope_scale)
+        of_pairs = np.empty((4, length, -(-channels // 2)))
+        for rows in blocks(length, channels):
+            positions = np.arange(first + rows.start, first + rows.stop, dtype=np.float64)
+            cos, sin = cos_sin(positions, pair_frequencies, arithmetic)
+            of_pairs[:, rows] = cos.mid, cos.rad, sin.mid, sin.rad
+        return laid_out(Ball(of_pairs[0], of_pairs[1]), Ball(of_pairs[2], of_pairs[3]))
 
     def arb() -> Balls:
-        if length * dim == 0:
+        if length * channels == 0:
             return fast()
         return laid_out(
-            *arb_positional.sinusoidal_positional_encoding(length, exponents, first, named.rope_base, named.rope_scale)
+            *arb_positional.sinusoidal_positional_encoding(
+                length, exponents, first, conventions.rope_base, conventions.rope_scale
+            )
         )
 
-    cos, sin = settle(Evaluation(model, method, fast, arb, ARB_WORK * length * dim, zeros_are_accepted))
+    cos, sin = settle(Evaluation(arithmetic, method, fast, arb, ARB_WORK * length * channels, zeros_are_accepted))
     return cos, sin
 
 
@@ -184,63 +187,72 @@ def rotary_tables(
     Edge cases: at position 0 the cosine is the attention factor and the sine is 0. Sizes may be 0.
     Raises the same errors as `rope`, and ValueError for more than 2²⁸ entries.
     """
-    model, named, method = answer(options)
-    given = integers(positions)
-    rows = given.shape if sections is None else given.shape[1:]
-    at, _ = placed(given, (1, *rows), sections)
+    arithmetic, conventions, method = answer(options)
+    checked_positions = integers(positions)
+    rows = checked_positions.shape if sections is None else checked_positions.shape[1:]
+    positions_by_axis, _ = placed(checked_positions, (1, *rows), sections)
     pairs = pairs_of(inv_freq)
-    length, dim = at.shape[1], 2 * pairs
-    if length * dim > LARGEST_TABLE:
-        raise ValueError(f"positions × channels = {length} × {dim}, but should be at most {LARGEST_TABLE} entries.")
-    farthest = int(np.abs(at).max(initial=0))
-    by = RotatedBy(inv_freq, attention_factor, sections)
-    found = angles(lambda chosen: at[:, chosen], farthest, pairs, dim, answer(options), by)
+    length, channels = positions_by_axis.shape[1], 2 * pairs
+    if length * channels > LARGEST_TABLE:
+        raise ValueError(
+            f"positions × channels = {length} × {channels}, but should be at most {LARGEST_TABLE} entries."
+        )
+    farthest = int(np.abs(positions_by_axis).max(initial=0))
+    caller_choices = RotatedBy(inv_freq, attention_factor, sections)
+    pair_angles = angles(
+        lambda chosen: positions_by_axis[:, chosen], farthest, pairs, channels, answer(options), caller_choices
+    )
     layout = (
-        (slice(0, pairs), slice(pairs, dim)) if named.rope_pairing == "half" else (slice(0, dim, 2), slice(1, dim, 2))
+        (slice(0, pairs), slice(pairs, channels))
+        if conventions.rope_pairing == "half"
+        else (slice(0, channels, 2), slice(1, channels, 2))
     )
 
     def shaped(tables: Iterable[Ball]) -> Balls:
-        return tuple(Ball(table.mid.reshape(*rows, dim), table.rad.reshape(*rows, dim)) for table in tables)
+        return tuple(Ball(table.mid.reshape(*rows, channels), table.rad.reshape(*rows, channels)) for table in tables)
 
     def fast() -> Balls:
         # A certified value needs one radius for each column: storing a radius for each entry takes
         # longer than computing these radii.
         tables = [
-            Ball(np.empty((length, dim)), np.empty((length, dim)) if model else np.zeros((1, dim))) for _ in range(2)
+            Ball(np.empty((length, channels)), np.empty((length, channels)) if arithmetic else np.zeros((1, channels)))
+            for _ in range(2)
         ]
-        for chosen in blocks(length, dim):
-            for table, part in zip(tables, found.tables(chosen, model), strict=True):
-                for lanes in layout:
-                    table.mid[chosen, lanes] = part.mid
-                    if model:
-                        table.rad[chosen, lanes] = part.rad
+        for chosen in blocks(length, channels):
+            for table, block_table in zip(tables, pair_angles.tables(chosen, arithmetic), strict=True):
+                for columns in layout:
+                    table.mid[chosen, columns] = block_table.mid
+                    if arithmetic:
+                        table.rad[chosen, columns] = block_table.rad
                     else:
-                        np.maximum(table.rad[:, lanes], part.rad.max(axis=0), out=table.rad[:, lanes])
-        return shaped(Ball(table.mid, np.broadcast_to(table.rad, (length, dim))) for table in tables)
+                        radii = table.rad[:, columns]
+                        np.maximum(radii, block_table.rad.max(axis=0), out=radii)
+        return shaped(Ball(table.mid, np.broadcast_to(table.rad, (length, channels))) for table in tables)
 
     def arb() -> Balls:
         return shaped(
-            _lanes(table, 0.0, dim, named) for table in arb_positional.tables(found.exactly, length, pairs, found.most)
+            _lanes(table, 0.0, channels, conventions)
+            for table in arb_positional.tables(pair_angles.exactly, length, pairs, pair_angles.most)
         )
 
-    work = AFFORDABLE + 1 if found.inexact else ARB_WORK * length * dim
-    cos, sin = settle(Evaluation(model, method, fast, arb, work, zeros_are_accepted))
+    multiplications = AFFORDABLE + 1 if pair_angles.inexact else ARB_WORK * length * channels
+    cos, sin = settle(Evaluation(arithmetic, method, fast, arb, multiplications, zeros_are_accepted))
     return cos, sin
 
 
 def _sizes(seq_len: Any, head_dim: Any, start_pos: Any, conventions: Conventions) -> tuple[int, int, int]:
     """Return the length and the width of a table, and its first position."""
-    length, dim = arrays.natural(seq_len, "seq_len"), _width(head_dim, conventions)
-    if length * dim > LARGEST_TABLE:
-        raise ValueError(f"seq_len × head_dim = {length} × {dim}, but should be at most {LARGEST_TABLE} entries.")
-    return length, dim, start_position(start_pos, length)
+    length, channels = arrays.natural(seq_len, "seq_len"), _width(head_dim, conventions)
+    if length * channels > LARGEST_TABLE:
+        raise ValueError(f"seq_len × head_dim = {length} × {channels}, but should be at most {LARGEST_TABLE} entries.")
+    return length, channels, start_position(start_pos, length)
 
 
 def _width(head_dim: Any, conventions: Conventions) -> int:
-    dim = arrays.natural(head_dim, "head_dim", most=WIDEST)
-    if odd := odd_is_refused(dim, conventions):
-        raise ValueError(f"head_dim={dim}, but should be even: {odd}.")
-    return dim
+    channels = arrays.natural(head_dim, "head_dim", most=WIDEST)
+    if refusal := odd_is_refused(channels, conventions):
+        raise ValueError(f"head_dim={channels}, but should be even: {refusal}.")
+    return channels
 
 
 def _returned(value: Ball, moved: Array, arithmetic: Arithmetic) -> Ball:
@@ -256,9 +268,9 @@ def _lanes(of_pairs: Ball, passed: float, dim: int, conventions: Conventions) ->
     """Return the values of the pairs at both of their channels, and `passed` at a last channel that
     is passed through.
     """
-    half = conventions.rope_pairing == "half"
-    lanes = np.arange(dim) % max(dim // 2, 1) if half else np.arange(dim) // 2
-    mid, rad = of_pairs.mid[:, lanes], of_pairs.rad[:, lanes]
+    by_halves = conventions.rope_pairing == "half"
+    pair_of_channel = np.arange(dim) % max(dim // 2, 1) if by_halves else np.arange(dim) // 2
+    mid, rad = of_pairs.mid[:, pair_of_channel], of_pairs.rad[:, pair_of_channel]
     if dim % 2 and conventions.odd_lane == "passthrough":
         mid[:, -1], rad[:, -1] = passed, 0.0
     return Ball(mid, rad)

@@ -110,8 +110,10 @@ class Bench:
         try:
             os.chdir(self.folder)
         except OSError as error:
-            why = f"a worker cannot work in {self.folder}, {error.strerror}"
-            raise AdapterError(f"What is verified should be under the same path on every machine, but {why}.") from None
+            reason = f"a worker cannot work in {self.folder}, {error.strerror}"
+            raise AdapterError(
+                f"What is verified should be under the same path on every machine, but {reason}."
+            ) from None
 
     def run(self, chunk: Chunk) -> Result | Lost:
         """Run a chunk, and return its result."""
@@ -119,14 +121,14 @@ class Bench:
         try:
             runner = self._open()
             before, place, entry = runner.lost, *_entry(runner.entries, chunk)
-            for _, found in runner.outcomes([_task(chunk, place, entry)]):
-                if isinstance(found, Outcome):
-                    outcomes.append(found)
-                elif isinstance(found, Worst):
-                    worst = found
+            for _, answer in runner.outcomes([_task(chunk, place, entry)]):
+                if isinstance(answer, Outcome):
+                    outcomes.append(answer)
+                elif isinstance(answer, Worst):
+                    worst = answer
                     outcomes.append(_judged(worst, entry, chunk.operation))
-                elif found is not None:
-                    causes = found
+                elif answer is not None:
+                    causes = answer
         except (OSError, UnwritableError) as error:  # for example a full disk: this is no verdict on the implementation
             self._shut()
             return Lost(str(error))
@@ -181,9 +183,9 @@ def _entry(entries: list[Entry], chunk: Chunk) -> tuple[int, Entry]:
 
 def _missing(entry: Entry, operation: str, outcomes: list[Outcome], why: str) -> Iterator[Outcome]:
     """The outcomes "not run" of an operation's laws that have no outcome yet."""
-    known = {outcome.law_id for outcome in outcomes}
+    finished_laws = {outcome.law_id for outcome in outcomes}
     for law in (entry.laws[place] for place in entry.groups[operation]):
-        if law not in known:
+        if law not in finished_laws:
             yield Outcome(*parts_of(law), entry.name, "not run", reason=why)
 
 
@@ -213,20 +215,20 @@ def agreement_of(entry: Entry, operation: str) -> str:
     """Return the law that compares an operation with the oracle; "" if the laws of the entry do not
     include it.
     """
-    known = {law.id for law in AGREEMENT}
-    return next((law for place in entry.groups.get(operation, ()) if (law := entry.laws[place]) in known), "")
+    agreement_laws = {law.id for law in AGREEMENT}
+    return next((law for place in entry.groups.get(operation, ()) if (law := entry.laws[place]) in agreement_laws), "")
 
 
 def _result(outcomes: tuple[Outcome, ...], causes: tuple[Cause, ...]) -> Result:
-    shown = {cause.example.law_id for cause in causes}
-    wrong = [outcome for outcome in outcomes if outcome.status not in PASSING and not outcome.unavailable]
+    explained_laws = {cause.example.law_id for cause in causes}
+    failed = [outcome for outcome in outcomes if outcome.status not in PASSING and not outcome.unavailable]
     passed = [outcome for outcome in outcomes if outcome.status in PASSING and outcome.status != "declared"]
     return Result(
         dict(Counter(outcome.status for outcome in outcomes)),
         examples=sum(outcome.examples for outcome in outcomes),
         excess=max((outcome.worst_excess for outcome in passed), default=0.0),
         line=max((outcome.worst_line for outcome in passed), default=0.0),
-        broken=tuple(_broken(outcome, outcome.law_id in shown or not causes) for outcome in wrong),
+        broken=tuple(_broken(outcome, outcome.law_id in explained_laws or not causes) for outcome in failed),
     )
 
 
@@ -236,6 +238,8 @@ def _broken(outcome: Outcome, shown: bool) -> Broken:
     if violation is None:
         return Broken(outcome.law, outcome.status, 0.0, outcome.reason)
     likely = violation.likely.id if violation.likely is not None else ""
-    case = json.dumps(violation.to_dict()["counterexample"], default=str) if shown else ""
+    counterexample = json.dumps(violation.to_dict()["counterexample"], default=str) if shown else ""
     reproduction = violation.script if shown else ""
-    return Broken(outcome.law, outcome.status, violation.excess, violation.summary, likely, case, reproduction)
+    return Broken(
+        outcome.law, outcome.status, violation.excess, violation.summary, likely, counterexample, reproduction
+    )

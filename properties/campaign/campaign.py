@@ -50,9 +50,9 @@ class Campaign:
         Raises StoppedError if a signal has come, and AdapterError if no worker starts any more. Chunks
         that are running then have no result.
         """
-        fresh = self._fresh()
+        new_chunks = self._fresh()
         while True:
-            while self.engine.running < self.engine.workers and (chunk := self._next(fresh)) is not None:
+            while self.engine.running < self.engine.workers and (chunk := self._next(new_chunks)) is not None:
                 self.engine.submit(chunk)
             if not self.engine.running:
                 if not self._again or time.monotonic() >= self.end:
@@ -78,10 +78,10 @@ class Campaign:
 
     def _fresh(self) -> Iterator[Chunk]:
         """The chunks that are not done, each of them once."""
-        given = set()
+        yielded_ids = set()
         for chunk in self.chunks:
-            if chunk.id not in given and not self.store.has(chunk):
-                given.add(chunk.id)
+            if chunk.id not in yielded_ids and not self.store.has(chunk):
+                yielded_ids.add(chunk.id)
                 yield chunk
 
     def _lose(self, chunk: Chunk, lost: Lost) -> None:
@@ -90,8 +90,8 @@ class Campaign:
         if lost.partly is not None:
             self._partly[chunk] = lost.partly
         if self._failures >= _STARTS * self.engine.workers:
-            for known, result in list(self._partly.items()):
-                self._keep(known, result)
+            for partial_chunk, result in list(self._partly.items()):
+                self._keep(partial_chunk, result)
             raise AdapterError(f"No worker starts any more: {lost.why}")
         self.said(f"{chunk.id} runs again in {self.wait:g} s: {lost.why}")
         self._again.append((time.monotonic() + self.wait, chunk))
@@ -101,7 +101,7 @@ class Campaign:
         self._note(chunk, result)
         while True:
             try:
-                added = self.store.add(chunk, result)
+                is_new = self.store.add(chunk, result)
             except FullError as error:
                 self.said(
                     f"The result of {chunk.id} cannot be written: {error}; attnspec tries again in {self.wait:g} s."
@@ -110,7 +110,7 @@ class Campaign:
             else:
                 break
         self._partly.pop(chunk, None)
-        if added:
+        if is_new:
             self.done(chunk, result)
 
     def _note(self, chunk: Chunk, result: Result) -> None:
@@ -125,8 +125,8 @@ class Campaign:
             self._away = False
 
     def _pause(self) -> None:
-        until = time.monotonic() + self.wait
-        while time.monotonic() < until:
+        end_of_pause = time.monotonic() + self.wait
+        while time.monotonic() < end_of_pause:
             self.signals.obey()
             time.sleep(min(_TICK, self.wait))
 

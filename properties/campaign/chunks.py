@@ -52,19 +52,19 @@ def plan(
         for row in rows:
             yield Chunk(*row, seed, cases)
         for implementation, operation in climbs:
-            usual = [name for name in DOMAINS[operation] if name not in QUIRKS]
-            if usual:
-                yield Chunk(implementation, operation, seed, steps, "climb", usual[seed % len(usual)])
+            usual_domains = [name for name in DOMAINS[operation] if name not in QUIRKS]
+            if usual_domains:
+                yield Chunk(implementation, operation, seed, steps, "climb", usual_domains[seed % len(usual_domains)])
 
 
 def parsed_seeds(text: str) -> Iterable[int]:
     """Return the seeds that a text means: "0:100" is 0 to 99, "7:" is 7 and all later ones, "7" is
     this seed alone. Raises ValueError, a sentence, for any other text.
     """
-    found = re.fullmatch(r"(\d{1,18})(?:(:)(\d{1,18})?)?", text)
-    if found is None or (found[3] and int(found[3]) <= int(found[1])):
+    seed_range = re.fullmatch(r"(\d{1,18})(?:(:)(\d{1,18})?)?", text)
+    if seed_range is None or (seed_range[3] and int(seed_range[3]) <= int(seed_range[1])):
         raise ValueError(f"--seeds {text!r}, but should be a range, such as 0:100 (0 to 99) or 0: (without end).")
-    first = int(found[1])
-    if found[3]:
-        return range(first, int(found[3]))
-    return count(first) if found[2] else [first]
+    first = int(seed_range[1])
+    if seed_range[3]:
+        return range(first, int(seed_range[3]))
+    return count(first) if seed_range[2] else [first]

@@ -131,11 +131,11 @@ class OnRay:
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise ValueError(f"Ray does not answer at {address or 'this machine'}: {error}") from error
         order = replace(order, targets=tuple(map(_whole_path, order.targets)))
-        needs: dict[str, Any] = {"num_cpus": 1, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": _AGAIN}
+        requirements: dict[str, Any] = {"num_cpus": 1, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": _AGAIN}
         if order.memory < float("inf"):
-            needs["memory"] = int(order.memory)
-        actor = ray.remote(**needs)(Bench)
-        self._actors = [actor.remote(order, os.getcwd()) for _ in range(workers)]
+            requirements["memory"] = int(order.memory)
+        actor_class = ray.remote(**requirements)(Bench)
+        self._actors = [actor_class.remote(order, os.getcwd()) for _ in range(workers)]
         self._starting = {starting_actor.__ray_ready__.remote(): starting_actor for starting_actor in self._actors}
         self._free: list[Any] = []
         self._running: dict[Any, tuple[Any, Chunk]] = {}
@@ -156,11 +156,11 @@ class OnRay:
         while not self._free:
             self._welcome(self._ray.wait(list(self._starting), timeout=_TICK)[0])
             signals.obey()
-        asked = self._free[0].entries.remote()
-        while not self._ray.wait([asked], timeout=_TICK)[0]:
+        entries_reference = self._free[0].entries.remote()
+        while not self._ray.wait([entries_reference], timeout=_TICK)[0]:
             signals.obey()
         try:
-            self._entries = self._ray.get(asked)
+            self._entries = self._ray.get(entries_reference)
         except self._ray.exceptions.RayTaskError as error:
             raise error.cause if isinstance(error.cause, ValueError) else error from None
         except self._ray.exceptions.RayError as error:
@@ -248,20 +248,20 @@ def _devices(worker: int, gpus: float, workers: int) -> dict[str, str]:
     """
     if not gpus:
         return {}
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible_devices = os.environ.get("CUDA_VISIBLE_DEVICES")
     drivers = Path("/proc/driver/nvidia/gpus").glob("*")
     devices = (
         [str(number) for number, _ in enumerate(drivers)]
-        if named is None
-        else [device for device in named.split(",") if device]
+        if visible_devices is None
+        else [device for device in visible_devices.split(",") if device]
     )
     shared = max(1, int(1 / gpus))  # workers of one device
     per_worker = max(1, _whole(gpus))
-    first = worker // shared if gpus < 1 else worker * per_worker
+    first_device = worker // shared if gpus < 1 else worker * per_worker
     needed = -(-workers // shared) if gpus < 1 else workers * per_worker
     if needed > len(devices):
         raise ValueError(f"{workers} workers with --gpus {gpus:g} need {needed} devices, but there are {len(devices)}.")
-    return {"CUDA_VISIBLE_DEVICES": ",".join(devices[first : first + per_worker])}
+    return {"CUDA_VISIBLE_DEVICES": ",".join(devices[first_device : first_device + per_worker])}
 
 
 def _whole(gpus: float) -> int:

@@ -88,14 +88,14 @@ class Examples:
             write(_key(row), json.dumps([chunk.seed, chunk.cases]).encode())
         elif result.worst is not None or not result.statuses:  # after a death the kept inputs stay
             before = self._worst(row)
-            others = [entry for entry in before if not chunk.start or entry[3] != chunk.start]
-            worst = others[:1]
+            others = [climb_entry for climb_entry in before if not chunk.start or climb_entry[3] != chunk.start]
+            kept_entries = others[:1]
             if result.worst is not None and (not others or result.worst.ratio > others[0][0]):
-                worst = [(result.worst.ratio, chunk.domain, chunk.seed, json.dumps(result.worst.case))]
-                self._database.save(_key(row, "worst"), json.dumps(worst[0]).encode())
-            for entry in before:
-                if entry not in worst:
-                    self._database.delete(_key(row, "worst"), json.dumps(entry).encode())
+                kept_entries = [(result.worst.ratio, chunk.domain, chunk.seed, json.dumps(result.worst.case))]
+                self._database.save(_key(row, "worst"), json.dumps(kept_entries[0]).encode())
+            for climb_entry in before:
+                if climb_entry not in kept_entries:
+                    self._database.delete(_key(row, "worst"), json.dumps(climb_entry).encode())
 
 
 def _key(row: Row, *more: str) -> bytes:

@@ -52,24 +52,24 @@ class Shown:
             self._drawn += result.cases
             self._violations += result.statuses.get("violated", 0)
         now = time.monotonic()
-        share = max((now - self._start) / self._seconds, (self._before + self._drawn) / self._cases)
-        self._progress.update(self._task, completed=min(share, 1.0), description=escape(self._told(now)))
+        share_done = max((now - self._start) / self._seconds, (self._before + self._drawn) / self._cases)
+        self._progress.update(self._task, completed=min(share_done, 1.0), description=escape(self._told(now)))
         if not self._log.is_interactive and now - self._line >= _LINE:
             self._line = now
             self._log.print(self._told(now), highlight=False, markup=False)
 
     def _told(self, now: float) -> str:
-        rate = self._drawn / max(now - self._start, 1e-9)
+        cases_per_second = self._drawn / max(now - self._start, 1e-9)
         seconds_left = self._start + self._seconds - now
-        if rate:
-            seconds_left = min(seconds_left, (self._cases - self._before - self._drawn) / rate)
+        if cases_per_second:
+            seconds_left = min(seconds_left, (self._cases - self._before - self._drawn) / cases_per_second)
         ending = f", ends {_moment(time.time() + max(seconds_left, 0.0))}" if seconds_left < _YEAR else ""
-        cases = f"{self._before + self._drawn:,} cases, {rate:,.0f} a second"
-        return f"{cases}, {counted(self._violations, 'violation')}{ending}"
+        cases_sentence = f"{self._before + self._drawn:,} cases, {cases_per_second:,.0f} a second"
+        return f"{cases_sentence}, {counted(self._violations, 'violation')}{ending}"
 
 
 def _moment(seconds: float) -> str:
     """A moment in local time, with the day if it is not today."""
-    then, now = time.localtime(seconds), time.localtime()
-    day = "" if then[:3] == now[:3] else time.strftime("on %Y-%m-%d ", then)
-    return f"{day}at {time.strftime('%H:%M', then)}"
+    moment, today = time.localtime(seconds), time.localtime()
+    day = "" if moment[:3] == today[:3] else time.strftime("on %Y-%m-%d ", moment)
+    return f"{day}at {time.strftime('%H:%M', moment)}"

@@ -87,11 +87,11 @@ class Store:
                 self._database.executemany("INSERT INTO campaign VALUES (?, ?)", campaign.items())
                 self._database.execute(f"PRAGMA user_version={VERSION}")
         _require_version(self._database, file)
-        known = dict(self._database.execute("SELECT name, value FROM campaign"))
-        for name in dict.fromkeys([*known, *campaign]):
-            if known.get(name) != campaign.get(name):
+        stored = dict(self._database.execute("SELECT name, value FROM campaign"))
+        for name in dict.fromkeys([*stored, *campaign]):
+            if stored.get(name) != campaign.get(name):
                 raise ValueError(
-                    f"{file} holds a campaign with {name}={known.get(name)}, "
+                    f"{file} holds a campaign with {name}={stored.get(name)}, "
                     f"but {name}={campaign.get(name)} was given: another needs another --database."
                 )
 
@@ -120,10 +120,10 @@ class Store:
 
     def end(self, how: str) -> None:
         """Note how the run has ended, if the database can be written."""
-        ended = how, time.time(), self._run
+        run_end = how, time.time(), self._run
         with suppress(FullError):
             self._written(
-                lambda: self._database.execute("UPDATE run SET ended = ?, seen = ? WHERE run = ?", ended).rowcount
+                lambda: self._database.execute("UPDATE run SET ended = ?, seen = ? WHERE run = ?", run_end).rowcount
             )
 
     def begins_with(self, known: Iterable[Chunk]) -> list[Chunk]:
@@ -169,21 +169,21 @@ class Store:
         broken = [
             (
                 chunk.id,
-                each.law,
-                each.status,
-                _number(each.excess),
-                each.summary,
-                each.diagnosis,
-                each.case,
-                each.script,
+                broken_law.law,
+                broken_law.status,
+                _number(broken_law.excess),
+                broken_law.summary,
+                broken_law.diagnosis,
+                broken_law.case,
+                broken_law.script,
             )
-            for each in result.broken
+            for broken_law in result.broken
         ]
-        place = (chunk.id, chunk.implementation, chunk.operation, chunk.domain)
+        identity = (chunk.id, chunk.implementation, chunk.operation, chunk.domain)
         worst = (
             []
             if result.worst is None
-            else [(*place, result.worst.output, _number(result.worst.ratio), json.dumps(result.worst.case))]
+            else [(*identity, result.worst.output, _number(result.worst.ratio), json.dumps(result.worst.case))]
         )
 
         def write() -> int:

@@ -57,13 +57,14 @@ def parse(text: str) -> tuple[Step, ...]:
     program.
     """
     steps = []
-    for part in filter(None, (each.strip() for each in text.split(";"))):
-        if (match := _STEP.fullmatch(part)) is None:
+    for step_text in filter(None, (separated.strip() for separated in text.split(";"))):
+        if (matched := _STEP.fullmatch(step_text)) is None:
             raise ValueError(
-                f"Unknown step {shown(part)}. Write steps such as 'append 3', 'other attend 1' or 'evict 9 refused'."
+                f"Unknown step {shown(step_text)}. "
+                "Write steps such as 'append 3', 'other attend 1' or 'evict 9 refused'."
             )
-        other, step_name, count, refused, restart, poison, value = match.groups()
-        steps.append(Step(step_name or restart or poison, float(count or value or 0), bool(other), bool(refused)))
+        is_other, step_name, count, refused, restart, poison, value = matched.groups()
+        steps.append(Step(step_name or restart or poison, float(count or value or 0), bool(is_other), bool(refused)))
     return tuple(steps)
 
 
@@ -78,7 +79,9 @@ def _rows_of(steps: Sequence[Step], name: str) -> dict[int, range]:
     """
     row_counts = {position: step.n for position, step in enumerate(steps) if step.name == name and not step.refused}
     return dict(
-        zip(row_counts, (range(*each) for each in pairwise(accumulate(row_counts.values(), initial=0))), strict=True)
+        zip(
+            row_counts, (range(*bounds) for bounds in pairwise(accumulate(row_counts.values(), initial=0))), strict=True
+        )
     )
 
 
@@ -202,9 +205,9 @@ def played(steps: Sequence[Step], empty: Held) -> Iterator[tuple[Step, Held]]:
     """Yield each step with the state of its correct cache before the step. Both caches start as
     `empty`. A refused step changes nothing.
     """
-    held = {other: replace(empty) for other in (False, True)}
+    caches = {is_second: replace(empty) for is_second in (False, True)}
     for step in steps:
-        cache = held[step.other]
+        cache = caches[step.other]
         yield step, cache
         if not cache.refuses(step):
             cache.take(step)

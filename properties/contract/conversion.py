@@ -104,9 +104,9 @@ def layouts(implementation: Implementation, x: Any = None) -> tuple[str, ...]:
     `x`. These are the declared layouts, or all layouts, as far as its kind of arrays has them.
     """
     declared = LAYOUTS if implementation.layouts is None else implementation.layouts
-    flat = x is not None and (x.ndim < 3 or x.shape[-3] == 1)
+    has_one_head = x is not None and (x.ndim < 3 or x.shape[-3] == 1)
     possible = (layout for layout in declared if implementation.arrays != "torch" or layout in _TORCH_LAYOUTS)
-    return tuple(layout for layout in possible if not (flat and layout == "heads-inside"))
+    return tuple(layout for layout in possible if not (has_one_head and layout == "heads-inside"))
 
 
 def received(raw: Any, implementation: Implementation, target: Format | None, shape: tuple[int, ...]) -> Any:
@@ -117,8 +117,8 @@ def received(raw: Any, implementation: Implementation, target: Format | None, sh
     try:
         values = (arrays.booleans if target is None else arrays.float_array)(raw, "it").copy()
     except (TypeError, ValueError):
-        known = hasattr(raw, "dtype") and str(raw.dtype) != expected_dtype
-        actual = f"dtype {raw.dtype}" if known else f"type {type(raw).__name__}"
+        has_other_dtype = hasattr(raw, "dtype") and str(raw.dtype) != expected_dtype
+        actual = f"dtype {raw.dtype}" if has_other_dtype else f"type {type(raw).__name__}"
         raise ReturnedError(f"has {actual}, but should be an array of {expected_dtype}.") from None
     actual_dtype = type_of(raw) if hasattr(raw, "dtype") else expected_dtype
     if actual_dtype != expected_dtype:

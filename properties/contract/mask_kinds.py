@@ -65,8 +65,8 @@ class Extent:
         """Return the form in which a mask is passed: masks of sequences lose the axes of heads and
         queries, and lengths become whole numbers.
         """
-        kept = np.squeeze(mask, tuple(self._once(axes))) if self.of_sequences else mask
-        return kept.sum(-1).astype(np.int64) if self.is_length else kept
+        squeezed = np.squeeze(mask, tuple(self._once(axes))) if self.of_sequences else mask
+        return squeezed.sum(-1).astype(np.int64) if self.is_length else squeezed
 
 
 EXTENTS: dict[str, Extent] = {

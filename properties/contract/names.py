@@ -17,20 +17,20 @@ def named(text: str, names: Iterable[str], *kinds: str) -> str:
     Case and punctuation are ignored. Raises ValueError with a suggestion if no name fits, or several
     do; `kinds` are the kinds of the names, for that message.
     """
-    known = {_plain(name): name for name in names}
-    wanted = _plain(text)
-    if wanted in known:
-        return known[wanted]
-    containing = [name for plain, name in known.items() if wanted in plain]
+    by_plain_name = {_plain(name): name for name in names}
+    plain_text = _plain(text)
+    if plain_text in by_plain_name:
+        return by_plain_name[plain_text]
+    containing = [name for plain, name in by_plain_name.items() if plain_text in plain]
     if len(containing) == 1:
         return containing[0]
     if containing:
         listed = "; ".join(containing[:8]) + ("; …" if len(containing) > 8 else "")
         plurals = " or ".join(f"{kind}s" for kind in kinds)
         raise ValueError(f"{text!r} may mean {len(containing)} {plurals}: {listed}.")
-    lists = " and ".join(f"`attnspec {kind}s`" for kind in kinds)
-    listed = f"{lists} {'lists' if len(kinds) == 1 else 'list'} the known ones."
-    raise ValueError(f"Unknown {' or '.join(kinds)} {text!r}.{did_you_mean(text, known.values(), listed)}")
+    commands = " and ".join(f"`attnspec {kind}s`" for kind in kinds)
+    listed = f"{commands} {'lists' if len(kinds) == 1 else 'list'} the known ones."
+    raise ValueError(f"Unknown {' or '.join(kinds)} {text!r}.{did_you_mean(text, by_plain_name.values(), listed)}")
 
 
 def parts_of(law_id: str) -> tuple[str, str]:

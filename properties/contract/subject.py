@@ -88,8 +88,8 @@ class Subject(Caller):
             raise ValueError(f"A law compares shapes {first.mid.shape} and {second.mid.shape}.")
         difference = first - second
         with np.errstate(all="ignore"):
-            size = np.abs(difference.mid)
-            excess = np.where((size == 0) | np.isinf(difference.rad), 0.0, size / difference.rad)
+            magnitude = np.abs(difference.mid)
+            excess = np.where((magnitude == 0) | np.isinf(difference.rad), 0.0, magnitude / difference.rad)
         self._measure(name, first.mid, second.mid, difference.rad, excess)
         self._tell((difference.rad < np.fmax(np.abs(first.mid), np.abs(second.mid))).any())
 
@@ -119,8 +119,10 @@ class Subject(Caller):
         differ = (first != second) & ~((first != first) & (second != second))
         if differ.any():
             index = np.unravel_index(int(differ.argmax()), first.shape)
-            count = f"; {int(differ.sum())} of {first.size} entries differ" if first.size > 1 else ""
-            raise BrokenError(f"{entry(name, index)}={first[index]}, but should be {second[index]}, exactly{count}.")
+            count_of_differences = f"; {int(differ.sum())} of {first.size} entries differ" if first.size > 1 else ""
+            raise BrokenError(
+                f"{entry(name, index)}={first[index]}, but should be {second[index]}, exactly{count_of_differences}."
+            )
         self._tell(True)
 
     def alike(self, a: Any, b: Any, name: str = "") -> None:
@@ -153,15 +155,18 @@ class Subject(Caller):
         self._told, self._compared = bool(self._told or told), True
 
     def _measure(self, name: str, actual: Array, expected: Array, rad: Array, excess: Array) -> None:
-        worst = float(excess.max(initial=0.0))
-        self.worst = max(self.worst, worst)
-        if worst > 1:
+        largest_excess = float(excess.max(initial=0.0))
+        self.worst = max(self.worst, largest_excess)
+        if largest_excess > 1:
             index = np.unravel_index(int(excess.argmax()), excess.shape)
-            count = f"; {int((excess > 1).sum())} of {excess.size} entries are outside" if excess.size > 1 else ""
+            count_outside = (
+                f"; {int((excess > 1).sum())} of {excess.size} entries are outside" if excess.size > 1 else ""
+            )
+            times = "∞" if np.isinf(largest_excess) else f"{largest_excess:.4g}"
             raise BrokenError(
                 f"{entry(name, index)}={actual[index]}, but should be {expected[index]} ± {rad[index]:.3g}: "
-                f"the error is {'∞' if np.isinf(worst) else f'{worst:.4g}'} times its error limit{count}.",
-                worst,
+                f"the error is {times} times its error limit{count_outside}.",
+                largest_excess,
             )
 
 

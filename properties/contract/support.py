@@ -130,8 +130,8 @@ class Support:
         """The same support, but masks are booleans with all named axes, as the reference takes
         them.
         """
-        named = "key masks" if self.masks and EXTENTS[self.masks].of_sequences else self.masks
-        return replace(self, masks=named, entries="")
+        mask_kind = "key masks" if self.masks and EXTENTS[self.masks].of_sequences else self.masks
+        return replace(self, masks=mask_kind, entries="")
 
     def listed(self, size: str) -> tuple[Any, ...]:
         """Return the sizes to draw from, if `supports` lists them."""
@@ -147,10 +147,10 @@ class Support:
             return ""
         if kind == "dead" and self.entries == "finite masks" and operation.name != operation.forward and not flows:
             return _FLOWS
-        taken = not self.masks or (
+        is_supported = not self.masks or (
             self._extent(operation).of_keys if kind == "keys" else kind != "loose" and self.masks != "no masks"
         )
-        return "" if taken else WORDS[self.masks]
+        return "" if is_supported else WORDS[self.masks]
 
     def untold(self, operation: Operation) -> tuple[str, ...]:
         """Return the results that an operation does not return: log-sum-exps and their derivatives,

@@ -65,7 +65,7 @@ def admitted(twins: Mapping[str, Any], offered: Collection[str]) -> dict[str, Tw
 
     Raises TypeError and ValueError, with a sentence, for anything else.
     """
-    found: dict[str, Twin] = {}
+    twins_by_name: dict[str, Twin] = {}
     for twin_name, declared in twins.items():
         if not (isinstance(twin_name, str) and twin_name.strip()):
             raise TypeError(f"The name of a twin is {shown(twin_name)}, but should be a str that is not empty.")
@@ -77,12 +77,13 @@ def admitted(twins: Mapping[str, Any], offered: Collection[str]) -> dict[str, Tw
         twin = declared if isinstance(declared, Twin) else Twin(declared)
         not_offered = [operation for operation in twin.operations if operation not in offered]
         if not_offered or not twin.operations:
-            fault = f"is another path of {shown(not_offered[0])}" if not_offered else "is a path of nothing"
+            mistake = f"is another path of {shown(not_offered[0])}" if not_offered else "is a path of nothing"
             raise ValueError(
-                f"twins[{shown(twin_name)}] {fault}, but should be one of the offered operations: {', '.join(offered)}."
+                f"twins[{shown(twin_name)}] {mistake}, "
+                f"but should be one of the offered operations: {', '.join(offered)}."
             )
-        found[printable(twin_name)] = twin
-    return found
+        twins_by_name[printable(twin_name)] = twin
+    return twins_by_name
 
 
 def path(implementation: Any, name: str) -> Any:

@@ -59,11 +59,11 @@ class _Judged:
 
     def differs(self, other: "_Judged") -> str:
         """Return a sentence if the results of two calls differ; "" if they are equal."""
-        equal = len(self.outputs) == len(other.outputs) and all(
-            np.array_equal(mine, theirs, equal_nan=mine.dtype.kind == "f")
-            for mine, theirs in zip(self.outputs, other.outputs, strict=True)
+        are_equal = len(self.outputs) == len(other.outputs) and all(
+            np.array_equal(output, other_output, equal_nan=output.dtype.kind == "f")
+            for output, other_output in zip(self.outputs, other.outputs, strict=True)
         )
-        return "" if equal else "The same input gave another result before."
+        return "" if are_equal else "The same input gave another result before."
 
 
 def checked(
@@ -89,18 +89,18 @@ def checked(
         except UnsupportedError as unsupported:
             yield from (unasked(name, status="not applicable", reason=str(unsupported)) for name in _CALLING)
             continue
-        again = _judged(implementation, second, operation, cases[::-1])[::-1]
-        alone = _judged(implementation, first, operation, cases)
+        in_second_process = _judged(implementation, second, operation, cases[::-1])[::-1]
+        one_by_one = _judged(implementation, first, operation, cases)
         first.in_two_threads = True
         beside = _judged(implementation, first, operation, cases)
         first.in_two_threads = False
-        for name, results in zip(_CALLING, (alone, again, beside), strict=True):
-            exactly = results is not alone and implementation.deterministic
+        for name, results in zip(_CALLING, (one_by_one, in_second_process, beside), strict=True):
+            exactly = results is not one_by_one and implementation.deterministic
             yield outcome(
                 name,
                 [
                     (result.case, result.differs(first_result) if exactly else result.wrong)
-                    for result, first_result in zip(results, alone, strict=True)
+                    for result, first_result in zip(results, one_by_one, strict=True)
                 ],
             )
 
@@ -115,14 +115,14 @@ def _in_threes(
     numbers, is then wrong.
     """
     cases, first_array = Cases(operation, DOMAINS[operation.name]["everyday"], implementation), random.randrange(_SEEDS)
-    for place in range(number):
+    for position in range(number):
         case = cases.draw(random.randint(1, _SEEDS))
         yield case
         yield another(operation, implementation, case)
         arrays = [index for index, array in enumerate(case) if isinstance(array, np.ndarray) and array.size > 1]
         changed = [*case]
         if arrays:
-            array = case[index := arrays[(first_array + place) % len(arrays)]].copy()
+            array = case[index := arrays[(first_array + position) % len(arrays)]].copy()
             numbers, quarter = array.reshape(-1), array.size // 4
             numbers[quarter : array.size - quarter] = numbers[quarter : array.size - quarter][::-1].copy()
             changed[index] = array
@@ -133,17 +133,17 @@ def _large(operation: Operation, implementation: Implementation, random: Random)
     """A test input for each axis that is then longer than in any law, if the kernel supports that."""
     everyday = DOMAINS[operation.name]["everyday"]
     for axis in sorted(_LARGE.keys() & {axis for axes in operation.axes.values() for axis in axes}):
-        large = replace(everyday, sizes={**everyday.sizes, axis: (random.randint(*_LARGE[axis]),)})
+        large_domain = replace(everyday, sizes={**everyday.sizes, axis: (random.randint(*_LARGE[axis]),)})
         with suppress(UnsupportedError):
-            yield Cases(operation, large, implementation).draw(random.randint(1, _SEEDS))
+            yield Cases(operation, large_domain, implementation).draw(random.randint(1, _SEEDS))
 
 
 def finished(implementation: Implementation, candidates: Sequence[IsolatedKernel]) -> Outcome:
     """Return the outcome of the check at the end. The check relies on what the untrusted process
     says, and the process could lie.
     """
-    wrong = [((), sentence) for candidate in candidates for sentence in candidate.finish()]
-    return _outcome(implementation.name, next(iter(implementation.operations)), AFTERWARDS, wrong or [((), "")])
+    mistakes = [((), sentence) for candidate in candidates for sentence in candidate.finish()]
+    return _outcome(implementation.name, next(iter(implementation.operations)), AFTERWARDS, mistakes or [((), "")])
 
 
 def _judged(
@@ -151,24 +151,24 @@ def _judged(
 ) -> list[_Judged]:
     """The results of a kernel's process on some test inputs, each judged by the oracle."""
     subject = Subject(replace(implementation, operations=candidate.functions), operation)
-    found = []
+    judged = []
     for case in cases:
         subject.begin()
-        wrong = ""
+        mistake = ""
         try:
             subject.watch(operation, case)
             subject.judge(0)
         except BrokenError as broken:
-            wrong = str(broken)
-        found.append(_Judged(case, subject.calls[-1].outputs, wrong))
-    return found
+            mistake = str(broken)
+        judged.append(_Judged(case, subject.calls[-1].outputs, mistake))
+    return judged
 
 
 def _outcome(implementation: str, operation: str, name: str, found: Sequence[tuple[tuple[Any, ...], str]]) -> Outcome:
     """The outcome of a check, from pairs of a test input and what was wrong with it, or ""."""
-    wrong = next(((case, sentence) for case, sentence in found if sentence), None)
-    if wrong is None:
+    first_mistake = next(((case, sentence) for case, sentence in found if sentence), None)
+    if first_mistake is None:
         return Outcome(name, operation, implementation, "held", len(found), len(found))
-    case = dict(zip(OPERATIONS[operation].parameters, wrong[0], strict=False))
-    violation = Violation(name, operation, implementation, wrong[1], case, inf, shrunk=False)
+    case = dict(zip(OPERATIONS[operation].parameters, first_mistake[0], strict=False))
+    violation = Violation(name, operation, implementation, first_mistake[1], case, inf, shrunk=False)
     return broken(violation, examples=len(found))

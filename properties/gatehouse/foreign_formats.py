@@ -102,30 +102,34 @@ def flashinfer_bench(solution: Path, libraries: tuple[str, ...] = ()) -> Submiss
     """
     text = text_of(solution)
     try:
-        told = json.loads(text)
-        definition, spec = told["definition"], told["spec"]
-        sources = {source["path"]: source["content"] for source in told["sources"]}
-        file, function = spec["entry_point"].split("::")
-        texts = [definition, spec["language"], *sources, *sources.values()]
+        fields = json.loads(text)
+        definition, specification = fields["definition"], fields["spec"]
+        sources = {source["path"]: source["content"] for source in fields["sources"]}
+        file, function = specification["entry_point"].split("::")
+        texts = [definition, specification["language"], *sources, *sources.values()]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         texts = [None]
     if not all(isinstance(text, str) for text in texts):
         raise ValueError(
             f"{solution} should be a solution of flashinfer-bench's: a JSON with definition, spec and sources."
         )
-    sizes = re.fullmatch(r"gqa_ragged_prefill_causal_h([1-9]\d*)_kv([1-9]\d*)_d([1-9]\d*)", definition)
+    size_match = re.fullmatch(r"gqa_ragged_prefill_causal_h([1-9]\d*)_kv([1-9]\d*)_d([1-9]\d*)", definition)
     module = file.removesuffix(".py").replace("/", ".")
-    if sizes is None or spec["language"] != "python" or not all(map(str.isidentifier, (*module.split("."), function))):
+    if (
+        size_match is None
+        or specification["language"] != "python"
+        or not all(map(str.isidentifier, (*module.split("."), function)))
+    ):
         raise ValueError(
-            f"{solution} solves {definition} in {spec['language']}, "
+            f"{solution} solves {definition} in {specification['language']}, "
             "but should solve gqa_ragged_prefill_causal_h…_kv…_d… in python."
         )
-    heads, kv_heads, width = (int(n) for n in sizes.groups())
-    in_place = bool(spec.get("destination_passing_style", True))
-    glue = _RAGGED.format(module=module, function=function, heads=heads, kv_heads=kv_heads, in_place=in_place)
+    heads, kv_heads, width = (int(n) for n in size_match.groups())
+    in_place = bool(specification.get("destination_passing_style", True))
+    adapter_code = _RAGGED.format(module=module, function=function, heads=heads, kv_heads=kv_heads, in_place=in_place)
     return Submission(
         solution.name,
-        {**sources, f"{_ENTRY}.py": glue},
+        {**sources, f"{_ENTRY}.py": adapter_code},
         {"causal_attention": (_ENTRY, "entry")},
         "torch",
         {

@@ -81,20 +81,22 @@ def gate(
     if not isinstance(candidate, Submission):
         of_the_file = {name: promises.pop(name) for name in _OF_SUBMISSIONS if name in promises}
         candidate = of_file(candidate, functions, **of_the_file)
-    given = {
+    given_promises = {
         name: value for name, value in (("arithmetic", arithmetic), ("conventions", conventions)) if value is not None
     }
     promised = Implementation(
-        candidate.name, dict.fromkeys(candidate.entry, _never), **{**candidate.promises, **given, **promises}
+        candidate.name, dict.fromkeys(candidate.entry, _never), **{**candidate.promises, **given_promises, **promises}
     )
     laws = [law for law in plan(promised, quick=quick) if law.name not in _LEFT_OUT]
     with ExitStack() as stack:
         first, second = (_started(candidate, promised, limits, stack) for _ in range(2))
         with ThreadPoolExecutor(2) as threads:
             unusable = [*filter(None, threads.map(IsolatedKernel.begin, (first, second)))]
-        found = _examined(replace(promised, operations=first.functions), (first, second), laws, quick, seed, unusable)
-        ended = unusable or [f"It {kernel.process.ended}." for kernel in (first, second) if kernel.process.ended]
-    outcomes, causes, calls = found
+        examination = _examined(
+            replace(promised, operations=first.functions), (first, second), laws, quick, seed, unusable
+        )
+        reasons = unusable or [f"It {kernel.process.ended}." for kernel in (first, second) if kernel.process.ended]
+    outcomes, causes, calls = examination
     laws_outcomes, causes = with_causes(outcomes, causes, lambda violation: "")
     settings = {
         "max_examples": _EXAMPLES[quick],
@@ -103,10 +105,18 @@ def gate(
         "arithmetic": promised.resolved_arithmetic.name,
     }
     report = Report(laws_outcomes, settings, causes=causes)
-    held = (*(["files"] if first.enclosed and second.enclosed else []), *(["processes"] if first.process.apart else []))
-    accepted = report.ok and not ended
+    enclosed_parts = (
+        *(["files"] if first.enclosed and second.enclosed else []),
+        *(["processes"] if first.process.apart else []),
+    )
+    accepted = report.ok and not reasons
     return Verdict(
-        accepted, score([*laws_outcomes], calls), cause(ended, report), held, time.monotonic() - start, report
+        accepted,
+        score([*laws_outcomes], calls),
+        cause(reasons, report),
+        enclosed_parts,
+        time.monotonic() - start,
+        report,
     )
 
 
@@ -114,14 +124,16 @@ def _require_sensible(
     candidate: Any, functions: Any, quick: Any, seed: Any, limits: Any, promises: Mapping[str, Any]
 ) -> None:
     """Raise TypeError for an argument of another type, and for an unknown promise."""
-    named = isinstance(functions, Mapping) and all(isinstance(part, str) for each in functions.items() for part in each)
-    named = named and not isinstance(candidate, Submission)
-    for name, value, holds, wanted in (
+    are_names = isinstance(functions, Mapping) and all(
+        isinstance(part, str) for entry in functions.items() for part in entry
+    )
+    are_names = are_names and not isinstance(candidate, Submission)
+    for name, value, is_right, expectation in (
         ("candidate", candidate, isinstance(candidate, str | PathLike | Submission), "a path or a Submission"),
         (
             "functions",
             functions,
-            functions is None or named,
+            functions is None or are_names,
             "a mapping from a file's functions to operations, by names",
         ),
         ("quick", quick, isinstance(quick, bool), "a bool"),
@@ -133,8 +145,8 @@ def _require_sensible(
         ),
         ("limits", limits, limits is None or isinstance(limits, Limits), "None or Limits"),
     ):
-        if not holds:
-            raise TypeError(f"{name}={shown(value)}, but should be {wanted}.")
+        if not is_right:
+            raise TypeError(f"{name}={shown(value)}, but should be {expectation}.")
     for name in promises:
         if name not in _PROMISES and (name not in _OF_SUBMISSIONS or isinstance(candidate, Submission)):
             listed = f"Promises are {', '.join(_PROMISES)}."
@@ -185,8 +197,8 @@ def _examined(
     outcomes += checked(implementation, first, second, _CASES[quick], seed)
     outcomes.append(finished(implementation, candidates))
     first.process.seconds = 0.0
-    until = time.monotonic() + _SECONDS_TO_EXPLAIN[quick]
-    causes = causes_of(implementation, violations, shrinks=not first.process.ended, until=until)
+    deadline = time.monotonic() + _SECONDS_TO_EXPLAIN[quick]
+    causes = causes_of(implementation, violations, shrinks=not first.process.ended, until=deadline)
     return (
         [
             outcome if outcome.violation is None else replace(outcome, violation=outcome.violation.without_calls())
@@ -213,13 +225,13 @@ def _telling(outcomes: list[Outcome], laws: list[Law], most: int) -> list[Violat
 
 def _right(outcomes: list[Outcome], laws: list[Law]) -> tuple[int, int]:
     """(right calls, all calls), of the calls that the agreement with the oracle judges."""
-    right = all_calls = 0
+    right_calls = all_calls = 0
     for law, outcome in zip(laws, outcomes, strict=True):
         if law.agreement:
             verdicts = (
-                [each.passed for each in outcome.violation.seen]
+                [answer.passed for answer in outcome.violation.seen]
                 if outcome.violation is not None
                 else [True] * outcome.examples
             )
-            right, all_calls = right + sum(verdicts), all_calls + len(verdicts)
-    return right, all_calls
+            right_calls, all_calls = right_calls + sum(verdicts), all_calls + len(verdicts)
+    return right_calls, all_calls

@@ -109,9 +109,9 @@ class IsolatedKernel:
         calls = [call, self._last] if self.in_two_threads and self._last is not None else [call]
         self._last = operation, tuple(map(_copy, positional)), {name: _copy(value) for name, value in options.items()}
         has_room = len(self._kept) < MOST_KEPT[0] and sum(value.nbytes for value in self._kept) < MOST_KEPT[1]
-        keep = has_room and self._random.random() < _SHARE_KEPT and len(calls) == 1
+        is_kept = has_room and self._random.random() < _SHARE_KEPT and len(calls) == 1
         try:
-            answer, *beside = self._answers(calls, keep)
+            answer, *beside = self._answers(calls, is_kept)
         except EndedError as ended:
             raise BrokenError(f"It {ended}.") from None
         before, self._last_told = self._last_told, answer
@@ -123,7 +123,7 @@ class IsolatedKernel:
             raise self._raised(answer)
         if "other" in answer:
             raise BrokenError(f"returned {printable(answer['other'][:_LONGEST])}, but should return arrays.")
-        if keep:
+        if is_kept:
             self._kept += [_copy(value) for value in answer["results"] if isinstance(value, np.ndarray)]
         return self._returned(
             answer,
@@ -138,8 +138,8 @@ class IsolatedKernel:
         seconds_left = self.limits.calls - self.process.seconds
         if seconds_left <= 0:
             raise self.process.end(f"took more than {self.limits.calls:.3g} s for all calls together")
-        doing, chunks = f"in a call of {calls[0][0].name}", list[bytes]()
-        asked = [
+        activity, chunks = f"in a call of {calls[0][0].name}", list[bytes]()
+        requests = [
             {
                 "function": operation.name,
                 "names": list(options),
@@ -149,24 +149,24 @@ class IsolatedKernel:
             for operation, positional, options in calls
         ]
         header, data = self.process.ask(
-            {"calls": asked, "keep": keep}, chunks, min(self.limits.call, seconds_left), doing
+            {"calls": requests, "keep": keep}, chunks, min(self.limits.call, seconds_left), activity
         )
         try:
             return answers(header, data, [(*positional, *options.values()) for _, positional, options in calls])
         except wire.NonsenseError:
-            raise self.process.end(f"wrote something else than an answer, {doing}") from None
+            raise self.process.end(f"wrote something else than an answer, {activity}") from None
 
     def _returned(self, answer: dict[str, Any], arguments: tuple[Any, ...], names: tuple[str, ...]) -> Any:
         """The result of a call. The call's changes to its arguments are repeated on the arguments here."""
-        for value, kind in zip(answer["results"], answer["kinds"], strict=True):
+        for value, library in zip(answer["results"], answer["kinds"], strict=True):
             if not (
                 value is None or isinstance(value, np.ndarray | float) or (type(value) is int and abs(value) < 2**63)
             ):
                 raise BrokenError(f"returned a value of type {type(value).__name__}, but should return arrays.")
-            if isinstance(value, np.ndarray) and kind != self.arrays:
-                wanted = "torch.Tensor" if self.arrays == "torch" else "numpy.ndarray"
+            if isinstance(value, np.ndarray) and library != self.arrays:
+                array_type = "torch.Tensor" if self.arrays == "torch" else "numpy.ndarray"
                 raise BrokenError(
-                    f"returned an array of another type than {wanted}, but should return one of exactly that."
+                    f"returned an array of another type than {array_type}, but should return one of exactly that."
                 )
         for _, position in answer["shares"]:
             raise BrokenError(f"returned memory of {names[position]}, but should return an array of its own.")
@@ -178,12 +178,12 @@ class IsolatedKernel:
 
     def _raised(self, answer: dict[str, Any]) -> BaseException:
         """The exception that the process reports: a type in `refuses`, or else a new type of the same name."""
-        name, text = (printable(part[:_LONGEST]) for part in answer["raised"])
-        kind = self._refuses.get(name)
+        name, message = (printable(part[:_LONGEST]) for part in answer["raised"])
+        exception_type = self._refuses.get(name)
         return (
-            kind(text)
-            if kind is not None
-            else type(name if name.isidentifier() else "Exception", (Exception,), {})(text)
+            exception_type(message)
+            if exception_type is not None
+            else type(name if name.isidentifier() else "Exception", (Exception,), {})(message)
         )
 
 

@@ -52,17 +52,17 @@ def enclose(readable: Iterable[str], writable: Iterable[str]) -> int:
     version = int(call(_CREATE, None, ctypes.c_size_t(0), 1)) if call and hasattr(os, "O_PATH") else 0
     if version < 1:
         return 0
-    every = _EVERYTHING | (_MOVE if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0)
-    rules = _Rules(every, 0b11 if version >= 4 else 0, 0b11 if version >= 6 else 0)
+    all_rights = _EVERYTHING | (_MOVE if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0)
+    rules = _Rules(all_rights, 0b11 if version >= 4 else 0, 0b11 if version >= 6 else 0)
     ruleset = int(
         call(_CREATE, ctypes.byref(rules), ctypes.c_size_t(24 if version >= 6 else 16 if version >= 4 else 8), 0)
     )
-    for paths, rights in ((readable, _READ), (writable, every)):
+    for paths, rights in ((readable, _READ), (writable, all_rights)):
         for path in filter(os.path.exists, paths):
-            place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-            granted = rights & every & (-1 if os.path.isdir(path) else _OF_A_FILE)
-            call(_ADD, ruleset, 1, ctypes.byref(_Beneath(granted, place)), 0)
-            os.close(place)
+            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            granted = rights & all_rights & (-1 if os.path.isdir(path) else _OF_A_FILE)
+            call(_ADD, ruleset, 1, ctypes.byref(_Beneath(granted, descriptor)), 0)
+            os.close(descriptor)
     enforced = libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) == 0 and call(_RESTRICT, ruleset, 0) == 0
     os.close(ruleset)
     return version if enforced else 0

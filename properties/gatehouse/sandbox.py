@@ -46,31 +46,33 @@ def sandbox(folder: Path, libraries: Iterable[str], sources: dict[str, str]) -> 
     Raises ValueError for a distribution that is not installed, and for a source outside of the
     folder.
     """
-    work, links = folder / "work", folder / "lib"
-    work.mkdir()
-    links.mkdir()
+    work_folder, library_folder = folder / "work", folder / "lib"
+    work_folder.mkdir()
+    library_folder.mkdir()
     for name, text in sources.items():
-        place = (work / name).resolve()
-        if work.resolve() not in place.parents:
+        source_path = (work_folder / name).resolve()
+        if work_folder.resolve() not in source_path.parents:
             raise ValueError(f"The path of a source is {name!r}, but should be inside the folder.")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text, "utf-8")
+        source_path.parent.mkdir(parents=True, exist_ok=True)
+        source_path.write_text(text, "utf-8")
     targets = tuple(dict.fromkeys(path for name in libraries for path in _files(name)))
     for target in targets:
-        if not (links / target.name).exists():
-            (links / target.name).symlink_to(target)
+        if not (library_folder / target.name).exists():
+            (library_folder / target.name).symlink_to(target)
     python = os.path.realpath(sys.executable)
     threads = os.environ.get("OMP_NUM_THREADS", str(min(2, os.cpu_count() or 1)))
     environment = {
         "PATH": "/usr/bin:/bin",
-        "HOME": str(work),
-        "TMPDIR": str(work),
+        "HOME": str(work_folder),
+        "TMPDIR": str(work_folder),
         "LANG": "C.UTF-8",
         "OMP_NUM_THREADS": threads,
     }
     command = (*(("unshare", *_APART, "--") if _can_be_apart() else ()), python, "-I", "-S", "-B")
-    readable = (*_of_the_interpreter(), str(links), *map(str, targets))
-    return Sandbox(command, environment, work, links, readable, (str(work), *_WRITABLE), _can_be_apart())
+    readable = (*_of_the_interpreter(), str(library_folder), *map(str, targets))
+    return Sandbox(
+        command, environment, work_folder, library_folder, readable, (str(work_folder), *_WRITABLE), _can_be_apart()
+    )
 
 
 @cache
@@ -106,8 +108,8 @@ def _files(name: str) -> tuple[Path, ...]:
 def _tops(there: Distribution) -> Iterator[Path]:
     """The top-level files and folders of a distribution."""
     record = there.read_text("RECORD")  # thousands of lines: text is faster than the paths of .files
-    files = (row[0] for row in csv.reader(record.splitlines()) if row) if record else map(str, there.files or ())
-    names = {file.partition("/")[0] for file in files}
+    file_names = (row[0] for row in csv.reader(record.splitlines()) if row) if record else map(str, there.files or ())
+    names = {file.partition("/")[0] for file in file_names}
     for name in sorted(names - {"", "..", "__pycache__", *_HIDDEN}):
         if not name.endswith(".pth"):
             yield Path(str(there.locate_file(name)))
@@ -118,8 +120,10 @@ def _of_the_interpreter() -> tuple[str, ...]:
     """The paths of the system and the standard library, without installed distributions and without attnspec."""
     installed = [sysconfig.get_path(kind) for kind in ("purelib", "platlib")]
     standard = [sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib")]
-    there = [Path(folder, name) for folder in standard for name in ("site-packages", "dist-packages")]
-    hidden = {place.resolve() for place in (*(_HOME / name for name in _HIDDEN), *map(Path, installed), *there)}
+    package_folders = [Path(folder, name) for folder in standard for name in ("site-packages", "dist-packages")]
+    hidden = {
+        place.resolve() for place in (*(_HOME / name for name in _HIDDEN), *map(Path, installed), *package_folders)
+    }
     above = {parent for place in hidden for parent in place.parents}
     roots = (Path(root).resolve() for root in (*_SYSTEM, *standard, f"{sys.base_prefix}/bin"))
     return tuple(path for root in roots for path in _visible(root, hidden, above))

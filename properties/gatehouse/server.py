@@ -86,19 +86,19 @@ class Server:
         """
         if len(calls) == 1:
             return [self.call(self.memory, *calls[0])]
-        found: list[Any] = [None] * len(calls)
+        outcomes: list[Any] = [None] * len(calls)
         at_once = threading.Barrier(len(calls))
 
         def run(place: int) -> None:
             at_once.wait()
-            found[place] = self.call({}, *calls[place])
+            outcomes[place] = self.call({}, *calls[place])
 
         threads = [threading.Thread(target=run, args=(place,), daemon=True) for place in range(len(calls))]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        return found
+        return outcomes
 
     def call(self, memory: dict[int, Any], asked: dict[str, Any], values: Any) -> dict[str, Any]:
         """Make one call. Return what it returned or raised, its arguments, and the contents of the
@@ -107,21 +107,22 @@ class Server:
         The arrays lie in `memory` if that has the right size.
         """
         places = [*asked["arguments"], *asked["options"]]
-        given = [
+        arguments = [
             _laid(value, description, memory, place)
             for place, (value, description) in enumerate(zip((*values[0], *values[1]), places, strict=True))
         ]
-        before = [value.copy() if isinstance(value, np.ndarray) else value for value in given]
+        before = [value.copy() if isinstance(value, np.ndarray) else value for value in arguments]
         number = len(asked["arguments"])
         try:
-            handed = [self.handed(value) for value in given]
-            positional, named = handed[:number], dict(zip(asked["names"], handed[number:], strict=True))
-            returned = self.functions[asked["function"]](*positional, **named)
+            function_arguments = [self.handed(value) for value in arguments]
+            positional = function_arguments[:number]
+            options = dict(zip(asked["names"], function_arguments[number:], strict=True))
+            returned = self.functions[asked["function"]](*positional, **options)
         except BaseException as error:
             self.stay_alone()
             return {"raised": _said(error)}
         self.stay_alone()
-        return {"returned": returned, "given": given, "before": before}
+        return {"returned": returned, "given": arguments, "before": before}
 
     def told(self, outcome: dict[str, Any], keep: bool, chunks: list[bytes]) -> dict[str, Any]:
         """Return the answer to a call. The results are copied; then they are overwritten, or kept
@@ -130,16 +131,18 @@ class Server:
         if "raised" in outcome:
             return outcome
         several = type(outcome["returned"]) in (tuple, list)
-        items = [self.taken(result) for result in (outcome["returned"] if several else [outcome["returned"]])]
+        arrays_and_libraries = [
+            self.taken(result) for result in (outcome["returned"] if several else [outcome["returned"]])
+        ]
         copies: list[bytes] = []
         try:
-            results = self.wire.listed([result for result, _ in items], copies)
+            results = self.wire.listed([result for result, _ in arrays_and_libraries], copies)
         except TypeError as error:
             return {"other": str(error)}
         chunks += copies
         shares = [
             [number, position]
-            for number, (result, _) in enumerate(items)
+            for number, (result, _) in enumerate(arrays_and_libraries)
             for position, argument in enumerate(outcome["given"])
             if _share_memory(result, argument)
         ]
@@ -149,7 +152,7 @@ class Server:
             if _bytes(result) != _bytes(argument)
         ]
         after = self.wire.listed([outcome["given"][position] for position in written], chunks)
-        for result, _ in items:
+        for result, _ in arrays_and_libraries:
             if isinstance(result, np.ndarray):
                 if keep:
                     self.kept.append(result)
@@ -158,7 +161,7 @@ class Server:
                         result[...] = 1 if result.dtype.kind in "bi" else np.nan
         return {
             "results": results,
-            "kinds": [kind for _, kind in items],
+            "kinds": [kind for _, kind in arrays_and_libraries],
             "several": several,
             "shares": shares,
             "written": written,
@@ -219,8 +222,8 @@ def _laid(value: Any, description: Any, kept: dict[int, Any], place: int) -> Any
 
 
 def _share_memory(first: Any, second: Any) -> bool:
-    both = isinstance(first, np.ndarray) and isinstance(second, np.ndarray)
-    return both and np.may_share_memory(first, second)
+    are_arrays = isinstance(first, np.ndarray) and isinstance(second, np.ndarray)
+    return are_arrays and np.may_share_memory(first, second)
 
 
 def _bytes(value: Any) -> Any:

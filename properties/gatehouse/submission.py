@@ -74,15 +74,15 @@ def of_file(file: str | PathLike[str], functions: Mapping[str, str] | None = Non
     ValueError for a file that cannot be read, for a function that the file does not define, and for
     a call that does not pass each argument once.
     """
-    place = Path(file)
-    text = text_of(place)
-    if place.suffix != ".py" or not place.stem.isidentifier():
+    file_path = Path(file)
+    source = text_of(file_path)
+    if file_path.suffix != ".py" or not file_path.stem.isidentifier():
         raise ValueError(
-            f"{printable(str(place))} should be a file of Python, with a name that can be imported: kernel.py."
+            f"{printable(str(file_path))} should be a file of Python, with a name that can be imported: kernel.py."
         )
-    known_functions = set(defined(text))
+    known_functions = set(defined(source))
     keys = functions if functions is not None else {name: name for name in OPERATIONS if name in known_functions}
-    entry, sources = dict[str, tuple[str, str]](), {place.name: text}
+    entry, sources = dict[str, tuple[str, str]](), {file_path.name: source}
     for key, operation in keys.items():
         function, call = _called(key)
         if known_functions and function not in known_functions:
@@ -90,11 +90,11 @@ def of_file(file: str | PathLike[str], functions: Mapping[str, str] | None = Non
             raise ValueError(
                 f"{file} defines no function {function!r}.{did_you_mean(function, known_functions, listed)}"
             )
-        entry[operation] = place.stem, function
+        entry[operation] = file_path.stem, function
         if call is not None and operation in OPERATIONS:
             entry[operation] = module, _ = f"{_CALLING}_{operation}", "entry"
-            sources[f"{module}.py"] = _calling(place.stem, function, call, OPERATIONS[operation])
-    return Submission(place.name, sources, entry, **rest)
+            sources[f"{module}.py"] = _calling(file_path.stem, function, call, OPERATIONS[operation])
+    return Submission(file_path.name, sources, entry, **rest)
 
 
 def _called(given: str) -> tuple[str, ast.Call | None]:

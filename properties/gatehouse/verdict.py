@@ -50,9 +50,11 @@ def score(outcomes: list[Outcome], calls: tuple[int, int]) -> float:
     of passed laws and checks among those that apply.
     """
     applied = [outcome for outcome in outcomes if outcome.status != "not applicable"]
-    right, all_of_them = calls
-    share = sum(outcome.status in ("held", "suspicious") for outcome in applied) / len(applied) if applied else 0.0
-    return (right / all_of_them if all_of_them else 0.0) / 2 + share / 2
+    right_calls, all_of_them = calls
+    share_passed = (
+        sum(outcome.status in ("held", "suspicious") for outcome in applied) / len(applied) if applied else 0.0
+    )
+    return (right_calls / all_of_them if all_of_them else 0.0) / 2 + share_passed / 2
 
 
 def cause(ended: list[str], report: Report) -> str:

@@ -38,8 +38,8 @@ def sizes(start: bytes, token: bytes | None = None) -> tuple[int, int]:
 
     Raises NonsenseError for another token, and for a number that is not allowed.
     """
-    given, header, arrays = START.unpack(start)
-    if (token is not None and given != token) or not 2 <= header <= _MOST[0] or arrays > _MOST[1]:
+    received, header, arrays = START.unpack(start)
+    if (token is not None and received != token) or not 2 <= header <= _MOST[0] or arrays > _MOST[1]:
         raise NonsenseError
     return header, arrays
 
@@ -104,24 +104,24 @@ def _taken(described: Any, data: memoryview, place: int) -> tuple[Any, int]:
         return tuple(values), place
     if not isinstance(described, dict):
         return described, place
-    shape, kind = described.get("shape"), described.get("dtype")
+    shape, dtype_name = described.get("shape"), described.get("dtype")
     if not (
         isinstance(shape, list)
         and len(shape) <= _AXES
         and all(type(length) is int and 0 <= length <= _MOST[1] for length in shape)
     ):
         raise NonsenseError
-    if not (isinstance(kind, str) and kind in _DTYPES):
+    if not (isinstance(dtype_name, str) and dtype_name in _DTYPES):
         raise NonsenseError
-    dtype, count = np.dtype(_DTYPES[kind]), 1
+    dtype, count = np.dtype(_DTYPES[dtype_name]), 1
     for length in shape:
         count *= length
-    end = place + count * dtype.itemsize
-    if end > len(data):
+    end_of_array = place + count * dtype.itemsize
+    if end_of_array > len(data):
         raise NonsenseError
-    array = np.frombuffer(data[place:end], dtype).reshape(shape).copy()
-    if kind == "bfloat16":
+    array = np.frombuffer(data[place:end_of_array], dtype).reshape(shape).copy()
+    if dtype_name == "bfloat16":
         import ml_dtypes
 
         array = array.view(ml_dtypes.bfloat16)
-    return array, end
+    return array, end_of_array

@@ -73,10 +73,10 @@ def padded(choose: Choices, shape: tuple[int, ...]) -> Any:
     """Return a live mask with some keys that are masked for all queries, unless there is only one
     key.
     """
-    kept = choose.bits(shape[-1]) & (np.arange(shape[-1]) != choose.integer(0, shape[-1] - 1))
-    kept[choose.integer(0, shape[-1] - 1)] |= not kept.any()
-    mask = live(choose, shape) & kept
-    mask[~mask.any(-1)] = kept
+    kept_keys = choose.bits(shape[-1]) & (np.arange(shape[-1]) != choose.integer(0, shape[-1] - 1))
+    kept_keys[choose.integer(0, shape[-1] - 1)] |= not kept_keys.any()
+    mask = live(choose, shape) & kept_keys
+    mask[~mask.any(-1)] = kept_keys
     return mask
 
 

@@ -45,8 +45,8 @@ def fill(implementation: Implementation, case: dict[str, Any], needed: tuple[str
         else None
     )
     poison = float("nan") if implementation.resolved_conventions.blocked_values == "unread" else 64.0
-    empty = held_of(case["window"], case["capacity"], offers, implementation.resolved_conventions)
-    steps = tuple(_steps(offers, empty, len(case["k"]), len(case["q"]), poison, choose))
+    empty_cache = held_of(case["window"], case["capacity"], offers, implementation.resolved_conventions)
+    steps = tuple(_steps(offers, empty_cache, len(case["k"]), len(case["q"]), poison, choose))
     case["steps"], case["rotates"] = written(steps), True if "rotates" in offers else None
     if case["rotates"] and case["q"].shape[1] % 2:  # programs do not test a channel without a partner
         case["q"], case["k"] = (np.concatenate([array, array[:, :1]], 1) for array in (case["q"], case["k"]))
@@ -57,25 +57,25 @@ def _steps(
     offers: frozenset[str], empty: Held, keys: int, queries: int, poison: float, choose: Choices
 ) -> Iterator[Step]:
     """Steps of both caches, each possible when it comes. The last step asks the first cache."""
-    held = {other: replace(empty) for other in (_OF_FIRST, _OF_SECOND)}
+    caches = {is_second: replace(empty) for is_second in (_OF_FIRST, _OF_SECOND)}
     for _ in range(choose.among(_LENGTHS)):
-        other = choose.happens(0.35)
-        options = [*_possible(offers, held[other], keys - 1, queries - 1, poison, choose)]
-        if held[other].end == 0 and choose.happens(0.8):  # an empty cache shows little
+        is_second = choose.happens(0.35)
+        options = [*_possible(offers, caches[is_second], keys - 1, queries - 1, poison, choose)]
+        if caches[is_second].end == 0 and choose.happens(0.8):  # an empty cache shows little
             options = [step for step in options if step.name == "append"]
         if not options:
             continue
         step = choose.among(
             [step for step in options for _ in range(_SHARES["refused" if step.refused else step.name])]
         )
-        yield replace(step, other=other)
+        yield replace(step, other=is_second)
         if not step.refused:
-            held[other].take(step)
+            caches[is_second].take(step)
             keys, queries = keys - step.n * (step.name == "append"), queries - step.n * (step.name == "attend")
-    ask = Step("attend", 1)
-    if held[_OF_FIRST].refuses(ask):
-        yield from (replace(ask, refused=True), Step("restart"), Step("append", 1))
-    yield ask
+    attend_once = Step("attend", 1)
+    if caches[_OF_FIRST].refuses(attend_once):
+        yield from (replace(attend_once, refused=True), Step("restart"), Step("append", 1))
+    yield attend_once
 
 
 def _possible(
@@ -131,16 +131,16 @@ def shorter(implementation: Implementation, case: Mapping[str, Any]) -> Iterator
     them the same steps are refused.
     """
     steps = parse(case["steps"])
-    kept = list(enumerate(steps))
+    kept_steps = list(enumerate(steps))
     settings: list[dict[str, Any]] = [
         {},
         *({name: value} for name in ("capacity", "window") for value in _less(case[name])),
     ]
-    for fewer in (*_fewer(kept), kept):
-        for setting in settings if len(fewer) == len(kept) else settings[:1]:
-            text = written([step for _, step in fewer])
-            changed = {**case, **setting, "steps": text, **_cut(case, rows_of_part(steps, fewer))}
-            if (setting or text != case["steps"]) and _is_legal(implementation, changed):
+    for fewer_steps in (*_fewer(kept_steps), kept_steps):
+        for setting in settings if len(fewer_steps) == len(kept_steps) else settings[:1]:
+            program = written([step for _, step in fewer_steps])
+            changed = {**case, **setting, "steps": program, **_cut(case, rows_of_part(steps, fewer_steps))}
+            if (setting or program != case["steps"]) and _is_legal(implementation, changed):
                 yield changed
 
 
@@ -164,21 +164,24 @@ def _fewer(kept: list[tuple[int, Step]]) -> Iterator[list[tuple[int, Step]]]:
     """Parts of a program: without one of the caches, without a run of steps, without two steps, and
     with a step of fewer positions. Each step comes with its position in the whole program.
     """
-    yield [each for each in kept if not each[1].other]
+    yield [numbered_step for numbered_step in kept if not numbered_step[1].other]
     yield [(place, replace(step, other=False)) for place, step in kept if step.other]
     length = len(kept)
     while length > 1:
         length = -(-length // 2)
         yield from (kept[:start] + kept[start + length :] for start in range(0, len(kept), length))
-    yield from ([each for each in kept if each not in two] for two in combinations(kept, 2))
+    yield from (
+        [numbered_step for numbered_step in kept if numbered_step not in removed_pair]
+        for removed_pair in combinations(kept, 2)
+    )
     for index, (place, step) in enumerate(kept):
         for count in dict.fromkeys((1, step.n // 2, step.n - 1)):
             if 0 < count < step.n:
                 yield [*kept[:index], (place, replace(step, number=count)), *kept[index + 1 :]]
     counted = [(index, step) for index, (_, step) in enumerate(kept) if step.n > 1]
-    for two in combinations(counted, 2):
-        for less in dict.fromkeys((min(step.n for _, step in two) - 1, 1)):
-            smaller = {index: replace(step, number=step.n - less) for index, step in two}
+    for removed_pair in combinations(counted, 2):
+        for decrement in dict.fromkeys((min(step.n for _, step in removed_pair) - 1, 1)):
+            smaller = {index: replace(step, number=step.n - decrement) for index, step in removed_pair}
             yield [(place, smaller.get(index, step)) for index, (place, step) in enumerate(kept)]
 
 

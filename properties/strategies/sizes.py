@@ -68,14 +68,16 @@ class Sizes:
         self.operation, self.domain, self.implementation = operation, domain, implementation
         self.ranks = [rank for rank in implementation.ranks(operation) if rank >= domain.rank]
         if not self.ranks:
-            taken = implementation.batch_ranks if implementation.support.batches else "no"
-            raise UnsupportedError(f"{implementation.name} takes {taken} leading axes, but the domain needs more.")
+            supported_axes = implementation.batch_ranks if implementation.support.batches else "no"
+            raise UnsupportedError(
+                f"{implementation.name} takes {supported_axes} leading axes, but the domain needs more."
+            )
         lacks = implementation.lacks_of_caches if operation.is_played else implementation.lacks
         mask_kind = domain.masks_are or (
             "" if domain.mask in drawn_masks.OPTIONAL else "dead" if domain.mask is drawn_masks.dead else "any"
         )
-        flows = implementation.resolved_conventions.dead_rows_flow
-        reason = implementation.support.without(operation, mask_kind, flows) or lacks(*domain.features)
+        gradients_flow = implementation.resolved_conventions.dead_rows_flow
+        reason = implementation.support.without(operation, mask_kind, gradients_flow) or lacks(*domain.features)
         if (
             "scale" in operation.options
             and "scale" in implementation.features
@@ -101,8 +103,8 @@ class Sizes:
         stays free, except for a table, whose rows depend on it.
         """
         sizes, lead = choose.among(self._fixed)
-        moved = {"start_pos": self._start(sizes, choose)} if "start_pos" in sizes and "rows" not in sizes else {}
-        return sizes | moved, lead
+        position = {"start_pos": self._start(sizes, choose)} if "start_pos" in sizes and "rows" not in sizes else {}
+        return sizes | position, lead
 
     def _some(self, most: int) -> list[tuple[dict[str, int], tuple[int, ...]]]:
         """A few sizes and leading axes, the same for every seed: a quarter of the supported shapes,
@@ -119,10 +121,10 @@ class Sizes:
     def _has(self, sizes: dict[str, int], lead: tuple[int, ...]) -> bool:
         """Whether this domain has some sizes and leading axes."""
         domain_sizes = self.domain.sizes
-        batch = all(length in domain_sizes["batch"] for length in lead) if "batch" in domain_sizes else True
+        batch_fits = all(length in domain_sizes["batch"] for length in lead) if "batch" in domain_sizes else True
         return (
             len(lead) >= self.domain.rank
-            and batch
+            and batch_fits
             and all(sizes[name] in domain_sizes[name] for name in domain_sizes if name in sizes and name != "batch")
         )
 
@@ -159,21 +161,21 @@ class Sizes:
         operation = self.operation
         if "wq" in operation.axes:
             return ("seq_len", "num_heads", "heads_width")
-        named = dict.fromkeys(
+        axis_names = dict.fromkeys(
             axis
             for parameter in operation.parameters
             for axis in operation.axes.get(parameter, (parameter,))
             if axis not in (BATCH, "pairs") and not operation.is_setting(axis)
         )
-        late = {"start_pos": 1, "rows": 2, "num_heads": 1}
-        return sorted(named, key=lambda name: late.get(name, 0))
+        priorities = {"start_pos": 1, "rows": 2, "num_heads": 1}
+        return sorted(axis_names, key=lambda name: priorities.get(name, 0))
 
     def _among(self, name: str, sizes: dict[str, int], choose: Choices, beside: tuple[str, int] | None = None) -> int:
         """One of the supported sizes. It often equals the size beside it."""
         options = self._offered(name, sizes)
         if beside is not None and choose.happens(0.25):  # equal sizes expose other mistakes
-            meant = beside[1] in self.domain.sizes.get(name, beside[1:])
-            options = (beside[1],) if meant and self._is_supported(name, beside[1], beside) else options
+            is_drawn = beside[1] in self.domain.sizes.get(name, beside[1:])
+            options = (beside[1],) if is_drawn and self._is_supported(name, beside[1], beside) else options
         if beside is not None and self._is_tied(name, beside[0]):
             options = (
                 [size for size in options if self._is_supported(name, size, beside)]
@@ -222,9 +224,9 @@ class Sizes:
         if name == "num_heads" and "kv_heads" in sizes and not self.implementation.support.listed(name):
             options = [sizes["kv_heads"] * group for group in self.domain.sizes.get("group", SIZES["group"])]
         if name == "rows":  # a table has at least the rows that are read
-            least = max(1, sizes.get("start_pos", 0) + sizes.get("seq_len", 0))
+            fewest_rows = max(1, sizes.get("start_pos", 0) + sizes.get("seq_len", 0))
             options = (
-                [least + size for size in (0, 1, 3, 16, 100)]
+                [fewest_rows + size for size in (0, 1, 3, 16, 100)]
                 if "seq_len" in sizes
                 else (*SHORT, 100, 127, 128, 129, 257, 300)
             )
@@ -292,5 +294,5 @@ class Sizes:
             options = (*range(7), 60, 126, 127, 128, 129, 200, 255, 256, 257)
         if options is not None:
             return choose.among(self._options("start_pos", options))
-        chosen = choose.among([choose.integer(0, 16), choose.among(EDGES), choose.integer(0, 2**20)])
-        return chosen if self.implementation.allows(start_pos=chosen) else 0
+        position = choose.among([choose.integer(0, 16), choose.among(EDGES), choose.integer(0, 2**20)])
+        return position if self.implementation.allows(start_pos=position) else 0

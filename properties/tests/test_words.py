@@ -1,8 +1,14 @@
-"""Docstrings, help and guide avoid phrases that a reader has to read twice: at most one in 1000 words of a folder."""
+"""Words are plain, and names are nouns in full.
+
+Docstrings, help and guide avoid phrases that a reader has to read twice: at most one in 1000 words
+of a folder.  The local names of a package have at least six letters on average, without the
+mathematics of its pages: single letters, `d` and a letter, and `SYMBOLS`.
+"""
 
 import argparse
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +19,9 @@ import spec
 from properties.command.cli import parser_of_command
 
 ROOT = Path(spec.__file__).parents[1]
+PACKAGES = ("spec", "oracles", "properties", "attnspec")
 PER_THOUSAND_WORDS = 1
+LETTERS_OF_A_NAME = 6
 
 PHRASES = (
     # The subject is missing, or stands behind its verb.
@@ -29,6 +37,14 @@ PHRASES = (
 )
 HARD = re.compile(rf"\b(?:{PHRASES})\b".replace(" ", r"\s+"), re.IGNORECASE)
 
+# The symbols of the formulas: a local name, and how a docstring writes it.
+SYMBOLS = {
+    **{name: name for name in ("n_q", "n_k", "d_v", "wq", "wk", "wv", "wo", "lse", "sin", "cos", "mid", "rad")},
+    **{name: name for name in ("dout", "dlse", "dbias", "dsink")},
+    **{"alpha": "α", "delta": "δ", "kappa": "κ", "lam": "λ", "phi": "φ", "rho": "ρ", "tau": "τ", "theta": "θ"},
+}
+MATHEMATICS = re.compile(rf"d?\w|{'|'.join(SYMBOLS)}")
+
 
 class Passage(NamedTuple):
     """A text, with the file and the line at which it begins."""
@@ -38,16 +54,29 @@ class Passage(NamedTuple):
     text: str
 
 
-def docstrings(folder: str) -> Iterator[Passage]:
-    """The docstrings of a folder's modules, without those of tests."""
-    for path in sorted((ROOT / folder).rglob("*.py")):
-        if "tests" in path.relative_to(ROOT).parts:
-            continue
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+def modules(package: str) -> Iterator[tuple[str, ast.Module]]:
+    """The path and the syntax tree of each module of a package, without its tests."""
+    for path in sorted((ROOT / package).rglob("*.py")):
+        if "tests" not in path.relative_to(ROOT).parts:
+            yield str(path.relative_to(ROOT)), ast.parse(path.read_text("utf-8"))
+
+
+def docstrings(package: str) -> Iterator[Passage]:
+    """The docstrings of a package's modules."""
+    for path, tree in modules(package):
+        for node in ast.walk(tree):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
                 text := ast.get_docstring(node, clean=False)
             ):
-                yield Passage(str(path.relative_to(ROOT)), node.body[0].lineno, text)
+                yield Passage(path, node.body[0].lineno, text)
+
+
+def local_names(tree: ast.Module) -> Iterator[str]:
+    """Each name that a function of a module binds, once for each place that binds it, without mathematics."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    for name in dict.fromkeys(node for function in functions for node in ast.walk(function)):
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store) and not MATHEMATICS.fullmatch(name.id):
+            yield name.id
 
 
 def guide() -> Iterator[Passage]:
@@ -68,7 +97,7 @@ def helps(parser: argparse.ArgumentParser) -> Iterator[Passage]:
 
 
 TEXTS = {
-    **{folder: list(docstrings(folder)) for folder in ("spec", "oracles", "properties", "attnspec")},
+    **{package: list(docstrings(package)) for package in PACKAGES},
     "help": list(helps(parser_of_command())),
     "guide": list(guide()),
 }
@@ -96,6 +125,34 @@ def test_at_most_one_word_in_a_thousand_begins_a_hard_phrase(folder: str) -> Non
         + "Say these sentences plainly:\n"
         + "\n".join(worst)
     )
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_local_name_has_six_letters_on_average(package: str) -> None:
+    names = Counter(name for _, tree in modules(package) for name in local_names(tree))
+    mean = sum(len(name) * number for name, number in names.items()) / names.total()
+    missing = {name: (LETTERS_OF_A_NAME - len(name)) * number for name, number in names.items()}
+    worst = sorted(missing, key=missing.__getitem__, reverse=True)[:20]
+    assert mean >= LETTERS_OF_A_NAME, (
+        f"The local names of {package} have {mean:.2f} letters on average, but should have at least "
+        f"{LETTERS_OF_A_NAME}. Write these in full: {', '.join(worst)}"
+    )
+
+
+def test_a_local_name_counts_once_for_each_place_that_binds_it() -> None:
+    tree = ast.parse(
+        "outside = 1\n"
+        "def mean(entry):\n"
+        "    total = sum(value for value in entry)\n"
+        "    def half(): total = lse = dlse = dq = q = _ = 0\n"
+    )
+    assert sorted(local_names(tree)) == ["total", "total", "value"]
+
+
+@pytest.mark.parametrize("name", SYMBOLS)
+def test_a_docstring_writes_each_mathematical_symbol(name: str) -> None:
+    symbol = re.compile(rf"(?<!\w){SYMBOLS[name]}(?!\w)")
+    assert any(symbol.search(text.text) for package in PACKAGES for text in TEXTS[package])
 
 
 def test_a_hard_phrase_is_found_with_its_line() -> None:

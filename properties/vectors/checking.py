@@ -48,9 +48,9 @@ def check(file: Path) -> Iterator[tuple[str, str]]:
     operation, used = OPERATIONS[content["operation"]], set[str]()
     for group in content["groups"]:
         for test in group["tests"]:
-            names = set(_names(test))
-            used |= names
-            if missing := names - tensors.keys():
+            tensor_names = set(_names(test))
+            used |= tensor_names
+            if missing := tensor_names - tensors.keys():
                 yield test["id"], f"It names tensors that the file lacks: {', '.join(sorted(missing))}."
             else:
                 yield test["id"], next(_mistakes(operation, group, test, tensors), "")
@@ -99,29 +99,33 @@ def _mistakes(operation: Operation, group: Json, test: Json, tensors: Json) -> I
         return
     readings = [(reading["conventions"], reading) for reading in test.get("readings", ())]
     for changed, result in [({}, test), *readings]:
-        named = {**group["conventions"], **changed}
-        conventions = Conventions(**named)
-        where = "" if conventions == DEFAULT else f" by {', '.join(f'{key}={value}' for key, value in named.items())}"
+        all_conventions = {**group["conventions"], **changed}
+        conventions = Conventions(**all_conventions)
+        condition = (
+            ""
+            if conventions == DEFAULT
+            else f" by {', '.join(f'{key}={value}' for key, value in all_conventions.items())}"
+        )
         try:
-            wanted = expected(operation, arguments, arithmetic, conventions)
+            expectations = expected(operation, arguments, arithmetic, conventions)
         except ValueError as error:
             if not result.get("refused"):
-                yield f"The oracle refuses it{where}: {error}"
+                yield f"The oracle refuses it{condition}: {error}"
             continue
-        yield from _mistakes_in_results(result, wanted, where, tensors)
+        yield from _mistakes_in_results(result, expectations, condition, tensors)
 
 
 def _mistakes_in_results(result: Json, wanted: tuple[Expected, ...], where: str, tensors: Json) -> Iterator[str]:
     """Sentences on what is wrong with the results of a test under some conventions."""
-    names = [one.name for one in wanted]
+    expected_names = [expectation.name for expectation in wanted]
     if result.get("refused"):
         yield f"The oracle should refuse it{where}, but does not."
-    elif names != list(result["outputs"]):
-        yield f"It has the results {', '.join(result['outputs'])}, but should have {', '.join(names)}{where}."
+    elif expected_names != list(result["outputs"]):
+        yield f"It has the results {', '.join(result['outputs'])}, but should have {', '.join(expected_names)}{where}."
     else:
-        for one in wanted:
-            for sentence in _differences(one, result["outputs"][one.name], tensors):
-                yield f"{one.name}{where}: {sentence}"
+        for expectation in wanted:
+            for sentence in _differences(expectation, result["outputs"][expectation.name], tensors):
+                yield f"{expectation.name}{where}: {sentence}"
 
 
 def _is_refused(operation: Operation, arguments: tuple[Any, ...]) -> bool:
@@ -135,21 +139,24 @@ def _is_refused(operation: Operation, arguments: tuple[Any, ...]) -> bool:
 
 def _differences(wanted: Expected, output: Json, tensors: Json) -> Iterator[str]:
     """Sentences on what differs between an output of the file and the expected one."""
-    parts = {key: tensors[output[key]].astype(np.float64) for key in ("value", "lower", "upper", "budget")}
-    for key, array in parts.items():
+    stored_arrays = {
+        field_name: tensors[output[field_name]].astype(np.float64)
+        for field_name in ("value", "lower", "upper", "budget")
+    }
+    for field_name, array in stored_arrays.items():
         if array.shape != wanted.lower.shape:
-            yield f"{key} has shape {array.shape}, but should have {wanted.lower.shape}."
+            yield f"{field_name} has shape {array.shape}, but should have {wanted.lower.shape}."
             return
     decided = np.full(wanted.lower.shape, True) if output["decided"] is True else tensors[output["decided"]]
-    parts["decided"] = decided.astype(np.float64)
-    for key, array in parts.items():
-        right = getattr(wanted, key).astype(np.float64)
-        wrong = ~((array == right) | (np.isnan(array) & np.isnan(right)))
-        if wrong.any():
-            place = np.unravel_index(int(wrong.argmax()), wrong.shape)
-            index, count = ", ".join(map(str, place)), f"{int(wrong.sum())} of {wrong.size} entries differ"
-            yield f"{key}[{index}]={array[place]}, but should be {right[place]}; {count}."
-    whole = dict(zip(("rtol", "atol"), tolerances(wanted), strict=True)) | {"vacuous": wanted.vacuous}
-    for key, right in whole.items():
-        if output[key] != right:
-            yield f"{key} is {output[key]}, but should be {right}."
+    stored_arrays["decided"] = decided.astype(np.float64)
+    for field_name, array in stored_arrays.items():
+        correct = getattr(wanted, field_name).astype(np.float64)
+        differs = ~((array == correct) | (np.isnan(array) & np.isnan(correct)))
+        if differs.any():
+            position = np.unravel_index(int(differs.argmax()), differs.shape)
+            index, count = ", ".join(map(str, position)), f"{int(differs.sum())} of {differs.size} entries differ"
+            yield f"{field_name}[{index}]={array[position]}, but should be {correct[position]}; {count}."
+    tolerance_fields = dict(zip(("rtol", "atol"), tolerances(wanted), strict=True)) | {"vacuous": wanted.vacuous}
+    for field_name, correct in tolerance_fields.items():
+        if output[field_name] != correct:
+            yield f"{field_name} is {output[field_name]}, but should be {correct}."

@@ -35,28 +35,28 @@ def packed(tensors: Tensors) -> bytes:
     first, all tensors are aligned.
     """
     header: dict[str, Any] = {}
-    parts: list[bytes] = []
-    end = 0
+    chunks: list[bytes] = []
+    end_of_tensor = 0
     for name, array in tensors.items():
-        raw = np.ascontiguousarray(array).tobytes()
-        offsets = [end, end + len(raw)]
+        tensor_bytes = np.ascontiguousarray(array).tobytes()
+        offsets = [end_of_tensor, end_of_tensor + len(tensor_bytes)]
         header[name] = {"dtype": _CODES[array.dtype.name], "shape": list(array.shape), "data_offsets": offsets}
-        parts.append(raw)
-        end += len(raw)
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return b"".join([len(text).to_bytes(8, "little"), text, *parts])
+        chunks.append(tensor_bytes)
+        end_of_tensor += len(tensor_bytes)
+    header_bytes = json.dumps(header, separators=(",", ":")).encode()
+    header_bytes += b" " * (-len(header_bytes) % 8)
+    return b"".join([len(header_bytes).to_bytes(8, "little"), header_bytes, *chunks])
 
 
 def unpacked(file: Path) -> dict[str, Any]:
     """Return the tensors of a file. Raises ValueError, in a sentence, for bytes that are not such a
     file.
     """
-    raw = file.read_bytes()
-    length = int.from_bytes(raw[:8], "little")
+    content = file.read_bytes()
+    length = int.from_bytes(content[:8], "little")
     try:
-        header = json.loads(raw[8 : 8 + length])
-        return {name: _tensor(raw[8 + length :], entry) for name, entry in header.items() if name != "__metadata__"}
+        header = json.loads(content[8 : 8 + length])
+        return {name: _tensor(content[8 + length :], entry) for name, entry in header.items() if name != "__metadata__"}
     except (ValueError, KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
         raise ValueError(f"{file} is not readable as safetensors: {type(error).__name__}: {error}") from error
 

@@ -62,21 +62,23 @@ class Expected:
         """Whether every finite exact value has a budget that stays within the range of the format."""
         largest, numbers = (self.format or BINARY64).largest, np.isfinite(self.lower)
         with np.errstate(all="ignore"):
-            reach = np.fmax(np.abs(self.lower), np.abs(self.upper)) + self.budget
-        return bool((reach[numbers] <= largest).all())
+            outermost = np.fmax(np.abs(self.lower), np.abs(self.upper)) + self.budget
+        return bool((outermost[numbers] <= largest).all())
 
     @property
     def tells(self) -> bool:
         """Whether the budget is not vacuous, or only 0 and underflow are right, as where every row is fully masked."""
-        least = (self.format or BINARY64).smallest_normal ** 0.5
-        return not self.vacuous or bool(((self.lower == 0) & (self.upper == 0) & (self.budget <= least)).all())
+        underflow_limit = (self.format or BINARY64).smallest_normal ** 0.5
+        return not self.vacuous or bool(
+            ((self.lower == 0) & (self.upper == 0) & (self.budget <= underflow_limit)).all()
+        )
 
 
 def judges(results: Sequence[Expected]) -> bool:
     """Return whether a test of some results can fail: every number is judged, and some result must
     carry information.
     """
-    return all(one.is_bounded for one in results) and any(one.tells for one in results)
+    return all(result.is_bounded for result in results) and any(result.tells for result in results)
 
 
 def expected(
@@ -91,15 +93,15 @@ def expected(
     """
     if operation.returns_booleans:
         mask = np.asarray(operation.call(operation.oracle, arguments, conventions=conventions))
-        bounds, every = mask.astype(np.float64), np.ones(mask.shape, bool)
-        return (Expected("mask", None, bounds, bounds, mask, every, np.zeros(mask.shape), False),)
+        bounds, all_entries = mask.astype(np.float64), np.ones(mask.shape, bool)
+        return (Expected("mask", None, bounds, bounds, mask, all_entries, np.zeros(mask.shape), False),)
     exact = exact or certificate(operation, arguments, conventions)
     rounding, names = preset(arithmetic), operation.returned(arguments)
     budgets = _enclosures(operation, arguments, arithmetic, conventions, "auto")
-    slack = _SLACK if rounding.elementwise == BINARY64 else 2.0**-20
+    allowed_slack = _SLACK if rounding.elementwise == BINARY64 else 2.0**-20
     return tuple(
-        _expected(name, operation.stored(name, rounding, result=True), slack, *each)
-        for name, *each in zip(names, exact, budgets, strict=True)
+        _expected(name, operation.stored(name, rounding, result=True), allowed_slack, *enclosures)
+        for name, *enclosures in zip(names, exact, budgets, strict=True)
     )
 
 
@@ -115,27 +117,32 @@ def _enclosures(
 ) -> tuple[Enclosure, ...]:
     options: dict[str, Any] = {"arithmetic": arithmetic, "conventions": conventions, "method": method}
     with np.errstate(all="ignore"):
-        found = operation.call(operation.oracle, arguments, **options)
-    each = tuple(one for one in found if one is not None) if isinstance(found, tuple) else (found,)
+        results = operation.call(operation.oracle, arguments, **options)
+    enclosures = (
+        tuple(enclosure for enclosure in results if enclosure is not None) if isinstance(results, tuple) else (results,)
+    )
     # files store a number as an array with one entry
-    return tuple(replace(one, mid=np.atleast_1d(one.mid), rad=np.atleast_1d(one.rad)) for one in each)
+    return tuple(
+        replace(enclosure, mid=np.atleast_1d(enclosure.mid), rad=np.atleast_1d(enclosure.rad))
+        for enclosure in enclosures
+    )
 
 
 def _expected(name: str, target: Format, slack: float, exact: Enclosure, budget: Enclosure) -> Expected:
     with np.errstate(all="ignore"):
-        low, high = exact.mid - exact.rad, exact.mid + exact.rad
-        lower = np.where(exact.rad == 0, exact.mid, np.nextafter(low, -np.inf))
-        upper = np.where(exact.rad == 0, exact.mid, np.nextafter(high, np.inf))
+        lower_number, upper_number = exact.mid - exact.rad, exact.mid + exact.rad
+        lower = np.where(exact.rad == 0, exact.mid, np.nextafter(lower_number, -np.inf))
+        upper = np.where(exact.rad == 0, exact.mid, np.nextafter(upper_number, np.inf))
         if target != BINARY64:
-            low, high = rounded(lower, target), rounded(upper, target)
-        decided = (low == high) | np.isnan(exact.mid)
+            lower_number, upper_number = rounded(lower, target), rounded(upper, target)
+        decided = (lower_number == upper_number) | np.isnan(exact.mid)
         unknown = np.isinf(exact.rad)  # any number is right
         lower, upper = np.where(unknown, -np.inf, lower), np.where(unknown, np.inf, upper)
-        apart = np.fmax(np.abs(budget.mid - exact.mid), 0.0)
-        reach = np.where(apart <= slack * budget.rad, budget.rad * (1 + slack), budget.rad + apart)
-        reach = np.where(unknown, np.inf, reach)
-    value = rounded(exact.mid, target)
-    return Expected(name, target, lower, upper, value, decided, upwards(reach), budget.vacuous)
+        distance = np.fmax(np.abs(budget.mid - exact.mid), 0.0)
+        widened_budget = np.where(distance <= slack * budget.rad, budget.rad * (1 + slack), budget.rad + distance)
+        widened_budget = np.where(unknown, np.inf, widened_budget)
+    nearest = rounded(exact.mid, target)
+    return Expected(name, target, lower, upper, nearest, decided, upwards(widened_budget), budget.vacuous)
 
 
 def upwards(x: Array, bits: int = 8) -> Array:
@@ -167,10 +174,14 @@ def tolerances(of: Expected) -> tuple[float, float]:
     budget, and its distance from the value, are each rounded by less than half of their spacing.
     """
     finite = np.isfinite(of.lower) & np.isfinite(of.budget)
-    value, size = of.value[finite].astype(np.float64), np.abs(of.value[finite].astype(np.float64))
-    reach = np.fmax(of.upper[finite] - value, value - of.lower[finite]) + of.budget[finite]
+    value, magnitude = of.value[finite].astype(np.float64), np.abs(of.value[finite].astype(np.float64))
+    farthest = np.fmax(of.upper[finite] - value, value - of.lower[finite]) + of.budget[finite]
     with np.errstate(all="ignore"):
-        reach += np.where(of.budget[finite] > 0, np.spacing(size + reach), 0.0)
-        rtol = float(np.min(reach[size > 0] / size[size > 0], initial=1.0)) if (size > 0).any() else 0.0
-        atol = float(np.max(reach - rtol * size, initial=0.0))
-    return float(upwards(np.array(rtol))), float(upwards(np.array(atol)))
+        farthest += np.where(of.budget[finite] > 0, np.spacing(magnitude + farthest), 0.0)
+        relative = (
+            float(np.min(farthest[magnitude > 0] / magnitude[magnitude > 0], initial=1.0))
+            if (magnitude > 0).any()
+            else 0.0
+        )
+        absolute = float(np.max(farthest - relative * magnitude, initial=0.0))
+    return float(upwards(np.array(relative))), float(upwards(np.array(absolute)))

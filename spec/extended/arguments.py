@@ -41,10 +41,10 @@ def offsets(offset: Any, batch: tuple[int, ...]) -> Array:
     """Return the offset of each sequence of the batch, as ints: one for all, or an array of offsets
     over the batch axes; None is 0.
     """
-    given = np.asarray(0 if offset is None else offset)
-    if given.dtype.kind not in "iu":
+    offset_array = np.asarray(0 if offset is None else offset)
+    if offset_array.dtype.kind not in "iu":
         raise TypeError(f"offset={offset!r}, but should be an integer, or integers over the batch axes {batch}.")
-    return broadcast(given, "offset", batch).astype(object)
+    return broadcast(offset_array, "offset", batch).astype(object)
 
 
 def sides(window: tuple[int | None, int | None], causal: bool) -> tuple[int | None, int | None]:

@@ -78,8 +78,8 @@ class Attended:
         """
         if self.softcap is None:
             return self.scale
-        bent = alpha.tanh(alpha.div(self.scores[index], self.softcap))
-        return self.scale * (alpha.one - bent * bent)
+        capped = alpha.tanh(alpha.div(self.scores[index], self.softcap))
+        return self.scale * (alpha.one - capped * capped)
 
 
 @definition()
@@ -114,8 +114,8 @@ def attention_weights(
     if bias is not None:
         hidden = tabulate(bias.shape, lambda *index: _hides(bias[index], index), bool)
         visible = visible & ~broadcast(hidden, "bias", s.shape)
-        added = broadcast(bias, "bias", s.shape)
-        u = tabulate(s.shape, lambda *index: t[index] + added[index] if visible[index] else alpha.zero)
+        broadcast_bias = broadcast(bias, "bias", s.shape)
+        u = tabulate(s.shape, lambda *index: t[index] + broadcast_bias[index] if visible[index] else alpha.zero)
     sinks = [None] * s.shape[-3] if sink is None else [finite_sink(x, f"sink[{h}]") for h, x in enumerate(sink)]
     rows = {row: softmax_with_sink(u[row], visible[row], sinks[row[-2]]) for row in np.ndindex(*s.shape[:-1])}
     return Attended(

@@ -83,9 +83,9 @@ def attention_vjp(
 
     def row(*at: int) -> list[Scalar]:
         *b, h, _ = at
-        seen = [j for j in range(n_k) if r.visible[*at, j]]
-        T = {j: total(grad_out[*at, c] * v[*b, h // group, j, c] for c in range(d_v)) for j in seen}
-        delta = total(r.weights[*at, j] * T[j] for j in seen)
+        visible_keys = [j for j in range(n_k) if r.visible[*at, j]]
+        T = {j: total(grad_out[*at, c] * v[*b, h // group, j, c] for c in range(d_v)) for j in visible_keys}
+        delta = total(r.weights[*at, j] * T[j] for j in visible_keys)
         from_lse = alpha.zero if grad_lse is None or alpha.is_neg_inf(r.lse[at]) else grad_lse[at]
         dU = [r.weights[*at, j] * (T[j] - delta + from_lse) if j in T else alpha.zero for j in range(n_k)]
         return [*dU, r.sink_weights[at] * (from_lse - delta)]
@@ -157,8 +157,8 @@ def attention_jvp(
     >>> dout.tolist(), dlse.tolist()
     ([[[5.0]]], [[2.0]])
     """
-    for name, given, of in (("dbias", dbias, bias), ("dsink", dsink, sink)):
-        if given is not None and of is None:
+    for name, along_argument, argument in (("dbias", dbias, bias), ("dsink", dsink, sink)):
+        if along_argument is not None and argument is None:
             raise ValueError(f"{name} is given without {name[1:]}, but is the tangent of it.")
     r = attention_weights(
         q, k, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink
@@ -178,18 +178,18 @@ def attention_jvp(
     def row(*at: int) -> tuple[dict[int, Scalar], Scalar]:
         h = at[-2]
         dU = {j: tangent(*at, j) for j in range(n_k) if r.visible[*at, j]}
-        sunk = (
+        of_sink = (
             alpha.zero if dsink is None or sink is None or alpha.is_neg_inf(sink[h]) else r.sink_weights[at] * dsink[h]
         )
-        return dU, total(r.weights[*at, j] * x for j, x in dU.items()) + sunk
+        return dU, total(r.weights[*at, j] * x for j, x in dU.items()) + of_sink
 
     rows = {at: row(*at) for at in np.ndindex(*shape[:-1])}
 
     def dout(*index: int) -> Scalar:
         *b, h, i, c = index
         dU, dlse = rows[*b, h, i]
-        moved = total(r.weights[*b, h, i, j] * (x - dlse) * v[*b, h // group, j, c] for j, x in dU.items())
-        return moved + total(r.weights[*b, h, i, j] * dv[*b, h // group, j, c] for j in dU)
+        of_weights = total(r.weights[*b, h, i, j] * (x - dlse) * v[*b, h // group, j, c] for j, x in dU.items())
+        return of_weights + total(r.weights[*b, h, i, j] * dv[*b, h // group, j, c] for j in dU)
 
     return tabulate((*shape[:-1], v.shape[-1]), dout), tabulate(shape[:-1], lambda *at: rows[at][1])
 
@@ -199,7 +199,7 @@ def _gathered(t: Array, shape: tuple[int, ...]) -> Array:
     This is the adjoint of broadcasting.
     """
     result = replicate(alpha.zero, shape)
-    whose = np.broadcast_to(np.arange(result.size).reshape(shape), t.shape)
-    for position, entry in zip(whose.flat, t.flat, strict=True):
+    positions = np.broadcast_to(np.arange(result.size).reshape(shape), t.shape)
+    for position, entry in zip(positions.flat, t.flat, strict=True):
         result.flat[position] = result.flat[position] + entry
     return result

@@ -140,15 +140,15 @@ def softmax_with_sink(
     >>> w.round(6), w_sink.round(6), np.exp(lse).round(6)  # 1, 1 and 2 of 4
     (array([0.25, 0.25, 0.  ]), np.float64(0.5), np.float64(4.0))
     """
-    held = finite_sink(sink, "sink")
-    sunk = [] if held is None else [held]
-    exponents = [*u[visible], *sunk]
+    sink_logit = finite_sink(sink, "sink")
+    sink_logits = [] if sink_logit is None else [sink_logit]
+    exponents = [*u[visible], *sink_logits]
     if not exponents:
         return replicate(alpha.zero, u.shape), alpha.zero, alpha.neg_inf
     m = reduce(alpha.max, exponents)
     D = total(alpha.exp(x - m) for x in exponents)
     w = map2_spec(lambda x, seen: alpha.div(alpha.exp(x - m), D) if seen else alpha.zero, u, visible)
-    w_sink = total(alpha.div(alpha.exp(x - m), D) for x in sunk)
+    w_sink = total(alpha.div(alpha.exp(x - m), D) for x in sink_logits)
     return w, w_sink, m + alpha.log(D)
 
 

@@ -111,11 +111,11 @@ def dynamic_frequencies(
         0 if seq_len is None else nat(seq_len, "seq_len"),
     )
     s, b = positive(factor, "factor"), positive(base, "base")
-    grown = alpha.div(s * alpha.of_nat(max(M, L)), alpha.of_nat(M)) - (s - alpha.one)
+    growth = alpha.div(s * alpha.of_nat(max(M, L)), alpha.of_nat(M)) - (s - alpha.one)
     exponent = alpha.div(
         alpha.of_nat(rotary_dim), alpha.of_nat(abs(rotary_dim - 2))
     )  # r = 0 has no pair, whatever its base
-    return default_frequencies(rotary_dim, base=b * alpha.power(grown, exponent))
+    return default_frequencies(rotary_dim, base=b * alpha.power(growth, exponent))
 
 
 # -- With a change of lengths that was searched for, pair by pair ----------------------------------

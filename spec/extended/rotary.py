@@ -129,10 +129,10 @@ def mrope_axes(pairs: int, sections: tuple[int, int, int], mrope: str = "section
     if mrope != "interleaved":
         raise ValueError(f"mrope={mrope!r}, but should be 'sectioned' or 'interleaved'.")
     axes = [1 if i % 3 == 1 and i < 3 * h else 2 if i % 3 == 2 and i < 3 * w else 0 for i in range(pairs)]
-    found = tuple(axes.count(axis) for axis in range(3))
-    if found != (t, h, w):
+    counts = tuple(axes.count(axis) for axis in range(3))
+    if counts != (t, h, w):
         raise ValueError(
-            f"sections={sections}, but interleaving {pairs} pairs by them gives {found}: there is no such layout."
+            f"sections={sections}, but interleaving {pairs} pairs by them gives {counts}: there is no such layout."
         )
     return axes
 
@@ -148,16 +148,17 @@ def _positions_of(positions: Any, start_pos: int, rows: tuple[int, ...], section
         raise ValueError(
             f"positions and start_pos={start_pos} are given, but should not both be: add start_pos to the positions."
         )
-    given = np.asarray(positions)
-    if given.dtype.kind not in "iu":
-        raise TypeError(f"positions hold {given.dtype}, but should be integers.")
+    position_array = np.asarray(positions)
+    if position_array.dtype.kind not in "iu":
+        raise TypeError(f"positions hold {position_array.dtype}, but should be integers.")
     if sections is None:
-        return broadcast(given, "positions", rows)[np.newaxis]
-    if given.shape[:1] != axes:
+        return broadcast(position_array, "positions", rows)[np.newaxis]
+    if position_array.shape[:1] != axes:
         raise ValueError(
-            f"positions have shape {given.shape}, but should have an axis of 3 in front: time, height and width."
+            f"positions have shape {position_array.shape}, "
+            "but should have an axis of 3 in front: time, height and width."
         )
-    return np.stack([broadcast(along, "positions", rows) for along in given])
+    return np.stack([broadcast(of_axis, "positions", rows) for of_axis in position_array])
 
 
 def _partners(r: int, rope_pairing: str) -> list[tuple[int, int]]:
