@@ -123,10 +123,12 @@ def test_the_register_touches_every_bug():
 
 
 def test_the_whole_suite_passes_after_the_diff_of_contributing_and_the_command(tmp_path):
-    """Except the tests of the wheel, which need an environment, and those that apply the diff themselves."""
+    """The tests are those of `make test`, except the tests of the wheel, which need an environment,
+    and those that apply the diff themselves.
+    """
     environment = copied_with_the_diff(tmp_path)
-    tests = ["spec", "oracles", "properties", "systems", "research", "-k", "not contributing"]
-    for command in (["research.regenerate", "--jobs", "2"], ["pytest", "-q", "-p", "no:cacheprovider", *tests]):
+    several = ["--numprocesses", "3", "--dist", "worksteal", "-p", "no:cacheprovider"]
+    for command in (["research.regenerate", "--jobs", "2"], ["pytest", "-q", *several, "-k", "not contributing"]):
         done = subprocess.run(
             [sys.executable, "-m", *command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
         )
