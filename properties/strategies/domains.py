@@ -1,4 +1,4 @@
-"""The domains of each operation: a table."""
+"""The table of the domains (input families) of each operation."""
 
 from typing import Any
 
@@ -356,7 +356,9 @@ _domain("no columns", "A width of 0.", "inv_freq", sizes=_EMPTY["no columns"], s
 
 
 def usual(operation: str, *more: str) -> tuple[str, ...]:
-    """Return the domains of laws about any call, and more domains, as far as an operation has them."""
+    """Return the names of the domains (input families) for laws about any call, and the names in
+    `more`. Names that the operation does not have are left out.
+    """
     return ("everyday", *(name for name in (ROTATIONS, *more) if name in DOMAINS[operation]))
 
 
