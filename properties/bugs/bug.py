@@ -1,5 +1,5 @@
-"""A known bug: a small executable change of the reference, with its effect, its repair and public
-reports of it.
+"""Defines a known bug: a small executable change of the reference, with its effect, its repair and
+public reports of it.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,18 +33,19 @@ Requirement = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class Bug:
-    """A known bug of one operation, or of all operations that take one step.
+    """A known bug of one operation, or of all operations that contain one step.
 
     `operation` is the operation in which the bug was seen. `mutants` has a maker for each operation
-    that can have the bug. A maker returns a new mutant, which has no memory of earlier calls: a
-    function of the operation's arguments in NumPy float64.
+    that can have the bug. A maker returns a new mutant: a function of the operation's arguments in
+    NumPy float64 that has the bug, and has no memory of earlier calls.
 
-    `mechanism`, `effect` and `repair` are sentences: what the code does wrong, what a user sees, and
-    what to change. `citations` names public reports (owner/repo#number). Where nobody has reported
-    the bug, `origin` says how code gets it. `law` names the law that should detect the bug.
+    `mechanism`, `effect` and `repair` are sentences: what the code does wrong, what a user sees,
+    and what to change. `citations` names public reports (owner/repo#number). Where nobody has
+    reported the bug, `origin` says how code gets it. `law` names the law that should detect the
+    bug.
 
-    `requires` says what a harness must do in addition to calling the mutant on arrays. `public` marks the
-    thirty bugs that the suite was tuned on. `promises` replaces the default promises of an
+    `requires` says what a test must do in addition to calling the mutant on arrays. `public` marks
+    the thirty bugs on which the suite was tuned. `promises` replaces the default declarations of an
     implementation with the bug. `tiles` has makers of the same mutant for other sizes of a tile.
     """
 
@@ -64,12 +65,12 @@ class Bug:
 
     @property
     def fresh(self) -> Callable[[], Mutant]:
-        """The maker of mutants of the operation in which the bug was seen."""
+        """The maker of mutants (functions with the bug) of the operation in which the bug was seen."""
         return self.mutants[self.operation]
 
     @property
     def citation(self) -> str:
-        """The public reports in one line, or "none" with the origin of the bug."""
+        """The public reports in one line; without a report, "none" with the origin of the bug."""
         return "; ".join(self.citations) or f"none: {self.origin}"
 
 
@@ -78,8 +79,8 @@ def _takes_options(function: Mutant) -> bool:
 
 
 def _mutant_operation(operation: str, make: Callable[[], Mutant]) -> Mutant:
-    """A mutant of one operation. The reference answers calls with options that the mutant does not
-    take.
+    """Return a mutant (a function with the bug) of one operation. If a call has options that the
+    mutant does not take, the reference answers it.
     """
     mutant, right = make(), operations()[operation]
     if _takes_options(mutant) or not _takes_options(right):
@@ -88,7 +89,7 @@ def _mutant_operation(operation: str, make: Callable[[], Mutant]) -> Mutant:
 
 
 def _mutant_steps(steps: tuple[str, ...], operation: str, make: Callable[[], Any]) -> Mutant:
-    """An operation of the reference in which other functions replace these steps."""
+    """Return an operation of the reference in which other functions replace these steps."""
     others = make()
     replaced = operations(**dict(zip(steps, others if isinstance(others, tuple) else (others,), strict=True)))
     return np.errstate(all="ignore")(replaced[operation])
@@ -104,8 +105,8 @@ def _bug(
     make: Callable[[], Any],
     entry: Mapping[str, Any],
 ) -> Bug:
-    """The entry of a function in the catalogue, with all sizes of a tile if the function has an argument
-    `tile`.
+    """Return the bug that a decorated function defines, for the catalogue. If the function has an
+    argument `tile`, the bug has mutants with the other sizes of a tile too.
     """
     each, usual = mutants(make), signature(function).parameters.get("tile")
     operation = next(iter(each))
@@ -142,7 +143,7 @@ class Register:
         self.bugs: list[Bug] = []
 
     def in_operation(self, operation: str, **entry: Any) -> Callable[[Mutant], Mutant]:
-        """Return the decorator for a bug in one operation; the other arguments are fields of `Bug`."""
+        """Return the decorator for a bug in one operation. The other arguments are fields of `Bug`."""
         return self._decorator(lambda make: {operation: partial(_mutant_operation, operation, make)}, **entry)
 
     def in_step(
@@ -150,8 +151,8 @@ class Register:
     ) -> Callable[[Mutant], Mutant]:
         """Return the decorator for a bug in a step, or in several steps at once.
 
-        `seen` names the operation in which the bug was seen, if that is not the step. `without` names
-        operations that stay correct with the bug, or in which it is another bug.
+        `seen` names the operation in which the bug was seen, if that is not the step. `without`
+        names operations that stay correct with the bug, or in which the same change is another bug.
         """
         first = seen or steps[0]
         names = [first, *(name for name in users_of(*steps) if name not in (first, *without))]
@@ -168,7 +169,9 @@ class Register:
         record: Callable[..., Any] | None = None,
         **entry: Any,
     ) -> Callable[[Mutant], Mutant]:
-        """The decorator for a function whose replacements, made by a maker, are these mutants."""
+        """Return the decorator for a function that replaces something. `mutants` makes the
+        functions with the bug from a maker of this replacement.
+        """
         if remembers:
             entry["requires"] = ("two calls in a row",)
 

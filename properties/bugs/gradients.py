@@ -199,7 +199,9 @@ def vjp_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Ar
 
 
 def _with_factors(factors: Callable[[Array, Array, float], tuple[float, float]]) -> Mutant:
-    """The backward, with dq and dk multiplied by factors of the queries, the values and √d."""
+    """Return a backward that multiplies dq and dk by two factors. `factors` computes them from the
+    queries, the values and √d.
+    """
 
     def backward(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
         dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)

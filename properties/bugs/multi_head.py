@@ -1,5 +1,5 @@
-"""Known bugs of heads: which keys, values and masks a query head uses, how code splits and merges
-heads, and their weights.
+"""Known bugs of attention heads: which keys, values and masks a query head uses, how code splits
+and merges heads, and the weights of heads.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Known bugs of rotations: their tables, their channels, and their gradients."""
+"""Known bugs of rotations of pairs of channels: their tables, their channels, and their gradients."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
-"""Known bugs of wrappers around attention with options: how they pass a mask, a scale and a
-softcap, and blocks of 128.
+"""Known bugs of code that calls an attention function with options: how it passes a mask, a scale,
+a softcap, and blocks of 128.
 """
 
 from math import prod

@@ -1,5 +1,5 @@
-"""Laws of scaled dot-product attention besides symmetries: averages of values, the effect of masks,
-and cases that conventions decide.
+"""Laws of scaled dot-product attention that are not symmetries: averages of values, the effect of
+masks, and cases that conventions decide.
 """
 
 from typing import Any

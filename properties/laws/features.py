@@ -1,5 +1,5 @@
-"""Laws of attention with features: one feature expressed by another, and the effect of softcaps and
-sinks on a row.
+"""Laws of attention with options: an option expressed by another one, and the effect of softcaps
+and sinks on a row.
 """
 
 from collections.abc import Sequence

@@ -1,5 +1,5 @@
-"""Symmetries along axes, and symmetries of attention and softmax: changes of the inputs, and the
-changes of the output that follow.
+"""Symmetries of attention and softmax, and symmetries along axes: how the output changes if the
+inputs change in a given way.
 """
 
 from collections.abc import Sequence
