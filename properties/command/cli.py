@@ -1,4 +1,6 @@
-"""The command `attnspec`: its parser, and the subcommands verify, report, compare and completion."""
+"""Defines the command `attnspec`: its parser, and the subcommands verify, report, compare and
+completion.
+"""
 
 import argparse
 import os
@@ -154,7 +156,7 @@ def parser_of_command() -> Parser:
 
 
 class _Version(argparse.Action):
-    """Print the version of the installed distribution, and end the command."""
+    """The option that prints the version of the installed distribution, and ends the command."""
 
     def __call__(self, parser: argparse.ArgumentParser, *rest: Any, **named: Any) -> None:
         from importlib.metadata import version

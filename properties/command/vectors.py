@@ -1,4 +1,4 @@
-"""The subcommand `attnspec vectors`, which checks files of test vectors."""
+"""Defines the subcommand `attnspec vectors`, which checks files of test vectors."""
 
 import argparse
 from pathlib import Path
