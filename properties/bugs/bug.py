@@ -122,8 +122,8 @@ def _bug(
 
 
 class Register:
-    """Decorators that add a function to the catalogue as a mutant. The function's name is the bug's
-    id, and its docstring says in a sentence what the code does wrong:
+    """Decorators that add a function with a bug to the catalogue. The function's name is the bug's id,
+    and its docstring is a sentence that says what the code does wrong:
 
         @bug.in_step("row_term", seen="scaled_dot_product_attention_vjp", law="…", effect="…", repair="…",
                      citations=("owner/repo#1", "owner/repo#2"))
@@ -131,12 +131,15 @@ class Register:
             \"\"\"The backward leaves out the term of each row.\"\"\"
             return np.zeros(())
 
-    `in_step` replaces a step of the reference by the function, in all operations that take the step.
-    `in_operation` replaces one operation. With `remembers=True` the function's first argument is the
-    memory of a mutant, which is empty before the first of two calls in a row. With `making=True` the
-    function takes no argument and returns the replacement. With `record` its argument is that record
-    of the operation's arguments. A function with an argument `tile` is registered with other sizes
-    of the tile too.
+    `in_step` replaces a step of the reference by the function, in all operations that contain the step.
+    `in_operation` replaces one operation. Options change what the function takes:
+
+    remembers   its first argument is a memory, a dict, which is empty before the first of two calls in
+                a row
+    making      it takes no argument, and returns the replacement
+    record      its argument is this record of the operation's arguments
+
+    A function with an argument `tile` is also added with other sizes of the tile.
     """
 
     def __init__(self) -> None:
