@@ -136,8 +136,8 @@ def parametrize_with_laws(
     An implementation is anything that `properties.verify` takes: mappings, modules, objects, or
     `properties.Implementation`. `laws` names some laws, "law" or "law[operation]", and `exclude`
     names laws to leave out. `max_examples` replaces the number of cases of the caller's Hypothesis
-    profile. Raises TypeError and ValueError for other arguments, and for laws that apply to none of
-    the implementations.
+    profile. Raises TypeError and ValueError for other arguments, and for laws that apply to no
+    implementation.
     """
     found = checks(implementations, laws, max_examples, exclude)
     if not found:

@@ -70,7 +70,7 @@ class Bug:
 
     @property
     def citation(self) -> str:
-        """The public reports in one line; without a report, "none" with the origin of the bug."""
+        """The public reports in one line. A bug without a report has "none: " and its origin."""
         return "; ".join(self.citations) or f"none: {self.origin}"
 
 

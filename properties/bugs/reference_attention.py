@@ -85,7 +85,7 @@ def visible_keys(
 
 
 def scale_of(width: int, scale: float | None) -> float:
-    """Return the given scale, or 1/√d if none is given."""
+    """Return the given scale, or 1/√d without a given one."""
     return float(1 / np.sqrt(max(width, 1))) if scale is None else scale
 
 

@@ -64,7 +64,7 @@ def blend(keep: Array, factor: float) -> Array:
 
 
 def yarn_only(given: Given) -> dict[str, Any]:
-    """Return those of the given parameters that belong to YaRN's ramp."""
+    """Return the given parameters that belong to YaRN's ramp."""
     return {
         p: x
         for p, x in given.items()

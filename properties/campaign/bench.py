@@ -188,7 +188,7 @@ def _entry(entries: list[Entry], chunk: Chunk) -> tuple[int, Entry]:
 
 
 def _missing(entry: Entry, operation: str, outcomes: list[Outcome], why: str) -> Iterator[Outcome]:
-    """Yield the outcome "not run" for those of an operation's laws that have no outcome yet."""
+    """Yield the outcome "not run" for each law of an operation that has no outcome yet."""
     known = {outcome.law_id for outcome in outcomes}
     for law in (entry.laws[place] for place in entry.groups[operation]):
         if law not in known:

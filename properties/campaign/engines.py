@@ -50,8 +50,8 @@ class Engine(Protocol):
         """Give a chunk (piece of work) to a worker. At least one worker must be free."""
 
     def finished(self, seconds: float) -> Sequence[Done]:
-        """Return the chunks that have finished since the last call, with their results. If none
-        has, wait for one, but not longer than `seconds`.
+        """Return the chunks that have finished since the last call, with their results. If no chunk
+        has finished, wait for one, but not longer than `seconds`.
         """
 
     def close(self) -> None:

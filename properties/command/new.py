@@ -390,7 +390,7 @@ adapter = properties.Implementation(
 
 def _wrapped(start: str, parts: list[str], end: str, indentation: int = 0) -> str:
     """Return the parts as text between `start` and `end`. They stand on one line if that is not too
-    long; else on a line of their own between start and end; else on one line each.
+    long; else on a separate line between start and end; else on one line each.
     """
     joined = ", ".join(parts)
     if indentation + len(f"{start}{joined}{end}") <= _WIDTH:

@@ -43,8 +43,8 @@ class Caller:
     """An implementation, as laws (properties to check) call it.
 
     `caller(q, k, v, mask)` calls the operation that the law is about. `caller.rope(x, 3)` calls
-    another operation. A mask is always true where a key is visible, whatever the implementation
-    declares. A call returns a `Result`, or a tuple of them.
+    another operation. A mask is always true where a key is visible, also if the implementation
+    declares the opposite. A call returns a `Result`, or a tuple of them.
 
     `calls` are the calls since `begin`. `answers` are the results of each of these calls. `vacuous`
     counts the requested error limits that accept any value. `arithmetic` and `conventions` are the

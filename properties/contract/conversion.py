@@ -104,8 +104,8 @@ def layouts(implementation: Implementation, x: Any = None) -> tuple[str, ...]:
     """Return the memory layouts in which attnspec may pass arrays, or one array such as `x`, to the
     implementation.
 
-    These are the layouts that the adapter declares, or all layouts if it declares none. A layout
-    that the kind of arrays does not have is left out.
+    These are the layouts that the adapter declares. Without a declaration, these are all layouts. A
+    layout that the kind of arrays does not have is left out.
     """
     declared = LAYOUTS if implementation.layouts is None else implementation.layouts
     flat = x is not None and (x.ndim < 3 or x.shape[-3] == 1)

@@ -237,7 +237,7 @@ class Implementation:
         return self.caches
 
     def lacks_of_caches(self, *names: str) -> str:
-        """Return a sentence that names those of the given cache features that the implementation
+        """Return a sentence that names the cache features, among `names`, that the implementation
         lacks; "" if it has all of them.
         """
         missing = [feature for feature in names if feature not in self.of_caches]
@@ -257,8 +257,8 @@ class Implementation:
         return self.support.sizes
 
     def lacks(self, *features: str) -> str:
-        """Return a sentence that names those of the given features that the implementation does not
-        declare; "" if it declares all of them.
+        """Return a sentence that names the features, among the given ones, that the implementation
+        does not declare; "" if it declares all of them.
         """
         missing = [feature for feature in features if feature not in self.features]
         return f"It does not declare the feature{'s' * (len(missing) > 1)} {' and '.join(missing)}." if missing else ""

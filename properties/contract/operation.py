@@ -110,8 +110,8 @@ class Operation:
         return self._kind(name) is Kind.TABLE
 
     def is_log_sum_exp(self, name: str) -> bool:
-        """Return whether a parameter or a result holds log-sum-exps. Kernels store them in a format
-        of their own.
+        """Return whether a parameter or a result holds log-sum-exps. Kernels store them in a
+        separate format.
         """
         return self._kind(name) is Kind.LOG_SUM_EXP
 

@@ -136,7 +136,7 @@ class IsolatedKernel:
         self, calls: list[tuple[Operation, tuple[Any, ...], dict[str, Any]]], keep: bool
     ) -> list[dict[str, Any]]:
         """Return the answers to calls that are made at the same time. Raises EndedError if the
-        process gives none.
+        process gives no answer.
         """
         seconds_left = self.limits.calls - self.process.seconds
         if seconds_left <= 0:

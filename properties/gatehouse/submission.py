@@ -1,7 +1,7 @@
 """Defines a submission to the gate: the sources of an untrusted kernel, its functions by operation,
 and the declarations of what it supports.
 
-This process runs none of the sources.
+This process never runs the sources.
 """
 
 import ast

@@ -34,7 +34,7 @@ def message(token: bytes, header: Mapping[str, Any], chunks: Iterable[bytes] = (
 
 
 def sizes(start: bytes, token: bytes | None = None) -> tuple[int, int]:
-    """Return two numbers of bytes: that of the header and that of the arrays, from the start of a
+    """Return how many bytes the header has, and how many the arrays have, from the start of a
     message.
 
     Raises NonsenseError for another token, and for a number that is not allowed.
