@@ -56,7 +56,7 @@ def attention_mask_taken_for_causality(
 
 @bug.in_operation(
     ATTENTION,
-    law="keys masked for all queries do not matter",
+    law="the content of keys masked for all queries does not matter",
     effect="A masked key gets 1/e of the weight of a visible key.",
     repair="Convert the mask to a bias of 0 and −∞.",
     citations=("huggingface/diffusers#14342",),

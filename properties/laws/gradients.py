@@ -145,7 +145,7 @@ def _visible(inputs: Any, mask: Any, cotangent: Array) -> Any:
 
 
 @law(VJP, SOFTMAX, HEADS, domains=("everyday", "padded masks"), exact=True)
-def no_derivative_passes_through_the_mask(subject: Subject, *case: Any, choose: Choices) -> bool:
+def derivatives_do_not_pass_through_masked_entries(subject: Subject, *case: Any, choose: Choices) -> bool:
     """For every mask, also a causal one, and cotangents that are 0 in some rows, such as the last
     ones: the gradients are 0 for queries and score rows without a cotangent, and for keys, values
     and scores that no other row sees.

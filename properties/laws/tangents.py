@@ -172,7 +172,7 @@ def in_a_linear_input_the_jvp_equals_the_operation_on_the_tangent(subject: Subje
 
 
 @law(*JVPS, domains=("everyday", "padded masks"), exact=True)
-def no_derivative_passes_through_the_mask(subject: Subject, *case: Any, choose: Choices) -> bool:
+def derivatives_do_not_pass_through_masked_entries(subject: Subject, *case: Any, choose: Choices) -> bool:
     """For every mask, also a causal one, and tangents that are 0 in some rows, such as the first
     ones: the output of a query without a tangent has derivative 0 if no visible key of the query
     has a tangent.
