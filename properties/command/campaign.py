@@ -75,7 +75,10 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "--laws": ("check only these laws, by name or name[operation]", _SEVERAL | {"metavar": "LAW"}),
     "--exclude": ("leave out these laws", _SEVERAL | {"metavar": "LAW"}),
-    "--only": ("check only implementations whose name or group name contains TEXT", _SEVERAL | {"metavar": "TEXT"}),
+    "--only": (
+        "if the adapter defines several implementations, check only those whose name or group contains TEXT",
+        _SEVERAL | {"metavar": "TEXT"},
+    ),
     "--html": ("with report: write the page to DIR/index.html", {"metavar": "DIR"}),
 }
 """The arguments: the help of each, and how argparse reads it."""

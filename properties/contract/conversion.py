@@ -14,7 +14,18 @@ from oracles.formats import Format
 from properties.contract.implementation import LAYOUTS, Implementation
 from properties.contract.wording import said
 
-__all__ = ["ReturnedError", "UngivenError", "given", "layouts", "number", "overlaps", "received", "type_of", "values"]
+__all__ = [
+    "ReturnedError",
+    "UngivenError",
+    "given",
+    "layout_in_words",
+    "layouts",
+    "number",
+    "overlaps",
+    "received",
+    "type_of",
+    "values",
+]
 
 
 class ReturnedError(Exception):
@@ -111,6 +122,11 @@ def layouts(implementation: Implementation, x: Any = None) -> tuple[str, ...]:
     flat = x is not None and (x.ndim < 3 or x.shape[-3] == 1)
     possible = (layout for layout in declared if implementation.arrays != "torch" or layout in _TORCH_LAYOUTS)
     return tuple(layout for layout in possible if not (flat and layout == "heads-inside"))
+
+
+def layout_in_words(layout: str) -> str:
+    """Return a layout as a noun: "transposed k" for one array, "transposed arrays" for all."""
+    return layout if " " in layout else f"{layout} arrays"
 
 
 def received(raw: Any, implementation: Implementation, target: Format | None, shape: tuple[int, ...]) -> Any:

@@ -167,8 +167,8 @@ def _no_layouts(implementation: Implementation) -> str:
 
 @law(*_WITH_LAYOUTS, domains=lambda operation: usual(operation, "masks of sequences"), exempts=_no_layouts)
 def a_view_gives_the_same_result_as_its_contiguous_copy(subject: Subject, *arguments: Any, choose: Choices) -> bool:
-    """For every test input, each layout in memory, and one array or all arrays: the view gives the
-    result of the contiguous copy.
+    """For every test input and every memory layout, of one array or of all arrays: the view gives
+    the same result as its contiguous copy.
 
     The layouts exchange the last two axes, or rows and heads, in memory; leave gaps between rows;
     start late in a buffer; reverse the rows; or are read-only. An implementation that declares no
@@ -195,7 +195,7 @@ def a_view_gives_the_same_result_as_its_contiguous_copy(subject: Subject, *argum
             subject.require(implementation.layouts is None, str(raised))
             continue
         for output, view, copy in zip(operation.returned(arguments), results_of(views), copies, strict=False):
-            subject.alike(view, copy, f"with {chosen} arrays, {output}")
+            subject.alike(view, copy, f"with {conversion.layout_in_words(chosen)}, {output}")
     return bool(taken)
 
 

@@ -49,7 +49,7 @@ def handed_over(
     given = called.named(arguments)
     is_own = call.operation == operation and call.layout == "contiguous"
     if not is_own or any(not np.array_equal(case[name], x) for name, x in called.named(call.arguments).items()):
-        layout = "" if call.layout == "contiguous" else f", {call.layout}"
+        layout = "" if call.layout == "contiguous" else f", with {conversion.layout_in_words(call.layout)}"
         shown = ", ".join(f"{name}={_brief(value)}" for name, value in given.items())
         yield f"The call was {called.name}({shown}){layout}."
         return
@@ -104,10 +104,13 @@ def _described(wrong: Any) -> str:
     for axis, name in enumerate(names):
         indices = np.flatnonzero(wrong.any(tuple(other for other in range(wrong.ndim) if other != axis)))
         if len(indices) < wrong.shape[axis]:
+            plural = len(indices) > 1
             parts.append(
-                f"index {_ranges(indices)} of {name}" if name.startswith("axis") else f"{name} {_ranges(indices)}"
+                f"{'indices' if plural else 'index'} {_ranges(indices)} of {name}"
+                if name.startswith("axis")
+                else f"{name}{'s' if plural else ''} {_ranges(indices)}"
             )
-    return ", ".join((count, *parts))
+    return f"{count}: {'; '.join(parts)}" if parts else count
 
 
 def _ranges(indices: Any) -> str:

@@ -32,6 +32,7 @@ _IN_FULL = 64  # entries: a smaller array is shown in full
 _TALL = 8  # lines: an array that needs more is described, if a description is shorter
 _MAX_SCRIPT_LINES = 16  # without --all
 _MAX_LINES_OF_NAMES = 2  # for the laws of an operation, without --all
+_LABELS = {"seed": "seed (of the law's choices)"}  # of inputs that the kernel does not get
 
 
 def print_cause(console: Console, cause: Cause, everything: bool = False) -> None:
@@ -100,10 +101,10 @@ def named(laws: Sequence[str], width: int, everything: bool) -> Iterator[str]:
     room = _MAX_LINES_OF_NAMES * width - 16
     for operation, names in groups.items():
         fitting = len(names)
-        while not everything and fitting > 1 and len(operation) + sum(len(name) + 2 for name in names[:fitting]) > room:
+        while not everything and fitting > 1 and len(operation) + sum(len(name) + 4 for name in names[:fitting]) > room:
             fitting -= 1
         more = f"; and {len(names) - fitting} more" if fitting < len(names) else ""
-        yield f"{operation}: {'; '.join(names[:fitting])}{more}"
+        yield f"{operation}: {'; '.join(f'«{name}»' for name in names[:fitting])}{more}"
 
 
 def _print_diagnosis(console: Console, violation: Violation, searched: bool) -> None:
@@ -143,9 +144,10 @@ def _print_case(console: Console, violation: Violation, worst: str = "") -> None
     if violation.counterexample:
         _print_heading(console, "The smallest input found" if violation.shrunk else "The input")
         table = Table.grid(padding=(0, 2, 0, 0))
-        width = max(20, console.width - 12 - max(map(len, violation.told)))
-        for name, value in violation.told.items():
-            table.add_row(Text(name, style="cyan"), shown(value, width))
+        told = {_LABELS.get(name, name): value for name, value in violation.told.items()}
+        width = max(20, console.width - 12 - max(map(len, told)))
+        for label, value in told.items():
+            table.add_row(Text(label, style="cyan"), shown(value, width))
         console.print(Padding(table, (0, 0, 0, 4), expand=False))
 
 
