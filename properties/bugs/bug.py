@@ -23,9 +23,9 @@ BACKWARD = (SDPA_VJP, MHA_VJP, SOFTMAX_VJP)
 
 Gradients = tuple[Array, ...]
 Mutant = Callable[..., Any]
-Mutants = Callable[[Callable[[], Any]], dict[str, Callable[[], Mutant]]]  # of a maker, by operation
+Mutants = Callable[[Callable[[], Any]], dict[str, Callable[[], Mutant]]]  # makes mutants, by operation, from a maker
 Memory = dict[Any, Any]
-_TILE_SIZES = (8, 16, 32, 64, 128)  # that kernels use
+_TILE_SIZES = (8, 16, 32, 64, 128)  # the sizes that kernels use
 Requirement = Literal[
     "strided views", "two calls in a row", "tables that are not rotations", "long positions", "large sizes"
 ]

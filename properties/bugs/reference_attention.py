@@ -164,7 +164,9 @@ def attention(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Arra
 
 
 def logit_gradient(w: Array, of_weights: Array, delta: Array, of_lse: Array) -> Array:
-    """Return the gradient of the logits: w ⊙ (T − δ + g_lse)."""
+    """Return the gradient of the logits: w ⊙ (T − δ + g_lse), with the weights w, their gradients
+    T, and the gradient g_lse of the log-sum-exp.
+    """
     return w * (of_weights - delta + of_lse)
 
 

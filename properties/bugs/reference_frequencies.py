@@ -1,7 +1,8 @@
 """A part of the reference, in NumPy: rotary frequencies of every kind.
 
-A kind multiplies the powers f of its base by gains g. The module `properties.bugs.reference` has
-the other operations and explains steps.
+A kind multiplies the powers f of its base by gains g. The letters in this module: s is the scaling
+factor, L the sequence length, M the original context length, r the number of channels that rotate.
+The module `properties.bugs.reference` has the other operations and explains steps.
 """
 
 from collections.abc import Mapping
@@ -30,7 +31,9 @@ def base_of(kind: str, base: float | None, r: int, seq_len: int | None, given: G
 
 
 def grown_base(base: float, r: int, seq_len: int | None, factor: float, max_position_embeddings: int) -> float:
-    """Return the grown base: base · (s·L'/M − (s − 1))^(r/(r − 2)), with L' = max(L, M)."""
+    """Return the grown base: base · (s·L'/M − (s − 1))^(r/(r − 2)), with the factor s, the original
+    length M, and L' = max(L, M) for the sequence length L.
+    """
     longest = max(seq_len or 0, max_position_embeddings)
     return float(base * (factor * longest / max_position_embeddings - (factor - 1)) ** (r / (r - 2)))
 
@@ -59,7 +62,9 @@ def gains(kind: str, f: Array, base: float, seq_len: int | None, given: Given) -
 
 
 def blend(keep: Array, factor: float) -> Array:
-    """Return the gain of each pair: 1 if it is kept, 1/s if it is not kept, and a mean in between."""
+    """Return the gain of each pair for the factor s: 1 if the pair is kept, 1/s if it is not kept,
+    and a mean in between.
+    """
     return keep + (1 - keep) / factor
 
 
@@ -73,7 +78,9 @@ def yarn_only(given: Given) -> dict[str, Any]:
 
 
 def pair_of_turns(turns: float, r: int, base: float, original: int) -> float:
-    """Return the pair, as a real number, that makes `turns` full rotations in M positions."""
+    """Return the pair, as a real number, that makes `turns` full rotations within the original
+    length.
+    """
     return r * log(original / (2 * pi * turns)) / (2 * log(base))
 
 
@@ -104,8 +111,8 @@ def yarn_ramp(
 def llama3_gains(
     f: Array, factor: float, original_max_position_embeddings: int, low_freq_factor: float, high_freq_factor: float
 ) -> Array:
-    """Return the gains of the llama3 kind: 1 for short waves, 1/s for long ones, and a mean in
-    between, by the number of waves in M positions.
+    """Return the gains of the llama3 kind for the factor s: 1 for short waves, 1/s for long ones,
+    and a mean in between. The number of waves in the original length decides.
     """
     waves = original_max_position_embeddings * f / (2 * pi)
     return blend(np.clip(llama3_line(waves, low_freq_factor, high_freq_factor), 0, 1), factor)
@@ -129,7 +136,9 @@ def is_long(seq_len: int | None, original: int) -> bool:
 
 
 def proportional_gains(pairs: int, factor: float, partial_rotary_factor: float) -> Array:
-    """Return the gains of the proportional kind: 1/s for the first pairs, 0 for the others."""
+    """Return the gains of the proportional kind for the factor s: 1/s for the first pairs, 0 for
+    the others.
+    """
     return (np.arange(pairs) < floor(partial_rotary_factor * pairs)) / factor
 
 
@@ -150,15 +159,15 @@ def multiplier(kind: str, given: Given) -> float:
 
 
 def sharpened(factor: float, weight: float) -> float:
-    """Return m(s, x) = 0.1·x·ln s + 1 for s > 1, else 1."""
+    """Return m(s, x) = 0.1·x·ln s + 1 for a factor s > 1 and a weight x, else 1."""
     return 0.1 * weight * log(factor) + 1 if factor > 1 else 1.0
 
 
 def yarn_multiplier(
     factor: float, mscale: float | None, mscale_all_dim: float | None, attention_factor: float | None
 ) -> float:
-    """Return YaRN's attention factor: the given one; or the quotient of two weights, if both are
-    given and not 0; or m(s, 1).
+    """Return YaRN's attention factor. This is the given one; or the quotient of two weights, if
+    both are given and not 0; or m(s, 1) for the factor s, as `sharpened` computes it.
     """
     if attention_factor is not None:
         return attention_factor
@@ -168,7 +177,9 @@ def yarn_multiplier(
 
 
 def longrope_multiplier(factor: float, original: int, attention_factor: float | None) -> float:
-    """Return longrope's attention factor: the given one, or √(1 + ln s / ln M) for s > 1."""
+    """Return longrope's attention factor: the given one, or √(1 + ln s / ln M) for a factor s > 1
+    and the original length M.
+    """
     if attention_factor is not None:
         return attention_factor
     return float(np.sqrt(1 + log(factor) / log(original))) if factor > 1 else 1.0

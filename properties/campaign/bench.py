@@ -241,7 +241,7 @@ def _result(outcomes: tuple[Outcome, ...], causes: tuple[Cause, ...]) -> Result:
 
 
 def _broken(outcome: Outcome, shown: bool) -> Broken:
-    """Return the failing law of an outcome. With `shown`, it includes the input."""
+    """Return the failing law of an outcome. With `shown`, the input on which it fails is included."""
     violation = outcome.violation
     if violation is None:
         return Broken(outcome.law, outcome.status, 0.0, outcome.reason)

@@ -1,5 +1,5 @@
-"""Checks before the work that outputs can be written. Reports after the work an output that cannot
-be written.
+"""Checks before the work that outputs can be written. If an output cannot be written after the
+work, reports it.
 """
 
 import os

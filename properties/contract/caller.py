@@ -33,7 +33,7 @@ LIKELY = 8.4
 are independent.
 """
 
-_SHORTEST = 64  # up to so many terms of a sum the statistical line equals the proved bound
+_SHORTEST = 64  # sums up to this length have a statistical line equal to the proved bound
 
 _RETURNED = mmap.mmap(-1, 1)
 """1 if a call has returned in a forked process, which ended there. Forks share this memory."""

@@ -177,8 +177,8 @@ def type_of(array: Any) -> str:
 
 
 def values(x: Any) -> Any:
-    """Return a fresh copy of the contents of an implementation's array, as float64, booleans or
-    integers. Anything else is returned unchanged.
+    """Return the contents of an implementation's array as a fresh NumPy array of float64, booleans
+    or integers. Anything else is returned unchanged.
     """
     if not hasattr(x, "dtype"):
         return x

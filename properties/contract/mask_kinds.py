@@ -90,7 +90,7 @@ EXTENTS: dict[str, Extent] = {
     ),
     "no masks": Extent("It takes no masks."),
 }
-"""The extents, by the words of `supports`. Without such a word masks broadcast."""
+"""The extents of masks, by the words of `supports`. Without such a word masks may broadcast."""
 
 
 @dataclass(frozen=True)
@@ -127,4 +127,4 @@ ENTRIES: dict[str, Entries] = {
         lambda target: -target.largest,
     ),
 }
-"""The entries, by the words of `supports`. Without such a word masks hold booleans."""
+"""The entries of masks, by the words of `supports`. Without such a word masks are booleans."""

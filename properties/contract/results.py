@@ -145,7 +145,8 @@ def results_of(found: Any) -> tuple[Any, ...]:
 
 def _rounding_of_others(value: Array, budget: Enclosure) -> float:
     """Return a bound of the rounding of numbers that differ from the expected ones: the largest
-    radius, increased in the ratio of their sizes.
+    radius, multiplied by the size of the largest number ÷ the size of the largest expected number,
+    if this is above 1.
 
     A radius bounds the rounding of the sum that gives the right number. If that sum has no terms,
     the radius is 0, which does not bound the rounding of a wrong number in its place. The result is

@@ -139,8 +139,8 @@ class Support:
         return replace(self, masks=named, entries="")
 
     def listed(self, size: str) -> tuple[Any, ...]:
-        """Return the list of a size that `supports` gives, or an empty tuple. Test inputs get their
-        sizes from this list.
+        """Return the list of sizes that `supports` gives for one size; () if it gives no list. Test
+        inputs get this size from the list.
         """
         predicate = self.sizes.get(size)
         return predicate.sizes if isinstance(predicate, Listed) else ()

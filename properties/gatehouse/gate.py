@@ -34,7 +34,9 @@ from properties.verifier.verify import examine
 __all__ = ["QUICK", "gate"]
 
 QUICK = Limits(call=1.0, calls=3.0)
-"""The limits of the quick plan. Plain NumPy needs .3 s for all calls; the rest allows for a busy machine."""
+"""The limits of the quick plan. Plain NumPy needs .3 s for all calls. More is allowed because the
+machine may be busy.
+"""
 
 _LEFT_OUT = (
     "a call prints nothing and leaves process-wide state unchanged",

@@ -18,7 +18,7 @@ from properties.strategies.climb import mutated
 __all__ = ["another", "changed"]
 
 _LONGEST, _MOST = 256, 2**15
-"""The longest axis, and the largest total of numbers, to which a smaller case may grow."""
+"""The longest axis, and the largest total of numbers, that a change may reach."""
 
 _TRIES = 8  # changes to try; the first one with a supported case is taken
 _SEEDS = 2**24

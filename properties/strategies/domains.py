@@ -23,15 +23,15 @@ QUIRKS = (
     *("dead rows", "odd widths", "no rows", "no columns", "width zero"),
     *("no queries", "without keys", "more queries than keys", "below finite fills"),
 )
-"""Domains in which a convention decides the result, or in which budgets allow everything. Separate
-laws test them, and agreement with the oracle does not.
+"""The domains (input families) in which a convention decides the result, or in which budgets (error
+limits) accept any value. Separate laws test them. The law of agreement with the oracle does not.
 """
 
 ROTATIONS = "as models rotate"
-"""The domain in which rope has some of its options."""
+"""The name of the domain (input family) in which rope has some of its options."""
 
 DOMAINS: dict[str, dict[str, Domain]] = {name: {} for name in OPERATIONS}
-"""The domains of each operation, by name."""
+"""The domains (input families) of each operation, by name."""
 
 
 def _domain(name: str, statement: str, *operations: str, **entry: Any) -> None:

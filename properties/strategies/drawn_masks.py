@@ -68,7 +68,7 @@ def any_or_none(choose: Choices, shape: tuple[int, ...]) -> Any:
 
 
 def none(choose: Choices, shape: tuple[int, ...]) -> None:
-    """Return no mask."""
+    """Return None: no mask."""
 
 
 def padded(choose: Choices, shape: tuple[int, ...]) -> Any:

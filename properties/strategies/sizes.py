@@ -43,8 +43,8 @@ _PAIRED = (
     "rotary_frequencies",
 )  # operations on pairs of dimensions
 _PARTNERS = {"n_q": "n_k", "head_dim": "value_dim"}
-"""Pairs of sizes: the second is chosen beside the first."""
-# How much a size may exceed the one beside it, if no domain has a supported difference.
+"""Pairs of sizes: the second is chosen after the first, and often equals it."""
+# How much larger than the first the second size of a pair may be, if no domain has a supported pair.
 _FAR = 1024
 _TOKENS = {"seq_len": (2, 3, 1, 4, 5, 8, 9, 2, 3, 4, 5, 17, 33, 64, 65), "head_dim": (1, 2, 3, 4, 8, 16, 5, 24, 32)}
 _MOST = 9000  # entries of one problem: long ones are narrow

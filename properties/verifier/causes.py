@@ -48,9 +48,9 @@ from properties.verifier.report import Diagnosis, Violation
 
 __all__ = ["causes"]
 
-_MAX_DIAGNOSES = 5  # of one cause
+_MAX_DIAGNOSES = 5  # for one cause
 _LOOSEST = 2.0**-6  # of the largest result: how far results may differ where the right results have no radius
-_MIN_SHARE_OF_RIGHT_CALLS = 0.95  # that a possible cause must reproduce
+_MIN_SHARE_OF_RIGHT_CALLS = 0.95  # a possible cause must reproduce this share
 _MIN_SHARE_OF_A_CAUSE = 0.5  # of the wrong calls, which it reproduces
 _MIN_SHARE_OF_A_HINT = 0.25
 _RANK_OF_ARITHMETICS = 3
@@ -66,7 +66,7 @@ class _Explanation:
 
     diagnosis     the sentences that describe it
     breaks        the places of the violations that it reproduces
-    rank          its order among equals
+    rank          its order among explanations that are equal otherwise
     repeats       the wrong calls that it reproduces
     misses        the wrong calls that it does not reproduce
     spoils        the number of calls that it gets wrong in another way

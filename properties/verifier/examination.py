@@ -241,7 +241,7 @@ class Examination:
             for trial in group:
                 trial.leave_out(str(untaken))
             return
-        if not (quirk and subject.calls[0].error):  # which may be a refusal
+        if not (quirk and subject.calls[0].error):  # the error may be a refusal
             self._judge(agreement, 0, quirk)
         self._take_turns(arguments, seed, group, agreement)
         self.evidence.cases += 1

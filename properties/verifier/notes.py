@@ -21,7 +21,7 @@ from properties.verifier.report import TriedSizes, Violation
 __all__ = ["failure", "handed_over", "notes", "or_note"]
 
 _ROOT = Path(__file__).parents[2]
-_INNERMOST_FRAMES = 12  # of a traceback
+_INNERMOST_FRAMES = 12  # shown of a traceback
 
 
 def notes(calls: tuple[Call, ...], implementation: Implementation, seen: Sequence[TriedSizes]) -> tuple[str, ...]:

@@ -17,14 +17,16 @@ from properties.laws.law import Law
 __all__ = ["QUICK", "QUICKLY", "grouped", "is_quick", "plan", "require_planned", "without"]
 
 QUICK = Path(__file__).parents[1] / "laws" / "quick.json"
-"""The file with the laws that the quick plan adds to agreement and to the laws that watch: they
-detect bugs which neither of these detects.
+"""The file with further laws of the quick plan. The plan also has agreement and the laws that watch
+every call. The laws of the file detect bugs that these do not detect.
 """
 
 _DETECTING = frozenset(json.loads(QUICK.read_text("utf-8")))
 
 QUICKLY = 50
-"""The most cases of an operation in the quick plan. Every domain still gets at least one case."""
+"""The largest number of test inputs of an operation in the quick plan. Every input family (domain)
+still gets at least one.
+"""
 
 
 def plan(

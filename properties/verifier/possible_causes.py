@@ -70,7 +70,7 @@ def possible_causes(called: list[Operation], implementation: Implementation) -> 
 
 
 def of_other_tiles(called: list[Operation]) -> Iterator[PossibleCause]:
-    """Yield every known bug of the operations again, with each other tile size."""
+    """Yield every known bug of the operations once more for each other size of its tiles."""
     names = {operation.name for operation in called}
     for bug in CATALOGUE.values():
         for size, make in bug.tiles.items() if bug.operation in names else ():

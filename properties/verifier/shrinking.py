@@ -25,7 +25,7 @@ from properties.verifier.report import Violation
 __all__ = ["simpler", "smallest"]
 
 _MAX_TRIED = 300  # cases
-_MAX_PLACES = 8  # of a leading axis, each of which is tried alone
+_MAX_PLACES = 8  # indices of a leading axis that are tried alone
 
 Stage = Callable[[Operation, Case, Implementation], Iterator[Case]]
 
@@ -189,6 +189,7 @@ def simpler(operation: Operation, case: Case, implementation: Implementation) ->
 
 
 _STAGES: tuple[Stage, ...] = (_cut, _plainer, _in_arrays(_rounder), _in_arrays(_emptier))
-"""What is tried, in this order, each stage until it finds nothing smaller, and all stages again while
-one of them does. Arrays are rounded before entries are taken away, of which there may be many.
+"""The stages of the search, in this order. Each stage runs until it finds nothing smaller. If some
+stage found something, all stages run again. Numbers are rounded before entries are set to 0, because
+there may be many entries.
 """

@@ -21,7 +21,7 @@ __all__ = ["FAILED", "TIME", "Evidence", "Trial", "does_not_apply", "unknown"]
 TIME, FAILED = "Time was up", "The run ended at the first violation"
 """Why no further case is drawn: the time limit, or fail-fast."""
 
-_ENOUGH_VIOLATIONS = 4  # of a law, after which it is checked on no further case
+_ENOUGH_VIOLATIONS = 4  # after this number of violations a law is not checked any more
 _FEWEST_INFORMATIVE = 4  # cases that a law gets, if its domains have informative cases at all
 _KEPT_CALLS = 24  # right and wrong ones, for the diagnosis
 

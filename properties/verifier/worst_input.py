@@ -27,12 +27,12 @@ from properties.verifier.case_json import packed, unpacked
 __all__ = ["Worst", "climb", "ratios"]
 
 _DRAWN = 3
-"""A climb draws one in so many of its cases: a tenth, a third and two thirds were tried on four
-kernels, and a third got highest.
+"""The climb draws one input in `_DRAWN`, and makes the others by changes. Tried on four kernels: a
+tenth, a third and two thirds of drawn inputs. A third found the largest errors.
 """
 
 _NOTHING = -1.0
-"""How high a case is of which no budget says anything: lower than all others."""
+"""The height of an input without a budget (error limit): lower than all other heights."""
 
 
 @dataclass(frozen=True)

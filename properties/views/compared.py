@@ -9,7 +9,7 @@ from properties.views.statuses import LABELS
 
 __all__ = ["print_comparison"]
 
-_MAX_CHANGES = 20  # of a kind, which are listed
+_MAX_CHANGES = 20  # listed for each kind
 _KINDS = {
     "broke": ("✗ fails now", "bold red"),
     "mended": ("✓ passes again", "green"),
