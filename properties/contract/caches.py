@@ -242,8 +242,8 @@ def decode(
     arithmetic: Arithmetic | str | None = None,
     conventions: Conventions | None = None,
 ) -> tuple[Enclosure, Enclosure]:
-    """Return the certified values of attention through caches: each query sees the keys and values
-    that earlier steps left in its cache.
+    """The certified values of attention through caches: each query sees the keys and values that
+    earlier steps left in its cache.
 
     Each "attend" step is `oracles.attention` on everything that was appended to its cache: causal,
     with the offset, the window, and a mask of the evicted keys. The causal mask and the evicted
