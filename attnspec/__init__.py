@@ -32,7 +32,9 @@ _HOMES = {"Conventions": "oracles", "Implementation": "properties", "assert_with
 
 
 def __getattr__(name: str) -> Any:
-    """Import a package, or the package of a name, at its first use: pytest loads this module in every session."""
+    """Return a name of the package, and import the package that defines it at its first use. pytest
+    loads this module in every session, so it imports little.
+    """
     if name in own_names.PACKAGES:
         return import_module(f"attnspec.{name}")
     if name == "__version__":

@@ -1,4 +1,4 @@
-"""The command `attnspec`, and `python -m attnspec`."""
+"""The command `attnspec`, which is also `python -m attnspec`."""
 
 # PYTHON_ARGCOMPLETE_OK: argcomplete's global completion looks for this text
 
@@ -14,10 +14,11 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command, and return its exit status; `attnspec --help` lists the subcommands.
+    """Run the command, and return its exit status. `attnspec --help` lists the subcommands.
 
-    The files to verify may import a module that is named like a package of attnspec. The folder of
-    such a module comes first on the import path before attnspec imports anything, so Python finds both.
+    The user's file may import a module with the name of a package of attnspec, such as `oracles`.
+    For this reason the folder of such a module is put first on the import path before attnspec
+    imports anything. Python then finds both.
     """
     given = sys.argv[1:] if arguments is None else arguments
     files = [Path(text.partition(":")[0]) for text in given if text.partition(":")[0].endswith(".py")]

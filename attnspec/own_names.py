@@ -1,9 +1,10 @@
-"""Imports `attnspec.oracles`, `attnspec.properties` and `attnspec.spec`, also if a project has modules of these names.
+"""Makes `attnspec.oracles`, `attnspec.properties` and `attnspec.spec` importable, also if a project
+has modules with the names oracles, properties or spec.
 
-The three names are generic. If `import oracles` finds the package of attnspec, `attnspec.oracles` is
-the same module. If it finds a module of the project, the project keeps that module, and the package
-of attnspec is loaded only under the name `attnspec.oracles`: in its source, and in the source of
-modules that import it, `oracles` is replaced by `attnspec.oracles`.
+If `import oracles` finds the package of attnspec, `attnspec.oracles` is the same module. If it
+finds a module of the project, the project keeps that module. The package of attnspec is then loaded
+only under the name `attnspec.oracles`: in its source, and in the source of modules that import it,
+`oracles` is replaced by `attnspec.oracles`.
 """
 
 import sys
@@ -22,14 +23,14 @@ _HOME = Path(__file__).resolve().parents[1]
 
 
 def install() -> None:
-    """Make `import attnspec.oracles` and the other two imports work."""
+    """Make `import attnspec.oracles`, `import attnspec.properties` and `import attnspec.spec` work."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())  # before Python's finder, which would find the modules in the packages
 
 
 def shadowing(path: Sequence[str] | None = None) -> dict[str, str]:
-    """Return {package: file} for modules that `import` finds instead of a package of attnspec, on a
-    path or `sys.path`.
+    """Return {package: file} for each package of attnspec in whose place `import` finds another
+    module. `import` searches `path`, or else `sys.path`.
     """
     shadowed = {}
     for name in PACKAGES:
@@ -44,12 +45,14 @@ def shadowing(path: Sequence[str] | None = None) -> dict[str, str]:
 
 
 class _Finder(MetaPathFinder):
-    """Finds the three packages and their modules under the name `attnspec`.
+    """Finds the packages oracles, properties and spec, and their modules, under the name
+    `attnspec`.
 
     `shadowed` are the packages whose short name belongs to the project. `renamed` are the packages
-    that are loaded only under the name `attnspec`. `properties` imports the other two, so it is
-    renamed if one of them is shadowed; `import properties` then still finds it, unless it is shadowed
-    itself. The first import decides for all: two copies of a class would not be equal.
+    that are loaded only under the name `attnspec`. If some package is shadowed, `properties` is
+    renamed too, because it imports the other two. `import properties` then still finds it, unless
+    it is shadowed itself. The first import decides this for all: two copies of a class would not be
+    equal.
     """
 
     def __init__(self) -> None:
@@ -59,7 +62,9 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The spec of a module of attnspec; None for other modules, and for modules that Python finds itself."""
+        """Return the import spec of a module of attnspec. Return None for other modules, and for
+        modules that Python finds itself.
+        """
         name = fullname.removeprefix("attnspec.")
         package = name.partition(".")[0]
         if package not in PACKAGES:
@@ -84,17 +89,17 @@ class _Finder(MetaPathFinder):
 
 
 class _Same(Loader):
-    """Loads a module by importing it under its other name."""
+    """A loader that loads a module by importing it under its other name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The module under its other name."""
+        """Return the module, imported under its other name."""
         module = import_module(self.name)
         self.own = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Restore the spec of the module, which Python has just replaced."""
+        """Restore the import spec of the module, which Python has just replaced."""
         module.__spec__ = self.own

@@ -1,7 +1,7 @@
-"""The plugin for pytest: `pytest --attnspec ADAPTER`, and a summary of the checked laws.
+"""The plugin for pytest: adds the option `--attnspec ADAPTER`, and a summary of the checked laws.
 
-Where attnspec is installed, pytest loads this module in every project. So it imports spec, oracles
-and properties only for `--attnspec`, or after a check has run.
+If attnspec is installed, pytest loads this module in every project. For this reason it imports
+spec, oracles and properties only with `--attnspec`, or after a check has run.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _PROPERTY = "attnspec"
 
 
 class _Target(pytest.Collector):
-    """The items of one `--attnspec ADAPTER`."""
+    """The collector of pytest's items for one option `--attnspec ADAPTER`."""
 
     def collect(self) -> Iterator["_Item"]:
         targets, conformance = (
@@ -37,7 +37,7 @@ class _Target(pytest.Collector):
 
 
 class _Item(pytest.Item):
-    """One law on one implementation, without a test file."""
+    """The pytest item for one law on one implementation, without a test file."""
 
     def __init__(self, *, check: Any, **options: Any) -> None:
         super().__init__(**options)
@@ -67,7 +67,9 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Iterator[None]:
-    """Attach the outcome of a law to the item's report, which pytest-xdist sends between processes."""
+    """Attach the outcome of a law to the item's report. pytest-xdist sends this report between
+    processes.
+    """
     check = (
         item.check if isinstance(item, _Item) else getattr(getattr(item, "callspec", None), "params", {}).get("check")
     )

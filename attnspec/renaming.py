@@ -1,4 +1,6 @@
-"""Loads a module of attnspec, and adds the prefix `attnspec.` to some packages in its import statements."""
+"""Loads modules of attnspec with the prefix `attnspec.` before some packages in their import
+statements.
+"""
 
 import ast
 from importlib.machinery import SourceFileLoader
@@ -9,7 +11,9 @@ __all__ = ["Renamed"]
 
 
 class Renamed(SourceFileLoader):
-    """Loads a module from its source, in which the names of the renamed packages get the prefix `attnspec.`."""
+    """A loader that reads a module from its source, and puts the prefix `attnspec.` before the
+    names of the renamed packages.
+    """
 
     def __init__(self, fullname: str, path: str, renamed: frozenset[str]) -> None:
         super().__init__(fullname, path)
@@ -17,27 +21,29 @@ class Renamed(SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType:
         """Return the compiled code. The code is not cached in a file, because that file belongs to
-        the usual name of the module.
+        the short name of the module.
         """
         tree = _Renaming(self.renamed).visit(ast.parse(self.get_data(self.path), self.path))
         return compile(ast.fix_missing_locations(tree), self.path, "exec", dont_inherit=True)
 
 
 class _Renaming(ast.NodeTransformer):
-    """Puts `attnspec.` before the renamed packages in import statements."""
+    """A change of the syntax tree that puts `attnspec.` before the renamed packages in import
+    statements.
+    """
 
     def __init__(self, renamed: frozenset[str]) -> None:
         self.renamed = renamed
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
-        """`from oracles.ball import x` becomes `from attnspec.oracles.ball import x`."""
+        """Return `from attnspec.oracles.ball import x` for `from oracles.ball import x`."""
         if node.level == 0 and node.module and node.module.partition(".")[0] in self.renamed:
             node.module = f"attnspec.{node.module}"
         return node
 
     def visit_Import(self, node: ast.Import) -> list[ast.stmt]:
-        """`import oracles` becomes `import attnspec.oracles as oracles`; `import oracles.ball`
-        loads the module and binds the package.
+        """Return `import attnspec.oracles as oracles` for `import oracles`. For `import
+        oracles.ball`, return statements that load the module and bind the name of the package.
         """
         statements: list[ast.stmt] = []
         for alias in node.names:

@@ -25,13 +25,13 @@ _Test = TypeVar("_Test", bound=Callable[..., Any])
 
 
 class Check:
-    """A law on an implementation. Calling it fails the test, with the text that `attnspec verify`
-    prints, if the law fails.
+    """A law on an implementation, as a pytest check. If the law fails, calling the check fails the
+    test, with the text that `attnspec verify` prints.
 
     A law that fails as declared is an expected failure. An inconclusive law fails the test.
 
     `target`, `pick` and `beside` say where the implementation is, for the script that reproduces a
-    violation.
+    failure.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class Check:
 
     @property
     def attnspec_outcome(self) -> tuple[str, str, int, float] | None:
-        """What the pytest plugin counts: the implementation, the status, the number of test inputs
-        and the largest error ÷ error limit.
+        """The numbers that the pytest plugin adds up: the implementation, the status, the number of
+        test inputs and the largest error ÷ error limit. None before the check has run.
         """
         outcome = self.outcome
         if outcome is None:
@@ -59,14 +59,16 @@ class Check:
 
     @property
     def id(self) -> str:
-        """law[operation]-implementation, with hyphens between words."""
+        """The id of the check: law[operation]-implementation, with hyphens between words."""
         return re.sub(r"\s+", "-", f"{self.law.id}-{self.implementation.name}")
 
     def __repr__(self) -> str:
         return f"<{self.law.id} on {self.implementation.name}>"
 
     def __call__(self) -> None:
-        """Check the law on `max_examples` cases, or on as many as the caller's Hypothesis profile says."""
+        """Check the law on `max_examples` test inputs. If it is None, the caller's Hypothesis
+        profile gives the number.
+        """
         __tracebackhide__ = True
         outcome = self.outcome = check(self.law, self.implementation, self.max_examples, random_seed=None)
         if outcome.status == "violated" and outcome.violation is not None:
@@ -87,8 +89,8 @@ def checks(
     max_examples: int | None = None,
     exclude: Sequence[str] = (),
 ) -> list[Check]:
-    """Return the checks of all laws, or of some, that apply to the implementations. All checks of
-    one implementation come before the checks of the next.
+    """Return the checks of all laws, or of the named ones, that apply to the implementations. All
+    checks of one implementation come before the checks of the next.
     """
     if isinstance(implementations, Mapping | str) or not isinstance(implementations, Sequence):
         raise TypeError(
@@ -111,7 +113,9 @@ def checks(
 
 
 def _applies(law: Law, implementation: Implementation) -> bool:
-    """Whether a law applies to an implementation, and has cases that the implementation supports."""
+    """Return whether a law applies to an implementation that supports some of the law's test
+    inputs.
+    """
     settled = Examination(implementation, law.operation, [law]).settled.get(law.id)
     return settled is None or settled.status != "not applicable"
 
@@ -132,8 +136,8 @@ def parametrize_with_laws(
     An implementation is anything that `properties.verify` takes: mappings, modules, objects, or
     `properties.Implementation`. `laws` names some laws, "law" or "law[operation]", and `exclude`
     names laws to leave out. `max_examples` replaces the number of cases of the caller's Hypothesis
-    profile. Raises TypeError and ValueError for other arguments, and for laws that apply to none of
-    the implementations.
+    profile. Raises TypeError and ValueError for other arguments, and for laws that apply to no
+    implementation.
     """
     found = checks(implementations, laws, max_examples, exclude)
     if not found:

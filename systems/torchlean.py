@@ -237,7 +237,7 @@ _OVERFLOWING = {
         _SOFTMAX,
         f"{_SOFTMAX}_vjp",
         names=(
-            "making some rows larger does not affect the others",
+            "multiplying some rows by a large number does not affect the others",
             "adding a constant to a row of scores changes nothing",
         ),
     ),
@@ -252,7 +252,10 @@ _OVERFLOWING = {
         _EXP,
         f"{_SDPA}_vjp",
         f"{_SDPA}_jvp",
-        names=("making some queries larger does not affect the others", "a vector added to all keys changes nothing"),
+        names=(
+            "multiplying some queries by a large number does not affect the others",
+            "a vector added to all keys changes nothing",
+        ),
     ),
     **_declared(
         _DEAD,
@@ -269,7 +272,7 @@ _ROWS = (
     "reordering columns within heads at most reorders the result",
     "tokens depend on visible tokens only",
 )
-_DERIVED = ("the result is the derivative of the forward", "no derivative passes through the mask")
+_DERIVED = ("the result is the derivative of the forward", "derivatives do not pass through masked entries")
 _OF_GRADIENTS = (
     "the VJP is within its error limit",
     "query and key gradients satisfy q.T @ dq = dk.T @ k",

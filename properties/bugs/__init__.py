@@ -1,5 +1,5 @@
-"""The catalogue of known bugs. Each is executable, explained, and has a citation or an origin. The
-catalogue measures what the laws detect, and finds likely causes of a failure.
+"""The catalogue of known bugs. Each bug is executable, explained, and has a citation or an origin.
+The catalogue shows how many bugs the laws detect, and names likely causes of a failure.
 """
 
 from properties.bugs import (  # isort: skip

@@ -1,5 +1,5 @@
-"""A known bug: a small executable change of the reference, with its effect, its repair and public
-reports of it.
+"""Defines a known bug: a small executable change of the reference, with its effect, its repair and
+public reports of it.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,9 +23,9 @@ BACKWARD = (SDPA_VJP, MHA_VJP, SOFTMAX_VJP)
 
 Gradients = tuple[Array, ...]
 Mutant = Callable[..., Any]
-Mutants = Callable[[Callable[[], Any]], dict[str, Callable[[], Mutant]]]  # of a maker, by operation
+Mutants = Callable[[Callable[[], Any]], dict[str, Callable[[], Mutant]]]  # makes mutants, by operation, from a maker
 Memory = dict[Any, Any]
-_TILE_SIZES = (8, 16, 32, 64, 128)  # that kernels use
+_TILE_SIZES = (8, 16, 32, 64, 128)  # the sizes that kernels use
 Requirement = Literal[
     "strided views", "two calls in a row", "tables that are not rotations", "long positions", "large sizes"
 ]
@@ -33,18 +33,19 @@ Requirement = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class Bug:
-    """A known bug of one operation, or of all operations that take one step.
+    """A known bug of one operation, or of all operations that contain one step.
 
     `operation` is the operation in which the bug was seen. `mutants` has a maker for each operation
-    that can have the bug. A maker returns a new mutant, which has no memory of earlier calls: a
-    function of the operation's arguments in NumPy float64.
+    that can have the bug. A maker returns a new mutant: a function of the operation's arguments in
+    NumPy float64 that has the bug, and has no memory of earlier calls.
 
-    `mechanism`, `effect` and `repair` are sentences: what the code does wrong, what a user sees, and
-    what to change. `citations` names public reports (owner/repo#number). Where nobody has reported
-    the bug, `origin` says how code gets it. `law` names the law that should detect the bug.
+    `mechanism`, `effect` and `repair` are sentences: what the code does wrong, what a user sees,
+    and what to change. `citations` names public reports (owner/repo#number). Where nobody has
+    reported the bug, `origin` says how code gets it. `law` names the law that should detect the
+    bug.
 
-    `requires` says what a harness must do in addition to calling the mutant on arrays. `public` marks the
-    thirty bugs that the suite was tuned on. `promises` replaces the default promises of an
+    `requires` says what a test must do in addition to calling the mutant on arrays. `public` marks
+    the thirty bugs on which the suite was tuned. `promises` replaces the default declarations of an
     implementation with the bug. `tiles` has makers of the same mutant for other sizes of a tile.
     """
 
@@ -64,12 +65,12 @@ class Bug:
 
     @property
     def fresh(self) -> Callable[[], Mutant]:
-        """The maker of mutants of the operation in which the bug was seen."""
+        """The maker of mutants (functions with the bug) of the operation in which the bug was seen."""
         return self.mutants[self.operation]
 
     @property
     def citation(self) -> str:
-        """The public reports in one line, or "none" with the origin of the bug."""
+        """The public reports in one line. A bug without a report has "none: " and its origin."""
         return "; ".join(self.citations) or f"none: {self.origin}"
 
 
@@ -78,8 +79,8 @@ def _takes_options(function: Mutant) -> bool:
 
 
 def _mutant_operation(operation: str, make: Callable[[], Mutant]) -> Mutant:
-    """A mutant of one operation. The reference answers calls with options that the mutant does not
-    take.
+    """Return a mutant (a function with the bug) of one operation. If a call has options that the
+    mutant does not take, the reference answers it.
     """
     mutant, right = make(), operations()[operation]
     if _takes_options(mutant) or not _takes_options(right):
@@ -88,7 +89,7 @@ def _mutant_operation(operation: str, make: Callable[[], Mutant]) -> Mutant:
 
 
 def _mutant_steps(steps: tuple[str, ...], operation: str, make: Callable[[], Any]) -> Mutant:
-    """An operation of the reference in which other functions replace these steps."""
+    """Return an operation of the reference in which other functions replace these steps."""
     others = make()
     replaced = operations(**dict(zip(steps, others if isinstance(others, tuple) else (others,), strict=True)))
     return np.errstate(all="ignore")(replaced[operation])
@@ -104,8 +105,8 @@ def _bug(
     make: Callable[[], Any],
     entry: Mapping[str, Any],
 ) -> Bug:
-    """The entry of a function in the catalogue, with all sizes of a tile if the function has an argument
-    `tile`.
+    """Return the bug that a decorated function defines, for the catalogue. If the function has an
+    argument `tile`, the bug has mutants with the other sizes of a tile too.
     """
     each, usual = mutants(make), signature(function).parameters.get("tile")
     operation = next(iter(each))
@@ -121,8 +122,8 @@ def _bug(
 
 
 class Register:
-    """Decorators that add a function to the catalogue as a mutant. The function's name is the bug's
-    id, and its docstring says in a sentence what the code does wrong:
+    """Decorators that add a function with a bug to the catalogue. The function's name is the bug's id,
+    and its docstring is a sentence that says what the code does wrong:
 
         @bug.in_step("row_term", seen="scaled_dot_product_attention_vjp", law="…", effect="…", repair="…",
                      citations=("owner/repo#1", "owner/repo#2"))
@@ -130,19 +131,22 @@ class Register:
             \"\"\"The backward leaves out the term of each row.\"\"\"
             return np.zeros(())
 
-    `in_step` replaces a step of the reference by the function, in all operations that take the step.
-    `in_operation` replaces one operation. With `remembers=True` the function's first argument is the
-    memory of a mutant, which is empty before the first of two calls in a row. With `making=True` the
-    function takes no argument and returns the replacement. With `record` its argument is that record
-    of the operation's arguments. A function with an argument `tile` is registered with other sizes
-    of the tile too.
+    `in_step` replaces a step of the reference by the function, in all operations that contain the step.
+    `in_operation` replaces one operation. Options change what the function takes:
+
+    remembers   its first argument is a memory, a dict, which is empty before the first of two calls in
+                a row
+    making      it takes no argument, and returns the replacement
+    record      its argument is this record of the operation's arguments
+
+    A function with an argument `tile` is also added with other sizes of the tile.
     """
 
     def __init__(self) -> None:
         self.bugs: list[Bug] = []
 
     def in_operation(self, operation: str, **entry: Any) -> Callable[[Mutant], Mutant]:
-        """Return the decorator for a bug in one operation; the other arguments are fields of `Bug`."""
+        """Return the decorator for a bug in one operation. The other arguments are fields of `Bug`."""
         return self._decorator(lambda make: {operation: partial(_mutant_operation, operation, make)}, **entry)
 
     def in_step(
@@ -150,8 +154,8 @@ class Register:
     ) -> Callable[[Mutant], Mutant]:
         """Return the decorator for a bug in a step, or in several steps at once.
 
-        `seen` names the operation in which the bug was seen, if that is not the step. `without` names
-        operations that stay correct with the bug, or in which it is another bug.
+        `seen` names the operation in which the bug was seen, if that is not the step. `without`
+        names operations that stay correct with the bug, or in which the same change is another bug.
         """
         first = seen or steps[0]
         names = [first, *(name for name in users_of(*steps) if name not in (first, *without))]
@@ -168,7 +172,9 @@ class Register:
         record: Callable[..., Any] | None = None,
         **entry: Any,
     ) -> Callable[[Mutant], Mutant]:
-        """The decorator for a function whose replacements, made by a maker, are these mutants."""
+        """Return the decorator for a function that replaces something. `mutants` makes the
+        functions with the bug from a maker of this replacement.
+        """
         if remembers:
             entry["requires"] = ("two calls in a row",)
 

@@ -1,5 +1,5 @@
-"""Known bugs of caches: how they count, keep, find and read positions, and what they share. Each
-mutant is a correct cache with one wrong step.
+"""Known bugs of key-value caches: how they count, keep, find and read positions, and what they
+share. Each mutant is a correct cache with one wrong step.
 """
 
 from collections.abc import Callable
@@ -21,8 +21,8 @@ REFUSED, GONE = "a refused step changes nothing", "a ring buffer refuses to atte
 
 
 def cache_bug(cache: type[Buffered], *steps: str, **entry: Any) -> Callable[[Mutant], Mutant]:
-    """Return the decorator for a function that replaces a step of a correct cache, or several
-    steps.
+    """Return the decorator for a function that replaces a step, or several steps, of a correct
+    cache.
     """
 
     def register(function: Mutant) -> Mutant:
@@ -338,7 +338,7 @@ def cache_pages_given_back_by_the_oldest(self: Paged) -> None:
 
 
 def _shared(cache: Buffered) -> dict[Any, Any]:
-    """The memory that all caches of a class share."""
+    """Return the memory that all caches of a class share."""
     result: dict[Any, Any] = type(cache).memory  # type: ignore[attr-defined]
     return result
 
@@ -358,8 +358,8 @@ def cache_buffers_shared(self: Buffered, d: int, d_v: int) -> None:
 
 
 def _behind(self: Buffered, q: Array, before: tuple[Array, Array]) -> tuple[Array, Array]:
-    """The output and the log-sum-exp, with other keys and values before the cached ones that all
-    queries see.
+    """Return the output and the log-sum-exp. All queries also see the keys and values in `before`,
+    which stand before the cached ones.
     """
     self.require(len(q))
     slots, j = self.read()

@@ -1,5 +1,5 @@
-"""Known bugs of conduct: code that writes to inputs, returns views, prints, changes process-wide
-state or keeps state, and code that reads arrays without their strides.
+"""Known bugs of side effects and memory: code that writes to inputs, returns views, prints, changes
+process-wide state, keeps state, or reads arrays without their strides.
 """
 
 import math

@@ -53,8 +53,8 @@ def sdpa_filled_at_minus_a_billion(scores: Array, mask: Mask = None) -> Array:
 
 
 def _of_one_key(q: Array, k: Array, mask: Mask) -> tuple[Any, Any]:
-    """Rows whose largest score is above 10⁴, and a mask that shows only the first key with that
-    score.
+    """Return the rows whose largest score is above 10⁴, and a mask in which only the first key with
+    that score is visible.
     """
     scores = right.scores_of(q, k)
     scores = np.where(right.visible_entries(mask, scores.shape), scores, -np.inf)
@@ -164,7 +164,7 @@ def causal_queries_past_the_last_key_begin_anew(q: Array, k: Array, v: Array) ->
 
 
 def _cleared(x: Array, mask: Mask, shape: tuple[int, ...]) -> Array:
-    """Keys or values, with 0 for keys that are masked for all queries."""
+    """Return keys or values, with 0 for keys that are masked for all queries."""
     return np.where(right.visible_entries(mask, shape).any(-2)[..., None], x, 0.0)
 
 

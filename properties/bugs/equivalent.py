@@ -1,5 +1,5 @@
-"""Mutants that are equivalent to the reference: each looks like a bug and is correct. Laws must let
-these pass, so the catalogue does not contain them.
+"""Correct variants of the reference: each looks like a bug, but computes the same. Laws must let
+these pass, so they are not in the catalogue of bugs.
 """
 
 import math

@@ -355,7 +355,7 @@ def attention_bias_gradient_not_reduced(du: Array, bias: Any) -> Any:
 @bug.in_step(
     "largest_logit",
     seen=ATTENTION,
-    law="a fully masked row with features follows its convention",
+    law="a fully masked row with options follows its convention",
     effect="Fully masked rows are NaN instead of 0.",
     repair="Include the sink in the maximum.",
     citations=("NVIDIA/TensorRT-LLM#19220",),
@@ -376,7 +376,7 @@ def attention_sink_over_a_sentinel(u: Array, may: Any, sink: Any) -> Array:
     citations=("kyegomez/AttentionIsOFFByOne#5",),
 )
 def attention_sink_after_the_shift(sink: Any, largest: Array) -> Array:
-    """The code adds e^sink to the sum after it subtracts the largest logit from all others."""
+    """The code subtracts the largest logit from all logits except the sink, and then adds e^sink."""
     return right.sinks_of(sink, largest if sink is None else np.zeros(largest.shape))
 
 
@@ -421,7 +421,7 @@ def attention_sink_of_the_first_head(sink: Any, largest: Array) -> Array:
 
 @bug.in_operation(
     ATTENTION,
-    law="keys masked for all queries do not matter",
+    law="the content of keys masked for all queries does not matter",
     effect="Parts with masked keys get too much weight in a merge.",
     repair="Mask the scores before both sums.",
     origin="the output has a separate mask, and tests compare the output only",

@@ -199,7 +199,9 @@ def vjp_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Ar
 
 
 def _with_factors(factors: Callable[[Array, Array, float], tuple[float, float]]) -> Mutant:
-    """The backward, with dq and dk multiplied by factors of the queries, the values and √d."""
+    """Return a backward that multiplies dq and dk by two factors. `factors` computes them from the
+    queries, the values and √d.
+    """
 
     def backward(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
         dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
@@ -324,7 +326,7 @@ def vjp_values_not_normalized(q: Array, k: Array, v: Array, mask: Mask, grad_out
 
 @bug.in_step(
     SDPA_VJP,
-    law="keys masked for all queries do not matter",
+    law="the content of keys masked for all queries does not matter",
     effect="Masked keys and values get gradients, and other gradients may overflow.",
     repair="Mask the recomputed scores like the forward.",
     citations=("hao-ai-lab/FastVideo#925", "pytorch/pytorch#27461"),
@@ -342,7 +344,7 @@ def vjp_mask_forgotten(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array
 
 @bug.in_step(
     SDPA_VJP,
-    law="no derivative passes through the mask",
+    law="derivatives do not pass through masked entries",
     effect="On the causal path, each key gets a gradient from the query before it.",
     repair="Compare positions in the backward like in the forward.",
     origin="the tiles of the backward are transposed, and <= becomes <= + 1",

@@ -1,5 +1,5 @@
-"""Building blocks that kernels have and the reference does not: masked scores, tiles, online
-softmax, rounding.
+"""Provides building blocks that kernels have and the reference does not have: masked scores, tiles,
+online softmax, rounding.
 """
 
 from collections.abc import Iterator
@@ -30,34 +30,38 @@ def scores_shape(q: Array, k: Array) -> tuple[int, ...]:
 
 
 def dead_rows(mask: Mask, shape: tuple[int, ...]) -> Any:
-    """True for each fully masked row of this shape; the last axis has length 1."""
+    """Return True for each fully masked row of scores of this shape. The last axis of the result
+    has length 1.
+    """
     return ~visible_entries(mask, shape).any(-1, keepdims=True)
 
 
 def masked(scores: Array, mask: Mask) -> Array:
-    """Return the scores, with −∞ for masked entries."""
+    """Return the scores, with −∞ at masked entries."""
     return np.where(visible_entries(mask, scores.shape), scores, -np.inf)
 
 
 def is_causal(mask: Mask, shape: tuple[int, ...]) -> bool:
-    """Return whether the mask is the causal mask for scores of this shape, so that a kernel may use
+    """Return whether the mask is the causal mask for scores of this shape. A kernel may then use
     its causal path.
     """
     return mask is not None and mask.shape[-2:] == shape[-2:] and bool((mask == causal_mask(*shape[-2:])).all())
 
 
 def tiles(n: int, width: int) -> Iterator[slice]:
-    """Return the slices of `width` that cover the first n numbers; the last may be shorter."""
+    """Return slices of `width` numbers that cover the first n numbers. The last slice may be
+    shorter.
+    """
     return (slice(start, min(start + width, n)) for start in range(0, n, width))
 
 
 @dataclass(frozen=True)
 class OnlineAttention:
-    """Attention by tiles of keys under a running maximum, which is correct with the defaults.
+    """Attention by tiles of keys with a running maximum. It is correct with the default fields.
 
-    `width` is the size of a tile and `start` the maximum before the first tile. The sum and the
-    output are rescaled when the maximum grows, or one of them is not. `dead` says what happens to a
-    maximum that is still −∞ after a tile.
+    `width` is the size of a tile and `start` the maximum before the first tile. When the maximum
+    grows, `rescale_sum` and `rescale_output` say whether the sum and the output are rescaled.
+    `dead` says what happens to a maximum that is still −∞ after a tile.
     """
 
     width: int = 16
@@ -67,7 +71,7 @@ class OnlineAttention:
     dead: Literal["skipped", "not a number", "taken for zero"] = "skipped"
 
     def __call__(self, q: Array, k: Array, v: Array, mask: Mask) -> Array:
-        """The output of attention."""
+        """Return the output of attention."""
         scores = masked(scores_of(q, k), mask)
         largest, total = np.full((*q.shape[:-1], 1), self.start), np.zeros((*q.shape[:-1], 1))
         output = np.zeros((*q.shape[:-1], v.shape[-1]))
@@ -85,18 +89,20 @@ class OnlineAttention:
 def gradients_of(
     q: Array, k: Array, v: Array, grad_out: Array, p: Array, term: Array | None = None
 ) -> tuple[Array, ...]:
-    """dq, dk and dv of weights p and of the term of each row, which is Σ P·dP by default."""
+    """Return dq, dk and dv for the weights p. `term` is the term of each row, by default Σ P·dP."""
     grad_weights = grad_out @ transposed(v)
     ds = scaled(p * (grad_weights - (row_term(p, grad_weights) if term is None else term)), q.shape[-1])
     return ds @ k, transposed(ds) @ q, transposed(p) @ grad_out
 
 
 def joined(x: Array) -> Array:
-    """(…, heads, n, width) as (…, n, heads·width) in the order of memory, without a transpose."""
+    """Return (…, heads, n, width) as (…, n, heads·width) in the order of memory, without a
+    transpose.
+    """
     return x.reshape(*x.shape[:-3], x.shape[-2], x.shape[-3] * x.shape[-1])
 
 
 def rounded_to(bits: int, x: Any) -> Array:
-    """x rounded to this number of significant bits, ties to even: 8 for bfloat16, 11 for float16."""
+    """Return x rounded to `bits` significant bits, ties to even: 8 for bfloat16, 11 for float16."""
     mantissa, exponent = np.frexp(x)
     return np.asarray(np.ldexp(np.round(np.ldexp(mantissa, bits)), exponent - bits))

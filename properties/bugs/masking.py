@@ -58,7 +58,7 @@ def sdpa_mask_polarity_inverted(mask: Mask, shape: tuple[int, ...]) -> Any:
 @bug.in_step(
     "hard_masked_softmax",
     seen=SDPA,
-    law="keys masked for all queries do not matter",
+    law="the content of keys masked for all queries does not matter",
     effect="A masked key gets 1/e of the weight of a visible key.",
     repair="Set the scores of masked keys to −∞, or add 0 and −∞.",
     citations=("huggingface/diffusers#14342", "huggingface/transformers#41443", "wfondrie/depthcharge#38"),
@@ -99,7 +99,7 @@ def sdpa_one_query_ignores_the_mask(mask: Mask, shape: tuple[int, ...]) -> Any:
     "visible_entries",
     seen=SDPA,
     without=(CAUSAL,),
-    law="keys masked for all queries do not matter",
+    law="the content of keys masked for all queries does not matter",
     effect="The first batch element is correct; the others have its mask.",
     repair="Index the mask by the batch too.",
     citations=(

@@ -1,5 +1,5 @@
-"""Known bugs of heads: which keys, values and masks a query head uses, how code splits and merges
-heads, and their weights.
+"""Known bugs of attention heads: which keys, values and masks a query head uses, how code splits
+and merges heads, and the weights of heads.
 """
 
 import math
@@ -123,7 +123,7 @@ def gqa_packed_rows_masked_by_division(q: Array, k: Array, v: Array, mask: Mask 
 
 @bug.in_operation(
     GQA,
-    law="keys masked for all queries do not matter",
+    law="the content of keys masked for all queries does not matter",
     effect="With one key head, queries attend to masked keys.",
     repair="Apply the mask on this path too.",
     origin="multi-query attention has a separate path",

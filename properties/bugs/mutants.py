@@ -1,4 +1,4 @@
-"""Mutants: each known bug in each of its operations, as an implementation to test."""
+"""Lists the mutants: each known bug in each of its operations, as an implementation to test."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,19 +15,19 @@ __all__ = ["EQUIVALENT_MUTANTS", "MUTANTS", "Mutant"]
 
 @dataclass(frozen=True)
 class Mutant:
-    """A known bug in one of its operations: a row of the kill matrix."""
+    """A known bug in one of its operations, to test which laws detect it."""
 
     bug: Bug
     operation: str
 
     @property
     def id(self) -> str:
-        """The id of the bug, followed by the operation if the bug was seen in another one."""
+        """The id of the bug. The operation follows if the bug was seen in another one."""
         return self.bug.id if self.operation == self.bug.operation else f"{self.bug.id}[{self.operation}]"
 
     def implementation(self) -> Implementation:
-        """Return a new implementation with the bug. With promises of the bug, it offers only this
-        operation; otherwise the reference has the other operations.
+        """Return a new implementation with the bug. A bug with its own declarations offers only
+        this operation. Otherwise the other operations are the reference's.
         """
         others = {} if self.bug.promises else REFERENCE
         mutant = {**others, self.operation: self.bug.mutants[self.operation]()}

@@ -1,5 +1,5 @@
-"""Known bugs of implementations with other promises than the default: another convention, another
-format, refused sizes.
+"""Known bugs of implementations whose declarations are not the default ones: another convention,
+another format, refused sizes.
 """
 
 from collections.abc import Callable
@@ -86,7 +86,7 @@ _TABLES: dict[tuple[int, ...], tuple[Array, Array]] = {}
 
 
 def _of_base(base: float) -> Callable[..., Array]:
-    """RoPE of a base, whose tables all instances share, by start position, length and width."""
+    """Return RoPE for a base. All instances share its tables, by start position, length and width."""
 
     def rotating(x: Array, start_pos: int = 0) -> Array:
         cache_key = start_pos, *x.shape[-2:]

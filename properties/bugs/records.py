@@ -1,4 +1,6 @@
-"""Records for the arguments of operations that take many: a mutant takes the record of a call."""
+"""Defines records of the arguments of operations that take many: a mutant (a function with a known
+bug) can take the record of a call.
+"""
 
 from typing import NamedTuple
 

@@ -1,7 +1,8 @@
-"""Every operation in NumPy: short, batched, in float64, in named steps that operations share.
+"""The reference: every operation in NumPy, short, batched, in float64, in named steps that
+operations share.
 
-A mutant changes one step in every operation that takes the step: `operations(scores_of=…)` returns
-the operations with another step `scores_of`.
+A mutant (code with a known bug) changes one step in every operation that contains the step:
+`operations(scores_of=…)` returns the operations with another step `scores_of`.
 
 The reference proves no bound of its errors. It is an implementation like any other, and the
 verifier tests it.
@@ -57,34 +58,36 @@ def scaled(products: Array, width: int) -> Array:
 
 
 def scores_of(q: Array, k: Array) -> Array:
-    """q·kᵀ / √d."""
+    """Return q·kᵀ / √d."""
     return scaled(q @ transposed(k), q.shape[-1])
 
 
 def visible_entries(mask: Mask, shape: tuple[int, ...]) -> Any:
-    """True for each visible entry of this shape; without a mask, for all entries."""
+    """Return True for each visible entry of scores of this shape. Without a mask, return True for
+    all entries.
+    """
     return np.broadcast_to(True if mask is None else mask, shape)
 
 
 def largest_of(scores: Array, visible: Any) -> Array:
-    """Return the largest visible score of each row; 0 for a fully masked row."""
+    """Return the largest visible score of each row, or 0 for a fully masked row."""
     largest = scores.max(-1, keepdims=True, where=visible, initial=-np.inf)
     return np.where(np.isneginf(largest), 0.0, largest)
 
 
 def exponentials(scores: Array, visible: Any, largest: Array) -> Array:
-    """exp(score − largest); 0 for masked entries."""
+    """Return exp(score − largest), or 0 for masked entries."""
     return np.asarray(np.exp(np.where(visible, scores - largest, -np.inf)))
 
 
 def normalized(e: Array) -> Array:
-    """Return each row divided by its sum; a row with the sum 0 is unchanged."""
+    """Return each row divided by its sum. A row with the sum 0 is returned unchanged."""
     total = e.sum(-1, keepdims=True)
     return np.asarray(e / np.where(total == 0, 1.0, total))
 
 
 def hard_masked_softmax(scores: Array, mask: Mask = None) -> Array:
-    """Return the softmax over the visible entries of each row; masked entries and fully masked rows
+    """Return the softmax over the visible entries of each row. Masked entries and fully masked rows
     are 0.
     """
     visible = visible_entries(mask, scores.shape)
@@ -92,7 +95,7 @@ def hard_masked_softmax(scores: Array, mask: Mask = None) -> Array:
 
 
 def row_term(weights: Array, grad_weights: Array) -> Array:
-    """Σ w g of each row."""
+    """Return the term of each row in the backward of softmax: Σ w g."""
     return np.asarray((weights * grad_weights).sum(-1, keepdims=True))
 
 
@@ -112,7 +115,7 @@ def attention_weights(q: Array, k: Array, mask: Mask = None) -> Array:
 
 
 def scaled_dot_product_attention(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """Return the weights times the values."""
+    """Return attention's output: the weights times the values."""
     return attention_weights(q, k, mask) @ v
 
 
@@ -137,13 +140,13 @@ def scaled_dot_product_attention_jvp(
 
 
 def grouped_query_attention(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """Attention of query head h over key head h // (H / H_kv)."""
+    """Return attention in which query head h uses key head h // (H / H_kv)."""
     each = key_heads(q.shape[-3], k.shape[-3])
     return scaled_dot_product_attention(q, k.take(each, -3), v.take(each, -3), mask)
 
 
 def split_heads(x: Array, num_heads: int) -> Array:
-    """(…, n, heads·width) as (…, heads, n, width): head h takes the h-th block of columns."""
+    """Return (…, n, heads·width) as (…, heads, n, width). Head h takes the h-th block of columns."""
     return x.reshape(*x.shape[:-1], num_heads, x.shape[-1] // num_heads).swapaxes(-2, -3)
 
 
@@ -154,14 +157,16 @@ def merge_heads(x: Array) -> Array:
 
 
 def heads_mask(mask: Mask) -> Mask:
-    """Return the mask with an axis for the heads, which share it."""
+    """Return the mask with one more axis, for the heads, which share the mask."""
     return None if mask is None else mask[..., None, :, :] if mask.ndim > 1 else mask
 
 
 def multi_head_attention(
     x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None
 ) -> Array:
-    """Attention of each head over its block of the projections, then merged and projected."""
+    """Return multi-head attention: attention of each head over its block of columns of the
+    projections. The heads are then merged and projected.
+    """
     q, k, v = (split_heads(x @ w, num_heads) for w in (wq, wk, wv))
     return merge_heads(scaled_dot_product_attention(q, k, v, heads_mask(mask))) @ wo
 
@@ -172,7 +177,9 @@ def token_gradient(grads: list[Array], weights: list[Array]) -> Array:
 
 
 def summed(x: Array, rank: int) -> Array:
-    """Return the sum over the batch axes, because the batch shares the weights."""
+    """Return the sum over the batch axes. The batch shares the weights, so their gradient is this
+    sum.
+    """
     return np.asarray(x.sum(tuple(range(x.ndim - rank))))
 
 
@@ -207,22 +214,22 @@ def multi_head_attention_jvp(
 
 
 def causal_mask(n_q: int, n_k: int | None = None) -> Any:
-    """True where key j is not after query i."""
+    """Return a mask that is True where key j is not after query i."""
     return np.arange(n_q if n_k is None else n_k) <= np.arange(n_q)[:, None]
 
 
 def padding_mask(lengths: Any, max_len: int) -> Any:
-    """True where position j is before the end of sequence b."""
+    """Return a mask that is True where position j is before the end of sequence b."""
     return np.arange(max_len) < lengths[:, None]
 
 
 def combine_masks(first: Any, second: Any) -> Any:
-    """True where both masks are true."""
+    """Return a mask that is True where both masks are True."""
     return first & second
 
 
 def causal_attention(q: Array, k: Array, v: Array) -> Array:
-    """Attention under the causal mask."""
+    """Return attention under the causal mask."""
     return scaled_dot_product_attention(q, k, v, causal_mask(q.shape[-2], k.shape[-2]))
 
 
@@ -288,7 +295,7 @@ def operations(**steps: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
 
 
 def users_of(*steps: str) -> tuple[str, ...]:
-    """Return the operations that take one of these steps, or that are one of them."""
+    """Return the names of the operations that contain one of these steps, or that are one of them."""
     reached = set(steps)
     while added := {name for name, names in _NAMES.items() if not reached.isdisjoint(names)} - reached:
         reached |= added

@@ -1,6 +1,7 @@
-"""Attention with its options, its derivatives, merging and ALiBi in NumPy: a part of the reference.
+"""A part of the reference, in NumPy: attention with its options, its derivatives, merging and
+ALiBi.
 
-`properties.bugs.reference` has the other operations and explains steps.
+The module `properties.bugs.reference` has the other operations and explains steps.
 """
 
 from typing import Any
@@ -58,7 +59,9 @@ def query_positions(n_q: int, offset: Any) -> Any:
 
 
 def in_window(p: Any, j: Any, left: int | None, right: int | None) -> Any:
-    """True if key j is at most `left` before position p and at most `right` after it."""
+    """Return True if key j is at most `left` places before position p and at most `right` places
+    after it.
+    """
     return (j >= (-np.inf if left is None else p - left)) & (j <= (np.inf if right is None else p + right))
 
 
@@ -70,8 +73,8 @@ def visible_keys(
     offset: Any = None,
     window: Any = (None, None),
 ) -> Any:
-    """True for each key that is visible to a query by the mask, causality, the window, and a bias
-    above −∞.
+    """Return True for each key that a query sees. The mask, causality, the window, and a bias above
+    −∞ must all allow it.
     """
     p, j = query_positions(shape[-2], offset), np.arange(shape[-1])
     visible = in_window(p, j, *window) & (True if mask is None else mask) & (True if bias is None else bias > -np.inf)
@@ -82,7 +85,7 @@ def visible_keys(
 
 
 def scale_of(width: int, scale: float | None) -> float:
-    """Return the given scale, or 1/√d."""
+    """Return the given scale, or 1/√d without a given one."""
     return float(1 / np.sqrt(max(width, 1))) if scale is None else scale
 
 
@@ -97,7 +100,7 @@ def softcap_slope(s: Array, softcap: float | None) -> Array:
 
 
 def biased(t: Array, bias: Any) -> Array:
-    """t + bias, where the bias is finite."""
+    """Return t + bias where the bias is finite, and t elsewhere."""
     return t if bias is None else t + np.where(bias > -np.inf, bias, 0.0)
 
 
@@ -107,13 +110,13 @@ def logits_of(s: Array, softcap: float | None, bias: Any) -> Array:
 
 
 def sinks_of(sink: Any, largest: Array) -> Array:
-    """exp(sink − largest) for each row; 0 without a sink."""
+    """Return exp(sink − largest) for each row; 0 without a sink."""
     return np.zeros(largest.shape) if sink is None else np.exp(sink[:, None, None] - largest)
 
 
 def largest_logit(u: Array, may: Any, sink: Any) -> Array:
-    """Return the largest logit of each row, including the sink; 0 for a row without visible keys or
-    sink.
+    """Return the largest logit of each row, including the sink; 0 for a row without visible keys
+    and without a sink.
     """
     largest = u.max(-1, keepdims=True, where=may, initial=-np.inf)
     largest = largest if sink is None else np.maximum(largest, sink[:, None, None])
@@ -121,18 +124,18 @@ def largest_logit(u: Array, may: Any, sink: Any) -> Array:
 
 
 def logarithm(x: Array) -> Array:
-    """log x without a warning; −∞ for 0."""
+    """Return log x without a warning; −∞ for 0."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(x))
 
 
 def log_of_sum(largest: Array, total: Array) -> Array:
-    """Return the log-sum-exp of each row; −∞ for a row without visible keys or sink."""
+    """Return the log-sum-exp of each row; −∞ for a row without visible keys and without a sink."""
     return np.asarray((largest + logarithm(total))[..., 0])
 
 
 def options_of(q: Array, k: Array, scale: float | None = None, **options: Any) -> Any:
-    """Return the options of a call, with the scale filled in."""
+    """Return the options of a call. A missing scale is filled in."""
     return {"scale": scale_of(q.shape[-1], scale), **options}
 
 
@@ -152,7 +155,7 @@ def weights_of(
 
 
 def attention(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
-    """Return the weights times the values, and the log-sum-exp."""
+    """Return attention's output, the weights times the values, and the log-sum-exp."""
     w, _, lse, _ = weights_of(q, k, **options_of(q, k, **options))
     return w @ v.take(key_heads(q.shape[-3], k.shape[-3]), -3), lse
 
@@ -161,12 +164,16 @@ def attention(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Arra
 
 
 def logit_gradient(w: Array, of_weights: Array, delta: Array, of_lse: Array) -> Array:
-    """w ⊙ (T − δ + g_lse)."""
+    """Return the gradient of the logits: w ⊙ (T − δ + g_lse), with the weights w, their gradients
+    T, and the gradient g_lse of the log-sum-exp.
+    """
     return w * (of_weights - delta + of_lse)
 
 
 def shared(x: Array, shape: tuple[int, ...]) -> Array:
-    """Return the sum over the axes along which an array of this shape is broadcast."""
+    """Return the gradient of an array of this shape that was broadcast: the sum of x over the axes
+    along which it was broadcast.
+    """
     x = x.sum(tuple(range(x.ndim - len(shape))))
     return np.asarray(x.sum(tuple(axis for axis, length in enumerate(shape) if length == 1), keepdims=True))
 
@@ -177,7 +184,7 @@ def bias_gradient(du: Array, bias: Any) -> Any:
 
 
 def sink_gradient(of_sink: Array, delta: Array, of_lse: Array, sink: Any) -> Any:
-    """Σ w_sink·(g_lse − δ) over rows and batch."""
+    """Return the gradient of the sinks: Σ w_sink·(g_lse − δ) over rows and batch."""
     return None if sink is None else shared(of_sink * (of_lse - delta), (*sink.shape, 1, 1))[:, 0, 0]
 
 
@@ -239,7 +246,7 @@ def merge_weights(lse_a: Array, lse_b: Array) -> tuple[Array, Array, Array]:
 
 
 def merge_attention(out_a: Array, lse_a: Array, out_b: Array, lse_b: Array) -> tuple[Array, Array]:
-    """Return the output and the log-sum-exp over both parts; the output of a part with weight 0 is
+    """Return the output and the log-sum-exp over both parts. The output of a part with weight 0 is
     not read.
     """
     largest, a, b = merge_weights(lse_a, lse_b)
@@ -249,23 +256,23 @@ def merge_attention(out_a: Array, lse_a: Array, out_b: Array, lse_b: Array) -> t
 
 
 def slope_exponents(num_heads: int) -> Array:
-    """8h/m for h = 1 … m, with m the largest power of two up to the number of heads; then every
-    second exponent for 2m heads.
+    """Return the exponents 8h/m for h = 1 … m, where m is the largest power of two up to the number
+    of heads. The remaining heads get every second exponent for 2m heads.
     """
     m = 1 << (num_heads.bit_length() - 1)
     return np.concatenate([np.arange(1, m + 1) * 8 / m, np.arange(1, 2 * (num_heads - m), 2) * 4 / m])
 
 
 def alibi_slopes(num_heads: int) -> Array:
-    """2^(−exponent) for each head."""
+    """Return 2^(−exponent) for each head."""
     return np.asarray(2.0 ** -slope_exponents(num_heads))
 
 
 def alibi_distances(n_q: int, n_k: int, offset: Any) -> Array:
-    """−|p − j|."""
+    """Return −|p − j| for each query position p and key position j."""
     return np.asarray(-np.abs(query_positions(n_q, offset)[0] - np.arange(n_k)), np.float64)
 
 
 def alibi_bias(num_heads: int, n_q: int, n_k: int, *, offset: Any = None) -> Array:
-    """Return the slope of each head times the negative distance."""
+    """Return the ALiBi bias: the slope of each head times the negative distance."""
     return alibi_slopes(num_heads)[:, None, None] * alibi_distances(n_q, n_k, offset)

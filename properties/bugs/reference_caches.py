@@ -1,6 +1,7 @@
-"""Caches in NumPy, in named steps: in a buffer, which may be a ring, and in pages of a pool that caches share.
+"""Correct key-value caches in NumPy, in named steps. One keeps its keys in a buffer, which may be a
+ring. Another keeps them in pages of a pool that caches share.
 
-These caches are correct; `properties.bugs.caches` replaces some of their steps.
+The module `properties.bugs.caches` replaces some of their steps by wrong ones.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,8 +32,8 @@ def attended(q: Array, k: Array, v: Array, may: Any) -> tuple[Array, Array]:
 
 
 class Buffered:
-    """Keys and values in a buffer that grows, oldest first. With a window and a capacity it is a
-    ring.
+    """A cache with keys and values in a buffer that grows, oldest first. With a window and a
+    capacity it is a ring: new positions overwrite old ones.
     """
 
     ring, rotates = True, False
@@ -49,7 +50,7 @@ class Buffered:
 
     @property
     def wraps(self) -> bool:
-        """Whether new positions overwrite old ones, which needs a window and a capacity."""
+        """Whether new positions overwrite old ones. This needs a window and a capacity."""
         return self.left is not None and self.capacity is not None
 
     def append(self, k: Array, v: Array) -> None:
@@ -60,8 +61,8 @@ class Buffered:
         self.advance(len(k))
 
     def rotated(self, x: Array, start: int) -> Array:
-        """Return each pair of channels rotated by its angle at positions from `start` on, if the
-        cache rotates; otherwise x.
+        """Return x with each pair of channels rotated by its angle, at positions from `start` on.
+        If the cache does not rotate, return x.
         """
         if not self.rotates:
             return x
@@ -71,12 +72,12 @@ class Buffered:
         return np.stack(pairs, -1).reshape(x.shape)
 
     def admit(self, n: int) -> None:
-        """Refuse more positions than the capacity."""
+        """Raise ValueError for more positions than the capacity allows."""
         if self.capacity is not None and n + (0 if self.wraps else self.end - self.first) > self.capacity:
             raise ValueError(f"{n} more positions are more than the capacity, {self.capacity}.")
 
     def make_room(self, n: int) -> None:
-        """Double the number of slots until there are enough; a ring does not grow."""
+        """Double the number of slots until there are enough. A ring does not grow."""
         while not self.wraps and self.end - self.first + n > len(self.k):
             self.k, self.v = (np.concatenate([x, np.zeros_like(x)]) for x in (self.k, self.v))
 
@@ -86,14 +87,14 @@ class Buffered:
         self.k[slots], self.v[slots] = k, v
 
     def advance(self, n: int) -> None:
-        """Count added positions, overwritten positions, and the position of the next query."""
+        """Count the added positions, the overwritten positions, and the position of the next query."""
         self.end += n
         self.offset += n
         if self.wraps:
             self.dropped = max(self.dropped, self.end - (self.capacity or 0))
 
     def slots(self, positions: Any) -> Any:
-        """Return the slots of positions, counted from the first position or around the ring."""
+        """Return the slots of some positions: counted from the first position, or around the ring."""
         return positions % len(self.k) if self.wraps else positions - self.first
 
     def attend(self, q: Array) -> tuple[Array, Array]:
@@ -104,7 +105,9 @@ class Buffered:
         return attended(q, self.k[slots], self.v[slots], self.visible(self.positions(len(q)), positions))
 
     def require(self, n: int) -> None:
-        """Refuse more queries than positions, and queries whose windows were overwritten."""
+        """Raise ValueError for more queries than positions, and for queries whose windows reach
+        overwritten positions.
+        """
         if n > self.end - self.first:
             raise ValueError(f"{n} queries are more than the positions, {self.end - self.first}.")
         if self.wraps and max(self.first, self.end - n - (self.left or 0)) < self.dropped:
@@ -125,7 +128,7 @@ class Buffered:
         return np.arange(self.offset - n, self.offset)[:, None]
 
     def visible(self, p: Any, j: Any) -> Any:
-        """True where a query at position p sees position j."""
+        """Return True where a query at position p sees position j."""
         return (j <= p) & (j >= (-np.inf if self.left is None else p - self.left))
 
     def rollback(self, n: int) -> None:
@@ -142,22 +145,26 @@ class Buffered:
         self.first += n
 
     def require_held(self, n: int) -> None:
-        """Refuse to drop more positions than the cache holds."""
+        """Raise ValueError if fewer positions than n are in the cache, so that they cannot be
+        removed.
+        """
         if n > self.end - self.oldest:
             raise ValueError(f"{n} positions are more than are held, {self.end - self.oldest}.")
 
     def poison(self, value: float) -> None:
-        """Fill the unused slots with a value."""
+        """Fill the unused slots with this value."""
         unused_slots = np.setdiff1d(self.own(), self.slots(np.arange(self.oldest, self.end)))
         self.k[unused_slots], self.v[unused_slots] = value, value
 
     def own(self) -> Any:
-        """Return all slots that the cache may use."""
+        """Return the numbers of all slots that the cache may use."""
         return np.arange(len(self.k))
 
 
 class Pool:
-    """Pages for all caches of the same widths; a cache takes returned pages first."""
+    """The pages that all caches of the same widths share. A cache first takes pages that were
+    returned.
+    """
 
     def __init__(self, d: int, d_v: int) -> None:
         self.k, self.v = np.zeros((0, d)), np.zeros((0, d_v))
@@ -173,14 +180,14 @@ class Pool:
 
 
 class Paged(Buffered):
-    """Keys and values in pages of a pool, with a table that has a page for each `PAGE` positions.
-    The cache returns pages without positions.
+    """A cache with keys and values in pages of a pool. Its table has a page for each `PAGE`
+    positions. The cache returns pages that hold no positions.
     """
 
     pools: ClassVar[dict[tuple[int, int], Pool]] = {}
 
     def prepare(self, d: int, d_v: int) -> None:
-        """Find the pool."""
+        """Find the pool for these widths."""
         self.table: dict[int, int] = {}
         self.pool = self.pools.setdefault((d, d_v), Pool(d, d_v))
 
@@ -195,16 +202,16 @@ class Paged(Buffered):
         self.k, self.v = self.pool.k, self.pool.v
 
     def attend(self, q: Array) -> tuple[Array, Array]:
-        """Read the current arrays of the pool."""
+        """Read the current arrays of the pool, and return the output and the log-sum-exp."""
         self.k, self.v = self.pool.k, self.pool.v
         return super().attend(q)
 
     def slots(self, positions: Any) -> Any:
-        """Return the slots of positions, by the table of pages."""
+        """Return the slots of some positions, by the table of pages."""
         return np.array([self.table[j // PAGE] * PAGE + j % PAGE for j in positions.tolist()], int)
 
     def advance(self, n: int) -> None:
-        """Count positions, and return the pages of overwritten ones."""
+        """Count positions, and return the pages of overwritten positions to the pool."""
         super().advance(n)
         self.give_back()
 
@@ -214,18 +221,18 @@ class Paged(Buffered):
         self.give_back()
 
     def evict(self, n: int) -> None:
-        """Drop the oldest positions without moving others."""
+        """Drop the oldest positions. The others are not moved."""
         self.require_held(n)
         self.first += n
         self.give_back()
 
     def give_back(self) -> None:
-        """Return pages without positions to the pool."""
+        """Return the pages without positions to the pool."""
         for page in [page for page in self.table if (page + 1) * PAGE <= self.oldest or page * PAGE >= self.end]:
             self.pool.free.append(self.table.pop(page))
 
     def poison(self, value: float) -> None:
-        """Fill the unused slots, in the pages of this cache and in free pages."""
+        """Fill the unused slots with this value, in the pages of this cache and in free pages."""
         self.k, self.v = self.pool.k, self.pool.v
         super().poison(value)
 
@@ -239,16 +246,17 @@ class Paged(Buffered):
 
 @dataclass(frozen=True)
 class Cached(Decoder):
-    """Correct caches, in which other functions can replace some steps. They rotate if the program
-    requires it. Each program runs on a new class, whose caches share pools and a memory with no
-    other class.
+    """The operation `decode` for correct caches, in which other functions can replace some steps.
+
+    The caches rotate if the program requires it. Each program runs on a new class of caches. These
+    share pools and a memory only with each other.
     """
 
     name: str = "Right"
     steps: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
     def __call__(self, q: Any, k: Any, v: Any, steps: str, *, rotates: bool | None = None, **sizes: Any) -> Any:
-        """The results of a program that runs on these caches."""
+        """Return the results of a program that runs on these caches."""
         own: dict[str, Any] = {"pools": {}, "memory": {}, "rotates": bool(rotates), **self.steps}
         cache = type(self.name, (cast(type, self.make),), own)
         return Decoder(cache)(q, k, v, steps, **sizes)

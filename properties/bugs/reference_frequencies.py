@@ -1,7 +1,8 @@
-"""Rotary frequencies of every kind in NumPy: a part of the reference.
+"""A part of the reference, in NumPy: rotary frequencies of every kind.
 
-`properties.bugs.reference` has the other operations and explains steps. A kind multiplies the
-powers f of its base by gains g.
+A kind multiplies the powers f of its base by gains g. The letters in this module: s is the scaling
+factor, L the sequence length, M the original context length, r the number of channels that rotate.
+The module `properties.bugs.reference` has the other operations and explains steps.
 """
 
 from collections.abc import Mapping
@@ -19,24 +20,26 @@ _DEFAULT = 10000.0
 
 
 def rotating_width(head_dim: int, rotary_dim: int | None) -> int:
-    """r, the number of channels that rotate."""
+    """Return r, the number of channels that rotate."""
     return head_dim if rotary_dim is None else rotary_dim
 
 
 def base_of(kind: str, base: float | None, r: int, seq_len: int | None, given: Given) -> float:
-    """Return the base, which grows with the length for the dynamic kind."""
+    """Return the base. For the dynamic kind it grows with the length."""
     base = _DEFAULT if base is None else base
     return grown_base(base, r, seq_len, **given) if kind == "dynamic" else base
 
 
 def grown_base(base: float, r: int, seq_len: int | None, factor: float, max_position_embeddings: int) -> float:
-    """base · (s·L'/M − (s − 1))^(r/(r − 2)), with L' = max(L, M)."""
+    """Return the grown base: base · (s·L'/M − (s − 1))^(r/(r − 2)), with the factor s, the original
+    length M, and L' = max(L, M) for the sequence length L.
+    """
     longest = max(seq_len or 0, max_position_embeddings)
     return float(base * (factor * longest / max_position_embeddings - (factor - 1)) ** (r / (r - 2)))
 
 
 def powers(base: float, r: int) -> Array:
-    """base^(−2i/r)."""
+    """Return the powers base^(−2i/r)."""
     return np.asarray(base ** -(np.arange(0, r, 2) / max(r, 1)))
 
 
@@ -44,7 +47,7 @@ def powers(base: float, r: int) -> Array:
 
 
 def gains(kind: str, f: Array, base: float, seq_len: int | None, given: Given) -> Any:
-    """Return the gain of each power."""
+    """Return the gain of each power, by which the kind multiplies it."""
     if kind == "linear":
         return 1 / given["factor"]
     if kind == "yarn":
@@ -59,12 +62,14 @@ def gains(kind: str, f: Array, base: float, seq_len: int | None, given: Given) -
 
 
 def blend(keep: Array, factor: float) -> Array:
-    """1 for a pair that is kept, 1/s for a pair that is not, and a mean between the two."""
+    """Return the gain of each pair for the factor s: 1 if the pair is kept, 1/s if it is not kept,
+    and a mean in between.
+    """
     return keep + (1 - keep) / factor
 
 
 def yarn_only(given: Given) -> dict[str, Any]:
-    """Return the parameters of the ramp."""
+    """Return the given parameters that belong to YaRN's ramp."""
     return {
         p: x
         for p, x in given.items()
@@ -73,13 +78,15 @@ def yarn_only(given: Given) -> dict[str, Any]:
 
 
 def pair_of_turns(turns: float, r: int, base: float, original: int) -> float:
-    """Return the pair, as a real number, that makes this number of full rotations in M positions."""
+    """Return the pair, as a real number, that makes `turns` full rotations within the original
+    length.
+    """
     return r * log(original / (2 * pi * turns)) / (2 * log(base))
 
 
 def yarn_ends(low: float, high: float, truncate: bool, r: int) -> tuple[float, float]:
-    """Return the pairs at which the ramp begins and ends, rounded outwards if `truncate` is on,
-    within the range of pairs.
+    """Return the pairs at which the ramp begins and ends. They are rounded outwards if `truncate`
+    is true, and kept within the range of pairs.
     """
     if truncate:
         low, high = floor(low), ceil(high)
@@ -94,7 +101,7 @@ def yarn_ramp(
     beta_slow: float = 1.0,
     truncate: bool = True,
 ) -> Array:
-    """Return a ramp from 0 at the pair with many rotations to 1 at the pair with few."""
+    """Return YaRN's ramp: from 0 at the pair with many rotations to 1 at the pair with few."""
     r = 2 * pairs
     low, high = (pair_of_turns(turns, r, base, original_max_position_embeddings) for turns in (beta_fast, beta_slow))
     low, high = yarn_ends(low, high, truncate, r)
@@ -104,8 +111,8 @@ def yarn_ramp(
 def llama3_gains(
     f: Array, factor: float, original_max_position_embeddings: int, low_freq_factor: float, high_freq_factor: float
 ) -> Array:
-    """1 for short waves, 1/s for long ones, and a mean between the two, by the number of waves in M
-    positions.
+    """Return the gains of the llama3 kind for the factor s: 1 for short waves, 1/s for long ones,
+    and a mean in between. The number of waves in the original length decides.
     """
     waves = original_max_position_embeddings * f / (2 * pi)
     return blend(np.clip(llama3_line(waves, low_freq_factor, high_freq_factor), 0, 1), factor)
@@ -117,19 +124,21 @@ def llama3_line(waves: Array, low: float, high: float) -> Array:
 
 
 def longrope_list(seq_len: int | None, given: Given) -> Any:
-    """Return the list for a length."""
+    """Return the list of factors for a sequence length."""
     return (
         given["long_factor"] if is_long(seq_len, given["original_max_position_embeddings"]) else given["short_factor"]
     )
 
 
 def is_long(seq_len: int | None, original: int) -> bool:
-    """Return whether a length is beyond the original one."""
+    """Return whether a sequence length is beyond the original one."""
     return seq_len is not None and seq_len > original
 
 
 def proportional_gains(pairs: int, factor: float, partial_rotary_factor: float) -> Array:
-    """1/s for the first pairs, 0 for the others."""
+    """Return the gains of the proportional kind for the factor s: 1/s for the first pairs, 0 for
+    the others.
+    """
     return (np.arange(pairs) < floor(partial_rotary_factor * pairs)) / factor
 
 
@@ -137,7 +146,7 @@ def proportional_gains(pairs: int, factor: float, partial_rotary_factor: float) 
 
 
 def multiplier(kind: str, given: Given) -> float:
-    """Return the factor of cosines and sines."""
+    """Return the attention factor, which multiplies cosines and sines."""
     if kind == "yarn":
         return yarn_multiplier(
             given["factor"], *(given.get(p) for p in ("mscale", "mscale_all_dim", "attention_factor"))
@@ -150,15 +159,15 @@ def multiplier(kind: str, given: Given) -> float:
 
 
 def sharpened(factor: float, weight: float) -> float:
-    """m(s, x) = 0.1·x·ln s + 1 for s > 1, else 1."""
+    """Return m(s, x) = 0.1·x·ln s + 1 for a factor s > 1 and a weight x, else 1."""
     return 0.1 * weight * log(factor) + 1 if factor > 1 else 1.0
 
 
 def yarn_multiplier(
     factor: float, mscale: float | None, mscale_all_dim: float | None, attention_factor: float | None
 ) -> float:
-    """Return the given attention factor; or the quotient of two weights, if both are given and not
-    0; or m(s, 1).
+    """Return YaRN's attention factor. This is the given one; or the quotient of two weights, if
+    both are given and not 0; or m(s, 1) for the factor s, as `sharpened` computes it.
     """
     if attention_factor is not None:
         return attention_factor
@@ -168,7 +177,9 @@ def yarn_multiplier(
 
 
 def longrope_multiplier(factor: float, original: int, attention_factor: float | None) -> float:
-    """Return the given attention factor, or √(1 + ln s / ln M) for s > 1."""
+    """Return longrope's attention factor: the given one, or √(1 + ln s / ln M) for a factor s > 1
+    and the original length M.
+    """
     if attention_factor is not None:
         return attention_factor
     return float(np.sqrt(1 + log(factor) / log(original))) if factor > 1 else 1.0
@@ -183,7 +194,9 @@ def rotary_frequencies(
     seq_len: int | None = None,
     **given: Any,
 ) -> tuple[Array, Array]:
-    """Radians per position for each pair, and one factor of cosines and sines."""
+    """Return the frequency of each pair in radians per position, and the factor of cosines and
+    sines.
+    """
     r = rotating_width(head_dim, rotary_dim)
     base = base_of(kind, base, r, seq_len, given)
     f = powers(base, r)

@@ -1,6 +1,6 @@
-"""Positional encodings, rotary and sinusoidal, in NumPy: a part of the reference.
+"""A part of the reference, in NumPy: positional encodings, rotary and sinusoidal.
 
-`properties.bugs.reference` has the other operations and explains steps.
+The module `properties.bugs.reference` has the other operations and explains steps.
 """
 
 from typing import Any
@@ -42,27 +42,29 @@ __all__ = [
 
 
 def positions(start_pos: int, seq_len: int) -> Any:
-    """Return the positions of a chunk."""
+    """Return the positions of a chunk: `seq_len` of them, from `start_pos` on."""
     return np.arange(start_pos, start_pos + seq_len)
 
 
 def exponents(dim: int) -> Array:
-    """2i/dim for each pair i of channels; the last channel of an odd width begins a pair too."""
+    """Return 2i/dim for each pair i of channels. The last channel of an odd width begins a pair
+    too.
+    """
     return np.asarray(2.0 * np.arange((dim + 1) // 2) / max(dim, 1))
 
 
 def inv_freq(head_dim: int) -> Array:
-    """10000^(−2i/head_dim) for each pair of channels."""
+    """Return 10000^(−2i/head_dim) for each pair of channels."""
     return np.asarray(10000.0 ** -exponents(head_dim))
 
 
 def angles(start_pos: int, seq_len: int, dim: int) -> Array:
-    """Return the frequency of each pair times each position."""
+    """Return the angles: the frequency of each pair times each position."""
     return np.asarray(positions(start_pos, seq_len)[:, None] * inv_freq(dim))
 
 
 def sinusoidal_positional_encoding(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
-    """Sines in the even columns, cosines in the odd ones."""
+    """Return the sinusoidal encoding: sines in the even columns, cosines in the odd ones."""
     theta = angles(start_pos, seq_len, embed_dim)
     output = np.empty((len(theta), embed_dim))
     output[:, 0::2] = np.sin(theta)
@@ -71,7 +73,7 @@ def sinusoidal_positional_encoding(seq_len: int, embed_dim: int, start_pos: int 
 
 
 def add_positional_encoding(x: Array, pos: Array) -> Array:
-    """x + pos."""
+    """Return x + pos."""
     return x + pos
 
 
@@ -91,35 +93,37 @@ def rope_angles(seq_len: int, head_dim: int, start_pos: int = 0) -> Array:
 
 
 def channels(theta: Array, dim: int) -> Array:
-    """Return the angle of each channel; both channels of a pair have the same angle."""
+    """Return the angle of each channel. Both channels of a pair have the same angle."""
     return np.repeat(theta, 2, axis=-1)[..., :dim]
 
 
 def chunk_tables(start_pos: int, seq_len: int, dim: int) -> tuple[Array, Array]:
-    """Cosines and sines for each channel."""
+    """Return the cosines and sines for each channel."""
     theta = channels(angles(start_pos, seq_len, dim), dim)
     return np.cos(theta), np.sin(theta)
 
 
 def tables_of(x: Array, start_pos: int) -> tuple[Array, Array]:
-    """Cosines and sines for the rows of x, with positions along the last axis but one."""
+    """Return the cosines and sines for the rows of x. The positions run along the last axis but
+    one.
+    """
     return chunk_tables(start_pos, *x.shape[-2:])
 
 
 def rope_tables(seq_len: int, head_dim: int, start_pos: int = 0) -> tuple[Array, Array]:
-    """Cosines and sines of a chunk's positions, for each channel."""
+    """Return the cosines and sines of a chunk's positions, for each channel."""
     return chunk_tables(start_pos, seq_len, head_dim)
 
 
 def rotate_half(x: Array) -> Array:
-    """(−second half, first half) of the channels."""
+    """Return the channels as (−second half, first half)."""
     first, second = np.split(x, 2, axis=-1)
     return np.concatenate([-second, first], axis=-1)
 
 
 def rotated(x: Array) -> Array:
-    """(−second, first) for each pair of channels; the unpaired last channel of an odd width is
-    unchanged.
+    """Return (−second, first) for each pair of channels. The unpaired last channel of an odd width
+    is unchanged.
     """
     output = x.copy()
     pairs = x.shape[-1] // 2 * 2
@@ -128,12 +132,12 @@ def rotated(x: Array) -> Array:
 
 
 def apply_rotary(x: Array, cos: Array, sin: Array) -> Array:
-    """x ⊙ cos + rotated(x) ⊙ sin."""
+    """Return x ⊙ cos + rotated(x) ⊙ sin."""
     return x * cos + rotated(x) * sin
 
 
 def apply_rotary_vjp(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
-    """grad_out ⊙ cos + rotatedᵀ(grad_out ⊙ sin): the transpose rotates each pair backwards."""
+    """Return grad_out ⊙ cos + rotatedᵀ(grad_out ⊙ sin). The transpose rotates each pair backwards."""
     pairs = x.shape[-1] // 2 * 2
     rotated_back = rotated(grad_out * sin)
     rotated_back[..., :pairs] *= -1
@@ -144,12 +148,12 @@ def apply_rotary_vjp(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array
 
 
 def rotating_channels(dim: int, rotary_dim: int | None) -> int:
-    """Return the number of channels that rotate, which is all of them by default."""
+    """Return the number of channels that rotate. Without `rotary_dim`, these are all channels."""
     return dim if rotary_dim is None else rotary_dim
 
 
 def row_positions(shape: tuple[int, ...], start_pos: int, positions: Any, sections: Any) -> Any:
-    """Return the position of each row, along three axes if there are sections."""
+    """Return the position of each row. With sections, return it along three axes."""
     if positions is not None:
         return positions
     counted = start_pos + np.arange(shape[-2])
@@ -162,19 +166,19 @@ def pair_frequencies(r: int, inv_freq_: Any) -> Array:
 
 
 def pair_axes(pairs: int, sections: Any) -> Any:
-    """Return the axis of each pair: blocks of time, height and width."""
+    """Return the axis of each pair: blocks of pairs for time, height and width."""
     return np.repeat(np.arange(3), sections)[:pairs]
 
 
 def pair_angles(at: Any, f: Array, sections: Any) -> Array:
-    """Positions times frequencies, each pair by its axis."""
+    """Return positions times frequencies. Each pair uses the position along its own axis."""
     if sections is None:
         return np.asarray(at[..., None] * f)
     return np.asarray(np.moveaxis(at, 0, -1)[..., pair_axes(len(f), sections)] * f)
 
 
 def scaled_tables(theta: Array, attention_factor: float | None) -> tuple[Array, Array]:
-    """Cosines and sines for each channel, times the attention factor."""
+    """Return the cosines and sines for each channel, times the attention factor."""
     theta, factor = channels(theta, 2 * theta.shape[-1]), 1.0 if attention_factor is None else attention_factor
     return np.cos(theta) * factor, np.sin(theta) * factor
 
@@ -188,14 +192,14 @@ def model_angles(
 
 
 def model_tables(x: Array, start_pos: int, attention_factor: float | None = None, **given: Any) -> tuple[Array, Array]:
-    """Cosines and sines for the rows of x and the channels that rotate."""
+    """Return the cosines and sines for the rows of x and the channels that rotate."""
     return scaled_tables(model_angles(x, start_pos, **given), attention_factor)
 
 
 def rotary_tables(
     positions: Any, inv_freq: Array, *, attention_factor: float | None = None, sections: Any = None
 ) -> tuple[Array, Array]:
-    """Cosines and sines of positions, for each channel."""
+    """Return the cosines and sines of positions, for each channel."""
     return scaled_tables(pair_angles(positions, inv_freq, sections), attention_factor)
 
 

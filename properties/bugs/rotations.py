@@ -1,5 +1,5 @@
-"""Known bugs of rotary encodings in models: given positions, frequencies and channels, axes,
-attention factors, and cached tables.
+"""Known bugs of rotary encodings as models use them: given positions, frequencies and channels,
+sections, attention factors, and cached tables.
 """
 
 from collections.abc import Callable

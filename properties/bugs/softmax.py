@@ -62,7 +62,7 @@ def softmax_no_maximum(scores: Array, visible: Any) -> Array:
 @bug.in_step(
     "largest_of",
     seen=SOFTMAX,
-    law="making some rows larger does not affect the others",
+    law="multiplying some rows by a large number does not affect the others",
     effect="A score more than 709 above the first gives NaN.",
     repair="Subtract the largest visible score.",
     citations=("ROCm/AMDMIGraphX#1290",),
@@ -127,7 +127,7 @@ def softmax_maximum_starts_at_zero(scores: Array, visible: Any) -> Array:
 @bug.in_step(
     "largest_of",
     seen=SOFTMAX,
-    law="making some rows larger does not affect the others",
+    law="multiplying some rows by a large number does not affect the others",
     effect="A row becomes zeros if another row has scores 745 above it.",
     repair="Subtract the largest score of each row.",
     origin="one row gives correct results",
@@ -140,7 +140,7 @@ def softmax_maximum_of_all_rows(scores: Array, visible: Any) -> Array:
 @bug.in_step(
     "largest_of",
     seen=SDPA,
-    law="making some queries larger does not affect the others",
+    law="multiplying some queries by a large number does not affect the others",
     effect="A query becomes NaN or zero if its scores are far below the scores of its neighbours.",
     repair="Reduce the maximum over the keys of each query.",
     origin="one maximum for a tile saves a reduction, and is correct for scores of ordinary size",
@@ -161,7 +161,7 @@ def sdpa_maximum_shared_by_queries(scores: Array, visible: Any) -> Array:
     citations=("ohdearquant/lattice#361",),
 )
 def softmax_blocked_at_minus_ten_thousand(scores: Array, mask: Mask = None) -> Array:
-    """The code sets masked scores to −10000, and handles fully masked rows separately."""
+    """The code sets masked scores to −10000 instead of −∞, except in fully masked rows."""
     visible = right.visible_entries(mask, scores.shape)
     return np.where(visible.any(-1, keepdims=True), right.hard_masked_softmax(np.where(visible, scores, -1e4)), 0.0)
 
@@ -187,8 +187,7 @@ def softmax_powers_of_two(scores: Array, visible: Any, largest: Array) -> Array:
     citations=("awslabs/gluonts#1401", "Shujun-He/RibonanzaNet#5", "hyunwoongko/transformer#10"),
 )
 def softmax_blocked_at_minus_epsilon(scores: Array, mask: Mask = None) -> Array:
-    """The code sets masked scores to −1e-9 instead of −1e9, and handles fully masked rows
-    separately."""
+    """The code sets masked scores to −1e-9 instead of −1e9, except in fully masked rows."""
     visible = right.visible_entries(mask, scores.shape)
     return np.where(visible.any(-1, keepdims=True), right.hard_masked_softmax(np.where(visible, scores, -1e-9)), 0.0)
 

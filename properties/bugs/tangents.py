@@ -100,10 +100,9 @@ def jvp_product_of_tangents(q: Array, k: Array, dq: Array, dk: Array) -> Array:
     origin="a placeholder of a first version",
 )
 def jvp_by_finite_differences(call: Tangent) -> Array:
-    """The code computes the tangent by finite differences with a step of 1/8; a smaller step would
-    lose digits to rounding and differ between processors."""
+    """The code approximates the derivative by a difference of two results."""
     q, k, v, mask, dq, dk, dv = call
-    step = 0.125
+    step = 0.125  # a smaller step would lose digits to rounding, and results would differ between processors
     moved_output = right.scaled_dot_product_attention(q + step * dq, k + step * dk, v + step * dv, mask)
     return np.asarray((moved_output - right.scaled_dot_product_attention(q, k, v, mask)) / step)
 

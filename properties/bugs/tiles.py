@@ -1,4 +1,6 @@
-"""Known bugs of attention by tiles: rescaling, last tiles, split keys, and masks of tiles."""
+"""Known bugs of attention that works by tiles of keys: rescaling, last tiles, split keys, and masks
+of tiles.
+"""
 
 import numpy as np
 
@@ -12,7 +14,7 @@ bug = Register()
 
 
 def _padded(q: Array, k: Array, v: Array, mask: Mask, extra: int) -> Array:
-    """Attention that also attends to `extra` keys and values of zeros."""
+    """Return attention that also attends to `extra` keys and values of zeros."""
     rows = [(0, 0)] * (k.ndim - 2) + [(0, extra), (0, 0)]
     padded_mask = np.ones((*scores_shape(q, k)[:-1], extra), bool)
     visible = np.concatenate([right.visible_entries(mask, scores_shape(q, k)), padded_mask], -1)

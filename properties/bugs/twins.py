@@ -1,5 +1,5 @@
-"""Known bugs of one path among several: the implementation is correct, but another path that should
-agree with it, its twin, is not.
+"""Known bugs of one code path among several: the implementation is correct, but its twin (another
+path that should return the same) is not.
 """
 
 from collections.abc import Callable

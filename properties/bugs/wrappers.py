@@ -1,5 +1,5 @@
-"""Known bugs of wrappers around attention with options: how they pass a mask, a scale and a
-softcap, and blocks of 128.
+"""Known bugs of code that calls an attention function with options: how it passes a mask, a scale,
+a softcap, and blocks of 128.
 """
 
 from math import prod
@@ -56,7 +56,7 @@ def attention_mask_taken_for_causality(
 
 @bug.in_operation(
     ATTENTION,
-    law="keys masked for all queries do not matter",
+    law="the content of keys masked for all queries does not matter",
     effect="A masked key gets 1/e of the weight of a visible key.",
     repair="Convert the mask to a bias of 0 and −∞.",
     citations=("huggingface/diffusers#14342",),

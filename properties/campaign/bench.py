@@ -1,4 +1,6 @@
-"""A bench: a warm child process of `attnspec verify`, which runs one chunk after another."""
+"""Defines a bench: a warm child process of `attnspec verify` that runs one chunk (piece of work)
+after another.
+"""
 
 import json
 import os
@@ -26,11 +28,12 @@ __all__ = ["Bench", "Broken", "Lost", "Result", "agreement_of"]
 
 @dataclass(frozen=True)
 class Broken:
-    """A law that does not pass on a chunk.
+    """A law that does not pass on a chunk, a piece of a campaign's work.
 
-    excess      error ÷ budget
+    excess      error ÷ budget, the error limit
     diagnosis   the name of the likely cause
-    case        the input as JSON, and `script` the Python that reproduces it, for one law of each cause
+    case        the input as JSON; given for one law of each cause
+    script      the Python that reproduces the failure; given for one law of each cause
     """
 
     law: str
@@ -44,15 +47,17 @@ class Broken:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a chunk.
+    """The result of a chunk, a piece of a campaign's work.
 
     statuses   the number of laws with each status
     cases      the number of inputs that were drawn
-    examples   the number of informative inputs
-    excess     the largest error ÷ budget of the laws that pass, and `line` the largest error ÷ statistical line
+    examples   the number of informative inputs: they could have exposed a mistake
+    excess     the largest error ÷ budget (error limit) of the laws that pass
+    line       the largest error ÷ statistical line, which errors almost never exceed if roundings
+               are independent
     lost       how many times the chunk was given out again
     broken     the laws that do not pass
-    worst      the worst input of a climb
+    worst      the worst input, if the chunk was a search for it
     """
 
     statuses: dict[str, int]
@@ -68,9 +73,10 @@ class Result:
 
 @dataclass(frozen=True)
 class Lost:
-    """A chunk that did not run to its end, and why; it has to be given out again.
+    """A chunk (piece of work) that did not run to its end, and the reason. It must be given out
+    again.
 
-    `starts` is False if no process could import the adapters. `partly` is the result until then, for
+    `starts` is False if no process could import the adapters. `partly` is the result so far, for
     example if a process died under a law and no other process could start.
     """
 
@@ -81,9 +87,9 @@ class Lost:
 
 @dataclass
 class Bench:
-    """Runs the chunks of an order, one after another.
+    """Runs the chunks (pieces of work) of an order, the settings of a campaign, one after another.
 
-    Another thread may call `stop`; the running chunk then raises StoppedError.
+    Another thread may call `stop`. The running chunk then raises StoppedError.
     """
 
     order: Order
@@ -116,7 +122,7 @@ class Bench:
             ) from None
 
     def run(self, chunk: Chunk) -> Result | Lost:
-        """Run a chunk, and return its result."""
+        """Run a chunk (a piece of work), and return its result, or the reason why it did not end."""
         started, before, outcomes, causes, worst = time.monotonic(), 0, list[Outcome](), tuple[Cause, ...](), None
         try:
             runner = self._open()
@@ -174,7 +180,9 @@ class Bench:
 
 
 def _entry(entries: list[Entry], chunk: Chunk) -> tuple[int, Entry]:
-    """The position of a chunk's implementation, and its entry. Raises AdapterError if this machine does not have it."""
+    """Return the position of a chunk's implementation in the list of entries, and its entry. Raises
+    AdapterError if this machine does not have the implementation.
+    """
     for place, entry in enumerate(entries):
         if entry.name == chunk.implementation and chunk.operation in entry.groups and not entry.unavailable:
             return place, entry
@@ -182,7 +190,7 @@ def _entry(entries: list[Entry], chunk: Chunk) -> tuple[int, Entry]:
 
 
 def _missing(entry: Entry, operation: str, outcomes: list[Outcome], why: str) -> Iterator[Outcome]:
-    """The outcomes "not run" of an operation's laws that have no outcome yet."""
+    """Yield the outcome "not run" for each law of an operation that has no outcome yet."""
     finished_laws = {outcome.law_id for outcome in outcomes}
     for law in (entry.laws[place] for place in entry.groups[operation]):
         if law not in finished_laws:
@@ -190,7 +198,7 @@ def _missing(entry: Entry, operation: str, outcomes: list[Outcome], why: str) ->
 
 
 def _task(chunk: Chunk, place: int, entry: Entry) -> Task | Climb:
-    """The task of a child process for a chunk."""
+    """Return the task for a child process that does the work of a chunk."""
     if chunk.kind == "draw":
         return Task(place, entry.groups[chunk.operation], chunk.seed, chunk.cases)
     start = json.loads(chunk.start) if chunk.start else None
@@ -198,7 +206,9 @@ def _task(chunk: Chunk, place: int, entry: Entry) -> Task | Climb:
 
 
 def _judged(worst: Worst, entry: Entry, operation: str) -> Outcome:
-    """The outcome of the agreement with the oracle, on the worst input of a climb."""
+    """Return the outcome of the law of agreement with the oracle on the worst input that a search
+    found.
+    """
     law = agreement_of(entry, operation)
     name = parts_of(law)[0]
     if worst.ratio <= 1:
@@ -212,8 +222,8 @@ def _judged(worst: Worst, entry: Entry, operation: str) -> Outcome:
 
 
 def agreement_of(entry: Entry, operation: str) -> str:
-    """Return the law that compares an operation with the oracle; "" if the laws of the entry do not
-    include it.
+    """Return the id of the law that compares an operation with the oracle. Return "" if the laws of
+    the implementation do not include it.
     """
     agreement_laws = {law.id for law in AGREEMENT}
     return next((law for place in entry.groups.get(operation, ()) if (law := entry.laws[place]) in agreement_laws), "")
@@ -233,7 +243,7 @@ def _result(outcomes: tuple[Outcome, ...], causes: tuple[Cause, ...]) -> Result:
 
 
 def _broken(outcome: Outcome, shown: bool) -> Broken:
-    """The law of an outcome, with its input if that is to be shown."""
+    """Return the failing law of an outcome. With `shown`, the input on which it fails is included."""
     violation = outcome.violation
     if violation is None:
         return Broken(outcome.law, outcome.status, 0.0, outcome.reason)

@@ -1,4 +1,6 @@
-"""The loop of a campaign: chunks go to an engine, and their results to the store, until the time is over."""
+"""Runs the loop of a campaign: chunks (pieces of work) go to an engine, and their results to the
+store, until the time is over.
+"""
 
 import time
 from collections import deque
@@ -23,11 +25,12 @@ _STARTS = 5  # failed starts per worker, without a finished chunk in between, th
 
 @dataclass
 class Campaign:
-    """A running campaign over `chunks`; chunks that are in the store are left out.
+    """A running campaign over `chunks` (pieces of work). Chunks that are already in the store are
+    left out.
 
-    `said` gets sentences about problems. `done` gets each finished chunk with its result. After
-    `end`, a time of time.monotonic, no chunk is given out; the loop waits for the running chunks,
-    and a chunk that is lost then runs in another campaign.
+    `said` is called with sentences about problems. `done` is called with each finished chunk and
+    its result. After `end`, a time of time.monotonic, no chunk is given out, and the loop waits for
+    the running chunks. A chunk that is lost then runs in another campaign.
     """
 
     engine: Engine
@@ -47,8 +50,8 @@ class Campaign:
     def run(self) -> None:
         """Run the campaign to its end.
 
-        Raises StoppedError if a signal has come, and AdapterError if no worker starts any more. Chunks
-        that are running then have no result.
+        Raises StoppedError if a signal has come, and AdapterError if workers can no longer start.
+        Chunks that are running then have no result.
         """
         new_chunks = self._fresh()
         while True:
@@ -68,7 +71,9 @@ class Campaign:
             self.signals.obey()
 
     def _next(self, fresh: Iterator[Chunk]) -> Chunk | None:
-        """The next chunk: one that was lost a while ago, or else a fresh one; None after the end."""
+        """Return the next chunk (piece of work): one that was lost a while ago, or else a new one.
+        Return None if no chunk is left or the time is over.
+        """
         now = time.monotonic()
         if now >= self.end:
             return None
@@ -77,7 +82,7 @@ class Campaign:
         return next(fresh, None)
 
     def _fresh(self) -> Iterator[Chunk]:
-        """The chunks that are not done, each of them once."""
+        """Yield the chunks (pieces of work) that are not done, each of them once."""
         yielded_ids = set()
         for chunk in self.chunks:
             if chunk.id not in yielded_ids and not self.store.has(chunk):
@@ -85,7 +90,9 @@ class Campaign:
                 yield chunk
 
     def _lose(self, chunk: Chunk, lost: Lost) -> None:
-        """Give a chunk out again. After too many failed starts, keep the partial results, and end the campaign."""
+        """Give a lost chunk (piece of work) out again. If workers have failed to start too often,
+        keep the partial results, and end the campaign.
+        """
         self._failures += not lost.starts
         if lost.partly is not None:
             self._partly[chunk] = lost.partly
@@ -97,7 +104,7 @@ class Campaign:
         self._again.append((time.monotonic() + self.wait, chunk))
 
     def _keep(self, chunk: Chunk, result: Result) -> None:
-        """Write the result of a chunk; wait while that fails."""
+        """Write the result of a chunk to the store. If that fails, wait and try again."""
         self._note(chunk, result)
         while True:
             try:
@@ -114,7 +121,9 @@ class Campaign:
             self.done(chunk, result)
 
     def _note(self, chunk: Chunk, result: Result) -> None:
-        """Keep the inputs with which a later campaign begins. Report a failure once, until that works again."""
+        """Keep the inputs with which a later campaign begins. If that fails, report it once, until
+        it works again.
+        """
         try:
             self.examples.note(chunk, result)
         except AwayError as error:
@@ -132,8 +141,8 @@ class Campaign:
 
 
 def until_cases(chunks: Iterable[Chunk], cases: int) -> Iterator[Chunk]:
-    """Yield chunks in order, until they together have a number of cases. The same chunks are chosen
-    every time.
+    """Yield chunks (pieces of work) in order, until together they have a number of test inputs. The
+    same chunks are chosen every time.
     """
     for chunk in chunks:
         if cases <= 0:

@@ -1,4 +1,4 @@
-"""The chunks of a campaign, each with a unique name, and the order in which they run."""
+"""Defines the chunks (pieces of work) of a campaign, each with a unique name, and their order."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,11 +17,12 @@ Row = tuple[str, str]  # the names of an implementation and of one of its operat
 
 @dataclass(frozen=True)
 class Chunk:
-    """A part of the work of a campaign: one operation of an implementation on `cases` test inputs
-    of a seed.
+    """A piece of a campaign's work: one operation of an implementation on `cases` test inputs,
+    which follow from a seed.
 
-    Or a search for the worst input (a climb) of that number of steps in a domain, from the input of
-    the seed, or from `start`, a known input as JSON.
+    A chunk of the kind "climb" searches instead for the worst input, in that number of steps. It
+    starts from the seed's input in a domain (an input family), or from `start`, a known input as
+    JSON.
     """
 
     implementation: str
@@ -59,7 +60,7 @@ def plan(
 
 def parsed_seeds(text: str) -> Iterable[int]:
     """Return the seeds that a text means: "0:100" is 0 to 99, "7:" is 7 and all later ones, "7" is
-    this seed alone. Raises ValueError, a sentence, for any other text.
+    this seed alone. Raises ValueError, with a sentence, for any other text.
     """
     seed_range = re.fullmatch(r"(\d{1,18})(?:(:)(\d{1,18})?)?", text)
     if seed_range is None or (seed_range[3] and int(seed_range[3]) <= int(seed_range[1])):

@@ -1,4 +1,6 @@
-"""Engines give chunks to benches, in threads of this process or in actors of Ray."""
+"""Defines engines, which run chunks (pieces of a campaign's work) on many workers: threads of this
+process, or actors of Ray.
+"""
 
 import os
 import signal
@@ -27,7 +29,9 @@ _AGAIN = 3  # how many times Ray gives out a chunk again after its worker died
 
 
 class Engine(Protocol):
-    """Runs at most `workers` chunks at once; `running` is their number now."""
+    """Runs at most `workers` chunks (pieces of work) at the same time. `running` is how many run
+    now.
+    """
 
     @property
     def workers(self) -> int:
@@ -38,16 +42,16 @@ class Engine(Protocol):
         """How many chunks run now."""
 
     def entries(self, signals: Signals) -> list[Entry]:
-        """Return the implementations to verify. Raises ValueError, a sentence, and StoppedError if
-        a signal comes first.
+        """Return the implementations to verify. Raises ValueError, with a sentence, if they cannot
+        be found. Raises StoppedError if a signal comes first.
         """
 
     def submit(self, chunk: Chunk) -> None:
-        """Give a chunk to a worker; at least one worker has to be free."""
+        """Give a chunk (piece of work) to a worker. At least one worker must be free."""
 
     def finished(self, seconds: float) -> Sequence[Done]:
-        """Return the chunks that have finished since the last call. Wait for one, but not longer
-        than `seconds`.
+        """Return the chunks that have finished since the last call, with their results. If no chunk
+        has finished, wait for one, but not longer than `seconds`.
         """
 
     def close(self) -> None:
@@ -55,7 +59,7 @@ class Engine(Protocol):
 
 
 class Local:
-    """Benches in threads of this process; each thread waits for a child process.
+    """An engine whose workers are threads of this process. Each thread waits for a child process.
 
     `gpus` is the number of devices of each worker, or a fraction of a device.
     """
@@ -109,11 +113,11 @@ class Local:
 
 
 class OnRay:
-    """Benches in actors of Ray.
+    """An engine whose workers are actors of Ray.
 
     Ray gives each actor its processor and devices. It starts a dead actor again, and gives out its
-    chunk again. `workers` counts the actors that Ray has started so far. `address` names a
-    cluster, "auto" for the cluster of this machine; without it, Ray is started here.
+    chunk again. `workers` counts the actors that Ray has started so far. `address` names a cluster,
+    "auto" the cluster of this machine. Without an address, Ray is started here.
     """
 
     def __init__(self, order: Order, workers: int, gpus: float = 0.0, address: str = "") -> None:
@@ -170,7 +174,7 @@ class OnRay:
         return self._entries
 
     def _welcome(self, ready: Sequence[Any]) -> None:
-        """Note that actors have started. Raises ValueError if Ray cannot start any."""
+        """Record that actors have started. Raises ValueError if Ray cannot start any."""
         for reference in ready:
             actor = self._starting.pop(reference)
             try:
@@ -203,7 +207,7 @@ class OnRay:
         return done
 
     def _dead(self, chunk: Chunk, error: Exception) -> Result:
-        """The result of a chunk under which every worker died: a violation."""
+        """Return the result of a chunk (piece of work) under which every worker died: a violation."""
         entry = next(entry for entry in self._entries if entry.name == chunk.implementation)
         law = entry.laws[entry.groups[chunk.operation][0]]
         summary = f"ended each Ray worker that ran it, {_AGAIN + 1} of them: {type(error).__name__}."
@@ -231,7 +235,7 @@ ENGINES: dict[str, Callable[[Order, int, float, str], Engine]] = {"local": Local
 
 @contextmanager
 def _handlers_kept() -> Iterator[None]:
-    """A context that restores the signal handlers, which Ray replaces."""
+    """Return a context that restores the signal handlers at its end, because Ray replaces them."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -242,7 +246,8 @@ def _handlers_kept() -> Iterator[None]:
 
 
 def _devices(worker: int, gpus: float, workers: int) -> dict[str, str]:
-    """The environment variable that gives a worker its NVIDIA devices, among the devices of this process.
+    """Return the environment variable that gives a worker its NVIDIA devices, among the devices of
+    this process.
 
     Raises ValueError if there are too few devices.
     """
@@ -269,6 +274,8 @@ def _whole(gpus: float) -> int:
 
 
 def _whole_path(target: str) -> str:
-    """The target with the full path of a file, which another process in another folder can find."""
+    """Return the target with the full path of its file, so that a process in another folder can
+    find it.
+    """
     name, mark, attribute = target.partition(":")
     return f"{Path(name).resolve()}{mark}{attribute}" if name.endswith(".py") else target

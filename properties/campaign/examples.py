@@ -1,4 +1,5 @@
-"""Keeps chunks with violations, and the worst inputs, in Hypothesis' database of examples.
+"""Keeps chunks (pieces of work) with violations, and the worst inputs, in Hypothesis' database of
+examples.
 
 Campaigns share this database, and run its chunks first.
 """
@@ -18,12 +19,12 @@ __all__ = ["AwayError", "Examples", "at"]
 
 
 class AwayError(ValueError):
-    """The database of examples does not answer; the message is a sentence."""
+    """Raised when the database of examples does not answer. The message is a sentence."""
 
 
 def at(place: str) -> "Examples":
     """Return the database of examples in a folder, or on a Redis server such as
-    redis://host:6379/0. Raises ValueError, a sentence, for any other place.
+    redis://host:6379/0. Raises ValueError, with a sentence, for any other place.
     """
     if not place.startswith(("redis://", "rediss://", "unix://")):
         return Examples(DirectoryBasedExampleDatabase(Path(place)), place)
@@ -36,9 +37,10 @@ def at(place: str) -> "Examples":
 
 
 class Examples:
-    """For each row, the seeds with a violation, with their numbers of cases, and the worst known input.
+    """The database of examples. For each operation of an implementation it has the seeds with a
+    violation, with their numbers of test inputs, and the worst known input.
 
-    They are in a database at `place`. If the database does not answer, it raises `error` or OSError.
+    The database is at `place`. If it does not answer, it raises `error` or OSError.
     """
 
     def __init__(self, database: ExampleDatabase, place: str, error: type[Exception] = OSError) -> None:
@@ -52,9 +54,11 @@ class Examples:
             raise AwayError(f"The examples at {self._place} cannot be used: {str(error).rstrip('.')}.") from error
 
     def of(self, rows: Sequence[Row], climbs: Sequence[Row], steps: int) -> list[Chunk]:
-        """Return the chunks that are kept for some rows, in a fixed order. Raises AwayError.
+        """Return the kept chunks (pieces of work) for some operations of implementations, in a
+        fixed order. Raises AwayError.
 
-        A climb goes on from the worst input, for a number of steps.
+        For `climbs`, a chunk continues the search for the worst input from the worst one that is
+        kept, for `steps` steps.
         """
         with self._asked():
             return list(self._of(rows, climbs, steps))
@@ -68,15 +72,18 @@ class Examples:
                 yield Chunk(*row, seed, steps, "climb", domain, start)
 
     def _worst(self, row: Row) -> list[tuple[float, str, int, str]]:
-        """The kept inputs of climbs, the worst one first: ratio, domain, seed of the climb, case."""
+        """Return the kept worst inputs, the worst one first: error ÷ error limit, domain (input
+        family), seed of the search, and the arguments.
+        """
         return sorted((tuple(json.loads(value)) for value in self._database.fetch(_key(row, "worst"))), reverse=True)
 
     def note(self, chunk: Chunk, result: Result) -> None:
-        """Keep a chunk that has a violation, and forget a chunk that no longer has one. Raises
-        AwayError.
+        """Keep a chunk (piece of work) that has a violation, and remove a chunk that no longer has
+        one. Raises AwayError.
 
-        Of climbs, keep the worst input. The result of a climb replaces the input from which it began;
-        without a result, that input does not fit the implementation any more and is forgotten.
+        For searches for the worst input, keep only the worst input. The result of a search replaces
+        the input from which it began. A search without a result means that this input does not fit
+        the implementation any more. It is then removed.
         """
         with self._asked():
             self._note(chunk, result)

@@ -1,4 +1,6 @@
-"""The identity of a campaign: everything that its verdicts depend on. One database holds one campaign."""
+"""Computes the identity of a campaign: everything that its verdicts depend on. A database holds the
+results of one campaign only.
+"""
 
 import os
 import sys
@@ -34,15 +36,15 @@ _ORDERED = (
 def identity(order: Order, climb: int, entries: Iterable[Entry]) -> dict[str, Any]:
     """Return everything that the verdicts of a campaign depend on, by name.
 
-    This is the order, the steps of a climb, the version of attnspec, and digests of the files of
-    the adapters and of the functions under test.
+    This is the order (the settings), the number of steps in a search for the worst input, the
+    version of attnspec, and digests of the files of the adapters and of the functions under test.
     """
     written = {name: getattr(order, name) for name in _ORDERED}
     return written | {"climb": climb, "attnspec": version("attnspec"), "sources": _digests(order.targets, entries)}
 
 
 def _digests(targets: Iterable[str], entries: Iterable[Entry]) -> dict[str, str]:
-    """A digest of each file that this machine has, by the name of the file or of its module."""
+    """Return a digest of each file that this machine has, by the name of the file or of its module."""
     files = {name: _file(name) for target in targets for name in [target.partition(":")[0]]}
     repository = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd())
     source_names = {name for entry in entries for name, _ in entry.sources.values()}
@@ -59,9 +61,8 @@ def _digests(targets: Iterable[str], entries: Iterable[Entry]) -> dict[str, str]
 
 
 def _file(name: str) -> Path | None:
-    """The file of a target. A module is not imported: its file is the one that an import would run.
-
-    None if the file is unknown.
+    """Return the file of a target, or None if it is unknown. A module is not imported: its file is
+    the one that an import would run.
     """
     if name.endswith(".py") or os.sep in name:
         return Path(name)

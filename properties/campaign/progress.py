@@ -19,9 +19,9 @@ _YEAR = 365 * 86400.0  # seconds; an end after more is not shown
 
 
 class Shown:
-    """Shows the rate of cases, the violations, and the time of the end.
+    """Shows the number of test inputs per second, the violations, and the time of the end.
 
-    The campaign ends after a number of seconds or of cases; the earlier end counts.
+    The campaign ends after a number of seconds or of test inputs. The earlier end is shown.
     """
 
     def __init__(self, log: Console, seconds: float, cases: float, before: tuple[int, int, int]) -> None:
@@ -47,7 +47,7 @@ class Shown:
         self._log.print(escape(f"attnspec: {sentence}"), highlight=False)
 
     def done(self, chunk: Chunk | None, result: Result | None) -> None:
-        """Note that a chunk is done, or with None that time has passed."""
+        """Count a chunk (piece of work) as done. With None, show that time has passed."""
         if result is not None:
             self._drawn += result.cases
             self._violations += result.statuses.get("violated", 0)
@@ -69,7 +69,7 @@ class Shown:
 
 
 def _moment(seconds: float) -> str:
-    """A moment in local time, with the day if it is not today."""
+    """Return a moment in local time as text, with the day if it is not today."""
     moment, today = time.localtime(seconds), time.localtime()
     day = "" if moment[:3] == today[:3] else time.strftime("on %Y-%m-%d ", moment)
     return f"{day}at {time.strftime('%H:%M', moment)}"

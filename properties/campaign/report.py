@@ -49,12 +49,13 @@ FROM run LEFT JOIN chunk USING (run) GROUP BY run ORDER BY run
 
 @dataclass(frozen=True)
 class Found:
-    """The contents of a database.
+    """The contents of a campaign's database.
 
     implementations   a row for each implementation
-    violations        a row for each operation and law that an implementation breaks
+    violations        a row for each operation and each law that fails on an implementation
     worst             a row for the worst input of each operation
-    runs              a row for each run; `rate` is the number of cases per second of the last one
+    runs              a row for each run; `rate` is the number of test inputs per second of the last
+                      one
     """
 
     settings: dict[str, Any]
@@ -70,7 +71,7 @@ class Found:
 
     @property
     def verdict(self) -> str:
-        """The verdict, as a sentence."""
+        """The verdict of the campaign, as a sentence."""
         breaking = len({row["implementation"] for row in self.violations if row["status"] == "violated"})
         after = f"after {counted(self.chunks, 'chunk')}"
         if not self.chunks:
@@ -82,8 +83,8 @@ class Found:
 
 
 def found_in(file: Path) -> Found:
-    """Return what a database contains now. Raises ValueError, a sentence, if the file is not the
-    database of a campaign.
+    """Return what a campaign's database contains now. Raises ValueError, with a sentence, if the
+    file is not such a database.
     """
     try:
         with reading(file) as database:
@@ -153,7 +154,9 @@ def print_status(console: Console, found: Found) -> None:
 
 
 def write_page(found: Found, directory: Path) -> Path:
-    """Write the page index.html to a directory, whole or not at all, and return the file."""
+    """Write the page index.html to a directory, and return the file. The page is written completely
+    or not at all.
+    """
     folder = Path(__file__).parents[1] / "views/html/templates"
     templates = Environment(
         loader=FileSystemLoader(folder),

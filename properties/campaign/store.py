@@ -1,6 +1,7 @@
-"""The store of a campaign: an SQLite file, with a row for each finished chunk and for each broken law.
+"""Stores the results of a campaign in an SQLite file, with a row for each finished chunk (piece of
+work) and for each failing law.
 
-SQLite, and not DuckDB, for three reasons. Other processes can read while one writes (the
+The file is SQLite and not DuckDB for three reasons. Other processes can read while one writes (the
 write-ahead log), which DuckDB refuses. A chunk is a transaction of a few rows, the normal work of
 SQLite. Python includes SQLite. For larger questions DuckDB can read the file: `ATTACH`.
 """
@@ -57,13 +58,17 @@ _FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY}  # prim
 
 
 class FullError(ValueError):
-    """The database cannot be written now, for example because the disk is full. Nothing was written."""
+    """Raised when the database cannot be written now, for example because the disk is full. Nothing
+    was written.
+    """
 
 
 class Store:
-    """The database of a campaign, for writing. A new file is created; an old one has to hold the same campaign.
+    """The database of a campaign, for writing. A new file is created. An existing file must belong
+    to the same campaign.
 
-    `campaign` is the identity of the campaign. Raises ValueError, a sentence, for another campaign.
+    `campaign` is the identity of the campaign, everything that its verdicts depend on. Raises
+    ValueError, with a sentence, for another campaign.
     """
 
     def __init__(self, file: Path, campaign: Mapping[str, Any]) -> None:
@@ -78,7 +83,9 @@ class Store:
         self._run = 0
 
     def _require(self, file: Path, campaign: dict[str, str]) -> None:
-        """Create the tables, or check that they hold this campaign."""
+        """Create the tables in a new file. In an existing file, check that they belong to this
+        campaign.
+        """
         with self._database:
             self._database.execute("BEGIN IMMEDIATE")
             if not _tables(self._database):
@@ -104,7 +111,7 @@ class Store:
         self._database.close()
 
     def begin(self, engine: str, workers: int, environment: Mapping[str, str]) -> None:
-        """Begin a run; the results that follow belong to it."""
+        """Record the begin of a run. The results that follow belong to it."""
         now = time.time()
         device = environment.get("accelerators", "") or environment.get("processor", "")
         run_row = (engine, workers, json.dumps(dict(environment)), device, now, now)
@@ -119,7 +126,7 @@ class Store:
         )
 
     def end(self, how: str) -> None:
-        """Note how the run has ended, if the database can be written."""
+        """Record how the run has ended. If the database cannot be written, do nothing."""
         run_end = how, time.time(), self._run
         with suppress(FullError):
             self._written(
@@ -127,8 +134,8 @@ class Store:
             )
 
     def begins_with(self, known: Iterable[Chunk]) -> list[Chunk]:
-        """Return the chunks that run first: the chunks that were known when the first run of the
-        campaign began.
+        """Return the chunks (pieces of work) that run first: those with known violations or worst
+        inputs when the first run of the campaign began.
         """
 
         def write() -> int:
@@ -145,7 +152,7 @@ class Store:
         ]
 
     def has(self, chunk: Chunk) -> bool:
-        """Return whether a chunk is done."""
+        """Return whether a chunk (piece of work) is done."""
         return self._database.execute("SELECT 1 FROM chunk WHERE chunk = ?", (chunk.id,)).fetchone() is not None
 
     def add(self, chunk: Chunk, result: Result) -> bool:
@@ -199,7 +206,7 @@ class Store:
         return bool(self._written(write))
 
     def _written(self, write: Callable[[], int]) -> int:
-        """The result of `write`, which runs in one transaction."""
+        """Run `write` in one transaction, and return its result."""
         try:
             with self._database:
                 self._database.execute("BEGIN IMMEDIATE")
@@ -210,17 +217,21 @@ class Store:
             raise ValueError(f"The database cannot be written: {error}.") from error
 
     def counts(self) -> tuple[int, int, int]:
-        """Return how many chunks are done, with how many cases, and how many violations were found."""
+        """Return how many chunks (pieces of work) are done, with how many test inputs, and how many
+        violations were found.
+        """
         return counts(self._database)
 
 
 def _number(excess: float) -> float:
-    """An error ÷ budget for SQLite, which has no NaN: ∞ stands for NaN."""
+    """Return an error ÷ error limit as a number for SQLite. SQLite has no NaN, so ∞ replaces NaN."""
     return inf if isnan(excess) else excess
 
 
 def counts(database: sqlite3.Connection) -> tuple[int, int, int]:
-    """Return how many chunks are done, with how many cases, and how many violations were found."""
+    """Return how many chunks (pieces of work) are done, with how many test inputs, and how many
+    violations were found.
+    """
     chunks, cases, violated = database.execute(
         "SELECT count(*), ifnull(sum(cases), 0), ifnull(sum(violated), 0) FROM chunk"
     ).fetchone()
@@ -229,7 +240,7 @@ def counts(database: sqlite3.Connection) -> tuple[int, int, int]:
 
 def reading(file: Path) -> "closing[sqlite3.Connection]":
     """Open a database for reading, also during a campaign, and return the connection. Raises
-    ValueError, a sentence, for a file that is not the database of a campaign.
+    ValueError, with a sentence, for a file that is not the database of a campaign.
     """
     if not file.is_file():
         raise ValueError(f"{file} does not exist.")

@@ -1,4 +1,4 @@
-"""The subcommand `attnspec campaign`, which runs campaigns and shows their results."""
+"""Defines the subcommand `attnspec campaign`, which runs campaigns and shows their results."""
 
 import argparse
 import os
@@ -75,7 +75,10 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "--laws": ("check only these laws, by name or name[operation]", _SEVERAL | {"metavar": "LAW"}),
     "--exclude": ("leave out these laws", _SEVERAL | {"metavar": "LAW"}),
-    "--only": ("check only implementations whose name or group name contains TEXT", _SEVERAL | {"metavar": "TEXT"}),
+    "--only": (
+        "if the adapter defines several implementations, check only those whose name or group contains TEXT",
+        _SEVERAL | {"metavar": "TEXT"},
+    ),
     "--html": ("with report: write the page to DIR/index.html", {"metavar": "DIR"}),
 }
 """The arguments: the help of each, and how argparse reads it."""
@@ -107,7 +110,7 @@ def _campaign(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    """Show the contents of a database, and return the exit status of its verdict."""
+    """Show the contents of a campaign's database, and return the exit status of its verdict."""
     word, *files = options.targets
     if len(files) != 1 or (word == "report") != (options.html is not None):
         raise ValueError("Type `attnspec campaign status FILE` or `attnspec campaign report FILE --html DIR`.")
@@ -162,7 +165,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _order(options: argparse.Namespace) -> Any:
-    """The order of a campaign: what is verified, and how."""
+    """Return the order of a campaign: the settings that say what is verified, and how."""
     from properties.command.verifying import order_of
     from properties.verifier.comparison import Known
 
@@ -172,9 +175,9 @@ def _order(options: argparse.Namespace) -> Any:
 
 
 def _follow(options: argparse.Namespace, entries: Any, campaign: Any) -> None:
-    """Run a campaign, show its progress, and note how it ended.
+    """Run a campaign, show its progress, and record how it ended.
 
-    Raises StoppedError if a signal has come, and AdapterError if no worker starts any more.
+    Raises StoppedError if a signal has come, and AdapterError if workers can no longer start.
     """
     from rich.console import Console
 
@@ -198,7 +201,7 @@ def _follow(options: argparse.Namespace, entries: Any, campaign: Any) -> None:
 
 
 def _rows(options: argparse.Namespace, entries: Any) -> list[tuple[str, str]]:
-    """The pairs of an implementation that can run here and one of its operations.
+    """Return pairs: an implementation that can run here, and one of its operations.
 
     Raises ValueError if no implementation can run.
     """
@@ -209,7 +212,9 @@ def _rows(options: argparse.Namespace, entries: Any) -> list[tuple[str, str]]:
 
 
 def _planned(options: argparse.Namespace, entries: Any, rows: Any, examples: Any) -> tuple[list[Any], Iterator[Any]]:
-    """The chunks with known violations and worst inputs, and the plan of the options."""
+    """Return the chunks (pieces of work) with known violations and worst inputs, and the chunks
+    that the options ask for.
+    """
     from properties.campaign.bench import agreement_of
     from properties.campaign.campaign import until_cases
     from properties.campaign.chunks import parsed_seeds, plan

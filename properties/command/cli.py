@@ -1,4 +1,6 @@
-"""The command `attnspec`: its parser, and the subcommands verify, report, compare and completion."""
+"""Defines the command `attnspec`: its parser, and the subcommands verify, report, compare and
+completion.
+"""
 
 import argparse
 import os
@@ -44,9 +46,9 @@ _JOBS = min(4, os.cpu_count() or 1)
 
 _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
     "targets": (
-        "the adapter: file.py or a module, with :attribute if it has several adapters. An adapter may be a "
-        "properties.Implementation, a dict {operation: function}, an object whose functions have the names of "
-        "operations, a list of adapters, or a dict {group name: list}. "
+        "the adapter: file.py or a module, with :attribute if it has several adapters. The attribute is one adapter: "
+        "a dict {operation: function}, an object whose functions have the names of operations, or a "
+        "properties.Implementation. Or it is several adapters: a list, or a dict {group name: list}. "
         "Default: the adapters that [tool.attnspec] lists as targets",
         {"nargs": "*", "metavar": "ADAPTER"},
     ),
@@ -67,11 +69,15 @@ _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
     "--exclude": ("leave out these laws", _SEVERAL | {"metavar": "LAW"}),
     "--quick": ("check few laws on few inputs; this detects nearly all known bugs within seconds", _FLAG),
     "--long": ("also check the laws with 131072 keys, which take minutes", _FLAG),
-    "--only": ("check only implementations whose name or group name contains TEXT", _SEVERAL | {"metavar": "TEXT"}),
+    "--only": (
+        "if the adapter defines several implementations, check only those whose name or group contains TEXT",
+        _SEVERAL | {"metavar": "TEXT"},
+    ),
     "--jobs": ("number of processes (default: %(default)s)", {"type": natural, "default": _JOBS, "metavar": "N"}),
     "--timeout": ("time limit for one call (default: 60)", {"type": positive, "default": 60.0, "metavar": "SECONDS"}),
     "--time-limit": (
-        "time limit for the whole run, such as 60s or 5m; laws that are cut short do not pass",
+        "time limit for the whole run, such as 60s or 5m; a law that does not finish counts as not run, and the "
+        "exit status is 1",
         {"type": duration, "metavar": "TIME"},
     ),
     "--json": ("also write the report as JSON; - prints only the JSON", {"metavar": "FILE"}),
@@ -154,7 +160,7 @@ def parser_of_command() -> Parser:
 
 
 class _Version(argparse.Action):
-    """Print the version of the installed distribution, and end the command."""
+    """The option that prints the version of the installed distribution, and ends the command."""
 
     def __call__(self, parser: argparse.ArgumentParser, *rest: Any, **named: Any) -> None:
         from importlib.metadata import version

@@ -1,4 +1,6 @@
-"""Completions for the shell: subcommands, options, and names of laws, bugs, operations and arithmetics."""
+"""Completes words in the shell: subcommands, options, and names of laws, bugs, operations and
+arithmetics.
+"""
 
 import argparse
 from collections.abc import Iterable
@@ -13,12 +15,13 @@ __all__ = ["answer", "script"]
 
 
 def script(shell: str) -> str:
-    """Return the code that a shell evaluates to ask `attnspec` for completions."""
+    """Return the code that a shell evaluates so that it asks `attnspec` for completions."""
     return str(shellcode(["attnspec"], shell=shell))
 
 
 def answer(parser: argparse.ArgumentParser) -> None:
-    """Answer the shell, which asks by environment variables, and end the process.
+    """Answer the shell's request for completions, which is in environment variables, and end the
+    process.
 
     Each completion imports only the modules that it needs.
     """
@@ -26,7 +29,9 @@ def answer(parser: argparse.ArgumentParser) -> None:
 
 
 class _Values(BaseCompleter):
-    """The values of an argument; an empty list for a file, which the shell completes itself."""
+    """Completes the values of an argument. For a file it returns an empty list, and the shell
+    completes the name.
+    """
 
     def __call__(self, *, prefix: str, action: argparse.Action, **context: Any) -> Iterable[str]:
         match action.dest:
@@ -48,9 +53,10 @@ class _Values(BaseCompleter):
 
 
 def _laws(prefix: str) -> Iterable[str]:
-    """The names of the laws, with hyphens, so that they need no quotes.
+    """Return the names of the laws with hyphens, so that they need no quotes.
 
-    After a space the names have spaces. After a bracket there is a name for each operation.
+    After a space, names with spaces are returned. After a bracket, one name is returned for each
+    operation.
     """
     from properties.contract.names import hyphenated
     from properties.laws import LAWS

@@ -53,8 +53,8 @@ def configure(options: argparse.Namespace, file: Path = _FILE) -> None:
     """Complete the options of `attnspec verify` with the options of the project, or else with the
     defaults.
 
-    Adds `options.conventions` and `options.known_deviations`. Raises ValueError, a sentence, for a
-    table with an unknown key or a wrong value.
+    Adds `options.conventions` and `options.known_deviations`. Raises ValueError, with a sentence,
+    for a table with an unknown key or a wrong value.
     """
     found = _read(file)
     for key, default in _DEFAULTS.items():
@@ -71,7 +71,7 @@ def configure(options: argparse.Namespace, file: Path = _FILE) -> None:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """The table with checked entries; empty if the file or the table is missing."""
+    """Return the table with checked entries. It is empty if the file or the table is missing."""
     try:
         tools = tomllib.loads(file.read_text("utf-8")).get("tool", {})
     except FileNotFoundError:
@@ -90,7 +90,9 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _checked(key: str, value: Any) -> Any:
-    """A checked entry, with the full names of laws and conventions. Raises ValueError, a sentence."""
+    """Return an entry after a check, with the full names of laws and conventions. Raises
+    ValueError, with a sentence, for a wrong value.
+    """
     if key not in _KEYS:
         listed = f"The keys are {', '.join(_KEYS)}."
         raise ValueError(f"Unknown key {key!r}.{did_you_mean(key, _KEYS, listed)}")
@@ -114,6 +116,6 @@ def _named(reasons: dict[str, str]) -> dict[str, str]:
 
 
 def _law(text: str) -> str:
-    """The full name of a law, or of the law of an operation."""
+    """Return the full name of a law, or of the law of one operation, from a part of it."""
     law = find(text)[0]
     return law.id if "[" in text else law.name

@@ -1,4 +1,4 @@
-"""Reads conventions of a command line, such as rope_pairing=half."""
+"""Reads conventions from the command line, such as rope_pairing=half."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,11 +10,10 @@ __all__ = ["parsed"]
 
 
 def parsed(texts: Iterable[str]) -> dict[str, Any]:
-    """Return the fields of `Conventions` and their values that texts such as "rope_pairing=half"
-    name.
+    """Return fields of `Conventions` with their values from texts such as "rope_pairing=half".
 
-    If a field is named twice, the last value counts. Raises ValueError, a sentence, for an unknown
-    field or value.
+    If a field occurs twice, the last value counts. Raises ValueError, with a sentence, for an
+    unknown field or value.
     """
     default = vars(Conventions())
     found: dict[str, Any] = {}

@@ -1,5 +1,5 @@
-"""Writes a report in the requested forms: files, which are written completely or not at all, a
-page, and annotations of code.
+"""Writes a report in the forms that the options ask for: files, which are written completely or not
+at all, a page, and annotations of code.
 """
 
 import argparse
@@ -23,7 +23,7 @@ __all__ = ["Places", "annotate", "as_json", "lost", "places"]
 
 
 def as_json(report: Report) -> str:
-    """Return the report as JSON; report.schema.json describes it."""
+    """Return the report as JSON. The schema report.schema.json describes it."""
     return json.dumps(report.to_dict(), indent=1, allow_nan=False) + "\n"
 
 
@@ -33,9 +33,10 @@ _FORMS: dict[str, Callable[[Report], str]] = {"json": as_json, "junit": junit, "
 
 @dataclass(frozen=True)
 class Places:
-    """Where the report will be written: files by their forms, and the folders of the page and of the tests.
+    """The places to which the report will be written: files by their forms, and the folders of the
+    page and of the tests.
 
-    That they can be written is checked before the laws run.
+    attnspec checks before it runs laws that it can write to them.
     """
 
     files: dict[str, Path]
@@ -44,7 +45,7 @@ class Places:
 
 
 def places(options: argparse.Namespace) -> Places:
-    """Return the places that the options name. Raises ValueError, a sentence, for a place that
+    """Return the places that the options name. Raises ValueError, with a sentence, for a place that
     cannot be written.
 
     "-" for JSON means standard output, and is not a place.
@@ -62,8 +63,8 @@ def places(options: argparse.Namespace) -> Places:
 
 
 def lost(chosen: Places, report: Report) -> Iterator[str]:
-    """Write the report to its places, and yield a sentence for each place that cannot be written
-    after all.
+    """Write the report to its places. Yield a sentence for each place that cannot be written after
+    all.
 
     A page needs at least one implementation.
     """
@@ -88,7 +89,9 @@ def lost(chosen: Places, report: Report) -> Iterator[str]:
 
 
 def annotate(report: Report) -> None:
-    """Annotate the code in a GitHub workflow, on standard error: standard output may hold the report."""
+    """Print annotations of code in a GitHub workflow. They go to standard error, because standard
+    output may hold the report.
+    """
     if os.environ.get("GITHUB_ACTIONS") == "true":
         with suppress(OSError):  # a full disk does not matter: the exit status is the verdict
             print(annotations(report), end="", file=sys.stderr, flush=True)

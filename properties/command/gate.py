@@ -1,4 +1,4 @@
-"""The subcommand `attnspec gate`, which accepts or rejects an untrusted kernel."""
+"""Defines the subcommand `attnspec gate`, which accepts or rejects an untrusted kernel."""
 
 import argparse
 import json
@@ -124,7 +124,7 @@ def _gate(options: argparse.Namespace) -> int:
 
 
 def _print(verdict: "Verdict", said: str) -> None:
-    """Print what fails, and the verdict."""
+    """Print the checks that fail, and the verdict."""
     from rich.console import Console
 
     console = Console(highlight=False, emoji=False)
@@ -145,7 +145,9 @@ def _print(verdict: "Verdict", said: str) -> None:
 
 
 def _submission(options: argparse.Namespace) -> Any:
-    """The submission that the options describe. Raises ValueError for options that do not fit together."""
+    """Return the submission (kernel and declarations) that the options describe. Raises ValueError
+    for options that do not fit together.
+    """
     from properties.gatehouse import foreign_formats
     from properties.gatehouse.submission import of_file
 
@@ -172,7 +174,7 @@ def _submission(options: argparse.Namespace) -> Any:
 
 
 def _promises(options: argparse.Namespace, submission: Any) -> dict[str, Any]:
-    """The promises that the options make, by name."""
+    """Return the declarations that the options make about the kernel, by name."""
     from dataclasses import replace
 
     from oracles import Conventions
@@ -197,7 +199,7 @@ def _promises(options: argparse.Namespace, submission: Any) -> dict[str, Any]:
 
 
 def _supported(text: str) -> Any:
-    """One entry of `supports`: sizes of an axis, or a word."""
+    """Return one entry of the declaration `supports` for a text: sizes of an axis, or a word."""
     size, equals_sign, numbers = text.partition("=")
     if not equals_sign:
         return text
@@ -210,7 +212,7 @@ def _supported(text: str) -> Any:
 
 
 def _limits(options: argparse.Namespace) -> Any:
-    """The limits of the candidate: the usual ones, except for those that options give."""
+    """Return the limits of the kernel: the default ones, except those that options set."""
     from dataclasses import replace
 
     from properties.gatehouse.gate import QUICK

@@ -1,4 +1,4 @@
-"""The subcommands that list and explain: laws, bugs and operations."""
+"""Defines the subcommands that list and explain: laws, bugs and operations."""
 
 import argparse
 from typing import Any

@@ -1,4 +1,6 @@
-"""The subcommand `attnspec new`, which writes an adapter to fill in."""
+"""Defines the subcommand `attnspec new`, which writes an adapter (a file for the user's kernels) to
+fill in.
+"""
 
 import argparse
 import re
@@ -19,10 +21,10 @@ _WIDTH = 88
 
 @dataclass(frozen=True)
 class _Library:
-    """The parts of an adapter that depend on the library.
+    """The parts of an adapter that depend on the library of the user's kernels.
 
     standard, others   imports of the standard library and of other libraries
-    array              the type of its arrays
+    array              the type of the library's arrays
     setup              code before the functions
     says               further fields of the `Implementation`
     derivatives        bodies of derivatives by suffix, if the library differentiates
@@ -211,8 +213,8 @@ def _new(options: argparse.Namespace) -> int:
 
 
 def adapter(name: str, operations: Iterable[str], library: str, dtype: str) -> str:
-    """Return the text of an adapter. If the library computes a derivative, the adapter also has its
-    forward operation.
+    """Return the text of an adapter, a file with a function to fill in for each operation. If the
+    library computes a derivative, the adapter also has its forward operation.
     """
     from properties.contract.operations import OPERATIONS
 
@@ -242,9 +244,9 @@ def adapter(name: str, operations: Iterable[str], library: str, dtype: str) -> s
 
 
 def _body(operation: "Operation", kind: _Library) -> str:
-    """The body of a derivative that the library computes.
+    """Return the body of a derivative that the library computes.
 
-    "" for other operations, and for operations whose options have derivatives too.
+    Return "" for other operations, and for operations whose options have derivatives too.
     """
     return (
         ""
@@ -254,7 +256,7 @@ def _body(operation: "Operation", kind: _Library) -> str:
 
 
 def _function(operation: "Operation", kind: _Library) -> str:
-    """A function to fill in, or a derivative that the library computes."""
+    """Return the text of a function: one to fill in, or a derivative that the library computes."""
     from properties.views.operations import shapes, summary
 
     if operation.is_played:
@@ -296,7 +298,7 @@ def _fill_in(operation: "Operation") -> str:
 
 
 def _differentiated(operation: "Operation", body: str) -> str:
-    """The body of a derivative that the library computes from the forward operation."""
+    """Return the body of a derivative that the library computes from the forward operation."""
     from properties.contract.operations import OPERATIONS
 
     forward = OPERATIONS[operation.forward]
@@ -319,14 +321,14 @@ def _differentiated(operation: "Operation", body: str) -> str:
 
 
 def _split(line: str) -> str:
-    """A call on several lines, because one line is too short."""
+    """Return a call on several lines. It is for a call that is too long for one line."""
     indentation = len(line) - len(line.lstrip())
     start, _, given = line.strip().partition("(")
     return indent(_wrapped(f"{start}(", given.removesuffix(")").split(", "), ")", indentation), " " * indentation)
 
 
 def _tuple(names: Iterable[str]) -> str:
-    """The text between the brackets of a tuple."""
+    """Return the text between the brackets of a tuple."""
     first, *others = names
     return ", ".join((first, *others)) if others else f"{first},"
 
@@ -340,7 +342,9 @@ def _type(operation: "Operation", parameter: str) -> str:
 
 
 def _implementation(name: str, chosen: "list[Operation]", kind: _Library, dtype: str) -> str:
-    """The text of the `Implementation`: conventions with their other values, and further promises as comments."""
+    """Return the text of the `Implementation`. Comments show the other values of conventions, and
+    further declarations.
+    """
     from properties.contract.features import ATTENTION, FEATURES, KINDS
     from properties.views.operations import readings
 
@@ -385,7 +389,9 @@ adapter = properties.Implementation(
 
 
 def _wrapped(start: str, parts: list[str], end: str, indentation: int = 0) -> str:
-    """The parts on one line; if that is too long, on a line between start and end, or on a line each."""
+    """Return the parts as text between `start` and `end`. They stand on one line if that is not too
+    long; else on a separate line between start and end; else on one line each.
+    """
     joined = ", ".join(parts)
     if indentation + len(f"{start}{joined}{end}") <= _WIDTH:
         return f"{start}{joined}{end}\n"

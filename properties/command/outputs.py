@@ -1,5 +1,5 @@
-"""Checks before the work that outputs can be written, and reports an output that cannot be written
-after the work.
+"""Checks before the work that outputs can be written. If an output cannot be written after the
+work, reports it.
 """
 
 import os
@@ -18,8 +18,8 @@ _SIGPIPE = 128 + 13  # the exit status after SIGPIPE, which Windows does not hav
 
 
 def file_to_write(name: str, option: str) -> Path:
-    """Return the file that an option names, without creating it. Raises ValueError, a sentence, if
-    the file cannot be written.
+    """Return the file that an option names, without creating it. Raises ValueError, with a
+    sentence, if the file cannot be written.
     """
     if not name:
         raise ValueError(f"{option} has an empty name, but should have the name of a file.")
@@ -43,7 +43,8 @@ def file_to_write(name: str, option: str) -> Path:
 def folder_of_page(name: str, option: str) -> Path:
     """Create and return the folder of a page.
 
-    It has to be writable, and the libraries that make pages have to be installed.
+    Raises ValueError if the folder is not writable, or if a library that makes pages is not
+    installed.
     """
     if missing := [module for module in ("jinja2", "matplotlib") if find_spec(module) is None]:
         raise ValueError(f"A page needs {' and '.join(missing)}, which `pip install 'attnspec[report]'` installs.")
@@ -64,7 +65,7 @@ def folder_to_write(name: str, option: str) -> Path:
 
 
 def open_streams() -> None:
-    """Replace a closed standard error. Raises ValueError if standard output is closed."""
+    """Replace standard error if it is closed. Raises ValueError if standard output is closed."""
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lives
     if sys.stdout is None:
@@ -75,7 +76,7 @@ def open_streams() -> None:
 
 
 def complain(sentence: str) -> None:
-    """Print a sentence to standard error, if that can be written."""
+    """Print a sentence to standard error, if standard error can be written."""
     try:
         print(f"attnspec: {printable(sentence)}", file=sys.stderr, flush=True)
     except OSError:
@@ -84,8 +85,8 @@ def complain(sentence: str) -> None:
 
 @contextmanager
 def printing(verdict: str = "") -> Iterator[None]:
-    """Make a context for printing. Raises ValueError, with the verdict, if the text does not reach
-    standard output.
+    """Return a context for printing. Raises ValueError, with the verdict, if the text does not
+    reach standard output.
 
     If the reader of a list has closed the pipe, as in `attnspec laws | head`, the command ends
     silently with the exit status of SIGPIPE, as other programs do.

@@ -1,6 +1,7 @@
-"""Reads the command line: a parser that suggests the right name for a misspelt one, and the types of options.
+"""Reads the command line: a parser that suggests the right name for a misspelt one, and the types
+of options.
 
-Each type raises argparse's error, which says what the text should be.
+Each type raises argparse's error for a wrong text. The error says what the text should be.
 """
 
 import argparse
@@ -43,17 +44,17 @@ class Parser(argparse.ArgumentParser):
 
 
 def natural(text: str) -> int:
-    """Read a whole number from 1."""
+    """Return the whole number that a text means. It must be at least 1."""
     return _whole(text, 1, _MOST)
 
 
 def whole(text: str) -> int:
-    """Read a whole number from 0."""
+    """Return the whole number that a text means. It must be at least 0."""
     return _whole(text, 0, _MOST)
 
 
 def workers(text: str) -> int:
-    """Read a number of workers."""
+    """Return the number of workers that a text means."""
     return _whole(text, 1, _MOST_WORKERS)
 
 
@@ -64,7 +65,7 @@ def _whole(text: str, least: int, most: int) -> int:
 
 
 def duration(text: str) -> float:
-    """Read a time such as 60s, 5m or 1h, and return its seconds."""
+    """Return the seconds of a time such as 60s, 5m or 1h."""
     found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)(s|m|h)?", text)
     if not found or not float(found[1]):
         raise argparse.ArgumentTypeError(f"{text!r}, but should be a time, as 60s, 5m or 1h.")
@@ -72,7 +73,9 @@ def duration(text: str) -> float:
 
 
 def positive(text: str) -> float:
-    """Read a positive number that is neither too small nor too large to compute with."""
+    """Return the positive number that a text means. It must be neither too small nor too large to
+    compute with.
+    """
     try:
         number = float(text)
     except ValueError:
@@ -85,7 +88,7 @@ def positive(text: str) -> float:
 
 
 def memory(text: str) -> int:
-    """Read an amount of memory such as 512M or 4G, and return its bytes."""
+    """Return the bytes of an amount of memory such as 512M or 4G."""
     found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([MGT])", text)
     if not found or not float(found[1]):
         raise argparse.ArgumentTypeError(f"{text!r}, but should be an amount of memory, as 512M or 4G.")

@@ -1,4 +1,6 @@
-"""Runs an order until it is done or something stops it, and shows the progress."""
+"""Runs an order (the settings of a verification) until it is done or something stops it, and shows
+the progress.
+"""
 
 import os
 from collections import Counter
@@ -22,12 +24,12 @@ __all__ = ["Run", "run"]
 
 @dataclass
 class Run:
-    """The results of a run so far: the entries, which are the implementations to verify, the
-    outcomes by entry and law, and the causes by entry. `stopped` is the exception that ended the
-    run early, if one did.
+    """The results of a verification so far: the entries, which are the implementations to verify,
+    the outcomes by entry and law, and the causes by entry. `stopped` is the exception that ended
+    the run early, if one did.
 
-    An entry is known by its position, because two entries may have the same name; a law is
-    "law[operation]".
+    An entry is identified by its position, because two entries may have the same name. A law is
+    identified by "law[operation]".
     """
 
     entries: list[Entry] = field(default_factory=list)
@@ -37,12 +39,14 @@ class Run:
 
     @property
     def causes(self) -> tuple[Cause, ...]:
-        """The causes of all entries, in the order of the entries."""
+        """The causes of the failures of all implementations, in the order of the implementations."""
         return tuple(cause for place in sorted(self.causes_of) for cause in self.causes_of[place])
 
 
 def run(order: Order, jobs: int) -> Run:
-    """Run an order in a number of processes, and return the results."""
+    """Run an order (the settings of a verification) in a number of processes, and return the
+    results.
+    """
     threads = max(1, (os.cpu_count() or 1) // jobs)  # the processes share the processors
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     known = Run()
@@ -59,7 +63,9 @@ def run(order: Order, jobs: int) -> Run:
 
 
 def _follow(known: Run, order: Order, jobs: int, signals: Signals) -> None:
-    """Add the results as they come, and show the progress: a bar in a terminal, or else a line for each entry."""
+    """Add the results as they come, and show the progress: a bar in a terminal, or else a line for
+    each implementation.
+    """
     console = Console(stderr=True)
     columns = (
         SpinnerColumn(),
@@ -89,7 +95,7 @@ def _follow(known: Run, order: Order, jobs: int, signals: Signals) -> None:
 
 
 def _print_line(console: Console, outcomes: list[Outcome]) -> None:
-    """Print how many laws of an entry have which status, and the time."""
+    """Print how many laws of an implementation have each status, and how long they took."""
     counts = status_counts(Counter(outcome.status for outcome in outcomes), always=())
     with suppress(OSError):  # a full disk does not matter: the exit status is the verdict
         print(

@@ -1,4 +1,4 @@
-"""The subcommand `attnspec vectors`, which checks files of test vectors."""
+"""Defines the subcommand `attnspec vectors`, which checks files of test vectors."""
 
 import argparse
 from pathlib import Path
@@ -14,8 +14,8 @@ def add_to(commands: Any) -> None:
     vectors = commands.add_parser(
         "vectors",
         help="check files of test vectors",
-        description="Check files of test vectors. A test vector is one call with its certified results and "
-        "error limits. Exit status: 0 every vector is right · 1 a vector is wrong · 2 a file is not a vector file.",
+        description="Check files of test vectors. A test vector is one call with proved bounds of its exact results, "
+        "and error limits. Exit status: 0 every vector is right · 1 a vector is wrong · 2 a file is not a vector file.",
     )
     actions = vectors.add_subparsers(metavar="check", required=True)
     check = actions.add_parser(

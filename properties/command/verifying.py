@@ -1,4 +1,6 @@
-"""The steps of `attnspec verify`: make an order of the options, run it, write and print the report."""
+"""Runs the steps of `attnspec verify`: makes an order (the settings) from the options, runs it,
+writes and prints the report.
+"""
 
 import argparse
 from collections.abc import Iterator
@@ -43,9 +45,10 @@ _AS_GIVEN = (
 
 
 def verify(options: argparse.Namespace) -> int:
-    """Verify the adapters of the options, print and write the report, and return the exit status.
+    """Verify the adapters that the options name, print and write the report, and return the exit
+    status.
 
-    Raises ValueError, a sentence, if that cannot be done.
+    Raises ValueError, with a sentence, if that cannot be done.
     """
     configure(options)
     baseline = None if options.baseline is None else read(options.baseline)
@@ -63,8 +66,8 @@ def verify(options: argparse.Namespace) -> int:
 
 
 def order_of(options: argparse.Namespace, known: Known) -> Order:
-    """Return the order that the options describe, with the full names of laws. Raises ValueError
-    for an unknown law or arithmetic.
+    """Return the order (the settings) that the options describe, with the full names of laws.
+    Raises ValueError for an unknown law or arithmetic.
     """
     resolve(options.arithmetic)
     return Order(
@@ -87,12 +90,14 @@ def order_of(options: argparse.Namespace, known: Known) -> Order:
 
 
 def _ids(texts: list[str]) -> tuple[str, ...]:
-    """The laws that the texts name, as "law[operation]", each of them once."""
+    """Return the laws that the texts mean, as "law[operation]", each of them once."""
     return tuple(dict.fromkeys(law.id for text in texts for law in find(text)))
 
 
 def _require_laws_on_offer(options: argparse.Namespace, order: Order, known: Run) -> None:
-    """Raise ValueError for a wanted law that is about none of the offered operations: it would not run."""
+    """Raise ValueError for a requested law that is about no operation of the implementations.
+    attnspec would not check it.
+    """
     planned = {*order.exclude, *(law for entry in known.entries for law in entry.laws)}
     for text in options.laws or () if known.entries else ():
         if planned.isdisjoint(_ids([text])):
@@ -100,7 +105,9 @@ def _require_laws_on_offer(options: argparse.Namespace, order: Order, known: Run
 
 
 def _report(options: argparse.Namespace, order: Order, known: Run) -> Report:
-    """The report: the outcomes of all planned laws, and the causes of the violations."""
+    """Return the report: the outcomes of all planned laws, and the causes of the violations (failed
+    laws).
+    """
     settings: dict[str, Any] = {
         "max_examples": order.max_examples,
         "seed": order.seed,
@@ -117,7 +124,9 @@ def _report(options: argparse.Namespace, order: Order, known: Run) -> Report:
 
 
 def _planned(known: Run, why: str) -> Iterator[Outcome]:
-    """The outcomes in the order of the plan; "not run", with the reason, for laws without an outcome."""
+    """Yield the outcomes of the planned laws in order. A law without an outcome is "not run", with
+    the reason `why`.
+    """
     for place, entry in enumerate(known.entries):
         for law in entry.laws:
             missing = Outcome(*parts_of(law), entry.name, "not run", reason=why)
@@ -139,9 +148,9 @@ def _print(options: argparse.Namespace, report: Report, changes: Comparison | No
 
 
 def _status(report: Report, stopped: Exception | None, lost: list[str]) -> int:
-    """The exit status.
+    """Return the exit status of the command.
 
-    Raises ValueError, a sentence, if an output could not be written, if something other than a
+    Raises ValueError, with a sentence, if an output could not be written, if something other than a
     signal ended the run, or if attnspec itself failed and no law fails.
     """
     if isinstance(stopped, StoppedError) and not lost:

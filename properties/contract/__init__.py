@@ -1,3 +1,3 @@
-"""The contract between laws and kernels: the operations, what an implementation declares, the
-conversion of its arrays, and calls of it.
+"""The contract between laws (properties that attnspec checks) and kernels: the operations, what an
+implementation declares, the conversion of its arrays, and the calls of its functions.
 """

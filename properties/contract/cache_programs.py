@@ -1,16 +1,16 @@
-"""Programs of steps on two caches that run side by side, as text: "append 3; attend 2; other append
-1; rollback 2; attend 9 refused".
+"""Reads and writes cache programs. A program is a text of steps, which run on two key-value caches
+side by side: "append 3; attend 2; other append 1; rollback 2; attend 9 refused".
 
     append n     adds the next n keys and values
-    attend n     asks the next n queries, at the last n positions
+    attend n     asks for the outputs of the next n queries, which stand at the last n positions
     rollback n   removes the newest n positions
     evict n      removes the oldest n positions; the others keep their numbers
     poison x     fills the unused slots with x
     restart      drops the cache, and makes another one
 
-"other" in front of a step means the second cache. "refused" behind it means that the cache should
-raise a ValueError and stay as it was. A refused step gets rows from the first one on, and uses up
-none of them.
+The word "other" before a step means that the second cache takes the step. The word "refused" after
+a step means that the cache should raise a ValueError and keep its state. A refused step gets rows
+of the arrays from the first row on. Later steps get the same rows again.
 """
 
 import re
@@ -69,13 +69,13 @@ def parse(text: str) -> tuple[Step, ...]:
 
 
 def written(steps: Sequence[Step]) -> str:
-    """Return the text of a program with these steps, which `parse` reads again."""
+    """Return the text of a program with these steps. `parse` reads this text."""
     return "; ".join(map(str, steps))
 
 
 def _rows_of(steps: Sequence[Step], name: str) -> dict[int, range]:
-    """The rows that the steps of one name use up, by the positions of these steps in the program:
-    keys for "append", queries for "attend".
+    """Return the rows of an array that the steps of one name use, by the place of the step in the
+    program. "append" uses rows of the keys, and "attend" uses rows of the queries.
     """
     row_counts = {position: step.n for position, step in enumerate(steps) if step.name == name and not step.refused}
     return dict(
@@ -86,9 +86,10 @@ def _rows_of(steps: Sequence[Step], name: str) -> dict[int, range]:
 
 
 def rows_of_part(steps: Sequence[Step], kept: Iterable[tuple[int, Step]]) -> dict[str, NDArray[np.int_]]:
-    """Return the rows of the appended keys and of the asked queries in a part of a program. Each
-    step that the part keeps comes with its index in the whole program, and uses the first rows that
-    it used there.
+    """Return the rows of the keys and of the queries that a part of a program uses.
+
+    `kept` has the steps of this part. Each step comes with its index in the whole program. It uses
+    as many rows as it needs, from the first row on that it used in the whole program.
     """
     kept_steps = dict(kept)
     return {
@@ -107,8 +108,8 @@ def rows_of_part(steps: Sequence[Step], kept: Iterable[tuple[int, Step]]) -> dic
 
 @dataclass(frozen=True)
 class Attend:
-    """One attend: the rows of its queries, the rows of the keys from position 0 on without those
-    rolled back, and the number of evicted keys.
+    """One "attend" step: the rows of its queries, the rows of the keys that were appended and not
+    rolled back, counted from position 0, and the number of evicted keys.
     """
 
     queries: range
@@ -117,8 +118,8 @@ class Attend:
 
 
 def attends(steps: Sequence[Step]) -> Iterator[Attend]:
-    """Yield the attends of a program, as the interface defines them. Raises ValueError if a step
-    needs more positions than there are.
+    """Yield the "attend" steps of a program, with the keys that each one finds in its cache. Raises
+    ValueError if a step needs more positions than the cache has.
     """
     rows = _rows_of(steps, "append") | _rows_of(steps, "attend")
     keys: dict[bool, list[int]] = {False: [], True: []}
@@ -146,10 +147,11 @@ def attends(steps: Sequence[Step]) -> Iterator[Attend]:
 
 @dataclass
 class Held:
-    """The positions that a cache holds, by its left bound and its capacity: from `first` to `end`,
-    without those before `dropped`.
+    """The positions that a cache holds: from `first` to `end`, without the positions before
+    `dropped`.
 
-    With both bounds the cache may be a ring: the newest positions overwrite the oldest.
+    A cache may have two bounds: a left window and a capacity. A cache with both may be a ring: the
+    newest positions overwrite the oldest.
     """
 
     left: int | None = None
@@ -183,13 +185,15 @@ class Held:
         return step.name in ("rollback", "evict") and count > self.most
 
     def is_plain(self, step: Step) -> bool:
-        """Return whether the interface defines a step. The interface does not define an evict on a
-        ring that has lost positions: it leaves open which positions are the oldest.
+        """Return whether the interface of caches defines what a step does.
+
+        One step is undefined: "evict" on a ring that has overwritten positions. The interface does
+        not say which positions are then the oldest.
         """
         return step.name != "evict" or self.first >= self.dropped
 
     def take(self, step: Step) -> None:
-        """Change the state by a step that the cache accepts."""
+        """Change the state as the step changes the cache. The cache must accept the step."""
         if step.name == "append":
             self.end += step.n
             self.dropped = max(self.dropped, self.end - (self.capacity or 0)) if self.is_ring else 0
@@ -202,8 +206,8 @@ class Held:
 
 
 def played(steps: Sequence[Step], empty: Held) -> Iterator[tuple[Step, Held]]:
-    """Yield each step with the state of its correct cache before the step. Both caches start as
-    `empty`. A refused step changes nothing.
+    """Yield each step with the state of a correct cache before the step. Both caches start in the
+    state `empty`. A refused step does not change the state.
     """
     caches = {is_second: replace(empty) for is_second in (False, True)}
     for step in steps:
@@ -214,8 +218,10 @@ def played(steps: Sequence[Step], empty: Held) -> Iterator[tuple[Step, Held]]:
 
 
 def is_legal(steps: Sequence[Step], empty: Held) -> bool:
-    """Return whether a program is legal: correct caches that start as `empty` refuse exactly the
-    marked steps, and the program both appends and asks something.
+    """Return whether a program is legal.
+
+    Correct caches, which start in the state `empty`, must refuse exactly the steps that are marked
+    "refused". The program must contain both an "append" and an "attend".
     """
     if not all(step.refused == cache.refuses(step) and cache.is_plain(step) for step, cache in played(steps, empty)):
         return False

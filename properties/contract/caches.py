@@ -1,8 +1,8 @@
-"""Caches of keys and values: their interface, how a program of steps runs on two caches, and the
-certified values of its attends.
+"""Defines the interface of key-value caches, runs a program of steps on two caches, and computes
+the certified values of the outputs.
 
     Cache(d, d_v, window=None, capacity=None)   window by `Conventions.window`; keys and queries
-                                                come rotated
+                                                are already rotated
     append(k, v)                                adds n positions: k (n, d), v (n, d_v)
     attend(q)                                   returns out (n, d_v), or (out, lse), of q (n, d)
                                                 at the last n positions
@@ -44,8 +44,9 @@ attributes, and methods.
 
 
 def offered(make: Any) -> frozenset[str]:
-    """Return the features of the caches that a constructor makes. A window and a capacity are
-    parameters of the constructor, the other features are attributes of a class.
+    """Return the names of the optional features of the caches that a constructor makes. A window
+    and a capacity are parameters of the constructor. The other features are attributes of the
+    class.
     """
     maker = make.func if isinstance(make, partial) else make
     try:
@@ -64,11 +65,10 @@ def offered(make: Any) -> frozenset[str]:
 
 
 def admitted(given: Any) -> tuple[Callable[..., Any], frozenset[str]]:
-    """Return the operation `decode` and the features that the caches show, for a class of caches, a
-    `Decoder` or a function that runs programs.
+    """Return the operation `decode`, and the names of the optional features of its caches.
 
-    Raises TypeError for any other function that makes caches, because such a function does not show
-    the features.
+    `given` is a class of caches, a `Decoder`, or a function that runs programs. Raises TypeError
+    for any other function that makes caches, because such a function does not show the features.
     """
     if isinstance(given.func if isinstance(given, partial) else given, type):
         given = Decoder(given)
@@ -81,8 +81,8 @@ def admitted(given: Any) -> tuple[Callable[..., Any], frozenset[str]]:
 
 
 def _runs_programs(function: Callable[..., Any]) -> bool:
-    """Whether a function has a parameter `steps`, and can be called as `decode` with a program. A
-    function that makes caches cannot.
+    """Return whether a function runs programs: it has a parameter `steps`, and can be called as
+    `decode` with a program. A function that makes caches has no such parameter.
     """
     try:
         signature = inspect.signature(function)
@@ -93,19 +93,21 @@ def _runs_programs(function: Callable[..., Any]) -> bool:
 
 
 def held_of(window: int | None, capacity: int | None, offers: Collection[str], conventions: Conventions) -> Held:
-    """Return the positions that a new cache with a window and a capacity holds."""
+    """Return the state of a new cache: the positions that a cache with this window and this
+    capacity holds.
+    """
     return Held(left_bound(window, conventions), capacity, "ring" in offers)
 
 
 def left_bound(window: int | None, conventions: Conventions) -> int | None:
-    """Return how many positions before the query's own position a left window shows to the query."""
+    """Return how many positions before its own position a query sees through a left window."""
     return None if window is None else window - (conventions.window == "count")
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """The operation `decode`, made from a function that makes caches. It runs a program on two
-    caches, and checks what each step returns or raises.
+    """The operation `decode`, made from a function that makes caches. It runs a program of steps on
+    two caches, and checks what each step returns or raises.
     """
 
     make: Callable[..., Any]
@@ -121,9 +123,10 @@ class Decoder:
         capacity: int | None = None,
         rotates: bool | None = None,
     ) -> tuple[Any, Any]:
-        """The outputs of all attends, concatenated, and their log-sum-exps, or None.
+        """Return the outputs of all "attend" steps, concatenated, and their log-sum-exps, or None.
 
-        A cache knows itself whether it rotates. Raises BrokenError for a step that went wrong.
+        `rotates` is ignored: a cache knows itself whether it rotates. Raises BrokenError for a step
+        that returns or raises something wrong.
         """
         options = {name: value for name, value in (("window", window), ("capacity", capacity)) if value is not None}
         make_cache = partial(self.make, q.shape[-1], v.shape[-1], **options)
@@ -153,7 +156,9 @@ class Decoder:
 
 
 def _rows(step: Step, start: int, length: int) -> Any:
-    """The rows that a step gets: the next ones. A step that should be refused gets any rows."""
+    """Return the rows of an array that a step gets: the next rows, or some rows from the first one
+    on if the cache should refuse the step.
+    """
     if step.refused:
         return np.arange(step.n) % max(length, 1)
     if start + step.n > length:
@@ -162,8 +167,8 @@ def _rows(step: Step, start: int, length: int) -> Any:
 
 
 def _made(method: Callable[..., Any], arguments: tuple[Any, ...], number: int, step: Step) -> Any:
-    """The value that a step returns. Raises BrokenError if the step raises, or if it should raise
-    and does not.
+    """Call a method of a cache and return its value. Raises BrokenError if the call raises, or if
+    the cache should refuse the step and the call returns.
     """
     position = f"step {number}, {replace(step, refused=False)}"
     try:
@@ -179,10 +184,11 @@ def _made(method: Callable[..., Any], arguments: tuple[Any, ...], number: int, s
 
 
 def require_refused(steps: Sequence[Step], empty: Held) -> None:
-    """Check which steps correct caches refuse, which start as `empty`.
+    """Check that correct caches refuse exactly the steps that are marked "refused". The caches
+    start in the state `empty`.
 
     Raises BrokenError, as a `Decoder` of these caches does, for a step that they refuse without the
-    mark "refused", and for a marked step that they accept.
+    mark, and for a marked step that they accept.
     """
 
     def attempt(step: Step, held: Held) -> None:
@@ -194,7 +200,9 @@ def require_refused(steps: Sequence[Step], empty: Held) -> None:
 
 
 def _parts(returned: Any, shape: tuple[int, int], place: str) -> tuple[Any, Any]:
-    """The output and the log-sum-exp, or None, of one attend. Raises BrokenError for a wrong shape."""
+    """Return the output and the log-sum-exp, or None, of one "attend" step. Raises BrokenError for
+    a wrong shape.
+    """
     output, log_sum_exp = returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, None)
     for result_name, value, expected_shape in (
         ("out", output, shape),
@@ -210,8 +218,8 @@ def _parts(returned: Any, shape: tuple[int, int], place: str) -> tuple[Any, Any]
 
 
 def _joined(parts: Sequence[Any]) -> Any:
-    """The arrays, concatenated. This happens after the last step, so that the result shows what
-    later steps overwrote.
+    """Return the outputs, concatenated. This happens after the last step: if a later step
+    overwrites an earlier output, the result shows it.
     """
     if len(parts) == 1:
         return parts[0]
@@ -235,13 +243,13 @@ def decode(
     conventions: Conventions | None = None,
 ) -> tuple[Enclosure, Enclosure]:
     """The certified values of attention through caches: each query sees the keys and values that
-    earlier steps left.
+    earlier steps left in its cache.
 
-    Each attend is `oracles.attention` on the whole history of its cache: causal, with the offset,
-    the window, and a mask of the evicted keys. The causal mask and the evicted keys both apply,
-    even if the conventions declare something else for `attention` with both. If the cache
-    `rotates`, queries and keys are rotated by their positions. Raises ValueError for text that is
-    not a program.
+    Each "attend" step is `oracles.attention` on everything that was appended to its cache: causal,
+    with the offset, the window, and a mask of the evicted keys. The causal mask and the evicted
+    keys both apply, even if the conventions declare something else for `attention` with both. If
+    the cache `rotates`, queries and keys are rotated by their positions. Raises ValueError for text
+    that is not a program.
     """
     enclosures, conventions = [], replace(conventions or Conventions(), causal_with_mask="compose")
     attention = rotated_attention if rotates else partial(oracles.attention, causal=True)
@@ -265,7 +273,9 @@ def decode(
 
 
 def _whole(parts: Sequence[Enclosure]) -> Enclosure:
-    """The enclosures of several problems, concatenated. The result is vacuous if all of them are."""
+    """Return the enclosures of several problems, concatenated. The result is vacuous (it accepts
+    any value) if all of them are.
+    """
     return Enclosure(
         *(np.concatenate([getattr(enclosure, field_name)[0] for enclosure in parts]) for field_name in ("mid", "rad")),
         format=parts[0].format,

@@ -1,5 +1,5 @@
-"""Calls an implementation: float64 arrays go in and come out, every call is guarded and recorded,
-and every result comes with the oracle's answer.
+"""Calls an implementation with float64 arrays, guards and records every call, and returns each
+result in float64 together with the oracle's enclosure (an interval that contains the exact value).
 """
 
 import contextlib
@@ -33,21 +33,23 @@ LIKELY = 8.4
 are independent.
 """
 
-_SHORTEST = 64  # up to so many terms of a sum the statistical line equals the proved bound
+_SHORTEST = 64  # sums up to this length have a statistical line equal to the proved bound
 
 _RETURNED = mmap.mmap(-1, 1)
 """1 if a call has returned in a forked process, which ended there. Forks share this memory."""
 
 
 class Caller:
-    """An implementation, as laws call it.
+    """An implementation, as laws (properties to check) call it.
 
-    `caller(q, k, v, mask)` calls the law's own operation, and `caller.rope(x, 3)` another one,
-    always in the spec's conventions (a mask is true where a key is visible). The result is a
-    `Result`, or a tuple of them. `calls` are the calls since `begin`, `answers` the results of
-    each, and `vacuous` counts the requested budgets that allow everything. `arithmetic` and
-    `conventions` are the implementation's, but masks are the spec's. `original` is the process-wide
-    state before the first call.
+    `caller(q, k, v, mask)` calls the operation that the law is about. `caller.rope(x, 3)` calls
+    another operation. A mask is always true where a key is visible, also if the implementation
+    declares the opposite. A call returns a `Result`, or a tuple of them.
+
+    `calls` are the calls since `begin`. `answers` are the results of each of these calls. `vacuous`
+    counts the requested error limits that accept any value. `arithmetic` and `conventions` are the
+    implementation's, except for the masks. `original` is the process-wide state before the first
+    call.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class Caller:
         self.begin()
 
     def begin(self) -> None:
-        """Forget the last case and its calls."""
+        """Forget the last case (the arguments of one test) and its calls."""
         self.calls: list[Call] = []
         self.answers: list[tuple[Any, ...]] = []
         self.vacuous = 0
@@ -75,23 +77,24 @@ class Caller:
         self._base: tuple[Watched, Call, tuple[Any, ...]] | None = None
 
     def turn(self) -> None:
-        """Go on to another law about the same case. The results of the operation on the case itself
-        are kept.
+        """Prepare for another law on the same case (the arguments of one test). The result of the
+        operation on this case is kept.
         """
         case, base = self._case, self._base
         self.begin()
         self._case, self._base = case, base
 
     def about(self, arguments: tuple[Any, ...]) -> None:
-        """Set the case. The operation is called on the case itself once for all laws about it, when
-        the first law needs the result.
+        """Set the case: the arguments of one test. The first law that needs the operation's result
+        on the case calls the operation. Later laws get the same result.
         """
         self._case, self._base = arguments, None
 
     def seen(self, arguments: tuple[Any, ...]) -> Watched:
-        """Return the call of the operation on the case itself, with everything that can be
-        observed. The call is made now, unless it was made before. For other arguments it is another
-        call.
+        """Return the call of the operation on the case (the arguments of one test), with everything
+        that can be observed.
+
+        The call is made only once for all laws. Other arguments make a new call.
         """
         if not self._case or [*map(id, arguments)] != [*map(id, self._case)]:
             return self.watch(self.operation, arguments)
@@ -106,16 +109,16 @@ class Caller:
 
     @property
     def largest_harmless(self) -> float:
-        """The largest power of two whose products with inputs of common size stay finite in the
-        narrowest format of the arithmetic.
+        """The largest power of two that is harmless as a factor: its products with inputs of common
+        size stay finite in the narrowest format of the arithmetic.
         """
         arithmetic = self.arithmetic
         largest_number = min(arithmetic.inputs.largest, arithmetic.output.largest, arithmetic.elementwise.largest)
         return float(2.0 ** (np.floor(np.log2(largest_number)) // 2))
 
     def takes(self, *arguments: Any) -> bool:
-        """Return whether the implementation supports the sizes of a call of the law's own
-        operation.
+        """Return whether the implementation supports a call of the law's operation with arguments
+        of these sizes.
         """
         return self.implementation.takes(OPERATIONS[self.operation], arguments)
 
@@ -129,12 +132,12 @@ class Caller:
         return lambda *arguments, layout="contiguous": self.call(operation, arguments, layout)
 
     def __call__(self, *arguments: Any, layout: str = "contiguous") -> Any:
-        """The results of the law's own operation."""
+        """Call the operation that the law is about, and return its result, or a tuple of results."""
         return (self.seen(arguments) if layout == "contiguous" else self.watch(self.operation, arguments, layout)).found
 
     def call(self, operation: str, arguments: tuple[Any, ...], layout: str = "contiguous") -> Any:
         """Call an operation, and return its result, or a tuple of results. Raises BrokenError if
-        the operation raises, or returns something that is not a result.
+        the operation raises, or if it returns something that is not a result.
         """
         return self.watch(operation, arguments, layout).found
 
@@ -142,8 +145,8 @@ class Caller:
         """Make a call, and return it with its results and everything else that can be observed.
         Raises BrokenError as `call` does.
 
-        The result of another call may be an argument. A NaN in it is refused here, because the
-        other call caused it.
+        An argument may be the result of another call. If such a result contains a NaN, this call is
+        not made and BrokenError is raised, because the other call was wrong.
         """
         called, implementation = OPERATIONS[operation], self.implementation
         arguments = tuple(argument.handed_on if isinstance(argument, Result) else argument for argument in arguments)
@@ -172,8 +175,8 @@ class Caller:
     def _results(
         self, operation: Operation, arguments: tuple[Any, ...], values: tuple[Array, ...]
     ) -> tuple[Result, ...]:
-        """The results, each with the oracle's answers. The oracle runs at most once, and only if a
-        law needs it.
+        """Return the results, each with the oracle's enclosures. The oracle runs at most once, and
+        only if a law needs the enclosures.
         """
         enclosures, lines = (
             cache(lambda: self.expected(operation, arguments)),
@@ -196,13 +199,16 @@ class Caller:
         return tuple(result(position) for position in range(len(values)))
 
     def beside(self, path: Implementation) -> "Caller":
-        """Return a caller of another path of the implementation, with the same observer."""
+        """Return a caller of another code path of the implementation, such as compiled code, with
+        the same observer.
+        """
         return Caller(path, self.operation, self._observe, self.seconds_per_call)
 
     def call_another(self, other: Implementation, arguments: tuple[Any, ...]) -> None:
-        """Call the operation that the law checks, in another implementation, if it takes the arguments.
+        """Call the law's operation in another implementation, if that implementation takes the
+        arguments.
 
-        The outcome is ignored.
+        The result, or the exception, is ignored.
         """
         operation = OPERATIONS[self.operation]
         if other.takes(operation, arguments):
@@ -210,17 +216,19 @@ class Caller:
                 Caller(other, operation.name).run(operation, arguments)
 
     def expected(self, operation: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the oracle's enclosures of an operation's results, or the mask that it builds, in
-        the implementation's arithmetic and conventions.
+        """Return the oracle's enclosures of an operation's results in the implementation's
+        arithmetic and conventions. For an operation that builds a mask, return the mask.
         """
         return self.implementation.support.promises(
             operation, arguments, operation.expected(arguments, self.arithmetic, self.conventions)
         )
 
     def likely(self, operation: Operation, arguments: tuple[Any, ...]) -> tuple[Enclosure, ...] | None:
-        """Return the enclosures by the statistical line. Return None if no axis is longer than 64,
-        because the line then equals the proved budget, and None if the declared arithmetic uses the
-        line as its budget.
+        """Return enclosures of the results with the radii of the statistical line: errors that
+        independent roundings almost never exceed.
+
+        Return None if no axis is longer than 64, because the line then equals the proved error
+        limit. Also return None if the declared arithmetic uses the line as its error limit.
         """
         arithmetic = self.arithmetic
         longest_axis = max(
@@ -235,8 +243,8 @@ class Caller:
     def run(
         self, operation: Operation, arguments: tuple[Any, ...], layout: str = "contiguous"
     ) -> tuple[tuple[Array, ...], list[Any], list[Any], str]:
-        """Make one guarded call, and return the results in float64, the arguments, the returned
-        arrays, and a sentence about a side effect, or "".
+        """Make one guarded call. Return the results in float64, the arguments after the call, the
+        returned arrays, and a sentence about a side effect, or "".
 
         Arguments are fresh copies, so that calls cannot change each other's arguments.
         """
@@ -274,9 +282,9 @@ class Caller:
         return values, given, returned, side_effect
 
     def _guarded(self, operation: Operation, given: list[Any]) -> tuple[Any, str]:
-        """The return value of an operation, and a sentence about its side effect, or "".
+        """Return the return value of an operation, and a sentence about its side effect, or "".
 
-        Printed text is swallowed. Warning filters and NumPy's error state are restored.
+        Printed text is discarded. Warning filters and NumPy's error state are restored.
         """
         printed, process = io.StringIO(), os.getpid()
         error_state = np.geterr()
@@ -315,8 +323,8 @@ class Caller:
         return returned, side_effect
 
     def _misfit(self, operation: Operation, given: list[Any]) -> str:
-        """A sentence with the expected call, if an operation's function cannot take the arguments
-        at all; else "".
+        """Return a sentence with the expected call, if the signature of an operation's function
+        does not accept the arguments; else "".
         """
         try:
             operation.call(inspect.signature(self.implementation.operations[operation.name]).bind, given)
@@ -327,7 +335,7 @@ class Caller:
         return ""
 
     def given(self, operation: Operation, arguments: tuple[Any, ...], layout: str = "contiguous") -> list[Any]:
-        """Return new arrays of the implementation's kind with the arguments of a call."""
+        """Return the arguments of a call as new arrays of the implementation's kind."""
         return [
             self._given(operation, parameter, argument, layout)
             for parameter, argument in zip(operation.parameters, arguments, strict=False)
@@ -346,8 +354,8 @@ class Caller:
         return conversion.given(x, self.implementation, operation.stored(parameter, self.arithmetic), layout)
 
     def _given_mask(self, operation: Operation, parameter: str, mask: Array, layout: str) -> Any:
-        """A mask of the kind that the implementation takes: booleans in its polarity, whole
-        numbers, or numbers that it adds.
+        """Return a mask of the kind that the implementation takes: booleans in its polarity, whole
+        numbers, or numbers that it adds to the scores.
         """
         implementation = self.implementation
         handed = implementation.support.handed(operation, parameter, mask)

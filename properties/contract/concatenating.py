@@ -1,4 +1,6 @@
-"""A cache for a function with past keys: it calls the function on all keys that it holds."""
+"""Makes a key-value cache from an attention function without a cache: each call gets all keys that
+the cache holds.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,11 +14,10 @@ __all__ = ["concatenating"]
 
 
 class Concatenating:
-    """A cache for a function with past keys.
+    """A key-value cache that calls an attention function on all keys that it holds.
 
-    `attention(q, k, v, causal=True, offset=…, window=(left, None))`, with one head, returns out or
-    (out, lse). The cache calls it on all keys that it holds. `concatenate` joins arrays along their
-    first axis.
+    The call is `attention(q, k, v, causal=True, offset=…, window=(left, None))`, with one head. It
+    returns out or (out, lse). `concatenate` joins arrays along their first axis.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class Concatenating:
         self._k, self._v = ([self._concatenate([*x, new])] for x, new in ((self._k, k), (self._v, v)))
 
     def attend(self, q: Any) -> Any:
-        """Return the output of queries at the last positions, and the log-sum-exp if the function
+        """Return the output of queries at the last positions, with the log-sum-exp if the function
         returns it.
         """
         past_count = self._require(len(q))
@@ -58,8 +59,8 @@ class Concatenating:
         self._k, self._v = ([x[n:] for x in each] for each in (self._k, self._v))
 
     def _require(self, n: int) -> int:
-        """The number of positions without the last n. Raises ValueError if the cache holds fewer
-        than n.
+        """Return the number of positions without the last n. Raises ValueError if the cache holds
+        fewer than n positions.
         """
         held_count = len(self._k[0]) if self._k else 0
         if n > held_count:
@@ -68,7 +69,7 @@ class Concatenating:
 
 
 def concatenating(attention: Callable[..., Any], concatenate: Callable[..., Any] = np.concatenate) -> Decoder:
-    """Return the operation `decode` of a function with past keys. `Concatenating` says how it calls
-    the function.
+    """Return the operation `decode` of an attention function without a cache. `Concatenating` says
+    how the function is called.
     """
     return Decoder(partial(Concatenating, attention=attention, concatenate=concatenate))

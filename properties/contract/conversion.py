@@ -1,5 +1,5 @@
-"""Converts arrays: float64 numbers to the implementation's arrays, in any memory layout, and its
-results back to float64.
+"""Converts float64 numbers to an implementation's arrays, in any memory layout, and its results
+back to float64.
 """
 
 from collections.abc import Callable
@@ -14,30 +14,42 @@ from oracles.formats import Format
 from properties.contract.implementation import LAYOUTS, Implementation
 from properties.contract.wording import said
 
-__all__ = ["ReturnedError", "UngivenError", "given", "layouts", "number", "overlaps", "received", "type_of", "values"]
+__all__ = [
+    "ReturnedError",
+    "UngivenError",
+    "given",
+    "layout_in_words",
+    "layouts",
+    "number",
+    "overlaps",
+    "received",
+    "type_of",
+    "values",
+]
 
 
 class ReturnedError(Exception):
-    """An operation returned something that is not a result. The message completes the sentence "out
-    …".
+    """Raised when an operation returned something that is not a result. The message completes a
+    sentence that begins with the result's name: "out …".
     """
 
 
 class UngivenError(ValueError):
-    """Numbers cannot be passed in the arrays that an implementation takes. The message is a
-    sentence.
+    """Raised when numbers cannot be passed in the arrays that an implementation takes. The message
+    is a sentence.
     """
 
 
 def given(x: Array, implementation: Implementation, target: Format | None, layout: str = "contiguous") -> Any:
-    """Return a fresh array of the implementation's kind with the numbers x, which the target format
-    has.
+    """Return a fresh array of the implementation's kind with the numbers x. The format `target`
+    must have these numbers.
 
-    With `target` None the numbers are booleans or integers, whose type does not change.
+    With `target` None, x holds booleans or integers, whose type does not change. The layout is
+    "contiguous" or one of `LAYOUTS`. Arrays with fewer than two axes are always contiguous, and so
+    are torch's arrays in a layout that torch lacks.
 
-    The layout is "contiguous" or one of `LAYOUTS`. Arrays with fewer than two axes are contiguous,
-    and so are torch's arrays in a layout that torch lacks. Raises UngivenError if such an array
-    cannot be made: the converter refuses the layout or the type, or the device is missing.
+    Raises UngivenError if the array cannot be made: the converter refuses the layout or the type,
+    or the device is missing.
     """
     dtype = str(x.dtype) if target is None else implementation.dtype_of(target)
     try:
@@ -71,7 +83,7 @@ def _numpy_dtype(name: str) -> Any:
 
 
 def _late(x: Any) -> Any:
-    """The array in a buffer that begins one element earlier."""
+    """Return the array as a view of a buffer that begins one element earlier."""
     buffer = np.empty(x.size + 1, x.dtype)
     buffer[1:] = x.reshape(-1)
     return buffer[1:].reshape(x.shape)
@@ -100,8 +112,11 @@ _TORCH_LAYOUTS: dict[str, Callable[[Any], Any]] = {
 
 
 def layouts(implementation: Implementation, x: Any = None) -> tuple[str, ...]:
-    """Return the memory layouts in which the implementation may get arrays, or one array such as
-    `x`. These are the declared layouts, or all layouts, as far as its kind of arrays has them.
+    """Return the memory layouts in which attnspec may pass arrays, or one array such as `x`, to the
+    implementation.
+
+    These are the layouts that the adapter declares. Without a declaration, these are all layouts. A
+    layout that the kind of arrays does not have is left out.
     """
     declared = LAYOUTS if implementation.layouts is None else implementation.layouts
     has_one_head = x is not None and (x.ndim < 3 or x.shape[-3] == 1)
@@ -109,9 +124,14 @@ def layouts(implementation: Implementation, x: Any = None) -> tuple[str, ...]:
     return tuple(layout for layout in possible if not (has_one_head and layout == "heads-inside"))
 
 
+def layout_in_words(layout: str) -> str:
+    """Return a layout as a noun: "transposed k" for one array, "transposed arrays" for all."""
+    return layout if " " in layout else f"{layout} arrays"
+
+
 def received(raw: Any, implementation: Implementation, target: Format | None, shape: tuple[int, ...]) -> Any:
-    """Return the numbers of a result as fresh float64, or a mask as booleans. Raises ReturnedError
-    for another type or shape.
+    """Return the numbers of a result as a fresh float64 array, or a mask as booleans. Raises
+    ReturnedError for another type or shape.
     """
     expected_dtype = "bool" if target is None else implementation.dtype_of(target)
     try:
@@ -149,16 +169,16 @@ def number(raw: Any) -> Array:
 
 
 def type_of(array: Any) -> str:
-    """Return the name of an array's number type, such as "float32", for arrays of any library.
-    torch and MLX add the name of a module, which is removed.
+    """Return the name of an array's number type, such as "float32", for arrays of any library. The
+    prefix that torch and MLX add (as in "torch.float32") is removed.
     """
     type_name = getattr(array.dtype, "name", None)
     return (type_name if isinstance(type_name, str) else str(array.dtype).rpartition(".")[2]).rstrip("_")
 
 
 def values(x: Any) -> Any:
-    """Return a fresh copy of the contents of an implementation's array, as float64, booleans or
-    integers. Anything else is returned unchanged.
+    """Return the contents of an implementation's array as a fresh NumPy array of float64, booleans
+    or integers. Anything else is returned unchanged.
     """
     if not hasattr(x, "dtype"):
         return x

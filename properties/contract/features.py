@@ -1,5 +1,5 @@
-"""The optional features that an implementation declares. They are passed by keyword, and never to
-an implementation that does not declare them.
+"""Names the optional features of operations that an implementation can declare, such as a window.
+attnspec passes each of them by keyword, and only to an implementation that declares it.
 """
 
 __all__ = ["ATTENTION", "FEATURES", "KINDS", "NEEDS", "ROTATION"]

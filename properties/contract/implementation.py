@@ -1,5 +1,5 @@
-"""An implementation under test: functions for some of the operations, and declarations of what they
-support and how they round.
+"""Defines the record of an implementation under test: functions for some of the operations, and
+declarations of what they support and how they round.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -196,8 +196,8 @@ class Implementation:
         object.__setattr__(self, "paths", {field_name: path(self, field_name) for field_name in self.twins})
 
     def _admit_caches(self) -> None:
-        """Replace a class of caches by the operation that runs programs on them. The features of
-        the caches are the declared ones, or those that the class shows.
+        """Replace a class of caches in `operations` by the operation that runs programs on such
+        caches. Set `caches` to the declared features, or else to the features that the class shows.
         """
         decode, offers = (
             admitted(self.operations["decode"]) if "decode" in self.operations else (None, frozenset[str]())
@@ -221,8 +221,8 @@ class Implementation:
         return self.conventions
 
     def dtype_of(self, target: Format) -> str:
-        """Return the name of the number type for a format: the declared type, or else the type of
-        the format.
+        """Return the name of the number type of arrays in a format: the declared type, or else the
+        format's own type.
         """
         if self.dtype is not None:
             return self.dtype
@@ -237,33 +237,35 @@ class Implementation:
         return self.caches
 
     def lacks_of_caches(self, *names: str) -> str:
-        """Return a sentence that names the missing features of the implementation's caches; "" if
-        none is missing.
+        """Return a sentence that names the cache features, among `names`, that the implementation
+        lacks; "" if it has all of them.
         """
         missing = [feature for feature in names if feature not in self.of_caches]
         return f"Its caches offer no {' and no '.join(missing)}." if missing else ""
 
     @property
     def support(self) -> Support:
-        """What the implementation takes: `supports`, with its words read."""
+        """The sizes, masks and shapes that the implementation takes, read from the declaration
+        `supports`.
+        """
         assert isinstance(self.supports, Support)
         return self.supports
 
     @property
     def restricted(self) -> Mapping[str, Callable[[Any], bool]]:
-        """The predicates that restrict sizes, by the names of sizes."""
+        """The predicates that restrict sizes, by the names of the sizes."""
         return self.support.sizes
 
     def lacks(self, *features: str) -> str:
-        """Return a sentence that names the features that the implementation does not declare; "" if
-        it declares all of them.
+        """Return a sentence that names the features, among the given ones, that the implementation
+        does not declare; "" if it declares all of them.
         """
         missing = [feature for feature in features if feature not in self.features]
         return f"It does not declare the feature{'s' * (len(missing) > 1)} {' and '.join(missing)}." if missing else ""
 
     def ranks(self, operation: Operation) -> list[int]:
-        """Return the numbers of leading axes that an operation may have. Axes with a name, such as
-        heads, are not counted.
+        """Return how many leading (batch) axes an operation's arrays may have. Axes with a name,
+        such as heads, do not count.
         """
         heads = int("num_heads" in operation.axes.get("q", ()))
         return sorted(rank - heads for rank in self.batch_ranks if rank >= heads) if self.support.batches else [0]
@@ -312,9 +314,10 @@ def implementation_of(
     known_deviations: Mapping[str, str] | None = None,
     name: str | None = None,
 ) -> Implementation:
-    """Return the `Implementation` that an adapter defines. The adapter is an `Implementation`; a
-    mapping, a module or an object with functions that are named after operations; or a class of
-    caches.
+    """Return the `Implementation` that an adapter defines.
+
+    The adapter is an `Implementation`; or a mapping, a module or an object with functions that are
+    named after operations; or a class of caches.
 
     Arguments that are not None replace the declarations of an `Implementation`. attnspec assumes
     that the functions of a mapping, module or object accept and return NumPy arrays in the

@@ -1,5 +1,5 @@
-"""The kinds of masks that implementations take: their extent and their entries. Laws use booleans
-that broadcast.
+"""Converts the boolean masks that laws use to the kinds of masks that implementations take. A kind
+has an extent (such as one mask for all queries) and entries (such as 0 and −∞).
 """
 
 from collections.abc import Callable
@@ -15,12 +15,13 @@ __all__ = ["ENTRIES", "EXTENTS", "Entries", "Extent"]
 
 @dataclass(frozen=True)
 class Extent:
-    """What a mask can express, and its shape.
+    """Which masks a kernel's mask argument can express, and the shape of that argument.
 
     says          the sentence that describes it
-    of_keys       whether the mask is the same for all queries: their axis has size 1
-    of_sequences  whether the mask has neither that axis nor an axis of heads, which share it too
-    is_length     whether the number of leading true entries is passed instead of the mask
+    of_keys       whether the mask is the same for all queries: the axis of queries has size 1
+    of_sequences  whether the mask has no axis of queries and no axis of heads, so that all queries
+                  and all heads share it
+    is_length     whether a number is passed instead of the mask: how many leading entries are true
     """
 
     says: str
@@ -29,7 +30,9 @@ class Extent:
     is_length: bool = False
 
     def _once(self, axes: tuple[str, ...]) -> list[int]:
-        """The positions, counted from the last, of the named axes along which the mask is constant."""
+        """Return the positions of the axes along which the mask is constant, counted from the last
+        axis.
+        """
         head_axes = [
             position
             for position, axis_name in enumerate(axes, -len(axes))
@@ -38,18 +41,20 @@ class Extent:
         return [*head_axes, -2] if self.of_keys else []
 
     def shape(self, axes: tuple[str, ...], full: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of a mask with some named axes whose written-out size is `full`."""
+        """Return the shape of a mask argument. `axes` are the names of the mask's last axes, and
+        `full` is the shape of a mask that is written out in full.
+        """
         constant_axes = self._once(axes)
         return tuple(1 if position in constant_axes else length for position, length in enumerate(full, -len(full)))
 
     def drawn(self, mask: Any) -> Any:
-        """Return a drawn mask, changed to a mask that this extent can express. A length keeps the
-        number of true entries, and moves them to the front.
+        """Return a drawn mask, changed so that this extent can express it. For a length, the true
+        entries move to the front, and their number stays.
         """
         return np.arange(mask.shape[-1]) < mask.sum(-1, keepdims=True) if self.is_length and mask is not None else mask
 
     def written(self, mask: Any, shape: tuple[int, ...]) -> Any:
-        """Return a mask in a shape, or None if this extent cannot express it."""
+        """Return a mask in the given shape, or None if this extent cannot express the mask."""
         written = mask.reshape((1,) * (len(shape) - mask.ndim) + mask.shape)
         for axis, length in enumerate(shape):
             if length == 1 < written.shape[axis]:
@@ -62,8 +67,8 @@ class Extent:
         return np.broadcast_to(written, shape).copy()
 
     def handed(self, mask: Any, axes: tuple[str, ...]) -> Any:
-        """Return the form in which a mask is passed: masks of sequences lose the axes of heads and
-        queries, and lengths become whole numbers.
+        """Return a mask in the form in which the kernel gets it. Masks of sequences lose the axes
+        of heads and queries. Lengths become whole numbers.
         """
         squeezed = np.squeeze(mask, tuple(self._once(axes))) if self.of_sequences else mask
         return squeezed.sum(-1).astype(np.int64) if self.is_length else squeezed
@@ -85,13 +90,13 @@ EXTENTS: dict[str, Extent] = {
     ),
     "no masks": Extent("It takes no masks."),
 }
-"""The extents, by the words of `supports`. Without such a word masks broadcast."""
+"""The extents of masks, by the words of `supports`. Without such a word masks may broadcast."""
 
 
 @dataclass(frozen=True)
 class Entries:
-    """The entries of a mask that holds numbers: 0 for a visible key, and a `fill`, which depends on
-    the format of inputs, for a masked key.
+    """The entries of a mask of numbers: 0 for a visible key, and `fill` for a masked key. The fill
+    depends on the format of the inputs.
     """
 
     says: str
@@ -102,8 +107,8 @@ class Entries:
         return np.where(allowed, 0.0, self.fill(target))
 
     def received(self, found: Any, target: Format) -> Any:
-        """Return the booleans of a mask of numbers. Raises ValueError for an entry that is neither
-        0 nor the fill.
+        """Return a mask of numbers as booleans. Raises ValueError for an entry that is neither 0
+        nor the fill.
         """
         is_wrong = (found != 0) & (found != self.fill(target))
         if is_wrong.any():
@@ -122,4 +127,4 @@ ENTRIES: dict[str, Entries] = {
         lambda target: -target.largest,
     ),
 }
-"""The entries, by the words of `supports`. Without such a word masks hold booleans."""
+"""The entries of masks, by the words of `supports`. Without such a word masks are booleans."""

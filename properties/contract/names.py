@@ -1,5 +1,5 @@
-"""Finds the law, the known bug or the operation that a typed text means, and splits the id of a
-law.
+"""Finds the law, the known bug or the operation that the user means by a text, and splits a law's
+id into name and operation.
 """
 
 import re
@@ -14,8 +14,8 @@ def named(text: str, names: Iterable[str], *kinds: str) -> str:
     """Return the one name that a text means: an equal name, or else the only name that contains the
     text.
 
-    Case and punctuation are ignored. Raises ValueError with a suggestion if no name fits, or several
-    do; `kinds` are the kinds of the names, for that message.
+    Case and punctuation are ignored. Raises ValueError with a suggestion if no name fits, or if
+    several names fit. `kinds` says what the names are, such as "law", for that message.
     """
     by_plain_name = {_plain(name): name for name in names}
     plain_text = _plain(text)
@@ -36,17 +36,19 @@ def named(text: str, names: Iterable[str], *kinds: str) -> str:
 def parts_of(law_id: str) -> tuple[str, str]:
     """Return the name and the operation of a law's id, "law[operation]".
 
-    The operation is "" where the text is a name without brackets.
+    The operation is "" if the text has no brackets.
     """
     name, _, operation = law_id.partition("[")
     return name, operation.removesuffix("]")
 
 
 def hyphenated(name: str) -> str:
-    """Return a name for the command line that needs no quotes; `named` finds the name by it."""
+    """Return a name as a word that needs no quotes on the command line. `named` finds the name by
+    this word.
+    """
     return _plain(name).replace(" ", "-")
 
 
 def _plain(name: str) -> str:
-    """The name in lower case, with spaces instead of ASCII punctuation."""
+    """Return the name in lower case, with spaces instead of ASCII punctuation."""
     return re.sub(r"[\s!-/:-@\\^-`{-~]+", " ", name).strip().lower()

@@ -1,4 +1,5 @@
-"""An operation: its parameters and results, its oracle, and everything that follows from these records.
+"""Defines the record of an operation: its parameters, its results and its oracle, and what follows
+from these.
 
 The axes of arrays have names. From the names follow the sizes of a call, the sizes that `supports`
 may restrict, the arrays that share an axis, and the axes along which a law can cut a call.
@@ -23,10 +24,11 @@ __all__ = ["Operation"]
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation.
+    """An operation of the specification, such as attention.
 
     name         the name of the function that implements it
-    takes        its parameters in order; a call passes the optional ones by keyword, or leaves them out
+    takes        its parameters in order; a call passes the optional ones by keyword, or leaves them
+                 out
     returns      its results in order
     oracle       the function that computes certified values of the results
     conventions  the fields of `Conventions` that change the results
@@ -55,12 +57,14 @@ class Operation:
 
     @cached_property
     def axes(self) -> Mapping[str, Axes]:
-        """The axes of each parameter and each result that has axes."""
+        """The names of the axes of each parameter and each result that has axes."""
         return {record.name: record.axes for record in (*self.takes, *self.returns) if record.axes}
 
     @cached_property
     def _records(self) -> Mapping[str, Parameter]:
-        """The record of each name. A parameter hides a result of the same name."""
+        """The record of each parameter and each result, by name. If both have the same name, the
+        record is the parameter's.
+        """
         return {record.name: record for record in (*self.returns, *self.takes)}
 
     def _kind(self, name: str) -> Kind | None:
@@ -68,7 +72,9 @@ class Operation:
 
     @property
     def forward(self) -> str:
-        """The name of the operation that this one differentiates; its own name for all others."""
+        """The name of the forward operation, if this operation is a VJP or a JVP; else its own
+        name.
+        """
         return re.sub("_(vjp|jvp)$", "", self.name)
 
     @cached_property
@@ -78,17 +84,17 @@ class Operation:
 
     @property
     def is_played(self) -> bool:
-        """Whether the operation runs a program of steps on caches."""
+        """Whether the operation runs a program of steps on key-value caches."""
         return "steps" in self.parameters
 
     @property
     def takes_arrays(self) -> bool:
-        """Whether some parameter is an array: of numbers, booleans or integers."""
+        """Whether the operation has an array of numbers, booleans or integers among its parameters."""
         return any(parameter.kind is not Kind.SIZE and not parameter.kind.is_setting for parameter in self.takes)
 
     @property
     def returns_booleans(self) -> bool:
-        """Whether the operation builds a mask."""
+        """Whether the operation returns a mask."""
         return self.outputs == ("mask",)
 
     def is_mask(self, parameter: str) -> bool:
@@ -96,9 +102,7 @@ class Operation:
         return self._kind(parameter) is Kind.MASK
 
     def is_integer(self, parameter: str) -> bool:
-        """Return whether an array that is passed as a parameter holds integers, which no arithmetic
-        rounds.
-        """
+        """Return whether a parameter is an array of integers. No arithmetic rounds integers."""
         return self._kind(parameter) in (Kind.INTEGERS, Kind.OFFSET)
 
     def is_table(self, name: str) -> bool:
@@ -106,14 +110,14 @@ class Operation:
         return self._kind(name) is Kind.TABLE
 
     def is_log_sum_exp(self, name: str) -> bool:
-        """Return whether a parameter or a result holds log-sum-exps, which are saved in a separate
-        format.
+        """Return whether a parameter or a result holds log-sum-exps. Kernels store them in a
+        separate format.
         """
         return self._kind(name) is Kind.LOG_SUM_EXP
 
     def is_setting(self, parameter: str) -> bool:
-        """Return whether a parameter is neither an array nor a size, but says what is computed,
-        such as a window, a softcap, or a kind of frequencies.
+        """Return whether a parameter says what is computed, such as a window, a softcap, or a kind
+        of frequencies. It is then neither an array nor a size.
         """
         kind = self._kind(parameter)
         return kind is not None and kind.is_setting
@@ -123,22 +127,24 @@ class Operation:
         return result in self.outputs and result not in self.axes and not self.returns_booleans
 
     def broadcasts(self, name: str) -> bool:
-        """Return whether axes of a parameter or a result may have size 1, or be missing."""
+        """Return whether a parameter or a result may have axes of size 1, or fewer axes, and is
+        broadcast.
+        """
         return name in self._records and self._records[name].broadcasts
 
     def named(self, arguments: Sequence[Any]) -> dict[str, Any]:
-        """Return the arguments by the names of their parameters."""
+        """Return the arguments as a dictionary, by the names of their parameters."""
         return dict(zip(self.parameters, arguments, strict=False))
 
     def ahead(self, parameter: str, arguments: Sequence[Any]) -> int:
-        """Return the number of axes in front of the named axes: 1 for positions with sections,
-        whose first axis is time, height and width; else 0.
+        """Return how many axes a parameter's array has before its named axes. This is 1 for
+        positions with sections, whose first axis is time, height and width; else it is 0.
         """
         return int(parameter == "positions" and self.named(arguments).get("sections") is not None)
 
     def stored(self, name: str, arithmetic: Arithmetic, *, result: bool = False) -> Format:
-        """Return the format of a parameter's numbers, or of a result's, as `Kind` says. No
-        operation takes ALiBi's biases yet.
+        """Return the format of the numbers of a parameter, or of a result. `Kind` says which field
+        of the arithmetic it is. No operation takes ALiBi's biases yet.
         """
         match self._kind(name):
             case Kind.TABLE:
@@ -153,8 +159,8 @@ class Operation:
         return arithmetic.output if result else arithmetic.inputs
 
     def call(self, function: Callable[..., Any], arguments: Sequence[Any], **others: Any) -> Any:
-        """Call a function with arguments, and return the results. Options that are not None are
-        passed by keyword.
+        """Call a function with the arguments of this operation, and return its results. Options
+        that are not None are passed by keyword.
         """
         by_name = self.named(arguments)
         options = {
@@ -167,14 +173,16 @@ class Operation:
         )
 
     def arguments(self, positional: Sequence[Any], options: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return all arguments of a call that `call` would make, in parameter order."""
+        """Return all arguments of a call in parameter order. `call` passes them as `positional` and
+        `options`; options that a call leaves out are None.
+        """
         remaining = iter(positional)
         return tuple(
             options.get(parameter) if parameter in self.options else next(remaining) for parameter in self.parameters
         )
 
     def given(self, arguments: Sequence[Any]) -> tuple[str, ...]:
-        """Return the names of `FEATURES` that a call uses."""
+        """Return the names of the optional features (names of `FEATURES`) that a call uses."""
         if self.is_played or not any(parameter in self.parameters for parameter in ("q", "kind", "inv_freq")):
             return ()
         by_name = {parameter: argument for parameter, argument in self.named(arguments).items() if argument is not None}
@@ -187,7 +195,7 @@ class Operation:
         )
 
     def returned(self, arguments: Sequence[Any]) -> tuple[str, ...]:
-        """Return the results of a call, without the gradients of omitted options."""
+        """Return the names of the results of a call. Gradients of omitted options are left out."""
         absent = {
             f"d{parameter}"
             for parameter, argument in self.named(arguments).items()
@@ -196,8 +204,8 @@ class Operation:
         return tuple(result for result in self.outputs if result not in absent)
 
     def expected(self, arguments: tuple[Any, ...], arithmetic: Any, conventions: Conventions) -> tuple[Enclosure, ...]:
-        """Return the oracle's enclosures of the results; for an operation that builds a mask, the
-        mask in the oracle's polarity.
+        """Return the oracle's enclosures of the results. For an operation that builds a mask,
+        return the mask, in the oracle's polarity.
         """
         enclosures = self.call(self.oracle, arguments, arithmetic=arithmetic, conventions=conventions)
         return (
@@ -207,7 +215,7 @@ class Operation:
         )
 
     def sizes(self, arguments: tuple[Any, ...]) -> dict[str, int]:
-        """Return the sizes of a call, by the names of axes and of size parameters; `batch` is the
+        """Return the sizes of a call, by the names of axes and of size parameters. `batch` is the
         number of elements in the batch.
         """
         sizes: dict[str, int] = {}
@@ -226,7 +234,9 @@ class Operation:
         return sizes
 
     def lead(self, arguments: tuple[Any, ...]) -> tuple[int, ...]:
-        """Return the leading axes of a call, which the first array that can have some shows."""
+        """Return the sizes of the leading (batch) axes of a call. The first array that can have
+        leading axes shows them.
+        """
         for parameter, argument in self.named(arguments).items():
             if BATCH in self.axes.get(parameter, ()):
                 return tuple(

@@ -1,5 +1,5 @@
-"""The operations: a table. A row says what an operation takes, what it returns, which conventions it
-follows, and which oracle answers for it.
+"""The table of operations. A row says what an operation takes, what it returns, which conventions
+it follows, and which oracle computes its certified values.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,9 @@ def _operation(
     *conventions: str,
     oracle: Callable[..., Any] | None = None,
 ) -> Operation:
-    """An operation. Its oracle is the function of its name in `oracles` unless another one is given."""
+    """Return the record of an operation. Without `oracle`, its oracle is the function with its name
+    in `oracles`.
+    """
     return Operation(name, takes, returns, oracle or getattr(oracles, name), conventions)
 
 

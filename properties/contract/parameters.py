@@ -1,4 +1,6 @@
-"""Parameters and results of operations as records: a name, named axes, and what is passed."""
+"""Defines records of the parameters and the results of operations: a name, named axes, and what is
+passed.
+"""
 
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -34,7 +36,7 @@ class Kind(Enum):
 
     @property
     def is_setting(self) -> bool:
-        """Whether the kind says what is computed, and is neither an array nor a size."""
+        """Whether the argument says what is computed. It is then neither an array nor a size."""
         return self in (Kind.SETTING, Kind.FACTOR, Kind.OFFSET)
 
 
@@ -45,7 +47,7 @@ class Parameter:
     name         its name in calls
     axes         the names of its axes; () for a number
     kind         what is passed
-    optional     whether a call may omit it. A call passes it by keyword, or not at all
+    optional     whether a call may leave it out; a call passes it by keyword
     broadcasts   whether its axes may have size 1 or be missing, as for masks and biases
     """
 
@@ -57,44 +59,48 @@ class Parameter:
 
     @cached_property
     def is_measured(self) -> bool:
-        """Whether its axes, or its value, are sizes of a call."""
+        """Whether the sizes of a call are read from this parameter: from its axes, or from its
+        value.
+        """
         return self.kind is Kind.SIZE or (bool(self.axes) and not (self.broadcasts or self.kind.is_setting))
 
 
 def array(name: str, axes: str, kind: Kind = Kind.NUMBERS, *, broadcasts: bool = False) -> Parameter:
-    """Return the record of an array whose axes are named in a text, such as "* n_q head_dim"."""
+    """Return the record of an array. `axes` is a text with the names of its axes, such as "* n_q
+    head_dim".
+    """
     return Parameter(name, tuple(axes.split()), kind, broadcasts=broadcasts)
 
 
 def mask(name: str, axes: str) -> Parameter:
-    """Return the record of a mask, which may have axes of size 1 or fewer axes."""
+    """Return the record of a mask. A mask may have axes of size 1, or fewer axes."""
     return array(name, axes, Kind.MASK, broadcasts=True)
 
 
 def size(name: str) -> Parameter:
-    """Return the record of the length of an axis, or of a position."""
+    """Return the record of a number that is the length of an axis, or a position."""
     return Parameter(name, kind=Kind.SIZE)
 
 
 def setting(name: str, kind: Kind = Kind.SETTING) -> Parameter:
-    """Return the record of a setting without axes, which a call must pass."""
+    """Return the record of a setting: a required argument without axes that says what is computed."""
     return Parameter(name, kind=kind)
 
 
 def optional(*parameters: Parameter) -> tuple[Parameter, ...]:
-    """Return the same parameters, but a call may leave them out."""
+    """Return the same parameters as optional ones: a call may leave them out."""
     return tuple(replace(parameter, optional=True) for parameter in parameters)
 
 
 def gradient(result: Parameter) -> Parameter:
-    """Return the record of the gradient with respect to a result: it has the axes of the result and
+    """Return the record of the gradient with respect to a result. It has the axes of the result and
     the format of inputs.
     """
     return Parameter(f"grad_{result.name}", result.axes)
 
 
 def tangents(*parameters: Parameter) -> tuple[Parameter, ...]:
-    """Return the records of the derivatives dq, dk, … of arrays: tangents if they are passed,
-    gradients if they are returned.
+    """Return the records of the derivatives dq, dk, … of arrays q, k, …. They are tangents where
+    they are passed, and gradients where they are returned.
     """
     return tuple(replace(parameter, name=f"d{parameter.name}", optional=False) for parameter in parameters)

@@ -43,13 +43,13 @@ def _all() -> dict[str, State]:
 
 
 def states() -> dict[str, Any]:
-    """Return all known state, by name, as values that can be compared."""
+    """Return all process-wide state that attnspec watches, by name, as values that can be compared."""
     return {state_name: get() for state_name, (get, _) in _all().items()}
 
 
 def stir() -> None:
-    """Draw from the global random generators, so that a call that seeds them changes them.
-    Hypothesis has just seeded them with 0.
+    """Draw from the global random generators. Hypothesis has just seeded them with 0. After the
+    draw, a call that seeds them with 0 too changes their state.
     """
     random.random()
     np.random.random()
@@ -63,15 +63,15 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 
 def restore(before: dict[str, Any]) -> None:
-    """Restore every state that has changed."""
+    """Restore every state that differs from `before`."""
     all_states = _all()
     for state_name in changes(before, states()):
         all_states[state_name][1](before[state_name])
 
 
 def _plain(state: Any) -> Any:
-    """The state of a legacy generator, with its array as a tuple, so that two states can be
-    compared.
+    """Return the state of a legacy NumPy generator, with its array as a tuple, so that two states
+    can be compared.
     """
     return state[0], tuple(state[1].tolist()), *state[2:]
 

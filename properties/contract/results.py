@@ -1,4 +1,6 @@
-"""The outcome of a call: results in float64, each with its budget, or the error."""
+"""Defines the outcome of a call: results in float64, each with its budget (error limit), or the
+error.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +16,9 @@ __all__ = ["BrokenError", "Call", "RaisedError", "Result", "Watched", "entry", "
 
 
 class BrokenError(AssertionError):
-    """A law does not hold on a case. The error is `excess` times the budget."""
+    """Raised when a law (a property to check) fails on a case, the arguments of one test. `excess`
+    is the error divided by its budget, the error limit.
+    """
 
     def __init__(self, summary: str, excess: float = np.inf) -> None:
         super().__init__(summary)
@@ -22,16 +26,16 @@ class BrokenError(AssertionError):
 
 
 class RaisedError(BrokenError):
-    """An operation raised an exception; `__cause__` holds it."""
+    """Raised when an operation raised an exception. `__cause__` holds that exception."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call: the operation, its arguments in float64, the layout of the arrays, and the outputs
-    in float64 or the error.
+    """One call: the operation, its arguments in float64, the memory layout of the arrays, and the
+    outputs in float64 or the error.
 
-    All arrays have the layout, or only one of them: with "transposed k" all arrays except k are
-    contiguous.
+    A layout such as "transposed" holds for all arrays. A layout such as "transposed k" holds for k
+    alone, and the other arrays are contiguous.
     """
 
     operation: str
@@ -42,8 +46,8 @@ class Call:
 
 
 def is_right(call: Call, expected: Sequence[Any]) -> bool:
-    """Return whether a call returned the expected values: masks exactly, numbers within their
-    budgets.
+    """Return whether a call returned the expected values. Masks must be equal, and numbers must be
+    within their budgets (error limits).
     """
     pairs = zip(call.outputs, expected, strict=False)
     return not call.error and all(
@@ -55,11 +59,12 @@ def is_right(call: Call, expected: Sequence[Any]) -> bool:
 
 
 class Result:
-    """One result of a call: its numbers in float64, the oracle's answer, and a ball that contains
-    the exact value.
+    """One result of a call: its numbers in float64, the oracle's enclosure, and a ball (intervals
+    value ± radius) that contains the exact value.
 
-    `line()` is the oracle's enclosure by the statistical line. It is narrower than the budget, and
-    not proved. It is None if every sum is so short that the two are equal.
+    `line()` returns the oracle's enclosure with the radii of the statistical line. This line is
+    narrower than the budget (the proved error limit), but not proved. `line()` returns None if
+    every sum is so short that the two are equal.
     """
 
     def __init__(
@@ -69,23 +74,27 @@ class Result:
 
     @cached_property
     def budget(self) -> Enclosure:
-        """The oracle's enclosure in the implementation's arithmetic and conventions."""
+        """The oracle's enclosure of this result in the implementation's arithmetic and conventions.
+        Its radii are the error limits.
+        """
         return self._budget()
 
     @cached_property
     def excess(self) -> Array:
-        """The error of each number, divided by its budget."""
+        """The error of each number, divided by its error limit."""
         return self.budget.excess(self.value)
 
     @cached_property
     def ball(self) -> Ball:
-        """The numbers with the radii of the budget: intervals value ± radius. They contain the
-        exact values if the numbers are within their budget.
+        """The numbers with the radii of the budget (the error limits): intervals value ± radius.
+        They contain the exact values if the numbers are within their budget.
 
-        The radius is ∞ where any value is right, and where a number overflows and may do so. Raises
-        BrokenError for a NaN or ±∞ elsewhere. If some number is outside its budget, the radii also
-        cover the rounding of numbers of this size. A failure then shows more than the rounding of
-        the wrong numbers, which differs between processors.
+        The radius is ∞ where any value is right. It is also ∞ where a number overflows and may do
+        so. Raises BrokenError for a NaN or ±∞ elsewhere.
+
+        If some number is outside its budget, the radii also cover the rounding of numbers of this
+        size. That rounding differs between processors. A law that compares such balls fails only
+        for a difference that is larger than it.
         """
         value, budget = self.value, self.budget
         self.require_numbers()
@@ -96,13 +105,13 @@ class Result:
     @property
     def handed_on(self) -> Array:
         """The numbers, as the argument of another call. Raises BrokenError for a NaN or ±∞ where a
-        finite number should be.
+        number should be finite.
         """
         self.require_numbers()
         return self.value
 
     def require_numbers(self) -> None:
-        """Raise BrokenError for a NaN or ±∞ where a finite number should be."""
+        """Raise BrokenError for a NaN or ±∞ where a number should be finite."""
         not_finite = ~np.isfinite(self.value)
         if not_finite.any() and (missing := not_finite & (self.excess > 1)).any():
             index = np.unravel_index(int(missing.argmax()), self.value.shape)
@@ -113,8 +122,9 @@ class Result:
 class Watched:
     """One call with everything that can be observed.
 
-    `given` and `returned` are the implementation's own arrays after the call, `results` is the view
-    of laws, and `side_effect` is a sentence, or "".
+    `given` are the implementation's own arrays that were passed, and `returned` those that it
+    returned, both after the call. `results` are the results as laws get them. `side_effect` is a
+    sentence, or "".
     """
 
     given: tuple[Any, ...]
@@ -124,7 +134,7 @@ class Watched:
 
     @property
     def found(self) -> Any:
-        """The only result, or all results as a tuple."""
+        """The only result, or a tuple of all results."""
         return self.results[0] if len(self.results) == 1 else self.results
 
 
@@ -134,12 +144,13 @@ def results_of(found: Any) -> tuple[Any, ...]:
 
 
 def _rounding_of_others(value: Array, budget: Enclosure) -> float:
-    """The largest rounding of numbers that differ from the expected ones: the largest radius,
-    increased in the ratio of their sizes.
+    """Return a bound of the rounding of numbers that differ from the expected ones: the largest
+    radius, multiplied by the size of the largest number ÷ the size of the largest expected number,
+    if this is above 1.
 
-    A radius belongs to the sum that gives the right number. If that sum is empty, its radius is 0,
-    which does not bound the rounding of a wrong number in its place. The result is ∞ if all right
-    numbers are 0.
+    A radius bounds the rounding of the sum that gives the right number. If that sum has no terms,
+    the radius is 0, which does not bound the rounding of a wrong number in its place. The result is
+    ∞ if all right numbers are 0.
     """
     radius, expected_size, actual_size = (
         np.max(np.abs(numbers), where=np.isfinite(numbers), initial=0.0) for numbers in (budget.rad, budget.mid, value)
@@ -148,5 +159,7 @@ def _rounding_of_others(value: Array, budget: Enclosure) -> float:
 
 
 def entry(name: str, index: tuple[Any, ...]) -> str:
-    """Return an entry of an array in a message: "out[0, 3]", or only the name of a single number."""
+    """Return the name of an array's entry for a message: "out[0, 3]". For a single number, return
+    only the name.
+    """
     return f"{name}[{', '.join(map(str, index))}]" if index else name

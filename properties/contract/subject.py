@@ -1,5 +1,5 @@
-"""An implementation under a law: the assertions that a law makes about results, exactly or within
-budgets.
+"""Defines an implementation under test as a law sees it: calls, and assertions about results,
+exactly or within error limits.
 """
 
 from typing import Any
@@ -17,27 +17,29 @@ _COMPARED_WITH_LINE = 1e-3  # smaller errors, in budgets, are not compared with 
 
 
 class Subject(Caller):
-    """An implementation under one law. The law calls its operations, and asserts with `within`,
-    `close`, `same` and `require`.
+    """An implementation that one law (a property) checks. The law calls its operations, and asserts
+    with `within`, `close`, `same` and `require`.
 
-    With `informative_if` a law says when a case could not show a mistake. `worst` is the largest
-    error so far divided by its budget, and `worst_line` the same for the statistical line.
+    With `informative_if` a law says whether the case (the arguments of one test) could expose a
+    mistake. `worst` is the largest error so far divided by its budget, the error limit.
+    `worst_line` is the largest error divided by the statistical line.
     """
 
     def begin(self) -> None:
-        """Forget the last case and what was asserted on it."""
+        """Forget the last case (the arguments of one test) and what was asserted about it."""
         super().begin()
         self.retell()
 
     def retell(self) -> None:
-        """Delete what was recorded about the assertions on this case: the previous law made them."""
+        """Delete what the previous law recorded about its assertions on this case."""
         self.vacuous = 0
         self.worst = self.worst_line = 0.0
         self._told, self._compared, self._matters = False, False, True
 
     def judge(self, position: int, line: bool = False) -> None:
-        """Assert that a recorded call agrees with the oracle: masks exactly, numbers within their
-        budgets, and within the line if asked for.
+        """Assert that a recorded call agrees with the oracle: masks exactly, and numbers within
+        their error limits. With `line`, also record the errors divided by the statistical line,
+        which errors almost never exceed if roundings are independent.
         """
         call, answers = self.calls[position], self.answers[position]
         if call.error:
@@ -50,20 +52,21 @@ class Subject(Caller):
 
     @property
     def informative(self) -> bool:
-        """Whether the case could have exposed a mistake: the law compared a number that is larger
-        than its tolerance, and the condition of `informative_if` held.
+        """Whether the case (the arguments of one test) could have exposed a mistake. Two
+        conditions: the law compared a number that is larger than its tolerance, and the condition
+        of `informative_if` held.
         """
         return self._matters and self._told
 
     @property
     def coarse(self) -> bool:
-        """Whether the case could have exposed a mistake if the budgets were narrower: the law
-        compared numbers, and all of them were smaller than their tolerance.
+        """Whether the case (the arguments of one test) could have exposed a mistake with narrower
+        error limits: the law compared numbers, and all of them were smaller than their tolerance.
         """
         return self._matters and self._compared and not self._told
 
     def informative_if(self, condition: Any) -> None:
-        """Record whether the law demands something of this case."""
+        """Record whether this case can test the law."""
         self._matters = self._matters and bool(condition)
 
     def within(self, result: Result, line: bool = True) -> None:
@@ -94,11 +97,11 @@ class Subject(Caller):
         self._tell((difference.rad < np.fmax(np.abs(first.mid), np.abs(second.mid))).any())
 
     def agree(self, a: Result, b: Result) -> None:
-        """Assert that the result of another path differs from this result by at most the sum of
-        both budgets.
+        """Assert that `a`, the result of one code path, differs from `b`, the result of another, by
+        at most the sum of both budgets, the error limits.
 
-        Any value is right where the budgets allow anything. Where the numbers are not both finite,
-        and not equal, the result's own budget decides.
+        Any value passes where the budgets accept any value. Where a number is not finite and the
+        two are not equal, `a` must be within its own budget.
         """
         first, second, radius = a.value, b.value, a.budget.rad + b.budget.rad
         both_finite = np.isfinite(first) & np.isfinite(second)
@@ -127,7 +130,7 @@ class Subject(Caller):
 
     def alike(self, a: Any, b: Any, name: str = "") -> None:
         """Assert that two results can have the same exact value: masks are equal, and numbers are
-        equal or `close`. Neither may be NaN where a number should be.
+        equal or `close`. A NaN fails where a number is expected.
         """
         for result in (a, b):
             self.finite(result)
@@ -138,15 +141,15 @@ class Subject(Caller):
             self.close(a, b, name)
 
     def finite(self, result: Any) -> None:
-        """Assert that a result has finite numbers, except where it may overflow or where a
-        convention asks for NaN. A mask always passes.
+        """Assert that a result has finite numbers. Exempt are entries that may overflow, and
+        entries where a convention asks for NaN. A mask always passes.
         """
         if isinstance(result, Result):
             result.require_numbers()
         self._tell(True)
 
     def require(self, condition: Any, sentence: str) -> None:
-        """Raise BrokenError with a sentence unless the condition holds."""
+        """Raise BrokenError with this sentence unless the condition holds."""
         if not condition:
             raise BrokenError(sentence)
         self._tell(True)

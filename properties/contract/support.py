@@ -1,5 +1,5 @@
-"""What an implementation takes: sizes and scales by predicates or lists, kinds of masks, and a
-number of shapes. It is declared as a mapping, or in words.
+"""Reads and applies the declaration of what an implementation takes: sizes and scales (predicates
+or lists), kinds of masks, and a number of shapes.
 """
 
 import re
@@ -46,22 +46,26 @@ Predicate = Callable[[Any], bool]
 
 
 class OutsideError(ValueError):
-    """An implementation does not take a call. The message says why, in a sentence."""
+    """Raised when an implementation does not take a call. The message is a sentence that says why."""
 
 
 class SupportsError(ValueError):
-    """A predicate of `supports` raised an exception: the adapter cannot be used. The message is a sentence."""
+    """Raised when a predicate of `supports` raised an exception: the adapter cannot be used. The
+    message is a sentence.
+    """
 
 
 @dataclass(frozen=True)
 class Guarded:
-    """A predicate of the adapter for a size; an exception in it is a SupportsError."""
+    """A predicate for a size that the adapter gives. If the predicate raises, SupportsError is
+    raised.
+    """
 
     name: str
     predicate: Predicate
 
     def __call__(self, size: float) -> bool:
-        """Whether a size is supported, as the adapter says."""
+        """Return whether the adapter says that a size is supported."""
         try:
             return bool(self.predicate(size))
         except Exception as error:
@@ -70,30 +74,31 @@ class Guarded:
 
 @dataclass(frozen=True)
 class Listed:
-    """A predicate that accepts the sizes of a list. Cases are drawn from this list."""
+    """A predicate that accepts the sizes of a list. Test inputs get their sizes from this list."""
 
     sizes: tuple[Any, ...]
 
     def __call__(self, size: float) -> bool:
-        """Whether the list contains a size."""
+        """Return whether the list contains a size."""
         return size in self.sizes
 
 
 @dataclass(frozen=True)
 class Shapes:
-    """At most `most` shapes of the arguments of each operation. The first shapes that come are
-    accepted, while this object lives.
+    """The shapes that were accepted for each operation: at most `most`. The first shapes that come
+    are accepted, and stay accepted as long as this object lives.
 
-    A shape consists of the shapes of all arrays, of the sizes that are arguments, and of the
-    presence of each mask and setting. Positions and the values of settings do not count.
+    A shape here consists of the shapes of all arrays, of the sizes that are arguments, and of
+    whether each mask and each setting is present. Positions and the values of settings do not
+    count.
     """
 
     most: int
     seen: dict[str, set[Any]] = field(default_factory=dict, compare=False)
 
     def admit(self, operation: Operation, arguments: tuple[Any, ...]) -> bool:
-        """Return whether the shape of a call is accepted. A new shape is accepted while there is
-        room.
+        """Return whether the shape of a call is accepted. A new shape is accepted as long as there
+        are fewer than `most`.
         """
         shape = tuple(
             argument.shape
@@ -113,9 +118,9 @@ class Shapes:
 
 @dataclass(frozen=True)
 class Support:
-    """What an implementation takes: sizes by predicates, masks by words of `EXTENTS` and `ENTRIES`,
-    or "" for all masks, the number of shapes, leading axes or not, and whether attention returns
-    its log-sum-exp.
+    """What an implementation takes: predicates for sizes, kinds of masks (words of `EXTENTS` and
+    `ENTRIES`, or "" for all masks), the number of shapes, whether arrays have leading axes, and
+    whether attention returns its log-sum-exp.
     """
 
     sizes: Mapping[str, Predicate] = field(default_factory=dict)
@@ -127,21 +132,24 @@ class Support:
 
     @property
     def plain(self) -> "Support":
-        """The same support, but masks are booleans with all named axes, as the reference takes
-        them.
+        """The same support, except that masks are booleans with all named axes, as the reference
+        takes them.
         """
         mask_kind = "key masks" if self.masks and EXTENTS[self.masks].of_sequences else self.masks
         return replace(self, masks=mask_kind, entries="")
 
     def listed(self, size: str) -> tuple[Any, ...]:
-        """Return the sizes to draw from, if `supports` lists them."""
+        """Return the list of sizes that `supports` gives for one size; () if it gives no list. Test
+        inputs get this size from the list.
+        """
         predicate = self.sizes.get(size)
         return predicate.sizes if isinstance(predicate, Listed) else ()
 
     def without(self, operation: Operation, kind: str, flows: bool = False) -> str:
-        """Return the reason why cases with a kind of masks ("loose", "keys", "dead" or "any") are
-        left out; "" if they are not left out. `flows` says whether gradients flow through the equal
-        weights of a fully masked row.
+        """Return why test inputs with a kind of masks ("loose", "keys", "dead" or "any") are left
+        out; "" if they are not left out.
+
+        `flows` says whether gradients flow through the equal weights of a fully masked row.
         """
         if not kind or not any(map(operation.is_mask, operation.parameters)):
             return ""
@@ -153,14 +161,14 @@ class Support:
         return "" if is_supported else WORDS[self.masks]
 
     def untold(self, operation: Operation) -> tuple[str, ...]:
-        """Return the results that an operation does not return: log-sum-exps and their derivatives,
-        if the implementation has none.
+        """Return the names of the results that the implementation does not return: log-sum-exps and
+        their derivatives, if the adapter declares "no log-sum-exp".
         """
         return () if self.sums else tuple(result for result in operation.outputs if result in ("lse", "dlse"))
 
     def promises(self, operation: Operation, arguments: tuple[Any, ...], found: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the oracle's enclosures of a call's results, where a result that is not returned
-        may have any value.
+        """Return the oracle's enclosures of a call's results. A result that the implementation does
+        not return gets an enclosure that accepts any value.
         """
         missing = self.untold(operation)
         if not missing:
@@ -178,8 +186,8 @@ class Support:
         )
 
     def _extent(self, operation: Operation) -> Extent:
-        """What the masks of an operation can express. Masks that are combined can express
-        everything.
+        """Return which masks an operation's argument can express. `combine_masks` takes masks of
+        every extent.
         """
         return EXTENTS[self.masks] if self.masks and operation.name != "combine_masks" else _ANY
 
@@ -188,7 +196,7 @@ class Support:
         return self._extent(operation).shape(operation.axes[parameter], full)
 
     def drawn(self, operation: Operation, mask: Any) -> Any:
-        """Return a drawn mask, changed to one that the implementation takes."""
+        """Return a drawn mask, changed to a mask that the implementation takes."""
         return (
             None
             if self.masks == "no masks" and operation.name != "combine_masks"
@@ -196,12 +204,12 @@ class Support:
         )
 
     def handed(self, operation: Operation, parameter: str, mask: Any) -> Any:
-        """Return the form in which a written-out mask is passed: booleans, or whole numbers."""
+        """Return a mask in the form in which it is passed: booleans, or whole numbers."""
         return self._extent(operation).handed(mask, operation.axes[parameter])
 
     def promised(self, operation: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the arguments of a call in the form in which they are passed. Raises OutsideError
-        if the implementation does not take its masks or its shapes.
+        """Return the arguments of a call as the implementation gets them. Raises OutsideError if
+        the implementation does not take these masks or these shapes.
         """
         written = self.written(operation, arguments)
         if self.shapes is not None and not self.shapes.admit(operation, written):
@@ -212,8 +220,8 @@ class Support:
         return written
 
     def written(self, operation: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the arguments of a call with its masks written as declared. Raises OutsideError
-        for a mask that cannot be written in this way.
+        """Return the arguments of a call, with the masks in the declared shape. Raises OutsideError
+        for a mask that cannot have this shape.
         """
         return tuple(self._masks(operation, arguments)) if self.masks else arguments
 
@@ -245,8 +253,8 @@ _ANY = Extent("It takes masks that broadcast.")
 
 
 def read(supports: Any) -> Support:
-    """Return the support that a declaration means: a mapping of predicates or lists of sizes, a
-    word of `WORDS`, or a list of words and mappings.
+    """Return the `Support` for a declaration: a mapping of predicates or lists of sizes, a word of
+    `WORDS`, or a list of words and mappings.
 
     Raises TypeError and ValueError, with a sentence, for anything else.
     """

@@ -1,5 +1,5 @@
-"""Twins: other paths of an implementation that must agree with it, such as compiled code,
-evaluation mode, a cache, or no gradients.
+"""Defines twins: other code paths of an implementation that must return the same results, such as
+compiled code, evaluation mode, a cache, or running without gradients.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -30,10 +30,11 @@ PROMISES = (
 
 @dataclass(frozen=True)
 class Twin:
-    """Another path of an implementation: its operations, and the promises that differ.
+    """Another code path of an implementation: its functions, and the declarations that differ.
 
     operations   a function for each operation on this path, called as the implementation's own
-    exactly      whether it returns the same bits; otherwise it may differ by the sum of both budgets
+    exactly      whether it returns the same bits; otherwise it may differ by the sum of both error
+                 limits
     promises     the fields of `Implementation` that differ, as {"arithmetic": "float16"}: names of
                  `PROMISES`
 
@@ -60,10 +61,11 @@ class Twin:
 
 
 def admitted(twins: Mapping[str, Any], offered: Collection[str]) -> dict[str, Twin]:
-    """Return the twins by name. A mapping of functions is a twin with the same promises. Each
-    function belongs to an operation that the implementation offers.
+    """Return the twins (other code paths of an implementation) by name.
 
-    Raises TypeError and ValueError, with a sentence, for anything else.
+    A mapping of functions is a twin with the declarations of the implementation. Each function
+    belongs to an operation that the implementation offers. Raises TypeError and ValueError, with a
+    sentence, for anything else.
     """
     twins_by_name: dict[str, Twin] = {}
     for twin_name, declared in twins.items():
@@ -87,8 +89,8 @@ def admitted(twins: Mapping[str, Any], offered: Collection[str]) -> dict[str, Tw
 
 
 def path(implementation: Any, name: str) -> Any:
-    """Return the twin of a name as an implementation. Its promises are the implementation's unless
-    the twin declares others.
+    """Return the twin (another code path) with this name as an implementation. Its declarations are
+    the implementation's, except for those that the twin declares itself.
     """
     twin = implementation.twins[name]
     promises: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Makes values and errors of other code parts of a sentence: safe to print, and short."""
+"""Makes values and exceptions safe and short enough to be part of a sentence."""
 
 import traceback
 from pathlib import Path
@@ -11,8 +11,8 @@ _HOME = Path(__file__).parents[1]
 
 
 def printable(text: str) -> str:
-    """Return a text on one line. Characters that a terminal obeys or does not show become escapes,
-    such as "\\x1b" for ESC.
+    """Return a text on one line. Control characters and invisible characters become escapes, such
+    as "\\x1b" for ESC.
     """
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape", "backslashreplace").decode("ascii")
@@ -21,7 +21,7 @@ def printable(text: str) -> str:
 
 
 def shown(x: Any) -> str:
-    """Return the repr of an object, on one line and not too long; its type if it has no repr."""
+    """Return the repr of an object, on one line and shortened. If the repr raises, return the type."""
     try:
         text = repr(x)
     except Exception:
@@ -30,7 +30,7 @@ def shown(x: Any) -> str:
 
 
 def said(error: BaseException) -> str:
-    """Return the last line of an exception's message. The lines above it often quote sources
+    """Return the last line of an exception's message. The lines above it often quote source code
     instead of a reason.
     """
     try:
@@ -50,8 +50,8 @@ def raised(error: BaseException) -> str:
 
 
 def told(error: BaseException) -> str:
-    """Return an exception as text, with the place outside of this package that raised it: "OSError:
-    no disk, at kernels.py:3".
+    """Return an exception as text, with the place that raised it, outside of this package:
+    "OSError: no disk, at kernels.py:3".
     """
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _HOME not in Path(frame.filename).parents]
     outside = [

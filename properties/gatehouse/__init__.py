@@ -1,1 +1,1 @@
-"""The gate: it accepts or rejects an untrusted kernel, which may try to deceive it."""
+"""The gate: it accepts or rejects an untrusted kernel, whose code may try to deceive it."""

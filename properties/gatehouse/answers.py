@@ -1,5 +1,5 @@
-"""Checks the answers of the untrusted process. An answer in any other form than the expected one
-ends the process.
+"""Checks the answers of the process that runs an untrusted kernel. If an answer does not have the
+expected form, the process is ended.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ IMPORTED, RAISED, FINISHED = {"imported": bool}, {"raised": (str, str)}, {"kept"
 
 
 def has(value: Any, form: Any) -> bool:
-    """Return whether JSON has a form.
+    """Return whether a JSON value has the form `form`.
 
     A form is a dict from keys to forms, a list with one form for all items, a tuple of forms, a
     type, or `object` for anything.
@@ -41,8 +41,8 @@ def has(value: Any, form: Any) -> bool:
 
 
 def answers(header: dict[str, Any], data: memoryview, given: Sequence[tuple[Any, ...]]) -> list[dict[str, Any]]:
-    """Return the answer to each call, with its arrays; `given` are the arguments of the calls.
-    Raises wire.NonsenseError.
+    """Return the answer to each call, with its arrays. `given` are the arguments of the calls.
+    Raises wire.NonsenseError for an answer of another form.
     """
     if not has(header, {"answers": [object]}) or len(header["answers"]) != len(given):
         raise wire.NonsenseError
@@ -61,7 +61,7 @@ def answers(header: dict[str, Any], data: memoryview, given: Sequence[tuple[Any,
 
 
 def _possible(answer: dict[str, Any], arguments: tuple[Any, ...]) -> bool:
-    """Whether the answer to a call fits together, and fits the arguments of the call."""
+    """Return whether the parts of an answer fit together, and fit the arguments of the call."""
     results, written, after = answer["results"], answer["written"], answer["after"]
     places = range(len(arguments))
     return (
@@ -77,7 +77,7 @@ def _possible(answer: dict[str, Any], arguments: tuple[Any, ...]) -> bool:
 
 
 def _alike(first: Any, second: Any) -> bool:
-    """Whether two values are arrays of the same type and shape."""
+    """Return whether two values are arrays of the same type and shape."""
     return (
         isinstance(first, np.ndarray)
         and isinstance(second, np.ndarray)

@@ -1,4 +1,6 @@
-"""The checks that only the gate makes: after all other calls, in another process, in two threads."""
+"""Makes the checks that only the gate makes: test inputs after all other calls, in another process,
+and in two threads.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -51,7 +53,7 @@ _LARGE = {
 
 @dataclass(frozen=True)
 class _Judged:
-    """A test input, its results, and why they are wrong; "" if they are right."""
+    """A test input, its results, and a sentence that says why they are wrong; "" if they are right."""
 
     case: tuple[Any, ...]
     outputs: tuple[Array, ...]
@@ -69,10 +71,10 @@ class _Judged:
 def checked(
     implementation: Implementation, first: IsolatedKernel, second: IsolatedKernel, number: int, seed: int
 ) -> Iterator[Outcome]:
-    """Yield the outcomes of the checks that make calls.
+    """Yield the outcomes of the checks that call the kernel.
 
-    Each operation gets `number` further test inputs, and inputs of large sizes. `first` and `second`
-    are two processes of the same kernel.
+    Each operation gets `number` further test inputs, and inputs of large sizes. `first` and
+    `second` are two processes of the same kernel.
     """
     random = Random(f"{seed} afterwards")
     for operation in implementation.operations:
@@ -108,11 +110,11 @@ def checked(
 def _in_threes(
     operation: Operation, implementation: Implementation, number: int, random: Random
 ) -> Iterator[tuple[Any, ...]]:
-    """Test inputs, each followed by two of the same shapes.
+    """Yield test inputs in groups of three with the same shapes.
 
-    The second has other numbers in all arrays. The third has other numbers in half of one array; the
-    array changes from input to input. A kernel that keeps results by shapes, or by some of the
-    numbers, is then wrong.
+    The second of a group has other numbers in all arrays. The third has other numbers in half of
+    one array. This array changes from group to group. A kernel that keeps results by shapes, or by
+    some of the numbers, then returns wrong results.
     """
     cases, first_array = Cases(operation, DOMAINS[operation.name]["everyday"], implementation), random.randrange(_SEEDS)
     for position in range(number):
@@ -130,7 +132,9 @@ def _in_threes(
 
 
 def _large(operation: Operation, implementation: Implementation, random: Random) -> Iterator[tuple[Any, ...]]:
-    """A test input for each axis that is then longer than in any law, if the kernel supports that."""
+    """Yield a test input for each axis. This axis is longer than in any law, if the kernel supports
+    that.
+    """
     everyday = DOMAINS[operation.name]["everyday"]
     for axis in sorted(_LARGE.keys() & {axis for axes in operation.axes.values() for axis in axes}):
         large_domain = replace(everyday, sizes={**everyday.sizes, axis: (random.randint(*_LARGE[axis]),)})
@@ -139,7 +143,7 @@ def _large(operation: Operation, implementation: Implementation, random: Random)
 
 
 def finished(implementation: Implementation, candidates: Sequence[IsolatedKernel]) -> Outcome:
-    """Return the outcome of the check at the end. The check relies on what the untrusted process
+    """Return the outcome of the check at the end. This check relies on what the untrusted process
     says, and the process could lie.
     """
     mistakes = [((), sentence) for candidate in candidates for sentence in candidate.finish()]
@@ -149,7 +153,7 @@ def finished(implementation: Implementation, candidates: Sequence[IsolatedKernel
 def _judged(
     implementation: Implementation, candidate: IsolatedKernel, operation: str, cases: Sequence[tuple[Any, ...]]
 ) -> list[_Judged]:
-    """The results of a kernel's process on some test inputs, each judged by the oracle."""
+    """Return the results of a kernel's process on some test inputs, each compared with the oracle."""
     subject = Subject(replace(implementation, operations=candidate.functions), operation)
     judged = []
     for case in cases:
@@ -165,7 +169,9 @@ def _judged(
 
 
 def _outcome(implementation: str, operation: str, name: str, found: Sequence[tuple[tuple[Any, ...], str]]) -> Outcome:
-    """The outcome of a check, from pairs of a test input and what was wrong with it, or ""."""
+    """Return the outcome of a check from pairs: a test input, and a sentence that says what was
+    wrong with it, or "".
+    """
     first_mistake = next(((case, sentence) for case, sentence in found if sentence), None)
     if first_mistake is None:
         return Outcome(name, operation, implementation, "held", len(found), len(found))

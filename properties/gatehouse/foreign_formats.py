@@ -1,8 +1,8 @@
-"""Reads problems and solutions of KernelBench and flashinfer-bench as submissions.
+"""Reads problems and solutions of KernelBench and flashinfer-bench as submissions to the gate.
 
-Only the process of the candidate runs their code. In KernelBench a problem is a file with Model,
-get_inputs and get_init_inputs; a solution defines ModelNew, which gets the result of the same
-get_init_inputs and is called on tensors. In flashinfer-bench a solution is a JSON file with
+Only the process of the untrusted kernel runs their code. In KernelBench a problem is a file with
+Model, get_inputs and get_init_inputs. A solution defines ModelNew. It gets the result of the same
+get_init_inputs, and is called on tensors. In flashinfer-bench a solution is a JSON file with
 definition, spec and sources.
 """
 
@@ -62,11 +62,11 @@ def entry(q, k, v):
 
 
 def kernelbench(problem: Path, solution: Path, libraries: tuple[str, ...] = ()) -> Submission:
-    """Return the submission of a solution of a KernelBench problem.
+    """Return the submission for a solution of a KernelBench problem.
 
-    The problem's Model has to call scaled_dot_product_attention(Q, K, V) once, on tensors
-    (B, H, S, D); is_causal may be given too. The problem is read and not run. Raises ValueError for
-    another problem, and for files that cannot be read.
+    The problem's Model must call scaled_dot_product_attention(Q, K, V) once, on tensors (B, H, S,
+    D). It may pass is_causal too. The problem is read, but its code is not run. Raises ValueError
+    for another problem, and for files that cannot be read.
     """
     candidate = of_file(solution, {"ModelNew": "attention"}, arrays="torch", libraries=libraries)
     tree = parsed(text_of(problem)) or ast.Module([], [])
@@ -93,12 +93,12 @@ def kernelbench(problem: Path, solution: Path, libraries: tuple[str, ...] = ()) 
 
 
 def flashinfer_bench(solution: Path, libraries: tuple[str, ...] = ()) -> Submission:
-    """Return the submission of a flashinfer-bench solution of gqa_ragged_prefill_causal_h…_kv…_d…,
+    """Return the submission for a flashinfer-bench solution of gqa_ragged_prefill_causal_h…_kv…_d…,
     in Python.
 
-    The gate judges it as causal attention: all sequences have equal lengths, each call has one query
-    head of each group, and the output comes without its log-sum-exp. Raises ValueError for another
-    definition or language, and for a file that does not hold a solution.
+    The gate judges it as causal attention: all sequences have equal lengths, each call has one
+    query head of each group, and the output comes without its log-sum-exp. Raises ValueError for
+    another definition or language, and for a file that does not hold a solution.
     """
     text = text_of(solution)
     try:
@@ -145,7 +145,9 @@ def flashinfer_bench(solution: Path, libraries: tuple[str, ...] = ()) -> Submiss
 
 
 def _init_inputs(tree: ast.Module, problem: Path) -> list[Any]:
-    """The list that get_init_inputs returns. It has to be written out: the code is not run."""
+    """Return the list that get_init_inputs returns. It must be written out in the source, because
+    the code is not run.
+    """
     for node in tree.body:
         if (
             isinstance(node, ast.FunctionDef)

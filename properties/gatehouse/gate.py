@@ -1,4 +1,4 @@
-"""Accepts or rejects an untrusted kernel, which runs in processes without attnspec."""
+"""Accepts or rejects an untrusted kernel, which runs in processes that cannot import attnspec."""
 
 import os
 import secrets
@@ -34,7 +34,9 @@ from properties.verifier.verify import examine
 __all__ = ["QUICK", "gate"]
 
 QUICK = Limits(call=1.0, calls=3.0)
-"""The limits of the quick plan. Plain NumPy needs .3 s for all calls; the rest allows for a busy machine."""
+"""The limits of the quick plan. Plain NumPy needs .3 s for all calls. More is allowed because the
+machine may be busy.
+"""
 
 _LEFT_OUT = (
     "a call prints nothing and leaves process-wide state unchanged",
@@ -64,14 +66,17 @@ def gate(
     **promises: Any,
 ) -> Verdict:
     """Check an untrusted kernel, and return the verdict. The kernel is a Python file, or a
-    `Submission`. This process never imports it.
+    `Submission`. This process never imports the kernel.
 
-    `functions` maps functions of the file to operations; without it, a function implements the
-    operation of its name. Without a seed, the system's entropy gives one. The promises `arrays` and
-    `libraries` of a file have the meaning that they have in a `Submission`; the promises
-    batch_ranks, deterministic, features, layouts, refuses and supports have the meaning that they
-    have in an `Implementation`. A kernel that cannot be imported is not accepted. Raises ValueError
-    and TypeError for arguments that do not fit together.
+    `functions` maps functions of the file to operations. Without it, a function implements the
+    operation of its name. Without a seed, the system's entropy gives one.
+
+    `promises` are declarations. For a file, `arrays` and `libraries` have the meaning that they
+    have in a `Submission`. The others (batch_ranks, deterministic, features, layouts, refuses,
+    supports) have the meaning that they have in an `Implementation`.
+
+    A kernel that cannot be imported is not accepted. Raises ValueError and TypeError for arguments
+    that do not fit together.
     """
     if os.name != "posix":
         raise ValueError(f"The gate needs processes as POSIX has them, which {sys.platform} does not.")
@@ -123,7 +128,7 @@ def gate(
 def _require_sensible(
     candidate: Any, functions: Any, quick: Any, seed: Any, limits: Any, promises: Mapping[str, Any]
 ) -> None:
-    """Raise TypeError for an argument of another type, and for an unknown promise."""
+    """Raise TypeError for an argument of another type, and for a declaration that does not exist."""
     are_names = isinstance(functions, Mapping) and all(
         isinstance(part, str) for entry in functions.items() for part in entry
     )
@@ -158,7 +163,7 @@ def _never(*arguments: Any, **options: Any) -> Any:
 
 
 def _started(candidate: Submission, promised: Implementation, limits: Limits, stack: ExitStack) -> IsolatedKernel:
-    """The kernel in a new process and a new folder; both end with the stack."""
+    """Start the kernel in a new process and a new folder, and return it. Both end with the stack."""
     folder = Path(tempfile.mkdtemp()).resolve()  # its name does not mention attnspec
     stack.callback(_remove, folder)
     libraries = ("numpy", "ml_dtypes", *(["torch"] if candidate.arrays == "torch" else []), *candidate.libraries)
@@ -168,7 +173,7 @@ def _started(candidate: Submission, promised: Implementation, limits: Limits, st
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder, also if it is deep or its folders forbid it."""
+    """Remove a folder, also if it is deep, or if permissions of its folders forbid it."""
     for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
         subprocess.run([*command, "--", str(folder)], stderr=subprocess.DEVNULL, check=False)
 
@@ -181,7 +186,9 @@ def _examined(
     seed: int,
     unusable: list[str],
 ) -> tuple[list[Outcome], tuple[Cause, ...], tuple[int, int]]:
-    """The outcomes of all laws and checks, the causes of the violations, and (right calls, all calls)."""
+    """Return the outcomes of all laws and checks, the causes of the violations (failed laws), and
+    the pair (right calls, all calls).
+    """
     first, second = candidates
     if unusable:
         return (
@@ -210,7 +217,8 @@ def _examined(
 
 
 def _telling(outcomes: list[Outcome], laws: list[Law], most: int) -> list[Violation]:
-    """For each operation the violation whose cause is looked for, with at most `most` calls as evidence.
+    """Return for each operation the violation (failed law) by which the cause is searched for. At
+    most `most` right and `most` wrong calls are its evidence.
 
     It is the violation of the agreement with the oracle, or else the first violation.
     """
@@ -224,7 +232,9 @@ def _telling(outcomes: list[Outcome], laws: list[Law], most: int) -> list[Violat
 
 
 def _right(outcomes: list[Outcome], laws: list[Law]) -> tuple[int, int]:
-    """(right calls, all calls), of the calls that the agreement with the oracle judges."""
+    """Return the pair (right calls, all calls). It counts the calls that are compared with the
+    oracle.
+    """
     right_calls = all_calls = 0
     for law, outcome in zip(laws, outcomes, strict=True):
         if law.agreement:

@@ -1,6 +1,6 @@
-"""The functions of an untrusted kernel, which runs in another process.
+"""Calls the functions of an untrusted kernel, which runs in another process.
 
-An implementation has them as its operations. Their results are copies in this process.
+An implementation has these functions as its operations. Their results are copies in this process.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,9 +30,8 @@ _LONGEST = 300  # characters of a text from the process
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of an untrusted kernel.
-
-    Seconds for one call, for all calls of a process, and for the import; bytes of address space.
+    """The limits of an untrusted kernel: seconds for one call, for all calls of a process, and for
+    the import; and bytes of address space.
     """
 
     call: float = 2.0
@@ -44,10 +43,10 @@ class Limits:
 class IsolatedKernel:
     """An untrusted kernel in its process.
 
-    `functions` maps operations to functions that ask the process; they raise BrokenError for an
-    answer that is not a result. While `in_two_threads` is true, the previous call is repeated in a
-    second thread during each call. `enclosed` says whether the process has given up its right to
-    other files; it says so before it runs the kernel's code.
+    `functions` maps operations to functions that ask the process. They raise BrokenError for an
+    answer that is not a result. While `in_two_threads` is true, each call runs together with a
+    repetition of the previous call in a second thread. `enclosed` says whether the process has
+    given up its right to other files. The process says so before it runs the kernel's code.
     """
 
     def __init__(
@@ -104,7 +103,9 @@ class IsolatedKernel:
         ]
 
     def _call(self, operation: Operation, *positional: Any, **options: Any) -> Any:
-        """The result of one call. Raises the exception of the function, and BrokenError for any other wrong answer."""
+        """Return the result of one call. Raises the exception that the function raised, and
+        BrokenError for any other wrong answer.
+        """
         call = operation, positional, options
         calls = [call, self._last] if self.in_two_threads and self._last is not None else [call]
         self._last = operation, tuple(map(_copy, positional)), {name: _copy(value) for name, value in options.items()}
@@ -134,7 +135,9 @@ class IsolatedKernel:
     def _answers(
         self, calls: list[tuple[Operation, tuple[Any, ...], dict[str, Any]]], keep: bool
     ) -> list[dict[str, Any]]:
-        """The answers to calls that are made at the same time. Raises EndedError if the process gives none."""
+        """Return the answers to calls that are made at the same time. Raises EndedError if the
+        process gives no answer.
+        """
         seconds_left = self.limits.calls - self.process.seconds
         if seconds_left <= 0:
             raise self.process.end(f"took more than {self.limits.calls:.3g} s for all calls together")
@@ -157,7 +160,9 @@ class IsolatedKernel:
             raise self.process.end(f"wrote something else than an answer, {activity}") from None
 
     def _returned(self, answer: dict[str, Any], arguments: tuple[Any, ...], names: tuple[str, ...]) -> Any:
-        """The result of a call. The call's changes to its arguments are repeated on the arguments here."""
+        """Return the result of a call. If the kernel changed its arguments, make the same changes
+        to the arguments in this process.
+        """
         for value, library in zip(answer["results"], answer["kinds"], strict=True):
             if not (
                 value is None or isinstance(value, np.ndarray | float) or (type(value) is int and abs(value) < 2**63)
@@ -177,7 +182,9 @@ class IsolatedKernel:
         return answer["results"] if answer["several"] else answer["results"][0]
 
     def _raised(self, answer: dict[str, Any]) -> BaseException:
-        """The exception that the process reports: a type in `refuses`, or else a new type of the same name."""
+        """Return the exception that the process reports. Its type is one of the types in `refuses`,
+        or else a new type with the same name.
+        """
         name, message = (printable(part[:_LONGEST]) for part in answer["raised"])
         exception_type = self._refuses.get(name)
         return (
@@ -192,7 +199,9 @@ def _copy(value: Any) -> Any:
 
 
 def _alike(answer: dict[str, Any], before: dict[str, Any]) -> bool:
-    """Whether two calls had the same results, or both raised, or both returned another type than arrays."""
+    """Return whether two calls had the same results, or both raised, or both returned something
+    that is not an array.
+    """
     results, results_before = answer.get("results"), before.get("results")
     return (
         answer.keys() == before.keys()

@@ -1,7 +1,7 @@
-"""Limits that a process sets for itself and for its children: memory, files, other processes, the network.
+"""Sets limits for this process and its children: memory, files, other processes, the network.
 
-The process sets them before it runs untrusted code. It gets this module as text, so the module
-imports only the standard library.
+The process sets them before it runs untrusted code. The process gets this module as text, so the
+module imports only the standard library.
 """
 
 import ctypes
@@ -29,7 +29,9 @@ class _Beneath(ctypes.Structure):
 
 
 def limit(memory: int) -> None:
-    """Limit the address space to `memory` bytes, each written file to 64 MiB, and core files to 0."""
+    """Limit the address space to `memory` bytes, each written file to 64 MiB, and core files to 0
+    bytes.
+    """
     for resource_kind, largest in (
         (resource.RLIMIT_AS, memory),
         (resource.RLIMIT_FSIZE, 2**26),
@@ -41,11 +43,12 @@ def limit(memory: int) -> None:
 
 
 def enclose(readable: Iterable[str], writable: Iterable[str]) -> int:
-    """Forbid this process all files except the readable and the writable paths, by Landlock.
+    """Forbid this process all files except the readable and the writable paths. Linux's Landlock
+    enforces this.
 
-    It can then trace no other process. Newer versions of Landlock also forbid signals to other
-    processes, TCP connections, and sockets without a path. Returns the version of Landlock that
-    enforces this, or 0 if the system cannot enforce it.
+    The process can then trace no other process. Newer versions of Landlock also forbid signals to
+    other processes, TCP connections, and sockets without a path. Returns the version of Landlock
+    that enforces this, or 0 if the system cannot enforce it.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     call: Any = getattr(libc, "syscall", None)

@@ -1,5 +1,5 @@
-"""The parent's view of a process that runs untrusted code: it asks a question, and gets an answer
-in time, or ends the process.
+"""Talks to a process that runs untrusted code: asks a question, and gets an answer in time or ends
+the process.
 
 The parent trusts no byte from the process. A byte that does not belong to the answer to the last
 question ends the process.
@@ -44,14 +44,16 @@ _SECONDS_TO_DIE = 5.0  # after SIGKILL
 
 
 class EndedError(Exception):
-    """The process has ended; the message says why, and completes the sentence "it …"."""
+    """Raised when the process has ended. The message says why, and completes a sentence that begins
+    with "it".
+    """
 
 
 class Process:
-    """One process, in a new session.
+    """A process that runs untrusted code, in a new session.
 
-    `ended` says why it has ended, "" while it runs; `seconds` is the time that its answers took;
-    `apart` says whether it has a new namespace of processes.
+    `ended` says why it has ended, and is "" while it runs. `seconds` is the time that its answers
+    took. `apart` says whether it has a new namespace of processes.
     """
 
     def __init__(self, sandbox: Sandbox, arrays: str, memory: int) -> None:
@@ -86,7 +88,7 @@ class Process:
     def ask(
         self, header: dict[str, Any], chunks: list[bytes], seconds: float, doing: str
     ) -> tuple[dict[str, Any], memoryview]:
-        """Ask the process, and return the header and the arrays of the answer. Raises EndedError
+        """Ask the process, and return the header and the arrays of its answer. Raises EndedError
         without a correct answer in time.
 
         `doing` says in the message what the process was doing.
@@ -110,7 +112,9 @@ class Process:
             self.seconds += time.monotonic() - start
 
     def _answer(self, question: memoryview, token: bytes, until: float) -> bytes:
-        """The bytes of one message. Raises TimeoutError, EOFError, and NonsenseError for anything but one message."""
+        """Return the bytes of one message. Raises TimeoutError, EOFError, and NonsenseError for
+        bytes that are not exactly one message.
+        """
         if select([self._from], (), (), 0)[0]:  # it has written before the question, or is dead
             if os.read(self._from, 1):
                 raise wire.NonsenseError
@@ -140,7 +144,7 @@ class Process:
                 return bytes(answer)
 
     def _death(self) -> str:
-        """How the process ended, as the predicate of a sentence."""
+        """Return how the process ended, as the end of a sentence that begins with "it"."""
         try:
             status = self._process.wait(1)
         except subprocess.TimeoutExpired:
@@ -151,7 +155,9 @@ class Process:
         return f"ended the process with status {status}"
 
     def _children(self) -> list[int]:
-        """The children of the process in a new namespace; they may have left its session."""
+        """Return the ids of the children of the process, if it is in a new namespace. They may have
+        left its session.
+        """
         listed = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         try:
             return (

@@ -1,5 +1,5 @@
-"""Makes the surroundings of an untrusted process: an interpreter, a new folder, and its libraries,
-but no file of attnspec.
+"""Prepares the surroundings of an untrusted process: an interpreter, a new folder, and its
+libraries, but no file of attnspec.
 """
 
 import csv
@@ -28,7 +28,9 @@ _APART = ("--user", "--map-current-user", "--pid", "--fork", "--mount-proc", "--
 
 @dataclass(frozen=True)
 class Sandbox:
-    """How to start the process: its command and environment, and the paths that it may read and write."""
+    """How to start the untrusted process: its command and environment, and the paths that it may
+    read and write.
+    """
 
     command: tuple[str, ...]
     environment: dict[str, str]
@@ -40,11 +42,11 @@ class Sandbox:
 
 
 def sandbox(folder: Path, libraries: Iterable[str], sources: dict[str, str]) -> Sandbox:
-    """Make the sandbox in a new folder, with the sources and the libraries of the distributions,
-    and return it.
+    """Prepare a new folder with the sources and the libraries that the kernel needs, and return how
+    to start the process in it.
 
-    Raises ValueError for a distribution that is not installed, and for a source outside of the
-    folder.
+    `libraries` are names of installed distributions. Raises ValueError for a distribution that is
+    not installed, and for a source outside of the folder.
     """
     work_folder, library_folder = folder / "work", folder / "lib"
     work_folder.mkdir()
@@ -77,7 +79,9 @@ def sandbox(folder: Path, libraries: Iterable[str], sources: dict[str, str]) -> 
 
 @cache
 def _can_be_apart() -> bool:
-    """Whether this system allows new namespaces of processes and networks: then all children end with the process."""
+    """Return whether this system allows new namespaces of processes and networks. If it does, all
+    children end with the process.
+    """
     if shutil.which("unshare") is None:
         return False
     return subprocess.run(["unshare", *_APART, "--", "true"], capture_output=True, check=False).returncode == 0
@@ -85,7 +89,9 @@ def _can_be_apart() -> bool:
 
 @cache
 def _files(name: str) -> tuple[Path, ...]:
-    """The modules and folders of an installed distribution, and of the distributions that it needs."""
+    """Return the modules and folders of an installed distribution, and of the distributions that it
+    needs.
+    """
     paths_by_name: dict[str, list[Path]] = {}
     names_left = [name]
     while names_left:
@@ -106,7 +112,7 @@ def _files(name: str) -> tuple[Path, ...]:
 
 
 def _tops(there: Distribution) -> Iterator[Path]:
-    """The top-level files and folders of a distribution."""
+    """Yield the top-level files and folders of a distribution."""
     record = there.read_text("RECORD")  # thousands of lines: text is faster than the paths of .files
     file_names = (row[0] for row in csv.reader(record.splitlines()) if row) if record else map(str, there.files or ())
     names = {file.partition("/")[0] for file in file_names}
@@ -117,7 +123,9 @@ def _tops(there: Distribution) -> Iterator[Path]:
 
 @cache
 def _of_the_interpreter() -> tuple[str, ...]:
-    """The paths of the system and the standard library, without installed distributions and without attnspec."""
+    """Return the paths of the system and of the standard library, without installed distributions
+    and without attnspec.
+    """
     installed = [sysconfig.get_path(kind) for kind in ("purelib", "platlib")]
     standard = [sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib")]
     package_folders = [Path(folder, name) for folder in standard for name in ("site-packages", "dist-packages")]
@@ -130,7 +138,9 @@ def _of_the_interpreter() -> tuple[str, ...]:
 
 
 def _visible(root: Path, hidden: set[Path], above: set[Path]) -> Iterator[str]:
-    """The paths that together contain a folder without the hidden places; `above` are all parents of those."""
+    """Yield the paths that together contain a folder without its hidden places. `above` are all
+    parent folders of the hidden places.
+    """
     if root in hidden:
         return
     if root not in above:

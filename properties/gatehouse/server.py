@@ -1,4 +1,5 @@
-"""Calls the functions of an untrusted module, as messages from a pipe ask.
+"""Runs in the untrusted process: calls the functions of an untrusted module, when messages from a
+pipe ask for it.
 
 The process gets this module as text, so the module imports only NumPy and the standard library. The
 untrusted code can change every answer.
@@ -19,9 +20,9 @@ _LONGEST = 300  # characters of the message of an exception
 
 
 def main(settings: dict[str, Any], requests: BinaryIO, wire: Any, enclosed: int) -> None:
-    """Answer until the pipe is closed. All other streams are closed.
+    """Answer questions until the pipe is closed. All other streams are closed.
 
-    The answer to the first question is `enclosed`; no module has been imported before it.
+    The answer to the first question is `enclosed`. No untrusted module is imported before it.
     """
     answers = os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -33,7 +34,7 @@ def main(settings: dict[str, Any], requests: BinaryIO, wire: Any, enclosed: int)
 
 
 class Server:
-    """The functions of a module, and the results that are checked again at the end."""
+    """The functions of an untrusted module, and the results that are checked again at the end."""
 
     def __init__(self, settings: dict[str, Any], requests: BinaryIO, answers: BinaryIO, wire: Any) -> None:
         self.settings, self.requests, self.answers, self.wire = settings, requests, answers, wire
@@ -43,7 +44,9 @@ class Server:
         self.memory: dict[int, Any] = {}
 
     def run(self, enclosed: int) -> None:
-        """Answer each question: the limits of this process, the import, calls, and at the end the kept results."""
+        """Answer each question. The questions ask for the limits of this process, for the import,
+        for calls, and at the end for the kept results.
+        """
         while start := self.requests.read(self.wire.START.size):
             header, arrays = self.wire.sizes(start)
             asked = self.wire.header_of(self.requests.read(header))
@@ -64,7 +67,7 @@ class Server:
             self.answers.flush()
 
     def stay_alone(self) -> None:
-        """End this process if it is a fork, and note that there was one."""
+        """If this process is a fork, end it, and record that there was one."""
         if os.getpid() != self.home:
             self.forked[0] = 1
             os._exit(0)
@@ -81,7 +84,7 @@ class Server:
         return {"imported": True}
 
     def together(self, calls: list[Any]) -> list[Any]:
-        """Make several calls, each in a new thread, and return their results. A single call stays
+        """Make several calls, each in a new thread, and return their results. A single call is made
         in this thread.
         """
         if len(calls) == 1:
@@ -104,7 +107,7 @@ class Server:
         """Make one call. Return what it returned or raised, its arguments, and the contents of the
         arguments before the call.
 
-        The arrays lie in `memory` if that has the right size.
+        An array is placed in `memory` if the memory for its position has the right size.
         """
         places = [*asked["arguments"], *asked["options"]]
         arguments = [
@@ -125,8 +128,8 @@ class Server:
         return {"returned": returned, "given": arguments, "before": before}
 
     def told(self, outcome: dict[str, Any], keep: bool, chunks: list[bytes]) -> dict[str, Any]:
-        """Return the answer to a call. The results are copied; then they are overwritten, or kept
-        until the end.
+        """Return the answer to a call, with copies of the results. The results themselves are then
+        overwritten, or kept until the end.
         """
         if "raised" in outcome:
             return outcome
@@ -169,7 +172,9 @@ class Server:
         }
 
     def handed(self, value: Any) -> Any:
-        """Return a value as the function takes it, in the same memory."""
+        """Return a value in the form that the function takes, such as a torch tensor, in the same
+        memory.
+        """
         if self.settings["arrays"] == "numpy" or not isinstance(value, np.ndarray):
             return value
         import torch
@@ -181,7 +186,9 @@ class Server:
         )
 
     def taken(self, value: Any) -> tuple[Any, str]:
-        """Return a result as a NumPy array in the same memory, and the library of the result."""
+        """Return a result as a NumPy array in the same memory, and the name of the result's
+        library.
+        """
         torch = sys.modules.get("torch") if self.settings["arrays"] == "torch" else None
         if torch is not None and type(value) is torch.Tensor:
             value = value.detach().cpu().resolve_conj().resolve_neg()
@@ -202,7 +209,9 @@ def _end_with(pipe: int) -> None:
 
 
 def _laid(value: Any, description: Any, kept: dict[int, Any], place: int) -> Any:
-    """An array in the given layout, in the memory that is kept for its position; any other value unchanged."""
+    """Return an array in the given memory layout. It lies in the memory that is kept for its
+    position in the call. Return any other value unchanged.
+    """
     if not isinstance(value, np.ndarray):
         return value
     spans = [stride * (length - 1) for stride, length in zip(description["strides"], value.shape, strict=True)]
@@ -231,7 +240,7 @@ def _bytes(value: Any) -> Any:
 
 
 def _said(error: BaseException) -> list[str]:
-    """The type of an exception, and its message, cut short."""
+    """Return the type of an exception, and its message, cut short."""
     try:
         return [type(error).__name__, str(error)[:_LONGEST]]
     except BaseException:

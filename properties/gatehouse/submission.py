@@ -1,7 +1,7 @@
-"""A submission: the sources of an untrusted kernel, its functions by operation, and the
-declarations of what it supports.
+"""Defines a submission to the gate: the sources of an untrusted kernel, its functions by operation,
+and the declarations of what it supports.
 
-This process runs none of the sources.
+This process never runs the sources.
 """
 
 import ast
@@ -38,7 +38,7 @@ class Submission:
     entry       maps operations to modules and functions in them
     arrays      the library of the arrays that the functions take and return, "numpy" or "torch"
     promises    further fields of `Implementation`
-    libraries   further distributions that the kernel may import
+    libraries   further installed distributions that the kernel may import
     """
 
     name: str
@@ -66,11 +66,11 @@ class Submission:
 
 
 def of_file(file: str | PathLike[str], functions: Mapping[str, str] | None = None, **rest: Any) -> Submission:
-    """Return the submission of a Python file.
+    """Return the submission for a Python file.
 
-    `functions` maps functions of the file to operations; without it, a function implements the
-    operation of its name. If a function takes its arguments in another order, or by other names, the
-    key is its call with the operation's arguments: "flash(v, k, q, attn_mask=mask)". Raises
+    `functions` maps functions of the file to operations. Without it, a function implements the
+    operation of its name. If a function takes its arguments in another order, or by other names,
+    the key is its call with the operation's arguments: "flash(v, k, q, attn_mask=mask)". Raises
     ValueError for a file that cannot be read, for a function that the file does not define, and for
     a call that does not pass each argument once.
     """
@@ -98,7 +98,7 @@ def of_file(file: str | PathLike[str], functions: Mapping[str, str] | None = Non
 
 
 def _called(given: str) -> tuple[str, ast.Call | None]:
-    """The name of a function, and its call if the text is a call."""
+    """Return the name of a function that a text gives, and the call if the text is a call."""
     tree = parsed(given)
     match tree.body if tree is not None else []:
         case [ast.Expr(ast.Call(ast.Name(name)) as call)]:
@@ -107,7 +107,8 @@ def _called(given: str) -> tuple[str, ast.Call | None]:
 
 
 def _calling(module: str, function: str, call: ast.Call, operation: Operation) -> str:
-    """The source of a function with the operation's arguments, which calls the kernel's function.
+    """Return the source of a function that takes the operation's arguments, and calls the kernel's
+    function with them.
 
     Raises ValueError if the call does not pass each argument once.
     """
@@ -142,7 +143,7 @@ def _calling(module: str, function: str, call: ast.Call, operation: Operation) -
 
 
 def text_of(file: Path) -> str:
-    """Return the text of a file. Raises ValueError, a sentence, if it cannot be read."""
+    """Return the text of a file. Raises ValueError, with a sentence, if it cannot be read."""
     try:
         return file.read_text("utf-8")
     except (OSError, ValueError) as error:
@@ -152,8 +153,8 @@ def text_of(file: Path) -> str:
 
 
 def parsed(text: str) -> ast.Module | None:
-    """Return the syntax tree of a source; None if the source is not Python, which the import in the
-    untrusted process then reports.
+    """Return the syntax tree of a source. Return None if the source is not Python; the import in
+    the untrusted process then reports the error.
     """
     try:
         return ast.parse(text)

@@ -1,4 +1,4 @@
-"""The verdict of the gate as data: accepted or not, a score, and the first cause."""
+"""Defines the verdict of the gate as data: accepted or not, a score, and the first cause."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,9 +18,9 @@ class Verdict:
     accepted   whether all laws and checks pass
     score      from 0 to 1; 1 for an accepted kernel
     cause      a sentence that says what is wrong first; "" for an accepted kernel
-    held       the limits that the system enforced. "files": the process reads and writes only its folder and
-               the libraries. "processes": it sees only its own processes, and all of them end with
-               it
+    held       the limits that the system enforced. "files": the process reads and writes only its
+               folder and the libraries. "processes": it sees only its own processes, and all of
+               them end with it
     report     the outcomes of the laws, and of the gate's checks
     """
 
@@ -32,7 +32,7 @@ class Verdict:
     report: Report = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the verdict for JSON, as gate.schema.json describes it."""
+        """Return the verdict for JSON. The schema gate.schema.json describes it."""
         fields = {
             "accepted": self.accepted,
             "score": self.score,
@@ -46,8 +46,8 @@ class Verdict:
 def score(outcomes: list[Outcome], calls: tuple[int, int]) -> float:
     """Return the score: the mean of two shares. `calls` is (right calls, all calls).
 
-    The first share counts the right calls among all calls of the laws; the second is the share
-    of passed laws and checks among those that apply.
+    The first share is that of the right calls among all calls of the laws. The second is that of
+    the passed laws and checks among those that apply.
     """
     applied = [outcome for outcome in outcomes if outcome.status != "not applicable"]
     right_calls, all_of_them = calls
@@ -59,9 +59,8 @@ def score(outcomes: list[Outcome], calls: tuple[int, int]) -> float:
 
 def cause(ended: list[str], report: Report) -> str:
     """Return a sentence that says what is wrong first: the end of a process, a known bug, or the
-    first violation.
-
-    The known bug is the one that explains most. The result is "" for an accepted kernel.
+    first violation (failed law). The known bug is the one that explains most violations. The result
+    is "" for an accepted kernel.
     """
     if ended:
         return ended[0]

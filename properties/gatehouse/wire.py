@@ -1,7 +1,7 @@
-"""Messages through a pipe: a token, a header in JSON, and the bytes of arrays.
+"""Writes and reads messages through a pipe: a token, a header in JSON, and the bytes of arrays.
 
 The reader checks the sizes, and never unpickles or executes anything. The parent imports this
-module; the untrusted process gets it as text, so it imports only NumPy and the standard library.
+module. The untrusted process gets it as text, so it imports only NumPy and the standard library.
 """
 
 import json
@@ -24,7 +24,7 @@ _AXES = 16
 
 
 class NonsenseError(Exception):
-    """The bytes are not a message."""
+    """Raised when bytes are not a message."""
 
 
 def message(token: bytes, header: Mapping[str, Any], chunks: Iterable[bytes] = ()) -> bytes:
@@ -34,7 +34,8 @@ def message(token: bytes, header: Mapping[str, Any], chunks: Iterable[bytes] = (
 
 
 def sizes(start: bytes, token: bytes | None = None) -> tuple[int, int]:
-    """Return the numbers of bytes of the header and of the arrays.
+    """Return how many bytes the header has, and how many the arrays have, from the start of a
+    message.
 
     Raises NonsenseError for another token, and for a number that is not allowed.
     """
@@ -45,7 +46,7 @@ def sizes(start: bytes, token: bytes | None = None) -> tuple[int, int]:
 
 
 def header_of(text: bytes) -> dict[str, Any]:
-    """Return the header of a message. Raises NonsenseError."""
+    """Return the header of a message. Raises NonsenseError if the text is not a header."""
     try:
         header = json.loads(text)
     except (ValueError, RecursionError):
@@ -56,7 +57,8 @@ def header_of(text: bytes) -> dict[str, Any]:
 
 
 def listed(value: Any, chunks: list[bytes]) -> Any:
-    """Return a value as JSON for the header; the bytes of its arrays are appended to the chunks.
+    """Return a value as JSON for the header of a message. The bytes of its arrays are appended to
+    the chunks.
 
     Raises TypeError, with a phrase that names the value, if it cannot be sent.
     """
@@ -81,7 +83,7 @@ def listed(value: Any, chunks: list[bytes]) -> Any:
 
 
 def unlisted(described: Any, data: memoryview) -> Any:
-    """Return the value that the header describes; its arrays are new and contiguous.
+    """Return the value that the header of a message describes. Its arrays are new and contiguous.
 
     Raises NonsenseError, also if bytes are left over.
     """
@@ -95,7 +97,7 @@ def unlisted(described: Any, data: memoryview) -> Any:
 
 
 def _taken(described: Any, data: memoryview, place: int) -> tuple[Any, int]:
-    """A value, and the position of the first byte after its arrays."""
+    """Return a value, and the position of the first byte after its arrays."""
     if isinstance(described, list):
         values = []
         for item in described:

@@ -1,4 +1,6 @@
-"""All laws: agreement with the oracle, the symmetries, and one module for each further family."""
+"""Collects all laws (properties that attnspec checks): agreement with the oracle, the symmetries,
+and one module for each other family.
+"""
 
 from properties.contract.names import named, parts_of
 from properties.contract.operations import OPERATIONS
@@ -29,10 +31,10 @@ LAWS: tuple[Law, ...] = tuple(
 
 
 def find(text: str) -> list[Law]:
-    """Return the laws of a name, one for each operation, or the one law of "name[operation]".
+    """Return the laws with a name, one for each operation, or the one law "name[operation]".
 
     A part of the name is enough if no other name contains it. Raises ValueError if no name fits or
-    several do, and TypeError if the text is not a string.
+    several fit, and TypeError if the text is not a string.
     """
     if not isinstance(text, str):
         raise TypeError(f"A law has type {type(text).__name__}, but should be a name, a str.")

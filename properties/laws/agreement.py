@@ -1,4 +1,6 @@
-"""Agreement with the oracle: one law for each operation, on all of its domains except quirks."""
+"""Defines agreement with the oracle: one law for each operation, on all its domains (input
+families) except quirks, on which a convention decides the result.
+"""
 
 import inspect
 from typing import Any

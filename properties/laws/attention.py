@@ -1,5 +1,5 @@
-"""Laws of scaled dot-product attention besides symmetries: averages of values, the effect of masks,
-and cases that conventions decide.
+"""Laws of scaled dot-product attention that are not symmetries: averages of values, the effect of
+masks, and cases that conventions decide.
 """
 
 from typing import Any
@@ -154,7 +154,7 @@ def with_head_dim_0_all_weights_are_equal(subject: Subject, *arguments: Any) -> 
 
 
 @law(SDPA)
-def two_blocks_of_keys_merge_by_their_sums_of_exponentials(
+def averaging_two_blocks_of_keys_by_sums_of_exponentials_gives_the_whole(
     subject: Subject, q: Any, k: Any, v: Any, mask: Any, choose: Choices
 ) -> bool:
     """For every cut of the keys into two blocks: the output is the average of both blocks' outputs,

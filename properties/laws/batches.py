@@ -1,4 +1,4 @@
-"""Laws of batches: every element is computed as if it were alone."""
+"""Laws of batches: an element of a batch has the result that it has alone."""
 
 from typing import Any
 
@@ -21,9 +21,9 @@ Index = tuple[slice | int, ...]
 
 
 def _part_of_batch(operation: Operation, arguments: tuple[Any, ...], index: Index) -> tuple[Any, ...]:
-    """The arguments of a part of the batch.
+    """Return the arguments for a part of the batch, which `index` selects.
 
-    Masks with fewer axes, and arrays that the batch shares, belong to every part.
+    An array that the whole batch shares, such as a mask with fewer axes, is returned unchanged.
     """
 
     def part(parameter: str, argument: Any) -> Any:
@@ -43,7 +43,7 @@ def _part_of_batch(operation: Operation, arguments: tuple[Any, ...], index: Inde
 
 
 def _of_size_one(place: slice | int) -> slice | int:
-    """The place in an axis of size 1 that broadcasts."""
+    """Return the index into an axis of size 1 that is broadcast, for an index into the full axis."""
     return slice(None) if isinstance(place, slice) else 0
 
 
@@ -52,7 +52,9 @@ def _no_batches(implementation: Implementation) -> str:
 
 
 def _placed(gradient: Ball, shape: tuple[int, ...], index: Index) -> Ball:
-    """The gradient of one element, as a part of the gradient of an array that the batch shares or broadcasts."""
+    """Return the gradient of one element of the batch in the shape of an array that the batch
+    shares or broadcasts. Entries that do not belong to the element are 0.
+    """
     if gradient.mid.shape == shape:
         return gradient
     mid, rad = np.zeros(shape), np.zeros(shape)

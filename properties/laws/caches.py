@@ -1,4 +1,6 @@
-"""Laws of caches: two programs of steps that leave a cache in the same state give the same results."""
+"""Laws of key-value caches: two programs of steps that leave a cache in the same state give the
+same results.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -20,7 +22,9 @@ _RINGS = ("everyday", "rings")
 
 
 class Decoding(NamedTuple):
-    """The arguments of `decode`: arrays, a program of steps, and the kind of cache."""
+    """The arguments of `decode`: arrays, a program of steps such as "append 3; attend 2", and the
+    kind of cache.
+    """
 
     q: Array
     k: Array
@@ -32,16 +36,16 @@ class Decoding(NamedTuple):
 
     @property
     def program(self) -> list[Step]:
-        """The steps of the program."""
+        """The steps of the program, parsed."""
         return list(parse(self.steps))
 
     def is_legal(self, subject: Subject, steps: Sequence[Step]) -> bool:
-        """Return whether a cache of this kind can run other steps."""
+        """Return whether a program of these steps is legal for this kind of cache."""
         offered, conventions = subject.implementation.of_caches, subject.conventions
         return is_legal(steps, held_of(self.window, self.capacity, offered, conventions))
 
     def drawn(self, choose: Choices, count: int) -> tuple[Array, Array, Array]:
-        """New rows of keys, values and queries."""
+        """Return `count` new rows of keys, of values and of queries."""
         key, value, query = (choose.grid((count, rows.shape[1])) for rows in (self.k, self.v, self.q))
         return key, value, query
 
@@ -51,7 +55,7 @@ def _offers(*names: str) -> Callable[[Implementation], str]:
 
 
 def _check_equal(subject: Subject, program: Any, other: Any, rows: Any) -> None:
-    """Check that some rows of one program's results are the results of another program."""
+    """Check that the results of one program at the given rows equal the results of another program."""
     for first, second in zip(results_of(program), results_of(other), strict=True):
         subject.close(first.ball[rows], second, first.name)
 
@@ -197,9 +201,10 @@ def a_restart_empties_the_cache(subject: Subject, *arguments: Any) -> None:
 
 
 def _check_without(subject: Subject, arguments: tuple[Any, ...], goes: Callable[[Step], bool]) -> bool:
-    """Check that the other steps of a program give the same results without the steps that go.
+    """Check that a program gives the same results when the steps for which `goes` is true are left
+    out.
 
-    Returns False if no step goes, or the shorter program is not legal.
+    Returns False if no step is left out, or if the shorter program is not legal.
     """
     case = Decoding(*arguments)
     remaining = [(place, step) for place, step in enumerate(case.program) if not goes(step)]

@@ -1,5 +1,5 @@
-"""Laws of the contract of a call: what a call returns, what it must not change, and what its result
-must not depend on.
+"""Laws of any call: what it returns, what it must not change, and what its result must not depend
+on.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ _IF_DETERMINISTIC = "if the implementation declares `deterministic`"
 
 
 def check_repetition(subject: Subject, first: Iterable[Any], again: Iterable[Any]) -> None:
-    """Check that a repeated call gives the results of the first call."""
+    """Check that a repeated call gives the same results as the first call."""
     for before, after in zip(first, again, strict=True):
         exactly = subject.implementation.deterministic or isinstance(before, np.ndarray)
         (subject.same if exactly else subject.close)(after, before)
@@ -82,7 +82,8 @@ def a_second_call_gives_the_same_result(subject: Subject, *arguments: Any) -> No
 
 
 def another(operation: Operation, implementation: Implementation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Other arguments of the same shapes, or the same arguments if no others are supported.
+    """Return other arguments of the same shapes, or the same arguments if the implementation
+    supports no others.
 
     Arrays and masks are reversed along the last axis, and the position is one later. Without arrays
     and positions all sizes are 2 more. A kind of frequencies gets another factor, base and length.
@@ -96,7 +97,7 @@ def another(operation: Operation, implementation: Implementation, arguments: tup
 
 
 def _increments(operation: Operation, given: dict[str, Any]) -> dict[str, int]:
-    """The numbers that `another` adds to parameters."""
+    """Return the numbers that `another` adds to parameters, by parameter."""
     if not operation.takes_arrays and "start_pos" not in given:
         return dict.fromkeys(given, 2)
     has_first_position = "table" not in given and given.get("positions") is None
@@ -166,8 +167,8 @@ def _no_layouts(implementation: Implementation) -> str:
 
 @law(*_WITH_LAYOUTS, domains=lambda operation: usual(operation, "masks of sequences"), exempts=_no_layouts)
 def a_view_gives_the_same_result_as_its_contiguous_copy(subject: Subject, *arguments: Any, choose: Choices) -> bool:
-    """For every test input, each layout in memory, and one array or all arrays: the view gives the
-    result of the contiguous copy.
+    """For every test input and every memory layout, of one array or of all arrays: the view gives
+    the same result as its contiguous copy.
 
     The layouts exchange the last two axes, or rows and heads, in memory; leave gaps between rows;
     start late in a buffer; reverse the rows; or are read-only. An implementation that declares no
@@ -194,12 +195,12 @@ def a_view_gives_the_same_result_as_its_contiguous_copy(subject: Subject, *argum
             subject.require(implementation.layouts is None, str(raised))
             continue
         for output, view, copy in zip(operation.returned(arguments), results_of(views), copies, strict=False):
-            subject.alike(view, copy, f"with {chosen} arrays, {output}")
+            subject.alike(view, copy, f"with {conversion.layout_in_words(chosen)}, {output}")
     return bool(taken)
 
 
 def _is_handed_over(subject: Subject, arguments: tuple[Any, ...], layout: str) -> bool:
-    """Whether the implementation's arrays can have the layout."""
+    """Return whether attnspec can pass the arguments to the implementation in a memory layout."""
     with suppress(conversion.UngivenError):
         return bool(subject.given(OPERATIONS[subject.operation], arguments, layout))
     return False

@@ -1,12 +1,12 @@
-"""Symmetries as commuting squares: changes T of the inputs and R of the output with
-f(x) = Σ R f(T x), and the laws that follow for the derivatives:
+"""Makes laws of symmetries. A symmetry has changes T of the inputs and R of the output with f(x) =
+Σ R f(T x): a commuting square. Laws for the derivatives follow:
 
     f(x)        = Σ R f(T x)
     f'(x)·dx    = Σ R' f'(T x)·(T' dx)
     f'(x)ᵀ·g    = Σ T'ᵀ f'(T x)ᵀ·(R'ᵀ g)
 
-A symmetry is written once, for the forward, as a list of `Term`s. By the chain rule it is also a
-law of the JVP and of the VJP.
+A symmetry is written once, for the forward, as a list of `Term`s. Each term is one call on the
+right side. By the chain rule the symmetry is also a law of the JVP and of the VJP.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,11 +28,11 @@ __all__ = ["Case", "Square", "Symmetry", "Term"]
 
 @dataclass(frozen=True)
 class Term:
-    """One call of a square.
+    """One term of the sum Σ R f(T x): a call with changed inputs, and the change of its output.
 
-    `inputs` maps each changed parameter to its linear maps, in the order of application. `output`
-    holds the maps of the output, or of each output by name. `instead` replaces parameters that are
-    not arrays of numbers.
+    `inputs` maps each changed parameter to its linear maps T, in the order of application. `output`
+    has the maps R of the output, or of each output by name. `instead` has new values of parameters
+    that are not arrays of numbers.
     """
 
     inputs: Mapping[str, Sequence[Map]] = field(default_factory=dict)
@@ -40,13 +40,13 @@ class Term:
     instead: Mapping[str, Any] = field(default_factory=dict)
 
     def outgoing(self, name: str) -> Sequence[Map]:
-        """Return the maps of an output, by its name."""
+        """Return the maps R of one output."""
         return self.output.get(name, ()) if isinstance(self.output, Mapping) else self.output
 
 
 class Case:
-    """A case of an operation for symmetries: the forward's arguments by name, also as attributes,
-    the sizes of named axes, and a source of choices.
+    """The arguments of one test of a symmetry: the forward's arguments by name, also as attributes,
+    the sizes of named axes, and a source of random choices.
     """
 
     def __init__(self, subject: Subject, operation: Operation, arguments: tuple[Any, ...], choose: Choices) -> None:
@@ -64,11 +64,13 @@ class Case:
             raise AttributeError(name) from None
 
     def has(self, axis: str) -> bool:
-        """Return whether the case has an axis or an argument of that name."""
+        """Return whether there is an axis or an argument with this name."""
         return axis in self.arguments or axis in self.sizes or any(axis in self._axes(p) for p in self.arguments)
 
     def _axes(self, name: str) -> tuple[str, ...]:
-        """The names of an array's axes; batch axes are "batch 0", "batch 1", …, counted from the last one."""
+        """Return the names of an array's axes. Batch axes are "batch 0", "batch 1", …, counted from
+        the last one.
+        """
         named = self.forward.axes.get(name, ())
         if not named or named[0] != BATCH:
             return named
@@ -81,7 +83,7 @@ class Case:
 
     @property
     def largest(self) -> float:
-        """The largest number that does no harm: see `Subject.largest_harmless`."""
+        """The largest number that is harmless as a factor: see `Subject.largest_harmless`."""
         return self.subject.largest_harmless
 
     def size(self, axis: str) -> int:
@@ -91,10 +93,10 @@ class Case:
         return int(self.forward.lead(tuple(self.arguments.values()))[-1 - int(axis.removeprefix("batch "))])
 
     def along(self, axis: str, index: Any, **instead: Any) -> Term:
-        """Return the term with some entries of an axis, in every array that has the axis.
+        """Return the term for a call on some entries of an axis, in every array that has the axis.
 
-        In the outputs the entries go back to their places. An output without the axis counts only
-        in the term that has the first entry, so that it is not added several times.
+        In the outputs the entries return to their places. An output without this axis counts only
+        in the term that has the first entry. Otherwise the sum would count it several times.
         """
         size = self.size(axis)
 
@@ -120,7 +122,9 @@ class Case:
         return Term(inputs, outputs, instead)
 
     def across(self, indices: Mapping[str, Any], **instead: Any) -> Term:
-        """Return the term with some entries of several axes; outputs go back along the first axis."""
+        """Return the term for a call on some entries of several axes. In the outputs the entries
+        return to their places along the first of these axes.
+        """
         terms = [self.along(axis, index) for axis, index in indices.items()]
         inputs: dict[str, list[Map]] = {}
         for term in terms:
@@ -130,21 +134,21 @@ class Case:
 
     @staticmethod
     def once(counts: bool) -> list[Map]:
-        """Return the maps of an output that only the call that `counts` returns in full; others add
-        0.
+        """Return the maps of an output that is added only once. The term with `counts` true adds
+        the output, and the other terms add 0.
         """
         return [] if counts else [Times(0.0)]
 
     def scaled(self, parameter: str, axis: str, factors: Any) -> list[Map]:
-        """Return the maps that multiply a parameter or an output by factors along an axis."""
+        """Return the maps that multiply a parameter, or an output, by factors along an axis."""
         axes = self._axes(parameter)
         return [
             Times(factors.reshape(-1, *[1] * (len(axes) - place - 1))) for place, own in enumerate(axes) if own == axis
         ]
 
     def kept(self, axis: str, entries: Any) -> dict[str, list[Map]]:
-        """Return the maps that keep the outputs at some entries of an axis, and set the others to
-        0.
+        """Return the maps that keep the given entries of the outputs along an axis, and set the
+        others to 0.
         """
         return {name: self.scaled(name, axis, np.where(entries, 1.0, 0.0)) for name in self.forward.outputs}
 
@@ -154,9 +158,9 @@ Terms = Callable[[Case], Sequence[Term] | None]
 
 @dataclass(frozen=True)
 class Symmetry:
-    """A row of the table of symmetries: its sentence, its statement and its terms.
+    """A symmetry: its sentence (the name of the law), its statement and its terms.
 
-    `terms` returns None for a case that cannot test the symmetry.
+    `terms` returns None for arguments that cannot test the symmetry.
     """
 
     name: str
@@ -171,7 +175,7 @@ _FOLLOWS = {
 
 
 class Square:
-    """A symmetry as the body of a law about an operation, which may be a derivative."""
+    """The body of a law that a symmetry makes for one operation, the forward or a derivative."""
 
     def __init__(self, symmetry: Symmetry, operation: Operation) -> None:
         self.symmetry, self.operation = symmetry, operation
@@ -179,9 +183,11 @@ class Square:
         self.__doc__ = symmetry.statement + _FOLLOWS.get(operation.name[-4:], "")
 
     def __call__(self, subject: Subject, *arguments: Any, choose: Choices) -> bool:
-        """Compare the call of the case with the sum of the terms' calls.
+        """Check that the result equals the sum of the results of the terms' calls, each changed as
+        its term says.
 
-        Returns False if the case cannot test the symmetry, or a term's call is not supported.
+        Returns False if the arguments cannot test the symmetry, or if the implementation does not
+        support a term's call.
         """
         case = Case(subject, self.operation, arguments, choose)
         terms = self.symmetry.terms(case)
@@ -203,7 +209,9 @@ class Square:
         return True
 
     def _arguments(self, case: Case, term: Term) -> tuple[Any, ...] | None:
-        """The arguments of a term's call; None if it is not supported, or a number does not fit its format."""
+        """Return the arguments of a term's call. Return None if the implementation does not support
+        them, or if a changed number does not fit its format.
+        """
         operation, implementation = self.operation, case.implementation
         found: dict[str, Any] = {}
         for parameter, argument in case.given.items():
@@ -223,7 +231,9 @@ class Square:
         return values if exactly and implementation.takes(operation, values) else None
 
     def _changed(self, parameter: str, argument: Any, term: Term, target: Format) -> Any:
-        """An argument of a term's call; None if its numbers are not exact in the target format."""
+        """Return one argument of a term's call. Return None if its numbers are not exact in the
+        target format.
+        """
         if self.operation.is_mask(parameter) or self.operation.is_integer(parameter):
             ball = exact(argument)
             for map_ in term.inputs.get(parameter, ()):
@@ -240,7 +250,9 @@ class Square:
         return _exactly(ball, target)
 
     def _back(self, name: str, result: Result, term: Term) -> Ball:
-        """A result of a term's call, mapped to its part of the result of the base call."""
+        """Return the result of a term's call, changed as the term says: its summand in the result
+        of the unchanged call.
+        """
         ball = result.ball
         if self.operation.name.endswith("_vjp"):
             for map_ in reversed(term.inputs.get(name[1:], ())):
@@ -253,5 +265,5 @@ class Square:
 
 
 def _exactly(x: Ball, target: Format) -> Any:
-    """The numbers if they are exact and fit the format; otherwise None."""
+    """Return the numbers of a ball if they are exact and fit the format, otherwise None."""
     return None if x.rad.any() or not np.array_equal(rounded(x.mid, target), x.mid) else x.mid

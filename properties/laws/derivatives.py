@@ -1,5 +1,5 @@
-"""Certified directional derivatives of the forward definitions: the spec's code run over Taylor
-series of balls.
+"""Computes certified directional derivatives of the forward definitions: runs the spec's code over
+Taylor series whose coefficients are balls (intervals value ± radius).
 """
 
 from collections.abc import Callable
@@ -21,7 +21,9 @@ Tensors = list[Any]
 
 
 def _enclosed(derivative: Any) -> Ball:
-    """Float64 balls that contain these balls: the nearest midpoints, with radii rounded upwards."""
+    """Return float64 balls that contain the balls of a derivative. The midpoints are rounded to
+    nearest, and the radii upwards.
+    """
     middles = np.array([float(entry) for entry in derivative.ravel()])
     gaps = [(entry - float(middle)).abs_upper() for entry, middle in zip(derivative.ravel(), middles, strict=True)]
     radii = np.array([0.0 if gap == 0 else nextafter(float(gap), inf) for gap in gaps])
@@ -29,7 +31,7 @@ def _enclosed(derivative: Any) -> Ball:
 
 
 def _along(arrays: Tensors, directions: Tensors, forward: Callable[..., Array]) -> Ball:
-    """The derivative of `forward` at some matrices along their directions."""
+    """Return the derivative of `forward` at some arrays, along one direction for each."""
     with flint.ctx.workprec(_BITS):
         lines = [
             spec.taylor(spec.tensor(x, spec.ARB), spec.tensor(direction, spec.ARB))
@@ -39,7 +41,9 @@ def _along(arrays: Tensors, directions: Tensors, forward: Callable[..., Array]) 
 
 
 def _over_batch(lead: tuple[int, ...], each: Callable[[tuple[int, ...]], Ball]) -> Ball:
-    """The derivatives of all problems of a batch."""
+    """Return the derivatives of all problems of a batch in one array. `each` returns that of one
+    problem.
+    """
     found = [each(problem) for problem in np.ndindex(*lead)]
     shape = (*lead, *found[0].mid.shape)
     return Ball(np.reshape([x.mid for x in found], shape), np.reshape([x.rad for x in found], shape))
@@ -59,8 +63,10 @@ def _softmax(case: tuple[Any, ...], directions: Tensors) -> Ball:
 
 
 def _attention(case: tuple[Any, ...], directions: Tensors) -> Ball:
-    """The derivative of attention: the spec's values are as wide as its keys, so other values are
-    cut into pieces of that width, and the last piece is filled with zeros.
+    """Return the derivative of attention along some directions.
+
+    In the spec, values are as wide as keys. For this reason wider values are cut into pieces of
+    that width, and the last piece is filled with zeros.
     """
     q, k, v, mask = case
     visible = np.broadcast_to(True if mask is None else mask, (*q.shape[:-1], k.shape[-2]))

@@ -1,4 +1,4 @@
-"""Laws of attention without queries, without keys, and of causal attention with more queries than
+"""Laws of attention without queries or without keys, and of causal attention with more queries than
 keys.
 """
 

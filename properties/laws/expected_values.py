@@ -1,5 +1,5 @@
-"""Expected values in ball arithmetic: parts of balls, products, averages of visible values, and
-what a fully masked row should be.
+"""Computes expected values in ball arithmetic (intervals value ± radius): parts of balls, products,
+averages of visible values, and the values of a fully masked row.
 """
 
 from typing import Any
@@ -29,12 +29,12 @@ def transposed(x: Ball) -> Ball:
 
 
 def kept(x: Ball, where: Any) -> Ball:
-    """Return the ball at some entries, and exactly 0 at the others."""
+    """Return the ball with exactly 0 at the entries where `where` is False."""
     return Ball(np.where(where, x.mid, 0.0), np.where(where, x.rad, 0.0))
 
 
 def inner_product(a: Ball, b: Ball, rank: int = 0) -> Ball:
-    """Σ a·b over all axes except the last `rank` axes of each ball.
+    """Return Σ a·b over all axes except the last `rank` axes of each ball.
 
     Rank 0 gives one number, of shape (1, 1); rank 1 gives the product aᵀ·b.
     """
@@ -56,7 +56,7 @@ def mean_of_visible(v: Any, visible: Any) -> Ball:
 
 
 def exponentials(q: Any, k: Any, visible: Any) -> Ball:
-    """exp(s − m) for visible keys, and exactly 0 for masked keys.
+    """Return exp(s − m) for visible keys, and exactly 0 for masked keys.
 
     The scores are s = q·kᵀ/√d, and m is near the largest visible score of the query.
     """
@@ -68,9 +68,8 @@ def exponentials(q: Any, k: Any, visible: Any) -> Ball:
 
 
 def check_fully_masked_rows(subject: Subject, found: Result, dead: Any, average: Ball) -> None:
-    """Check that fully masked rows are 0, NaN or the average, by the convention `dead_rows`.
-
-    0 and NaN are compared exactly.
+    """Check that fully masked rows are 0, NaN or the average, by the convention `dead_rows`. The
+    rows are compared exactly with 0 and NaN.
     """
     if subject.conventions.dead_rows == "uniform":
         subject.close(found.ball[dead], average[dead], found.name)
@@ -80,6 +79,8 @@ def check_fully_masked_rows(subject: Subject, found: Result, dead: Any, average:
 
 
 def key_heads(implementation: Implementation, heads: int, few: int) -> Any:
-    """Return the key head of each query head, by the convention `kv_heads`, for `few` key heads."""
+    """Return the index of the key head for each of the `heads` query heads, by the convention
+    `kv_heads`. `few` is the number of key heads.
+    """
     repeats = implementation.resolved_conventions.kv_heads == "repeat"
     return np.arange(heads) // (heads // few) if repeats else np.arange(heads) % few

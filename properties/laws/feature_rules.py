@@ -1,5 +1,5 @@
-"""How the features of attention act in a case: which keys are visible, how mask, bias and softcap
-combine, and the base of the log-sum-exp.
+"""Computes the effect of attention's options in a call: which keys are visible, how mask, bias and
+softcap combine, and the base of the log-sum-exp.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,17 +33,17 @@ LN2 = Ball(np.array(np.log(2.0)), np.array(2.0**-53))
 
 
 def arguments_by_name(subject: Subject, case: Sequence[Any]) -> dict[str, Any]:
-    """Return the arguments of a case by parameter."""
+    """Return the arguments of a call as a dictionary by parameter."""
     return OPERATIONS[subject.operation].named(case)
 
 
 def natural_log_sum_exp(lse: Ball, subject: Subject) -> Ball:
-    """Return the log-sum-exp in base e."""
+    """Return the log-sum-exp converted to base e."""
     return lse if subject.conventions.lse_base == "e" else lse * LN2
 
 
 def scores_shape(arguments: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the shape of the scores."""
+    """Return the shape of the scores (…, n_q, n_k)."""
     return (*arguments["q"].shape[:-1], arguments["k"].shape[-2])
 
 
@@ -56,7 +56,9 @@ def first_query_position(arguments: Mapping[str, Any], implementation: Implement
 
 
 def band(arguments: Mapping[str, Any], implementation: Implementation) -> Any:
-    """True where causality and the window make a key visible, by the definition."""
+    """Return a Boolean array: True where causality and the window let a query see a key, by the
+    definition.
+    """
     n_q, n_k = scores_shape(arguments)[-2:]
     first = np.asarray(first_query_position(arguments, implementation))[..., None, None, None]
     query, key = first + np.arange(n_q)[:, None], np.arange(n_k)
@@ -68,7 +70,7 @@ def band(arguments: Mapping[str, Any], implementation: Implementation) -> Any:
 
 
 def visible_keys(arguments: Mapping[str, Any], implementation: Implementation) -> Any:
-    """True for each visible key of each query, of the shape of the scores."""
+    """Return a Boolean array of the shape of the scores: True where a query sees a key."""
     visible, rule = band(arguments, implementation), implementation.resolved_conventions.causal_with_mask
     if arguments["mask"] is not None:
         if arguments["causal"] and rule == "mask_wins":
@@ -81,32 +83,36 @@ def visible_keys(arguments: Mapping[str, Any], implementation: Implementation) -
 
 
 def bias_adds_to_scores(arguments: Mapping[str, Any], implementation: Implementation) -> bool:
-    """Return whether the bias is added to the arguments of the softmax: a softcap, if given, acts
-    before the bias.
+    """Return whether the bias is added to the arguments of the softmax. This is so if no softcap is
+    given, or if the softcap acts before the bias.
     """
     return arguments["softcap"] is None or implementation.resolved_conventions.softcap_order == "before_bias"
 
 
 def rules_compose(arguments: Mapping[str, Any], implementation: Implementation) -> bool:
-    """Return whether causality and the mask act together, or only one of them is given."""
+    """Return whether the rules combine plainly: causality and the mask act together, or only one of
+    them is given.
+    """
     composes = implementation.resolved_conventions.causal_with_mask == "compose"
     return not arguments.get("causal") or arguments["mask"] is None or composes
 
 
 def masked_keys_weigh_nothing(implementation: Implementation) -> bool:
-    """Return whether masked keys have weight 0; a softcap that acts after the mask gives them a
-    weight.
+    """Return whether masked keys have weight 0. They have another weight if a softcap acts after
+    the mask.
     """
     return implementation.resolved_conventions.softcap_order != "after_mask"
 
 
 def why_no_log_sum_exps(implementation: Implementation) -> str:
-    """Why the log-sum-exps cannot be checked, as a sentence; "" if they can."""
+    """Return a sentence that says why the log-sum-exps cannot be checked; "" if they can."""
     return "" if implementation.support.sums else WORDS["no log-sum-exp"]
 
 
 def why_not_mergeable(implementation: Implementation) -> str:
-    """Why the log-sum-exps cannot merge parts of the keys, as a sentence; "" if they can."""
+    """Return a sentence that says why parts of the keys cannot be merged by their log-sum-exps; ""
+    if they can.
+    """
     if implementation.resolved_conventions.lse_sink == "included":
         return ""
     return "Its log-sum-exps are without the sink: parts cannot be merged by them."

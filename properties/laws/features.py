@@ -1,5 +1,5 @@
-"""Laws of attention with features: one feature expressed by another, and the effect of softcaps and
-sinks on a row.
+"""Laws of attention with options: an option expressed by another one, and the effect of softcaps
+and sinks on a row.
 """
 
 from collections.abc import Sequence
@@ -221,7 +221,7 @@ def a_sink_equals_one_more_key_with_value_0(subject: Subject, *case: Any) -> boo
     domains=("rows without keys", "sinks", "no keys", "windows at edges"),
     exact="unless a sink is converted to base 2",
 )
-def a_fully_masked_row_with_features_follows_its_convention(subject: Subject, *case: Any) -> bool:
+def a_fully_masked_row_with_options_follows_its_convention(subject: Subject, *case: Any) -> bool:
     """For every fully masked row: with a sink, its output is 0 and its log-sum-exp is the sink.
     Without a sink, the output is 0 or NaN by the convention `dead_rows`, and the log-sum-exp is −∞.
 

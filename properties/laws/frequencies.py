@@ -1,5 +1,5 @@
-"""Laws of the angles position · base^(−2i/d), which sinusoids, rotary embeddings, their
-frequencies, angles and tables share.
+"""Laws of the angles position · base^(−2i/d). Sinusoidal encodings, rotary embeddings, and their
+frequencies, angles and tables share these angles.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ _OF_ALL_WIDTHS = ("everyday", "odd widths")
 
 
 def _size(subject: Subject, arguments: tuple[Any, ...]) -> tuple[int, int, int]:
-    """The number of rows, the width and the first position of a case."""
+    """Return the number of rows, the width and the first position of a call's arguments."""
     sizes = OPERATIONS[subject.operation].sizes(arguments)
     return (
         sizes.get("seq_len", 1),
@@ -31,8 +31,8 @@ def _size(subject: Subject, arguments: tuple[Any, ...]) -> tuple[int, int, int]:
 
 
 def _angles(subject: Subject, rows: int, width: int, start_pos: int, operation: str = "") -> tuple[Ball, ...]:
-    """The cosine and the sine of each row and pair; for `rope_angles` the angle, and for `inv_freq`
-    the frequency of each pair.
+    """Return the cosine and the sine of each row and pair. For `rope_angles`, return the angle
+    instead, and for `inv_freq` the frequency of each pair.
 
     The cosines and sines of rope are the results of rotating ones.
     """

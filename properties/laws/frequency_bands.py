@@ -1,5 +1,5 @@
-"""Laws of rotary frequencies that keep fast pairs and interpolate slow pairs, and of their
-attention factors.
+"""Laws of the kinds of rotary frequencies that keep fast pairs and interpolate slow pairs, such as
+YaRN, and of their attention factors.
 """
 
 from math import ceil, exp, floor, pi
@@ -62,10 +62,10 @@ def the_yarn_ramp_is_a_straight_line_between_its_ends(subject: Subject, *case: A
 
 
 def ramp(pairs: int, low: float, high: float) -> Ball:
-    """Return the place of each pair on the ramp, from 0 at one end to 1 at the other.
+    """Return the place of each pair on YaRN's ramp, from 0 at one end to 1 at the other.
 
-    Clearly before and after the ramp it is exactly 0 and 1. The ends are off by at most `_CLEAR`,
-    and exact if they are whole numbers.
+    The place is exactly 0 clearly before the ramp, and exactly 1 clearly after it. The ends of the
+    ramp are off by at most `_CLEAR`. They are exact if they are whole numbers.
     """
     pair, uncertainty = np.arange(pairs), [0.0 if end == round(end) else _CLEAR for end in (low, high)]
     place = np.clip((pair - low) / (high - low), 0, 1) if high > low else np.where(pair > low, 1.0, 0.0)
@@ -74,7 +74,7 @@ def ramp(pairs: int, low: float, high: float) -> Ball:
 
 
 def _rotations(default: Ball, original: int) -> Any:
-    """The number of rotations of each pair in the original length."""
+    """Return the number of full rotations that each pair makes in the original context length."""
     return original * default.mid / (2 * pi)
 
 
@@ -142,7 +142,9 @@ def a_given_attention_factor_is_returned_unchanged(subject: Subject, *case: Any,
 
 
 def _factor_without_weights(subject: Subject, arguments: Given, **others: Any) -> Ball:
-    """The attention factor if neither a factor nor weights are given, except those in `others`."""
+    """Return the attention factor with neither a given factor nor weights, except those in
+    `others`.
+    """
     without = {"attention_factor": None, "mscale": None, "mscale_all_dim": None}
     return frequencies_of(subject, arguments, **{**without, **others})[1]
 

@@ -1,5 +1,5 @@
-"""Laws of the kinds of rotary frequencies: relations between kinds, widths, bases, lists of factors
-and lengths.
+"""Laws that relate the kinds of rotary frequencies, their widths, bases, lists of factors and
+lengths.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,9 @@ Given = dict[str, Any]
 
 
 def frequencies_of(subject: Subject, arguments: Given, **others: Any) -> tuple[Ball, Ball]:
-    """Return the frequencies and the attention factor of a case with some parameters replaced."""
+    """Return the frequencies and the attention factor for a call's arguments, some of them
+    replaced.
+    """
     call = subject if subject.operation == FREQUENCIES else subject.rotary_frequencies
     inv_freq, factor = call(*{**arguments, **others}.values())
     return inv_freq.ball, factor.ball
@@ -46,8 +48,8 @@ def default_frequencies(subject: Subject, arguments: Given, **others: Any) -> Ba
 
 
 def check_between(subject: Subject, numbers: Ball, low: Ball, high: Ball, name: str) -> None:
-    """Check that each number is at least the contents of one ball, and at most the contents of
-    another.
+    """Check that each number is at least a number in the ball `low`, and at most a number in the
+    ball `high`.
     """
     inside = np.clip(numbers.mid, low.mid, np.maximum(low.mid, high.mid))
     subject.close(numbers, ball(inside, low.rad + high.rad), name)
@@ -93,7 +95,7 @@ def frequencies_times_the_factor_equal_the_default_frequencies(subject: Subject,
 
 
 def _is_geometric(arguments: Given) -> bool:
-    """Whether the frequencies are powers of a base, all times one number."""
+    """Return whether the frequencies are powers of a base, all times the same number."""
     return arguments["kind"] in ("default", "linear", "dynamic")
 
 

@@ -1,7 +1,7 @@
 """Laws of the vector–Jacobian products of attention, softmax and multi-head attention.
 
-The symmetries of the gradients are in `properties.laws.symmetries`. This module has their
-infinitesimal forms, and laws of what the gradients are.
+The symmetries of the gradients are in `properties.laws.symmetries`. This module has the laws that
+follow from a symmetry for small changes, and laws of the values of the gradients.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ VALUES_AND_OUTPUTS = "value and output gradients satisfy v.T @ dv = out.T @ grad
 
 
 def _columns_of_heads(weight: Any, num_heads: int) -> list[slice]:
-    """The columns of each head."""
+    """Return the columns of each head in a weight matrix."""
     width = weight.shape[1] // num_heads
     return [slice(head * width, (head + 1) * width) for head in range(num_heads)]
 
@@ -31,8 +31,9 @@ def _columns_of_heads(weight: Any, num_heads: int) -> list[slice]:
 
 
 def _check_sum_is_zero(subject: Subject, result: Result, axis: int) -> None:
-    """Check that the entries sum to 0 along an axis: the positive entries equal minus the negative
-    ones, so that the error limit depends on the size of what cancels.
+    """Check that the entries of a gradient sum to 0 along an axis. The sum of the positive entries
+    is compared with minus the sum of the negative ones. So the error limit depends on the size of
+    the numbers that cancel.
     """
     positive = result.value > 0
     above, below = total(kept(result.ball, positive), axis), total(kept(result.ball, ~positive), axis)
@@ -131,18 +132,20 @@ def a_one_hot_cotangent_gives_a_row_of_the_jacobian(
 
 
 def _check_zero(subject: Subject, result: Result, where: Any, whose: str) -> None:
-    """Check that a gradient is exactly 0 at some entries."""
+    """Check that a gradient is exactly 0 at the entries where `where` is True. `whose` names them
+    in the message.
+    """
     subject.same(np.where(where, result.value, 0.0), np.zeros(result.value.shape), f"{result.name} of {whose}")
 
 
 def _visible(inputs: Any, mask: Any, cotangent: Array) -> Any:
-    """The mask as a bool array (…, n_q, n_k)."""
+    """Return the mask as a bool array (…, n_q, n_k)."""
     key_count = cotangent.shape[-1] if len(inputs) == 1 else inputs[1 if len(inputs) == 3 else 0].shape[-2]
     return np.broadcast_to(True if mask is None else mask, (*cotangent.shape[:-1], key_count))
 
 
 @law(VJP, SOFTMAX, HEADS, domains=("everyday", "padded masks"), exact=True)
-def no_derivative_passes_through_the_mask(subject: Subject, *case: Any, choose: Choices) -> bool:
+def derivatives_do_not_pass_through_masked_entries(subject: Subject, *case: Any, choose: Choices) -> bool:
     """For every mask, also a causal one, and cotangents that are 0 in some rows, such as the last
     ones: the gradients are 0 for queries and score rows without a cotangent, and for keys, values
     and scores that no other row sees.
@@ -165,8 +168,8 @@ def no_derivative_passes_through_the_mask(subject: Subject, *case: Any, choose: 
 
 
 def all_within_limits(subject: Subject, *case: Any) -> bool:
-    """Check that all results of a case with fully masked rows are within their error limits;
-    agreement leaves such cases to this law.
+    """Check that all results for inputs with fully masked rows are within their error limits. The
+    law of agreement does not check such inputs.
     """
     for result in results_of(subject(*case)):
         subject.within(result)

@@ -1,5 +1,5 @@
-"""A law: a sentence about an operation, a body that checks the sentence on a case, and the domains
-of the cases.
+"""Defines a law: a sentence about an operation that must be true, a function that checks it on a
+case (the arguments of one test), and the domains (input families) of the cases.
 """
 
 import inspect
@@ -27,25 +27,25 @@ def always(implementation: Implementation) -> str:
 
 @dataclass(frozen=True)
 class Law:
-    """A law about one operation.
+    """A law: a property of one operation that must hold for every case (the arguments of one test).
 
     `name` is a sentence that says what must hold; `statement` adds the equation and the exemptions.
     `exact` says what is compared exactly: everything (True), what a phrase names ("for 0 and NaN"),
     or nothing (False). The rest is compared within the error limit.
 
-    `body(subject, *arguments)` checks the law on a case of one of its `domains`. A body that takes
-    `choose` also chooses something itself, such as an order or a cut. A body that returns False
-    could not test the law on this case.
+    `body(subject, *arguments)` checks the law on a case. The case is drawn from one of the
+    `domains`, which are input families. A body that takes `choose` also chooses something itself,
+    such as an order or a cut. A body that returns False could not test the law on this case.
 
     A law applies to an implementation that offers the operation and the operations that the law
-    `needs`, unless `exempts` returns a reason, a sentence, why it does not. At least the share
-    `floor` of its examples must be informative. A law gets `effort` times as many examples as
-    others.
+    `needs`, unless `exempts` returns a sentence that says why it does not apply. At least the share
+    `floor` of its cases must be informative: they could have exposed a mistake. A law gets `effort`
+    times as many cases as others.
 
     A law that `watches` checks every case: it looks at the call of the case, and makes no other
-    calls except calls of twins. A law of `agreement` only compares an operation with the oracle. A
-    law that `interleaves` also calls other implementations of the same list. `lean` names a
-    definition or a theorem in Lean.
+    calls except calls of twins (other code paths). A law of `agreement` only compares an operation
+    with the oracle. A law that `interleaves` also calls other implementations of the same list.
+    `lean` names a definition or a theorem in Lean.
     """
 
     name: str
@@ -65,12 +65,12 @@ class Law:
 
     @property
     def id(self) -> str:
-        """The law and its operation: `name[operation]`."""
+        """The name of the law with its operation: `name[operation]`."""
         return f"{self.name}[{self.operation}]"
 
     @property
     def comparison(self) -> str:
-        """How closely the law compares, as a sentence."""
+        """A sentence that says how closely the law compares."""
         if self.exact is True:
             return "Exact."
         return f"Exact {self.exact}; otherwise within the error limit." if self.exact else "Within the error limit."
@@ -82,24 +82,29 @@ class Law:
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
-        """The names of a case's entries: the operation's parameters, and "seed" if the law chooses."""
+        """The names of the entries of a case: the operation's parameters, and "seed" if the law
+        chooses something itself.
+        """
         return (*OPERATIONS[self.operation].parameters, *(["seed"] if self.chooses else []))
 
     @cached_property
     def chooses(self) -> bool:
-        """Whether the body takes `choose`."""
+        """Whether the body chooses something itself: it has a parameter `choose`."""
         return "choose" in inspect.signature(self.body).parameters
 
     def case(self, arguments: tuple[Any, ...], seed: int) -> dict[str, Any]:
-        """Return a case as a dictionary by parameter."""
+        """Return the arguments of one test as a dictionary by parameter, with the seed if the law
+        chooses.
+        """
         return dict(zip(self.parameters, (*arguments, seed), strict=False))
 
     def hold(self, subject: Subject, case: Mapping[str, Any]) -> bool:
-        """Check the law on a case, given by parameter; options may be left out.
+        """Check the law on a case, a dictionary by parameter. Options may be missing.
 
-        Returns False if this case cannot test the law. Raises BrokenError if the law fails. What
-        the law chooses depends on the operation and the case's seed, not on the law's name; the
-        operation makes the choices differ from those by which the case was drawn.
+        Returns False if this case cannot test the law. Raises BrokenError if the law fails. The
+        choices of the law depend on the operation and the case's seed, not on the law's name. They
+        also depend on the operation so that they differ from the choices by which the case was
+        drawn.
         """
         operation = OPERATIONS[self.operation]
         arguments = [case.get(name) if name in operation.options else case[name] for name in operation.parameters]
@@ -109,7 +114,9 @@ class Law:
         return self.body(subject, *arguments, choose=Choices(seed)) is not False
 
     def not_applicable(self, implementation: Implementation) -> str:
-        """Why the law does not apply to an implementation, as a sentence; "" if it applies."""
+        """Return a sentence that says why the law does not apply to an implementation; "" if it
+        applies.
+        """
         missing = [name for name in self.operations if name not in implementation.operations]
         if missing:
             return f"It does not offer {' and '.join(missing)}."
@@ -133,7 +140,7 @@ class Laws:
         self._domains = domains
 
     def __call__(self, *operations: str, name: str = "", **fields: Any) -> Callable[[Body], Body]:
-        """The decorator."""
+        """Return a decorator that turns a function into laws, one for each of the operations."""
 
         def register(body: Body) -> Body:
             sentence = name or body.__name__.replace("_", " ")

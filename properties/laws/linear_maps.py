@@ -1,10 +1,10 @@
-"""Linear maps of an array along one of its axes, with their derivatives and transposes. Symmetries
-consist of such maps.
+"""Defines linear maps of an array along one of its axes, with their derivatives and transposes.
+Symmetries consist of such maps.
 
 Each map has three methods. `apply` changes an array. `push` changes a tangent of the array, by the
 derivative. `pull` turns a cotangent of the changed array into a cotangent of the array, by the
-transpose of the derivative. The methods work on balls: numbers are moved, or multiplied by powers
-of two; sums are enclosed, with radius 0 where they are exact.
+transpose of the derivative. The methods work on balls (intervals value ± radius). Numbers are
+moved, or multiplied by powers of two. Sums are enclosed, with radius 0 where they are exact.
 """
 
 # The class `Map` documents the three methods once.
@@ -22,31 +22,37 @@ __all__ = ["Back", "Butterfly", "Map", "Pad", "Plus", "Put", "Take", "Times"]
 
 
 def _moved(x: Ball, change: Any) -> Ball:
-    """The ball after a linear change of midpoints and radii; a radius that is one broadcast 0 stays one."""
+    """Return the ball after a linear change of its midpoints and radii. If the radius is a single 0
+    that is broadcast, it stays one.
+    """
     middle = change(x.mid)
     has_radius = any(x.rad.strides) or x.rad.any()
     return Ball(middle, change(x.rad) if has_radius else np.broadcast_to(0.0, middle.shape))
 
 
 class Map:
-    """The identity, and the base class of all maps."""
+    """The identity map, and the base class of all maps."""
 
     def apply(self, x: Ball) -> Ball:
         """Return the changed array."""
         return self.push(x)
 
     def push(self, x: Ball) -> Ball:
-        """Return the tangent of the changed array, for a tangent of the array; linear."""
+        """Return the tangent of the changed array, for a tangent of the array. The result is linear
+        in the tangent.
+        """
         return x
 
     def pull(self, g: Ball) -> Ball:
-        """Return the cotangent of the array, for a cotangent of what `apply` returns."""
+        """Return the cotangent of the array, for a cotangent of the result of `apply`."""
         return g
 
 
 @dataclass(frozen=True)
 class Take(Map):
-    """The entries x[index] along an axis of n entries, in that order; an index may appear more than once."""
+    """The map to the entries x[index] along an axis of n entries, in the order of `index`. An index
+    may occur more than once.
+    """
 
     axis: int
     index: Any
@@ -58,7 +64,9 @@ class Take(Map):
         return _moved(x, lambda values: np.take(values, self.index, self.axis))
 
     def pull(self, g: Ball) -> Ball:
-        """Return the sum of the cotangents of each entry; 0 for an entry that is not taken."""
+        """Return the cotangent of the array: each entry gets the sum of the cotangents of its
+        copies, or 0 if it was not taken.
+        """
         index = np.asarray(self.index, int)
         order, repetition = np.argsort(index, kind="stable"), np.empty(len(index), int)
         # How often the same index appeared before:
@@ -82,7 +90,7 @@ class Take(Map):
 class Back(Map):
     """The transpose of a linear map.
 
-    The transpose of a `Take` puts entries back to their places; the transpose of a `Pad` removes
+    The transpose of a `Take` puts entries back to their places. The transpose of a `Pad` removes
     the appended entries.
     """
 
@@ -97,7 +105,9 @@ class Back(Map):
 
 @dataclass(frozen=True)
 class Times(Map):
-    """The product with a power of two, or with an array of powers of two and zeros that broadcasts."""
+    """The map that multiplies by a power of two, or by an array of powers of two and zeros, which
+    is broadcast.
+    """
 
     factor: Any
 
@@ -113,7 +123,7 @@ class Times(Map):
 
 @dataclass(frozen=True)
 class Pad(Map):
-    """The array with `count` more entries at the end of an axis, all of one value."""
+    """The map that appends `count` entries at the end of an axis, all of one value."""
 
     axis: int
     count: int
@@ -139,10 +149,11 @@ class Pad(Map):
 
 @dataclass(frozen=True)
 class Butterfly(Map):
-    """Each pair of neighbours (a, b) in the last axis becomes (a + b, a − b) times a power of two.
+    """The map from each pair of neighbours (a, b) in the last axis to (a + b, a − b) times a power
+    of two.
 
-    The last entry of an odd number stays. Two butterflies with the factors c and 1/(2c) are the
-    identity together. The matrix is symmetric.
+    The last entry of an odd number of entries stays. Two butterflies with the factors c and 1/(2c),
+    one after the other, are the identity. The matrix is symmetric.
     """
 
     factor: float
@@ -162,7 +173,7 @@ class Butterfly(Map):
 
 @dataclass(frozen=True)
 class Plus(Map):
-    """The sum with an array or a ball that broadcasts; the derivative is the identity."""
+    """The map that adds an array or a ball, which is broadcast. The derivative is the identity."""
 
     shift: Any
 
@@ -173,7 +184,9 @@ class Plus(Map):
 
 @dataclass(frozen=True)
 class Put(Map):
-    """The array with another value where a mask is True; the replaced entries have no influence."""
+    """The map that writes a value into the entries where a mask is True. The replaced entries have
+    no influence on the result.
+    """
 
     where: Any
     value: Any

@@ -1,4 +1,4 @@
-"""Laws of causal masks, padding masks and combined masks, and of causal attention. True is a
+"""Laws of causal masks, padding masks and combined masks, and of causal attention. True means a
 visible key.
 """
 

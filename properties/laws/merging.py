@@ -1,5 +1,5 @@
-"""Laws of merging: attention over parts of the keys, merged by their log-sum-exps, and
-`merge_attention` alone.
+"""Laws of merging: attention over parts of the keys, whose outputs are merged by their
+log-sum-exps, and `merge_attention` alone.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,9 @@ ATTENTION, MERGE = "attention", "merge_attention"
 
 
 def _weight(part: Ball, whole: Ball, subject: Subject) -> Ball:
-    """e^(part − whole), or 0 where the part or the whole has no visible key."""
+    """Return e^(part − whole) for two log-sum-exps; 0 where the part or the whole has no visible
+    key.
+    """
     found = exp(natural_log_sum_exp(part - whole, subject))
     return kept(found, np.isfinite(part.mid) & np.isfinite(whole.mid))
 

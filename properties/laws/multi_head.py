@@ -88,7 +88,7 @@ def each_query_head_attends_to_the_key_head_of_its_group(subject: Subject, q: An
 
 
 def _columns_of_heads(case: Case, heads: Any) -> Any:
-    """The columns of some heads."""
+    """Return the columns that belong to some heads."""
     width = case.size("heads_width") // case.num_heads
     return (np.asarray(heads)[:, None] * width + np.arange(width)).reshape(-1)
 
@@ -154,7 +154,7 @@ def tokens_depend_on_visible_tokens_only(case: Case) -> Sequence[Term] | None:
 
 
 def _own_key_heads(case: Case) -> Any:
-    """The key head of each query head."""
+    """Return the key head of each query head."""
     return key_heads(case.implementation, case.size("num_heads"), case.size("kv_heads"))
 
 

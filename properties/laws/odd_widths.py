@@ -1,4 +1,4 @@
-"""The law of odd widths: what becomes of the last channel, which has no partner."""
+"""The law of odd widths: it says what happens to the last channel, which has no partner."""
 
 from typing import Any
 

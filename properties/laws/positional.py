@@ -1,5 +1,5 @@
-"""Laws of added and learned positional encodings, of table lookups, and of positional operations on
-empty arrays.
+"""Laws of positional encodings that are added or learned, of table lookups, and of positional
+operations on empty arrays.
 """
 
 from collections.abc import Sequence

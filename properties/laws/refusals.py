@@ -1,4 +1,6 @@
-"""Laws of what an implementation does not support, and the check of a refusal."""
+"""Laws of arguments that an implementation does not support: it must refuse them, or compute the
+right result.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,12 +26,12 @@ law = Laws(usual)
 
 
 def check_refusal(subject: Subject, arguments: tuple[Any, ...], given: str) -> None:
-    """Check that a call raises one of the exceptions declared in `refuses`, or returns the right
-    result.
+    """Check that a call raises one of the exceptions that the adapter declares in `refuses`, or
+    returns the right result.
 
-    `given` names the arguments in messages. Where no oracle answers, as for a sequence of length 0,
-    only a result without entries is right. The call is not recorded, because no known bug explains
-    a call that may be refused.
+    `given` names the arguments in messages. If the oracle has no answer, as for a sequence of
+    length 0, only a result without entries is right. The call is not recorded, because no known bug
+    explains a call that may be refused.
     """
     operation, refuses = OPERATIONS[subject.operation], subject.implementation.refuses
     wanted = " or ".join(kind.__name__ for kind in refuses)
@@ -58,8 +60,8 @@ def check_refusal(subject: Subject, arguments: tuple[Any, ...], given: str) -> N
 
 
 def results_unless_refused(subject: Subject, arguments: tuple[Any, ...]) -> list[tuple[str, Array]]:
-    """Return the results of a call by name; no results if the call raises an exception that is
-    declared.
+    """Return the results of a call by name. Return no results if the call raises an exception that
+    the adapter declares in `refuses`.
 
     The call is not recorded, because the oracles refuse some of these arguments too.
     """
@@ -74,7 +76,9 @@ def results_unless_refused(subject: Subject, arguments: tuple[Any, ...]) -> list
 
 
 def _restrictions(operation: Operation, implementation: Implementation) -> dict[str, Callable[[int], bool]]:
-    """The predicates on sizes, declared or implied by the conventions."""
+    """Return the predicates that restrict sizes: those that the adapter declares, and those that
+    follow from the conventions.
+    """
     restrictions = dict(implementation.restricted)
     tensor2tensor = implementation.resolved_conventions.sinusoid_layout == "tensor2tensor"
     if operation.name == "sinusoidal_positional_encoding" and tensor2tensor:
@@ -117,5 +121,5 @@ def unsupported_sizes_are_refused(subject: Subject, *arguments: Any, choose: Cho
 
 
 def _with_sizes(implementation: Implementation, sizes: dict[str, Callable[[int], bool]]) -> Implementation:
-    """The implementation with other predicates on sizes."""
+    """Return the implementation with other predicates for sizes."""
     return replace(implementation, supports=replace(implementation.support, sizes=sizes))

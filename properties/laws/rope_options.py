@@ -1,5 +1,5 @@
 """Laws of rope with the options that models use: given positions and frequencies, partial rotation,
-axes, and attention factors.
+sections for time, height and width, and attention factors.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,12 +27,14 @@ _DOMAINS = (ROTATIONS, "sections")
 
 
 def _width(x: Mapping[str, Any]) -> int:
-    """The number of rotated channels."""
+    """Return the number of channels that rotate."""
     return int(x["x"].shape[-1] if x["rotary_dim"] is None else x["rotary_dim"])
 
 
 def _positions(x: Mapping[str, Any]) -> Any:
-    """The position of each row; with sections, a first axis of three is added."""
+    """Return the position of each row. With sections, return it for each of the three axes time,
+    height and width.
+    """
     if x["positions"] is not None:
         return x["positions"]
     counted = x["start_pos"] + np.arange(x["x"].shape[-2])
@@ -154,7 +156,7 @@ def reordering_pairs_at_most_reorders_the_result(case: Case) -> Sequence[Term] |
 
 
 def _rotated_channels(subject: Subject, given: dict[str, Any], /, **others: Any) -> Ball:
-    """The rotated channels of the result, with some arguments replaced."""
+    """Return the rotated channels of the result of a call, with some arguments replaced."""
     found: Ball = subject(*{**given, **others}.values()).ball
     return found[..., : _width(given)]
 

@@ -1,6 +1,4 @@
-"""Laws of rotations of pairs of channels: by a position, by tables, by a right angle, and
-backwards.
-"""
+"""Laws of rotating pairs of channels: by a position, by tables, by a right angle, and backwards."""
 
 from typing import Any
 

@@ -1,6 +1,4 @@
-"""Laws of the tables of cosines and sines for given positions and frequencies, as models store
-them.
-"""
+"""Laws of the tables of cosines and sines that models store, for given positions and frequencies."""
 
 from typing import Any
 
@@ -18,7 +16,9 @@ _NAMES = ("cosines", "sines")
 
 
 def _of_pairs(subject: Subject, *arguments: Any) -> tuple[Ball, ...]:
-    """The cosines and sines of each pair; both channels of a pair must have the same."""
+    """Return the cosine and the sine of each pair. Check that both channels of a pair have the same
+    numbers.
+    """
     both = tuple(table.ball for table in subject(*arguments))
     first, second = channels_of_pairs(subject.implementation, both[0].mid.shape[-1])
     for table, name in zip(both, _NAMES, strict=True):

@@ -1,4 +1,6 @@
-"""The law that calls of other sizes, and of other implementations in the same process, leave no state."""
+"""The law that earlier calls leave no state: calls with other sizes, and calls of other
+implementations in the same process.
+"""
 
 from typing import Any
 
@@ -62,7 +64,7 @@ def a_call_of_another_size_or_implementation_in_between_changes_nothing(
 
 
 def _doubled(operation: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments repeated once: every length above 1 is doubled."""
+    """Return the arguments with every length above 1 doubled: the entries are repeated once."""
     if operation.is_played:  # the program fixes the lengths of its arrays
         return arguments
     found = []
@@ -79,7 +81,7 @@ def _doubled(operation: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...
 
 
 def for_both(operation: Operation, several: tuple[Implementation, ...], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the arguments, rounded to numbers that all these implementations can represent."""
+    """Return the arguments, rounded to numbers that all of these implementations can represent."""
     for implementation in sorted(several, key=lambda one: one.resolved_arithmetic.inputs.unit_roundoff):
         formats = {
             parameter: operation.stored(parameter, implementation.resolved_arithmetic) for parameter in operation.arrays
@@ -92,8 +94,8 @@ def for_both(operation: Operation, several: tuple[Implementation, ...], argument
 
 
 def _check_after(subject: Subject, other: Implementation, arguments: tuple[Any, ...]) -> None:
-    """Check that the implementation, called after another, does not return the other's right result
-    where that is wrong for itself.
+    """Check a call of the implementation after a call of another one. It must not return the
+    other's right result where that result is wrong for itself.
     """
     operation, alone = OPERATIONS[subject.operation], other is subject.implementation
     if not alone:
@@ -114,7 +116,7 @@ def _check_after(subject: Subject, other: Implementation, arguments: tuple[Any, 
 
 
 def _accepts(answer: Any, result: Any) -> bool:
-    """Whether a result agrees with an oracle's answer, or with a mask."""
+    """Return whether a result agrees with the oracle's answer, an enclosure or a mask."""
     if isinstance(answer, Enclosure):
         return bool((answer.excess(result) <= 1).all())
     return bool(np.array_equal(answer, result))

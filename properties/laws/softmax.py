@@ -1,5 +1,5 @@
-"""Laws of the softmax over the visible entries of each row, besides symmetries: the weights are a
-distribution, with exponentials of base e.
+"""Laws of the softmax over the visible entries of each row that are not symmetries: the weights are
+a probability distribution, with exponentials of base e.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ SOFTMAX = "hard_masked_softmax"
 
 
 def _visible(scores: Any, mask: Any) -> Any:
-    """The mask as a bool array of the shape of the scores."""
+    """Return the mask as a bool array of the shape of the scores."""
     return np.broadcast_to(True if mask is None else mask, scores.shape)
 
 

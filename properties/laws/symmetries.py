@@ -1,5 +1,5 @@
-"""Symmetries along axes, and symmetries of attention and softmax: changes of the inputs, and the
-changes of the output that follow.
+"""Symmetries of attention and softmax, and symmetries along axes: how the output changes if the
+inputs change in a given way.
 """
 
 from collections.abc import Sequence
@@ -74,7 +74,7 @@ for _entries, _axis, _factor, _parameter, _forwards in (
 ):
     row(
         *_forwards,
-        name=f"making some {_entries} larger does not affect the others",
+        name=f"multiplying some {_entries} by a large number does not affect the others",
         statement=f"For every second one of the {_entries}: its result is the same if the others are up to {_factor:g} "
         "times as large.",
     )(larger_others(_axis, _factor, _parameter))
@@ -96,6 +96,8 @@ def scaling_queries_up_and_keys_down_changes_nothing(case: Case) -> Sequence[Ter
     return [Term({"q": [Times(factor)], "k": [Times(1 / factor)]})]
 
 
+_NAMES = {"v": "f(v1) + f(v2) = f(v1 + v2)", "out_a out_b": "merging is linear in the outputs of the parts"}
+
 for _forwards, _parameters in (
     (_EVERY, "v"),
     ((_LOOKUP, _LEARNED), "table"),
@@ -106,7 +108,7 @@ for _forwards, _parameters in (
 ):
     row(
         *_forwards,
-        name="f(v1) + f(v2) = f(v1 + v2)" if _parameters == "v" else "f(a) + f(b) = f(a + b)",
+        name=_NAMES.get(_parameters, "f(a) + f(b) = f(a + b)"),
         statement="For every array split into two parts by its entries: the results of −4 times each part add up "
         "to −4 times the result of the array.",
     )(added(*_parameters.split()))
@@ -150,7 +152,7 @@ def an_orthogonal_change_of_basis_of_q_and_k_changes_nothing(case: Case) -> Sequ
 
 
 @row(*_BY_PLACE, domains=("padded masks", "rows without keys", "sinks"))
-def keys_masked_for_all_queries_do_not_matter(case: Case) -> Sequence[Term] | None:
+def the_content_of_keys_masked_for_all_queries_does_not_matter(case: Case) -> Sequence[Term] | None:
     """For every mask, and keys that it masks for every query: any finite numbers in these keys and
     their values give the same result.
     """

@@ -1,9 +1,9 @@
-"""The decorator that enters a row in the table of symmetries, and the terms that several rows
-share.
+"""Defines the decorator that adds a symmetry to the laws, and terms (calls with changed inputs)
+that several symmetries share.
 
-A row is a law of every operation that has its axes or parameters, and of its JVP and VJP: see
-`properties.laws.commuting_squares`. A row stands in the module of its family; rows of several
-families stand in `properties.laws.symmetries`.
+A symmetry is a law of every operation that has its axes or parameters, and of its JVP and VJP: see
+`properties.laws.commuting_squares`. A symmetry stands in the module of its family. Symmetries of
+several families stand in `properties.laws.symmetries`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,12 +23,13 @@ __all__ = ["Rows", "added", "apart", "causal_or_windowed", "larger_others", "len
 
 
 class Rows:
-    """A decorator that enters terms as a symmetry of some forwards among the laws of a family.
+    """A decorator that makes laws from a symmetry, a function that returns terms. The laws are
+    about some forward operations and their derivatives.
 
-    As for a law, the symmetry's name is the function's name with spaces, and the docstring is the
-    statement, unless both are given. The laws apply to implementations that declare all `features`
-    and that `exempts` does not exempt. The cases come from `domains`, or from the usual domains of
-    the operation.
+    As for other laws, the symmetry's name is the function's name with spaces, and the docstring is
+    the statement, unless both are given. The laws apply to implementations that declare all
+    `features` and that `exempts` does not exempt. The test inputs come from `domains` (input
+    families), or from the usual domains of the operation.
     """
 
     def __init__(self, law: Laws) -> None:
@@ -43,7 +44,7 @@ class Rows:
         features: tuple[str, ...] = (),
         exempts: Callable[[Implementation], str] = always,
     ) -> Callable[[Terms], Terms]:
-        """The decorator."""
+        """Return a decorator for a symmetry of these forward operations."""
 
         def enter(terms: Terms) -> Terms:
             sentence = name or terms.__name__.replace("_", " ")
@@ -64,7 +65,9 @@ class Rows:
 
 
 def _if_several(axis: str, terms: Terms) -> Terms:
-    """Terms for cases in which the axis has at least two entries, and the places along it do not matter."""
+    """Return the function `terms`, restricted to inputs whose axis has at least two entries, and
+    for which the places along this axis do not matter. For other inputs it returns None.
+    """
 
     def applies(case: Case) -> bool:
         placed = axis in ("n_q", "n_k") and causal_or_windowed(case.arguments)
@@ -79,13 +82,13 @@ def causal_or_windowed(arguments: Mapping[str, Any]) -> bool:
 
 
 def ordered(axis: str) -> Terms:
-    """Return the terms of an axis in another order."""
+    """Return the terms of a symmetry: one call with the entries of an axis in another order."""
     return _if_several(axis, lambda case: [case.along(axis, case.choose.order(case.size(axis)))])
 
 
 def apart(axis: str) -> Terms:
-    """Return the terms of an axis cut in two, or split into every second entry and the other
-    entries.
+    """Return the terms of a symmetry: two calls, each with a part of an axis. The axis is cut in
+    two, or split into every second entry and the other entries.
     """
 
     def terms(case: Case) -> Sequence[Term]:
@@ -97,10 +100,10 @@ def apart(axis: str) -> Terms:
 
 
 def larger_others(axis: str, factor: float, *parameters: str) -> Terms:
-    """Return the terms of every second entry of an axis, while the other entries are multiplied by
-    a factor.
+    """Return the terms of a symmetry: two calls, each of which counts every second entry of an
+    axis, and multiplies the other entries of some parameters by a large factor.
 
-    The factor is smaller in formats whose scores are coarse at that size.
+    The factor is smaller in formats that round scores of that size coarsely.
     """
 
     def terms(case: Case) -> Sequence[Term]:
@@ -116,9 +119,10 @@ def larger_others(axis: str, factor: float, *parameters: str) -> Terms:
 
 
 def added(*parameters: str) -> Terms:
-    """Return the terms of arrays split into two parts by entries, each part multiplied by −4.
+    """Return the terms of a symmetry: two calls, each with a part of the entries of some arrays,
+    multiplied by −4, and 0 at the other entries.
 
-    The results of the two parts add up to −4 times the result of the whole.
+    The results of the two calls add up to −4 times the result of the whole.
     """
 
     def terms(case: Case) -> Sequence[Term]:
@@ -139,6 +143,6 @@ def added(*parameters: str) -> Terms:
 
 
 def lengthened(mask: Any, shape: tuple[int, ...], count: int) -> Any:
-    """Return the mask of scores of a shape, with `count` more masked keys at the end."""
+    """Return the mask with `count` more masked keys at the end. `shape` is the shape of the scores."""
     full = np.broadcast_to(True if mask is None else mask, shape)
     return np.concatenate([full, np.zeros((*shape[:-1], count), bool)], -1)

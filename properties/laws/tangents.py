@@ -28,14 +28,16 @@ def _forward(operation: str) -> Any:
 
 
 def _split(operation: str, case: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Array, ...]]:
-    """The forward's arguments, and the cotangent or the tangents."""
+    """Return the forward's arguments, and the cotangent or the tangents, from the arguments of a
+    derivative.
+    """
     count = len(_forward(operation).parameters)
     return case[:count], case[count:]
 
 
 def _along(operation: str, inputs: tuple[Any, ...], **tangents: Array) -> tuple[Any, ...]:
-    """The case of a JVP in which the named inputs have tangents, and the tangents of the others are
-    0.
+    """Return the arguments of a JVP in which the named inputs have the given tangents. The tangents
+    of the other inputs are 0.
     """
     forward = _forward(operation)
     return *inputs, *(
@@ -46,7 +48,7 @@ def _along(operation: str, inputs: tuple[Any, ...], **tangents: Array) -> tuple[
 
 
 def _part(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """A mask of some entries, rows or columns of an array, of all entries or of no entry."""
+    """Return a mask of an array: some entries, some rows or columns, all entries, or no entry."""
     one = (1,) * len(shape)
     return choose.bits(choose.among([shape, (*shape[:-1], 1), (*one[:-1], shape[-1]), one]), 0.5)
 
@@ -142,8 +144,8 @@ def vjp_and_jvp_are_adjoint(subject: Subject, *case: Any, choose: Choices) -> No
 
 
 def _direction_along(subject: Subject, gradient: Array, choose: Choices) -> Array:
-    """A direction along a gradient, of size about 1, with nonzero entries also where the gradient
-    is 0.
+    """Return a direction along a gradient, of size about 1. Its entries are nonzero also where the
+    gradient is 0.
     """
     known = np.nan_to_num(gradient, posinf=0.0, neginf=0.0)
     size = np.abs(known).max(initial=0.0)
@@ -170,7 +172,7 @@ def in_a_linear_input_the_jvp_equals_the_operation_on_the_tangent(subject: Subje
 
 
 @law(*JVPS, domains=("everyday", "padded masks"), exact=True)
-def no_derivative_passes_through_the_mask(subject: Subject, *case: Any, choose: Choices) -> bool:
+def derivatives_do_not_pass_through_masked_entries(subject: Subject, *case: Any, choose: Choices) -> bool:
     """For every mask, also a causal one, and tangents that are 0 in some rows, such as the first
     ones: the output of a query without a tangent has derivative 0 if no visible key of the query
     has a tangent.

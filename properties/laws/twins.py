@@ -1,4 +1,6 @@
-"""The law of twins: every path of an implementation gives the same result."""
+"""The law of twins: every code path of an implementation, such as compiled code, gives the same
+result.
+"""
 
 from contextlib import suppress
 from functools import partial
@@ -53,7 +55,7 @@ for _name in OPERATIONS:
 
 
 def _agrees(subject: Subject, name: str, arguments: tuple[Any, ...]) -> bool:
-    """Check the law for one path, by its name; False if the case cannot test it."""
+    """Check the law for the code path of this name. Return False if the arguments cannot test it."""
     operation, implementation = OPERATIONS[subject.operation], subject.implementation
     twin = implementation.paths[name]
     if twin.resolved_arithmetic != implementation.resolved_arithmetic:
@@ -85,7 +87,7 @@ def _agrees(subject: Subject, name: str, arguments: tuple[Any, ...]) -> bool:
 
 
 def _compare(subject: Subject, name: str, mine: Any, other: Any) -> None:
-    """Compare a result of the implementation with the same result of a path."""
+    """Compare a result of the implementation with the same result of another code path."""
     exactly = subject.implementation.twins[name].exactly or isinstance(mine, np.ndarray)
     try:
         (subject.same if exactly else subject.agree)(other, mine)
@@ -94,7 +96,7 @@ def _compare(subject: Subject, name: str, mine: Any, other: Any) -> None:
 
 
 def _errors(mine: Any, other: Any) -> str:
-    """The errors of both results against the exact value, as a sentence; "" for masks."""
+    """Return a sentence with the errors of both results against the exact value; "" for masks."""
     if not isinstance(mine, Result):
         return ""
     own, path = (float(result.budget.excess(result.value).max(initial=0.0)) for result in (mine, other))

@@ -1,3 +1,3 @@
-"""Runs implementations in child processes, so that a crash, a hang or a leak of memory becomes a
-verdict.
+"""Runs implementations in child processes, so that a crash, a hang or too much memory ends only the
+child, and becomes a verdict.
 """

@@ -1,4 +1,6 @@
-"""Imports adapters: the implementations in a file or a module, or in an attribute of one."""
+"""Imports adapters (the user's files with kernels), and returns the implementations that they
+define.
+"""
 
 import os
 import sys
@@ -21,17 +23,21 @@ _NEIGHBOURS = 4  # calls of an implementation alternate with calls of this many 
 
 
 class AdapterError(ValueError):
-    """An adapter cannot be imported or used; the message is a sentence."""
+    """Raised when an adapter, the user's file with kernels, cannot be imported or used. The message
+    is a sentence.
+    """
 
 
 @dataclass(frozen=True)
 class Found:
-    """An implementation, and where it was found.
+    """An implementation, and the place where it was found.
 
     target   the file or module, with the attribute
-    group    the implementations of a group share a table
-    pick     the Python expression that picks the implementation from the target; "" for the target itself
-    beside   the expressions that pick its neighbours
+    group    the name of the group; the implementations of a group are shown in one table
+    pick     the Python expression that picks the implementation from the target; "" for the target
+             itself
+    beside   the expressions that pick its neighbours: other implementations, which some laws call
+             too
     """
 
     target: str
@@ -47,8 +53,8 @@ def load(
     only: Sequence[str] = (),
     conventions: Mapping[str, Any] | None = None,
 ) -> list[Found]:
-    """Return the implementations at "module:attribute" or "file.py:attribute": one, a list, or
-    groups of lists.
+    """Return the implementations at "module:attribute" or "file.py:attribute". The attribute is one
+    adapter, a list of adapters, or a mapping from group names to lists.
 
     Without an attribute, the adapter is the only one in the module: an `Implementation`, else a
     mapping, a list or groups, else the functions of the module. The working directory, or the
@@ -73,7 +79,9 @@ def load(
 
 
 def _chosen(found: list[Found], only: Sequence[str]) -> list[Found]:
-    """The implementations whose name or group contains one of the texts; all implementations without texts."""
+    """Return the implementations whose name or group contains one of the texts `only`. Without
+    texts, return all implementations.
+    """
     names = [f"{one.group}\n{one.implementation.name}".lower() for one in found]
     for text in only:
         if not any(text.lower() in name for name in names):
@@ -86,7 +94,9 @@ def _chosen(found: list[Found], only: Sequence[str]) -> list[Found]:
 
 
 def _beside_each_other(members: list[Found]) -> Iterator[Found]:
-    """The members of a list, each with its neighbours."""
+    """Yield the implementations of a list, each with its neighbours: other implementations, which
+    some laws call too.
+    """
     implementations = interleaved([one.implementation for one in members])
     for position, (one, implementation) in enumerate(zip(members, implementations, strict=True)):
         beside = tuple(other.pick for other in neighbours(position, members))
@@ -94,8 +104,8 @@ def _beside_each_other(members: list[Found]) -> Iterator[Found]:
 
 
 def interleaved(implementations: list[Implementation]) -> list[Implementation]:
-    """Return the implementations of a list, each with its neighbours in `beside`. A single
-    implementation is returned unchanged.
+    """Return the implementations of a list, each with its neighbours in `beside`: other
+    implementations, which some laws call too. A single implementation is returned unchanged.
     """
     return [
         replace(each, beside=neighbours(position, implementations) or each.beside)
@@ -104,16 +114,16 @@ def interleaved(implementations: list[Implementation]) -> list[Implementation]:
 
 
 def neighbours(position: int, members: list[T]) -> tuple[T, ...]:
-    """Return the next few members after a position of a list. After its end the list begins again.
-    The member at the position is never returned.
+    """Return the next few members of a list after a position. The list is read as a circle: after
+    the last member comes the first. The member at the position itself is never returned.
     """
     others = [*members[position + 1 : position + 1 + _NEIGHBOURS], *members[: min(position, _NEIGHBOURS)]]
     return tuple(others[:_NEIGHBOURS])
 
 
 def distinct(implementations: list[Implementation]) -> list[Implementation]:
-    """Return the implementations, renamed so that their names differ: the second implementation
-    with a name gets the name "name #2".
+    """Return the implementations with names that differ: the second implementation with a name is
+    renamed "name #2".
     """
     seen: Counter[str] = Counter()
     named = []
@@ -126,7 +136,9 @@ def distinct(implementations: list[Implementation]) -> list[Implementation]:
 
 
 def _read(target: str, arithmetic: str | None) -> list[Found]:
-    """The implementations of one target. A mapping or an attribute of the user may raise anything."""
+    """Return the implementations at one place. Code of the user runs here and may raise any
+    exception.
+    """
     try:
         return list(_load(target, arithmetic))
     except (AdapterError, KeyboardInterrupt):
@@ -166,7 +178,7 @@ def _load(target: str, arithmetic: str | None) -> Iterator[Found]:
 
 
 def _attribute(module: Any, path: str, origin: Location) -> Any:
-    """The attribute of a module at a dotted path; the module itself for ""."""
+    """Return the attribute of a module at a dotted path. For the path "", return the module itself."""
     found = module
     for part in filter(None, path.split(".")):
         if not hasattr(found, part):
@@ -196,7 +208,9 @@ def _imported(origin: Location) -> Any:
 
 
 def _only_adapter(module: Any, name: str) -> str:
-    """The name of the only adapter of a module; "" for the module, if its functions have the operations' names."""
+    """Return the name of the only adapter of a module. Return "" if the module itself is the
+    adapter, because its functions have the names of operations.
+    """
     found = _adapters(module)
     if len(found) > 1:
         raise AdapterError(f"{name} has {len(found)} adapters: {', '.join(found)}. Name one, as in {name}:{found[0]}.")
@@ -210,9 +224,10 @@ def _only_adapter(module: Any, name: str) -> str:
 
 
 def _adapters(module: Any) -> list[str]:
-    """The names of the adapters of a module, one name for each.
+    """Return the names of the adapters of a module. An adapter with several names is returned once.
 
-    They are the `Implementation`s; in a module without one, the mappings, lists and groups of adapters.
+    Adapters are the `Implementation`s of the module. In a module without one, adapters are the
+    mappings, the lists of adapters and the groups of adapters.
     """
     public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
     declared = {id(value): name for name, value in reversed(public.items()) if isinstance(value, Implementation)}
@@ -220,7 +235,9 @@ def _adapters(module: Any) -> list[str]:
 
 
 def _is_adapter(value: Any) -> bool:
-    """Whether a value is a mapping from operations to functions, a list of adapters, or a mapping of groups."""
+    """Return whether a value is an adapter: a mapping from operations to functions, a list of
+    adapters, or a mapping of groups.
+    """
     if isinstance(value, Mapping):
         members = list(value.values())
         offers_operations = all(name in OPERATIONS for name in value) and all(map(callable, members))
@@ -239,7 +256,9 @@ def _is_mapping_of_groups(value: Any) -> bool:
 
 
 def _implementation(adapter: Any, target: str, name: str, arithmetic: str | None) -> Implementation:
-    """The implementation that an adapter is. A mapping or an object, which has no name, is named after its target."""
+    """Return the implementation that an adapter defines. A mapping or an object has no name, so it
+    gets the name of its target, the file or module.
+    """
     has_name = isinstance(adapter, Implementation) or hasattr(adapter, "__name__")
     try:
         return implementation_of(adapter, arithmetic, name=None if has_name else name)

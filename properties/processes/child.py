@@ -1,4 +1,6 @@
-"""The parent's view of one child process: give it a task, read its answer, find out how it ended."""
+"""Defines one child process as the parent sees it: the parent gives it a task, reads its answer,
+and finds out how it ended.
+"""
 
 import json
 import os
@@ -27,9 +29,9 @@ _LOG_CHARACTERS, _LOG_LINES, _LINE_CHARACTERS, _FRAMES = 100_000, 3, 300, 4  # h
 class Child:
     """A child process that checks laws, in a new session.
 
-    Processes that it starts end with it, and an interrupt reaches only the parent. `task` is the
-    current task, which began at `since`; during the import and between tasks `task` is None. `calls` says
-    what the child is calling.
+    Processes that the child starts end with it. An interrupt reaches only the parent. `task` is the
+    current task, which began at `since`. During the import and between tasks `task` is None.
+    `calls` is the record of the child's current call.
     """
 
     def __init__(self, order: Order, folder: Path, number: int) -> None:
@@ -60,7 +62,9 @@ class Child:
         self._send(task)
 
     def _send(self, message: Any) -> None:
-        """Send a message. If the child is dead, `answer` finds that out."""
+        """Send a message to the child. If the child is dead, nothing happens here, and `answer`
+        raises.
+        """
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             pickle.dump(message, self._process.stdin)
@@ -86,13 +90,16 @@ class Child:
 
     @property
     def _limit(self) -> float:
-        """How many seconds the current call may take; an import, before the first task, may take more."""
+        """How many seconds the current call may take. An import, before the first task, may take
+        longer.
+        """
         return self._timeout * (1 if self.task else _TIMEOUTS_OF_AN_IMPORT)
 
     def kill_if_over_limit(self) -> None:
         """Kill the child if its call takes too long, or if it uses too much memory.
 
-        After a timeout the child gets SIGABRT first, and writes to its log which line it was in.
+        After a timeout the child first gets SIGABRT. It then writes to its log which line of code
+        it was in.
         """
         if self._killed_over_memory():
             return
@@ -104,7 +111,9 @@ class Child:
             self._signal(signal.SIGKILL)
 
     def _killed_over_memory(self) -> bool:
-        """Kill the child if it has ever used more memory than the limit; whether that has happened."""
+        """Kill the child if it has ever used more memory than the limit. Return whether this has
+        happened, now or before.
+        """
         if self._memory_limit < inf and not self._over_memory and self._peak_memory > self._memory_limit:
             self._over_memory = True
             self._signal(signal.SIGKILL)
@@ -120,9 +129,8 @@ class Child:
 
     @property
     def ended_from_outside(self) -> bool:
-        """Whether something other than the last task ended a dead child.
-
-        That is a signal from outside, or the memory that earlier tasks of the child had used.
+        """Whether something other than its last task ended the child: a signal from outside, or the
+        memory that its earlier tasks had used. The child must be dead.
         """
         status = self._process.wait()
         if self._over_memory:
@@ -130,9 +138,7 @@ class Child:
         return not self._timed_out and -status in _SIGNALS_FROM_OUTSIDE
 
     def how_it_ended(self) -> str:
-        """Return how a dead child ended, as the predicate of a sentence: "did not return within 60
-        s".
-        """
+        """Return how a dead child ended, as the end of a sentence: "did not return within 60 s"."""
         if self._timed_out:
             return f"did not return within {self._limit:g} s"
         if self._over_memory:
@@ -143,8 +149,8 @@ class Child:
         return f"ended the process with exit status {status}"
 
     def last_output(self) -> list[str]:
-        """Return sentences about the last output of a dead child, and about the lines of the user's
-        code that it was in.
+        """Return sentences about a dead child: the lines of the user's code that it was in, and its
+        last output.
 
         The innermost line comes first. Lines of attnspec are left out.
         """
@@ -159,7 +165,9 @@ class Child:
         return [*where, f"It had printed: {' / '.join(lines)[-_LINE_CHARACTERS:]}"] if lines else where
 
     def stop(self, gently: bool = False) -> None:
-        """End the child and everything that it started; `gently` gives it two seconds to end first."""
+        """End the child and every process that it started. With `gently`, the child first gets two
+        seconds to end by itself.
+        """
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()

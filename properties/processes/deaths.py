@@ -1,4 +1,4 @@
-"""Makes the outcome of a law whose call killed the process, or never returned."""
+"""Makes the outcome of a law whose call ended the process, or never returned."""
 
 from math import inf
 
@@ -14,8 +14,8 @@ __all__ = ["death"]
 
 
 def death(entry: Entry, law_id: str, child: Child, seconds: float) -> Outcome:
-    """Return the outcome of a law during which a child died. The counterexample is the last call
-    that the child noted.
+    """Return the outcome of a law during which a child process died. The counterexample is the last
+    call that the child recorded.
     """
     law, operation = parts_of(law_id)
     summary, notes, calls = child.how_it_ended(), child.last_output(), child.calls

@@ -1,4 +1,6 @@
-"""Adds the deviations that pyproject.toml declares to the implementations."""
+"""Adds to implementations the deviations that pyproject.toml declares. A deviation is a law that an
+implementation is known to break.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,7 +25,9 @@ def with_deviations(found: list[Found], deviations: Mapping[str, Any]) -> list[F
 
 
 def _deviating(implementation: Implementation, deviations: Mapping[str, Any]) -> Implementation:
-    """One implementation with the deviations for all implementations, and with its own."""
+    """Return one implementation with two kinds of declared deviations: those for all
+    implementations, and those for its name.
+    """
     laws = [law for law in (*LAWS, *LONG) if not law.not_applicable(implementation)]
     applicable = {name for law in laws for name in (law.name, law.id)}
     for_all = {law: reason for law, reason in deviations.items() if isinstance(reason, str) and law in applicable}

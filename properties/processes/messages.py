@@ -1,4 +1,4 @@
-"""The messages between the parent process and its child processes."""
+"""Defines the messages between the parent process and its child processes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,11 +15,12 @@ __all__ = ["Climb", "Entry", "Explain", "Failed", "Order", "Task"]
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What is verified, and how; all children get the same order.
+    """The settings of a run: what is verified, and how. All child processes get the same order.
 
-    fail_fast     stop at the first violation that is not in `known`
+    fail_fast     stop at the first violation (failed law) that is not in `known`
     memory        a process that uses more bytes is killed
-    again         how many times a task is given out again, after something from outside ended its process
+    again         how many times a task is given out again after something from outside, such as a
+                  signal, ended its process
     environment   variables that the processes get in addition to the parent's
     """
 
@@ -45,10 +46,10 @@ class Order:
 
 @dataclass(frozen=True)
 class Entry:
-    """An implementation to verify, without its functions: its name, its origin, and the laws to
-    check.
+    """An implementation to verify, described without its functions: its name, its origin, and the
+    laws to check.
 
-    `unavailable` says why it cannot run here; it is "" if it can.
+    `unavailable` says why the implementation cannot run here. It is "" if it can run.
     """
 
     target: str
@@ -65,7 +66,7 @@ class Entry:
 
     @property
     def groups(self) -> dict[str, tuple[int, ...]]:
-        """The positions of the laws in `laws`, by operation."""
+        """The positions of each operation's laws in `laws`, by operation."""
         positions: dict[str, tuple[int, ...]] = {}
         for position, law in enumerate(self.laws):
             operation = parts_of(law)[1]
@@ -86,11 +87,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Task:
-    """Check laws of one operation of an implementation, on `cases` test inputs of a seed.
+    """A task for a child process: check laws of one operation of an implementation on `cases` test
+    inputs, which follow from the seed.
 
-    `entry` is the position of the implementation among the entries; `laws` are positions in its
-    plan. After `until`, a time of time.monotonic, no further input is drawn. `lost` says how many
-    times the task was given out before.
+    `entry` is the position of the implementation in the list of entries. `laws` are positions in
+    the list of its laws. After `until`, a time of time.monotonic, no further input is drawn. `lost`
+    says how many times the task was given out before.
     """
 
     entry: int
@@ -103,10 +105,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Climb:
-    """Search for the worst input of one operation of an implementation, in `steps` steps.
+    """A task for a child process: search for the worst input of one operation of an implementation,
+    in `steps` steps.
 
-    `entry` is the position of the implementation among the entries. The search begins at the input
-    of a seed in a domain, or at `start`.
+    `entry` is the position of the implementation in the list of entries. The search begins at
+    `start`, or at an input that the seed determines in a domain (an input family).
     """
 
     entry: int
@@ -120,9 +123,10 @@ class Climb:
 
 @dataclass(frozen=True)
 class Explain:
-    """Find the causes of the violations of one implementation, and smaller inputs if `shrinks`.
+    """A task for a child process: find the causes of the violations (failed laws) of one
+    implementation. With `shrinks`, also find smaller inputs that show them.
 
-    `entry` is the position of the implementation among the entries. After `until`, a time of
+    `entry` is the position of the implementation in the list of entries. After `until`, a time of
     time.monotonic, the search for smaller inputs ends.
     """
 
@@ -135,6 +139,8 @@ class Explain:
 
 @dataclass(frozen=True)
 class Failed:
-    """The answer to a task in which attnspec itself failed; `reason` says how, in sentences."""
+    """The answer to a task in which attnspec itself failed. `reason` says in sentences what
+    happened.
+    """
 
     reason: str

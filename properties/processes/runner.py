@@ -1,4 +1,6 @@
-"""The parent process: it decides which child checks which laws, and what the end of a child means."""
+"""Runs the parent process: it decides which child process checks which laws, and what follows when
+a child dies.
+"""
 
 import tempfile
 import time
@@ -30,15 +32,18 @@ _MOST_DEATHS = 3  # in one operation of one implementation; its other laws are t
 
 
 class Runner:
-    """Runs an order in `jobs` child processes; no call takes longer than the order's timeout.
+    """Runs an order (the settings of a run) in `jobs` child processes. A child whose call takes
+    longer than the order's timeout is killed.
 
         with Runner(order, jobs, signals) as runner:
             for entry, result in runner.outcomes(): ...
 
-    `entries` says what there is to verify. An order with `fail_fast` ends the run at the first
-    violation that is not known, or else with the causes of the first implementation that has a new
-    cause. Raises AdapterError if the adapters cannot be imported or used, UnwritableError and
-    OSError if the processes cannot go on, and StoppedError if one of `signals` has come.
+    `entries` lists the implementations to verify. An order with `fail_fast` ends the run at the
+    first violation (failed law) that is not known, or else with the causes of the first
+    implementation that has a new cause.
+
+    Raises AdapterError if the adapters cannot be imported or used. Raises UnwritableError and
+    OSError if the processes cannot go on. Raises StoppedError if one of `signals` has come.
     """
 
     def __init__(self, order: Order, jobs: int, signals: Signals) -> None:
@@ -84,9 +89,10 @@ class Runner:
         result is known.
 
         Without `tasks`, the results are the outcomes of all laws; else they are the results of the
-        given tasks. After the last outcome of an implementation come the causes of its violations,
-        if it has any. A `Climb` task, which searches for the worst input, gives that input or None,
-        and no causes follow. The child processes stay, so the method may be called again.
+        given tasks. After the last outcome of an implementation come the causes of its violations
+        (failed laws), if it has any. A `Climb` task, which searches for the worst input, gives that
+        input or None, and no causes follow. The child processes stay, so the method may be called
+        again.
         """
         self._tasks.extend(self._all_tasks() if tasks is None else tasks)
         self._laws_left = [0 for _ in self.entries]
@@ -112,13 +118,15 @@ class Runner:
                     child.kill_if_over_limit()
 
     def _all_tasks(self) -> Iterator[Task]:
-        """A task for each operation of each entry."""
+        """Yield a task for each operation of each implementation."""
         for position, entry in enumerate(self.entries):
             for laws in entry.groups.values():
                 yield Task(position, laws, self.order.seed, self.order.max_examples)
 
     def _hand_out(self) -> Iterator[tuple[int, Outcome]]:
-        """Give tasks to the idle children. Yields outcomes for the laws that are not run any more."""
+        """Give tasks to the idle child processes. Yield the outcomes of laws that are no longer
+        run, because their operation ended too many processes.
+        """
         while self._idle and self._tasks:
             task = self._tasks.popleft()
             if isinstance(task, Task):
@@ -132,20 +140,26 @@ class Runner:
             self._idle.pop().begin(task)
 
     def _not_tried(self, task: Task, operation: str) -> Iterator[tuple[int, Outcome]]:
-        """The outcomes of laws whose operation has already ended too many processes."""
+        """Return the outcomes of laws whose operation has already ended too many processes: "not
+        run".
+        """
         reason = f"It was not tried: {operation} had ended the process, or not returned, {_MOST_DEATHS} times."
         name = self.entries[task.entry].name
         outcomes = [Outcome(*parts_of(law), name, "not run", reason=reason) for law in self._law_ids(task)]
         return self._known(task.entry, outcomes)
 
     def _law_ids(self, task: Task | Climb) -> list[str]:
-        """The laws of a task, "law[operation]"; of a climb, the laws of its operation."""
+        """Return the ids of a task's laws, "law[operation]". For a search for the worst input,
+        these are all laws of its operation.
+        """
         entry = self.entries[task.entry]
         positions = task.laws if isinstance(task, Task) else entry.groups[task.operation]
         return [entry.laws[position] for position in positions]
 
     def _collect(self, child: Child) -> Iterator[tuple[int, Result]]:
-        """The results in a child's answer; the child is then idle. If the child is dead, what its end means."""
+        """Yield the results in a child's answer, and mark the child as idle. If the child is dead,
+        yield the results that follow from its death.
+        """
         task = child.task
         if task is None:
             self._welcome(child)
@@ -174,7 +188,9 @@ class Runner:
         self._idle.append(child)
 
     def _after_death(self, child: Child, task: Task | Explain | Climb) -> Iterator[tuple[int, Result]]:
-        """The results of a task whose child is dead, if it is not given out again; then start another child."""
+        """Handle a task whose child process is dead: give the task out again, or yield its results.
+        Then start another child if tasks are left.
+        """
         if child.ended_from_outside and task.lost < self.order.again:
             self._give_again(child, replace(task, lost=task.lost + 1))
         elif isinstance(task, Explain):
@@ -185,9 +201,9 @@ class Runner:
             self._start()
 
     def _known(self, position: int, outcomes: Iterable[Outcome]) -> Iterator[tuple[int, Outcome]]:
-        """The outcomes of one task, without the calls that only the search for causes needs.
+        """Return the outcomes of one task, without the calls that only the search for causes needs.
 
-        That search is asked for when the entry's last outcome is known.
+        After the last outcome of an implementation, add the task to search for causes.
         """
         light = []
         for outcome in outcomes:
@@ -207,13 +223,17 @@ class Runner:
             yield position, outcome
 
     def _explain(self, position: int) -> None:
-        """Ask for the causes of an entry's violations, if it has any, in the order of its plan."""
+        """Add a task to find the causes of an implementation's violations (failed laws), if it has
+        any. The violations are in the order of its laws.
+        """
         planned = self.entries[position].laws.index
         if in_order := sorted(self._violations[position], key=lambda violation: planned(violation.law_id)):
             self._tasks.appendleft(Explain(position, tuple(in_order), until=self._time.end))
 
     def _give_up(self) -> None:
-        """Check no further law, and end the children that check one; still explain the known violations."""
+        """Stop checking laws, and end the child processes that check one. The causes of the
+        violations that are already known are still searched for.
+        """
         explaining = [task for task in self._tasks if isinstance(task, Explain)]
         self._tasks.clear()
         self._tasks.extend(explaining)
@@ -224,9 +244,11 @@ class Runner:
             self._explain(position)
 
     def _failed(self, child: Child, task: Task | Climb) -> Iterator[tuple[int, Outcome]]:
-        """The outcome of the law under which a child died; the other laws of the task become a new task.
+        """Return the outcome of the law under which a child process died. The other laws of the
+        task become a new task.
 
-        Under a climb, it is the outcome of the operation's first law.
+        If the task was a search for the worst input, return the outcome of the operation's first
+        law.
         """
         law_ids, noted = self._law_ids(task), child.calls.noted
         law = noted.law if noted is not None and noted.law in law_ids else law_ids[0]
@@ -241,16 +263,19 @@ class Runner:
         return self._known(task.entry, [outcome])
 
     def _give_again(self, child: Child, task: Task | Explain | Climb) -> None:
-        """Give out a task again, after something from outside has ended its process."""
+        """Give out a task again, after something from outside, such as a signal, has ended its
+        process.
+        """
         self._remove(child)
         self._tasks.appendleft(task)
         self.lost += 1
 
     def _unexplained(self, child: Child, task: Explain) -> Iterator[tuple[int, tuple[Cause, ...]]]:
-        """The result of a search for causes in which a child died.
+        """Handle a search for causes in which a child process died.
 
-        The search is repeated without smaller inputs, which calls nothing. If that fails too, all
-        violations have one unknown cause.
+        The search is repeated without smaller inputs, so that it calls no function of the
+        implementation. If that fails too, yield one cause for all violations, which is not
+        recognised.
         """
         how = child.how_it_ended()
         self._remove(child)
@@ -260,7 +285,9 @@ class Runner:
         yield task.entry, _unknown_cause(task, f"When smaller inputs were looked for, the implementation {how}.")
 
     def _without_verdict(self, task: Task | Explain | Climb, reason: str) -> Iterator[tuple[int, Result]]:
-        """The results of a task in which attnspec itself failed: laws without verdict, violations without cause."""
+        """Yield the results of a task in which attnspec itself failed: laws without a verdict, or
+        violations (failed laws) whose cause is not recognised.
+        """
         if isinstance(task, Explain):
             yield task.entry, _unknown_cause(task, reason)
             return
@@ -281,7 +308,9 @@ class Runner:
         return child
 
     def _welcome(self, child: Child) -> None:
-        """Take over the entries that a child has found. Raises AdapterError if it found none."""
+        """Read a new child's first answer, the list of implementations. Raises AdapterError if the
+        child could not import them.
+        """
         try:
             answer = child.answer()
         except EOFError:
@@ -293,7 +322,9 @@ class Runner:
         self.entries = self.entries or answer
 
     def _ready(self, children: list[Child]) -> list[Child]:
-        """The children that have answered or are dead, after a short wait at most. Raises StoppedError."""
+        """Return the child processes that have answered or are dead. Wait at most a short time.
+        Raises StoppedError if a signal has come.
+        """
         watched: list[Child | Signals] = [self.signals, *children]
         ready, _, _ = select(watched, (), (), min(0.5, self.order.timeout / 4))
         self.signals.obey()
@@ -301,7 +332,9 @@ class Runner:
 
 
 def _unknown_cause(task: Explain, reason: str) -> tuple[Cause, ...]:
-    """One cause for all violations of a task, with a note that says why attnspec did not search for causes."""
+    """Return one cause for all violations (failed laws) of a task. A note says why attnspec did not
+    search for causes.
+    """
     first = task.violations[0]
     example = replace(first, notes=(*first.notes, reason)).without_calls()
     laws = tuple(violation.law_id for violation in task.violations)

@@ -1,4 +1,6 @@
-"""Notes SIGHUP, SIGINT and SIGTERM when they come, and obeys them later, when no work is half done."""
+"""Records SIGHUP, SIGINT and SIGTERM when they come, and obeys them later, when no work is half
+done.
+"""
 
 import os
 import signal
@@ -13,7 +15,7 @@ _NUMBERS = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]  
 
 
 class StoppedError(Exception):
-    """A signal asked the process to end."""
+    """Raised to end the process when a signal has asked for it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"{signal.Signals(number).name} came")
@@ -21,17 +23,17 @@ class StoppedError(Exception):
 
     @property
     def status(self) -> int:
-        """The exit status that stands for the signal: 129, 130 or 143."""
+        """The exit status for the signal: 129, 130 or 143."""
         return 128 + self.number
 
 
 class Signals:
-    """A context in which SIGHUP, SIGINT and SIGTERM are noted.
+    """A context in which SIGHUP, SIGINT and SIGTERM are recorded instead of ending the process.
 
     A signal that the process ignored at its start, as under nohup, stays ignored. `select` on the
-    context returns as soon as a signal has come, and `obey` then raises StoppedError. Python handles
-    signals only in the main thread; with `listens=False`, or in another thread, the only signals
-    are those that `ask` notes.
+    context returns as soon as a signal has come. `obey` then raises StoppedError. Python handles
+    signals only in the main thread. In another thread, or with `listens=False`, only signals from
+    `ask` are recorded.
     """
 
     def __init__(self, listens: bool = True) -> None:
@@ -58,7 +60,7 @@ class Signals:
         self.ask(number)
 
     def ask(self, number: int) -> None:
-        """Note a signal as if it had come."""
+        """Record a signal as if it had come from outside."""
         if not self.number:
             self.number = number
             os.write(self._write, b"!")

@@ -1,4 +1,6 @@
-"""Finds the files and lines in which the functions under test are written, for annotations of code."""
+"""Finds the files and lines in which the functions under test are written, so that messages can
+point to them.
+"""
 
 import inspect
 import os
@@ -12,11 +14,11 @@ __all__ = ["sources"]
 
 
 def sources(operations: Mapping[str, Any], target: str) -> dict[str, tuple[str, int]]:
-    """Return the file and the line in which the function of each operation begins. A file in the
-    repository is relative to the repository.
+    """Return the file and the line in which the function of each operation begins. The path of a
+    file in the repository is relative to the repository.
 
     For a compiled function, or a function of an installed library, this is the first line of the
-    adapter.
+    adapter (the user's file with kernels).
     """
     module = target.partition(":")[0]
     adapter = module if module.endswith(".py") else getattr(sys.modules.get(module), "__file__", None)
@@ -32,18 +34,24 @@ def sources(operations: Mapping[str, Any], target: str) -> dict[str, tuple[str, 
 
 
 def _repository() -> Path:
-    """The repository that a GitHub workflow names, or the working directory."""
+    """Return the path of the repository: the one that a GitHub workflow names, or the working
+    directory.
+    """
     root = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd()).resolve()
     return root if Path.cwd().is_relative_to(root) else Path.cwd()
 
 
 def _in_repository(file: Path) -> bool:
-    """Whether a file is in the repository, and not in an environment that is installed there."""
+    """Return whether a file is in the repository. A file of an environment that is installed in the
+    repository does not count.
+    """
     return file.is_relative_to(_repository()) and "site-packages" not in file.parts
 
 
 def _source(function: Any) -> tuple[Path, int] | None:
-    """Where a function is written, without its decorators; None if Python does not know."""
+    """Return the file and the line in which a function is written, without its decorators. Return
+    None if Python does not know them.
+    """
     try:
         while isinstance(function, partial):
             function = function.func

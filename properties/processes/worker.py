@@ -1,5 +1,5 @@
-"""The child process: it imports the adapters, checks the laws of one task after another, and finds
-causes.
+"""Runs the child process: it imports the adapters (files with kernels), checks the laws of one task
+after another, and finds causes of failures.
 
 The pipe to the parent carries only messages. Everything that Python, or code below Python, prints
 goes to a log file.
@@ -45,10 +45,10 @@ _MOST_NUMBERS = 2**16  # in the arguments and results of a call that travels to 
 
 
 def main() -> None:
-    """Answer the parent until it closes the pipe.
+    """Answer the parent process until it closes the pipe.
 
-    The first answer is the list of entries, or a sentence that says what is wrong. Then comes
-    one answer for each task.
+    The first answer is the list of implementations, or a sentence that says what is wrong. Then
+    comes one answer for each task.
     """
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     order, note, log = pickle.load(requests)
@@ -98,14 +98,18 @@ def _requests(requests: BinaryIO) -> Any:
 
 
 def _end_with(parent: int) -> None:
-    """End this process and everything that it started when the parent is dead, even in the middle of a call."""
+    """End this process and everything that it started when the parent process dies, even in the
+    middle of a call.
+    """
     while os.getppid() == parent:
         time.sleep(1)
     os.killpg(0, signal.SIGKILL)
 
 
 def _isolate(log: str) -> None:
-    """Close standard input, and send output to the log. A crash writes there where it was, and no core file."""
+    """Close standard input, and send all output to the log file. If the process crashes, it writes
+    there which line it was in, and leaves no core file.
+    """
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
     printed = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -132,12 +136,14 @@ def _entry(one: Found, laws: list[Law], order: Order) -> Entry:
 
 
 def _conventions_to_show(one: Found, order: Order) -> Any:
-    """The conventions that a script has to state: the conventions of the order replace the declared ones."""
+    """Return the conventions that a script has to state: those of the order, because they replace
+    the declared ones; else None.
+    """
     return one.implementation.resolved_conventions if order.conventions else None
 
 
 def _outcomes(one: Found, task: Task, planned: list[Law], order: Order, calls: CallRecord) -> list[Outcome]:
-    """The outcomes of the laws of a task."""
+    """Return the outcomes of a task's laws."""
     laws = [planned[position] for position in task.laws]
     current_law = [laws[0].id]
 
@@ -162,15 +168,16 @@ def _outcomes(one: Found, task: Task, planned: list[Law], order: Order, calls: C
 
 
 def _causes(one: Found, task: Explain, order: Order, calls: CallRecord) -> tuple[Cause, ...]:
-    """The causes of the violations of a task."""
+    """Return the causes of a task's violations (failed laws)."""
     causes = causes_of(_noting(one.implementation, calls), task.violations, task.shrinks, calls.begin, task.until)
     return tuple(replace(cause, example=_ready_to_send(cause.example, one, order)) for cause in causes)
 
 
 def _worst(one: Found, task: Climb, calls: CallRecord) -> Worst | None:
-    """The worst input of a climb.
+    """Return the worst input that a task's search finds.
 
-    None if no input can be judged, or if the start does not fit this version of the implementation.
+    Return None if no input can be judged, or if the start does not fit this version of the
+    implementation.
     """
     noting = _noting(one.implementation, calls)
     try:
@@ -182,7 +189,9 @@ def _worst(one: Found, task: Climb, calls: CallRecord) -> Worst | None:
 
 
 def _ready_to_send(violation: Violation, one: Found, order: Order) -> Violation:
-    """A violation with its script, and without the calls that are too large to send."""
+    """Return a violation (failed law) with its script, and without the calls that are too large to
+    send.
+    """
     reproduction = ""
     if violation.counterexample:
         conventions = _conventions_to_show(one, order)
@@ -200,7 +209,7 @@ def _numbers_in(call: Call) -> int:
 
 
 def _noting(implementation: Implementation, calls: CallRecord) -> Implementation:
-    """The implementation with functions that note when a call is over."""
+    """Return the implementation with functions that record when a call is over."""
 
     def noting(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)  # the function that runs programs is known by its parameters
@@ -237,7 +246,7 @@ def _noting(implementation: Implementation, calls: CallRecord) -> Implementation
 def _changed(
     implementation: Implementation, change: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> dict[str, Callable[..., Any]]:
-    """The operations of an implementation, each function changed."""
+    """Return the operations of an implementation, each function replaced by `change(function)`."""
     return {name: change(function) for name, function in implementation.operations.items()}
 
 

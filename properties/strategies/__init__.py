@@ -1,1 +1,1 @@
-"""Strategies: domains of sizes and numbers, and every choice that a seed makes."""
+"""Draws test inputs: their sizes, numbers, masks and options. Each choice follows from a seed."""

@@ -1,5 +1,5 @@
-"""Adjustments: functions that change a drawn case, for domains that sizes and masks alone do not
-describe.
+"""Defines adjustments: functions that change the arrays of a drawn case (test input). A domain
+(input family) has one if its sizes and masks alone do not describe it.
 """
 
 from math import inf
@@ -42,13 +42,15 @@ quarter.
 
 
 def far(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
-    """Scores of any size that the formats have. They vary within a row, share a sign, or differ by
-    everyday numbers far from 0.
+    """Change q, k (or scores, or wq) so that scores have any size that the formats have.
 
-    If scores vary by thousands, one key has all the weight, and gradients are 0. If a channel that
-    all keys share moves the scores far from 0, weights and gradients are like those from everyday
-    scores. If scores are coarse, half of the cases get smaller scores, at which budgets still test
-    something.
+    Three variants: the scores vary within a row, or they share a sign, or they differ by everyday
+    numbers far from 0. If scores vary by thousands, one key has all the weight, and gradients are
+    0. If a channel that all keys share moves the scores far from 0, weights and gradients are like
+    those of everyday scores.
+
+    Scores are coarse if rounding them moves weights a lot. Then half of the cases get smaller
+    scores, at which budgets (error limits) still test something.
     """
     if "mask" not in case:
         alive(operation, implementation, case, choose)
@@ -93,8 +95,9 @@ def far(operation: Operation, implementation: Implementation, case: dict[str, An
 
 
 def largest_scores(arithmetic: Arithmetic, moved: float) -> float:
-    """Return the size up to which rounding a score, or the factors of its product, moves a weight
-    by at most a share; ∞ if the arithmetic rounds neither.
+    """Return the size of scores up to which roundings move a weight by at most the share `moved`:
+    the rounding of a score, or of the factors of its product. The size is ∞ if the arithmetic
+    rounds neither.
     """
     relative_error = 2 * arithmetic.product + 2 * max(
         [
@@ -110,18 +113,22 @@ def largest_scores(arithmetic: Arithmetic, moved: float) -> float:
 
 
 def dominant(arithmetic: Arithmetic, width: int) -> float:
-    """Return the channels of a query and of a key whose score, their square times √d, dominates the
-    others: 16, or a smaller power of two if rounding a larger score moved its weight by more than
-    an eighth.
+    """Return the number to write in the channels of a query and a key so that their score dominates
+    the others. The score is the number's square times √d.
+
+    The number is 16, or a smaller power of two if rounding a larger score would move its weight by
+    more than an eighth.
     """
     largest = min(largest_scores(arithmetic, 2.0**-3), 2.0**-7 / arithmetic.elementwise.unit_roundoff)
     return float(2.0 ** min(4, np.floor(np.log2(largest / np.sqrt(width)) / 2)))
 
 
 def ties(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
-    """Large scores that are equal, or nearly so. They stay below the size at which rounding moves a
-    weight by a thousandth: beyond it, budgets allow everything. A channel that all keys share makes
-    them large. It holds powers of two, which every format has.
+    """Change q and k so that scores are large, and equal or nearly equal.
+
+    The scores stay below the size at which rounding moves a weight by a thousandth. For larger
+    scores, budgets (error limits) accept any value. A channel that all keys share makes the scores
+    large. It holds powers of two, which every format has.
     """
     if "mask" not in case:
         alive(operation, implementation, case, choose)
@@ -136,11 +143,13 @@ def ties(operation: Operation, implementation: Implementation, case: dict[str, A
 
 
 def below_fills(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
-    """Scores near the largest numbers of the formats, negative for visible keys and positive for
-    masked keys: below and above every finite number that fills a mask of a narrower format.
+    """Change the arrays so that scores are near the largest numbers of the formats: negative for
+    visible keys, and positive for masked keys. Such scores are below and above every finite number
+    that fills a mask of a narrower format.
 
     Each query has one visible key, so that its weight is 1 for any score. If scores are stored in a
-    narrow format, in half of the cases the products before the scale exceed its largest number.
+    narrow format, in half of the cases the products before the scale exceed the largest number of
+    this format.
     """
     arithmetic = implementation.resolved_arithmetic
     largest = int(
@@ -162,8 +171,8 @@ def below_fills(operation: Operation, implementation: Implementation, case: dict
 
 
 def few_keys(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
-    """A few keys share the weight of each query. A tangent of the values reads the weights, as
-    values do.
+    """Change q, k and v so that a few keys share the weight of each query, and the output shows the
+    weights. In a JVP, the tangent of the values shows them too.
     """
     score = choose.among(scores_of(implementation.resolved_arithmetic))
     rng = np.random.default_rng(choose.integer(0, 2**32))
@@ -179,15 +188,17 @@ def few_keys(operation: Operation, implementation: Implementation, case: dict[st
 
 
 def alive(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
-    """At least as many keys as queries if the alignment is bottom right, so that no row is fully
-    masked.
+    """Remove queries if the causal alignment is bottom right, so that there are at least as many
+    keys as queries, and no row is fully masked.
     """
     if implementation.resolved_conventions.causal == "bottom_right":
         case["q"] = case["q"][..., : case["k"].shape[-2], :]
 
 
 def fewer_keys(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
-    """At most half as many keys as queries, if the implementation supports that."""
+    """Remove keys, so that there are at most half as many keys as queries, if the implementation
+    supports that.
+    """
     key_count = max(1, case["q"].shape[-2] // 2)
     if (
         implementation.allows(n_k=key_count, n_k_minus_n_q=key_count - case["q"].shape[-2])
@@ -197,26 +208,29 @@ def fewer_keys(operation: Operation, implementation: Implementation, case: dict[
 
 
 def unmasked(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
-    """The case unchanged, but without fully masked rows if the operation is causal."""
+    """Remove queries if a causal operation would have fully masked rows. Leave other cases
+    unchanged.
+    """
     if "mask" not in case:
         alive(operation, implementation, case, choose)
 
 
 def shared(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
-    """An encoding for each problem, or one for all."""
+    """Make all problems of a batch share one encoding, in half of the cases."""
     if choose.happens():
         case["pos"] = case["pos"][(0,) * (case["pos"].ndim - 2)]
 
 
 def untold(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
-    """No number of keys, in half of the cases with as many keys as queries."""
+    """Leave out the number of keys, in half of the cases that have as many keys as queries."""
     if case["n_q"] == case["n_k"] and choose.happens():
         case["n_k"] = None
 
 
 def decoders(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
-    """One mask for the whole batch, and a row for all queries of each element, if the batch has as
-    many elements as there are queries. Half of the entries are true.
+    """Replace the two masks if the batch has as many elements as there are queries. The first
+    becomes one mask for the whole batch. The second becomes one row for all queries of each
+    element. Half of the entries are true.
     """
     shape = np.broadcast_shapes(case["first"].shape, case["second"].shape)
     if len(shape) == 3 and shape[0] == shape[1]:
@@ -224,7 +238,9 @@ def decoders(operation: Operation, implementation: Implementation, case: dict[st
 
 
 def rotations(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
-    """A third of the tables are rotations, rounded to their format."""
+    """Replace the tables, in a third of the cases, by cosines and sines of rotations, rounded to
+    the tables' format.
+    """
     if choose.integer(0, 2) < 2:
         return
     (seq_len, width), target = case["cos"].shape, implementation.resolved_arithmetic.angle.table
@@ -250,8 +266,9 @@ def rotations(operation: Operation, implementation: Implementation, case: dict[s
 
 
 def parts(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
-    """Parts of the keys whose weights differ by everyday factors or by thousands, near 0 or far
-    from it. Some parts are empty: their outputs do not count.
+    """Change the log-sum-exps of two parts of the keys so that the weights of the parts differ by
+    everyday factors or by thousands. The log-sum-exps are near 0 or far from it. Some parts are
+    empty: their outputs do not count.
     """
     target, spread = operation.stored("lse_a", implementation.resolved_arithmetic), choose.among([1.0, 4.0, 64.0])
     common = choose.among([0.0, 0.0, 1024.0, -1024.0])
@@ -266,11 +283,13 @@ def parts(operation: Operation, implementation: Implementation, case: dict[str, 
 
 
 def capped(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
-    """Scores from a part of the softcap to a multiple of it, where the softcap is almost reached."""
+    """Multiply q so that scores lie between a part of the softcap and a multiple of it. At the
+    largest scores the softcap is almost reached.
+    """
     factor = case["softcap"] * choose.among([1.0, 0.25, 4.0, 16.0])
     case["q"] = rounded(case["q"] * 2.0 ** np.round(np.log2(factor)), implementation.resolved_arithmetic.inputs)
 
 
 def last(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
-    """Queries at the positions where the keys end."""
+    """Set the offset so that the last query is at the position of the last key."""
     case["offset"] = case["k"].shape[-2] - case["q"].shape[-2]

@@ -1,5 +1,5 @@
-"""Named axes of a case: which axes can change their size alone, and a case with some entries of one
-axis.
+"""Works on the named axes of a case (test input): finds the axes whose size can change alone, and
+selects entries of an axis.
 """
 
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ _ROWS = ("n_q", "n_k")
 
 
 def movable(operation: Operation, case: Case, fixed: Sequence[str] = ()) -> dict[str, int]:
-    """Return the axes and counted numbers whose size can change alone, with their sizes. Axes with
-    a fixed size are left out.
+    """Return the axes and the sizes given as numbers that can change alone, with their sizes. Axes
+    named in `fixed` are left out.
     """
     sizes = operation.sizes(tuple(case[parameter] for parameter in operation.parameters))
     excluded = (*_FIXED, *fixed, *(_ROWS if operation.is_played else ()))
@@ -35,8 +35,8 @@ def movable(operation: Operation, case: Case, fixed: Sequence[str] = ()) -> dict
 
 
 def along(operation: Operation, case: Case, axis: str, places: Sequence[int]) -> Case:
-    """Return the case with some entries of an axis, in all arrays that have the axis. An entry may
-    come twice. Lengths are reduced to the new size.
+    """Return the case with the entries at `places` of an axis, in all arrays that have the axis. A
+    place may occur twice. Lengths of sequences are reduced to the new size.
     """
     changed = dict(case)
     for parameter in operation.parameters:
@@ -58,8 +58,8 @@ def along(operation: Operation, case: Case, axis: str, places: Sequence[int]) ->
 
 
 def one_of_lead(operation: Operation, case: Case, axis: int, place: int, gone: bool) -> Case:
-    """Return the case with one entry of a leading axis, in all arrays that have the axis. The axis
-    has size 1 then, or is gone.
+    """Return the case with one entry of a leading (batch) axis, in all arrays that have this axis.
+    With `gone`, the axis is removed, else it has size 1.
     """
     changed, arguments = dict(case), tuple(case[parameter] for parameter in operation.parameters)
     lead_rank = len(operation.lead(arguments))
@@ -74,6 +74,6 @@ def one_of_lead(operation: Operation, case: Case, axis: int, place: int, gone: b
 
 
 def leaves_a_query_nothing(case: Case) -> bool:
-    """Return whether the mask of a case has a fully masked row."""
+    """Return whether the mask of a case (test input) has a fully masked row."""
     mask = case.get("mask")
     return mask is not None and not mask.any(-1).all()

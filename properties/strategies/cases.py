@@ -26,8 +26,9 @@ gradients are still small enough to test something.
 
 
 class Cases:
-    """The cases of an operation in a domain for an implementation. Raises UnsupportedError if the
-    implementation supports none of them.
+    """The test inputs (cases) of an operation from an input family (domain), as far as an
+    implementation supports them. Raises UnsupportedError if the implementation supports none of
+    them.
     """
 
     def __init__(self, operation: Operation, domain: Domain, implementation: Implementation) -> None:
@@ -36,11 +37,11 @@ class Cases:
         self.arguments(Choices(0))
 
     def draw(self, seed: int) -> tuple[Any, ...]:
-        """Return the arguments of the case that a seed determines."""
+        """Return the arguments of the operation that a seed determines."""
         return self.arguments(Choices(seed))
 
     def arguments(self, choose: Choices) -> tuple[Any, ...]:
-        """Return the arguments of a case, from a source of choices."""
+        """Return arguments of the operation. `choose` makes every choice."""
         operation, implementation = self.operation, self.implementation
         sizes, lead = self.sizes.chosen(choose)
         kind = choose.among(_KINDS)
@@ -84,7 +85,7 @@ class Cases:
         chosen_before: Mapping[str, Any],
         choose: Choices,
     ) -> Any:
-        """One argument, which may depend on those chosen before."""
+        """Return one argument. It may depend on the arguments that were chosen before."""
         operation, implementation = self.operation, self.implementation
         if operation.is_setting(parameter):
             return drawn_features.setting(parameter, implementation, sizes, lead, choose)
@@ -122,8 +123,8 @@ class Cases:
 
 
 def _integers(parameter: str, shape: tuple[int, ...], sizes: dict[str, int], choose: Choices) -> Any:
-    """Lengths of sequences, with empty and full ones among them; or indices into a table, with its
-    last row among them.
+    """Return an array of whole numbers: lengths of sequences, some of them empty or full; or
+    indices into a table, some of them its last row.
     """
     if parameter == "lengths":
         max_len = sizes["max_len"]

@@ -1,5 +1,5 @@
-"""A case with one thing changed: numbers, a size, a mask, or an option. A climb goes from case to
-case by these changes.
+"""Changes one thing of a case (test input): numbers, a size, a mask, or an option. The search for
+the worst input goes from case to case by these changes.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from properties.strategies.climb import mutated
 __all__ = ["another", "changed"]
 
 _LONGEST, _MOST = 256, 2**15
-"""The longest axis, and the largest total of numbers, to which a smaller case may grow."""
+"""The longest axis, and the largest total of numbers, that a change may reach."""
 
 _TRIES = 8  # changes to try; the first one with a supported case is taken
 _SEEDS = 2**24
@@ -27,15 +27,15 @@ Change = Callable[[Cases, Case, Generator], Case]
 
 
 def another(cases: Cases, rng: Generator) -> Case:
-    """Another case of the domain."""
+    """Return a new case (test input) from the domain (input family) of `cases`."""
     return cases.operation.named(cases.draw(int(rng.integers(1, _SEEDS))))
 
 
 def changed(cases: Cases, case: Case, rng: Generator) -> Case:
-    """Return the case with one thing changed, which the implementation supports. If no change is
-    found, return another case of the domain.
+    """Return the case with one thing changed. The implementation supports the result. If no change
+    is found, return a new case from the same domain (input family).
 
-    Kinds of rotary frequencies always give another case, because their parameters depend on each
+    Kinds of rotary frequencies always give a new case, because their parameters depend on each
     other.
     """
     for _ in range(_TRIES if "kind" not in cases.operation.parameters else 0):
@@ -46,8 +46,8 @@ def changed(cases: Cases, case: Case, rng: Generator) -> Case:
 
 
 def _is_taken(operation: Operation, changed_case: Case, implementation: Implementation, before: Case) -> bool:
-    """Whether the implementation supports a changed case, the case has no new fully masked row, and
-    its size stays within bounds.
+    """Return whether a changed case (test input) may be used: the implementation supports it, it
+    has no new fully masked row, and its size stays within bounds.
     """
     most_numbers = max(_MOST, _numbers(before))
     keeps_alive = leaves_a_query_nothing(before) or not leaves_a_query_nothing(changed_case)
@@ -63,7 +63,7 @@ def _numbers(case: Case) -> int:
 
 
 def _of_numbers(cases: Cases, case: Case, rng: Generator) -> Case:
-    """The case with one array changed: an entry, a row, or the scale."""
+    """Return the case (test input) with one array changed: an entry, a row, or the scale."""
     operation = cases.operation
     names = [
         parameter
@@ -81,8 +81,8 @@ def _of_numbers(cases: Cases, case: Case, rng: Generator) -> Case:
 
 
 def _of_sizes(cases: Cases, case: Case, rng: Generator) -> Case:
-    """The case with an axis shorter or longer: a half, one entry less, one entry twice, or all
-    entries twice. Even widths stay even.
+    """Return the case (test input) with an axis shorter or longer: a half, one entry less, one
+    entry twice, or all entries twice. Even widths stay even.
     """
     operation = cases.operation
     rotates = any(case.get(parameter) is not None for parameter in ROTATION)
@@ -104,7 +104,7 @@ def _of_sizes(cases: Cases, case: Case, rng: Generator) -> Case:
 
 
 def _of_lead(cases: Cases, case: Case, rng: Generator) -> Case:
-    """The case with one entry of a leading axis: one element of a batch."""
+    """Return the case (test input) with only one element of a batch: one entry of a leading axis."""
     lead = cases.operation.lead(tuple(case.values()))
     several = [axis for axis, length in enumerate(lead) if length > 1]
     if not several:
@@ -114,7 +114,9 @@ def _of_lead(cases: Cases, case: Case, rng: Generator) -> Case:
 
 
 def _of_masks(cases: Cases, case: Case, rng: Generator) -> Case:
-    """The case with a mask changed: one entry or one key inverted, or a new mask, or no mask."""
+    """Return the case (test input) with a mask changed: one entry or one key inverted, a new mask,
+    or no mask.
+    """
     operation, implementation = cases.operation, cases.implementation
     names = [parameter for parameter in operation.parameters if operation.is_mask(parameter)]
     if not names:
@@ -142,8 +144,8 @@ def _of_masks(cases: Cases, case: Case, rng: Generator) -> Case:
 
 
 def _of_options(cases: Cases, case: Case, rng: Generator) -> Case:
-    """The case with an option or a position of another case of the domain, or without a bias or
-    sinks and their tangents.
+    """Return the case (test input) with one option or position from a new case, or without a bias
+    or sinks. The tangents of a bias or of sinks are removed too.
     """
     operation = cases.operation
     if operation.is_played or any(case.get(parameter) is not None for parameter in ROTATION):

@@ -1,4 +1,6 @@
-"""The choices of a case and of a law, from one seed: sizes, orders, cuts, numbers, masks."""
+"""Makes the random choices of test inputs and of laws from one seed: sizes, orders, cuts, numbers
+and masks.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -19,8 +21,10 @@ _KINDS: dict[Format, Any] = {
 
 
 def rounded(x: Array, target: Format) -> Array:
-    """Return the nearest numbers of a format, ties to even: multiples of 2ᵉ⁻ᵖ for 2ᵉ⁻¹ ≤ |x| < 2ᵉ,
-    with p = −log₂ of the unit roundoff.
+    """Return the nearest numbers of a format, ties to even.
+
+    For 2ᵉ⁻¹ ≤ |x| < 2ᵉ the numbers of the format are the multiples of 2ᵉ⁻ᵖ, where p = −log₂ of the
+    unit roundoff.
     """
     if target == BINARY64:
         return x
@@ -44,7 +48,7 @@ def _has_grid(target: Format) -> bool:
 class Choices:
     """A source of choices. The same seed gives the same choices in the same order.
 
-    Seed 0 gives the simplest case: the first of all options, and arrays of zeros.
+    Seed 0 gives the simplest test input: the first of all options, and arrays of zeros.
     """
 
     def __init__(self, seed: int) -> None:
@@ -67,19 +71,21 @@ class Choices:
         return not self.simplest and bool(self._random.random() < probability)
 
     def order(self, count: int) -> Any:
-        """Return an order of n things: reversed every other time, because it shows most mistakes;
-        else random.
+        """Return an order of `count` things. Half of the time it is the reversed order, because
+        this shows most mistakes. Otherwise it is random.
         """
         return np.arange(count)[::-1] if not self.happens() else self._random.permutation(count)
 
     def bits(self, shape: Any, density: float | None = None) -> Any:
-        """Booleans. Each is true with probability `density`, which is chosen if it is None."""
+        """Return an array of booleans. Each is true with probability `density`. If it is None, the
+        probability is chosen too.
+        """
         share = self.among([0.5, 0.9, 0.1, 1.0]) if density is None else density
         return self._random.random(shape) < share
 
     def cut(self, length: int, supported: Callable[[int], bool] = lambda _: True) -> int:
-        """Return a length below n at which an axis of length n can be cut, preferably next to a
-        tile; n itself if no cut is supported.
+        """Return a length below `length` at which an axis can be cut, preferably next to the end of
+        a tile. Return `length` if no cut is supported.
         """
         tiles = (candidate for power in range(10) for candidate in (2**power - 1, 2**power, 2**power + 1))
         lengths: list[int] = [
@@ -90,7 +96,7 @@ class Choices:
         return self.among(lengths or [length])
 
     def signs(self, count: int) -> Array:
-        """Return an array of n numbers 1 or −1."""
+        """Return an array of `count` numbers, each 1 or −1."""
         return np.where(self.bits(count, 0.5), 1.0, -1.0)
 
     def directions(self, *shapes: tuple[int, ...]) -> list[Array]:
@@ -101,21 +107,21 @@ class Choices:
         return [np.where(direction.any(), direction, 1.0) for direction in directions]
 
     def grid(self, shape: Any, step: float = 1 / 16) -> Array:
-        """Multiples of a power of two, from −128 to 127 times it."""
+        """Return an array of multiples of `step`, a power of two: from −128 to 127 times it."""
         integers = np.zeros(shape, np.int8) if self.simplest else self._random.integers(-128, 128, shape, np.int8)
         return np.asarray(integers * step, np.float64)
 
     def fixed_points(self, shape: Any, target: Format) -> Array:
-        """Return numbers up to 8 that use all bits of a format but one, so that the format contains
-        each sum and difference of two.
+        """Return numbers of size at most 8 that use all bits of a format except one. The free bit
+        makes each sum and difference of two such numbers a number of the format.
         """
         bits = round(-math.log2(target.unit_roundoff)) - 1
         integers = self._random.integers(-(2**bits), 2**bits, shape, endpoint=True)
         return np.asarray(np.ldexp(integers.astype(np.float64), 3 - bits))
 
     def numbers(self, shape: Any, target: Format, kind: str = "grid") -> Array:
-        """Return numbers of a format, of size about 1: on a grid of 1/16, fixed points, or normally
-        distributed numbers with all bits.
+        """Return numbers of a format, of size about 1. They are on a grid of 1/16, or fixed points,
+        or normally distributed numbers with all bits.
 
         On a grid, a few entries in a hundred are 0, or from ±4 to ±8.
         """

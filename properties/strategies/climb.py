@@ -1,5 +1,6 @@
-"""Hill climbing on arrays: start from a drawn input, accept a mutation that does not reduce the
-measured height, and start again when no mutation helps.
+"""Searches for the input with the largest measured height by hill climbing on arrays. A climb
+starts from a drawn input, accepts a mutation that does not reduce the height, and starts again when
+no mutation helps.
 """
 
 from collections.abc import Callable
@@ -24,8 +25,8 @@ FLAT = 3
 
 @dataclass(frozen=True)
 class Height:
-    """The measurement of an input: its height, whether it is a counterexample, and remarks to
-    count.
+    """The measurement of an input: its height, whether the input is a counterexample, and remarks
+    that are counted.
     """
 
     value: float
@@ -35,7 +36,7 @@ class Height:
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to climb.
+    """How long to search.
 
     evaluations  how many inputs all climbs together measure
     draws        how many inputs are drawn before a climb starts at the highest one
@@ -49,8 +50,8 @@ class Effort:
 
 @dataclass(frozen=True)
 class Climbed(Generic[P]):
-    """The result of some climbs: how many inputs were measured, the highest input, and the
-    counterexamples.
+    """The result of all climbs: how many inputs were measured, the input with the largest height,
+    and the counterexamples.
     """
 
     evaluations: int
@@ -68,9 +69,9 @@ def climb(
     rng: Generator,
     effort: Effort,
 ) -> Climbed[P]:
-    """Climb until `effort.evaluations` inputs are measured, and return what the climbs found.
+    """Search until `effort.evaluations` inputs are measured, and return what was found.
 
-    Each climb starts at the highest of `effort.draws` drawn inputs. It ends at a counterexample, or
+    A climb starts at the highest of `effort.draws` drawn inputs. It ends at a counterexample, or
     when its mutations no longer increase the height.
     """
     highest: tuple[Height, P] | None = None

@@ -1,5 +1,5 @@
-"""A domain: a family of test inputs, by the sizes of named axes, masks and numbers; and sizes that
-several domains share.
+"""Defines a domain (a family of test inputs) by sizes of named axes, masks and numbers. Also
+defines sizes that several domains share.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -57,15 +57,15 @@ Adjustment = Callable[[Operation, Implementation, dict[str, Any], Choices], None
 class Domain:
     """A family of test inputs.
 
-    sizes       sizes that replace the everyday ones
-    scales      scales that replace the everyday ones
-    features    the features that every case uses
+    sizes       the sizes to draw; a size without an entry is drawn from the everyday ones
+    scales      the scales of arrays to draw; an array without an entry gets an everyday scale
+    features    the optional features that every test input of the family uses
     mask        a function that draws masks
     masks_are   "loose" if masks have axes of size 1 or fewer axes, "keys" if they mask keys alone
-    rotates     whether rope has some of its options; in other domains it has none
-    rank        the smallest number of leading axes
-    share       the share of the requested cases that this domain gets
-    adjust      a function that changes the drawn case
+    rotates     whether rope has some of its options; in other families it has none
+    rank        the smallest number of leading (batch) axes
+    share       how many of the requested test inputs this family gets, relative to others
+    adjust      a function that changes the drawn arrays
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The domains of each operation: a table."""
+"""The table of the domains (input families) of each operation."""
 
 from typing import Any
 
@@ -23,15 +23,15 @@ QUIRKS = (
     *("dead rows", "odd widths", "no rows", "no columns", "width zero"),
     *("no queries", "without keys", "more queries than keys", "below finite fills"),
 )
-"""Domains in which a convention decides the result, or in which budgets allow everything. Separate
-laws test them, and agreement with the oracle does not.
+"""The domains (input families) in which a convention decides the result, or in which budgets (error
+limits) accept any value. Separate laws test them. The law of agreement with the oracle does not.
 """
 
 ROTATIONS = "as models rotate"
-"""The domain in which rope has some of its options."""
+"""The name of the domain (input family) in which rope has some of its options."""
 
 DOMAINS: dict[str, dict[str, Domain]] = {name: {} for name in OPERATIONS}
-"""The domains of each operation, by name."""
+"""The domains (input families) of each operation, by name."""
 
 
 def _domain(name: str, statement: str, *operations: str, **entry: Any) -> None:
@@ -356,7 +356,9 @@ _domain("no columns", "A width of 0.", "inv_freq", sizes=_EMPTY["no columns"], s
 
 
 def usual(operation: str, *more: str) -> tuple[str, ...]:
-    """Return the domains of laws about any call, and more domains, as far as an operation has them."""
+    """Return the names of the domains (input families) for laws about any call, and the names in
+    `more`. Names that the operation does not have are left out.
+    """
     return ("everyday", *(name for name in (ROTATIONS, *more) if name in DOMAINS[operation]))
 
 

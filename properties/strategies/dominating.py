@@ -1,11 +1,14 @@
-"""Cases in which a few keys with large scores share all the weight, and values read the weights.
+"""Makes inputs of attention in which a few keys with large scores share all the weight, and the
+values show the weights.
 
-A random row of many keys averages a mistake away, while its budget grows with its length. Here the
-score of a key is one product. A relative error of the product, of the scale or of an input is then
-the same relative error of the score, and exp turns it into a relative error of the weight that is
-larger by the factor of the score: a relative error of 1/2¹¹ in a score of 1024 is half the weight. A
-one-hot value reads that weight alone. Its error is compared with a budget that is a share of this
-weight, whether the weight is 1/2 or exp(−30), and no sum over keys hides it, for any number of
+A random row of many keys averages a mistake away, while its budget (error limit) grows with its
+length. Here the score of a key is one product. A relative error of the product, of the scale or of
+an input is then the same relative error of the score. The function exp turns it into a relative
+error of the weight that is larger by the factor of the score: a relative error of 1/2¹¹ in a score
+of 1024 is half the weight.
+
+A one-hot value shows that weight alone. Its error is compared with a budget that is a share of this
+weight, whether the weight is 1/2 or exp(−30). No sum over keys hides the error, for any number of
 keys.
 """
 
@@ -40,9 +43,9 @@ def dominating(
     tiles.
 
     Query i is nonzero only in channel i mod width. Each key has its own number there, which gives
-    the drawn score up to the rounding of the number. The keys with weight have one-hot values; if
-    there are more of them than columns, each group of columns is followed by a value of 0. All
-    other keys have values of 0.
+    the drawn score up to the rounding of the number. The keys with weight have one-hot values. If
+    there are more such keys than columns, a value of 0 follows each group of columns. All other
+    keys have values of 0.
     """
     (n_q, n_k), (width, value_width) = lengths, widths
     edges = {edge for power in range(18) for edge in (2**power - 1, 2**power)}
@@ -59,8 +62,8 @@ def dominating(
 
 
 def scores_of(arithmetic: Arithmetic) -> list[float]:
-    """Return the scores at which the budgets of an arithmetic still test something: its errors are
-    at most a quarter in an exponent, and the steps of its inputs at most 4.
+    """Return the scores at which the budgets (error limits) of an arithmetic still test something.
+    Its errors in an exponent are at most a quarter, and the steps of its inputs at most 4.
     """
     stored = [
         number_format.unit_roundoff

@@ -1,4 +1,4 @@
-"""Draws the features of attention: which of them a case uses, and their values."""
+"""Draws the optional features of attention: which of them a test input uses, and their values."""
 
 from collections.abc import Mapping
 
@@ -20,11 +20,11 @@ _SCALES = (1.0, 0.3, 0.0, -0.5)
 def chosen(
     operation: Operation, implementation: Implementation, needed: tuple[str, ...], choose: Choices
 ) -> frozenset[str]:
-    """Return the options of a case: the options that its domain needs, and a choice of the other
-    declared options.
+    """Return the options that a test input uses: the options `needed` by its input family, and a
+    choice of the other options that the adapter declares.
 
-    The case gets no others, all, one, or each with even odds. So every combination comes up, and
-    every pair comes up soon. A tangent comes only with its array.
+    The others are none of them, all, one, or each with probability 1/2. So every combination is
+    possible, and every pair of options occurs soon. A tangent is used only with its array.
     """
     if not operation.options:
         return frozenset()
@@ -55,8 +55,8 @@ def chosen(
 
 
 def scales(implementation: Implementation) -> list[float]:
-    """Return the scales to choose from: a supported list, or everyday scales, with 0 and a negative
-    one among them.
+    """Return the scales to choose from: the list that the adapter declares, or everyday scales,
+    among them 0 and a negative one.
     """
     return [scale for scale in implementation.support.listed("scale") or _SCALES if implementation.allows(scale=scale)]
 
@@ -84,8 +84,8 @@ def setting(
 
 
 def bias(shape: tuple[int, ...], target: Format, kind: str, choose: Choices) -> Array:
-    """Return a bias for scores of a shape: with all axes, with axes of size 1, or with fewer axes.
-    Some biases have entries of −∞, or a row of them.
+    """Return a bias that can be added to scores of a shape: with all axes, with axes of size 1, or
+    with fewer axes. Some biases have entries of −∞, or a row of them.
     """
     lengths = [length if choose.happens(0.7) else 1 for length in shape]
     lengths = (

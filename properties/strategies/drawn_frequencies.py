@@ -1,4 +1,4 @@
-"""Draws kinds of rotary frequencies with their parameters, and finds simpler cases."""
+"""Draws kinds of rotary frequencies (such as YaRN) with their parameters, and finds simpler cases."""
 
 from collections.abc import Iterator, Mapping
 from math import floor, log, pi
@@ -30,12 +30,14 @@ Case = Mapping[str, Any]
 
 
 def width_of(case: Case) -> int:
-    """Return the number of channels that rotate."""
+    """Return the number of channels that rotate in a case, a test input."""
     return int(case["head_dim"] if case["rotary_dim"] is None else case["rotary_dim"])
 
 
 def original_of(case: Case) -> int | None:
-    """Return the original length, which a kind calls by one of two names."""
+    """Return the original context length of a case, a test input. Kinds of frequencies give it
+    under one of two names.
+    """
     found = case["max_position_embeddings"] if case["kind"] == "dynamic" else case["original_max_position_embeddings"]
     return None if found is None else int(found)
 
@@ -43,10 +45,10 @@ def original_of(case: Case) -> int | None:
 def chosen(
     operation: Operation, implementation: Implementation, head_dim: int, needed: tuple[str, ...], choose: Choices
 ) -> dict[str, Any]:
-    """Return a declared kind, or the kind that the domain needs, with all its parameters and some
-    of the declared optional parameters.
+    """Return a kind of frequencies with all its parameters and some of its optional ones. The kind
+    is one that the adapter declares, or the kind `needed` by the input family.
 
-    Each optional parameter comes with even odds. Every ramp ends after it begins.
+    Each optional parameter is used with probability 1/2. Every ramp ends after it begins.
     """
     case: dict[str, Any] = dict.fromkeys(operation.parameters)
     case["head_dim"] = head_dim
@@ -79,8 +81,8 @@ def chosen(
 
 
 def _fewest(kind: str, implementation: Implementation) -> int:
-    """The smallest number of channels that rotate. With one pair the dynamic base is undefined, and
-    a ramp that ends at the last pair does not rise.
+    """Return the smallest number of channels that rotate. With one pair of channels the dynamic
+    base is undefined, and a ramp that ends at the last pair does not rise.
     """
     return (
         4
@@ -113,8 +115,8 @@ def _parameter(parameter: str, case: Case, implementation: Implementation, choos
 
 
 def ends(case: Case) -> tuple[float, float]:
-    """Return the begin and the end of YaRN's ramp, in float64, before they are rounded and limited
-    to the pairs.
+    """Return the begin and the end of YaRN's ramp over the pairs, in float64, before they are
+    rounded and limited to the pairs.
     """
     width, base = width_of(case), case["base"] or 10000.0
     turns = (case["beta_fast"] or 32.0, case["beta_slow"] or 1.0)
@@ -134,7 +136,7 @@ def rises(case: Case, implementation: Implementation) -> bool:
 
 
 def another(case: Case, implementation: Implementation) -> dict[str, Any]:
-    """Return a case with other frequencies: another factor, base or length."""
+    """Return a case (test input) with other frequencies: another factor, base or length."""
     changed = dict(case)
     if case["factor"] is not None:
         changed["factor"] = case["factor"] + 1.0
@@ -146,7 +148,9 @@ def another(case: Case, implementation: Implementation) -> dict[str, Any]:
 
 
 def smaller(case: Case, implementation: Implementation) -> Iterator[dict[str, Any]]:
-    """Simpler cases: fewer pairs, or fewer optional parameters."""
+    """Yield simpler cases (test inputs): with fewer pairs of channels, or with fewer optional
+    parameters.
+    """
     return (
         simpler
         for simpler in _simpler(case)

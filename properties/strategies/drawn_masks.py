@@ -50,8 +50,8 @@ def live(choose: Choices, shape: tuple[int, ...]) -> Any:
 
 
 def _revived(mask: Any) -> Any:
-    """The mask with one visible key added to each fully masked row, if there are keys. A mask of
-    keys has one row, which counts too.
+    """Return the mask with one visible key added to each fully masked row, if there are keys. A
+    mask of keys has one row, which counts too.
     """
     if n_k := mask.shape[-1]:
         dead = ~mask.any(-1)
@@ -60,18 +60,20 @@ def _revived(mask: Any) -> Any:
 
 
 def any_or_none(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """No mask, or a live mask: one for all leading axes, or one for each."""
+    """Return no mask, or a live mask, in which every query has a visible key. All leading axes
+    share the mask, or each problem has its own.
+    """
     kind = choose.among([None, shape[-2:], shape])
     return kind if kind is None else live(choose, kind)
 
 
 def none(choose: Choices, shape: tuple[int, ...]) -> None:
-    """Return no mask."""
+    """Return None: no mask."""
 
 
 def padded(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """Return a live mask with some keys that are masked for all queries, unless there is only one
-    key.
+    """Return a live mask, in which every query has a visible key. Some keys are masked for all
+    queries, unless there is only one key.
     """
     kept_keys = choose.bits(shape[-1]) & (np.arange(shape[-1]) != choose.integer(0, shape[-1] - 1))
     kept_keys[choose.integer(0, shape[-1] - 1)] |= not kept_keys.any()
@@ -81,19 +83,23 @@ def padded(choose: Choices, shape: tuple[int, ...]) -> Any:
 
 
 def row(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """Return a live mask that all queries share: padding, for each problem or for all."""
+    """Return a padding mask that all queries share, with a visible key in it. Each problem of the
+    batch has its own, or all share it.
+    """
     mask = choose.bits(choose.among([shape[-1:], (*shape[:-2], 1, shape[-1])]))
     return _revived(mask if mask.ndim > 1 else mask[None])
 
 
 def one(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """Return a mask with one visible key for each query, which is the last key every other time."""
+    """Return a mask with one visible key for each query. Half of the time, this is the last key."""
     low = choose.among([0, shape[-1] - 1])
     return np.arange(shape[-1]) == choose.integers(low, shape[-1] - 1, shape[:-1])[..., None]
 
 
 def starting(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """No mask; a live mask; or a mask of the keys from some position on, as left padding has."""
+    """Return no mask; a live mask, in which every query has a visible key; or a mask of the keys
+    from some position on, as left padding has.
+    """
     return (
         np.arange(shape[-1]) >= choose.integers(0, shape[-1] - 1, (*shape[:-1], 1))
         if choose.happens(0.3)
@@ -102,13 +108,15 @@ def starting(choose: Choices, shape: tuple[int, ...]) -> Any:
 
 
 def sequences(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """Return a live mask for each sequence of a batch, shared by its heads."""
+    """Return a mask for each sequence of a batch, which its heads share. Every query has a visible
+    key.
+    """
     return _revived(choose.bits((*shape[:-3], 1, *shape[-2:])))
 
 
 def narrow(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """Return a live mask with axes of size 1, or with fewer axes, such as one for each sequence
-    that its heads share.
+    """Return a mask with axes of size 1, or with fewer axes, such as one mask for each sequence
+    that its heads share. Every query has a visible key.
     """
     lengths = [length if choose.happens() else 1 for length in shape[:-1]] + [choose.among([shape[-1], shape[-1], 1])]
     lengths = lengths[choose.integer(0, len(lengths) - 1) :]
@@ -123,7 +131,7 @@ def narrow(choose: Choices, shape: tuple[int, ...]) -> Any:
 
 def dead(choose: Choices, shape: tuple[int, ...]) -> Any:
     """Return a mask with fully masked rows: one row, all rows, the rows of one batch element, some,
-    or the first ones. The whole batch may share the mask, and so may all queries.
+    or the first ones. The whole batch may share the mask, and all queries may share it.
     """
     mask = live(choose, choose.among([shape, shape[-2:]]))
     query, which = (
@@ -145,8 +153,8 @@ def dead(choose: Choices, shape: tuple[int, ...]) -> Any:
 
 
 def loose(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """Any booleans, with axes of size 1 or fewer axes, but at least two axes. Examples are a mask
-    of queries for the whole batch, and a padding row for all queries of each element.
+    """Return any booleans, with axes of size 1 or fewer axes, but at least two axes. Examples are a
+    mask of queries for the whole batch, and a padding row for all queries of each element.
     """
     kind = choose.among(["queries", "padding", "any", "any"])
     if kind == "queries":

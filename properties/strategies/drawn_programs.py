@@ -1,5 +1,5 @@
-"""Draws programs of steps on two caches, where the held positions decide which steps are possible,
-and finds shorter programs.
+"""Draws programs for caches (texts of steps such as "append 3; attend 2") in which every step is
+possible, and finds shorter programs.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,8 +28,10 @@ _OF_FIRST, _OF_SECOND = False, True
 
 
 def fill(implementation: Implementation, case: dict[str, Any], needed: tuple[str, ...], choose: Choices) -> None:
-    """Choose the window, the capacity and the program of a case, and cut its arrays, drawn at full
-    length, to the rows that the program uses. If the domain needs rings, they are short.
+    """Choose the window, the capacity and the program of steps of a case (test input). Cut its
+    arrays, which were drawn at full length, to the rows that the program uses.
+
+    If the input family needs rings (caches that overwrite their oldest positions), they are short.
     """
     offers, rings = implementation.of_caches, "ring" in needed
     case["window"] = (
@@ -56,7 +58,9 @@ def fill(implementation: Implementation, case: dict[str, Any], needed: tuple[str
 def _steps(
     offers: frozenset[str], empty: Held, keys: int, queries: int, poison: float, choose: Choices
 ) -> Iterator[Step]:
-    """Steps of both caches, each possible when it comes. The last step asks the first cache."""
+    """Yield steps of both caches, each possible at its place. The last step asks the first cache
+    for an output.
+    """
     caches = {is_second: replace(empty) for is_second in (_OF_FIRST, _OF_SECOND)}
     for _ in range(choose.among(_LENGTHS)):
         is_second = choose.happens(0.35)
@@ -81,7 +85,7 @@ def _steps(
 def _possible(
     offers: frozenset[str], held: Held, keys: int, queries: int, poison: float, choose: Choices
 ) -> Iterator[Step]:
-    """One possible step of each kind."""
+    """Yield one possible step of each kind. `held` is the state of the cache."""
     held_count, space = held.end - held.first, held.capacity if held.capacity is not None else keys
     space = space if held.is_ring or held.capacity is None else space - held_count
     chunk = choose.among(_LONG if keys > _MANY else _CHUNKS)
@@ -127,8 +131,8 @@ def _is_offered(name: str, offers: frozenset[str]) -> bool:
 
 
 def shorter(implementation: Implementation, case: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Shorter programs, with the largest cuts first, and simpler windows and capacities. In each of
-    them the same steps are refused.
+    """Yield cases (test inputs) with shorter programs of steps, the largest cuts first, and with
+    simpler windows and capacities. In each of them the same steps are refused.
     """
     steps = parse(case["steps"])
     kept_steps = list(enumerate(steps))
@@ -145,7 +149,7 @@ def shorter(implementation: Implementation, case: Mapping[str, Any]) -> Iterator
 
 
 def _less(value: int | None) -> tuple[int | None, ...]:
-    """None, and smaller numbers down to 1."""
+    """Return None and smaller numbers down to 1. For None, return nothing."""
     return (
         ()
         if value is None
@@ -161,8 +165,9 @@ def _is_legal(implementation: Implementation, case: Mapping[str, Any]) -> bool:
 
 
 def _fewer(kept: list[tuple[int, Step]]) -> Iterator[list[tuple[int, Step]]]:
-    """Parts of a program: without one of the caches, without a run of steps, without two steps, and
-    with a step of fewer positions. Each step comes with its position in the whole program.
+    """Yield parts of a program of steps: without one of the caches, without a run of steps, without
+    two steps, and with a step of fewer positions. Each step comes with its position in the whole
+    program.
     """
     yield [numbered_step for numbered_step in kept if not numbered_step[1].other]
     yield [(place, replace(step, other=False)) for place, step in kept if step.other]
@@ -186,5 +191,5 @@ def _fewer(kept: list[tuple[int, Step]]) -> Iterator[list[tuple[int, Step]]]:
 
 
 def _cut(case: Mapping[str, Any], rows: Mapping[str, Any]) -> dict[str, Any]:
-    """The arrays of a case, cut to some rows."""
+    """Return the arrays q, k and v of a case (test input), cut to the given rows."""
     return {"q": case["q"][rows["attend"]], "k": case["k"][rows["append"]], "v": case["v"][rows["append"]]}

@@ -1,4 +1,4 @@
-"""Draws the options of rope, and finds simpler cases."""
+"""Draws the options of rope, such as positions and sections, and finds simpler cases (test inputs)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -24,8 +24,8 @@ Case = dict[str, Any]
 
 
 def some(operation: Operation, implementation: Implementation, domain: Domain) -> str:
-    """Return the reason why no case with options exists; "" if cases exist, or if the domain needs
-    none.
+    """Return the reason why no test input of an input family can have options of rope. Return "" if
+    one can, or if the family needs none.
     """
     wanted = domain.rotates and not any(parameter in implementation.features for parameter in operation.options)
     return f"It declares none of the features {', '.join(operation.options)}." if wanted else ""
@@ -39,8 +39,8 @@ def chosen(
     domain: Domain,
     choose: Choices,
 ) -> Case:
-    """Return the options of a case: one of the declared options, all of them, or each with even
-    odds. With positions, the first position is 0.
+    """Return the options of a case (test input): one of the declared options, all of them, or each
+    with probability 1/2. With `positions`, `start_pos` is 0.
     """
     case: Case = dict.fromkeys(operation.options)
     pairs, seq_len = sizes.get("head_dim", 0) // 2, sizes["seq_len"]
@@ -82,7 +82,7 @@ def chosen(
 
 
 def _frequencies(pairs: int, choose: Choices) -> Array:
-    """Frequencies of a base. Some are divided, or 0 from some pair on."""
+    """Return frequencies: powers of a base. Some are divided, and some are 0 from some pair on."""
     frequencies = _powers(choose.among(_BASES), -(np.arange(pairs) / max(pairs, 1)))
     variant = choose.among(["powers", "divided", "listed", "some"])
     if variant == "listed":
@@ -93,16 +93,16 @@ def _frequencies(pairs: int, choose: Choices) -> Array:
 
 
 def _powers(base: float, exponents: Array) -> Array:
-    """Powers, rounded once, so that a seed gives the same case on every processor: NumPy's powers
-    depend on the SIMD level.
+    """Return the powers of a base, each rounded once. For this reason a seed gives the same test
+    input on every processor; NumPy's powers depend on the SIMD level.
     """
     with ctx.workprec(128):
         return np.array([float((arb(base) ** arb(exponent)).mid()) for exponent in exponents.tolist()])
 
 
 def _positions(lead: tuple[int, ...], seq_len: int, sections: bool, broadcast: bool, choose: Choices) -> Any:
-    """Positions near and far, in order or not, of sequences side by side, or of images. The whole
-    batch shares them, or each element has its own.
+    """Return positions near and far, in order or not, of sequences packed side by side, or of
+    images. The whole batch shares them, or each element has its own.
     """
     lengths = tuple(length if choose.happens(0.8) or not broadcast else 1 for length in lead)
     lengths = lengths if sections or not broadcast else lengths[choose.among([0, 0, choose.integer(0, len(lengths))]) :]
@@ -118,13 +118,13 @@ def _positions(lead: tuple[int, ...], seq_len: int, sections: bool, broadcast: b
 
 
 def pairs_of(implementation: Implementation, rotating: int) -> Any:
-    """Return the two channels of each pair, of the channels that rotate."""
+    """Return the two channels of each pair, for the first `rotating` channels."""
     halves = implementation.resolved_conventions.rope_pairing == "half"
     return np.arange(rotating).reshape(2, -1).T if halves else np.arange(rotating).reshape(-1, 2)
 
 
 def smaller(operation: Operation, case: Case, implementation: Implementation) -> Iterator[Case]:
-    """Simpler cases: one option less, or some of the pairs."""
+    """Yield simpler cases (test inputs): without one option, or with some of the pairs of channels."""
     width = (
         2 * len(case["inv_freq"])
         if case["inv_freq"] is not None

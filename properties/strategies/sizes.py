@@ -1,5 +1,5 @@
-"""Chooses the sizes of a case among those that an implementation supports, so that no case is
-thrown away.
+"""Chooses the sizes of a test input among those that an implementation supports, so that no test
+input is thrown away.
 """
 
 from collections.abc import Iterable, Sequence
@@ -43,8 +43,8 @@ _PAIRED = (
     "rotary_frequencies",
 )  # operations on pairs of dimensions
 _PARTNERS = {"n_q": "n_k", "head_dim": "value_dim"}
-"""Pairs of sizes: the second is chosen beside the first."""
-# How much a size may exceed the one beside it, if no domain has a supported difference.
+"""Pairs of sizes: the second is chosen after the first, and often equals it."""
+# How much larger than the first the second size of a pair may be, if no domain has a supported pair.
 _FAR = 1024
 _TOKENS = {"seq_len": (2, 3, 1, 4, 5, 8, 9, 2, 3, 4, 5, 17, 33, 64, 65), "head_dim": (1, 2, 3, 4, 8, 16, 5, 24, 32)}
 _MOST = 9000  # entries of one problem: long ones are narrow
@@ -53,13 +53,14 @@ _LARGE = 2**12  # a batch has one element if an element has more scores or entri
 
 
 class UnsupportedError(ValueError):
-    """An implementation supports no case of the requested kind. The message says why, in a
-    sentence.
+    """Raised when an implementation supports no test input of the requested kind. The message is a
+    sentence that says why.
     """
 
 
 class Sizes:
-    """The sizes and leading axes of the cases of an operation in a domain, for an implementation.
+    """The sizes and leading (batch) axes that test inputs of an operation can have, in a domain
+    (input family) and for an implementation.
 
     Raises UnsupportedError if the implementation supports none of them, or no mask of the domain.
     """
@@ -90,27 +91,32 @@ class Sizes:
         self._fixed = [] if implementation.support.shapes is None else self._some(implementation.support.shapes.most)
 
     def chosen(self, choose: Choices) -> tuple[dict[str, int], tuple[int, ...]]:
-        """Sizes by name, and the sizes of the leading axes."""
+        """Return the sizes by name, and the sizes of the leading (batch) axes."""
         return self._fixed_sizes(choose) if self._fixed else self._any_sizes(choose)
 
     def _any_sizes(self, choose: Choices) -> tuple[dict[str, int], tuple[int, ...]]:
-        """Sizes and leading axes, among all that are supported."""
+        """Return sizes by name and the sizes of the leading axes, chosen among all that are
+        supported.
+        """
         sizes = self._sizes(choose)
         return sizes, self._lead(sizes, choose)
 
     def _fixed_sizes(self, choose: Choices) -> tuple[dict[str, int], tuple[int, ...]]:
-        """Sizes and leading axes among a few fixed ones. A position is not part of a shape and
-        stays free, except for a table, whose rows depend on it.
+        """Return sizes by name and the sizes of the leading axes, chosen among a few fixed ones.
+
+        A position is not part of a shape, so it is chosen freely. For a table it is fixed, because
+        the number of rows depends on it.
         """
         sizes, lead = choose.among(self._fixed)
         position = {"start_pos": self._start(sizes, choose)} if "start_pos" in sizes and "rows" not in sizes else {}
         return sizes | position, lead
 
     def _some(self, most: int) -> list[tuple[dict[str, int], tuple[int, ...]]]:
-        """A few sizes and leading axes, the same for every seed: a quarter of the supported shapes,
-        because masks and laws need others.
+        """Return a few sizes and leading axes, the same for every seed. They are a quarter of the
+        supported number of shapes, because masks and laws need other shapes.
 
-        They come from everyday cases if the domain has some of them, so that domains share shapes.
+        If the domain (input family) allows some sizes of everyday test inputs, these are taken, so
+        that domains share shapes.
         """
         if self.domain.name == "everyday":
             sizes = [self._any_sizes(Choices(seed)) for seed in range(4 * most)]
@@ -119,7 +125,7 @@ class Sizes:
         return [shape for shape in everyday if self._has(*shape)] or [self._any_sizes(Choices(0))]
 
     def _has(self, sizes: dict[str, int], lead: tuple[int, ...]) -> bool:
-        """Whether this domain has some sizes and leading axes."""
+        """Return whether this domain (input family) allows some sizes and leading axes."""
         domain_sizes = self.domain.sizes
         batch_fits = all(length in domain_sizes["batch"] for length in lead) if "batch" in domain_sizes else True
         return (
@@ -129,7 +135,9 @@ class Sizes:
         )
 
     def _lead(self, sizes: dict[str, int], choose: Choices) -> tuple[int, ...]:
-        """The leading axes: mostly as few as possible, and small ones if a problem is large."""
+        """Return the sizes of the leading (batch) axes: mostly as few axes as possible, and of size
+        1 if a problem is large.
+        """
         if BATCH not in {axis for axes in self.operation.axes.values() for axis in axes}:
             return ()
         rank = choose.among([self.ranks[0], *self.ranks])
@@ -140,7 +148,9 @@ class Sizes:
         return tuple(choose.among(options) for _ in range(rank))
 
     def _sizes(self, choose: Choices) -> dict[str, int]:
-        """Sizes by name. Each is chosen among those supported beside the ones before."""
+        """Return sizes by name. Each size is chosen so that it is supported together with the sizes
+        chosen before.
+        """
         sizes: dict[str, int] = {}
         for name in self._names():
             if name == "start_pos":
@@ -157,7 +167,9 @@ class Sizes:
         return sizes
 
     def _names(self) -> Iterable[str]:
-        """The sizes to choose, in an order in which each may depend on the ones before."""
+        """Return the names of the sizes in the order in which they are chosen. A size may depend on
+        earlier ones.
+        """
         operation = self.operation
         if "wq" in operation.axes:
             return ("seq_len", "num_heads", "heads_width")
@@ -171,7 +183,9 @@ class Sizes:
         return sorted(axis_names, key=lambda name: priorities.get(name, 0))
 
     def _among(self, name: str, sizes: dict[str, int], choose: Choices, beside: tuple[str, int] | None = None) -> int:
-        """One of the supported sizes. It often equals the size beside it."""
+        """Return one of the supported sizes. It often equals `beside`, another size that was chosen
+        before.
+        """
         options = self._offered(name, sizes)
         if beside is not None and choose.happens(0.25):  # equal sizes expose other mistakes
             is_drawn = beside[1] in self.domain.sizes.get(name, beside[1:])
@@ -188,12 +202,13 @@ class Sizes:
         return min(supported) if choose.simplest else choose.among(supported)
 
     def _is_tied(self, name: str, other: str) -> bool:
-        """Whether the implementation restricts the difference of two sizes."""
+        """Return whether the implementation restricts the difference of two sizes."""
         return f"{name}_minus_{other}" in self.implementation.restricted
 
     def _partners(self, name: str, sizes: dict[str, int], beside: tuple[str, int]) -> Sequence[int]:
-        """The sizes that are supported beside another: offered ones, else the nearest one. Domains
-        whose laws count on their own sizes get no nearest one.
+        """Return the sizes that are supported together with another size: those of the input
+        family, else the nearest supported one. Families whose laws rely on their own sizes get no
+        nearest one.
         """
         question = "partners", name, beside
         if question not in self._supported:
@@ -209,8 +224,11 @@ class Sizes:
         return self._supported[question]
 
     def _offered(self, name: str, sizes: dict[str, int]) -> Sequence[int]:
-        """The sizes to choose from, beside those found: the domain's, a supported list, or everyday
-        ones. A list of widths replaces a domain's, unless the domain is about widths.
+        """Return the sizes to choose from: those of the domain (input family), the list that the
+        adapter declares, or everyday ones.
+
+        A declared list of widths replaces the domain's widths, unless the domain is about odd
+        widths or width 0.
         """
         listed = self._listed(name, sizes)
         domain_sizes = self.domain.sizes.get(name, ())
@@ -235,8 +253,8 @@ class Sizes:
         return options
 
     def _listed(self, name: str, sizes: dict[str, int]) -> Sequence[int]:
-        """The sizes of a supported list that everyday cases may have: even widths for pairs, and
-        whole groups of heads.
+        """Return the sizes of a declared list that everyday test inputs may have: even widths for
+        pairs, and whole groups of heads.
         """
         listed, default = self.implementation.support.listed(name), self._default(name)
         if name == "kv_heads" and (listed_heads := self.implementation.support.listed("num_heads")):
@@ -258,7 +276,9 @@ class Sizes:
         return EVEN if paired else SIZES[name]
 
     def _options(self, name: str, options: Sequence[int], beside: tuple[str, int] | None = None) -> Sequence[int]:
-        """The supported sizes among some. Raises UnsupportedError if every size is refused."""
+        """Return those of the sizes that the implementation supports. Raises UnsupportedError if it
+        supports none of them.
+        """
         difference = f"{name}_minus_{beside[0]}" if beside else ""
         question = name, tuple(options), beside if difference in self.implementation.restricted else None
         if question not in self._supported:
@@ -282,8 +302,8 @@ class Sizes:
         return not undefined and not differs and implementation.allows(**{name: value})
 
     def _start(self, sizes: dict[str, int], choose: Choices) -> int:
-        """A supported position, else 0: small, next to a power of two, or any. For a table it is
-        small, because the table has as many rows.
+        """Return a supported position: small, next to a power of two, or any. If it is not
+        supported, return 0. For a table the position is small, because the table has as many rows.
         """
         options: Sequence[int] | None = (
             self.domain.sizes.get("start_pos") or self.implementation.support.listed("start_pos") or None

@@ -134,7 +134,7 @@ def test_what_nothing_explains_is_described():
     ).violations
     assert violation.diagnosis == ()
     rows, size = violation.notes
-    assert rows.startswith("out, of shape (6, 1), is wrong in 1 of 6 entries, row 5")
+    assert rows.startswith("out, of shape (6, 1), is wrong in 1 of 6 entries: row 5")
     assert re.fullmatch(r"All \d+ test inputs with n_q from 1 to 5 pass\.", size)
 
 

@@ -1,3 +1,3 @@
-"""Test vectors for every language: calls with their certified results, and a check of the files
-that hold them.
+"""Test vectors for every programming language: calls with results that are proved to lie within
+stated bounds, and a check of the files that hold them.
 """

@@ -1,5 +1,5 @@
-"""Checks a file of test vectors: its form by the schema, its tensors, and every bound, which is
-computed again in ball arithmetic.
+"""Checks a file of test vectors: its form by the schema, its tensors, and every bound. The bounds
+are computed again in ball arithmetic (intervals value ± radius).
 """
 
 import json
@@ -24,7 +24,7 @@ Json = Mapping[str, Any]
 
 
 def read(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the JSON and the tensors of a file. Raises ValueError, in a sentence, for a file
+    """Return the JSON and the tensors of a file. Raises ValueError, with a sentence, for a file
     without test vectors.
     """
     try:
@@ -41,8 +41,8 @@ def read(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def check(file: Path) -> Iterator[tuple[str, str]]:
-    """Yield, for each test of a file, its id and a sentence that says what is wrong with it, or "".
-    The last pair is the file's name with a sentence about unused tensors, or "".
+    """Yield a pair for each test of a file: its id, and a sentence that says what is wrong with it,
+    or "". The last pair is the file's name with a sentence about unused tensors, or "".
     """
     content, tensors = read(file)
     operation, used = OPERATIONS[content["operation"]], set[str]()
@@ -59,7 +59,7 @@ def check(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def _names(test: Json) -> Iterator[str]:
-    """The tensors that a test names."""
+    """Yield the names of the tensors that a test uses."""
     yield from (value for value in test["inputs"].values() if isinstance(value, str) and "/" in value)
     for outputs in (test.get("outputs", {}), *(reading.get("outputs", {}) for reading in test.get("readings", ()))):
         for output in outputs.values():
@@ -82,7 +82,7 @@ def arguments_of(operation: Operation, test: Json, tensors: Json) -> tuple[Any, 
 
 
 def _mistakes(operation: Operation, group: Json, test: Json, tensors: Json) -> Iterator[str]:
-    """Sentences on what is wrong with a test."""
+    """Yield sentences that say what is wrong with a test."""
     if unknown := set(test["inputs"]) - set(operation.parameters):
         yield f"It has inputs that {operation.name} does not take: {', '.join(sorted(unknown))}."
         return
@@ -116,7 +116,7 @@ def _mistakes(operation: Operation, group: Json, test: Json, tensors: Json) -> I
 
 
 def _mistakes_in_results(result: Json, wanted: tuple[Expected, ...], where: str, tensors: Json) -> Iterator[str]:
-    """Sentences on what is wrong with the results of a test under some conventions."""
+    """Yield sentences that say what is wrong with the results of a test under some conventions."""
     expected_names = [expectation.name for expectation in wanted]
     if result.get("refused"):
         yield f"The oracle should refuse it{where}, but does not."
@@ -129,7 +129,7 @@ def _mistakes_in_results(result: Json, wanted: tuple[Expected, ...], where: str,
 
 
 def _is_refused(operation: Operation, arguments: tuple[Any, ...]) -> bool:
-    """Whether the oracle refuses a call."""
+    """Return whether the oracle refuses a call."""
     try:
         expected(operation, arguments, "float64", DEFAULT)
     except ValueError:
@@ -138,7 +138,7 @@ def _is_refused(operation: Operation, arguments: tuple[Any, ...]) -> bool:
 
 
 def _differences(wanted: Expected, output: Json, tensors: Json) -> Iterator[str]:
-    """Sentences on what differs between an output of the file and the expected one."""
+    """Yield sentences about the differences between an output in the file and the expected one."""
     stored_arrays = {
         field_name: tensors[output[field_name]].astype(np.float64)
         for field_name in ("value", "lower", "upper", "budget")

@@ -1,9 +1,9 @@
-"""Reads and writes safetensors files by the documented format: the length of a header in 8 bytes, the
-header as JSON, then the raw numbers.
+"""Reads and writes safetensors files by the documented format: the length of a header in 8 bytes,
+the header as JSON, then the raw numbers.
 
-The safetensors library is not used: (1) two writers of one version agree byte for byte, but two
-versions need not; (2) NumPy has no bfloat16 for it to return. Tests read with the library what is
-written here.
+The safetensors library is not used, for two reasons. Two writers of one version of it agree byte
+for byte, but two versions need not agree. NumPy has no bfloat16, so the library could not return
+it. Tests read the files of this module with the library.
 """
 
 import json
@@ -31,7 +31,7 @@ _CODES = {dtype.name: code for code, dtype in _DTYPES.items()}
 
 
 def packed(tensors: Tensors) -> bytes:
-    """Return the bytes of a file with some tensors, in the given order. If the widest types come
+    """Return the bytes of a file with these tensors, in the given order. If the widest types come
     first, all tensors are aligned.
     """
     header: dict[str, Any] = {}
@@ -49,8 +49,8 @@ def packed(tensors: Tensors) -> bytes:
 
 
 def unpacked(file: Path) -> dict[str, Any]:
-    """Return the tensors of a file. Raises ValueError, in a sentence, for bytes that are not such a
-    file.
+    """Return the tensors of a file. Raises ValueError, with a sentence, for bytes that are not such
+    a file.
     """
     content = file.read_bytes()
     length = int.from_bytes(content[:8], "little")

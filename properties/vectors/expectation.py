@@ -1,5 +1,5 @@
-"""Expected results of a call: certified bounds of the exact value, the correctly rounded value, and how
-far correct code may be from the bounds.
+"""Computes the expected results of a call: certified bounds of the exact value, the correctly
+rounded value, and how far correct code may be from the bounds.
 """
 
 from collections.abc import Sequence
@@ -30,21 +30,19 @@ _DTYPES: dict[Format | None, Any] = {
 
 
 def dtype_of(target: Format | None) -> Any:
-    """Return the NumPy type of arrays in a format; for None, which is the format of masks,
-    booleans.
-    """
+    """Return the NumPy type of arrays in a format. None is the format of masks: their type is bool."""
     return _DTYPES[target]
 
 
 @dataclass(frozen=True)
 class Expected:
-    """One result of a call in an arithmetic.
+    """One expected result of a call in an arithmetic.
 
-    lower, upper   bounds of the exact value, proved in ball arithmetic; both NaN, or both infinite, if
-                   the convention says so
+    lower, upper   bounds of the exact value, proved in ball arithmetic; both NaN, or both infinite,
+                   if the convention says so
     value          the number of the result's format that is nearest to the exact value
     decided        whether the bounds leave only that number; otherwise they leave a second one
-    budget         how far code of the arithmetic may be from the bounds
+    budget         how far the results of code in this arithmetic may be from the bounds
     vacuous        whether the budget also accepts outputs that carry no information
     """
 
@@ -59,7 +57,9 @@ class Expected:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether every finite exact value has a budget that stays within the range of the format."""
+        """Whether every number that the budget accepts is in the range of the format, where the
+        exact value is finite.
+        """
         largest, numbers = (self.format or BINARY64).largest, np.isfinite(self.lower)
         with np.errstate(all="ignore"):
             outermost = np.fmax(np.abs(self.lower), np.abs(self.upper)) + self.budget
@@ -67,7 +67,9 @@ class Expected:
 
     @property
     def tells(self) -> bool:
-        """Whether the budget is not vacuous, or only 0 and underflow are right, as where every row is fully masked."""
+        """Whether the result can expose a mistake. Either the budget is not vacuous, or only 0 and
+        underflow are right, as where every row is fully masked.
+        """
         underflow_limit = (self.format or BINARY64).smallest_normal ** 0.5
         return not self.vacuous or bool(
             ((self.lower == 0) & (self.upper == 0) & (self.budget <= underflow_limit)).all()
@@ -75,8 +77,8 @@ class Expected:
 
 
 def judges(results: Sequence[Expected]) -> bool:
-    """Return whether a test of some results can fail: every number is judged, and some result must
-    carry information.
+    """Return whether a test with some results can fail: every accepted number is in the range of
+    its format, and some result can expose a mistake.
     """
     return all(result.is_bounded for result in results) and any(result.tells for result in results)
 
@@ -88,8 +90,8 @@ def expected(
     conventions: Conventions,
     exact: tuple[Enclosure, ...] | None = None,
 ) -> tuple[Expected, ...]:
-    """Return the expected results of a call. `exact` are the certified results, if they are known.
-    Raises ValueError for a call that the oracle refuses.
+    """Return the expected results of a call. `exact` are the certified results, if they are known
+    already. Raises ValueError for a call that the oracle refuses.
     """
     if operation.returns_booleans:
         mask = np.asarray(operation.call(operation.oracle, arguments, conventions=conventions))
@@ -106,8 +108,8 @@ def expected(
 
 
 def certificate(operation: Operation, arguments: tuple[Any, ...], conventions: Conventions) -> tuple[Enclosure, ...]:
-    """Return enclosures of the exact results, made by ball arithmetic, which are the same on every
-    processor.
+    """Return enclosures (intervals) that contain the exact results. Ball arithmetic makes them, so
+    they are the same on every processor.
     """
     return _enclosures(operation, arguments, None, conventions, "arb")
 
@@ -146,8 +148,8 @@ def _expected(name: str, target: Format, slack: float, exact: Enclosure, budget:
 
 
 def upwards(x: Array, bits: int = 8) -> Array:
-    """Return the numbers rounded up to a few bits. Before that they grow by more than a rounding of
-    float64, so that the result is the same on every processor.
+    """Return the numbers rounded up to a few bits. First they are increased by more than a rounding
+    of float64. For this reason the result is the same on every processor.
     """
     with np.errstate(all="ignore"):
         fraction, exponent = np.frexp(x * (1 + 2.0**-20))
@@ -156,8 +158,8 @@ def upwards(x: Array, bits: int = 8) -> Array:
 
 
 def is_right(out: Any, of: Expected) -> Any:
-    """Return whether each entry of an output is right: it is within the budget of the bounds, or
-    NaN is expected and returned, or the budget is ∞.
+    """Return for each entry of an output whether it is right. An entry is right if it is within the
+    budget of the bounds, or if NaN is expected and returned, or if the budget is ∞.
     """
     out = np.asarray(out, np.float64)
     with np.errstate(all="ignore"):
@@ -166,11 +168,12 @@ def is_right(out: Any, of: Expected) -> Any:
 
 
 def tolerances(of: Expected) -> tuple[float, float]:
-    """(rtol, atol) so that |out − value| ≤ atol + rtol·|value|, in float64 arithmetic, for every output
-    within the budget.
+    """Return (rtol, atol) for `allclose`: |out − value| ≤ atol + rtol·|value| holds in float64
+    arithmetic for every output within the budget.
 
-    rtol is the least relative reach of an entry, and atol covers the rest of the other entries.
-    `allclose` with both accepts every output that the budget accepts, and more. The bound plus the
+    The reach of an entry is the distance from its value to the farthest accepted output. rtol is
+    the least reach ÷ |value| of an entry. atol covers what the other entries need in addition.
+    `allclose` with these accepts every output that the budget accepts, and more. The bound plus the
     budget, and its distance from the value, are each rounded by less than half of their spacing.
     """
     finite = np.isfinite(of.lower) & np.isfinite(of.budget)

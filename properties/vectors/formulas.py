@@ -1,5 +1,5 @@
-"""Arrays that test vectors give by a formula in place of their numbers. The numbers are exact in every
-format.
+"""Defines arrays that test vectors give by a formula instead of their numbers. The numbers are
+exact in every format.
 """
 
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ __all__ = ["Formula"]
 
 @dataclass(frozen=True)
 class Formula:
-    """Entry c of row j, all leading axes taken together, is (((a·j + b·c + s) mod 127) − 63) / 16,
-    for factors (a, b, s).
+    """An array given by a formula. Entry c of row j is (((a·j + b·c + s) mod 127) − 63) / 16, for
+    factors (a, b, s). Rows are counted over all leading axes together.
 
-    `first` replaces the entries of column 0, and `rows` has the rows that are given by their numbers.
+    `first` replaces the entries of column 0. `rows` has the rows that are given by their numbers.
     """
 
     shape: tuple[int, ...]

@@ -1,3 +1,3 @@
-"""Checks laws: draws cases, finds causes, shrinks inputs, and reports failures with a script that
-reproduces each.
+"""Checks laws (properties of operations): draws test inputs, finds the causes of failures, shrinks
+the inputs that show them, and writes a script that reproduces each failure.
 """

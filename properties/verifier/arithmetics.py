@@ -1,11 +1,12 @@
-"""Finds the arithmetic that explains violations: attnspec judges the recorded results again by
-arithmetics other than the declared one.
+"""Finds the arithmetic that explains violations (failed laws): attnspec judges the recorded results
+again by arithmetics other than the declared one. An arithmetic says how a kernel rounds. Its budget
+is the error limit of a result.
 
 An arithmetic explains violations if all of these conditions hold:
 
 (1) Some output is outside its budget in the declared arithmetic. Where only an exact law fails,
     rounding is not the cause.
-(2) The laws hold on the recorded results, judged by the other arithmetic, and every recorded call,
+(2) Judged by the other arithmetic, the laws pass on the recorded results, and every recorded call,
     right or wrong, is within its budget.
 (3) Outputs are wrong on at least two calls, and on an eighth of all calls. Rounding shows on inputs
     of every kind. A bug is triggered more rarely, and a shrunk counterexample hides its trigger.
@@ -14,8 +15,9 @@ An arithmetic explains violations if all of these conditions hold:
 
 Among the arithmetics that explain the violations, attnspec names the one with the narrowest
 budgets. A budget that is merely wide also accepts the results of a bug. For this reason a bug or a
-convention that reproduces every recorded call, within the *declared* budget, comes first. One that
-reproduces only some of the calls comes after an arithmetic, which must explain all of them.
+convention that reproduces every recorded call, within the *declared* budget, comes first. A bug or
+a convention that reproduces only some of the calls comes after an arithmetic, because an arithmetic
+must explain all calls.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -60,9 +62,9 @@ _STORED = {
 
 @dataclass(frozen=True)
 class OtherArithmetic:
-    """An arithmetic to try in place of the declared one.
+    """An arithmetic (a way to round) to try in place of the declared one.
 
-    `sentence` ends the sentence "All results are within the error limit as if …"; `converted` is
+    `sentence` ends the sentence "All results are within the error limit as if …". `converted` is
     the format to which the implementation converts its inputs first.
     """
 
@@ -73,7 +75,7 @@ class OtherArithmetic:
     preset: bool = False
 
     def expected(self, call: Call, implementation: Implementation) -> tuple[Enclosure, ...]:
-        """Return the budgets of a call's results.
+        """Return the budgets (error limits) of a call's results in this arithmetic.
 
         Tables and log-sum-exps among the arguments are converted to their own formats where those
         are narrower. If an input exceeds the largest number of its format, the radii are infinite:
@@ -96,19 +98,25 @@ class OtherArithmetic:
         return tuple(replace(budget, rad=np.full_like(budget.rad, np.inf), vacuous=True) for budget in budgets)
 
     def _stored_format(self, operation: Any, name: str) -> Format | None:
-        """The format in which this arithmetic stores a parameter; None if it leaves the parameter unchanged."""
+        """Return the format in which this arithmetic stores a parameter; None if it leaves the
+        parameter unchanged.
+        """
         if operation.is_table(name) or operation.is_log_sum_exp(name):
             stored: Format = operation.stored(name, self.arithmetic)
             return stored
         return self.converted if name in operation.arrays else None
 
     def excess(self, call: Call, implementation: Implementation) -> list[Array]:
-        """Return the error ÷ budget of every entry of each output of a call."""
+        """Return error ÷ budget of every entry of each output of a call. The budget is the error
+        limit in this arithmetic.
+        """
         budgets = self.expected(call, implementation)
         return [budget.excess(output) for budget, output in zip(budgets, call.outputs, strict=False)]
 
     def accepts(self, call: Call, implementation: Implementation) -> bool:
-        """Return whether all outputs of a call are within the budget."""
+        """Return whether all outputs of a call are within this arithmetic's budget, the error
+        limit.
+        """
         return not call.error and is_right(call, self.expected(call, implementation))
 
 
@@ -163,8 +171,8 @@ _HABITS: dict[str, tuple[str, Callable[[Arithmetic], Arithmetic]]] = {
 
 
 def other_arithmetics(declared: Arithmetic) -> Iterator[OtherArithmetic]:
-    """Yield every arithmetic to try: the declared one with one field changed, and the presets whose
-    output format is the same or narrower.
+    """Yield every arithmetic to try: the declared one with one field changed, and every preset
+    whose output format is the same or narrower.
 
     Presets that state the order of sums are left out: they round as the other presets do.
     """
@@ -187,7 +195,9 @@ def other_arithmetics(declared: Arithmetic) -> Iterator[OtherArithmetic]:
 
 
 def _with_a_narrower_field(declared: Arithmetic, target: Format) -> Iterator[OtherArithmetic]:
-    """The declared arithmetic with one field of a format, for every field that this makes narrower."""
+    """Yield the declared arithmetic with one field set to a format, for every field in which this
+    format rounds to fewer bits.
+    """
     name, roundoff = _NAMES[target.name], target.unit_roundoff
     for field, words in _STORED.items():
         if roundoff > (getattr(declared, field) or declared.elementwise).unit_roundoff:
@@ -199,7 +209,9 @@ def _with_a_narrower_field(declared: Arithmetic, target: Format) -> Iterator[Oth
 
 
 def _coarser(declared: Elementary, target: Format) -> Elementary:
-    """The exponential of an implementation that rounds to a format: at best float32's, with its flush."""
+    """Return the exponential function of an implementation that rounds to a format. It is at best
+    as accurate as float32's, and flushes to zero at least what float32's flushes.
+    """
     best = FLOAT32.exp
     relative = max(declared.relative, best.relative)
     flush = max(declared.flush, best.flush, target.smallest_normal)
@@ -208,7 +220,9 @@ def _coarser(declared: Elementary, target: Format) -> Elementary:
 
 @dataclass(frozen=True)
 class _OutsideCall:
-    """A call that is outside the declared budget, and the wrong entries of each output."""
+    """A call whose outputs exceed the declared budget (error limit), and the wrong entries of each
+    output.
+    """
 
     call: Call
     wrong: list[Mask]
@@ -220,11 +234,11 @@ def explained(
     right: tuple[Call, ...],
     wrong: tuple[Call, ...],
 ) -> Iterator[tuple[OtherArithmetic, float]]:
-    """Yield the narrowest arithmetic that explains the violations, then the narrowest preset that
-    explains them, each with its largest error ÷ budget.
+    """Yield the arithmetic with the narrowest budgets (error limits) that explains the violations,
+    then the narrowest preset that explains them. Each comes with its largest error ÷ budget.
 
     `right` and `wrong` are some calls of the operation. Every arithmetic judges the calls outside
-    the declared budget, farthest first, because those refuse most arithmetics. The remaining
+    the declared budget, largest error first, because those refuse most arithmetics. The remaining
     arithmetics judge the other calls and the laws, narrowest first, until one explains all of them.
     """
     declared = OtherArithmetic("declared", "", implementation.resolved_arithmetic)
@@ -267,10 +281,11 @@ _Budgets = list[tuple[Enclosure, ...]]
 def _narrowest_first(
     implementation: Implementation, outside: Sequence[_OutsideCall]
 ) -> list[tuple[OtherArithmetic, _Budgets]]:
-    """The arithmetics that accept all calls outside the declared budget, narrowest first, each with
-    its budgets of these calls.
+    """Return the arithmetics that accept all calls outside the declared budget (error limit),
+    narrowest first, each with its budgets of these calls.
 
-    The sum of the logarithms of the radii that every arithmetic bounds decides which is narrowest.
+    The narrowest arithmetic has the smallest sum of the logarithms of its radii. The sum leaves out
+    radii that are infinite in some arithmetic.
     """
     accepting = [
         (other, budgets)
@@ -284,8 +299,11 @@ def _narrowest_first(
 
 
 def _budgets(other: OtherArithmetic, outside: Sequence[_OutsideCall], implementation: Implementation) -> _Budgets:
-    """An arithmetic's budgets of the calls outside the declared ones; [] unless it accepts all of
-    these calls and its budgets distinguish the results of half of them.
+    """Return the budgets (error limits) that an arithmetic gives the calls outside the declared
+    ones.
+
+    Return [] unless the arithmetic accepts all of these calls, and its budgets distinguish the
+    results of half of them.
     """
     budgets, distinguished = [], 0
     for one in outside:
@@ -298,7 +316,9 @@ def _budgets(other: OtherArithmetic, outside: Sequence[_OutsideCall], implementa
 
 
 def _refuses_zeros(budget: Enclosure, wrong: Mask) -> bool:
-    """Whether a budget is not vacuous and refuses zeros, by a factor of two, in a row with a wrong output."""
+    """Return whether a budget (error limit) refuses zeros, by a factor of two, in a row with a
+    wrong output. A vacuous budget accepts any value, so it refuses nothing.
+    """
     if budget.vacuous or not wrong.any():
         return False
     mid, rad, rows = (np.atleast_2d(array) for array in (np.abs(budget.mid), budget.rad, wrong))
@@ -306,7 +326,9 @@ def _refuses_zeros(budget: Enclosure, wrong: Mask) -> bool:
 
 
 def _radii(budgets: _Budgets, outside: Sequence[_OutsideCall]) -> Array:
-    """The radii of budgets at the wrong entries of all outputs, at least the smallest normal number."""
+    """Return the radii of budgets (error limits) at the wrong entries of all outputs. A radius is
+    at least the smallest normal number.
+    """
     radii = np.concatenate(
         [
             budget.rad[wrong]
@@ -319,11 +341,11 @@ def _radii(budgets: _Budgets, outside: Sequence[_OutsideCall]) -> Array:
 
 
 class _AstrayError(Exception):
-    """A law made another call than the recorded one."""
+    """Raised when a law makes a call that differs from the recorded one."""
 
 
 class _Replayed(Subject):
-    """The recorded results of an implementation, judged by another arithmetic."""
+    """An implementation that returns the recorded results, which another arithmetic judges."""
 
     def __init__(
         self, other: OtherArithmetic, law: Law, implementation: Implementation, calls: tuple[Call, ...]
@@ -347,12 +369,12 @@ class _Replayed(Subject):
         return call.outputs, list(arguments), list(call.outputs), ""
 
     def expected(self, o: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The oracle's enclosures in the other arithmetic."""
+        """Return the oracle's enclosures in the other arithmetic."""
         return self.other.expected(Call(o.name, arguments, "contiguous", ()), self.implementation)
 
 
 def _share_of_wrong(seen: Sequence[TriedSizes]) -> float:
-    """The share of calls that were wrong; 1 if no call was recorded."""
+    """Return the share of calls that were wrong; 1 if no call was recorded."""
     return sum(not each.passed for each in seen) / len(seen) if seen else 1.0
 
 
@@ -365,7 +387,9 @@ def _same(recorded: tuple[Any, ...], given: tuple[Any, ...]) -> bool:
 
 
 def _holds(other: OtherArithmetic, law: Law, implementation: Implementation, violation: Violation) -> bool:
-    """Whether a law holds on the recorded results of a violation, judged by another arithmetic."""
+    """Return whether a law passes on the recorded results of a violation, judged by another
+    arithmetic.
+    """
     try:
         law.hold(_Replayed(other, law, implementation, violation.calls), violation.counterexample)
     except (BrokenError, _AstrayError):

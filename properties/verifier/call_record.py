@@ -1,4 +1,4 @@
-"""Records the call that a process is making, in a file that outlives the process."""
+"""Records the last call that a process made, in a file that stays when the process ends."""
 
 import contextlib
 import os
@@ -18,15 +18,17 @@ _HEADER = struct.Struct("<Bdq")  # the state, when the call began, the number of
 
 
 class UnwritableError(BaseException):
-    """The file cannot be written. The implementation is not to blame, so this is not an Exception,
-    which a law would report as a violation.
+    """Raised when the file cannot be written.
+
+    The implementation is not to blame. This is not an Exception, because a law would report an
+    Exception as a violation.
     """
 
 
 @dataclass(frozen=True)
 class RecordedCall:
-    """A call: its operation, its arguments in float64, the memory layout of the arrays, and the law
-    that makes it.
+    """A recorded call: its operation, its arguments in float64, the memory layout of the arrays,
+    and the law that makes the call.
     """
 
     operation: str
@@ -36,21 +38,25 @@ class RecordedCall:
 
 
 class CallRecord:
-    """A file with the last call, its start and its state. One process writes it, another reads it."""
+    """A file with the last call, its start and its state. One process writes the file, and another
+    process reads it.
+    """
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
     def close(self) -> None:
-        """Close the file's descriptor. The file stays."""
+        """Close the file's descriptor. The file is not deleted."""
         os.close(self._file)
 
     def clear(self) -> None:
-        """Record that no call was made yet."""
+        """Record that no call has been made yet."""
         os.pwrite(self._file, _HEADER.pack(0, 0.0, 0), 0)
 
     def begin(self, operation: str, arguments: tuple[Any, ...], layout: str, law: str = "") -> None:
-        """Record a call that is about to begin. Raises UnwritableError."""
+        """Record a call that is about to begin. Raises UnwritableError if the file cannot be
+        written.
+        """
         recorded = pickle.dumps(RecordedCall(operation, arguments, layout, law))
         self._write(recorded, _HEADER.size)
         self._write(_HEADER.pack(_STATES.index("calling"), time.monotonic(), len(recorded)), 0)
@@ -85,7 +91,7 @@ class CallRecord:
 
     @property
     def noted(self) -> RecordedCall | None:
-        """The last call, or None."""
+        """The last call, or None if no call has been made."""
         length = self._header()[2]
         with contextlib.suppress(Exception):  # a process that was killed while writing leaves an incomplete record
             return pickle.loads(os.pread(self._file, length, _HEADER.size)) if length else None

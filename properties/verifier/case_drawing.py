@@ -1,5 +1,5 @@
-"""Decides which cases are drawn: how many of each domain, from which seeds, in which order, and
-until when.
+"""Decides which cases (arguments of one test) are drawn: how many of each domain (family of
+inputs), from which seeds, in which order, and until when.
 
 Hypothesis takes a while to load, so it is loaded only where its profile decides.
 """
@@ -24,7 +24,7 @@ _SHARE_OF_DRAWING = 0.75  # of the time; finding causes and smaller inputs takes
 
 
 class TimeLimit:
-    """A time limit, as a number of seconds from now on. Without a number, the time has no end.
+    """A time limit: a number of seconds from now on. Without a number, there is no limit.
 
     `end` is a reading of time.monotonic, a clock that all processes share.
     """
@@ -34,15 +34,20 @@ class TimeLimit:
         self.end, self._end_of_drawing = now + seconds, now + _SHARE_OF_DRAWING * seconds
 
     def share(self, laws: int, left: int, workers: int = 1) -> float:
-        """Return until when cases may be drawn for some of the laws that are left, if each law gets
-        equally long.
+        """Return the time until which some laws may draw test inputs: a share of the remaining
+        time.
+
+        `laws` of the `left` laws draw now, and each law gets the same time. `workers` processes
+        work in parallel. The time is a reading of time.monotonic.
         """
         now = time.monotonic()
         return now + max(0.0, self._end_of_drawing - now) * min(1.0, workers * laws / left)
 
 
 def numbers_of_cases(domains: Mapping[str, Domain], total: int) -> dict[str, int]:
-    """Return how many cases each domain gets: its share of the total, and at least one in twenty."""
+    """Return how many cases (test inputs) each domain (family of inputs) gets: its share of the
+    total, but at least one in twenty.
+    """
     shares = sum(domain.share for domain in domains.values())
     least = ceil(total / _CASES_FOR_ONE)
     return {name: max(ceil(total * domain.share / shares), least) for name, domain in domains.items()}
@@ -51,11 +56,11 @@ def numbers_of_cases(domains: Mapping[str, Domain], total: int) -> dict[str, int
 def turns(
     operation: str, domains: Iterable[str], numbers: Mapping[str, int], random_seed: int, round_name: str
 ) -> Iterator[tuple[str, int]]:
-    """Yield the domains and seeds of the cases to draw, in order. Every domain has its turns in
-    proportion to its number of cases.
+    """Yield the domain (family of inputs) and the seed of each case to draw, in order. Every domain
+    gets its cases in proportion to its number, spread over the whole order.
 
-    A run that is cut short has therefore drawn from all domains. The order depends on the numbers
-    alone: a run with a time limit draws the first cases of a run without one.
+    For this reason a run that is cut short has drawn from all domains. The order depends on the
+    numbers alone: a run with a time limit draws the first cases of a run without one.
     """
     order = [
         (place / numbers[name], name, seed)
@@ -69,22 +74,25 @@ def turns(
 
 
 def _seeds(source: str, number: int, round_name: str) -> list[int]:
-    """Seeds for `number` cases of a domain. The first round, "", starts with the simplest case, 0."""
+    """Return seeds for `number` cases of a domain (family of inputs). The first round, "", starts
+    with the seed of the simplest case, 0.
+    """
     random = Random(source)
     return [*([] if round_name else [0]), *(random.randint(1, MAX_SEED) for _ in range(number))][:number]
 
 
 def profile() -> "settings":
-    """Return the caller's Hypothesis profile."""
+    """Return the current Hypothesis profile."""
     from hypothesis import settings
 
     return settings.default or settings()
 
 
 def by_profile(hold: Callable[[int], None], number: int) -> None:
-    """Call a function on `number` seeds that Hypothesis draws by the caller's profile.
+    """Call a function on `number` seeds that Hypothesis draws by the current profile.
 
-    Seeds on which it raised before come first. An exception ends the drawing, and is raised again.
+    Hypothesis first tries seeds on which the function raised in an earlier run. An exception ends
+    the drawing and is raised again.
     """
     from hypothesis import HealthCheck, Phase, given, settings
     from hypothesis import strategies as st

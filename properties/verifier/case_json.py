@@ -1,4 +1,6 @@
-"""Writes cases as JSON, from which the same arrays can be made again, to the last bit."""
+"""Converts cases (the arguments of one test) to JSON and back. The arrays come back equal to the
+last bit.
+"""
 
 import base64
 import zlib
@@ -11,7 +13,9 @@ __all__ = ["packed", "unpacked"]
 
 
 def packed(case: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a case as JSON: its arrays as type, shape and bytes, and tuples as lists."""
+    """Return a case (the arguments of one test) as JSON: arrays as type, shape and bytes, and
+    tuples as lists.
+    """
     return {
         name: _packed(x) if isinstance(x, np.ndarray) else list(x) if isinstance(x, tuple) else x
         for name, x in case.items()
@@ -25,8 +29,8 @@ def _packed(x: Any) -> dict[str, Any]:
 
 
 def unpacked(written: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the case that `packed` wrote. Raises ValueError, a sentence, for JSON that is not a
-    case.
+    """Return the case that `packed` wrote. Raises ValueError, with a sentence, for JSON that is not
+    a case.
     """
     return {
         name: _unpacked(name, x) if isinstance(x, Mapping) else tuple(x) if isinstance(x, list) else x

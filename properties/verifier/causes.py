@@ -1,20 +1,22 @@
-"""Groups the violations of one implementation by what explains them: one mistake makes many laws fail.
+"""Groups the violations (failed laws) of one implementation by cause: one mistake makes many laws
+fail.
 
-All recorded calls, right and wrong, make a pool, and every possible cause is called once on each. A
-possible cause is an implementation itself: the oracle under another convention, or the reference
+attnspec collects all recorded calls, right and wrong, and calls every possible cause once on each.
+A possible cause is an implementation itself: the oracle under another convention, or the reference
 with a known bug. It explains a violation if two conditions hold:
 
-(1) It returns the same results, within the budget of each call, and the law fails on the same case,
-    which is given to it in the same order and memory layouts as to your kernel.
+(1) It returns the same results, within the budget (error limit) of each call. The law fails with it
+    on the same case, which it gets in the same order and memory layouts as your kernel.
 (2) It returns the same results on nearly all right calls: a bug changes only the results that it
     affects.
 
-Some operations are made from your kernel's own attention: causal attention by a mask, and gradients
-by δ = rowsum(g ⊙ out). If your kernel's operations are wrong in exactly the same way, they have the
-same cause as the attention. `possible_causes.of_own_attention` makes them.
+Some operations can be made from your kernel's own attention: causal attention by a mask, and
+gradients by δ = rowsum(g ⊙ out). If your kernel's operations return the same wrong results as
+these, they have the same cause as the attention. `possible_causes.of_own_attention` makes them.
 
-attnspec also tries other arithmetics, see `arithmetics.py`. An arithmetic that explains every
-violation of an operation comes before a possible cause that does not reproduce some call.
+attnspec also tries other arithmetics (ways to round), see `arithmetics.py`. An arithmetic that
+explains every violation of an operation comes before a possible cause that fails to reproduce some
+call.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,9 +48,9 @@ from properties.verifier.report import Diagnosis, Violation
 
 __all__ = ["causes"]
 
-_MAX_DIAGNOSES = 5  # of one cause
+_MAX_DIAGNOSES = 5  # for one cause
 _LOOSEST = 2.0**-6  # of the largest result: how far results may differ where the right results have no radius
-_MIN_SHARE_OF_RIGHT_CALLS = 0.95  # that a possible cause must reproduce
+_MIN_SHARE_OF_RIGHT_CALLS = 0.95  # a possible cause must reproduce this share
 _MIN_SHARE_OF_A_CAUSE = 0.5  # of the wrong calls, which it reproduces
 _MIN_SHARE_OF_A_HINT = 0.25
 _RANK_OF_ARITHMETICS = 3
@@ -60,11 +62,11 @@ _Group = tuple[tuple[int, ...], tuple[Diagnosis, ...]]
 
 @dataclass(frozen=True)
 class _Explanation:
-    """What may explain some violations.
+    """A possible cause or an arithmetic, and what it reproduces of the violations (failed laws).
 
-    diagnosis     the sentences on it
+    diagnosis     the sentences that describe it
     breaks        the places of the violations that it reproduces
-    rank          its order among equals
+    rank          its order among explanations that are equal otherwise
     repeats       the wrong calls that it reproduces
     misses        the wrong calls that it does not reproduce
     spoils        the number of calls that it gets wrong in another way
@@ -81,18 +83,24 @@ class _Explanation:
 
     @property
     def fully(self) -> bool:
-        """Whether it reproduces every call."""
+        """Whether it reproduces every recorded call."""
         return not (self.spoils or self.misses)
 
     def share(self, others: frozenset[int]) -> float:
-        """The share of the wrong calls that it reproduces, without those that other causes reproduce."""
+        """Return the share of the wrong calls that it reproduces. Calls that it does not reproduce,
+        and that other causes reproduce, do not count.
+        """
         misses = len(self.misses - others)
         return len(self.repeats) / (len(self.repeats) + misses) if self.repeats or misses else float(not self.misses)
 
     def order(self, others: frozenset[int]) -> tuple[float, int, bool, int, float]:
-        """The sort key; the best explanation comes first: (1) it reproduces most of the wrong calls,
-        (2) it gets the fewest calls wrong in another way, (3) a failing law is expected to detect it,
-        (4) its rank, (5) how closely it reproduces them. Arithmetics are already sorted, narrowest first.
+        """Return the sort key of this explanation. The best explanation comes first:
+
+        (1) it reproduces the largest share of the wrong calls
+        (2) it gets the fewest calls wrong in another way
+        (3) a failing law is expected to detect it
+        (4) it has the lowest rank
+        (5) it reproduces the results most closely. Arithmetics are already sorted, narrowest first.
         """
         is_arithmetic = self.rank == _RANK_OF_ARITHMETICS
         closeness = 0.0 if is_arithmetic else self.diagnosis.excess
@@ -100,17 +108,22 @@ class _Explanation:
 
 
 def causes(implementation: Implementation, violations: Sequence[tuple[Law, Violation]]) -> list[_Group]:
-    """Return the violations grouped by cause, each group with what explains all of it, best first.
+    """Return the violations (failed laws) in groups, one for each cause. Each group comes with the
+    diagnoses that explain all of it, best first.
 
     The choice is greedy: the possible cause that explains most violations is the first cause; the
     possible cause that explains most of the other violations is the second. A possible cause that
-    reproduces every call of the pool comes before one that does not. Known bugs with other tile
-    sizes are tried if something is left. Violations that nothing explains make one group for each
-    operation, and one for each end of the process.
+    reproduces every recorded call comes before one that does not. Known bugs with other tile sizes
+    are tried if some violations have no explanation yet. Violations without an explanation make one
+    group for each operation, and one for each end of the process.
 
-    An explanation is only a hint, in the diagnosis of a cause that is not recognised, if it
-    reproduces less than half of the wrong calls (without those that other causes reproduce), or if
-    it reproduces not all of them and explains fewer laws of an operation than are left unexplained.
+    Some explanations are only hints in the diagnosis of a cause that is not recognised:
+
+    (1) an explanation that reproduces less than half of the wrong calls. Calls that other causes
+        reproduce do not count.
+    (2) an explanation that does not reproduce all wrong calls, and explains fewer laws of an
+        operation than are left unexplained.
+
     Example: where a mask leaks, the rows of fully masked queries may be means. This follows from
     the mistake, and is not a second one.
     """
@@ -139,8 +152,9 @@ def causes(implementation: Implementation, violations: Sequence[tuple[Law, Viola
 def _best(
     options: Sequence[_Explanation], left: set[int], known: frozenset[int]
 ) -> tuple[_Explanation, tuple[Diagnosis, ...]]:
-    """The best explanation of the violations that are left, and the diagnoses of all that may be the
-    same cause. `known` are the wrong calls that earlier causes reproduce.
+    """Return the best explanation of the violations that are left, and the diagnoses of all
+    explanations that may be the same cause. `known` are the wrong calls that earlier causes
+    reproduce.
     """
     best = min(
         options,
@@ -170,8 +184,8 @@ def _union(sets: Iterable[frozenset[int]]) -> frozenset[int]:
 def _with_the_unexplained(
     violations: Sequence[Violation], groups: Sequence[_Group], shares: Sequence[float], left: set[int]
 ) -> list[_Group]:
-    """The groups that have a cause, and one for what is left of each operation, with the hints that
-    explain a part of it.
+    """Return the groups that have a cause, and one group for the unexplained violations of each
+    operation. Explanations of a part of these violations are their hints.
     """
     unknown: dict[tuple[str, str], list[int]] = {}
     for place in sorted(left):
@@ -197,7 +211,9 @@ def _with_the_unexplained(
 def _with_what_follows(
     violations: Sequence[tuple[Law, Violation]], groups: list[_Group], follows: set[int]
 ) -> list[_Group]:
-    """The groups, where the first one about attention also gets the violations that follow from it."""
+    """Return the groups. The first group about attention also gets the violations `follows`, which
+    follow from the mistake in attention.
+    """
     if not follows:
         return groups
     first = next(
@@ -210,7 +226,9 @@ def _with_what_follows(
 
 
 class _Pool:
-    """All recorded calls, right and wrong, each judged once, and what reproduces them."""
+    """All recorded calls, right and wrong, each judged once, and the search for causes that
+    reproduce them.
+    """
 
     def __init__(self, implementation: Implementation, violations: Sequence[tuple[Law, Violation]]) -> None:
         self.implementation, self.broken = implementation, violations
@@ -221,7 +239,9 @@ class _Pool:
         self._budgets: dict[int, tuple[Enclosure, ...]] = {}
 
     def explanation(self, cause: PossibleCause) -> _Explanation | None:
-        """The violations that a possible cause reproduces, if it also reproduces nearly all right calls."""
+        """Return the violations that a possible cause reproduces. Return None if it reproduces
+        none, or not nearly all right calls.
+        """
         new = partial(stand_in_for, cause, self.implementation)
         stand_in_of = new if cause.remembers else cache(new)  # without a memory, one stand-in serves all violations
         excesses = {
@@ -254,8 +274,8 @@ class _Pool:
         return _Explanation(diagnosis, frozenset(excesses), cause.rank, repeats, misses, spoils, is_expected)
 
     def _calls(self, right_alone: bool) -> dict[str, list[Call]]:
-        """The recorded calls of each operation that violates a law: the right ones and, unless
-        `right_alone`, the wrong ones and the calls of the violations.
+        """Return the recorded calls of each operation that violates a law: the right calls and,
+        unless `right_alone`, the wrong calls and the calls of the violations.
         """
         found = {operation: dict(calls) for operation, calls in self.right.items()}
         for _, violation in () if right_alone else self.broken:
@@ -264,24 +284,28 @@ class _Pool:
         return {operation: list(calls.values()) for operation, calls in found.items()}
 
     def _is_expected(self, cause: PossibleCause, places: Iterable[int]) -> bool:
-        """Whether a failing law is expected to detect a bug: its own law, or one that only compares
-        values, which may detect every bug.
+        """Return whether a failing law is expected to detect a bug. Two kinds of laws are: the
+        bug's own law, and a law that only compares values with the oracle, which may detect every
+        bug.
 
-        The reference itself violates a law about what only a few implementations promise, with
-        every bug. Such a law says nothing about the bug.
+        Other laws do not count. With every bug, the reference itself violates a law about something
+        that only a few implementations promise.
         """
         laws = [self.broken[place][0] for place in places]
         return not cause.law or any(law.agreement or law.name == cause.law for law in laws)
 
     def _is_right(self, found: Call, call: Call) -> bool:
-        """Whether a call made in place of a recorded one is right; False if it raised, since then the
-        expected value need not be defined.
+        """Return whether the call `found`, made in place of a recorded one, is right. The answer is
+        False if it raised, because the expected value may be undefined then.
         """
         return not found.error and is_right(found, self._expected(call))
 
     def of_own_attention(self) -> set[int]:
-        """The violations that follow from a mistake in the implementation's own attention: their
-        operations return what operations made from that attention return.
+        """Return the places of the violations that follow from a mistake in the implementation's
+        own attention.
+
+        Their operations return the same results as operations that attnspec makes from this
+        attention.
         """
         if all(violation.operation != FORWARD for _, violation in self.broken):
             return set()
@@ -302,8 +326,9 @@ class _Pool:
         return follows
 
     def _reproduced(self, cause: PossibleCause, place: int, stand_in_of: Callable[..., Subject]) -> float | None:
-        """How far, in budgets, a possible cause is from the results of a violation; None unless it
-        returns the same results and the law fails too.
+        """Return the largest difference, in budgets (error limits), between a possible cause and
+        the results of a violation. Return None unless the possible cause returns the same results
+        and fails the law too.
         """
         violation = self.broken[place][1]
         if not violation.calls or cause.operations.isdisjoint(call.operation for call in violation.calls):
@@ -316,7 +341,9 @@ class _Pool:
     def _repeated(
         self, cause: PossibleCause, place: int, stand_in_of: Callable[..., Subject], before: Iterable[Call]
     ) -> float | None:
-        """The same, after some earlier calls."""
+        """Return the same as `_reproduced`, for a stand-in that first makes some earlier calls. A
+        stand-in is an implementation that behaves like the possible cause.
+        """
         law, violation = self.broken[place]
         stand_in = stand_in_of(law.operation, *law.needs)
         for call in before:
@@ -340,8 +367,8 @@ class _Pool:
         return excess if excess <= 1 else None
 
     def arithmetics(self, left: set[int]) -> Iterator[_Explanation]:
-        """For each operation, yield the narrowest arithmetic that explains all its violations in
-        `left`, and the narrowest preset that explains them.
+        """For each operation, yield the narrowest arithmetic (way to round) that explains all its
+        violations in `left`, and the narrowest preset that explains them.
         """
         for operation in dict.fromkeys(self.broken[place][1].operation for place in sorted(left)):
             places = [
@@ -364,22 +391,28 @@ class _Pool:
         return self._budgets[id(call)]
 
     def _repeats(self, call: Call, stand_in: Subject) -> bool:
-        """Whether a stand-in returns the recorded results of a call."""
+        """Return whether a stand-in, an implementation that behaves like a possible cause, returns
+        the recorded results of a call.
+        """
         return self._difference(call, stand_in) <= 1
 
     def _difference(self, call: Call, stand_in: Subject) -> float:
-        """How far, in budgets, a stand-in's results are from the recorded results of a call."""
+        """Return the largest difference, in budgets (error limits), between the recorded results of
+        a call and those of a stand-in, an implementation that behaves like a possible cause.
+        """
         with suppress(BrokenError):
             stand_in.call(call.operation, call.arguments, call.layout)
         return self._apart(call, stand_in.calls[-1])
 
     def _apart(self, call: Call, other: Call) -> float:
-        """How far the outputs of two calls differ, in the largest budget of the call: the stand-in's
-        budget may be larger where the right value has a small one.
+        """Return the largest difference between the outputs of two calls, divided by the largest
+        budget (error limit) of the recorded call. The budget of another entry may be too small: the
+        stand-in's wrong value can have a larger budget than the right value.
 
-        One output rounding is added. Where all radii are 0, since nothing should be summed, one
-        rounding for each term of a sum is allowed. Errors are equal if they are equal up to the
-        first colon. An output that the recorded call need not return, a log-sum-exp, is not compared.
+        One rounding of the output is added to the budget. If all radii are 0, because no sum should
+        have terms, one rounding for each term of a sum is allowed. Two errors are equal if they are
+        equal up to the first colon. An output that the recorded call need not return, a
+        log-sum-exp, is not compared.
         """
         is_unlike = call.operation != other.operation or bool(call.error) != bool(other.error)
         if is_unlike or len(call.outputs) > len(other.outputs):

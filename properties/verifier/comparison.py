@@ -1,5 +1,5 @@
-"""Compares two reports: which laws fail now, pass again or are not checked any more, and which
-operations are slower or further from the exact value.
+"""Compares two reports. It finds laws that fail now, laws that pass again, laws that are not
+checked any more, and operations that are slower or less accurate.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,8 +19,8 @@ Outcome = dict[str, Any]
 
 @dataclass(frozen=True)
 class Change:
-    """A change on an implementation, of a law, "law[operation]", or of an operation: the old state,
-    the new state, and the reason in a few words.
+    """A change of an implementation between two reports: the law "law[operation]" or the operation,
+    the old state, the new state, and the reason in a few words.
     """
 
     implementation: str
@@ -34,12 +34,12 @@ class Change:
 class Comparison:
     """The changes from one report to another.
 
-    broke       fails, and did not fail before, or less gravely, or for another cause
-    mended      failed, and passes
-    unchecked   was checked, and is not checked any more
+    broke       laws that fail, and that did not fail before, or less gravely, or for another cause
+    mended      laws that failed, and that pass now
+    unchecked   laws that were checked, and that are not checked any more
     slower      operations that take twice as long for a case, and a second or more in all
-    further     laws that passed, and pass with a largest error that is twice as large
-    unlike      the settings that differ, so that other cases were drawn
+    further     laws that passed, and that pass now with a largest error that is twice as large
+    unlike      the settings that differ, so that the test inputs differ
     """
 
     broke: tuple[Change, ...]
@@ -52,15 +52,17 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Known:
-    """The violations of a baseline: for each implementation and law, the names of the causes that
-    explained the violation.
+    """The violations (failed laws) of a baseline report: for each implementation and law, the names
+    of the causes that explained the violation.
     """
 
     explained: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, baseline: dict[str, Any] | None) -> "Known":
-        """Return the violations of a report, as `Report.to_dict` writes it; empty without a report."""
+        """Return the violations of a baseline report, as `Report.to_dict` writes it. Without a
+        report, return no violations.
+        """
         outcomes = _outcomes(baseline) if baseline is not None else {}
         return cls({key: _explained(one) for key, one in outcomes.items() if one["status"] == "violated"})
 
@@ -69,7 +71,7 @@ class Known:
         return (implementation, law) in self.explained
 
     def may_be(self, cause: Cause) -> bool:
-        """Return whether the baseline has violations of all laws of a cause, for a cause that may
+        """Return whether the baseline has a violation of each law of a cause, for a cause that may
         be the same.
         """
         keys = [(cause.implementation, law) for law in cause.laws]
@@ -98,8 +100,8 @@ def compared(before: dict[str, Any], after: dict[str, Any]) -> Comparison:
 
 
 def against(report: Report, baseline: dict[str, Any]) -> tuple[Report, Comparison]:
-    """Return the report and its changes since the baseline. In the report, failures that the
-    baseline also has are marked as known.
+    """Return the report and its changes since the baseline. In the returned report, failures that
+    the baseline also has are marked as known.
     """
     changes = compared(baseline, report.to_dict())
     new = {(change.implementation, change.what) for change in changes.broke}
@@ -126,20 +128,24 @@ def _checked(outcome: Outcome | None) -> bool:
 
 
 def _known(was: Outcome, now: Outcome) -> bool:
-    """Whether a law that fails also failed before: as gravely, and for a cause that may be the same."""
+    """Return whether a failure is known: the law failed before, as gravely, and for a cause that
+    may be the same.
+    """
     if was["status"] != now["status"]:
         return bool(was["status"] == "violated")
     return not was.get("unavailable") and _may_be_same(_explained(was), _explained(now))
 
 
 def _explained(outcome: Outcome) -> frozenset[str]:
-    """The names of what explains the violation of an outcome; empty if the cause is not recognised."""
+    """Return the names of the causes that explain the violation of an outcome. The set is empty if
+    the cause is not recognised.
+    """
     diagnosis = outcome.get("violation", {"diagnosis": ()})["diagnosis"]
     return frozenset(one["id"] for one in diagnosis if not one.get("hint"))
 
 
 def _may_be_same(was: frozenset[str], now: frozenset[str]) -> bool:
-    """Whether two sets of explanations may name the same cause."""
+    """Return whether two sets of causes' names may mean the same cause."""
     return not (was and now) or not was.isdisjoint(now)
 
 
@@ -156,7 +162,9 @@ def _cause(outcome: Outcome) -> str:
 
 
 def _slower(pairs: list[tuple[Outcome, Outcome]]) -> Iterator[Change]:
-    """The operations that are slower, by the laws that had cases in both reports."""
+    """Yield the operations that are slower. Only laws that had cases (test inputs) in both reports
+    count.
+    """
     groups: dict[tuple[str, str], list[tuple[Outcome, Outcome]]] = {}
     for was, now in pairs:
         if was["examples"] and now["examples"]:
@@ -173,7 +181,9 @@ def _slower(pairs: list[tuple[Outcome, Outcome]]) -> Iterator[Change]:
 
 
 def _further(pairs: list[tuple[Outcome, Outcome]]) -> Iterator[Change]:
-    """The laws that pass in both reports with a larger error than before, largest error first."""
+    """Yield the laws that pass in both reports, with a larger error than before, largest error
+    first.
+    """
     passing = [
         (float(was["worst_excess"]), float(now["worst_excess"]), now)
         for was, now in pairs

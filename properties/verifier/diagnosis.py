@@ -1,5 +1,5 @@
-"""Finds the causes of violations, shows each cause on the smallest input that is found, and measures
-the kernel where no cause is recognised.
+"""Finds the causes of violations (failed laws), and shows each cause on the smallest input that
+attnspec finds. Measures the kernel where no cause is recognised.
 """
 
 import time
@@ -31,14 +31,19 @@ def causes_of(
     observe: Observer | None = None,
     until: float = inf,
 ) -> tuple[Cause, ...]:
-    """Return the causes of undeclared violations, each with what explains it and, if `shrinks` is
-    true, a small input that shows it. A cause that is not recognised also gets what the instruments
-    measure at this input. After `until`, a reading of time.monotonic, no smaller input is tried, and
-    nothing is measured.
+    """Return the causes of undeclared violations (failed laws), each with the diagnoses that
+    explain it.
 
-    If attnspec itself fails in the search, each operation gets one cause, with a note of that. The
-    input that shows a cause comes from the law that compares an operation with the oracle, the first
-    operation of several. If none of these laws fails, the smallest input is taken.
+    With `shrinks`, each cause also gets a small input that shows it, and a cause that is not
+    recognised gets measurements of the kernel at this input. After `until`, a reading of
+    time.monotonic, attnspec tries no smaller input, and measures nothing.
+
+    The input that shows a cause comes from a law that compares an operation with the oracle. Among
+    several operations, the first one is taken. If none of these laws fails, the smallest input is
+    taken.
+
+    If attnspec itself fails in the search, each operation gets one cause, with a note of the
+    failure.
     """
     laws = [find(violation.law_id)[0] for violation in violations]
     try:
@@ -66,21 +71,23 @@ def causes_of(
 
 
 def _order_of_examples(violated: tuple[Law, Violation]) -> tuple[bool, int, int]:
-    """The order in which violations are preferred as the example of their cause."""
+    """Return the sort key by which the example of a cause is chosen among its violations: agreement
+    with the oracle first, then the operation, then the size of the input.
+    """
     law, violation = violated
     return not law.agreement, list(OPERATIONS).index(law.operation), violation.size
 
 
 def _with_hint(example: Violation, diagnosis: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
-    """The hints of a cause that is not recognised; first what explains its smallest input, which may
-    be a part of the cause.
+    """Return the hints of a cause that is not recognised. The first hint is the diagnosis of its
+    smallest input, which may be a part of the cause.
     """
     hints = [replace(each, hint=True) for each in example.diagnosis[:1]]
     return tuple({each.id: each for each in (*hints, *diagnosis)}.values())
 
 
 def diagnosed(implementation: Implementation, law: Law, violation: Violation) -> Violation:
-    """Return one violation on a smaller input, with the possible causes that explain it."""
+    """Return a violation (failed law) on a smaller input, with the possible causes that explain it."""
 
     def explained(one: Violation) -> Violation:
         ((_, diagnosis),) = _explained(implementation, [(law, one)])
@@ -91,7 +98,7 @@ def diagnosed(implementation: Implementation, law: Law, violation: Violation) ->
 
 
 def _by_operation(violations: Sequence[Violation]) -> Sequence[_Group]:
-    """One group for each operation, without an explanation."""
+    """Return the violations in groups, one for each operation, without an explanation."""
     places: dict[str, list[int]] = {}
     for place, violation in enumerate(violations):
         places.setdefault(violation.operation, []).append(place)
@@ -99,8 +106,8 @@ def _by_operation(violations: Sequence[Violation]) -> Sequence[_Group]:
 
 
 def _explained(implementation: Implementation, violated: Sequence[tuple[Law, Violation]]) -> Sequence[_Group]:
-    """The violations grouped by cause. The known bugs take a while to load, so the first violation
-    loads them.
+    """Return the violations grouped by cause. The known bugs take a while to load, so they are
+    loaded only if there is a violation.
     """
     if not violated:
         return []
@@ -112,7 +119,7 @@ def _explained(implementation: Implementation, violated: Sequence[tuple[Law, Vio
 def _with_measurements(
     implementation: Implementation, violation: Violation, observe: Observer | None = None, until: float = inf
 ) -> Violation:
-    """The violation with what the instruments measure at its input."""
+    """Return the violation with measurements of the kernel at its input."""
 
     def work(one: Violation) -> Violation:
         arguments = tuple(one.counterexample[name] for name in OPERATIONS[one.operation].parameters)
@@ -122,7 +129,7 @@ def _with_measurements(
 
 
 def _with_calls(implementation: Implementation, violation: Violation) -> Violation:
-    """The violation with the arguments of its call among its notes."""
+    """Return the violation with a note about the arguments of its call."""
     calls = handed_over(violation.counterexample, violation.operation, violation.calls, implementation)
     return replace(violation, notes=(*calls, *violation.notes))
 
@@ -130,7 +137,9 @@ def _with_calls(implementation: Implementation, violation: Violation) -> Violati
 def _smaller(
     implementation: Implementation, law: Law, violation: Violation, observe: Observer | None = None, until: float = inf
 ) -> Violation:
-    """The violation on a smaller input that has the same cause; if none is found, the violation unchanged."""
+    """Return the violation on a smaller input that has the same cause. If none is found, return the
+    violation unchanged.
+    """
 
     def smaller(one: Violation) -> Violation:
         found = smallest(implementation, law, one, observe, until)

@@ -1,10 +1,10 @@
-"""Examines one operation of one implementation: cases are drawn once, and every law about the
-operation is checked on some of them.
+"""Examines one operation of one implementation: attnspec draws cases (arguments of one test) once,
+and checks every law about the operation on some of them.
 
-The operation is called once on each case, and the budget judges the result: this is the operation's
-agreement with the oracle. A few other laws of the domain take their turn on the case. Each of them
-also calls the operation on other inputs, and those calls are judged as well. A violation stops
-nothing.
+attnspec calls the operation once on each case, and compares the result with the oracle. This is the
+law of agreement. On the same case, it also checks a few other laws of the same domain (family of
+inputs), which take turns. Such a law calls the operation on other inputs too, and attnspec compares
+some of these results as well. A violation does not end the examination.
 """
 
 import re
@@ -50,9 +50,9 @@ class Supervision:
 
     observe            is called with every call before it is made
     began              is called with the law that is now checked on the case
-    seconds_per_call   the longest that a call may take
+    seconds_per_call   the longest time that a call may take
     until              a reading of time.monotonic, after which no case is drawn
-    ends               whether a violation of a law, which is not declared, ends the drawing
+    ends               returns whether an undeclared violation of a law ends the drawing of cases
     """
 
     observe: Observer | None = None
@@ -63,12 +63,14 @@ class Supervision:
 
 
 class _FirstError(Exception):
-    """A violation at which Hypothesis stops, and keeps the case for the next run: in pytest."""
+    """Raised at a violation in pytest: Hypothesis then stops, and keeps the case for the next run."""
 
 
 @dataclass
 class Examination:
-    """The laws about one operation, checked on an implementation case by case."""
+    """The laws about one operation, which attnspec checks on an implementation, case by case. A
+    case is the arguments of one test.
+    """
 
     implementation: Implementation
     operation: str
@@ -86,7 +88,9 @@ class Examination:
             self._admit(law)
 
     def _admit(self, law: Law) -> None:
-        """Open a trial for a law, or settle its outcome without a trial."""
+        """Open a trial (a count of what happens) for a law. If the law cannot be checked, record
+        its outcome at once.
+        """
         implementation = self.implementation
         outcome = Outcome(law.name, law.operation, implementation.name, "held")
         if reason := law.not_applicable(implementation):
@@ -114,7 +118,9 @@ class Examination:
             self.settled[law.id] = does_not_apply(outcome, first_reason, declared)
 
     def _cases(self, domain: str) -> Cases | str:
-        """The cases of a domain, or the reason why it has no case."""
+        """Return the cases (test inputs) of a domain (family of inputs), or the reason why the
+        domain has no case for this implementation.
+        """
         if domain not in self._domains:
             try:
                 self._domains[domain] = Cases(
@@ -125,10 +131,11 @@ class Examination:
         return self._domains[domain]
 
     def run(self, number: int, random_seed: int | None) -> None:
-        """Draw about `number` cases and check the laws on them, then draw further cases for laws
-        that had too few informative cases. Process-wide state that calls changed is restored.
+        """Draw about `number` cases (test inputs) and check the laws on them. Then draw further
+        cases for laws that had too few informative cases, on which they could have failed.
 
-        If attnspec itself fails, the results up to then stay.
+        Process-wide state that calls changed is restored. If attnspec itself fails, the results so
+        far are kept.
         """
         try:
             self._run(number, random_seed)
@@ -157,8 +164,11 @@ class Examination:
         random_seed: int | None,
         round_name: str = "",
     ) -> None:
-        """Check each domain's group of laws on its number of cases: with seeds that follow from the
-        caller's, or drawn by Hypothesis. The first round has the name "".
+        """Check each domain's laws on its number of cases. A domain is a family of inputs, and a
+        case is one of them.
+
+        The seeds of the cases follow from `random_seed`. If it is None, Hypothesis draws them. The
+        first round has the name "".
         """
         if random_seed is None:
             for name, group in groups.items():
@@ -173,7 +183,7 @@ class Examination:
                 self._check_on_a_case(name, seed, groups[name], round_name)
 
     def _over(self) -> str:
-        """The reason why no further case is drawn, or ""."""
+        """Return the reason why no further case is drawn, or ""."""
         if any(
             trial.violations and not trial.declared and self.supervision.ends(law) for law, trial in self.trials.items()
         ):
@@ -181,8 +191,8 @@ class Examination:
         return TIME if time.monotonic() >= self.supervision.until else ""
 
     def _draw_by_profile(self, name: str, group: list[Trial], number: int, round_name: str) -> None:
-        """Check a group of laws on cases of a domain that Hypothesis draws by the caller's profile.
-        Hypothesis keeps the cases that fail.
+        """Check some laws on cases of a domain (family of inputs) that Hypothesis draws by the
+        caller's profile. Hypothesis keeps the cases that fail.
         """
 
         def hold(seed: int) -> None:
@@ -197,8 +207,9 @@ class Examination:
             by_profile(hold, number)
 
     def _check_on_a_case(self, name: str, seed: int, group: list[Trial], round_name: str) -> None:
-        """Draw a case of a domain and check some laws of a group on it: in the first round those
-        whose turn it is, in a further round those that want more cases.
+        """Draw a case (test input) of a domain (family of inputs) and check some laws on it. In the
+        first round, these are the laws whose turn it is. In a further round, they are the laws that
+        want more cases.
         """
         arguments, quirk = group[0].cases[name].draw(seed), name in QUIRKS
         if not round_name:
@@ -211,9 +222,11 @@ class Examination:
             self._further(arguments, seed, others, quirk)
 
     def _case(self, arguments: tuple[Any, ...], seed: int, group: list[Trial], quirk: bool) -> None:
-        """Call the operation on a case, judge the call, and check the laws whose turn it is.
+        """Call the operation on a case (test input), compare the result with the oracle, and check
+        the laws whose turn it is.
 
-        A separate law says what a quirk should do, so an exception there is not judged.
+        A quirk is an input whose result a convention decides. A separate law says what should
+        happen, so an exception on a quirk is not judged here.
         """
         subject = self.subject
         subject.begin()
@@ -228,7 +241,7 @@ class Examination:
             for trial in group:
                 trial.leave_out(str(untaken))
             return
-        if not (quirk and subject.calls[0].error):  # which may be a refusal
+        if not (quirk and subject.calls[0].error):  # the error may be a refusal
             self._judge(agreement, 0, quirk)
         self._take_turns(arguments, seed, group, agreement)
         self.evidence.cases += 1
@@ -236,7 +249,9 @@ class Examination:
             self.evidence.tightest.look(subject.calls)
 
     def _take_turns(self, arguments: tuple[Any, ...], seed: int, group: list[Trial], agreement: list[Trial]) -> None:
-        """Check on a case all laws that watch every call, and the few others that waited longest."""
+        """Check on a case (test input) all laws that watch every call, and the few other laws that
+        have waited longest.
+        """
         for trial in group:
             trial.credit += trial.law.effort
         for trial in group:
@@ -250,11 +265,12 @@ class Examination:
             taken += self._put(trial, arguments, seed, agreement)
 
     def _further(self, arguments: tuple[Any, ...], seed: int, group: list[Trial], quirk: bool) -> None:
-        """Check on a case the laws that had too few informative cases. Many cases cannot test such
-        a law, and then the law calls no operation.
+        """Check on a case (test input) the laws that had too few informative cases. Many cases
+        cannot test such a law. On those, the law calls no operation.
 
-        The law's first call of the operation, mostly the case's own, is judged, as are the calls of
-        the other terms of a square.
+        The law's first call of the operation is compared with the oracle. Usually this is the call
+        on the case itself. For a law that is a commuting square, the calls of its other terms are
+        also compared.
         """
         subject, judged = self.subject, list[Call]()
         agreement = [] if quirk else [trial for trial in self.trials.values() if trial.law.agreement]
@@ -269,7 +285,7 @@ class Examination:
         self.evidence.cases += 1
 
     def _put(self, trial: Trial, arguments: tuple[Any, ...], seed: int, agreement: list[Trial]) -> bool:
-        """Check a law on a case; whether the case can test the law."""
+        """Check a law on a case (test input), and return whether the case can test the law."""
         subject, law = self.subject, trial.law
         self.supervision.began(law.id)
         subject.turn()
@@ -294,8 +310,8 @@ class Examination:
         return True
 
     def _judge(self, agreement: list[Trial], place: int, quirk: bool = False) -> None:
-        """Judge one call against the oracle. The oracle may refuse a quirk, and then there is no
-        right answer.
+        """Compare the result of one call with the oracle. The oracle may refuse a quirk (an input
+        whose result a convention decides). Then no result is right or wrong.
         """
         subject, call = self.subject, self.subject.calls[place]
         start = time.perf_counter()
@@ -324,6 +340,8 @@ class Examination:
 
 
 def _fail(trials: Iterable[Trial], doing: str, error: Exception) -> None:
-    """Note in some trials that attnspec failed while it did something. The first failure stays."""
+    """Record in some trials that attnspec itself failed while it did something. An earlier failure
+    is not overwritten.
+    """
     for trial in trials:
         trial.defect = trial.defect or failure(doing, error)

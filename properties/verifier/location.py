@@ -1,4 +1,4 @@
-"""Reads where an implementation is, as the command line says it: "module:attribute" or
+"""Reads the place of an implementation, as the user types it: "module:attribute" or
 "file.py:attribute". The attribute is optional.
 """
 
@@ -11,10 +11,10 @@ __all__ = ["Location", "location_of"]
 
 @dataclass(frozen=True)
 class Location:
-    """Where an implementation is.
+    """The place of an implementation: a module or a file, and an attribute.
 
-    `folder` must be on the import path ("" is the working directory). `attribute` is "" where none
-    was named. `file` is the file that was named, if one was.
+    `folder` must be on the import path ("" is the working directory). `attribute` is "" if the user
+    named none. `file` is the file that the user named, if any.
     """
 
     folder: str
@@ -24,8 +24,8 @@ class Location:
 
 
 def location_of(target: str) -> Location:
-    """Return the location that a text of the command line names. A file inside packages gets the
-    dotted name that the `__init__.py` files around it give it.
+    """Return the location that the user means by a text. A file inside packages gets the dotted
+    name that follows from the `__init__.py` files around it.
 
     Raises ValueError for a file that does not exist, or whose name Python cannot import.
     """

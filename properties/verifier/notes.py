@@ -1,5 +1,5 @@
-"""Writes the notes of a violation, next to its cause: which entries are wrong, from which size on the law fails,
-what was given to the call, and where attnspec itself failed.
+"""Writes the notes of a violation (failed law): which entries are wrong, from which size on the law
+fails, which arguments the call got, and where attnspec itself failed.
 """
 
 import traceback
@@ -21,21 +21,25 @@ from properties.verifier.report import TriedSizes, Violation
 __all__ = ["failure", "handed_over", "notes", "or_note"]
 
 _ROOT = Path(__file__).parents[2]
-_INNERMOST_FRAMES = 12  # of a traceback
+_INNERMOST_FRAMES = 12  # shown of a traceback
 
 
 def notes(calls: tuple[Call, ...], implementation: Implementation, seen: Sequence[TriedSizes]) -> tuple[str, ...]:
-    """Sentences on the first wrong result of some calls, and on the sizes that were tried."""
+    """Return sentences about the first wrong result of some calls, and about the sizes that were
+    tried.
+    """
     return (*_wrong_entries(calls, implementation), *_smallest_failing_sizes(seen))
 
 
 def handed_over(
     case: Mapping[str, Any], operation: str, calls: tuple[Call, ...], implementation: Implementation
 ) -> Iterator[str]:
-    """A sentence on the arguments of the first wrong call, or else of the last call, if these are not
-    the case itself: a law may scale it, cut it, or pass it in another memory layout.
+    """Yield a sentence about the arguments of the first wrong call, or else of the last call, if
+    they differ from the case (the law's own arguments). A law may scale, cut, or copy them to
+    another memory layout.
 
-    Otherwise a sentence on the type of the numbers, if it is not the type in which the case is shown.
+    If they do not differ, yield a sentence about the type of the numbers, if the case is shown in
+    another type.
     """
     if not calls:
         return
@@ -45,7 +49,7 @@ def handed_over(
     given = called.named(arguments)
     is_own = call.operation == operation and call.layout == "contiguous"
     if not is_own or any(not np.array_equal(case[name], x) for name, x in called.named(call.arguments).items()):
-        layout = "" if call.layout == "contiguous" else f", {call.layout}"
+        layout = "" if call.layout == "contiguous" else f", with {conversion.layout_in_words(call.layout)}"
         shown = ", ".join(f"{name}={_brief(value)}" for name, value in given.items())
         yield f"The call was {called.name}({shown}){layout}."
         return
@@ -60,7 +64,9 @@ def _is_right(call: Call, implementation: Implementation) -> bool:
 
 
 def _brief(value: Any) -> str:
-    """An argument in short: its numbers, or the first and last of many, its type and its shape."""
+    """Return a short text for an argument: its numbers, or the first and last of many, its type and
+    its shape.
+    """
     if not hasattr(value, "dtype"):
         return repr(value)
     numbers = np.array2string(
@@ -70,7 +76,9 @@ def _brief(value: Any) -> str:
 
 
 def _wrong_entries(calls: tuple[Call, ...], implementation: Implementation) -> Iterator[str]:
-    """A sentence on the entries outside their budgets, axis by axis, of the first call that has some."""
+    """Yield a sentence about the wrong entries of the first call that has some, axis by axis. A
+    wrong entry is outside its budget (error limit).
+    """
     for call in calls:
         operation, caller = OPERATIONS[call.operation], Caller(implementation, call.operation)
         if operation.returns_booleans or call.error:
@@ -85,8 +93,8 @@ def _wrong_entries(calls: tuple[Call, ...], implementation: Implementation) -> I
 
 
 def _described(wrong: Any) -> str:
-    """The wrong entries of a result in words: their number, and the rows and channels that have some,
-    unless all have.
+    """Return the wrong entries of a result in words: their number, and the rows and channels that
+    contain some. Rows or channels are left out if all of them do.
     """
     if wrong.all():
         return "every entry"
@@ -96,21 +104,25 @@ def _described(wrong: Any) -> str:
     for axis, name in enumerate(names):
         indices = np.flatnonzero(wrong.any(tuple(other for other in range(wrong.ndim) if other != axis)))
         if len(indices) < wrong.shape[axis]:
+            plural = len(indices) > 1
             parts.append(
-                f"index {_ranges(indices)} of {name}" if name.startswith("axis") else f"{name} {_ranges(indices)}"
+                f"{'indices' if plural else 'index'} {_ranges(indices)} of {name}"
+                if name.startswith("axis")
+                else f"{name}{'s' if plural else ''} {_ranges(indices)}"
             )
-    return ", ".join((count, *parts))
+    return f"{count}: {'; '.join(parts)}" if parts else count
 
 
 def _ranges(indices: Any) -> str:
-    """Indices in words: a range, or the first of many."""
+    """Return indices in words: a range, or the first of many."""
     if len(indices) > 2 and (np.diff(indices) == 1).all():
         return f"{indices[0]} to {indices[-1]}"
     return ", ".join(map(str, indices[:6])) + (" …" if len(indices) > 6 else "")
 
 
 def _smallest_failing_sizes(seen: Sequence[TriedSizes]) -> Iterator[str]:
-    """For each size a sentence on the least value with which the law failed, if smaller values passed.
+    """Yield a sentence for each size: the smallest value with which the law failed, if it passed
+    with smaller values.
 
     An empty input is always right, so it does not count as a smaller one.
     """
@@ -124,8 +136,8 @@ def _smallest_failing_sizes(seen: Sequence[TriedSizes]) -> Iterator[str]:
 
 
 def failure(doing: str, error: Exception) -> str:
-    """The sentences on an exception of attnspec's own code: what attnspec was doing, what was raised
-    and where, and that your kernel is not to blame.
+    """Return sentences about an exception in attnspec's own code: what attnspec was doing, what was
+    raised and where, and that your kernel is not to blame.
     """
     what = ": ".join(filter(None, (type(error).__name__, said(error).rstrip("."))))
     frames = reversed(traceback.extract_tb(error.__traceback__)[-_INNERMOST_FRAMES:])
@@ -135,7 +147,9 @@ def failure(doing: str, error: Exception) -> str:
 
 
 def or_note(violation: Violation, doing: str, work: Callable[[Violation], Violation]) -> Violation:
-    """The violation after some work on it; if attnspec fails in the work, the violation with a note of that."""
+    """Return the result of some work on a violation. If attnspec itself fails in this work, return
+    the violation with a note of the failure.
+    """
     try:
         return work(violation)
     except Exception as error:
@@ -143,6 +157,8 @@ def or_note(violation: Violation, doing: str, work: Callable[[Violation], Violat
 
 
 def _short(filename: str) -> str:
-    """The path of a file of attnspec from where attnspec is installed; another path unchanged."""
+    """Return the path of a file of attnspec, relative to the folder in which attnspec is installed.
+    Return other paths unchanged.
+    """
     file = Path(filename)
     return file.relative_to(_ROOT).as_posix() if file.is_relative_to(_ROOT) else filename

@@ -1,4 +1,6 @@
-"""Decides which laws are checked on an implementation, and on how many cases by the quick plan."""
+"""Decides which laws are checked on an implementation, and how many cases (test inputs) a quick run
+draws.
+"""
 
 import json
 from collections.abc import Iterable
@@ -15,14 +17,16 @@ from properties.laws.law import Law
 __all__ = ["QUICK", "QUICKLY", "grouped", "is_quick", "plan", "require_planned", "without"]
 
 QUICK = Path(__file__).parents[1] / "laws" / "quick.json"
-"""The file with the laws that the quick plan adds to agreement and to the laws that watch: they
-detect bugs which neither of these detects.
+"""The file with further laws of the quick plan. The plan also has agreement and the laws that watch
+every call. The laws of the file detect bugs that these do not detect.
 """
 
 _DETECTING = frozenset(json.loads(QUICK.read_text("utf-8")))
 
 QUICKLY = 50
-"""The most cases of an operation in the quick plan. Every domain still gets at least one case."""
+"""The largest number of test inputs of an operation in the quick plan. Every input family (domain)
+still gets at least one.
+"""
 
 
 def plan(
@@ -31,10 +35,11 @@ def plan(
     """Return the laws to check about the operations that an implementation offers.
 
     These are all laws, with the long plan if `long` is true, or only the laws of the quick plan, or
-    the named laws. The quick plan includes declared deviations. A named law is in every
-    plan.
+    the named laws. The quick plan includes declared deviations, which are laws that are known to
+    fail. A named law is in every plan.
 
-    Raises ValueError for an unknown law, and for a declared deviation from a law that does not apply.
+    Raises ValueError for an unknown law, and for a declared deviation from a law that does not
+    apply.
     """
     _require_names("laws", () if laws is None else laws)
     all_laws = (*LAWS, *(LONG if long else ()))
@@ -55,8 +60,8 @@ def is_quick(law: Law) -> bool:
 
 
 def without(planned: Iterable[Law], exclude: Iterable[str]) -> list[Law]:
-    """Return the planned laws, without the laws that the names mean. Raises ValueError for an
-    unknown law.
+    """Return the planned laws without the excluded ones. `exclude` has names of laws, or parts of
+    names. Raises ValueError for an unknown law.
     """
     _require_names("exclude", exclude)
     excluded = {law for name in exclude for law in find(name)}
@@ -64,8 +69,8 @@ def without(planned: Iterable[Law], exclude: Iterable[str]) -> list[Law]:
 
 
 def require_planned(laws: Iterable[str] | None, planned: Iterable[Law]) -> None:
-    """Raise ValueError for a named law that is planned for no implementation. Otherwise attnspec
-    would silently not check it.
+    """Raise ValueError for a named law that is planned for no implementation. Without this error,
+    nobody would notice that attnspec does not check it.
     """
     _require_names("laws", () if laws is None else laws)
     ids = {law.id for law in planned}

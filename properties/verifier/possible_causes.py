@@ -1,5 +1,5 @@
-"""Lists what may be the cause of violations: the oracle under another convention, or the reference
-with a known bug. Each possible cause is an implementation that can be called.
+"""Lists the possible causes of violations (failed laws): the oracle under another convention, and
+the reference with a known bug. Each possible cause is an implementation that can be called.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,7 +35,9 @@ _Functions = dict[str, Callable[..., Any]]
 
 @dataclass(frozen=True)
 class PossibleCause:
-    """A possible cause: its name, what would be wrong, and fresh functions of the operations that it changes."""
+    """A possible cause of failed laws: its name, what would be wrong, and a maker of the functions
+    of the operations that it changes.
+    """
 
     id: str
     mechanism: str
@@ -50,12 +52,12 @@ class PossibleCause:
 
 
 def possible_causes(called: list[Operation], implementation: Implementation) -> Iterator[PossibleCause]:
-    """Yield what may be the cause of violations: every other value of every convention that matters
-    to the operations called, every set of conventions that an ONNX version has, and every known bug
-    of these operations.
+    """Yield the possible causes of violations (failed laws) of the operations called: every other
+    value of every convention that matters to them, every set of conventions that an ONNX version
+    has, and every known bug of these operations.
 
-    A bug is tried in all operations that have it, and in each alone, since a fix may have reached
-    only some of them.
+    A bug is tried in all operations that have it, and in each one alone, because a fix may have
+    reached only some of them.
     """
     yield from _conventions(called, implementation)
     yield from _versions(called, implementation)
@@ -68,7 +70,7 @@ def possible_causes(called: list[Operation], implementation: Implementation) -> 
 
 
 def of_other_tiles(called: list[Operation]) -> Iterator[PossibleCause]:
-    """Yield every known bug of the operations again, with each other tile size."""
+    """Yield every known bug of the operations once more for each other size of its tiles."""
     names = {operation.name for operation in called}
     for bug in CATALOGUE.values():
         for size, make in bug.tiles.items() if bug.operation in names else ():
@@ -90,7 +92,9 @@ def _instances(bug: Bug, names: tuple[str, ...]) -> _Functions:
 
 
 def _conventions(called: list[Operation], implementation: Implementation) -> Iterator[PossibleCause]:
-    """Every other value of every convention that matters to one of the operations called."""
+    """Yield possible causes: every other value of every convention that matters to one of the
+    operations called.
+    """
     for field in fields(Conventions):
         concerned = [operation for operation in called if field.name in operation.conventions]
         declared = getattr(implementation.resolved_conventions, field.name)
@@ -122,7 +126,9 @@ def _of_convention(name: str, value: Any, answers: _Functions, implementation: I
 
 
 def _versions(called: list[Operation], implementation: Implementation) -> Iterator[PossibleCause]:
-    """The conventions of each ONNX version in which several fields that matter to an operation differ."""
+    """Yield possible causes: the conventions of each ONNX version in which several fields that
+    matter to an operation differ from the declared ones.
+    """
     declared = implementation.resolved_conventions
     for version in ONNX:
         meant = Conventions.onnx(version)
@@ -146,7 +152,7 @@ def _versions(called: list[Operation], implementation: Implementation) -> Iterat
 def _answer(
     operation: Operation, implementation: Implementation, other: dict[str, Any], *positional: Any, **options: Any
 ) -> Any:
-    """The oracle's values under other values of some conventions."""
+    """Return the oracle's values under other values of some conventions."""
     arguments = operation.arguments(positional, options)
     inverted = "mask_polarity" in other
     conventions = replace(implementation.resolved_conventions, **{**other, "mask_polarity": "true_allows"})
@@ -163,8 +169,9 @@ def _answer(
 
 
 def _played(operation: Operation, implementation: Implementation, window: Any, *positional: Any, **options: Any) -> Any:
-    """The same for caches that also refuse evicted positions by the other window. The program states
-    what they refuse by the declared window.
+    """Return the oracle's values for caches under another window convention. These caches also
+    refuse a step that needs positions which the other window has already evicted. The program of
+    steps marks only what caches refuse by the declared window.
     """
     arguments = operation.named(operation.arguments(positional, options))
     conventions = replace(implementation.resolved_conventions, window=window)
@@ -174,8 +181,9 @@ def _played(operation: Operation, implementation: Implementation, window: Any, *
 
 
 def stand_in_for(cause: PossibleCause, implementation: Implementation, operation: str, *needs: str) -> Subject:
-    """Return a subject for laws that behaves like the possible cause. It takes float64 arrays, has
-    the reference's other operations, and declares what the implementation under test declares.
+    """Return an implementation for laws that behaves like the possible cause. It takes float64
+    arrays. Its other operations are the reference's. Its declarations are those of the
+    implementation under test.
     """
     own, conventions = cause.fresh(), implementation.resolved_conventions
     functions: _Functions = {
@@ -205,8 +213,8 @@ def stand_in_for(cause: PossibleCause, implementation: Implementation, operation
 def _stored(
     operation: Operation, function: Callable[..., Any], implementation: Implementation, *arguments: Any, **options: Any
 ) -> Any:
-    """The results of a function, float64 ones rounded to the implementation's format: they may be
-    arguments of another operation.
+    """Return the results of a function. Float64 results are rounded to the implementation's format,
+    because they may be arguments of another operation.
     """
     result, arithmetic = function(*arguments, **options), implementation.resolved_arithmetic
     several = result if isinstance(result, tuple) and len(result) == len(operation.outputs) else (result,)
@@ -221,8 +229,8 @@ def _stored(
 
 def of_own_attention(implementation: Implementation) -> _Functions:
     """Return operations made from the implementation's own scaled dot-product attention: causal,
-    grouped and multi-head attention, and the gradients by δ = rowsum(g ⊙ out). A mistake in the
-    attention is a mistake in all of them.
+    grouped and multi-head attention, and the gradients by δ = rowsum(g ⊙ out). If the attention has
+    a mistake, all of them have it.
 
     The result is empty if the implementation does not offer scaled dot-product attention.
     """

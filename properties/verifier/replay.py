@@ -1,4 +1,6 @@
-"""Repeats a check: a law on one case, or one call, for the scripts in reports."""
+"""Repeats a check for the scripts in reports: a law on one case (one set of arguments), or one
+call.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,11 +25,12 @@ def replay(
     beside: Sequence[Any] = (),
     **case: Any,
 ) -> None:
-    """Check a law, "law[operation]", on one case. Raises BrokenError, an AssertionError, if the law fails.
+    """Check a law, "law[operation]", on one case. Raises BrokenError, an AssertionError, if the law
+    fails.
 
-    `case` has the entries of the case by their names. `beside` are other implementations, which the
-    law may call between the calls of the implementation. Raises ValueError for an unknown law, and
-    for a law of several operations.
+    `case` has the arguments of the law's call by their names. `beside` are other implementations,
+    which the law may call between the calls of the implementation. Raises ValueError for an unknown
+    law, and for a name that laws of several operations have.
     """
     laws = find(law)
     if len(laws) != 1:
@@ -46,11 +49,11 @@ def call(
     conventions: Conventions | None = None,
     **arguments: Any,
 ) -> Any:
-    """Call an operation once, as the laws call it, and return the results; for a mask an array of
-    booleans.
+    """Call an operation once, as the laws call it, and return the results. A mask is returned as an
+    array of booleans.
 
     `layout` is the memory layout of the arrays. Raises BrokenError, an AssertionError, if the call
-    raises or returns something else, and ValueError for an unknown operation.
+    raises or returns something that is not a result. Raises ValueError for an unknown operation.
     """
     if not isinstance(operation, str) or operation not in OPERATIONS:
         raise ValueError(f"There is no operation {shown(operation)}, but there are {', '.join(OPERATIONS)}.")

@@ -1,4 +1,4 @@
-"""The report on a verification, as data."""
+"""Defines the report on a verification, as data."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -36,12 +36,12 @@ PASSING = ("held", "suspicious", "declared", "not applicable")
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """A convention or a known bug that reproduces the recorded results, or an arithmetic whose budgets
-    contain them.
+    """An explanation of a failure: a convention or a known bug that reproduces the recorded
+    results, or an arithmetic (a way to round) whose budgets (error limits) contain them.
 
     id          "rope_pairing=half", the bug's name, or "scores=float16"
-    excess      the largest difference from the recorded results, as a multiple of the budget; for an
-                arithmetic the largest error as a multiple of that arithmetic's budget
+    excess      the largest difference from the recorded results, as a multiple of the budget; for
+                an arithmetic the largest error as a multiple of that arithmetic's budget
     mechanism   what is wrong, in a sentence
     citation    where a bug was reported, or "none: " and why it is known; "" for anything but a bug
     repair      what to do about it
@@ -65,7 +65,7 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class TriedSizes:
-    """The sizes of a case that was tried, and whether the law passed on it."""
+    """The sizes of a case (the arguments of one test), and whether the law passed on it."""
 
     sizes: dict[str, int]
     passed: bool
@@ -73,17 +73,17 @@ class TriedSizes:
 
 @dataclass(frozen=True)
 class Violation:
-    """A law that an implementation violates, and a case that shows it.
+    """A law that fails on an implementation, and a case (the arguments of one test) that shows it.
 
     summary          what is wrong there, in a sentence
     counterexample   the arrays and numbers of the case, by their names
-    excess           the error ÷ budget, ∞ if something else than a number is wrong
-    calls            the calls of the case
-    right, wrong     some calls of the operation on all cases, by which its cause is found
-    seen             the sizes of every call of the operation, and whether it was right
+    excess           error ÷ budget (the error limit); ∞ if the mistake is not in a number
+    calls            the calls of the law on the case
+    right, wrong     some calls of the operation on all cases, by which attnspec finds the cause
+    seen             the sizes of every call of the operation, and whether the call was right
     diagnosis        what reproduces the violation, best first
-    notes            sentences on what else is known
-    measured         sentences on what the instruments measured, if no cause is recognised
+    notes            sentences about the violation
+    measured         sentences about what the instruments measured, if no cause is recognised
     script           Python that shows the violation again
     shrunk           whether smaller cases were tried: one violation of each cause is shrunk
     """
@@ -111,18 +111,18 @@ class Violation:
 
     @property
     def likely(self) -> Diagnosis | None:
-        """The best explanation; None if nothing known explains the whole cause."""
+        """The best explanation; None if no known explanation explains the whole cause."""
         return next((one for one in self.diagnosis if not one.hint), None)
 
     def without_calls(self) -> "Violation":
-        """Return the violation without its recorded calls. They are large, and only finding the
-        cause needs them.
+        """Return the violation without its recorded calls. The calls are large, and only the search
+        for the cause needs them.
         """
         return replace(self, calls=(), right=(), wrong=(), seen=())
 
     @property
     def told(self) -> dict[str, Any]:
-        """The entries of the case, without the unused options."""
+        """The arguments of the case that shows the violation, without the unused options."""
         options = OPERATIONS[self.operation].options if self.operation in OPERATIONS else ()
         return {name: value for name, value in self.counterexample.items() if value is not None or name not in options}
 
@@ -152,9 +152,10 @@ class Violation:
 class Cause:
     """Why an implementation violates some laws, "law[operation]".
 
-    example    a violation of one of the laws, on the smallest input found, with the diagnosis of all
-    worst      a sentence on the output that was furthest from its budget, and the law, if the example
-               is not that one
+    example    a violation of one of the laws, on the smallest input found, with the diagnosis of
+               all
+    worst      a sentence about the output with the largest error ÷ error limit, and the law, if the
+               example is not the violation with this output
     searched   whether attnspec searched for the cause; False if the process ended
     """
 
@@ -166,7 +167,9 @@ class Cause:
 
     @property
     def diagnosis(self) -> tuple[Diagnosis, ...]:
-        """What explains all violations, best first; only hints if nothing known explains all of them."""
+        """The explanations of all violations, best first. They are only hints if nothing known
+        explains all of them.
+        """
         return self.example.diagnosis
 
     @property
@@ -188,21 +191,25 @@ class Cause:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a law on an implementation.
+    """The outcome of a law on an implementation. A case is the arguments of one test.
 
     examples       the number of cases on which the law was checked
     informative    how many of them could have exposed a mistake
-    vacuous        how many of them had a budget that accepts anything
-    worst_excess   the largest error ÷ budget
-    suspicious     how many cases had an error beyond the statistical line
+    vacuous        how many of them had an error limit that accepts any value
+    worst_excess   the largest error ÷ error limit
+    suspicious     how many cases had an error beyond the statistical line, which errors almost
+                   never exceed if roundings are independent
     worst_line     the largest error ÷ statistical line, where sums were long enough for a line
     reason         why the law has its status, unless it simply passes or fails
-    unavailable    whether the law was not run since the implementation cannot be run here, as it declares
+    unavailable    whether the law was not run because the adapter declares that the implementation
+                   cannot run here
     defect         whether attnspec itself failed, so that the law has no verdict
-    within         the presets whose budgets contain the `looked_at` calls, finest first, last the
-                   declared arithmetic
-    undrawn        the kinds of cases of agreement that the implementation does not take: "kind: sentence"
-    known          whether the law also failed in the baseline, so that it does not count as a failure
+    within         the presets whose error limits the `looked_at` calls satisfy, finest first, last
+                   the declared arithmetic
+    undrawn        the kinds of cases of agreement that the implementation does not take, each as
+                   "kind: sentence"
+    known          whether the law also failed in the baseline, so that it does not count as a
+                   failure
     """
 
     law: str
@@ -237,15 +244,15 @@ class Outcome:
 
 
 def reason_for(deviations: Mapping[str, str], law: str) -> str:
-    """Return the declared reason why a law, "law[operation]", fails: the reason for this law, or
-    for all laws of its name; "" if it is not declared.
+    """Return the declared reason why a law, "law[operation]", is known to fail: the reason for this
+    law, or for all laws with its name. Return "" if the adapter does not declare it.
     """
     return deviations.get(law) or deviations.get(parts_of(law)[0], "")
 
 
 def broken(violation: Violation, declared: str = "", examples: int = 1, seconds: float = 0.0) -> Outcome:
-    """Return the outcome of a law that fails: "declared" if the adapter declares a reason, else
-    "violated".
+    """Return the outcome of a law that fails. The status is "declared" if the adapter declares a
+    reason, else "violated".
     """
     who = violation.law, violation.operation, violation.implementation
     status: Status = "declared" if declared else "violated"
@@ -255,7 +262,9 @@ def broken(violation: Violation, declared: str = "", examples: int = 1, seconds:
 
 @dataclass(frozen=True)
 class Report:
-    """All outcomes of a verification, the causes of undeclared violations, and the settings."""
+    """All outcomes of a verification, the causes of undeclared violations (failed laws), and the
+    settings.
+    """
 
     outcomes: tuple[Outcome, ...]
     settings: dict[str, Any] = field(default_factory=dict)
@@ -265,22 +274,23 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether every law that applies was run to its end and passes, or fails as declared.
+        """Whether the verification succeeded: every law that applies was run to its end, and
+        passes, or fails as declared.
 
-        A suspicious law passes, unless the report is strict. Known failures do not count, and neither
-        do implementations that declare to be unavailable. If nothing else is left, attnspec checked
-        nothing, and the report is not ok.
+        A suspicious law passes, unless the report is strict. Known failures do not count, and
+        neither do implementations that declare to be unavailable. If nothing else is left, attnspec
+        checked nothing, and the answer is False.
         """
         applied = [one for one in self.outcomes if one.status != "not applicable" and not one.unavailable]
         return bool(applied) and not self.interrupted and all(one.known or not self.fails(one) for one in applied)
 
     def fails(self, outcome: Outcome) -> bool:
-        """Return whether an outcome is a failure, known or not."""
+        """Return whether an outcome is a failure, whether the baseline has it or not."""
         return fails(outcome.status, outcome.unavailable, self.strict)
 
     @property
     def violations(self) -> tuple[Violation, ...]:
-        """The undeclared violations."""
+        """The violations (failed laws) that the adapter does not declare."""
         return tuple(
             outcome.violation
             for outcome in self.outcomes
@@ -288,8 +298,8 @@ class Report:
         )
 
     def narrowest(self) -> dict[str, tuple[str, int]]:
-        """For each implementation that passes, return the most precise preset whose error limits
-        all examined calls satisfy, and the number of these calls.
+        """Return the most precise preset whose error limits all examined calls satisfy, and the
+        number of these calls, for each implementation that passes.
         """
         found = {}
         for name in dict.fromkeys(outcome.implementation for outcome in self.outcomes if outcome.looked_at):
@@ -301,13 +311,13 @@ class Report:
         return found
 
     def counts(self) -> dict[str, int]:
-        """Return how many outcomes have each status."""
+        """Return the number of outcomes of each status."""
         numbers = Counter(outcome.status for outcome in self.outcomes)
         return {status: numbers[status] for status in get_args(Status)}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as numbers, strings, lists and mappings, for JSON. report.schema.json
-        describes it.
+        """Return the report as numbers, strings, lists and mappings, for JSON. The file
+        report.schema.json describes them.
         """
         return {
             "version": VERSION,
@@ -325,8 +335,9 @@ class Report:
 
 
 def fails(status: str, unavailable: bool, strict: bool) -> bool:
-    """Return whether an outcome is a failure: the implementation can be run, and the status does
-    not pass, or is suspicious if the report is strict.
+    """Return whether an outcome is a failure. An outcome of an implementation that cannot run here
+    never is. Otherwise a status that does not pass is a failure, and "suspicious" if the report is
+    strict.
     """
     return not unavailable and (status not in PASSING or (strict and status == "suspicious"))
 
@@ -334,9 +345,9 @@ def fails(status: str, unavailable: bool, strict: bool) -> bool:
 def with_causes(
     outcomes: Iterable[Outcome], causes: Iterable[Cause], script: Callable[[Violation], str]
 ) -> tuple[tuple[Outcome, ...], tuple[Cause, ...]]:
-    """Return the outcomes and the causes, both completed. Each violation gets the diagnosis of its
-    cause. The example of a cause also gets the smallest input. Each violation gets a script, unless
-    it has one.
+    """Return the outcomes and the causes, completed. Each violation gets the diagnosis of its
+    cause. The violation that is the example of a cause also gets the smallest input. Each violation
+    without a script gets one.
     """
 
     def scripted(violation: Violation) -> Violation:
@@ -355,12 +366,14 @@ def with_causes(
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number and its noun, in the singular or the plural: "1 law", "2 laws"."""
+    """Return a number with its noun in the singular or the plural: "1 law", "2 laws"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _plain(value: Any) -> Any:
-    """Arrays as nested lists, NumPy's numbers as Python's, and NaN and ±∞, which JSON lacks, as strings."""
+    """Return a value for JSON: arrays become nested lists, and NumPy's numbers become Python's. NaN
+    and ±∞, which JSON lacks, become strings.
+    """
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, float):

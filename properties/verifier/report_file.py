@@ -1,6 +1,7 @@
 """Reads and validates the reports that `attnspec verify --json` writes.
 
-report.schema.json says what a report contains. A file that differs from it is refused in a sentence.
+The schema report.schema.json says what a report contains. For a file that differs from it, the
+error is one sentence.
 """
 
 import json
@@ -26,8 +27,8 @@ _TYPES = {
 
 
 def read(file: Path) -> dict[str, Any]:
-    """Return the report in a file. Raises ValueError, in a sentence, for a file that is not a valid
-    report.
+    """Return the report in a file. Raises ValueError, with a sentence, for a file that is not a
+    valid report.
     """
     try:
         with file.open("rb") as opened:
@@ -47,10 +48,10 @@ def read(file: Path) -> dict[str, Any]:
 
 
 def array(value: Any) -> Any:
-    """Return the array that JSON holds as lists, in which NaN and ±∞ are strings. A window with an
-    open side becomes a pair, and anything else is returned unchanged.
+    """Return the array that a report holds as nested lists, with strings for NaN and ±∞. A window
+    with an open side becomes a pair. Anything else is returned unchanged.
 
-    Raises ValueError for lists that hold something else than numbers.
+    Raises ValueError for lists that hold something other than numbers.
     """
     if not isinstance(value, list):
         return value
@@ -63,7 +64,9 @@ def array(value: Any) -> Any:
 
 
 def _mistakes(report: Any) -> Iterator[str]:
-    """The mistakes in a report: first in its version, then nearest to the top, then in its arrays."""
+    """Yield the mistakes in a report: first in its version, then those nearest to the top, then
+    those in its arrays.
+    """
     errors = _validator().iter_errors(report)
     yield from map(_sentence, sorted(errors, key=_order_of_errors)[:1])
     violations = [(f"causes[{place}].example", cause["example"]) for place, cause in enumerate(report["causes"])]
@@ -90,7 +93,9 @@ def _validator() -> Draft202012Validator:
 
 
 def _sentence(error: ValidationError) -> str:
-    """An error of jsonschema as the end of a sentence, which shows a short part of the file only."""
+    """Return the end of a sentence for an error of jsonschema. It shows only a short part of the
+    file.
+    """
     demanded: Any = error.validator_value
     given: Any = error.instance
     place = _path(["it", *error.absolute_path])
@@ -113,7 +118,9 @@ def _sentence(error: ValidationError) -> str:
 
 
 def _path(keys: Any) -> str:
-    """The place of a value: "outcomes[3].status"; "it" is the report."""
+    """Return the place of a value in a report, such as "outcomes[3].status". The report itself is
+    "it".
+    """
     first, *rest = keys
     path = "".join(
         f"[{key}]" if isinstance(key, int) else f".{key}" if key.isidentifier() else f"[{json.dumps(key)}]"
@@ -123,7 +130,7 @@ def _path(keys: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value in short."""
+    """Return a short text for a value."""
     if isinstance(value, dict | list):
         return _TYPES["object" if isinstance(value, dict) else "array"]
     text = json.dumps(value)

@@ -21,8 +21,9 @@ def in_layout(
     """Return a function that takes arrays in the pair layout of `wanted`, made from a function for
     the layout of `own`.
 
-    A function that differs only in the layout of time, height and width cannot be converted: called
-    with sections, it raises NotImplementedError, so it explains nothing.
+    The layouts of time, height and width cannot be converted. Where these differ, the returned
+    function raises NotImplementedError when it is called with sections. It then explains no
+    failure.
     """
     if operation.name not in _ROTARY or (own.rope_pairing, own.mrope) == (wanted.rope_pairing, wanted.mrope):
         return function
@@ -48,7 +49,9 @@ def in_layout(
 
 
 def _permuted(array: Array, rotary_dim: int | None, to_adjacent: bool) -> Array:
-    """The array with its half-split pairs made adjacent, or the reverse; unchanged if the width is odd."""
+    """Return the array with its half-split pairs moved to adjacent channels, or the reverse. An
+    array of odd width is returned unchanged.
+    """
     width = array.shape[-1] if rotary_dim is None else rotary_dim
     if width % 2:
         return array

@@ -1,4 +1,6 @@
-"""Writes the Python that shows a violation again. It needs NumPy, attnspec and the implementation."""
+"""Writes the Python script that shows a violation (failed law) again. The script needs NumPy,
+attnspec and the implementation.
+"""
 
 import base64
 import keyword
@@ -34,14 +36,16 @@ def script(
     conventions: Conventions | None = None,
     beside: Sequence[str] = (),
 ) -> str:
-    """Return a Python script that shows a violation again: it raises the violation's summary as an
-    AssertionError. The script is "" if no case shows the violation.
+    """Return a Python script that shows a violation (failed law) again: it raises the violation's
+    summary as an AssertionError. The script is "" if no case (set of arguments) shows the
+    violation.
 
-    target                    where the implementation is, as `location_of` reads it; without it, the
-                              script has a line to fill in
+    target                    where the implementation is, as `location_of` reads it; without it,
+                              the script has a line to fill in
     pick                      the Python that picks the implementation out of the attribute
-    arithmetic, conventions   replace what the implementation declares
-    beside                    the Python that picks other implementations, which some laws call in turn
+    arithmetic, conventions   replace the declarations of the implementation
+    beside                    the Python that picks other implementations, which some laws call in
+                              turn
     """
     case = violation.told
     if not case:
@@ -59,8 +63,8 @@ def script_of_call(
     arithmetic: Arithmetic | str | None = None,
     conventions: Conventions | None = None,
 ) -> str:
-    """Return a Python script that makes one call again, for an implementation that ends the process
-    or never returns.
+    """Return a Python script that makes one call again. It is for an implementation that ends the
+    process or never returns.
     """
     operation = OPERATIONS[noted.operation]
     case = {
@@ -74,7 +78,7 @@ def script_of_call(
 
 
 def _replaced(arithmetic: Arithmetic | str | None, conventions: Conventions | None) -> list[str]:
-    """The arguments that replace what the implementation declares."""
+    """Return the Python of the arguments that replace declarations of the implementation."""
     resolved = resolve(arithmetic)
     options = [f"arithmetic={_preset(resolved)}"] if resolved is not None else []
     if conventions is not None:
@@ -85,7 +89,9 @@ def _replaced(arithmetic: Arithmetic | str | None, conventions: Conventions | No
 
 
 def _preset(arithmetic: Arithmetic) -> str:
-    """An arithmetic as the preset that differs in the fewest fields, with those replaced; the name does not count."""
+    """Return Python for an arithmetic: the preset that differs in the fewest fields, with these
+    fields replaced. The name does not count as a field.
+    """
 
     def differing(known: Arithmetic) -> dict[str, str]:
         return {
@@ -110,8 +116,9 @@ def _text(
     case: Mapping[str, Any],
     options: list[str],
 ) -> str:
-    """The whole script: the imports, the implementation, the arrays of the case, and the call of a
-    function of `properties` whose first argument is a law or an operation.
+    """Return the whole script: the imports, the implementation, the arrays of the case (the
+    arguments), and the call of a function of `properties` whose first argument is a law or an
+    operation.
     """
     imports, bound, name = implementation
     setup, given = _case(case)
@@ -126,7 +133,9 @@ def _text(
 
 
 def _implementation(target: str, pick: str, case: Mapping[str, Any]) -> tuple[list[str], list[str], str]:
-    """The lines that import the implementation, the lines that bind it, and the expression for it."""
+    """Return the lines that import the implementation, the lines that assign it to a variable, and
+    the expression for it.
+    """
     if not target:
         return [], ["implementation = ...  # the implementation under test"], "implementation"
     location = location_of(target)
@@ -142,7 +151,9 @@ def _implementation(target: str, pick: str, case: Mapping[str, Any]) -> tuple[li
 
 
 def _case(case: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
-    """The lines that make the arrays of a case, and the expression for each entry."""
+    """Return the lines that make the arrays of a case (the arguments), and the expression for each
+    argument.
+    """
     setup: list[str] = []
     given: dict[str, str] = {}
     for key, value in case.items():
@@ -155,7 +166,9 @@ def _case(case: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
 
 
 def _array(name: str, array: Any) -> list[str]:
-    """The lines that make an array: in full, by the entries that differ from the commonest, or compressed."""
+    """Return the lines that make an array. They list all entries, or only those that differ from
+    the most common one, or compressed bytes.
+    """
     written = literal(array) if array.size <= _IN_FULL else ""
     if written and "\n" not in written:
         return [f"{name} = {written}"]
@@ -193,7 +206,9 @@ def _compressed(name: str, array: Any) -> list[str]:
 
 
 def literal(value: Any) -> str:
-    """Return Python code, with `np`, for exactly this value; an array stands row by row."""
+    """Return Python code for exactly this value, in which NumPy is `np`. Each row of an array
+    stands on its own line.
+    """
     if isinstance(value, np.ndarray):
         if value.size == 0:
             return f"np.zeros({value.shape}{_dtype(value)})"
@@ -221,7 +236,7 @@ def _dtype(array: Any) -> str:
 
 
 def _rows(nested: Any, indent: str = "    ") -> str:
-    """Nested lists: on one line if they fit, else with one row on each line."""
+    """Return the text of nested lists: on one line if they fit, else with one row on each line."""
     flat = literal(nested)
     if len(flat) <= _WIDTH - len(indent) or not isinstance(nested, list):
         return flat

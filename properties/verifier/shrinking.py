@@ -1,4 +1,6 @@
-"""Finds a smaller input on which a law also fails: axes are cut and numbers simplified while it still fails."""
+"""Finds a smaller input on which a law also fails: it cuts axes and simplifies numbers as long as
+the law still fails.
+"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +25,7 @@ from properties.verifier.report import Violation
 __all__ = ["simpler", "smallest"]
 
 _MAX_TRIED = 300  # cases
-_MAX_PLACES = 8  # of a leading axis, each of which is tried alone
+_MAX_PLACES = 8  # indices of a leading axis that are tried alone
 
 Stage = Callable[[Operation, Case, Implementation], Iterator[Case]]
 
@@ -31,10 +33,12 @@ Stage = Callable[[Operation, Case, Implementation], Iterator[Case]]
 def smallest(
     implementation: Implementation, law: Law, violation: Violation, observe: Observer | None = None, until: float = inf
 ) -> Violation:
-    """Return the violation of a law on the smallest input that is found, starting from its own
-    input. After `until`, a reading of time.monotonic, no further input is tried.
+    """Return the violation (failed law) on the smallest input that attnspec finds. The search
+    starts from the violation's own input. After `until`, a reading of time.monotonic, no further
+    input is tried.
 
-    If every query has a visible key, this stays so: other laws are about fully masked rows.
+    If every query has a visible key, every smaller input has this too: other laws are about fully
+    masked rows.
     """
     dead = leaves_a_query_nothing(violation.counterexample)
     operation, subject = OPERATIONS[law.operation], Subject(implementation, law.operation, observe)
@@ -57,7 +61,9 @@ def smallest(
 
 
 def _violated(subject: Subject, law: Law, best: Violation, case: Case) -> Violation | None:
-    """The violation on a smaller case; None if the law passes on it, or needs a larger one."""
+    """Return the violation on a smaller case (set of arguments). Return None if the law passes on
+    it, or cannot be checked on so small a case.
+    """
     subject.begin()
     with suppress(ValueError, IndexError):  # a law may choose something that so small a case lacks
         try:
@@ -70,13 +76,17 @@ def _violated(subject: Subject, law: Law, best: Violation, case: Case) -> Violat
 
 
 def _rotates(operation: Operation, case: Case) -> bool:
-    """Whether a case has options of rotations, which are cut together."""
+    """Return whether a case (set of arguments) has options of rotations. These options are cut
+    together.
+    """
     options = [name for name in ROTATION if name in operation.parameters]
     return "inv_freq" in operation.parameters and any(case[name] is not None for name in options)
 
 
 def _cut(operation: Operation, case: Case, implementation: Implementation) -> Iterator[Case]:
-    """Cases without a part of the case, the largest parts first."""
+    """Yield cases that lack a part of this case (set of arguments). Cases without the largest parts
+    come first.
+    """
     if "kind" in operation.parameters:
         yield from drawn_frequencies.smaller(case, implementation)
         return
@@ -89,7 +99,9 @@ def _cut(operation: Operation, case: Case, implementation: Implementation) -> It
 
 
 def _plainer(operation: Operation, case: Case, implementation: Implementation) -> Iterator[Case]:
-    """Cases without a mask or an option, and nearer to the first position."""
+    """Yield simpler cases: without a mask, without an option, or nearer to the first position. A
+    case is a set of arguments.
+    """
     if "kind" in operation.parameters or operation.is_played:
         return
     for name in operation.parameters:
@@ -106,7 +118,9 @@ def _plainer(operation: Operation, case: Case, implementation: Implementation) -
 
 
 def _in_arrays(simpler: Callable[[Any], Iterator[Any]]) -> Stage:
-    """The stage whose cases have simpler numbers in one array."""
+    """Return a stage of the search whose cases have simpler numbers in one array. `simpler` yields
+    the simpler arrays.
+    """
 
     def stage(operation: Operation, case: Case, implementation: Implementation) -> Iterator[Case]:
         for name in operation.arrays if "kind" not in operation.parameters else ():
@@ -117,8 +131,8 @@ def _in_arrays(simpler: Callable[[Any], Iterator[Any]]) -> Stage:
 
 
 def _fewer(operation: Operation, case: Case, fixed: tuple[str, ...]) -> Iterator[Case]:
-    """Cases without a leading axis, with one place of it, and with a part of another axis: either half,
-    or all but the first or the last.
+    """Yield cases (sets of arguments) without a leading axis, with one index of it, and with a part
+    of another axis: either half, or all but the first or the last index.
     """
     lead = operation.lead(tuple(case[name] for name in operation.parameters))
     if lead:
@@ -137,7 +151,9 @@ def _fewer(operation: Operation, case: Case, fixed: tuple[str, ...]) -> Iterator
 
 
 def _rounder(array: Any) -> Iterator[Any]:
-    """Arrays of simpler numbers: without negative zeros, all zeros, signs, whole numbers, quarters."""
+    """Yield arrays of simpler numbers: without negative zeros, then all zeros, signs, whole
+    numbers, and multiples of 1/4.
+    """
     if np.signbit(array[array == 0]).any():
         yield array + 0.0
     if array.any():
@@ -146,7 +162,7 @@ def _rounder(array: Any) -> Iterator[Any]:
 
 
 def _emptier(array: Any) -> Iterator[Any]:
-    """Arrays with fewer numbers that are not 0."""
+    """Yield arrays in which more entries are 0."""
     places = np.flatnonzero(array)
     step = len(places)
     while step > 1 and len(places) <= _MAX_TRIED:
@@ -160,8 +176,9 @@ def _emptier(array: Any) -> Iterator[Any]:
 
 
 def simpler(operation: Operation, case: Case, implementation: Implementation) -> Iterator[Case]:
-    """Yield the supported cases that are simpler than a case. Cases without the largest parts come
-    first. If every query has a visible key, this stays so.
+    """Yield the cases that are simpler than a case (set of arguments) and that the implementation
+    supports. Cases without the largest parts come first. If every query has a visible key, every
+    yielded case has this too.
     """
     dead = leaves_a_query_nothing(case)
     for stage in _STAGES:
@@ -172,6 +189,7 @@ def simpler(operation: Operation, case: Case, implementation: Implementation) ->
 
 
 _STAGES: tuple[Stage, ...] = (_cut, _plainer, _in_arrays(_rounder), _in_arrays(_emptier))
-"""What is tried, in this order, each stage until it finds nothing smaller, and all stages again while
-one of them does. Arrays are rounded before entries are taken away, of which there may be many.
+"""The stages of the search, in this order. Each stage runs until it finds nothing smaller. If some
+stage found something, all stages run again. Numbers are rounded before entries are set to 0, because
+there may be many entries.
 """

@@ -1,4 +1,6 @@
-"""Finds the tightest preset whose budgets contain all checked calls of a passing implementation."""
+"""Finds the tightest preset for a passing implementation: the most precise arithmetic whose error
+limits all checked calls satisfy.
+"""
 
 from dataclasses import fields, replace
 from typing import Any
@@ -18,8 +20,8 @@ _STRUCTURE = ("rescale_block", "rescale_slack", "sum_depth", "sum_block", "share
 
 
 def finer_presets(declared: Arithmetic) -> tuple[Arithmetic, ...]:
-    """Return the presets that store results in the same format and never round to fewer bits,
-    finest first.
+    """Return the presets that store results in the same format as the declared arithmetic and never
+    round to fewer bits, finest first.
     """
     return tuple(
         preset
@@ -39,7 +41,9 @@ def _is_finer(preset: Arithmetic, declared: Arithmetic) -> bool:
 
 
 def _rounds_no_more(field: Any, declared: Any) -> bool:
-    """Whether a field of an arithmetic rounds no more than the declared one; None means no rounding."""
+    """Return whether a field of an arithmetic rounds no more than the declared one. None means no
+    rounding.
+    """
     if field is None or declared is None:
         return field is None
     if isinstance(field, Format):
@@ -61,13 +65,15 @@ class TightestPreset:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the presets that no call has ruled out, finest first, and last the declared
-        arithmetic.
+        """The names of the presets that no call has ruled out, finest first. The last name is the
+        declared arithmetic's.
         """
         return (*(preset.name for preset in self._accepting), self.implementation.resolved_arithmetic.name)
 
     def look(self, calls: list[Call]) -> None:
-        """Judge the first call that returned numbers by every preset that no call has ruled out."""
+        """Judge the first call that returned numbers by every preset that no call has ruled out so
+        far.
+        """
         call = next((one for one in calls if not one.error and not OPERATIONS[one.operation].returns_booleans), None)
         if call is None:
             return

@@ -1,4 +1,4 @@
-"""Decides the outcome of a law from what was seen of the law and of its operation."""
+"""Decides the outcome of a law from what was recorded about the law and its operation."""
 
 from dataclasses import dataclass, replace
 from math import ceil
@@ -21,14 +21,14 @@ __all__ = ["FAILED", "TIME", "Evidence", "Trial", "does_not_apply", "unknown"]
 TIME, FAILED = "Time was up", "The run ended at the first violation"
 """Why no further case is drawn: the time limit, or fail-fast."""
 
-_ENOUGH_VIOLATIONS = 4  # of a law, after which it is checked on no further case
+_ENOUGH_VIOLATIONS = 4  # after this number of violations a law is not checked any more
 _FEWEST_INFORMATIVE = 4  # cases that a law gets, if its domains have informative cases at all
 _KEPT_CALLS = 24  # right and wrong ones, for the diagnosis
 
 
 class Evidence:
-    """What was seen of an operation under all laws: the number of cases, the sizes of all calls,
-    and examples of right and wrong calls.
+    """The record of an operation under all laws: the number of cases (test inputs), the sizes of
+    all calls, and examples of right and wrong calls.
     """
 
     def __init__(self, implementation: Implementation, operation: str) -> None:
@@ -48,8 +48,8 @@ class Evidence:
 
     @property
     def unwritten(self) -> str:
-        """A sentence that says that the operation is still to be written, with the message of the
-        first call, if every call raised NotImplementedError; else "".
+        """A sentence that the operation is not written yet, with the message of the first call. It
+        is "" unless every call raised NotImplementedError.
         """
         raised = [call.error for call in self.wrong if call.error.startswith("raised NotImplementedError: ")]
         return f"Every call {raised[0]}" if raised and len(raised) == len(self.wrong) and not self.right else ""
@@ -57,7 +57,7 @@ class Evidence:
 
 @dataclass
 class Trial:
-    """What is known of a law so far."""
+    """The record of one law so far: how often it passed, failed, or could not be checked."""
 
     law: Law
     cases: dict[str, Cases]  # by the names of their domains
@@ -81,32 +81,38 @@ class Trial:
 
     @property
     def open(self) -> bool:
-        """Whether the law is checked on further cases."""
+        """Whether the law will be checked on further cases (test inputs)."""
         return self.violations < _ENOUGH_VIOLATIONS and not self.defect
 
     @property
     def wants_more(self) -> bool:
-        """Whether too few cases were informative, or the declared deviation has not occurred yet."""
+        """Whether the law needs more cases: too few could have exposed a mistake, or a failure that
+        the adapter declares has not occurred yet.
+        """
         too_few = self.informative < max(_FEWEST_INFORMATIVE, self._least)
         return self.open and not self.violations and (bool(self.declared) or too_few)
 
     @property
     def _least(self) -> int:
-        """The number of cases that should be informative."""
+        """The number of cases (test inputs) that should be informative: they could have exposed a
+        mistake.
+        """
         return ceil(self.law.floor * self.examples)
 
     @property
     def _may_suffice(self) -> bool:
-        """Whether enough cases would be informative if all cases that were left out were informative."""
+        """Whether the law would have enough informative cases if all cases that were left out were
+        informative. An informative case could have exposed a mistake.
+        """
         return self.informative + self.left_out >= self.law.floor * (self.examples + self.left_out)
 
     def leave_out(self, reason: str) -> None:
-        """Record a case that the implementation does not take."""
+        """Record a case (test input) that the implementation does not take, and the reason."""
         self.untaken = self.untaken or reason
         self.left_out += 1
 
     def passed(self, subject: Subject) -> None:
-        """Record a case on which the law holds."""
+        """Record a case (test input) on which the law passes."""
         self.examples += 1
         self.informative += subject.informative
         self.coarse += subject.coarse
@@ -115,7 +121,9 @@ class Trial:
         self.worst, self.worst_line = max(self.worst, subject.worst), max(self.worst_line, subject.worst_line)
 
     def failed(self, implementation: str, broken: BrokenError, case: dict[str, Any], calls: tuple[Call, ...]) -> None:
-        """Record a case on which the law fails, and its calls. The violation on the smallest input is kept."""
+        """Record a case (test input) on which the law fails, and its calls. The violation with the
+        smallest input is kept.
+        """
         self.examples += 1
         self.violations += 1
         found = Violation(
@@ -126,7 +134,7 @@ class Trial:
         self.worst = max(self.worst, broken.excess)
 
     def outcome(self, evidence: Evidence) -> Outcome:
-        """Return the outcome of the law."""
+        """Return the outcome of the law, from this record and the evidence about its operation."""
         law, tightest = self.law, evidence.tightest
         outcome = Outcome(
             *(law.name, law.operation, evidence.implementation.name, "held"),
@@ -159,7 +167,9 @@ class Trial:
         return replace(outcome, status=status, reason=reason)
 
     def _violated(self, outcome: Outcome, violation: Violation, evidence: Evidence) -> Outcome:
-        """The outcome of a law that fails, with the evidence by which its cause is found."""
+        """Return the outcome of a law that fails, with the calls that the search for the cause
+        needs.
+        """
         seen = replace(violation, right=tuple(evidence.right), wrong=tuple(evidence.wrong), seen=tuple(evidence.seen))
         if not self.declared:
             tried = evidence.seen if self.law.agreement else ()
@@ -168,7 +178,7 @@ class Trial:
         return replace(outcome, status=broken(seen, self.declared).status, violation=seen)
 
     def _cut_short(self, evidence: Evidence) -> str:
-        """The sentence that not all cases were drawn, and why, or ""."""
+        """Return a sentence that says why not all cases (test inputs) were drawn; "" if all were."""
         if not self.cut_short:
             return ""
         inputs = f"{counted(evidence.cases, 'test input')} of {evidence.operation}"
@@ -176,7 +186,7 @@ class Trial:
         return f"{self.cut_short} after {inputs}. The law did not fail on these, and has no verdict.{advice}"
 
     def _status(self, evidence: Evidence) -> tuple[Status, str]:
-        """The status of a law that did not fail, and the reason."""
+        """Return the status of a law that did not fail, and the reason."""
         implementation, agreement = evidence.implementation, self.law in AGREEMENT
         if not self.examples:
             inputs = counted(evidence.cases, "input")
@@ -193,7 +203,9 @@ class Trial:
         return "held", ""
 
     def _too_few_informative(self, implementation: Implementation, agreement: bool) -> tuple[Status, str]:
-        """The status of a law that did not fail, but that too few inputs could test."""
+        """Return the status of a law that did not fail, but that too few inputs could test, and the
+        reason.
+        """
         if not agreement and self.left_out and self._may_suffice:
             return "not applicable", self.untaken
         arithmetic = implementation.resolved_arithmetic
@@ -206,15 +218,17 @@ class Trial:
 
 
 def unknown(implementation: Implementation, operation: str, reason: str) -> str:
-    """Return a sentence that says that no case compares an operation with the oracle, and why."""
+    """Return a sentence that says that no case (test input) compares an operation with the oracle,
+    and why.
+    """
     return (
         f"attnspec compared no result of {operation} with the oracle, so {implementation.name} has no verdict: {reason}"
     )
 
 
 def does_not_apply(outcome: Outcome, reason: str, declared: str) -> Outcome:
-    """Return the outcome of a law without cases. If the adapter declares that this very law fails,
-    the outcome is a violation, because the declaration is needless.
+    """Return the outcome of a law without cases (test inputs). If the adapter declares that this
+    very law fails, the outcome is a violation, because the declaration is needless.
     """
     if not declared:
         return replace(outcome, status="not applicable", reason=reason)
@@ -223,6 +237,6 @@ def does_not_apply(outcome: Outcome, reason: str, declared: str) -> Outcome:
 
 
 def _needless(outcome: Outcome, summary: str, declared: str) -> Outcome:
-    """The outcome of a law with a needless declaration."""
+    """Return the outcome of a law whose declared deviation is needless: a violation."""
     empty = Violation(outcome.law, outcome.operation, outcome.implementation, f"{summary} It says: {declared}", {}, 0.0)
     return replace(outcome, status="violated", reason=declared, violation=empty)

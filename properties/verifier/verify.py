@@ -1,5 +1,5 @@
-"""Verifies implementations: examines the laws one operation after another, and finds the causes of
-violations.
+"""Verifies implementations: examines the laws, one operation after another, and finds the causes of
+failures.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,13 +31,13 @@ def examine(
     random_seed: int | None = 0,
     supervision: Supervision = _UNSUPERVISED,
 ) -> list[Outcome]:
-    """Check some laws about one operation on about `max_examples` cases, and return their outcomes
-    in the order of the laws.
+    """Check some laws about one operation on about `max_examples` cases (test inputs), and return
+    their outcomes in the order of the laws.
 
-    The same seed draws the same cases. None, as the seed or the number, takes what the caller's
-    Hypothesis profile says. With a seed, no case is drawn after `supervision.until`, or after a
-    violation of a law that `supervision.ends`. Violations are returned as they were found, without
-    a diagnosis: `causes_of` diagnoses all laws together.
+    The same seed draws the same cases. If `random_seed` or `max_examples` is None, the caller's
+    Hypothesis profile decides it. With a seed, no case is drawn after `supervision.until`, or after
+    a violation of a law for which `supervision.ends` is true. Violations are returned without a
+    diagnosis: `causes_of` diagnoses all laws together.
     """
     examination = Examination(implementation, laws[0].operation, laws, supervision)
     examination.run(max_examples or profile().max_examples, random_seed)
@@ -52,7 +52,8 @@ def check(
     supervision: Supervision = _UNSUPERVISED,
 ) -> Outcome:
     """Check one law as `examine` does, and return its outcome. If the law fails and the adapter
-    does not declare the failure, find a smaller input that shows it, and what explains it.
+    does not declare the failure, find a smaller input that shows it, and the causes that explain
+    it.
     """
     (outcome,) = examine([law], implementation, max_examples, random_seed, supervision)
     if outcome.status != "violated" or outcome.violation is None or not outcome.violation.calls:
@@ -77,33 +78,33 @@ def verify(
     time_limit: float | None = None,
     progress: Callable[[Outcome], None] | None = None,
 ) -> Report:
-    """Check every law that applies to an implementation, find the causes of failures, and return the
-    report.
+    """Check every law that applies to an implementation, find the causes of failures, and return
+    the report.
 
     target             the adapter: a mapping, module or object whose functions have the names of
                        operations, or an `Implementation`. The next two arguments and
                        `known_deviations` replace the declarations of an `Implementation`
     arithmetic         how your kernel rounds; float64 by default
     conventions        the conventions that your kernel follows
-    laws, exclude      names of laws to check, or to leave out: "law" or "law[operation]"; a part of a
-                       name is enough if no other law contains it
-    max_examples       about how many cases of each operation are drawn; each domain gets its share,
-                       and two laws take turns on each case
-    seed               the same seed draws the same cases
-    known_deviations   laws that are known to fail, each with the reason; a declaration is an error if
-                       the law passes or does not apply
+    laws, exclude      names of laws to check, or to leave out: "law" or "law[operation]"; a part of
+                       a name is enough if no other law contains it
+    max_examples       about how many test inputs of each operation are drawn; each input family
+                       gets its share, and two laws take turns on each input
+    seed               the same seed draws the same test inputs
+    known_deviations   laws that are known to fail, each with the reason; a declaration is an error
+                       if the law passes or does not apply
     long               adds the laws of the long plan, with 131072 keys
-    quick              takes few laws and few cases
+    quick              takes few laws and few test inputs
     strict             the report is not ok if an error is suspicious: within the error limit, and
                        beyond the statistical line, which does not prove a mistake
-    fail_fast          no case is drawn after the first violation
+    fail_fast          no test input is drawn after the first violation
     time_limit         ends the drawing after this number of seconds; a law that is cut short is not
                        run, and the report is not ok
     progress           is called with each outcome as soon as the outcome is known
 
-    Interrupting returns what is known so far. Your kernel runs in the caller's process, which a crash
-    or a hang takes down: the command `attnspec verify` runs it in a separate process. Raises
-    ValueError and TypeError for other arguments.
+    Interrupting returns the results so far. Your kernel runs in the caller's process. A crash or a
+    hang of your kernel also ends or blocks this process. The command `attnspec verify` runs your
+    kernel in a separate process. Raises ValueError and TypeError for other arguments.
     """
     _require_sensible(max_examples, seed, time_limit, long=long, quick=quick, strict=strict, fail_fast=fail_fast)
     time_left = TimeLimit(time_limit or inf)

@@ -1,5 +1,6 @@
-"""Searches for the worst input of an operation: the input with the largest error ÷ budget. The
-search is a hill climb; it begins at a case of a domain, or at a known input.
+"""Searches for the worst input of an operation: the input with the largest error ÷ budget, where
+the budget is the error limit. The search is a hill climb. It begins at a drawn input, or at a known
+one.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,20 +27,21 @@ from properties.verifier.case_json import packed, unpacked
 __all__ = ["Worst", "climb", "ratios"]
 
 _DRAWN = 3
-"""A climb draws one in so many of its cases: a tenth, a third and two thirds were tried on four
-kernels, and a third got highest.
+"""The climb draws one input in `_DRAWN`, and makes the others by changes. Tried on four kernels: a
+tenth, a third and two thirds of drawn inputs. A third found the largest errors.
 """
 
 _NOTHING = -1.0
-"""How high a case is of which no budget says anything: lower than all others."""
+"""The height of an input without a budget (error limit): lower than all other heights."""
 
 
 @dataclass(frozen=True)
 class Worst:
-    """The worst input that a hill climb found.
+    """The worst input that a hill climb found. The budget of a result is its error limit.
 
-    ratio    the largest error ÷ budget of its results; ∞ if the call raised, or returned something else
-    output   the result with this error; "" if the call returned none
+    ratio    the largest error ÷ budget of its results; ∞ if the call raised, or returned something
+             else
+    output   the result with this error; "" if the call returned no results
     case     the arguments by name, for JSON; `unpacked` makes the same arrays from it
     seed     the seed of the climb
     calls    the number of calls that the climb made
@@ -63,19 +65,20 @@ def climb(
     observe: Callable[[str, tuple[Any, ...], str], None] | None = None,
 ) -> Worst | None:
     """Search for the worst input of an operation by a hill climb on error ÷ budget, and return it.
-    `steps` is the number of cases that are measured.
+    The budget of a result is its error limit. `steps` is the number of inputs that are measured.
 
     The climb begins at `start`, which is the `case` of another `Worst`. Without `start`, a third of
-    the cases are drawn in the domain, the first from the seed, and the climb begins at the worst of
-    these. The climb keeps each change that does not make the error smaller.
+    the inputs are drawn from the domain, which is a family of inputs. The first one is drawn from
+    the seed. The climb begins at the worst of these. It keeps each change that does not make the
+    error smaller.
 
     The largest error ÷ budget of all results counts, or only the error of the result `output`.
-    Vacuous budgets, which accept anything, do not count. The same arguments give the same answer.
+    Vacuous budgets, which accept any value, do not count. The same arguments give the same answer.
     `observe` is called with every call before it is made: operation, arguments, and layout.
 
-    Returns None if the implementation supports no case of the domain, and if every budget is
+    Returns None if the implementation supports no input of the domain, and if every budget is
     vacuous; a mask has no budget. Raises ValueError for an unknown domain, for `steps` below 1, and
-    for a start that is not a case of the operation.
+    for a start that is not a case (arguments) of the operation.
     """
     o = OPERATIONS[operation]
     if domain not in DOMAINS[operation]:
@@ -117,7 +120,7 @@ def climb(
 
 
 def _begun(o: Operation, start: Mapping[str, Any]) -> Case:
-    """The case to start from, its arguments in their order."""
+    """Return the arguments at which the search begins, in the operation's order."""
     if set(start) != set(o.parameters):
         raise ValueError(
             f"start has {', '.join(start)}, but should have the arguments of {o.name}: {', '.join(o.parameters)}."
@@ -127,11 +130,12 @@ def _begun(o: Operation, start: Mapping[str, Any]) -> Case:
 
 
 def ratios(caller: Caller, case: Case) -> dict[str, float]:
-    """Return the largest error ÷ budget of each result of the caller's operation on a case, without
-    the results whose budget is vacuous.
+    """Return the largest error ÷ budget (error limit) of each result of the caller's operation on a
+    case (set of arguments). Results whose budget is vacuous (accepts any value) are left out.
 
-    If the call raises, or returns something else than results, the answer is {"": ∞}. If the oracle
-    refuses the case, or the case cannot be passed to the implementation, the answer is empty.
+    If the call raises, or returns something that is not a result, the answer is {"": ∞}. If the
+    oracle refuses the case, or the case cannot be passed to the implementation, the answer is
+    empty.
     """
     o, i = OPERATIONS[caller.operation], caller.implementation
     arguments = tuple(case[p] for p in o.parameters)

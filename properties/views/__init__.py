@@ -1,1 +1,1 @@
-"""What people read: a report in a terminal, as a page and in other forms, and listings of laws and bugs."""
+"""Shows reports, laws and known bugs to people: in a terminal, as a page, and in other forms."""

@@ -9,7 +9,7 @@ from properties.views.statuses import LABELS
 
 __all__ = ["print_comparison"]
 
-_MAX_CHANGES = 20  # of a kind, which are listed
+_MAX_CHANGES = 20  # listed for each kind
 _KINDS = {
     "broke": ("✗ fails now", "bold red"),
     "mended": ("✓ passes again", "green"),
@@ -20,8 +20,8 @@ _KINDS = {
 
 
 def print_comparison(console: Console, comparison: Comparison, before: str, after: str) -> None:
-    """Print each kind of change with its implementations and laws, then a line with the number of new
-    failures. `before` and `after` name the reports.
+    """Print each kind of change with its implementations and laws, then a line with the number of
+    new failures. `before` and `after` are the names of the reports.
     """
     if comparison.unlike:
         differ = " and ".join(filter(None, (", ".join(comparison.unlike[:-1]), comparison.unlike[-1])))

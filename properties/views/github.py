@@ -1,4 +1,6 @@
-"""Writes a report as GitHub's annotations: a line for each cause, which a workflow shows beside the code."""
+"""Writes a report as GitHub's annotations: one line for each cause of failures, which a workflow
+shows next to the code.
+"""
 
 from properties.verifier.report import Report
 from properties.views.results import results
@@ -7,7 +9,9 @@ __all__ = ["annotations"]
 
 
 def annotations(report: Report) -> str:
-    """The workflow commands that annotate code: an error for each cause that the baseline lacks."""
+    """Return GitHub's workflow commands that annotate code: an error for each cause that the
+    baseline lacks.
+    """
     lines = []
     for result in results(report):
         if not result.known:
@@ -19,10 +23,10 @@ def annotations(report: Report) -> str:
 
 
 def _data(text: str) -> str:
-    """A message with its line ends escaped, since a line end would end the command."""
+    """Return a message with its line ends escaped. A line end would end the command."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:
-    """A property with its commas and colons escaped too, since these would end the property."""
+    """Return a property with its commas and colons escaped too. They would end the property."""
     return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,5 +1,5 @@
-"""Writes a report as JUnit's XML, which continuous integration shows as tests: a failing test for
-each cause, and a passing test for each law that passes.
+"""Writes a report as JUnit's XML, which continuous integration shows as tests. Each cause is a
+failing test, and each law that passes is a passing test.
 """
 
 import re
@@ -17,11 +17,11 @@ _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 
 
 def junit(report: Report) -> str:
-    """The XML of a report, with a suite for each implementation.
+    """Return the XML of a report, with a suite for each implementation.
 
     A cause is one failing test: the law that shows it best. The other laws that fail for this cause
-    are listed there and are not tests. A law that was not run is an error. A law that does not apply,
-    fails as declared, or failed in the baseline is skipped, with the reason.
+    are listed there and are not tests. A law that was not run is an error. A law that does not
+    apply, fails as declared, or failed in the baseline is skipped, with the reason.
     """
     found, xml = results(report), JUnitXml("attnspec")
     names = [outcome.implementation for outcome in report.outcomes]
@@ -59,5 +59,5 @@ def _passed(outcome: Outcome) -> TestCase:
 
 
 def _text(text: str) -> str:
-    """A text with the characters that XML cannot contain escaped as Python escapes them."""
+    """Return a text in which characters that XML cannot contain are escaped as in Python."""
     return _NOT_IN_XML.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

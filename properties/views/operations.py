@@ -1,5 +1,5 @@
-"""Lists the operations: how each is called, the shapes of its arrays, and the conventions that change
-it; in a terminal, and as Markdown.
+"""Lists the operations, in a terminal and as Markdown: how each is called, the shapes of its
+arrays, and the conventions that change it.
 """
 
 import re
@@ -33,20 +33,22 @@ _NOTES = (
 
 
 def signature(operation: Operation) -> str:
-    """How an operation is called, and what it returns."""
+    """Return how an operation is called, and what it returns, as one line of code."""
     required = [name for name in operation.parameters if name not in operation.options]
     options = ["*", *(f"{name}=None" for name in operation.options)] if operation.options else []
     return f"{operation.name}({', '.join([*required, *options])}) -> {', '.join(operation.outputs)}"
 
 
 def summary(operation: Operation) -> str:
-    """What an operation computes, in the words of its oracle."""
+    """Return a sentence that says what an operation computes: the first words of its oracle's
+    docstring.
+    """
     paragraph = " ".join((operation.oracle.__doc__ or "").partition("\n\n")[0].split())
     return re.split(r"[.:;](?:\s|$)", paragraph)[0]
 
 
 def shapes(operation: Operation) -> dict[str, str]:
-    """The names of the parameters and results that are arrays, by their shape."""
+    """Return the names of the parameters and results that are arrays, by their shape."""
     by_shape: dict[str, list[str]] = {}
     for name in (*operation.parameters, *operation.outputs):
         if name in operation.axes:
@@ -57,7 +59,9 @@ def shapes(operation: Operation) -> dict[str, str]:
 
 
 def readings(name: str) -> tuple[Any, ...]:
-    """The values that a convention may have, the default first; only the default if it is a number."""
+    """Return the values that a convention may have, the default first. If the convention is a
+    number, return only the default.
+    """
     (field,) = (field for field in fields(Conventions) if field.name == name)
     return (field.default, *(value for value in get_args(field.type) if value != field.default))
 
@@ -103,7 +107,7 @@ def _print_operation(console: Console, operation: Operation) -> None:
 
 
 def markdown() -> str:
-    """The page docs/guide/operations.md."""
+    """Return the text of the page docs/guide/operations.md."""
     conventions = [f"- `{_convention(field.name)}`" for field in fields(Conventions)]
     return "\n".join(
         [

@@ -1,4 +1,4 @@
-"""Prints the laws and the known bugs: lists, and the page of one."""
+"""Prints lists of the laws and of the known bugs, and a page about each."""
 
 from collections.abc import Sequence
 
@@ -32,7 +32,9 @@ def print_laws(console: Console) -> None:
 
 
 def print_law(console: Console, laws: Sequence[Law]) -> None:
-    """Print the page of a law: what it says for each operation, and the known bugs that it detects."""
+    """Print the page of a law: its statement for each operation, and the known bugs that it
+    detects.
+    """
     console.print(Text(laws[0].name, style="bold underline"))
     for statement in dict.fromkeys(law.statement for law in laws):
         these = [law for law in laws if law.statement == statement]
@@ -56,7 +58,7 @@ def print_law(console: Console, laws: Sequence[Law]) -> None:
 
 
 def kind_of(law: Law) -> str:
-    """The kind of a law, in words."""
+    """Return the kind of a law, in words."""
     if law.agreement:
         return "agreement with the oracle"
     if isinstance(law.body, Square):
@@ -65,7 +67,7 @@ def kind_of(law: Law) -> str:
 
 
 def print_bugs(console: Console) -> None:
-    """Print the catalogue: each bug's operation, its name, and where it was reported."""
+    """Print the catalogue of known bugs: each bug's operation, its name, and where it was reported."""
     for operation in dict.fromkeys(bug.operation for bug in CATALOGUE.values()):
         console.print(Text(operation, style="bold underline"))
         for bug in (bug for bug in CATALOGUE.values() if bug.operation == operation):
@@ -92,7 +94,9 @@ def print_bug(console: Console, bug: Bug) -> None:
 
 
 def _print_entry(console: Console, name: str, about: str) -> None:
-    """Print an entry of a list: on one line for grep, or wrapped and indented in a terminal."""
+    """Print an entry of a list. In a terminal it is wrapped and indented. Otherwise it is one line,
+    for grep.
+    """
     text = Text.assemble("  ", name, "  ", (about, "dim"))
     if console.is_terminal:
         text = Text("\n      ").join(text.wrap(console, console.width - 6))

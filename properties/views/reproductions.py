@@ -1,4 +1,6 @@
-"""Writes counterexamples as test files for pytest. Each test fails now, and passes when the kernel is fixed."""
+"""Writes a test file for pytest for each cause of failures. The test fails now, and passes when the
+kernel is fixed.
+"""
 
 import os
 import re
@@ -28,10 +30,11 @@ def {name}(monkeypatch):
 
 
 def reproductions(report: Report, folder: Path) -> dict[str, str]:
-    """The name and the text of a test file for each cause that has a script. If the process ended, the
-    test runs the script in another process.
+    """Return the name and the text of a test file for each cause that has a script. If the process
+    ended, the test runs the script in another process.
 
-    The tests import the implementation from the working directory, by a path relative to their folder.
+    The tests import the implementation from the working directory, by a path relative to their
+    folder.
     """
     found: dict[str, str] = {}
     root = os.path.relpath(Path.cwd(), folder.resolve())
@@ -58,7 +61,9 @@ def _file(cause: Cause, name: str, root: str, timeout: float) -> str:
 
 
 def _docstring(cause: Cause) -> str:
-    """The docstring of a test file: the law, what it says, what was found, and the likely cause."""
+    """Return the docstring of a test file: the law, what it says, what was found, and the likely
+    cause.
+    """
     example, likely = cause.example, cause.likely
     paragraphs = [
         f"{example.law_id}, on {cause.implementation}.",
@@ -75,5 +80,5 @@ def _slug(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text with the characters escaped that a docstring cannot contain."""
+    """Return a text in which characters that a docstring cannot contain are escaped."""
     return text.encode(errors="backslashreplace").decode().replace("\\", "\\\\").replace('"""', "'''")

@@ -1,5 +1,5 @@
-"""The results that make a report fail, each cause once. JUnit, SARIF and annotations of code write
-them in their own forms.
+"""Collects the results that make a report fail, one for each cause. JUnit, SARIF and annotations of
+code write them in their own forms.
 """
 
 from collections.abc import Iterator
@@ -47,10 +47,11 @@ class Result:
 
 
 def results(report: Report) -> list[Result]:
-    """The results that make a report fail: causes of violations, then laws that are inconclusive or
-    were not run, by their reasons.
+    """Return the results that make a report fail. First come the causes of violations (failed
+    laws), then laws that are inconclusive or were not run, by their reasons.
 
-    Some result is not known if and only if the report is not ok, unless it was interrupted.
+    For a run that was not interrupted, some result is not known if and only if the report is not
+    ok.
     """
     sources = {entry["name"]: entry.get("sources", {}) for entry in report.settings.get("implementations", ())}
     return [
@@ -83,8 +84,8 @@ def _violated(report: Report) -> Iterator[Result]:
 
 
 def _summary(cause: Cause) -> str:
-    """The sentences on a cause: what is wrong, what was measured, the likely cause and its repair, and
-    the checks that fail.
+    """Return the sentences about a cause: what is wrong, what was measured, the likely cause and
+    its repair, and the checks that fail.
     """
     sentences = [cause.example.summary, *(f"Measured: {sentence}" for sentence in cause.example.measured)]
     if cause.likely:
@@ -108,7 +109,9 @@ def _without_a_verdict(report: Report) -> Iterator[Result]:
 
 
 def _nothing_checked(report: Report) -> Iterator[Result]:
-    """A result if no law applies to an implementation that can be run, since then nothing was checked."""
+    """Yield a result that says that nothing was checked, if no law applies to an implementation
+    that can be run.
+    """
     if all(outcome.status == "not applicable" or outcome.unavailable for outcome in report.outcomes):
         sentence = "No law applies to an implementation that can be run here, so attnspec checked nothing."
         names = ", ".join(dict.fromkeys(outcome.implementation for outcome in report.outcomes))

@@ -1,5 +1,5 @@
-"""Writes a report as SARIF 2.1.0, which code scanning shows beside the code: a result for each cause,
-at the function of the operation.
+"""Writes a report as SARIF 2.1.0, which code scanning shows next to the code: a result for each
+cause, at the function of the operation.
 """
 
 import json
@@ -20,7 +20,7 @@ _FINGERPRINT = "primaryLocationLineHash"  # the only name by which code scanning
 
 
 def sarif(report: Report) -> str:
-    """The SARIF of a report, with the rules of its results and no other rules."""
+    """Return the SARIF text of a report, with only the rules that its results need."""
     found = results(report)
     rules = list(dict.fromkeys(result.law for result in found))
     environment = report.settings.get("environment", {})

@@ -1,4 +1,4 @@
-"""The words and signs for statuses, in every form of a report. Data has the statuses themselves."""
+"""Defines the words and signs that people read for statuses. Data has the statuses themselves."""
 
 from collections.abc import Mapping
 
@@ -36,14 +36,14 @@ _PLURALS = {
 
 
 def status_counts(counts: Mapping[str, int], always: tuple[str, ...] = ("held", "violated")) -> str:
-    """How many checks have each status, in words: "19 pass, 1 fails". A status that no check has is
-    left out, unless it is one of `always`.
+    """Return how many checks have each status, in words: "19 pass, 1 fails". A status that no check
+    has is left out, unless it is one of `always`.
     """
     shown = [status for status in LABELS if counts.get(status, 0) or status in always]
     return ", ".join(f"{counts.get(status, 0)} {label(status, counts.get(status, 0))}" for status in shown)
 
 
 def label(status: str, number: int) -> str:
-    """What people read for the status of a number of checks: "passes", "pass"."""
+    """Return the word for the status of a number of checks: "passes" for 1, "pass" for others."""
     singular = LABELS[status]
     return singular if number == 1 else _PLURALS.get(singular, singular)

@@ -1,8 +1,8 @@
 """Prints a report in a terminal: the causes of failures, then the numbers of each operation or
 implementation, and the verdict.
 
-Without `everything` a report fits a screen: a single implementation has no table of laws, since the
-causes name the laws that fail.
+Without `everything` a report fits a screen. A single implementation then has no table of laws,
+because the causes name the laws that fail.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,11 +25,11 @@ _LAW_WIDTH, _CELL_WIDTH = 28, 19  # the least widths of a table's columns
 def print_report(
     console: Console, report: Report, groups: Mapping[str, Sequence[str]], everything: bool = False
 ) -> None:
-    """Print a report on groups of implementations, by name: causes, reasons, the numbers of each
-    group, and the verdict.
+    """Print a report: causes, reasons, the numbers of each group of implementations, and the
+    verdict. `groups` has the names of the implementations in each group.
 
-    With `everything`, each law has a row, every violation a few lines, not only one for each cause,
-    and names and scripts are complete.
+    With `everything`, each law has a row, each violation (failed law) has a few lines, and names
+    and scripts are complete.
     """
     _print_causes(console, report.causes)
     for cause in report.causes:
@@ -56,7 +56,7 @@ def print_report(
 
 
 def verdict_of(report: Report) -> str:
-    """The last line of a report: how many checks pass, fail, and so on."""
+    """Return the last line of a report: how many checks pass, fail, and so on."""
     known = sum(outcome.known for outcome in report.outcomes)
     counts = status_counts(report.counts()) + (f"; {known} of them known in the baseline" if known else "")
     return f"Interrupted. {counts}" if report.interrupted else counts
@@ -65,8 +65,8 @@ def verdict_of(report: Report) -> str:
 def _print_group(
     console: Console, group: str, names: Sequence[str], outcomes: Sequence[Outcome], everything: bool
 ) -> None:
-    """Print the numbers of a group, and a table of laws if it has several implementations, or if
-    everything is printed.
+    """Print the numbers of a group of implementations. A group of several also gets a table of
+    laws; with `everything`, every group gets one.
     """
     if [group] != list(names):
         console.print(Text(group, style="bold underline"))
@@ -86,10 +86,10 @@ def _print_group(
 
 
 def _print_laws(console: Console, names: Sequence[str], outcomes: Sequence[Outcome], everything: bool) -> None:
-    """Print a table with a row for each law that some implementation neither passes nor fails as
-    declared, or for all laws.
+    """Print a table of laws. It has a row for each law that, for some implementation, neither
+    passes nor fails as declared. With `everything`, it has a row for every law.
 
-    If the terminal is too narrow for all implementations, several tables follow each other.
+    If the terminal is too narrow for all implementations, there are several tables.
     """
     cells = {((outcome.operation, outcome.law), outcome.implementation): outcome for outcome in outcomes}
     untried = _untried(outcomes)
@@ -126,7 +126,7 @@ def _table_of_laws(
     rows: Sequence[tuple[str, str]],
     cells: Mapping[tuple[tuple[str, str], str], Outcome],
 ) -> Table:
-    """The table with a row for each operation and law, and a column for each implementation."""
+    """Return the table with a row for each operation and law, and a column for each implementation."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column("law", min_width=min(_LAW_WIDTH - 2, console.width // 2), overflow="fold", style="none")
     for name in names:
@@ -140,7 +140,9 @@ def _table_of_laws(
 
 
 def _untried(outcomes: Sequence[Outcome]) -> set[tuple[str, str]]:
-    """The pairs of implementation and operation without any law that was run. Their reason is printed once."""
+    """Return the pairs of an implementation and an operation for which no law was run. Their reason
+    is printed once.
+    """
     tried = {
         (outcome.implementation, outcome.operation)
         for outcome in outcomes
@@ -167,8 +169,8 @@ def _ratio(excess: float) -> str:
 
 
 def _print_numbers(console: Console, title: str, rows: Mapping[str, Sequence[Outcome]]) -> None:
-    """Print for each row, an operation or an implementation, how many checks have each status, and for
-    the passing ones the number of test inputs and the largest error.
+    """Print a table with a row for each operation or implementation: how many checks have each
+    status, and for the passing ones the number of test inputs and the largest error.
     """
     every = [outcome for outcomes in rows.values() for outcome in outcomes]
     any_vacuous = any(outcome.vacuous for outcome in every if outcome.status == "held")
@@ -200,14 +202,16 @@ def _print_numbers(console: Console, title: str, rows: Mapping[str, Sequence[Out
 
 
 def _reason_without_numbers(outcomes: Sequence[Outcome]) -> str:
-    """Why a row has no numbers, or ""."""
+    """Return why a row of the table has no numbers; "" if it has some."""
     if not outcomes:
         return "no law applies"
     return next((f"not run: {outcome.reason}" for outcome in outcomes if outcome.unavailable), "")
 
 
 def _numbers(outcomes: Sequence[Outcome], statuses: Sequence[str], any_vacuous: bool) -> list[str | Text]:
-    """The cells of a row: the number of checks of each status, then what the passing ones were run on."""
+    """Return the cells of a row: the number of checks of each status, then, for the passing ones,
+    the number of test inputs and the largest error.
+    """
     passing = [outcome for outcome in outcomes if outcome.status == "held"]
     numbers = [sum(outcome.status == status for outcome in outcomes) for status in statuses]
     cells: list[str | Text] = [
@@ -222,7 +226,7 @@ def _numbers(outcomes: Sequence[Outcome], statuses: Sequence[str], any_vacuous: 
 
 
 def _sign(outcomes: Sequence[Outcome]) -> tuple[str, str]:
-    """The sign of all outcomes of a row together."""
+    """Return the sign, and its style, for all outcomes of a row together."""
     if any(outcome.unavailable for outcome in outcomes):
         return SIGNS["not run"]
     if any(outcome.status not in PASSING for outcome in outcomes):
@@ -231,8 +235,8 @@ def _sign(outcomes: Sequence[Outcome]) -> tuple[str, str]:
 
 
 def _print_reasons(console: Console, outcomes: Sequence[Outcome], everything: bool) -> None:
-    """Print why checks fail as declared, are suspicious or inconclusive, or were not run: each reason
-    with the laws, and what was seen.
+    """Print why checks fail as declared, are suspicious or inconclusive, or were not run. Each
+    reason comes with its laws, and with what is wrong.
     """
     untried = _untried(outcomes)
     for status in ("declared", "suspicious", "vacuous", "not run"):
@@ -252,7 +256,7 @@ def _print_reasons(console: Console, outcomes: Sequence[Outcome], everything: bo
 
 
 def _print_laws_of_a_reason(console: Console, outcomes: Sequence[Outcome], everything: bool) -> None:
-    """Print the laws that a reason concerns, those with a violation each with what was seen."""
+    """Print the laws that a reason concerns. A law that fails comes with what is wrong."""
     seen = {outcome.law_id: outcome.violation for outcome in reversed(outcomes) if outcome.violation}
     for law in dict.fromkeys(outcome.law_id for outcome in outcomes if outcome.violation):
         violation = seen[law]
@@ -263,8 +267,8 @@ def _print_laws_of_a_reason(console: Console, outcomes: Sequence[Outcome], every
 
 
 def _print_undrawn(console: Console, outcomes: Sequence[Outcome]) -> None:
-    """Print the input families that were not drawn since the implementation does not take them, by the
-    reason.
+    """Print the input families that were not drawn because the implementation does not take them,
+    and why.
     """
     families: dict[tuple[str, str], dict[str, None]] = {}
     for outcome in outcomes:
@@ -276,7 +280,7 @@ def _print_undrawn(console: Console, outcomes: Sequence[Outcome]) -> None:
 
 
 def _print_causes(console: Console, causes: Sequence[Cause]) -> None:
-    """Print for each implementation with several causes how many checks fail for each of them."""
+    """Print for each implementation with several causes how many checks fail for each cause."""
     for name in dict.fromkeys(cause.implementation for cause in causes):
         several = [cause for cause in causes if cause.implementation == name]
         if len(several) > 1:

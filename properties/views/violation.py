@@ -1,5 +1,5 @@
-"""Prints a violation in a terminal: its cause first, then the law, what is wrong, the input that shows
-it, and how to reproduce it.
+"""Prints a violation (failed law) in a terminal: its cause first, then the law, what is wrong, the
+input that shows it, and how to reproduce it.
 """
 
 import io
@@ -32,11 +32,12 @@ _IN_FULL = 64  # entries: a smaller array is shown in full
 _TALL = 8  # lines: an array that needs more is described, if a description is shorter
 _MAX_SCRIPT_LINES = 16  # without --all
 _MAX_LINES_OF_NAMES = 2  # for the laws of an operation, without --all
+_LABELS = {"seed": "seed (of the law's choices)"}  # of inputs that the kernel does not get
 
 
 def print_cause(console: Console, cause: Cause, everything: bool = False) -> None:
-    """Print a cause: the number of checks that fail, the likely cause, and the law and the input that
-    show it best.
+    """Print a cause of failures: the number of checks that fail, the likely cause, and the law and
+    the input that show it best.
 
     Without `everything`, the names of many laws and a long script are shortened.
     """
@@ -58,7 +59,9 @@ def print_cause(console: Console, cause: Cause, everything: bool = False) -> Non
 
 
 def print_violation(console: Console, violation: Violation, at_length: bool = True) -> None:
-    """Print one violation at length, or in a few lines if its cause is printed at length."""
+    """Print one violation (failed law): at length, or in a few lines if its cause is printed
+    elsewhere.
+    """
     sign, style = SIGNS["violated"]
     heading = (f"{sign} {violation.law}", style), f" [{violation.operation}]: ", (violation.implementation, "bold")
     console.print(Text.assemble(*heading))
@@ -76,7 +79,9 @@ def print_violation(console: Console, violation: Violation, at_length: bool = Tr
 
 
 def violation_text(violation: Violation, width: int = 120, cause: Cause | None = None) -> str:
-    """The printed text of a violation, or of the cause that it shows, at length and without colours."""
+    """Return the text that is printed for a violation (failed law), or for the cause that it shows,
+    at length and without colours.
+    """
     console = Console(file=io.StringIO(), width=width, no_color=True, force_terminal=False, highlight=False)
     if cause is None:
         print_violation(console, violation)
@@ -87,8 +92,8 @@ def violation_text(violation: Violation, width: int = 120, cause: Cause | None =
 
 
 def named(laws: Sequence[str], width: int, everything: bool) -> Iterator[str]:
-    """For each operation the names of some laws, "law[operation]": all names, or as many as fit into
-    a few lines and the number of the others.
+    """Yield for each operation a text with the names of its laws. `laws` are "law[operation]". The
+    text has all names, or as many as fit into a few lines, and the number of the others.
     """
     groups: dict[str, list[str]] = {}
     for name, operation in map(parts_of, laws):
@@ -96,15 +101,15 @@ def named(laws: Sequence[str], width: int, everything: bool) -> Iterator[str]:
     room = _MAX_LINES_OF_NAMES * width - 16
     for operation, names in groups.items():
         fitting = len(names)
-        while not everything and fitting > 1 and len(operation) + sum(len(name) + 2 for name in names[:fitting]) > room:
+        while not everything and fitting > 1 and len(operation) + sum(len(name) + 4 for name in names[:fitting]) > room:
             fitting -= 1
         more = f"; and {len(names) - fitting} more" if fitting < len(names) else ""
-        yield f"{operation}: {'; '.join(names[:fitting])}{more}"
+        yield f"{operation}: {'; '.join(f'«{name}»' for name in names[:fitting])}{more}"
 
 
 def _print_diagnosis(console: Console, violation: Violation, searched: bool) -> None:
-    """Print what the best explanation means and its repair, and the other explanations; or that
-    nothing known explains the violation.
+    """Print what the best explanation means, its repair, and the other explanations. Without one,
+    print that no known cause explains the violation.
     """
     first = violation.likely
     if first:
@@ -128,7 +133,7 @@ def _print_diagnosis(console: Console, violation: Violation, searched: bool) -> 
 
 
 def _print_case(console: Console, violation: Violation, worst: str = "") -> None:
-    """Print what a law says, what is wrong, the notes, and the input."""
+    """Print the statement of a law, what is wrong, the notes, and the input."""
     if statement := statement_of(violation.law, violation.operation):
         print_indented(console, f"It requires: {statement}", "dim")
     print_indented(console, violation.summary, "bold")
@@ -139,14 +144,17 @@ def _print_case(console: Console, violation: Violation, worst: str = "") -> None
     if violation.counterexample:
         _print_heading(console, "The smallest input found" if violation.shrunk else "The input")
         table = Table.grid(padding=(0, 2, 0, 0))
-        width = max(20, console.width - 12 - max(map(len, violation.told)))
-        for name, value in violation.told.items():
-            table.add_row(Text(name, style="cyan"), shown(value, width))
+        told = {_LABELS.get(name, name): value for name, value in violation.told.items()}
+        width = max(20, console.width - 12 - max(map(len, told)))
+        for label, value in told.items():
+            table.add_row(Text(label, style="cyan"), shown(value, width))
         console.print(Padding(table, (0, 0, 0, 4), expand=False))
 
 
 def _print_script(console: Console, script: str, everything: bool) -> None:
-    """Print the Python that reproduces a violation, or for a long script the options that show it."""
+    """Print the Python that reproduces a violation. For a long script, print the options that show
+    it.
+    """
     lines = script.rstrip().splitlines()
     if not lines:
         return
@@ -172,14 +180,14 @@ def print_indented(console: Console, text: str | Text, style: str = "none", by: 
 
 
 def statement_of(name: str, operation: str) -> str:
-    """The first paragraph of a law's statement; "" for an unknown law."""
+    """Return the first paragraph of a law's statement; "" for an unknown law."""
     law: Law | None = next((law for law in (*LAWS, *LONG) if (law.name, law.operation) == (name, operation)), None)
     return " ".join(law.statement.split("\n\n")[0].split()) if law else ""
 
 
 def shown(value: Any, width: int) -> Text:
-    """A value in print: a small array in full, on one line if the width suffices; another array by its
-    shape and the entries that differ from the commonest one.
+    """Return a value as text. A small array is complete, on one line if the width suffices. A large
+    array is described by its shape and the entries that differ from the most common one.
     """
     if not isinstance(value, np.ndarray):
         return Text(repr(value))

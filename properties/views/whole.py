@@ -1,4 +1,4 @@
-"""Writes files whole or not at all."""
+"""Writes files completely or not at all."""
 
 import os
 import tempfile
@@ -8,9 +8,10 @@ __all__ = ["write_whole"]
 
 
 def write_whole(file: Path, text: str) -> None:
-    """Write a text to a file in an existing folder. A reader finds the old text or the whole new one.
+    """Write a text to a file in an existing folder. A reader finds the old text or the complete new
+    one.
 
-    A special file, such as /dev/stdout, cannot be replaced, so it is written to.
+    A special file, such as /dev/stdout, cannot be replaced. The text is written into it.
     """
     if file.exists() and not file.is_file():
         file.write_text(text, "utf-8")

@@ -30,7 +30,7 @@ _SEEDS = {_STATE: "Building a layer draws from Python's random numbers"}
 _SUBTRACTED = dict.fromkeys(
     (
         "attention is within its error limit",
-        "keys masked for all queries do not matter",
+        "the content of keys masked for all queries does not matter",
         "masked keys and values do not matter",
         "appending masked keys changes nothing",
         "a fully masked row follows its convention",

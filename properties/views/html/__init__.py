@@ -1,8 +1,8 @@
-"""Reports as a page: one file that opens from disk, shows every verdict, and explains each.
+"""Makes a page from reports: one file that opens from disk, shows every verdict, and explains each.
 
-page              the page of one or several reports, written whole or not at all
-matrix            what the page's JavaScript shows: laws, implementations, and a verdict for each pair
-violations        what the page says about a law that fails
-environment       where a report comes from: versions and machine
+page              the page of one or several reports, written completely or not at all
+matrix            the data of the page's JavaScript: laws, implementations, a verdict for each pair
+violations        the texts of the page about a law that fails
+environment       where a report was made: versions and machine
 figures           pictures, one module each
 """

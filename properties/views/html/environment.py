@@ -1,4 +1,4 @@
-"""Describes where a report comes from: the versions of packages, and the machine."""
+"""Describes where a report was made: the versions of packages, and the machine."""
 
 import os
 import platform
@@ -24,7 +24,7 @@ _PACKAGES = (
 
 
 def environment() -> dict[str, str]:
-    """The versions of Python and of the installed packages among these, the system, the processor, and
+    """Return the versions of Python and of some installed packages, the system, the processor, and
     the accelerators that the system names.
     """
     versions = {"python": platform.python_version()}
@@ -41,7 +41,7 @@ def environment() -> dict[str, str]:
 
 
 def processor() -> str:
-    """The processor's name in Linux, or else its architecture."""
+    """Return the processor's name in Linux, or else its architecture."""
     try:
         model = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
     except OSError:
@@ -50,7 +50,7 @@ def processor() -> str:
 
 
 def _accelerators() -> str:
-    """The models of the graphics processors that NVIDIA's driver lists in Linux."""
+    """Return the models of the graphics processors that NVIDIA's driver lists in Linux."""
     models = [
         model[1]
         for file in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))

@@ -1,4 +1,4 @@
-"""The conformance matrix as data: implementations, laws, and a verdict for each pair."""
+"""Defines the data of the page: implementations, laws, and a verdict for each pair."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ Outcome = dict[str, Any]
 
 @dataclass(frozen=True)
 class Implementation:
-    """An implementation of a report and its outcomes. No other implementation of the page has its name."""
+    """An implementation of a report, and its outcomes. Its name is unique on the page."""
 
     name: str
     group: str
@@ -35,17 +35,17 @@ class Implementation:
 
     @cached_property
     def counts(self) -> Counter[str]:
-        """How many outcomes have each status."""
+        """The number of outcomes with each status."""
         return Counter(outcome["status"] for outcome in self.outcomes)
 
     @property
     def unavailable(self) -> str:
-        """Why it could not be run; "" if it was run."""
+        """Why the implementation could not be run; "" if it was run."""
         return next((outcome["reason"] for outcome in self.outcomes if outcome.get("unavailable")), "")
 
     @property
     def ok(self) -> bool:
-        """Whether all laws that apply pass, or fail as declared."""
+        """Whether all laws that apply pass, or fail as the adapter declares."""
         return all(status in PASSING for status in self.counts)
 
     @property
@@ -55,19 +55,19 @@ class Implementation:
 
     @property
     def worst(self) -> float | None:
-        """The largest error ÷ budget of the laws that pass; None if no law passes."""
+        """The largest error ÷ error limit of the laws that pass; None if no law passes."""
         ratios = [float(outcome["worst_excess"]) for outcome in self.outcomes if outcome["status"] == "held"]
         return max(ratios, default=None)
 
     @property
     def seconds(self) -> float:
-        """How long all laws took."""
+        """The seconds that all laws took together."""
         return float(sum(outcome["seconds"] for outcome in self.outcomes))
 
     @property
     def broken(self) -> list[Outcome]:
-        """The outcomes of an implementation that was run, without the laws that pass or do not apply:
-        most serious first, then smallest input first.
+        """The outcomes that are neither passes nor "does not apply", most serious first, then
+        smallest input first. The list is empty if the implementation was not run.
         """
         shown = [
             outcome
@@ -79,22 +79,26 @@ class Implementation:
 
 @dataclass(frozen=True)
 class Matrix:
-    """The implementations in the order of the reports, and the laws, "law[operation]", in their own order."""
+    """The implementations in the order of the reports, and the laws, "law[operation]", in the order
+    of the catalogue.
+    """
 
     implementations: tuple[Implementation, ...]
     laws: tuple[str, ...]
 
     @property
     def counts(self) -> Counter[str]:
-        """How many outcomes have each status."""
+        """The number of outcomes with each status."""
         return sum((implementation.counts for implementation in self.implementations), Counter[str]())
 
     def data(self) -> dict[str, Any]:
-        """The data of the page's script, with each statement and each reason once.
+        """Return the data of the page's script. Each statement and each reason occurs once.
 
-        A status is [status, sign, seriousness from 0, label]. A cell is [law, implementation, status,
-        examples, informative, vacuous, max error ÷ budget or "inf", seconds, reason]. A law is [name,
-        operation, statement, bugs that it detects, Lean]. Numbers stand for entries of lists.
+        A status is [status, sign, seriousness from 0, label]. A cell is [law, implementation,
+        status, examples, informative, vacuous, max error ÷ error limit or "inf", seconds, reason].
+        A law is [name, operation, statement, bugs that it detects, Lean]. In a cell the law, the
+        implementation, the status and the reason are positions in lists of the data. In a law the
+        last three entries are such positions.
         """
         statements, reasons = _Once(), _Once()
         laws = []
@@ -129,7 +133,9 @@ class Matrix:
 
 
 class _Once:
-    """A list of different texts. Calling it returns the place of a text, which is added if it is new."""
+    """A list of different texts. Calling it with a text returns the position of this text in the
+    list. A new text is added to the list.
+    """
 
     def __init__(self) -> None:
         self._places: dict[str, int] = {}
@@ -143,8 +149,8 @@ class _Once:
 
 
 def matrix(reports: Sequence[dict[str, Any]]) -> Matrix:
-    """The matrix of reports, as `Report.to_dict` writes them. A second implementation of a name gets the
-    name "name #2".
+    """Return the matrix for some reports, each as `Report.to_dict` writes it. The second
+    implementation with a name is renamed "name #2".
     """
     implementations: list[Implementation] = []
     seen: Counter[str] = Counter()
@@ -165,17 +171,19 @@ def matrix(reports: Sequence[dict[str, Any]]) -> Matrix:
 
 
 def law_id(outcome: Outcome) -> str:
-    """The law of an outcome, "law[operation]"."""
+    """Return the id of an outcome's law, "law[operation]"."""
     return f"{outcome['law']}[{outcome['operation']}]"
 
 
 def _short(excess: float | str) -> float | str:
-    """An excess with three digits. "inf" stays a string, since JSON has no infinity."""
+    """Return an error ÷ error limit with three digits. "inf" stays a string, because JSON has no
+    infinity.
+    """
     return float(f"{excess:.3g}") if isinstance(excess, float | int) else excess
 
 
 def _bugs(law: str) -> str:
-    """The known bugs that a law is expected to detect."""
+    """Return the names of the known bugs that a law is expected to detect."""
     return "; ".join(f"{bug.id}: {bug.mechanism}" for bug in CATALOGUE.values() if bug.law == law)
 
 

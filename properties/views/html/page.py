@@ -24,7 +24,9 @@ _DEFAULT_TIMEOUT = 60.0  # of the command, for a call
 
 
 def html(reports: Sequence[dict[str, Any]]) -> str:
-    """The page of reports, as `Report.to_dict` writes them. The same reports give the same page."""
+    """Return the page of some reports, each as `Report.to_dict` writes it. The same reports give
+    the same page.
+    """
     found = matrix(reports)
     laws = {law: place for place, law in enumerate(found.laws)}
     causes: dict[str, list[dict[str, Any]]] = {}
@@ -72,7 +74,9 @@ def html(reports: Sequence[dict[str, Any]]) -> str:
 
 
 def write(reports: Sequence[dict[str, Any]], directory: Path) -> Path:
-    """Write the page of reports to index.html in a directory, whole or not at all. Returns the file."""
+    """Write the page of some reports to index.html in a directory, and return the file. The page is
+    written completely or not at all.
+    """
     text = html(reports)
     directory.mkdir(parents=True, exist_ok=True)
     write_whole(directory / NAME, text)
@@ -80,7 +84,7 @@ def write(reports: Sequence[dict[str, Any]], directory: Path) -> Path:
 
 
 def _verdict(found: Matrix, reports: Sequence[dict[str, Any]]) -> str:
-    """The verdict of all reports, in a sentence."""
+    """Return the verdict of all reports together, as a sentence."""
     tested = [each for each in found.implementations if not each.unavailable]
     failing = sum(each.counts["violated"] > 0 for each in tested)
     interrupted = "Interrupted: " if any(report["interrupted"] for report in reports) else ""
@@ -101,8 +105,8 @@ def _verdict(found: Matrix, reports: Sequence[dict[str, Any]]) -> str:
 
 
 def _by_cause(findings: dict[str, Finding], causes: Sequence[dict[str, Any]]) -> list[tuple[Finding, list[Finding]]]:
-    """The finding that shows each cause, with the findings of the other laws that fail for it; then
-    the findings without a cause.
+    """Return pairs: the finding that shows a cause, and the findings of the other laws that fail
+    for this cause. Findings without a cause come last.
     """
     left = dict(findings)
     examples = [(law_id(cause["example"]), cause["laws"]) for cause in causes]
@@ -114,7 +118,7 @@ def _by_cause(findings: dict[str, Finding], causes: Sequence[dict[str, Any]]) ->
 
 
 def _groups(found: Matrix) -> list[tuple[str, list[int]]]:
-    """The groups of implementations, each with the places of its implementations."""
+    """Return the groups of implementations, each with the positions of its implementations."""
     groups: dict[str, list[int]] = {}
     for place, implementation in enumerate(found.implementations):
         groups.setdefault(implementation.group, []).append(place)
@@ -122,7 +126,9 @@ def _groups(found: Matrix) -> list[tuple[str, list[int]]]:
 
 
 def _run(report: dict[str, Any]) -> dict[str, Any]:
-    """How a report was made: its settings and environment in words, and the command that makes it again."""
+    """Return how a report was made: its settings and environment in words, and the command that
+    makes it again.
+    """
     settings = report["settings"]
     targets = settings.get("targets") or list(
         dict.fromkeys(each["target"] for each in settings.get("implementations", ()))
@@ -152,12 +158,12 @@ def _run(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ratio(excess: float | str | None) -> str:
-    """An error ÷ budget in print."""
+    """Return an error ÷ error limit as text."""
     return "–" if excess is None else "∞" if float(excess) == float("inf") else f"{float(excess):.2g}"
 
 
 def _embedded(data: dict[str, Any]) -> Markup:
-    """The data as JSON that does not contain the end of its HTML element."""
+    """Return the data as JSON. The text cannot end the HTML element that contains it."""
     return Markup(json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"))
 
 

@@ -1,4 +1,4 @@
-"""Says what the page shows about a law that fails or has no verdict, one text for each part."""
+"""Writes the texts of the page about a law that fails or has no verdict, one text for each part."""
 
 import re
 from collections.abc import Sequence
@@ -19,11 +19,12 @@ _WIDTH = 84  # characters of a line of an array
 
 @dataclass(frozen=True)
 class Finding:
-    """What the page shows about a law that fails or has no verdict.
+    """The texts of the page about a law that fails or has no verdict.
 
     anchor                    the element's id, "finding-3-17": implementation 3, law 17
-    label                     what people read for the status
-    where, actual, expected   the wrong entry and both values, if the summary of the violation has them
+    label                     the status in words
+    where, actual, expected   the wrong entry and both values, if the summary of the violation has
+                              them
     summary                   the rest of the summary
     others                    the other laws that fail for the same cause
     worst                     the largest error of the cause, if this law is its example
@@ -51,8 +52,8 @@ class Finding:
 
 
 def finding(outcome: dict[str, Any], anchor: str, causes: Sequence[dict[str, Any]] = ()) -> Finding:
-    """The finding of an outcome, as `Outcome.to_dict` writes it. `causes` are the causes of its
-    implementation, as `Cause.to_dict` writes them.
+    """Return the finding (the page's texts) for an outcome, as `Outcome.to_dict` writes it.
+    `causes` are the causes of the same implementation, as `Cause.to_dict` writes them.
     """
     law = f"{outcome['law']}[{outcome['operation']}]"
     cause = next((each for each in causes if law in each["laws"]), None)
@@ -87,8 +88,8 @@ def finding(outcome: dict[str, Any], anchor: str, causes: Sequence[dict[str, Any
 
 
 def _parts_of(summary: str) -> tuple[str, str, str, str]:
-    """The wrong entry, its value, the expected value, and the rest of a summary; three times "" and the
-    summary if it compares no entry.
+    """Return the wrong entry, its value, the expected value, and the rest of a summary. If the
+    summary compares no entry, return "" three times, and the summary.
     """
     compared = re.fullmatch(r"([^=]+)=(.+?), but should be (.+?)(?:[:;] (.+)|\.?)", summary, re.DOTALL)
     if compared is None:
@@ -98,7 +99,7 @@ def _parts_of(summary: str) -> tuple[str, str, str, str]:
 
 
 def linked(citation: str) -> Markup:
-    """A citation in which every "owner/repository#number" is a link."""
+    """Return a citation in which every "owner/repository#number" is a link."""
     return Markup(
         re.sub(
             r"\b([\w.-]+/[\w.-]+)#(\d+)",

@@ -1,4 +1,4 @@
-"""Pictures of how attnspec judges implementations, one module for each idea."""
+"""Draws pictures of how attnspec judges implementations, one module for each idea."""
 
 from collections.abc import Callable
 

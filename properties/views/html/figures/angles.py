@@ -1,4 +1,4 @@
-"""Draws the error of tables of sines by position, also with angles in a narrow format."""
+"""Draws the error of tables of sines against the position, also for angles in a narrow format."""
 
 import ml_dtypes
 import numpy as np
@@ -16,7 +16,9 @@ _POSITIONS = range(21)
 
 
 def error_of_angle_tables() -> Picture:
-    """The largest error of a row of sines against its position, in float64, float32 and bfloat16."""
+    """Return the picture of the largest error in a row of sines against its position, in float64,
+    float32 and bfloat16.
+    """
     positions = 2 ** np.array(_POSITIONS)
     exact = np.stack([oracles.rope_tables(1, _WIDTH, int(position))[1].mid[0, 0::2] for position in positions])
     tables = {
@@ -62,7 +64,9 @@ def error_of_angle_tables() -> Picture:
 
 
 def _narrow_angles(positions: Array) -> Array:
-    """Sines of position·frequency, all in bfloat16: the position is rounded before it is multiplied."""
+    """Return the sines of position·frequency, all in bfloat16. The position is rounded before it is
+    multiplied.
+    """
     narrow = ml_dtypes.bfloat16
     frequency = (10000.0 ** (-np.arange(0, _WIDTH, 2) / _WIDTH)).astype(narrow)
     angle = positions.astype(narrow)[:, None] * frequency

@@ -1,5 +1,5 @@
-"""Draws pictures in one style, as SVG inside a page. Text stays selectable text, the colours are
-the colours of the page, and ids are unique.
+"""Draws pictures in one style, as SVG inside a page. Text stays selectable, the colours are those
+of the page, and ids are unique.
 """
 
 import io
@@ -70,7 +70,7 @@ _STYLE: Any = {
 
 @dataclass(frozen=True)
 class Table:
-    """The numbers of a picture: a heading for each column, and rows."""
+    """The numbers of a picture as a table: a heading for each column, and rows."""
 
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -83,7 +83,7 @@ class Picture:
     name          its id
     title         what is drawn
     caption       what the reader should notice
-    alternative   the same for readers who cannot see it
+    alternative   a text for readers who cannot see the picture
     svg           the SVG element
     table         the numbers
     source        where the numbers come from
@@ -99,7 +99,9 @@ class Picture:
 
 
 def drawn(name: str, draw: Callable[[Figure], None], width: float = 6.8, height: float = 3.2) -> str:
-    """The SVG element that `draw` draws on an empty figure, in inches. Equal figures give equal text."""
+    """Return the SVG element that `draw` draws on an empty figure. `width` and `height` are in
+    inches. Equal figures give equal text.
+    """
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         draw(figure)
@@ -111,8 +113,8 @@ def drawn(name: str, draw: Callable[[Figure], None], width: float = 6.8, height:
 
 
 def _embedded(svg: str, name: str) -> str:
-    """The SVG element alone: scalable, with the page's colours, hidden from screen readers, which read the
-    alternative text.
+    """Return the SVG element without the rest of the file. It scales, has the page's colours, and
+    is hidden from screen readers, which read the alternative text.
     """
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<defs>\s*<style.*?</style>\s*</defs>", "", svg, flags=re.DOTALL)
@@ -135,12 +137,14 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def power(base: int, exponent: int) -> str:
-    """base^exponent in print: "2¹⁰"."""
+    """Return base^exponent as text, such as "2¹⁰"."""
     return f"{base}{str(exponent).translate(_SUPERSCRIPTS)}"
 
 
 def decades(axes: Axes, axis: str, exponents: Iterable[int], base: int = 10) -> None:
-    """Make an axis logarithmic, with ticks at these powers of the base; on the vertical axis with faint lines."""
+    """Make an axis logarithmic, with ticks at these powers of the base. A vertical axis also gets
+    faint lines.
+    """
     powers = list(exponents)
     getattr(axes, f"set_{axis}scale")("log", base=base)
     line = getattr(axes, f"{axis}axis")
@@ -154,5 +158,5 @@ def decades(axes: Axes, axis: str, exponents: Iterable[int], base: int = 10) -> 
 
 
 def rounded(values: Sequence[float]) -> tuple[str, ...]:
-    """Numbers in print, with three digits."""
+    """Return numbers as texts with three digits."""
     return tuple(f"{value:.3g}" for value in values)

@@ -1,4 +1,6 @@
-"""Draws error ÷ error limit of correct code: it stays below 1 at any size, position and format."""
+"""Draws error ÷ error limit of correct code: the ratio stays below 1 at any size, position and
+format.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -32,7 +34,7 @@ _Series = Mapping[str, Sequence[float]]
 
 
 def error_against_size() -> Picture:
-    """The picture of the largest error ÷ budget of attention over 1 to 1024 keys."""
+    """Return the picture of the largest error ÷ error limit of attention over 1 to 1024 keys."""
     found = {name: [_attention_excess(2**exponent, name) for exponent in _SIZES] for name in FORMATS}
     return Picture(
         name="error-against-size",
@@ -48,7 +50,7 @@ def error_against_size() -> Picture:
 
 
 def error_against_position() -> Picture:
-    """The picture of the largest error ÷ budget of RoPE at positions up to 2²⁰."""
+    """Return the picture of the largest error ÷ error limit of RoPE at positions up to 2²⁰."""
     found = {name: [_rope_excess(2**exponent, name) for exponent in _POSITIONS] for name in FORMATS}
     return Picture(
         name="error-against-position",
@@ -125,8 +127,8 @@ def _table(axis: str, exponents: Sequence[int], found: _Series) -> Table:
 
 
 def _apart(values: Mapping[str, float], step: float) -> dict[str, float]:
-    """Heights for labels on a logarithmic axis: at their values, or as little higher as keeps them at
-    least `step` decades apart.
+    """Return the heights of labels on a logarithmic axis. A label is at its value, or just so much
+    higher that labels are at least `step` decades apart.
     """
     placed: dict[str, float] = {}
     lowest = -np.inf

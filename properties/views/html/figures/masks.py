@@ -16,7 +16,9 @@ Mask = NDArray[np.bool_]
 
 
 def draw_grids(figure: Figure, shown: Mapping[str, Mask], shape: tuple[int, int]) -> None:
-    """Draw a grid of queries by keys for each mask: a filled square for a visible key, a cross for a masked one."""
+    """Draw for each mask a grid of queries by keys: a filled square for a visible key, a cross for
+    a masked key.
+    """
     for axes, (title, mask) in zip(figure.subplots(*shape).flat, shown.items(), strict=True):
         queries, keys = mask.shape
         axes.pcolormesh(np.where(mask, 1.0, np.nan), cmap=ListedColormap([SERIES[0]]), edgecolors=PAPER, linewidth=1.5)
@@ -39,7 +41,9 @@ def draw_grids(figure: Figure, shown: Mapping[str, Mask], shape: tuple[int, int]
 
 
 def rows_of(shown: Mapping[str, Mask]) -> tuple[tuple[str, str, str], ...]:
-    """The masks as rows of a table: the mask, the query, and its keys, 1 for a visible one."""
+    """Return the masks as rows of a table: the mask, the query, and its keys as text, 1 for a
+    visible key.
+    """
     return tuple(
         (title, str(query), " ".join("1" if visible else "·" for visible in row))
         for title, mask in shown.items()
@@ -48,7 +52,9 @@ def rows_of(shown: Mapping[str, Mask]) -> tuple[tuple[str, str, str], ...]:
 
 
 def masks() -> Picture:
-    """The picture of the causal mask in both alignments, of the future, and of padding."""
+    """Return the picture of four masks: the causal mask in both alignments, the future, and
+    padding.
+    """
     bottom = oracles.Conventions(causal="bottom_right")
     shown: dict[str, Mask] = {
         "causal: j ≤ i": oracles.causal_mask(6, 8),

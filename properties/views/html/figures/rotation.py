@@ -1,4 +1,6 @@
-"""Draws RoPE: pairs of channels that rotate, each by its own angle, and the channel without a partner."""
+"""Draws RoPE: pairs of channels that rotate, each by its own angle, and a channel without a
+partner.
+"""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -12,7 +14,9 @@ _WIDTH, _LENGTH, _BASE = 5, 9, 10.0
 
 
 def rotation() -> Picture:
-    """The picture of two pairs at positions 0 to 8, and of the odd channel under both conventions."""
+    """Return the picture of two pairs at positions 0 to 8, and of the channel without a partner
+    under both conventions.
+    """
     x = np.tile([1.0, 0.0, 1.0, 0.0, 1.0], (_LENGTH, 1))
     literal = oracles.rope(x, conventions=oracles.Conventions(rope_base=_BASE)).mid
     passed = oracles.rope(x, conventions=oracles.Conventions(rope_base=_BASE, odd_lane="passthrough")).mid[:, -1]

@@ -1,4 +1,6 @@
-"""Computes attention, sines and cosines in NumPy, rounded as a kernel of a number format rounds them."""
+"""Computes attention, sines and cosines in NumPy, with the roundings of a kernel in a number
+format.
+"""
 
 from typing import Any
 
@@ -22,12 +24,12 @@ FORMATS: dict[str, tuple[Any, Any]] = {
 
 
 def stored(x: Any, name: str) -> Array:
-    """Numbers rounded to a stored format, as float64."""
+    """Return numbers rounded to a stored format, as float64."""
     return np.asarray(np.asarray(x).astype(FORMATS[name][1]), dtype=np.float64)
 
 
 def attention(q: Array, k: Array, v: Array, name: str) -> Array:
-    """Attention with weights and output stored in a format."""
+    """Return attention whose weights and output are stored in a format."""
     wide = FORMATS[name][0]
     q, k, v = (x.astype(wide) for x in (q, k, v))
     scores = q @ k.T / np.sqrt(wide(q.shape[1]))
@@ -37,7 +39,9 @@ def attention(q: Array, k: Array, v: Array, name: str) -> Array:
 
 
 def angle_tables(positions: NDArray[Any], head_dim: int, name: str) -> tuple[Array, Array]:
-    """Cosine and sine of position·10000^(−2i/head_dim), computed in the wide format and stored in the other."""
+    """Return the cosine and the sine of position·10000^(−2i/head_dim). They are computed in the
+    wide format and stored in the format `name`.
+    """
     wide = FORMATS[name][0]
     frequency = np.power(wide(10000.0), -np.arange(0, head_dim, 2).astype(wide) / wide(head_dim))
     angle = positions.astype(wide)[:, None] * frequency
@@ -45,7 +49,7 @@ def angle_tables(positions: NDArray[Any], head_dim: int, name: str) -> tuple[Arr
 
 
 def rope(x: Array, start_pos: int, name: str) -> Array:
-    """Adjacent pairs of channels rotated by tables stored in a format."""
+    """Return x with adjacent pairs of channels rotated by tables that are stored in a format."""
     wide = FORMATS[name][0]
     cos, sin = (table.astype(wide) for table in angle_tables(start_pos + np.arange(len(x)), x.shape[1], name))
     a, b = x[:, 0::2].astype(wide), x[:, 1::2].astype(wide)

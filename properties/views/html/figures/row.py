@@ -1,4 +1,4 @@
-"""Draws one row of attention: the error limit and the error of each entry."""
+"""Draws one row of attention's output: the error limit and the error of each entry."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -13,7 +13,9 @@ _FORMAT, _KEYS, _WIDTH = "bfloat16", 128, 32
 
 
 def budget_of_a_row() -> Picture:
-    """The picture of the error limit and the observed error of every entry of an output row in bfloat16."""
+    """Return the picture of the error limit and the observed error of every entry of an output row
+    in bfloat16.
+    """
     rng = np.random.default_rng(0)
     q, k, v = (stored(rng.standard_normal((size, _WIDTH)), _FORMAT) for size in (1, _KEYS, _KEYS))
     budget = oracles.scaled_dot_product_attention(q, k, v, arithmetic=_FORMAT)

@@ -13,8 +13,8 @@ _MAX_NAME = 40  # characters; the table has the whole name
 
 
 def budgets_used(matrix: Matrix) -> Picture | None:
-    """The picture of the largest error ÷ budget of passing laws, for each implementation and operation;
-    None if no passing law compared numbers.
+    """Return the picture of the largest error ÷ error limit of passing laws, for each
+    implementation and operation. Return None if no passing law compared numbers.
     """
     used: dict[str, dict[str, float]] = {}
     for implementation in matrix.implementations:

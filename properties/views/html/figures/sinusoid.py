@@ -13,7 +13,9 @@ _LENGTH, _WIDTH = 64, 64
 
 
 def sinusoid() -> Picture:
-    """The picture of the encoding with alternating sine and cosine columns, and with all sines first."""
+    """Return the picture of the sinusoidal encoding in two layouts: sine and cosine columns
+    alternate, or all sines come first.
+    """
     layouts: tuple[Literal["interleaved"], Literal["concatenated"]] = ("interleaved", "concatenated")
     tables = {
         layout: oracles.sinusoidal_positional_encoding(
