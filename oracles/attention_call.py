@@ -16,6 +16,7 @@ from oracles.enclosure import Enclosure
 from oracles.error_analysis.ball_attention import Setting
 from oracles.error_analysis.grouped_heads import Gathered, Heads, Shared
 from oracles.error_analysis.logits import Features, Tiled
+from oracles.error_analysis.scores import Inputs, operand
 from oracles.error_analysis.visible_keys import Mask
 from oracles.judging import Balls, Evaluation, Method, attention_is_vacuous, settle, zero_is_accepted
 
@@ -40,6 +41,11 @@ class AttentionCall:
     options: dict[str, Any]
     bias: tuple[int, ...] | None = None
     sink: tuple[int, ...] | None = None
+
+    @property
+    def inputs(self) -> Inputs:
+        """The queries, keys and values as operands."""
+        return Inputs(operand(self.q), operand(self.k), operand(self.v))
 
     @property
     def work(self) -> int:

@@ -16,6 +16,7 @@ from oracles.attention_call import AttentionCall
 from oracles.enclosure import Enclosure
 from oracles.error_analysis import ball_attention
 from oracles.error_analysis.ball_attention import Setting
+from oracles.error_analysis.jvp import Tangents
 from oracles.error_analysis.scores import operand
 from oracles.exact import attention as arb_attention
 from oracles.judging import Balls
@@ -68,7 +69,7 @@ def scaled_dot_product_attention_vjp(
     cotangent = call.of_rows(grad_out, "grad_out", call.v.shape[-1])
 
     def fast(setting: Setting) -> Balls:
-        return ball_attention.vjp(operand(call.q), operand(call.k), operand(call.v), operand(cotangent), setting)
+        return ball_attention.vjp(call.inputs, operand(cotangent), setting)
 
     def arb() -> Balls:
         return arb_attention.scaled_dot_product_attention_vjp(
@@ -104,9 +105,7 @@ def scaled_dot_product_attention_jvp(
     tk, tv = call.of_keys(dk, "dk", call.k), call.of_keys(dv, "dv", call.v)
 
     def fast(setting: Setting) -> Balls:
-        return ball_attention.jvp(
-            operand(call.q), operand(call.k), operand(call.v), operand(tq), operand(tk), operand(tv), setting
-        )[:1]
+        return ball_attention.jvp(call.inputs, Tangents(operand(tq), operand(tk), operand(tv)), setting)[:1]
 
     def arb() -> Balls:
         return arb_attention.scaled_dot_product_attention_jvp(
@@ -160,7 +159,7 @@ def _output(call: AttentionCall) -> Enclosure:
     """The output of attention without features."""
 
     def fast(setting: Setting) -> Balls:
-        return (ball_attention.output(operand(call.q), operand(call.k), operand(call.v), setting),)
+        return (ball_attention.output(call.inputs, setting),)
 
     def arb() -> Balls:
         return arb_attention.scaled_dot_product_attention((call.q, call.k, call.v), call.allowed(), **call.options)

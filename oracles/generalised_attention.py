@@ -20,6 +20,7 @@ from oracles.attention_arguments import checked
 from oracles.enclosure import Enclosure
 from oracles.error_analysis import ball_attention
 from oracles.error_analysis.ball_attention import Setting
+from oracles.error_analysis.jvp import Tangents
 from oracles.error_analysis.scores import operand
 from oracles.exact import attention as arb_attention
 from oracles.judging import Balls
@@ -44,7 +45,7 @@ def attention(
     call = checked(q, k, v, options, options["rows"])
 
     def fast(setting: Setting) -> Balls:
-        return ball_attention.forward(operand(call.q), operand(call.k), operand(call.v), setting)
+        return ball_attention.forward(call.inputs, setting)
 
     def arb() -> Balls:
         return arb_attention.generalised_attention(
@@ -86,9 +87,7 @@ def attention_vjp(
 
     def fast(setting: Setting) -> Balls:
         finer = call.gathered()
-        found = ball_attention.vjp(
-            operand(call.q), operand(call.k), operand(call.v), operand(cotangent), setting, natural, finer
-        )
+        found = ball_attention.vjp(call.inputs, operand(cotangent), setting, natural, finer)
         return *found, *call.finished(finer)
 
     def arb() -> Balls:
@@ -130,17 +129,8 @@ def attention_jvp(
     of_bias, of_sink = call.tangents(dbias, dsink)
 
     def fast(setting: Setting) -> Balls:
-        return ball_attention.jvp(
-            operand(call.q),
-            operand(call.k),
-            operand(call.v),
-            operand(tq),
-            operand(tk),
-            operand(tv),
-            setting,
-            of_bias,
-            of_sink,
-        )
+        tangents = Tangents(operand(tq), operand(tk), operand(tv), of_bias, of_sink)
+        return ball_attention.jvp(call.inputs, tangents, setting)
 
     def arb() -> Balls:
         moves = None if of_bias is None else of_bias.tile(slice(None), slice(None))

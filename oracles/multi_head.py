@@ -14,6 +14,7 @@ from typing import Any, Unpack
 from oracles.ball import Ball, exact
 from oracles.enclosure import Enclosure
 from oracles.error_analysis import ball_attention
+from oracles.error_analysis.jvp import Tangents
 from oracles.exact import attention as arb_attention
 from oracles.judging import Balls, Evaluation, settle
 from oracles.options import MultiHeadOptions, takes
@@ -42,8 +43,8 @@ def multi_head_attention(
     call = checked((x, wq, wk, wv, wo), num_heads, mask, options)
 
     def fast() -> Balls:
-        q, k, v = call.projections()
-        heads = call.kept(ball_attention.output(q, k, v, call.setting), v)
+        projected = call.projections()
+        heads = call.kept(ball_attention.output(projected, call.setting), projected.v)
         return (call.expecting_nan(call.last(call.product(_side_by_side(heads), exact(call.wo)))),)
 
     def arb() -> Balls:
@@ -78,11 +79,11 @@ def multi_head_attention_vjp(
     cotangent = call.like(grad_out, "grad_out", call.x)
 
     def fast() -> Balls:
-        q, k, v = call.projections(backward=True)
+        q, k, v = projected = call.projections(backward=True)
         tokens, out = exact(call.x), exact(cotangent)
-        concat = _side_by_side(call.kept(ball_attention.output(q, k, v, call.setting), v))
+        concat = _side_by_side(call.kept(ball_attention.output(projected, call.setting), v))
         split = call.heads(call.stored(call.product(out, _transposed(exact(call.wo)), backward=True)), cotangent)
-        dq, dk, dv = ball_attention.vjp(q, k, v, split, call.setting)
+        dq, dk, dv = ball_attention.vjp(projected, split, call.setting)
         kept = (call.kept(dq, k, q, v, split), call.kept(dk, q, k, v, split), call.kept(dv, split))
         pulled = [_side_by_side(d) for d in kept]
         dx = call.added(pulled, [_transposed(exact(w)) for w in (call.wq, call.wk, call.wv)], call.last, backward=True)
@@ -136,16 +137,15 @@ def multi_head_attention_jvp(
     tangents = [call.like(tangent, name, like) for tangent, name, like in named]
 
     def fast() -> Balls:
-        q, k, v = call.projections(backward=True)
+        q, k, v = projected = call.projections(backward=True)
         pairs = (
             ([exact(tangents[0]), exact(call.x)], [exact(w), exact(dw)])
             for w, dw in zip((call.wq, call.wk, call.wv), tangents[1:4], strict=True)
         )
         tq, tk, tv = (call.heads(call.added(*pair, call.stored), call.x, tangents[0]) for pair in pairs)
-        heads = _side_by_side(call.kept(ball_attention.output(q, k, v, call.setting), v))
-        drift = _side_by_side(
-            call.kept(call.kept(ball_attention.jvp(q, k, v, tq, tk, tv, call.setting)[0], v, q, k, tq, tk), tv)
-        )
+        heads = _side_by_side(call.kept(ball_attention.output(projected, call.setting), v))
+        moved, _ = ball_attention.jvp(projected, Tangents(tq, tk, tv), call.setting)
+        drift = _side_by_side(call.kept(call.kept(moved, v, q, k, tq, tk), tv))
         return (call.expecting_nan(call.added([drift, heads], [exact(call.wo), exact(tangents[4])], call.last)),)
 
     def arb() -> Balls:

@@ -16,7 +16,7 @@ from oracles.arguments import checked_flag, checked_scale
 from oracles.ball import ROUNDOFF, Array, Ball, exact
 from oracles.error_analysis.ball_attention import Setting
 from oracles.error_analysis.grouped_heads import Shared
-from oracles.error_analysis.scores import Operand, operand
+from oracles.error_analysis.scores import Inputs, Operand, operand
 from oracles.error_analysis.visible_keys import Mask, Visible
 from oracles.formats import Format
 from oracles.judging import Method
@@ -69,17 +69,15 @@ class Projections:
         model = self.setting.arithmetic
         if model is None:
             return ball.matmul(a, b)
-        roundoff = model.grad_accumulate if backward else model.accumulate
         work, flushed = model.elementwise, float(model.flush_to_zero)
-        return ball.matmul(
-            a,
-            b,
-            roundoff=roundoff,
+        code = ball.ProductErrors(
+            roundoff=model.grad_accumulate if backward else model.accumulate,
             product=model.product,
             underflow=work.smallest_normal if model.flush_to_zero else work.smallest_subnormal,
             operand=work.smallest_normal * (model.product + flushed),
             largest=work.largest,
         )
+        return ball.matmul(a, b, code)
 
     def stored(self, a: Ball) -> Ball:
         """Return a result that enters the next product: rounded to every format that it may be
@@ -173,13 +171,13 @@ class Projections:
         )
         return operand(split.mid, split.rad)
 
-    def projections(self, backward: bool = False) -> tuple[Operand, Operand, Operand]:
+    def projections(self, backward: bool = False) -> Inputs:
         """Return the heads of x·wq, x·wk and x·wv. Behind a mask derivatives are products with all
         three, the output with the last alone.
         """
         q, k, v = (self.stored(self.product(exact(self.x), exact(w))) for w in (self.wq, self.wk, self.wv))
         given = (self.x,) if backward else ()
-        return self.heads(q, *given), self.heads(k, *given), self.heads(v, self.x)
+        return Inputs(self.heads(q, *given), self.heads(k, *given), self.heads(v, self.x))
 
     def expecting_nan(self, out: Ball) -> Ball:
         """Return the output with NaN expected on the rows of tokens that may read none, if that is

@@ -11,7 +11,7 @@ from oracles.attention_arguments import checked
 from oracles.enclosure import Enclosure
 from oracles.error_analysis import ball_attention
 from oracles.error_analysis.ball_attention import Setting
-from oracles.error_analysis.scores import operand
+from oracles.error_analysis.scores import Inputs, operand
 from oracles.judging import Balls
 from oracles.options import AnswerOptions, FeatureOptions, takes
 from oracles.rotary.embeddings import rope
@@ -32,7 +32,8 @@ def rotated_attention(q: Any, k: Any, v: Any, **options: Unpack[FeatureOptions])
     def fast(setting: Setting) -> Balls:
         query, key = rope(q, offset, **given), rope(k, 0, **given)
         queries = operand(call.heads.fold(query.mid), call.heads.fold(query.rad))
-        return ball_attention.forward(queries, operand(key.mid, key.rad), operand(call.v), setting)
+        inputs = Inputs(queries, operand(key.mid, key.rad), operand(call.v))
+        return ball_attention.forward(inputs, setting)
 
     out, lse = call.evaluated(fast, lambda: fast(call.setting), of_rows=2, averages=True)
     return out, call.of_lse(lse)

@@ -19,14 +19,14 @@ from oracles.conventions import Conventions
 from oracles.error_analysis import statistical_line as likely
 from oracles.error_analysis.computation import Sizes
 from oracles.error_analysis.forward import keys_alone, rows_forward, uniform_rows
-from oracles.error_analysis.grouped_heads import Gathered, Shared, rounded_to_output
+from oracles.error_analysis.grouped_heads import Gathered, rounded_to_output
 from oracles.error_analysis.jvp import Tangents, rows_jvp
 from oracles.error_analysis.logits import Tiled
 from oracles.error_analysis.output_error import Rows, live
 from oracles.error_analysis.own_arithmetic import KEY_TILE, OWN
 from oracles.error_analysis.ranges import ranges
 from oracles.error_analysis.roundings import terms
-from oracles.error_analysis.scores import ROW_TILE, AttentionProblem, Operand, offset
+from oracles.error_analysis.scores import ROW_TILE, AttentionProblem, Inputs, Operand, offset
 from oracles.error_analysis.visible_keys import Mask, Visible
 from oracles.error_analysis.vjp import Gradient, gradients
 from oracles.formats import Arithmetic
@@ -57,28 +57,28 @@ class Setting:
     group: int = 1
 
 
-def forward(q: Operand, k: Operand, v: Operand, setting: Setting) -> tuple[Ball, Ball]:
+def forward(inputs: Inputs, setting: Setting) -> tuple[Ball, Ball]:
     """Return the output and the log-sum-exp (…, n_q, 1) of each row's logits, which is in the base
     of the convention, and −∞ in a fully masked row.
     """
-    lse = _room_for_rows(q, 1)
-    return output(q, k, v, setting, lse), lse
+    lse = _room_for_rows(inputs.q, 1)
+    return output(inputs, setting, lse), lse
 
 
-def output(q: Operand, k: Operand, v: Operand, setting: Setting, lse: Ball | None = None) -> Ball:
+def output(inputs: Inputs, setting: Setting, lse: Ball | None = None) -> Ball:
     """softmax(scale·q·kᵀ)·v over the visible keys, with the features; the log-sum-exp is written to
     `lse` if that is given.
 
     The statistical line covers the output alone.
     """
-    if (points := _points(q, k, v, setting)) is not None:
-        certificate, budget = output(q, k, v, replace(setting, arithmetic=None)), output(q, k, v, _proved(setting), lse)
+    if (points := _points(inputs, setting)) is not None:
+        certificate, budget = output(inputs, replace(setting, arithmetic=None)), output(inputs, _proved(setting), lse)
         with np.errstate(all="ignore"):
             lines = np.stack([likely.forward(x) for x, _ in points]).reshape(budget.mid.shape)
         return _below(budget, certificate, lines)
-    out = _room_for_rows(q, v.shape[-1])
+    out = _room_for_rows(inputs.q, inputs.v.shape[-1])
     with np.errstate(all="ignore"):
-        for index, problem, _ in _pieces(q, k, v, setting):
+        for index, problem, _ in _pieces(inputs, setting):
             uniform = uniform_rows(problem) if setting.conventions.dead_rows == "uniform" and problem.n_k else None
             for rows in problem.row_tiles():
                 found = rows_forward(problem, rows)
@@ -88,28 +88,16 @@ def output(q: Operand, k: Operand, v: Operand, setting: Setting, lse: Ball | Non
     return out
 
 
-def jvp(
-    q: Operand,
-    k: Operand,
-    v: Operand,
-    dq: Operand,
-    dk: Operand,
-    dv: Operand,
-    setting: Setting,
-    of_bias: Shared | None = None,
-    of_sink: Array | None = None,
-) -> tuple[Ball, Ball]:
-    """Return the derivatives of `forward` in the direction (dq, dk, dv, dbias, dsink)."""
-    out, lse = _room_for_rows(q, v.shape[-1]), _room_for_rows(q, 1)
+def jvp(inputs: Inputs, tangents: Tangents, setting: Setting) -> tuple[Ball, Ball]:
+    """Return the derivatives of `forward` in the direction of the tangents."""
+    out, lse = _room_for_rows(inputs.q, inputs.v.shape[-1]), _room_for_rows(inputs.q, 1)
     with np.errstate(all="ignore"):
-        for index, problem, (tq, tk, tv) in _pieces(q, k, v, setting, dq, dk, dv):
+        for index, problem, (tq, tk, tv) in _pieces(inputs, setting, tangents.q, tangents.k, tangents.v):
             problem = _levelled(problem, setting.conventions)
-            tangents = Tangents(
-                tq, tk, tv, None if of_bias is None else of_bias.at(index), None if of_sink is None else of_sink[index]
-            )
+            here = Tangents(tq, tk, tv, *tangents.of_features(index))
             uniform = uniform_rows(problem._replace(v=tv)) if _averages(setting) and problem.n_k else None
             for rows in problem.row_tiles():
-                found = rows_jvp(problem, tangents, rows)
+                found = rows_jvp(problem, here, rows)
                 _store(out, index, rows, *_of_rows(problem, setting, found.dead, uniform, found.dout, found.dout_error))
                 _store(lse, index, rows, *_of_lse(setting, ball(found.dlse, found.dlse_error)))
     return out, lse
@@ -149,30 +137,24 @@ def _of_lse(setting: Setting, sums: Ball) -> tuple[Array, Array]:
 
 
 def vjp(
-    q: Operand,
-    k: Operand,
-    v: Operand,
-    g: Operand,
-    setting: Setting,
-    of_lse: Array | None = None,
-    finer: Sequence[Gathered] = (),
+    inputs: Inputs, g: Operand, setting: Setting, of_lse: Array | None = None, finer: Sequence[Gathered] = ()
 ) -> tuple[Ball, ...]:
-    """Return the gradients of Σ g ⊙ forward(q, k, v) with respect to q, k and v.
+    """Return the gradients of Σ g ⊙ output(inputs) with respect to q, k and v.
 
     The gradients of the bias and of the sinks are added to `finer`.  `of_lse` (…, n_q, 1) is the
     cotangent of the log-sum-exp.  The statistical line covers neither it nor features: with these
     the proved budget stays.
     """
-    if of_lse is None and setting.features is None and (points := _points(q, k, v, setting, g)) is not None:
-        certificates, budgets = vjp(q, k, v, g, replace(setting, arithmetic=None)), vjp(q, k, v, g, _proved(setting))
+    if of_lse is None and setting.features is None and (points := _points(inputs, setting, g)) is not None:
+        certificates, budgets = vjp(inputs, g, replace(setting, arithmetic=None)), vjp(inputs, g, _proved(setting))
         with np.errstate(all="ignore"):
             lines = list(zip(*(likely.vjp(x, rest[0]) for x, rest in points), strict=True))
         shaped = (np.stack(line).reshape(budget.mid.shape) for line, budget in zip(lines, budgets, strict=True))
         return tuple(_below(*each) for each in zip(budgets, certificates, shaped, strict=True))
-    results = tuple(Ball(np.empty(x.shape), np.empty(x.shape)) for x in (q, k, v))
+    results = tuple(Ball(np.empty(x.shape), np.empty(x.shape)) for x in inputs)
     unchecked = setting.conventions.dead_rows == "nan"
     with np.errstate(all="ignore"):
-        for index, problem, (cotangent,) in _pieces(q, k, v, setting, g):
+        for index, problem, (cotangent,) in _pieces(inputs, setting, g):
             problem = _levelled(problem, setting.conventions)
             of = None if of_lse is None else of_lse[index]
             here = [x.at(index) for x in finer]
@@ -210,20 +192,18 @@ def _proved(setting: Setting) -> Setting:
     )
 
 
-def _points(
-    q: Operand, k: Operand, v: Operand, setting: Setting, *others: Operand
-) -> list[tuple[likely.Point, list[Array]]] | None:
+def _points(inputs: Inputs, setting: Setting, *others: Operand) -> list[tuple[likely.Point, list[Array]]] | None:
     """The elements of the batch in plain numbers, for a statistical line.
 
     None, and the proved budget stays, if no line is asked for, if sums are too short for a line
     below the budget, if inputs have radii or are not finite, or if a row has no visible key.
     """
-    arithmetic = setting.arithmetic
+    (q, k, v), arithmetic = inputs, setting.arithmetic
     if arithmetic is None or arithmetic.likely is None or not q.value.size:
         return None
     if max(q.shape[-2:] + k.shape[-2:] + v.shape[-1:]) <= likely.SHORT:
         return None
-    if any(x.rad is not None or x.unknown is not None for x in (q, k, v, *others)):
+    if any(x.rad is not None or x.unknown is not None for x in (*inputs, *others)):
         return None
     allowed = setting.visible.tile(slice(None), slice(0, k.shape[-2]))
     if allowed is not None:
@@ -259,12 +239,13 @@ def _below(budget: Ball, certificate: Ball, line: Array) -> Ball:
 
 
 def _pieces(
-    q: Operand, k: Operand, v: Operand, setting: Setting, *others: Operand
+    inputs: Inputs, setting: Setting, *others: Operand
 ) -> Iterator[tuple[Index, AttentionProblem, list[Operand]]]:
     """The problem's batches, one index of the batch axes at a time or all together, and the
     operands of other inputs.
     """
-    head, (n_q, d), (n_k, d_v), arithmetic = q.shape[:-2], q.shape[-2:], v.shape[-2:], setting.arithmetic
+    head, (n_q, d), (n_k, d_v) = inputs.q.shape[:-2], inputs.q.shape[-2:], inputs.v.shape[-2:]
+    arithmetic = setting.arithmetic
     sinks = setting.features is not None and setting.features.sink is not None
     bias = setting.features is not None and setting.features.bias_first
     sizes = Sizes(n_q, n_k, d, d_v, setting.scale, sinks, bias)
@@ -272,7 +253,7 @@ def _pieces(
     small = prod(head) * n_q * n_k <= TOGETHER
     room = np.empty((5, *(head if small else ()), min(n_q, ROW_TILE), min(n_k, KEY_TILE)))
     for index in [...] if small else np.ndindex(head):
-        operands = [x[index] for x in (q, k, v, *others)]
+        operands = [x[index] for x in (*inputs, *others)]
         elementwise = setting.sharp or arithmetic is not None or any(x.rad is not None for x in operands)
         all_read = (
             setting.visible.everything and n_k > 0 and not sinks

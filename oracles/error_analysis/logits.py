@@ -161,10 +161,10 @@ def _largest(x: Array, allowed: Mask | None) -> Array:
     return np.asarray(x.max(axis=-1, keepdims=True, initial=0.0, where=True if allowed is None else allowed))
 
 
-def passed(x: Logits, f: Tiled, t: Terms, tau: Array, slope: float, ranges: Ranges, scale: float) -> Array:
-    """Return the exponent of a logit's error, given its score's: each step in turn, and the slope.
-    It is ∞ where a sum, the cap, or the scale divided by the cap (a kernel may fold them into one
-    number) may leave the range.
+def passed(x: Logits, f: Tiled, t: Terms, tau: Array, ranges: Ranges, scale: float) -> Array:
+    """Return the exponent of a logit's error, given its score's: each step in turn. It is ∞ where a
+    sum, the cap, or the scale divided by the cap (a kernel may fold them into one number) may leave
+    the range.
     """
     smallest, largest = ranges.cap
     for capping in (False, True) if x.after else (True, False):
@@ -178,7 +178,7 @@ def passed(x: Logits, f: Tiled, t: Terms, tau: Array, slope: float, ranges: Rang
             tau = tau + (t.biased * (x.biased + tau) + t.logit_underflow)
             if not 3 * x.biased.max(initial=0.0) <= ranges.work:
                 tau = np.where(3 * x.biased <= ranges.work, tau, np.inf)
-    return np.asarray(tau + slope * (x.size + tau))
+    return tau
 
 
 def lost_by_slope(t: Terms, amplified: float) -> float:

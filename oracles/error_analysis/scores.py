@@ -70,6 +70,14 @@ class Operand:
         return norms * (1 + gamma(d + 4, ROUNDOFF))
 
 
+class Inputs(NamedTuple):
+    """The queries, keys and values of attention."""
+
+    q: Operand
+    k: Operand
+    v: Operand
+
+
 def operand(x: Array, rad: Array | None = None) -> Operand:
     """Return the operand of an input that is within a radius of x, or is x exactly."""
     known = np.isfinite(x)
@@ -248,16 +256,19 @@ def growth(problem: AttentionProblem, block: Block, x: Logits, slope: float) -> 
     η‖q‖₁.  0 where a row may not read a key: masked scores that overflow should do no harm.
     `levelled` says what is left of it in level rows.
     """
-    q, k = block.q, block.k
-    if not problem.elementwise:
-        tau = _row_growth(problem, block, 0.0 if problem.features is not None else slope)
-        return (
-            tau
-            if problem.features is None
-            else passed(x, problem.features, problem.terms, tau, slope, problem.ranges, problem.scale)
-        )
-    t, c, of_logit = problem.terms, abs(problem.scale), slope
-    slope = 0.0 if problem.features is not None else slope
+    features, of_score = problem.features, slope if problem.features is None else 0.0
+    tau = _entry_growth(problem, block, x, of_score) if problem.elementwise else _row_growth(problem, block, of_score)
+    if features is not None:
+        tau = passed(x, features, problem.terms, tau, problem.ranges, problem.scale)
+        tau = tau + slope * (x.size + tau)
+    if problem.elementwise and block.allowed is not None:
+        np.copyto(tau, 0.0, where=~block.allowed)
+    return tau
+
+
+def _entry_growth(problem: AttentionProblem, block: Block, x: Logits, slope: float) -> Array:
+    """`growth` of each entry before the steps of the features, where masked entries are not 0 yet."""
+    (q, k), t, c = (block.q, block.k), problem.terms, abs(problem.scale)
     tau = q.reach @ k.reach.swapaxes(-1, -2)
     overflow = _overflows(problem, q, k, tau)
     tau *= c  # apart, as c times the exponents may underflow
@@ -275,13 +286,9 @@ def growth(problem: AttentionProblem, block: Block, x: Logits, slope: float) -> 
         tau += moved * (q.reach @ k.rad.swapaxes(-1, -2))
     if overflow is not None:
         tau[overflow] = np.inf
-    if problem.features is not None:
-        if problem.bias_first and x.biased is not None:
-            tau += t.dot.positive * x.biased
-        tau = passed(x, problem.features, t, tau, of_logit, problem.ranges, problem.scale)
-    if block.allowed is not None:
-        np.copyto(tau, 0.0, where=~block.allowed)
-    return tau
+    if problem.bias_first and x.biased is not None:
+        tau += t.dot.positive * x.biased
+    return np.asarray(tau)
 
 
 def levelled(problem: AttentionProblem, rows: slice, tau: Array) -> Array:
