@@ -1,4 +1,6 @@
-"""Docstrings, help and guide avoid phrases that a reader has to read twice: at most one in 1000 words of a folder."""
+"""Docstrings, help and guide avoid phrases that a reader has to read twice: at most one in 1000
+words of a folder. Few functions have many parameters.
+"""
 
 import argparse
 import ast
@@ -14,6 +16,8 @@ from properties.command.cli import parser_of_command
 
 ROOT = Path(spec.__file__).parents[1]
 PER_THOUSAND_WORDS = 1
+MANY_PARAMETERS = 6
+FUNCTIONS_WITH_MANY_PARAMETERS = 30
 
 PHRASES = (
     # The subject is missing, or stands behind its verb.
@@ -38,16 +42,30 @@ class Passage(NamedTuple):
     text: str
 
 
+def nodes(folder: str) -> Iterator[tuple[str, ast.AST]]:
+    """The syntax nodes of a folder's modules without the tests, each with its file."""
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        place = path.relative_to(ROOT)
+        if "tests" not in place.parts:
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                yield str(place), node
+
+
 def docstrings(folder: str) -> Iterator[Passage]:
     """The docstrings of a folder's modules, without those of tests."""
-    for path in sorted((ROOT / folder).rglob("*.py")):
-        if "tests" in path.relative_to(ROOT).parts:
-            continue
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
-                text := ast.get_docstring(node, clean=False)
-            ):
-                yield Passage(str(path.relative_to(ROOT)), node.body[0].lineno, text)
+    for place, node in nodes(folder):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
+            text := ast.get_docstring(node, clean=False)
+        ):
+            yield Passage(place, node.body[0].lineno, text)
+
+
+def number_of_parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """How many parameters a function has; `self` and `cls` do not count."""
+    arguments = function.args
+    named = [x.arg for x in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+    collected = [x for x in (arguments.vararg, arguments.kwarg) if x is not None]
+    return len(named) + len(collected) - (named[:1] in (["self"], ["cls"]))
 
 
 def guide() -> Iterator[Passage]:
@@ -67,8 +85,9 @@ def helps(parser: argparse.ArgumentParser) -> Iterator[Passage]:
                 yield from helps(subparser)
 
 
+FOLDERS = ("spec", "oracles", "properties", "attnspec")
 TEXTS = {
-    **{folder: list(docstrings(folder)) for folder in ("spec", "oracles", "properties", "attnspec")},
+    **{folder: list(docstrings(folder)) for folder in FOLDERS},
     "help": list(helps(parser_of_command())),
     "guide": list(guide()),
 }
@@ -101,3 +120,31 @@ def test_at_most_one_word_in_a_thousand_begins_a_hard_phrase(folder: str) -> Non
 def test_a_hard_phrase_is_found_with_its_line() -> None:
     passage = Passage("page.md", 10, "A plain sentence.\nThe result is no\nview of an input, at last. None is a value.")
     assert hard_sentences([passage]) == ["page.md:11: is no view, at last: The result is no view of an input, at last"]
+
+
+def test_few_functions_have_many_parameters() -> None:
+    found = [
+        f"{place}:{node.lineno}: {node.name}"
+        for folder in FOLDERS
+        for place, node in nodes(folder)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and number_of_parameters(node) > MANY_PARAMETERS
+    ]
+    assert len(found) <= FUNCTIONS_WITH_MANY_PARAMETERS, (
+        f"{len(found)} functions have more than {MANY_PARAMETERS} parameters, but at most "
+        f"{FUNCTIONS_WITH_MANY_PARAMETERS} should. Gather parameters in a record:\n" + "\n".join(found)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("def f(): ...", 0),
+        ("def f(a, /, b, *, c=1): ...", 3),
+        ("async def f(self, a, *rest, **options): ...", 3),
+        ("def f(*self): ...", 1),
+    ],
+)
+def test_all_parameters_count_except_self(text: str, number: int) -> None:
+    (function,) = ast.parse(text).body
+    assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+    assert number_of_parameters(function) == number
