@@ -3,9 +3,8 @@ caller's axes.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +20,7 @@ from oracles.error_analysis.visible_keys import Mask
 from oracles.judging import Balls, Evaluation, Method, attention_is_vacuous, settle, zero_is_accepted
 
 
-@dataclass(frozen=True)
-class AttentionCall:
+class AttentionCall(NamedTuple):
     """Validated arguments of attention, folded.
 
     `q` has its `chosen` rows only.  `lead` is the given shape of query rows: (…, H, n_q), or (…,
@@ -124,7 +122,7 @@ class AttentionCall:
         """
 
         def sharp() -> Balls:
-            return fast(replace(self.setting, sharp=True))
+            return fast(self.setting._replace(sharp=True))
 
         def shaped(balls: Balls) -> Balls:
             return *map(self._unfolded, balls[:of_rows]), *balls[of_rows:]
@@ -148,12 +146,8 @@ class AttentionCall:
         which it is saved.
         """
         arithmetic = self.setting.arithmetic
-        return replace(
-            x,
-            mid=x.mid[..., 0],
-            rad=x.rad[..., 0],
-            format=None if arithmetic is None else arithmetic.saved_lse or arithmetic.elementwise,
-        )
+        saved = None if arithmetic is None else arithmetic.saved_lse or arithmetic.elementwise
+        return Enclosure(x.mid[..., 0], x.rad[..., 0], format=saved, vacuous=x.vacuous, judged=x.judged)
 
     def gathered(self) -> list[Gathered]:
         """Return zeros to which the gradients of the bias and of the sinks are added; empty without

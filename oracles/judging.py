@@ -4,9 +4,8 @@ by and whether a budget is vacuous.
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from math import prod
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,8 +132,7 @@ def _wide_rows(mid: Array, rad: Array) -> NDArray[np.bool_]:
     return np.asarray(2 * wide.sum(axis=-1) >= number)
 
 
-@dataclass(frozen=True)
-class Evaluation:
+class Evaluation(NamedTuple):
     """An operation on given arguments: the ways to enclose its results, and when their budget is
     vacuous.
 

@@ -7,10 +7,10 @@ arithmetic, the result of every covered kernel for all inputs within the balls.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from types import EllipsisType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,8 +40,7 @@ TOGETHER = 1 << 16
 """Batches with no more scores than this are handled together, larger ones one by one."""
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """An attention problem without its numbers.
 
     `visible` says which keys a row may read. The certified value has one error bound for each row
@@ -72,7 +71,7 @@ def output(inputs: Inputs, setting: Setting, lse: Ball | None = None) -> Ball:
     The statistical line covers the output alone.
     """
     if (points := _points(inputs, setting)) is not None:
-        certificate, budget = output(inputs, replace(setting, arithmetic=None)), output(inputs, _proved(setting), lse)
+        certificate, budget = output(inputs, setting._replace(arithmetic=None)), output(inputs, _proved(setting), lse)
         with np.errstate(all="ignore"):
             lines = np.stack([likely.forward(x) for x, _ in points]).reshape(budget.mid.shape)
         return _below(budget, certificate, lines)
@@ -146,7 +145,7 @@ def vjp(
     the proved budget stays.
     """
     if of_lse is None and setting.features is None and (points := _points(inputs, setting, g)) is not None:
-        certificates, budgets = vjp(inputs, g, replace(setting, arithmetic=None)), vjp(inputs, g, _proved(setting))
+        certificates, budgets = vjp(inputs, g, setting._replace(arithmetic=None)), vjp(inputs, g, _proved(setting))
         with np.errstate(all="ignore"):
             lines = list(zip(*(likely.vjp(x, rest[0]) for x, rest in points), strict=True))
         shaped = (np.stack(line).reshape(budget.mid.shape) for line, budget in zip(lines, budgets, strict=True))
@@ -187,9 +186,8 @@ def _add_mean(problem: AttentionProblem, g: Operand, dv: Gradient) -> None:
 
 def _proved(setting: Setting) -> Setting:
     """The same setting without a statistical line."""
-    return (
-        setting if setting.arithmetic is None else replace(setting, arithmetic=replace(setting.arithmetic, likely=None))
-    )
+    arithmetic = setting.arithmetic
+    return setting if arithmetic is None else setting._replace(arithmetic=replace(arithmetic, likely=None))
 
 
 def _points(inputs: Inputs, setting: Setting, *others: Operand) -> list[tuple[likely.Point, list[Array]]] | None:

@@ -93,7 +93,7 @@ def _turns(problem: AttentionProblem, forward: Rows, g: Operand) -> _Turns:
         mean = mean + (g.rad * np.abs(forward.out)).sum(axis=-1, keepdims=True)
     return _Turns(
         forward.sums.weights.projection + of_offset,
-        forward.sums.shared.projection + of_offset * forward.sums.shared.count,
+        forward.sums.shared.projection + of_offset * forward.sums.shared.total,
         mean,
     )
 
@@ -127,8 +127,8 @@ def _sizes(problem: AttentionProblem, forward: Rows, g: Operand) -> tuple[Array,
     """
     sums = forward.sums
     of_centre = (g.reach * np.abs(problem.centre)).sum(axis=-1, keepdims=True)
-    size = sums.weights.projection + sums.shared.projection + of_centre * (1 + sums.shared.count)
-    return size, sums.separate.projection + of_centre * sums.separate.count
+    size = sums.weights.projection + sums.shared.projection + of_centre * (1 + sums.shared.total)
+    return size, sums.separate.projection + of_centre * sums.separate.total
 
 
 def _delta_of_weights(problem: AttentionProblem, forward: Rows, g: Operand, turns: _Turns) -> Array:
@@ -138,8 +138,8 @@ def _delta_of_weights(problem: AttentionProblem, forward: Rows, g: Operand, turn
     entry, lift = forward.entry, np.exp(forward.common)
     reach = lift * np.exp(entry)
     of_weights = reach * moved + expm1_upwards(entry, lift) * turned
-    too_much = reach * sums.shared.count + expm1_upwards(entry, lift) + np.expm1(forward.common)
-    sizes = sums.weights.distance + sums.shared.distance + (1 + sums.shared.count) * np.abs(problem.centre)
+    too_much = reach * sums.shared.total + expm1_upwards(entry, lift) + np.expm1(forward.common)
+    sizes = sums.weights.distance + sums.shared.distance + (1 + sums.shared.total) * np.abs(problem.centre)
     of_dot = (t.grad_dot.positive + t.product + t.grad_weights) * reach * (g.reach * sizes).sum(axis=-1, keepdims=True)
     spread = of_weights + too_much * mean + of_dot
     weighted = reach * (turned + moved) + (1 + too_much) * mean + of_dot

@@ -79,8 +79,12 @@ class _Online:
             if sums.large is not None:
                 risen = highest - self.low > np.log(FALL)
                 self.low = np.where(risen, highest, self.low)
-                sums.small.count += np.where(risen, sums.total + sums.shared.count, 0.0)
-                sums.small.distance += np.where(risen, sums.weights.distance + sums.shared.distance, 0.0)
+                sums.small.add(
+                    Weighted(
+                        np.where(risen, sums.total + sums.shared.total, 0.0),
+                        np.where(risen, sums.weights.distance + sums.shared.distance, 0.0),
+                    )
+                )
             shrink = np.exp(self.maximum - highest)
             sums.total *= shrink
             sums.scale(shrink, shrink + UNDERFLOW)
@@ -146,13 +150,14 @@ def _add_block(problem: AttentionProblem, online: _Online, block: Block, g: Oper
 
 def _totals(problem: AttentionProblem, rows: slice, online: _Online, reference: Array | None) -> Totals:
     """What a tile of rows adds up to over all keys, and its sink."""
-    head, sums, keys_alone = problem.q.shape[:-2], online.sums, online.maximum
-    zeros = np.zeros((*head, rows.stop - rows.start, 1))
+    sums, keys_alone = online.sums, online.maximum
+    shape = (*problem.q.shape[:-2], rows.stop - rows.start)
     if sums is None:
-        sums = Sums(zeros.copy(), np.zeros((*zeros.shape[:-1], problem.v.shape[-1])), shared=Weighted(zeros.copy()))
+        zeros = np.zeros((*shape, 1))
+        sums = Sums(zeros.copy(), np.zeros((*shape, problem.v.shape[-1])), shared=Weighted(zeros.copy()))
         keys_alone, online.growth = zeros - LARGEST, zeros
     maximum = keys_alone
-    dead = None if online.reads is True else np.broadcast_to(np.logical_not(online.reads), zeros.shape)
+    dead = None if online.reads is True else np.broadcast_to(np.logical_not(online.reads), (*shape, 1))
     if problem.features is not None and problem.features.sink is not None:
         maximum, online.growth = _add_sink(
             problem.terms, sums, maximum, problem.features.sink[..., rows, :], online.growth
@@ -181,8 +186,8 @@ def _normalise(problem: AttentionProblem, sums: Sums, online: _Online) -> None:
     sums.scale(share, share)
     if not problem.elementwise:
         underflow = problem.terms.weight_underflow
-        sums.shared.count = expm1(np.array(online.growth)) * (1 + problem.n_k * underflow)
-        sums.shared.distance = sums.shared.count * (sums.weights.distance + underflow * online.readable)
+        count = expm1(np.array(online.growth)) * (1 + problem.n_k * underflow)
+        sums.shared = Weighted(count, count * (sums.weights.distance + underflow * online.readable))
     if problem.v.unknown is not None:
         sums.out = np.where(online.unknown > 0, np.nan, sums.out)
 
@@ -221,8 +226,9 @@ def _add_sink(t: Terms, sums: Sums, m: Array, sink: Array, tau: Array) -> tuple[
     of_sink = t.shared.slope * size
     grown = np.exp(of_sink) * (e + t.weight_underflow)
     sums.total += e
-    sums.shared.count = sums.shared.count + expm1_upwards(of_sink) * (e + t.weight_underflow)
-    sums.separate.count = sums.separate.count + expm1_upwards(t.separate.slope * size) * grown
+    shared = sums.shared.total + expm1_upwards(of_sink) * (e + t.weight_underflow)
+    separate = sums.separate.total + expm1_upwards(t.separate.slope * size) * grown
+    sums.shared, sums.separate = sums.shared._replace(total=shared), sums.separate._replace(total=separate)
     if sums.large is not None:
         sums.large += 1
     return highest, np.maximum(tau, of_sink)
@@ -236,7 +242,7 @@ def _add_errors(problem: AttentionProblem, sums: Sums, w: _Weights, allowed: Mas
     excess *= possible
     sums.shared = _weighted(excess, w)
     if w.projections is not None:
-        sums.weights.projection = (e * w.projections).sum(axis=-1, keepdims=True)
+        sums.weights = sums.weights._replace(projection=(e * w.projections).sum(axis=-1, keepdims=True))
     possible += excess
     if problem.n_k > MANY and t.addition < np.inf:
         sums.large = np.count_nonzero(possible > t.addition, axis=-1, keepdims=True)
@@ -252,10 +258,8 @@ def _add_errors(problem: AttentionProblem, sums: Sums, w: _Weights, allowed: Mas
 
 def _weighted(errors: Array, w: _Weights) -> Weighted:
     """The sums of errors of weights over the keys of a tile."""
-    found = Weighted(errors.sum(axis=-1, keepdims=True), errors @ w.distances)
-    if w.projections is not None:
-        found.projection = (errors * w.projections).sum(axis=-1, keepdims=True)
-    return found
+    projection = 0.0 if w.projections is None else (errors * w.projections).sum(axis=-1, keepdims=True)
+    return Weighted(errors.sum(axis=-1, keepdims=True), errors @ w.distances, projection)
 
 
 def _projections(problem: AttentionProblem, g: Operand, v: Operand, far: Array, allowed: Mask | None) -> Array:

@@ -8,10 +8,9 @@ nor is its gradient made of that size.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from math import prod
 from types import EllipsisType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +25,7 @@ _CHUNK = 1 << 16
 """Entries of a gradient finished at a time, which stay in the cache."""
 
 
-@dataclass(frozen=True)
-class Heads:
+class Heads(NamedTuple):
     """Which query heads read a key head: consecutive ones, or every H_kv-th one (`tile`)."""
 
     heads: int
@@ -75,8 +73,7 @@ class Heads:
         return Ball(self.unfold(x.mid), self.unfold(x.rad))
 
 
-@dataclass(frozen=True)
-class Shared:
+class Shared(NamedTuple):
     """An array (…, H_kv, G, n, columns), a view that may be broadcast along any axis, which is read
     as (…, H_kv, G·n, columns).
     """
@@ -98,8 +95,7 @@ class Shared:
         return self.parts[..., i // n, i % n, columns]
 
 
-@dataclass(frozen=True)
-class Gathered:
+class Gathered(NamedTuple):
     """The gradient of a `Shared` array: for each entry the sum over all rows, keys and heads that
     read it, added up tile by tile.
 
@@ -128,7 +124,7 @@ class Gathered:
         if batch is ...:
             return self
         place = tuple(i if n > 1 else 0 for i, n in zip(batch, self.views[0].shape, strict=False))
-        return replace(self, views=tuple(x[place] for x in self.views))
+        return self._replace(views=tuple(x[place] for x in self.views))
 
     def add(self, rows: slice, columns: slice, mid: Array, rad: Array) -> None:
         """Add a tile (…, rows, columns) of folded rows, and how far each entry may be off."""
@@ -163,8 +159,7 @@ class Gathered:
         return Ball(*self.sums[:2])
 
 
-@dataclass(frozen=True)
-class HeadSums:
+class HeadSums(NamedTuple):
     """The sum of each query head in a gradient of the key head that they share: (…, G, n_k,
     columns); None if these sums are not rounded.
     """
@@ -210,5 +205,7 @@ def rounded_to_output(t: Terms, out: Array, error: Array) -> tuple[Array, Array]
     exact 0.
     """
     wider = error + t.output * (np.abs(out) + error) + t.output_underflow
-    result = ball(out, np.where((error == 0) & (out == 0), 0.0, wider * (1 + 2.0**-48)))
+    wider *= 1 + 2.0**-48
+    np.copyto(wider, 0.0, where=(error == 0) & (out == 0))
+    result = ball(out, wider)
     return result.mid, result.rad

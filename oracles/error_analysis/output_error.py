@@ -41,7 +41,7 @@ an exponent, so the kernel's e_j is the computed one up to the sum of the two ex
 `terms` gives.  For the certified value, the exact value takes the kernel's place.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -57,27 +57,30 @@ Bound = Array | float
 """Upper bounds of each row or entry, or one number for all."""
 
 
-@dataclass
-class Weighted:
+class Weighted(NamedTuple):
     """One kind of error of the weights, summed over keys: the errors, the errors times |v − c|,
     and, with a cotangent g, the errors times |g·(v − c)|.
     """
 
-    count: Bound = 0.0
+    total: Bound = 0.0
     distance: Bound = 0.0
     projection: Bound = 0.0
 
     def scale(self, upwards: Array) -> None:
-        """Multiply all three fields by a factor."""
-        for x in vars(self).values():
+        """Multiply all three fields by a factor, in place."""
+        for x in self:
             if isinstance(x, np.ndarray):
                 x *= upwards
 
     def add(self, other: "Weighted") -> None:
-        """Add the sums over other keys."""
-        for name, x in vars(self).items():
+        """Add the sums over other keys, in place."""
+        for x, more in zip(self, other, strict=True):
             if isinstance(x, np.ndarray):
-                x += getattr(other, name)
+                x += more
+
+
+NOTHING = Weighted()
+"""The sums to which no key has been added."""
 
 
 @dataclass
@@ -96,10 +99,10 @@ class Sums:
 
     total: Array
     out: Array
-    weights: Weighted = field(default_factory=Weighted)
-    shared: Weighted = field(default_factory=Weighted)
-    separate: Weighted = field(default_factory=Weighted)
-    small: Weighted = field(default_factory=Weighted)
+    weights: Weighted = NOTHING
+    shared: Weighted = NOTHING
+    separate: Weighted = NOTHING
+    small: Weighted = NOTHING
     spread: Bound = 0.0
     large: NDArray[np.int64] | None = None
 
@@ -129,8 +132,7 @@ class Sums:
             self.large += other.large
 
 
-@dataclass(frozen=True)
-class Totals:
+class Totals(NamedTuple):
     """The sums of the forward pass of a tile of rows, before its error is bounded.
 
     maximum    |m|
@@ -167,7 +169,7 @@ class Unshared(NamedTuple):
     column: Array
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Rows:
     """The forward pass of a tile of rows with its error; columns are (rows, 1), matrices (rows,
     d_v).
@@ -275,9 +277,9 @@ def _costs_of_few(t: Terms, usual: _Costs, a: Sums, centre: Bound, large: NDArra
     saved = [of.rescale - np.minimum(of.rescale, (large + 1) * of.rescaling) for of in (t.shared, t.separate)]
     exponents = usual.shared + usual.separate + t.rescaled + t.normalise + t.weights + t.product
     everything = np.exp(exponents) * (1 + t.sum.positive)
-    small = 8 * everything * a.small.count
+    small = 8 * everything * a.small.total
     use = t.sum.positive - 2 * t.addition - 2 * many + saved[0] + saved[1] > small
-    far = 5 * everything * (a.small.distance + centre * a.small.count) + small * (a.weights.distance + centre)
+    far = 5 * everything * (a.small.distance + centre * a.small.total) + small * (a.weights.distance + centre)
     return _Costs(
         np.where(use, usual.shared - saved[0], usual.shared),
         np.where(use, usual.separate - saved[1], usual.separate),
@@ -315,7 +317,7 @@ def _sizes(problem: AttentionProblem, found: Totals, inflation: float) -> _Sizes
     """The sizes; each |v| is at most |v − c| + |c|."""
     a, t, centre, readable = found.sums, problem.terms, np.abs(problem.centre), found.readable
     size = a.weights.distance
-    grown, drift = a.shared.distance, a.separate.distance + centre * a.separate.count if t.separate.slope else 0.0
+    grown, drift = a.shared.distance, a.separate.distance + centre * a.separate.total if t.separate.slope else 0.0
     if has_centre := not isinstance(problem.centre, float):
         readable, size = readable + problem.n_k * centre, size + centre
     unseen = (inflation - 1) * size
@@ -324,9 +326,9 @@ def _sizes(problem: AttentionProblem, found: Totals, inflation: float) -> _Sizes
     absolute = t.weight_underflow * readable
     if problem.v.rad is not None:
         distance, absolute = distance + a.spread, a.spread + absolute
-    size = size + grown + centre * a.shared.count if has_centre else size + grown
+    size = size + grown + centre * a.shared.total if has_centre else size + grown
     maximum, lse = found.maximum + found.growth, np.abs(found.lse) + found.growth
-    one = 1 + a.shared.count
+    one = 1 + a.shared.total
     return _Sizes(maximum, lse, readable, one, np.asarray(size), drift, out, distance, absolute + t.sum_underflow)
 
 
@@ -361,12 +363,12 @@ class _Quotient(NamedTuple):
         h = costs.shared
         both = costs.separate + t.rescaled + t.summed_weights + h
         of_row = np.asarray(np.exp(both))
-        lam = of_row * (a.shared.count + a.separate.count) + expm1_upwards(both + costs.terms + costs.result)
+        lam = of_row * (a.shared.total + a.separate.total) + expm1_upwards(both + costs.terms + costs.result)
         lam = lam + 4 * problem.n_k * t.weight_underflow * found.above
         if a.large is not None:
             lam = lam + costs.small
         lam = np.asarray(lam * inflation)
-        grown = np.exp(h) * (a.shared.distance + sizes.distance * a.shared.count)
+        grown = np.exp(h) * (a.shared.distance + sizes.distance * a.shared.total)
         grown = grown + expm1_upwards(h) * (a.weights.distance + sizes.distance)
         room = np.where(lam < 1.0, 1.0 - lam, np.nan)
         return _Quotient(problem, found, inflation, sizes, costs, of_row, lam, room, grown)
@@ -420,7 +422,7 @@ def bounded(problem: AttentionProblem, found: Totals, delta: bool) -> Rows:
     """Return the rows with the module's bound; `delta` says whether δ is to be bounded as well."""
     quotient, dead, own = _Quotient.of(problem, found), found.dead, None
     sizes = quotient.sizes
-    parts = quotient.parts(problem.terms, quotient.costs, found.sums.separate.count, sizes.drift)
+    parts = quotient.parts(problem.terms, quotient.costs, found.sums.separate.total, sizes.drift)
     if delta and problem.delta != "output":
         own = quotient.unshared(quotient.parts(problem.own, _costs(problem.own, sizes.maximum, sizes.lse), 0.0, 0.0))
     lost, overflow = quotient.overflows()

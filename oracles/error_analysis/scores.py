@@ -7,7 +7,7 @@ rows that may read it by their scores.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -32,18 +32,26 @@ MEDIAN_OF = 64
 """Rows from which a median is taken, at most."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Operand:
     """An input ball, made safe to multiply.
 
     Where the input is not finite, `raw` is NaN, `value` is 0 and `unknown` is 1 (None if all
-    entries are finite). `rad` 0 throughout is given as None.
+    entries are finite). `rad` 0 throughout is given as None. `reach` is an upper bound of |x| for
+    every number x in the interval value ± rad.
     """
 
     raw: Array
     value: Array
     rad: Array | None = None
     unknown: Array | None = None
+    reach: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reach = np.abs(self.value)
+        if self.rad is not None:
+            with np.errstate(over="ignore"):
+                self.reach += self.rad
 
     def __getitem__(self, index: Any) -> "Operand":
         """The operand of some of the batches."""
@@ -56,11 +64,6 @@ class Operand:
     def shape(self) -> tuple[int, ...]:
         """Batch axes, rows and columns."""
         return self.value.shape
-
-    @cached_property
-    def reach(self) -> Array:
-        """An upper bound of |x| for every number x in the interval value ± rad."""
-        return np.abs(self.value) if self.rad is None else np.abs(self.value) + self.rad
 
     @cached_property
     def length(self) -> Array:
@@ -172,12 +175,12 @@ class AttentionProblem(NamedTuple):
     @property
     def n_q(self) -> int:
         """The number of query rows."""
-        return int(self.q.shape[-2])
+        return self.q.shape[-2]
 
     @property
     def n_k(self) -> int:
         """The number of keys."""
-        return int(self.k.shape[-2])
+        return self.k.shape[-2]
 
     def tile(self, number: int, block: Block) -> Array:
         """Return uninitialised memory for one of the five arrays of a tile."""

@@ -75,10 +75,12 @@ class Gradient:
     @staticmethod
     def zeros(*shape: int) -> "Gradient":
         """Return zeros of a shape."""
-        return Gradient(*(np.zeros(shape) for _ in range(3)))
+        return Gradient(*np.zeros((3, *shape)))
 
     def at(self, rows: slice) -> "Gradient":
         """Return a view of some rows."""
+        if (rows.start, rows.stop) == (0, self.value.shape[-2]):
+            return self
         return Gradient(*(x[..., rows, :] for x in (self.value, self.error, self.size)))
 
 
@@ -90,8 +92,7 @@ class Gradients(NamedTuple):
     dv: Gradient
 
 
-@dataclass(frozen=True)
-class _Pass:
+class _Pass(NamedTuple):
     """A backward pass: the problem, the cotangents, and the sums to which tiles are added.
 
     g         the cotangent of the output
@@ -138,12 +139,13 @@ def gradients(
         here = _rows(backward, rows)
         if problem.elementwise:
             _lose_overflowing_rows(backward, here)
-        mean, slack = (np.zeros(found.dq.at(rows).value.shape) for _ in range(2))
+        mean: Array | float = 0.0
+        slack: Array | float = 0.0
         for block in problem.blocks(rows):
             tile = grad_scores(problem, block, here.forward, here.shift, here.g, backward.of_bias)
             of_keys = _add_block(backward, block, here.g, tile)
             if problem.elementwise:
-                mean += (tile.p if tile.h is None else tile.p * tile.h) @ block.k.value
+                mean = mean + (tile.p if tile.h is None else tile.p * tile.h) @ block.k.value
                 slack = slack + 8 * gamma(problem.n_k + 8, ROUNDOFF) * of_keys
         if problem.elementwise:
             _add_common_error(problem, found.dq.at(rows), here, np.abs(mean) + slack)
@@ -181,7 +183,7 @@ def _rows(backward: _Pass, rows: slice) -> _Rows:
 def _lose_overflowing_rows(backward: _Pass, here: _Rows) -> None:
     """Set to ∞ the errors of what a row that may overflow reaches."""
     problem, forward, of_bias = backward.p, here.forward, backward.of_bias
-    known = np.isfinite(forward.sums.shared.count) & (problem.n_k * (1 + 2.0**-6) <= problem.ranges.sums)
+    known = np.isfinite(forward.sums.shared.total) & (problem.n_k * (1 + 2.0**-6) <= problem.ranges.sums)
     lost = live(~known, forward.dead, False)
     if backward.of_sink is not None:  # exp(sink − m) may overflow, and all weights be lost
         lost = lost | forward.lost
@@ -237,7 +239,7 @@ def _finish(backward: _Pass) -> None:
     dq.value *= problem.scale
     dk.value *= problem.scale
     for x, of in ((dq, t.keys_sum), (dk, t.queries_sum), (dv, t.queries_sum)):
-        x.error += of.result * (np.where(np.isnan(x.value), 0.0, np.abs(x.value)) + x.error)
+        x.error += of.result * (np.fmax(np.abs(x.value), 0.0) + x.error)  # fmax takes NaN for 0
     dk.error += backward.heads_dk.rounded(
         t, dk.error, c, min(problem.ranges.output, problem.ranges.scaled * min(1.0, c))
     )

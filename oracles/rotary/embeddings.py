@@ -10,7 +10,6 @@ with one angle for both channels in `rope`, and a table entry for each in `apply
 last channel of an odd dim.
 """
 
-from dataclasses import replace
 from numbers import Real
 from typing import Any, Unpack
 
@@ -122,7 +121,7 @@ def _rope(rotation: Rotation, start: Any, options: RotationOptions) -> Enclosure
     pairs = -(-channels // 2) if rotation.x.size else 0
     found = angles(place, farthest, pairs, channels, answer(options), by)
     halves = Lanes(slice(0, channels // 2), slice(0, channels // 2), slice(channels // 2, None))
-    rotation = replace(rotation, alike=alike, gain=_largest(options["attention_factor"]))
+    rotation = rotation._replace(alike=alike, gain=_largest(options["attention_factor"]))
 
     def arb() -> Balls:
         rows, back, conventions = rotation.rows, rotation.back, rotation.conventions

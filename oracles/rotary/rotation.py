@@ -3,7 +3,6 @@ by in float64 and in a kernel.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple
 
@@ -30,8 +29,7 @@ class Lanes(NamedTuple):
     last: slice
 
 
-@dataclass(frozen=True)
-class Factor:
+class Factor(NamedTuple):
     """A table as a factor of x: |x|·width covers the table's own radius and the roundings, |x|·reach the size."""
 
     mid: Array
@@ -43,8 +41,7 @@ class Factor:
         return Factor(self.mid[..., lanes], self.width[..., lanes], self.reach[..., lanes])
 
 
-@dataclass(frozen=True)
-class Rotation:
+class Rotation(NamedTuple):
     """Validated arguments: the array that is rotated, forward or back.
 
     `gain` is the largest number by which a kernel may multiply x before it rotates it, or after,
@@ -68,7 +65,7 @@ class Rotation:
         found = arrays.float_array(grad_out, "grad_out", arithmetic=self.arithmetic)
         if found.shape != self.x.shape:
             raise ValueError(f"grad_out has shape {found.shape}, but should be {self.x.shape}, that of x.")
-        return replace(self, x=found, back=True)
+        return self._replace(x=found, back=True)
 
     @property
     def rows(self) -> Array:
