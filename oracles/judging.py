@@ -5,7 +5,7 @@ by and whether a budget is vacuous.
 import sys
 from collections.abc import Callable, Iterator
 from math import prod
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,7 +159,7 @@ class Evaluation(NamedTuple):
         """Return whether a certified value can tell binary32 results apart, or is the exact value
         up to one rounding.
         """
-        narrow = all(map(_is_narrow, balls)) and not (self.by_rows and _has_wide_row(balls[0]))
+        narrow = all(_is_narrow(x, self.by_rows and x is balls[0]) for x in balls)
         return narrow or _is_rounded_once(balls)
 
 
@@ -232,25 +232,28 @@ def _is_finer(a: Arithmetic | None) -> bool:
     return a is not None and min(a.elementwise.unit_roundoff, a.accumulate, a.grad_accumulate) < ROUNDOFF
 
 
-def _is_narrow(x: Ball) -> bool:
+def _is_narrow(x: Ball, by_rows: bool = False) -> bool:
     """Whether a certificate can tell binary32 results apart: every rad ≤ u/4 of a typical element
-    of its column, u = 2⁻²⁴.
+    of its column, u = 2⁻²⁴, and, with `by_rows`, of the largest element of its row.
 
-    Typical of a column is the median of its elements other than 0, of `SAMPLE` of them at most, or
-    of all where these are all 0, as the last columns of a causal matrix are: the largest would let
-    one huge element excuse a wide radius elsewhere, and so would another column's; a single row may
-    differ from 0 only by rounding, as the first row of dq does under a causal mask (`_has_wide_row`
-    is for other results).  Entries without a midpoint are left out: an input makes them unknown,
-    and no method can change that.
+    Every radius is narrow if the largest is narrow beside the smallest element. Otherwise a column
+    counts by its typical element. Typical of a column is the median of its elements other than 0,
+    of `SAMPLE` of them at most, or of all where these are all 0, as the last columns of a causal
+    matrix are: the largest would let one huge element excuse a wide radius elsewhere, and so would
+    another column's; a single row may differ from 0 only by rounding, as the first row of dq does
+    under a causal mask (`_has_wide_row` is for other results). Entries without a midpoint are left
+    out: an input makes them unknown, and no method can change that.
     """
-    if x.mid.size == 0:
+    if x.mid.size == 0 or _fits(np.abs(x.mid).min(), x.rad.max()):  # false where an element is NaN
         return True
+    return not (by_rows and _has_wide_row(x)) and _is_narrow_by_columns(x)
+
+
+def _is_narrow_by_columns(x: Ball) -> bool:
+    """Whether every radius is narrow beside a typical element of its column."""
     rows = x.mid.shape[-2] if x.mid.ndim > 1 else 1
     mid, rad = (part.reshape(-1, rows, x.mid.shape[-1]) for part in (x.mid, x.rad))
     size, most = np.abs(mid[:, :: -(-rows // SAMPLE)]), rad.max(axis=1)
-
-    if _fits(size.min(axis=1), most).all():  # nothing is NaN, and no typical element is smaller
-        return True
     if not np.isfinite(most).all():
         most = np.where(np.isnan(mid), 0.0, rad).max(axis=1)
     narrow = _typically_fits(size, most)
@@ -278,12 +281,11 @@ def _is_rounded_once(balls: Balls) -> bool:
     return all(bool((np.isnan(x.mid) | (x.rad <= np.spacing(np.abs(x.mid)))).all()) for x in balls)
 
 
-def _fits(size: Array, most: Array) -> NDArray[np.bool_]:
+def _fits(size: Array | float, most: Array | float) -> Any:
     """Whether radii up to `most` are narrow beside elements of this size, and so beside larger
     ones.
     """
-    found: NDArray[np.bool_] = most <= BINARY32.unit_roundoff / 4 * size + BINARY32.smallest_subnormal
-    return found
+    return most <= BINARY32.unit_roundoff / 4 * size + BINARY32.smallest_subnormal
 
 
 def _typically_fits(size: Array, most: Array) -> NDArray[np.bool_]:

@@ -219,7 +219,7 @@ def _add_block(backward: _Pass, block: Block, g: Operand, tile: Tile) -> Array:
     return of_keys
 
 
-def _add_common_error(problem: AttentionProblem, dq: Gradient, here: _Rows, mean: Array) -> None:
+def _add_common_error(problem: AttentionProblem, dq: Gradient, here: _Rows, mean: Array | float) -> None:
     """Add to some rows of dq the error that is common to a row; `mean` is |Σ_j p_j k_j|, from above."""
     c, common, delta = abs(problem.scale), here.forward.common, here.shift.error
     dq.error += live(c * np.exp(common) * delta * mean, here.forward.dead)
