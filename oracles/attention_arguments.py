@@ -49,26 +49,25 @@ def plain(q: Any, k: Any, v: Any, mask: Any, options: DotProductOptions, *, grou
     conventions = resolve_conventions(options["conventions"])
     if (conventions.causal_with_mask, conventions.scale_default) != ("compose", "rsqrt"):
         conventions = replace(conventions, causal_with_mask="compose", scale_default="rsqrt")
-    given = FeatureOptions(
-        mask=mask,
-        causal=checked_flag(options["is_causal"]),
-        scale=options["scale"],
-        arithmetic=options["arithmetic"],
-        conventions=conventions,
-        method=options["method"],
-    )
-    return checked(q, k, v, given, options["rows"], grouped=grouped)
+    given = {
+        **_DEFAULTS,
+        "mask": mask,
+        "causal": checked_flag(options["is_causal"]),
+        "scale": options["scale"],
+        "arithmetic": options["arithmetic"],
+        "conventions": conventions,
+        "method": options["method"],
+    }
+    return checked(q, k, v, cast(FeatureOptions, given), options["rows"], grouped=grouped)
 
 
 def checked(
     q: Any, k: Any, v: Any, options: FeatureOptions, rows: Any = None, *, grouped: bool = True
 ) -> AttentionCall:
-    """Validate a call of attention, for some query rows or all, and return it. A missing option has
-    its default.
+    """Validate a call of attention with all options, for some query rows or all, and return it.
 
     Raises ValueError and TypeError for what does not fit.
     """
-    options = cast(FeatureOptions, {**_DEFAULTS, **options})
     arithmetic, conventions, method = asked = answer(options)
     q, k, v = (arrays.float_array(x, name, arithmetic=arithmetic) for x, name in ((q, "q"), (k, "k"), (v, "v")))
     _require_shapes(q, k, v, grouped)

@@ -197,6 +197,8 @@ def _vjp(s: Array, allowed: Mask | None, g: Array, t: Terms, most: Ranges, conve
 
 def _uniform_is_accepted(weights: Ball, allowed: Mask | None) -> bool:
     """Whether equal weights are within the budget everywhere, the budget being as wide as a weight, 1."""
+    if not (weights.rad >= 0.5).any():
+        return False
     may = np.ones(weights.mid.shape, dtype=bool) if allowed is None else allowed
     count = np.maximum(may.sum(axis=-1, keepdims=True), 1)
     live = may & (count > 1)

@@ -247,7 +247,8 @@ def _pieces(
     sinks = setting.features is not None and setting.features.sink is not None
     bias = setting.features is not None and setting.features.bias_first
     sizes = Sizes(n_q, n_k, d, d_v, setting.scale, sinks, bias)
-    together, own = terms(arithmetic, sizes), terms(None, sizes)
+    own = terms(None, sizes)
+    together = own if arithmetic is None else terms(arithmetic, sizes)
     small = prod(head) * n_q * n_k <= TOGETHER
     room = np.empty((5, *(head if small else ()), min(n_q, ROW_TILE), min(n_k, KEY_TILE)))
     for index in [...] if small else np.ndindex(head):

@@ -198,9 +198,7 @@ def keys_alone(problem: AttentionProblem, rows: slice) -> Rows | None:
     """
     if (alone := problem.without_sink) is None or problem.features is None or problem.features.sink is None:
         return None
-    return rows_forward(
-        alone, rows, reference=None if problem.terms == problem.own else problem.features.sink[..., rows, :]
-    )
+    return rows_forward(alone, rows, reference=problem.features.sink[..., rows, :] if problem.has_kernel else None)
 
 
 def without_sink(problem: AttentionProblem, rows: slice, forward: Rows) -> tuple[Array, Array, Mask | None] | None:

@@ -89,7 +89,7 @@ class Sums:
     0 where nothing was added.
 
     total, out   D and Σ e·v; at the end `out` is o
-    weights      Σ e·(|v − c|, |g·(v − c)|); its `count` is 0, as `total` has it
+    weights      Σ e·(|v − c|, |g·(v − c)|); its `total` is 0, as the `total` above has it
     shared       Σ W·(1, |v − c|, |g·(v − c)|) with W = e(exp τ − 1)
     separate     Σ V·(1, |v − c|, |g·(v − c)|) with V = e·exp(τ)·(exp ω − 1)
     small        Σ U·(1, |v − c|) with U = e·exp(τ) of small keys
@@ -106,17 +106,14 @@ class Sums:
     spread: Bound = 0.0
     large: NDArray[np.int64] | None = None
 
-    @property
-    def _kinds(self) -> tuple[Weighted, ...]:
-        return self.weights, self.shared, self.separate, self.small
-
     def scale(self, factor: Array, upwards: Array) -> None:
         """Multiply all sums except the total: `out` by a factor, and bounds by the factor rounded
         upwards.
         """
         self.out *= factor
-        for kind in self._kinds:
-            kind.scale(upwards)
+        for kind in (self.weights, self.shared, self.separate, self.small):
+            if kind is not NOTHING:
+                kind.scale(upwards)
         if isinstance(self.spread, np.ndarray):
             self.spread *= upwards
 
@@ -124,8 +121,10 @@ class Sums:
         """Add the sums over other keys."""
         self.total += other.total
         self.out += other.out
-        for kind, same in zip(self._kinds, other._kinds, strict=True):
-            kind.add(same)
+        self.weights.add(other.weights)
+        self.shared.add(other.shared)
+        self.separate.add(other.separate)
+        self.small.add(other.small)
         if isinstance(self.spread, np.ndarray):
             self.spread += other.spread
         if self.large is not None and other.large is not None:

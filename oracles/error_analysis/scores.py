@@ -38,7 +38,7 @@ class Operand:
 
     Where the input is not finite, `raw` is NaN, `value` is 0 and `unknown` is 1 (None if all
     entries are finite). `rad` 0 throughout is given as None. `reach` is an upper bound of |x| for
-    every number x in the interval value ± rad.
+    every number x in the interval value ± rad, and `shape` has batch axes, rows and columns.
     """
 
     raw: Array
@@ -46,8 +46,10 @@ class Operand:
     rad: Array | None = None
     unknown: Array | None = None
     reach: Array = field(init=False)
+    shape: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.shape = self.value.shape
         self.reach = np.abs(self.value)
         if self.rad is not None:
             with np.errstate(over="ignore"):
@@ -59,11 +61,6 @@ class Operand:
             return self
         rad, unknown = (None if x is None else _unless_zero(x[index]) for x in (self.rad, self.unknown))
         return Operand(self.raw[index], self.value[index], rad, unknown)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Batch axes, rows and columns."""
-        return self.value.shape
 
     @cached_property
     def length(self) -> Array:
@@ -188,11 +185,16 @@ class AttentionProblem(NamedTuple):
         return tile
 
     @property
+    def has_kernel(self) -> bool:
+        """Whether the terms count the errors of a kernel, and not the oracle's alone."""
+        return self.terms is not self.own
+
+    @property
     def bias_first(self) -> bool:
         """Whether a kernel, but not the oracle itself, may begin the sum of a score with the bias,
         or the sum of its tangent with the bias's tangent.
         """
-        return self.features is not None and self.features.bias_first and self.terms != self.own
+        return self.features is not None and self.features.bias_first and self.has_kernel
 
     def rounded_beyond(self, x: Operand) -> bool:
         """Return whether rounding an operand before a product may overflow: a weight of 0 times ∞
