@@ -254,6 +254,8 @@ def _is_narrow_by_columns(x: Ball) -> bool:
     rows = x.mid.shape[-2] if x.mid.ndim > 1 else 1
     mid, rad = (part.reshape(-1, rows, x.mid.shape[-1]) for part in (x.mid, x.rad))
     size, most = np.abs(mid[:, :: -(-rows // SAMPLE)]), rad.max(axis=1)
+    if _fits(size.min(axis=1), most).all():  # nothing is NaN, and no typical element is smaller
+        return True
     if not np.isfinite(most).all():
         most = np.where(np.isnan(mid), 0.0, rad).max(axis=1)
     narrow = _typically_fits(size, most)

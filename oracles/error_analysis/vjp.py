@@ -75,7 +75,7 @@ class Gradient:
     @staticmethod
     def zeros(*shape: int) -> "Gradient":
         """Return zeros of a shape."""
-        return Gradient(*np.zeros((3, *shape)))
+        return Gradient(np.zeros(shape), np.zeros(shape), np.zeros(shape))
 
     def at(self, rows: slice) -> "Gradient":
         """Return a view of some rows."""
